@@ -1,0 +1,1 @@
+//! Each adapter talks to one thing, and knows no other adapter.

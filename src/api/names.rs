@@ -1,0 +1,103 @@
+//! Names that travel between the parts and to the runtime: pod identities, and the label and
+//! annotation keys under which a node agent and its tools find each other's things in a CRI runtime.
+
+use std::fmt;
+use std::rc::Rc;
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub Rc<str>);
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl From<&str> for $name {
+            fn from(s: &str) -> Self {
+                $name(Rc::from(s))
+            }
+        }
+        impl From<String> for $name {
+            fn from(s: String) -> Self {
+                $name(Rc::from(s))
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+name! {
+    /// A pod's UID (D3).
+    Uid
+}
+name! {
+    /// The runtime's id of a sandbox.
+    SandboxId
+}
+name! {
+    /// The runtime's id of a container, without the runtime's name in front.
+    ContainerId
+}
+
+/// `namespace/name`: at most one pod of a full name runs at a time (W8).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FullName {
+    pub namespace: Rc<str>,
+    pub name: Rc<str>,
+}
+
+impl FullName {
+    pub fn new(namespace: &str, name: &str) -> FullName {
+        FullName { namespace: Rc::from(namespace), name: Rc::from(name) }
+    }
+}
+
+impl fmt::Display for FullName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Debug for FullName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Labels of sandboxes and containers, as every kubelet writes them.
+pub mod label {
+    pub const POD_NAME: &str = "io.kubernetes.pod.name";
+    pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+    pub const POD_UID: &str = "io.kubernetes.pod.uid";
+    pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+}
+
+/// Annotations of containers and sandboxes: the kubelet's, and our own (`io.wherry.*`).
+pub mod annotation {
+    pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
+    pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
+    pub const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
+    pub const TERMINATION_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
+    pub const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";
+    pub const GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
+    pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
+    pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
+    pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+    /// On sandboxes and containers: the id of the root directory whose pod this is (W21).
+    pub const OWNER: &str = "io.wherry.owner";
+    /// On containers: how many restarts in a row led to this one (W10), decimal.
+    pub const BACKOFF_LEVEL: &str = "io.wherry.container.backoffLevel";
+    /// On sandboxes: the pod's grace period in seconds, for an orphan (W21), decimal.
+    pub const SANDBOX_GRACE: &str = "io.wherry.pod.terminationGracePeriod";
+}

@@ -1,0 +1,56 @@
+//! The two times of the engine: `Boot` for every decision, `Wall` for what people and files see.
+//!
+//! Nobody in `engine/` or `api/` reads a clock: both arrive with each event as `Now`.
+
+use std::time::Duration;
+
+/// Nanoseconds on CLOCK_BOOTTIME (time asleep counts). Only differences mean anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Boot(pub u64);
+
+impl Boot {
+    /// The time from `earlier` to `self`, zero if `earlier` is later.
+    pub fn since(self, earlier: Boot) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add<Duration> for Boot {
+    type Output = Boot;
+    fn add(self, d: Duration) -> Boot {
+        Boot(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// Nanoseconds since the Unix epoch, UTC. Zero means "not set", as the CRI has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Wall(pub i64);
+
+impl Wall {
+    /// The time from `earlier` to `self`, zero if `earlier` is later (clocks are set back).
+    pub fn since(self, earlier: Wall) -> Duration {
+        Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// As a Kubernetes `Time` (RFC 3339, UTC); None when not set.
+    pub fn timestamp(self) -> Option<jiff::Timestamp> {
+        if self.0 == 0 {
+            return None;
+        }
+        jiff::Timestamp::from_nanosecond(i128::from(self.0)).ok()
+    }
+}
+
+impl std::ops::Add<Duration> for Wall {
+    type Output = Wall;
+    fn add(self, d: Duration) -> Wall {
+        Wall(self.0.saturating_add(i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)))
+    }
+}
+
+/// The moment at which an event reached the engine, on both clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    pub boot: Boot,
+    pub wall: Wall,
+}

@@ -1,0 +1,60 @@
+//! Operations: every effect that can fail carries an `OpId` and ends in exactly one `Event::Done`.
+
+use std::fmt;
+
+/// Given by the engine, never reused in one life of the process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(pub u64);
+
+impl fmt::Debug for OpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "op{}", self.0)
+    }
+}
+
+impl fmt::Display for OpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "op{}", self.0)
+    }
+}
+
+/// Why an operation failed, by what it says about the other side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpError {
+    /// It never left: nothing changed.
+    NotSent(String),
+    /// It may have reached the other side (deadline, lost connection, cancelled): look before acting.
+    Unknown(String),
+    /// The other side answered with an error.
+    Answered { code: Code, message: String },
+}
+
+/// The gRPC status codes on which the engine decides; every other one is `Other`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    NotFound,
+    AlreadyExists,
+    InvalidArgument,
+    Unimplemented,
+    Other(u32),
+}
+
+impl OpError {
+    /// The text for people: the runtime's message as it is.
+    pub fn message(&self) -> &str {
+        match self {
+            OpError::NotSent(m) | OpError::Unknown(m) => m,
+            OpError::Answered { message, .. } => message,
+        }
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, OpError::Answered { code: Code::NotFound, .. })
+    }
+}
+
+impl fmt::Display for OpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message())
+    }
+}
