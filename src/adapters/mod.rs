@@ -1,1 +1,2 @@
 //! Each adapter talks to one thing, and knows no other adapter.
+pub mod cri;

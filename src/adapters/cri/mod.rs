@@ -1,0 +1,3 @@
+//! The container runtime, over the CRI v1.
+
+pub mod transport;
