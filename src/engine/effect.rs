@@ -90,7 +90,7 @@ pub struct CreateContainer {
     pub backoff_level: u32,
     /// The resolved image id.
     pub image: String,
-    /// The numeric user of the image's config, for a spec that says none but runAsNonRoot.
+    /// The pod's addresses.
     pub ips: Vec<String>,
     /// The termination message file that `PrepareContainer` made.
     pub termination_file: String,
@@ -133,7 +133,6 @@ pub enum RecordChange {
 pub enum TimerKey {
     Relist,
     RuntimeStatus,
-    Reconcile,
     Pod(Uid),
 }
 
