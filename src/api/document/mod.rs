@@ -63,7 +63,8 @@ pub fn parse(text: &[u8], path: &str) -> Result<Vec<Document>, Problem> {
         line: Some(1 + text[..e.valid_up_to()].iter().filter(|&&b| b == b'\n').count() as u32),
         ..Problem::of_file(path, "not UTF-8 text")
     })?;
-    let values: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options()).map_err(|e| yaml_error(path, &e))?;
+    let values: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(text, options()).map_err(|e| yaml_error(path, &e))?;
     let mut documents = Vec::new();
     for (index, value) in values.into_iter().enumerate() {
         add(&mut documents, index, FieldPath::default(), value);
@@ -90,6 +91,14 @@ pub fn read(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Pod>, Vec<Pro
         }
     }
     (pods, problems)
+}
+
+/// A pod that was accepted before, from a record's JSON (W25): typed, not checked again.
+///
+/// # Errors
+/// What does not fit the type.
+pub fn pod_from_value(value: &Value) -> Result<core::Pod, String> {
+    typed::from_value::<core::Pod>(value).0.map_err(|fault| fault.to_string())
 }
 
 /// Pods that cannot both run (D4): of each pair of one namespace/name, or of one UID, the later one's problem.

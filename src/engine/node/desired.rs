@@ -4,8 +4,8 @@
 use super::Engine;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::{Pod, Source};
-use crate::engine::effect::{Effect, Notice, RecordChange, Severity};
 use crate::engine::context::Owner;
+use crate::engine::effect::{Effect, Notice, RecordChange, Severity};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::record;
 use crate::engine::pod::worker::Worker;
@@ -139,8 +139,11 @@ impl Engine {
         let recorded = self.recorded.remove(&uid);
         let start = recorded.as_ref().map_or(self.now.wall, |(_, start)| *start);
         // Of a pod that was never here the runtime has nothing: no reading before its start.
-        let entry =
-            if self.pleg.knows_nothing_of(&uid) && recorded.is_none() { Entry::empty(self.turn) } else { Entry::default() };
+        let entry = if self.pleg.knows_nothing_of(&uid) && recorded.is_none() {
+            Entry::empty(self.turn)
+        } else {
+            Entry::default()
+        };
         self.insert_worker(&uid, entry, |ctx| Worker::new(pod, start, recorded.is_some(), ctx));
         let queue = self.names.entry(name).or_default();
         queue.push_back(uid.clone());

@@ -18,11 +18,19 @@ pub enum Next {
     StopSandbox(SandboxId),
     /// Created in a sandbox that is no more: it holds the name that its successor needs.
     RemoveContainer(ContainerId),
-    RunSandbox { attempt: u32 },
+    RunSandbox {
+        attempt: u32,
+    },
     /// `index` in the spec.
-    Create { index: usize, attempt: u32 },
+    Create {
+        index: usize,
+        attempt: u32,
+    },
     /// Created and not started yet (wherry was killed in between): go on with it.
-    Start { index: usize, id: ContainerId },
+    Start {
+        index: usize,
+        id: ContainerId,
+    },
 }
 
 /// The newest sandbox, if it is ready.
@@ -46,12 +54,7 @@ pub fn restarts(policy: RestartPolicy, exit_code: i32) -> bool {
 
 /// `held(name)`: the container has to wait (a back-off, an error). `stopped(id)`: the dead sandbox's network was taken
 /// down already, which its state does not show.
-pub fn next(
-    pod: &Pod,
-    facts: &PodFacts,
-    held: impl Fn(&str) -> bool,
-    stopped: impl Fn(&SandboxId) -> bool,
-) -> Next {
+pub fn next(pod: &Pod, facts: &PodFacts, held: impl Fn(&str) -> bool, stopped: impl Fn(&SandboxId) -> bool) -> Next {
     let policy = pod.restart_policy();
     let ended = |c: &ContainerFact| c.state == ContainerState::Exited && !restarts(policy, c.exit_code);
     let all_ended = pod.containers().iter().all(|c| newest(facts, &c.name).is_some_and(ended));

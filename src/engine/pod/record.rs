@@ -34,17 +34,10 @@ pub fn read(text: &str) -> Result<(Pod, Wall), String> {
     let (path, digest) = (text_of(&value, "path"), text_of(&value, "digest"));
     let document = value.get("document").and_then(Value::as_u64).and_then(|d| u32::try_from(d).ok()).unwrap_or(1);
     let object = value.get_mut("pod").map(Value::take).ok_or("no pod")?;
-    let object = crate::api::document::pod_from_value(object)?;
+    let object = crate::api::document::pod_from_value(&object)?;
     let meta = &object.metadata;
-    let uid = meta.uid.as_deref().filter(|u| !u.is_empty()).ok_or("no metadata.uid")?;
+    let uid = Uid::from(meta.uid.as_deref().filter(|u| !u.is_empty()).ok_or("no metadata.uid")?);
     let name = meta.name.as_deref().ok_or("no metadata.name")?;
-    let namespace = meta.namespace.as_deref().ok_or("no metadata.namespace")?;
-    let pod = Pod {
-        uid: Uid::from(uid),
-        name: FullName::new(namespace, name),
-        source: Source { path, document },
-        digest,
-        object: object.clone(),
-    };
-    Ok((pod, Wall(start)))
+    let name = FullName::new(meta.namespace.as_deref().ok_or("no metadata.namespace")?, name);
+    Ok((Pod { uid, name, source: Source { path, document }, digest, object }, Wall(start)))
 }

@@ -209,7 +209,13 @@ fn phase(view: &View<'_>, containers: &[core::ContainerStatus]) -> &'static str 
     }
 }
 
-fn condition(view: &View<'_>, kind: &str, ok: bool, reason: Option<&str>, message: Option<String>) -> core::PodCondition {
+fn condition(
+    view: &View<'_>,
+    kind: &str,
+    ok: bool,
+    reason: Option<&str>,
+    message: Option<String>,
+) -> core::PodCondition {
     let status = if ok { "True" } else { "False" };
     let before = view.previous.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == status);
     let since = before.and_then(|c| c.last_transition_time.clone()).or_else(|| view.now.timestamp().map(Time));

@@ -90,7 +90,10 @@ impl Worker {
 
     fn main_done(&mut self, doing: Doing, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
         // A call that failed may have changed something, unless it was never sent.
-        let changing = !matches!(doing, Doing::PreparePod { .. } | Doing::PrepareContainer { .. } | Doing::ImageStatus { .. } | Doing::Pull { .. });
+        let changing = !matches!(
+            doing,
+            Doing::PreparePod { .. } | Doing::PrepareContainer { .. } | Doing::ImageStatus { .. } | Doing::Pull { .. }
+        );
         if changing && matches!(&result, Err(e) if !matches!(e, OpError::NotSent(_))) {
             entry.changed_somehow(ctx.turn);
         }
@@ -144,7 +147,13 @@ impl Worker {
         }
     }
 
-    fn sandbox_ran(&mut self, began: crate::api::time::Boot, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
+    fn sandbox_ran(
+        &mut self,
+        began: crate::api::time::Boot,
+        result: Outcome,
+        entry: &mut Entry,
+        ctx: &mut Context<'_>,
+    ) {
         match result {
             Ok(Answer::Sandbox(fact)) => {
                 ctx.measure(Measure::RunSandboxDuration(ctx.now.boot.since(began)));

@@ -70,11 +70,21 @@ enum Doing {
 /// Operations beside it: they change nothing that a plan depends on, or count as one with others (stops).
 #[derive(Debug)]
 enum Beside {
-    Stop { id: ContainerId, cut: Boot },
+    Stop {
+        id: ContainerId,
+        cut: Boot,
+    },
     Record,
-    Message { id: ContainerId },
-    RemoveContainer { id: ContainerId, log_path: String },
-    RemoveSandbox { id: SandboxId },
+    Message {
+        id: ContainerId,
+    },
+    RemoveContainer {
+        id: ContainerId,
+        log_path: String,
+    },
+    RemoveSandbox {
+        id: SandboxId,
+    },
     RemoveCgroup,
     RemovePodFiles,
     /// Nobody waits for it.
@@ -131,12 +141,13 @@ impl Worker {
     /// A worker for a pod; it waits until the node says that its full name is free.
     pub fn new(pod: Rc<Pod>, start_time: Wall, recorded: bool, ctx: &Context<'_>) -> Worker {
         let mut worker = Worker::bare(pod.uid.clone(), pod.name.clone(), ctx);
-        worker.qos_class = crate::api::qos::qos_class(pod.spec());
+        worker.qos_class = crate::api::qos::Qos::of(pod.spec()).as_str();
         worker.desired = true;
         worker.start_time = start_time;
         worker.record = if recorded { Record::Durable } else { Record::None };
         // The start may lie far back, or (a clock set back) ahead: never more than the whole deadline from now.
-        worker.deadline = pod.active_deadline().map(|d| ctx.now.boot + d.saturating_sub(ctx.now.wall.since(start_time)));
+        worker.deadline =
+            pod.active_deadline().map(|d| ctx.now.boot + d.saturating_sub(ctx.now.wall.since(start_time)));
         worker.status = status::waiting();
         worker.pod = Some(pod);
         worker
@@ -231,7 +242,8 @@ impl Worker {
 
     /// W2: pulls, creates and starts do not hold up a termination; what became of them is looked up.
     fn cancel_op(&mut self, ctx: &mut Context<'_>) {
-        if let Some((op, Doing::RunSandbox { .. } | Doing::Pull { .. } | Doing::Create { .. } | Doing::Start { .. })) = &self.op
+        if let Some((op, Doing::RunSandbox { .. } | Doing::Pull { .. } | Doing::Create { .. } | Doing::Start { .. })) =
+            &self.op
         {
             ctx.out.push(Effect::Cancel { op: *op });
         }

@@ -242,7 +242,14 @@ impl Worker {
     }
 
     /// The container is tried again after a while (W9); meanwhile this is shown.
-    pub(super) fn hold_error(&mut self, pod: &Rc<Pod>, index: usize, reason: &str, message: String, ctx: &mut Context<'_>) {
+    pub(super) fn hold_error(
+        &mut self,
+        pod: &Rc<Pod>,
+        index: usize,
+        reason: &str,
+        message: String,
+        ctx: &mut Context<'_>,
+    ) {
         let name = &pod.containers()[index].name;
         let said = match reason {
             "CreateContainerError" | "CreateContainerConfigError" | "RunContainerError" => format!("Error: {message}"),
