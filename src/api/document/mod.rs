@@ -63,7 +63,8 @@ pub fn parse(text: &[u8], path: &str) -> Result<Vec<Document>, Problem> {
         line: Some(1 + text[..e.valid_up_to()].iter().filter(|&&b| b == b'\n').count() as u32),
         ..Problem::of_file(path, "not UTF-8 text")
     })?;
-    let values: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options()).map_err(|e| yaml_error(path, &e))?;
+    let values: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(text, options()).map_err(|e| yaml_error(path, &e))?;
     let mut documents = Vec::new();
     for (index, value) in values.into_iter().enumerate() {
         add(&mut documents, index, FieldPath::default(), value);
@@ -309,12 +310,26 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
+/// The library's error in words for the author of a manifest: its own speak of options of the library.
 fn yaml_error(path: &str, error: &serde_saphyr::Error) -> Problem {
+    use serde_saphyr::Error;
+    use serde_saphyr::budget::BudgetBreach;
+    let error = error.without_snippet();
     let line = error.location().map(|l| l.line()).filter(|l| *l > 0);
-    Problem {
-        line: line.and_then(|l| u32::try_from(l).ok()),
-        ..Problem::of_file(path, error.without_snippet().to_string())
-    }
+    let message = match error {
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key {key} is there twice"),
+        Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => format!("nested deeper than {MAX_DEPTH} levels"),
+        Error::Budget { .. } => {
+            "too large once its aliases are expanded, or more than 20,000 values; split it".to_owned()
+        }
+        Error::NonFiniteFloat { .. } => "not a finite number; put it in quotes if it is a text".to_owned(),
+        other => {
+            let text = other.to_string();
+            // The place is said in front.
+            text.split(" at line ").next().unwrap_or_default().to_owned()
+        }
+    };
+    Problem { line: line.and_then(|l| u32::try_from(l).ok()), ..Problem::of_file(path, message) }
 }
 
 #[cfg(test)]
