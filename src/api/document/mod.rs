@@ -201,7 +201,7 @@ impl Document {
 /// Adds a value, or the items of a List, to the documents.
 fn add(documents: &mut Vec<Document>, stream_index: usize, root: FieldPath, mut value: Value) {
     let mut faults = faults_of(&value);
-    if faults.is_empty() && is_list(&value) {
+    if faults.is_empty() && root.0.is_empty() && is_list(&value) {
         match list_items(&mut value) {
             Ok(items) => {
                 for (index, item) in items.into_iter().enumerate() {
@@ -212,7 +212,7 @@ fn add(documents: &mut Vec<Document>, stream_index: usize, root: FieldPath, mut 
             }
             Err(more) => faults = more,
         }
-    } else if !root.0.is_empty() && is_list(&value) {
+    } else if is_list(&value) && !root.0.is_empty() {
         faults.push(fault("kind", "a List in a List is not supported"));
     }
     if let Value::Object(map) = &mut value {
@@ -319,14 +319,15 @@ fn yaml_error(path: &str, error: &serde_saphyr::Error) -> Problem {
     let message = match error {
         Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key {key} is there twice"),
         Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => format!("nested deeper than {MAX_DEPTH} levels"),
-        Error::Budget { .. } => {
-            "too large once its aliases are expanded, or more than 20,000 values; split it".to_owned()
-        }
         Error::NonFiniteFloat { .. } => "not a finite number; put it in quotes if it is a text".to_owned(),
         other => {
             let text = other.to_string();
-            // The place is said in front.
-            text.split(" at line ").next().unwrap_or_default().to_owned()
+            if text.contains("budget breached") {
+                "too large once its aliases are expanded, or more than 20,000 values; split it".to_owned()
+            } else {
+                // The place is said in front.
+                text.split(" at line ").next().unwrap_or_default().to_owned()
+            }
         }
     };
     Problem { line: line.and_then(|l| u32::try_from(l).ok()), ..Problem::of_file(path, message) }
