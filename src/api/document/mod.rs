@@ -209,7 +209,7 @@ impl Document {
 /// Adds a value, or the items of a List, to the documents.
 fn add(documents: &mut Vec<Document>, stream_index: usize, root: FieldPath, mut value: Value) {
     let mut faults = faults_of(&value);
-    if faults.is_empty() && is_list(&value) {
+    if faults.is_empty() && root.0.is_empty() && is_list(&value) {
         match list_items(&mut value) {
             Ok(items) => {
                 for (index, item) in items.into_iter().enumerate() {
@@ -220,7 +220,7 @@ fn add(documents: &mut Vec<Document>, stream_index: usize, root: FieldPath, mut 
             }
             Err(more) => faults = more,
         }
-    } else if !root.0.is_empty() && is_list(&value) {
+    } else if is_list(&value) && !root.0.is_empty() {
         faults.push(fault("kind", "a List in a List is not supported"));
     }
     if let Value::Object(map) = &mut value {
@@ -318,12 +318,27 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
+/// The library's error in words for the author of a manifest: its own speak of options of the library.
 fn yaml_error(path: &str, error: &serde_saphyr::Error) -> Problem {
+    use serde_saphyr::Error;
+    use serde_saphyr::budget::BudgetBreach;
+    let error = error.without_snippet();
     let line = error.location().map(|l| l.line()).filter(|l| *l > 0);
-    Problem {
-        line: line.and_then(|l| u32::try_from(l).ok()),
-        ..Problem::of_file(path, error.without_snippet().to_string())
-    }
+    let message = match error {
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key {key} is there twice"),
+        Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => format!("nested deeper than {MAX_DEPTH} levels"),
+        Error::NonFiniteFloat { .. } => "not a finite number; put it in quotes if it is a text".to_owned(),
+        other => {
+            let text = other.to_string();
+            if text.contains("budget breached") {
+                "too large once its aliases are expanded, or more than 20,000 values; split it".to_owned()
+            } else {
+                // The place is said in front.
+                text.split(" at line ").next().unwrap_or_default().to_owned()
+            }
+        }
+    };
+    Problem { line: line.and_then(|l| u32::try_from(l).ok()), ..Problem::of_file(path, message) }
 }
 
 #[cfg(test)]
