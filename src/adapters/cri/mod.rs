@@ -1,4 +1,5 @@
 //! The container runtime, over the CRI v1.
 
 pub mod proto;
+pub mod requests;
 pub mod transport;
