@@ -4,6 +4,7 @@
 //! themselves are `adapters::node::cgroups`' business.
 
 use crate::api::names::Uid;
+use crate::api::qos::Qos;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupDriver {
@@ -11,23 +12,12 @@ pub enum CgroupDriver {
     Systemd,
 }
 
-/// The three parents of pods; a guaranteed pod is directly under `kubepods`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QosParent {
-    Guaranteed,
-    Burstable,
-    BestEffort,
-}
-
-impl QosParent {
-    pub const ALL: [QosParent; 3] = [QosParent::Guaranteed, QosParent::Burstable, QosParent::BestEffort];
-
-    fn part(self) -> Option<&'static str> {
-        match self {
-            QosParent::Guaranteed => None,
-            QosParent::Burstable => Some("burstable"),
-            QosParent::BestEffort => Some("besteffort"),
-        }
+/// The classes have a parent each; a guaranteed pod is directly under `kubepods`.
+fn parent(qos: Qos) -> Option<&'static str> {
+    match qos {
+        Qos::Guaranteed => None,
+        Qos::Burstable => Some("burstable"),
+        Qos::BestEffort => Some("besteffort"),
     }
 }
 
@@ -43,12 +33,12 @@ pub struct CgroupNames {
 
 impl CgroupNames {
     /// The `cgroup_parent` of a pod's sandbox.
-    pub fn pod(&self, qos: QosParent, uid: &Uid) -> String {
+    pub fn pod(&self, qos: Qos, uid: &Uid) -> String {
         if !self.per_qos {
             return format!("/{}", self.root_parts().collect::<Vec<_>>().join("/"));
         }
         let pod = format!("pod{uid}");
-        let parts: Vec<&str> = self.root_parts().chain(["kubepods"]).chain(qos.part()).chain([pod.as_str()]).collect();
+        let parts: Vec<&str> = self.root_parts().chain(["kubepods"]).chain(parent(qos)).chain([pod.as_str()]).collect();
         match self.driver {
             CgroupDriver::Cgroupfs => format!("/{}", parts.join("/")),
             CgroupDriver::Systemd => slices(&parts),
@@ -88,27 +78,27 @@ mod tests {
     fn cgroupfs_names_are_those_recorded_of_a_kubelet() {
         let n = names("/labkubelet", CgroupDriver::Cgroupfs, true);
         let uid = Uid::from("2263f0ae");
-        assert_eq!(n.pod(QosParent::BestEffort, &uid), "/labkubelet/kubepods/besteffort/pod2263f0ae");
-        assert_eq!(n.pod(QosParent::Burstable, &uid), "/labkubelet/kubepods/burstable/pod2263f0ae");
-        assert_eq!(n.pod(QosParent::Guaranteed, &uid), "/labkubelet/kubepods/pod2263f0ae");
+        assert_eq!(n.pod(Qos::BestEffort, &uid), "/labkubelet/kubepods/besteffort/pod2263f0ae");
+        assert_eq!(n.pod(Qos::Burstable, &uid), "/labkubelet/kubepods/burstable/pod2263f0ae");
+        assert_eq!(n.pod(Qos::Guaranteed, &uid), "/labkubelet/kubepods/pod2263f0ae");
         let n = names("/", CgroupDriver::Cgroupfs, true);
-        assert_eq!(n.pod(QosParent::Guaranteed, &uid), "/kubepods/pod2263f0ae");
+        assert_eq!(n.pod(Qos::Guaranteed, &uid), "/kubepods/pod2263f0ae");
     }
 
     #[test]
     fn systemd_names_are_a_path_of_slices_with_dashes_escaped() {
         let n = names("/", CgroupDriver::Systemd, true);
         assert_eq!(
-            n.pod(QosParent::BestEffort, &Uid::from("a-b")),
+            n.pod(Qos::BestEffort, &Uid::from("a-b")),
             "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_b.slice"
         );
-        assert_eq!(n.pod(QosParent::Guaranteed, &Uid::from("a-b")), "/kubepods.slice/kubepods-poda_b.slice");
+        assert_eq!(n.pod(Qos::Guaranteed, &Uid::from("a-b")), "/kubepods.slice/kubepods-poda_b.slice");
     }
 
     #[test]
     fn without_cgroups_per_qos_the_root_alone_is_named() {
         let uid = Uid::from("u");
-        assert_eq!(names("/a/b", CgroupDriver::Cgroupfs, false).pod(QosParent::Burstable, &uid), "/a/b");
-        assert_eq!(names("", CgroupDriver::Systemd, false).pod(QosParent::Burstable, &uid), "/");
+        assert_eq!(names("/a/b", CgroupDriver::Cgroupfs, false).pod(Qos::Burstable, &uid), "/a/b");
+        assert_eq!(names("", CgroupDriver::Systemd, false).pod(Qos::Burstable, &uid), "/");
     }
 }

@@ -118,9 +118,6 @@ mod tests {
             seen,
             [("A", "again-alpha"), ("B", "b-alpha-$(A)-$(UNDEF)-$(LATE)"), ("EMPTY", ""), ("LATE", "late")]
         );
-        assert_eq!(
-            words(container.args.as_ref(), &env),
-            ["b-alpha-$(A)-$(UNDEF)-$(LATE)", "xlatey", "$(UNDEF)"]
-        );
+        assert_eq!(words(container.args.as_ref(), &env), ["b-alpha-$(A)-$(UNDEF)-$(LATE)", "xlatey", "$(UNDEF)"]);
     }
 }

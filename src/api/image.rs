@@ -15,9 +15,9 @@ pub fn normalize(name: &str) -> Result<String, String> {
     match Reference::parse(name) {
         Ok(reference) if reference.tagged || reference.digested => Ok(name.to_owned()),
         Ok(reference) => Ok(format!("{}/{}:latest", reference.domain, reference.path)),
-        Err(why) => Err(format!(
-            "Failed to apply default image tag {name:?}: couldn't parse image name {name:?}: {why}"
-        )),
+        Err(why) => {
+            Err(format!("Failed to apply default image tag {name:?}: couldn't parse image name {name:?}: {why}"))
+        }
     }
 }
 
@@ -74,9 +74,7 @@ impl Reference {
 /// image is on Docker Hub.
 fn split_domain(name: &str) -> (String, String) {
     let (domain, remainder) = match name.split_once('/') {
-        Some((first, rest))
-            if first.contains(['.', ':']) || first == "localhost" || first.to_lowercase() != first =>
-        {
+        Some((first, rest)) if first.contains(['.', ':']) || first == "localhost" || first.to_lowercase() != first => {
             (if first == "index.docker.io" { "docker.io" } else { first }, rest)
         }
         _ => ("docker.io", name),
@@ -123,9 +121,7 @@ fn is_path_component(part: &str) -> bool {
 
 fn is_tag(tag: &str) -> bool {
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    tag.len() <= 128
-        && tag.bytes().next().is_some_and(word)
-        && tag.bytes().all(|b| word(b) || b == b'.' || b == b'-')
+    tag.len() <= 128 && tag.bytes().next().is_some_and(word) && tag.bytes().all(|b| word(b) || b == b'.' || b == b'-')
 }
 
 /// `Err(None)` is a wrong form, `Err(Some(..))` a form that is right with a wrong content.
@@ -134,9 +130,7 @@ fn check_digest(digest: &str) -> Result<(), Option<&'static str>> {
     let part = |p: &str| {
         p.bytes().next().is_some_and(|b| b.is_ascii_alphabetic()) && p.bytes().all(|b| b.is_ascii_alphanumeric())
     };
-    if !algorithm.split(['-', '_', '+', '.']).all(part)
-        || hex.len() < 32
-        || !hex.bytes().all(|b| b.is_ascii_hexdigit())
+    if !algorithm.split(['-', '_', '+', '.']).all(part) || hex.len() < 32 || !hex.bytes().all(|b| b.is_ascii_hexdigit())
     {
         return Err(None);
     }

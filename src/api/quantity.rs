@@ -7,8 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use std::collections::BTreeMap;
 
 /// What Kubernetes says of a text that is no quantity.
-const SYNTAX: &str =
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+const SYNTAX: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const NANO: i128 = 1_000_000_000;
 /// The largest number a quantity may hold, in nano units.
 const LARGEST: i128 = i64::MAX as i128 * NANO;
@@ -226,14 +225,24 @@ mod tests {
 
     #[test]
     fn what_is_no_quantity_is_refused_in_kubernetes_words() {
-        for text in ["", "m", ".", "1.2.3", "1 Gi", " 1", "1Kib", "1ki", "1K", "0x10", "1e", "1e+-3", "1e1.5", "--1", "Mi", "1mm", "٣"] {
+        for text in [
+            "", "m", ".", "1.2.3", "1 Gi", " 1", "1Kib", "1ki", "1K", "0x10", "1e", "1e+-3", "1e1.5", "--1", "Mi",
+            "1mm", "٣",
+        ] {
             assert_eq!(Quantity::parse(text).unwrap_err(), SYNTAX, "{text:?}");
         }
     }
 
     #[test]
     fn what_is_too_large_is_an_error() {
-        for text in ["9223372036854775808", "8Ei", "1e19", "1e9999", "99999999999999999999999999999999999999999999", "9999999999999E"] {
+        for text in [
+            "9223372036854775808",
+            "8Ei",
+            "1e19",
+            "1e9999",
+            "99999999999999999999999999999999999999999999",
+            "9999999999999E",
+        ] {
             assert!(Quantity::parse(text).unwrap_err().contains("too large"), "{text}");
         }
     }

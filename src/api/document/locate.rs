@@ -123,7 +123,8 @@ mod tests {
 
     #[test]
     fn a_field_of_json_is_found_on_its_line() {
-        let text = "{\n\t\"kind\": \"Pod\",\n\t\"spec\": {\n\t\t\"containers\": [\n\t\t\t{\"name\": \"a\"}\n\t\t]\n\t}\n}\n";
+        let text =
+            "{\n\t\"kind\": \"Pod\",\n\t\"spec\": {\n\t\t\"containers\": [\n\t\t\t{\"name\": \"a\"}\n\t\t]\n\t}\n}\n";
         assert_eq!(line(text, 0, &path(&["spec", "containers", "0", "name"])), Some(5));
     }
 }

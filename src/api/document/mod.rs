@@ -63,7 +63,8 @@ pub fn parse(text: &[u8], path: &str) -> Result<Vec<Document>, Problem> {
         line: Some(1 + text[..e.valid_up_to()].iter().filter(|&&b| b == b'\n').count() as u32),
         ..Problem::of_file(path, "not UTF-8 text")
     })?;
-    let values: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options()).map_err(|e| yaml_error(path, &e))?;
+    let values: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(text, options()).map_err(|e| yaml_error(path, &e))?;
     let mut documents = Vec::new();
     for (index, value) in values.into_iter().enumerate() {
         add(&mut documents, index, FieldPath::default(), value);

@@ -1,6 +1,7 @@
 //! The labels and annotations by which a node agent and people's tools know sandboxes and containers again.
 
 use super::RequestConfig;
+use crate::api::hash;
 use crate::api::names::{annotation, label};
 use crate::api::pod::Pod;
 use crate::engine::effect::CreateContainer;
@@ -41,7 +42,10 @@ fn identity(pod: &Pod, labels: &mut Map) {
 
 pub fn container_annotations(create: &CreateContainer, container: &core::Container, cfg: &RequestConfig) -> Map {
     let mut a = Map::new();
-    a.insert(annotation::CONTAINER_HASH.into(), container_hash(container));
+    a.insert(
+        annotation::CONTAINER_HASH.into(),
+        hash::container(&container.name, container.image.as_deref().unwrap_or_default()),
+    );
     a.insert(annotation::RESTART_COUNT.into(), create.attempt.to_string());
     a.insert(annotation::TERMINATION_PATH.into(), container.termination_message_path.clone().unwrap_or_default());
     a.insert(annotation::TERMINATION_POLICY.into(), container.termination_message_policy.clone().unwrap_or_default());
@@ -54,20 +58,6 @@ pub fn container_annotations(create: &CreateContainer, container: &core::Contain
     a.insert(annotation::OWNER.into(), cfg.owner.clone());
     a.insert(annotation::BACKOFF_LEVEL.into(), create.backoff_level.to_string());
     a
-}
-
-/// The kubelet's hash of a container: FNV-1a over the printed form of the bytes of a JSON object of its name and
-/// image. Nothing here depends on it; it is written so that the annotation means what it means elsewhere.
-fn container_hash(container: &core::Container) -> String {
-    let image = container.image.as_deref().unwrap_or_default();
-    let json = format!("{{\"image\":{},\"name\":{}}}", go_string(image), go_string(&container.name));
-    let mut printed = String::from("([]uint8)[");
-    for (n, byte) in json.bytes().enumerate() {
-        let _ = write!(printed, "{}{byte}", if n == 0 { "" } else { " " });
-    }
-    printed.push(']');
-    let hash = printed.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
-    format!("{hash:x}")
 }
 
 /// The container's ports as Kubernetes writes them in JSON: in its order, what is empty left out.
@@ -110,18 +100,6 @@ fn go_string(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_hash_is_the_one_recorded_of_a_kubelet() {
-        for (name, hash) in [("main", "7da68b6b"), ("one", "c84e66fc"), ("two", "8d58f76b"), ("ok", "339ef570")] {
-            let c = core::Container {
-                name: name.into(),
-                image: Some("localhost/busybox:1.35".into()),
-                ..Default::default()
-            };
-            assert_eq!(container_hash(&c), hash);
-        }
-    }
 
     #[test]
     fn strings_are_escaped_as_go_does() {

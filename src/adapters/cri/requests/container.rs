@@ -1,8 +1,8 @@
 //! One container of a pod, for CreateContainer.
 
-use super::environment::Environment;
 use super::{RequestConfig, annotations, init_containers, resources, security};
 use crate::adapters::cri::proto;
+use crate::api::expand;
 use crate::api::layout::Layout;
 use crate::engine::effect::CreateContainer;
 use k8s_openapi::api::core::v1 as core;
@@ -21,7 +21,8 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
         .chain(init_containers(spec))
         .find(|c| c.name == create.container)
         .ok_or_else(|| format!("pod {} has no container {}", pod.name, create.container))?;
-    let env = Environment::of(container)?;
+    literal(container)?;
+    let env = expand::environment(container);
     Ok(proto::ContainerConfig {
         metadata: MessageField::some(proto::ContainerMetadata {
             name: container.name.clone(),
@@ -33,10 +34,10 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
             user_specified_image: container.image.clone().unwrap_or_default(),
             ..Default::default()
         }),
-        command: env.expand_all(container.command.as_deref()),
-        args: env.expand_all(container.args.as_deref()),
+        command: expand::words(container.command.as_ref(), &env),
+        args: expand::words(container.args.as_ref(), &env),
         working_dir: container.working_dir.clone().unwrap_or_default(),
-        envs: env.into_proto(),
+        envs: env.into_iter().map(|(key, value)| proto::KeyValue { key, value, ..Default::default() }).collect(),
         mounts: mounts(create, container, cfg),
         labels: annotations::container_labels(pod, &container.name),
         annotations: annotations::container_annotations(create, container, cfg),
@@ -51,6 +52,17 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
         }),
         ..Default::default()
     })
+}
+
+/// Values from elsewhere are refused: validation lets none pass, and nothing is left out silently.
+fn literal(container: &core::Container) -> Result<(), String> {
+    if container.env_from.as_ref().is_some_and(|e| !e.is_empty()) {
+        return Err(format!("container {}: envFrom is not supported", container.name));
+    }
+    match container.env.iter().flatten().find(|e| e.value_from.is_some()) {
+        Some(e) => Err(format!("container {}: env {}: valueFrom is not supported", container.name, e.name)),
+        None => Ok(()),
+    }
 }
 
 /// /etc/hosts, then the termination message file.

@@ -2,15 +2,12 @@
 //! messages, field by field as a kubelet sends them (recorded from one; only `io.wherry.*` annotations are added).
 //!
 //! Split by idea: `sandbox` and `container` build the two configs; `resources` (cpu, memory, OOM score), `security`
-//! (users, capabilities, profiles, namespaces), `dns`, `environment` and `annotations` are what they consist of. What
-//! cannot be expressed is an error that names the field; nothing is left out silently.
+//! (users, capabilities, profiles, namespaces), `dns` and `annotations` are what they consist of. What cannot be
+//! expressed is an error that names the field; nothing is left out silently.
 
 mod annotations;
 mod container;
 mod dns;
-mod environment;
-mod expand;
-mod quantity;
 mod resources;
 mod sandbox;
 mod security;

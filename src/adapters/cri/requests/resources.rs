@@ -1,10 +1,10 @@
-//! cpu, memory and huge pages as the runtime wants them, the pod's QoS class, and the OOM score that follows from it.
+//! cpu, memory and huge pages as the runtime wants them, and the OOM score that follows from the pod's QoS class.
 
-use super::quantity::{bytes, milli_cpu};
 use super::{RequestConfig, init_containers, is_sidecar};
 use crate::adapters::cri::proto;
-use crate::api::cgroups::QosParent;
 use crate::api::pod::Pod;
+use crate::api::qos::Qos;
+use crate::api::quantity::{self, amount};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ const MIN_QUOTA: i64 = 1000;
 const GUARANTEED_OOM_SCORE: i64 = -997;
 const BEST_EFFORT_OOM_SCORE: i64 = 1000;
 
-type Quantities = Option<BTreeMap<String, Quantity>>;
+type Quantities = BTreeMap<String, Quantity>;
 
 /// Requested and limited, of one container or a whole pod. None: nothing said.
 #[derive(Clone, Copy, Default)]
@@ -28,27 +28,25 @@ struct Needs {
     memory_limit: Option<i64>,
 }
 
-fn quantity(map: &Quantities, name: &str) -> Option<Quantity> {
-    map.as_ref()?.get(name).cloned()
+fn requests(c: &core::Container) -> Option<&Quantities> {
+    c.resources.as_ref()?.requests.as_ref()
 }
 
-fn requests(c: &core::Container) -> &Quantities {
-    static NONE: Quantities = None;
-    c.resources.as_ref().map_or(&NONE, |r| &r.requests)
+fn limits(c: &core::Container) -> Option<&Quantities> {
+    c.resources.as_ref()?.limits.as_ref()
 }
 
-fn limits(c: &core::Container) -> &Quantities {
-    static NONE: Quantities = None;
-    c.resources.as_ref().map_or(&NONE, |r| &r.limits)
+fn cpu(list: Option<&Quantities>) -> Option<i64> {
+    amount(list, "cpu").map(|q| q.milli_value())
+}
+
+fn memory(list: Option<&Quantities>) -> Option<i64> {
+    amount(list, "memory").map(|q| q.value())
 }
 
 impl Needs {
     fn of(c: &core::Container) -> Needs {
-        Needs {
-            cpu_request: quantity(requests(c), "cpu").map(|q| milli_cpu(&q)),
-            cpu_limit: quantity(limits(c), "cpu").map(|q| milli_cpu(&q)),
-            memory_limit: quantity(limits(c), "memory").map(|q| bytes(&q)),
-        }
+        Needs { cpu_request: cpu(requests(c)), cpu_limit: cpu(limits(c)), memory_limit: memory(limits(c)) }
     }
 
     fn combine(self, other: Needs, how: impl Fn(i64, i64) -> i64) -> Needs {
@@ -111,13 +109,13 @@ pub fn container(pod: &Pod, c: &core::Container, cfg: &RequestConfig) -> proto::
         .huge_page_sizes
         .iter()
         .map(|&size| {
-            let limit = limits(c).iter().flatten().find_map(|(name, q)| {
-                let of = Quantity(name.strip_prefix("hugepages-")?.to_owned());
-                (u64::try_from(bytes(&of)).ok()? == size).then(|| bytes(q))
+            let limit = limits(c).into_iter().flatten().find_map(|(name, q)| {
+                let of = quantity::Quantity::parse(name.strip_prefix("hugepages-")?).ok()?.value();
+                (u64::try_from(of) == Ok(size)).then(|| quantity::Quantity::parse(&q.0).ok()).flatten()
             });
             proto::HugepageLimit {
                 page_size: page_size_name(size),
-                limit: limit.and_then(|l| u64::try_from(l).ok()).unwrap_or(0),
+                limit: limit.and_then(|l| u64::try_from(l.value()).ok()).unwrap_or(0),
                 ..Default::default()
             }
         })
@@ -133,32 +131,11 @@ pub fn sandbox(pod: &Pod, cfg: &RequestConfig) -> (proto::LinuxContainerResource
     let overhead = match &pod.spec().overhead {
         None => proto::LinuxContainerResources::default(),
         some => {
-            let cpu = Some(quantity(some, "cpu").map_or(0, |q| milli_cpu(&q)));
-            let memory_limit = quantity(some, "memory").map(|q| bytes(&q));
-            Needs { cpu_request: cpu, cpu_limit: cpu, memory_limit }.to_proto(cfg)
+            let cpu = Some(cpu(some.as_ref()).unwrap_or(0));
+            Needs { cpu_request: cpu, cpu_limit: cpu, memory_limit: memory(some.as_ref()) }.to_proto(cfg)
         }
     };
     (Needs::of_pod(pod.spec()).to_proto(cfg), overhead)
-}
-
-/// Guaranteed: every container limits cpu and memory, and requests just that. Best effort: none says anything of the two.
-pub fn qos(pod: &Pod) -> QosParent {
-    let (mut any, mut guaranteed) = (false, true);
-    let spec = pod.spec();
-    for c in spec.containers.iter().chain(init_containers(spec)) {
-        for (resource, value) in [("cpu", milli_cpu as fn(&Quantity) -> i64), ("memory", bytes)] {
-            let limit = quantity(limits(c), resource).map_or(0, |q| value(&q));
-            // A request that is not given is the limit.
-            let request = quantity(requests(c), resource).map_or(limit, |q| value(&q));
-            any |= request != 0 || limit != 0;
-            guaranteed &= limit != 0 && request == limit;
-        }
-    }
-    match (any, guaranteed) {
-        (false, _) => QosParent::BestEffort,
-        (true, true) => QosParent::Guaranteed,
-        (true, false) => QosParent::Burstable,
-    }
 }
 
 /// The more of the machine's memory a burstable container requests, the later it is killed.
@@ -167,14 +144,13 @@ fn oom_score(pod: &Pod, c: &core::Container, capacity: u64) -> i64 {
     if spec.priority_class_name.as_deref() == Some("system-node-critical") {
         return GUARANTEED_OOM_SCORE;
     }
-    match qos(pod) {
-        QosParent::Guaranteed => return GUARANTEED_OOM_SCORE,
-        QosParent::BestEffort => return BEST_EFFORT_OOM_SCORE,
-        QosParent::Burstable => {}
+    match Qos::of(spec) {
+        Qos::Guaranteed => return GUARANTEED_OOM_SCORE,
+        Qos::BestEffort => return BEST_EFFORT_OOM_SCORE,
+        Qos::Burstable => {}
     }
     let score = |c: &core::Container| {
-        let request = quantity(requests(c), "memory").or_else(|| quantity(limits(c), "memory"));
-        let request = request.map_or(0, |q| bytes(&q));
+        let request = memory(requests(c)).or(memory(limits(c))).unwrap_or(0);
         1000 - i64::try_from(i128::from(request) * 1000 / i128::from(capacity.max(1))).unwrap_or(1000)
     };
     let mut own = score(c);

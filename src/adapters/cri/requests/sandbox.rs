@@ -4,6 +4,7 @@ use super::{RequestConfig, annotations, dns, init_containers, is_sidecar, resour
 use crate::adapters::cri::proto;
 use crate::api::hostname;
 use crate::api::pod::Pod;
+use crate::api::qos::Qos;
 use k8s_openapi::api::core::v1 as core;
 use protobuf::MessageField;
 
@@ -11,7 +12,7 @@ use protobuf::MessageField;
 pub fn sandbox_config(pod: &Pod, attempt: u32, cfg: &RequestConfig) -> Result<proto::PodSandboxConfig, String> {
     let (sum, overhead) = resources::sandbox(pod, cfg);
     let linux = proto::LinuxPodSandboxConfig {
-        cgroup_parent: cfg.cgroups.pod(resources::qos(pod), &pod.uid),
+        cgroup_parent: cfg.cgroups.pod(Qos::of(pod.spec()), &pod.uid),
         security_context: MessageField::some(security::sandbox(pod)),
         sysctls: security::sysctls(pod),
         overhead: MessageField::some(overhead),
