@@ -112,18 +112,20 @@ pub fn sandbox(answer: &proto::PodSandboxStatusResponse) -> Option<SandboxFact> 
     })
 }
 
-/// None if the answer has no status, or not that of a pod's container. `sandbox` is what the list said.
-pub fn container(answer: &proto::ContainerStatusResponse, sandbox: &str) -> Option<ContainerFact> {
+/// None if the answer has no status, or not that of a pod's container. `sandbox` is what the list said; without
+/// it the verbose info may tell.
+pub fn container(answer: &proto::ContainerStatusResponse, sandbox: Option<&str>) -> Option<ContainerFact> {
     let c = answer.status.as_ref()?;
     pod(&c.labels)?;
     let a = &c.annotations;
     let state = container_state(c.state);
     let termination_path = a.get(annotation::TERMINATION_PATH);
     let restarts = a.get(annotation::RESTART_COUNT).and_then(|n| n.parse().ok());
-    let pid = (state == ContainerState::Running).then(|| pid(&answer.info)).flatten();
+    let info = info(&answer.info).unwrap_or_default();
+    let pid = Some(info.pid).filter(|pid| *pid != 0 && state == ContainerState::Running);
     Some(ContainerFact {
         id: ContainerId::from(c.id.as_str()),
-        sandbox: SandboxId::from(sandbox),
+        sandbox: SandboxId::from(sandbox.unwrap_or(&info.sandbox)),
         name: c.labels.get(label::CONTAINER_NAME)?.clone(),
         attempt: restarts.unwrap_or(c.metadata.attempt),
         state,
@@ -147,14 +149,18 @@ pub fn container(answer: &proto::ContainerStatusResponse, sandbox: &str) -> Opti
     })
 }
 
-/// The init process, from the verbose `info`: some 20 kB of JSON of which one number is wanted.
-fn pid(info: &Map) -> Option<u32> {
-    #[derive(serde::Deserialize)]
-    struct Info {
-        pid: u32,
-    }
-    let info: Info = serde_json::from_str(info.get("info")?).ok()?;
-    Some(info.pid).filter(|pid| *pid != 0)
+/// From the verbose `info`: some 20 kB of JSON of which two values are wanted.
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Info {
+    /// Of the init process.
+    pid: u32,
+    #[serde(rename = "sandboxID")]
+    sandbox: String,
+}
+
+fn info(info: &Map) -> Option<Info> {
+    serde_json::from_str(info.get("info")?).ok()
 }
 
 /// None: the runtime does not have it.
@@ -217,16 +223,17 @@ mod tests {
             info: [("info".to_owned(), info.to_owned())].into(),
             ..Default::default()
         };
-        let f = container(&answer, "s1").unwrap();
+        let f = container(&answer, Some("s1")).unwrap();
         assert_eq!((f.attempt, f.backoff_level, f.grace_seconds, f.pid), (3, 2, Some(7), Some(4711)));
+        assert_eq!((f.sandbox.as_str(), container(&answer, None).unwrap().sandbox.as_str()), ("s1", "s"));
         assert_eq!((f.started_at, f.finished_at), (Wall(5), Wall(0)));
         assert_eq!((f.termination_file.as_deref(), f.fallback_to_logs), (Some("/x/t"), true));
 
         answer.info.insert("info".into(), "no json".into());
-        assert_eq!(container(&answer, "s1").unwrap().pid, None);
+        assert_eq!(container(&answer, Some("s1")).unwrap().pid, None);
         answer.status.as_mut().unwrap().state = proto::ContainerState::CONTAINER_EXITED.into();
         answer.info.insert("info".into(), info.into());
-        assert_eq!(container(&answer, "s1").unwrap().pid, None);
+        assert_eq!(container(&answer, Some("s1")).unwrap().pid, None);
     }
 
     #[test]
@@ -241,8 +248,7 @@ mod tests {
             network: MessageField::some(network),
             ..Default::default()
         };
-        let mut answer =
-            proto::PodSandboxStatusResponse { status: MessageField::some(status), ..Default::default() };
+        let mut answer = proto::PodSandboxStatusResponse { status: MessageField::some(status), ..Default::default() };
         assert_eq!(sandbox(&answer).unwrap().ips, ["10.0.0.2", "fd00::2"]);
         answer.status.as_mut().unwrap().state = proto::PodSandboxState::SANDBOX_NOTREADY.into();
         assert!(sandbox(&answer).unwrap().ips.is_empty());

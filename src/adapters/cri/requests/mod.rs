@@ -12,7 +12,7 @@ mod resources;
 mod sandbox;
 mod security;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub use container::container_config;
 pub use dns::HostDns;
