@@ -1,5 +1,6 @@
 //! What the engine asks of the world. Values only: a test can print and compare them.
 
+use crate::api::facts::ImageFact;
 use crate::api::names::{ContainerId, SandboxId, Uid};
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
@@ -88,8 +89,9 @@ pub struct CreateContainer {
     pub attempt: u32,
     /// For `annotation::BACKOFF_LEVEL` (W10).
     pub backoff_level: u32,
-    /// The resolved image id.
-    pub image: String,
+    /// The image as ImageStatus showed it: its id is what the container is made from, its user what it runs as
+    /// where the spec says none.
+    pub image: ImageFact,
     /// The pod's addresses.
     pub ips: Vec<String>,
     /// The termination message file that `PrepareContainer` made.

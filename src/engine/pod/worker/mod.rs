@@ -61,7 +61,7 @@ enum Doing {
     StopSandbox { id: SandboxId },
     ImageStatus { index: usize, attempt: u32 },
     Pull { index: usize, attempt: u32, image: String, began: Boot },
-    PrepareContainer { index: usize, attempt: u32, image: String },
+    PrepareContainer { index: usize, attempt: u32, image: ImageFact },
     Create { index: usize, attempt: u32, level: u32 },
     Start { index: usize, id: ContainerId },
     RemoveContainer { id: ContainerId },

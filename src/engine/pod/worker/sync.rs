@@ -207,13 +207,13 @@ impl Worker {
             attempt,
         };
         let op = ctx.files(&self.uid, call);
-        self.op = Some((op, Doing::PrepareContainer { index, attempt, image: image.id.clone() }));
+        self.op = Some((op, Doing::PrepareContainer { index, attempt, image: image.clone() }));
     }
 
     pub(super) fn create(
         &mut self,
         (index, attempt): (usize, u32),
-        image: String,
+        image: ImageFact,
         termination_file: String,
         entry: &Entry,
         ctx: &mut Context<'_>,
