@@ -100,8 +100,7 @@ pub static FIELDS: &[Field] = &[
     inner(
         "crashLoopBackOff",
         &[set("maxContainerRestartPeriod", Kind::Duration, |c, v| {
-            c.max_container_restart_period =
-                between(v.duration(), Duration::from_secs(1), Duration::from_secs(300))?;
+            c.max_container_restart_period = between(v.duration(), Duration::from_secs(1), Duration::from_secs(300))?;
             Ok(())
         })],
     ),
@@ -174,10 +173,7 @@ pub static FIELDS: &[Field] = &[
                 c.verbosity = u32::try_from(v.int()).map_err(|_| "must be 0 or more".to_owned())?;
                 Ok(())
             }),
-            none(
-                "vmodule",
-                Kind::List(&Kind::Object(&[none("filePattern", Kind::Text), none("verbosity", INT64)])),
-            ),
+            none("vmodule", Kind::List(&Kind::Object(&[none("filePattern", Kind::Text), none("verbosity", INT64)]))),
         ],
     ),
     none_pointer("makeIPTablesUtilChains", Kind::Bool),
@@ -255,9 +251,7 @@ pub static FIELDS: &[Field] = &[
     ),
     none("shutdownGracePeriodCriticalPods", Kind::Duration),
     none_pointer("singleProcessOOMKill", Kind::Bool),
-    set("staticPodPath", Kind::Text, |c, v| {
-        or_default(v, absolute, |d| d.manifests.clone()).map(|p| c.manifests = p)
-    }),
+    set("staticPodPath", Kind::Text, |c, v| or_default(v, absolute, |d| d.manifests.clone()).map(|p| c.manifests = p)),
     none("staticPodURL", Kind::Text),
     none("staticPodURLHeader", Kind::MapOf(&TEXTS)),
     none("streamingConnectionIdleTimeout", Kind::Duration),

@@ -2,8 +2,7 @@ use super::table::{Field, Kind, Use};
 use super::*;
 
 fn read(texts: &[(&str, &str)], flags: &Flags) -> (Config, Problems) {
-    let texts: Vec<Text> =
-        texts.iter().map(|(p, t)| Text { path: PathBuf::from(p), text: (*t).to_owned() }).collect();
+    let texts: Vec<Text> = texts.iter().map(|(p, t)| Text { path: PathBuf::from(p), text: (*t).to_owned() }).collect();
     let mut problems = Problems::default();
     let config = assemble(&texts, flags, "Boat-7", &mut problems);
     (config, problems)
@@ -91,7 +90,8 @@ fn a_known_field_without_effect_is_a_warning_once() {
 
 #[test]
 fn what_kubeadm_writes_without_meaning_it_is_no_warning() {
-    let (config, problems) = one("cpuManagerReconcilePeriod: 0s\nfileCheckFrequency: 0s\nlogging:\n  flushFrequency: 0\n  \
+    let (config, problems) =
+        one("cpuManagerReconcilePeriod: 0s\nfileCheckFrequency: 0s\nlogging:\n  flushFrequency: 0\n  \
          options:\n    json:\n      infoBufferSize: \"0\"\n    text:\n      infoBufferSize: \"0\"\n  verbosity: 0\n\
          memorySwap: {}\nsyncFrequency: 0s\nstaticPodURL: null\nimageMinimumGCAge: 0s\n");
     assert_eq!(problems, Problems::default());
@@ -101,8 +101,10 @@ fn what_kubeadm_writes_without_meaning_it_is_no_warning() {
 
 #[test]
 fn drop_ins_are_merged_field_by_field_and_flags_win() {
-    let main = format!("{HEAD}staticPodPath: /a\nsyncFrequency: 2m\nclusterDNS: [10.0.0.1]\n---\n\
-         apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nrootDir: /r\nnodeName: pier\n");
+    let main = format!(
+        "{HEAD}staticPodPath: /a\nsyncFrequency: 2m\nclusterDNS: [10.0.0.1]\n---\n\
+         apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nrootDir: /r\nnodeName: pier\n"
+    );
     let drop_in = format!("{HEAD}staticPodPath: /b\nclusterDNS: [10.0.0.2]\n");
     let flags = Flags { root_dir: Some("/flag".into()), verbosity: Some(6), ..Flags::default() };
     let (c, problems) = read(&[("/c.yaml", &main), ("/d/10.conf", &drop_in)], &flags);

@@ -167,7 +167,9 @@ impl<'de> Visitor<'de> for ValueVisitor {
         while let Some(key) = map.next_key::<Node>()? {
             let name = match key.value {
                 Value::Text(s) => s,
-                other => return Err(A::Error::custom(format_args!("a key must be a string, not {}", other.describe()))),
+                other => {
+                    return Err(A::Error::custom(format_args!("a key must be a string, not {}", other.describe())));
+                }
             };
             entries.push(Entry { key: name, line: key.line, node: map.next_value::<Node>()? });
         }
