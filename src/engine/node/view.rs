@@ -77,6 +77,10 @@ impl Engine {
         Some(PodView { pod, status: &worker.status, desired: worker.desired, deletion })
     }
 
+    pub fn pleg_healthy(&self, now: Boot) -> bool {
+        self.pleg.healthy(now)
+    }
+
     pub fn conflicts(&self) -> &[Conflict] {
         &self.conflicts
     }
