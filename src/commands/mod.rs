@@ -221,33 +221,4 @@ fn run(flags: Flags) -> ExitCode {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_sound() {
-        use clap::CommandFactory;
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn flags_reach_the_configuration() {
-        let args = "wherry run --config /c --manifests /m --root-dir /r --log-dir /l --runtime-endpoint /e --socket /s \
-                    --hostname h --healthz-port 0 -v4";
-        let Command::Run(args) = Cli::try_parse_from(args.split_whitespace()).unwrap().command else { panic!() };
-        let flags = Flags::from(args);
-        let expected = Flags {
-            config: Some("/c".into()),
-            manifests: Some("/m".into()),
-            root_dir: Some("/r".into()),
-            log_dir: Some("/l".into()),
-            runtime_endpoint: Some("/e".into()),
-            socket: Some("/s".into()),
-            hostname: Some("h".into()),
-            healthz_port: Some(0),
-            verbosity: Some(4),
-            ..Flags::default()
-        };
-        assert_eq!(flags, expected);
-    }
-}
+mod tests;

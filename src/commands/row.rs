@@ -187,14 +187,14 @@ pub fn human(seconds: i64) -> String {
         if b == 0 { format!("{a}{a_unit}") } else { format!("{a}{a_unit}{b}{b_unit}") }
     };
     match s {
-        ..120 => format!("{s}s"),
-        ..600 => two(minutes, "m", s % 60, "s"),
-        ..10_800 => format!("{minutes}m"),
-        ..28_800 => two(hours, "h", minutes % 60, "m"),
-        ..172_800 => format!("{hours}h"),
-        ..691_200 => two(days, "d", hours % 24, "h"),
-        ..63_072_000 => format!("{days}d"),
-        ..252_288_000 => two(days / 365, "y", days % 365, "d"),
+        0..120 => format!("{s}s"),
+        120..600 => two(minutes, "m", s % 60, "s"),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => two(hours, "h", minutes % 60, "m"),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => two(days, "d", hours % 24, "h"),
+        691_200..63_072_000 => format!("{days}d"),
+        63_072_000..252_288_000 => two(days / 365, "y", days % 365, "d"),
         _ => format!("{}y", days / 365),
     }
 }

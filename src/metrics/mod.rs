@@ -278,7 +278,7 @@ impl Metrics {
             Measure::RelistInterval(d) => self.relist_interval.observe(d.as_secs_f64()),
             Measure::PodStartDuration(d) => self.pod_start_duration.observe(d.as_secs_f64()),
             Measure::PodWorkerDuration { operation, duration } => {
-                let labels = label("operation_type", *operation);
+                let labels = label("operation_type", operation);
                 self.pod_worker_duration.get_or_create(&labels).observe(duration.as_secs_f64());
             }
             Measure::PodWorkerStartDuration(d) => self.pod_worker_start_duration.observe(d.as_secs_f64()),
