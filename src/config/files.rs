@@ -63,7 +63,7 @@ fn drop_ins(given: Option<&Path>, problems: &mut Problems) -> Vec<PathBuf> {
 }
 
 /// A regular file of at most `yaml::MAX_BYTES`. Does not wait for a FIFO's writer.
-pub(super) fn read_file(path: &Path) -> io::Result<String> {
+pub fn read_file(path: &Path) -> io::Result<String> {
     let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;

@@ -13,6 +13,7 @@ pub mod table;
 pub mod wherry;
 pub mod yaml;
 
+pub use files::read_file;
 use problem::{Place, Problem, Problems};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

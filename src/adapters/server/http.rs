@@ -25,7 +25,11 @@ pub enum Route {
     Livez,
     Readyz,
     Metrics,
+    /// A `PodList`. As a watch, a line of JSON for each pod, as the API server writes them: `{"type":"ADDED","object":
+    /// <pod>}` for those there are, `{"type":"BOOKMARK","object":{}}` after the last, then `ADDED`, `MODIFIED` and
+    /// `DELETED` as it happens.
     Pods,
+    /// A `status::NodeStatus`.
     Status,
 }
 
