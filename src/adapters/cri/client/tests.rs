@@ -283,7 +283,7 @@ fn a_pod_is_read_in_two_rounds_and_what_vanished_in_between_is_absent() {
     let (c3, v3) = verbose(&mut b);
     assert_eq!((v1, v2, v3), (false, true, false));
     b.ok("PodSandboxStatus", &sandbox_status("s1"));
-    let mut done = |id, result| b.wire.borrow_mut().answers.push(Completion::Done { id, result });
+    let done = |id, result| b.wire.borrow_mut().answers.push(Completion::Done { id, result });
     done(c1, Ok(container_status("c1", 1, None).write_to_bytes().unwrap().into()));
     done(c2, Ok(container_status("c2", 2, Some(42)).write_to_bytes().unwrap().into()));
     done(c3, Err(CallError::Status { code: 5, message: "gone".into() }));
