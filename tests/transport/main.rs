@@ -5,6 +5,9 @@
 //! - `containerd`: a real one, started by the test in a directory of its own, killed and started again. Needs root and
 //!   `containerd` in PATH; without them its tests say so and are skipped.
 
+// The lists in clippy.toml are for `engine` and `api`.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
 /// Runs each of these functions as a test over each transport there is.
 macro_rules! over_each_transport {
     ($($name:ident),* $(,)?) => {
