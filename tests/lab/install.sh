@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs from the distribution what this machine lacks: `install.sh [build] [runtime] [lint]` (all of them if none
-# is named).
+# Installs from the distribution what this machine lacks: `install.sh [build] [runtime] [lint] [grpcio]` (the first
+# three if none is named).
 #
 # What is in PATH is used as it is, Docker's own containerd (containerd.io) and a rustup included; with nothing missing
 # no package manager is called. Nothing is removed, and no service is started (policy-rc.d, for as long as it takes).
@@ -41,6 +41,11 @@ look_for_runtime() {
 			want busybox-static
 		fi
 	fi
+}
+
+look_for_grpcio() {
+	have c++ || have g++ || want g++
+	have cmake || want cmake
 }
 
 look_for_lint() {
@@ -116,8 +121,8 @@ install_missing() {
 [ $# -gt 0 ] || set -- build runtime lint
 for part; do
 	case $part in
-	build | runtime | lint) "look_for_$part" ;;
-	*) die "unknown part $part (build, runtime, lint)" ;;
+	build | runtime | lint | grpcio) "look_for_$part" ;;
+	*) die "unknown part $part (build, runtime, lint, grpcio)" ;;
 	esac
 done
 if [ ${#missing[@]} -gt 0 ]; then

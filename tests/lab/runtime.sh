@@ -112,6 +112,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         BinaryName = "$(command -v runc)"
+        Root = "$RUN/runc"
         SystemdCgroup = false
 END
 }
@@ -188,12 +189,15 @@ up() {
 	import_images
 }
 
-# Ends containers through containerd, as long as it answers.
+# Ends and removes containers through containerd, as long as it answers.
 end_tasks() {
 	local id
 	[ -S "$SOCKET" ] || return 0
 	timeout 20 ctr -a "$SOCKET" -n k8s.io tasks ls -q 2>/dev/null | while read -r id; do
 		timeout 20 ctr -a "$SOCKET" -n k8s.io tasks rm -f "$id" >/dev/null 2>&1 || true
+	done
+	timeout 20 ctr -a "$SOCKET" -n k8s.io containers ls -q 2>/dev/null | while read -r id; do
+		timeout 20 ctr -a "$SOCKET" -n k8s.io containers rm "$id" >/dev/null 2>&1 || true
 	done
 }
 
