@@ -1,0 +1,10 @@
+//! The CRI v1 messages of `proto/cri.proto`, as `build.rs` generates them. Only `requests`, `answers` and `client`
+//! know them; nothing of protobuf goes further.
+
+#![allow(clippy::all, clippy::pedantic, missing_docs)]
+
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/cri/mod.rs"));
+}
+
+pub use generated::cri::*;
