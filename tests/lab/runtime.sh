@@ -1,6 +1,7 @@
 #!/bin/bash
 # A containerd of one's own: `runtime.sh up DIR NAME` starts it, `runtime.sh down DIR` ends it and everything in it.
-# Both may be called again at any time, also after a crash or a reboot. Needs root.
+# Both may be called again at any time, also after a crash or a reboot. `runtime.sh again DIR` starts a containerd that
+# was killed, beside the containers that live on. Needs root.
 #
 #   DIR (on a real disk)     root/ (images, layers), cni/, containerd.toml, containerd.log, env
 #   /run/wherry-NAME         state/, containerd.sock, containerd.pid (short: a socket's path has 108 bytes)
@@ -11,7 +12,7 @@ set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
 
-usage() { die "usage: runtime.sh up DIR NAME | runtime.sh down DIR"; }
+usage() { die "usage: runtime.sh up DIR NAME | again DIR | down DIR"; }
 
 # Sets the variables that follow from DIR and NAME.
 names() {
@@ -295,14 +296,19 @@ remove_network() {
 	fi
 }
 
-down() {
-	[ -f "$DIR/env" ] || return 0
+# The names that `up` decided on.
+recall() {
 	DIR=$(cd "$DIR" && pwd)
 	# shellcheck disable=SC1091
 	. "$DIR/env"
 	NAME=$WHERRY_LAB_NAME
 	names
 	CGROUP=$WHERRY_LAB_CGROUP
+}
+
+down() {
+	[ -f "$DIR/env" ] || return 0
+	recall
 	# Each step is taken whatever became of the others.
 	set +e +o pipefail
 	end_tasks
@@ -325,6 +331,11 @@ up)
 	[ $# = 3 ] || usage
 	NAME=$3
 	up
+	;;
+again)
+	[ -f "$DIR/env" ] || die "nothing was started in $DIR"
+	recall
+	running >/dev/null || start
 	;;
 down) down ;;
 *) usage ;;

@@ -45,7 +45,9 @@ fn a_pod_that_is_never_restarted_fails_with_its_container() {
 #[test]
 fn a_pod_runs_until_its_last_container_has_ended() {
     let agent = Agent::start("last");
-    agent.apply("pair", "
+    agent.apply(
+        "pair",
+        "
         restartPolicy: Never
         containers:
         - name: fails
@@ -54,7 +56,8 @@ fn a_pod_runs_until_its_last_container_has_ended() {
         - name: goes-on
           image: localhost/busybox:1.35
           command: [sh, -c, 'while [ ! -e /tmp/end ]; do sleep 0.1; done']
-    ");
+    ",
+    );
     let pod = agent.wait_for("the first has ended, the second runs", |a| {
         a.pod("pair").filter(|p| {
             container(p, "fails")["state"]["terminated"].is_object()
@@ -71,14 +74,17 @@ fn a_pod_runs_until_its_last_container_has_ended() {
 fn a_termination_message_is_told() {
     let agent = Agent::start("message");
     agent.apply("file", &script("Never", "echo -n from the file > /dev/termination-log; exit 1"));
-    agent.apply("log", "
+    agent.apply(
+        "log",
+        "
         restartPolicy: Never
         containers:
         - name: main
           image: localhost/busybox:1.35
           terminationMessagePolicy: FallbackToLogsOnError
           command: [sh, -c, 'echo from the log; exit 1']
-    ");
+    ",
+    );
     let message = |pod| container(&pod, "main")["state"]["terminated"]["message"].clone();
     assert_eq!(message(agent.wait_phase("file", "Failed")), "from the file");
     assert_eq!(message(agent.wait_phase("log", "Failed")), "from the log\n");
@@ -87,13 +93,16 @@ fn a_termination_message_is_told() {
 #[test]
 fn a_pod_past_its_deadline_is_ended() {
     let agent = Agent::start("deadline");
-    agent.apply("slow", "
+    agent.apply(
+        "slow",
+        "
         activeDeadlineSeconds: 3
         terminationGracePeriodSeconds: 2
         containers:
         - name: main
           image: localhost/trap:1
-    ");
+    ",
+    );
     agent.wait_running("slow");
     let pod = agent.wait_phase("slow", "Failed");
     assert_eq!(pod["status"]["reason"], "DeadlineExceeded");
@@ -104,7 +113,9 @@ fn a_pod_past_its_deadline_is_ended() {
 #[test]
 fn a_container_over_its_memory_limit_is_oom_killed() {
     let agent = Agent::start("oom");
-    agent.apply("hungry", "
+    agent.apply(
+        "hungry",
+        "
         restartPolicy: Never
         containers:
         - name: main
@@ -113,7 +124,8 @@ fn a_container_over_its_memory_limit_is_oom_killed() {
           resources:
             limits:
               memory: 32Mi
-    ");
+    ",
+    );
     let pod = agent.wait_phase("hungry", "Failed");
     let ended = &container(&pod, "main")["state"]["terminated"];
     assert_eq!(ended["exitCode"], 137);

@@ -65,14 +65,17 @@ fn a_failing_pull_backs_off_and_is_tried_again() {
 #[test]
 fn pull_policy_never_with_a_missing_image_waits_beside_a_container_that_runs() {
     let agent = Agent::start("never");
-    agent.apply("pair", "
+    agent.apply(
+        "pair",
+        "
         containers:
         - name: main
           image: localhost/not-there:1
           imagePullPolicy: Never
         - name: other
           image: localhost/trap:1
-    ");
+    ",
+    );
     let status = agent.wait_waiting("pair", "ErrImageNeverPull");
     assert_eq!(
         status["state"]["waiting"]["message"],
@@ -93,20 +96,26 @@ fn an_image_name_that_is_none_is_told_as_such() {
 #[test]
 fn an_image_that_runs_as_root_is_refused_to_a_pod_that_must_not() {
     let agent = Agent::start("nonroot");
-    agent.apply("root", "
+    agent.apply(
+        "root",
+        "
         securityContext:
           runAsNonRoot: true
         containers:
         - name: main
           image: localhost/trap:1
-    ");
-    agent.apply("user", "
+    ",
+    );
+    agent.apply(
+        "user",
+        "
         securityContext:
           runAsNonRoot: true
         containers:
         - name: main
           image: localhost/user:1
-    ");
+    ",
+    );
     let status = agent.wait_waiting("root", "CreateContainerConfigError");
     let message = status["state"]["waiting"]["message"].as_str().unwrap_or_default().to_string();
     assert!(message.starts_with("container has runAsNonRoot and image will run as root"), "{message}");
@@ -116,20 +125,26 @@ fn an_image_that_runs_as_root_is_refused_to_a_pod_that_must_not() {
 #[test]
 fn command_and_args_replace_entrypoint_and_cmd_as_in_kubernetes() {
     let agent = Agent::start("entry");
-    agent.apply("image", "
+    agent.apply(
+        "image",
+        "
         restartPolicy: Never
         containers:
         - name: main
           image: localhost/entrypoint:1
-    ");
-    agent.apply("args", "
+    ",
+    );
+    agent.apply(
+        "args",
+        "
         restartPolicy: Never
         containers:
         - name: main
           image: localhost/entrypoint:1
           args: ['echo args in $(pwd)']
           workingDir: /tmp
-    ");
+    ",
+    );
     agent.apply("command", &script("Never", "echo command"));
     let output = |name: &str| agent.output(&agent.wait_phase(name, "Succeeded"), "main", 0);
     assert_eq!(output("image"), "from the image in /var/www yes\n");

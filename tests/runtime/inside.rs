@@ -13,7 +13,9 @@ fn field(text: &str, name: &str) -> String {
 #[test]
 fn the_security_context_is_what_the_process_has() {
     let agent = Agent::start("security");
-    agent.apply("strict", "
+    agent.apply(
+        "strict",
+        "
         securityContext:
           runAsUser: 1000
           runAsGroup: 2000
@@ -35,7 +37,8 @@ fn the_security_context_is_what_the_process_has() {
             runAsUser: 0
             seccompProfile:
               type: Unconfined
-    ");
+    ",
+    );
     agent.wait_running("strict");
     let mut cri = agent.cri();
     let main = agent.running("strict", "main").expect("runs");
@@ -60,7 +63,9 @@ fn the_security_context_is_what_the_process_has() {
 #[test]
 fn the_environment_is_expanded_in_order() {
     let agent = Agent::start("environment");
-    agent.apply("env", "
+    agent.apply(
+        "env",
+        "
         restartPolicy: Never
         containers:
         - name: main
@@ -74,7 +79,8 @@ fn the_environment_is_expanded_in_order() {
           - {name: D, value: '$(UNDEFINED)'}
           - {name: LATER, value: later}
           - {name: EMPTY}
-    ");
+    ",
+    );
     let pod = agent.wait_phase("env", "Succeeded");
     assert_eq!(agent.output(&pod, "main", 0), "b-alpha-$(LATER)|$(A)|$(UNDEFINED)|alpha||\n");
 }
@@ -82,7 +88,9 @@ fn the_environment_is_expanded_in_order() {
 #[test]
 fn names_hosts_and_dns_are_the_pods() {
     let agent = Agent::start("names");
-    agent.apply("named", "
+    agent.apply(
+        "named",
+        "
         hostname: hosty
         dnsPolicy: None
         dnsConfig:
@@ -95,7 +103,8 @@ fn names_hosts_and_dns_are_the_pods() {
         containers:
         - name: main
           image: localhost/trap:1
-    ");
+    ",
+    );
     let pod = agent.wait_running("named");
     let id = agent.running("named", "main").expect("runs");
     let mut cri = agent.cri();
@@ -112,7 +121,9 @@ fn names_hosts_and_dns_are_the_pods() {
 #[test]
 fn a_host_port_leads_to_the_container() {
     let agent = Agent::start("port");
-    agent.apply("web", "
+    agent.apply(
+        "web",
+        "
         terminationGracePeriodSeconds: 2
         containers:
         - name: main
@@ -121,7 +132,8 @@ fn a_host_port_leads_to_the_container() {
           ports:
           - containerPort: 8080
             hostPort: 18080
-    ");
+    ",
+    );
     agent.wait_running("web");
     agent.wait("the page over the host's port", |_| {
         http::get_tcp("127.0.0.1:18080", "/").is_ok_and(|r| r.status == 200 && r.body == "page\n")
@@ -134,14 +146,17 @@ fn a_host_port_leads_to_the_container() {
 #[test]
 fn the_host_s_namespaces_are_shared_on_request() {
     let agent = Agent::start("host");
-    agent.apply("host", "
+    agent.apply(
+        "host",
+        "
         hostNetwork: true
         hostPID: true
         hostIPC: true
         containers:
         - name: main
           image: localhost/trap:1
-    ");
+    ",
+    );
     let pod = agent.wait_running("host");
     assert!(pod["status"].get("podIP").is_none_or(|ip| ip.is_null()), "as a kubelet shows it: {}", pod["status"]);
     let id = agent.running("host", "main").expect("runs");
@@ -158,7 +173,9 @@ fn the_host_s_namespaces_are_shared_on_request() {
 #[test]
 fn a_shared_process_namespace_shows_the_pause_as_process_one() {
     let agent = Agent::start("shared");
-    agent.apply("pid", "
+    agent.apply(
+        "pid",
+        "
         shareProcessNamespace: true
         containers:
         - name: main
@@ -166,7 +183,8 @@ fn a_shared_process_namespace_shows_the_pause_as_process_one() {
         - name: other
           image: localhost/trap:1
           args: [other]
-    ");
+    ",
+    );
     agent.wait_running("pid");
     let id = agent.running("pid", "main").expect("runs");
     let mut cri = agent.cri();
@@ -182,14 +200,17 @@ fn a_shared_process_namespace_shows_the_pause_as_process_one() {
 #[test]
 fn limits_are_in_the_cgroup() {
     let agent = Agent::start("limits");
-    agent.apply("limited", "
+    agent.apply(
+        "limited",
+        "
         containers:
         - name: main
           image: localhost/trap:1
           resources:
             requests: {cpu: 100m, memory: 16Mi}
             limits: {cpu: 250m, memory: 64Mi}
-    ");
+    ",
+    );
     let pod = agent.wait_running("limited");
     assert_eq!(pod["status"]["qosClass"], "Burstable");
     let id = agent.running("limited", "main").expect("runs");

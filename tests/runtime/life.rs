@@ -42,12 +42,15 @@ fn a_manifest_becomes_a_running_pod_that_tools_recognise() {
     assert_eq!(containers.len(), 1);
     let one = &containers[0];
     assert_eq!(one.metadata.name, "main");
-    assert_eq!(one.labels.keys().collect::<Vec<_>>(), [
-        "io.kubernetes.container.name",
-        "io.kubernetes.pod.name",
-        "io.kubernetes.pod.namespace",
-        "io.kubernetes.pod.uid"
-    ]);
+    assert_eq!(
+        one.labels.keys().collect::<Vec<_>>(),
+        [
+            "io.kubernetes.container.name",
+            "io.kubernetes.pod.name",
+            "io.kubernetes.pod.namespace",
+            "io.kubernetes.pod.uid"
+        ]
+    );
     for key in [
         "io.kubernetes.container.hash",
         "io.kubernetes.container.restartCount",
@@ -77,9 +80,7 @@ fn it_is_one_thread() {
         agent.wait_running(&format!("p{i}"));
     }
     // Helpers live only while there is work for them.
-    agent.wait("one thread", |a| {
-        std::fs::read_dir(format!("/proc/{}/task", a.pid())).expect("task").count() == 1
-    });
+    agent.wait("one thread", |a| std::fs::read_dir(format!("/proc/{}/task", a.pid())).expect("task").count() == 1);
 }
 
 #[test]
@@ -116,12 +117,15 @@ fn an_edited_pod_is_replaced_and_both_never_run_together() {
     let before = agent.wait_running("web");
     let old = agent.running("web", "main").expect("runs");
 
-    agent.apply("web", "
+    agent.apply(
+        "web",
+        "
         containers:
         - name: main
           image: localhost/trap:1
           args: [edited]
-    ");
+    ",
+    );
     let after = agent.wait_for("the new version runs", |a| {
         a.pod("web").filter(|p| uid(p) != uid(&before)).filter(crate::support::agent::is_running)
     });
@@ -182,13 +186,16 @@ fn a_removed_pod_leaves_nothing_behind() {
 #[test]
 fn a_pod_that_ignores_sigterm_is_killed_after_its_grace_period() {
     let agent = Agent::start("grace");
-    agent.apply("deaf", "
+    agent.apply(
+        "deaf",
+        "
         terminationGracePeriodSeconds: 4
         containers:
         - name: main
           image: localhost/busybox:1.35
           command: [sh, -c, \"trap 'echo heard' TERM; while :; do sleep 0.2; done\"]
-    ");
+    ",
+    );
     agent.wait_running("deaf");
     let begun = Instant::now();
     agent.delete("deaf");

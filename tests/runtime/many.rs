@@ -13,9 +13,8 @@ fn fifty_pods_at_once_all_run_once_and_all_go() {
         agent.apply(&format!("pod-{i}"), TRAP);
     }
     let long = Duration::from_secs(300);
-    let pods = agent.wait_long("all run", long, |a| {
-        Some(a.pods()).filter(|p| p.len() == 50 && p.iter().all(is_running))
-    });
+    let pods =
+        agent.wait_long("all run", long, |a| Some(a.pods()).filter(|p| p.len() == 50 && p.iter().all(is_running)));
     let addresses: BTreeSet<String> = pods.iter().map(|p| p["status"]["podIP"].to_string()).collect();
     assert_eq!(addresses.len(), 50);
     let containers = agent.cri().containers(&agent.namespace);

@@ -12,9 +12,9 @@ fn a_crashed_container_is_restarted_at_once_and_then_backs_off() {
     // The first restart is at once, the second 10 s after the second end.
     let status = agent.wait_waiting("loop", "CrashLoopBackOff");
     assert!(
-        status["state"]["waiting"]["message"].as_str().is_some_and(|m| {
-            m.starts_with("back-off 10s restarting failed container=main pod=loop_")
-        }),
+        status["state"]["waiting"]["message"]
+            .as_str()
+            .is_some_and(|m| { m.starts_with("back-off 10s restarting failed container=main pod=loop_") }),
         "{status}"
     );
     assert_eq!(status["lastState"]["terminated"]["exitCode"], 7);
@@ -82,14 +82,17 @@ fn a_killed_container_comes_back_in_the_same_sandbox() {
 #[test]
 fn one_container_crashing_leaves_the_other_alone() {
     let agent = Agent::start("alone");
-    agent.apply("pair", "
+    agent.apply(
+        "pair",
+        "
         containers:
         - name: crashes
           image: localhost/busybox:1.35
           command: [sh, -c, 'sleep 0.5; exit 1']
         - name: steady
           image: localhost/trap:1
-    ");
+    ",
+    );
     agent.wait("a restart", |a| {
         a.pod("pair").is_some_and(|p| container(&p, "crashes")["restartCount"].as_i64() >= Some(1))
     });
@@ -122,19 +125,25 @@ fn a_dead_sandbox_is_replaced_with_its_containers() {
 #[test]
 fn a_command_that_does_not_exist_is_told_as_such() {
     let agent = Agent::start("notfound");
-    agent.apply("never", "
+    agent.apply(
+        "never",
+        "
         restartPolicy: Never
         containers:
         - name: main
           image: localhost/busybox:1.35
           command: [/no/such/program]
-    ");
-    agent.apply("always", "
+    ",
+    );
+    agent.apply(
+        "always",
+        "
         containers:
         - name: main
           image: localhost/busybox:1.35
           command: [/no/such/program]
-    ");
+    ",
+    );
     let ended = container(&agent.wait_phase("never", "Failed"), "main")["state"]["terminated"].clone();
     assert_eq!(ended["exitCode"], 128);
     assert_eq!(ended["reason"], "StartError");

@@ -228,8 +228,7 @@ fn a_pod_under_a_fixed_uid_is_replaced_when_it_changes() {
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  namespace: {}\n  uid: 11111111-2222-3333-4444-{:012}\n\
              spec:\n  containers: [{{name: main, image: localhost/trap:1, args: [{args}]}}]\n",
-            agent.namespace,
-            agent.healthz_port
+            agent.namespace, agent.healthz_port
         )
     };
     agent.write("web.yaml", &text("first"));

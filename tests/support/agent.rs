@@ -166,9 +166,9 @@ impl Agent {
     /// The sum of a metric over its labels.
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.get("/metrics").expect("/metrics").body;
-        let lines = text.lines().filter(|l| {
-            l.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '))
-        });
+        let lines = text
+            .lines()
+            .filter(|l| l.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' ')));
         lines.filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
@@ -242,9 +242,10 @@ impl Agent {
 
     /// The id of the pod's one running container of that name.
     pub fn running(&self, pod: &str, name: &str) -> Option<String> {
-        let mut running = self.containers(pod).into_iter().filter(|c| {
-            c.state.enum_value() == Ok(cri::ContainerState::CONTAINER_RUNNING) && c.metadata.name == name
-        });
+        let mut running = self
+            .containers(pod)
+            .into_iter()
+            .filter(|c| c.state.enum_value() == Ok(cri::ContainerState::CONTAINER_RUNNING) && c.metadata.name == name);
         let first = running.next()?.id;
         assert!(running.next().is_none(), "two containers {name} of {pod} run at once");
         Some(first)

@@ -4,7 +4,6 @@
 use super::cri::Cri;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 /// A container runtime with its own root, state, socket and network.
 pub struct Runtime {
@@ -73,22 +72,8 @@ impl Runtime {
 
     /// Starts containerd again after `kill`, on the same directories, and waits until it answers.
     pub fn start_again(&self) {
-        let config = self.dir.join("containerd.toml");
-        let log = std::fs::OpenOptions::new().append(true).open(self.dir.join("containerd.log")).expect("log");
-        let child = Command::new("setsid")
-            .arg("containerd")
-            .arg("--config")
-            .arg(config)
-            .stdout(log.try_clone().expect("log"))
-            .stderr(log)
-            .spawn()
-            .expect("containerd");
-        std::fs::write(&self.pid_file, format!("{}\n", child.id())).expect("containerd.pid");
-        let end = Instant::now() + Duration::from_secs(60);
-        while Cri::try_connect(&self.socket).and_then(|mut c| c.version()).is_err() {
-            assert!(Instant::now() < end, "containerd does not answer again");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let status = Command::new(script("runtime.sh")).arg("again").arg(&self.dir).status().expect("runtime.sh");
+        assert!(status.success(), "runtime.sh again: {status}");
     }
 }
 

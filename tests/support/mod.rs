@@ -3,8 +3,6 @@
 
 // Each of the programs that include this uses a part of it.
 #![allow(dead_code)]
-// The ban is for the engine (clippy.toml).
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod agent;
 pub mod cri;

@@ -54,9 +54,11 @@ impl Registry {
     pub fn publish(&self, name: &str, local: &str) {
         let index = std::fs::read_to_string(lab::images().join("index.json")).expect("index.json");
         let index: serde_json::Value = serde_json::from_str(&index).expect("JSON");
-        let found = index["manifests"].as_array().expect("manifests").iter().find(|m| {
-            m["annotations"]["io.containerd.image.name"].as_str() == Some(local)
-        });
+        let found = index["manifests"]
+            .as_array()
+            .expect("manifests")
+            .iter()
+            .find(|m| m["annotations"]["io.containerd.image.name"].as_str() == Some(local));
         let digest = found.unwrap_or_else(|| panic!("no image {local}"))["digest"].as_str().expect("digest");
         self.shelf.lock().expect("shelf").images.insert(name.to_string(), digest.to_string());
     }
@@ -118,9 +120,9 @@ fn digest_of(name: &str, reference: &str, shelf: &Mutex<Shelf>) -> Option<String
 
 fn digest_header(path: &str, shelf: &Mutex<Shelf>) -> String {
     match split(path) {
-        Some((name, "manifests", reference)) => digest_of(name, reference, shelf)
-            .map(|d| format!("Docker-Content-Digest: {d}\r\n"))
-            .unwrap_or_default(),
+        Some((name, "manifests", reference)) => {
+            digest_of(name, reference, shelf).map(|d| format!("Docker-Content-Digest: {d}\r\n")).unwrap_or_default()
+        }
         _ => String::new(),
     }
 }
