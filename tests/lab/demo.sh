@@ -11,12 +11,14 @@ RUN=/run/wherry-demo
 SOCKET=$RUN/wherry.sock
 WHERRY=${WHERRY:-$PROJECT/target/release/wherry}
 PORT=18080
+export WHERRY_LAB_CGROUP=/wherry-demo
+unset WHERRY_LAB_SUBNET
 
 title() { printf '\n== %s\n' "$*"; }
 
-shown() {
-	printf '   $ %s\n' "$*"
-	"$@"
+show_pods() {
+	echo '   $ wherry pods'
+	pods
 }
 
 agent_pid() {
@@ -123,7 +125,7 @@ up_as_root() {
 	until_true 120 'the web server runs' has web Running
 	until_true 120 'the worker runs' has worker Running
 	until_true 120 'the job is done' has job Completed
-	shown pods
+	show_pods
 
 	title 'the web server, through its hostPort'
 	until_true 30 "the web server answers on port $PORT" page
@@ -131,8 +133,9 @@ up_as_root() {
 	page
 
 	title 'a crash: the worker is killed, and comes back'
+	contained() { [ -n "$(container_of worker main)" ]; }
+	until_true 30 'the worker has a running container' contained
 	id=$(container_of worker main)
-	[ -n "$id" ] || fail 'the worker has no running container'
 	before=$(line worker)
 	ctr -a "$RUN/containerd.sock" -n k8s.io tasks kill -s SIGKILL "$id" >/dev/null
 	restarted() { [ -n "$(container_of worker main)" ] && [ "$(container_of worker main)" != "$id" ] && has worker Running; }
@@ -144,7 +147,7 @@ up_as_root() {
 	echo '   $ rm .demo/manifests/worker.yaml'
 	rm "$DEMO/manifests/worker.yaml"
 	until_true 120 'the worker is gone' gone worker
-	shown pods
+	show_pods
 
 	title 'it goes on running'
 	cat <<END

@@ -227,8 +227,9 @@ end_shims() {
 		fi
 	done
 	# A shim's own socket is in the system's directory for them, under a name that only the bundle tells.
-	cat "$RUN"/state/io.containerd.runtime.v2.task/k8s.io/*/address 2>/dev/null | sed 's,unix://,\n,g' | while read -r pid; do
-		case $pid in /run/containerd/s/*) rm -f "$pid" ;; esac
+	for dir in "$RUN"/state/io.containerd.runtime.v2.task/k8s.io/*/address; do
+		child=$(cat "$dir" 2>/dev/null)
+		case $child in unix:///run/containerd/s/*) rm -f "${child#unix://}" ;; esac
 	done
 	rmdir /run/containerd/s /run/containerd 2>/dev/null || true
 }
