@@ -14,7 +14,11 @@ CC=${CC:-$(command -v cc || command -v gcc || true)}
 
 stamp=$(cat "$LAB/images.sh" "$LAB/pause.c" "$BUSYBOX" | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$DIR/stamp" 2>/dev/null)" = "$stamp" ] && [ -f "$DIR/images.tar" ]; then exit 0; fi
-[ -n "$CC" ] || die "no C compiler (tests/lab/install.sh installs one)"
+if [ -z "$CC" ]; then
+	# A machine that cannot build takes what was built elsewhere.
+	[ ! -f "$DIR/images.tar" ] || exit 0
+	die "no C compiler (tests/lab/install.sh installs one)"
+fi
 
 case $(uname -m) in
 x86_64) ARCH='"architecture":"amd64"' ;;

@@ -75,8 +75,14 @@ drop_policy() {
 	if [ -f "$POLICY" ] && grep -qxF "$MARK" "$POLICY" 2>/dev/null; then as_root rm -f "$POLICY"; fi
 }
 
+# Quiet, unless it fails.
 apt() {
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 "$@" </dev/null >&2
+	local log status=0
+	log=$(mktemp)
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 "$@" </dev/null >"$log" 2>&1 || status=$?
+	[ "$status" = 0 ] || tail -n 40 "$log" >&2
+	rm -f "$log"
+	return "$status"
 }
 
 candidate() {

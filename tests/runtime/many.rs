@@ -4,7 +4,6 @@ use crate::support::agent::{Agent, is_running};
 use crate::support::cri::ContainerState;
 use crate::support::yaml::TRAP;
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 #[test]
 fn fifty_pods_at_once_all_run_once_and_all_go() {
@@ -12,7 +11,7 @@ fn fifty_pods_at_once_all_run_once_and_all_go() {
     for i in 0..50 {
         agent.apply(&format!("pod-{i}"), TRAP);
     }
-    let long = Duration::from_secs(300);
+    let long = 300;
     let pods =
         agent.wait_long("all run", long, |a| Some(a.pods()).filter(|p| p.len() == 50 && p.iter().all(is_running)));
     let addresses: BTreeSet<String> = pods.iter().map(|p| p["status"]["podIP"].to_string()).collect();

@@ -3,7 +3,6 @@
 use crate::support::agent::{Agent, container};
 use crate::support::lab::signal;
 use crate::support::yaml::{TRAP, script};
-use std::time::Duration;
 
 #[test]
 fn a_crashed_container_is_restarted_at_once_and_then_backs_off() {
@@ -18,7 +17,7 @@ fn a_crashed_container_is_restarted_at_once_and_then_backs_off() {
         "{status}"
     );
     assert_eq!(status["lastState"]["terminated"]["exitCode"], 7);
-    let pod = agent.wait_long("the second restart", Duration::from_secs(200), |a| {
+    let pod = agent.wait_long("the second restart", 200, |a| {
         a.pod("loop").filter(|p| container(p, "main")["restartCount"].as_i64() >= Some(2))
     });
     assert_eq!(pod["status"]["phase"], "Running");
@@ -46,7 +45,7 @@ fn back_off_is_ten_seconds_from_the_end_of_the_second_run() {
     let agent = Agent::start("backoff");
     agent.apply("loop", &script("Always", "date +%s.%N; sleep 0.1; exit 1"));
     let seen = |attempt: u32| {
-        agent.wait_long("a run", Duration::from_secs(200), |a| {
+        agent.wait_long("a run", 200, |a| {
             let pod = a.pod("loop")?;
             a.output(&pod, "main", attempt).trim().parse::<f64>().ok()
         })

@@ -12,8 +12,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Ten times what the slowest thing waited for takes on a quiet machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Ten times what the slowest thing waited for takes on a quiet machine; more on one that says it is slow
+/// (WHERRY_LAB_SLOW, a factor; set where the processor is emulated).
+pub fn patience(seconds: u64) -> Duration {
+    let slow = std::env::var("WHERRY_LAB_SLOW").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    Duration::from_secs(seconds) * slow
+}
+
+const PATIENCE: u64 = 60;
 
 pub struct Agent {
     /// `agents/NAME` in the lab's directory; everything of this agent is below it.
@@ -183,7 +189,8 @@ impl Agent {
         self.wait_long(what, PATIENCE, look)
     }
 
-    pub fn wait_long<T>(&self, what: &str, patience: Duration, look: impl Fn(&Agent) -> Option<T>) -> T {
+    pub fn wait_long<T>(&self, what: &str, seconds: u64, look: impl Fn(&Agent) -> Option<T>) -> T {
+        let patience = patience(seconds);
         let end = Instant::now() + patience;
         loop {
             if let Some(found) = look(self) {
@@ -303,7 +310,7 @@ impl Agent {
     /// Waits until it ends by itself; its exit code.
     pub fn ended(&mut self) -> Option<i32> {
         let mut child = self.child.take().expect("it was started");
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience(PATIENCE);
         loop {
             if let Some(status) = child.try_wait().expect("wait") {
                 return status.code();
