@@ -1,0 +1,76 @@
+# `make help` lists what there is. The scripts are in tests/lab/; docs/testing.md tells what each kind of test needs.
+
+SHELL := /bin/bash
+CARGO := tests/lab/cargo.sh
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/wherry-ci
+# cargo hands the compiled test to this script, which gives it a container runtime in namespaces of its own.
+RUNNER := --config "target.'cfg(all())'.runner=['$(CURDIR)/tests/lab/in-lab.sh']"
+# Starting containers is most of a test's work; more at a time than this only waits longer.
+THREADS ?= 4
+# Passed on to the test programs: a filter, --nocapture, ...
+ARGS ?=
+DESTDIR ?=
+PREFIX ?= /usr
+
+.DEFAULT_GOAL := all
+.PHONY: all help build release test test-unit test-runtime test-grpcio test-vm simulate bench demo demo-down fmt lint install clean
+
+all: release ## what one would install (the same as release)
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## the development build: target/debug/wherry
+	$(CARGO) build
+
+release: ## the binary for use: target/release/wherry
+	$(CARGO) build --release
+
+test: ## all tests of an ordinary run, with all they need (root or sudo for the runtime tests)
+	@tests/lab/test.sh
+
+test-unit: ## units, simulation, architecture: no root, no runtime
+	$(CARGO) test
+
+test-runtime: ## pods on a real containerd of the tests' own (root or sudo); ARGS=filter
+	@tests/lab/install.sh build runtime
+	$(CARGO) test --test runtime $(RUNNER) -- --test-threads=$(THREADS) $(ARGS)
+
+test-grpcio: ## the runtime tests with gRPC's C-core as the transport (a C++ build of minutes)
+	@tests/lab/install.sh build grpcio runtime
+	$(CARGO) test --features grpcio --target-dir $(CACHE)/grpcio --lib cri
+	$(CARGO) test --features grpcio --target-dir $(CACHE)/grpcio --test runtime $(RUNNER) -- --test-threads=$(THREADS) $(ARGS)
+
+test-vm: ## the runtime tests in a virtual machine with systemd and pure cgroup v2 (slow)
+	@tests/lab/install.sh build
+	@tests/vm/run.sh $(ARGS)
+
+simulate: ## the simulation alone; ARGS=filter
+	$(CARGO) test --test simulation -- $(ARGS)
+
+bench: ## the table of figures: release build, real containerd (root or sudo)
+	@tests/lab/install.sh build runtime
+	$(CARGO) bench --bench bench $(RUNNER) -- $(ARGS)
+
+demo: ## real pods on this machine from one command
+	@tests/lab/demo.sh up
+
+demo-down: ## the demo gone again
+	@tests/lab/demo.sh down
+
+fmt: ## format the code
+	$(CARGO) fmt
+
+lint: ## formatting and clippy, warnings are errors
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy --test runtime -- -D warnings
+
+install: ## binary, unit and a commented configuration below DESTDIR and PREFIX
+	install -D -m 755 target/release/wherry $(DESTDIR)$(PREFIX)/bin/wherry
+	install -D -m 644 packaging/wherry.service $(DESTDIR)/usr/lib/systemd/system/wherry.service
+	test -e $(DESTDIR)/etc/wherry/config.yaml || install -D -m 644 packaging/config.yaml $(DESTDIR)/etc/wherry/config.yaml
+	install -d -m 755 $(DESTDIR)/etc/wherry/config.d $(DESTDIR)/etc/wherry/manifests
+
+clean: ## what was built (the demo: make demo-down)
+	$(CARGO) clean

@@ -1,0 +1,93 @@
+//! 50 and 110 pods at once, beside the same by direct calls, four at a time.
+
+use crate::direct;
+use crate::idle::wait_started;
+use crate::process::{self, now};
+use crate::support::agent::Agent;
+use crate::support::cri::Cri;
+use crate::support::lab::Runtime;
+use crate::support::yaml::{self, TRAP};
+use crate::table::Table;
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Pods, CPU seconds at most, a kubelet's time and CPU.
+const CROWDS: [(usize, f64, &str, &str); 2] = [(50, 0.1, "5.7", "0.95"), (110, 0.2, "14.1", "2.2")];
+
+pub fn crowd(table: &mut Table) {
+    for (pods, cpu_limit, kubelet, kubelet_cpu) in CROWDS {
+        let direct = directly(pods);
+        let (taken, cpu) = by_wherry(pods);
+        table.row(
+            &format!("{pods} pods at once, all started, s"),
+            taken,
+            Some(direct),
+            direct.max(0.1) * 1.05,
+            kubelet,
+        );
+        table.row(&format!("{pods} pods at once, CPU, s"), cpu, None, cpu_limit, kubelet_cpu);
+    }
+}
+
+fn last_start(cri: &mut Cri, namespace: &str) -> i64 {
+    let ids: Vec<String> = cri.containers(namespace).into_iter().map(|c| c.id).collect();
+    ids.iter().map(|id| direct::started(cri, id)).max().expect("containers")
+}
+
+fn by_wherry(pods: usize) -> (f64, f64) {
+    let agent = Agent::start(&format!("crowd{pods}"));
+    let mut cri = agent.cri();
+    let aside = agent.dir.join("aside");
+    for i in 0..pods {
+        let text = yaml::pod(&agent.namespace, &format!("pod-{i}"), TRAP);
+        fs::write(aside.join(format!("pod-{i}.yaml")), text).expect("write");
+    }
+    let (before, begun) = (process::cpu(agent.pid()), now());
+    for i in 0..pods {
+        let file = format!("pod-{i}.yaml");
+        fs::rename(aside.join(&file), agent.manifests().join(&file)).expect("rename");
+    }
+    wait_started(&mut cri, &agent.namespace, pods);
+    let cpu = process::cpu(agent.pid()) - before;
+    let taken = (last_start(&mut cri, &agent.namespace) - begun) as f64 / 1e9;
+    for i in 0..pods {
+        fs::remove_file(agent.manifests().join(format!("pod-{i}.yaml"))).expect("remove");
+    }
+    let end = Instant::now() + Duration::from_secs(600);
+    while !cri.sandboxes(&agent.namespace).is_empty() {
+        assert!(Instant::now() < end, "the pods were not removed");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    (taken, cpu)
+}
+
+fn directly(pods: usize) -> f64 {
+    let next = AtomicUsize::new(0);
+    let begun = now();
+    let made: Vec<direct::Direct> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let runtime = Runtime::shared();
+                    let mut cri = runtime.connect();
+                    let mut made = Vec::new();
+                    loop {
+                        let i = next.fetch_add(1, Ordering::SeqCst);
+                        if i >= pods {
+                            return made;
+                        }
+                        made.push(direct::start(&runtime, &mut cri, &format!("crowd-{i}")));
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().flat_map(|w| w.join().expect("a worker")).collect()
+    });
+    let last = made.iter().map(|d| d.started).max().expect("pods");
+    let mut cri = Runtime::shared().connect();
+    for pod in made {
+        cri.remove_sandbox(&pod.sandbox);
+    }
+    (last - begun) as f64 / 1e9
+}

@@ -1,0 +1,60 @@
+//! What it costs when nothing happens: memory, threads, CPU, system calls, with 0, 10, 50 and 110 pods.
+
+use crate::process;
+use crate::support::agent::Agent;
+use crate::support::cri::{ContainerState, Cri};
+use crate::support::yaml::TRAP;
+use crate::table::Table;
+use std::time::{Duration, Instant};
+
+/// Pods; resident MB and CPU seconds a minute at most; the same of a kubelet.
+const STEPS: [(usize, f64, f64, &str, &str); 4] = [
+    (0, 6.0, 0.02, "72", "0.29"),
+    (10, 7.0, 0.05, "81", "0.78"),
+    (50, 8.0, 0.1, "91", "1.5"),
+    (110, 10.0, 0.2, "113", "3.1"),
+];
+
+pub fn window() -> Duration {
+    let seconds = std::env::var("WHERRY_BENCH_WINDOW").ok().and_then(|s| s.parse().ok()).unwrap_or(60);
+    Duration::from_secs(seconds)
+}
+
+pub fn wait_started(cri: &mut Cri, namespace: &str, count: usize) {
+    let end = Instant::now() + Duration::from_secs(600);
+    loop {
+        let all = cri.containers(namespace);
+        let running = all.iter().filter(|c| c.state.enum_value() == Ok(ContainerState::CONTAINER_RUNNING)).count();
+        if running >= count {
+            return;
+        }
+        assert!(Instant::now() < end, "only {running} of {count} containers run");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+pub fn idle(table: &mut Table) {
+    let agent = Agent::start("idle");
+    let pid = agent.pid();
+    let mut cri = agent.cri();
+    let mut there = 0;
+    for (pods, memory, cpu, kubelet_memory, kubelet_cpu) in STEPS {
+        while there < pods {
+            agent.apply(&format!("pod-{there}"), TRAP);
+            there += 1;
+        }
+        wait_started(&mut cri, &agent.namespace, pods);
+        std::thread::sleep(Duration::from_secs(5));
+        let (before, begun) = (process::cpu(pid), Instant::now());
+        std::thread::sleep(window());
+        let minute = (process::cpu(pid) - before) / begun.elapsed().as_secs_f64() * 60.0;
+        table.row(&format!("resident with {pods} pods, MB"), process::resident(pid), None, memory, kubelet_memory);
+        table.row(&format!("threads with {pods} pods"), process::threads(pid) as f64, None, 1.0, "10 to 13");
+        table.row(&format!("CPU a minute with {pods} pods, s"), minute, None, cpu, kubelet_cpu);
+        let kubelet = if pods == 10 { "1228" } else { "" };
+        match process::system_calls(pid, window() / 2) {
+            Some(calls) => table.row(&format!("system calls a second with {pods} pods"), calls, None, 20.0, kubelet),
+            None => eprintln!("no strace here: system calls are not counted"),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The table of figures (`make bench`): wherry as a black box, medians, beside the same CRI calls made directly in the
+//! same run, and the limits that we hold ourselves to. Everything is read from outside: the runtime's own timestamps
+//! and log, /proc, strace. Nothing is asked of wherry while it is measured.
+//!
+//! `make bench ARGS="latency idle crowd size backoff"` measures parts; `WHERRY_BENCH_WINDOW` is the length of an idle
+//! measurement in seconds (60).
+
+// The ban is for the engine (clippy.toml).
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod crowd;
+mod direct;
+mod idle;
+mod latency;
+mod process;
+mod table;
+
+use table::Table;
+
+fn main() {
+    // cargo passes --bench.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let asked = |part: &str| wanted.is_empty() || wanted.iter().any(|w| w == part);
+    let mut table = Table::default();
+    if asked("size") {
+        let bytes = std::fs::metadata(env!("CARGO_BIN_EXE_wherry")).expect("the binary").len();
+        table.row("binary, MB", bytes as f64 / 1e6, None, 8.0, "78");
+    }
+    if asked("latency") {
+        latency::start(&mut table);
+        latency::pods(&mut table);
+    }
+    if asked("backoff") {
+        latency::back_off(&mut table);
+    }
+    if asked("idle") {
+        idle::idle(&mut table);
+    }
+    if asked("crowd") {
+        crowd::crowd(&mut table);
+    }
+    println!("{}", table.markdown());
+    if table.missed() > 0 {
+        println!("{} of {} beyond their limit", table.missed(), table.len());
+    }
+}

@@ -1,0 +1,56 @@
+//! A process as /proc and strace show it.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+/// Nanoseconds since the epoch: the clock of the runtime's timestamps.
+pub fn now() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_nanos() as i64
+}
+
+/// CPU time of all threads in seconds.
+pub fn cpu(pid: u32) -> f64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let spent = tasks
+        .flatten()
+        .filter_map(|t| fs::read_to_string(t.path().join("schedstat")).ok()?.split(' ').next()?.parse::<u64>().ok());
+    spent.sum::<u64>() as f64 / 1e9
+}
+
+pub fn threads(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").count()
+}
+
+/// Resident memory in MB (10^6 bytes).
+pub fn resident(pid: u32) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("VmRSS");
+    let kib: f64 = line.split_whitespace().next().expect("a number").parse().expect("a number");
+    kib * 1024.0 / 1e6
+}
+
+/// System calls a second over a time, by strace. None without strace.
+pub fn system_calls(pid: u32, time: Duration) -> Option<f64> {
+    let summary = std::env::temp_dir().join(format!("wherry-bench-strace-{}", std::process::id()));
+    let mut strace = Command::new("strace")
+        .args(["-c", "-f", "-o"])
+        .arg(&summary)
+        .args(["-p", &pid.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    std::thread::sleep(time);
+    crate::support::lab::signal(&strace.id().to_string(), "INT");
+    let _ = strace.wait();
+    let text = fs::read_to_string(&summary).unwrap_or_default();
+    let _ = fs::remove_file(&summary);
+    // Without a single call strace writes no table.
+    let total = text
+        .lines()
+        .find(|l| l.ends_with(" total"))
+        .map_or(Some(0.0), |l| l.split_whitespace().filter_map(|w| w.parse::<f64>().ok()).nth(3))?;
+    Some(total / time.as_secs_f64())
+}

@@ -1,0 +1,62 @@
+//! The table of results.
+
+use std::fmt::Write;
+
+#[derive(Default)]
+pub struct Table {
+    rows: Vec<Row>,
+}
+
+struct Row {
+    what: String,
+    wherry: f64,
+    direct: Option<f64>,
+    limit: f64,
+    kubelet: &'static str,
+}
+
+impl Table {
+    /// `direct`: the same by direct calls in this run; `kubelet`: what one was seen to take on a machine like ours.
+    pub fn row(&mut self, what: &str, wherry: f64, direct: Option<f64>, limit: f64, kubelet: &'static str) {
+        let direct_text = direct.map_or(String::new(), |d| format!(", direct calls {}", number(d)));
+        eprintln!("{what}: {}{direct_text} (at most {})", number(wherry), number(limit));
+        self.rows.push(Row { what: what.to_string(), wherry, direct, limit, kubelet });
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn missed(&self) -> usize {
+        self.rows.iter().filter(|r| r.wherry > r.limit).count()
+    }
+
+    pub fn markdown(&self) -> String {
+        let mut text =
+            String::from("| | wherry | direct calls | at most | kubelet 1.32 | |\n|---|---|---|---|---|---|\n");
+        for r in &self.rows {
+            let direct = r.direct.map_or(String::new(), number);
+            let verdict = if r.wherry > r.limit { "**missed**" } else { "" };
+            let (wherry, limit) = (number(r.wherry), number(r.limit));
+            let _ = writeln!(text, "| {} | {wherry} | {direct} | {limit} | {} | {verdict} |", r.what, r.kubelet);
+        }
+        text
+    }
+}
+
+/// Three significant digits.
+fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 1.0 || v == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+pub fn median(mut values: Vec<f64>) -> f64 {
+    assert!(!values.is_empty(), "nothing was measured");
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+}

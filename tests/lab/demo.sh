@@ -1,0 +1,207 @@
+#!/bin/bash
+# `demo.sh up`: real pods on this machine from one command, in a runtime of the demo's own. `demo.sh down`: all of it
+# gone again. Everything is below .demo/ in the checkout, /run/wherry-demo, the bridge wy-demo and the cgroup
+# /wherry-demo. Works again at any time: a second time, after a reboot, after a kill.
+set -euo pipefail
+# shellcheck source=tests/lab/common.sh
+. "$(dirname "$0")/common.sh"
+
+DEMO=$PROJECT/.demo
+RUN=/run/wherry-demo
+SOCKET=$RUN/wherry.sock
+WHERRY=${WHERRY:-$PROJECT/target/release/wherry}
+PORT=18080
+export WHERRY_LAB_CGROUP=/wherry-demo
+unset WHERRY_LAB_SUBNET
+
+title() { printf '\n== %s\n' "$*"; }
+
+show_pods() {
+	echo '   $ wherry pods'
+	pods
+}
+
+agent_pid() {
+	local pid
+	pid=$(cat "$DEMO/wherry.pid" 2>/dev/null) && [ -n "$pid" ] && [ -r "/proc/$pid/cmdline" ] &&
+		tr '\0' '\n' <"/proc/$pid/cmdline" | grep -qxF "$SOCKET" && printf '%s\n' "$pid"
+}
+
+stop_agent() {
+	local pid
+	pid=$(agent_pid) || return 0
+	kill -TERM "$pid"
+	for _ in $(seq 1 100); do
+		agent_pid >/dev/null || return 0
+		sleep 0.1
+	done
+	say "wherry (pid $pid) does not end on SIGTERM; killing it"
+	kill -KILL "$pid"
+}
+
+fail() {
+	say
+	say "demo: $*"
+	if [ -f "$DEMO/wherry.log" ]; then
+		say "--- the end of $DEMO/wherry.log"
+		tail -n 25 "$DEMO/wherry.log" >&2
+	fi
+	if [ -f "$DEMO/lab/containerd.log" ]; then
+		say "--- warnings at the end of $DEMO/lab/containerd.log"
+		grep -E 'level=(warn|error|fatal)' "$DEMO/lab/containerd.log" | tail -n 10 >&2 || true
+	fi
+	say "--- \`make demo-down\` removes everything"
+	exit 1
+}
+
+pods() { "$WHERRY" pods --socket "$SOCKET" "$@"; }
+
+# `until_true SECONDS WHAT COMMAND...`
+until_true() {
+	local seconds=$1 what=$2 end
+	shift 2
+	end=$((SECONDS + seconds))
+	until "$@" >/dev/null 2>&1; do
+		if ! agent_pid >/dev/null; then fail "wherry ended while waiting until $what"; fi
+		if [ $SECONDS -ge $end ]; then
+			pods >&2 || true
+			fail "gave up after $seconds s waiting until $what"
+		fi
+		sleep 0.2
+	done
+}
+
+# `line POD`: its line of the table. `has POD WORD`: the word is in that line.
+line() { pods | awk -v pod="$1" '{ for (i = 1; i <= 2; i++) if ($i == pod) print }'; }
+has() { line "$1" | grep -qw -- "$2"; }
+answers() { pods; }
+gone() { [ -z "$(line "$1")" ]; }
+no_pods() { [ -z "$(pods -o name)" ]; }
+page() { env -u http_proxy -u HTTP_PROXY "$(static_busybox)" wget -q -O - "http://127.0.0.1:$PORT/"; }
+
+container_of() {
+	local id
+	ctr -a "$RUN/containerd.sock" -n k8s.io containers ls -q "labels.\"io.kubernetes.pod.name\"==$1,labels.\"io.kubernetes.container.name\"==$2" |
+		while read -r id; do
+			ctr -a "$RUN/containerd.sock" -n k8s.io tasks ls | awk -v id="$id" '$1 == id && $3 == "RUNNING" { print $1 }'
+		done
+}
+
+start_agent() {
+	mkdir -p "$DEMO/config.d" "$DEMO/manifests"
+	cat >"$DEMO/config.yaml" <<END
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cgroupRoot: /wherry-demo
+healthzPort: 0
+END
+	setsid "$WHERRY" run --config "$DEMO/config.yaml" --config-dir "$DEMO/config.d" --manifests "$DEMO/manifests" \
+		--root-dir "$DEMO/root" --log-dir "$DEMO/log/pods" --container-log-dir "$DEMO/log/containers" \
+		--runtime-endpoint "unix://$RUN/containerd.sock" --socket "$SOCKET" --hostname demo \
+		>>"$DEMO/wherry.log" 2>&1 </dev/null &
+	printf '%s\n' "$!" >"$DEMO/wherry.pid"
+	for _ in $(seq 1 50); do
+		agent_pid >/dev/null && break
+		sleep 0.02
+	done
+}
+
+up_as_root() {
+	local file before after id sudo=
+	[ -z "${SUDO_USER:-}" ] || sudo='sudo '
+	title 'a container runtime of its own (containerd)'
+	stop_agent
+	WHERRY_LAB_IMAGES=$DEMO/images "$LAB/runtime.sh" up "$DEMO/lab" demo
+	echo "   socket $RUN/containerd.sock, everything else in .demo/lab"
+
+	title 'wherry, with packaging/examples as its manifests'
+	mkdir -p "$DEMO/manifests"
+	for file in "$PROJECT"/packaging/examples/*.yaml; do
+		cp "$file" "$DEMO/manifests/.${file##*/}.new"
+		mv "$DEMO/manifests/.${file##*/}.new" "$DEMO/manifests/${file##*/}"
+	done
+	start_agent
+	until_true 30 'wherry answers on its socket' answers
+	until_true 120 'the web server runs' has web Running
+	until_true 120 'the worker runs' has worker Running
+	until_true 120 'the job is done' has job Completed
+	show_pods
+
+	title 'the web server, through its hostPort'
+	until_true 30 "the web server answers on port $PORT" page
+	echo "   \$ wget -q -O - http://127.0.0.1:$PORT/"
+	page
+
+	title 'a crash: the worker is killed, and comes back'
+	contained() { [ -n "$(container_of worker main)" ]; }
+	until_true 30 'the worker has a running container' contained
+	id=$(container_of worker main)
+	before=$(line worker)
+	ctr -a "$RUN/containerd.sock" -n k8s.io tasks kill -s SIGKILL "$id" >/dev/null
+	restarted() { [ -n "$(container_of worker main)" ] && [ "$(container_of worker main)" != "$id" ] && has worker Running; }
+	until_true 120 'the worker was restarted' restarted
+	after=$(line worker)
+	printf '   before: %s\n   after:  %s\n' "$before" "$after"
+
+	title 'a manifest is removed, and its pod goes'
+	echo '   $ rm .demo/manifests/worker.yaml'
+	rm "$DEMO/manifests/worker.yaml"
+	until_true 120 'the worker is gone' gone worker
+	show_pods
+
+	title 'it goes on running'
+	cat <<END
+   look      ${sudo}${WHERRY#"$PROJECT"/} pods --socket $SOCKET
+             ${sudo}${WHERRY#"$PROJECT"/} status --socket $SOCKET
+   change    put a pod into .demo/manifests/, edit one, remove one (try packaging/examples/worker.yaml)
+   visit     http://127.0.0.1:$PORT/
+   log       .demo/wherry.log; the pods' own: .demo/log/pods/
+   one thread: ls /proc/$(agent_pid)/task ($(find "/proc/$(agent_pid)/task" -mindepth 1 -maxdepth 1 | wc -l)), $(awk '/^VmRSS/ { print $2, $3 }' "/proc/$(agent_pid)/status") resident
+   stop      make demo-down
+END
+}
+
+down_as_root() {
+	# The pods go as they would anywhere: their manifests do.
+	if agent_pid >/dev/null; then
+		rm -f "$DEMO"/manifests/* "$DEMO"/manifests/.[!.]*
+		for _ in $(seq 1 300); do
+			if ! agent_pid >/dev/null || no_pods 2>/dev/null; then break; fi
+			sleep 0.2
+		done
+		stop_agent
+	fi
+	if [ -d "$DEMO/lab" ]; then "$LAB/runtime.sh" down "$DEMO/lab"; fi
+	rm -rf "$DEMO"
+	echo 'the demo is gone'
+}
+
+case ${1:-} in
+up)
+	title 'what this machine lacks (from its distribution)'
+	"$LAB/install.sh" build runtime
+	hash -r
+	echo '   nothing is missing'
+	if [ "$WHERRY" = "$PROJECT/target/release/wherry" ]; then
+		title 'wherry (a release build: some minutes the first time)'
+		"$LAB/cargo.sh" build --release
+	fi
+	title 'images, made here'
+	as_caller mkdir -p "$DEMO"
+	as_caller "$LAB/images.sh" "$DEMO/images"
+	echo '   localhost/busybox:1.35, localhost/pause:3.9'
+	can_be_root || die 'starting containers needs root or sudo, and neither is to be had'
+	as_root env WHERRY="$WHERRY" "$LAB/demo.sh" up-as-root
+	;;
+down)
+	if [ ! -e "$DEMO" ] && [ ! -e "$RUN" ]; then
+		echo 'there is no demo'
+		exit 0
+	fi
+	can_be_root || die 'needs root or sudo'
+	as_root env WHERRY="$WHERRY" "$LAB/demo.sh" down-as-root
+	;;
+up-as-root) up_as_root ;;
+down-as-root) down_as_root ;;
+*) die 'usage: demo.sh up | down' ;;
+esac

@@ -1,0 +1,33 @@
+#!/bin/bash
+# Runs a program with a container runtime to itself, in namespaces of its own: `in-lab.sh PROGRAM ARGS...`. cargo calls
+# it as the runner of the runtime tests and the bench (see the Makefile); only this part needs root.
+#
+# The program finds the runtime in WHERRY_LAB_SOCKET and the rest of DIR/env (see runtime.sh).
+set -euo pipefail
+# shellcheck source=tests/lab/common.sh
+. "$(dirname "$0")/common.sh"
+
+if [ "${1:-}" = --inside ]; then
+	shift
+	"$LAB/runtime.sh" up "$WHERRY_LAB_DIR" t
+	set -a
+	# shellcheck disable=SC1091
+	. "$WHERRY_LAB_DIR/env"
+	set +a
+	status=0
+	"$@" || status=$?
+	if [ "$status" != 0 ] && [ -n "${WHERRY_LAB_KEEP:-}" ]; then
+		mkdir -p "$WHERRY_LAB_KEEP"
+		cp -r "$WHERRY_LAB_DIR"/containerd.log "$WHERRY_LAB_DIR"/agents "$WHERRY_LAB_KEEP" 2>/dev/null || true
+		say "logs are in $WHERRY_LAB_KEEP"
+	fi
+	"$LAB/runtime.sh" down "$WHERRY_LAB_DIR"
+	exit "$status"
+fi
+
+[ $# -gt 0 ] || die "usage: in-lab.sh PROGRAM ARGS..."
+can_be_root || die "a container runtime needs root or sudo, and neither is to be had"
+images=${WHERRY_LAB_IMAGES:-$PROJECT/target/lab-images}
+as_caller "$LAB/images.sh" "$images"
+as_root env WHERRY_LAB_IMAGES="$images" WHERRY_LAB_KEEP="${WHERRY_LAB_KEEP:-}" RUST_BACKTRACE="${RUST_BACKTRACE:-1}" \
+	"$LAB/isolate.sh" "$LAB/in-lab.sh" --inside "$@"

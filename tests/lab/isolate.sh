@@ -1,0 +1,63 @@
+#!/bin/bash
+# Runs a command in mount, PID and network namespaces of its own: `isolate.sh COMMAND...`. Needs root.
+#
+# However it ends, no process, mount, bridge or firewall rule of it is left. Its cgroups, which have no namespace here,
+# are below one parent, WHERRY_LAB_CGROUP in its environment, and its files are in one directory, WHERRY_LAB_DIR; both
+# are removed afterwards, and those of a run that was killed by the next run. /run is empty in there.
+set -euo pipefail
+# shellcheck source=tests/lab/common.sh
+. "$(dirname "$0")/common.sh"
+
+[ $# -gt 0 ] || die "usage: isolate.sh COMMAND..."
+[ "$(id -u)" = 0 ] || die "needs root"
+for tool in unshare setpriv ip; do have "$tool" || die "no $tool in PATH (tests/lab/install.sh)"; done
+
+# Named by this process. Not /tmp: that may be a tmpfs, and layers want a real disk.
+PREFIX=wherry-test-
+PLACE=/var/tmp
+while read -r mount; do
+	for stale in "$mount/$PREFIX"*; do
+		if [ -d "$stale" ] && [ ! -d "/proc/${stale##*"$PREFIX"}" ]; then
+			case $mount in
+			"$PLACE") rm -rf "$stale" ;;
+			*) remove_cgroups "${stale##*/}" ;;
+			esac
+		fi
+	done
+done < <(cgroup_mounts; echo "$PLACE")
+
+export WHERRY_LAB_CGROUP=/$PREFIX$$
+export WHERRY_LAB_DIR=$PLACE/$PREFIX$$
+mkdir -m 755 "$WHERRY_LAB_DIR"
+child=
+# shellcheck disable=SC2317 # called by the trap
+finish() {
+	trap '' INT TERM HUP
+	if [ -n "$child" ]; then kill -KILL "$child" 2>/dev/null || true; fi
+	remove_cgroups "$WHERRY_LAB_CGROUP"
+	rm -rf "$WHERRY_LAB_DIR"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# shellcheck disable=SC2016
+inside='
+	set -eu
+	ip link set lo up
+	resolv=$(cat /etc/resolv.conf 2>/dev/null || true)
+	target=$(readlink -m /etc/resolv.conf)
+	mount -t tmpfs -o mode=755 tmpfs /run
+	mkdir -p /run/lock
+	# A link into /run would dangle now, and a runtime copies this file for each pod.
+	case $target in /run/*) mkdir -p "${target%/*}"; printf "%s\n" "$resolv" >"$target" ;; esac
+	exec "$@"
+'
+# If this shell is killed, unshare is killed with it, and with unshare everything inside.
+setpriv --pdeathsig KILL unshare --pid --mount --net --fork --kill-child --mount-proc --propagation private \
+	sh -c "$inside" sh "$@" <&0 &
+child=$!
+status=0
+wait "$child" || status=$?
+child=
+exit "$status"

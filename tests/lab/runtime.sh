@@ -1,0 +1,343 @@
+#!/bin/bash
+# A containerd of one's own: `runtime.sh up DIR NAME` starts it, `runtime.sh down DIR` ends it and everything in it.
+# Both may be called again at any time, also after a crash or a reboot. `runtime.sh again DIR` starts a containerd that
+# was killed, beside the containers that live on. Needs root.
+#
+#   DIR (on a real disk)     root/ (images, layers), cni/, containerd.toml, containerd.log, env
+#   /run/wherry-NAME         state/, containerd.sock, containerd.pid (short: a socket's path has 108 bytes)
+#   bridge wy-NAME, cgroup /wherry-NAME (the pods' parent: give it to wherry as cgroupRoot)
+#
+# `DIR/env` can be sourced: WHERRY_LAB_NAME, _DIR, _RUN, _SOCKET, _CGROUP, _BRIDGE, _SUBNET.
+set -euo pipefail
+# shellcheck source=tests/lab/common.sh
+. "$(dirname "$0")/common.sh"
+
+usage() { die "usage: runtime.sh up DIR NAME | again DIR | down DIR"; }
+
+# Sets the variables that follow from DIR and NAME.
+names() {
+	RUN=/run/wherry-$NAME
+	SOCKET=$RUN/containerd.sock
+	BRIDGE=wy-$NAME
+	CGROUP=${WHERRY_LAB_CGROUP:-/wherry-$NAME}
+}
+
+ours() {
+	[ -r "/proc/$1/cmdline" ] && tr '\0' '\n' <"/proc/$1/cmdline" | grep -qxF "$DIR/containerd.toml"
+}
+
+running() {
+	local pid
+	pid=$(cat "$RUN/containerd.pid" 2>/dev/null) && [ -n "$pid" ] && ours "$pid" && printf '%s\n' "$pid"
+}
+
+# Does containerd answer, with a CRI service in it?
+answers() {
+	timeout 10 ctr -a "$SOCKET" plugins ls 2>/dev/null | awk '$2 == "cri" && $NF == "ok" { found = 1 } END { exit !found }'
+}
+
+# The first /22 that neither an address nor a route of this machine has.
+free_subnet() {
+	local n taken
+	taken=$(ip -4 route show table all 2>/dev/null; ip -4 -o addr show)
+	for n in $(seq 201 250); do
+		if ! grep -qE "(^|[^0-9.])10\.$n\." <<<"$taken"; then
+			printf '10.%s.0.0/22\n' "$n"
+			return 0
+		fi
+	done
+	die "no free network among 10.201.0.0/22 to 10.250.0.0/22"
+}
+
+write_cni() {
+	mkdir -p "$DIR/cni" "$DIR/cni-data"
+	cat >"$DIR/cni/10-wherry.conflist" <<END
+{
+  "cniVersion": "0.4.0",
+  "name": "wherry-$NAME",
+  "plugins": [
+    {
+      "type": "bridge", "bridge": "$BRIDGE", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+      "ipam": {
+        "type": "host-local", "dataDir": "$DIR/cni-data",
+        "ranges": [[{ "subnet": "$SUBNET" }]], "routes": [{ "dst": "0.0.0.0/0" }]
+      }
+    },
+    { "type": "portmap", "capabilities": { "portMappings": true } }
+  ]
+}
+END
+}
+
+write_config() {
+	local apparmor=true oom=true snapshotter=native
+	[ "$(cat /sys/module/apparmor/parameters/enabled 2>/dev/null)" = Y ] && have apparmor_parser && apparmor=false
+	# Without CAP_SYS_RESOURCE nobody may lower a score, and every sandbox would fail for that.
+	if (echo -998 >/proc/self/oom_score_adj) 2>/dev/null; then oom=false; fi
+	mkdir -p "$DIR/try"/{lower,upper,work,merged}
+	if mount -t overlay overlay -o "lowerdir=$DIR/try/lower,upperdir=$DIR/try/upper,workdir=$DIR/try/work" "$DIR/try/merged" 2>/dev/null; then
+		snapshotter=overlayfs
+		umount "$DIR/try/merged"
+	fi
+	rm -rf "$DIR/try"
+	cat >"$DIR/containerd.toml" <<END
+version = 2
+root = "$DIR/root"
+state = "$RUN/state"
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper"]
+
+[grpc]
+  address = "$SOCKET"
+
+[plugins."io.containerd.internal.v1.opt"]
+  path = "$DIR/opt"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "localhost/pause:3.9"
+  disable_apparmor = $apparmor
+  restrict_oom_score_adj = $oom
+  netns_mounts_under_state_dir = true
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "$(cni_plugins)"
+    conf_dir = "$DIR/cni"
+
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "$snapshotter"
+    default_runtime_name = "runc"
+
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        BinaryName = "$(command -v runc)"
+        Root = "$RUN/runc"
+        SystemdCgroup = false
+END
+}
+
+quote() { printf "%s='%s'\n" "$1" "$2"; }
+
+write_env() {
+	{
+		quote WHERRY_LAB_NAME "$NAME"
+		quote WHERRY_LAB_DIR "$DIR"
+		quote WHERRY_LAB_RUN "$RUN"
+		quote WHERRY_LAB_SOCKET "$SOCKET"
+		quote WHERRY_LAB_CGROUP "$CGROUP"
+		quote WHERRY_LAB_BRIDGE "$BRIDGE"
+		quote WHERRY_LAB_SUBNET "$SUBNET"
+		quote WHERRY_LAB_FORWARD "$FORWARD"
+	} >"$DIR/env"
+}
+
+start() {
+	local pid
+	# With a session of its own it outlives the shell that starts it.
+	setsid containerd --config "$DIR/containerd.toml" >>"$DIR/containerd.log" 2>&1 </dev/null &
+	pid=$!
+	for _ in $(seq 1 50); do
+		ours "$pid" && break
+		sleep 0.02
+	done
+	printf '%s\n' "$pid" >"$RUN/containerd.pid"
+	for _ in $(seq 1 300); do
+		if answers; then return 0; fi
+		kill -0 "$pid" 2>/dev/null || break
+		sleep 0.1
+	done
+	tail -n 30 "$DIR/containerd.log" >&2
+	die "containerd does not answer on $SOCKET; above is the end of $DIR/containerd.log"
+}
+
+import_images() {
+	local images=${WHERRY_LAB_IMAGES:-$DIR/images}
+	"$LAB/images.sh" "$images"
+	if [ "$(cat "$DIR/imported" 2>/dev/null)" != "$(cat "$images/stamp")" ] ||
+		! ctr -a "$SOCKET" -n k8s.io images ls -q | grep -qx localhost/pause:3.9; then
+		ctr -a "$SOCKET" -n k8s.io images import "$images/images.tar" >>"$DIR/containerd.log" 2>&1 ||
+			die "cannot import the images: see the end of $DIR/containerd.log"
+		cp "$images/stamp" "$DIR/imported"
+	fi
+}
+
+up() {
+	local tool
+	[ "${#NAME}" -le 12 ] || die "the name $NAME is too long for a bridge (12 bytes at most)"
+	case $NAME in *[!a-z0-9-]*) die "the name $NAME may hold a to z, 0 to 9 and - only" ;; esac
+	for tool in containerd ctr runc ip iptables; do
+		have "$tool" || die "no $tool in PATH (tests/lab/install.sh installs it)"
+	done
+	cni_plugins >/dev/null || die "no CNI plugins (tests/lab/install.sh installs them)"
+	mkdir -p "$DIR"
+	DIR=$(cd "$DIR" && pwd)
+	names
+	if running >/dev/null && answers; then
+		import_images
+		return 0
+	fi
+	# What a crash or a reboot left; the images stay.
+	if [ -f "$DIR/env" ]; then down; fi
+	SUBNET=${WHERRY_LAB_SUBNET:-$(free_subnet)}
+	FORWARD=$(cat /proc/sys/net/ipv4/ip_forward)
+	mkdir -p "$RUN"
+	write_cni
+	write_config
+	write_env
+	start
+	import_images
+}
+
+# Ends and removes containers through containerd, as long as it answers.
+end_tasks() {
+	local id
+	[ -S "$SOCKET" ] || return 0
+	timeout 20 ctr -a "$SOCKET" -n k8s.io tasks ls -q 2>/dev/null | while read -r id; do
+		timeout 20 ctr -a "$SOCKET" -n k8s.io tasks rm -f "$id" >/dev/null 2>&1 || true
+	done
+	timeout 20 ctr -a "$SOCKET" -n k8s.io containers ls -q 2>/dev/null | while read -r id; do
+		timeout 20 ctr -a "$SOCKET" -n k8s.io containers rm "$id" >/dev/null 2>&1 || true
+	done
+}
+
+end_containerd() {
+	local pid
+	if pid=$(running); then
+		kill "$pid" 2>/dev/null || true
+		for _ in $(seq 1 100); do
+			ours "$pid" || return 0
+			sleep 0.1
+		done
+		kill -KILL "$pid" 2>/dev/null || true
+	fi
+}
+
+# Shims are found by our socket among their arguments; each shim's children are its containers.
+end_shims() {
+	local dir pid child
+	for dir in /proc/[0-9]*; do
+		pid=${dir#/proc/}
+		if tr '\0' '\n' <"$dir/cmdline" 2>/dev/null | grep -qxF "$SOCKET"; then
+			cat "$dir"/task/*/children 2>/dev/null | tr ' ' '\n' | while read -r child; do
+				[ -z "$child" ] || kill -KILL "$child" 2>/dev/null || true
+			done
+			kill -KILL "$pid" 2>/dev/null || true
+		fi
+	done
+	# A shim's own socket is in the system's directory for them, under a name that only the bundle tells.
+	for dir in "$RUN"/state/io.containerd.runtime.v2.task/k8s.io/*/address; do
+		child=$(cat "$dir" 2>/dev/null)
+		case $child in unix:///run/containerd/s/*) rm -f "${child#unix://}" ;; esac
+	done
+	rmdir /run/containerd/s /run/containerd 2>/dev/null || true
+}
+
+unmount_below() {
+	local try mounts mount
+	for try in 1 2 3; do
+		mounts=$(awk -v d="$1/" 'index($5, d) == 1 { print $5 }' /proc/self/mountinfo | sort -r)
+		[ -n "$mounts" ] || return 0
+		while read -r mount; do
+			umount "$mount" 2>/dev/null || { [ "$try" -lt 2 ] || umount -l "$mount" 2>/dev/null || true; }
+		done <<<"$mounts"
+		sleep 0.1
+	done
+}
+
+# Deletes rules from chain $1 of the nat table: those whose text has $2 in it. Prints where they led to.
+forget_rules() {
+	local number target
+	iptables -w -t nat -S "$1" 2>/dev/null | grep '^-A' | awk '
+		index($0, ENVIRON["TEXT"]) {
+			target = ""
+			for (i = 1; i < NF; i++) if ($i == "-j") target = $(i + 1)
+			print NR, target
+		}' | sort -rn | while read -r number target; do
+		if iptables -w -t nat -D "$1" "$number"; then printf '%s\n' "$target"; fi
+	done
+}
+
+forget_chain() {
+	iptables -w -t nat -F "$1" 2>/dev/null || true
+	iptables -w -t nat -X "$1" 2>/dev/null || true
+}
+
+# Every rule of our network, and the chains of single containers that they lead to. Rules carry their network's name
+# in a comment.
+forget_network() {
+	local chain target
+	for chain in POSTROUTING CNI-HOSTPORT-DNAT; do
+		TEXT='name: \"'wherry-$NAME'\"' forget_rules "$chain" | while read -r target; do
+			case $target in CNI-*) forget_chain "$target" ;; esac
+		done
+	done
+}
+
+# portmap's common chains stay as long as anybody else's rules are in them.
+forget_portmap() {
+	local chain
+	if iptables -w -t nat -S CNI-HOSTPORT-DNAT 2>/dev/null | grep -q '^-A'; then return 0; fi
+	for chain in PREROUTING OUTPUT; do TEXT='-j CNI-HOSTPORT-DNAT' forget_rules "$chain" >/dev/null; done
+	TEXT='-j CNI-HOSTPORT-MASQ' forget_rules POSTROUTING >/dev/null
+	for chain in CNI-HOSTPORT-DNAT CNI-HOSTPORT-SETMARK CNI-HOSTPORT-MASQ; do forget_chain "$chain"; done
+}
+
+remove_network() {
+	ip link del "$BRIDGE" 2>/dev/null || true
+	forget_network
+	forget_portmap
+	rm -rf "$DIR/cni-data"
+	rm -f /var/lib/cni/results/"wherry-$NAME"-*
+	rmdir /var/lib/cni/results /var/lib/cni/cache /var/lib/cni 2>/dev/null || true
+	# The bridge plugin turns forwarding on for good; if it was off, nobody else needs it as long as nobody routes.
+	if [ "${WHERRY_LAB_FORWARD:-1}" = 0 ] && [ -z "$(ip -o link show type bridge)" ]; then
+		echo 0 >/proc/sys/net/ipv4/ip_forward
+	fi
+}
+
+# The names that `up` decided on.
+recall() {
+	DIR=$(cd "$DIR" && pwd)
+	# shellcheck disable=SC1091
+	. "$DIR/env"
+	NAME=$WHERRY_LAB_NAME
+	names
+	CGROUP=$WHERRY_LAB_CGROUP
+}
+
+down() {
+	[ -f "$DIR/env" ] || return 0
+	recall
+	# Each step is taken whatever became of the others.
+	set +e +o pipefail
+	end_tasks
+	end_containerd
+	end_shims
+	remove_cgroups "$CGROUP"
+	unmount_below "$RUN"
+	unmount_below "$DIR"
+	remove_network
+	set -e -o pipefail
+	rm -rf "$RUN"
+	rm -f "$DIR/env"
+}
+
+[ $# -ge 2 ] || usage
+[ "$(id -u)" = 0 ] || die "needs root"
+DIR=$2
+case $1 in
+up)
+	[ $# = 3 ] || usage
+	NAME=$3
+	up
+	;;
+again)
+	[ -f "$DIR/env" ] || die "nothing was started in $DIR"
+	recall
+	running >/dev/null || start
+	;;
+down) down ;;
+*) usage ;;
+esac

@@ -1,0 +1,18 @@
+//! Pods on a real container runtime. Run by `make test-runtime`, in namespaces of its own with a containerd of its own
+//! (`tests/lab/in-lab.sh`). Counts and order are asserted; times only with ten-fold slack (`make bench` measures).
+
+// The ban is for the engine (clippy.toml).
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod endings;
+mod images;
+mod inside;
+mod lab;
+mod life;
+mod manifests;
+mod many;
+mod restarts;
+mod trouble;

@@ -1,0 +1,118 @@
+//! What may happen to manifests.
+
+use crate::support::agent::Agent;
+use crate::support::yaml::{self, TRAP};
+use std::fs;
+
+fn status(agent: &Agent) -> String {
+    String::from_utf8_lossy(&agent.wherry(&["status"]).stdout).into_owned()
+}
+
+#[test]
+fn a_bad_manifest_disturbs_nobody_and_is_reported() {
+    let agent = Agent::start("bad");
+    let pod = |name: &str, spec: &str| yaml::pod(&agent.namespace, name, spec);
+    agent.write("good.yaml", &pod("good", TRAP));
+    agent.write("syntax.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: [\n");
+    agent.write("unknown.yaml", &pod("unknown", "contaners: []"));
+    agent.write("type.yaml", &pod("type", "containers: {name: main}"));
+    let quantity = "containers: [{name: main, image: localhost/trap:1, resources: {limits: {memory: 12Q}}}]";
+    agent.write("quantity.yaml", &pod("quantity", quantity));
+    let volumes = "volumes: [{name: v, emptyDir: {}}]\ncontainers: [{name: main, image: localhost/trap:1}]";
+    agent.write("volume.yaml", &pod("volume", volumes));
+    let deep = format!("a: {}{}", "[".repeat(5000), "]".repeat(5000));
+    agent.write("deep.yaml", &deep);
+    fs::create_dir(agent.manifests().join("directory.yaml")).expect("directory");
+    std::os::unix::fs::symlink("loop.yaml", agent.manifests().join("loop.yaml")).expect("link");
+    let fifo = std::process::Command::new("mkfifo").arg(agent.manifests().join("fifo.yaml")).status();
+    assert!(fifo.expect("mkfifo").success());
+    agent.write("later.yaml", &pod("later", TRAP));
+
+    agent.wait_running("good");
+    agent.wait_running("later");
+    agent.wait("every bad file is reported", |a| {
+        let status = status(a);
+        let files = ["syntax.yaml", "unknown.yaml", "type.yaml", "quantity.yaml", "volume.yaml", "deep.yaml"];
+        files.iter().all(|f| status.contains(f))
+    });
+    let status = status(&agent);
+    assert!(status.contains("contaners"), "it names the field: {status}");
+    assert_eq!(agent.pods().len(), 2);
+
+    // Mended, it runs, and nothing is reported of it any more.
+    agent.write("unknown.yaml", &pod("unknown", TRAP));
+    agent.wait_running("unknown");
+    agent.wait("no longer reported", |a| !self::status(a).contains("contaners"));
+}
+
+#[test]
+fn a_broken_edit_keeps_the_last_good_version_over_a_restart() {
+    let mut agent = Agent::start("broken");
+    agent.apply("web", TRAP);
+    agent.wait_running("web");
+    let id = agent.running("web", "main");
+    agent.write("web.yaml", "kind: Pod\n  broken");
+    agent.wait("it is reported", |a| status(a).contains("web.yaml"));
+    assert_eq!(agent.running("web", "main"), id);
+    agent.kill();
+    agent.run();
+    agent.wait("it is reported again", |a| status(a).contains("web.yaml"));
+    agent.wait_running("web");
+    assert_eq!(agent.running("web", "main"), id);
+}
+
+#[test]
+fn files_in_place_several_documents_and_lists_are_read() {
+    let agent = Agent::start("forms");
+    let ns = agent.namespace.clone();
+    // Written in place, not renamed.
+    fs::write(agent.manifests().join("place.yaml"), yaml::pod(&ns, "place", TRAP)).expect("write");
+    agent.write("two.yaml", &format!("{}---\n{}", yaml::pod(&ns, "a", TRAP), yaml::pod(&ns, "b", TRAP)));
+    let list = format!(
+        r#"{{"apiVersion":"v1","kind":"List","items":[{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"c","namespace":"{ns}"}},
+        "spec":{{"containers":[{{"name":"main","image":"localhost/trap:1"}}]}}}}]}}"#
+    );
+    agent.write("list.json", &list);
+    agent.write(".hidden.yaml", &yaml::pod(&ns, "hidden", TRAP));
+    agent.write("backup.yaml~", &yaml::pod(&ns, "backup", TRAP));
+    for name in ["place", "a", "b", "c"] {
+        agent.wait_running(name);
+    }
+    assert_eq!(agent.pods().len(), 4, "dot files and editors' copies are none");
+    // A document gone from its file is a pod gone.
+    agent.write("two.yaml", &yaml::pod(&ns, "a", TRAP));
+    agent.wait_gone("b");
+    assert!(agent.running("a", "main").is_some());
+}
+
+#[test]
+fn of_two_pods_with_one_name_the_one_that_runs_wins() {
+    let agent = Agent::start("name");
+    let ns = agent.namespace.clone();
+    agent.write("b.yaml", &yaml::pod(&ns, "web", TRAP));
+    agent.wait_running("web");
+    let id = agent.running("web", "main");
+    let other = "containers: [{name: main, image: localhost/trap:1, args: [second]}]";
+    agent.write("a.yaml", &yaml::pod(&ns, "web", other));
+    agent.wait("the other is an error", |a| status(a).contains("a.yaml"));
+    assert_eq!(agent.running("web", "main"), id);
+    assert_eq!(agent.pods().len(), 1);
+}
+
+#[test]
+fn the_directory_may_go_and_come_back() {
+    let agent = Agent::start("directory");
+    agent.apply("web", TRAP);
+    agent.wait_running("web");
+    let id = agent.running("web", "main");
+    let away = agent.dir.join("away");
+    fs::rename(agent.manifests(), &away).expect("rename");
+    agent.wait("it is reported", |a| status(a).contains("manifests"));
+    assert_eq!(agent.running("web", "main"), id, "a missing directory stops nothing");
+    fs::rename(&away, agent.manifests()).expect("rename");
+    agent.apply("later", TRAP);
+    agent.wait_running("later");
+    assert_eq!(agent.running("web", "main"), id);
+    agent.delete("web");
+    agent.wait_gone("web");
+}

@@ -1,0 +1,393 @@
+//! One wherry process of a test's own: its directories, its manifests, and what can be asked of it. Every agent has a
+//! namespace of its own for its pods, by which the test finds them in the shared runtime.
+
+use super::cri::{self, Cri};
+use super::http::{self, Response};
+use super::lab::{Runtime, signal};
+use super::yaml;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Ten times what the slowest thing waited for takes on a quiet machine; more on one that says it is slow
+/// (WHERRY_LAB_SLOW, a factor; set where the processor is emulated).
+pub fn patience(seconds: u64) -> Duration {
+    let slow = std::env::var("WHERRY_LAB_SLOW").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    Duration::from_secs(seconds) * slow
+}
+
+const PATIENCE: u64 = 60;
+
+pub struct Agent {
+    /// `agents/NAME` in the lab's directory; everything of this agent is below it.
+    pub dir: PathBuf,
+    /// The namespace of its pods.
+    pub namespace: String,
+    pub socket: PathBuf,
+    pub healthz_port: u16,
+    /// `cgroupRoot`.
+    pub cgroup: String,
+    runtime_socket: PathBuf,
+    child: Option<Child>,
+}
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+impl Agent {
+    /// An agent on the shared runtime, running. `name` is for people who read logs.
+    pub fn start(name: &str) -> Agent {
+        let mut agent = Agent::prepare(name, &Runtime::shared());
+        agent.run();
+        agent
+    }
+
+    /// Its directories and configuration, not running yet.
+    pub fn prepare(name: &str, runtime: &Runtime) -> Agent {
+        let number = COUNT.fetch_add(1, Ordering::SeqCst);
+        let namespace = format!("{name}-{number}");
+        let dir = Runtime::shared().dir.join("agents").join(&namespace);
+        for sub in ["manifests", "config.d", "root", "log/pods", "log/containers", "aside"] {
+            fs::create_dir_all(dir.join(sub)).expect("directories");
+        }
+        let cgroup = format!("{}/{namespace}", runtime.cgroup);
+        let socket = PathBuf::from(format!("/run/wherry-{namespace}.sock"));
+        // The network namespace is the lab's own: nobody else is there.
+        let healthz_port = 20_000 + number as u16;
+        let agent =
+            Agent { dir, namespace, socket, healthz_port, cgroup, runtime_socket: runtime.socket.clone(), child: None };
+        agent.configure("");
+        agent
+    }
+
+    /// Writes the configuration; `more` are further fields of the KubeletConfiguration.
+    pub fn configure(&self, more: &str) {
+        let text = format!(
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: {}\n\
+             healthzPort: {}\n{more}",
+            self.cgroup, self.healthz_port
+        );
+        fs::write(self.dir.join("config.yaml"), text).expect("config.yaml");
+    }
+
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wherry"));
+        command.arg("run");
+        for (flag, value) in [
+            ("--config", self.dir.join("config.yaml")),
+            ("--config-dir", self.dir.join("config.d")),
+            ("--manifests", self.manifests()),
+            ("--root-dir", self.root()),
+            ("--log-dir", self.dir.join("log/pods")),
+            ("--container-log-dir", self.dir.join("log/containers")),
+            ("--socket", self.socket.clone()),
+        ] {
+            command.arg(flag).arg(value);
+        }
+        command.arg("--runtime-endpoint").arg(format!("unix://{}", self.runtime_socket.display()));
+        command.arg("--hostname").arg("node");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Starts it without waiting for anything.
+    pub fn launch(&mut self) {
+        assert!(self.child.is_none(), "it runs");
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.log_file()).expect("log");
+        let mut command = self.command();
+        command.stdout(log.try_clone().expect("log")).stderr(log);
+        self.child = Some(command.spawn().expect("start wherry"));
+    }
+
+    /// Starts it and waits until it is healthy.
+    pub fn run(&mut self) {
+        self.launch();
+        self.wait("healthy", |a| a.get("/healthz").is_ok_and(|r| r.status == 200));
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
+    pub fn manifests(&self) -> PathBuf {
+        self.dir.join("manifests")
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.dir.join("root")
+    }
+
+    pub fn log_file(&self) -> PathBuf {
+        self.dir.join("wherry.log")
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    // ---- manifests
+
+    /// Puts a file into the manifest directory in one step.
+    pub fn write(&self, file: &str, text: &str) {
+        let aside = self.dir.join("aside").join(file);
+        fs::write(&aside, text).expect("write aside");
+        fs::rename(aside, self.manifests().join(file)).expect("rename");
+    }
+
+    /// The pod `name` with this spec, as `name.yaml`.
+    pub fn apply(&self, name: &str, spec: &str) {
+        self.write(&format!("{name}.yaml"), &yaml::pod(&self.namespace, name, spec));
+    }
+
+    pub fn delete(&self, name: &str) {
+        fs::remove_file(self.manifests().join(format!("{name}.yaml"))).expect("remove the manifest");
+    }
+
+    // ---- what it says
+
+    pub fn get(&self, path: &str) -> std::io::Result<Response> {
+        http::get_unix(&self.socket, path)
+    }
+
+    /// `/pods`, by name.
+    pub fn pods(&self) -> Vec<Value> {
+        let Ok(response) = self.get("/pods") else { return Vec::new() };
+        let list: Value = serde_json::from_str(&response.body).expect("/pods is JSON");
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    pub fn pod(&self, name: &str) -> Option<Value> {
+        self.pods().into_iter().find(|p| p["metadata"]["name"] == name)
+    }
+
+    /// A subcommand that talks to this agent.
+    pub fn wherry(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wherry"));
+        command.args(arguments).arg("--socket").arg(&self.socket);
+        command.output().expect("wherry")
+    }
+
+    /// The sum of a metric over its labels.
+    pub fn metric(&self, name: &str) -> f64 {
+        let text = self.get("/metrics").expect("/metrics").body;
+        let lines = text
+            .lines()
+            .filter(|l| l.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' ')));
+        lines.filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
+    // ---- waiting
+
+    pub fn wait(&self, what: &str, condition: impl Fn(&Agent) -> bool) {
+        self.wait_for(what, |a| condition(a).then_some(()));
+    }
+
+    /// Looks until there is something; says what there was instead if it never comes.
+    pub fn wait_for<T>(&self, what: &str, look: impl Fn(&Agent) -> Option<T>) -> T {
+        self.wait_long(what, PATIENCE, look)
+    }
+
+    pub fn wait_long<T>(&self, what: &str, seconds: u64, look: impl Fn(&Agent) -> Option<T>) -> T {
+        let patience = patience(seconds);
+        let end = Instant::now() + patience;
+        loop {
+            if let Some(found) = look(self) {
+                return found;
+            }
+            if Instant::now() > end {
+                let pods: Vec<String> =
+                    self.pods().iter().map(|p| format!("{} {:#}", p["metadata"]["name"], p["status"])).collect();
+                panic!("{}: waited {patience:?} in vain: {what}\npods: {}", self.namespace, pods.join("\n"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until all containers of the pod run; the pod then.
+    pub fn wait_running(&self, name: &str) -> Value {
+        self.wait_for(&format!("{name} runs"), |a| a.pod(name).filter(is_running))
+    }
+
+    pub fn wait_phase(&self, name: &str, phase: &str) -> Value {
+        self.wait_for(&format!("{name} is {phase}"), |a| a.pod(name).filter(|p| p["status"]["phase"] == phase))
+    }
+
+    /// Waits until a container's waiting reason is `reason`; its status then.
+    pub fn wait_waiting(&self, name: &str, reason: &str) -> Value {
+        self.wait_for(&format!("{name} waits: {reason}"), |a| {
+            a.pod(name).map(|p| container(&p, "main")).filter(|c| c["state"]["waiting"]["reason"] == reason)
+        })
+    }
+
+    /// Waits until neither wherry nor the runtime has anything of the pod.
+    pub fn wait_gone(&self, name: &str) {
+        self.wait(&format!("{name} is gone from /pods"), |a| a.pod(name).is_none());
+        self.wait(&format!("{name} is gone from the runtime"), |a| {
+            a.sandboxes(name).is_empty() && a.containers(name).is_empty()
+        });
+    }
+
+    // ---- the runtime's view
+
+    pub fn cri(&self) -> Cri {
+        Cri::connect(&self.runtime_socket)
+    }
+
+    /// The pod's sandboxes, newest first.
+    pub fn sandboxes(&self, pod: &str) -> Vec<cri::PodSandbox> {
+        let all = self.cri().sandboxes(&self.namespace);
+        all.into_iter().filter(|s| s.labels.get("io.kubernetes.pod.name").is_some_and(|n| n == pod)).collect()
+    }
+
+    /// The pod's containers, newest first.
+    pub fn containers(&self, pod: &str) -> Vec<cri::Container> {
+        let all = self.cri().containers(&self.namespace);
+        all.into_iter().filter(|c| c.labels.get("io.kubernetes.pod.name").is_some_and(|n| n == pod)).collect()
+    }
+
+    /// The id of the pod's one running container of that name.
+    pub fn running(&self, pod: &str, name: &str) -> Option<String> {
+        let mut running = self
+            .containers(pod)
+            .into_iter()
+            .filter(|c| c.state.enum_value() == Ok(cri::ContainerState::CONTAINER_RUNNING) && c.metadata.name == name);
+        let first = running.next()?.id;
+        assert!(running.next().is_none(), "two containers {name} of {pod} run at once");
+        Some(first)
+    }
+
+    /// The contents of a container's log, without the CRI's columns.
+    pub fn output(&self, pod: &Value, container: &str, attempt: u32) -> String {
+        let path = self.log_path(pod, container, attempt);
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        text.lines().filter_map(|l| l.splitn(4, ' ').nth(3)).map(|l| format!("{l}\n")).collect()
+    }
+
+    pub fn log_path(&self, pod: &Value, container: &str, attempt: u32) -> PathBuf {
+        let m = &pod["metadata"];
+        let text = |v: &Value| v.as_str().unwrap_or_default().to_string();
+        let directory = format!("{}_{}_{}", text(&m["namespace"]), text(&m["name"]), text(&m["uid"]));
+        self.dir.join("log/pods").join(directory).join(container).join(format!("{attempt}.log"))
+    }
+
+    /// Directories below `cgroupRoot` in any hierarchy whose name has the pod's UID in it.
+    pub fn cgroups(&self, uid: &str) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let wanted = [uid.to_string(), uid.replace('-', "_")];
+        for mount in cgroup_mounts() {
+            walk(&mount.join(self.cgroup.trim_start_matches('/')), &mut |path| {
+                let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+                if wanted.iter().any(|w| name.contains(w)) {
+                    found.push(path.to_path_buf());
+                }
+            });
+        }
+        found
+    }
+
+    // ---- its end
+
+    /// kill -9.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().expect("it runs");
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+    }
+
+    /// SIGTERM; waits for the end and returns the exit code.
+    pub fn terminate(&mut self) -> Option<i32> {
+        let mut child = self.child.take().expect("it runs");
+        signal(&child.id().to_string(), "TERM");
+        child.wait().expect("wait").code()
+    }
+
+    pub fn hang_up(&self) {
+        signal(&self.pid().to_string(), "HUP");
+    }
+
+    /// Waits until it ends by itself; its exit code.
+    pub fn ended(&mut self) -> Option<i32> {
+        let mut child = self.child.take().expect("it was started");
+        let end = Instant::now() + patience(PATIENCE);
+        loop {
+            if let Some(status) = child.try_wait().expect("wait") {
+                return status.code();
+            }
+            if Instant::now() > end {
+                let _ = child.kill();
+                panic!("wherry goes on running");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Does the process run?
+    pub fn alive(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|c| matches!(c.try_wait(), Ok(None)))
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("--- the end of {}'s log", self.namespace);
+            for line in &lines[lines.len().saturating_sub(60)..] {
+                eprintln!("{line}");
+            }
+        }
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if let Ok(mut cri) = Cri::try_connect(&self.runtime_socket) {
+            for sandbox in cri.sandboxes(&self.namespace) {
+                cri.remove_sandbox(&sandbox.id);
+            }
+        }
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+pub fn is_running(pod: &Value) -> bool {
+    let wanted = pod["spec"]["containers"].as_array().map_or(0, Vec::len);
+    let statuses = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+    pod["status"]["phase"] == "Running"
+        && statuses.len() == wanted
+        && statuses.iter().all(|s| s["state"]["running"].is_object())
+}
+
+/// The status of one container of a pod; Null if there is none.
+pub fn container(pod: &Value, name: &str) -> Value {
+    let statuses = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+    statuses.into_iter().find(|s| s["name"] == name).unwrap_or(Value::Null)
+}
+
+/// The condition of a type; Null if there is none.
+pub fn condition(pod: &Value, kind: &str) -> Value {
+    let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|c| c["type"] == kind).unwrap_or(Value::Null)
+}
+
+pub fn uid(pod: &Value) -> String {
+    pod["metadata"]["uid"].as_str().expect("a uid").to_string()
+}
+
+pub fn cgroup_mounts() -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+    let is_cgroup = |l: &&str| l.contains(" - cgroup ") || l.contains(" - cgroup2 ");
+    mounts.lines().filter(is_cgroup).filter_map(|l| l.split(' ').nth(4)).map(PathBuf::from).collect()
+}
+
+fn walk(directory: &Path, visit: &mut dyn FnMut(&Path)) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            visit(&entry.path());
+            walk(&entry.path(), visit);
+        }
+    }
+}

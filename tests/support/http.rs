@@ -1,0 +1,56 @@
+//! A blocking HTTP/1.1 GET, over TCP or a unix socket.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+pub fn get_unix(socket: &Path, path: &str) -> io::Result<Response> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    exchange(stream, path)
+}
+
+/// `address`: host:port.
+pub fn get_tcp(address: &str, path: &str) -> io::Result<Response> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    exchange(stream, path)
+}
+
+fn exchange(mut stream: impl Read + Write, path: &str) -> io::Result<Response> {
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes)?;
+    let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_string());
+    let split = bytes.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(|| bad("no end of the head"))?;
+    let head = String::from_utf8_lossy(&bytes[..split]).into_owned();
+    let body = &bytes[split + 4..];
+    let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).ok_or_else(|| bad("no status"))?;
+    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    let body = if chunked { unchunk(body).ok_or_else(|| bad("bad chunks"))? } else { body.to_vec() };
+    Ok(Response { status, head, body: String::from_utf8_lossy(&body).into_owned() })
+}
+
+fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let line = rest.windows(2).position(|w| w == b"\r\n")?;
+        let size = std::str::from_utf8(&rest[..line]).ok()?;
+        let size = usize::from_str_radix(size.split(';').next()?.trim(), 16).ok()?;
+        rest = &rest[line + 2..];
+        if size == 0 {
+            return Some(body);
+        }
+        body.extend_from_slice(rest.get(..size)?);
+        rest = rest.get(size + 2..)?;
+    }
+}

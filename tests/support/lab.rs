@@ -1,0 +1,102 @@
+//! The lab around a test program: the containerd that `tests/lab/in-lab.sh` started for it, and further ones that a
+//! test starts when it means to harm it.
+
+use super::cri::Cri;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A container runtime with its own root, state, socket and network.
+pub struct Runtime {
+    /// Its directory on disk.
+    pub dir: PathBuf,
+    pub socket: PathBuf,
+    pub pid_file: PathBuf,
+    /// The parent of all cgroups of this test program.
+    pub cgroup: String,
+    own: bool,
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: this program runs in a lab (make test-runtime)"))
+}
+
+impl Runtime {
+    /// The one that all tests share.
+    pub fn shared() -> Runtime {
+        let run = PathBuf::from(variable("WHERRY_LAB_RUN"));
+        Runtime {
+            dir: PathBuf::from(variable("WHERRY_LAB_DIR")),
+            socket: PathBuf::from(variable("WHERRY_LAB_SOCKET")),
+            pid_file: run.join("containerd.pid"),
+            cgroup: variable("WHERRY_LAB_CGROUP"),
+            own: false,
+        }
+    }
+
+    /// One of the test's own, gone when dropped. `name`: at most 12 of a-z, 0-9.
+    pub fn own(name: &str) -> Runtime {
+        let dir = PathBuf::from(variable("WHERRY_LAB_DIR")).join(name);
+        // A name decides the network: no two tests take the same one at the same time.
+        let third = name.bytes().fold(0u32, |a, b| (a * 31 + u32::from(b)) % 60) * 4;
+        let status = Command::new(script("runtime.sh"))
+            .arg("up")
+            .arg(&dir)
+            .arg(name)
+            .env("WHERRY_LAB_CGROUP", format!("{}/{name}", variable("WHERRY_LAB_CGROUP")))
+            .env("WHERRY_LAB_SUBNET", format!("10.199.{third}.0/22"))
+            .status()
+            .expect("runtime.sh");
+        assert!(status.success(), "runtime.sh up {name}: {status}");
+        let run = PathBuf::from(format!("/run/wherry-{name}"));
+        Runtime {
+            dir,
+            socket: run.join("containerd.sock"),
+            pid_file: run.join("containerd.pid"),
+            cgroup: format!("{}/{name}", variable("WHERRY_LAB_CGROUP")),
+            own: true,
+        }
+    }
+
+    pub fn connect(&self) -> Cri {
+        Cri::connect(&self.socket)
+    }
+
+    fn pid(&self) -> String {
+        std::fs::read_to_string(&self.pid_file).expect("containerd.pid").trim().to_string()
+    }
+
+    /// kill -9 of containerd alone: shims and containers live on.
+    pub fn kill(&self) {
+        signal(&self.pid(), "KILL");
+    }
+
+    /// Starts containerd again after `kill`, on the same directories, and waits until it answers.
+    pub fn start_again(&self) {
+        let status = Command::new(script("runtime.sh")).arg("again").arg(&self.dir).status().expect("runtime.sh");
+        assert!(status.success(), "runtime.sh again: {status}");
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if self.own {
+            let _ = Command::new(script("runtime.sh")).arg("down").arg(&self.dir).status();
+        }
+    }
+}
+
+/// A script of `tests/lab`.
+pub fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab").join(name)
+}
+
+/// The directory with the blobs of the images that `images.sh` made.
+pub fn images() -> PathBuf {
+    PathBuf::from(variable("WHERRY_LAB_IMAGES")).join("oci")
+}
+
+/// Sends a signal by its name without SIG.
+pub fn signal(pid: &str, name: &str) {
+    let status = Command::new("kill").arg(format!("-{name}")).arg(pid).status().expect("kill");
+    assert!(status.success(), "kill -{name} {pid}: {status}");
+}
