@@ -1,9 +1,169 @@
-//! Carries effects to adapters and their answers back as events.
+//! The daemon: one loop that carries events to the engine and its effects to the adapters. Nothing is decided here.
+//!
+//! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `content` what the server shows, `views` how
+//! a pod looks there.
 
+mod content;
+mod effects;
+mod events;
 pub mod logging;
+mod start;
+mod views;
 
-/// Runs the node agent until it is told to stop.
-pub fn run(config: crate::config::Config) -> std::process::ExitCode {
-    let _ = config;
-    std::process::ExitCode::SUCCESS
+use crate::adapters::cri::client::Client;
+use crate::adapters::manifests::Manifests;
+use crate::adapters::pod_files::PodFiles;
+use crate::adapters::cri::client::ClientEvent;
+use crate::adapters::records::Records;
+use crate::adapters::records::Root;
+use crate::adapters::server::Server;
+use crate::api::time::{Boot, Now};
+use crate::config::Config;
+use crate::engine::effect::TimerKey;
+use crate::engine::event::Event;
+use crate::engine::node::Engine;
+use crate::event_loop::{EventLoop, Helpers, Signal, Signals, Timers, clock};
+use crate::metrics::Metrics;
+use effects::RecordQueue;
+use mio::Token;
+use std::collections::VecDeque;
+use std::io;
+use std::process::ExitCode;
+
+const SIGNALS: Token = Token(0);
+const HELPERS: Token = Token(1);
+const RUNTIME: Token = Token(2);
+const MANIFESTS: Token = Token(3);
+/// The server's are from here on.
+const SERVER: usize = 1024;
+
+pub struct Agent {
+    config: Config,
+    event_loop: EventLoop,
+    signals: Signals,
+    helpers: Helpers<effects::Written>,
+    timers: Timers<TimerKey>,
+    engine: Engine,
+    client: Client,
+    manifests: Manifests,
+    files: PodFiles,
+    records: Records,
+    record_queue: RecordQueue,
+    server: Server,
+    metrics: Metrics,
+    standing: logging::Standing,
+    /// Kept for its space.
+    client_events: Vec<ClientEvent>,
+    /// What is to reach the engine, in order.
+    events: VecDeque<Event>,
+    started: Now,
+    /// Held for the process's life: no second instance on this root directory.
+    root: Root,
+}
+
+/// Runs until it is told to stop (SIGTERM, SIGINT); pods go on running (S10).
+pub fn run(config: Config) -> ExitCode {
+    let mut agent = match start::agent(config) {
+        Ok(agent) => agent,
+        Err(message) => {
+            log::error!("cannot start: {message}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match agent.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            log::error!("the event loop failed: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Agent {
+    fn run(&mut self) -> io::Result<()> {
+        let mut ready: Vec<Token> = Vec::with_capacity(64);
+        let now = clock::now();
+        // The first drive opens the doors and begins to connect.
+        self.drive_runtime(now);
+        self.drive_server(now);
+        self.settle(now);
+        loop {
+            self.event_loop.turn(self.next_deadline(), &mut ready)?;
+            let now = clock::now();
+            for token in &ready {
+                match *token {
+                    SIGNALS => {
+                        if self.take_signals(now) {
+                            return Ok(());
+                        }
+                    }
+                    HELPERS => self.helpers_done(now),
+                    RUNTIME => self.drive_runtime(now),
+                    MANIFESTS => self.read_manifests(now),
+                    token if self.server.owns(token) => self.server.ready(token),
+                    token => log::debug!("an event of a source that is gone token={}", token.0),
+                }
+            }
+            self.do_what_is_due(now);
+            self.settle(now);
+            self.drive_server(now);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Boot> {
+        let deadlines = [
+            self.timers.next(),
+            self.client.next_deadline(),
+            Some(self.manifests.next_deadline()),
+            self.server.next_deadline(),
+            self.helpers.next_deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    fn do_what_is_due(&mut self, now: Now) {
+        let due = |at: Option<Boot>| at.is_some_and(|at| at <= now.boot);
+        if due(self.client.next_deadline()) {
+            self.drive_runtime(now);
+        }
+        if due(Some(self.manifests.next_deadline())) {
+            self.manifests_due(now);
+        }
+        if due(self.helpers.next_deadline()) {
+            self.helpers_done(now);
+        }
+        self.events.extend(self.timers.expired(now.boot).into_iter().map(Event::Timer));
+    }
+
+    /// Gives the engine its events and carries out what it asks for, until there is nothing more to give.
+    fn settle(&mut self, now: Now) {
+        loop {
+            let mut called = false;
+            while let Some(event) = self.events.pop_front() {
+                for effect in self.engine.step(event, now) {
+                    called |= self.carry_out(effect, now);
+                }
+            }
+            self.write_records(now);
+            if !called {
+                return;
+            }
+            // The requests leave at once.
+            self.drive_runtime(now);
+        }
+    }
+
+    /// True if it was told to stop.
+    fn take_signals(&mut self, now: Now) -> bool {
+        for signal in self.signals.take() {
+            match signal {
+                Signal::Terminate | Signal::Interrupt => {
+                    log::info!("stopping signal={signal:?}; pods go on running");
+                    return true;
+                }
+                Signal::Hangup => self.reload(now),
+            }
+        }
+        false
+    }
 }

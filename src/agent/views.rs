@@ -1,5 +1,6 @@
 //! What the server shows of the engine: pods as Kubernetes objects, the node's status, health.
 
+use crate::api::names::{FullName, Uid};
 use crate::engine::node::PodView;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -30,3 +31,21 @@ pub fn write_pod(view: &PodView<'_>, out: &mut Vec<u8>) {
         log::error!("pod={} could not be written as JSON: {e}", view.pod.name);
     }
 }
+
+/// A line of a watch: what happened to the pod (`ADDED`, `MODIFIED`), and the pod.
+pub fn write_change(kind: &str, view: &PodView<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
+    write_pod(view, out);
+    out.extend_from_slice(b"}\n");
+}
+
+/// A line of a watch: the pod is gone. Of the object only what names it.
+pub fn write_gone(uid: &Uid, name: &FullName, out: &mut Vec<u8>) {
+    let metadata = serde_json::json!({ "namespace": &*name.namespace, "name": &*name.name, "uid": uid.as_str() });
+    let line = serde_json::json!({ "type": "DELETED", "object": { "metadata": metadata } });
+    out.extend_from_slice(line.to_string().as_bytes());
+    out.push(b'\n');
+}
+
+/// The line that ends the list at the begin of a watch.
+pub const BOOKMARK: &[u8] = b"{\"type\":\"BOOKMARK\",\"object\":{}}\n";

@@ -62,6 +62,10 @@ impl Slots {
         Slots { max: max.max(1), held: BTreeSet::new(), queue: VecDeque::new() }
     }
 
+    pub fn set_max(&mut self, max: usize) {
+        self.max = max.max(1);
+    }
+
     /// True if `uid` has a slot now; else it is in the queue and is stepped when its turn comes.
     pub fn take(&mut self, uid: &Uid) -> bool {
         if self.held.contains(uid) {

@@ -1,7 +1,7 @@
 //! What the engine asks of the world. Values only: a test can print and compare them.
 
 use crate::api::facts::ImageFact;
-use crate::api::names::{ContainerId, SandboxId, Uid};
+use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use crate::engine::op::OpId;
@@ -22,7 +22,7 @@ pub enum Effect {
     /// Set the one deadline of `key`, or clear it.
     Timer { key: TimerKey, at: Option<Boot> },
     /// The pod's status or presence changed: watchers want to know.
-    Publish { uid: Uid },
+    Publish { uid: Uid, name: FullName },
     /// Something to tell people: one line in the log, and an event of the pod.
     Notice(Notice),
     /// Something to count or time, by the kubelet's metric names.

@@ -104,6 +104,14 @@ impl Engine {
         }
     }
 
+    /// Other settings from now on (SIGHUP). The owner and the seed are given once.
+    pub fn configure(&mut self, config: EngineConfig) {
+        self.starts.set_max(config.parallel_starts);
+        self.pulls.set_max(config.parallel_pulls);
+        let (owner, seed) = (std::mem::take(&mut self.config.owner), self.config.seed);
+        self.config = EngineConfig { owner, seed, ..config };
+    }
+
     /// Takes an event; what is to be done about it comes back in the order in which it should be begun.
     pub fn step(&mut self, event: Event, now: Now) -> Vec<Effect> {
         self.turn += 1;
@@ -236,7 +244,7 @@ impl Engine {
         self.pulls.leave(uid);
         self.pleg.forgotten(uid, self.turn);
         self.out.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at: None });
-        self.out.push(Effect::Publish { uid: uid.clone() });
+        self.out.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });
         // W6: what was asked for meanwhile starts anew.
         if let Some(pod) = worker.restart {
             self.out.push(Effect::Measure(crate::engine::effect::Measure::RestartedPod));

@@ -348,7 +348,7 @@ impl Worker {
         };
         if new != self.status {
             self.status = new;
-            ctx.out.push(Effect::Publish { uid: self.uid.clone() });
+            ctx.out.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
         }
     }
 }

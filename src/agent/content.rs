@@ -1,0 +1,196 @@
+//! What the server shows: pods, metrics, health, status. Borrowed from the agent for one drive of the server.
+
+use super::{Agent, views};
+use crate::adapters::manifests::Manifests;
+use crate::adapters::server::health::{self, Check};
+use crate::adapters::server::http::{Body, Cursor, JSON, Request, Response, Route};
+use crate::adapters::server::status::{ManifestStatus, NodeStatus, PlegStatus, PodCounts, RuntimeStatus};
+use crate::adapters::server::Content;
+use crate::api::names::{FullName, Uid};
+use crate::api::time::Now;
+use crate::config::Config;
+use crate::engine::node::{Engine, PodView, Summary};
+use crate::metrics::{ContainerCounts, Metrics, Working};
+
+/// A piece of a streamed body is about so long, in bytes.
+const PIECE: usize = 8 * 1024;
+
+/// Stages of a cursor: a list that has not begun, one that has, a watch.
+const LIST: u32 = 0;
+const LIST_BEGUN: u32 = 1;
+const WATCH: u32 = 2;
+
+struct Shown<'a> {
+    engine: &'a Engine,
+    metrics: &'a Metrics,
+    manifests: &'a Manifests,
+    config: &'a Config,
+    started: Now,
+    now: Now,
+}
+
+impl Agent {
+    pub(super) fn drive_server(&mut self, now: Now) {
+        let mut shown = Shown {
+            engine: &self.engine,
+            metrics: &self.metrics,
+            manifests: &self.manifests,
+            config: &self.config,
+            started: self.started,
+            now,
+        };
+        if self.server.drive(self.event_loop.registry(), now.boot, &mut shown) {
+            self.event_loop.again(mio::Token(super::SERVER));
+        }
+    }
+}
+
+impl Content for Shown<'_> {
+    fn get(&mut self, request: &Request) -> Response {
+        match request.route {
+            // A slow runtime is no reason to restart the agent.
+            Route::Livez => health::response(request.route, &[ping()], request.verbose),
+            Route::Healthz | Route::Readyz => health::response(request.route, &self.checks(), request.verbose),
+            Route::Metrics => {
+                self.fill_gauges();
+                Response::metrics(self.metrics.render())
+            }
+            Route::Pods => {
+                let cursor = |stage| Cursor { stage, after: None };
+                let body = if request.watch { Body::Watch(cursor(WATCH)) } else { Body::Parts(cursor(LIST)) };
+                Response { status: 200, content_type: JSON, body }
+            }
+            Route::Status => Response::json(serde_json::to_vec(&self.status()).unwrap_or_default()),
+        }
+    }
+
+    fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
+        let watch = cursor.stage >= WATCH;
+        let pods = self.engine.pods();
+        let from = match cursor.after.as_deref().and_then(parse_key) {
+            None => 0,
+            Some(after) => pods.partition_point(|p| (&p.pod.name, &p.pod.uid) <= (&after.0, &after.1)),
+        };
+        if cursor.stage == LIST {
+            cursor.stage = LIST_BEGUN;
+            out.extend_from_slice(br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#);
+        }
+        let mut written = from;
+        for view in &pods[from..] {
+            if out.len() >= PIECE {
+                break;
+            }
+            if watch {
+                views::write_change("ADDED", view, out);
+            } else {
+                if cursor.after.is_some() || written > from {
+                    out.push(b',');
+                }
+                views::write_pod(view, out);
+            }
+            written += 1;
+        }
+        if let Some(last) = pods[from..written].last() {
+            cursor.after = Some(key(last).into());
+        }
+        let more = written < pods.len();
+        if !more {
+            out.extend_from_slice(if watch { views::BOOKMARK } else { b"]}\n" });
+        }
+        more
+    }
+}
+
+fn key(view: &PodView<'_>) -> String {
+    format!("{}/{}", view.pod.name, view.pod.uid)
+}
+
+fn parse_key(key: &str) -> Option<(FullName, Uid)> {
+    let mut parts = key.splitn(3, '/');
+    let name = FullName::new(parts.next()?, parts.next()?);
+    Some((name, Uid::from(parts.next()?)))
+}
+
+fn ping() -> Check {
+    Check { name: "ping", failure: None }
+}
+
+impl Shown<'_> {
+    fn checks(&self) -> Vec<Check> {
+        let of_engine = self.engine.checks(self.now.boot).into_iter();
+        let mut checks = vec![ping()];
+        checks.extend(of_engine.map(|c| Check { name: c.name, failure: c.result.err() }));
+        checks
+    }
+
+    fn fill_gauges(&self) {
+        let s = self.engine.summary(self.now.boot);
+        let m = self.metrics;
+        m.set_desired_pods(s.desired as u64);
+        m.set_active_pods(active(&s));
+        for lifecycle in ["sync", "terminating", "terminated"] {
+            let of = |config| s.working.get(&(lifecycle, config)).copied().unwrap_or(0) as u64;
+            let working =
+                Working { desired: of("desired"), orphan: of("orphan"), runtime_only: of("runtime_only") };
+            m.set_working_pods(lifecycle, working);
+        }
+        m.set_running_pods(s.running_pods as u64);
+        let of = |state| s.containers.get(state).copied().unwrap_or(0) as u64;
+        m.set_running_containers(ContainerCounts {
+            created: of("created"),
+            running: of("running"),
+            exited: of("exited"),
+            unknown: of("unknown"),
+        });
+        if let Some(age) = s.pleg_age {
+            let seen = self.now.wall.0 / 1_000_000_000 - i64::try_from(age.as_secs()).unwrap_or(0);
+            m.set_pleg_last_seen(seen);
+        }
+        m.set_manifest_errors((self.manifests.problems().count() + s.conflicts.len()) as u64);
+        m.set_log_lines_dropped(super::logging::dropped());
+    }
+
+    fn status(&self) -> NodeStatus {
+        let s = self.engine.summary(self.now.boot);
+        let runtime = s.runtime.clone().unwrap_or_default();
+        let conflicts = s.conflicts.iter().map(|c| format!("{} (document {}): {}", c.source.path, c.source.document, c.message));
+        let waiting = self.engine.checks(self.now.boot).into_iter().filter_map(|c| c.result.err());
+        let of = |state| s.containers.get(state).copied().unwrap_or(0) as u64;
+        let terminating: usize = s.working.iter().filter(|((l, _), _)| *l == "terminating").map(|(_, n)| n).sum();
+        NodeStatus {
+            version: env!("CARGO_PKG_VERSION").into(),
+            node_name: self.config.node_name.clone(),
+            uptime_seconds: self.now.boot.since(self.started.boot).as_secs(),
+            runtime: RuntimeStatus {
+                endpoint: format!("unix://{}", self.config.runtime_socket.display()),
+                connected: s.runtime_up,
+                name: runtime.name,
+                version: runtime.version,
+                not_ready: s.runtime_error.clone().or(runtime.runtime_not_ready),
+                network_not_ready: runtime.network_not_ready,
+            },
+            pleg: PlegStatus {
+                healthy: self.engine.pleg_healthy(self.now.boot),
+                age_seconds: s.pleg_age.map(|d| d.as_secs_f64()),
+            },
+            pods: PodCounts {
+                desired: s.desired as u64,
+                active: active(&s),
+                running: s.running_pods as u64,
+                terminating: terminating as u64,
+                containers: of("running"),
+            },
+            manifests: ManifestStatus {
+                directory: self.config.manifests.display().to_string(),
+                files: self.manifests.files() as u64,
+                errors: self.manifests.problems().flat_map(|p| &p.problems).map(ToString::to_string).chain(conflicts).collect(),
+            },
+            waiting_for: waiting.collect(),
+        }
+    }
+}
+
+/// A1, without admission: every pod that is not terminated.
+fn active(s: &Summary) -> u64 {
+    s.working.iter().filter(|((lifecycle, _), _)| *lifecycle != "terminated").map(|(_, n)| *n as u64).sum()
+}

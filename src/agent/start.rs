@@ -1,0 +1,166 @@
+//! Puts an agent together from the configuration: opens what it needs, in the order in which a failure says most.
+
+use super::effects::RecordQueue;
+use super::{Agent, HELPERS, MANIFESTS, RUNTIME, SERVER, SIGNALS, logging};
+use crate::adapters::cri::client::Client;
+use crate::adapters::cri::requests::{HostDns, RequestConfig};
+use crate::adapters::cri::transport::Transport;
+use crate::adapters::manifests::{Manifests, Settings};
+use crate::adapters::node::{cgroups::Cgroups, machine};
+use crate::adapters::pod_files::PodFiles;
+use crate::adapters::records::Records;
+use crate::adapters::records::Root;
+use crate::adapters::server::{Doors, Server};
+use crate::api::cgroups::{CgroupDriver, CgroupNames};
+use crate::api::layout::Layout;
+use crate::config::{self, Config};
+use crate::engine::config::EngineConfig;
+use crate::engine::event::Event;
+use crate::engine::node::Engine;
+use crate::event_loop::{EventLoop, Helpers, Signals, Timers, clock};
+use crate::metrics::Metrics;
+use mio::{Registry, Token};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A machine that does not tell its memory is taken for a small one, in bytes.
+const UNKNOWN_MEMORY: u64 = 1 << 30;
+
+pub(super) fn agent(config: Config) -> Result<Agent, String> {
+    let started = clock::now();
+    let root = Root::open(&config.root_dir)?;
+    let records = Records::open(&config.root_dir)?;
+    let event_loop = EventLoop::new().map_err(|e| e.to_string())?;
+    let registry = event_loop.registry();
+    let signals = Signals::new(registry, SIGNALS).map_err(|e| format!("watch signals: {e}"))?;
+    let helpers = Helpers::new(registry, HELPERS).map_err(|e| format!("make a waker: {e}"))?;
+    let transport = transport(&config.runtime_socket, registry, RUNTIME)?;
+    let client = Client::new(transport, request_config(&config, &root.id));
+    let settings =
+        Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
+    let manifests = Manifests::open(settings, registry, MANIFESTS);
+    let doors = Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
+    let engine = Engine::new(engine_config(&config, &root.id));
+    let events = VecDeque::from([Event::Records(records.load())]);
+    log::info!(
+        "started version={} node={} manifests={} root={} runtime=unix://{}",
+        env!("CARGO_PKG_VERSION"),
+        config.node_name,
+        config.manifests.display(),
+        config.root_dir.display(),
+        config.runtime_socket.display()
+    );
+    Ok(Agent {
+        files: pod_files(&config),
+        metrics: Metrics::new(&config.node_name),
+        server: Server::new(doors, SERVER),
+        timers: Timers::new(),
+        record_queue: RecordQueue::default(),
+        standing: logging::Standing::new(),
+        client_events: Vec::new(),
+        config,
+        event_loop,
+        signals,
+        helpers,
+        engine,
+        client,
+        manifests,
+        records,
+        events,
+        started,
+        root,
+    })
+}
+
+#[cfg(not(feature = "grpcio"))]
+fn transport(path: &Path, registry: &Registry, token: Token) -> Result<Box<dyn Transport>, String> {
+    use crate::adapters::cri::transport::h2::H2Transport;
+    let transport = H2Transport::connect(path, registry, token);
+    Ok(Box::new(transport.map_err(|e| format!("watch the container runtime's socket: {e}"))?))
+}
+
+#[cfg(feature = "grpcio")]
+fn transport(path: &Path, registry: &Registry, token: Token) -> Result<Box<dyn Transport>, String> {
+    use crate::adapters::cri::transport::grpcio::GrpcioTransport;
+    let transport = GrpcioTransport::connect(path, registry, token);
+    Ok(Box::new(transport.map_err(|e| format!("watch the container runtime's socket: {e}"))?))
+}
+
+/// What the engine takes from the configuration.
+pub(super) fn engine_config(config: &Config, owner: &str) -> EngineConfig {
+    let defaults = EngineConfig::default();
+    EngineConfig {
+        owner: owner.to_string(),
+        sync_frequency: config.sync_frequency,
+        request_timeout: config.runtime_request_timeout,
+        max_restart_backoff: config.max_container_restart_period,
+        parallel_pulls: config.parallel_image_pulls().map_or(usize::MAX, |n| n as usize),
+        // Different nodes should not do the same at the same moment; a hash of the owner's id is enough.
+        seed: owner.bytes().fold(0, |seed: u64, b| seed.wrapping_mul(31).wrapping_add(u64::from(b))),
+        ..defaults
+    }
+}
+
+fn cgroup_names(config: &Config) -> CgroupNames {
+    let driver = match config.cgroup_driver {
+        config::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
+        config::CgroupDriver::Systemd => CgroupDriver::Systemd,
+    };
+    CgroupNames { root: config.cgroup_root.clone(), driver, per_qos: config.cgroups_per_qos }
+}
+
+fn cgroups(config: &Config) -> Option<Cgroups> {
+    Cgroups::discover(cgroup_names(config)).map_err(|e| log::warn!("cgroups cannot be found error={e:?}")).ok()
+}
+
+fn layout(config: &Config) -> Layout {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    Layout {
+        root: text(&config.root_dir),
+        logs: text(&config.pod_logs_dir),
+        log_links: Some(text(&config.container_logs_dir)),
+    }
+}
+
+fn pod_files(config: &Config) -> PodFiles {
+    let cgroups = cgroups(config);
+    PodFiles {
+        layout: layout(config),
+        cluster_domain: config.cluster_domain.clone(),
+        host_hosts: "/etc/hosts".into(),
+        remove_cgroup: Arc::new(move |uid| cgroups.as_ref().map_or(Ok(()), |c| c.remove_pod(uid))),
+    }
+}
+
+/// What the node says about sandboxes and containers.
+pub(super) fn request_config(config: &Config, owner: &str) -> RequestConfig {
+    let host_dns = match &config.resolv_conf {
+        None => HostDns::none(),
+        Some(path) => machine::resolv_conf(&path.to_string_lossy()).map_or_else(
+            |e| {
+                log::warn!("pods get no DNS settings of the host error={e:?}");
+                HostDns::none()
+            },
+            |text| HostDns::parse(&text),
+        ),
+    };
+    let memory = machine::memory_capacity().unwrap_or_else(|e| {
+        log::warn!("the machine's memory is not known error={e:?}");
+        UNKNOWN_MEMORY
+    });
+    RequestConfig {
+        layout: layout(config),
+        cgroups: cgroup_names(config),
+        owner: owner.to_string(),
+        cluster_dns: config.cluster_dns.iter().map(ToString::to_string).collect(),
+        cluster_domain: config.cluster_domain.clone(),
+        host_dns,
+        seccomp_default: config.seccomp_default,
+        cpu_cfs_quota: config.cpu_cfs_quota,
+        cpu_cfs_period: i64::try_from(config.cpu_cfs_quota_period.as_micros()).unwrap_or(i64::MAX),
+        memory_capacity: memory,
+        huge_page_sizes: machine::huge_page_sizes(),
+        oom_group: cgroups(config).is_some_and(|c| c.is_v2()),
+    }
+}
