@@ -94,6 +94,12 @@ impl Lab {
         fs::rename(aside, self.path(name)).unwrap();
     }
 
+    /// The same from within the directory, where it is another file system.
+    fn place_copy(&self, name: &str, text: &str) {
+        fs::write(self.path(".aside"), text).unwrap();
+        fs::rename(self.path(".aside"), self.path(name)).unwrap();
+    }
+
     fn write(&self, name: &str, text: &str) {
         fs::write(self.path(name), text).unwrap();
     }
@@ -450,6 +456,33 @@ fn d2_an_empty_directory_on_another_mount_than_the_recorded_one_is_missing() {
     assert_eq!((lab.desired(), lab.problems()), (vec!["a".to_owned()], vec![]));
     fs::remove_file(lab.path("a.yaml")).unwrap();
     assert_eq!(lab.pass(MOMENT), some(&[]));
+}
+
+/// `unshare --mount --propagation private cargo test --lib -- --ignored mounted_later`
+#[test]
+#[ignore = "mounts a file system: wants root and a mount namespace of its own"]
+fn d2_a_file_system_mounted_later_is_seen_at_once() {
+    let (mut lab, first) = Lab::started();
+    assert_eq!(first, NONE);
+    let directory = lab.root.path().join("m");
+    let run = |program: &str, args: &[&str]| {
+        assert!(Command::new(program).args(args).arg(&directory).status().unwrap().success());
+    };
+    run("mount", &["-t", "tmpfs", "tmpfs"]);
+    lab.pass(MOMENT);
+    lab.place_copy("a.yaml", &pod("a"));
+    assert_eq!(lab.events(), some(&["a"]));
+    let now = lab.now();
+    lab.manifests.reload(now);
+    lab.flush();
+    // Unmounted, the directory only looks empty.
+    run("umount", &[]);
+    assert_eq!(lab.pass(MOMENT), None);
+    assert!(lab.problems()[0].contains("is not mounted"), "{:?}", lab.problems());
+    // Mounted again, empty, it is empty.
+    run("mount", &["-t", "tmpfs", "tmpfs"]);
+    assert_eq!(lab.pass(Duration::from_secs(2)), some(&[]));
+    run("umount", &[]);
 }
 
 #[test]
