@@ -1,0 +1,150 @@
+//! One file of the directory: whether its name counts, and how it is read without being hurt by what it is.
+//!
+//! A path may be a FIFO, a device, a loop of links, a file of a gigabyte, or change while it is read. It is looked at
+//! before it is opened, opened without blocking, looked at again, and read up to a bound.
+
+use crate::api::document::MAX_BYTES;
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Which content a file has, as far as its inode tells: equal stamps, equal content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    device: u64,
+    inode: u64,
+    size: i64,
+    /// Nanoseconds since the epoch.
+    modified: i64,
+    changed: i64,
+}
+
+impl Stamp {
+    fn of(stat: &Stat) -> Stamp {
+        let nanos = |s: i64, n: i64| s.saturating_mul(1_000_000_000).saturating_add(n);
+        Stamp {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size,
+            modified: nanos(stat.st_mtime, stat.st_mtime_nsec as i64),
+            changed: nanos(stat.st_ctime, stat.st_ctime_nsec as i64),
+        }
+    }
+
+    /// When it last changed, in nanoseconds since the epoch.
+    pub(super) fn latest(&self) -> i64 {
+        self.modified.max(self.changed)
+    }
+
+    pub(super) fn same_inode(&self, other: &Stamp) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+}
+
+/// What is at a path.
+pub(super) enum Found {
+    Nothing,
+    /// Something, with the stamp of what it leads to (None if it leads nowhere).
+    Entry {
+        link: bool,
+        hard_links: bool,
+        stamp: Option<Stamp>,
+    },
+}
+
+/// Why a file gave no text.
+pub(super) enum Unread {
+    /// It is not there any more.
+    Gone,
+    /// It changed while it was read: look again later.
+    Changing,
+    /// It is there, and cannot be read. `passing`: that may end without an event of inotify.
+    Broken { why: String, passing: bool },
+}
+
+pub(super) fn look(path: &Path) -> Found {
+    match rustix::fs::lstat(path) {
+        Err(Errno::NOENT | Errno::NOTDIR) => Found::Nothing,
+        Err(_) => Found::Entry { link: false, hard_links: false, stamp: None },
+        Ok(own) => {
+            let link = FileType::from_raw_mode(own.st_mode) == FileType::Symlink;
+            let stamp = if link { rustix::fs::stat(path).ok().map(|s| Stamp::of(&s)) } else { Some(Stamp::of(&own)) };
+            Found::Entry { link, hard_links: !link && own.st_nlink > 1, stamp }
+        }
+    }
+}
+
+/// The stamp of what a path leads to.
+pub(super) fn stamp(path: &Path) -> Option<Stamp> {
+    rustix::fs::stat(path).ok().map(|s| Stamp::of(&s))
+}
+
+pub(super) fn read(path: &Path) -> Result<(Vec<u8>, Stamp), Unread> {
+    let broken = |why: String| Unread::Broken { why, passing: true };
+    let failed = |doing: &str, errno: Errno| match errno {
+        Errno::NOENT | Errno::NOTDIR if matches!(look(path), Found::Nothing) => Unread::Gone,
+        Errno::NOENT | Errno::NOTDIR => broken("a symbolic link to nothing".to_owned()),
+        Errno::LOOP => broken("a loop of symbolic links".to_owned()),
+        other => broken(format!("{doing}: {}", std::io::Error::from(other))),
+    };
+    // Before opening: to open a FIFO or a device can have effects.
+    check_kind(&rustix::fs::stat(path).map_err(|e| failed("stat", e))?)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| failed("open", e))?;
+    let before = rustix::fs::fstat(&fd).map_err(|e| failed("fstat", e))?;
+    check_kind(&before)?;
+    let mut file = File::from(fd);
+    let mut text = Vec::with_capacity(usize::try_from(before.st_size).unwrap_or(0).min(MAX_BYTES) + 1);
+    (&mut file).take(MAX_BYTES as u64 + 1).read_to_end(&mut text).map_err(|e| broken(format!("read: {e}")))?;
+    let after = rustix::fs::fstat(&file).map_err(|e| failed("fstat", e))?;
+    if Stamp::of(&before) != Stamp::of(&after) && i64::try_from(text.len()) != Ok(after.st_size) {
+        return Err(Unread::Changing);
+    }
+    Ok((text, Stamp::of(&after)))
+}
+
+fn check_kind(stat: &Stat) -> Result<(), Unread> {
+    let why = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile if stat.st_size <= MAX_BYTES as i64 => return Ok(()),
+        FileType::RegularFile => format!("{} bytes, and at most {MAX_BYTES} are read; split it", stat.st_size),
+        FileType::Directory => "a directory; manifests in sub-directories are not read".to_owned(),
+        FileType::Fifo => "a FIFO, not a regular file".to_owned(),
+        FileType::Socket => "a socket, not a regular file".to_owned(),
+        _ => "a device, not a regular file".to_owned(),
+    };
+    Err(Unread::Broken { why, passing: false })
+}
+
+/// Any name counts but those of dot files and of what editors leave lying while they write.
+pub(super) fn counts(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    let sed = |n: &[u8]| n.len() == 9 && n.starts_with(b"sed") && n[3..].iter().all(u8::is_ascii_alphanumeric);
+    let temporary = name.starts_with(b".")
+        || name.ends_with(b"~")
+        || (name.starts_with(b"#") && name.ends_with(b"#"))
+        || [&b".swp"[..], b".swo", b".swx"].iter().any(|end| name.ends_with(end))
+        // What vim writes to see whether it can, and what `sed -i` writes before it renames.
+        || name == b"4913"
+        || sed(name)
+        || name == b"lost+found";
+    !name.is_empty() && !temporary
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dot_files_and_editors_leftovers_do_not_count() {
+        for name in ["web.yaml", "web", "web.json", "x.txt", "x.yaml.bak", "seds.yaml", "4914", "#x"] {
+            assert!(counts(OsStr::new(name)), "{name}");
+        }
+        for name in [".x", ".web.yaml.swp", "x~", "#x#", "x.swp", "4913", "sedAb12Cd", "..data", "lost+found"] {
+            assert!(!counts(OsStr::new(name)), "{name}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The last good version of each file's documents, on disk (D2): what a broken file, or a missing directory, last said.
+//!
+//! One small JSON file per manifest, named by a digest of its path, in `records/manifests` of the root directory. Each
+//! is written aside, synced and renamed, and its directory synced. A document carries its digest, so a damaged
+//! record is seen; it is set aside, with a warning. Writing never comes between a manifest and its pod: it is a `Write`
+//! to be carried out later, by a helper thread if one likes.
+
+use crate::api::uid;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+const VERSION: u32 = 1;
+/// The record of the directory itself.
+const DIRECTORY: &str = "directory.json";
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    version: u32,
+    /// The manifest's path.
+    pub(super) path: String,
+    pub(super) documents: Vec<RecordedDocument>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct RecordedDocument {
+    pub(super) number: u32,
+    pub(super) digest: String,
+    pub(super) content: Value,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct DirectoryRecord {
+    version: u32,
+    directory: String,
+    mount_point: String,
+}
+
+/// A change of one record. It can be sent to another thread.
+#[derive(Debug)]
+pub struct Write {
+    file: PathBuf,
+    /// None removes it.
+    text: Option<Vec<u8>>,
+}
+
+impl Write {
+    /// Carries it out; when it returns the change is durable.
+    ///
+    /// # Errors
+    /// What was being done to which file, and why it failed.
+    pub fn run(&self) -> Result<(), String> {
+        let failed = |doing: &str, file: &Path, e: io::Error| format!("{doing} {}: {e}", file.display());
+        let directory = self.file.parent().unwrap_or(Path::new("."));
+        match &self.text {
+            Some(text) => {
+                fs::create_dir_all(directory).map_err(|e| failed("make", directory, e))?;
+                let mut aside = OsString::from(&self.file);
+                aside.push(".new");
+                let aside = PathBuf::from(aside);
+                let write = || {
+                    let mut file = File::create(&aside)?;
+                    file.write_all(text)?;
+                    file.sync_all()?;
+                    fs::rename(&aside, &self.file)
+                };
+                if let Err(e) = write() {
+                    // A full disk is not helped by what was begun on it.
+                    let _ = fs::remove_file(&aside);
+                    return Err(failed("write", &self.file, e));
+                }
+            }
+            None => match fs::remove_file(&self.file) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed("remove", &self.file, e)),
+                _ => {}
+            },
+        }
+        match File::open(directory).and_then(|d| d.sync_all()) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("sync", directory, e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What it would have recorded; None if it removes a record, or is the directory's.
+    pub(super) fn record(&self) -> Option<Record> {
+        self.text.as_ref().and_then(|text| serde_json::from_slice(text).ok())
+    }
+}
+
+pub(super) struct Store {
+    root: PathBuf,
+}
+
+impl Store {
+    pub(super) fn new(root: PathBuf) -> Store {
+        Store { root }
+    }
+
+    fn file_of(&self, manifest: &str) -> PathBuf {
+        let digest = uid::digest_of_bytes(manifest.as_bytes());
+        self.root.join(format!("{}.json", &digest[..32]))
+    }
+
+    /// What a manifest last said; None if nothing is recorded.
+    pub(super) fn load(&self, manifest: &str) -> Option<Record> {
+        load(&self.file_of(manifest))
+    }
+
+    /// All records of manifests, in no order.
+    pub(super) fn load_all(&self) -> Vec<Record> {
+        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let records = entries.map(|e| e.path()).filter(|file| {
+            file.extension().is_some_and(|e| e == "json") && file.file_name().is_some_and(|n| n != DIRECTORY)
+        });
+        records.filter_map(|file| load(&file)).collect()
+    }
+
+    pub(super) fn put(&self, manifest: &str, documents: Vec<RecordedDocument>) -> Write {
+        let record = Record { version: VERSION, path: manifest.to_owned(), documents };
+        Write { file: self.file_of(manifest), text: Some(json(&record)) }
+    }
+
+    pub(super) fn delete(&self, manifest: &str) -> Write {
+        Write { file: self.file_of(manifest), text: None }
+    }
+
+    /// The mount point on which the directory was when it last had manifests.
+    pub(super) fn mount_point(&self, directory: &Path) -> Option<PathBuf> {
+        let text = fs::read(self.root.join(DIRECTORY)).ok()?;
+        let record: DirectoryRecord = serde_json::from_slice(&text).ok()?;
+        (Path::new(&record.directory) == directory && record.version == VERSION).then(|| record.mount_point.into())
+    }
+
+    pub(super) fn put_mount_point(&self, directory: &Path, point: &Path) -> Write {
+        let record = DirectoryRecord {
+            version: VERSION,
+            directory: directory.to_string_lossy().into_owned(),
+            mount_point: point.to_string_lossy().into_owned(),
+        };
+        Write { file: self.root.join(DIRECTORY), text: Some(json(&record)) }
+    }
+}
+
+/// Records are texts, numbers and JSON values, all of which can always be written.
+fn json(record: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(record).unwrap_or_default()
+}
+
+fn load(file: &Path) -> Option<Record> {
+    let text = match fs::read(file) {
+        Ok(text) => text,
+        Err(e) => {
+            if e.kind() != io::ErrorKind::NotFound {
+                log::warn!("cannot read the record of a manifest file={:?} error={:?}", file, e.to_string());
+            }
+            return None;
+        }
+    };
+    let why = match serde_json::from_slice::<Record>(&text) {
+        Ok(record) if record.version > VERSION => format!("version {} is newer than this program", record.version),
+        Ok(record) if record.documents.iter().any(|d| uid::digest(&d.content) != d.digest) => {
+            "a document does not have its digest".to_owned()
+        }
+        Ok(record) => return Some(record),
+        Err(e) => e.to_string(),
+    };
+    let mut aside = OsString::from(file);
+    aside.push(".corrupt");
+    let kept = fs::rename(file, &aside).is_ok();
+    log::warn!("the record of a manifest is damaged file={file:?} set_aside={kept} error={why:?}");
+    None
+}
