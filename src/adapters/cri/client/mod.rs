@@ -69,10 +69,7 @@ struct Operation {
 
 /// What an operation collects on its way to its answer.
 enum Work {
-    Status {
-        version: proto::VersionResponse,
-        status: proto::StatusResponse,
-    },
+    Status(Box<(proto::VersionResponse, proto::StatusResponse)>),
     List(Listed),
     Read(PodFacts),
     /// The image's name, for the look after the pull.
@@ -488,7 +485,7 @@ impl Client {
             }
         }
         Ok(match self.complete(op) {
-            Some(Work::Status { version, status }) => Next::End(Answer::Runtime(answers::runtime(version, status))),
+            Some(Work::Status(both)) => Next::End(Answer::Runtime(answers::runtime(&both.0, &both.1))),
             _ => Next::Wait,
         })
     }
