@@ -31,6 +31,8 @@ use std::time::Duration;
 /// The version of the kubelet's side of the interface, sent with Version.
 const KUBELET_API_VERSION: &str = "0.1.0";
 
+// Moved once, to be taken apart: a box would cost more than it saves.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientEvent {
     /// The connection to the runtime is there.
@@ -67,10 +69,7 @@ struct Operation {
 
 /// What an operation collects on its way to its answer.
 enum Work {
-    Status {
-        version: proto::VersionResponse,
-        status: proto::StatusResponse,
-    },
+    Status(Box<(proto::VersionResponse, proto::StatusResponse)>),
     List(Listed),
     Read(PodFacts),
     /// The image's name, for the look after the pull.
@@ -111,11 +110,8 @@ enum Step {
     Change,
 }
 
-/// What to do after a call's answer.
-enum Next {
-    Wait,
-    End(Answer),
-}
+/// After a call's answer: the operation's own, or None while it goes on.
+type Next = Option<Answer>;
 
 impl Client {
     pub fn new(transport: Box<dyn Transport>, config: RequestConfig) -> Client {
@@ -143,9 +139,7 @@ impl Client {
     /// runtime ends as `InvalidArgument` without a call.
     pub fn start(&mut self, op: OpId, call: RuntimeCall, timeout: Duration, now: Boot) {
         let work = match &call {
-            RuntimeCall::Status => {
-                Work::Status { version: proto::VersionResponse::new(), status: proto::StatusResponse::new() }
-            }
+            RuntimeCall::Status => Work::Status(Box::default()),
             RuntimeCall::List => Work::List(Listed::default()),
             RuntimeCall::ReadPod { .. } => Work::Read(PodFacts::default()),
             RuntimeCall::PullImage { image, .. } => Work::Pull(image.clone()),
@@ -333,8 +327,8 @@ impl Client {
             Err(error) => self.failed(op, &step, error),
         };
         match next {
-            Ok(Next::Wait) => {}
-            Ok(Next::End(answer)) => self.end(op, Ok(answer), out),
+            Ok(None) => {}
+            Ok(Some(answer)) => self.end(op, Ok(answer), out),
             Err(error) => self.end(op, Err(error), out),
         }
         self.calls.len() > before
@@ -416,34 +410,34 @@ impl Client {
             }
             Step::Run => {
                 let answer: proto::RunPodSandboxResponse = self.parse_change(op, method, body)?;
-                self.sandbox_status(op, Step::RanSandbox, answer.pod_sandbox_id, now).map(|()| Next::Wait)
+                self.sandbox_status(op, Step::RanSandbox, answer.pod_sandbox_id, now).map(|()| None)
             }
             Step::RanSandbox => match answers::sandbox(&parse(method, body)?) {
-                Some(fact) => Ok(Next::End(Answer::Sandbox(fact))),
+                Some(fact) => Ok(Some(Answer::Sandbox(fact))),
                 None => Err(OpError::Unknown("the runtime's answer has no status of a pod's sandbox".into())),
             },
-            Step::Image => Ok(Next::End(Answer::Image(answers::image(&parse(method, body)?)))),
+            Step::Image => Ok(Some(Answer::Image(answers::image(&parse(method, body)?)))),
             Step::Pull => {
                 let _: proto::PullImageResponse = self.parse_change(op, method, body)?;
                 let image = match self.work(op) {
                     Some(Work::Pull(image)) => std::mem::take(image),
                     _ => String::new(),
                 };
-                self.image_status(op, image, now).map(|()| Next::Wait)
+                self.image_status(op, image, now).map(|()| None)
             }
             Step::Create => {
                 let answer: proto::CreateContainerResponse = parse(method, body)?;
-                Ok(Next::End(Answer::Created(ContainerId::from(answer.container_id))))
+                Ok(Some(Answer::Created(ContainerId::from(answer.container_id))))
             }
             Step::Start(id) => {
                 let _: proto::StartContainerResponse = self.parse_change(op, method, body)?;
-                self.container_status(op, Step::Started, id.to_string(), true, now).map(|()| Next::Wait)
+                self.container_status(op, Step::Started, id.to_string(), true, now).map(|()| None)
             }
             Step::Started => match answers::container(&parse(method, body)?, None) {
-                Some(fact) => Ok(Next::End(Answer::Container(self.with_pid(fact)))),
+                Some(fact) => Ok(Some(Answer::Container(self.with_pid(fact)))),
                 None => Err(OpError::Unknown("the runtime's answer has no status of a pod's container".into())),
             },
-            Step::Change => Ok(Next::End(Answer::Ok)),
+            Step::Change => Ok(Some(Answer::Ok)),
         }
     }
 
@@ -478,7 +472,8 @@ impl Client {
         new_version: Option<proto::VersionResponse>,
         new_status: Option<proto::StatusResponse>,
     ) -> Result<Next, OpError> {
-        if let Some(Work::Status { version, status }) = self.work(op) {
+        if let Some(Work::Status(both)) = self.work(op) {
+            let (version, status) = &mut **both;
             if let Some(new) = new_version {
                 *version = new;
             }
@@ -487,27 +482,27 @@ impl Client {
             }
         }
         Ok(match self.complete(op) {
-            Some(Work::Status { version, status }) => Next::End(Answer::Runtime(answers::runtime(version, status))),
-            _ => Next::Wait,
+            Some(Work::Status(both)) => Some(Answer::Runtime(answers::runtime(&both.0, &both.1))),
+            _ => None,
         })
     }
 
     fn list_so_far(&mut self, op: OpId) -> Result<Next, OpError> {
-        let Some(Work::List(listed)) = self.complete(op) else { return Ok(Next::Wait) };
+        let Some(Work::List(listed)) = self.complete(op) else { return Ok(None) };
         let listed = std::mem::take(listed);
         if !self.pids.is_empty() {
             let there: BTreeSet<&ContainerId> = listed.containers.iter().map(|c| &c.id).collect();
             self.pids.retain(|id, _| there.contains(id));
         }
-        Ok(Next::End(Answer::Listed(listed)))
+        Ok(Some(Answer::Listed(listed)))
     }
 
     fn read_so_far(&mut self, op: OpId) -> Result<Next, OpError> {
-        let Some(Work::Read(facts)) = self.complete(op) else { return Ok(Next::Wait) };
+        let Some(Work::Read(facts)) = self.complete(op) else { return Ok(None) };
         let mut facts = std::mem::take(facts);
         facts.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.created_at, s.attempt)));
         facts.containers.sort_by_key(|c| std::cmp::Reverse((c.created_at, c.attempt)));
-        Ok(Next::End(Answer::Pod(facts)))
+        Ok(Some(Answer::Pod(facts)))
     }
 
     /// Remembers or supplies the PID of a running container.
