@@ -1,2 +1,7 @@
 //! The binary: everything is in the library.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    wherry::commands::main(std::env::args_os(), wherry::commands::check::syntax)
+}

@@ -1,2 +1,8 @@
 //! Each adapter talks to one thing, and knows no other adapter.
+
 pub mod cri;
+pub mod manifests;
+pub mod node;
+pub mod pod_files;
+pub mod records;
+pub mod server;

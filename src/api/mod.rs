@@ -1,7 +1,21 @@
 //! What a pod is here: defaulting, validation, quantities, QoS, identity; and plain facts about
 //! sandboxes and containers. No clock, no file, no protobuf.
 
+pub mod cgroups;
+pub mod defaults;
+pub mod document;
+pub mod expand;
 pub mod facts;
+pub mod hash;
+pub mod hostname;
+pub mod image;
+pub mod layout;
 pub mod names;
 pub mod pod;
+pub mod priority;
+pub mod problem;
+pub mod qos;
+pub mod quantity;
 pub mod time;
+pub mod uid;
+pub mod validate;

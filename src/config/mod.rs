@@ -1,1 +1,378 @@
-//! (to come)
+//! The configuration: the kubelet's own `KubeletConfiguration` from a file and drop-ins, a second document of ours for
+//! what that lacks, and flags over both.
+//!
+//! Documents are applied one after another, field by field: what a later file says wins, what it does not say stays;
+//! a list is replaced. All files are read to their end, so that every error is told at once, with its file and line.
+//! `table` knows how to read a document by a table of fields, `kubelet` and `wherry` are the two tables.
+
+pub mod duration;
+mod files;
+pub mod kubelet;
+pub mod problem;
+pub mod table;
+pub mod wherry;
+pub mod yaml;
+
+pub use files::read_file;
+use problem::{Place, Problem, Problems};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use table::Reader;
+use yaml::{Node, Value};
+
+pub const DEFAULT_FILE: &str = "/etc/wherry/config.yaml";
+pub const DEFAULT_DIR: &str = "/etc/wherry/config.d";
+pub const DEFAULT_SOCKET: &str = "/run/wherry/wherry.sock";
+
+/// What the command line says; kept, so that the configuration can be read again (SIGHUP).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Flags {
+    /// Must exist if given; the default file need not.
+    pub config: Option<PathBuf>,
+    /// The same.
+    pub config_dir: Option<PathBuf>,
+    pub manifests: Option<PathBuf>,
+    pub root_dir: Option<PathBuf>,
+    pub log_dir: Option<PathBuf>,
+    pub container_log_dir: Option<PathBuf>,
+    /// `unix:///path`, or a path.
+    pub runtime_endpoint: Option<String>,
+    pub socket: Option<PathBuf>,
+    pub hostname: Option<String>,
+    pub healthz_port: Option<u16>,
+    pub healthz_address: Option<IpAddr>,
+    pub read_only_port: Option<u16>,
+    pub verbosity: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupDriver {
+    Cgroupfs,
+    Systemd,
+}
+
+/// Everything decided: defaults, files and flags. All paths are absolute.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    pub flags: Flags,
+    /// staticPodPath
+    pub manifests: PathBuf,
+    /// How often all manifests are read again while inotify cannot be had (D2).
+    pub file_check_frequency: Duration,
+    /// A pod that is well is synced again after this (W9).
+    pub sync_frequency: Duration,
+    pub root_dir: PathBuf,
+    /// podLogsDir
+    pub pod_logs_dir: PathBuf,
+    /// Links to the containers' logs, by container id.
+    pub container_logs_dir: PathBuf,
+    /// The control socket.
+    pub socket: PathBuf,
+    /// A valid RFC 1123 subdomain.
+    pub node_name: String,
+    /// The path of containerRuntimeEndpoint.
+    pub runtime_socket: PathBuf,
+    /// The path of imageServiceEndpoint if it was given. Not used: images come through `runtime_socket`.
+    pub image_socket: Option<PathBuf>,
+    pub runtime_request_timeout: Duration,
+    pub healthz_address: IpAddr,
+    /// 0: off.
+    pub healthz_port: u16,
+    /// What the read-only port listens on.
+    pub address: IpAddr,
+    /// 0: off.
+    pub read_only_port: u16,
+    /// Absolute, without a `/` at its end (but `/` itself).
+    pub cgroup_root: String,
+    pub cgroup_driver: CgroupDriver,
+    pub cgroups_per_qos: bool,
+    pub cluster_dns: Vec<IpAddr>,
+    /// Without a dot at its end; empty if unset.
+    pub cluster_domain: String,
+    /// None: pods get no resolver configuration from the host.
+    pub resolv_conf: Option<PathBuf>,
+    /// RuntimeDefault for containers that say nothing.
+    pub seccomp_default: bool,
+    /// Are CPU limits enforced?
+    pub cpu_cfs_quota: bool,
+    pub cpu_cfs_quota_period: Duration,
+    /// The longest back-off of a crashing container (W10).
+    pub max_container_restart_period: Duration,
+    /// As it was said; use `parallel_image_pulls`.
+    pub serialize_image_pulls: Option<bool>,
+    pub max_parallel_image_pulls: Option<u32>,
+    /// Names, and prefixes with a `*` at their end.
+    pub allowed_unsafe_sysctls: Vec<String>,
+    /// The kubelet's: 0 for what matters, 4 to debug, 6 and more for every byte.
+    pub verbosity: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            flags: Flags::default(),
+            manifests: "/etc/wherry/manifests".into(),
+            file_check_frequency: Duration::from_secs(20),
+            sync_frequency: Duration::from_secs(60),
+            root_dir: "/var/lib/wherry".into(),
+            pod_logs_dir: "/var/log/pods".into(),
+            container_logs_dir: "/var/log/containers".into(),
+            socket: DEFAULT_SOCKET.into(),
+            node_name: String::new(),
+            runtime_socket: "/run/containerd/containerd.sock".into(),
+            image_socket: None,
+            runtime_request_timeout: Duration::from_secs(120),
+            healthz_address: Ipv4Addr::LOCALHOST.into(),
+            healthz_port: 10248,
+            address: Ipv4Addr::UNSPECIFIED.into(),
+            read_only_port: 0,
+            cgroup_root: "/".into(),
+            cgroup_driver: CgroupDriver::Cgroupfs,
+            cgroups_per_qos: true,
+            cluster_dns: Vec::new(),
+            cluster_domain: String::new(),
+            resolv_conf: Some("/etc/resolv.conf".into()),
+            seccomp_default: false,
+            cpu_cfs_quota: true,
+            cpu_cfs_quota_period: Duration::from_millis(100),
+            max_container_restart_period: Duration::from_secs(300),
+            serialize_image_pulls: None,
+            max_parallel_image_pulls: None,
+            allowed_unsafe_sysctls: Vec::new(),
+            verbosity: 0,
+        }
+    }
+}
+
+impl Config {
+    /// Where health is asked for, unless it is off.
+    pub fn healthz(&self) -> Option<SocketAddr> {
+        (self.healthz_port != 0).then(|| SocketAddr::new(self.healthz_address, self.healthz_port))
+    }
+
+    /// Where the read-only server listens, unless it is off.
+    pub fn read_only(&self) -> Option<SocketAddr> {
+        (self.read_only_port != 0).then(|| SocketAddr::new(self.address, self.read_only_port))
+    }
+
+    /// How many images are pulled at once; None for any number. As in a kubelet: one, unless `serializeImagePulls` is
+    /// false or `maxParallelImagePulls` says more.
+    pub fn parallel_image_pulls(&self) -> Option<u32> {
+        match (self.serialize_image_pulls, self.max_parallel_image_pulls) {
+            (_, Some(n)) => Some(n),
+            (Some(false), None) => None,
+            (_, None) => Some(1),
+        }
+    }
+}
+
+/// A configuration and what was found wrong with it. With an error it is not to be used.
+#[derive(Debug)]
+pub struct Loaded {
+    pub config: Config,
+    pub problems: Problems,
+    /// The files read, in order.
+    pub files: Vec<PathBuf>,
+}
+
+impl Loaded {
+    pub fn is_ok(&self) -> bool {
+        self.problems.errors.is_empty()
+    }
+}
+
+/// Reads everything that `flags` and the defaults name.
+pub fn load(flags: &Flags) -> Loaded {
+    let mut problems = Problems::default();
+    let texts = files::read_all(flags, &mut problems);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let config = assemble(&texts, flags, &host, &mut problems);
+    Loaded { config, problems, files: texts.into_iter().map(|t| t.path).collect() }
+}
+
+/// Is this a file of configuration, and not of manifests? None if it cannot be read or is no YAML.
+pub fn is_configuration(path: &Path) -> Option<bool> {
+    let documents = yaml::read(&files::read_file(path).ok()?).ok()?;
+    let ours = |d: &Node| {
+        let kind = d.value.get("kind").and_then(|n| n.value.text());
+        kind == Some(kubelet::KIND) || kind == Some(wherry::KIND)
+    };
+    Some(documents.iter().any(ours))
+}
+
+/// Checks one file of configuration over the defaults.
+pub fn check_file(path: &Path) -> Problems {
+    let flags = Flags { config: Some(path.to_owned()), config_dir: Some(PathBuf::new()), ..Flags::default() };
+    load(&flags).problems
+}
+
+/// A file's path and text.
+struct Text {
+    path: PathBuf,
+    text: String,
+}
+
+fn assemble(texts: &[Text], flags: &Flags, host: &str, problems: &mut Problems) -> Config {
+    let mut config = Config { flags: flags.clone(), ..Config::default() };
+    let mut places = BTreeMap::new();
+    let mut reader = Reader { config: &mut config, problems: &mut *problems, places: &mut places };
+    for file in texts {
+        let place = Place::file(&file.path);
+        match yaml::read(&file.text) {
+            Ok(documents) => read_documents(&mut reader, &documents, &place),
+            Err(e) => reader.problems.error(&place.line(e.line), "", e.message),
+        }
+    }
+    apply_flags(&mut config, flags, problems, &mut places);
+    if config.node_name.is_empty() {
+        config.node_name = host.trim().to_lowercase();
+        if let Err(why) = check_node_name(&config.node_name) {
+            let why = format!("the machine's host name will not do: {why}; give one with nodeName or --hostname");
+            problems.error(&Place::flag(), "nodeName", why);
+        }
+    }
+    check_together(&config, &places, problems);
+    config
+}
+
+fn read_documents(reader: &mut Reader, documents: &[Node], place: &Place) {
+    if documents.is_empty() {
+        reader.problems.warning(place, "", "there is no document in it");
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for document in documents {
+        let here = place.line(document.line);
+        let Value::Map(entries) = &document.value else {
+            let found = document.value.describe();
+            reader.problems.error(&here, "", format!("expected a document with apiVersion and kind, found {found}"));
+            continue;
+        };
+        let text = |key: &str| document.value.get(key).and_then(|n| n.value.text()).unwrap_or_default();
+        let (fields, version) = match text("kind") {
+            kubelet::KIND => (kubelet::FIELDS, kubelet::API_VERSION),
+            wherry::KIND => (wherry::FIELDS, wherry::API_VERSION),
+            other => {
+                let message = format!("is {other:?}; it must be {} or {}", kubelet::KIND, wherry::KIND);
+                let line = entries.iter().find(|e| e.key == "kind").map_or(document.line, |e| e.line);
+                reader.problems.error(&place.line(line), "kind", message);
+                continue;
+            }
+        };
+        if text("apiVersion") != version {
+            let message = format!("is {:?}; for a {} it must be {version}", text("apiVersion"), text("kind"));
+            let line = entries.iter().find(|e| e.key == "apiVersion").map_or(document.line, |e| e.line);
+            reader.problems.error(&place.line(line), "apiVersion", message);
+        }
+        if seen.contains(&text("kind")) {
+            reader.problems.error(&here, "kind", format!("a second {} in one file", text("kind")));
+        }
+        seen.push(text("kind"));
+        reader.object(fields, entries, place, "", &["apiVersion", "kind"]);
+    }
+}
+
+fn apply_flags(config: &mut Config, flags: &Flags, problems: &mut Problems, places: &mut BTreeMap<String, Place>) {
+    let flag = Place::flag();
+    let mut path = |name: &str, value: &Option<PathBuf>, target: &mut PathBuf| {
+        let Some(value) = value else { return };
+        // What a person types may be relative to where they are.
+        match std::path::absolute(value) {
+            Ok(absolute) => *target = absolute,
+            Err(e) => problems.error(&flag, name, format!("{}: {e}", value.display())),
+        }
+    };
+    path("--manifests", &flags.manifests, &mut config.manifests);
+    path("--root-dir", &flags.root_dir, &mut config.root_dir);
+    path("--log-dir", &flags.log_dir, &mut config.pod_logs_dir);
+    path("--container-log-dir", &flags.container_log_dir, &mut config.container_logs_dir);
+    path("--socket", &flags.socket, &mut config.socket);
+    if let Err(why) = check_socket(&config.socket.to_string_lossy()) {
+        problems.error(&flag, "--socket", why);
+    }
+    if let Some(endpoint) = &flags.runtime_endpoint {
+        match unix_endpoint(endpoint) {
+            Ok(socket) => config.runtime_socket = socket,
+            Err(why) => problems.error(&flag, "--runtime-endpoint", why),
+        }
+    }
+    if let Some(name) = &flags.hostname {
+        match check_node_name(name) {
+            Ok(()) => config.node_name = name.clone(),
+            Err(why) => problems.error(&flag, "--hostname", why),
+        }
+    }
+    if let Some(port) = flags.healthz_port {
+        config.healthz_port = port;
+        places.insert("healthzPort".into(), flag.clone());
+    }
+    if let Some(address) = flags.healthz_address {
+        config.healthz_address = address;
+    }
+    if let Some(port) = flags.read_only_port {
+        config.read_only_port = port;
+        places.insert("readOnlyPort".into(), flag.clone());
+    }
+    if let Some(verbosity) = flags.verbosity {
+        config.verbosity = verbosity;
+    }
+}
+
+/// What only several fields together can be wrong about.
+fn check_together(config: &Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
+    let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
+    if config.serialize_image_pulls == Some(true) && config.max_parallel_image_pulls.is_some_and(|n| n > 1) {
+        let message = "cannot be more than 1 while serializeImagePulls is true";
+        problems.error(&place("maxParallelImagePulls"), "maxParallelImagePulls", message);
+    }
+    if config.read_only_port != 0 && config.read_only_port == config.healthz_port {
+        problems.error(&place("readOnlyPort"), "readOnlyPort", "must not be the same as healthzPort");
+    }
+    if config.image_socket.as_ref().is_some_and(|socket| *socket != config.runtime_socket) {
+        let message = "differs from containerRuntimeEndpoint, and is not honoured: images come through that one";
+        problems.warning(&place("imageServiceEndpoint"), "imageServiceEndpoint", message);
+    }
+}
+
+/// The path in `unix:///path`, or in `/path`.
+pub(crate) fn unix_endpoint(endpoint: &str) -> Result<PathBuf, String> {
+    let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+    if !path.starts_with('/') {
+        return Err(format!("{endpoint:?} is not a unix socket; write it like unix:///run/containerd/containerd.sock"));
+    }
+    check_socket(path)?;
+    Ok(path.into())
+}
+
+/// The kernel's limit on a socket's path.
+pub(crate) fn check_socket(path: &str) -> Result<(), String> {
+    if path.len() > 107 {
+        return Err(format!("{path:?} is too long for a socket (107 bytes at most)"));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_node_name(name: &str) -> Result<(), String> {
+    if is_dns_subdomain(name) {
+        return Ok(());
+    }
+    Err(format!("{name:?} is not a node name: lower case letters, digits, '-' and '.', 253 characters at most"))
+}
+
+/// RFC 1123 as Kubernetes has it: labels of lower case letters, digits and inner dashes, joined by dots.
+pub(crate) fn is_dns_subdomain(name: &str) -> bool {
+    let label = |l: &str| {
+        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        !l.is_empty() && l.bytes().all(inner) && !l.starts_with('-') && !l.ends_with('-')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+/// For tests and `wherry check`: one line for each problem.
+pub fn lines(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(Problem::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! What the engine asks of the world. Values only: a test can print and compare them.
 
+use crate::api::facts::ImageFact;
 use crate::api::names::{ContainerId, SandboxId, Uid};
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
@@ -88,9 +89,10 @@ pub struct CreateContainer {
     pub attempt: u32,
     /// For `annotation::BACKOFF_LEVEL` (W10).
     pub backoff_level: u32,
-    /// The resolved image id.
-    pub image: String,
-    /// The numeric user of the image's config, for a spec that says none but runAsNonRoot.
+    /// The image as ImageStatus showed it: its id is what the container is made from, its user what it runs as
+    /// where the spec says none.
+    pub image: ImageFact,
+    /// The pod's addresses.
     pub ips: Vec<String>,
     /// The termination message file that `PrepareContainer` made.
     pub termination_file: String,
@@ -133,7 +135,6 @@ pub enum RecordChange {
 pub enum TimerKey {
     Relist,
     RuntimeStatus,
-    Reconcile,
     Pod(Uid),
 }
 

@@ -1,6 +1,12 @@
 //! The pure heart: given an event and the time, it returns effects. It never reads a clock, a file or a
 //! socket. Read `event`, `effect` and `op` first, then `node`.
 
+pub mod config;
+pub mod context;
 pub mod effect;
 pub mod event;
+pub mod node;
 pub mod op;
+pub mod pleg;
+pub mod pod;
+pub mod rng;

@@ -1,1 +1,57 @@
-//! (to come)
+//! The one place where the process waits. Everything that can wake it is in one `mio::Poll`: descriptors, the signals'
+//! sockets, the helpers' waker, and one timerfd armed with the earliest deadline. Nothing here knows of pods, and
+//! nothing ticks: a turn with no work sleeps until the next real deadline.
+//!
+//! - `poll`: the turn, tokens, the ready list;
+//! - `timers`: named deadlines, pure;
+//! - `clock`: the only reader of clocks;
+//! - `signals`: signals as an enum;
+//! - `helpers`: threads for work that blocks whatever one does.
+//!
+//! A main loop, with one adapter in it:
+//!
+//! ```no_run
+//! # use mio::Token; use wherry::adapters::cri::transport::{Transport, h2::H2Transport};
+//! use wherry::event_loop::{EventLoop, Helpers, Signal, Signals, Timers, clock};
+//! const SIGNALS: Token = Token(1);
+//! const HELPERS: Token = Token(2);
+//! const RUNTIME: Token = Token(3);
+//!
+//! # fn main() -> std::io::Result<()> { let path = std::path::Path::new("/run/containerd/containerd.sock");
+//! let mut event_loop = EventLoop::new()?;
+//! let mut signals = Signals::new(event_loop.registry(), SIGNALS)?;
+//! let mut helpers: Helpers<String> = Helpers::new(event_loop.registry(), HELPERS)?;
+//! let mut runtime = H2Transport::connect(path, event_loop.registry(), RUNTIME)?;
+//! let mut timers: Timers<&str> = Timers::new();
+//! let (mut ready, mut completions, mut finished) = (Vec::new(), Vec::new(), Vec::new());
+//! loop {
+//!     let deadlines = [timers.next(), runtime.next_deadline(), helpers.next_deadline()];
+//!     event_loop.turn(deadlines.into_iter().flatten().min(), &mut ready)?;
+//!     let now = clock::now();
+//!     let due = |at: Option<_>| at.is_some_and(|at| at <= now.boot);
+//!     if ready.contains(&SIGNALS) && signals.take().contains(&Signal::Terminate) {
+//!         return Ok(());
+//!     }
+//!     // Calls that were made since make its deadline due at once.
+//!     if (ready.contains(&RUNTIME) || due(runtime.next_deadline())) && runtime.drive(now.boot, &mut completions) {
+//!         event_loop.again(RUNTIME);
+//!     }
+//!     if ready.contains(&HELPERS) || due(helpers.next_deadline()) {
+//!         helpers.drive(now.boot, &mut finished);
+//!     }
+//!     for key in timers.expired(now.boot) { /* to the engine */ }
+//!     // completions and finished become events, the engine's effects become calls, jobs and timers
+//! }
+//! # }
+//! ```
+
+pub mod clock;
+pub mod helpers;
+pub mod poll;
+pub mod signals;
+pub mod timers;
+
+pub use helpers::Helpers;
+pub use poll::EventLoop;
+pub use signals::{Signal, Signals};
+pub use timers::Timers;

@@ -1,4 +1,7 @@
 //! The container runtime, over the CRI v1.
 
+pub mod answers;
+pub mod client;
 pub mod proto;
+pub mod requests;
 pub mod transport;

@@ -3,6 +3,12 @@
 //! Two implementations pass the same tests: `h2` (the default) and `grpcio` (a build feature). A transport owns one
 //! connection to one unix socket, makes it again with a back-off when it is lost, and never blocks.
 
+mod backoff;
+mod grpc;
+#[cfg(feature = "grpcio")]
+pub mod grpcio;
+pub mod h2;
+
 use crate::api::time::Boot;
 use bytes::Bytes;
 

@@ -1,0 +1,276 @@
+//! From what the runtime answers to plain facts (`api::facts`): pure functions, one a message.
+//!
+//! Things without the labels of a Kubernetes pod are not ours to see and give None. Times: runtimes write "not set"
+//! as 0 or as the zero time of their language, which is negative; both become `Wall(0)`.
+
+use crate::adapters::cri::proto::{self, NamespaceMode};
+use crate::api::facts::{
+    ContainerFact, ContainerState, ImageFact, ListedContainer, ListedSandbox, RuntimeFact, SandboxFact,
+};
+use crate::api::names::{ContainerId, FullName, SandboxId, Uid, annotation, label};
+use crate::api::time::Wall;
+use protobuf::EnumOrUnknown;
+use std::collections::BTreeMap;
+
+type Map = BTreeMap<String, String>;
+
+pub fn runtime(version: &proto::VersionResponse, status: &proto::StatusResponse) -> RuntimeFact {
+    RuntimeFact {
+        name: version.runtime_name.clone(),
+        version: version.runtime_version.clone(),
+        runtime_not_ready: not_ready(status, "RuntimeReady"),
+        network_not_ready: not_ready(status, "NetworkReady"),
+    }
+}
+
+/// As a kubelet prints a condition: `NetworkReady=false reason:R message:M`. One that the runtime does not tell
+/// counts as not ready.
+fn not_ready(status: &proto::StatusResponse, kind: &str) -> Option<String> {
+    match status.status.conditions.iter().find(|c| c.type_ == kind) {
+        Some(c) if c.status => None,
+        Some(c) => Some(format!("{kind}=false reason:{} message:{}", c.reason, c.message)),
+        None => Some(format!("{kind}=false reason:Unknown message:the runtime does not tell")),
+    }
+}
+
+/// The pod's full name and UID, if it has the labels of one.
+fn pod(labels: &Map) -> Option<(FullName, Uid)> {
+    let name = FullName::new(labels.get(label::POD_NAMESPACE)?, labels.get(label::POD_NAME)?);
+    Some((name, Uid::from(labels.get(label::POD_UID)?.as_str())))
+}
+
+fn seconds(annotations: &Map, key: &str) -> Option<u64> {
+    annotations.get(key)?.parse().ok()
+}
+
+fn wall(nanos: i64) -> Wall {
+    Wall(nanos.max(0))
+}
+
+fn container_state(state: EnumOrUnknown<proto::ContainerState>) -> ContainerState {
+    match state.enum_value() {
+        Ok(proto::ContainerState::CONTAINER_CREATED) => ContainerState::Created,
+        Ok(proto::ContainerState::CONTAINER_RUNNING) => ContainerState::Running,
+        Ok(proto::ContainerState::CONTAINER_EXITED) => ContainerState::Exited,
+        Ok(proto::ContainerState::CONTAINER_UNKNOWN) | Err(_) => ContainerState::Unknown,
+    }
+}
+
+fn is_ready(state: EnumOrUnknown<proto::PodSandboxState>) -> bool {
+    state.enum_value() == Ok(proto::PodSandboxState::SANDBOX_READY)
+}
+
+pub fn listed_sandbox(s: &proto::PodSandbox) -> Option<ListedSandbox> {
+    let (name, uid) = pod(&s.labels)?;
+    Some(ListedSandbox {
+        id: SandboxId::from(s.id.as_str()),
+        uid,
+        name,
+        attempt: s.metadata.attempt,
+        ready: is_ready(s.state),
+        owner: s.annotations.get(annotation::OWNER).cloned(),
+        grace_seconds: seconds(&s.annotations, annotation::SANDBOX_GRACE),
+        created_at: wall(s.created_at),
+    })
+}
+
+pub fn listed_container(c: &proto::Container) -> Option<ListedContainer> {
+    let (pod_name, uid) = pod(&c.labels)?;
+    Some(ListedContainer {
+        id: ContainerId::from(c.id.as_str()),
+        sandbox: SandboxId::from(c.pod_sandbox_id.as_str()),
+        uid,
+        pod_name,
+        name: c.labels.get(label::CONTAINER_NAME)?.clone(),
+        attempt: c.metadata.attempt,
+        state: container_state(c.state),
+        owner: c.annotations.get(annotation::OWNER).cloned(),
+        grace_seconds: seconds(&c.annotations, annotation::GRACE_PERIOD),
+        created_at: wall(c.created_at),
+    })
+}
+
+/// None if the answer has no status, or not that of a pod.
+pub fn sandbox(answer: &proto::PodSandboxStatusResponse) -> Option<SandboxFact> {
+    let s = answer.status.as_ref()?;
+    pod(&s.labels)?;
+    let ready = is_ready(s.state);
+    let host_network = s.linux.namespaces.options.network == NamespaceMode::NODE.into();
+    let ips = if ready && !host_network {
+        let others = s.network.additional_ips.iter().map(|i| i.ip.clone());
+        std::iter::once(s.network.ip.clone()).chain(others).filter(|ip| !ip.is_empty()).collect()
+    } else {
+        Vec::new()
+    };
+    Some(SandboxFact {
+        id: SandboxId::from(s.id.as_str()),
+        attempt: s.metadata.attempt,
+        ready,
+        created_at: wall(s.created_at),
+        ips,
+        owner: s.annotations.get(annotation::OWNER).cloned(),
+    })
+}
+
+/// None if the answer has no status, or not that of a pod's container. `sandbox` is what the list said; without
+/// it the verbose info may tell.
+pub fn container(answer: &proto::ContainerStatusResponse, sandbox: Option<&str>) -> Option<ContainerFact> {
+    let c = answer.status.as_ref()?;
+    pod(&c.labels)?;
+    let a = &c.annotations;
+    let state = container_state(c.state);
+    let termination_path = a.get(annotation::TERMINATION_PATH);
+    let restarts = a.get(annotation::RESTART_COUNT).and_then(|n| n.parse().ok());
+    let info = info(&answer.info).unwrap_or_default();
+    let pid = Some(info.pid).filter(|pid| *pid != 0 && state == ContainerState::Running);
+    Some(ContainerFact {
+        id: ContainerId::from(c.id.as_str()),
+        sandbox: SandboxId::from(sandbox.unwrap_or(&info.sandbox)),
+        name: c.labels.get(label::CONTAINER_NAME)?.clone(),
+        attempt: restarts.unwrap_or(c.metadata.attempt),
+        state,
+        created_at: wall(c.created_at),
+        started_at: wall(c.started_at),
+        finished_at: wall(c.finished_at),
+        exit_code: c.exit_code,
+        reason: c.reason.clone(),
+        message: c.message.clone(),
+        image: c.image.image.clone(),
+        image_ref: c.image_ref.clone(),
+        backoff_level: a.get(annotation::BACKOFF_LEVEL).and_then(|n| n.parse().ok()).unwrap_or(0),
+        grace_seconds: seconds(a, annotation::GRACE_PERIOD),
+        termination_file: termination_path
+            .and_then(|path| c.mounts.iter().find(|m| m.container_path == *path))
+            .map(|m| m.host_path.clone()),
+        fallback_to_logs: a.get(annotation::TERMINATION_POLICY).is_some_and(|p| p == "FallbackToLogsOnError"),
+        log_path: c.log_path.clone(),
+        owner: a.get(annotation::OWNER).cloned(),
+        pid,
+    })
+}
+
+/// From the verbose `info`: some 20 kB of JSON of which two values are wanted.
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Info {
+    /// Of the init process.
+    pid: u32,
+    #[serde(rename = "sandboxID")]
+    sandbox: String,
+}
+
+fn info(info: &Map) -> Option<Info> {
+    serde_json::from_str(info.get("info")?).ok()
+}
+
+/// None: the runtime does not have it.
+pub fn image(answer: &proto::ImageStatusResponse) -> Option<ImageFact> {
+    let i = answer.image.as_ref()?;
+    Some(ImageFact { id: i.id.clone(), uid: i.uid.as_ref().map(|u| u.value), username: i.username.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protobuf::MessageField;
+
+    fn labels(container: bool) -> Map {
+        let mut l: Map = [(label::POD_NAME, "p"), (label::POD_NAMESPACE, "ns"), (label::POD_UID, "u")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into();
+        if container {
+            l.insert(label::CONTAINER_NAME.into(), "main".into());
+        }
+        l
+    }
+
+    #[test]
+    fn things_without_a_pods_labels_are_left_out() {
+        assert_eq!(listed_sandbox(&proto::PodSandbox::default()), None);
+        assert_eq!(listed_container(&proto::Container { labels: labels(false), ..Default::default() }), None);
+        let s = proto::PodSandbox { id: "s1".into(), labels: labels(false), created_at: -6, ..Default::default() };
+        let s = listed_sandbox(&s).unwrap();
+        assert_eq!((s.name.to_string(), s.ready, s.created_at, s.owner), ("ns/p".to_owned(), true, Wall(0), None));
+    }
+
+    #[test]
+    fn a_containers_status_becomes_a_fact() {
+        let mut status = proto::ContainerStatus {
+            id: "c1".into(),
+            labels: labels(true),
+            state: proto::ContainerState::CONTAINER_RUNNING.into(),
+            // The zero time of Go, in nanoseconds of 64 bits.
+            finished_at: -6_795_364_578_871_345_152,
+            started_at: 5,
+            mounts: vec![
+                proto::Mount { container_path: "/etc/hosts".into(), host_path: "/h".into(), ..Default::default() },
+                proto::Mount { container_path: "/t".into(), host_path: "/x/t".into(), ..Default::default() },
+            ],
+            ..Default::default()
+        };
+        for (k, v) in [
+            (annotation::RESTART_COUNT, "3"),
+            (annotation::TERMINATION_PATH, "/t"),
+            (annotation::TERMINATION_POLICY, "FallbackToLogsOnError"),
+            (annotation::BACKOFF_LEVEL, "2"),
+            (annotation::GRACE_PERIOD, "7"),
+        ] {
+            status.annotations.insert(k.into(), v.into());
+        }
+        let info = r#"{"sandboxID":"s","pid":4711,"config":{"a":[1,{"pid":1}]},"runtimeSpec":{}}"#;
+        let mut answer = proto::ContainerStatusResponse {
+            status: MessageField::some(status),
+            info: [("info".to_owned(), info.to_owned())].into(),
+            ..Default::default()
+        };
+        let f = container(&answer, Some("s1")).unwrap();
+        assert_eq!((f.attempt, f.backoff_level, f.grace_seconds, f.pid), (3, 2, Some(7), Some(4711)));
+        assert_eq!((f.sandbox.as_str(), container(&answer, None).unwrap().sandbox.as_str()), ("s1", "s"));
+        assert_eq!((f.started_at, f.finished_at), (Wall(5), Wall(0)));
+        assert_eq!((f.termination_file.as_deref(), f.fallback_to_logs), (Some("/x/t"), true));
+
+        answer.info.insert("info".into(), "no json".into());
+        assert_eq!(container(&answer, Some("s1")).unwrap().pid, None);
+        answer.status.as_mut().unwrap().state = proto::ContainerState::CONTAINER_EXITED.into();
+        answer.info.insert("info".into(), info.into());
+        assert_eq!(container(&answer, Some("s1")).unwrap().pid, None);
+    }
+
+    #[test]
+    fn addresses_are_those_of_a_ready_sandbox_with_a_network_of_its_own() {
+        let network = proto::PodSandboxNetworkStatus {
+            ip: "10.0.0.2".into(),
+            additional_ips: vec![proto::PodIP { ip: "fd00::2".into(), ..Default::default() }],
+            ..Default::default()
+        };
+        let status = proto::PodSandboxStatus {
+            labels: labels(false),
+            network: MessageField::some(network),
+            ..Default::default()
+        };
+        let mut answer = proto::PodSandboxStatusResponse { status: MessageField::some(status), ..Default::default() };
+        assert_eq!(sandbox(&answer).unwrap().ips, ["10.0.0.2", "fd00::2"]);
+        answer.status.as_mut().unwrap().state = proto::PodSandboxState::SANDBOX_NOTREADY.into();
+        assert!(sandbox(&answer).unwrap().ips.is_empty());
+    }
+
+    #[test]
+    fn a_condition_that_is_false_or_missing_is_told() {
+        let condition = |type_: &str, status| proto::RuntimeCondition {
+            type_: type_.into(),
+            status,
+            reason: "R".into(),
+            message: "m".into(),
+            ..Default::default()
+        };
+        let mut status = proto::StatusResponse::default();
+        status.status.mut_or_insert_default().conditions = vec![condition("NetworkReady", false)];
+        let f = runtime(&proto::VersionResponse::default(), &status);
+        assert_eq!(f.network_not_ready.as_deref(), Some("NetworkReady=false reason:R message:m"));
+        assert!(f.runtime_not_ready.is_some());
+        status.status.mut_or_insert_default().conditions =
+            vec![condition("NetworkReady", true), condition("RuntimeReady", true)];
+        let f = runtime(&proto::VersionResponse::default(), &status);
+        assert_eq!((f.network_not_ready, f.runtime_not_ready), (None, None));
+    }
+}

@@ -1,0 +1,28 @@
+//! The CRI methods that the client calls: their gRPC path, and the name under which a kubelet counts them
+//! (`kubelet_runtime_operations_total{operation_type}`).
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Method {
+    pub path: &'static str,
+    pub operation_type: &'static str,
+}
+
+const fn method(path: &'static str, operation_type: &'static str) -> Method {
+    Method { path, operation_type }
+}
+
+pub const VERSION: Method = method("/runtime.v1.RuntimeService/Version", "version");
+pub const STATUS: Method = method("/runtime.v1.RuntimeService/Status", "status");
+pub const LIST_POD_SANDBOX: Method = method("/runtime.v1.RuntimeService/ListPodSandbox", "list_podsandbox");
+pub const POD_SANDBOX_STATUS: Method = method("/runtime.v1.RuntimeService/PodSandboxStatus", "podsandbox_status");
+pub const RUN_POD_SANDBOX: Method = method("/runtime.v1.RuntimeService/RunPodSandbox", "run_podsandbox");
+pub const STOP_POD_SANDBOX: Method = method("/runtime.v1.RuntimeService/StopPodSandbox", "stop_podsandbox");
+pub const REMOVE_POD_SANDBOX: Method = method("/runtime.v1.RuntimeService/RemovePodSandbox", "remove_podsandbox");
+pub const LIST_CONTAINERS: Method = method("/runtime.v1.RuntimeService/ListContainers", "list_containers");
+pub const CONTAINER_STATUS: Method = method("/runtime.v1.RuntimeService/ContainerStatus", "container_status");
+pub const CREATE_CONTAINER: Method = method("/runtime.v1.RuntimeService/CreateContainer", "create_container");
+pub const START_CONTAINER: Method = method("/runtime.v1.RuntimeService/StartContainer", "start_container");
+pub const STOP_CONTAINER: Method = method("/runtime.v1.RuntimeService/StopContainer", "stop_container");
+pub const REMOVE_CONTAINER: Method = method("/runtime.v1.RuntimeService/RemoveContainer", "remove_container");
+pub const IMAGE_STATUS: Method = method("/runtime.v1.ImageService/ImageStatus", "image_status");
+pub const PULL_IMAGE: Method = method("/runtime.v1.ImageService/PullImage", "pull_image");

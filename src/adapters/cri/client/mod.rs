@@ -1,0 +1,561 @@
+//! The engine's runtime calls, carried over a transport: an operation begins, makes one or more gRPC calls, and ends
+//! in exactly one `ClientEvent::Done`.
+//!
+//! Some operations are several calls: side by side where one does not need the other (the two lists, all statuses of
+//! a pod), one after the other where it does (run, then read). One deadline covers them all. Once the changing half
+//! of an operation has succeeded, whatever goes wrong after it is `OpError::Unknown`: something did change.
+//!
+//! The client decides nothing about pods. What it keeps beyond an operation's life are the PIDs of running
+//! containers: a container's PID never changes, and the verbose status that tells it costs the runtime more than all
+//! others together, so it is asked for once.
+
+pub mod method;
+#[cfg(test)]
+mod tests;
+
+use self::method::Method;
+use super::transport::{Call, CallError, CallId, Completion, Transport};
+use super::{answers, proto, requests};
+use crate::adapters::cri::requests::RequestConfig;
+use crate::api::facts::{ContainerFact, ContainerState, Listed, PodFacts};
+use crate::api::names::{ContainerId, Uid, label};
+use crate::api::time::Boot;
+use crate::engine::effect::RuntimeCall;
+use crate::engine::event::Answer;
+use crate::engine::op::{Code, OpError, OpId};
+use bytes::Bytes;
+use protobuf::{Message, MessageField};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The version of the kubelet's side of the interface, sent with Version.
+const KUBELET_API_VERSION: &str = "0.1.0";
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClientEvent {
+    /// The connection to the runtime is there.
+    Up,
+    /// It was lost, or could not be made.
+    Down { why: String },
+    /// The one end of an operation.
+    Done { op: OpId, result: Result<Answer, OpError> },
+    /// One gRPC call has ended, by the kubelet's name of it: to be counted and timed.
+    Called { operation_type: &'static str, duration: Duration, error: bool },
+}
+
+pub struct Client {
+    transport: Box<dyn Transport>,
+    config: RequestConfig,
+    operations: BTreeMap<OpId, Operation>,
+    calls: BTreeMap<CallId, InFlight>,
+    /// Operations that ended before they made a call.
+    ended: Vec<ClientEvent>,
+    pids: BTreeMap<ContainerId, u32>,
+    /// Kept for its space.
+    completions: Vec<Completion>,
+}
+
+struct Operation {
+    deadline: Boot,
+    /// Calls that have not ended.
+    waiting: u32,
+    cancelled: bool,
+    /// Its changing call has succeeded.
+    changed: bool,
+    work: Work,
+}
+
+/// What an operation collects on its way to its answer.
+enum Work {
+    Status {
+        version: proto::VersionResponse,
+        status: proto::StatusResponse,
+    },
+    List(Listed),
+    Read(PodFacts),
+    /// The image's name, for the look after the pull.
+    Pull(String),
+    /// One call, or two of which the second says it all.
+    Plain,
+}
+
+struct InFlight {
+    op: OpId,
+    step: Step,
+    method: Method,
+    begun: Boot,
+}
+
+/// What a call's answer means to its operation.
+enum Step {
+    Version,
+    Status,
+    ListSandboxes,
+    ListContainers,
+    /// The two lists of one pod.
+    FindSandboxes,
+    FindContainers,
+    /// One of a pod's statuses: nothing is missing if it vanished in between.
+    ReadSandbox,
+    ReadContainer {
+        sandbox: String,
+    },
+    Run,
+    RanSandbox,
+    Image,
+    Pull,
+    Create,
+    Start(ContainerId),
+    Started,
+    /// An answer without content.
+    Change,
+}
+
+/// What to do after a call's answer.
+enum Next {
+    Wait,
+    End(Answer),
+}
+
+impl Client {
+    pub fn new(transport: Box<dyn Transport>, config: RequestConfig) -> Client {
+        Client {
+            transport,
+            config,
+            operations: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            ended: Vec::new(),
+            pids: BTreeMap::new(),
+            completions: Vec::new(),
+        }
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.transport.is_up()
+    }
+
+    /// The node's settings for the requests from now on.
+    pub fn config_mut(&mut self) -> &mut RequestConfig {
+        &mut self.config
+    }
+
+    /// Begins an operation; `drive` must be called for it to get anywhere. A pod that cannot be expressed to the
+    /// runtime ends as `InvalidArgument` without a call.
+    pub fn start(&mut self, op: OpId, call: RuntimeCall, timeout: Duration, now: Boot) {
+        let work = match &call {
+            RuntimeCall::Status => {
+                Work::Status { version: proto::VersionResponse::new(), status: proto::StatusResponse::new() }
+            }
+            RuntimeCall::List => Work::List(Listed::default()),
+            RuntimeCall::ReadPod { .. } => Work::Read(PodFacts::default()),
+            RuntimeCall::PullImage { image, .. } => Work::Pull(image.clone()),
+            _ => Work::Plain,
+        };
+        let operation = Operation { deadline: now + timeout, waiting: 0, cancelled: false, changed: false, work };
+        self.operations.insert(op, operation);
+        if let Err(error) = self.begin(op, call, now) {
+            // What was begun of it (nothing, as it is) goes with it.
+            self.operations.remove(&op);
+            self.ended.push(ClientEvent::Done { op, result: Err(error) });
+        }
+    }
+
+    /// Gives an operation up: its calls are reset, and it ends as `Unknown` at the next `drive` unless its answer was
+    /// there already. No effect on an operation that has ended.
+    pub fn cancel(&mut self, op: OpId) {
+        let Some(operation) = self.operations.get_mut(&op) else { return };
+        operation.cancelled = true;
+        for (id, _) in self.calls.iter().filter(|(_, call)| call.op == op) {
+            self.transport.cancel(*id);
+        }
+    }
+
+    /// Moves bytes and appends what came of it. True if it stopped for its budget and wants to be driven again
+    /// without waiting.
+    pub fn drive(&mut self, now: Boot, out: &mut Vec<ClientEvent>) -> bool {
+        out.append(&mut self.ended);
+        loop {
+            let mut completions = std::mem::take(&mut self.completions);
+            let again = self.transport.drive(now, &mut completions);
+            let mut begun = false;
+            for completion in completions.drain(..) {
+                match completion {
+                    Completion::Up => out.push(ClientEvent::Up),
+                    Completion::Down { why } => out.push(ClientEvent::Down { why }),
+                    Completion::Done { id, result } => begun |= self.call_ended(id, result, now, out),
+                    // No operation has a stream.
+                    Completion::Message { .. } => {}
+                }
+            }
+            self.completions = completions;
+            // Calls that were begun by answers are still to be written.
+            if again || !begun {
+                return again;
+            }
+        }
+    }
+
+    /// When `drive` must be called at the latest.
+    pub fn next_deadline(&self) -> Option<Boot> {
+        if self.ended.is_empty() { self.transport.next_deadline() } else { Some(Boot(0)) }
+    }
+
+    fn begin(&mut self, op: OpId, call: RuntimeCall, now: Boot) -> Result<(), OpError> {
+        match call {
+            RuntimeCall::Status => {
+                let version = proto::VersionRequest { version: KUBELET_API_VERSION.into(), ..Default::default() };
+                self.call(op, Step::Version, method::VERSION, &version, now)?;
+                self.call(op, Step::Status, method::STATUS, &proto::StatusRequest::new(), now)
+            }
+            RuntimeCall::List => {
+                let (sandboxes, containers) =
+                    (proto::ListPodSandboxRequest::new(), proto::ListContainersRequest::new());
+                self.call(op, Step::ListSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
+                self.call(op, Step::ListContainers, method::LIST_CONTAINERS, &containers, now)
+            }
+            RuntimeCall::ReadPod { uid } => {
+                let (sandboxes, containers) = lists_of(&uid);
+                self.call(op, Step::FindSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
+                self.call(op, Step::FindContainers, method::LIST_CONTAINERS, &containers, now)
+            }
+            RuntimeCall::RunSandbox { pod, attempt } => {
+                let config = requests::sandbox_config(&pod, attempt, &self.config).map_err(invalid)?;
+                let request = proto::RunPodSandboxRequest { config: MessageField::some(config), ..Default::default() };
+                self.call(op, Step::Run, method::RUN_POD_SANDBOX, &request, now)
+            }
+            RuntimeCall::StopSandbox { id } => {
+                let request = proto::StopPodSandboxRequest { pod_sandbox_id: id.to_string(), ..Default::default() };
+                self.call(op, Step::Change, method::STOP_POD_SANDBOX, &request, now)
+            }
+            RuntimeCall::RemoveSandbox { id } => {
+                let request = proto::RemovePodSandboxRequest { pod_sandbox_id: id.to_string(), ..Default::default() };
+                self.call(op, Step::Change, method::REMOVE_POD_SANDBOX, &request, now)
+            }
+            RuntimeCall::ImageStatus { image } => self.image_status(op, image, now),
+            RuntimeCall::PullImage { pod, image } => {
+                let config = requests::sandbox_config(&pod, 0, &self.config).map_err(invalid)?;
+                let annotations = pod.object.metadata.annotations.clone().unwrap_or_default();
+                let request = proto::PullImageRequest {
+                    image: MessageField::some(proto::ImageSpec { image, annotations, ..Default::default() }),
+                    sandbox_config: MessageField::some(config),
+                    ..Default::default()
+                };
+                self.call(op, Step::Pull, method::PULL_IMAGE, &request, now)
+            }
+            RuntimeCall::CreateContainer(create) => {
+                let config = requests::container_config(&create, &self.config).map_err(invalid)?;
+                let sandbox = requests::sandbox_config(&create.pod, create.sandbox_attempt, &self.config);
+                let request = proto::CreateContainerRequest {
+                    pod_sandbox_id: create.sandbox.to_string(),
+                    config: MessageField::some(config),
+                    sandbox_config: MessageField::some(sandbox.map_err(invalid)?),
+                    ..Default::default()
+                };
+                self.call(op, Step::Create, method::CREATE_CONTAINER, &request, now)
+            }
+            RuntimeCall::StartContainer { id } => {
+                let request = proto::StartContainerRequest { container_id: id.to_string(), ..Default::default() };
+                self.call(op, Step::Start(id), method::START_CONTAINER, &request, now)
+            }
+            RuntimeCall::StopContainer { id, grace } => {
+                let seconds = grace.as_secs() + u64::from(grace.subsec_nanos() > 0);
+                let request = proto::StopContainerRequest {
+                    container_id: id.to_string(),
+                    timeout: i64::try_from(seconds).unwrap_or(i64::MAX),
+                    ..Default::default()
+                };
+                self.call(op, Step::Change, method::STOP_CONTAINER, &request, now)
+            }
+            RuntimeCall::RemoveContainer { id } => {
+                let request = proto::RemoveContainerRequest { container_id: id.to_string(), ..Default::default() };
+                self.call(op, Step::Change, method::REMOVE_CONTAINER, &request, now)
+            }
+        }
+    }
+
+    fn image_status(&mut self, op: OpId, image: String, now: Boot) -> Result<(), OpError> {
+        let image = MessageField::some(proto::ImageSpec { image, ..Default::default() });
+        let request = proto::ImageStatusRequest { image, ..Default::default() };
+        self.call(op, Step::Image, method::IMAGE_STATUS, &request, now)
+    }
+
+    fn sandbox_status(&mut self, op: OpId, step: Step, id: String, now: Boot) -> Result<(), OpError> {
+        let request = proto::PodSandboxStatusRequest { pod_sandbox_id: id, ..Default::default() };
+        self.call(op, step, method::POD_SANDBOX_STATUS, &request, now)
+    }
+
+    fn container_status(&mut self, op: OpId, step: Step, id: String, verbose: bool, now: Boot) -> Result<(), OpError> {
+        let request = proto::ContainerStatusRequest { container_id: id, verbose, ..Default::default() };
+        self.call(op, step, method::CONTAINER_STATUS, &request, now)
+    }
+
+    /// Makes one call of an operation.
+    fn call(&mut self, op: OpId, step: Step, method: Method, request: &impl Message, now: Boot) -> Result<(), OpError> {
+        let body = request
+            .write_to_bytes()
+            .map_err(|e| OpError::NotSent(format!("{}: the request cannot be written: {e}", method.path)))?;
+        self.send(op, step, method, body, now);
+        Ok(())
+    }
+
+    fn send(&mut self, op: OpId, step: Step, method: Method, body: Vec<u8>, now: Boot) {
+        let Some(operation) = self.operations.get_mut(&op) else { return };
+        operation.waiting += 1;
+        let call = Call {
+            path: method.path,
+            body: Bytes::from(body),
+            deadline: Some(operation.deadline),
+            server_stream: false,
+        };
+        let id = self.transport.call(call, now);
+        self.calls.insert(id, InFlight { op, step, method, begun: now });
+    }
+
+    /// True if further calls were begun.
+    fn call_ended(
+        &mut self,
+        id: CallId,
+        result: Result<Bytes, CallError>,
+        now: Boot,
+        out: &mut Vec<ClientEvent>,
+    ) -> bool {
+        let Some(InFlight { op, step, method, begun }) = self.calls.remove(&id) else { return false };
+        out.push(ClientEvent::Called {
+            operation_type: method.operation_type,
+            duration: now.since(begun),
+            error: result.is_err(),
+        });
+        let Some(operation) = self.operations.get_mut(&op) else { return false };
+        operation.waiting -= 1;
+        let before = self.calls.len();
+        let next = match result {
+            Ok(body) => self.answered(op, step, method, &body, now),
+            Err(error) => self.failed(op, &step, error),
+        };
+        match next {
+            Ok(Next::Wait) => {}
+            Ok(Next::End(answer)) => self.end(op, Ok(answer), out),
+            Err(error) => self.end(op, Err(error), out),
+        }
+        self.calls.len() > before
+    }
+
+    /// Takes the operation out, whatever is left of it.
+    fn end(&mut self, op: OpId, result: Result<Answer, OpError>, out: &mut Vec<ClientEvent>) {
+        let Some(operation) = self.operations.remove(&op) else { return };
+        if operation.waiting > 0 {
+            for (id, _) in self.calls.iter().filter(|(_, call)| call.op == op) {
+                self.transport.cancel(*id);
+            }
+        }
+        let result = result.map_err(|e| match e {
+            error if !operation.changed => error,
+            error => OpError::Unknown(format!("done, but what came of it is not known: {error}")),
+        });
+        out.push(ClientEvent::Done { op, result });
+    }
+
+    fn failed(&mut self, op: OpId, step: &Step, error: CallError) -> Result<Next, OpError> {
+        let error = op_error(error);
+        match step {
+            Step::ReadSandbox | Step::ReadContainer { .. } if error.is_not_found() => self.read_so_far(op),
+            _ => Err(error),
+        }
+    }
+
+    fn answered(&mut self, op: OpId, step: Step, method: Method, body: &Bytes, now: Boot) -> Result<Next, OpError> {
+        match step {
+            Step::Version => self.status_so_far(op, Some(parse(method, body)?), None),
+            Step::Status => self.status_so_far(op, None, Some(parse(method, body)?)),
+            Step::ListSandboxes => {
+                let list: proto::ListPodSandboxResponse = parse(method, body)?;
+                if let Some(Work::List(listed)) = self.work(op) {
+                    listed.sandboxes = list.items.iter().filter_map(answers::listed_sandbox).collect();
+                }
+                self.list_so_far(op)
+            }
+            Step::ListContainers => {
+                let list: proto::ListContainersResponse = parse(method, body)?;
+                if let Some(Work::List(listed)) = self.work(op) {
+                    listed.containers = list.containers.iter().filter_map(answers::listed_container).collect();
+                }
+                self.list_so_far(op)
+            }
+            Step::FindSandboxes => {
+                let list: proto::ListPodSandboxResponse = parse(method, body)?;
+                self.unless_cancelled(op)?;
+                for sandbox in list.items {
+                    self.sandbox_status(op, Step::ReadSandbox, sandbox.id, now)?;
+                }
+                self.read_so_far(op)
+            }
+            Step::FindContainers => {
+                let list: proto::ListContainersResponse = parse(method, body)?;
+                self.unless_cancelled(op)?;
+                for c in list.containers {
+                    let running = c.state == proto::ContainerState::CONTAINER_RUNNING.into();
+                    let verbose = running && !self.pids.contains_key(&ContainerId::from(c.id.as_str()));
+                    let step = Step::ReadContainer { sandbox: c.pod_sandbox_id };
+                    self.container_status(op, step, c.id, verbose, now)?;
+                }
+                self.read_so_far(op)
+            }
+            Step::ReadSandbox => {
+                let fact = answers::sandbox(&parse(method, body)?);
+                if let Some(Work::Read(facts)) = self.work(op) {
+                    facts.sandboxes.extend(fact);
+                }
+                self.read_so_far(op)
+            }
+            Step::ReadContainer { sandbox } => {
+                let fact = answers::container(&parse(method, body)?, Some(&sandbox)).map(|f| self.with_pid(f));
+                if let Some(Work::Read(facts)) = self.work(op) {
+                    facts.containers.extend(fact);
+                }
+                self.read_so_far(op)
+            }
+            Step::Run => {
+                let answer: proto::RunPodSandboxResponse = self.parse_change(op, method, body)?;
+                self.sandbox_status(op, Step::RanSandbox, answer.pod_sandbox_id, now).map(|()| Next::Wait)
+            }
+            Step::RanSandbox => match answers::sandbox(&parse(method, body)?) {
+                Some(fact) => Ok(Next::End(Answer::Sandbox(fact))),
+                None => Err(OpError::Unknown("the runtime's answer has no status of a pod's sandbox".into())),
+            },
+            Step::Image => Ok(Next::End(Answer::Image(answers::image(&parse(method, body)?)))),
+            Step::Pull => {
+                let _: proto::PullImageResponse = self.parse_change(op, method, body)?;
+                let image = match self.work(op) {
+                    Some(Work::Pull(image)) => std::mem::take(image),
+                    _ => String::new(),
+                };
+                self.image_status(op, image, now).map(|()| Next::Wait)
+            }
+            Step::Create => {
+                let answer: proto::CreateContainerResponse = parse(method, body)?;
+                Ok(Next::End(Answer::Created(ContainerId::from(answer.container_id))))
+            }
+            Step::Start(id) => {
+                let _: proto::StartContainerResponse = self.parse_change(op, method, body)?;
+                self.container_status(op, Step::Started, id.to_string(), true, now).map(|()| Next::Wait)
+            }
+            Step::Started => match answers::container(&parse(method, body)?, None) {
+                Some(fact) => Ok(Next::End(Answer::Container(self.with_pid(fact)))),
+                None => Err(OpError::Unknown("the runtime's answer has no status of a pod's container".into())),
+            },
+            Step::Change => Ok(Next::End(Answer::Ok)),
+        }
+    }
+
+    fn work(&mut self, op: OpId) -> Option<&mut Work> {
+        self.operations.get_mut(&op).map(|o| &mut o.work)
+    }
+
+    /// The answer of the changing half: from now on an error is `Unknown`, and so is a cancelled operation.
+    fn parse_change<M: Message>(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<M, OpError> {
+        if let Some(operation) = self.operations.get_mut(&op) {
+            operation.changed = true;
+        }
+        self.unless_cancelled(op)?;
+        parse(method, body)
+    }
+
+    fn unless_cancelled(&self, op: OpId) -> Result<(), OpError> {
+        match self.operations.get(&op) {
+            Some(operation) if operation.cancelled => Err(OpError::Unknown("cancelled".into())),
+            _ => Ok(()),
+        }
+    }
+
+    /// The operation, if none of its calls is left to wait for.
+    fn complete(&mut self, op: OpId) -> Option<&mut Work> {
+        self.operations.get_mut(&op).filter(|o| o.waiting == 0).map(|o| &mut o.work)
+    }
+
+    fn status_so_far(
+        &mut self,
+        op: OpId,
+        new_version: Option<proto::VersionResponse>,
+        new_status: Option<proto::StatusResponse>,
+    ) -> Result<Next, OpError> {
+        if let Some(Work::Status { version, status }) = self.work(op) {
+            if let Some(new) = new_version {
+                *version = new;
+            }
+            if let Some(new) = new_status {
+                *status = new;
+            }
+        }
+        Ok(match self.complete(op) {
+            Some(Work::Status { version, status }) => Next::End(Answer::Runtime(answers::runtime(version, status))),
+            _ => Next::Wait,
+        })
+    }
+
+    fn list_so_far(&mut self, op: OpId) -> Result<Next, OpError> {
+        let Some(Work::List(listed)) = self.complete(op) else { return Ok(Next::Wait) };
+        let listed = std::mem::take(listed);
+        if !self.pids.is_empty() {
+            let there: BTreeSet<&ContainerId> = listed.containers.iter().map(|c| &c.id).collect();
+            self.pids.retain(|id, _| there.contains(id));
+        }
+        Ok(Next::End(Answer::Listed(listed)))
+    }
+
+    fn read_so_far(&mut self, op: OpId) -> Result<Next, OpError> {
+        let Some(Work::Read(facts)) = self.complete(op) else { return Ok(Next::Wait) };
+        let mut facts = std::mem::take(facts);
+        facts.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.created_at, s.attempt)));
+        facts.containers.sort_by_key(|c| std::cmp::Reverse((c.created_at, c.attempt)));
+        Ok(Next::End(Answer::Pod(facts)))
+    }
+
+    /// Remembers or supplies the PID of a running container.
+    fn with_pid(&mut self, mut fact: ContainerFact) -> ContainerFact {
+        if fact.state != ContainerState::Running {
+            self.pids.remove(&fact.id);
+        } else if let Some(pid) = fact.pid {
+            self.pids.insert(fact.id.clone(), pid);
+        } else {
+            fact.pid = self.pids.get(&fact.id).copied();
+        }
+        fact
+    }
+}
+
+/// The two lists, filtered by the UID's label.
+fn lists_of(uid: &Uid) -> (proto::ListPodSandboxRequest, proto::ListContainersRequest) {
+    let selector: BTreeMap<String, String> = [(label::POD_UID.to_owned(), uid.to_string())].into();
+    let sandboxes = proto::PodSandboxFilter { label_selector: selector.clone(), ..Default::default() };
+    let containers = proto::ContainerFilter { label_selector: selector, ..Default::default() };
+    (
+        proto::ListPodSandboxRequest { filter: MessageField::some(sandboxes), ..Default::default() },
+        proto::ListContainersRequest { filter: MessageField::some(containers), ..Default::default() },
+    )
+}
+
+fn parse<M: Message>(method: Method, body: &Bytes) -> Result<M, OpError> {
+    M::parse_from_bytes(body)
+        .map_err(|e| OpError::Unknown(format!("{}: the runtime's answer cannot be read: {e}", method.path)))
+}
+
+/// A pod that cannot be expressed: nothing was sent, and sending it again would not help.
+fn invalid(message: String) -> OpError {
+    OpError::Answered { code: Code::InvalidArgument, message }
+}
+
+/// A runtime that answers "cancelled", "deadline exceeded" or "unavailable" may have done the work or part of it.
+fn op_error(error: CallError) -> OpError {
+    match error {
+        CallError::NotSent(why) => OpError::NotSent(why),
+        CallError::Unknown(why) => OpError::Unknown(why),
+        CallError::Status { code, message } => match code {
+            1 | 4 | 14 => OpError::Unknown(message),
+            3 => OpError::Answered { code: Code::InvalidArgument, message },
+            5 => OpError::Answered { code: Code::NotFound, message },
+            6 => OpError::Answered { code: Code::AlreadyExists, message },
+            12 => OpError::Answered { code: Code::Unimplemented, message },
+            other => OpError::Answered { code: Code::Other(other), message },
+        },
+    }
+}

@@ -1,0 +1,371 @@
+//! The client over a scripted transport: answers are given by method, in the order that a test says.
+
+use super::*;
+use crate::adapters::cri::requests::tests::{config, pod};
+use crate::api::names::SandboxId;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// What the client sent, and what it is to be answered.
+#[derive(Default)]
+struct Wire {
+    next: u64,
+    sent: Vec<(CallId, Call)>,
+    cancelled: Vec<CallId>,
+    answers: Vec<Completion>,
+}
+
+struct Scripted(Rc<RefCell<Wire>>);
+
+impl Transport for Scripted {
+    fn call(&mut self, call: Call, _: Boot) -> CallId {
+        let mut wire = self.0.borrow_mut();
+        wire.next += 1;
+        let id = CallId(wire.next);
+        wire.sent.push((id, call));
+        id
+    }
+    fn cancel(&mut self, id: CallId) {
+        let mut wire = self.0.borrow_mut();
+        wire.cancelled.push(id);
+        let result = Err(CallError::Unknown("cancelled".into()));
+        wire.answers.push(Completion::Done { id, result });
+    }
+    fn drive(&mut self, _: Boot, out: &mut Vec<Completion>) -> bool {
+        out.append(&mut self.0.borrow_mut().answers);
+        false
+    }
+    fn next_deadline(&self) -> Option<Boot> {
+        None
+    }
+    fn is_up(&self) -> bool {
+        true
+    }
+}
+
+const OP: OpId = OpId(7);
+const NOW: Boot = Boot(1_000_000_000);
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+struct Bench {
+    wire: Rc<RefCell<Wire>>,
+    client: Client,
+    called: Vec<(&'static str, bool)>,
+}
+
+impl Bench {
+    fn new(call: RuntimeCall) -> Bench {
+        let wire = Rc::new(RefCell::new(Wire::default()));
+        let client = Client::new(Box::new(Scripted(wire.clone())), config());
+        let mut bench = Bench { wire, client, called: Vec::new() };
+        bench.client.start(OP, call, TIMEOUT, NOW);
+        bench
+    }
+
+    /// Methods of the calls that have not been answered.
+    fn open(&self) -> Vec<&'static str> {
+        self.wire.borrow().sent.iter().map(|(_, c)| c.path.rsplit('/').next().unwrap()).collect()
+    }
+
+    fn take(&mut self, method: &str) -> (CallId, Call) {
+        let mut wire = self.wire.borrow_mut();
+        let at = wire.sent.iter().position(|(_, c)| c.path.ends_with(&format!("/{method}"))).unwrap();
+        wire.sent.remove(at)
+    }
+
+    fn reply(&mut self, method: &str, result: Result<Bytes, CallError>) {
+        let (id, _) = self.take(method);
+        self.wire.borrow_mut().answers.push(Completion::Done { id, result });
+    }
+
+    fn ok(&mut self, method: &str, answer: &impl Message) {
+        self.reply(method, Ok(answer.write_to_bytes().unwrap().into()));
+    }
+
+    fn error(&mut self, method: &str, code: u32) {
+        self.reply(method, Err(CallError::Status { code, message: format!("code {code}") }));
+    }
+
+    /// Drives once; the ends of operations, of which there must be one at most.
+    fn drive(&mut self) -> Option<Result<Answer, OpError>> {
+        let mut out = Vec::new();
+        assert!(!self.client.drive(NOW + Duration::from_secs(1), &mut out));
+        let mut end = None;
+        for event in out {
+            match event {
+                ClientEvent::Done { op, result } => {
+                    assert_eq!(op, OP);
+                    assert!(end.replace(result).is_none(), "two ends");
+                }
+                ClientEvent::Called { operation_type, duration, error } => {
+                    assert_eq!(duration, Duration::from_secs(u64::from(!self.late(operation_type))));
+                    self.called.push((operation_type, error));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        end
+    }
+
+    /// Calls that are begun in a drive begin at its time, and so take none here.
+    fn late(&self, operation_type: &str) -> bool {
+        matches!(operation_type, "podsandbox_status" | "container_status")
+            || (operation_type == "image_status" && self.called.iter().any(|(t, _)| *t == "pull_image"))
+    }
+}
+
+fn labels() -> BTreeMap<String, String> {
+    [(label::POD_NAME, "p"), (label::POD_NAMESPACE, "ns"), (label::POD_UID, "u"), (label::CONTAINER_NAME, "main")]
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .into()
+}
+
+fn sandbox_status(id: &str) -> proto::PodSandboxStatusResponse {
+    let status = proto::PodSandboxStatus { id: id.into(), labels: labels(), ..Default::default() };
+    proto::PodSandboxStatusResponse { status: MessageField::some(status), ..Default::default() }
+}
+
+fn container_status(id: &str, created_at: i64, pid: Option<u32>) -> proto::ContainerStatusResponse {
+    let status = proto::ContainerStatus {
+        id: id.into(),
+        labels: labels(),
+        created_at,
+        state: proto::ContainerState::CONTAINER_RUNNING.into(),
+        ..Default::default()
+    };
+    let info = pid.map(|pid| ("info".to_owned(), format!("{{\"pid\":{pid},\"sandboxID\":\"s1\"}}")));
+    proto::ContainerStatusResponse {
+        status: MessageField::some(status),
+        info: info.into_iter().collect(),
+        ..Default::default()
+    }
+}
+
+fn run() -> RuntimeCall {
+    RuntimeCall::RunSandbox { pod: Rc::new(pod(r#"{"hostname":"h"}"#)), attempt: 3 }
+}
+
+fn is_unknown(end: Option<Result<Answer, OpError>>) -> bool {
+    matches!(end, Some(Err(OpError::Unknown(_))))
+}
+
+#[test]
+fn status_is_two_calls_side_by_side_answered_as_one() {
+    let mut b = Bench::new(RuntimeCall::Status);
+    assert_eq!(b.open(), ["Version", "Status"]);
+    b.ok("Status", &proto::StatusResponse::new());
+    assert_eq!(b.drive(), None);
+    b.ok("Version", &proto::VersionResponse { runtime_name: "containerd".into(), ..Default::default() });
+    let Some(Ok(Answer::Runtime(fact))) = b.drive() else { panic!() };
+    assert_eq!(fact.name, "containerd");
+    assert_eq!(b.called, [("status", false), ("version", false)]);
+}
+
+#[test]
+fn a_list_leaves_out_what_is_no_pods_and_ends_once_if_one_half_fails() {
+    let mut b = Bench::new(RuntimeCall::List);
+    let item = |id: &str, labels| proto::PodSandbox { id: id.into(), labels, ..Default::default() };
+    let items = vec![item("s1", labels()), item("s2", BTreeMap::new())];
+    b.ok("ListPodSandbox", &proto::ListPodSandboxResponse { items, ..Default::default() });
+    b.ok("ListContainers", &proto::ListContainersResponse::new());
+    let Some(Ok(Answer::Listed(listed))) = b.drive() else { panic!() };
+    assert_eq!(listed.sandboxes.len(), 1);
+
+    let mut b = Bench::new(RuntimeCall::List);
+    b.error("ListContainers", 2);
+    assert_eq!(b.drive(), Some(Err(OpError::Answered { code: Code::Other(2), message: "code 2".into() })));
+    assert_eq!(b.wire.borrow().cancelled.len(), 1);
+    assert_eq!(b.drive(), None);
+    assert_eq!(b.called, [("list_containers", true), ("list_podsandbox", true)]);
+}
+
+#[test]
+fn a_sandbox_is_run_and_then_read_with_one_deadline() {
+    let mut b = Bench::new(run());
+    let (id, call) = b.take("RunPodSandbox");
+    assert_eq!(call.deadline, Some(NOW + TIMEOUT));
+    let request = proto::RunPodSandboxRequest::parse_from_bytes(&call.body).unwrap();
+    assert_eq!((request.config.hostname.as_str(), request.config.metadata.attempt), ("h", 3));
+    let answer = proto::RunPodSandboxResponse { pod_sandbox_id: "s1".into(), ..Default::default() };
+    let result = Ok(answer.write_to_bytes().unwrap().into());
+    b.wire.borrow_mut().answers.push(Completion::Done { id, result });
+    assert_eq!(b.drive(), None);
+    assert_eq!(b.wire.borrow().sent[0].1.deadline, Some(NOW + TIMEOUT));
+    b.ok("PodSandboxStatus", &sandbox_status("s1"));
+    let Some(Ok(Answer::Sandbox(fact))) = b.drive() else { panic!() };
+    assert_eq!(fact.id, SandboxId::from("s1"));
+}
+
+#[test]
+fn what_goes_wrong_after_the_change_is_unknown() {
+    let mut b = Bench::new(run());
+    b.ok("RunPodSandbox", &proto::RunPodSandboxResponse::new());
+    assert_eq!(b.drive(), None);
+    b.error("PodSandboxStatus", 5);
+    assert!(is_unknown(b.drive()));
+
+    let mut b = Bench::new(run());
+    b.reply("RunPodSandbox", Ok(Bytes::from_static(b"\xff\xff")));
+    assert!(is_unknown(b.drive()));
+}
+
+#[test]
+fn errors_say_whether_the_call_may_have_reached_the_runtime() {
+    let answered = |code, message: &str| OpError::Answered { code, message: message.into() };
+    for (error, want) in [
+        (CallError::NotSent("x".into()), OpError::NotSent("x".into())),
+        (CallError::Unknown("x".into()), OpError::Unknown("x".into())),
+        (CallError::Status { code: 3, message: "m".into() }, answered(Code::InvalidArgument, "m")),
+        (CallError::Status { code: 5, message: "m".into() }, answered(Code::NotFound, "m")),
+        (CallError::Status { code: 6, message: "m".into() }, answered(Code::AlreadyExists, "m")),
+        (CallError::Status { code: 12, message: "m".into() }, answered(Code::Unimplemented, "m")),
+        (CallError::Status { code: 2, message: "m".into() }, answered(Code::Other(2), "m")),
+        (CallError::Status { code: 4, message: "m".into() }, OpError::Unknown("m".into())),
+        (CallError::Status { code: 14, message: "m".into() }, OpError::Unknown("m".into())),
+    ] {
+        let mut b = Bench::new(run());
+        b.reply("RunPodSandbox", Err(error));
+        assert_eq!(b.drive(), Some(Err(want)));
+    }
+}
+
+#[test]
+fn a_cancelled_operation_ends_once_as_unknown() {
+    let mut b = Bench::new(run());
+    b.client.cancel(OP);
+    assert_eq!(b.wire.borrow().cancelled, [CallId(1)]);
+    assert!(is_unknown(b.drive()));
+    b.client.cancel(OP);
+    assert_eq!(b.drive(), None);
+
+    // The change's answer was there already: it is not followed up, and not called a failure without effect.
+    let mut b = Bench::new(run());
+    b.ok("RunPodSandbox", &proto::RunPodSandboxResponse::new());
+    b.client.cancel(OP);
+    b.wire.borrow_mut().answers.truncate(1);
+    assert!(is_unknown(b.drive()));
+    assert!(b.open().is_empty());
+}
+
+#[test]
+fn a_pod_is_read_in_two_rounds_and_what_vanished_in_between_is_absent() {
+    let mut b = Bench::new(RuntimeCall::ReadPod { uid: Uid::from("u") });
+    let (id, call) = b.take("ListPodSandbox");
+    let request = proto::ListPodSandboxRequest::parse_from_bytes(&call.body).unwrap();
+    assert_eq!(request.filter.label_selector[label::POD_UID], "u");
+    let list = proto::ListPodSandboxResponse {
+        items: vec![proto::PodSandbox { id: "s1".into(), ..Default::default() }],
+        ..Default::default()
+    };
+    let result = Ok(list.write_to_bytes().unwrap().into());
+    b.wire.borrow_mut().answers.push(Completion::Done { id, result });
+    assert_eq!(b.drive(), None);
+    assert_eq!(b.open(), ["ListContainers", "PodSandboxStatus"]);
+
+    let container = |id: &str, state: proto::ContainerState| proto::Container {
+        id: id.into(),
+        pod_sandbox_id: "s1".into(),
+        state: state.into(),
+        ..Default::default()
+    };
+    let (running, exited) = (proto::ContainerState::CONTAINER_RUNNING, proto::ContainerState::CONTAINER_EXITED);
+    let containers = vec![container("c1", exited), container("c2", running), container("c3", exited)];
+    let list = proto::ListContainersResponse { containers, ..Default::default() };
+    b.ok("ListContainers", &list);
+    assert_eq!(b.drive(), None);
+    assert_eq!(b.open(), ["PodSandboxStatus", "ContainerStatus", "ContainerStatus", "ContainerStatus"]);
+    let verbose = |b: &mut Bench| {
+        let (id, call) = b.take("ContainerStatus");
+        (id, proto::ContainerStatusRequest::parse_from_bytes(&call.body).unwrap().verbose)
+    };
+    let (c1, v1) = verbose(&mut b);
+    let (c2, v2) = verbose(&mut b);
+    let (c3, v3) = verbose(&mut b);
+    assert_eq!((v1, v2, v3), (false, true, false));
+    b.ok("PodSandboxStatus", &sandbox_status("s1"));
+    let done = |id, result| b.wire.borrow_mut().answers.push(Completion::Done { id, result });
+    done(c1, Ok(container_status("c1", 1, None).write_to_bytes().unwrap().into()));
+    done(c2, Ok(container_status("c2", 2, Some(42)).write_to_bytes().unwrap().into()));
+    done(c3, Err(CallError::Status { code: 5, message: "gone".into() }));
+    let Some(Ok(Answer::Pod(facts))) = b.drive() else { panic!() };
+    assert_eq!(facts.sandboxes.len(), 1);
+    let seen: Vec<_> = facts.containers.iter().map(|c| (c.id.as_str(), c.sandbox.as_str(), c.pid)).collect();
+    assert_eq!(seen, [("c2", "s1", Some(42)), ("c1", "s1", None)]);
+
+    // The PID is known by now, so the next reading is not verbose and has it all the same.
+    b.client.start(OP, RuntimeCall::ReadPod { uid: Uid::from("u") }, TIMEOUT, NOW);
+    b.ok("ListPodSandbox", &proto::ListPodSandboxResponse::new());
+    let containers = vec![container("c2", running)];
+    b.ok("ListContainers", &proto::ListContainersResponse { containers, ..Default::default() });
+    assert_eq!(b.drive(), None);
+    let (c2, again) = verbose(&mut b);
+    assert!(!again);
+    let result = Ok(container_status("c2", 2, None).write_to_bytes().unwrap().into());
+    b.wire.borrow_mut().answers.push(Completion::Done { id: c2, result });
+    let Some(Ok(Answer::Pod(facts))) = b.drive() else { panic!() };
+    assert_eq!(facts.containers[0].pid, Some(42));
+}
+
+#[test]
+fn a_pod_of_which_nothing_is_there_is_read_as_empty() {
+    let mut b = Bench::new(RuntimeCall::ReadPod { uid: Uid::from("u") });
+    b.ok("ListPodSandbox", &proto::ListPodSandboxResponse::new());
+    b.ok("ListContainers", &proto::ListContainersResponse::new());
+    assert_eq!(b.drive(), Some(Ok(Answer::Pod(PodFacts::default()))));
+}
+
+#[test]
+fn a_container_is_started_and_then_read_with_its_pid_and_sandbox() {
+    let mut b = Bench::new(RuntimeCall::StartContainer { id: ContainerId::from("c1") });
+    b.ok("StartContainer", &proto::StartContainerResponse::new());
+    assert_eq!(b.drive(), None);
+    b.ok("ContainerStatus", &container_status("c1", 1, Some(99)));
+    let Some(Ok(Answer::Container(fact))) = b.drive() else { panic!() };
+    assert_eq!((fact.pid, fact.sandbox.as_str()), (Some(99), "s1"));
+    assert_eq!(b.called, [("start_container", false), ("container_status", false)]);
+}
+
+#[test]
+fn a_pull_is_followed_by_a_look_at_the_image() {
+    let call = RuntimeCall::PullImage { pod: Rc::new(pod("{}")), image: "x:1".into() };
+    let mut b = Bench::new(call);
+    b.ok("PullImage", &proto::PullImageResponse::new());
+    assert_eq!(b.drive(), None);
+    let (id, call) = b.take("ImageStatus");
+    assert_eq!(proto::ImageStatusRequest::parse_from_bytes(&call.body).unwrap().image.image, "x:1");
+    let image = proto::Image { id: "sha256:1".into(), username: "www".into(), ..Default::default() };
+    let answer = proto::ImageStatusResponse { image: MessageField::some(image), ..Default::default() };
+    let result = Ok(answer.write_to_bytes().unwrap().into());
+    b.wire.borrow_mut().answers.push(Completion::Done { id, result });
+    let Some(Ok(Answer::Image(Some(image)))) = b.drive() else { panic!() };
+    assert_eq!((image.id.as_str(), image.username.as_str()), ("sha256:1", "www"));
+}
+
+#[test]
+fn a_grace_period_is_sent_in_whole_seconds_rounded_up() {
+    let id = ContainerId::from("c1");
+    let mut b = Bench::new(RuntimeCall::StopContainer { id, grace: Duration::from_millis(2100) });
+    let (_, call) = b.take("StopContainer");
+    assert_eq!(proto::StopContainerRequest::parse_from_bytes(&call.body).unwrap().timeout, 3);
+}
+
+#[test]
+fn a_pod_that_cannot_be_expressed_ends_without_a_call() {
+    let spec = format!(r#"{{"setHostnameAsFQDN":true,"subdomain":"{}"}}"#, "s".repeat(63));
+    let mut b = Bench::new(RuntimeCall::RunSandbox { pod: Rc::new(pod(&spec)), attempt: 0 });
+    assert_eq!(b.client.next_deadline(), Some(Boot(0)));
+    let Some(Err(OpError::Answered { code, message })) = b.drive() else { panic!() };
+    assert_eq!(code, Code::InvalidArgument);
+    assert!(message.contains("setHostnameAsFQDN"));
+    assert!(b.open().is_empty());
+}
+
+#[test]
+fn the_connections_state_is_passed_on() {
+    let mut b = Bench::new(RuntimeCall::List);
+    b.wire.borrow_mut().answers.push(Completion::Up);
+    b.wire.borrow_mut().answers.push(Completion::Down { why: "gone".into() });
+    let mut out = Vec::new();
+    b.client.drive(NOW, &mut out);
+    assert_eq!(out, [ClientEvent::Up, ClientEvent::Down { why: "gone".into() }]);
+}

@@ -1,0 +1,108 @@
+//! The labels and annotations by which a node agent and people's tools know sandboxes and containers again.
+
+use super::RequestConfig;
+use crate::api::hash;
+use crate::api::names::{annotation, label};
+use crate::api::pod::Pod;
+use crate::engine::effect::CreateContainer;
+use k8s_openapi::api::core::v1 as core;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+type Map = BTreeMap<String, String>;
+
+/// The pod's own labels, and who it is.
+pub fn sandbox_labels(pod: &Pod) -> Map {
+    let mut labels = pod.object.metadata.labels.clone().unwrap_or_default();
+    identity(pod, &mut labels);
+    labels
+}
+
+/// The pod's own annotations (with the three of its source), and whose it is.
+pub fn sandbox_annotations(pod: &Pod, cfg: &RequestConfig) -> Map {
+    let mut a = pod.object.metadata.annotations.clone().unwrap_or_default();
+    a.insert(annotation::OWNER.into(), cfg.owner.clone());
+    a.insert(annotation::SANDBOX_GRACE.into(), pod.grace_period().as_secs().to_string());
+    a
+}
+
+/// Who it is; the pod's own labels are not copied to containers.
+pub fn container_labels(pod: &Pod, name: &str) -> Map {
+    let mut labels = Map::new();
+    identity(pod, &mut labels);
+    labels.insert(label::CONTAINER_NAME.into(), name.into());
+    labels
+}
+
+fn identity(pod: &Pod, labels: &mut Map) {
+    labels.insert(label::POD_NAME.into(), pod.name.name.to_string());
+    labels.insert(label::POD_NAMESPACE.into(), pod.name.namespace.to_string());
+    labels.insert(label::POD_UID.into(), pod.uid.to_string());
+}
+
+pub fn container_annotations(create: &CreateContainer, container: &core::Container, cfg: &RequestConfig) -> Map {
+    let mut a = Map::new();
+    a.insert(
+        annotation::CONTAINER_HASH.into(),
+        hash::container(&container.name, container.image.as_deref().unwrap_or_default()),
+    );
+    a.insert(annotation::RESTART_COUNT.into(), create.attempt.to_string());
+    a.insert(annotation::TERMINATION_PATH.into(), container.termination_message_path.clone().unwrap_or_default());
+    a.insert(annotation::TERMINATION_POLICY.into(), container.termination_message_policy.clone().unwrap_or_default());
+    if let Some(grace) = create.pod.spec().termination_grace_period_seconds {
+        a.insert(annotation::GRACE_PERIOD.into(), grace.to_string());
+    }
+    if let Some(ports) = container.ports.as_deref().filter(|p| !p.is_empty()) {
+        a.insert(annotation::CONTAINER_PORTS.into(), ports_json(ports));
+    }
+    a.insert(annotation::OWNER.into(), cfg.owner.clone());
+    a.insert(annotation::BACKOFF_LEVEL.into(), create.backoff_level.to_string());
+    a
+}
+
+/// The container's ports as Kubernetes writes them in JSON: in its order, what is empty left out.
+fn ports_json(ports: &[core::ContainerPort]) -> String {
+    let mut out = String::from("[");
+    for (n, p) in ports.iter().enumerate() {
+        out.push_str(if n == 0 { "{" } else { ",{" });
+        if let Some(name) = p.name.as_deref().filter(|s| !s.is_empty()) {
+            let _ = write!(out, "\"name\":{},", go_string(name));
+        }
+        if let Some(port) = p.host_port.filter(|p| *p != 0) {
+            let _ = write!(out, "\"hostPort\":{port},");
+        }
+        let _ = write!(out, "\"containerPort\":{}", p.container_port);
+        if let Some(protocol) = p.protocol.as_deref().filter(|s| !s.is_empty()) {
+            let _ = write!(out, ",\"protocol\":{}", go_string(protocol));
+        }
+        if let Some(ip) = p.host_ip.as_deref().filter(|s| !s.is_empty()) {
+            let _ = write!(out, ",\"hostIP\":{}", go_string(ip));
+        }
+        out.push('}');
+    }
+    out.push(']');
+    out
+}
+
+/// A JSON string as Go's encoder writes it: also `<`, `>`, `&` and the two line separators are escaped.
+fn go_string(text: &str) -> String {
+    let mut out = serde_json::Value::from(text).to_string();
+    for (from, to) in
+        [("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u{2028}", "\\u2028"), ("\u{2029}", "\\u2029")]
+    {
+        if out.contains(from) {
+            out = out.replace(from, to);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_escaped_as_go_does() {
+        assert_eq!(go_string("a>b&\"\u{2028}"), r#""a\u003eb\u0026\"\u2028""#);
+    }
+}

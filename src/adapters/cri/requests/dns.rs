@@ -1,0 +1,176 @@
+//! The `dns_config` of a sandbox, from the pod's `dnsPolicy` and `dnsConfig` and what the host resolves with.
+
+use super::RequestConfig;
+use crate::adapters::cri::proto;
+use crate::api::pod::Pod;
+
+/// What resolvers accept at most; more is cut off, as a kubelet does.
+const MAX_SERVERS: usize = 3;
+const MAX_SEARCHES: usize = 32;
+/// All search domains together, with a blank between each.
+const MAX_SEARCH_BYTES: usize = 2048;
+/// Names with fewer dots are first tried below the search domains.
+const CLUSTER_OPTION: &str = "ndots:5";
+
+/// A resolv.conf, parsed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostDns {
+    pub servers: Vec<String>,
+    pub searches: Vec<String>,
+    pub options: Vec<String>,
+}
+
+impl HostDns {
+    /// Reads the text of a resolv.conf: every `nameserver`, the last `search`, all `options`. Unknown lines and
+    /// comments are skipped, as resolvers do.
+    pub fn parse(text: &str) -> HostDns {
+        let mut dns = HostDns::default();
+        for line in text.lines() {
+            let line = line.trim();
+            if line.starts_with(['#', ';']) {
+                continue;
+            }
+            let mut words = line.split_whitespace();
+            match words.next() {
+                Some("nameserver") => dns.servers.extend(words.next().map(str::to_owned)),
+                Some("search") => {
+                    dns.searches =
+                        words.map(|w| if w == "." { w } else { w.strip_suffix('.').unwrap_or(w) }.to_owned()).collect();
+                }
+                Some("options") => {
+                    for option in words {
+                        set_option(&mut dns.options, option);
+                    }
+                }
+                _ => {}
+            }
+        }
+        dns
+    }
+
+    /// For an empty `resolvConf`: the host's settings are not used, look-ups lead nowhere.
+    pub fn none() -> HostDns {
+        HostDns { servers: vec!["127.0.0.1".into()], searches: vec![".".into()], options: Vec::new() }
+    }
+}
+
+pub fn dns_config(pod: &Pod, cfg: &RequestConfig) -> proto::DNSConfig {
+    let spec = pod.spec();
+    let mut dns = match spec.dns_policy.as_deref() {
+        Some("None") => HostDns::default(),
+        Some("Default") => cfg.host_dns.clone(),
+        Some("ClusterFirstWithHostNet") => cluster(pod, cfg),
+        _ if pod.host_network() => cfg.host_dns.clone(),
+        _ => cluster(pod, cfg),
+    };
+    if let Some(own) = &spec.dns_config {
+        extend_unique(&mut dns.servers, own.nameservers.iter().flatten());
+        extend_unique(&mut dns.searches, own.searches.iter().flatten());
+        for option in own.options.iter().flatten() {
+            let name = option.name.as_deref().unwrap_or_default();
+            match &option.value {
+                Some(value) => set_option(&mut dns.options, &format!("{name}:{value}")),
+                None => set_option(&mut dns.options, name),
+            }
+        }
+    }
+    limit(&mut dns);
+    proto::DNSConfig { servers: dns.servers, searches: dns.searches, options: dns.options, ..Default::default() }
+}
+
+/// The cluster's servers; the cluster's search domains before the host's. Without a cluster DNS, the host's.
+fn cluster(pod: &Pod, cfg: &RequestConfig) -> HostDns {
+    if cfg.cluster_dns.is_empty() {
+        return cfg.host_dns.clone();
+    }
+    let mut searches = Vec::new();
+    if !cfg.cluster_domain.is_empty() {
+        let domain = &cfg.cluster_domain;
+        searches.push(format!("{}.svc.{domain}", pod.name.namespace));
+        searches.push(format!("svc.{domain}"));
+        searches.push(domain.clone());
+    }
+    extend_unique(&mut searches, &cfg.host_dns.searches);
+    HostDns { servers: cfg.cluster_dns.clone(), searches, options: vec![CLUSTER_OPTION.into()] }
+}
+
+fn extend_unique<'a>(list: &mut Vec<String>, more: impl IntoIterator<Item = &'a String>) {
+    for item in more {
+        if !list.contains(item) {
+            list.push(item.clone());
+        }
+    }
+}
+
+/// Adds `name` or `name:value`, in the place of an option with the same name.
+fn set_option(options: &mut Vec<String>, option: &str) {
+    let name = |o: &str| o.split(':').next().unwrap_or_default().to_owned();
+    match options.iter_mut().find(|o| name(o) == name(option)) {
+        Some(place) => *place = option.to_owned(),
+        None => options.push(option.to_owned()),
+    }
+}
+
+fn limit(dns: &mut HostDns) {
+    dns.servers.truncate(MAX_SERVERS);
+    dns.searches.truncate(MAX_SEARCHES);
+    let mut bytes = 0;
+    dns.searches.retain(|s| {
+        bytes += s.len() + usize::from(bytes > 0);
+        bytes <= MAX_SEARCH_BYTES
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{config, pod};
+    use super::*;
+
+    fn strings(s: &[&str]) -> Vec<String> {
+        s.iter().map(|s| (*s).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_resolv_conf_is_read_as_resolvers_read_it() {
+        let dns = HostDns::parse(
+            "# c\n; c\nnameserver 192.0.2.1\nnameserver 2001:db8::1\nsearch old.example\nsearch a.example. b.example .\n\
+             options ndots:2 rotate\noptions ndots:3\nsortlist x\nnameserver\n",
+        );
+        assert_eq!(dns.servers, strings(&["192.0.2.1", "2001:db8::1"]));
+        assert_eq!(dns.searches, strings(&["a.example", "b.example", "."]));
+        assert_eq!(dns.options, strings(&["ndots:3", "rotate"]));
+    }
+
+    #[test]
+    fn each_policy_gives_what_a_kubelet_gives() {
+        let mut cfg = config();
+        cfg.host_dns = HostDns::parse("nameserver 10.255.255.53\nsearch lan\noptions rotate\n");
+        let dns = |spec: &str, cfg: &RequestConfig| dns_config(&pod(spec), cfg);
+
+        let d = dns("{}", &cfg);
+        assert_eq!(
+            (d.servers, d.searches, d.options),
+            (strings(&["10.255.255.53"]), strings(&["lan"]), strings(&["rotate"]))
+        );
+
+        cfg.cluster_dns = strings(&["10.96.0.10"]);
+        cfg.cluster_domain = "cluster.local".into();
+        let d = dns("{}", &cfg);
+        assert_eq!(d.servers, strings(&["10.96.0.10"]));
+        assert_eq!(d.searches, strings(&["default.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"]));
+        assert_eq!(d.options, strings(&["ndots:5"]));
+        assert_eq!(dns(r#"{"hostNetwork":true}"#, &cfg).servers, strings(&["10.255.255.53"]));
+        let d = dns(r#"{"hostNetwork":true,"dnsPolicy":"ClusterFirstWithHostNet"}"#, &cfg);
+        assert_eq!(d.servers, strings(&["10.96.0.10"]));
+
+        let none = r#"{"dnsPolicy":"None","dnsConfig":{"nameservers":["192.0.2.53"],"searches":["x.y"],
+            "options":[{"name":"ndots","value":"2"},{"name":"edns0"}]}}"#;
+        let d = dns(none, &cfg);
+        assert_eq!((d.servers, d.searches), (strings(&["192.0.2.53"]), strings(&["x.y"])));
+        assert_eq!(d.options, strings(&["ndots:2", "edns0"]));
+
+        let add = r#"{"dnsPolicy":"Default","dnsConfig":{"nameservers":["10.255.255.53","a","b","c"],"options":[{"name":"rotate"}]}}"#;
+        let d = dns(add, &cfg);
+        assert_eq!((d.servers, d.options), (strings(&["10.255.255.53", "a", "b"]), strings(&["rotate"])));
+    }
+}

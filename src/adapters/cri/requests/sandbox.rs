@@ -1,0 +1,69 @@
+//! A pod's sandbox: sent with RunPodSandbox, and again, the same, with each container.
+
+use super::{RequestConfig, annotations, dns, init_containers, is_sidecar, resources, security};
+use crate::adapters::cri::proto;
+use crate::api::hostname;
+use crate::api::pod::Pod;
+use crate::api::qos::Qos;
+use k8s_openapi::api::core::v1 as core;
+use protobuf::MessageField;
+
+/// Errors name the field that cannot be had.
+pub fn sandbox_config(pod: &Pod, attempt: u32, cfg: &RequestConfig) -> Result<proto::PodSandboxConfig, String> {
+    let (sum, overhead) = resources::sandbox(pod, cfg);
+    let linux = proto::LinuxPodSandboxConfig {
+        cgroup_parent: cfg.cgroups.pod(Qos::of(pod.spec()), &pod.uid),
+        security_context: MessageField::some(security::sandbox(pod)),
+        sysctls: security::sysctls(pod),
+        overhead: MessageField::some(overhead),
+        resources: MessageField::some(sum),
+        ..Default::default()
+    };
+    let hostname = if pod.host_network() { String::new() } else { hostname::kernel_name(pod, &cfg.cluster_domain)? };
+    Ok(proto::PodSandboxConfig {
+        metadata: MessageField::some(proto::PodSandboxMetadata {
+            name: pod.name.name.to_string(),
+            uid: pod.uid.to_string(),
+            namespace: pod.name.namespace.to_string(),
+            attempt,
+            ..Default::default()
+        }),
+        hostname,
+        log_directory: cfg.layout.pod_logs(&pod.name, &pod.uid),
+        dns_config: MessageField::some(dns::dns_config(pod, cfg)),
+        port_mappings: port_mappings(pod),
+        labels: annotations::sandbox_labels(pod),
+        annotations: annotations::sandbox_annotations(pod, cfg),
+        linux: MessageField::some(linux),
+        ..Default::default()
+    })
+}
+
+/// All ports of all containers that stay, with or without a host port; the same one twice is sent once.
+fn port_mappings(pod: &Pod) -> Vec<proto::PortMapping> {
+    let spec = pod.spec();
+    let staying = spec.containers.iter().chain(init_containers(spec).iter().filter(|c| is_sidecar(c)));
+    let mut mappings: Vec<proto::PortMapping> = Vec::new();
+    for port in staying.flat_map(|c| c.ports.iter().flatten()) {
+        let mapping = mapping(port);
+        if !mappings.contains(&mapping) {
+            mappings.push(mapping);
+        }
+    }
+    mappings
+}
+
+fn mapping(port: &core::ContainerPort) -> proto::PortMapping {
+    let protocol = match port.protocol.as_deref() {
+        Some("UDP") => proto::Protocol::UDP,
+        Some("SCTP") => proto::Protocol::SCTP,
+        _ => proto::Protocol::TCP,
+    };
+    proto::PortMapping {
+        protocol: protocol.into(),
+        container_port: port.container_port,
+        host_port: port.host_port.unwrap_or(0),
+        host_ip: port.host_ip.clone().unwrap_or_default(),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,219 @@
+//! Users, groups, capabilities, profiles and namespaces: the container's security context over the pod's, as a
+//! kubelet merges them. Whether runAsNonRoot lets the container start is the engine's decision, made before.
+
+use super::{RequestConfig, init_containers};
+use crate::adapters::cri::proto::{self, NamespaceMode, security_profile::ProfileType};
+use crate::api::facts::ImageFact;
+use crate::api::pod::Pod;
+use k8s_openapi::api::core::v1 as core;
+use protobuf::{EnumOrUnknown, MessageField};
+use std::collections::BTreeMap;
+
+/// What a container must not see into, and what it must not write to, unless `procMount: Unmasked`.
+const MASKED_PATHS: [&str; 12] = [
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+];
+const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+pub fn sandbox(pod: &Pod) -> proto::LinuxSandboxSecurityContext {
+    let spec = pod.spec();
+    let mut all = spec.containers.iter().chain(init_containers(spec));
+    let privileged = all.any(|c| c.security_context.as_ref().is_some_and(|s| s.privileged == Some(true)));
+    let mut sc = proto::LinuxSandboxSecurityContext {
+        namespace_options: namespaces(pod),
+        // Its only process is the runtime's own pause: the strictest profile whatever the containers ask for.
+        seccomp: profile(ProfileType::RuntimeDefault, String::new()),
+        privileged,
+        ..Default::default()
+    };
+    if let Some(p) = &spec.security_context {
+        sc.run_as_user = number(p.run_as_user);
+        // containerd refuses a group without a user; of the pause process it says nothing anyway.
+        sc.run_as_group = number(p.run_as_group.filter(|_| p.run_as_user.is_some()));
+        sc.selinux_options = selinux(p.se_linux_options.as_ref());
+        (sc.supplemental_groups, sc.supplemental_groups_policy) = groups(p);
+    }
+    sc
+}
+
+pub fn container(
+    pod: &Pod,
+    c: &core::Container,
+    image: &ImageFact,
+    cfg: &RequestConfig,
+) -> Result<proto::LinuxContainerSecurityContext, String> {
+    let pod_context = pod.spec().security_context.as_ref();
+    let own = c.security_context.as_ref();
+    let mut sc = proto::LinuxContainerSecurityContext {
+        namespace_options: namespaces(pod),
+        seccomp: seccomp(pod, c, cfg)?,
+        apparmor: apparmor(pod, c)?,
+        ..Default::default()
+    };
+    match own.and_then(|s| s.run_as_user).or(pod_context.and_then(|p| p.run_as_user)) {
+        Some(uid) => sc.run_as_user = number(Some(uid)),
+        // The image's own user, which without one is root.
+        None if image.uid.is_none() && !image.username.is_empty() => sc.run_as_username.clone_from(&image.username),
+        None => sc.run_as_user = number(Some(image.uid.unwrap_or(0))),
+    }
+    sc.run_as_group = number(own.and_then(|s| s.run_as_group).or(pod_context.and_then(|p| p.run_as_group)));
+    sc.selinux_options = selinux(
+        own.and_then(|s| s.se_linux_options.as_ref()).or(pod_context.and_then(|p| p.se_linux_options.as_ref())),
+    );
+    if let Some(p) = pod_context {
+        (sc.supplemental_groups, sc.supplemental_groups_policy) = groups(p);
+    }
+    if let Some(s) = own {
+        sc.privileged = s.privileged == Some(true);
+        sc.readonly_rootfs = s.read_only_root_filesystem == Some(true);
+        sc.no_new_privs = s.allow_privilege_escalation == Some(false);
+        if let Some(caps) = &s.capabilities {
+            sc.capabilities = MessageField::some(proto::Capability {
+                add_capabilities: caps.add.clone().unwrap_or_default(),
+                drop_capabilities: caps.drop.clone().unwrap_or_default(),
+                ..Default::default()
+            });
+        }
+    }
+    if own.and_then(|s| s.proc_mount.as_deref()) != Some("Unmasked") {
+        sc.masked_paths = MASKED_PATHS.map(str::to_owned).to_vec();
+        sc.readonly_paths = READONLY_PATHS.map(str::to_owned).to_vec();
+    }
+    Ok(sc)
+}
+
+/// The pod's sysctls by their dotted names: `net/ipv4/conf/eth0.1/x` is `net.ipv4.conf.eth0/1.x`.
+pub fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
+    let list = pod.spec().security_context.as_ref().and_then(|p| p.sysctls.as_deref()).unwrap_or_default();
+    list.iter().map(|s| (dotted(&s.name), s.value.clone())).collect()
+}
+
+fn dotted(name: &str) -> String {
+    match name.find(['.', '/']) {
+        Some(at) if name.as_bytes().get(at) == Some(&b'/') => {
+            let swap = |c| match c {
+                '/' => '.',
+                '.' => '/',
+                other => other,
+            };
+            name.chars().map(swap).collect()
+        }
+        _ => name.to_owned(),
+    }
+}
+
+fn namespaces(pod: &Pod) -> MessageField<proto::NamespaceOption> {
+    let spec = pod.spec();
+    let host = |on: Option<bool>| if on == Some(true) { NamespaceMode::NODE } else { NamespaceMode::POD };
+    let pid = match (spec.host_pid, spec.share_process_namespace) {
+        (Some(true), _) => NamespaceMode::NODE,
+        (_, Some(true)) => NamespaceMode::POD,
+        _ => NamespaceMode::CONTAINER,
+    };
+    MessageField::some(proto::NamespaceOption {
+        network: host(spec.host_network).into(),
+        pid: pid.into(),
+        ipc: host(spec.host_ipc).into(),
+        ..Default::default()
+    })
+}
+
+/// fsGroup first, then the supplemental groups.
+fn groups(p: &core::PodSecurityContext) -> (Vec<i64>, EnumOrUnknown<proto::SupplementalGroupsPolicy>) {
+    let list = p.fs_group.into_iter().chain(p.supplemental_groups.iter().flatten().copied()).collect();
+    let policy = match p.supplemental_groups_policy.as_deref() {
+        Some("Strict") => proto::SupplementalGroupsPolicy::Strict,
+        _ => proto::SupplementalGroupsPolicy::Merge,
+    };
+    (list, policy.into())
+}
+
+fn seccomp(
+    pod: &Pod,
+    c: &core::Container,
+    cfg: &RequestConfig,
+) -> Result<MessageField<proto::SecurityProfile>, String> {
+    let own = c.security_context.as_ref().and_then(|s| s.seccomp_profile.as_ref());
+    let of_pod = pod.spec().security_context.as_ref().and_then(|p| p.seccomp_profile.as_ref());
+    let Some(p) = own.or(of_pod) else {
+        let kind = if cfg.seccomp_default { ProfileType::RuntimeDefault } else { ProfileType::Unconfined };
+        return Ok(profile(kind, String::new()));
+    };
+    match p.type_.as_str() {
+        "RuntimeDefault" => Ok(profile(ProfileType::RuntimeDefault, String::new())),
+        "Unconfined" => Ok(profile(ProfileType::Unconfined, String::new())),
+        "Localhost" => {
+            let file = localhost(&c.name, "seccompProfile", p.localhost_profile.as_deref())?;
+            if file.starts_with('/') || file.split('/').any(|part| part == "..") {
+                return Err(format!(
+                    "container {}: seccompProfile.localhostProfile: {file}: must be a path below {}",
+                    c.name,
+                    cfg.layout.seccomp()
+                ));
+            }
+            Ok(profile(ProfileType::Localhost, format!("{}/{file}", cfg.layout.seccomp())))
+        }
+        other => Err(format!("container {}: seccompProfile.type: {other} is not supported", c.name)),
+    }
+}
+
+/// Nothing is sent where nothing is asked for: the runtime has its default.
+fn apparmor(pod: &Pod, c: &core::Container) -> Result<MessageField<proto::SecurityProfile>, String> {
+    let own = c.security_context.as_ref().and_then(|s| s.app_armor_profile.as_ref());
+    let of_pod = pod.spec().security_context.as_ref().and_then(|p| p.app_armor_profile.as_ref());
+    let Some(p) = own.or(of_pod) else { return Ok(MessageField::none()) };
+    match p.type_.as_str() {
+        "RuntimeDefault" => Ok(profile(ProfileType::RuntimeDefault, String::new())),
+        "Unconfined" => Ok(profile(ProfileType::Unconfined, String::new())),
+        "Localhost" => {
+            let name = localhost(&c.name, "appArmorProfile", p.localhost_profile.as_deref())?;
+            Ok(profile(ProfileType::Localhost, name.to_owned()))
+        }
+        other => Err(format!("container {}: appArmorProfile.type: {other} is not supported", c.name)),
+    }
+}
+
+fn localhost<'a>(container: &str, field: &str, name: Option<&'a str>) -> Result<&'a str, String> {
+    name.filter(|n| !n.is_empty())
+        .ok_or_else(|| format!("container {container}: {field}.localhostProfile: required with type Localhost"))
+}
+
+fn profile(kind: ProfileType, localhost_ref: String) -> MessageField<proto::SecurityProfile> {
+    MessageField::some(proto::SecurityProfile { profile_type: kind.into(), localhost_ref, ..Default::default() })
+}
+
+fn selinux(options: Option<&core::SELinuxOptions>) -> MessageField<proto::SELinuxOption> {
+    MessageField::from_option(options.map(|o| proto::SELinuxOption {
+        user: o.user.clone().unwrap_or_default(),
+        role: o.role.clone().unwrap_or_default(),
+        type_: o.type_.clone().unwrap_or_default(),
+        level: o.level.clone().unwrap_or_default(),
+        ..Default::default()
+    }))
+}
+
+fn number(value: Option<i64>) -> MessageField<proto::Int64Value> {
+    MessageField::from_option(value.map(|value| proto::Int64Value { value, ..Default::default() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sysctl_names_with_slashes_become_dotted() {
+        assert_eq!(dotted("net/ipv4/conf/eth0.1/x"), "net.ipv4.conf.eth0/1.x");
+        assert_eq!(dotted("kernel.shm_rmid_forced"), "kernel.shm_rmid_forced");
+    }
+}

@@ -1,0 +1,74 @@
+//! When to connect again: at once if the last connection held for a while, else 50 ms after the last attempt, doubled
+//! to 1 s. That is quick when a runtime restarts, and one attempt a second when it is gone for an hour. Pure.
+
+use crate::api::time::Boot;
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_millis(50);
+const MAX: Duration = Duration::from_secs(1);
+
+/// A connection that held for so long starts the back-off anew.
+const HELD: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default)]
+pub struct Backoff {
+    /// When the last attempt began, and how many before it did not hold.
+    last: Option<Boot>,
+    failures: u32,
+}
+
+impl Backoff {
+    pub fn attempt(&mut self, now: Boot) {
+        self.last = Some(now);
+    }
+
+    /// The attempt failed, or its connection is over. When to try again; it may be a time of the past.
+    pub fn next(&mut self, now: Boot) -> Boot {
+        let Some(last) = self.last else { return now };
+        if now.since(last) >= HELD {
+            self.failures = 0;
+            return now;
+        }
+        let wait = FIRST.saturating_mul(1 << self.failures.min(10)).min(MAX);
+        self.failures = self.failures.saturating_add(1);
+        last + wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_double_the_wait_up_to_a_second_and_a_connection_that_held_starts_anew() {
+        let mut backoff = Backoff::default();
+        let mut now = Boot(1_000_000_000);
+        assert_eq!(backoff.next(now), now);
+        for ms in [50, 100, 200, 400, 800, 1000, 1000] {
+            backoff.attempt(now);
+            let next = backoff.next(now);
+            assert_eq!(next.since(now), Duration::from_millis(ms));
+            now = next;
+        }
+        backoff.attempt(now);
+        now = now + Duration::from_secs(60);
+        assert_eq!(backoff.next(now), now);
+        backoff.attempt(now);
+        assert_eq!(backoff.next(now).since(now), Duration::from_millis(50));
+    }
+
+    #[test]
+    fn a_connection_that_is_lost_at_once_again_and_again_backs_off_too() {
+        let mut backoff = Backoff::default();
+        let mut now = Boot(1_000_000_000);
+        let mut attempts = 0;
+        let end = now + Duration::from_secs(60);
+        while now < end {
+            backoff.attempt(now);
+            attempts += 1;
+            // Up for 10 ms, then lost.
+            now = backoff.next(now + Duration::from_millis(10)).max(now + Duration::from_millis(10));
+        }
+        assert!(attempts < 70, "{attempts}");
+    }
+}

@@ -1,0 +1,188 @@
+//! What gRPC adds to HTTP/2: the frame around each message, percent-encoded messages, the status of an answer. Pure.
+
+use super::CallError;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http::{HeaderMap, StatusCode};
+
+/// The largest message in either direction, as a kubelet has it.
+pub const MAX_MESSAGE: usize = 16 << 20;
+
+/// One byte for compression, four for the length.
+const PREFIX: usize = 5;
+
+/// The message in its frame, or why it cannot be sent.
+pub fn frame(message: &Bytes) -> Result<Bytes, String> {
+    let length = u32::try_from(message.len()).ok().filter(|_| message.len() <= MAX_MESSAGE);
+    let length = length.ok_or_else(|| over_limit(message.len()))?;
+    let mut framed = BytesMut::with_capacity(PREFIX + message.len());
+    framed.put_u8(0);
+    framed.put_u32(length);
+    framed.extend_from_slice(message);
+    Ok(framed.freeze())
+}
+
+pub fn over_limit(length: usize) -> String {
+    format!("message of {length} bytes is over the limit of {} MiB", MAX_MESSAGE >> 20)
+}
+
+/// Cuts a stream of bytes into messages. What arrives in one piece is not copied.
+#[derive(Debug, Default)]
+pub struct Deframer {
+    prefix: [u8; PREFIX],
+    /// How much of the prefix is there.
+    have: usize,
+    /// What is there of the message, once the prefix is.
+    body: BytesMut,
+}
+
+impl Deframer {
+    /// Calls `message` for each message that is complete.
+    pub fn push(&mut self, mut bytes: Bytes, message: &mut impl FnMut(Bytes)) -> Result<(), String> {
+        loop {
+            if self.have < PREFIX {
+                let take = bytes.len().min(PREFIX - self.have);
+                self.prefix[self.have..self.have + take].copy_from_slice(&bytes[..take]);
+                self.have += take;
+                bytes.advance(take);
+                if self.have < PREFIX {
+                    return Ok(());
+                }
+                if self.prefix[0] != 0 {
+                    return Err("the message is compressed, which was not asked for".to_string());
+                }
+                if self.length() > MAX_MESSAGE {
+                    return Err(over_limit(self.length()));
+                }
+            }
+            let missing = self.length() - self.body.len();
+            if self.body.is_empty() && bytes.len() >= missing {
+                message(bytes.split_to(missing));
+            } else {
+                // At once in its whole size: growing it step by step would hold it twice.
+                self.body.reserve(missing);
+                let take = bytes.len().min(missing);
+                self.body.extend_from_slice(&bytes[..take]);
+                bytes.advance(take);
+                if take < missing {
+                    return Ok(());
+                }
+                message(std::mem::take(&mut self.body).freeze());
+            }
+            self.have = 0;
+        }
+    }
+
+    /// Bytes are there that make no whole message.
+    pub fn is_partial(&self) -> bool {
+        self.have > 0
+    }
+
+    fn length(&self) -> usize {
+        u32::from_be_bytes([self.prefix[1], self.prefix[2], self.prefix[3], self.prefix[4]]) as usize
+    }
+}
+
+/// The status in trailers (or in headers, for an answer without a message). None if there is none.
+pub fn status(headers: &HeaderMap) -> Option<Result<(), CallError>> {
+    let code = headers.get("grpc-status")?.as_bytes();
+    let code = std::str::from_utf8(code).ok().and_then(|c| c.parse::<u32>().ok());
+    if code == Some(0) {
+        return Some(Ok(()));
+    }
+    let message = headers.get("grpc-message").map_or_else(String::new, |m| percent_decode(m.as_bytes()));
+    // A status that is no number counts as UNKNOWN.
+    Some(Err(CallError::Status { code: code.unwrap_or(2), message }))
+}
+
+/// What an HTTP status other than 200 means in gRPC's terms, where the answer does not say it itself.
+pub fn http_status(status: StatusCode) -> CallError {
+    let code = match status.as_u16() {
+        400 => 13,
+        401 => 16,
+        403 => 7,
+        404 => 12,
+        429 | 502..=504 => 14,
+        _ => 2,
+    };
+    CallError::Status { code, message: format!("HTTP status {} instead of a gRPC answer", status.as_u16()) }
+}
+
+/// Wrong escapes are left as they are, wrong UTF-8 is replaced: a message is for people, and better odd than lost.
+pub fn percent_decode(text: &[u8]) -> String {
+    let digit = |at: usize| text.get(at).and_then(|d| char::from(*d).to_digit(16));
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while at < text.len() {
+        match (text[at], digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                // Two hexadecimal digits fit a byte.
+                decoded.push((high * 16 + low) as u8);
+                at += 3;
+            }
+            (byte, ..) => {
+                decoded.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(pieces: &[&[u8]]) -> Result<Vec<Vec<u8>>, String> {
+        let mut deframer = Deframer::default();
+        let mut messages = Vec::new();
+        for piece in pieces {
+            deframer.push(Bytes::copy_from_slice(piece), &mut |m| messages.push(m.to_vec()))?;
+        }
+        assert!(!deframer.is_partial());
+        Ok(messages)
+    }
+
+    #[test]
+    fn messages_are_found_however_the_bytes_are_cut() {
+        let mut bytes = Vec::new();
+        let messages: [&[u8]; 4] = [b"one", b"", b"three and a half", b"4"];
+        for message in messages {
+            bytes.extend_from_slice(&frame(&Bytes::copy_from_slice(message)).unwrap());
+        }
+        for size in 1..=bytes.len() {
+            let pieces: Vec<&[u8]> = bytes.chunks(size).collect();
+            assert_eq!(cut(&pieces).unwrap(), messages, "pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn a_compressed_and_a_too_large_message_are_errors() {
+        assert!(cut(&[&[1, 0, 0, 0, 0]]).unwrap_err().contains("compressed"));
+        let error = cut(&[&[0, 1, 0, 0, 1]]).unwrap_err();
+        assert_eq!(error, "message of 16777217 bytes is over the limit of 16 MiB");
+        assert!(frame(&Bytes::from(vec![0; MAX_MESSAGE])).is_ok());
+        assert!(frame(&Bytes::from(vec![0; MAX_MESSAGE + 1])).is_err());
+    }
+
+    #[test]
+    fn a_status_has_its_message_decoded() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(status(&headers), None);
+        headers.insert("grpc-status", "5".parse().unwrap());
+        headers.insert("grpc-message", "na%C3%AFve %25 100%".parse().unwrap());
+        let expected = CallError::Status { code: 5, message: "naïve % 100%".to_string() };
+        assert_eq!(status(&headers), Some(Err(expected)));
+        headers.insert("grpc-status", "0".parse().unwrap());
+        assert_eq!(status(&headers), Some(Ok(())));
+        headers.insert("grpc-status", "x".parse().unwrap());
+        assert!(matches!(status(&headers), Some(Err(CallError::Status { code: 2, .. }))));
+    }
+
+    #[test]
+    fn percent_decoding_never_fails() {
+        assert_eq!(percent_decode(b"%"), "%");
+        assert_eq!(percent_decode(b"%4"), "%4");
+        assert_eq!(percent_decode(b"%zz%41"), "%zzA");
+        assert_eq!(percent_decode(b"%ff"), "\u{fffd}");
+    }
+}

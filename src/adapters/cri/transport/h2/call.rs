@@ -1,0 +1,218 @@
+//! One call on a connection: its request handed to `h2` as a whole, its answer put together from what comes.
+
+use super::wake::{CallWaker, Woken};
+use crate::adapters::cri::transport::grpc::{self, Deframer};
+use crate::adapters::cri::transport::{Call, CallError, CallId, Completion};
+use crate::api::time::Boot;
+use ::h2::client::{ResponseFuture, SendRequest};
+use ::h2::{Reason, RecvStream, SendStream};
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, TE, USER_AGENT};
+use http::{Method, Request, StatusCode, Version};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// The authority of every request: containerd's server refuses a path there.
+const AUTHORITY: &str = "http://localhost";
+
+/// The peer is told a deadline a little after ours, so that it is always our own that ends a call; the peer's is for
+/// the case that we are stopped or asleep.
+const PEER_GRACE: Duration = Duration::from_secs(2);
+
+pub struct Active {
+    id: CallId,
+    pub deadline: Option<Boot>,
+    path: &'static str,
+    server_stream: bool,
+    /// Only to reset the stream: the request is handed over already.
+    request: SendStream<Bytes>,
+    answer: Answer,
+    waker: Arc<CallWaker>,
+    /// What the connection had written before this call. If it never writes more, nothing of the call left.
+    written_before: u64,
+}
+
+enum Answer {
+    Headers(ResponseFuture),
+    Body { stream: RecvStream, deframer: Deframer, message: Option<Bytes> },
+}
+
+/// Hands the request to `h2`, which keeps what the peer's windows do not take yet.
+pub fn start(
+    send: &SendRequest<Bytes>,
+    woken: &Arc<Woken>,
+    written_before: u64,
+    id: CallId,
+    call: Call,
+    now: Boot,
+) -> Result<Active, CallError> {
+    let body = grpc::frame(&call.body).map_err(CallError::NotSent)?;
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .version(Version::HTTP_2)
+        .uri(format!("{AUTHORITY}{}", call.path))
+        .header(CONTENT_TYPE, "application/grpc")
+        .header(TE, "trailers")
+        .header(USER_AGENT, concat!("wherry/", env!("CARGO_PKG_VERSION")));
+    if let Some(deadline) = call.deadline {
+        request = request.header("grpc-timeout", timeout(deadline.since(now) + PEER_GRACE));
+    }
+    let request = request.body(()).map_err(|e| CallError::NotSent(format!("{}: {e}", call.path)))?;
+    // A clone for each call: one of them takes no second request before its first has its stream.
+    let (headers, mut stream) =
+        send.clone().send_request(request, false).map_err(|e| CallError::NotSent(e.to_string()))?;
+    let waker = woken.call_waker(id);
+    // To be polled once, so that it is known whom to wake.
+    waker.waker().wake();
+    if let Err(e) = stream.send_data(body, true) {
+        stream.send_reset(Reason::CANCEL);
+        return Err(CallError::Unknown(format!("{}: {e}", call.path)));
+    }
+    Ok(Active {
+        id,
+        deadline: call.deadline,
+        path: call.path,
+        server_stream: call.server_stream,
+        request: stream,
+        answer: Answer::Headers(headers),
+        waker,
+        written_before,
+    })
+}
+
+impl Active {
+    pub fn poll(&mut self, out: &mut Vec<Completion>) -> Poll<Result<Bytes, CallError>> {
+        self.waker.reset();
+        let waker = self.waker.waker();
+        let result = ready!(self.poll_answer(&mut Context::from_waker(&waker), out));
+        if result.is_err() {
+            // Nothing if the peer ended it.
+            self.request.send_reset(Reason::CANCEL);
+        }
+        Poll::Ready(result)
+    }
+
+    /// Gives it up.
+    pub fn reset(&mut self) {
+        self.request.send_reset(Reason::CANCEL);
+    }
+
+    pub fn path(&self) -> &'static str {
+        self.path
+    }
+
+    /// Its connection ended before its answer did.
+    pub fn lost(&self, why: &str, written: u64) -> CallError {
+        let what = format!("{}: {why}", self.path);
+        if written == self.written_before { CallError::NotSent(what) } else { CallError::Unknown(what) }
+    }
+
+    fn poll_answer(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<Bytes, CallError>> {
+        if let Answer::Headers(headers) = &mut self.answer {
+            let response = match ready!(Pin::new(headers).poll(cx)) {
+                Ok(response) => response,
+                Err(e) => return Poll::Ready(Err(failed(self.path, &e))),
+            };
+            if response.body().is_end_stream() {
+                // No message, and the trailers are the headers.
+                let status = grpc::status(response.headers());
+                let result = status.unwrap_or_else(|| Err(self.without_status(response.status())));
+                return Poll::Ready(result.and_then(|()| self.complete(None)));
+            }
+            if response.status() != StatusCode::OK {
+                return Poll::Ready(Err(grpc::http_status(response.status())));
+            }
+            let stream = response.into_body();
+            self.answer = Answer::Body { stream, deframer: Deframer::default(), message: None };
+        }
+        self.poll_body(cx, out)
+    }
+
+    fn poll_body(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<Bytes, CallError>> {
+        let Answer::Body { stream, deframer, message } = &mut self.answer else { return Poll::Pending };
+        let (id, server_stream) = (self.id, self.server_stream);
+        while let Some(data) = ready!(stream.poll_data(cx)) {
+            let bytes = match data {
+                Ok(bytes) => bytes,
+                Err(e) => return Poll::Ready(Err(failed(self.path, &e))),
+            };
+            let taken = stream.flow_control().release_capacity(bytes.len());
+            let mut messages = 0;
+            let pushed = deframer.push(bytes, &mut |complete| {
+                if server_stream {
+                    out.push(Completion::Message { id, message: complete });
+                } else {
+                    messages += 1 + usize::from(message.is_some());
+                    *message = Some(complete);
+                }
+            });
+            let pushed = pushed.and_then(|()| match (messages, taken) {
+                (..=1, Ok(())) => Ok(()),
+                (..=1, Err(e)) => Err(e.to_string()),
+                _ => Err("more than one message in the answer".to_string()),
+            });
+            if let Err(why) = pushed {
+                return Poll::Ready(Err(CallError::Unknown(format!("{}: {why}", self.path))));
+            }
+        }
+        let trailers = match ready!(stream.poll_trailers(cx)) {
+            Ok(trailers) => trailers.unwrap_or_default(),
+            Err(e) => return Poll::Ready(Err(failed(self.path, &e))),
+        };
+        let partial = deframer.is_partial();
+        let message = message.take();
+        Poll::Ready(match grpc::status(&trailers) {
+            Some(Ok(())) if partial => {
+                Err(CallError::Unknown(format!("{}: the answer ends inside a message", self.path)))
+            }
+            Some(Ok(())) => self.complete(message),
+            Some(Err(status)) => Err(status),
+            None => Err(self.without_status(StatusCode::OK)),
+        })
+    }
+
+    fn complete(&self, message: Option<Bytes>) -> Result<Bytes, CallError> {
+        match message {
+            Some(message) => Ok(message),
+            None if self.server_stream => Ok(Bytes::new()),
+            None => Err(CallError::Unknown(format!("{}: the answer has no message", self.path))),
+        }
+    }
+
+    fn without_status(&self, status: StatusCode) -> CallError {
+        if status == StatusCode::OK {
+            CallError::Unknown(format!("{}: the answer has no grpc-status", self.path))
+        } else {
+            grpc::http_status(status)
+        }
+    }
+}
+
+/// A stream that failed: refused streams, and those above a GOAWAY's last id, were certainly not processed.
+fn failed(path: &str, error: &::h2::Error) -> CallError {
+    let refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
+    let above_last_id = error.is_go_away() && error.is_remote();
+    let what = format!("{path}: {error}");
+    if refused || above_last_id { CallError::NotSent(what) } else { CallError::Unknown(what) }
+}
+
+/// `grpc-timeout` takes at most eight digits and a unit.
+fn timeout(left: Duration) -> String {
+    let ms = left.as_millis();
+    if ms < 100_000_000 { format!("{ms}m") } else { format!("{}S", left.as_secs().min(99_999_999)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_has_at_most_eight_digits() {
+        assert_eq!(timeout(Duration::from_millis(1500)), "1500m");
+        assert_eq!(timeout(Duration::from_secs(100_000)), "100000S");
+        assert_eq!(timeout(Duration::MAX), "99999999S");
+    }
+}

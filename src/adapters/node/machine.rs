@@ -1,0 +1,61 @@
+//! Facts of the machine, as a kubelet takes them.
+
+use std::fs;
+use std::io::Read;
+
+/// A longer resolv.conf is not read.
+const MAX_RESOLV_CONF: u64 = 64 << 10;
+
+/// The machine's memory in bytes.
+pub fn memory_capacity() -> Result<u64, String> {
+    let path = "/proc/meminfo";
+    let text = fs::read_to_string(path).map_err(|e| format!("read {path}: {e}"))?;
+    mem_total(&text).ok_or_else(|| format!("{path}: no line MemTotal"))
+}
+
+fn mem_total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The kernel's host name in lower case: the node's name unless configured otherwise.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase()
+}
+
+/// The sizes of huge pages that the kernel knows, in bytes, ascending. None without huge pages.
+pub fn huge_page_sizes() -> Vec<u64> {
+    let names = fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
+    let mut sizes: Vec<u64> = names.filter_map(|e| huge_page_size(e.file_name().to_str()?)).collect();
+    sizes.sort_unstable();
+    sizes
+}
+
+/// `hugepages-2048kB`
+fn huge_page_size(name: &str) -> Option<u64> {
+    name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The text of a resolv.conf.
+pub fn resolv_conf(path: &str) -> Result<String, String> {
+    let mut text = String::new();
+    fs::File::open(path)
+        .and_then(|f| f.take(MAX_RESOLV_CONF).read_to_string(&mut text))
+        .map_err(|e| format!("read {path}: {e}"))?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_read_in_bytes() {
+        assert_eq!(mem_total("MemTotal:       24563948 kB\nMemFree: 1 kB\n"), Some(24_563_948 * 1024));
+        assert_eq!(mem_total("nothing"), None);
+        assert_eq!(huge_page_size("hugepages-1048576kB"), Some(1 << 30));
+        assert!(memory_capacity().unwrap() > 0);
+        assert!(huge_page_sizes().is_sorted());
+    }
+}

@@ -1,0 +1,4 @@
+//! The machine: its cgroups, memory, huge pages, name and resolvers. Read from /proc, /sys and /etc when asked.
+
+pub mod cgroups;
+pub mod machine;

@@ -1,0 +1,294 @@
+//! The files that a pod has beside its containers, laid out as a kubelet lays them out (`api::layout`): its directory
+//! under the root, its log directory, the managed hosts file, termination message files, links to logs.
+//!
+//! Each call is short and synchronous. Parts of these trees can be written to by containers, so nothing in them is
+//! trusted: no symlink is followed, no mount is crossed, nothing but a regular file is read, and never without a
+//! limit. An error names the path and what the kernel said.
+
+mod hosts;
+mod remove;
+mod termination;
+#[cfg(test)]
+mod tests;
+
+pub use remove::remove_tree;
+
+use crate::api::layout::Layout;
+use crate::api::names::ContainerId;
+use crate::api::pod::Pod;
+use crate::engine::effect::FilesCall;
+use crate::engine::event::Answer;
+use crate::engine::op::{Code, OpError};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+/// gRPC's "internal": what an error of a file counts as.
+const INTERNAL: u32 = 13;
+/// Termination message files of one container that are kept: of the newest instances. (A kubelet keeps all until the
+/// pod goes; a container that crashes for years leaves a hundred thousand a year.)
+const KEPT_MESSAGES: usize = 8;
+/// A longer hosts file of the host is not copied.
+const MAX_HOSTS: u64 = 1 << 20;
+/// The longest file name of usual file systems.
+const MAX_FILE_NAME: usize = 255;
+
+/// Removes what is left of a pod's cgroups, by its UID.
+pub type RemoveCgroup = Arc<dyn Fn(&str) -> std::result::Result<(), String> + Send + Sync>;
+
+#[derive(Clone)]
+pub struct PodFiles {
+    pub layout: Layout,
+    /// `clusterDomain`, for pods with a subdomain.
+    pub cluster_domain: String,
+    /// The host's hosts file (/etc/hosts), for pods on its network.
+    pub host_hosts: String,
+    pub remove_cgroup: RemoveCgroup,
+}
+
+type Result<T> = std::result::Result<T, String>;
+
+impl PodFiles {
+    /// Carries out one effect.
+    pub fn execute(&self, call: &FilesCall) -> std::result::Result<Answer, OpError> {
+        let result = match call {
+            FilesCall::PreparePod { pod } => self.prepare_pod(pod).map(|()| Answer::Ok),
+            FilesCall::PrepareContainer { pod, container, ips, attempt: _ } => self
+                .prepare_container(pod, container, ips)
+                .map(|termination_file| Answer::Prepared { termination_file }),
+            FilesCall::LinkLog { pod, container, id, attempt } => {
+                self.link_log(pod, container, id, *attempt).map(|()| Answer::Ok)
+            }
+            FilesCall::ReadTermination { id: _, termination_file, log_path, fallback_to_logs, exit_code } => {
+                let fallback = *fallback_to_logs && *exit_code != 0;
+                Ok(Answer::Message(termination::message(termination_file.as_deref(), log_path, fallback)))
+            }
+            FilesCall::RemoveContainerFiles { id, log_path } => {
+                self.remove_container(id.as_str(), log_path).map(|()| Answer::Ok)
+            }
+            FilesCall::RemovePod { uid, namespace, name } => {
+                self.remove_pod(uid.as_str(), namespace, name).map(|()| Answer::Ok)
+            }
+            FilesCall::RemoveCgroup { uid } => (self.remove_cgroup)(uid.as_str()).map(|()| Answer::Ok),
+        };
+        result.map_err(|message| OpError::Answered { code: Code::Other(INTERNAL), message })
+    }
+
+    fn prepare_pod(&self, pod: &Pod) -> Result<()> {
+        for part in [pod.uid.as_str(), &pod.name.namespace, &pod.name.name] {
+            one_part(part)?;
+        }
+        directory(&self.layout.pods(), 0o750)?;
+        let own = self.layout.pod(&pod.uid);
+        directory(&own, 0o750)?;
+        directory(&format!("{own}/containers"), 0o750)?;
+        directory(&self.layout.logs, 0o755)?;
+        directory(&self.layout.pod_logs(&pod.name, &pod.uid), 0o755)
+    }
+
+    /// Also for a pod whose directories are gone. The path of the new termination message file.
+    fn prepare_container(&self, pod: &Pod, container: &str, ips: &[String]) -> Result<String> {
+        one_part(container)?;
+        self.prepare_pod(pod)?;
+        let host = if pod.host_network() { Some(read_text(&self.host_hosts, MAX_HOSTS)?) } else { None };
+        let hosts = hosts::content(pod, ips, &self.cluster_domain, host.as_deref());
+        write_in_place(&self.layout.etc_hosts(&pod.uid), &hosts)?;
+        directory(&format!("{}/{container}", self.layout.pod_logs(&pod.name, &pod.uid)), 0o755)?;
+        let messages = self.layout.container(&pod.uid, container);
+        directory(&messages, 0o750)?;
+        let file = termination::make(&messages)?;
+        termination::forget_old(&messages, KEPT_MESSAGES);
+        Ok(file)
+    }
+
+    fn link_log(&self, pod: &Pod, container: &str, id: &ContainerId, attempt: u32) -> Result<()> {
+        let Some(links) = &self.layout.log_links else { return Ok(()) };
+        let name = link_name(&pod.name.name, &pod.name.namespace, container, id.as_str());
+        one_part(&name)?;
+        directory(links, 0o755)?;
+        let link = format!("{links}/{name}");
+        let target = format!("{}/{}", self.layout.pod_logs(&pod.name, &pod.uid), Layout::log_path(container, attempt));
+        match rustix::fs::readlinkat(CWD, &link, Vec::new()) {
+            Ok(there) if there.as_bytes() == target.as_bytes() => return Ok(()),
+            Ok(_) | Err(Errno::INVAL) => remove_file(&link)?,
+            Err(_) => {}
+        }
+        rustix::fs::symlinkat(&target, CWD, &link).map_err(|e| failed("link", &link, e))
+    }
+
+    /// The log with its rotated siblings, and the link. A path that is no pod's log is left alone.
+    fn remove_container(&self, id: &str, log_path: &str) -> Result<()> {
+        let Some(log) = LogPath::parse(log_path) else { return Ok(()) };
+        let rotated = format!("{}.", log.file);
+        match std::fs::read_dir(log.directory) {
+            Ok(entries) => {
+                for entry in entries.flatten() {
+                    let name = entry.file_name();
+                    let name = name.to_string_lossy();
+                    if name == log.file || name.starts_with(&rotated) {
+                        remove_file(&format!("{}/{name}", log.directory))?;
+                    }
+                }
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(format!("read {}: {e}", log.directory)),
+        }
+        if let Some(links) = &self.layout.log_links {
+            let name = link_name(log.pod, log.namespace, log.container, id);
+            one_part(&name)?;
+            remove_file(&format!("{links}/{name}"))?;
+        }
+        Ok(())
+    }
+
+    /// All of a pod. Each part is tried, whatever became of the others; the first error is told.
+    pub fn remove_pod(&self, uid: &str, namespace: &str, name: &str) -> Result<()> {
+        for part in [uid, namespace, name] {
+            one_part(part)?;
+        }
+        let logs = format!("{namespace}_{name}_{uid}");
+        [
+            self.remove_links(namespace, name, &format!("{}/{logs}/", self.layout.logs)),
+            remove_tree(&self.layout.logs, &logs),
+            remove_tree(&self.layout.pods(), uid),
+            (self.remove_cgroup)(uid),
+        ]
+        .into_iter()
+        .collect()
+    }
+
+    /// The links that lead below `target`.
+    fn remove_links(&self, namespace: &str, name: &str, target: &str) -> Result<()> {
+        let Some(links) = &self.layout.log_links else { return Ok(()) };
+        let entries = match std::fs::read_dir(links) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            other => other.map_err(|e| format!("read {links}: {e}"))?,
+        };
+        let start = format!("{name}_{namespace}_");
+        for entry in entries.flatten() {
+            let file = entry.file_name();
+            let file = file.to_string_lossy();
+            let link = format!("{links}/{file}");
+            if file.starts_with(&start)
+                && std::fs::read_link(&link).is_ok_and(|to| to.to_string_lossy().starts_with(target))
+            {
+                remove_file(&link)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `<pod>_<namespace>_<container>-<id>.log`, cut where it would be too long for a file name.
+fn link_name(pod: &str, namespace: &str, container: &str, id: &str) -> String {
+    let mut name = format!("{pod}_{namespace}_{container}-{id}");
+    let mut end = name.len().min(MAX_FILE_NAME - ".log".len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    name + ".log"
+}
+
+/// A container's log, taken apart: `<logs>/<namespace>_<pod>_<uid>/<container>/<attempt>.log`.
+struct LogPath<'a> {
+    directory: &'a str,
+    namespace: &'a str,
+    pod: &'a str,
+    container: &'a str,
+    file: &'a str,
+}
+
+impl<'a> LogPath<'a> {
+    fn parse(path: &'a str) -> Option<LogPath<'a>> {
+        let (directory, file) = path.rsplit_once('/')?;
+        let (above, container) = directory.rsplit_once('/')?;
+        let (_, pod) = above.rsplit_once('/')?;
+        let mut names = pod.splitn(3, '_');
+        let (namespace, pod, _uid) = (names.next()?, names.next()?, names.next()?);
+        file.strip_suffix(".log")?.parse::<u32>().ok()?;
+        Some(LogPath { directory, namespace, pod, container, file })
+    }
+}
+
+/// Names from manifests become parts of paths: one part each, whatever validation has let pass.
+fn one_part(name: &str) -> Result<()> {
+    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+        return Err(format!("the name {name:?} cannot be part of a path"));
+    }
+    Ok(())
+}
+
+fn failed(what: &str, path: &str, e: Errno) -> String {
+    format!("{what} {path}: {}", std::io::Error::from(e))
+}
+
+/// Makes a directory, its parents too (0755), with just this mode whatever the umask. One that is there is left as it is.
+fn directory(path: &str, mode: u32) -> Result<()> {
+    match rustix::fs::mkdir(path, Mode::from_raw_mode(mode)) {
+        Ok(()) => rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(|e| failed("set the mode of", path, e)),
+        Err(Errno::EXIST) => Ok(()),
+        Err(Errno::NOENT) => match path.rsplit_once('/') {
+            Some((parent, _)) if !parent.is_empty() => {
+                directory(parent, 0o755)?;
+                directory(path, mode)
+            }
+            _ => Err(failed("make directory", path, Errno::NOENT)),
+        },
+        Err(e) => Err(failed("make directory", path, e)),
+    }
+}
+
+fn remove_file(path: &str) -> Result<()> {
+    match rustix::fs::unlink(path) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(e) => Err(failed("remove", path, e)),
+    }
+}
+
+/// Opens a regular file for reading, without following a last symlink and without waiting for a FIFO's writer.
+/// None if there is nothing.
+fn open_regular(path: &str) -> Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(fd) => File::from(fd),
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        Err(e) => return Err(failed("open", path, e)),
+    };
+    match file.metadata() {
+        Ok(m) if m.is_file() => Ok(Some(file)),
+        Ok(_) => Err(format!("read {path}: not a regular file")),
+        Err(e) => Err(format!("read {path}: {e}")),
+    }
+}
+
+/// A file of the host's own, so a symlink is followed. Empty if there is none.
+fn read_text(path: &str, limit: u64) -> Result<String> {
+    let mut bytes = Vec::new();
+    match File::open(path).and_then(|f| f.take(limit + 1).read_to_end(&mut bytes)) {
+        Ok(_) if bytes.len() as u64 > limit => Err(format!("read {path}: longer than {limit} bytes")),
+        Ok(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        Err(e) => Err(format!("read {path}: {e}")),
+    }
+}
+
+/// Writes a file that is mounted in containers: in place, since a new file would not be seen there; and only if it
+/// says something else.
+fn write_in_place(path: &str, content: &str) -> Result<()> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o644);
+    let mut file = File::from(rustix::fs::open(path, flags, mode).map_err(|e| failed("open", path, e))?);
+    let wrong = |e: std::io::Error| format!("write {path}: {e}");
+    let mut there = Vec::new();
+    (&mut file).take(content.len() as u64 + 1).read_to_end(&mut there).map_err(wrong)?;
+    rustix::fs::fchmod(&file, mode).map_err(|e| failed("set the mode of", path, e))?;
+    if there == content.as_bytes() {
+        return Ok(());
+    }
+    file.set_len(0).map_err(wrong)?;
+    std::io::Seek::rewind(&mut file).map_err(wrong)?;
+    file.write_all(content.as_bytes()).map_err(wrong)
+}

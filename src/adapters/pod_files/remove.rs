@@ -1,0 +1,186 @@
+//! Removing a directory tree in which a container may have done anything.
+//!
+//! Every step is relative to an open directory and follows no symlink, so that a directory that is swapped for a link
+//! meanwhile leads nowhere. A mount point below is not entered (openat2 with RESOLVE_NO_XDEV; on a kernel without it,
+//! by its device), and is an error: what is mounted there is not ours to delete. Depth costs one descriptor a level;
+//! what lies deeper than a bound is first moved up, so that a tree of any depth goes with few of them.
+
+use super::{Result, failed};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::ffi::{CStr, CString};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// Levels that are open at a time.
+const MAX_DEPTH: usize = 32;
+/// How often a directory is read again, nothing having been removed or moved since, that is not empty.
+const MAX_STALLS: usize = 3;
+/// Names tried for a directory that is moved up.
+const MAX_NAMES: usize = 16;
+
+struct Level {
+    dir: Dir,
+    fd: OwnedFd,
+    name: CString,
+    /// What was done when it was last read to its end, and how often it was so since.
+    done_before: u64,
+    stalls: usize,
+}
+
+/// Removes `parent/name` and all below it; fine if it is gone, or is a file or a link.
+pub fn remove_tree(parent: &str, name: &str) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let top = match rustix::fs::open(parent, flags, Mode::empty()) {
+        Ok(fd) => fd,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(e) => return Err(failed("open", parent, e)),
+    };
+    let mut tree = Tree { top, parent, levels: Vec::new(), moved: 0, done: 0 };
+    let name = CString::new(name).map_err(|_| format!("remove {parent}/{name:?}: not a file name"))?;
+    match tree.enter(name.clone()) {
+        Ok(()) => tree.run(),
+        Err(Errno::NOENT) => Ok(()),
+        Err(Errno::NOTDIR | Errno::LOOP) => tree.unlink(&name),
+        Err(e) => Err(tree.failed(&name, e)),
+    }
+}
+
+struct Tree<'a> {
+    top: OwnedFd,
+    parent: &'a str,
+    levels: Vec<Level>,
+    /// Names used for directories that were moved up.
+    moved: u64,
+    /// Entries that were removed or moved so far.
+    done: u64,
+}
+
+impl Tree<'_> {
+    fn here(&self) -> rustix::fd::BorrowedFd<'_> {
+        self.levels.last().map_or(self.top.as_fd(), |l| l.fd.as_fd())
+    }
+
+    fn failed(&self, name: &CStr, e: Errno) -> String {
+        let mut path = self.parent.to_owned();
+        for part in self.levels.iter().map(|l| l.name.as_c_str()).chain([name]) {
+            path.push('/');
+            path.push_str(&part.to_string_lossy());
+        }
+        match e {
+            Errno::XDEV | Errno::BUSY => format!("remove {path}: it is a mount point: unmount it first"),
+            e => failed("remove", &path, e),
+        }
+    }
+
+    /// Opens a directory below the present one and goes into it.
+    fn enter(&mut self, name: CString) -> std::result::Result<(), Errno> {
+        let fd = open_below(self.here(), &name)?;
+        let dir = Dir::read_from(&fd)?;
+        self.levels.push(Level { dir, fd, name, done_before: self.done, stalls: 0 });
+        Ok(())
+    }
+
+    fn unlink(&mut self, name: &CStr) -> Result<()> {
+        self.done += 1;
+        match rustix::fs::unlinkat(self.here(), name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(self.failed(name, e)),
+        }
+    }
+
+    fn run(&mut self) -> Result<()> {
+        while let Some(level) = self.levels.last_mut() {
+            match level.dir.read() {
+                Some(Ok(entry)) => {
+                    let name = entry.file_name();
+                    if name != c"." && name != c".." {
+                        let name = name.to_owned();
+                        self.remove_entry(name, entry.file_type())?;
+                    }
+                }
+                Some(Err(e)) => {
+                    let name = level.name.clone();
+                    self.levels.pop();
+                    return Err(self.failed(&name, e));
+                }
+                None => self.leave()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_entry(&mut self, name: CString, kind: FileType) -> Result<()> {
+        if !matches!(kind, FileType::Directory | FileType::Unknown) {
+            return self.unlink(&name);
+        }
+        match rustix::fs::unlinkat(self.here(), &name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => {
+                self.done += 1;
+                return Ok(());
+            }
+            Err(Errno::NOTDIR) => return self.unlink(&name),
+            Err(_) => {}
+        }
+        if self.levels.len() >= MAX_DEPTH && self.move_up(&name) {
+            return Ok(());
+        }
+        match self.enter(name.clone()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::NOTDIR | Errno::LOOP) => self.unlink(&name),
+            Err(e) => Err(self.failed(&name, e)),
+        }
+    }
+
+    /// To the top of the tree, where it is found again. False if that cannot be.
+    fn move_up(&mut self, name: &CStr) -> bool {
+        for _ in 0..MAX_NAMES {
+            self.moved += 1;
+            let Some(root) = self.levels.first() else { return false };
+            if rustix::fs::renameat(self.here(), name, &root.fd, format!(".deep-{}", self.moved)).is_ok() {
+                self.done += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The present directory was read to its end: remove it, or read it again.
+    fn leave(&mut self) -> Result<()> {
+        let Some(mut level) = self.levels.pop() else { return Ok(()) };
+        match rustix::fs::unlinkat(self.here(), &level.name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => {
+                self.done += 1;
+                Ok(())
+            }
+            // Entries may be passed over while others are removed, and deep ones were moved into the top.
+            Err(Errno::NOTEMPTY | Errno::EXIST) if level.stalls < MAX_STALLS => {
+                level.stalls = if level.done_before == self.done { level.stalls + 1 } else { 0 };
+                level.done_before = self.done;
+                level.dir.rewind();
+                self.levels.push(level);
+                Ok(())
+            }
+            Err(e) => Err(self.failed(&level.name, e)),
+        }
+    }
+}
+
+fn open_below(dir: impl AsFd, name: &CStr) -> std::result::Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+    match rustix::fs::openat2(&dir, name, flags, Mode::empty(), resolve) {
+        // A kernel before 5.6, or a filter that does not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let fd = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
+            let same = rustix::fs::fstat(&fd)?.st_dev == rustix::fs::fstat(&dir)?.st_dev;
+            if same { Ok(fd) } else { Err(Errno::XDEV) }
+        }
+        other => other,
+    }
+}
+
+/// Whether anything is there, a broken link included.
+#[cfg(test)]
+pub fn exists(path: &str) -> bool {
+    rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+}

@@ -1,0 +1,116 @@
+//! Termination messages: the file that a container may leave its last word in, and the end of its log where the pod
+//! asked for that instead.
+//!
+//! Both are read as a kubelet reads them: the last 4096 bytes of the file, or what the last 80 lines of the log say,
+//! of that the last 2048 bytes. What cannot be read is told in the message's place, as that is where one looks.
+
+use super::{Result, failed, open_regular};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+
+const MAX_MESSAGE: u64 = 4096;
+const MAX_LOG_LINES: usize = 80;
+const MAX_LOG_BYTES: usize = 2048;
+/// Holds 80 lines with their prefixes of which 2048 bytes are wanted, and the longest line that a runtime writes (16 KiB).
+const LOG_TAIL: u64 = 64 << 10;
+
+/// Makes an empty file that any user of a container can write to; its path.
+pub fn make(directory: &str) -> Result<String> {
+    loop {
+        let path = format!("{directory}/{:08x}", random()?);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        match rustix::fs::openat(CWD, &path, flags, Mode::from_raw_mode(0o666)) {
+            // The umask does not hold for it.
+            Ok(fd) => {
+                rustix::fs::fchmod(&fd, Mode::from_raw_mode(0o666)).map_err(|e| failed("set the mode of", &path, e))?;
+                return Ok(path);
+            }
+            Err(Errno::EXIST) => {}
+            Err(e) => return Err(failed("make", &path, e)),
+        }
+    }
+}
+
+fn random() -> Result<u32> {
+    let mut bytes = [0; 4];
+    File::open("/dev/urandom")
+        .and_then(|mut f| f.read_exact(&mut bytes))
+        .map_err(|e| format!("read /dev/urandom: {e}"))?;
+    Ok(u32::from_ne_bytes(bytes))
+}
+
+/// Removes all but the newest files. They are a convenience: what cannot be removed stays.
+pub fn forget_old(directory: &str, keep: usize) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    let mut files: Vec<_> = entries
+        .flatten()
+        .filter_map(|e| e.metadata().ok().filter(|m| m.is_file()).map(|m| ((m.mtime(), m.mtime_nsec()), e.path())))
+        .collect();
+    if files.len() > keep {
+        files.sort();
+        let old = files.len() - keep;
+        for (_, path) in files.drain(..old) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// The message; `fallback`: of the log if the file says nothing.
+pub fn message(file: Option<&str>, log: &str, fallback: bool) -> String {
+    let told = match file.map(|path| (path, tail(path, MAX_MESSAGE))) {
+        None => String::new(),
+        Some((_, Ok(bytes))) => String::from_utf8_lossy(&bytes).into_owned(),
+        Some((path, Err(e))) => return format!("Error on reading termination log {path}: {e}"),
+    };
+    if !told.is_empty() || !fallback || log.is_empty() {
+        return told;
+    }
+    match tail(log, LOG_TAIL) {
+        Ok(bytes) => log_text(&bytes),
+        Err(e) => format!("Error on reading container log {log}: {e}"),
+    }
+}
+
+/// The last bytes of a file, nothing if there is none.
+fn tail(path: &str, most: u64) -> Result<Vec<u8>> {
+    let Some(mut file) = open_regular(path)? else { return Ok(Vec::new()) };
+    let mut bytes = Vec::new();
+    let end = |e: std::io::Error| format!("read {path}: {e}");
+    let size = file.seek(SeekFrom::End(0)).map_err(end)?;
+    file.seek(SeekFrom::Start(size.saturating_sub(most))).map_err(end)?;
+    file.take(most).read_to_end(&mut bytes).map_err(end)?;
+    Ok(bytes)
+}
+
+/// What the lines of a CRI log say: `<time> <stream> <tags> <text>` each; a line tagged P goes on in the next.
+fn log_text(bytes: &[u8]) -> String {
+    let cut = bytes.len() as u64 == LOG_TAIL;
+    let mut lines: Vec<&[u8]> = bytes.split_inclusive(|b| *b == b'\n').collect();
+    // The first line may have lost its beginning, unless it is all there is.
+    if cut && lines.len() > 1 {
+        lines.remove(0);
+    }
+    let mut text = Vec::new();
+    for line in &lines[lines.len().saturating_sub(MAX_LOG_LINES)..] {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let mut parts = line.splitn(4, |b| *b == b' ');
+        let (stream, tags, rest) = (parts.nth(1), parts.next(), parts.next());
+        match (stream, tags) {
+            (Some(b"stdout" | b"stderr"), Some(tags)) => {
+                text.extend_from_slice(rest.unwrap_or_default());
+                if tags.split(|b| *b == b':').next() != Some(b"P".as_slice()) {
+                    text.push(b'\n');
+                }
+            }
+            // Not in the format: as it is.
+            _ => {
+                text.extend_from_slice(line);
+                text.push(b'\n');
+            }
+        }
+    }
+    String::from_utf8_lossy(&text[text.len().saturating_sub(MAX_LOG_BYTES)..]).into_owned()
+}

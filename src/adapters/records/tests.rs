@@ -1,0 +1,111 @@
+use super::*;
+
+fn open() -> (tempfile::TempDir, Records) {
+    let dir = tempfile::tempdir().unwrap();
+    let records = Records::open(dir.path()).unwrap();
+    (dir, records)
+}
+
+#[test]
+fn records_are_read_back_as_they_were_put() {
+    let (dir, records) = open();
+    records.put("pod/u2", r#"{"a":1}"#).unwrap();
+    records.put("pod/u1", "{\"line\":\n2}\n").unwrap();
+    records.put("pod/u1", "{\"line\":\n3}\n").unwrap();
+    records.put("rejected/ns/name é.", "{}").unwrap();
+    records.put("pod/.hidden", "{}").unwrap();
+    records.put("pod/gone", "{}").unwrap();
+    records.delete("pod/gone").unwrap();
+    records.delete("pod/gone").unwrap();
+    let again = Records::open(dir.path()).unwrap();
+    let loaded = again.load();
+    let loaded: Vec<_> = loaded.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    assert_eq!(
+        loaded,
+        [
+            ("pod/.hidden", "{}"),
+            ("pod/u1", "{\"line\":\n3}\n"),
+            ("pod/u2", r#"{"a":1}"#),
+            ("rejected/ns/name é.", "{}"),
+        ]
+    );
+}
+
+#[test]
+fn keys_that_are_no_file_names_are_refused() {
+    let (_dir, records) = open();
+    for key in ["", "pod", "pod/", "/x", "../x", "a.b/x", &format!("pod/{}", "x".repeat(300))] {
+        assert!(records.put(key, "{}").is_err(), "{key}");
+    }
+    records.put("pod/../../x", "{}").unwrap();
+    assert_eq!(records.load(), [("pod/../../x".to_owned(), "{}".to_owned())]);
+}
+
+#[test]
+fn what_is_damaged_is_set_aside_and_the_rest_is_read() {
+    let (dir, records) = open();
+    let directory = dir.path().join("records/pod");
+    for key in ["good", "cut", "flipped", "newer", "empty", "header"] {
+        records.put(&format!("pod/{key}"), r#"{"spec":"x"}"#).unwrap();
+    }
+    let file = |key: &str| directory.join(format!("{key}.json"));
+    let text = fs::read_to_string(file("cut")).unwrap();
+    fs::write(file("cut"), &text[..text.len() - 3]).unwrap();
+    fs::write(file("flipped"), text.replace('x', "y")).unwrap();
+    fs::write(file("newer"), text.replace("\"version\":1", "\"version\":2")).unwrap();
+    fs::write(file("empty"), "").unwrap();
+    fs::write(file("header"), [0xff, 0xfe, b'\n', b'{', b'}']).unwrap();
+    // Of a write that a power cut ended.
+    fs::write(directory.join("half.json.new"), "{").unwrap();
+    fs::write(dir.path().join("records/stray"), "").unwrap();
+
+    assert_eq!(records.load(), [("pod/good".to_owned(), r#"{"spec":"x"}"#.to_owned())]);
+    let mut names: Vec<_> =
+        fs::read_dir(&directory).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(
+        names,
+        [
+            "cut.json.corrupt",
+            "empty.json.corrupt",
+            "flipped.json.corrupt",
+            "good.json",
+            "header.json.corrupt",
+            "newer.json.corrupt"
+        ]
+    );
+    records.put("pod/cut", "{}").unwrap();
+    assert_eq!(records.load().len(), 2);
+}
+
+#[test]
+fn a_write_that_fails_leaves_the_old_record_and_names_the_file() {
+    let (dir, records) = open();
+    records.put("pod/u", "1").unwrap();
+    // The place of the new one is taken by a directory.
+    fs::create_dir(dir.path().join("records/pod/u.json.new")).unwrap();
+    let error = records.put("pod/u", "2").unwrap_err();
+    assert!(error.contains("records/pod/u.json"), "{error}");
+    assert_eq!(records.load(), [("pod/u".to_owned(), "1".to_owned())]);
+}
+
+#[test]
+fn a_root_has_one_owner_at_a_time_and_one_id_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a/root");
+    let root = Root::open(&path).unwrap();
+    assert!(root.id.len() == 32 && root.id.bytes().all(|b| b.is_ascii_hexdigit()));
+    let error = Root::open(&path).unwrap_err();
+    assert!(error.contains(&format!("pid {}", std::process::id())) && error.contains("a/root/lock"), "{error}");
+    let id = root.id.clone();
+    drop(root);
+    assert_eq!(Root::open(&path).unwrap().id, id);
+    fs::write(path.join("id"), "damaged").unwrap();
+    assert!(Root::open(&path).unwrap_err().contains("a/root/id"));
+}
+
+#[test]
+fn records_can_be_written_by_another_thread() {
+    fn send<T: Send + 'static>(_: &T) {}
+    send(&open().1);
+}

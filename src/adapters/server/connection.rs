@@ -1,0 +1,410 @@
+//! One connection's life: read a head, answer it, and again; or stream, or drain and close.
+//!
+//! The poll is edge-triggered, so a connection remembers whether it may read or write until the kernel says that it
+//! would block. Nobody is waited for: every state but an idle watch has a deadline, reading stops while an answer is
+//! being written, a body is made only as fast as the client takes it, and what one `drive` may do is bounded.
+
+use crate::adapters::server::Content;
+use crate::adapters::server::http::{self, Body, Cursor, Door, Framing, Head, Parsed, Request, Response, Route};
+use crate::adapters::server::stream::Stream;
+use crate::api::time::Boot;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::time::Duration;
+
+/// From its first byte (of a new connection: from accept) to the end of a head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between requests.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// From the end of the head to the end of the answer; for a watch, how long it may take nothing.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the rest of a refused request is read and thrown away, so that its answer is not lost with a reset.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+const DRAIN_BYTES: usize = 64 * 1024;
+/// Pieces of a body are gathered up to this.
+const GATHER: usize = 16 * 1024;
+/// The most that a watch may be behind.
+const WATCH_BACKLOG: usize = 1 << 20;
+/// What one `drive` may write, in bytes, and answer.
+const WRITE_BUDGET: usize = 256 * 1024;
+const REQUEST_BUDGET: usize = 16;
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It waits for its client.
+    Wait,
+    /// It used up its budget.
+    Again,
+    Close,
+}
+
+enum State {
+    /// Waiting for a head, or for the rest of one.
+    Reading,
+    /// An answer is on its way. With `rest`, more of its body is to be made.
+    Answering { keep: bool, rest: Option<Rest> },
+    /// All that there was is written; what is published follows.
+    Watching { chunked: bool },
+    /// The last answer is written; what the client still sends is thrown away.
+    Draining { bytes: usize },
+}
+
+struct Rest {
+    cursor: Cursor,
+    chunked: bool,
+    watch: bool,
+}
+
+pub struct Connection {
+    stream: Stream,
+    pub door: Door,
+    state: State,
+    input: Vec<u8>,
+    output: VecDeque<Bytes>,
+    /// Bytes of the first of `output` that are gone.
+    sent: usize,
+    /// Bytes in `output`.
+    queued: usize,
+    may_read: bool,
+    may_write: bool,
+    end_of_input: bool,
+    deadline: Option<Boot>,
+    /// When it last became idle, or was accepted.
+    pub since: Boot,
+    answered: bool,
+    overrun: bool,
+}
+
+impl Connection {
+    pub fn new(stream: Stream, door: Door, now: Boot) -> Connection {
+        Connection {
+            stream,
+            door,
+            state: State::Reading,
+            input: Vec::new(),
+            output: VecDeque::new(),
+            sent: 0,
+            queued: 0,
+            may_read: true,
+            may_write: true,
+            end_of_input: false,
+            deadline: Some(now + HEAD_TIMEOUT),
+            since: now,
+            answered: false,
+            overrun: false,
+        }
+    }
+
+    pub fn stream(&mut self) -> &mut Stream {
+        &mut self.stream
+    }
+
+    pub fn ready(&mut self) {
+        self.may_read = true;
+        self.may_write = true;
+    }
+
+    pub fn deadline(&self) -> Option<Boot> {
+        self.deadline
+    }
+
+    pub fn is_watch(&self) -> bool {
+        matches!(self.state, State::Watching { .. } | State::Answering { rest: Some(Rest { watch: true, .. }), .. })
+    }
+
+    /// How little is lost if it is closed for the sake of another: None if an answer is on its way.
+    pub fn expendable(&self) -> Option<u8> {
+        match self.state {
+            State::Reading if self.answered && self.input.is_empty() => Some(0),
+            State::Draining { .. } => Some(1),
+            State::Reading => Some(2),
+            _ => None,
+        }
+    }
+
+    /// A line for a watch; one that is too far behind is closed at the next `drive`.
+    pub fn publish(&mut self, line: &Bytes, now: Boot) {
+        let chunked = match &self.state {
+            State::Watching { chunked } => *chunked,
+            State::Answering { rest: Some(rest), .. } if rest.watch => rest.chunked,
+            _ => return,
+        };
+        if self.queued + line.len() > WATCH_BACKLOG {
+            self.overrun = true;
+            return;
+        }
+        if self.output.is_empty() && self.deadline.is_none() {
+            self.deadline = Some(now + ANSWER_TIMEOUT);
+        }
+        if chunked {
+            let mut framed = Vec::with_capacity(line.len() + 12);
+            http::chunk(&mut framed, |out| out.extend_from_slice(line));
+            self.push(framed);
+        } else {
+            self.push(line.clone());
+        }
+    }
+
+    /// Does what can be done without waiting.
+    pub fn drive(&mut self, now: Boot, content: &mut dyn Content, watches_left: usize) -> Outcome {
+        if self.overrun || self.deadline.is_some_and(|at| at <= now) {
+            return Outcome::Close;
+        }
+        let (mut written, mut answered) = (0, 0);
+        loop {
+            match &mut self.state {
+                State::Reading => {
+                    if answered >= REQUEST_BUDGET {
+                        return Outcome::Again;
+                    }
+                    match self.read_head(now) {
+                        Step::Wait => return Outcome::Wait,
+                        Step::Close => return Outcome::Close,
+                        Step::Head(head) => self.answer(head, now, content, watches_left),
+                        Step::Refused(status, why) => self.refuse(status, why, now),
+                    }
+                    answered += 1;
+                }
+                State::Answering { .. } => match self.write(&mut written) {
+                    Written::Blocked => return Outcome::Wait,
+                    Written::Budget => return Outcome::Again,
+                    Written::Broken => return Outcome::Close,
+                    Written::All => {
+                        if self.written(now, content) {
+                            return Outcome::Close;
+                        }
+                    }
+                },
+                State::Watching { .. } => {
+                    let progress = written;
+                    let outcome = self.write(&mut written);
+                    self.deadline = match outcome {
+                        Written::All => None,
+                        _ if written > progress => Some(now + ANSWER_TIMEOUT),
+                        _ => self.deadline.or(Some(now + ANSWER_TIMEOUT)),
+                    };
+                    if outcome == Written::Broken || self.discard().is_none() {
+                        return Outcome::Close;
+                    }
+                    return if outcome == Written::Budget { Outcome::Again } else { Outcome::Wait };
+                }
+                State::Draining { bytes } => {
+                    let before = *bytes;
+                    return match self.discard() {
+                        Some(n) if before + n < DRAIN_BYTES => {
+                            self.state = State::Draining { bytes: before + n };
+                            Outcome::Wait
+                        }
+                        _ => Outcome::Close,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Reads until there is a head, or nothing to read.
+    fn read_head(&mut self, now: Boot) -> Step {
+        loop {
+            if !self.input.is_empty() {
+                match http::parse(&self.input) {
+                    Parsed::Partial => {}
+                    Parsed::Refused(status, why) => return Step::Refused(status, why),
+                    Parsed::Head(head) => {
+                        if head.length == self.input.len() {
+                            self.input = Vec::new();
+                        } else {
+                            self.input.drain(..head.length);
+                        }
+                        return Step::Head(head);
+                    }
+                }
+            }
+            if self.end_of_input {
+                return if self.input.is_empty() {
+                    Step::Close
+                } else {
+                    Step::Refused(400, "the request is not complete")
+                };
+            }
+            if !self.may_read {
+                return Step::Wait;
+            }
+            let mut buffer = [0; http::MAX_HEAD];
+            let room = http::MAX_HEAD - self.input.len();
+            match self.stream.read(&mut buffer[..room]) {
+                Ok(0) => self.end_of_input = true,
+                Ok(n) => {
+                    if self.input.is_empty() && self.answered {
+                        self.deadline = Some(now + HEAD_TIMEOUT);
+                    }
+                    self.input.extend_from_slice(&buffer[..n]);
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_read = false,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Step::Close,
+            }
+        }
+    }
+
+    fn answer(&mut self, head: Head, now: Boot, content: &mut dyn Content, watches_left: usize) {
+        let response = match Route::find(self.door, &head.path) {
+            None => Response::text(404, "not found\n"),
+            Some(route) => {
+                let request = Request {
+                    door: self.door,
+                    route,
+                    verbose: http::asks_for(&head.query, "verbose"),
+                    watch: self.door == Door::Control && http::asks_for(&head.query, "watch"),
+                };
+                if request.watch && watches_left == 0 {
+                    Response::text(503, "too many watches\n")
+                } else {
+                    content.get(&request)
+                }
+            }
+        };
+        let (framing, keep) = match &response.body {
+            Body::Full(bytes) => (Framing::Length(bytes.len()), head.keep_alive),
+            Body::Parts(_) | Body::Watch(_) if head.http10 => (Framing::Close, false),
+            Body::Parts(_) => (Framing::Chunked, head.keep_alive),
+            Body::Watch(_) => (Framing::Chunked, false),
+        };
+        let keep = keep && !self.end_of_input;
+        let mut out = http::response_head(response.status, response.content_type, framing, Some(&head), keep);
+        let mut rest = None;
+        match response.body {
+            _ if head.is_head => {}
+            Body::Full(bytes) if bytes.len() <= GATHER => out.extend_from_slice(&bytes),
+            Body::Full(bytes) => {
+                self.push(std::mem::take(&mut out));
+                self.push(bytes);
+            }
+            Body::Parts(cursor) => rest = Some(Rest { cursor, chunked: !head.http10, watch: false }),
+            Body::Watch(cursor) => rest = Some(Rest { cursor, chunked: !head.http10, watch: true }),
+        }
+        self.push(out);
+        self.deadline = Some(now + ANSWER_TIMEOUT);
+        self.state = State::Answering { keep, rest };
+    }
+
+    fn refuse(&mut self, status: u16, why: &str, now: Boot) {
+        let body = format!("{why}\n");
+        let mut out = http::response_head(status, http::TEXT, Framing::Length(body.len()), None, false);
+        out.extend_from_slice(body.as_bytes());
+        self.push(out);
+        self.deadline = Some(now + ANSWER_TIMEOUT);
+        self.state = State::Answering { keep: false, rest: None };
+    }
+
+    /// All output is written: more of the body, or the next state. True if the connection is over.
+    fn written(&mut self, now: Boot, content: &mut dyn Content) -> bool {
+        let State::Answering { keep, rest } = &mut self.state else { return false };
+        if let Some(rest) = rest {
+            let mut out = Vec::new();
+            let mut more = true;
+            while more && out.len() < GATHER {
+                if rest.chunked {
+                    http::chunk(&mut out, |o| more = content.part(&mut rest.cursor, o));
+                } else {
+                    more = content.part(&mut rest.cursor, &mut out);
+                }
+            }
+            let (chunked, watch, keep) = (rest.chunked, rest.watch, *keep);
+            if !more && chunked && !watch {
+                out.extend_from_slice(http::LAST_CHUNK);
+            }
+            self.push(out);
+            if !more && watch {
+                self.state = State::Watching { chunked };
+            } else if !more {
+                self.state = State::Answering { keep, rest: None };
+            }
+            return false;
+        }
+        if *keep {
+            self.state = State::Reading;
+            self.answered = true;
+            self.since = now;
+            let patience = if self.input.is_empty() { IDLE_TIMEOUT } else { HEAD_TIMEOUT };
+            self.deadline = Some(now + patience);
+            return false;
+        }
+        if self.end_of_input || self.input.is_empty() || self.stream.finish().is_err() {
+            return true;
+        }
+        self.input = Vec::new();
+        self.deadline = Some(now + DRAIN_TIMEOUT);
+        self.state = State::Draining { bytes: 0 };
+        false
+    }
+
+    fn push(&mut self, bytes: impl Into<Bytes>) {
+        let bytes = bytes.into();
+        if !bytes.is_empty() {
+            self.queued += bytes.len();
+            self.output.push_back(bytes);
+        }
+    }
+
+    /// Writes what is queued.
+    fn write(&mut self, written: &mut usize) -> Written {
+        while let Some(front) = self.output.front() {
+            if !self.may_write {
+                return Written::Blocked;
+            }
+            if *written >= WRITE_BUDGET {
+                return Written::Budget;
+            }
+            match self.stream.write(&front[self.sent..]) {
+                Ok(n) => {
+                    *written += n;
+                    self.sent += n;
+                    self.queued -= n;
+                    if self.sent >= front.len() {
+                        self.sent = 0;
+                        self.output.pop_front();
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_write = false,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Written::Broken,
+            }
+        }
+        // No longer a big ring after a burst.
+        self.output.shrink_to(4);
+        Written::All
+    }
+
+    /// Reads and throws away; how much, or None if the client is gone.
+    fn discard(&mut self) -> Option<usize> {
+        let mut total = 0;
+        let mut buffer = [0; 4096];
+        while self.may_read && total < DRAIN_BYTES {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(n) => total += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_read = false,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return None,
+            }
+        }
+        Some(total)
+    }
+}
+
+enum Step {
+    Wait,
+    Close,
+    Head(Head),
+    Refused(u16, &'static str),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    All,
+    Blocked,
+    Budget,
+    Broken,
+}

@@ -1,0 +1,54 @@
+//! The bodies of `/healthz`, `/livez` and `/readyz`, worded as Kubernetes' own components word them.
+
+use crate::adapters::server::http::{Response, Route};
+
+/// One thing that health depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    pub name: &'static str,
+    /// Why it fails, if it does.
+    pub failure: Option<String>,
+}
+
+/// `ok`, or a line for each check: if asked for, and always when one fails (500).
+pub fn response(route: Route, checks: &[Check], verbose: bool) -> Response {
+    let name = match route {
+        Route::Livez => "livez",
+        Route::Readyz => "readyz",
+        _ => "healthz",
+    };
+    let failed = checks.iter().any(|c| c.failure.is_some());
+    if !failed && !verbose {
+        return Response::text(200, "ok");
+    }
+    let mut body = String::new();
+    for check in checks {
+        match &check.failure {
+            None => body.push_str(&format!("[+]{} ok\n", check.name)),
+            Some(why) => body.push_str(&format!("[-]{} failed: {why}\n", check.name)),
+        }
+    }
+    body.push_str(name);
+    body.push_str(if failed { " check failed\n" } else { " check passed\n" });
+    Response::text(if failed { 500 } else { 200 }, body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_check_is_500_and_says_why() {
+        let ok = Check { name: "ping", failure: None };
+        let bad = Check { name: "pleg", failure: Some("not yet relisted".into()) };
+        assert_eq!(response(Route::Healthz, std::slice::from_ref(&ok), false), Response::text(200, "ok"));
+        assert_eq!(
+            response(Route::Livez, std::slice::from_ref(&ok), true),
+            Response::text(200, "[+]ping ok\nlivez check passed\n")
+        );
+        assert_eq!(
+            response(Route::Readyz, &[ok, bad], false),
+            Response::text(500, "[+]ping ok\n[-]pleg failed: not yet relisted\nreadyz check failed\n")
+        );
+    }
+}

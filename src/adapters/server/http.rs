@@ -1,0 +1,347 @@
+//! HTTP/1.1 as far as a node's endpoints need it: GET and HEAD, no bodies in requests, keep-alive and pipelining,
+//! HTTP/1.0 for the simplest of clients. Bytes in, values out; no socket in here.
+
+use bytes::Bytes;
+use std::rc::Rc;
+
+/// The longest request line with its headers, in bytes.
+pub const MAX_HEAD: usize = 8 * 1024;
+const MAX_HEADERS: usize = 64;
+
+/// Which of the three listeners a request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// The control socket: everything.
+    Control,
+    /// The health port: health.
+    Health,
+    /// readOnlyPort: `/healthz`, `/metrics`, `/pods`.
+    ReadOnly,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    Healthz,
+    Livez,
+    Readyz,
+    Metrics,
+    /// A `PodList`. As a watch, a line of JSON for each pod, as the API server writes them: `{"type":"ADDED","object":
+    /// <pod>}` for those there are, `{"type":"BOOKMARK","object":{}}` after the last, then `ADDED`, `MODIFIED` and
+    /// `DELETED` as it happens.
+    Pods,
+    /// A `status::NodeStatus`.
+    Status,
+}
+
+impl Route {
+    /// What `path` is at `door`, if anything.
+    pub fn find(door: Door, path: &str) -> Option<Route> {
+        let route = match path {
+            "/healthz" => Route::Healthz,
+            "/livez" => Route::Livez,
+            "/readyz" => Route::Readyz,
+            "/metrics" => Route::Metrics,
+            "/pods" => Route::Pods,
+            "/status" => Route::Status,
+            _ => return None,
+        };
+        let open = match door {
+            Door::Control => true,
+            Door::Health => matches!(route, Route::Healthz | Route::Livez | Route::Readyz),
+            Door::ReadOnly => matches!(route, Route::Healthz | Route::Metrics | Route::Pods),
+        };
+        open.then_some(route)
+    }
+}
+
+/// A request for something that there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub door: Door,
+    pub route: Route,
+    /// `?verbose`
+    pub verbose: bool,
+    /// `?watch=1`, on the control socket only.
+    pub watch: bool,
+}
+
+/// Where in a streamed body its content is; only the content understands it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    pub stage: u32,
+    /// The last thing that was written, by its key.
+    pub after: Option<Rc<str>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    Full(Bytes),
+    /// Asked for piece by piece (`Content::part`), as fast as the client reads.
+    Parts(Cursor),
+    /// The same, and then every `Server::publish` until the client goes.
+    Watch(Cursor),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    pub status: u16,
+    pub content_type: &'static str,
+    pub body: Body,
+}
+
+pub const TEXT: &str = "text/plain; charset=utf-8";
+pub const JSON: &str = "application/json";
+
+impl Response {
+    pub fn text(status: u16, body: impl Into<String>) -> Response {
+        Response { status, content_type: TEXT, body: Body::Full(Bytes::from(body.into())) }
+    }
+
+    pub fn json(body: Vec<u8>) -> Response {
+        Response { status: 200, content_type: JSON, body: Body::Full(Bytes::from(body)) }
+    }
+
+    /// The text format of Prometheus.
+    pub fn metrics(body: Vec<u8>) -> Response {
+        let content_type = "text/plain; version=0.0.4; charset=utf-8";
+        Response { status: 200, content_type, body: Body::Full(Bytes::from(body)) }
+    }
+}
+
+/// The head of a request, as far as anybody here is interested.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Its length in bytes; what follows is the next request.
+    pub length: usize,
+    pub is_head: bool,
+    pub http10: bool,
+    pub keep_alive: bool,
+    pub path: String,
+    pub query: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// Not all of it is there yet.
+    Partial,
+    Head(Head),
+    /// Answer with this status and close: where the next request would begin is not known.
+    Refused(u16, &'static str),
+}
+
+/// Reads the head at the beginning of `input`.
+pub fn parse(input: &[u8]) -> Parsed {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    let length = match request.parse(input) {
+        Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD => length,
+        Ok(httparse::Status::Partial) if input.len() < MAX_HEAD => return Parsed::Partial,
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Parsed::Refused(431, "the request's head is too large"),
+        Err(httparse::Error::Version) => return Parsed::Refused(505, "HTTP/1.1 and HTTP/1.0 are spoken here"),
+        Err(_) => return Parsed::Refused(400, "this is no HTTP request"),
+    };
+    // `Complete` has them all.
+    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
+        return Parsed::Refused(400, "this is no HTTP request");
+    };
+    let http10 = minor == 0;
+    let mut keep_alive = !http10;
+    let (mut hosts, mut body) = (0, false);
+    for header in request.headers.iter() {
+        let name = header.name;
+        if name.eq_ignore_ascii_case("host") {
+            hosts += 1;
+        } else if name.eq_ignore_ascii_case("content-length") {
+            body |= header.value.trim_ascii() != b"0";
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            body = true;
+        } else if name.eq_ignore_ascii_case("connection") {
+            for word in header.value.split(|b| *b == b',') {
+                if word.trim_ascii().eq_ignore_ascii_case(b"close") {
+                    keep_alive = false;
+                } else if word.trim_ascii().eq_ignore_ascii_case(b"keep-alive") && http10 {
+                    keep_alive = true;
+                }
+            }
+        }
+    }
+    if hosts > 1 || (hosts == 0 && !http10) {
+        return Parsed::Refused(400, "a request has one Host header");
+    }
+    if method != "GET" && method != "HEAD" {
+        return Parsed::Refused(405, "only GET and HEAD");
+    }
+    if body {
+        return Parsed::Refused(413, "a request here has no body");
+    }
+    let (path, query) = split_target(target);
+    Parsed::Head(Head {
+        length,
+        is_head: method == "HEAD",
+        http10,
+        keep_alive,
+        path: path.to_owned(),
+        query: query.to_owned(),
+    })
+}
+
+/// Path and query of `/path?query`, or of `http://host/path?query`, which a server has to understand too.
+fn split_target(target: &str) -> (&str, &str) {
+    let origin = match target.split_once("://") {
+        Some((scheme, rest)) if !scheme.contains('/') => rest.find('/').map_or("/", |i| &rest[i..]),
+        _ => target,
+    };
+    origin.split_once('?').unwrap_or((origin, ""))
+}
+
+/// Is `name` in the query, with a value that means yes?
+pub fn asks_for(query: &str, name: &str) -> bool {
+    query.split('&').any(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        key == name && !matches!(value, "0" | "false")
+    })
+}
+
+/// How the end of a body is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    Length(usize),
+    Chunked,
+    /// By closing: HTTP/1.0 has nothing else for a body of unknown length.
+    Close,
+}
+
+/// The head of a response.
+pub fn response_head(status: u16, content_type: &str, framing: Framing, head: Option<&Head>, keep: bool) -> Vec<u8> {
+    let mut out = String::with_capacity(192);
+    out.push_str("HTTP/1.1 ");
+    out.push_str(&status.to_string());
+    out.push(' ');
+    out.push_str(reason(status));
+    out.push_str("\r\nContent-Type: ");
+    out.push_str(content_type);
+    out.push_str("\r\nCache-Control: no-store\r\n");
+    match framing {
+        Framing::Length(n) => {
+            out.push_str("Content-Length: ");
+            out.push_str(&n.to_string());
+            out.push_str("\r\n");
+        }
+        Framing::Chunked => out.push_str("Transfer-Encoding: chunked\r\n"),
+        Framing::Close => {}
+    }
+    if status == 405 {
+        out.push_str("Allow: GET, HEAD\r\n");
+    }
+    if !keep {
+        out.push_str("Connection: close\r\n");
+    } else if head.is_some_and(|h| h.http10) {
+        out.push_str("Connection: keep-alive\r\n");
+    }
+    out.push_str("\r\n");
+    out.into_bytes()
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        413 => "Content Too Large",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        503 => "Service Unavailable",
+        505 => "HTTP Version Not Supported",
+        _ => "",
+    }
+}
+
+/// Writes one chunk: what `fill` appends. An empty one would end the body, and is left out.
+pub fn chunk(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    // Eight digits: zeros in front are allowed, and nothing has to be moved once the length is known.
+    out.extend_from_slice(b"00000000\r\n");
+    let body = out.len();
+    fill(out);
+    let length = out.len() - body;
+    if length == 0 {
+        out.truncate(start);
+        return;
+    }
+    out[start..start + 8].copy_from_slice(format!("{length:08x}").as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(text: &str) -> Head {
+        match parse(text.as_bytes()) {
+            Parsed::Head(head) => head,
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+
+    fn refused(text: &str) -> u16 {
+        match parse(text.as_bytes()) {
+            Parsed::Refused(status, _) => status,
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn connections_are_kept_as_each_version_says() {
+        assert!(head("GET / HTTP/1.1\r\nHost: x\r\n\r\n").keep_alive);
+        assert!(!head("GET / HTTP/1.1\r\nHost: x\r\nConnection: Close\r\n\r\n").keep_alive);
+        assert!(!head("GET / HTTP/1.1\r\nHost: x\r\nConnection: foo, close\r\n\r\n").keep_alive);
+        assert!(!head("GET / HTTP/1.0\r\n\r\n").keep_alive);
+        assert!(head("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").keep_alive);
+    }
+
+    #[test]
+    fn targets_are_split() {
+        let h = head("GET http://localhost/healthz?verbose HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!((h.path.as_str(), h.query.as_str()), ("/healthz", "verbose"));
+        let h = head("GET /pods?next=http://a/b&watch=true HTTP/1.0\r\n\r\nGET");
+        assert_eq!(h.path, "/pods");
+        assert!(asks_for(&h.query, "watch") && !asks_for(&h.query, "verbose"));
+        assert!(!asks_for("watch=0", "watch") && !asks_for("watch=false", "watch") && asks_for("a&watch", "watch"));
+        assert_eq!(head("GET http://localhost HTTP/1.0\r\n\r\n").path, "/");
+    }
+
+    #[test]
+    fn what_is_not_served_is_refused_by_its_own_status() {
+        assert_eq!(refused("POST /pods HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"), 405);
+        assert_eq!(refused("GET /pods HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"), 413);
+        assert_eq!(refused("GET /pods HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"), 413);
+        assert_eq!(refused("GET /pods HTTP/1.1\r\n\r\n"), 400);
+        assert_eq!(refused("GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n"), 400);
+        assert_eq!(refused("GET / HTTP/2.0\r\n\r\n"), 505);
+        assert_eq!(refused("\u{1}\u{2}\u{3}"), 400);
+        assert_eq!(refused(&format!("GET / HTTP/1.0\r\n{}\r\n", "a: b\r\n".repeat(65))), 431);
+        assert_eq!(refused(&format!("GET /{} HTTP/1.0\r\n\r\n", "a".repeat(MAX_HEAD))), 431);
+        assert_eq!(parse(b"GET / HTTP/1.1\r\nHo"), Parsed::Partial);
+    }
+
+    #[test]
+    fn each_door_opens_to_its_own_routes() {
+        assert_eq!(Route::find(Door::Health, "/metrics"), None);
+        assert_eq!(Route::find(Door::Health, "/readyz"), Some(Route::Readyz));
+        assert_eq!(Route::find(Door::ReadOnly, "/status"), None);
+        assert_eq!(Route::find(Door::ReadOnly, "/pods"), Some(Route::Pods));
+        assert_eq!(Route::find(Door::Control, "/status"), Some(Route::Status));
+        assert_eq!(Route::find(Door::Control, "/"), None);
+    }
+
+    #[test]
+    fn a_chunk_carries_its_length_and_an_empty_one_is_none() {
+        let mut out = Vec::new();
+        chunk(&mut out, |o| o.extend_from_slice(b"hello"));
+        chunk(&mut out, |_| {});
+        assert_eq!(out, b"00000005\r\nhello\r\n");
+    }
+}

@@ -1,0 +1,238 @@
+//! The three listening sockets. One that cannot be had is tried again with a back-off, and said so: pods matter more
+//! than their endpoints, so wherry never ends for it.
+
+use crate::adapters::server::http::Door;
+use crate::adapters::server::stream::Stream;
+use crate::api::time::Boot;
+use mio::net::{TcpListener, UnixListener, UnixStream};
+use mio::{Interest, Registry, Token};
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+/// The error is told again this often.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+/// After accept failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Unix(path) => path.display().fmt(f),
+            Place::Tcp(address) => address.fmt(f),
+        }
+    }
+}
+
+enum Socket {
+    /// With device and inode of its file, to remove no other's.
+    Unix(UnixListener, (u64, u64)),
+    Tcp(TcpListener),
+}
+
+pub struct Listener {
+    pub door: Door,
+    place: Place,
+    socket: Option<Socket>,
+    /// When to try again to listen, or to accept.
+    retry_at: Option<Boot>,
+    backoff: Duration,
+    told_at: Option<Boot>,
+    may_accept: bool,
+}
+
+impl Listener {
+    pub fn new(door: Door, place: Place) -> Listener {
+        Listener {
+            door,
+            place,
+            socket: None,
+            retry_at: Some(Boot(0)),
+            backoff: FIRST_RETRY,
+            told_at: None,
+            may_accept: false,
+        }
+    }
+
+    pub fn is_listening(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    pub fn ready(&mut self) {
+        self.may_accept = true;
+    }
+
+    pub fn next_deadline(&self) -> Option<Boot> {
+        self.retry_at
+    }
+
+    /// The address that it has (with port 0, the one that the kernel chose).
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Some(Socket::Tcp(listener)) => listener.local_addr().ok(),
+            _ => None,
+        }
+    }
+
+    /// Listens, or tries again, if that is due.
+    pub fn drive(&mut self, registry: &Registry, token: Token, now: Boot) {
+        if self.retry_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.retry_at = None;
+        if self.socket.is_some() {
+            self.may_accept = true;
+            return;
+        }
+        match open(&self.place, registry, token) {
+            Ok(socket) => {
+                log::info!("listening on={} door={:?}", self.place, self.door);
+                self.socket = Some(socket);
+                self.may_accept = true;
+                self.backoff = FIRST_RETRY;
+                self.told_at = None;
+            }
+            Err(e) => {
+                if self.told_at.is_none_or(|at| now.since(at) >= TELL_AGAIN) {
+                    let field = self.field();
+                    log::error!(
+                        "cannot listen on={} field={field} error={:?} retry={:?}",
+                        self.place,
+                        e.to_string(),
+                        self.backoff
+                    );
+                    self.told_at = Some(now);
+                }
+                self.retry_at = Some(now + self.backoff);
+                self.backoff = (self.backoff * 2).min(LAST_RETRY);
+            }
+        }
+    }
+
+    fn field(&self) -> &'static str {
+        match self.door {
+            Door::Control => "socket",
+            Door::Health => "healthzBindAddress:healthzPort",
+            Door::ReadOnly => "address:readOnlyPort",
+        }
+    }
+
+    /// The next connection that waits, if one does.
+    pub fn accept(&mut self, now: Boot) -> Option<Stream> {
+        while self.may_accept {
+            let accepted = match &self.socket {
+                Some(Socket::Unix(listener, _)) => listener.accept().map(|(s, _)| Stream::Unix(s)),
+                Some(Socket::Tcp(listener)) => listener.accept().map(|(s, _)| Stream::Tcp(s)),
+                None => return None,
+            };
+            match accepted {
+                Ok(stream) => return Some(stream),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_accept = false,
+                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                // EMFILE, ENFILE, ENOMEM ...: the connection stays in the queue and no event will tell of it again.
+                Err(e) => {
+                    self.may_accept = false;
+                    self.retry_at = Some(now + ACCEPT_PAUSE);
+                    if self.told_at.is_none_or(|at| now.since(at) >= TELL_AGAIN) {
+                        log::warn!("cannot accept on={} error={:?}", self.place, e.to_string());
+                        self.told_at = Some(now);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Stops listening; the socket's file goes, if it is still this one's.
+    pub fn close(&mut self, registry: Option<&Registry>) {
+        match self.socket.take() {
+            Some(Socket::Unix(mut listener, file)) => {
+                if let Some(registry) = registry {
+                    let _ = registry.deregister(&mut listener);
+                }
+                if let Place::Unix(path) = &self.place
+                    && file_id(path).is_ok_and(|id| id == file)
+                {
+                    let _ = std::fs::remove_file(path);
+                }
+            }
+            Some(Socket::Tcp(mut listener)) => {
+                if let Some(registry) = registry {
+                    let _ = registry.deregister(&mut listener);
+                }
+            }
+            None => {}
+        }
+        self.retry_at = None;
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.close(None);
+    }
+}
+
+fn open(place: &Place, registry: &Registry, token: Token) -> io::Result<Socket> {
+    match place {
+        Place::Tcp(address) => {
+            let mut listener = TcpListener::bind(*address)?;
+            registry.register(&mut listener, token, Interest::READABLE)?;
+            Ok(Socket::Tcp(listener))
+        }
+        Place::Unix(path) => {
+            let mut listener = bind_unix(path)?;
+            registry.register(&mut listener, token, Interest::READABLE)?;
+            Ok(Socket::Unix(listener, file_id(path)?))
+        }
+    }
+}
+
+/// A listening socket with mode 0660. A file left by an instance that died is replaced, that of a living one is not.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    if let Some(parent) = path.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+    }
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if meta.file_type().is_socket() => {
+            // mio's connect does not block: a full queue is an error, and somebody is there to have it.
+            match UnixStream::connect(path) {
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                _ => return Err(io::Error::new(ErrorKind::AddrInUse, "another process listens on it")),
+            }
+        }
+        Ok(_) => {
+            return Err(io::Error::new(ErrorKind::AlreadyExists, "there is a file of this name that is no socket"));
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let mode = Mode::from_raw_mode(0o660);
+    // The file takes the socket's mode when it is made (less the umask), so that at no time more may connect.
+    rustix::fs::fchmod(&socket, mode)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::fs::chmod(path, mode)?;
+    rustix::net::listen(&socket, 128)?;
+    Ok(UnixListener::from_std(socket.into()))
+}
+
+fn file_id(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()))
+}

@@ -1,0 +1,209 @@
+//! The node's endpoints over HTTP/1.1, on the event loop's one poll: the control socket, the health port, the
+//! read-only port.
+//!
+//! The server moves bytes and keeps its clients from costing anybody anything: connections are bounded in number (32 a
+//! listener; the one that matters least goes for a new one) and in time, heads in size, and work in each turn. What the
+//! answers say is the `Content`'s business. A streamed body is asked for in pieces, so that a list of all pods is never
+//! in memory as a whole, however many ask for it.
+
+mod connection;
+pub mod health;
+pub mod http;
+mod listener;
+pub mod status;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use crate::api::time::Boot;
+use bytes::Bytes;
+use connection::{Connection, Outcome};
+use http::{Cursor, Door, Request, Response};
+use listener::{Listener, Place};
+use mio::{Registry, Token};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Connections of each listener.
+const MAX_CONNECTIONS: usize = 32;
+/// Watches on the control socket: the rest is for those who ask one thing.
+const MAX_WATCHES: usize = 16;
+const LISTENERS: usize = 3;
+/// New connections of a listener in one turn.
+const ACCEPT_BUDGET: usize = 16;
+
+/// What the answers say.
+pub trait Content {
+    /// Answers a request. Called when its head is complete; only routes that exist at its door come here.
+    fn get(&mut self, request: &Request) -> Response;
+
+    /// Appends the next piece (a few kilobytes) of a body that `get` began as `Parts` or `Watch`, and moves the cursor.
+    /// False if it was the last. Other things happen between two pieces: a cursor may find that what it points to
+    /// is gone.
+    fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool;
+}
+
+/// Where to listen; None is off.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Doors {
+    pub control: Option<PathBuf>,
+    pub health: Option<SocketAddr>,
+    pub read_only: Option<SocketAddr>,
+}
+
+pub struct Server {
+    /// Tokens `first .. first + TOKENS` are the server's.
+    first: usize,
+    listeners: Vec<Listener>,
+    /// A listener's connections are at `index * MAX_CONNECTIONS` and on; grown as needed.
+    slots: Vec<Option<Connection>>,
+    /// Something may be done without waiting.
+    work: bool,
+}
+
+impl Server {
+    /// How many tokens it needs.
+    pub const TOKENS: usize = LISTENERS + LISTENERS * MAX_CONNECTIONS;
+
+    /// Listens from the first `drive` on.
+    pub fn new(doors: Doors, first: usize) -> Server {
+        let control = doors.control.map(|p| Listener::new(Door::Control, Place::Unix(p)));
+        let health = doors.health.map(|a| Listener::new(Door::Health, Place::Tcp(a)));
+        let read_only = doors.read_only.map(|a| Listener::new(Door::ReadOnly, Place::Tcp(a)));
+        let listeners = [control, health, read_only].into_iter().flatten().collect();
+        Server { first, listeners, slots: Vec::new(), work: false }
+    }
+
+    pub fn owns(&self, token: Token) -> bool {
+        (self.first..self.first + Server::TOKENS).contains(&token.0)
+    }
+
+    /// The poll reported this token; `drive` is to be called.
+    pub fn ready(&mut self, token: Token) {
+        let Some(index) = token.0.checked_sub(self.first) else { return };
+        self.work = true;
+        if index < LISTENERS {
+            if let Some(listener) = self.listeners.get_mut(index) {
+                listener.ready();
+            }
+        } else if let Some(Some(connection)) = self.slots.get_mut(index - LISTENERS) {
+            connection.ready();
+        }
+    }
+
+    /// Does what can be done. To be called first of all, when a token was ready, when `next_deadline` has come, and
+    /// after `publish`. True if it stopped for its budget and wants to be driven again without waiting.
+    pub fn drive(&mut self, registry: &Registry, now: Boot, content: &mut dyn Content) -> bool {
+        for (index, listener) in self.listeners.iter_mut().enumerate() {
+            listener.drive(registry, Token(self.first + index), now);
+        }
+        self.work = false;
+        for slot in 0..self.slots.len() {
+            self.drive_slot(slot, registry, now, content);
+        }
+        for index in 0..self.listeners.len() {
+            let mut budget = ACCEPT_BUDGET;
+            while let Some(stream) = self.listeners[index].accept(now) {
+                let slot = self.make_room(index, registry);
+                if let Some(slot) = slot {
+                    let mut connection = Connection::new(stream, self.listeners[index].door, now);
+                    let token = Token(self.first + LISTENERS + slot);
+                    match connection.stream().register(registry, token) {
+                        Ok(()) => self.slots[slot] = Some(connection),
+                        Err(e) => log::warn!("cannot watch a connection error={:?}", e.to_string()),
+                    }
+                    self.drive_slot(slot, registry, now, content);
+                }
+                budget -= 1;
+                if budget == 0 {
+                    self.work = true;
+                    break;
+                }
+            }
+        }
+        self.work
+    }
+
+    /// When `drive` is to be called at the latest.
+    pub fn next_deadline(&self) -> Option<Boot> {
+        let connections = self.slots.iter().flatten().filter_map(Connection::deadline);
+        connections.chain(self.listeners.iter().filter_map(Listener::next_deadline)).min()
+    }
+
+    /// Is a line worth making?
+    pub fn has_watches(&self) -> bool {
+        self.slots.iter().flatten().any(Connection::is_watch)
+    }
+
+    /// Sends a line (with its newline) to every watch.
+    pub fn publish(&mut self, line: impl Into<Bytes>, now: Boot) {
+        let line = line.into();
+        for connection in self.slots.iter_mut().flatten() {
+            connection.publish(&line, now);
+        }
+    }
+
+    /// Is this door open?
+    pub fn is_listening(&self, door: Door) -> bool {
+        self.listeners.iter().any(|l| l.door == door && l.is_listening())
+    }
+
+    /// The TCP address of a door that is open.
+    pub fn local_address(&self, door: Door) -> Option<SocketAddr> {
+        self.listeners.iter().find(|l| l.door == door).and_then(Listener::local_address)
+    }
+
+    /// Closes everything and removes the control socket.
+    pub fn close(&mut self, registry: &Registry) {
+        for mut connection in self.slots.drain(..).flatten() {
+            connection.stream().deregister(registry);
+        }
+        for mut listener in self.listeners.drain(..) {
+            listener.close(Some(registry));
+        }
+    }
+
+    fn drive_slot(&mut self, slot: usize, registry: &Registry, now: Boot, content: &mut dyn Content) {
+        let watches = self.slots.iter().flatten().filter(|c| c.is_watch()).count();
+        let Some(Some(connection)) = self.slots.get_mut(slot) else { return };
+        match connection.drive(now, content, MAX_WATCHES.saturating_sub(watches)) {
+            Outcome::Wait => {}
+            Outcome::Again => self.work = true,
+            Outcome::Close => self.drop_slot(slot, registry),
+        }
+    }
+
+    fn drop_slot(&mut self, slot: usize, registry: &Registry) {
+        if let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) {
+            connection.stream().deregister(registry);
+        }
+        if self.slots.iter().all(Option::is_none) {
+            self.slots = Vec::new();
+        }
+    }
+
+    /// A free slot of a listener, if need be that of the connection that matters least, the oldest of its kind.
+    /// None if all are being answered.
+    fn make_room(&mut self, index: usize, registry: &Registry) -> Option<usize> {
+        let mine = index * MAX_CONNECTIONS..(index + 1) * MAX_CONNECTIONS;
+        if let Some(free) = mine.clone().find(|s| self.slots.get(*s).is_none_or(Option::is_none)) {
+            if self.slots.len() <= free {
+                self.slots.resize_with(free + 1, || None);
+            }
+            return Some(free);
+        }
+        let least = mine
+            .filter_map(|s| {
+                let connection = self.slots.get(s)?.as_ref()?;
+                Some((connection.expendable()?, connection.since, s))
+            })
+            .min()?;
+        let slot = least.2;
+        self.drop_slot(slot, registry);
+        // `drop_slot` may have freed the table when this was the only one.
+        if self.slots.len() <= slot {
+            self.slots.resize_with(slot + 1, || None);
+        }
+        Some(slot)
+    }
+}

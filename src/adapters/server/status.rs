@@ -1,0 +1,66 @@
+//! The body of `/status`: what `wherry status` shows. Fields may be added; a reader takes what it knows.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeStatus {
+    /// Of wherry.
+    pub version: String,
+    pub node_name: String,
+    pub uptime_seconds: u64,
+    pub runtime: RuntimeStatus,
+    pub pleg: PlegStatus,
+    pub pods: PodCounts,
+    pub manifests: ManifestStatus,
+    /// What wherry waits for at present, a sentence each; empty if nothing holds it up.
+    pub waiting_for: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RuntimeStatus {
+    /// `unix:///run/containerd/containerd.sock`
+    pub endpoint: String,
+    pub connected: bool,
+    /// `containerd`; empty before it was asked.
+    pub name: String,
+    pub version: String,
+    /// Why it is not connected, or not ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_ready: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_not_ready: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PlegStatus {
+    pub healthy: bool,
+    /// Since the last successful relist began; None before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodCounts {
+    pub desired: u64,
+    /// A1
+    pub active: u64,
+    /// With the phase Running.
+    pub running: u64,
+    pub terminating: u64,
+    /// Containers running.
+    pub containers: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ManifestStatus {
+    pub directory: String,
+    /// Files read.
+    pub files: u64,
+    /// `file:line: field: message`, one each.
+    pub errors: Vec<String>,
+}

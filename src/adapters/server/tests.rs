@@ -1,0 +1,535 @@
+use super::http::{Body, Route};
+use super::*;
+use mio::{Events, Poll};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+const FIRST: usize = 1000;
+
+/// `/pods` is a hundred kilobytes in pieces, `/metrics` is big and whole, a watch begins with two lines.
+struct Pages {
+    asked: Vec<Route>,
+    parts: usize,
+}
+
+impl Content for Pages {
+    fn get(&mut self, request: &Request) -> Response {
+        self.asked.push(request.route);
+        match request.route {
+            Route::Pods if request.watch => Response {
+                status: 200,
+                content_type: http::JSON,
+                body: Body::Watch(Cursor { stage: 100, after: None }),
+            },
+            Route::Pods => Response { status: 200, content_type: http::JSON, body: Body::Parts(Cursor::default()) },
+            Route::Metrics => Response::metrics(vec![b'm'; 3_000_000]),
+            route => health::response(route, &[health::Check { name: "ping", failure: None }], request.verbose),
+        }
+    }
+
+    fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
+        self.parts += 1;
+        cursor.stage += 1;
+        cursor.after = Some(Rc::from("x"));
+        if cursor.stage > 100 {
+            out.extend_from_slice(format!("line {}\n", cursor.stage).as_bytes());
+            return cursor.stage < 102;
+        }
+        out.extend_from_slice(&[b'p'; 1000]);
+        cursor.stage < 100
+    }
+}
+
+/// A server with its poll and a clock that a test can put forward.
+struct Node {
+    poll: Poll,
+    server: Server,
+    pages: Pages,
+    began: Instant,
+    skipped: Duration,
+    dir: tempfile::TempDir,
+    turns: usize,
+}
+
+impl Node {
+    fn new() -> Node {
+        let dir = tempfile::tempdir().unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        let doors = Doors { control: Some(dir.path().join("sub/w.sock")), health: Some(any), read_only: Some(any) };
+        let mut node = Node {
+            poll: Poll::new().unwrap(),
+            server: Server::new(doors, FIRST),
+            pages: Pages { asked: Vec::new(), parts: 0 },
+            began: Instant::now(),
+            skipped: Duration::ZERO,
+            dir,
+            turns: 0,
+        };
+        node.turn(Duration::ZERO);
+        node
+    }
+
+    fn now(&self) -> Boot {
+        Boot(1) + self.began.elapsed() + self.skipped
+    }
+
+    /// One turn of the loop, waiting at most `patience`. True if anything happened.
+    fn turn(&mut self, patience: Duration) -> bool {
+        let mut events = Events::with_capacity(64);
+        self.poll.poll(&mut events, Some(patience)).unwrap();
+        for event in &events {
+            assert!(self.server.owns(event.token()));
+            self.server.ready(event.token());
+        }
+        let happened = !events.is_empty();
+        loop {
+            self.turns += 1;
+            let now = self.now();
+            if !self.server.drive(self.poll.registry(), now, &mut self.pages) {
+                return happened;
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        while self.turn(Duration::from_millis(20)) {}
+    }
+
+    fn skip(&mut self, d: Duration) {
+        self.skipped += d;
+        self.settle();
+    }
+
+    fn tcp(&mut self, door: Door) -> TcpStream {
+        let stream = TcpStream::connect(self.server.local_address(door).unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream
+    }
+
+    fn unix(&mut self) -> UnixStream {
+        let stream = UnixStream::connect(self.dir.path().join("sub/w.sock")).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream
+    }
+
+    /// Reads what comes while the loop turns, until `until` is content, the end, or 2 s. With the end in the bool.
+    fn read(&mut self, stream: &mut impl Read, until: impl Fn(&[u8]) -> bool) -> (Vec<u8>, bool) {
+        let mut all = Vec::new();
+        let mut buffer = vec![0; 65536];
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(2) {
+            self.turn(Duration::from_millis(1));
+            match stream.read(&mut buffer) {
+                Ok(0) => return (all, true),
+                Ok(n) => all.extend_from_slice(&buffer[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => return (all, true),
+                Err(e) => panic!("{e}"),
+            }
+            if until(&all) {
+                break;
+            }
+        }
+        (all, false)
+    }
+
+    /// Sends `request`, reads to the end.
+    fn ask(&mut self, stream: &mut (impl Read + Write), request: &str) -> String {
+        stream.write_all(request.as_bytes()).unwrap();
+        let (all, end) = self.read(stream, |_| false);
+        assert!(end, "the server did not close: {}", String::from_utf8_lossy(&all));
+        String::from_utf8(all).unwrap()
+    }
+
+    fn connections(&self) -> usize {
+        self.server.slots.iter().flatten().count()
+    }
+}
+
+fn count(haystack: &[u8], needle: &str) -> usize {
+    haystack.windows(needle.len()).filter(|w| *w == needle.as_bytes()).count()
+}
+
+#[test]
+fn a_plain_request_is_answered_and_closed() {
+    let mut node = Node::new();
+    let mut client = node.tcp(Door::Health);
+    assert_eq!(
+        node.ask(&mut client, "GET /healthz HTTP/1.0\r\n\r\n"),
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nCache-Control: no-store\r\n\
+         Content-Length: 2\r\nConnection: close\r\n\r\nok"
+    );
+    node.settle();
+    assert_eq!((node.connections(), node.server.next_deadline()), (0, None), "an idle server has nothing to wait for");
+}
+
+#[test]
+fn doors_serve_their_own_routes_only() {
+    let mut node = Node::new();
+    let close = "HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let mut client = node.tcp(Door::Health);
+    assert!(node.ask(&mut client, &format!("GET /pods {close}")).starts_with("HTTP/1.1 404 "));
+    let mut client = node.tcp(Door::ReadOnly);
+    assert!(node.ask(&mut client, &format!("GET /status {close}")).starts_with("HTTP/1.1 404 "));
+    let mut client = node.unix();
+    assert!(
+        node.ask(&mut client, &format!("GET /readyz?verbose {close}")).ends_with("[+]ping ok\nreadyz check passed\n")
+    );
+    assert_eq!(node.pages.asked, [Route::Readyz]);
+}
+
+#[test]
+fn a_streamed_body_is_chunked_or_ends_with_the_connection() {
+    let mut node = Node::new();
+    let mut client = node.unix();
+    let answer = node.ask(&mut client, "GET /pods HTTP/1.0\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(!head.contains("Length") && !head.contains("chunked"), "{head}");
+    assert_eq!(body.len(), 100_000);
+
+    let mut client = node.tcp(Door::ReadOnly);
+    let answer = node.ask(&mut client, "GET /pods HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let (head, mut body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("Transfer-Encoding: chunked"), "{head}");
+    let mut total = 0;
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        total += size;
+        body = &rest[size + 2..];
+    }
+    assert_eq!((total, body), (100_000, ""));
+}
+
+#[test]
+fn a_body_is_made_only_as_fast_as_it_is_read() {
+    let mut node = Node::new();
+    let mut client = node.unix();
+    client.write_all(&b"GET /pods HTTP/1.1\r\nHost: x\r\n\r\n".repeat(100)).unwrap();
+    node.settle();
+    // A unix socket holds some 200 kB of it.
+    assert!(node.pages.parts < 500, "{} pieces were made for a client that reads nothing", node.pages.parts);
+    let (all, _) =
+        node.read(&mut client, |all| count(all, "HTTP/1.1 200 OK") == 100 && all.ends_with(b"\r\n0\r\n\r\n"));
+    assert_eq!(count(&all, "HTTP/1.1 200 OK"), 100);
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_on_one_connection() {
+    let mut node = Node::new();
+    let mut client = node.tcp(Door::Health);
+    let mut requests = String::new();
+    for i in 0..50 {
+        let path = ["/healthz", "/livez?verbose", "/nope"][i % 3];
+        requests.push_str(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    }
+    let (early, late) = requests.split_at(777);
+    client.write_all(early.as_bytes()).unwrap();
+    node.settle();
+    client.write_all(late.as_bytes()).unwrap();
+    let (all, end) = node.read(&mut client, |all| count(all, "HTTP/1.1 ") == 50);
+    assert!(!end);
+    let text = String::from_utf8(all).unwrap();
+    let statuses: Vec<&str> = text.split("HTTP/1.1 ").skip(1).map(|a| &a[..3]).collect();
+    assert!(statuses.iter().enumerate().all(|(i, s)| *s == ["200", "200", "404"][i % 3]), "{statuses:?}");
+}
+
+#[test]
+fn head_has_the_headers_and_no_body() {
+    let mut node = Node::new();
+    let mut client = node.unix();
+    let answer = node.ask(&mut client, "HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert!(answer.contains("Content-Length: 3000000\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
+    let mut client = node.unix();
+    let answer = node.ask(&mut client, "HEAD /pods?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(answer.contains("chunked\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
+}
+
+#[test]
+fn a_big_answer_is_written_in_parts() {
+    let mut node = Node::new();
+    let mut client = node.unix();
+    let answer = node.ask(&mut client, "GET /metrics HTTP/1.0\r\n\r\n");
+    assert_eq!(answer.split_once("\r\n\r\n").unwrap().1.len(), 3_000_000);
+}
+
+#[test]
+fn garbage_a_huge_head_and_bodies_are_refused_and_the_answer_arrives() {
+    let mut node = Node::new();
+    for (request, status) in [
+        ("\x16\x03\x01\x02\x00\x01\x00".to_owned(), "400"),
+        (format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(50_000)), "431"),
+        (format!("GET / HTTP/1.1\r\nHost: x\r\nA: {}", "a".repeat(20_000)), "431"),
+        (format!("POST /pods HTTP/1.1\r\nHost: x\r\nContent-Length: 30000\r\n\r\n{}", "b".repeat(30_000)), "405"),
+        (format!("GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{}", "b".repeat(9)), "413"),
+        ("GET /healthz HTTP/3.0\r\n\r\n".to_owned(), "505"),
+    ] {
+        let mut client = node.tcp(Door::Health);
+        client.write_all(request.as_bytes()).unwrap();
+        let (all, _) = node.read(&mut client, |_| false);
+        let text = String::from_utf8_lossy(&all);
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {text:?}");
+        assert!(text.contains("Connection: close"), "{text}");
+    }
+    node.skip(Duration::from_secs(2));
+    assert_eq!(node.connections(), 0, "what a refused client still sends is not waited for");
+}
+
+#[test]
+fn a_client_that_closed_its_half_is_answered() {
+    let mut node = Node::new();
+    let mut client = node.tcp(Door::Health);
+    client.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    let (all, end) = node.read(&mut client, |_| false);
+    assert!(end && all.ends_with(b"ok"));
+
+    let mut client = node.tcp(Door::Health);
+    client.write_all(b"GET /heal").unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    let (all, end) = node.read(&mut client, |_| false);
+    assert!(end && all.starts_with(b"HTTP/1.1 400 "));
+}
+
+#[test]
+fn silent_and_slow_clients_are_closed_at_their_deadlines() {
+    let mut node = Node::new();
+    let mut silent = node.tcp(Door::Health);
+    let mut slow = node.tcp(Door::Health);
+    let mut idle = node.tcp(Door::Health);
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    slow.write_all(b"GET /heal").unwrap();
+    node.settle();
+    assert_eq!(node.connections(), 3);
+    node.skip(Duration::from_secs(4));
+    slow.write_all(b"th").unwrap();
+    node.skip(Duration::from_millis(1200));
+    assert_eq!(node.connections(), 1, "a head has 5 s from its start, however its bytes drip");
+    assert!(node.read(&mut silent, |_| false).1 && node.read(&mut slow, |_| false).1);
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    node.settle();
+    node.skip(Duration::from_secs(29));
+    assert_eq!(node.connections(), 1, "an idle connection has 30 s");
+    node.skip(Duration::from_secs(2));
+    assert_eq!(node.connections(), 0);
+    assert_eq!(node.server.next_deadline(), None);
+}
+
+#[test]
+fn a_client_that_stops_reading_is_closed_and_costs_nobody_else() {
+    let mut node = Node::new();
+    let mut stuck: Vec<UnixStream> = (0..5).map(|_| node.unix()).collect();
+    for client in &mut stuck {
+        client.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    }
+    node.settle();
+    let turns = node.turns;
+    node.turn(Duration::from_millis(50));
+    assert_eq!(node.turns, turns + 1, "a client that blocks does not keep the loop awake");
+    let mut client = node.unix();
+    assert!(node.ask(&mut client, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"));
+    node.skip(Duration::from_secs(31));
+    assert_eq!(node.connections(), 0);
+}
+
+#[test]
+fn of_a_hundred_connections_the_least_worthy_go_and_a_new_one_is_served() {
+    let mut node = Node::new();
+    let mut idle = node.tcp(Door::Health);
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    node.settle();
+    let mut crowd = Vec::new();
+    for i in 0..100 {
+        let mut client = node.tcp(Door::Health);
+        if i % 2 == 0 {
+            client.write_all(b"GET /").unwrap();
+        }
+        crowd.push(client);
+        node.turn(Duration::ZERO);
+        assert!(node.connections() <= MAX_CONNECTIONS);
+    }
+    let mut client = node.tcp(Door::Health);
+    assert!(node.ask(&mut client, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"));
+    let mut other = node.tcp(Door::ReadOnly);
+    assert!(node.ask(&mut other, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"), "each door has room of its own");
+    let (_, end) = node.read(&mut idle, |_| false);
+    assert!(end, "the idle one went first");
+    node.skip(Duration::from_secs(6));
+    assert_eq!(node.connections(), 0);
+}
+
+#[test]
+fn a_burst_of_connections_is_served_over_several_turns() {
+    let mut node = Node::new();
+    let mut clients: Vec<TcpStream> = (0..60).map(|_| node.tcp(Door::Health)).collect();
+    for client in &mut clients {
+        client.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    }
+    for client in &mut clients {
+        let (all, _) = node.read(client, |_| false);
+        assert!(all.ends_with(b"ok"));
+    }
+}
+
+#[test]
+fn a_watch_begins_with_what_there_is_and_goes_on_with_what_comes() {
+    let mut node = Node::new();
+    let mut plain = node.unix();
+    let mut chunked = node.unix();
+    plain.write_all(b"GET /pods?watch=1 HTTP/1.0\r\n\r\n").unwrap();
+    chunked.write_all(b"GET /pods?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    node.settle();
+    assert!(node.server.has_watches());
+    node.skip(Duration::from_secs(3600));
+    assert_eq!(node.connections(), 2, "a watch may be idle for ever");
+    assert_eq!(node.server.next_deadline(), None);
+    let now = node.now();
+    node.server.publish(&b"news\n"[..], now);
+    let (all, _) = node.read(&mut plain, |all| all.ends_with(b"news\n"));
+    assert!(all.ends_with(b"\r\n\r\nline 101\nline 102\nnews\n"), "{:?}", String::from_utf8_lossy(&all));
+    let (all, _) = node.read(&mut chunked, |all| all.ends_with(b"news\n\r\n"));
+    assert!(all.ends_with(b"00000009\r\nline 102\n\r\n00000005\r\nnews\n\r\n"), "{:?}", String::from_utf8_lossy(&all));
+    drop(plain);
+    node.settle();
+    assert_eq!(node.connections(), 1, "a client that went is noticed");
+    assert_eq!(node.server.next_deadline(), None);
+}
+
+#[test]
+fn a_watch_that_stops_reading_is_closed_and_the_others_go_on() {
+    let mut node = Node::new();
+    let (mut stuck, mut good) = (node.unix(), node.unix());
+    for client in [&mut stuck, &mut good] {
+        client.write_all(b"GET /pods?watch=1 HTTP/1.0\r\n\r\n").unwrap();
+    }
+    node.settle();
+    let line = Bytes::from(vec![b'l'; 10_000]);
+    let mut got = 0;
+    for _ in 0..200 {
+        let now = node.now();
+        node.server.publish(line.clone(), now);
+        node.turn(Duration::ZERO);
+        let (all, _) = node.read(&mut good, |all| all.len() >= 10_000);
+        got += all.len();
+    }
+    assert!(got >= 2_000_000, "{got}");
+    assert_eq!(node.connections(), 1, "the one that is a megabyte behind is closed");
+}
+
+#[test]
+fn a_watch_that_takes_nothing_for_half_a_minute_is_closed() {
+    let mut node = Node::new();
+    let mut stuck = node.unix();
+    stuck.write_all(b"GET /pods?watch=1 HTTP/1.0\r\n\r\n").unwrap();
+    node.settle();
+    let now = node.now();
+    node.server.publish(vec![b'l'; 900_000], now);
+    node.settle();
+    node.skip(Duration::from_secs(29));
+    assert_eq!(node.connections(), 1);
+    node.skip(Duration::from_secs(2));
+    assert_eq!(node.connections(), 0);
+}
+
+#[test]
+fn watches_are_bounded_and_never_on_tcp() {
+    let mut node = Node::new();
+    let mut watches = Vec::new();
+    for _ in 0..MAX_WATCHES {
+        let mut client = node.unix();
+        client.write_all(b"GET /pods?watch=1 HTTP/1.0\r\n\r\n").unwrap();
+        watches.push(client);
+        node.settle();
+    }
+    let mut client = node.unix();
+    assert!(node.ask(&mut client, "GET /pods?watch=1 HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 503 "));
+    let mut client = node.tcp(Door::ReadOnly);
+    let answer = node.ask(&mut client, "GET /pods?watch=1 HTTP/1.0\r\n\r\n");
+    assert_eq!(answer.split_once("\r\n\r\n").unwrap().1.len(), 100_000, "on TCP it is the plain list");
+}
+
+#[test]
+fn the_control_socket_is_for_owner_and_group_and_goes_at_the_end() {
+    let mut node = Node::new();
+    let path = node.dir.path().join("sub/w.sock");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+    node.server.close(node.poll.registry());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_dead_instances_socket_is_replaced_and_a_living_ones_is_not() {
+    let mut node = Node::new();
+    let path = node.dir.path().join("sub/w.sock");
+    let inode = std::fs::metadata(&path).unwrap().ino();
+    let doors = Doors { control: Some(path.clone()), ..Doors::default() };
+    let mut second = Server::new(doors, FIRST);
+    let poll = Poll::new().unwrap();
+    second.drive(poll.registry(), Boot(1), &mut node.pages);
+    assert!(!second.is_listening(Door::Control));
+    assert_eq!(std::fs::metadata(&path).unwrap().ino(), inode);
+    assert_eq!(second.next_deadline(), Some(Boot(1) + Duration::from_secs(1)), "it tries again");
+
+    node.server.close(node.poll.registry());
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "what an instance leaves that was killed");
+    second.drive(poll.registry(), Boot(1) + Duration::from_secs(1), &mut node.pages);
+    assert!(second.is_listening(Door::Control));
+    drop(second);
+    assert!(!path.exists());
+
+    std::fs::write(&path, "precious").unwrap();
+    let mut third = Server::new(Doors { control: Some(path.clone()), ..Doors::default() }, FIRST);
+    third.drive(poll.registry(), Boot(1), &mut node.pages);
+    assert!(!third.is_listening(Door::Control));
+    drop(third);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious", "a file that is no socket is left alone");
+}
+
+#[test]
+fn a_port_in_use_is_tried_again_until_it_is_free() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let mut server = Server::new(Doors { health: Some(address), ..Doors::default() }, FIRST);
+    let poll = Poll::new().unwrap();
+    let mut pages = Pages { asked: Vec::new(), parts: 0 };
+    let mut now = Boot(1);
+    for wait in [1, 2, 4, 8, 16, 30, 30] {
+        server.drive(poll.registry(), now, &mut pages);
+        assert_eq!(server.next_deadline(), Some(now + Duration::from_secs(wait)));
+        now = now + Duration::from_secs(wait);
+    }
+    drop(taken);
+    server.drive(poll.registry(), now, &mut pages);
+    assert!(server.is_listening(Door::Health));
+    assert_eq!(server.next_deadline(), None);
+}
+
+/// Runs itself again in a process of its own, where descriptors can be made scarce.
+#[test]
+fn without_descriptors_accepting_pauses_and_goes_on() {
+    const NAME: &str = "adapters::server::tests::without_descriptors_accepting_pauses_and_goes_on";
+    if std::env::var_os("WHERRY_TEST_ALONE").is_none() {
+        let me = std::env::current_exe().unwrap();
+        let done = std::process::Command::new(me).args(["--exact", NAME]).env("WHERRY_TEST_ALONE", "1").output();
+        assert!(done.as_ref().unwrap().status.success(), "{done:?}");
+        return;
+    }
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let mut node = Node::new();
+    let mut client = node.tcp(Door::Health);
+    client.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    let old = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum: old.maximum }).unwrap();
+    node.settle();
+    assert_eq!(node.pages.asked, []);
+    assert!(node.server.next_deadline().is_some(), "no event will tell of it, so a deadline must");
+    assert!(!node.turn(Duration::from_millis(50)), "it does not spin");
+    setrlimit(Resource::Nofile, old).unwrap();
+    node.skip(Duration::from_secs(1));
+    let (all, _) = node.read(&mut client, |_| false);
+    assert!(all.ends_with(b"ok"));
+}

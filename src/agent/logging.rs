@@ -1,0 +1,271 @@
+//! The log: one event a line on stderr, as `what happened key=value ...`.
+//!
+//! Under systemd a line begins with the journal's priority (`<4>`), elsewhere with the time and the level. Whatever
+//! stderr is (a full pipe, a stopped terminal, closed), writing to it neither blocks nor ends the daemon: a line that
+//! cannot be written now is dropped and counted, and the next one that can be says how many were.
+
+use crate::api::time::Boot;
+use log::{Level, LevelFilter};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::AsFd;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A pipe that is ready takes this much at once (PIPE_BUF), and so does a socket.
+const MAX_LINE: usize = 4096;
+/// A standing error is told again after this.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+/// How many different ones are remembered.
+const MAX_STANDING: usize = 256;
+
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Begins to log. Once in a process; a second time does nothing.
+pub fn init(verbosity: u32) {
+    let journal = stderr_is_the_journal();
+    let started = env_logger::Builder::new()
+        .filter_level(LevelFilter::Warn)
+        .filter_module("wherry", LevelFilter::Trace)
+        .target(env_logger::Target::Pipe(Box::new(LineWriter { out: io::stderr(), untold: 0 })))
+        .format(move |out, record| {
+            let time = (!journal).then(jiff::Timestamp::now);
+            let line = format_line(time, record.level(), record.target(), &record.args().to_string());
+            out.write_all(line.as_bytes())
+        })
+        .try_init();
+    if started.is_ok() {
+        set_verbosity(verbosity);
+    }
+}
+
+/// The kubelet's levels: 0 to 3 what matters, 4 and 5 to debug, 6 and more everything.
+pub fn set_verbosity(verbosity: u32) {
+    log::set_max_level(match verbosity {
+        0..=3 => LevelFilter::Info,
+        4..=5 => LevelFilter::Debug,
+        _ => LevelFilter::Trace,
+    });
+}
+
+/// Lines dropped since the start.
+pub fn dropped() -> u64 {
+    DROPPED.load(Ordering::Relaxed)
+}
+
+/// systemd says which socket is the journal's; stderr may have been sent elsewhere since.
+fn stderr_is_the_journal() -> bool {
+    let Some(stream) = std::env::var_os("JOURNAL_STREAM") else { return false };
+    let Ok(stat) = rustix::fs::fstat(io::stderr()) else { return false };
+    stream.to_str() == Some(&format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+fn format_line(time: Option<jiff::Timestamp>, level: Level, target: &str, message: &str) -> String {
+    let mut line = String::with_capacity(64 + message.len());
+    // Writing to a string does not fail.
+    let _ = match (time, level) {
+        (Some(time), level) => write!(line, "{time:.3} {level:<5} "),
+        (None, Level::Error) => line.write_str("<3>"),
+        (None, Level::Warn) => line.write_str("<4>"),
+        (None, Level::Info) => line.write_str("<6>"),
+        (None, Level::Debug | Level::Trace) => line.write_str("<7>"),
+    };
+    let _ = write!(line, "{}: ", room(target));
+    for c in message.trim_end().chars() {
+        // What others wrote (a manifest, a runtime's message) must not look like a line of ours.
+        match c {
+            '\n' => line.push_str("\\n"),
+            '\t' => line.push(' '),
+            c if c.is_control() => {
+                let _ = write!(line, "\\u{{{:x}}}", u32::from(c));
+            }
+            c => line.push(c),
+        }
+    }
+    line.push('\n');
+    line
+}
+
+/// `server` of `wherry::adapters::server::listener`.
+fn room(target: &str) -> &str {
+    let inner = target.strip_prefix("wherry::").unwrap_or(target);
+    let inner = inner.strip_prefix("adapters::").unwrap_or(inner);
+    inner.split("::").next().unwrap_or(inner)
+}
+
+/// Takes a whole line each time and never blocks.
+struct LineWriter<F> {
+    out: F,
+    /// Dropped, and nobody was told.
+    untold: u64,
+}
+
+impl<F: AsFd> LineWriter<F> {
+    /// True if the line, or the beginning of it, went out.
+    fn put(&self, line: &[u8]) -> bool {
+        let mut fds = [PollFd::new(&self.out, PollFlags::OUT)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !matches!(poll(&mut fds, Some(&now)), Ok(1)) || !fds[0].revents().contains(PollFlags::OUT) {
+            return false;
+        }
+        matches!(rustix::io::write(&self.out, line), Ok(n) if n > 0)
+    }
+
+    fn drop_line(&mut self) {
+        self.untold += 1;
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<F: AsFd> Write for LineWriter<F> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.untold > 0 {
+            let notice = format!("wherry: log lines were dropped, nobody took them count={}\n", self.untold);
+            if !self.put(notice.as_bytes()) {
+                self.drop_line();
+                return Ok(line.len());
+            }
+            self.untold = 0;
+        }
+        let written = if line.len() > MAX_LINE {
+            let mut short = String::from_utf8_lossy(&line[..MAX_LINE - 8]).into_owned();
+            short.truncate(MAX_LINE - 8);
+            short.push_str("...\n");
+            self.put(short.as_bytes())
+        } else {
+            self.put(line)
+        };
+        if !written {
+            self.drop_line();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Errors that stand: each is told when it begins, and then at most once a minute.
+#[derive(Debug, Default)]
+pub struct Standing {
+    told: BTreeMap<String, Told>,
+}
+
+#[derive(Debug)]
+struct Told {
+    at: Boot,
+    last_seen: Boot,
+    /// Since `at`.
+    kept_back: u64,
+}
+
+impl Standing {
+    pub fn new() -> Standing {
+        Standing::default()
+    }
+
+    /// Is this to be logged now? If so, with how many times it was kept back since it was logged last.
+    pub fn tell(&mut self, key: &str, now: Boot) -> Option<u64> {
+        if let Some(told) = self.told.get_mut(key) {
+            told.last_seen = now;
+            if now.since(told.at) < TELL_AGAIN {
+                told.kept_back += 1;
+                return None;
+            }
+            told.at = now;
+            return Some(std::mem::take(&mut told.kept_back));
+        }
+        if self.told.len() >= MAX_STANDING {
+            let oldest = self.told.iter().min_by_key(|(_, t)| t.last_seen).map(|(k, _)| k.clone());
+            oldest.and_then(|key| self.told.remove(&key));
+        }
+        self.told.insert(key.to_owned(), Told { at: now, last_seen: now, kept_back: 0 });
+        Some(0)
+    }
+
+    /// It is mended. True if it stood, and so is worth a line.
+    pub fn end(&mut self, key: &str) -> bool {
+        self.told.remove(key).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_line_has_time_level_and_room_or_the_journals_priority() {
+        let time: jiff::Timestamp = "2026-11-20T14:46:39.1234567Z".parse().unwrap();
+        let target = "wherry::adapters::server::listener";
+        assert_eq!(
+            format_line(Some(time), Level::Warn, target, "cannot accept on=/x"),
+            "2026-11-20T14:46:39.123Z WARN  server: cannot accept on=/x\n"
+        );
+        assert_eq!(format_line(None, Level::Warn, "wherry::agent", "x"), "<4>agent: x\n");
+        assert_eq!(format_line(None, Level::Error, "h2::frame", "x"), "<3>h2: x\n");
+        assert_eq!(format_line(None, Level::Info, "wherry", "a\n<0>b\u{1b}[m\n"), "<6>wherry: a\\n<0>b\\u{1b}[m\n");
+    }
+
+    #[test]
+    fn a_full_pipe_drops_lines_and_says_so_once_it_is_read() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut writer = LineWriter { out: ours, untold: 0 };
+        let before = dropped();
+        let line = [b"x".repeat(999), b"\n".to_vec()].concat();
+        let mut written = 0;
+        while writer.untold < 7 {
+            writer.write_all(&line).unwrap();
+            written += 1;
+            assert!(written < 100_000);
+        }
+        assert!(dropped() - before >= 7);
+        theirs.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let mut seen = Vec::new();
+        let _ = theirs.read_to_end(&mut seen);
+        assert_eq!(seen.len(), (written - 7) * 1000);
+        writer.write_all(b"again\n").unwrap();
+        let mut seen = Vec::new();
+        let _ = theirs.read_to_end(&mut seen);
+        assert_eq!(
+            String::from_utf8(seen).unwrap(),
+            "wherry: log lines were dropped, nobody took them count=7\nagain\n"
+        );
+    }
+
+    #[test]
+    fn a_long_line_is_cut_and_a_broken_pipe_is_survived() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut writer = LineWriter { out: ours, untold: 0 };
+        writer.write_all("\u{e4}".repeat(5000).as_bytes()).unwrap();
+        let mut buffer = [0; 8192];
+        let n = theirs.read(&mut buffer).unwrap();
+        assert!(n <= MAX_LINE && buffer[..n].ends_with(b"...\n"), "{n}");
+        drop(theirs);
+        writer.write_all(b"lost\n").unwrap();
+        writer.write_all(b"lost\n").unwrap();
+        assert_eq!(writer.untold, 2);
+    }
+
+    #[test]
+    fn a_standing_error_is_told_at_most_once_a_minute() {
+        let mut standing = Standing::new();
+        let at = |s: u64| Boot(0) + Duration::from_secs(s);
+        assert_eq!(standing.tell("a", at(0)), Some(0));
+        assert_eq!(standing.tell("a", at(1)), None);
+        assert_eq!(standing.tell("b", at(1)), Some(0));
+        assert_eq!(standing.tell("a", at(59)), None);
+        assert_eq!(standing.tell("a", at(60)), Some(2));
+        assert_eq!(standing.tell("a", at(61)), None);
+        assert!(standing.end("a") && !standing.end("a"));
+        assert_eq!(standing.tell("a", at(62)), Some(0));
+        for i in 0..1000 {
+            standing.tell(&format!("k{i}"), at(100 + i));
+        }
+        assert!(standing.told.len() <= MAX_STANDING);
+    }
+}

@@ -1,0 +1,89 @@
+//! The defaults that Kubernetes v1 fills in, and what a kubelet adds to a pod from a file.
+
+use crate::api::document::Context;
+use crate::api::image;
+use crate::api::names::{Uid, annotation};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration};
+
+/// Completes a pod as it was written. What is given stays, except for the three `config.*` annotations.
+pub fn apply(pod: &mut Pod, uid: &Uid, context: Context<'_>) {
+    let metadata = &mut pod.metadata;
+    default_text(&mut metadata.namespace, "default");
+    metadata.uid = Some(uid.to_string());
+    let annotations = metadata.annotations.get_or_insert_default();
+    for (key, value) in [
+        (annotation::CONFIG_HASH, uid.as_str()),
+        (annotation::CONFIG_SEEN, context.seen),
+        (annotation::CONFIG_SOURCE, "file"),
+    ] {
+        annotations.insert(key.to_owned(), value.to_owned());
+    }
+    if let Some(spec) = &mut pod.spec {
+        complete_spec(spec, context.node_name);
+    }
+}
+
+fn default_text(field: &mut Option<String>, value: &str) {
+    if field.as_deref().is_none_or(str::is_empty) {
+        *field = Some(value.to_owned());
+    }
+}
+
+fn complete_spec(spec: &mut PodSpec, node_name: &str) {
+    default_text(&mut spec.restart_policy, "Always");
+    default_text(&mut spec.dns_policy, "ClusterFirst");
+    default_text(&mut spec.scheduler_name, "default-scheduler");
+    default_text(&mut spec.node_name, node_name);
+    spec.enable_service_links.get_or_insert(true);
+    spec.termination_grace_period_seconds.get_or_insert(30);
+    spec.security_context.get_or_insert_default();
+    // Two names of one field: either one given sets both.
+    let account = spec.service_account_name.clone().or_else(|| spec.service_account.clone());
+    spec.service_account_name.clone_from(&account);
+    spec.service_account = account;
+
+    // A kubelet's pods from files stay on their node whatever happens to it.
+    let stays = Toleration {
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoExecute".to_owned()),
+        ..Toleration::default()
+    };
+    let tolerations = spec.tolerations.get_or_insert_default();
+    if !tolerations.contains(&stays) {
+        tolerations.push(stays);
+    }
+
+    let host_network = spec.host_network == Some(true);
+    for container in &mut spec.containers {
+        complete_container(container, host_network);
+    }
+}
+
+fn complete_container(container: &mut Container, host_network: bool) {
+    default_text(&mut container.termination_message_path, "/dev/termination-log");
+    default_text(&mut container.termination_message_policy, "File");
+    let image = container.image.as_deref().unwrap_or_default();
+    default_text(&mut container.image_pull_policy, default_pull_policy(image));
+
+    let resources = container.resources.get_or_insert_default();
+    if let Some(limits) = &resources.limits {
+        for (name, limit) in limits {
+            let requests = resources.requests.get_or_insert_default();
+            requests.entry(name.clone()).or_insert_with(|| limit.clone());
+        }
+    }
+    for port in container.ports.iter_mut().flatten() {
+        default_text(&mut port.protocol, "TCP");
+        if host_network && port.host_port.is_none_or(|p| p == 0) {
+            port.host_port = Some(port.container_port);
+        }
+    }
+}
+
+/// `Always` for `:latest` and for no tag, since these are expected to move.
+fn default_pull_policy(image: &str) -> &'static str {
+    match image::tag_of(image) {
+        (Some("latest"), _) | (None, false) => "Always",
+        _ => "IfNotPresent",
+    }
+}

@@ -1,0 +1,345 @@
+//! From the bytes of a manifest file to pods: YAML or JSON, several documents, `Pod`, `List` and `PodList`.
+//!
+//! Two steps, so that what did not change is not made again. `parse` gives the documents as plain values, each with
+//! its digest; only a fault of the file's form (no YAML, a key twice, too big) fails the file as a whole. `Document::pod`
+//! then makes the typed pod of one: types and unknown fields (`typed`), defaults, validation. An error in one document
+//! leaves the others alone.
+//!
+//! YAML is read as Kubernetes reads it (YAML 1.1: `yes`, `on` and `y` are booleans, `0644` is octal), with bounds on size,
+//! depth and aliases.
+
+mod locate;
+mod typed;
+
+use crate::api::names::FullName;
+use crate::api::pod::{Pod, Source};
+use crate::api::problem::{Fault, FieldPath, Problem, Step};
+use crate::api::{defaults, uid, validate};
+use k8s_openapi::api::core::v1 as core;
+use serde_json::Value;
+use serde_saphyr::options::DuplicateKeyPolicy;
+
+/// The largest file that is read, in bytes.
+pub const MAX_BYTES: usize = 1 << 20;
+/// Deeper than any pod, shallow enough for the stack.
+const MAX_DEPTH: usize = 64;
+const MAX_NODES: usize = 20_000;
+/// How often one anchor may be used: what an alias bomb multiplies by.
+const MAX_ALIASES: usize = 100;
+
+/// What a pod needs to know of the node and the moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    pub node_name: &'a str,
+    /// For the annotation `config.seen`: RFC 3339 with nanoseconds, UTC.
+    pub seen: &'a str,
+}
+
+/// One document of a file (an item of a List counts as one), as it was written.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// In the file, from 1.
+    pub number: u32,
+    /// Without `status`, which says nothing of what is wanted.
+    pub content: Value,
+    /// Of the content (D3).
+    pub digest: String,
+    /// The number of the YAML document, from 0, and the way to this one's root in it.
+    stream_index: usize,
+    root: FieldPath,
+    /// What is known to be wrong before the types are looked at.
+    faults: Vec<Fault>,
+}
+
+/// The documents of a file. `path` is for the error only.
+///
+/// # Errors
+/// If the text as a whole cannot be taken apart, or has no document (D2: it is broken).
+pub fn parse(text: &[u8], path: &str) -> Result<Vec<Document>, Problem> {
+    if text.len() > MAX_BYTES {
+        return Err(Problem::of_file(path, format!("larger than {MAX_BYTES} bytes; split it")));
+    }
+    let text = std::str::from_utf8(text).map_err(|e| Problem {
+        line: Some(1 + text[..e.valid_up_to()].iter().filter(|&&b| b == b'\n').count() as u32),
+        ..Problem::of_file(path, "not UTF-8 text")
+    })?;
+    let values: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(text, options()).map_err(|e| yaml_error(path, &e))?;
+    let mut documents = Vec::new();
+    for (index, value) in values.into_iter().enumerate() {
+        add(&mut documents, index, FieldPath::default(), value);
+    }
+    if documents.is_empty() {
+        return Err(Problem::of_file(path, "no document in it; to remove its pods remove the file"));
+    }
+    Ok(documents)
+}
+
+/// All pods and all problems of a file's text: `parse` and `Document::pod` in one.
+pub fn read(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Pod>, Vec<Problem>) {
+    let mut pods = Vec::new();
+    let mut problems = Vec::new();
+    match parse(text, path) {
+        Err(problem) => problems.push(problem),
+        Ok(documents) => {
+            for document in documents {
+                match document.pod(path, Some(text), context) {
+                    Ok(pod) => pods.push(pod),
+                    Err(more) => problems.extend(more),
+                }
+            }
+        }
+    }
+    (pods, problems)
+}
+
+/// A pod that was accepted before, from a record's JSON (W25): typed, not checked again.
+///
+/// # Errors
+/// What does not fit the type.
+pub fn pod_from_value(value: &Value) -> Result<core::Pod, String> {
+    typed::from_value::<core::Pod>(value).0.map_err(|fault| fault.to_string())
+}
+
+/// Pods that cannot both run (D4): of each pair of one namespace/name, or of one UID, the later one's problem.
+pub fn collisions<'p>(pods: impl Iterator<Item = &'p Pod>) -> Vec<Problem> {
+    use std::collections::BTreeMap;
+    let mut names: BTreeMap<&FullName, &Source> = BTreeMap::new();
+    let mut uids: BTreeMap<&str, &Source> = BTreeMap::new();
+    let mut problems = Vec::new();
+    for pod in pods {
+        let mut problem = |field: &str, value: String, first: &Source| {
+            problems.push(Problem {
+                path: pod.source.path.clone(),
+                document: pod.source.document,
+                line: None,
+                field: Some(field.to_owned()),
+                message: format!(
+                    "Duplicate value: {value:?}: {} (document {}) has it too, and only one of them runs",
+                    first.path, first.document
+                ),
+            });
+        };
+        if let Some(first) = names.get(&pod.name) {
+            problem("metadata.name", pod.name.to_string(), first);
+        } else if let Some(first) = uids.get(pod.uid.as_str()) {
+            problem("metadata.uid", pod.uid.to_string(), first);
+        } else {
+            names.insert(&pod.name, &pod.source);
+            uids.insert(pod.uid.as_str(), &pod.source);
+        }
+    }
+    problems
+}
+
+impl Document {
+    /// A document from a record of what was accepted before (D2): as `parse` gave it then.
+    pub fn from_content(number: u32, content: Value) -> Document {
+        let digest = uid::digest(&content);
+        let faults = faults_of(&content);
+        Document { number, content, digest, stream_index: 0, root: FieldPath::default(), faults }
+    }
+
+    /// The namespace/name that it gives, if it can be read whatever else is wrong.
+    pub fn name(&self) -> Option<FullName> {
+        let metadata = self.content.get("metadata")?;
+        let name = metadata.get("name")?.as_str()?;
+        let namespace = match metadata.get("namespace") {
+            None | Some(Value::Null) => "default",
+            Some(namespace) => namespace.as_str()?,
+        };
+        Some(FullName::new(if namespace.is_empty() { "default" } else { namespace }, name))
+    }
+
+    /// Not surely something else than a pod: a wrong one of these may stand for a pod that was good before (D2).
+    pub fn may_be_pod(&self) -> bool {
+        match self.content.get("kind") {
+            Some(Value::String(kind)) => ["Pod", "List", "PodList"].into_iter().any(|k| near(kind, k)),
+            _ => true,
+        }
+    }
+
+    /// The pod: typed, defaulted, validated. `text` is the file's, to find the lines of errors.
+    ///
+    /// # Errors
+    /// All that is wrong with it (of wrong types only the first, since no more is known then).
+    pub fn pod(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Pod, Vec<Problem>> {
+        self.make(path, context).map_err(|faults| {
+            let text = text.and_then(|t| std::str::from_utf8(t).ok());
+            faults.into_iter().map(|fault| self.problem(path, text, fault)).collect()
+        })
+    }
+
+    fn make(&self, path: &str, context: Context<'_>) -> Result<Pod, Vec<Fault>> {
+        if !self.faults.is_empty() {
+            return Err(self.faults.clone());
+        }
+        let (typed, mut faults) = typed::from_value::<core::Pod>(&self.content);
+        let mut object = match typed {
+            Ok(object) => object,
+            Err(fault) => {
+                faults.insert(0, fault);
+                return Err(faults);
+            }
+        };
+        let own_uid = object.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
+        let uid = own_uid.map_or_else(|| uid::of(path, &self.digest), Into::into);
+        defaults::apply(&mut object, &uid, context);
+        faults.extend(validate::pod(&object, context.node_name));
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let metadata = &object.metadata;
+        let name = FullName::new(
+            metadata.namespace.as_deref().unwrap_or_default(),
+            metadata.name.as_deref().unwrap_or_default(),
+        );
+        let source = Source { path: path.to_owned(), document: self.number };
+        Ok(Pod { uid, name, source, digest: self.digest.clone(), object })
+    }
+
+    fn problem(&self, path: &str, text: Option<&str>, fault: Fault) -> Problem {
+        let field = FieldPath(self.root.0.iter().chain(&fault.at.0).cloned().collect());
+        let line = text.and_then(|text| locate::line(text, self.stream_index, &field));
+        let field = (!field.0.is_empty()).then(|| field.to_string());
+        Problem { path: path.to_owned(), document: self.number, line, field, message: fault.message }
+    }
+}
+
+/// Adds a value, or the items of a List, to the documents.
+fn add(documents: &mut Vec<Document>, stream_index: usize, root: FieldPath, mut value: Value) {
+    let mut faults = faults_of(&value);
+    if faults.is_empty() && root.0.is_empty() && is_list(&value) {
+        match list_items(&mut value) {
+            Ok(items) => {
+                for (index, item) in items.into_iter().enumerate() {
+                    let root = FieldPath(vec![Step::Field("items".to_owned()), Step::Item(index)]);
+                    add(documents, stream_index, root, item);
+                }
+                return;
+            }
+            Err(more) => faults = more,
+        }
+    } else if is_list(&value) && !root.0.is_empty() {
+        faults.push(fault("kind", "a List in a List is not supported"));
+    }
+    if let Value::Object(map) = &mut value {
+        map.remove("status");
+    }
+    let number = u32::try_from(documents.len() + 1).unwrap_or(u32::MAX);
+    let digest = uid::digest(&value);
+    documents.push(Document { number, content: value, digest, stream_index, root, faults });
+}
+
+/// What is wrong before the types are looked at: no object, no kind, a kind that is not ours.
+fn faults_of(value: &Value) -> Vec<Fault> {
+    if !value.is_object() {
+        let message = "must be an object with apiVersion, kind, metadata and spec".to_owned();
+        return vec![Fault { at: FieldPath::default(), message }];
+    }
+    let mut faults = Vec::new();
+    match value.get("kind") {
+        Some(Value::String(kind)) if matches!(kind.as_str(), "Pod" | "List" | "PodList") => {
+            match value.get("apiVersion") {
+                Some(Value::String(version)) if version == "v1" => {}
+                None | Some(Value::Null) => faults.push(fault("apiVersion", "Required value: must be v1")),
+                Some(other) => {
+                    faults.push(fault("apiVersion", &format!("Unsupported value: {other}: supported values: \"v1\"")));
+                }
+            }
+        }
+        Some(Value::String(kind)) => match ["Pod", "List", "PodList"].into_iter().find(|k| near(kind, k)) {
+            Some(meant) => faults.push(fault("kind", &format!("Unsupported value: {kind:?}; did you mean {meant}?"))),
+            None => faults.push(fault("kind", &format!("{kind} is not supported yet"))),
+        },
+        None | Some(Value::Null) => faults.push(fault("kind", "Required value: must be Pod or List")),
+        Some(other) => faults.push(fault("kind", &format!("must be a string, not {other}"))),
+    }
+    faults
+}
+
+fn fault(field: &str, message: &str) -> Fault {
+    Fault { at: FieldPath(vec![Step::Field(field.to_owned())]), message: message.to_owned() }
+}
+
+fn near(kind: &str, known: &str) -> bool {
+    typed::nearest(kind, &[known]).is_some()
+}
+
+fn is_list(value: &Value) -> bool {
+    matches!(value.get("kind").and_then(Value::as_str), Some("List" | "PodList"))
+}
+
+/// Takes the items out of a List. Those of a PodList need not say what they are.
+fn list_items(list: &mut Value) -> Result<Vec<Value>, Vec<Fault>> {
+    let typed = list.get("kind").and_then(Value::as_str) == Some("PodList");
+    let Value::Object(map) = list else { return Ok(Vec::new()) };
+    let unknown = map.keys().filter(|k| !matches!(k.as_str(), "apiVersion" | "kind" | "metadata" | "items"));
+    let mut faults: Vec<Fault> = unknown.map(|name| fault(name, "unknown field")).collect();
+    match map.get("items") {
+        Some(Value::Array(_)) => {}
+        None | Some(Value::Null) => faults.push(fault("items", "Required value")),
+        Some(_) => faults.push(fault("items", "must be a list")),
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let Some(Value::Array(mut items)) = map.remove("items") else { return Ok(Vec::new()) };
+    if typed {
+        for item in items.iter_mut().filter_map(Value::as_object_mut) {
+            item.entry("apiVersion").or_insert_with(|| "v1".into());
+            item.entry("kind").or_insert_with(|| "Pod".into());
+        }
+    }
+    Ok(items)
+}
+
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: MAX_DEPTH,
+            max_nodes: MAX_NODES,
+            max_events: 4 * MAX_NODES,
+            max_aliases: 10 * MAX_ALIASES,
+            max_anchors: MAX_NODES,
+            max_total_scalar_bytes: 4 * MAX_BYTES,
+            max_recorded_anchor_bytes: 4 * MAX_BYTES,
+            max_recorded_anchor_events: 4 * MAX_NODES,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: 4 * MAX_NODES,
+            max_replay_stack_depth: 16,
+            max_alias_expansions_per_anchor: MAX_ALIASES,
+        },
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        legacy_octal_numbers: true,
+        no_schema: true,
+        with_snippet: false,
+    }
+}
+
+/// The library's error in words for the author of a manifest: its own speak of options of the library.
+fn yaml_error(path: &str, error: &serde_saphyr::Error) -> Problem {
+    use serde_saphyr::Error;
+    use serde_saphyr::budget::BudgetBreach;
+    let error = error.without_snippet();
+    let line = error.location().map(|l| l.line()).filter(|l| *l > 0);
+    let message = match error {
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key {key} is there twice"),
+        Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => format!("nested deeper than {MAX_DEPTH} levels"),
+        Error::NonFiniteFloat { .. } => "not a finite number; put it in quotes if it is a text".to_owned(),
+        other => {
+            let text = other.to_string();
+            if text.contains("budget breached") {
+                "too large once its aliases are expanded, or more than 20,000 values; split it".to_owned()
+            } else {
+                // The place is said in front.
+                text.split(" at line ").next().unwrap_or_default().to_owned()
+            }
+        }
+    };
+    Problem { line: line.and_then(|l| u32::try_from(l).ok()), ..Problem::of_file(path, message) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+use super::*;
+use serde_json::json;
+use std::fmt::Write;
+
+const CONTEXT: Context<'static> = Context { node_name: "lab", seen: "2026-01-02T03:04:05.6Z" };
+const PATH: &str = "/m/web.yaml";
+
+fn problems(text: &str) -> Vec<String> {
+    read(text.as_bytes(), PATH, CONTEXT).1.iter().map(ToString::to_string).collect()
+}
+
+fn pods(text: &str) -> Vec<Pod> {
+    let (pods, problems) = read(text.as_bytes(), PATH, CONTEXT);
+    assert_eq!(problems, [], "{text}");
+    pods
+}
+
+fn pod_named(name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, image: 'i:1'}}]}}\n"
+    )
+}
+
+#[test]
+fn d5_several_documents_lists_and_json_are_read() {
+    let json = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [
+        {"metadata": {"name": "d"}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}},
+        {"metadata": {"name": "e"}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}},
+    ]});
+    let indented = pod_named("b").replace('\n', "\n  ");
+    let text = format!(
+        "# first\n---\n{}---\n# nothing\n---\napiVersion: v1\nkind: List\nitems:\n- {}\n- {}\n---\n{json}\n",
+        pod_named("a"),
+        indented.trim_end(),
+        indented.replace("name: b", "name: c").trim_end()
+    );
+    let pods = pods(&text);
+    let seen: Vec<(u32, &str)> = pods.iter().map(|p| (p.source.document, &*p.name.name)).collect();
+    assert_eq!(seen, [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]);
+}
+
+#[test]
+fn d5_one_bad_document_leaves_the_others_alone_and_is_named_with_its_line() {
+    let text = format!(
+        "{}---\n{}  typo: 1\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\n---\n{}",
+        pod_named("a"),
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: b\nspec:\n",
+        pod_named("c"),
+    );
+    let (pods, found) = read(text.as_bytes(), PATH, CONTEXT);
+    assert_eq!(pods.iter().map(|p| &*p.name.name).collect::<Vec<_>>(), ["a", "c"]);
+    assert_eq!(
+        found.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [
+            "/m/web.yaml:11: spec.typo: unknown field",
+            "/m/web.yaml:10: spec.containers: Required value",
+            "/m/web.yaml:14: kind: ConfigMap is not supported yet",
+        ]
+    );
+    let documents = parse(text.as_bytes(), PATH).unwrap();
+    assert_eq!(documents.iter().map(Document::may_be_pod).collect::<Vec<_>>(), [true, true, false, true]);
+    assert_eq!(documents[1].name(), Some(FullName::new("default", "b")));
+}
+
+#[test]
+fn an_error_in_an_item_of_a_list_is_found_there() {
+    let text = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: a}\n  spec:\n    hostPid: true\n";
+    assert_eq!(
+        problems(text),
+        [
+            "/m/web.yaml:8: items[0].spec.hostPid: unknown field; did you mean hostPID?",
+            "/m/web.yaml:7: items[0].spec.containers: Required value",
+        ]
+    );
+    assert_eq!(problems("apiVersion: v1\nkind: List\n"), ["/m/web.yaml:1: items: Required value"]);
+    assert_eq!(
+        problems("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: List, items: []}\n"),
+        ["/m/web.yaml:4: items[0].kind: a List in a List is not supported"]
+    );
+}
+
+#[test]
+fn bad_input_is_an_error_with_a_line() {
+    let deep_flow = "[".repeat(10_000);
+    let deep_block: String = (0..200).fold(String::new(), |mut text, i| {
+        let _ = writeln!(text, "{}a:", " ".repeat(i));
+        text
+    });
+    let mut bomb = String::from("a: &a [x,x,x,x,x,x,x,x,x]\n");
+    for (before, name) in ('a'..'i').zip('b'..='i') {
+        let _ = writeln!(bomb, "{name}: &{name} [{}]", vec![format!("*{before}"); 9].join(","));
+    }
+    let scalar_bomb = format!("a: &a {}\nb: [{}]\n", "x".repeat(500_000), vec!["*a"; 90].join(","));
+    let large = "#\n".repeat(5 << 20);
+    let expanded = "too large once its aliases are expanded, or more than 20,000 values; split it";
+    let expected = [
+        ("a: b: c\n", ":1: mapping values are not allowed in this context".to_owned()),
+        ("kind: Pod\na: [1, 2\n", ":2: unclosed bracket '['".to_owned()),
+        ("a: 1\nb: 2\na: 2\n", ":3: the key a is there twice".to_owned()),
+        ("{\"a\": 1,\n\"a\": 2}", ":2: the key a is there twice".to_owned()),
+        ("", ": no document in it; to remove its pods remove the file".to_owned()),
+        ("# only\n---\n# comments\n", ": no document in it; to remove its pods remove the file".to_owned()),
+        ("text", ":1: must be an object with apiVersion, kind, metadata and spec".to_owned()),
+        ("- 1", ":1: must be an object with apiVersion, kind, metadata and spec".to_owned()),
+        ("kind: pod\n", ":1: kind: Unsupported value: \"pod\"; did you mean Pod?".to_owned()),
+        ("kind: Pod\n", ":1: apiVersion: Required value: must be v1".to_owned()),
+        (
+            "apiVersion: v2\nkind: Pod\n",
+            ":1: apiVersion: Unsupported value: \"v2\": supported values: \"v1\"".to_owned(),
+        ),
+        ("a: *b\n", ":1: alias references unknown anchor".to_owned()),
+        ("a: .inf\n", ":1: not a finite number; put it in quotes if it is a text".to_owned()),
+        (&deep_flow, ":1: recursion limit exceeded".to_owned()),
+        (&deep_block, ":65: nested deeper than 64 levels".to_owned()),
+        (&bomb, format!(":5: {expanded}")),
+        (&scalar_bomb, format!(":2: {expanded}")),
+        (&large, ": larger than 1048576 bytes; split it".to_owned()),
+    ];
+    for (text, problem) in expected {
+        assert_eq!(problems(text), [format!("{PATH}{problem}")], "{:.40}", text);
+    }
+    assert_eq!(read(b"a: 1\nb: \xff\n", PATH, CONTEXT).1[0].to_string(), "/m/web.yaml:2: not UTF-8 text");
+}
+
+#[test]
+fn unquoted_booleans_and_octal_numbers_are_those_of_yaml_1_1() {
+    let text = pod_named("a").replace("name: c", "name: Y");
+    let message = "spec.containers[0].name: must be a string, not the boolean true; put it in quotes (yes, no, on, off, y \
+                   and n are booleans too)";
+    assert_eq!(problems(&text), [format!("/m/web.yaml:4: {message}")]);
+    let text =
+        format!("{}  ", pod_named("a")).replace("spec: {", "spec: {hostPID: yes, terminationGracePeriodSeconds: 010, ");
+    let spec = pods(&text)[0].spec().clone();
+    assert_eq!((spec.host_pid, spec.termination_grace_period_seconds), (Some(true), Some(8)));
+}
+
+#[test]
+fn d3_the_uid_comes_of_path_and_content_and_not_of_comments_order_or_status() {
+    let uid = |path: &str, text: &str| read(text.as_bytes(), path, CONTEXT).0[0].uid.clone();
+    let base = uid(PATH, &pod_named("a"));
+    assert_eq!(base.as_str().len(), 32);
+    let reordered = "# why\nspec: {containers: [{image: 'i:1', name: c}]}\nmetadata: {name: a}\nkind: Pod\napiVersion: v1\n\
+                     status: {phase: Running, newer: true}\n";
+    assert_eq!(uid(PATH, reordered), base);
+    let as_json = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
+    assert_eq!(uid(PATH, &as_json.to_string()), base);
+    assert_ne!(uid("/m/other.yaml", &pod_named("a")), base);
+    assert_ne!(uid(PATH, &pod_named("b")), base);
+    assert_ne!(uid(PATH, &pod_named("a").replace("i:1", "i:2")), base);
+    let own = pod_named("a").replace("name: a", "name: a, uid: my-uid-1");
+    assert_eq!(uid(PATH, &own).as_str(), "my-uid-1");
+}
+
+#[test]
+fn d4_collisions_name_both_places() {
+    let text = format!("{0}---\n{0}---\n{1}", pod_named("a"), pod_named("b"));
+    let found = collisions(pods(&text).iter());
+    assert_eq!(
+        found.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["/m/web.yaml: document 2: metadata.name: Duplicate value: \"default/a\": /m/web.yaml (document 1) has it \
+             too, and only one of them runs"]
+    );
+}
+
+#[test]
+fn defaults_are_a_kubelets() {
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: bench-00008, namespace: bench, labels: {app: bench}}\nspec:\n  \
+                terminationGracePeriodSeconds: 1\n  containers:\n  - name: main\n    image: localhost/busybox:1.35\n    \
+                command: [sleep, \"1000000\"]\n";
+    let pod = &pods(text)[0];
+    let uid = pod.uid.as_str();
+    assert_eq!(
+        serde_json::to_value(&pod.object).unwrap(),
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": "bench-00008", "namespace": "bench", "uid": uid, "labels": {"app": "bench"},
+                "annotations": {
+                    "kubernetes.io/config.hash": uid, "kubernetes.io/config.seen": "2026-01-02T03:04:05.6Z",
+                    "kubernetes.io/config.source": "file",
+                },
+            },
+            "spec": {
+                "containers": [{
+                    "name": "main", "image": "localhost/busybox:1.35", "command": ["sleep", "1000000"], "resources": {},
+                    "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+                    "imagePullPolicy": "IfNotPresent",
+                }],
+                "restartPolicy": "Always", "terminationGracePeriodSeconds": 1, "dnsPolicy": "ClusterFirst",
+                "nodeName": "lab", "securityContext": {}, "schedulerName": "default-scheduler",
+                "tolerations": [{"operator": "Exists", "effect": "NoExecute"}], "enableServiceLinks": true,
+            },
+        })
+    );
+}
+
+#[test]
+fn defaults_of_containers_follow_image_limits_and_network() {
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  hostNetwork: true\n  containers:\n  \
+                - {name: a, image: busybox, ports: [{containerPort: 80}]}\n  - {name: b, image: 'r:5/b:latest'}\n  \
+                - {name: c, image: 'c:1', resources: {limits: {cpu: 1, memory: 64Mi}, requests: {cpu: 100m}}}\n  \
+                - {name: d, image: 'd@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855'}\n";
+    let pod = &pods(text)[0];
+    let policies: Vec<_> = pod.containers().iter().map(|c| c.image_pull_policy.as_deref().unwrap()).collect();
+    assert_eq!(policies, ["Always", "Always", "IfNotPresent", "IfNotPresent"]);
+    let port = &pod.containers()[0].ports.as_ref().unwrap()[0];
+    assert_eq!((port.host_port, port.protocol.as_deref()), (Some(80), Some("TCP")));
+    let requests = pod.containers()[2].resources.as_ref().unwrap().requests.as_ref().unwrap();
+    let requests: Vec<_> = requests.iter().map(|(k, v)| (k.as_str(), v.0.as_str())).collect();
+    assert_eq!(requests, [("cpu", "100m"), ("memory", "64Mi")]);
+}

@@ -1,0 +1,322 @@
+//! From a parsed document to the typed pod: the one place where the Kubernetes types are deserialised.
+//!
+//! Every deserialiser type instantiates the whole tree of Pod types again (about 1 MB of code), so this one
+//! walks a `serde_json::Value` directly and does at once what one would else wrap three layers for: it knows the path of
+//! an error, it notes the fields that nobody asked for (D5), and it knows which fields the type has, for a suggestion.
+
+use crate::api::problem::{At, Fault, FieldPath};
+use serde::Deserialize;
+use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::forward_to_deserialize_any;
+use serde_json::Value;
+use std::cell::RefCell;
+use std::fmt;
+
+/// Deserialises `value`; the second part lists all unknown fields.
+///
+/// # Errors
+/// The first wrong type, with its path.
+pub(super) fn from_value<'de, T: Deserialize<'de>>(value: &'de Value) -> (Result<T, Fault>, Vec<Fault>) {
+    let unknown = RefCell::new(Vec::new());
+    let root = Node { value, at: At::Root, siblings: &[], unknown: &unknown };
+    let result = T::deserialize(root).map_err(|e| Fault { at: e.at.unwrap_or_default(), message: e.message });
+    (result, unknown.into_inner())
+}
+
+/// One value on the walk. It is cheap to make: nothing is copied before a typed field takes it.
+#[derive(Clone, Copy)]
+struct Node<'de, 'w> {
+    value: &'de Value,
+    at: At<'w>,
+    /// The field names of the object in which this value is, empty in a map with free keys.
+    siblings: &'static [&'static str],
+    unknown: &'w RefCell<Vec<Fault>>,
+}
+
+/// An error, and where it happened: the deepest value that was being read.
+#[derive(Debug)]
+struct TypeError {
+    at: Option<FieldPath>,
+    message: String,
+}
+
+impl TypeError {
+    fn at(mut self, at: At<'_>) -> TypeError {
+        self.at.get_or_insert_with(|| at.path());
+        self
+    }
+}
+
+impl fmt::Display for TypeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for TypeError {}
+
+impl de::Error for TypeError {
+    fn custom<T: fmt::Display>(message: T) -> TypeError {
+        TypeError { at: None, message: message.to_string() }
+    }
+
+    fn invalid_type(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> TypeError {
+        let expected = expected.to_string();
+        let text = matches!(expected.as_str(), "a string");
+        let hint = match found {
+            de::Unexpected::Bool(_) if text => "; put it in quotes (yes, no, on, off, y and n are booleans too)",
+            de::Unexpected::Unsigned(_) | de::Unexpected::Signed(_) | de::Unexpected::Float(_) if text => {
+                "; put it in quotes"
+            }
+            _ => "",
+        };
+        let expected = plain(&expected);
+        let found = match found {
+            de::Unexpected::Unit | de::Unexpected::Option => "nothing".to_owned(),
+            de::Unexpected::Seq => "a list".to_owned(),
+            de::Unexpected::Map => "an object".to_owned(),
+            de::Unexpected::Str(s) => format!("the text {s:?}"),
+            other => format!("the {other}").replace('`', ""),
+        };
+        TypeError { at: None, message: format!("must be {expected}, not {found}{hint}") }
+    }
+
+    fn invalid_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> TypeError {
+        let expected = plain(&expected.to_string());
+        TypeError { at: None, message: format!("must be {expected}, not {}", found.to_string().replace('`', "")) }
+    }
+}
+
+/// Rust's names of types, in the words of a manifest's author.
+fn plain(expected: &str) -> String {
+    match expected {
+        "i32" | "i64" | "u16" | "u32" | "u64" => "an integer".to_owned(),
+        "f64" => "a number".to_owned(),
+        "a sequence" => "a list".to_owned(),
+        "a map" => "an object with free keys".to_owned(),
+        "Quantity" => "a quantity".to_owned(),
+        "option" => "a value".to_owned(),
+        // The name of a Kubernetes type.
+        name if name.starts_with(|c: char| c.is_ascii_uppercase()) => format!("an object ({name})"),
+        other => other.to_owned(),
+    }
+}
+
+impl<'de> Deserializer<'de> for Node<'de, '_> {
+    type Error = TypeError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, TypeError> {
+        let result = match self.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(b) => visitor.visit_bool(*b),
+            Value::String(s) => visitor.visit_borrowed_str(s),
+            Value::Number(n) => match (n.as_u64(), n.as_i64()) {
+                (Some(n), _) => visitor.visit_u64(n),
+                (None, Some(n)) => visitor.visit_i64(n),
+                (None, None) => visitor.visit_f64(n.as_f64().unwrap_or(f64::NAN)),
+            },
+            Value::Array(items) => visitor.visit_seq(Items { node: self, items: items.iter().enumerate() }),
+            Value::Object(map) => {
+                visitor.visit_map(Entries { node: self, fields: None, entries: map.iter(), current: None })
+            }
+        };
+        result.map_err(|e| e.at(self.at))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, TypeError> {
+        if self.value.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, TypeError> {
+        let Value::Object(map) = self.value else { return self.deserialize_any(visitor) };
+        let entries = Entries { node: self, fields: Some(fields), entries: map.iter(), current: None };
+        visitor.visit_map(entries).map_err(|e| e.at(self.at))
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, TypeError> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, TypeError> {
+        let mut message = String::from("unknown field");
+        if let At::Field(_, name) = self.at
+            && let Some(meant) = nearest(name, self.siblings)
+        {
+            message.push_str("; did you mean ");
+            message.push_str(meant);
+            message.push('?');
+        }
+        self.unknown.borrow_mut().push(Fault { at: self.at.path(), message });
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+        unit unit_struct seq tuple tuple_struct map enum identifier
+    }
+}
+
+struct Items<'de, 'w> {
+    node: Node<'de, 'w>,
+    items: std::iter::Enumerate<std::slice::Iter<'de, Value>>,
+}
+
+impl<'de> SeqAccess<'de> for Items<'de, '_> {
+    type Error = TypeError;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, TypeError> {
+        let Some((index, value)) = self.items.next() else { return Ok(None) };
+        let at = self.node.at.item(index);
+        let node = Node { value, at, siblings: &[], unknown: self.node.unknown };
+        seed.deserialize(node).map(Some).map_err(|e| e.at(at))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.items.len())
+    }
+}
+
+struct Entries<'de, 'w> {
+    node: Node<'de, 'w>,
+    /// The fields of the type; None for a map with free keys.
+    fields: Option<&'static [&'static str]>,
+    entries: serde_json::map::Iter<'de>,
+    current: Option<(&'de str, &'de Value)>,
+}
+
+impl<'de> MapAccess<'de> for Entries<'de, '_> {
+    type Error = TypeError;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, TypeError> {
+        let Some((key, value)) = self.entries.next() else { return Ok(None) };
+        self.current = Some((key, value));
+        let key: de::value::StrDeserializer<'_, TypeError> = key.as_str().into_deserializer();
+        seed.deserialize(key).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, TypeError> {
+        let Some((key, value)) = self.current.take() else {
+            return Err(de::Error::custom("a value was asked for before its key"));
+        };
+        let at = match self.fields {
+            Some(_) => self.node.at.field(key),
+            None => self.node.at.key(key),
+        };
+        let node = Node { value, at, siblings: self.fields.unwrap_or(&[]), unknown: self.node.unknown };
+        seed.deserialize(node).map_err(|e| e.at(at))
+    }
+}
+
+/// The name that was probably meant: the same but for case, or at most two letters off (one in a short name).
+pub(super) fn nearest<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
+    let lower = name.to_ascii_lowercase();
+    names
+        .iter()
+        .map(|candidate| (distance(&lower, &candidate.to_ascii_lowercase()), *candidate))
+        .filter(|(distance, candidate)| *distance <= if candidate.len() < 6 { 1 } else { 2 })
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Letters to insert, drop or replace. Long names are never near.
+fn distance(a: &str, b: &str) -> usize {
+    if a.len().abs_diff(b.len()) > 2 || a.len() > 64 {
+        return usize::MAX;
+    }
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::json;
+
+    fn pod(spec: Value) -> (Result<Pod, String>, Vec<String>) {
+        let value = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec});
+        let (result, unknown) = from_value(&value);
+        (result.map_err(|f| f.to_string()), unknown.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn d5_unknown_fields_are_all_found_with_a_suggestion() {
+        let (result, unknown) = pod(json!({
+            "containers": [{"name": "main", "imagePulPolicy": "Always", "securitycontext": {}, "wholly": {"else": 1}}],
+            "restartpolicy": "Never",
+        }));
+        assert!(result.is_ok());
+        assert_eq!(
+            unknown,
+            [
+                "spec.containers[0].imagePulPolicy: unknown field; did you mean imagePullPolicy?",
+                "spec.containers[0].securitycontext: unknown field; did you mean securityContext?",
+                "spec.containers[0].wholly: unknown field",
+                "spec.restartpolicy: unknown field; did you mean restartPolicy?",
+            ]
+        );
+    }
+
+    #[test]
+    fn wrong_types_are_said_plainly_and_with_their_path() {
+        for (container, expected) in [
+            (json!({"command": "sh"}), "spec.containers[0].command: must be a list, not the text \"sh\""),
+            (
+                json!({"env": [{"name": "A", "value": 8080}]}),
+                "spec.containers[0].env[0].value: must be a string, not the integer 8080; put it in quotes",
+            ),
+            (
+                json!({"name": true}),
+                "spec.containers[0].name: must be a string, not the boolean true; put it in quotes (yes, no, on, off, \
+                 y and n are booleans too)",
+            ),
+            (
+                json!({"ports": [{"containerPort": "80"}]}),
+                "spec.containers[0].ports[0].containerPort: must be an integer, not the text \"80\"",
+            ),
+            (
+                json!({"ports": [{"containerPort": 99999999999i64}]}),
+                "spec.containers[0].ports[0].containerPort: must be an integer, not integer 99999999999",
+            ),
+            (
+                json!({"resources": {"limits": {"cpu": true}}}),
+                "spec.containers[0].resources.limits[cpu]: must be a quantity, not the boolean true",
+            ),
+            (
+                json!({"resources": []}),
+                "spec.containers[0].resources: must be an object (ResourceRequirements), not a list",
+            ),
+            (json!({"tty": "yes"}), "spec.containers[0].tty: must be a boolean, not the text \"yes\""),
+        ] {
+            assert_eq!(pod(json!({"containers": [container]})).0.unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn numbers_are_quantities_and_null_is_absent() {
+        let (result, unknown) = pod(json!({
+            "containers": [{"name": "a", "args": null, "resources": {"limits": {"cpu": 0.5, "memory": 1024}}}],
+        }));
+        let limits = result.unwrap().spec.unwrap().containers[0].resources.clone().unwrap().limits.unwrap();
+        assert_eq!((limits["cpu"].0.as_str(), limits["memory"].0.as_str()), ("0.5", "1024"));
+        assert!(unknown.is_empty());
+    }
+}

@@ -1,0 +1,87 @@
+//! A pod's host name and domain, from `hostname`, `subdomain` and `setHostnameAsFQDN`: what the sandbox is called
+//! and what its own line in /etc/hosts says.
+
+use crate::api::pod::Pod;
+
+/// A host name on Linux has at most this many bytes.
+const HOST_NAME_MAX: usize = 64;
+/// A DNS label has at most this many bytes.
+const LABEL_MAX: usize = 63;
+
+/// `<subdomain>.<namespace>.svc.<cluster domain>`, if the pod has a subdomain.
+pub fn domain(pod: &Pod, cluster_domain: &str) -> Option<String> {
+    let subdomain = pod.spec().subdomain.as_deref().filter(|s| !s.is_empty())?;
+    Some(format!("{subdomain}.{}.svc.{cluster_domain}", pod.name.namespace))
+}
+
+/// The first label of the pod's name: `hostname`, else the pod's name cut to a label.
+pub fn label(pod: &Pod) -> &str {
+    match pod.spec().hostname.as_deref() {
+        Some(h) if !h.is_empty() => h,
+        _ => {
+            let name: &str = &pod.name.name;
+            let mut end = name.len().min(LABEL_MAX);
+            while !name.is_char_boundary(end) {
+                end -= 1;
+            }
+            if end < name.len() { name[..end].trim_end_matches(['-', '.']) } else { name }
+        }
+    }
+}
+
+/// What the kernel of the pod's UTS namespace is told. An error if it does not fit.
+pub fn kernel_name(pod: &Pod, cluster_domain: &str) -> Result<String, String> {
+    let label = label(pod);
+    if pod.spec().set_hostname_as_fqdn != Some(true) {
+        return Ok(label.to_owned());
+    }
+    let Some(domain) = domain(pod, cluster_domain) else { return Ok(label.to_owned()) };
+    let fqdn = format!("{label}.{domain}");
+    if fqdn.len() > HOST_NAME_MAX {
+        return Err(format!(
+            "spec.setHostnameAsFQDN: the name {fqdn} has {} characters, a host name at most {HOST_NAME_MAX}: \
+             shorten spec.hostname or spec.subdomain",
+            fqdn.len()
+        ));
+    }
+    Ok(fqdn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::names::{FullName, Uid};
+    use crate::api::pod::Source;
+    use k8s_openapi::api::core::v1 as core;
+
+    fn pod(name: &str, spec: core::PodSpec) -> Pod {
+        Pod {
+            uid: Uid::from("u"),
+            name: FullName::new("default", name),
+            source: Source { path: String::new(), document: 1 },
+            digest: String::new(),
+            object: core::Pod { spec: Some(spec), ..Default::default() },
+        }
+    }
+
+    #[test]
+    fn the_name_is_the_pods_own_cut_to_a_label() {
+        assert_eq!(label(&pod("web", core::PodSpec::default())), "web");
+        let long = format!("{}-{}", "a".repeat(62), "b".repeat(20));
+        assert_eq!(label(&pod(&long, core::PodSpec::default())), "a".repeat(62));
+    }
+
+    #[test]
+    fn fqdn_has_a_trailing_dot_without_a_cluster_domain_as_recorded() {
+        let spec = core::PodSpec {
+            hostname: Some("hosty".into()),
+            subdomain: Some("subby".into()),
+            set_hostname_as_fqdn: Some(true),
+            ..Default::default()
+        };
+        let p = pod("x", spec);
+        assert_eq!(domain(&p, "").as_deref(), Some("subby.default.svc."));
+        assert_eq!(kernel_name(&p, ""), Ok("hosty.subby.default.svc.".to_owned()));
+        assert!(kernel_name(&p, &"d".repeat(50)).is_err_and(|e| e.contains("setHostnameAsFQDN")));
+    }
+}

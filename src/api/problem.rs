@@ -1,0 +1,203 @@
+//! What is wrong with a document, said so that one can mend it: file, line, field, and the fix.
+
+use std::fmt;
+
+/// One error of a manifest file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file.
+    pub path: String,
+    /// The document in the file, from 1 (an item of a List counts as one); 0 if it is the file as a whole.
+    pub document: u32,
+    /// From 1; None if nothing in the file can be pointed at.
+    pub line: Option<u32>,
+    /// As `spec.containers[0].image`.
+    pub field: Option<String>,
+    pub message: String,
+}
+
+impl Problem {
+    /// An error of the file as a whole.
+    pub fn of_file(path: &str, message: impl Into<String>) -> Problem {
+        Problem { path: path.to_owned(), document: 0, line: None, field: None, message: message.into() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)?;
+        match self.line {
+            Some(line) => write!(f, ":{line}: ")?,
+            None if self.document > 1 => write!(f, ": document {}: ", self.document)?,
+            None => f.write_str(": ")?,
+        }
+        if let Some(field) = &self.field {
+            write!(f, "{field}: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// One step to a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A field of an object: `.name`.
+    Field(String),
+    /// An entry of a map with free keys: `[cpu]`.
+    Key(String),
+    /// An item of a list: `[0]`.
+    Item(usize),
+}
+
+/// The way to a field, from the document's root; `Display` writes it as Kubernetes does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldPath(pub Vec<Step>);
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Field(name) if i == 0 => f.write_str(name)?,
+                Step::Field(name) => write!(f, ".{name}")?,
+                Step::Key(key) => write!(f, "[{key}]")?,
+                Step::Item(index) => write!(f, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a walk through a document is: a chain on the stack, made a `FieldPath` only for an error.
+#[derive(Clone, Copy)]
+pub(crate) enum At<'a> {
+    Root,
+    Field(&'a At<'a>, &'a str),
+    Key(&'a At<'a>, &'a str),
+    Item(&'a At<'a>, usize),
+}
+
+impl<'a> At<'a> {
+    pub(crate) fn field(&'a self, name: &'a str) -> At<'a> {
+        At::Field(self, name)
+    }
+
+    pub(crate) fn key(&'a self, key: &'a str) -> At<'a> {
+        At::Key(self, key)
+    }
+
+    pub(crate) fn item(&'a self, index: usize) -> At<'a> {
+        At::Item(self, index)
+    }
+
+    pub(crate) fn path(&self) -> FieldPath {
+        let mut steps = Vec::new();
+        let mut here = self;
+        loop {
+            here = match here {
+                At::Root => break,
+                At::Field(up, name) => {
+                    steps.push(Step::Field((*name).to_owned()));
+                    up
+                }
+                At::Key(up, key) => {
+                    steps.push(Step::Key((*key).to_owned()));
+                    up
+                }
+                At::Item(up, index) => {
+                    steps.push(Step::Item(*index));
+                    up
+                }
+            };
+        }
+        steps.reverse();
+        FieldPath(steps)
+    }
+}
+
+/// An error at a field, before its line is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) at: FieldPath,
+    pub(crate) message: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.at.0.is_empty() { f.write_str(&self.message) } else { write!(f, "{}: {}", self.at, self.message) }
+    }
+}
+
+/// Collects the faults of one document; the words are Kubernetes'.
+#[derive(Debug, Default)]
+pub(crate) struct Faults(pub(crate) Vec<Fault>);
+
+impl Faults {
+    pub(crate) fn add(&mut self, at: At<'_>, message: impl Into<String>) {
+        self.0.push(Fault { at: at.path(), message: message.into() });
+    }
+
+    pub(crate) fn required(&mut self, at: At<'_>, detail: &str) {
+        let colon = if detail.is_empty() { "" } else { ": " };
+        self.add(at, format!("Required value{colon}{detail}"));
+    }
+
+    /// `value` is shown quoted if it is a text, bare if it is a number.
+    pub(crate) fn invalid(&mut self, at: At<'_>, value: impl fmt::Debug, detail: impl fmt::Display) {
+        self.add(at, format!("Invalid value: {value:?}: {detail}"));
+    }
+
+    pub(crate) fn unsupported_value(&mut self, at: At<'_>, value: &str, supported: &[&str]) {
+        let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
+        self.add(at, format!("Unsupported value: {value:?}: supported values: {}", list.join(", ")));
+    }
+
+    pub(crate) fn duplicate(&mut self, at: At<'_>, value: impl fmt::Debug) {
+        self.add(at, format!("Duplicate value: {value:?}"));
+    }
+
+    pub(crate) fn forbidden(&mut self, at: At<'_>, detail: impl fmt::Display) {
+        self.add(at, format!("Forbidden: {detail}"));
+    }
+
+    pub(crate) fn too_many(&mut self, at: At<'_>, count: usize, most: usize) {
+        self.add(at, format!("Too many: {count}: must have at most {most} items"));
+    }
+
+    /// A field that Kubernetes knows and we do not act on yet: never left out in silence.
+    pub(crate) fn not_yet(&mut self, at: At<'_>) {
+        self.add(at, "not supported yet");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_names_file_line_field_and_fix() {
+        let mut problem = Problem {
+            path: "/m/web.yaml".into(),
+            document: 2,
+            line: Some(7),
+            field: Some("spec.containers[0].imagePulPolicy".into()),
+            message: "unknown field; did you mean imagePullPolicy?".into(),
+        };
+        assert_eq!(
+            problem.to_string(),
+            "/m/web.yaml:7: spec.containers[0].imagePulPolicy: unknown field; did you mean imagePullPolicy?"
+        );
+        problem.line = None;
+        assert!(problem.to_string().starts_with("/m/web.yaml: document 2: spec."));
+        assert_eq!(Problem::of_file("/m/x", "read: denied").to_string(), "/m/x: read: denied");
+    }
+
+    #[test]
+    fn a_path_is_written_as_kubernetes_does() {
+        let root = At::Root;
+        let (spec, list) = (root.field("spec"), "containers");
+        let (containers, limits) = (spec.field(list), "limits");
+        let container = containers.item(1);
+        let limits = container.field(limits);
+        assert_eq!(limits.key("cpu").path().to_string(), "spec.containers[1].limits[cpu]");
+    }
+}

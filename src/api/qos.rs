@@ -1,0 +1,105 @@
+//! The QoS class of a pod, from the cpu and memory of its containers.
+//!
+//! Guaranteed: every container has limits for both, and equal requests. BestEffort: no container asks for
+//! anything. Burstable: all others. Amounts of zero count as absent.
+
+use crate::api::quantity::{Quantity, amount};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+use std::fmt;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Qos {
+    Guaranteed,
+    Burstable,
+    BestEffort,
+}
+
+impl Qos {
+    /// Of a defaulted and validated spec.
+    pub fn of(spec: &PodSpec) -> Qos {
+        let all = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        if all().all(asks_nothing) {
+            Qos::BestEffort
+        } else if all().all(is_guaranteed) {
+            Qos::Guaranteed
+        } else {
+            Qos::Burstable
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Qos::Guaranteed => "Guaranteed",
+            Qos::Burstable => "Burstable",
+            Qos::BestEffort => "BestEffort",
+        }
+    }
+}
+
+impl fmt::Display for Qos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The resources that decide the class.
+const DECIDING: [&str; 2] = ["cpu", "memory"];
+
+fn request(container: &Container, resource: &str) -> Option<Quantity> {
+    let list = container.resources.as_ref().and_then(|r| r.requests.as_ref());
+    amount(list, resource).filter(|q| !q.is_zero())
+}
+
+fn limit(container: &Container, resource: &str) -> Option<Quantity> {
+    let list = container.resources.as_ref().and_then(|r| r.limits.as_ref());
+    amount(list, resource).filter(|q| !q.is_zero())
+}
+
+fn asks_nothing(container: &Container) -> bool {
+    DECIDING.iter().all(|r| request(container, r).is_none() && limit(container, r).is_none())
+}
+
+fn is_guaranteed(container: &Container) -> bool {
+    DECIDING.iter().all(|r| match (request(container, r), limit(container, r)) {
+        (request, Some(limit)) => request.is_none_or(|request| request == limit),
+        (_, None) => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ResourceRequirements;
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+
+    fn container(requests: &[(&str, &str)], limits: &[(&str, &str)]) -> Container {
+        let list = |from: &[(&str, &str)]| {
+            Some(from.iter().map(|(k, v)| ((*k).to_owned(), Written((*v).to_owned()))).collect())
+        };
+        Container {
+            resources: Some(ResourceRequirements { requests: list(requests), limits: list(limits), claims: None }),
+            ..Container::default()
+        }
+    }
+
+    #[test]
+    fn the_class_follows_requests_and_limits() {
+        let both = [("cpu", "250m"), ("memory", "32Mi")];
+        let none = || container(&[], &[]);
+        for (containers, class) in [
+            (vec![Container::default()], Qos::BestEffort),
+            (vec![none(), none()], Qos::BestEffort),
+            (vec![container(&[("cpu", "0")], &[])], Qos::BestEffort),
+            (vec![container(&[("ephemeral-storage", "1Gi")], &[])], Qos::BestEffort),
+            (vec![container(&both, &both)], Qos::Guaranteed),
+            (vec![container(&[("cpu", "0.25"), ("memory", "32768Ki")], &both)], Qos::Guaranteed),
+            (vec![container(&both, &both), none()], Qos::Burstable),
+            (vec![container(&[("cpu", "100m"), ("memory", "32Mi")], &both)], Qos::Burstable),
+            (vec![container(&[("cpu", "1")], &[("cpu", "1")])], Qos::Burstable),
+            (vec![container(&both, &[])], Qos::Burstable),
+        ] {
+            let spec = PodSpec { containers, ..PodSpec::default() };
+            assert_eq!(Qos::of(&spec), class, "{:?}", spec.containers);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Quantities: amounts of cpu, memory and other resources (`250m`, `64Mi`, `1e3`), read exactly.
+//!
+//! Kubernetes keeps a fixed-point number and rounds up where it has to; so do we, in nano units and with
+//! integers only. A number beyond 2^63-1 is an error here (Kubernetes caps it, silently).
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use std::collections::BTreeMap;
+
+/// What Kubernetes says of a text that is no quantity.
+const SYNTAX: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+const NANO: i128 = 1_000_000_000;
+/// The largest number a quantity may hold, in nano units.
+const LARGEST: i128 = i64::MAX as i128 * NANO;
+
+/// An exact amount; comparisons are by value, however it was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Quantity {
+    nanos: i128,
+}
+
+impl Quantity {
+    /// Reads a quantity. Digits finer than a nano unit round up (away from zero).
+    ///
+    /// # Errors
+    /// In Kubernetes' words for a wrong form, in ours for one that is too large.
+    pub fn parse(text: &str) -> Result<Quantity, String> {
+        let (negative, rest) = match text.as_bytes().first() {
+            Some(b'-') => (true, &text[1..]),
+            Some(b'+') => (false, &text[1..]),
+            _ => (false, text),
+        };
+        let digits_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, suffix) = rest.split_at(digits_end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+            return Err(SYNTAX.to_owned());
+        }
+        let scale = Scale::of(suffix).ok_or_else(|| SYNTAX.to_owned())?;
+        let nanos = scale.nanos(whole, fraction).ok_or_else(|| format!("{text} is too large"))?;
+        Ok(Quantity { nanos: if negative { -nanos } else { nanos } })
+    }
+
+    /// In whole units (cores, bytes), rounded up away from zero.
+    pub fn value(self) -> i64 {
+        self.rounded(NANO)
+    }
+
+    /// In thousandths (milli-CPU), rounded up away from zero; at most `i64::MAX`.
+    pub fn milli_value(self) -> i64 {
+        self.rounded(NANO / 1000)
+    }
+
+    pub fn is_zero(self) -> bool {
+        self.nanos == 0
+    }
+
+    pub fn is_negative(self) -> bool {
+        self.nanos < 0
+    }
+
+    fn rounded(self, unit: i128) -> i64 {
+        let up = self.nanos.unsigned_abs().div_ceil(unit.unsigned_abs());
+        let size = i64::try_from(up).unwrap_or(i64::MAX);
+        if self.nanos < 0 { -size } else { size }
+    }
+}
+
+/// The amount of one resource in a validated list (`requests`, `limits`); None if it is not named.
+pub fn amount(list: Option<&BTreeMap<String, Written>>, resource: &str) -> Option<Quantity> {
+    list?.get(resource).and_then(|q| Quantity::parse(&q.0).ok())
+}
+
+/// What a suffix multiplies by.
+enum Scale {
+    Ten(i32),
+    Binary(u32),
+}
+
+impl Scale {
+    fn of(suffix: &str) -> Option<Scale> {
+        Some(match suffix {
+            "" => Scale::Ten(0),
+            "n" => Scale::Ten(-9),
+            "u" => Scale::Ten(-6),
+            "m" => Scale::Ten(-3),
+            "k" => Scale::Ten(3),
+            "M" => Scale::Ten(6),
+            "G" => Scale::Ten(9),
+            "T" => Scale::Ten(12),
+            "P" => Scale::Ten(15),
+            "E" => Scale::Ten(18),
+            "Ki" => Scale::Binary(10),
+            "Mi" => Scale::Binary(20),
+            "Gi" => Scale::Binary(30),
+            "Ti" => Scale::Binary(40),
+            "Pi" => Scale::Binary(50),
+            "Ei" => Scale::Binary(60),
+            _ => {
+                let exponent = suffix.strip_prefix(['e', 'E'])?;
+                // Nobody needs more than three digits, and more must not overflow anything.
+                let digits = exponent.trim_start_matches(['+', '-']);
+                if digits.is_empty() || digits.len() + 1 < exponent.len() || !digits.bytes().all(|b| b.is_ascii_digit())
+                {
+                    return None;
+                }
+                let size = digits.parse::<i32>().unwrap_or(9999).min(9999);
+                Scale::Ten(if exponent.starts_with('-') { -size } else { size })
+            }
+        })
+    }
+
+    /// `whole.fraction` times this, in nano units rounded up; None if larger than a quantity may be.
+    fn nanos(&self, whole: &str, fraction: &str) -> Option<i128> {
+        let digits = whole.trim_start_matches('0');
+        match *self {
+            Scale::Ten(exponent) => {
+                // The decimal point moves; what stays right of it is rounded up.
+                let point = digits.len() as i64 + i64::from(exponent) + 9;
+                let all: Vec<u8> = digits.bytes().chain(fraction.bytes()).collect();
+                let mut nanos: i128 = 0;
+                let last = point.max(0).min(all.len() as i64) as usize;
+                for &b in &all[..last] {
+                    nanos = nanos.checked_mul(10)?.checked_add(i128::from(b - b'0'))?;
+                    if nanos > LARGEST {
+                        return None;
+                    }
+                }
+                if nanos != 0 {
+                    for _ in last as i64..point {
+                        nanos = nanos.checked_mul(10)?;
+                        if nanos > LARGEST {
+                            return None;
+                        }
+                    }
+                }
+                if all[last..].iter().any(|&b| b != b'0') {
+                    nanos += 1;
+                }
+                (nanos <= LARGEST).then_some(nanos)
+            }
+            Scale::Binary(shift) => {
+                let mut numerator: i128 = 0;
+                let mut denominator: i128 = 1;
+                let fraction = fraction.trim_end_matches('0');
+                for b in digits.bytes() {
+                    numerator = numerator.checked_mul(10)?.checked_add(i128::from(b - b'0'))?;
+                }
+                // Eighteen digits after the point of a binary suffix are more than a nano of the smallest.
+                for b in fraction.bytes().take(18) {
+                    numerator = numerator.checked_mul(10)?.checked_add(i128::from(b - b'0'))?;
+                    denominator *= 10;
+                }
+                if fraction.len() > 18 {
+                    numerator = numerator.checked_add(1)?;
+                }
+                // numerator * 2^shift * 10^9 / denominator, by parts so that it does not overflow needlessly.
+                let factor = (1i128 << shift).checked_mul(NANO)?;
+                let (whole, rest) = (numerator / denominator, numerator % denominator);
+                let whole = whole.checked_mul(factor)?;
+                let shared = gcd(factor, denominator);
+                let rest = rest.checked_mul(factor / shared)?;
+                let below = denominator / shared;
+                let nanos = whole.checked_add(rest / below + i128::from(rest % below != 0))?;
+                (nanos <= LARGEST).then_some(nanos)
+            }
+        }
+    }
+}
+
+fn gcd(a: i128, b: i128) -> i128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn q(text: &str) -> Quantity {
+        Quantity::parse(text).unwrap()
+    }
+
+    #[test]
+    fn amounts_are_read_exactly() {
+        for (text, value, milli) in [
+            ("0", 0, 0),
+            ("1", 1, 1000),
+            ("250m", 1, 250),
+            ("1500m", 2, 1500),
+            ("0.5", 1, 500),
+            (".5", 1, 500),
+            ("5.", 5, 5000),
+            ("1u", 1, 1),
+            ("1n", 1, 1),
+            ("100n", 1, 1),
+            ("64Mi", 67_108_864, 67_108_864_000),
+            ("1.5Gi", 1_610_612_736, 1_610_612_736_000),
+            ("0.1Ki", 103, 102_400),
+            ("1k", 1000, 1_000_000),
+            ("1e3", 1000, 1_000_000),
+            ("1E3", 1000, 1_000_000),
+            ("1e-3", 1, 1),
+            ("12e+2", 1200, 1_200_000),
+            ("+2", 2, 2000),
+            ("-1", -1, -1000),
+            ("-1500m", -2, -1500),
+            ("0.0000000001", 1, 1),
+            ("0e999999999999", 0, 0),
+            ("000000000000000000000000000000000000000000007", 7, 7000),
+            ("9223372036854775807", i64::MAX, i64::MAX),
+            ("7Ei", 7 << 60, i64::MAX),
+            ("1e-9999", 1, 1),
+        ] {
+            assert_eq!((q(text).value(), q(text).milli_value()), (value, milli), "{text}");
+        }
+    }
+
+    #[test]
+    fn equal_amounts_are_equal_however_written() {
+        assert_eq!(q("1Gi"), q("1024Mi"));
+        assert_eq!(q("1"), q("1000m"));
+        assert_eq!(q("1000000000n"), q("1e0"));
+        assert!(q("0.1") < q("101m"));
+        assert!(q("-1").is_negative() && q("0m").is_zero());
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_refused_in_kubernetes_words() {
+        for text in [
+            "", "m", ".", "1.2.3", "1 Gi", " 1", "1Kib", "1ki", "1K", "0x10", "1e", "1e+-3", "1e1.5", "--1", "Mi",
+            "1mm", "٣",
+        ] {
+            assert_eq!(Quantity::parse(text).unwrap_err(), SYNTAX, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_an_error() {
+        for text in [
+            "9223372036854775808",
+            "8Ei",
+            "1e19",
+            "1e9999",
+            "99999999999999999999999999999999999999999999",
+            "9999999999999E",
+        ] {
+            assert!(Quantity::parse(text).unwrap_err().contains("too large"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! A document's digest, and the UID that comes of it (D3).
+//!
+//! Both depend on the parsed content only: not on comments, the order of keys, or whether it is YAML or JSON.
+
+use crate::api::names::Uid;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// The digest of a document's parsed content: 64 hexadecimal digits.
+pub fn digest(content: &Value) -> String {
+    let mut hasher = Sha256::new();
+    feed(&mut hasher, content);
+    hex(&hasher.finalize())
+}
+
+/// The UID of a pod without one of its own: 32 hexadecimal digits, no dashes, as a kubelet's.
+pub fn of(path: &str, digest: &str) -> Uid {
+    let mut hasher = Sha256::new();
+    feed_bytes(&mut hasher, b'p', path.as_bytes());
+    feed_bytes(&mut hasher, b'd', digest.as_bytes());
+    Uid::from(&hex(&hasher.finalize())[..32])
+}
+
+/// The digest of plain bytes: 64 hexadecimal digits.
+pub fn digest_of_bytes(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Every value is fed with its kind and length, so that no two different contents feed the same bytes.
+fn feed(hasher: &mut Sha256, value: &Value) {
+    match value {
+        Value::Null => hasher.update(b"n"),
+        Value::Bool(b) => hasher.update(if *b { b"t" } else { b"f" }),
+        Value::Number(n) => feed_bytes(hasher, b'#', n.to_string().as_bytes()),
+        Value::String(s) => feed_bytes(hasher, b's', s.as_bytes()),
+        Value::Array(items) => {
+            hasher.update(b"[");
+            hasher.update((items.len() as u64).to_le_bytes());
+            items.iter().for_each(|item| feed(hasher, item));
+        }
+        Value::Object(map) => {
+            hasher.update(b"{");
+            hasher.update((map.len() as u64).to_le_bytes());
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_unstable_by_key(|(key, _)| key.as_str());
+            for (key, item) in entries {
+                feed_bytes(hasher, b'k', key.as_bytes());
+                feed(hasher, item);
+            }
+        }
+    }
+}
+
+fn feed_bytes(hasher: &mut Sha256, kind: u8, bytes: &[u8]) {
+    hasher.update([kind]);
+    hasher.update((bytes.len() as u64).to_le_bytes());
+    hasher.update(bytes);
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().flat_map(|b| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]).map(char::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn d3_the_digest_depends_on_content_alone() {
+        let a = json!({"a": 1, "b": ["x", null, true]});
+        assert_eq!(digest(&a), digest(&json!({"b": ["x", null, true], "a": 1})));
+        for other in [
+            json!({"a": "1", "b": ["x", null, true]}),
+            json!({"a": 1, "b": ["x", null, false]}),
+            json!({"a": 1, "b": ["x", null], "c": true}),
+            json!({"a": 1}),
+        ] {
+            assert_ne!(digest(&a), digest(&other), "{other}");
+        }
+        assert_ne!(digest(&json!(["a", "b"])), digest(&json!(["ab"])));
+        assert_eq!(digest(&a).len(), 64);
+    }
+
+    #[test]
+    fn d3_a_uid_depends_on_path_and_content() {
+        let uid = of("/m/a.yaml", "00");
+        assert_eq!(uid.as_str().len(), 32);
+        assert_ne!(uid, of("/m/b.yaml", "00"));
+        assert_ne!(uid, of("/m/a.yaml", "01"));
+    }
+}

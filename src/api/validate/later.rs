@@ -1,0 +1,80 @@
+//! What Kubernetes knows and we do not act on yet: refused by the name of its field, never left out in silence.
+//!
+//! Not here is what has no meaning on a node without a scheduler and an API server, and does no harm: tolerations,
+//! schedulerName, podAffinity, podAntiAffinity, topologySpreadConstraints, preemptionPolicy, serviceAccountName,
+//! automountServiceAccountToken, enableServiceLinks, resizePolicy.
+
+use crate::api::priority;
+use crate::api::problem::{At, Faults};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+
+fn some<T>(list: Option<&Vec<T>>) -> bool {
+    list.is_some_and(|list| !list.is_empty())
+}
+
+pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
+    for (used, field) in [
+        (some(spec.ephemeral_containers.as_ref()), "ephemeralContainers"),
+        (spec.host_users == Some(false), "hostUsers"),
+        (some(spec.image_pull_secrets.as_ref()), "imagePullSecrets"),
+        (some(spec.init_containers.as_ref()), "initContainers"),
+        (spec.node_selector.as_ref().is_some_and(|labels| !labels.is_empty()), "nodeSelector"),
+        (spec.overhead.as_ref().is_some_and(|list| !list.is_empty()), "overhead"),
+        (some(spec.readiness_gates.as_ref()), "readinessGates"),
+        (some(spec.resource_claims.as_ref()), "resourceClaims"),
+        (spec.resources.as_ref().is_some_and(|resources| *resources != Default::default()), "resources"),
+        (spec.runtime_class_name.as_ref().is_some_and(|name| !name.is_empty()), "runtimeClassName"),
+        (some(spec.scheduling_gates.as_ref()), "schedulingGates"),
+        (some(spec.volumes.as_ref()), "volumes"),
+    ] {
+        if used {
+            faults.not_yet(at.field(field));
+        }
+    }
+    if spec.affinity.as_ref().is_some_and(|affinity| affinity.node_affinity.is_some()) {
+        faults.not_yet(at.field("affinity").field("nodeAffinity"));
+    }
+    if let Some(class) = spec.priority_class_name.as_deref().filter(|class| !class.is_empty()) {
+        let at = at.field("priorityClassName");
+        match priority::system_class(class) {
+            None => faults.add(at, format!("{class:?} is no system class, and others are not supported yet")),
+            Some(value) if spec.priority.is_some_and(|given| given != value) => {
+                faults.invalid(at, class, format_args!("its priority is {value}, not what spec.priority says"));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+pub(super) fn of_container(container: &Container, at: At<'_>, faults: &mut Faults) {
+    for (used, field) in [
+        (some(container.env_from.as_ref()), "envFrom"),
+        (container.liveness_probe.is_some(), "livenessProbe"),
+        (container.readiness_probe.is_some(), "readinessProbe"),
+        (container.startup_probe.is_some(), "startupProbe"),
+        (some(container.volume_devices.as_ref()), "volumeDevices"),
+        (some(container.volume_mounts.as_ref()), "volumeMounts"),
+    ] {
+        if used {
+            faults.not_yet(at.field(field));
+        }
+    }
+    if let Some(lifecycle) = &container.lifecycle {
+        let at = at.field("lifecycle");
+        for (used, field) in [
+            (lifecycle.post_start.is_some(), "postStart"),
+            (lifecycle.pre_stop.is_some(), "preStop"),
+            (lifecycle.stop_signal.is_some(), "stopSignal"),
+        ] {
+            if used {
+                faults.not_yet(at.field(field));
+            }
+        }
+    }
+    let env = at.field("env");
+    for (i, variable) in container.env.iter().flatten().enumerate() {
+        if variable.value_from.is_some() {
+            faults.not_yet(env.item(i).field("valueFrom"));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Whether a defaulted pod is one that we can run: every problem at once, in Kubernetes' words.
+//!
+//! `later` names what we do not act on yet. Whether the pod fits the node is not asked here: that is admission.
+
+mod later;
+mod network;
+mod resources;
+mod security;
+mod syntax;
+
+use crate::api::problem::{At, Fault, Faults};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// The largest sum of all annotations' keys and values, in bytes.
+const MAX_ANNOTATIONS: usize = 256 * 1024;
+
+pub(crate) fn pod(pod: &Pod, node_name: &str) -> Vec<Fault> {
+    let mut faults = Faults::default();
+    let root = At::Root;
+    metadata(&pod.metadata, root.field("metadata"), &mut faults);
+    let empty = PodSpec::default();
+    spec(pod.spec.as_ref().unwrap_or(&empty), node_name, root.field("spec"), &mut faults);
+    faults.0
+}
+
+fn complain(complaints: syntax::Complaints, value: &str, at: At<'_>, faults: &mut Faults) {
+    complaints.into_iter().for_each(|complaint| faults.invalid(at, value, complaint));
+}
+
+fn metadata(metadata: &ObjectMeta, at: At<'_>, faults: &mut Faults) {
+    match metadata.name.as_deref() {
+        None | Some("") => faults.required(at.field("name"), "name is needed for the pod"),
+        Some(name) => complain(syntax::dns_subdomain(name), name, at.field("name"), faults),
+    }
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    complain(syntax::dns_label(namespace), namespace, at.field("namespace"), faults);
+    let uid = metadata.uid.as_deref().unwrap_or_default();
+    complain(syntax::uid(uid), uid, at.field("uid"), faults);
+    if metadata.deletion_timestamp.is_some() {
+        faults.forbidden(at.field("deletionTimestamp"), "to remove the pod remove its manifest");
+    }
+    let at_labels = at.field("labels");
+    for (key, value) in metadata.labels.iter().flatten() {
+        let at = at_labels.key(key);
+        complain(syntax::qualified_name(key), key, at, faults);
+        complain(syntax::label_value(value), value, at, faults);
+    }
+    let at_annotations = at.field("annotations");
+    let mut size = 0;
+    for (key, value) in metadata.annotations.iter().flatten() {
+        size += key.len() + value.len();
+        complain(syntax::qualified_name(&key.to_lowercase()), key, at_annotations.key(key), faults);
+    }
+    if size > MAX_ANNOTATIONS {
+        faults.add(at_annotations, format!("Too long: may not be more than {MAX_ANNOTATIONS} bytes"));
+    }
+}
+
+fn spec(spec: &PodSpec, node_name: &str, at: At<'_>, faults: &mut Faults) {
+    one_of(spec.restart_policy.as_deref(), &["Always", "Never", "OnFailure"], at.field("restartPolicy"), faults);
+    if let Some(policy) = &spec.preemption_policy {
+        one_of(Some(policy), &["Never", "PreemptLowerPriority"], at.field("preemptionPolicy"), faults);
+    }
+    if let Some(grace) = spec.termination_grace_period_seconds.filter(|s| *s < 0) {
+        let at = at.field("terminationGracePeriodSeconds");
+        faults.invalid(at, grace, "must be greater than or equal to 0");
+    }
+    if let Some(deadline) = spec.active_deadline_seconds
+        && !(1..=i64::from(i32::MAX)).contains(&deadline)
+    {
+        let at = at.field("activeDeadlineSeconds");
+        faults.invalid(at, deadline, "must be between 1 and 2147483647, inclusive");
+    }
+    if let Some(name) = spec.node_name.as_deref()
+        && name != node_name
+    {
+        faults.invalid(at.field("nodeName"), name, format_args!("this node is {node_name:?}"));
+    }
+    match spec.os.as_ref().map(|os| os.name.as_str()) {
+        None | Some("linux") => {}
+        Some("windows") => faults.invalid(at.field("os").field("name"), "windows", "this node runs linux"),
+        Some(other) => faults.unsupported_value(at.field("os").field("name"), other, &["linux", "windows"]),
+    }
+    if spec.share_process_namespace == Some(true) && spec.host_pid == Some(true) {
+        let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
+        faults.invalid(at.field("shareProcessNamespace"), true, detail);
+    }
+    network::names(spec, at, faults);
+    network::dns(spec, at, faults);
+    if let Some(context) = &spec.security_context {
+        security::of_pod(context, spec, at.field("securityContext"), faults);
+    }
+    later::of_pod(spec, at, faults);
+
+    let at_containers = at.field("containers");
+    if spec.containers.is_empty() {
+        faults.required(at_containers, "");
+    }
+    let mut names: Vec<&str> = Vec::new();
+    let mut host_ports = Vec::new();
+    for (i, each) in spec.containers.iter().enumerate() {
+        let at = at_containers.item(i);
+        if names.contains(&each.name.as_str()) {
+            faults.duplicate(at.field("name"), &each.name);
+        }
+        if !each.name.is_empty() {
+            names.push(&each.name);
+        }
+        container(each, at, faults);
+        let ports = each.ports.as_deref().unwrap_or_default();
+        network::ports(ports, spec.host_network == Some(true), &mut host_ports, at.field("ports"), faults);
+    }
+}
+
+fn container(container: &Container, at: At<'_>, faults: &mut Faults) {
+    if container.name.is_empty() {
+        faults.required(at.field("name"), "");
+    } else {
+        complain(syntax::dns_label(&container.name), &container.name, at.field("name"), faults);
+    }
+    match container.image.as_deref() {
+        None | Some("") => faults.required(at.field("image"), ""),
+        Some(image) if image.trim() != image => {
+            faults.invalid(at.field("image"), image, "must not have leading or trailing whitespace");
+        }
+        Some(_) => {}
+    }
+    let policy = container.image_pull_policy.as_deref();
+    one_of(policy, &["Always", "IfNotPresent", "Never"], at.field("imagePullPolicy"), faults);
+    let policy = container.termination_message_policy.as_deref();
+    one_of(policy, &["FallbackToLogsOnError", "File"], at.field("terminationMessagePolicy"), faults);
+    if container.restart_policy.is_some() {
+        faults.forbidden(at.field("restartPolicy"), "may not be set for non-init containers");
+    }
+    let env = at.field("env");
+    for (i, variable) in container.env.iter().flatten().enumerate() {
+        let at = env.item(i);
+        if variable.name.is_empty() {
+            faults.required(at.field("name"), "");
+        } else {
+            complain(syntax::env_name(&variable.name), &variable.name, at.field("name"), faults);
+        }
+    }
+    if let Some(list) = &container.resources {
+        resources::resources(list, at.field("resources"), faults);
+    }
+    if let Some(context) = &container.security_context {
+        security::of_container(context, at.field("securityContext"), faults);
+    }
+    later::of_container(container, at, faults);
+}
+
+fn one_of(value: Option<&str>, supported: &[&str], at: At<'_>, faults: &mut Faults) {
+    let value = value.unwrap_or_default();
+    if !supported.contains(&value) {
+        faults.unsupported_value(at, value, supported);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Requests and limits of a container.
+
+use crate::api::problem::{At, Faults};
+use crate::api::quantity::Quantity;
+use crate::api::validate::syntax;
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use std::collections::BTreeMap;
+
+type List = BTreeMap<String, Written>;
+
+pub(super) fn resources(resources: &ResourceRequirements, at: At<'_>, faults: &mut Faults) {
+    let none = List::new();
+    let limits = resources.limits.as_ref().unwrap_or(&none);
+    let requests = resources.requests.as_ref().unwrap_or(&none);
+    if resources.claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
+        faults.not_yet(at.field("claims"));
+    }
+    let at_limits = at.field("limits");
+    let limit: BTreeMap<&str, Quantity> =
+        limits.iter().filter_map(|(name, q)| Some((name.as_str(), one(name, q, at_limits, faults)?))).collect();
+
+    let at_requests = at.field("requests");
+    for (name, written) in requests {
+        // A request that is the default from its limit was judged there.
+        let defaulted = limits.get(name) == Some(written);
+        let Some(request) =
+            (if defaulted { limit.get(name.as_str()).copied() } else { one(name, written, at_requests, faults) })
+        else {
+            continue;
+        };
+        let Some(limit) = limit.get(name.as_str()) else { continue };
+        let shown = &limits[name].0;
+        if name.starts_with(HUGE_PAGES) {
+            if request != *limit {
+                faults.invalid(at_requests, &written.0, format_args!("must be equal to {name} limit of {shown}"));
+            }
+        } else if request > *limit {
+            let detail = format_args!("must be less than or equal to {name} limit of {shown}");
+            faults.invalid(at_requests, &written.0, detail);
+        }
+    }
+
+    let named = |wanted: fn(&str) -> bool| limits.keys().chain(requests.keys()).any(|name| wanted(name));
+    if named(|n| n.starts_with(HUGE_PAGES)) {
+        if !named(|n| n == "cpu" || n == "memory") {
+            faults.forbidden(at, "HugePages require cpu or memory");
+        }
+        for name in requests.keys().filter(|n| n.starts_with(HUGE_PAGES) && !limits.contains_key(*n)) {
+            faults.required(at_limits.key(name), "Limit must be set for non overcommitable resources");
+        }
+    }
+}
+
+const HUGE_PAGES: &str = "hugepages-";
+
+/// One entry: a resource that we know, and an amount that is a number and not negative.
+fn one(name: &str, written: &Written, at: At<'_>, faults: &mut Faults) -> Option<Quantity> {
+    let at = at.key(name);
+    let page_size = || name.strip_prefix(HUGE_PAGES).and_then(|size| Quantity::parse(size).ok());
+    if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && page_size().is_none() {
+        let complaints = syntax::qualified_name(name);
+        if !complaints.is_empty() {
+            complaints.into_iter().for_each(|complaint| faults.invalid(at, name, complaint));
+        } else if name.contains('/') {
+            faults.add(at, "extended resources are not supported yet");
+        } else {
+            faults.invalid(at, name, "must be a standard resource for containers");
+        }
+        return None;
+    }
+    match Quantity::parse(&written.0) {
+        Err(why) => faults.invalid(at, &written.0, why),
+        Ok(amount) if amount.is_negative() => {
+            faults.invalid(at, &written.0, "must be greater than or equal to 0");
+        }
+        Ok(amount) => return Some(amount),
+    }
+    None
+}

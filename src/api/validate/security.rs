@@ -1,0 +1,174 @@
+//! Security contexts, of the pod and of a container.
+
+use crate::api::problem::{At, Faults};
+use crate::api::validate::syntax;
+use k8s_openapi::api::core::v1::{
+    AppArmorProfile, PodSecurityContext, PodSpec, SELinuxOptions, SeccompProfile, SecurityContext,
+};
+
+/// The sysctls that are namespaced and cannot hurt the node or other pods (kubelet 1.32's list).
+const SAFE_SYSCTLS: [&str; 12] = [
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_wmem",
+];
+
+pub(super) fn of_pod(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
+    id(context.run_as_user, at.field("runAsUser"), faults);
+    id(context.run_as_group, at.field("runAsGroup"), faults);
+    id(context.fs_group, at.field("fsGroup"), faults);
+    let groups = at.field("supplementalGroups");
+    for (i, group) in context.supplemental_groups.iter().flatten().enumerate() {
+        id(Some(*group), groups.item(i), faults);
+    }
+    match context.supplemental_groups_policy.as_deref() {
+        None | Some("" | "Merge") => {}
+        Some("Strict") => faults.not_yet(at.field("supplementalGroupsPolicy")),
+        Some(other) => {
+            faults.unsupported_value(at.field("supplementalGroupsPolicy"), other, &["Merge", "Strict"]);
+        }
+    }
+    if let Some(policy) = context.fs_group_change_policy.as_deref()
+        && !matches!(policy, "Always" | "OnRootMismatch")
+    {
+        faults.unsupported_value(at.field("fsGroupChangePolicy"), policy, &["Always", "OnRootMismatch"]);
+    }
+    if context.se_linux_change_policy.as_deref().is_some_and(|policy| !policy.is_empty()) {
+        faults.not_yet(at.field("seLinuxChangePolicy"));
+    }
+    if context.windows_options.is_some() {
+        faults.not_yet(at.field("windowsOptions"));
+    }
+    linux_modules(context.app_armor_profile.as_ref(), context.se_linux_options.as_ref(), at, faults);
+    seccomp(context.seccomp_profile.as_ref(), at.field("seccompProfile"), faults);
+    sysctls(context, spec, at.field("sysctls"), faults);
+}
+
+pub(super) fn of_container(context: &SecurityContext, at: At<'_>, faults: &mut Faults) {
+    id(context.run_as_user, at.field("runAsUser"), faults);
+    id(context.run_as_group, at.field("runAsGroup"), faults);
+    match context.proc_mount.as_deref() {
+        None | Some("" | "Default") => {}
+        Some("Unmasked") => faults.not_yet(at.field("procMount")),
+        Some(other) => faults.unsupported_value(at.field("procMount"), other, &["Default", "Unmasked"]),
+    }
+    if context.windows_options.is_some() {
+        faults.not_yet(at.field("windowsOptions"));
+    }
+    linux_modules(context.app_armor_profile.as_ref(), context.se_linux_options.as_ref(), at, faults);
+    seccomp(context.seccomp_profile.as_ref(), at.field("seccompProfile"), faults);
+
+    let at_capabilities = at.field("capabilities");
+    let mut added = [].iter();
+    if let Some(capabilities) = &context.capabilities {
+        for (list, field) in [(&capabilities.add, "add"), (&capabilities.drop, "drop")] {
+            let at = at_capabilities.field(field);
+            for (i, name) in list.iter().flatten().enumerate() {
+                if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+                    faults.invalid(at.item(i), name, "must be the name of a capability, as NET_ADMIN, or ALL");
+                }
+            }
+        }
+        added = capabilities.add.as_deref().unwrap_or_default().iter();
+    }
+    if context.allow_privilege_escalation == Some(false) {
+        let at = at.field("allowPrivilegeEscalation");
+        if context.privileged == Some(true) {
+            let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
+            faults.invalid(at, false, detail);
+        }
+        if added.any(|name| matches!(name.as_str(), "SYS_ADMIN" | "CAP_SYS_ADMIN")) {
+            let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+            faults.invalid(at, false, detail);
+        }
+    }
+}
+
+fn id(id: Option<i64>, at: At<'_>, faults: &mut Faults) {
+    if let Some(id) = id
+        && !(0..=i64::from(i32::MAX)).contains(&id)
+    {
+        faults.invalid(at, id, "must be between 0 and 2147483647, inclusive");
+    }
+}
+
+/// AppArmor and SELinux: only what the runtime does by itself.
+fn linux_modules(
+    app_armor: Option<&AppArmorProfile>,
+    se_linux: Option<&SELinuxOptions>,
+    at: At<'_>,
+    faults: &mut Faults,
+) {
+    if app_armor.is_some_and(|profile| profile.type_ != "RuntimeDefault") {
+        faults.not_yet(at.field("appArmorProfile"));
+    }
+    if se_linux.is_some_and(|options| *options != SELinuxOptions::default()) {
+        faults.not_yet(at.field("seLinuxOptions"));
+    }
+}
+
+fn seccomp(profile: Option<&SeccompProfile>, at: At<'_>, faults: &mut Faults) {
+    let Some(profile) = profile else { return };
+    let at_file = at.field("localhostProfile");
+    let file = profile.localhost_profile.as_deref().filter(|file| !file.is_empty());
+    match (profile.type_.as_str(), file) {
+        ("Localhost", None) => faults.required(at_file, "must be set when seccomp type is Localhost"),
+        ("Localhost", Some(file)) => {
+            // It is looked up below the root directory, and must not lead out of it.
+            if file.starts_with('/') {
+                faults.invalid(at_file, file, "must be a relative path");
+            }
+            if file.split('/').any(|part| part == "..") {
+                faults.invalid(at_file, file, "must not contain '..'");
+            }
+        }
+        ("RuntimeDefault" | "Unconfined", None) => {}
+        ("RuntimeDefault" | "Unconfined", Some(file)) => {
+            faults.invalid(at_file, file, "can only be set when seccomp type is Localhost");
+        }
+        ("", _) => faults.required(at.field("type"), "type is required when seccompProfile is set"),
+        (other, _) => {
+            faults.unsupported_value(at.field("type"), other, &["Localhost", "RuntimeDefault", "Unconfined"]);
+        }
+    }
+}
+
+fn sysctls(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
+    let mut seen: Vec<String> = Vec::new();
+    for (i, sysctl) in context.sysctls.iter().flatten().enumerate() {
+        let item = at.item(i);
+        let at = item.field("name");
+        if sysctl.name.is_empty() {
+            faults.required(at, "");
+            continue;
+        }
+        let complaints = syntax::sysctl_name(&sysctl.name);
+        if !complaints.is_empty() {
+            complaints.into_iter().for_each(|complaint| faults.invalid(at, &sysctl.name, complaint));
+            continue;
+        }
+        let name = sysctl.name.replace('/', ".");
+        if seen.contains(&name) {
+            faults.duplicate(at, &sysctl.name);
+        }
+        let network = name.starts_with("net.");
+        let ipc = ["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."].iter().any(|p| name.starts_with(p));
+        if network && spec.host_network == Some(true) {
+            faults.invalid(at, &sysctl.name, "may not be specified when 'hostNetwork' is true");
+        } else if ipc && spec.host_ipc == Some(true) {
+            faults.invalid(at, &sysctl.name, "may not be specified when 'hostIPC' is true");
+        } else if !SAFE_SYSCTLS.contains(&name.as_str()) {
+            faults.forbidden(at, format_args!("forbidden sysctl: {:?} not allowlisted", sysctl.name));
+        }
+        seen.push(name);
+    }
+}

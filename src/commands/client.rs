@@ -1,0 +1,123 @@
+//! The commands' side of the control socket: HTTP/1.0, where a body simply ends with its connection.
+
+use crate::commands::output::Failure;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_HEAD: usize = 16 * 1024;
+
+/// Asks for `target`; the body is read from what is returned. With `endless`, a pause is no error.
+pub fn get(socket: &Path, target: &str, endless: bool) -> Result<BufReader<UnixStream>, Failure> {
+    let mut stream = UnixStream::connect(socket).map_err(|e| cannot_connect(socket, &e))?;
+    let broken = |e: std::io::Error| Failure::message(format!("{}: {e}", socket.display()));
+    stream.set_read_timeout(Some(PATIENCE)).map_err(broken)?;
+    stream.set_write_timeout(Some(PATIENCE)).map_err(broken)?;
+    stream.write_all(format!("GET {target} HTTP/1.0\r\n\r\n").as_bytes()).map_err(broken)?;
+    let mut reader = BufReader::new(stream);
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let n =
+            reader.by_ref().take(MAX_HEAD as u64).read_until(b'\n', &mut head).map_err(|e| no_answer(socket, &e))?;
+        if n == 0 || head.len() > MAX_HEAD {
+            return Err(Failure::message(format!("{}: the answer is no HTTP", socket.display())));
+        }
+    }
+    let mut headers = [httparse::EMPTY_HEADER; 32];
+    let mut response = httparse::Response::new(&mut headers);
+    let status = match response.parse(&head) {
+        Ok(httparse::Status::Complete(_)) => response.code.unwrap_or(0),
+        _ => return Err(Failure::message(format!("{}: the answer is no HTTP", socket.display()))),
+    };
+    if status != 200 {
+        let mut body = String::new();
+        let _ = reader.take(4096).read_to_string(&mut body);
+        return Err(Failure::message(format!("{target}: {status} {}", body.trim())));
+    }
+    if endless {
+        reader.get_ref().set_read_timeout(None).map_err(broken)?;
+    }
+    Ok(reader)
+}
+
+/// The whole of a JSON answer.
+pub fn get_json(socket: &Path, target: &str) -> Result<serde_json::Value, Failure> {
+    let mut body = Vec::new();
+    get(socket, target, false)?.read_to_end(&mut body).map_err(|e| no_answer(socket, &e))?;
+    let cut = |e| Failure::message(format!("{target}: the answer is broken or cut short: {e}"));
+    serde_json::from_slice(&body).map_err(cut)
+}
+
+fn no_answer(socket: &Path, e: &std::io::Error) -> Failure {
+    let path = socket.display();
+    match e.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            Failure::message(format!("{path}: no answer for {} s; is wherry stopped?", PATIENCE.as_secs()))
+        }
+        _ => Failure::message(format!("{path}: {e}")),
+    }
+}
+
+fn cannot_connect(socket: &Path, e: &std::io::Error) -> Failure {
+    let path = socket.display();
+    Failure::message(match e.kind() {
+        ErrorKind::NotFound => {
+            format!("there is no socket {path}: wherry is not running, or uses another one (--socket)")
+        }
+        ErrorKind::ConnectionRefused => format!("nobody listens on {path}: wherry is not running"),
+        ErrorKind::PermissionDenied => {
+            format!("no permission for {path}: it is for root and the members of its group")
+        }
+        _ => format!("cannot connect to {path}: {e}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    fn failure(socket: &Path) -> String {
+        match get(socket, "/x", false) {
+            Err(Failure::Message(text, 1)) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Answers one request with `answer`.
+    fn answer(answer: &'static [u8]) -> (tempfile::TempDir, std::path::PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut buffer = [0; 1024];
+            let _ = stream.read(&mut buffer);
+            let _ = stream.write_all(answer);
+        });
+        (dir, path)
+    }
+
+    #[test]
+    fn without_an_agent_the_message_says_which_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        assert!(failure(&path).contains("there is no socket") && failure(&path).contains("--socket"));
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(failure(&path).contains("nobody listens on"));
+    }
+
+    #[test]
+    fn answers_are_read_and_broken_ones_told() {
+        let (_dir, path) = answer(b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n{\"a\":1}");
+        assert_eq!(get_json(&path, "/x").unwrap()["a"], 1);
+        let (_dir, path) = answer(b"HTTP/1.1 200 OK\r\n\r\n{\"a\":");
+        assert!(matches!(get_json(&path, "/x"), Err(Failure::Message(m, 1)) if m.contains("cut short")));
+        let (_dir, path) = answer(b"HTTP/1.1 503 Service Unavailable\r\n\r\ntoo many watches\n");
+        assert_eq!(failure(&path), "/x: 503 too many watches");
+        let (_dir, path) = answer(b"hello\r\n\r\n");
+        assert!(failure(&path).contains("no HTTP"));
+    }
+}

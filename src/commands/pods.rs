@@ -1,0 +1,298 @@
+//! `wherry pods`: the node's pods, from the control socket.
+
+use crate::commands::client;
+use crate::commands::output::Failure;
+use crate::commands::row::{Row, text};
+use jiff::Timestamp;
+use serde::Serialize as _;
+use serde_json::Value;
+use std::io::{BufRead, Write};
+use std::path::Path;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    Wide,
+    Json,
+    Yaml,
+    Name,
+}
+
+/// What to show.
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    /// All, if empty.
+    pub names: Vec<String>,
+    /// All, if None.
+    pub namespace: Option<String>,
+    /// The plain table, if None.
+    pub format: Option<Format>,
+    pub watch: bool,
+}
+
+impl Query {
+    fn wants(&self, pod: &Value) -> bool {
+        let name = text(pod, "/metadata/name");
+        (self.names.is_empty() || self.names.iter().any(|n| n == name))
+            && self.namespace.as_deref().is_none_or(|n| n == text(pod, "/metadata/namespace"))
+    }
+}
+
+pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
+    if query.watch {
+        return watch(out, client::get(socket, "/pods?watch=1", true)?, query);
+    }
+    let list = client::get_json(socket, "/pods")?;
+    show(out, list, query, Timestamp::now())
+}
+
+fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> Result<u8, Failure> {
+    let mut pods = match list.get_mut("items").map(Value::take) {
+        Some(Value::Array(pods)) => pods,
+        _ => Vec::new(),
+    };
+    pods.retain(|pod| query.wants(pod));
+    pods.sort_by(|a, b| {
+        let key = |p| (text(p, "/metadata/namespace"), text(p, "/metadata/name"));
+        key(a).cmp(&key(b))
+    });
+    let missing: Vec<&String> =
+        query.names.iter().filter(|n| !pods.iter().any(|p| text(p, "/metadata/name") == *n)).collect();
+    match query.format {
+        Some(Format::Json | Format::Yaml) => {
+            let value = if pods.len() == 1 && query.names.len() == 1 {
+                pods.remove(0)
+            } else {
+                list["items"] = Value::Array(pods);
+                list
+            };
+            document(out, &value, query.format == Some(Format::Yaml))?;
+        }
+        Some(Format::Name) => {
+            for pod in &pods {
+                writeln!(out, "pod/{}", text(pod, "/metadata/name"))?;
+            }
+        }
+        None | Some(Format::Wide) => {
+            let rows: Vec<Row> = pods.iter().map(|p| Row::new(p, now)).collect();
+            if !rows.is_empty() {
+                Table::new(query.format == Some(Format::Wide), &rows).print(out, true, &rows)?;
+            } else if missing.is_empty() {
+                crate::commands::output::tell("there are no pods");
+            }
+        }
+    }
+    out.flush()?;
+    for name in &missing {
+        crate::commands::output::tell(&format!("pod {name:?} was not found"));
+    }
+    Ok(u8::from(!missing.is_empty()))
+}
+
+/// Shows the pods there are, then a row (or document) for each change, until the agent goes.
+fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result<u8, Failure> {
+    let broken = |e: std::io::Error| Failure::message(format!("the watch broke off: {e}"));
+    let mut first: Option<Vec<Row>> = Some(Vec::new());
+    let mut table = Table::new(query.format == Some(Format::Wide), &[]);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if stream.read_line(&mut line).map_err(broken)? == 0 {
+            return Err(Failure::message("the watch ended: wherry stopped, or this end was too slow"));
+        }
+        let event: Value = serde_json::from_str(&line)
+            .map_err(|e| Failure::message(format!("the watch sent something that is no JSON: {e}")))?;
+        let pod = &event["object"];
+        match (text(&event, "/type"), query.format) {
+            ("BOOKMARK", None | Some(Format::Wide)) => {
+                // All that there was has come: now the widths are known.
+                if let Some(rows) = first.take() {
+                    table = Table::new(table.wide, &rows);
+                    table.print(out, true, &rows)?;
+                }
+            }
+            ("BOOKMARK", _) => {}
+            _ if !query.wants(pod) => continue,
+            (_, Some(Format::Json)) => document(out, pod, false)?,
+            (_, Some(Format::Yaml)) => {
+                writeln!(out, "---")?;
+                document(out, pod, true)?;
+            }
+            (_, Some(Format::Name)) => writeln!(out, "pod/{}", text(pod, "/metadata/name"))?,
+            (_, None | Some(Format::Wide)) => {
+                let row = Row::new(pod, Timestamp::now());
+                match &mut first {
+                    Some(rows) => rows.push(row),
+                    None => table.print(out, false, &[row])?,
+                }
+            }
+        }
+        out.flush()?;
+    }
+}
+
+fn document(out: &mut dyn Write, value: &Value, yaml: bool) -> Result<(), Failure> {
+    if yaml {
+        let text = serde_saphyr::to_string(value).map_err(|e| Failure::message(format!("cannot write YAML: {e}")))?;
+        out.write_all(text.as_bytes())?;
+        if !text.ends_with('\n') {
+            writeln!(out)?;
+        }
+        return Ok(());
+    }
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut text = Vec::new();
+    value
+        .serialize(&mut serde_json::Serializer::with_formatter(&mut text, formatter))
+        .map_err(|e| Failure::message(format!("cannot write JSON: {e}")))?;
+    out.write_all(&text)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+/// Columns as wide as their widest cell so far, three blanks apart.
+struct Table {
+    wide: bool,
+    widths: Vec<usize>,
+}
+
+const HEADER: [&str; 9] = ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE", "UID"];
+
+impl Table {
+    fn new(wide: bool, rows: &[Row]) -> Table {
+        let columns = if wide { HEADER.len() } else { 6 };
+        let mut table = Table { wide, widths: HEADER[..columns].iter().map(|h| h.len()).collect() };
+        for row in rows {
+            table.widen(&cells(row));
+        }
+        table
+    }
+
+    fn widen(&mut self, cells: &[&str]) {
+        for (width, cell) in self.widths.iter_mut().zip(cells) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+
+    fn print(&mut self, out: &mut dyn Write, header: bool, rows: &[Row]) -> std::io::Result<()> {
+        if header {
+            self.line(out, &HEADER)?;
+        }
+        for row in rows {
+            self.widen(&cells(row));
+            self.line(out, &cells(row))?;
+        }
+        Ok(())
+    }
+
+    fn line(&self, out: &mut dyn Write, cells: &[&str]) -> std::io::Result<()> {
+        let mut line = String::new();
+        for (width, cell) in self.widths.iter().zip(cells) {
+            line.push_str(&format!("{cell:<width$}   "));
+        }
+        writeln!(out, "{}", line.trim_end())
+    }
+}
+
+fn cells(row: &Row) -> [&str; 9] {
+    [&row.namespace, &row.name, &row.ready, &row.status, &row.restarts, &row.age, &row.ip, &row.node, &row.uid]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn now() -> Timestamp {
+        "2026-11-20T15:00:00Z".parse().unwrap()
+    }
+
+    fn pod(namespace: &str, name: &str) -> Value {
+        json!({
+            "metadata": {"name": name, "namespace": namespace, "uid": format!("uid-{name}"),
+                         "creationTimestamp": "2026-11-20T14:58:30Z"},
+            "spec": {"nodeName": "lab", "containers": [{"name": "main"}]},
+            "status": {"phase": "Running", "containerStatuses": [
+                {"name": "main", "ready": true, "restartCount": 0, "state": {"running": {}}}]},
+        })
+    }
+
+    fn list() -> Value {
+        let items = [pod("web", "front"), pod("default", "zebra"), pod("default", "a-long-name")];
+        json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
+    }
+
+    fn shown(query: &Query) -> (String, u8) {
+        let mut out = Vec::new();
+        let code = show(&mut out, list(), query, now()).unwrap();
+        (String::from_utf8(out).unwrap(), code)
+    }
+
+    #[test]
+    fn the_table_is_sorted_and_aligned() {
+        let (text, code) = shown(&Query::default());
+        assert_eq!(
+            text,
+            "NAMESPACE   NAME          READY   STATUS    RESTARTS   AGE\n\
+             default     a-long-name   1/1     Running   0          90s\n\
+             default     zebra         1/1     Running   0          90s\n\
+             web         front         1/1     Running   0          90s\n"
+        );
+        assert_eq!(code, 0);
+        let (text, _) = shown(&Query { format: Some(Format::Wide), names: vec!["front".into()], ..Query::default() });
+        assert_eq!(
+            text,
+            "NAMESPACE   NAME    READY   STATUS    RESTARTS   AGE   IP       NODE   UID\n\
+             web         front   1/1     Running   0          90s   <none>   lab    uid-front\n"
+        );
+    }
+
+    #[test]
+    fn names_and_namespaces_select() {
+        let (text, _) =
+            shown(&Query { namespace: Some("default".into()), format: Some(Format::Name), ..Query::default() });
+        assert_eq!(text, "pod/a-long-name\npod/zebra\n");
+        let (text, code) = shown(&Query {
+            names: vec!["nope".into(), "zebra".into()],
+            format: Some(Format::Name),
+            ..Query::default()
+        });
+        assert_eq!((text.as_str(), code), ("pod/zebra\n", 1), "one that is not there is an error");
+    }
+
+    #[test]
+    fn documents_are_whole() {
+        let (text, _) = shown(&Query { format: Some(Format::Json), ..Query::default() });
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&value["kind"], value["items"].as_array().unwrap().len()), (&json!("PodList"), 3));
+        let one = Query { format: Some(Format::Yaml), names: vec!["zebra".into()], ..Query::default() };
+        let (text, _) = shown(&one);
+        assert!(text.contains("name: zebra\n") && !text.contains("items"), "{text}");
+    }
+
+    #[test]
+    fn a_watch_prints_the_table_and_then_the_changes() {
+        let line = |kind: &str, pod: Value| format!("{}\n", json!({"type": kind, "object": pod}));
+        let mut gone = pod("default", "zebra");
+        gone["metadata"]["deletionTimestamp"] = json!("2026-11-20T15:00:00Z");
+        let stream = [
+            line("ADDED", pod("default", "zebra")),
+            line("ADDED", pod("web", "front")),
+            line("BOOKMARK", json!({})),
+            line("DELETED", gone),
+        ]
+        .concat();
+        let mut out = Vec::new();
+        let end = watch(&mut out, stream.as_bytes(), &Query { namespace: Some("default".into()), ..Query::default() });
+        assert!(matches!(end, Err(Failure::Message(_, 1))));
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().take(4).collect()).collect();
+        assert_eq!(
+            lines,
+            [
+                ["NAMESPACE", "NAME", "READY", "STATUS"],
+                ["default", "zebra", "1/1", "Running"],
+                ["default", "zebra", "1/1", "Terminating"],
+            ]
+        );
+    }
+}

@@ -1,0 +1,158 @@
+use super::*;
+use crate::adapters::server::http::{self, Body, Cursor, Request, Response, Route};
+use crate::adapters::server::status::NodeStatus;
+use crate::adapters::server::{Content, Doors, Server};
+use crate::api::time::Boot;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[test]
+fn the_command_line_is_sound() {
+    use clap::CommandFactory;
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn flags_reach_the_configuration() {
+    let args = "wherry run --config /c --manifests /m --root-dir /r --log-dir /l --runtime-endpoint /e --socket /s \
+                --hostname h --healthz-port 0 -v4";
+    let Command::Run(args) = Cli::try_parse_from(args.split_whitespace()).unwrap().command else { panic!() };
+    let flags = Flags::from(args);
+    let expected = Flags {
+        config: Some("/c".into()),
+        manifests: Some("/m".into()),
+        root_dir: Some("/r".into()),
+        log_dir: Some("/l".into()),
+        runtime_endpoint: Some("/e".into()),
+        socket: Some("/s".into()),
+        hostname: Some("h".into()),
+        healthz_port: Some(0),
+        verbosity: Some(4),
+        ..Flags::default()
+    };
+    assert_eq!(flags, expected);
+}
+
+/// 300 pods of two kilobytes.
+struct Node;
+
+impl Node {
+    fn pod(i: u32) -> String {
+        let filler = "x".repeat(2000);
+        format!(
+            r#"{{"metadata":{{"name":"p{i:03}","namespace":"default","labels":{{"f":"{filler}"}}}},"spec":{{"containers":[{{}}]}},"status":{{"phase":"Running"}}}}"#
+        )
+    }
+}
+
+impl Content for Node {
+    fn get(&mut self, request: &Request) -> Response {
+        match request.route {
+            Route::Pods => Response { status: 200, content_type: http::JSON, body: Body::Parts(Cursor::default()) },
+            Route::Status => {
+                let status = NodeStatus { node_name: "lab".into(), ..NodeStatus::default() };
+                Response::json(serde_json::to_vec(&status).unwrap())
+            }
+            _ => Response::text(200, "ok"),
+        }
+    }
+
+    fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
+        // A stage is a pod.
+        if cursor.stage == 0 {
+            out.extend_from_slice(br#"{"kind":"PodList","items":["#);
+        }
+        if cursor.stage > 0 {
+            out.extend_from_slice(b",");
+        }
+        out.extend_from_slice(Node::pod(cursor.stage).as_bytes());
+        cursor.stage += 1;
+        if cursor.stage == 300 {
+            out.extend_from_slice(b"]}");
+        }
+        cursor.stage < 300
+    }
+}
+
+/// A server in a thread of the test's, until it is dropped.
+struct Running {
+    dir: tempfile::TempDir,
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    fn start() -> Running {
+        let dir = tempfile::tempdir().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let doors = Doors { control: Some(dir.path().join("s")), ..Doors::default() };
+        let told = stop.clone();
+        let (listening, wait) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut poll = mio::Poll::new().unwrap();
+            let mut server = Server::new(doors, 0);
+            server.drive(poll.registry(), Boot(1), &mut Node);
+            listening.send(()).unwrap();
+            let began = Instant::now();
+            let mut events = mio::Events::with_capacity(16);
+            while !told.load(Ordering::Relaxed) {
+                poll.poll(&mut events, Some(Duration::from_millis(20))).unwrap();
+                events.iter().for_each(|e| server.ready(e.token()));
+                while server.drive(poll.registry(), Boot(1) + began.elapsed(), &mut Node) {}
+            }
+        });
+        wait.recv().unwrap();
+        Running { dir, stop, thread: Some(thread) }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("s")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn print(command: impl FnOnce(&mut dyn Write, &Path) -> Result<u8, Failure>, socket: &Path) -> String {
+    let mut out = Vec::new();
+    assert_eq!(command(&mut out, socket).unwrap(), 0);
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn commands_and_server_understand_each_other() {
+    let node = Running::start();
+    let text = print(|out, socket| pods::run(out, socket, &pods::Query::default()), &node.socket());
+    assert_eq!(text.lines().count(), 301);
+    assert!(text.contains("default     p299   0/1     Running   0          <unknown>\n"), "{text}");
+    let text = print(|out, socket| status::run(out, socket, false), &node.socket());
+    assert!(text.contains(" on lab, up 0s\n"), "{text}");
+    let text = print(|out, socket| status::run(out, socket, true), &node.socket());
+    assert!(text.contains("\"nodeName\": \"lab\""), "{text}");
+}
+
+/// A reader that has seen enough.
+struct Closed;
+
+impl Write for Closed {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_a_command_quietly() {
+    let node = Running::start();
+    let end = pods::run(&mut Closed, &node.socket(), &pods::Query::default());
+    assert!(matches!(end, Err(Failure::Output(e)) if e.kind() == std::io::ErrorKind::BrokenPipe));
+}

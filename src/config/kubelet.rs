@@ -1,0 +1,334 @@
+//! `kind: KubeletConfiguration` (kubelet.config.k8s.io/v1beta1), every field of 1.33 and what wherry does with it.
+//!
+//! Zero values are the kubelet's: in a field that is no pointer there, `0s` and `""` ask for the default.
+
+use crate::config::Config;
+use crate::config::problem::absolute;
+use crate::config::table::{Field, Given, INT32, INT64, Kind, Set, Use};
+use std::net::IpAddr;
+use std::time::Duration;
+
+pub const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+pub const KIND: &str = "KubeletConfiguration";
+
+const TEXTS: Kind = Kind::List(&Kind::Text);
+const TEXT_MAP: Kind = Kind::MapOf(&Kind::Text);
+
+const fn set(name: &'static str, kind: Kind, set: Set) -> Field {
+    Field { name, kind, what: Use::Honoured(set) }
+}
+
+const fn none(name: &'static str, kind: Kind) -> Field {
+    Field { name, kind, what: Use::NoEffect }
+}
+
+/// A pointer in Go: its zero value says something.
+const fn none_pointer(name: &'static str, kind: Kind) -> Field {
+    Field { name, kind, what: Use::NoEffectPointer }
+}
+
+const fn inner(name: &'static str, fields: &'static [Field]) -> Field {
+    Field { name, kind: Kind::Object(fields), what: Use::Inner }
+}
+
+/// In the order of the alphabet.
+pub static FIELDS: &[Field] = &[
+    set("address", Kind::Text, |c, v| or_default(v, ip, |d| d.address).map(|a| c.address = a)),
+    set("allowedUnsafeSysctls", TEXTS, allowed_unsafe_sysctls),
+    inner(
+        "authentication",
+        &[
+            inner("anonymous", &[none_pointer("enabled", Kind::Bool)]),
+            inner("webhook", &[none("cacheTTL", Kind::Duration), none_pointer("enabled", Kind::Bool)]),
+            inner("x509", &[none("clientCAFile", Kind::Text)]),
+        ],
+    ),
+    inner(
+        "authorization",
+        &[
+            none("mode", Kind::OneOf(&["AlwaysAllow", "Webhook"])),
+            inner(
+                "webhook",
+                &[none("cacheAuthorizedTTL", Kind::Duration), none("cacheUnauthorizedTTL", Kind::Duration)],
+            ),
+        ],
+    ),
+    set("cgroupDriver", Kind::OneOf(&["cgroupfs", "systemd"]), |c, v| {
+        c.cgroup_driver = match v.text() {
+            "systemd" => crate::config::CgroupDriver::Systemd,
+            _ => crate::config::CgroupDriver::Cgroupfs,
+        };
+        Ok(())
+    }),
+    set("cgroupRoot", Kind::Text, cgroup_root),
+    set("cgroupsPerQOS", Kind::Bool, |c, v| {
+        c.cgroups_per_qos = v.bool();
+        Ok(())
+    }),
+    set("clusterDNS", TEXTS, |c, v| {
+        c.cluster_dns = v.texts().iter().map(|s| ip(s)).collect::<Result<_, _>>()?;
+        Ok(())
+    }),
+    set("clusterDomain", Kind::Text, |c, v| {
+        let domain = v.text().trim_end_matches('.');
+        if !domain.is_empty() && !super::is_dns_subdomain(domain) {
+            return Err(format!("{domain:?} is not a DNS domain"));
+        }
+        c.cluster_domain = domain.to_owned();
+        Ok(())
+    }),
+    none("configMapAndSecretChangeDetectionStrategy", Kind::OneOf(&["Get", "Cache", "Watch"])),
+    none_pointer("containerLogMaxFiles", INT32),
+    none("containerLogMaxSize", Kind::Text),
+    none_pointer("containerLogMaxWorkers", INT32),
+    none_pointer("containerLogMonitorInterval", Kind::Duration),
+    set("containerRuntimeEndpoint", Kind::Text, |c, v| {
+        or_default(v, super::unix_endpoint, |d| d.runtime_socket.clone()).map(|p| c.runtime_socket = p)
+    }),
+    none("contentType", Kind::Text),
+    set("cpuCFSQuota", Kind::Bool, |c, v| {
+        c.cpu_cfs_quota = v.bool();
+        Ok(())
+    }),
+    set("cpuCFSQuotaPeriod", Kind::Duration, |c, v| {
+        c.cpu_cfs_quota_period = between(v.duration(), Duration::from_millis(1), Duration::from_secs(1))?;
+        Ok(())
+    }),
+    none("cpuManagerPolicy", Kind::Text),
+    none("cpuManagerPolicyOptions", TEXT_MAP),
+    none("cpuManagerReconcilePeriod", Kind::Duration),
+    inner(
+        "crashLoopBackOff",
+        &[set("maxContainerRestartPeriod", Kind::Duration, |c, v| {
+            c.max_container_restart_period = between(v.duration(), Duration::from_secs(1), Duration::from_secs(300))?;
+            Ok(())
+        })],
+    ),
+    none_pointer("enableContentionProfiling", Kind::Bool),
+    none_pointer("enableControllerAttachDetach", Kind::Bool),
+    none_pointer("enableDebugFlagsHandler", Kind::Bool),
+    none_pointer("enableDebuggingHandlers", Kind::Bool),
+    none_pointer("enableProfilingHandler", Kind::Bool),
+    none_pointer("enableServer", Kind::Bool),
+    none_pointer("enableSystemLogHandler", Kind::Bool),
+    none_pointer("enableSystemLogQuery", Kind::Bool),
+    none("enforceNodeAllocatable", TEXTS),
+    none("eventBurst", INT32),
+    none_pointer("eventRecordQPS", INT32),
+    none("evictionHard", TEXT_MAP),
+    none("evictionMaxPodGracePeriod", INT32),
+    none("evictionMinimumReclaim", TEXT_MAP),
+    none("evictionPressureTransitionPeriod", Kind::Duration),
+    none("evictionSoft", TEXT_MAP),
+    none("evictionSoftGracePeriod", TEXT_MAP),
+    none_pointer("failCgroupV1", Kind::Bool),
+    none_pointer("failSwapOn", Kind::Bool),
+    none("featureGates", Kind::MapOf(&Kind::Bool)),
+    set("fileCheckFrequency", Kind::Duration, |c, v| {
+        frequency(v, Duration::from_millis(100), |d| d.file_check_frequency).map(|f| c.file_check_frequency = f)
+    }),
+    none("hairpinMode", Kind::OneOf(&["promiscuous-bridge", "hairpin-veth", "none"])),
+    set("healthzBindAddress", Kind::Text, |c, v| {
+        or_default(v, ip, |d| d.healthz_address).map(|a| c.healthz_address = a)
+    }),
+    set("healthzPort", INT32, |c, v| port(v).map(|p| c.healthz_port = p)),
+    none("httpCheckFrequency", Kind::Duration),
+    none_pointer("imageGCHighThresholdPercent", INT32),
+    none_pointer("imageGCLowThresholdPercent", INT32),
+    none("imageMaximumGCAge", Kind::Duration),
+    none("imageMinimumGCAge", Kind::Duration),
+    none(
+        "imagePullCredentialsVerificationPolicy",
+        Kind::OneOf(&["NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"]),
+    ),
+    set("imageServiceEndpoint", Kind::Text, |c, v| {
+        c.image_socket = match v.text() {
+            "" => None,
+            endpoint => Some(super::unix_endpoint(endpoint)?),
+        };
+        Ok(())
+    }),
+    none_pointer("iptablesDropBit", INT32),
+    none_pointer("iptablesMasqueradeBit", INT32),
+    none_pointer("kernelMemcgNotification", Kind::Bool),
+    none("kubeAPIBurst", INT32),
+    none_pointer("kubeAPIQPS", INT32),
+    none("kubeReserved", TEXT_MAP),
+    none("kubeReservedCgroup", Kind::Text),
+    none("kubeletCgroups", Kind::Text),
+    none_pointer("localStorageCapacityIsolation", Kind::Bool),
+    inner(
+        "logging",
+        &[
+            none("flushFrequency", Kind::DurationOrInt),
+            none("format", Kind::OneOf(&["text", "json"])),
+            inner(
+                "options",
+                &[
+                    inner("json", &[none("infoBufferSize", Kind::Quantity), none("splitStream", Kind::Bool)]),
+                    inner("text", &[none("infoBufferSize", Kind::Quantity), none("splitStream", Kind::Bool)]),
+                ],
+            ),
+            set("verbosity", Kind::Int(u32::MAX as i64), |c, v| {
+                c.verbosity = u32::try_from(v.int()).map_err(|_| "must be 0 or more".to_owned())?;
+                Ok(())
+            }),
+            none("vmodule", Kind::List(&Kind::Object(&[none("filePattern", Kind::Text), none("verbosity", INT64)]))),
+        ],
+    ),
+    none_pointer("makeIPTablesUtilChains", Kind::Bool),
+    none("maxOpenFiles", INT64),
+    set("maxParallelImagePulls", INT32, |c, v| {
+        c.max_parallel_image_pulls =
+            Some(u32::try_from(v.int()).ok().filter(|n| *n > 0).ok_or("must be 1 or more, or left out for no limit")?);
+        Ok(())
+    }),
+    none("maxPods", INT32),
+    none("memoryManagerPolicy", Kind::OneOf(&["None", "Static"])),
+    inner("memorySwap", &[none("swapBehavior", Kind::OneOf(&["NoSwap", "LimitedSwap"]))]),
+    none_pointer("memoryThrottlingFactor", Kind::Float),
+    none_pointer("mergeDefaultEvictionSettings", Kind::Bool),
+    none("nodeLeaseDurationSeconds", INT32),
+    none_pointer("nodeStatusMaxImages", INT32),
+    none("nodeStatusReportFrequency", Kind::Duration),
+    none("nodeStatusUpdateFrequency", Kind::Duration),
+    none_pointer("oomScoreAdj", INT32),
+    none("podCIDR", Kind::Text),
+    set("podLogsDir", Kind::Text, |c, v| {
+        or_default(v, absolute, |d| d.pod_logs_dir.clone()).map(|p| c.pod_logs_dir = p)
+    }),
+    none_pointer("podPidsLimit", INT64),
+    none("podsPerCore", INT32),
+    none("port", INT32),
+    none("preloadedImagesVerificationAllowlist", TEXTS),
+    none("protectKernelDefaults", Kind::Bool),
+    none("providerID", Kind::Text),
+    none("qosReserved", TEXT_MAP),
+    set("readOnlyPort", INT32, |c, v| port(v).map(|p| c.read_only_port = p)),
+    none_pointer("registerNode", Kind::Bool),
+    none(
+        "registerWithTaints",
+        Kind::List(&Kind::Object(&[
+            none("effect", Kind::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"])),
+            none("key", Kind::Text),
+            none("timeAdded", Kind::Time),
+            none("value", Kind::Text),
+        ])),
+    ),
+    none("registryBurst", INT32),
+    none_pointer("registryPullQPS", INT32),
+    none(
+        "reservedMemory",
+        Kind::List(&Kind::Object(&[none("limits", Kind::MapOf(&Kind::Quantity)), none("numaNode", INT32)])),
+    ),
+    none("reservedSystemCPUs", Kind::Text),
+    set("resolvConf", Kind::Text, |c, v| {
+        c.resolv_conf = match v.text() {
+            "" => None,
+            path => Some(absolute(path)?),
+        };
+        Ok(())
+    }),
+    none("rotateCertificates", Kind::Bool),
+    none("runOnce", Kind::Bool),
+    set("runtimeRequestTimeout", Kind::Duration, |c, v| {
+        frequency(v, Duration::from_secs(1), |d| d.runtime_request_timeout).map(|t| c.runtime_request_timeout = t)
+    }),
+    set("seccompDefault", Kind::Bool, |c, v| {
+        c.seccomp_default = v.bool();
+        Ok(())
+    }),
+    set("serializeImagePulls", Kind::Bool, |c, v| {
+        c.serialize_image_pulls = Some(v.bool());
+        Ok(())
+    }),
+    none("serverTLSBootstrap", Kind::Bool),
+    none("showHiddenMetricsForVersion", Kind::Text),
+    none("shutdownGracePeriod", Kind::Duration),
+    none(
+        "shutdownGracePeriodByPodPriority",
+        Kind::List(&Kind::Object(&[none("priority", INT32), none("shutdownGracePeriodSeconds", INT64)])),
+    ),
+    none("shutdownGracePeriodCriticalPods", Kind::Duration),
+    none_pointer("singleProcessOOMKill", Kind::Bool),
+    set("staticPodPath", Kind::Text, |c, v| or_default(v, absolute, |d| d.manifests.clone()).map(|p| c.manifests = p)),
+    none("staticPodURL", Kind::Text),
+    none("staticPodURLHeader", Kind::MapOf(&TEXTS)),
+    none("streamingConnectionIdleTimeout", Kind::Duration),
+    set("syncFrequency", Kind::Duration, |c, v| {
+        frequency(v, Duration::from_secs(1), |d| d.sync_frequency).map(|f| c.sync_frequency = f)
+    }),
+    none("systemCgroups", Kind::Text),
+    none("systemReserved", TEXT_MAP),
+    none("systemReservedCgroup", Kind::Text),
+    none("tlsCertFile", Kind::Text),
+    none("tlsCipherSuites", TEXTS),
+    none("tlsMinVersion", Kind::Text),
+    none("tlsPrivateKeyFile", Kind::Text),
+    none("topologyManagerPolicy", Kind::OneOf(&["restricted", "best-effort", "none", "single-numa-node"])),
+    none("topologyManagerPolicyOptions", TEXT_MAP),
+    none("topologyManagerScope", Kind::OneOf(&["container", "pod"])),
+    inner("tracing", &[none_pointer("endpoint", Kind::Text), none_pointer("samplingRatePerMillion", INT32)]),
+    inner("userNamespaces", &[none_pointer("idsPerPod", INT64)]),
+    none("volumePluginDir", Kind::Text),
+    none("volumeStatsAggPeriod", Kind::Duration),
+];
+
+/// The empty string is the default; anything else is read by `read`.
+fn or_default<T>(v: &Given, read: fn(&str) -> Result<T, String>, default: fn(&Config) -> T) -> Result<T, String> {
+    match v.text() {
+        "" => Ok(default(&Config::default())),
+        text => read(text),
+    }
+}
+
+/// Zero is the default; anything below `least` would keep the machine awake.
+fn frequency(v: &Given, least: Duration, default: fn(&Config) -> Duration) -> Result<Duration, String> {
+    match v.duration() {
+        Duration::ZERO => Ok(default(&Config::default())),
+        d if d < least => Err(format!("must be at least {}", crate::config::duration::format(least))),
+        d => Ok(d),
+    }
+}
+
+fn between(d: Duration, least: Duration, most: Duration) -> Result<Duration, String> {
+    if d < least || d > most {
+        let format = crate::config::duration::format;
+        return Err(format!("must be between {} and {}", format(least), format(most)));
+    }
+    Ok(d)
+}
+
+fn ip(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| format!("{text:?} is not an IP address"))
+}
+
+fn port(v: &Given) -> Result<u16, String> {
+    u16::try_from(v.int()).map_err(|_| "must be between 1 and 65535, or 0 to turn it off".to_owned())
+}
+
+fn cgroup_root(c: &mut Config, v: &Given) -> Result<(), String> {
+    let text = v.text().trim_matches('/');
+    if text.split('/').any(|part| part == ".." || part == ".") {
+        return Err(format!("{:?} is not the name of a cgroup", v.text()));
+    }
+    c.cgroup_root = format!("/{text}");
+    Ok(())
+}
+
+/// A sysctl's name, with `.` or `/` between its parts, or a pattern: the beginning of one and `*`.
+fn allowed_unsafe_sysctls(c: &mut Config, v: &Given) -> Result<(), String> {
+    let list = v.texts();
+    for pattern in &list {
+        let name = pattern.strip_suffix('*').unwrap_or(pattern);
+        let name = name.strip_suffix(['.', '/']).filter(|_| pattern.ends_with('*')).unwrap_or(name);
+        let part = |p: &str| {
+            !p.is_empty() && p.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_')
+        };
+        if pattern.len() > 253 || !name.split(['.', '/']).all(part) {
+            return Err(format!("{pattern:?} is not a sysctl like \"net.core.somaxconn\" or a pattern like \"net.*\""));
+        }
+    }
+    c.allowed_unsafe_sysctls = list;
+    Ok(())
+}

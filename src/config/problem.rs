@@ -1,0 +1,74 @@
+//! What is wrong with a configuration, and where.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Where something was said: a file and a line (0 if it is the whole file), or the command line (no file).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub file: Option<Rc<Path>>,
+    pub line: u64,
+}
+
+impl Place {
+    pub fn file(path: &Path) -> Place {
+        Place { file: Some(Rc::from(path)), line: 0 }
+    }
+
+    pub fn flag() -> Place {
+        Place { file: None, line: 0 }
+    }
+
+    pub fn line(&self, line: u64) -> Place {
+        Place { file: self.file.clone(), line }
+    }
+}
+
+/// One error or warning. Shown as `file:line: field: message`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub place: Place,
+    /// The field's path (`logging.verbosity`), or the flag; empty if it is about the whole document.
+    pub field: String,
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.place.file {
+            write!(f, "{}:", file.display())?;
+            if self.place.line > 0 {
+                write!(f, "{}:", self.place.line)?;
+            }
+            f.write_str(" ")?;
+        }
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Everything found so far. Reading goes on after an error, so that all are told at once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Problems {
+    pub errors: Vec<Problem>,
+    pub warnings: Vec<Problem>,
+}
+
+impl Problems {
+    pub fn error(&mut self, place: &Place, field: impl Into<String>, message: impl Into<String>) {
+        self.errors.push(Problem { place: place.clone(), field: field.into(), message: message.into() });
+    }
+
+    pub fn warning(&mut self, place: &Place, field: impl Into<String>, message: impl Into<String>) {
+        self.warnings.push(Problem { place: place.clone(), field: field.into(), message: message.into() });
+    }
+}
+
+/// A path as a `PathBuf`, or why it will not do: wherry changes its directory never, yet a unit file may.
+pub fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() { Ok(path) } else { Err(format!("{text:?} is not an absolute path")) }
+}

@@ -1,0 +1,272 @@
+//! Reading a document by a table of its fields.
+//!
+//! A table knows every field of a kind, also those that wherry does not honour: so a misspelt field is told from one
+//! that has no effect here, and a wrong type is found in both. A field is *honoured* (it has a function that sets it),
+//! has inner fields, or has no effect: then saying something in it is a warning, and saying nothing (`{}`, `0s`, `""`,
+//! which kubeadm writes by the dozen) is not.
+
+use crate::config::duration;
+use crate::config::problem::{Place, Problems};
+use crate::config::yaml::{Entry, Node, Value};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The type of a field, as the Kubernetes API has it.
+#[derive(Debug)]
+pub enum Kind {
+    Bool,
+    /// A whole number and what it may at most be (`i32::MAX` or `i64::MAX`); at least its negative.
+    Int(i64),
+    Float,
+    Text,
+    /// One of these words, or the empty one.
+    OneOf(&'static [&'static str]),
+    Duration,
+    /// A duration, or a number of nanoseconds.
+    DurationOrInt,
+    /// A quantity: a string, or a number.
+    Quantity,
+    /// An RFC 3339 time.
+    Time,
+    List(&'static Kind),
+    /// A map from free keys.
+    MapOf(&'static Kind),
+    Object(&'static [Field]),
+}
+
+/// `int32` and `int64` of the API.
+pub const INT32: Kind = Kind::Int(i32::MAX as i64);
+pub const INT64: Kind = Kind::Int(i64::MAX);
+
+/// What a field does.
+#[derive(Debug)]
+pub enum Use {
+    /// It is set by this function, which says what is wrong with the value (out of range) if anything is.
+    Honoured(Set),
+    /// Its inner fields say.
+    Inner,
+    /// Nothing. Its zero value says nothing either.
+    NoEffect,
+    /// Nothing. But its zero value says something (`failSwapOn: false`): a pointer in the Go type.
+    NoEffectPointer,
+}
+
+pub type Set = fn(&mut crate::config::Config, &Given) -> Result<(), String>;
+
+#[derive(Debug)]
+pub struct Field {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub what: Use,
+}
+
+/// A value of the kind that the table asks for.
+#[derive(Debug)]
+pub enum Given<'a> {
+    Bool(bool),
+    Int(i64),
+    Duration(Duration),
+    Text(&'a str),
+    /// A list of strings. Other lists and maps are not honoured yet.
+    Texts(Vec<&'a str>),
+    Other(&'a Value),
+}
+
+impl Given<'_> {
+    /// These say what the table made sure of; the alternative never happens.
+    pub fn bool(&self) -> bool {
+        matches!(self, Given::Bool(true))
+    }
+
+    pub fn int(&self) -> i64 {
+        if let Given::Int(n) = self { *n } else { 0 }
+    }
+
+    pub fn duration(&self) -> Duration {
+        if let Given::Duration(d) = self { *d } else { Duration::ZERO }
+    }
+
+    pub fn text(&self) -> &str {
+        if let Given::Text(s) = self { s } else { "" }
+    }
+
+    pub fn texts(&self) -> Vec<String> {
+        if let Given::Texts(list) = self { list.iter().map(|s| (*s).to_owned()).collect() } else { Vec::new() }
+    }
+}
+
+/// Reads documents into a configuration.
+pub struct Reader<'a> {
+    pub config: &'a mut crate::config::Config,
+    pub problems: &'a mut Problems,
+    /// Where each honoured field was said last, for checks that look at several.
+    pub places: &'a mut BTreeMap<String, Place>,
+}
+
+impl Reader<'_> {
+    /// Reads the fields of a map. `path` is the map's own, `""` for a document; `skip` names keys that were read before.
+    pub fn object(&mut self, fields: &'static [Field], entries: &[Entry], file: &Place, path: &str, skip: &[&str]) {
+        for entry in entries {
+            if skip.contains(&entry.key.as_str()) {
+                continue;
+            }
+            let full = join(path, &entry.key);
+            let place = file.line(entry.line);
+            let Some(field) = fields.iter().find(|f| f.name == entry.key) else {
+                let hint = match closest(&entry.key, fields.iter().map(|f| f.name)) {
+                    Some(name) => format!("; did you mean {name}?"),
+                    None => String::new(),
+                };
+                self.problems.error(&place, full, format!("unknown field{hint}"));
+                continue;
+            };
+            // As in Go, null says nothing.
+            if entry.node.value == Value::Null {
+                continue;
+            }
+            self.field(field, &entry.node, &place, full);
+        }
+    }
+
+    fn field(&mut self, field: &'static Field, node: &Node, place: &Place, full: String) {
+        let before = self.problems.errors.len();
+        if let (Kind::Object(inner), Use::Inner) = (&field.kind, &field.what) {
+            match &node.value {
+                Value::Map(entries) => self.object(inner, entries, place, &full, &[]),
+                other => self.problems.error(place, full, format!("expected a map, found {}", other.describe())),
+            }
+            return;
+        }
+        check(&field.kind, node, place, &full, self.problems);
+        if self.problems.errors.len() > before {
+            return;
+        }
+        match &field.what {
+            Use::Honoured(set) => match set(self.config, &given(&field.kind, &node.value)) {
+                Ok(()) => {
+                    self.places.insert(full, place.clone());
+                }
+                Err(message) => self.problems.error(place, full, message),
+            },
+            Use::NoEffect if is_zero(&node.value) => {}
+            Use::NoEffect | Use::NoEffectPointer | Use::Inner => {
+                self.problems.warning(place, full, "known, but not honoured by wherry: it has no effect")
+            }
+        }
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+fn given<'a>(kind: &Kind, value: &'a Value) -> Given<'a> {
+    match (kind, value) {
+        (_, Value::Bool(b)) => Given::Bool(*b),
+        (Kind::Duration, Value::Text(s)) => Given::Duration(duration::parse(s).unwrap_or_default()),
+        (_, Value::Int(n)) => Given::Int(*n),
+        (_, Value::Text(s)) => Given::Text(s),
+        (Kind::List(_), Value::List(list)) => Given::Texts(list.iter().filter_map(|n| n.value.text()).collect()),
+        (_, other) => Given::Other(other),
+    }
+}
+
+/// Says what of `node` is not of `kind`, all of it.
+fn check(kind: &Kind, node: &Node, place: &Place, path: &str, problems: &mut Problems) {
+    let wrong = |what: &str| format!("expected {what}, found {}", node.value.describe());
+    let message = match (kind, &node.value) {
+        (Kind::Bool, Value::Bool(_)) => return,
+        (Kind::Bool, _) => wrong("true or false"),
+        (Kind::Int(max), Value::Int(n)) if *n <= *max && *n >= -*max - 1 => return,
+        (Kind::Int(max), Value::Int(n)) => format!("{n} is out of range; it must be between {} and {max}", -*max - 1),
+        (Kind::Int(_), _) => wrong("a whole number"),
+        (Kind::Float, Value::Float(_) | Value::Int(_)) => return,
+        (Kind::Float, _) => wrong("a number"),
+        (Kind::Text | Kind::Time, Value::Text(_)) => return,
+        (Kind::Text, Value::Int(_) | Value::Float(_) | Value::Bool(_)) => format!("{} (quote it)", wrong("a string")),
+        (Kind::Text | Kind::Time, _) => wrong("a string"),
+        (Kind::OneOf(words), Value::Text(s)) => {
+            if s.is_empty() || words.contains(&s.as_str()) {
+                return;
+            }
+            format!("{s:?} is none of {}", words.join(", "))
+        }
+        (Kind::OneOf(words), _) => wrong(&format!("one of {}", words.join(", "))),
+        (Kind::Duration | Kind::DurationOrInt, Value::Text(s)) => match duration::parse(s) {
+            Ok(_) => return,
+            Err(message) => message,
+        },
+        (Kind::DurationOrInt, Value::Int(_)) => return,
+        (Kind::Duration | Kind::DurationOrInt, _) => wrong("a duration like \"20s\" or \"1m30s\""),
+        (Kind::Quantity, Value::Text(_) | Value::Int(_) | Value::Float(_)) => return,
+        (Kind::Quantity, _) => wrong("a quantity like \"100Mi\""),
+        (Kind::List(inner), Value::List(list)) => {
+            for (i, item) in list.iter().enumerate() {
+                check(inner, item, &place.line(item.line), &format!("{path}[{i}]"), problems);
+            }
+            return;
+        }
+        (Kind::List(_), _) => wrong("a list"),
+        (Kind::MapOf(inner), Value::Map(entries)) => {
+            for entry in entries {
+                check(inner, &entry.node, &place.line(entry.line), &join(path, &entry.key), problems);
+            }
+            return;
+        }
+        (Kind::Object(fields), Value::Map(entries)) => {
+            for entry in entries {
+                let (place, full) = (place.line(entry.line), join(path, &entry.key));
+                match fields.iter().find(|f| f.name == entry.key) {
+                    Some(_) if entry.node.value == Value::Null => {}
+                    Some(field) => check(&field.kind, &entry.node, &place, &full, problems),
+                    None => problems.error(&place, full, "unknown field"),
+                }
+            }
+            return;
+        }
+        (Kind::MapOf(_) | Kind::Object(_), _) => wrong("a map"),
+    };
+    problems.error(place, path, message);
+}
+
+/// What a Go field without a pointer cannot tell from being left out.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(b) => !b,
+        Value::Int(n) => *n == 0,
+        Value::Float(n) => *n == 0.0,
+        Value::Text(s) => s.is_empty() || duration::parse(s).is_ok_and(|d| d.is_zero()),
+        Value::List(list) => list.is_empty(),
+        Value::Map(entries) => entries.iter().all(|e| is_zero(&e.node.value)),
+    }
+}
+
+/// The candidate nearest to `word`, if it is near enough to be what was meant.
+fn closest(word: &str, candidates: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    if word.len() > 64 {
+        return None;
+    }
+    let lower = word.to_lowercase();
+    candidates
+        .map(|c| (distance(&lower, &c.to_lowercase()), c))
+        .filter(|(d, c)| *d <= 2.max(c.len() / 4))
+        .min()
+        .map(|(_, c)| c)
+}
+
+/// Edits (insert, delete, replace) from `a` to `b`.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,240 @@
+use super::table::{Field, Kind, Use};
+use super::*;
+
+fn read(texts: &[(&str, &str)], flags: &Flags) -> (Config, Problems) {
+    let texts: Vec<Text> = texts.iter().map(|(p, t)| Text { path: PathBuf::from(p), text: (*t).to_owned() }).collect();
+    let mut problems = Problems::default();
+    let config = assemble(&texts, flags, "Boat-7", &mut problems);
+    (config, problems)
+}
+
+const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+fn one(body: &str) -> (Config, Problems) {
+    read(&[("/c.yaml", &format!("{HEAD}{body}"))], &Flags::default())
+}
+
+#[test]
+fn without_a_file_there_are_defaults_and_the_hosts_name() {
+    let (config, problems) = read(&[], &Flags::default());
+    assert_eq!(problems, Problems::default());
+    assert_eq!(config, Config { node_name: "boat-7".into(), ..Config::default() });
+    assert_eq!(config.healthz(), Some("127.0.0.1:10248".parse().unwrap()));
+    assert_eq!(config.read_only(), None);
+    assert_eq!(config.parallel_image_pulls(), Some(1));
+}
+
+#[test]
+fn honoured_fields_are_set() {
+    let (c, problems) = one("staticPodPath: /m\nsyncFrequency: 1m30s\nhealthzPort: 0\ncgroupDriver: systemd\n\
+         clusterDNS: [10.0.0.10]\nclusterDomain: cluster.local.\nresolvConf: \"\"\nserializeImagePulls: false\n\
+         crashLoopBackOff: {maxContainerRestartPeriod: 10s}\nlogging: {verbosity: 4}\ncgroupRoot: edge/\n\
+         containerRuntimeEndpoint: unix:///run/crio/crio.sock\nallowedUnsafeSysctls: [\"net.*\", kernel.sem]\n");
+    assert_eq!(problems, Problems::default());
+    assert_eq!(c.manifests, PathBuf::from("/m"));
+    assert_eq!(c.sync_frequency, Duration::from_secs(90));
+    assert_eq!(c.healthz(), None);
+    assert_eq!(c.cgroup_driver, CgroupDriver::Systemd);
+    assert_eq!(c.cluster_dns, vec!["10.0.0.10".parse::<IpAddr>().unwrap()]);
+    assert_eq!(c.cluster_domain, "cluster.local");
+    assert_eq!(c.resolv_conf, None);
+    assert_eq!(c.parallel_image_pulls(), None);
+    assert_eq!(c.max_container_restart_period, Duration::from_secs(10));
+    assert_eq!(c.verbosity, 4);
+    assert_eq!(c.cgroup_root, "/edge");
+    assert_eq!(c.runtime_socket, PathBuf::from("/run/crio/crio.sock"));
+}
+
+#[test]
+fn every_error_is_told_at_once_with_file_line_and_field() {
+    let (_, problems) = one("syncFrequenzy: 10s\n\
+         healthzPort: 70000\n\
+         fileCheckFrequency: 20\n\
+         maxPods: many\n\
+         logging:\n  verbositty: 4\n  flushFrequency: often\n\
+         clusterDNS:\n- 10.0.0.10\n- 7\n\
+         evictionHard:\n  memory.available: [1]\n\
+         address: here\n\
+         cpuCFSQuotaPeriod: 2s\n");
+    assert_eq!(
+        lines(&problems.errors),
+        [
+            "/c.yaml:3: syncFrequenzy: unknown field; did you mean syncFrequency?",
+            "/c.yaml:4: healthzPort: must be between 1 and 65535, or 0 to turn it off",
+            "/c.yaml:5: fileCheckFrequency: expected a duration like \"20s\" or \"1m30s\", found the number 20",
+            "/c.yaml:6: maxPods: expected a whole number, found the string \"many\"",
+            "/c.yaml:8: logging.verbositty: unknown field; did you mean verbosity?",
+            "/c.yaml:9: logging.flushFrequency: \"often\" is not a duration; write one like \"90s\", \"1m30s\" or \
+             \"500ms\"",
+            "/c.yaml:12: clusterDNS[1]: expected a string, found the number 7 (quote it)",
+            "/c.yaml:14: evictionHard.memory.available: expected a string, found a list",
+            "/c.yaml:15: address: \"here\" is not an IP address",
+            "/c.yaml:16: cpuCFSQuotaPeriod: must be between 1ms and 1s",
+        ]
+    );
+}
+
+#[test]
+fn a_known_field_without_effect_is_a_warning_once() {
+    let (_, problems) = one("maxPods: 30\nfailSwapOn: false\nrotateCertificates: true\n");
+    assert!(problems.errors.is_empty(), "{problems:?}");
+    assert_eq!(
+        lines(&problems.warnings),
+        [
+            "/c.yaml:3: maxPods: known, but not honoured by wherry: it has no effect",
+            "/c.yaml:4: failSwapOn: known, but not honoured by wherry: it has no effect",
+            "/c.yaml:5: rotateCertificates: known, but not honoured by wherry: it has no effect",
+        ]
+    );
+}
+
+#[test]
+fn what_kubeadm_writes_without_meaning_it_is_no_warning() {
+    let (config, problems) =
+        one("cpuManagerReconcilePeriod: 0s\nfileCheckFrequency: 0s\nlogging:\n  flushFrequency: 0\n  \
+         options:\n    json:\n      infoBufferSize: \"0\"\n    text:\n      infoBufferSize: \"0\"\n  verbosity: 0\n\
+         memorySwap: {}\nsyncFrequency: 0s\nstaticPodURL: null\nimageMinimumGCAge: 0s\n");
+    assert_eq!(problems, Problems::default());
+    assert_eq!(config.file_check_frequency, Duration::from_secs(20));
+    assert_eq!(config.sync_frequency, Duration::from_secs(60));
+}
+
+#[test]
+fn drop_ins_are_merged_field_by_field_and_flags_win() {
+    let main = format!(
+        "{HEAD}staticPodPath: /a\nsyncFrequency: 2m\nclusterDNS: [10.0.0.1]\n---\n\
+         apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nrootDir: /r\nnodeName: pier\n"
+    );
+    let drop_in = format!("{HEAD}staticPodPath: /b\nclusterDNS: [10.0.0.2]\n");
+    let flags = Flags { root_dir: Some("/flag".into()), verbosity: Some(6), ..Flags::default() };
+    let (c, problems) = read(&[("/c.yaml", &main), ("/d/10.conf", &drop_in)], &flags);
+    assert_eq!(problems, Problems::default());
+    assert_eq!((c.manifests, c.root_dir), (PathBuf::from("/b"), PathBuf::from("/flag")));
+    assert_eq!((c.sync_frequency, c.verbosity), (Duration::from_secs(120), 6));
+    assert_eq!(c.cluster_dns, vec!["10.0.0.2".parse::<IpAddr>().unwrap()]);
+    assert_eq!(c.node_name, "pier");
+}
+
+#[test]
+fn documents_that_are_no_configuration_are_errors() {
+    let text = "kind: Pod\napiVersion: v1\n---\n- 1\n---\nkind: WherryConfiguration\nrootDir: relative\n";
+    let (_, problems) = read(&[("/c.yaml", text)], &Flags::default());
+    assert_eq!(
+        lines(&problems.errors),
+        [
+            "/c.yaml:1: kind: is \"Pod\"; it must be KubeletConfiguration or WherryConfiguration",
+            "/c.yaml:4: expected a document with apiVersion and kind, found a list",
+            "/c.yaml:6: apiVersion: is \"\"; for a WherryConfiguration it must be wherry.io/v1alpha1",
+            "/c.yaml:7: rootDir: \"relative\" is not an absolute path",
+        ]
+    );
+}
+
+#[test]
+fn broken_yaml_names_its_line_and_other_files_are_read_all_the_same() {
+    let other = format!("{HEAD}nope: 1\n");
+    let (_, problems) = read(
+        &[("/a.yaml", "a: 1\nb: [1\n"), ("/b.yaml", "kind: x\nkind: y\n"), ("/c.yaml", &other)],
+        &Flags::default(),
+    );
+    let lines = lines(&problems.errors);
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+    assert!(lines[0].starts_with("/a.yaml:"), "{lines:#?}");
+    assert!(lines[1].starts_with("/b.yaml:2: ") && lines[1].contains("duplicate"), "{lines:#?}");
+    assert_eq!(lines[2], "/c.yaml:3: nope: unknown field");
+}
+
+#[test]
+fn fields_are_checked_together_across_files() {
+    let a = format!("{HEAD}serializeImagePulls: true\nreadOnlyPort: 10248\n");
+    let b = format!("{HEAD}\nmaxParallelImagePulls: 3\nimageServiceEndpoint: unix:///other\n");
+    let (_, problems) = read(&[("/a", &a), ("/b", &b)], &Flags::default());
+    assert_eq!(
+        lines(&problems.errors),
+        [
+            "/b:4: maxParallelImagePulls: cannot be more than 1 while serializeImagePulls is true",
+            "/a:4: readOnlyPort: must not be the same as healthzPort",
+        ]
+    );
+    assert_eq!(problems.warnings.len(), 1);
+}
+
+#[test]
+fn a_host_name_that_is_no_node_name_asks_for_one() {
+    let mut problems = Problems::default();
+    assemble(&[], &Flags::default(), "my_host", &mut problems);
+    assert!(lines(&problems.errors)[0].contains("give one with nodeName or --hostname"), "{problems:?}");
+    let flags = Flags { hostname: Some("Bad".into()), ..Flags::default() };
+    let (_, problems) = read(&[], &flags);
+    assert!(lines(&problems.errors)[0].starts_with("--hostname: "), "{problems:?}");
+}
+
+#[test]
+fn files_that_cannot_be_read_are_errors_that_name_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = dir.path();
+    std::fs::create_dir(d.join("drop.d")).unwrap();
+    std::fs::write(d.join("drop.d/b.yaml"), format!("{HEAD}syncFrequency: 3m\n")).unwrap();
+    std::fs::write(d.join("drop.d/a.conf"), format!("{HEAD}syncFrequency: 2m\n")).unwrap();
+    std::fs::write(d.join("drop.d/.c.yaml"), "junk: [").unwrap();
+    std::fs::write(d.join("drop.d/d.yml"), "junk: [").unwrap();
+    std::fs::create_dir(d.join("drop.d/e.yaml")).unwrap();
+    std::fs::write(d.join("drop.d/f.yaml"), "x".repeat(yaml::MAX_BYTES as usize + 1)).unwrap();
+    let flags = Flags {
+        config: Some(d.join("missing.yaml")),
+        config_dir: Some(d.join("drop.d")),
+        hostname: Some("lab".into()),
+        ..Flags::default()
+    };
+    let loaded = load(&flags);
+    assert!(!loaded.is_ok());
+    assert_eq!(loaded.config.sync_frequency, Duration::from_secs(180), "drop-ins apply in the order of their names");
+    let errors = lines(&loaded.problems.errors).join("\n");
+    for part in ["missing.yaml: cannot be read: No such file", "e.yaml: cannot be read", "f.yaml: cannot be read"] {
+        assert!(errors.contains(part), "{errors}");
+    }
+    assert!(lines(&loaded.problems.warnings)[0].contains("d.yml: is not read"));
+}
+
+#[test]
+fn hostile_yaml_is_an_error_and_quick() {
+    let deep = "[".repeat(100_000);
+    let keys: String = (0..30_000).map(|i| format!("k{i}: 1\n")).collect();
+    let long = format!("{HEAD}{}: 1\n", "x".repeat(900_000));
+    for text in [deep, keys, long, "\u{0}".into(), "a: &a [*a]".into()] {
+        let (_, problems) = read(&[("/c.yaml", &text)], &Flags::default());
+        assert!(!problems.errors.is_empty());
+    }
+}
+
+/// Calls `f` with the path of each field that has no inner fields.
+fn walk(fields: &'static [Field], path: &str, f: &mut impl FnMut(String, &'static Field)) {
+    for field in fields {
+        let full = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
+        match (&field.what, &field.kind) {
+            (Use::Inner, Kind::Object(inner)) => walk(inner, &full, f),
+            _ => f(full, field),
+        }
+    }
+}
+
+#[test]
+fn the_manual_documents_every_honoured_field() {
+    let manual = include_str!("../../docs/configuration.md");
+    let mut missing = Vec::new();
+    for fields in [kubelet::FIELDS, wherry::FIELDS] {
+        walk(fields, "", &mut |path, field| {
+            if matches!(field.what, Use::Honoured(_)) && !manual.contains(&format!("`{path}`")) {
+                missing.push(path);
+            }
+        });
+    }
+    assert!(missing.is_empty(), "not in docs/configuration.md: {missing:?}");
+}
+
+#[test]
+fn the_tables_are_in_the_order_of_the_alphabet_and_name_nothing_twice() {
+    for fields in [kubelet::FIELDS, wherry::FIELDS] {
+        assert!(fields.is_sorted_by(|a, b| a.name < b.name));
+    }
+}

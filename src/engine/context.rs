@@ -1,0 +1,170 @@
+//! What a worker is given for one step: the time, the configuration, the node's limits, and where effects go.
+
+use crate::api::names::Uid;
+use crate::api::pod::Pod;
+use crate::api::time::Now;
+use crate::engine::config::EngineConfig;
+use crate::engine::effect::{Effect, FilesCall, Measure, Notice, RecordChange, RuntimeCall, Severity};
+use crate::engine::op::OpId;
+use crate::engine::pleg::cache::Turn;
+use crate::engine::rng::Rng;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Whose operation it is: where its answer goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    Relist,
+    RuntimeStatus,
+    Worker(Uid),
+    /// A status read of that pod.
+    Read(Uid),
+}
+
+/// The operations in flight. A late answer to a forgotten one is dropped.
+#[derive(Debug, Default)]
+pub struct Ops {
+    last: u64,
+    owners: BTreeMap<OpId, Owner>,
+}
+
+impl Ops {
+    pub fn begin(&mut self, owner: Owner) -> OpId {
+        self.last += 1;
+        self.owners.insert(OpId(self.last), owner);
+        OpId(self.last)
+    }
+
+    pub fn end(&mut self, op: OpId) -> Option<Owner> {
+        self.owners.remove(&op)
+    }
+
+    pub fn len(&self) -> usize {
+        self.owners.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.owners.is_empty()
+    }
+}
+
+/// At most `max` pods at a time; the others queue, first come first served.
+#[derive(Debug)]
+pub struct Slots {
+    max: usize,
+    held: BTreeSet<Uid>,
+    queue: VecDeque<Uid>,
+}
+
+impl Slots {
+    pub fn new(max: usize) -> Slots {
+        Slots { max: max.max(1), held: BTreeSet::new(), queue: VecDeque::new() }
+    }
+
+    /// True if `uid` has a slot now; else it is in the queue and is stepped when its turn comes.
+    pub fn take(&mut self, uid: &Uid) -> bool {
+        if self.held.contains(uid) {
+            return true;
+        }
+        let first = self.queue.front().is_none_or(|f| f == uid);
+        if self.held.len() < self.max && first {
+            self.queue.retain(|u| u != uid);
+            self.held.insert(uid.clone());
+            return true;
+        }
+        if !self.queue.contains(uid) {
+            self.queue.push_back(uid.clone());
+        }
+        false
+    }
+
+    /// Gives the slot, or the place in the queue, back.
+    pub fn leave(&mut self, uid: &Uid) {
+        self.held.remove(uid);
+        self.queue.retain(|u| u != uid);
+    }
+
+    pub fn release(&mut self, uid: &Uid) {
+        self.held.remove(uid);
+    }
+
+    /// Gives a free slot to the first in the queue, who is to be stepped now.
+    pub fn grant(&mut self) -> Option<Uid> {
+        if self.held.len() >= self.max {
+            return None;
+        }
+        let uid = self.queue.pop_front()?;
+        self.held.insert(uid.clone());
+        Some(uid)
+    }
+}
+
+pub struct Context<'a> {
+    pub now: Now,
+    pub turn: Turn,
+    pub config: &'a EngineConfig,
+    pub ops: &'a mut Ops,
+    pub rng: &'a mut Rng,
+    pub starts: &'a mut Slots,
+    pub pulls: &'a mut Slots,
+    pub out: &'a mut Vec<Effect>,
+    /// The runtime answers and PLEG is healthy (P6): new pods and containers may be started.
+    pub may_start: bool,
+    /// The runtime says that its network is ready.
+    pub network_ready: bool,
+    pub runtime_name: &'a str,
+}
+
+impl Context<'_> {
+    pub fn runtime(&mut self, uid: &Uid, call: RuntimeCall) -> OpId {
+        let base = self.config.request_timeout;
+        let timeout = match &call {
+            // As a kubelet: twice, for the network plugins.
+            RuntimeCall::RunSandbox { .. } => base * 2,
+            RuntimeCall::StopContainer { grace, .. } => base + *grace,
+            RuntimeCall::PullImage { .. } => self.config.pull_timeout,
+            _ => base,
+        };
+        let op = self.ops.begin(Owner::Worker(uid.clone()));
+        self.out.push(Effect::Runtime { op, call, timeout });
+        op
+    }
+
+    pub fn files(&mut self, uid: &Uid, call: FilesCall) -> OpId {
+        let op = self.ops.begin(Owner::Worker(uid.clone()));
+        self.out.push(Effect::Files { op, call });
+        op
+    }
+
+    pub fn record(&mut self, uid: &Uid, change: RecordChange) -> OpId {
+        let op = self.ops.begin(Owner::Worker(uid.clone()));
+        self.out.push(Effect::Record { op, change });
+        op
+    }
+
+    pub fn measure(&mut self, m: Measure) {
+        self.out.push(Effect::Measure(m));
+    }
+
+    pub fn tell(
+        &mut self,
+        pod: Option<&Rc<Pod>>,
+        container: Option<&str>,
+        what: (Severity, &'static str),
+        message: String,
+    ) {
+        self.out.push(Effect::Notice(Notice {
+            pod: pod.cloned(),
+            container: container.map(str::to_string),
+            severity: what.0,
+            reason: what.1,
+            message,
+        }));
+    }
+
+    /// W9: so long after an error, with jitter.
+    pub fn after_error(&mut self) -> Duration {
+        self.rng.jitter(Duration::from_secs(10))
+    }
+}

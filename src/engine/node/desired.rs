@@ -1,0 +1,221 @@
+//! Compares what is desired with the workers (W20, W22, W23), who may have a full name (W8, D4), and what the records tell
+//! of the time before (W25).
+
+use super::Engine;
+use crate::api::names::{FullName, Uid};
+use crate::api::pod::{Pod, Source};
+use crate::engine::context::Owner;
+use crate::engine::effect::{Effect, Notice, RecordChange, Severity};
+use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::record;
+use crate::engine::pod::worker::Worker;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A document that has to stand back behind another one (D4).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Conflict {
+    pub source: Source,
+    pub message: String,
+}
+
+impl Engine {
+    pub(super) fn take_records(&mut self, records: Vec<(String, String)>) {
+        for (key, value) in records {
+            if !record::is_pod(&key) {
+                continue;
+            }
+            match record::read(&value) {
+                Ok((pod, start)) => {
+                    self.recorded.insert(pod.uid.clone(), (Rc::new(pod), start));
+                }
+                Err(why) => {
+                    self.out.push(Effect::Notice(Notice {
+                        pod: None,
+                        container: None,
+                        severity: Severity::Warning,
+                        reason: "BadRecord",
+                        message: format!("record {key} is of no use and is dropped: {why}"),
+                    }));
+                    let op = self.ops.begin(Owner::Worker(Uid::from("")));
+                    self.out.push(Effect::Record { op, change: RecordChange::Delete { key } });
+                }
+            }
+        }
+    }
+
+    pub(super) fn reconcile(&mut self) {
+        let chosen = self.choose();
+        // Pods of before that nobody desires any more have their names until they are gone (W25).
+        let gone: Vec<Uid> = self.recorded.keys().filter(|uid| !chosen.contains_key(*uid)).cloned().collect();
+        for uid in gone {
+            if !self.workers.contains_key(&uid)
+                && let Some((pod, _)) = self.recorded.get(&uid)
+            {
+                self.add_worker(pod.clone());
+            }
+        }
+        let undesired: Vec<Uid> = self.workers.keys().filter(|uid| !chosen.contains_key(*uid)).cloned().collect();
+        for uid in undesired {
+            self.undesire(&uid);
+        }
+        for (uid, pod) in chosen {
+            if self.workers.contains_key(&uid) {
+                self.desire_again(&uid, pod);
+            } else {
+                self.add_worker(pod);
+            }
+        }
+    }
+
+    /// D4: of two documents with one full name, or one UID, the one that already runs, else the first.
+    fn choose(&mut self) -> BTreeMap<Uid, Rc<Pod>> {
+        let runs = |uid: &Uid| self.recorded.contains_key(uid) || self.workers.get(uid).is_some_and(|w| w.desired);
+        let mut order: Vec<&Rc<Pod>> = self.manifests.iter().filter(|p| runs(&p.uid)).collect();
+        order.extend(self.manifests.iter().filter(|p| !runs(&p.uid)));
+        let mut names: BTreeMap<&FullName, &Rc<Pod>> = BTreeMap::new();
+        let mut chosen: BTreeMap<Uid, Rc<Pod>> = BTreeMap::new();
+        let mut conflicts = Vec::new();
+        for pod in order {
+            let (what, other) = match (names.get(&pod.name), chosen.get(&pod.uid)) {
+                (Some(other), _) => (format!("metadata.name: pod {} is in", pod.name), *other),
+                (None, Some(other)) => (format!("metadata.uid: {} is that of {} in", pod.uid, other.name), other),
+                (None, None) => {
+                    names.insert(&pod.name, pod);
+                    chosen.insert(pod.uid.clone(), pod.clone());
+                    continue;
+                }
+            };
+            let at = &other.source;
+            let message = format!("{what} {} (document {}) already; rename one of them", at.path, at.document);
+            conflicts.push(Conflict { source: pod.source.clone(), message });
+        }
+        conflicts.sort();
+        for c in conflicts.iter().filter(|c| !self.conflicts.contains(c)) {
+            self.out.push(Effect::Notice(Notice {
+                pod: None,
+                container: None,
+                severity: Severity::Warning,
+                reason: "Conflict",
+                message: format!("{} (document {}): {}", c.source.path, c.source.document, c.message),
+            }));
+        }
+        self.conflicts = conflicts;
+        chosen
+    }
+
+    fn undesire(&mut self, uid: &Uid) {
+        self.with_worker(uid, |worker, _, ctx| {
+            if worker.desired {
+                worker.desired = false;
+                let grace = worker.grace_period();
+                worker.kill(grace, None, ctx);
+            }
+            worker.restart = None;
+        });
+        self.dirty.insert(uid.clone());
+    }
+
+    fn desire_again(&mut self, uid: &Uid, pod: Rc<Pod>) {
+        self.with_worker(uid, |worker, _, ctx| {
+            let same = worker.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
+            // It came back while its old self ends (W6), or it changed under a fixed UID (D3).
+            if !worker.desired || !same {
+                let grace = worker.grace_period();
+                worker.kill(grace, None, ctx);
+                worker.restart = Some(pod);
+            } else {
+                worker.restart = None;
+            }
+            worker.desired = true;
+        });
+        self.dirty.insert(uid.clone());
+    }
+
+    /// W22: a new worker, behind those that have its full name (W8).
+    pub(super) fn add_worker(&mut self, pod: Rc<Pod>) {
+        let (uid, name) = (pod.uid.clone(), pod.name.clone());
+        let recorded = self.recorded.remove(&uid);
+        let start = recorded.as_ref().map_or(self.now.wall, |(_, start)| *start);
+        // Of a pod that was never here the runtime has nothing: no reading before its start.
+        let entry = if self.pleg.knows_nothing_of(&uid) && recorded.is_none() {
+            Entry::empty(self.turn)
+        } else {
+            Entry::default()
+        };
+        self.insert_worker(&uid, entry, |ctx| Worker::new(pod, start, recorded.is_some(), ctx));
+        let queue = self.names.entry(name).or_default();
+        queue.push_back(uid.clone());
+        if queue.len() == 1
+            && let Some(worker) = self.workers.get_mut(&uid)
+        {
+            worker.begin();
+        }
+        self.dirty.insert(uid);
+    }
+
+    pub(super) fn add_orphan(&mut self, uid: &Uid, name: FullName, grace: Duration) {
+        self.insert_worker(uid, Entry::default(), |ctx| Worker::orphan(uid.clone(), name.clone(), grace, ctx));
+        // What runs has its name before what has not begun (W8).
+        let queue = self.names.entry(name).or_default();
+        let front = queue.front().cloned();
+        match front {
+            Some(first) if !self.wait_again(&first) => {}
+            _ => {
+                if let Some(queue) = self.workers.get(uid).and_then(|w| self.names.get_mut(&w.name)) {
+                    queue.push_front(uid.clone());
+                }
+            }
+        }
+        self.dirty.insert(uid.clone());
+    }
+
+    /// Sends a worker that has not begun anything back to wait.
+    fn wait_again(&mut self, uid: &Uid) -> bool {
+        let nothing = self.cache.get(uid).is_none_or(|e| e.facts().sandboxes.is_empty());
+        self.workers.get_mut(uid).is_some_and(|w| nothing && w.wait_again())
+    }
+
+    fn insert_worker(
+        &mut self,
+        uid: &Uid,
+        entry: Entry,
+        make: impl FnOnce(&crate::engine::context::Context<'_>) -> Worker,
+    ) {
+        let ctx = crate::engine::context::Context {
+            now: self.now,
+            turn: self.turn,
+            config: &self.config,
+            ops: &mut self.ops,
+            rng: &mut self.rng,
+            starts: &mut self.starts,
+            pulls: &mut self.pulls,
+            out: &mut self.out,
+            may_start: false,
+            network_ready: false,
+            runtime_name: "",
+        };
+        let worker = make(&ctx);
+        self.workers.insert(uid.clone(), worker);
+        self.cache.insert(uid.clone(), entry);
+    }
+
+    /// W8: the next one under this name may begin.
+    pub(super) fn free_name(&mut self, name: &FullName, uid: &Uid) {
+        let Some(queue) = self.names.get_mut(name) else { return };
+        queue.retain(|u| u != uid);
+        match queue.front().cloned() {
+            None => {
+                self.names.remove(name);
+            }
+            Some(next) => {
+                if let Some(worker) = self.workers.get_mut(&next)
+                    && worker.begin()
+                {
+                    self.dirty.insert(next);
+                }
+            }
+        }
+    }
+}

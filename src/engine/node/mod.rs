@@ -1,0 +1,271 @@
+//! The composition: routes every event to the machine that it concerns, and steps the workers that it touched.
+//!
+//! `Engine::step` is the whole interface: an event and the time in, effects out. `desired` compares what is desired with
+//! the workers, `relist` is PLEG's driver, `view` answers what people ask.
+
+mod desired;
+mod relist;
+mod view;
+
+pub use desired::Conflict;
+pub use view::{Check, PodView, Summary};
+
+use crate::api::facts::RuntimeFact;
+use crate::api::names::{FullName, Uid};
+use crate::api::pod::Pod;
+use crate::api::time::{Now, Wall};
+use crate::engine::config::EngineConfig;
+use crate::engine::context::{Context, Ops, Owner, Slots};
+use crate::engine::effect::{Effect, RuntimeCall, TimerKey};
+use crate::engine::event::{Answer, Event};
+use crate::engine::op::OpError;
+use crate::engine::pleg::cache::{Entry, Turn};
+use crate::engine::pod::worker::Worker;
+use crate::engine::rng::Rng;
+use relist::Pleg;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How often the runtime is asked how it is: while it is not well, and else.
+const STATUS_SOON: Duration = Duration::from_secs(1);
+const STATUS_PERIOD: Duration = Duration::from_secs(60);
+
+/// The connection to the runtime and its own word on itself.
+#[derive(Debug, Default)]
+struct Runtime {
+    up: bool,
+    /// Why there is no connection.
+    why: Option<String>,
+    fact: Option<RuntimeFact>,
+    asking: bool,
+}
+
+impl Runtime {
+    fn ready(&self) -> bool {
+        self.up && self.fact.as_ref().is_some_and(|f| f.runtime_not_ready.is_none())
+    }
+
+    fn network_ready(&self) -> bool {
+        self.fact.as_ref().is_some_and(|f| f.network_not_ready.is_none())
+    }
+
+    fn name(&self) -> &str {
+        self.fact.as_ref().map_or("containerd", |f| f.name.as_str())
+    }
+}
+
+pub struct Engine {
+    config: EngineConfig,
+    turn: Turn,
+    now: Now,
+    ops: Ops,
+    rng: Rng,
+    starts: Slots,
+    pulls: Slots,
+    runtime: Runtime,
+    pleg: Pleg,
+    /// D1: every manifest source was read once.
+    sources_ready: bool,
+    /// The last desired set, as it came.
+    manifests: Vec<Rc<Pod>>,
+    conflicts: Vec<Conflict>,
+    /// W25: pods found in the records at start that have no worker yet.
+    recorded: BTreeMap<Uid, (Rc<Pod>, Wall)>,
+    workers: BTreeMap<Uid, Worker>,
+    cache: BTreeMap<Uid, Entry>,
+    /// W8: who may run under a full name (the first), and who waits.
+    names: BTreeMap<FullName, VecDeque<Uid>>,
+    dirty: BTreeSet<Uid>,
+    out: Vec<Effect>,
+}
+
+impl Engine {
+    pub fn new(config: EngineConfig) -> Engine {
+        Engine {
+            turn: 0,
+            now: Now::default(),
+            ops: Ops::default(),
+            rng: Rng::new(config.seed),
+            starts: Slots::new(config.parallel_starts),
+            pulls: Slots::new(config.parallel_pulls),
+            runtime: Runtime::default(),
+            pleg: Pleg::default(),
+            sources_ready: false,
+            manifests: Vec::new(),
+            conflicts: Vec::new(),
+            recorded: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            cache: BTreeMap::new(),
+            names: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            out: Vec::new(),
+            config,
+        }
+    }
+
+    /// Takes an event; what is to be done about it comes back in the order in which it should be begun.
+    pub fn step(&mut self, event: Event, now: Now) -> Vec<Effect> {
+        self.turn += 1;
+        self.now = now;
+        let could_start = self.may_start();
+        match event {
+            Event::Records(records) => self.take_records(records),
+            Event::Desired(pods) => {
+                self.manifests = pods;
+                self.sources_ready = true;
+                self.reconcile();
+            }
+            Event::RuntimeUp => {
+                self.runtime.up = true;
+                self.runtime.why = None;
+                self.ask_status();
+                self.relist();
+                self.touch_all();
+            }
+            Event::RuntimeDown { why } => {
+                self.runtime.up = false;
+                self.runtime.why = Some(why);
+            }
+            Event::Timer(TimerKey::Relist) => {
+                self.pleg.timer_fired();
+                self.relist();
+            }
+            Event::Timer(TimerKey::RuntimeStatus) => self.ask_status(),
+            Event::Timer(TimerKey::Pod(uid)) => {
+                if let Some(w) = self.workers.get_mut(&uid) {
+                    w.timer_fired();
+                    self.dirty.insert(uid);
+                }
+            }
+            Event::Hint { uid } => {
+                if let Some(e) = self.cache.get_mut(&uid) {
+                    e.want_read();
+                    self.dirty.insert(uid);
+                }
+            }
+            Event::Done { op, result } => match self.ops.end(op) {
+                // A forgotten one.
+                None => {}
+                Some(Owner::Relist) => self.listed(result),
+                Some(Owner::RuntimeStatus) => self.status_came(result),
+                Some(Owner::Read(uid)) => self.pod_read(op, &uid, result),
+                Some(Owner::Worker(uid)) => {
+                    self.with_worker(&uid, |worker, entry, ctx| worker.done(op, result, entry, ctx));
+                    self.dirty.insert(uid);
+                }
+            },
+        }
+        if !could_start && self.may_start() {
+            self.touch_all();
+        }
+        self.settle();
+        self.arm_relist();
+        std::mem::take(&mut self.out)
+    }
+
+    /// P6: the runtime is ready and PLEG is healthy.
+    fn may_start(&self) -> bool {
+        self.runtime.ready() && self.pleg.healthy(self.now.boot)
+    }
+
+    fn touch_all(&mut self) {
+        self.dirty.extend(self.workers.keys().cloned());
+    }
+
+    /// Steps what was touched until nothing more follows.
+    fn settle(&mut self) {
+        loop {
+            while let Some(uid) = self.dirty.pop_first() {
+                self.with_worker(&uid, |worker, entry, ctx| worker.step(entry, ctx));
+                self.after_step(&uid);
+            }
+            match self.starts.grant().or_else(|| self.pulls.grant()) {
+                Some(uid) if self.workers.contains_key(&uid) => {
+                    self.dirty.insert(uid);
+                }
+                Some(uid) => {
+                    self.starts.leave(&uid);
+                    self.pulls.leave(&uid);
+                }
+                None => break,
+            }
+        }
+        self.begin_reads();
+    }
+
+    fn with_worker(&mut self, uid: &Uid, f: impl FnOnce(&mut Worker, &mut Entry, &mut Context<'_>)) {
+        let may_start = self.may_start();
+        let Some(worker) = self.workers.get_mut(uid) else { return };
+        let entry = self.cache.entry(uid.clone()).or_default();
+        let mut ctx = Context {
+            now: self.now,
+            turn: self.turn,
+            config: &self.config,
+            ops: &mut self.ops,
+            rng: &mut self.rng,
+            starts: &mut self.starts,
+            pulls: &mut self.pulls,
+            out: &mut self.out,
+            may_start,
+            network_ready: self.runtime.network_ready(),
+            runtime_name: self.runtime.name(),
+        };
+        f(worker, entry, &mut ctx);
+    }
+
+    /// What a worker's new state means to others: its timer, its name's next owner, its end.
+    fn after_step(&mut self, uid: &Uid) {
+        let Some(worker) = self.workers.get_mut(uid) else { return };
+        if let Some(at) = worker.take_timer() {
+            self.out.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at });
+        }
+        let (finished, name) = (worker.is_finished(), worker.name.clone());
+        if finished {
+            self.free_name(&name, uid);
+        }
+        if self.workers.get(uid).is_some_and(Worker::is_forgotten) {
+            self.forget(uid);
+        }
+    }
+
+    fn forget(&mut self, uid: &Uid) {
+        let Some(worker) = self.workers.remove(uid) else { return };
+        self.cache.remove(uid);
+        self.starts.leave(uid);
+        self.pulls.leave(uid);
+        self.pleg.forgotten(uid, self.turn);
+        self.out.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at: None });
+        self.out.push(Effect::Publish { uid: uid.clone() });
+        // W6: what was asked for meanwhile starts anew.
+        if let Some(pod) = worker.restart {
+            self.out.push(Effect::Measure(crate::engine::effect::Measure::RestartedPod));
+            self.add_worker(pod);
+        }
+    }
+
+    fn ask_status(&mut self) {
+        if !self.runtime.asking && self.runtime.up {
+            self.runtime.asking = true;
+            let op = self.ops.begin(Owner::RuntimeStatus);
+            let timeout = self.config.request_timeout;
+            self.out.push(Effect::Runtime { op, call: RuntimeCall::Status, timeout });
+        }
+    }
+
+    fn status_came(&mut self, result: Result<Answer, OpError>) {
+        self.runtime.asking = false;
+        if let Ok(Answer::Runtime(fact)) = result {
+            let network_came = !self.runtime.network_ready() && fact.network_not_ready.is_none();
+            self.runtime.fact = Some(fact);
+            if network_came {
+                self.touch_all();
+            }
+        }
+        let well = self.runtime.ready() && self.runtime.network_ready();
+        let period = if well { STATUS_PERIOD } else { STATUS_SOON };
+        // While there is no connection nothing ticks; its return asks again.
+        let at = self.runtime.up.then(|| self.now.boot + self.rng.jitter(period));
+        self.out.push(Effect::Timer { key: TimerKey::RuntimeStatus, at });
+    }
+}

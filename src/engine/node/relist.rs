@@ -1,0 +1,207 @@
+//! PLEG's driver: lists everything, compares it with the cache, reads the status of the pods that changed (P1 to P7), and
+//! finds the orphans (W21).
+
+use super::Engine;
+use crate::api::facts::Listed;
+use crate::api::names::Uid;
+use crate::api::time::Boot;
+use crate::engine::context::Owner;
+use crate::engine::effect::{Effect, Measure, Notice, RuntimeCall, Severity, TimerKey};
+use crate::engine::event::Answer;
+use crate::engine::op::{OpError, OpId};
+use crate::engine::pleg::cache::{Entry, Turn};
+use crate::engine::pleg::relist::{self, Kind, ListedPod};
+use crate::engine::pod::worker::Worker;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// P6: without a good relist for so long, PLEG is unhealthy.
+const UNHEALTHY_AFTER: Duration = Duration::from_secs(180);
+/// P8: the period while there is nothing that could change unnoticed.
+const IDLE_PERIOD: Duration = Duration::from_secs(30);
+/// W21: the grace period of an orphan whose annotations tell none.
+const ORPHAN_GRACE: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub struct Pleg {
+    /// The relist in flight: when it began.
+    began: Option<(Turn, Boot)>,
+    last_began: Option<Boot>,
+    /// The begin of the last relist that came back.
+    pub last_ok: Option<Boot>,
+    pub error: Option<String>,
+    armed: Option<Boot>,
+    /// Pods of ours that the last list showed and that have no worker (before the sources were read).
+    unclaimed: BTreeSet<Uid>,
+    /// Workers dropped since a list in flight began: what it shows of them is old.
+    forgotten: BTreeMap<Uid, Turn>,
+    reading: usize,
+}
+
+impl Pleg {
+    /// P6.
+    pub fn healthy(&self, now: Boot) -> bool {
+        self.last_ok.is_some_and(|at| now.since(at) < UNHEALTHY_AFTER)
+    }
+
+    pub fn timer_fired(&mut self) {
+        self.armed = None;
+    }
+
+    pub fn forgotten(&mut self, uid: &Uid, turn: Turn) {
+        self.forgotten.insert(uid.clone(), turn);
+    }
+
+    /// Nothing of this pod can be in the runtime: a list came back and did not show it.
+    pub fn knows_nothing_of(&self, uid: &Uid) -> bool {
+        self.last_ok.is_some() && !self.unclaimed.contains(uid)
+    }
+}
+
+impl Engine {
+    /// P6: one relist at a time.
+    pub(super) fn relist(&mut self) {
+        if self.pleg.began.is_some() || !self.runtime.up {
+            return;
+        }
+        if let Some(last) = self.pleg.last_began {
+            self.out.push(Effect::Measure(Measure::RelistInterval(self.now.boot.since(last))));
+        }
+        self.pleg.began = Some((self.turn, self.now.boot));
+        self.pleg.last_began = Some(self.now.boot);
+        let op = self.ops.begin(Owner::Relist);
+        self.out.push(Effect::Runtime { op, call: RuntimeCall::List, timeout: self.config.request_timeout });
+    }
+
+    /// The next relist: a period after the last one's begin.
+    pub(super) fn arm_relist(&mut self) {
+        let idle = self.workers.is_empty() && self.pleg.last_ok.is_some();
+        let period = if idle { IDLE_PERIOD } else { self.config.relist_period };
+        let at = match (self.runtime.up, self.pleg.began, self.pleg.last_began) {
+            // It is made again when the connection is back; one in flight arms the next.
+            (false, _, _) | (_, Some(_), _) | (_, _, None) => None,
+            (true, None, Some(last)) => Some((last + period).max(self.now.boot)),
+        };
+        if at != self.pleg.armed {
+            self.pleg.armed = at;
+            self.out.push(Effect::Timer { key: TimerKey::Relist, at });
+        }
+    }
+
+    pub(super) fn listed(&mut self, result: Result<Answer, OpError>) {
+        let Some((began, at)) = self.pleg.began.take() else { return };
+        match result {
+            Ok(Answer::Listed(listed)) => {
+                self.out.push(Effect::Measure(Measure::RelistDuration(self.now.boot.since(at))));
+                self.pleg.last_ok = Some(at);
+                self.pleg.error = None;
+                self.compare(&listed, began);
+                // P3: pods whose reading failed are read again.
+                for (uid, entry) in &mut self.cache {
+                    if entry.error.take().is_some() {
+                        self.dirty.insert(uid.clone());
+                    }
+                }
+            }
+            // P6: a failed list changes nothing.
+            Ok(_) => {}
+            Err(e) => self.pleg.error = Some(e.to_string()),
+        }
+    }
+
+    fn compare(&mut self, listed: &Listed, began: Turn) {
+        let pods = relist::by_pod(listed, &self.config.owner);
+        self.pleg.unclaimed.clear();
+        for (uid, shown) in &pods {
+            if self.workers.contains_key(uid) {
+                self.compare_pod(uid, shown, began);
+            } else if !self.sources_ready {
+                self.pleg.unclaimed.insert(uid.clone());
+            } else if self.pleg.forgotten.get(uid).is_none_or(|turn| *turn < began) {
+                self.adopt_orphan(uid, shown);
+            }
+        }
+        let absent: Vec<Uid> = self.workers.keys().filter(|uid| !pods.contains_key(*uid)).cloned().collect();
+        for uid in absent {
+            self.compare_pod(&uid, &ListedPod::default(), began);
+        }
+        self.pleg.forgotten.retain(|_, turn| *turn >= began);
+    }
+
+    fn compare_pod(&mut self, uid: &Uid, shown: &ListedPod<'_>, began: Turn) {
+        let entry = self.cache.entry(uid.clone()).or_default();
+        if !entry.known() {
+            // P7: of a pod without anything there is nothing to read.
+            if shown.sandboxes.is_empty() && shown.containers.is_empty() && !entry.is_busy() {
+                *entry = Entry::empty(self.turn);
+            }
+            self.dirty.insert(uid.clone());
+            return;
+        }
+        // The list is older than what is known: the next one tells.
+        if entry.fresh() > began {
+            return;
+        }
+        let events = relist::changes(entry.facts(), shown);
+        if events.iter().all(|e| e.kind == Kind::ContainerChanged) {
+            return;
+        }
+        entry.want_read();
+        if let Some(worker) = self.workers.get_mut(uid)
+            && shown.runs()
+        {
+            worker.runs_again(self.now.boot);
+        }
+        self.dirty.insert(uid.clone());
+    }
+
+    /// W21.
+    fn adopt_orphan(&mut self, uid: &Uid, shown: &ListedPod<'_>) {
+        let name = match (shown.sandboxes.first(), shown.containers.first()) {
+            (Some(s), _) => s.name.clone(),
+            (None, Some(c)) => c.pod_name.clone(),
+            (None, None) => return,
+        };
+        let grace = shown.grace_seconds().map_or(ORPHAN_GRACE, Duration::from_secs);
+        self.out.push(Effect::Measure(Measure::OrphanedPod));
+        self.out.push(Effect::Notice(Notice {
+            pod: None,
+            container: None,
+            severity: Severity::Warning,
+            reason: "OrphanedPod",
+            message: format!("pod {name} (uid {uid}) runs and nothing asks for it: it is stopped and removed"),
+        }));
+        self.add_orphan(uid, name, grace);
+    }
+
+    /// P3: status reads of different pods run side by side, bounded.
+    pub(super) fn begin_reads(&mut self) {
+        if !self.runtime.up {
+            return;
+        }
+        for (uid, entry) in &mut self.cache {
+            if self.pleg.reading >= self.config.parallel_reads {
+                return;
+            }
+            if entry.read_due() && entry.error.is_none() && self.workers.get(uid).is_some_and(Worker::has_begun) {
+                let op = self.ops.begin(Owner::Read(uid.clone()));
+                entry.read_began(op, self.turn);
+                self.pleg.reading += 1;
+                let call = RuntimeCall::ReadPod { uid: uid.clone() };
+                self.out.push(Effect::Runtime { op, call, timeout: self.config.request_timeout });
+            }
+        }
+    }
+
+    pub(super) fn pod_read(&mut self, op: OpId, uid: &Uid, result: Result<Answer, OpError>) {
+        self.pleg.reading = self.pleg.reading.saturating_sub(1);
+        // The pod may have been forgotten meanwhile, and be here again under its UID.
+        let Some(entry) = self.cache.get_mut(uid).filter(|e| e.is_reading(op)) else { return };
+        entry.read_done(match result {
+            Ok(Answer::Pod(facts)) => Ok(facts),
+            Ok(_) => Err("an answer of another kind".into()),
+            Err(e) => Err(e.to_string()),
+        });
+        self.dirty.insert(uid.clone());
+    }
+}

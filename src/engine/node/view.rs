@@ -1,0 +1,158 @@
+//! What people ask: the pods and their status, health, and a summary.
+
+use super::{Conflict, Engine};
+use crate::api::facts::{ContainerState, RuntimeFact};
+use crate::api::names::Uid;
+use crate::api::pod::Pod;
+use crate::api::time::{Boot, Wall};
+use crate::engine::pod::worker::{State, Worker};
+use k8s_openapi::api::core::v1 as core;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+pub struct PodView<'a> {
+    pub pod: &'a Rc<Pod>,
+    pub status: &'a core::PodStatus,
+    /// A manifest asks for it.
+    pub desired: bool,
+    /// When it was asked to end and the grace period that it has, in seconds.
+    pub deletion: Option<(Wall, i64)>,
+}
+
+/// One line of `/readyz?verbose`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    pub name: &'static str,
+    pub result: Result<String, String>,
+}
+
+/// The node in numbers and short texts, for `wherry status` and the gauges.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    pub runtime: Option<RuntimeFact>,
+    pub runtime_up: bool,
+    pub runtime_error: Option<String>,
+    /// Since the begin of the last good relist.
+    pub pleg_age: Option<Duration>,
+    pub pleg_error: Option<String>,
+    pub sources_ready: bool,
+    pub desired: usize,
+    /// By (lifecycle, config) as in `kubelet_working_pods`.
+    pub working: BTreeMap<(&'static str, &'static str), usize>,
+    /// Pods with a ready sandbox.
+    pub running_pods: usize,
+    /// By state: created, running, exited, unknown.
+    pub containers: BTreeMap<&'static str, usize>,
+    pub operations_in_flight: usize,
+    pub conflicts: Vec<Conflict>,
+}
+
+impl Engine {
+    /// Every pod that a manifest asked for and that is not gone, by namespace and name.
+    pub fn pods(&self) -> Vec<PodView<'_>> {
+        let mut pods: Vec<PodView<'_>> = self.workers.values().filter_map(|w| self.view_of(w)).collect();
+        pods.sort_by(|a, b| (&a.pod.name, &a.pod.uid).cmp(&(&b.pod.name, &b.pod.uid)));
+        pods
+    }
+
+    pub fn pod(&self, uid: &Uid) -> Option<PodView<'_>> {
+        self.workers.get(uid).and_then(|w| self.view_of(w))
+    }
+
+    fn view_of<'a>(&'a self, worker: &'a Worker) -> Option<PodView<'a>> {
+        let pod = worker.pod.as_ref()?;
+        // A removed pod is there until nothing of it runs.
+        if !worker.desired && worker.is_finished() {
+            return None;
+        }
+        let deletion = match &worker.state {
+            State::Terminating(t) if !worker.desired => {
+                let ago = self.now.boot.since(t.began);
+                let at = Wall(self.now.wall.0.saturating_sub(i64::try_from(ago.as_nanos()).unwrap_or(0)));
+                Some((at, i64::try_from(t.cut.since(t.began).as_secs()).unwrap_or(i64::MAX)))
+            }
+            _ => None,
+        };
+        Some(PodView { pod, status: &worker.status, desired: worker.desired, deletion })
+    }
+
+    pub fn pleg_healthy(&self, now: Boot) -> bool {
+        self.pleg.healthy(now)
+    }
+
+    pub fn conflicts(&self) -> &[Conflict] {
+        &self.conflicts
+    }
+
+    /// The checks of the node's health that the engine can make.
+    pub fn checks(&self, now: Boot) -> Vec<Check> {
+        let runtime = match (&self.runtime.fact, self.runtime.up) {
+            (_, false) => {
+                let why = self.runtime.why.as_deref().unwrap_or("not connected yet");
+                Err(format!("no connection to the container runtime: {why}"))
+            }
+            (None, true) => Err("the container runtime has not answered yet".into()),
+            (Some(f), true) => match (&f.runtime_not_ready, &f.network_not_ready) {
+                (Some(why), _) => Err(format!("the container runtime is not ready: {why}")),
+                (None, Some(why)) => Err(format!("the container runtime's network is not ready: {why}")),
+                (None, None) => Ok(format!("{} {}", f.name, f.version)),
+            },
+        };
+        let pleg = match self.pleg.last_ok {
+            None => Err("pleg has yet to be successful".to_string()),
+            Some(at) if self.pleg.healthy(now) => Ok(format!("last relist {:.1}s ago", now.since(at).as_secs_f64())),
+            Some(at) => {
+                let age = now.since(at).as_secs();
+                Err(format!("pleg was last seen active {age}s ago; threshold is 3m0s"))
+            }
+        };
+        let manifests = if self.sources_ready { Ok("read".into()) } else { Err("not read yet".into()) };
+        vec![
+            Check { name: "runtime", result: runtime },
+            Check { name: "pleg", result: pleg },
+            Check { name: "manifests", result: manifests },
+        ]
+    }
+
+    pub fn summary(&self, now: Boot) -> Summary {
+        let mut s = Summary {
+            runtime: self.runtime.fact.clone(),
+            runtime_up: self.runtime.up,
+            runtime_error: self.runtime.why.clone(),
+            pleg_age: self.pleg.last_ok.map(|at| now.since(at)),
+            pleg_error: self.pleg.error.clone(),
+            sources_ready: self.sources_ready,
+            operations_in_flight: self.ops.len(),
+            conflicts: self.conflicts.clone(),
+            ..Summary::default()
+        };
+        for w in self.workers.values() {
+            s.desired += usize::from(w.desired);
+            let lifecycle = match w.state {
+                State::Waiting | State::Sync => "sync",
+                State::Terminating(_) => "terminating",
+                State::Terminated | State::Finished | State::Forgotten => "terminated",
+            };
+            let config = match (&w.pod, w.desired) {
+                (None, _) => "runtime_only",
+                (Some(_), true) => "desired",
+                (Some(_), false) => "orphan",
+            };
+            *s.working.entry((lifecycle, config)).or_default() += 1;
+        }
+        for entry in self.cache.values() {
+            s.running_pods += usize::from(entry.facts().sandboxes.iter().any(|x| x.ready));
+            for c in &entry.facts().containers {
+                let state = match c.state {
+                    ContainerState::Created => "created",
+                    ContainerState::Running => "running",
+                    ContainerState::Exited => "exited",
+                    ContainerState::Unknown => "unknown",
+                };
+                *s.containers.entry(state).or_default() += 1;
+            }
+        }
+        s
+    }
+}

@@ -1,0 +1,158 @@
+//! The last status read of each pod, and whether it may be acted on (P3 to P5).
+//!
+//! An entry is set by status reads and by the answers of the worker's own calls. `Turn` counts the engine's steps:
+//! it orders readings and changes, where clocks could tie.
+
+use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
+use crate::api::names::{ContainerId, SandboxId};
+use crate::engine::op::OpId;
+
+/// The number of an engine step.
+pub type Turn = u64;
+
+#[derive(Debug, Default)]
+pub struct Entry {
+    facts: PodFacts,
+    /// Read at least once in this life of the process.
+    known: bool,
+    /// The facts are no older than this: the begin of the reading, or the worker's last own answer.
+    fresh: Turn,
+    /// The last own call that changed something was answered, or given up, then.
+    changed: Turn,
+    reading: Option<(OpId, Turn)>,
+    /// A reading is due.
+    wanted: bool,
+    /// P4: the addresses that the pod had.
+    ips: Vec<String>,
+    /// Why the last reading failed.
+    pub error: Option<String>,
+}
+
+impl Entry {
+    /// An entry for a pod of which the list shows nothing: nothing needs to be read.
+    pub fn empty(turn: Turn) -> Entry {
+        Entry { known: true, fresh: turn, ..Entry::default() }
+    }
+
+    pub fn facts(&self) -> &PodFacts {
+        &self.facts
+    }
+
+    /// May a worker act on the facts (P5)?
+    pub fn usable(&self) -> bool {
+        self.known && !self.wanted && self.reading.is_none()
+    }
+
+    pub fn known(&self) -> bool {
+        self.known
+    }
+
+    /// The facts are no older than this turn.
+    pub fn fresh(&self) -> Turn {
+        self.fresh
+    }
+
+    pub fn ips(&self) -> &[String] {
+        &self.ips
+    }
+
+    pub fn want_read(&mut self) {
+        self.wanted = true;
+    }
+
+    /// A reading is under way.
+    pub fn is_busy(&self) -> bool {
+        self.reading.is_some()
+    }
+
+    /// A reading should begin now.
+    pub fn read_due(&self) -> bool {
+        (self.wanted || !self.known) && self.reading.is_none()
+    }
+
+    pub fn read_began(&mut self, op: OpId, turn: Turn) {
+        self.reading = Some((op, turn));
+        self.wanted = false;
+    }
+
+    pub fn is_reading(&self, op: OpId) -> bool {
+        self.reading.is_some_and(|(o, _)| o == op)
+    }
+
+    /// A reading came back. One that began before the worker's own last change is made again (P5).
+    pub fn read_done(&mut self, result: Result<PodFacts, String>) {
+        let Some((_, began)) = self.reading.take() else { return };
+        match result {
+            Ok(_) if began <= self.changed => self.wanted = true,
+            Ok(facts) => {
+                self.facts = facts;
+                self.known = true;
+                self.fresh = began;
+                self.error = None;
+                self.keep_ips();
+            }
+            // P3: the change is seen again; the facts stay what they were.
+            Err(why) => {
+                self.wanted = true;
+                self.error = Some(why);
+            }
+        }
+    }
+
+    fn keep_ips(&mut self) {
+        if let Some(s) = self.facts.sandboxes.iter().find(|s| s.ready)
+            && !s.ips.is_empty()
+        {
+            self.ips = s.ips.clone();
+        }
+    }
+
+    /// A call of the worker's own ended in a way that says nothing of the outcome: look again.
+    pub fn changed_somehow(&mut self, turn: Turn) {
+        self.changed = turn;
+        self.wanted = true;
+    }
+
+    fn changed(&mut self, turn: Turn) {
+        self.changed = turn;
+        self.fresh = turn;
+    }
+
+    /// An answer of the worker's own call is as good as a reading.
+    pub fn put_sandbox(&mut self, fact: SandboxFact, turn: Turn) {
+        self.facts.sandboxes.retain(|s| s.id != fact.id);
+        self.facts.sandboxes.insert(0, fact);
+        self.keep_ips();
+        self.changed(turn);
+    }
+
+    pub fn put_container(&mut self, fact: ContainerFact, turn: Turn) {
+        match self.facts.containers.iter_mut().find(|c| c.id == fact.id) {
+            // The status call does not tell the sandbox.
+            Some(c) => {
+                let sandbox = c.sandbox.clone();
+                *c = fact;
+                if c.sandbox.as_str().is_empty() {
+                    c.sandbox = sandbox;
+                }
+            }
+            None => self.facts.containers.insert(0, fact),
+        }
+        self.changed(turn);
+    }
+
+    pub fn forget_container(&mut self, id: &ContainerId, turn: Turn) {
+        self.facts.containers.retain(|c| c.id != *id);
+        self.changed(turn);
+    }
+
+    pub fn forget_sandbox(&mut self, id: &SandboxId, turn: Turn) {
+        self.facts.sandboxes.retain(|s| s.id != *id);
+        self.facts.containers.retain(|c| c.sandbox != *id);
+        self.changed(turn);
+    }
+
+    pub fn running(&self) -> impl Iterator<Item = &ContainerFact> {
+        self.facts.containers.iter().filter(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
+    }
+}

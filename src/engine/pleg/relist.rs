@@ -1,0 +1,131 @@
+//! The generator of pod lifecycle events: compares a list of everything with what the cache holds of a pod (P1, P2).
+//!
+//! The old state is the cache's, so a change that could not be read is seen again (P3), and a change that the worker
+//! made and knows of is none.
+
+use crate::api::facts::{ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts};
+use crate::api::names::Uid;
+use std::collections::BTreeMap;
+
+/// P1's states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Running,
+    Exited,
+    Unknown,
+    NonExistent,
+}
+
+impl From<ContainerState> for State {
+    fn from(s: ContainerState) -> State {
+        match s {
+            ContainerState::Running => State::Running,
+            ContainerState::Exited => State::Exited,
+            ContainerState::Created | ContainerState::Unknown => State::Unknown,
+        }
+    }
+}
+
+fn sandbox_state(ready: bool) -> State {
+    if ready { State::Running } else { State::Exited }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    ContainerStarted,
+    ContainerDied,
+    ContainerChanged,
+    ContainerRemoved,
+}
+
+/// One change of a container or sandbox of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlegEvent {
+    pub id: String,
+    pub kind: Kind,
+}
+
+/// P2.
+pub fn transition(old: State, new: State) -> &'static [Kind] {
+    if old == new {
+        return &[];
+    }
+    match new {
+        State::Running => &[Kind::ContainerStarted],
+        State::Exited => &[Kind::ContainerDied],
+        State::Unknown => &[Kind::ContainerChanged],
+        State::NonExistent if old == State::Exited => &[Kind::ContainerRemoved],
+        State::NonExistent => &[Kind::ContainerDied, Kind::ContainerRemoved],
+    }
+}
+
+/// What a list shows of one pod.
+#[derive(Clone, Debug, Default)]
+pub struct ListedPod<'a> {
+    pub sandboxes: Vec<&'a ListedSandbox>,
+    pub containers: Vec<&'a ListedContainer>,
+}
+
+impl ListedPod<'_> {
+    /// Does anything of it run?
+    pub fn runs(&self) -> bool {
+        self.sandboxes.iter().any(|s| s.ready)
+            || self.containers.iter().any(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
+    }
+
+    /// The longest grace period that its annotations carry, in seconds (W21).
+    pub fn grace_seconds(&self) -> Option<u64> {
+        let of_containers = self.containers.iter().filter_map(|c| c.grace_seconds);
+        of_containers.chain(self.sandboxes.iter().filter_map(|s| s.grace_seconds)).max()
+    }
+}
+
+/// The list by pod; things of other owners left out (W21).
+pub fn by_pod<'a>(listed: &'a Listed, owner: &str) -> BTreeMap<Uid, ListedPod<'a>> {
+    let mut pods: BTreeMap<Uid, ListedPod<'a>> = BTreeMap::new();
+    for s in listed.sandboxes.iter().filter(|s| s.owner.as_deref() == Some(owner)) {
+        pods.entry(s.uid.clone()).or_default().sandboxes.push(s);
+    }
+    for c in listed.containers.iter().filter(|c| c.owner.as_deref() == Some(owner)) {
+        pods.entry(c.uid.clone()).or_default().containers.push(c);
+    }
+    pods
+}
+
+/// What changed between the cache and the list.
+pub fn changes(cached: &PodFacts, listed: &ListedPod<'_>) -> Vec<PlegEvent> {
+    let mut old: BTreeMap<&str, State> = BTreeMap::new();
+    old.extend(cached.sandboxes.iter().map(|s| (s.id.as_str(), sandbox_state(s.ready))));
+    old.extend(cached.containers.iter().map(|c| (c.id.as_str(), State::from(c.state))));
+    let mut new: BTreeMap<&str, State> = BTreeMap::new();
+    new.extend(listed.sandboxes.iter().map(|s| (s.id.as_str(), sandbox_state(s.ready))));
+    new.extend(listed.containers.iter().map(|c| (c.id.as_str(), State::from(c.state))));
+
+    let mut events = Vec::new();
+    let ids: std::collections::BTreeSet<&str> = old.keys().chain(new.keys()).copied().collect();
+    for id in ids {
+        let from = old.get(id).copied().unwrap_or(State::NonExistent);
+        let to = new.get(id).copied().unwrap_or(State::NonExistent);
+        events.extend(transition(from, to).iter().map(|&kind| PlegEvent { id: id.to_string(), kind }));
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use State::*;
+
+    #[test]
+    fn p2_events_by_transition() {
+        assert_eq!(transition(NonExistent, Running), [Kind::ContainerStarted]);
+        assert_eq!(transition(Unknown, Running), [Kind::ContainerStarted]);
+        assert_eq!(transition(Running, Exited), [Kind::ContainerDied]);
+        assert_eq!(transition(NonExistent, Exited), [Kind::ContainerDied]);
+        assert_eq!(transition(Running, Unknown), [Kind::ContainerChanged]);
+        assert_eq!(transition(Exited, NonExistent), [Kind::ContainerRemoved]);
+        assert_eq!(transition(Running, NonExistent), [Kind::ContainerDied, Kind::ContainerRemoved]);
+        assert_eq!(transition(Unknown, NonExistent), [Kind::ContainerDied, Kind::ContainerRemoved]);
+        assert!(transition(Running, Running).is_empty());
+    }
+}

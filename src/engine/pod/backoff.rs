@@ -1,0 +1,67 @@
+//! W10: how long a container that ended waits for its restart, and a failed image pull for the next try.
+//!
+//! The level of a container is the number of restarts in a row that led to it; it is in the container's
+//! annotations, so it survives wherry.
+
+use crate::api::facts::ContainerFact;
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_secs(10);
+const PULL_MAX: Duration = Duration::from_secs(300);
+/// A container that ran for so long starts again from the first level.
+const RESET_AFTER: Duration = Duration::from_secs(600);
+
+/// What follows the end of `dead`: how long after its end it may run again, and the level of the new container.
+pub fn after(dead: &ContainerFact, max: Duration) -> (Duration, u32) {
+    // A container that never started has no start time, and did not run for long.
+    let ran = if dead.started_at.0 == 0 { Duration::ZERO } else { dead.finished_at.since(dead.started_at) };
+    let level = if ran >= RESET_AFTER { 0 } else { dead.backoff_level };
+    (delay(level, FIRST, max), level.saturating_add(1))
+}
+
+/// The wait before the next pull after `failures` (1 or more) in a row.
+pub fn pull(failures: u32) -> Duration {
+    delay(failures, FIRST, PULL_MAX)
+}
+
+/// 0, then `first` doubled with each level, never more than `max` (which lowers the first step too).
+fn delay(level: u32, first: Duration, max: Duration) -> Duration {
+    match level.checked_sub(1) {
+        None => Duration::ZERO,
+        Some(n) => first.saturating_mul(1u32.checked_shl(n.min(16)).unwrap_or(u32::MAX)).min(max),
+    }
+}
+
+/// A duration in Go's form, as it stands in a kubelet's messages: `10s`, `1m20s`, `5m0s`.
+pub fn in_words(d: Duration) -> String {
+    let s = d.as_secs();
+    match (s / 3600, s % 3600 / 60, s % 60) {
+        (0, 0, s) => format!("{s}s"),
+        (0, m, s) => format!("{m}m{s}s"),
+        (h, m, s) => format!("{h}h{m}m{s}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w10_restarts_wait_0_10_20_40_up_to_the_maximum() {
+        let max = Duration::from_secs(300);
+        let waits: Vec<u64> = (0..8).map(|l| delay(l, FIRST, max).as_secs()).collect();
+        assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
+        assert_eq!(delay(u32::MAX, FIRST, max), max);
+    }
+
+    #[test]
+    fn w10_a_lower_maximum_lowers_the_first_step_too() {
+        assert_eq!(delay(1, FIRST, Duration::from_secs(3)), Duration::from_secs(3));
+    }
+
+    #[test]
+    fn durations_are_written_as_go_does() {
+        let words: Vec<String> = [10, 80, 300, 3661].into_iter().map(|s| in_words(Duration::from_secs(s))).collect();
+        assert_eq!(words, ["10s", "1m20s", "5m0s", "1h1m1s"]);
+    }
+}

@@ -1,0 +1,148 @@
+//! What a pod in Sync needs next, from its spec and what was observed: the one place that says whether a container is
+//! started, restarted or left alone. Pure and without memory; when a container has to wait is the worker's (`holds`).
+
+use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
+use crate::api::names::{ContainerId, SandboxId};
+use crate::api::pod::{Pod, RestartPolicy};
+
+/// The next changing step; the worker makes them one after another, looking again after each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// All that should run runs, or has to wait.
+    Nothing,
+    /// All containers ended and none is to run again: the pod is over (W1).
+    Ended,
+    /// Containers that survived their sandbox (W13), or whose state the runtime does not know.
+    StopContainers(Vec<ContainerId>),
+    /// A sandbox that died, or a superfluous one.
+    StopSandbox(SandboxId),
+    /// Created in a sandbox that is no more: it holds the name that its successor needs.
+    RemoveContainer(ContainerId),
+    RunSandbox {
+        attempt: u32,
+    },
+    /// `index` in the spec.
+    Create {
+        index: usize,
+        attempt: u32,
+    },
+    /// Created and not started yet (wherry was killed in between): go on with it.
+    Start {
+        index: usize,
+        id: ContainerId,
+    },
+}
+
+/// The newest sandbox, if it is ready.
+pub fn ready_sandbox(facts: &PodFacts) -> Option<&SandboxFact> {
+    facts.sandboxes.first().filter(|s| s.ready)
+}
+
+/// The newest container of that name.
+pub fn newest<'a>(facts: &'a PodFacts, name: &str) -> Option<&'a ContainerFact> {
+    facts.containers.iter().filter(|c| c.name == name).max_by_key(|c| (c.attempt, c.created_at))
+}
+
+/// Does the restart policy start a container again that ended so?
+pub fn restarts(policy: RestartPolicy, exit_code: i32) -> bool {
+    match policy {
+        RestartPolicy::Always => true,
+        RestartPolicy::OnFailure => exit_code != 0,
+        RestartPolicy::Never => false,
+    }
+}
+
+/// `held(name)`: the container has to wait (a back-off, an error). `stopped(id)`: the dead sandbox's network was taken
+/// down already, which its state does not show.
+pub fn next(pod: &Pod, facts: &PodFacts, held: impl Fn(&str) -> bool, stopped: impl Fn(&SandboxId) -> bool) -> Next {
+    let policy = pod.restart_policy();
+    let ended = |c: &ContainerFact| c.state == ContainerState::Exited && !restarts(policy, c.exit_code);
+    let all_ended = pod.containers().iter().all(|c| newest(facts, &c.name).is_some_and(ended));
+    if all_ended {
+        return Next::Ended;
+    }
+
+    let current = ready_sandbox(facts);
+    let survivors: Vec<ContainerId> = facts
+        .containers
+        .iter()
+        .filter(|c| match c.state {
+            ContainerState::Running => current.is_none_or(|s| c.sandbox != s.id),
+            ContainerState::Unknown => true,
+            ContainerState::Created | ContainerState::Exited => false,
+        })
+        .map(|c| c.id.clone())
+        .collect();
+    if !survivors.is_empty() {
+        return Next::StopContainers(survivors);
+    }
+    // Of several ready sandboxes the newest counts.
+    if let Some(old) = facts.sandboxes.iter().skip(1).find(|s| s.ready) {
+        return Next::StopSandbox(old.id.clone());
+    }
+    let Some(current) = current else {
+        // W13: a pod that never restarts anything gets no second sandbox once a container existed.
+        if policy == RestartPolicy::Never && !facts.containers.is_empty() {
+            return Next::Ended;
+        }
+        // Nothing to run in it yet: no sandbox.
+        let wanted = pod.containers().iter().any(|c| !held(&c.name) && !newest(facts, &c.name).is_some_and(ended));
+        if !wanted {
+            return Next::Nothing;
+        }
+        // A dead sandbox still holds its address and host ports until it is stopped.
+        if let Some(dead) = facts.sandboxes.iter().find(|s| !stopped(&s.id)) {
+            return Next::StopSandbox(dead.id.clone());
+        }
+        let attempt = facts.sandboxes.iter().map(|s| s.attempt + 1).max().unwrap_or(0);
+        return Next::RunSandbox { attempt };
+    };
+
+    for (index, container) in pod.containers().iter().enumerate() {
+        if held(&container.name) {
+            continue;
+        }
+        match newest(facts, &container.name) {
+            None => return Next::Create { index, attempt: 0 },
+            Some(c) => match c.state {
+                ContainerState::Running | ContainerState::Unknown => {}
+                ContainerState::Created if c.sandbox == current.id => return Next::Start { index, id: c.id.clone() },
+                ContainerState::Created => return Next::RemoveContainer(c.id.clone()),
+                ContainerState::Exited if restarts(policy, c.exit_code) => {
+                    return Next::Create { index, attempt: c.attempt + 1 };
+                }
+                ContainerState::Exited => {}
+            },
+        }
+    }
+    Next::Nothing
+}
+
+/// W26: dead containers that nobody looks at any more. Of each name the two newest stay: the one that runs or ended
+/// last, and the one before it (`lastState`, `logs -p`).
+pub fn superfluous(facts: &PodFacts) -> Vec<&ContainerFact> {
+    let mut out = Vec::new();
+    for c in &facts.containers {
+        let newer = facts
+            .containers
+            .iter()
+            .filter(|o| o.name == c.name && (o.attempt, o.created_at) > (c.attempt, c.created_at))
+            .count();
+        let dead = matches!(c.state, ContainerState::Exited | ContainerState::Created);
+        if newer >= 2 && dead || newer >= 1 && c.state == ContainerState::Created {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Old sandboxes without any container, but the newest.
+pub fn superfluous_sandboxes(facts: &PodFacts) -> Vec<SandboxId> {
+    facts
+        .sandboxes
+        .iter()
+        .skip(1)
+        .filter(|s| !s.ready && !facts.containers.iter().any(|c| c.sandbox == s.id))
+        .map(|s| s.id.clone())
+        .collect()
+}

@@ -1,0 +1,305 @@
+//! The answers to a worker's operations. Each only notes what is now known; the step that follows decides.
+
+use super::holds::{Hold, PullBackoff};
+use super::terminate::retry_after;
+use super::{Beside, Doing, Record, State, Worker};
+use crate::api::facts::{ContainerFact, ContainerState};
+use crate::api::names::ContainerId;
+use crate::api::pod::Pod;
+use crate::api::time::Wall;
+use crate::engine::context::Context;
+use crate::engine::effect::{FilesCall, Measure, Severity};
+use crate::engine::event::Answer;
+use crate::engine::op::{OpError, OpId};
+use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::{backoff, plan};
+use std::rc::Rc;
+use std::time::Duration;
+
+type Outcome = Result<Answer, OpError>;
+
+impl Worker {
+    pub fn done(&mut self, op: OpId, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
+        if let Some(beside) = self.beside.remove(&op) {
+            return self.beside_done(beside, result, entry, ctx);
+        }
+        match self.op.take() {
+            Some((o, doing)) if o == op => self.main_done(doing, result, entry, ctx),
+            other => self.op = other,
+        }
+    }
+
+    fn beside_done(&mut self, beside: Beside, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
+        match beside {
+            // Stopped or not: the next status read tells (W2).
+            Beside::Stop { id, .. } => {
+                if let Err(e) = &result
+                    && !e.is_not_found()
+                {
+                    let message = format!("error killing pod: failed to stop container {id}: {e}");
+                    ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedKillPod"), message);
+                }
+                entry.changed_somehow(ctx.turn);
+            }
+            Beside::Record => match result {
+                Ok(_) => self.record = Record::Durable,
+                Err(e) => {
+                    // Disk full or worn out: the pod is worth more than its record.
+                    let message = format!("the pod's record could not be written: {e}; it runs all the same");
+                    ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedRecord"), message);
+                    self.record = Record::Durable;
+                }
+            },
+            Beside::Message { id } => {
+                if let Ok(Answer::Message(text)) = result {
+                    self.messages.insert(id, text);
+                }
+            }
+            Beside::RemoveContainer { id, log_path } => match result {
+                Ok(_) => {
+                    entry.forget_container(&id, ctx.turn);
+                    let op = ctx.files(&self.uid, FilesCall::RemoveContainerFiles { id, log_path });
+                    self.beside.insert(op, Beside::Other);
+                }
+                Err(e) if e.is_not_found() => entry.forget_container(&id, ctx.turn),
+                Err(_) => self.cleanup_failed(entry, ctx),
+            },
+            Beside::RemoveSandbox { id } => match result {
+                Ok(_) => entry.forget_sandbox(&id, ctx.turn),
+                Err(e) if e.is_not_found() => entry.forget_sandbox(&id, ctx.turn),
+                Err(_) => self.cleanup_failed(entry, ctx),
+            },
+            Beside::RemovePodFiles => match result {
+                Ok(_) => self.files_removed = true,
+                Err(e) => {
+                    let message = format!("the pod's directories could not be removed: {e}");
+                    ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCleanup"), message);
+                    self.cleanup_failed(entry, ctx);
+                }
+            },
+            Beside::RemoveCgroup | Beside::Other => {}
+        }
+    }
+
+    fn cleanup_failed(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
+        entry.changed_somehow(ctx.turn);
+        let tries = self.retries;
+        self.retries = self.retries.saturating_add(1);
+        self.retry_at = Some(ctx.now.boot + retry_after(tries, ctx));
+    }
+
+    fn main_done(&mut self, doing: Doing, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
+        // A call that failed may have changed something, unless it was never sent.
+        let changing = !matches!(
+            doing,
+            Doing::PreparePod { .. } | Doing::PrepareContainer { .. } | Doing::ImageStatus { .. } | Doing::Pull { .. }
+        );
+        if changing && matches!(&result, Err(e) if !matches!(e, OpError::NotSent(_))) {
+            entry.changed_somehow(ctx.turn);
+        }
+        let syncing = matches!(self.state, State::Sync);
+        let pod = self.pod.clone();
+        match (doing, result) {
+            (Doing::StopSandbox { id }, Ok(_)) => {
+                self.stopped.insert(id);
+                entry.changed_somehow(ctx.turn);
+            }
+            (Doing::StopSandbox { id }, Err(e)) => {
+                if e.is_not_found() {
+                    self.stopped.insert(id);
+                } else {
+                    let message = format!("error killing pod: failed to stop sandbox {id}: {e}");
+                    ctx.tell(pod.as_ref(), None, (Severity::Warning, "FailedKillPod"), message);
+                    self.sandbox_stop_failed(ctx);
+                    self.sandbox_hold = Some(ctx.now.boot + ctx.after_error());
+                }
+            }
+            (Doing::RunSandbox { began }, result) => self.sandbox_ran(began, result, entry, ctx),
+            (Doing::Create { index, attempt, level }, Ok(Answer::Created(id))) => {
+                self.created(index, attempt, level, id, entry, ctx);
+            }
+            (Doing::Start { index, id }, Ok(Answer::Container(fact))) => self.started(index, id, fact, entry, ctx),
+            (Doing::RemoveContainer { id }, Ok(_)) => entry.forget_container(&id, ctx.turn),
+            // From here on nothing matters to a pod that is being stopped.
+            _ if !syncing => {}
+            (Doing::PreparePod { attempt }, Ok(_)) => {
+                if let Some(pod) = pod {
+                    let call = crate::engine::effect::RuntimeCall::RunSandbox { pod, attempt };
+                    let op = ctx.runtime(&self.uid, call);
+                    self.op = Some((op, Doing::RunSandbox { began: ctx.now.boot }));
+                }
+            }
+            (Doing::PreparePod { .. }, Err(e)) => self.sandbox_failed(&e, ctx),
+            (Doing::ImageStatus { index, attempt }, Ok(Answer::Image(found))) => {
+                self.image_found(index, attempt, found, ctx);
+            }
+            (Doing::Pull { index, attempt, image, began }, result) => {
+                self.pulled(index, attempt, image, ctx.now.boot.since(began), result, ctx);
+            }
+            (Doing::PrepareContainer { index, attempt, image }, Ok(Answer::Prepared { termination_file })) => {
+                self.create((index, attempt), image, termination_file, entry, ctx);
+            }
+            (doing, result) => {
+                if let (Some(pod), Err(e)) = (pod, result) {
+                    self.start_failed(&pod, doing, &e, ctx);
+                }
+            }
+        }
+    }
+
+    fn sandbox_ran(
+        &mut self,
+        began: crate::api::time::Boot,
+        result: Outcome,
+        entry: &mut Entry,
+        ctx: &mut Context<'_>,
+    ) {
+        match result {
+            Ok(Answer::Sandbox(fact)) => {
+                ctx.measure(Measure::RunSandboxDuration(ctx.now.boot.since(began)));
+                ctx.measure(Measure::StartedPod);
+                self.sandbox_hold = None;
+                entry.put_sandbox(fact, ctx.turn);
+            }
+            Ok(_) => entry.changed_somehow(ctx.turn),
+            Err(e) if matches!(self.state, State::Sync) => {
+                ctx.measure(Measure::RunSandboxError);
+                ctx.measure(Measure::StartedPodError);
+                self.sandbox_failed(&e, ctx);
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn sandbox_failed(&mut self, e: &OpError, ctx: &mut Context<'_>) {
+        let wait = match e {
+            // The runtime is gone: the node steps every worker when it is back.
+            OpError::NotSent(_) => ctx.rng.jitter(Duration::from_secs(1)),
+            _ => ctx.after_error(),
+        };
+        self.sandbox_hold = Some(ctx.now.boot + wait);
+        let message = format!("Failed to create pod sandbox: {e}");
+        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCreatePodSandBox"), message);
+    }
+
+    fn created(
+        &mut self,
+        index: usize,
+        attempt: u32,
+        level: u32,
+        id: ContainerId,
+        entry: &mut Entry,
+        ctx: &mut Context<'_>,
+    ) {
+        let Some(pod) = self.pod.clone() else { return };
+        let spec = &pod.containers()[index];
+        let message = format!("Created container: {}", spec.name);
+        ctx.tell(Some(&pod), Some(&spec.name), (Severity::Normal, "Created"), message);
+        let sandbox = plan::ready_sandbox(entry.facts()).map(|s| s.id.clone());
+        let fact = ContainerFact {
+            id,
+            sandbox: sandbox.unwrap_or_else(|| "".into()),
+            name: spec.name.clone(),
+            attempt,
+            state: ContainerState::Created,
+            created_at: ctx.now.wall,
+            started_at: Wall(0),
+            finished_at: Wall(0),
+            exit_code: 0,
+            reason: String::new(),
+            message: String::new(),
+            image: spec.image.clone().unwrap_or_default(),
+            image_ref: String::new(),
+            backoff_level: level,
+            grace_seconds: None,
+            termination_file: None,
+            fallback_to_logs: false,
+            log_path: String::new(),
+            owner: Some(ctx.config.owner.clone()),
+            pid: None,
+        };
+        entry.put_container(fact, ctx.turn);
+    }
+
+    fn started(
+        &mut self,
+        index: usize,
+        id: ContainerId,
+        fact: ContainerFact,
+        entry: &mut Entry,
+        ctx: &mut Context<'_>,
+    ) {
+        let Some(pod) = self.pod.clone() else { return };
+        let name = &pod.containers()[index].name;
+        ctx.tell(Some(&pod), Some(name), (Severity::Normal, "Started"), format!("Started container {name}"));
+        ctx.measure(Measure::StartedContainer);
+        let link = FilesCall::LinkLog { pod: pod.clone(), container: name.clone(), id, attempt: fact.attempt };
+        let op = ctx.files(&self.uid, link);
+        self.beside.insert(op, Beside::Other);
+        entry.put_container(fact, ctx.turn);
+    }
+
+    fn pulled(
+        &mut self,
+        index: usize,
+        attempt: u32,
+        image: String,
+        took: Duration,
+        result: Outcome,
+        ctx: &mut Context<'_>,
+    ) {
+        let Some(pod) = self.pod.clone() else { return };
+        let name = &pod.containers()[index].name;
+        match result {
+            Ok(Answer::Image(Some(found))) => {
+                let message = format!("Successfully pulled image \"{image}\" in {}ms", took.as_millis());
+                ctx.tell(Some(&pod), Some(name), (Severity::Normal, "Pulled"), message);
+                self.pulls.remove(&image);
+                self.image = Some((index, attempt, found));
+            }
+            Ok(_) => {
+                let message = "the image is not there after it was pulled".to_string();
+                self.hold_error(&pod, index, "ImageInspectError", message, ctx);
+            }
+            Err(e) => {
+                let failures = self.pulls.get(&image).map_or(0, |b| b.failures) + 1;
+                let until = ctx.now.boot + backoff::pull(failures);
+                let failed = format!("Failed to pull image \"{image}\": {e}");
+                ctx.tell(Some(&pod), Some(name), (Severity::Warning, "Failed"), failed);
+                ctx.tell(Some(&pod), Some(name), (Severity::Warning, "Failed"), "Error: ErrImagePull".into());
+                let backing = format!("Back-off pulling image \"{image}\"");
+                ctx.tell(Some(&pod), Some(name), (Severity::Normal, "BackOff"), backing.clone());
+                let error = format!("ErrImagePull: {e}");
+                let first = ("ErrImagePull".to_string(), e.message().to_string());
+                let then = ("ImagePullBackOff".to_string(), format!("{backing}: {error}"));
+                let flip = ctx.now.boot + Hold::FLIP;
+                self.holds.insert(name.clone(), Hold::new(None, until, Some(first), Some((flip, then))));
+                self.pulls.insert(image, PullBackoff { failures, until, error });
+            }
+        }
+    }
+
+    fn start_failed(&mut self, pod: &Rc<Pod>, doing: Doing, e: &OpError, ctx: &mut Context<'_>) {
+        let (index, reason) = match &doing {
+            Doing::ImageStatus { index, .. } => (*index, "ImageInspectError"),
+            Doing::PrepareContainer { index, .. } => (*index, "CreateContainerConfigError"),
+            Doing::Create { index, .. } => (*index, "CreateContainerError"),
+            Doing::Start { index, .. } => (*index, "RunContainerError"),
+            _ => return,
+        };
+        if let OpError::NotSent(_) = e {
+            // Nothing happened, and the runtime is gone: no error of the container's.
+            let name = pod.containers()[index].name.clone();
+            let until = ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1));
+            self.holds.insert(name, Hold::new(None, until, None, None));
+            self.image = None;
+            return;
+        }
+        ctx.measure(Measure::StartedContainerError { code: reason.to_string() });
+        if let Doing::Start { id, .. } = doing {
+            // The runtime shows it as ended (its back-off counts then), or still as created.
+            self.start_errors.insert(id, e.message().to_string());
+        }
+        self.hold_error(pod, index, reason, e.message().to_string(), ctx);
+    }
+}

@@ -1,0 +1,349 @@
+//! Sync: starts and restarts containers until the pod is asked to end or ends by itself (W1, W9 to W13).
+
+use super::holds::Hold;
+use super::{Beside, Doing, Record, State, Terminating, Worker};
+use crate::api::facts::{ContainerState, ImageFact};
+use crate::api::pod::{Pod, RestartPolicy};
+use crate::api::time::Boot;
+use crate::engine::context::Context;
+use crate::engine::effect::{CreateContainer, FilesCall, Measure, RecordChange, RuntimeCall, Severity};
+use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::plan::{self, Next};
+use crate::engine::pod::status::Cause;
+use crate::engine::pod::{backoff, record};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Pods that are well wake up together, at multiples of this.
+const GRID: Duration = Duration::from_secs(30);
+
+impl Worker {
+    pub(super) fn step_sync(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
+        let Some(pod) = self.pod.clone() else { return };
+        if let Some(deadline) = self.deadline {
+            if deadline <= ctx.now.boot {
+                let message = "Pod was active on the node longer than the specified deadline";
+                ctx.tell(Some(&pod), None, (Severity::Normal, "DeadlineExceeded"), message.into());
+                let cause = Cause { reason: "DeadlineExceeded", message: message.into() };
+                return self.kill(pod.grace_period(), Some(cause), ctx);
+            }
+            self.wake_at(deadline);
+        }
+        // P5: never on a status older than the worker's own last change.
+        if !entry.usable() {
+            return;
+        }
+        self.note_running(&pod, entry, ctx);
+        self.hold_the_ended(&pod, entry, ctx);
+        self.clear_away(entry, ctx);
+        if self.op.is_some() || self.stopping() {
+            return;
+        }
+        let now = ctx.now.boot;
+        let next = {
+            let holds = &self.holds;
+            let stopped = &self.stopped;
+            let held = |name: &str| holds.get(name).is_some_and(|h| h.until > now);
+            plan::next(&pod, entry.facts(), held, |id| stopped.contains(id))
+        };
+        match next {
+            Next::Ended => {
+                self.state = State::Terminating(Terminating::new(now, pod.grace_period()));
+                return;
+            }
+            Next::Nothing => {}
+            Next::StopContainers(ids) => {
+                let message = "Pod sandbox changed, it will be killed and re-created.".to_string();
+                ctx.tell(Some(&pod), None, (Severity::Normal, "SandboxChanged"), message);
+                let cut = now + pod.grace_period();
+                for id in ids {
+                    self.stop_container(id, cut, entry, ctx);
+                }
+                return;
+            }
+            Next::StopSandbox(id) => {
+                let op = ctx.runtime(&self.uid, RuntimeCall::StopSandbox { id: id.clone() });
+                self.op = Some((op, Doing::StopSandbox { id }));
+                return;
+            }
+            Next::RemoveContainer(id) => {
+                let op = ctx.runtime(&self.uid, RuntimeCall::RemoveContainer { id: id.clone() });
+                self.op = Some((op, Doing::RemoveContainer { id }));
+                return;
+            }
+            Next::RunSandbox { .. } | Next::Create { .. } | Next::Start { .. } => {
+                if self.may_start(&pod, &next, ctx) {
+                    self.start_next(&pod, next, entry, ctx);
+                }
+            }
+        }
+        self.schedule(ctx);
+    }
+
+    /// P6, W9: nothing new while the runtime, its network or PLEG is not well; the node steps every worker when that changes.
+    fn may_start(&mut self, pod: &Pod, next: &Next, ctx: &mut Context<'_>) -> bool {
+        if !ctx.may_start {
+            return false;
+        }
+        if matches!(next, Next::RunSandbox { .. }) {
+            if !ctx.network_ready && !pod.host_network() {
+                return false;
+            }
+            if self.sandbox_hold.is_some_and(|until| until > ctx.now.boot) {
+                return false;
+            }
+        }
+        ctx.starts.take(&self.uid)
+    }
+
+    fn start_next(&mut self, pod: &Rc<Pod>, next: Next, entry: &mut Entry, ctx: &mut Context<'_>) {
+        self.keep_record(pod, ctx);
+        match next {
+            Next::RunSandbox { attempt } => {
+                if attempt == 0 && entry.facts().sandboxes.is_empty() {
+                    ctx.measure(Measure::PodWorkerStartDuration(ctx.now.boot.since(self.made)));
+                }
+                let op = ctx.files(&self.uid, FilesCall::PreparePod { pod: pod.clone() });
+                self.op = Some((op, Doing::PreparePod { attempt }));
+            }
+            Next::Create { index, attempt } => match &self.image {
+                Some((i, a, image)) if (*i, *a) == (index, attempt) => {
+                    // The pod's record is durable before its first container exists (W25).
+                    if self.record == Record::Durable {
+                        let image = image.clone();
+                        self.prepare(pod, index, attempt, &image, entry, ctx);
+                    }
+                }
+                _ => self.look_for_image(pod, index, attempt, ctx),
+            },
+            Next::Start { index, id } => {
+                let op = ctx.runtime(&self.uid, RuntimeCall::StartContainer { id: id.clone() });
+                self.op = Some((op, Doing::Start { index, id }));
+            }
+            _ => {}
+        }
+    }
+
+    fn keep_record(&mut self, pod: &Rc<Pod>, ctx: &mut Context<'_>) {
+        if self.record == Record::None {
+            let change = RecordChange::Put { key: record::key(&self.uid), value: record::write(pod, self.start_time) };
+            let op = ctx.record(&self.uid, change);
+            self.beside.insert(op, Beside::Record);
+            self.record = Record::Writing;
+        }
+    }
+
+    fn look_for_image(&mut self, pod: &Rc<Pod>, index: usize, attempt: u32, ctx: &mut Context<'_>) {
+        let spec = &pod.containers()[index];
+        let asked = spec.image.as_deref().unwrap_or_default();
+        match crate::api::image::normalize(asked) {
+            Ok(image) => {
+                let op = ctx.runtime(&self.uid, RuntimeCall::ImageStatus { image });
+                self.op = Some((op, Doing::ImageStatus { index, attempt }));
+            }
+            Err(message) => {
+                ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, "InspectFailed"), message.clone());
+                self.hold_error(pod, index, "InvalidImageName", message, ctx);
+            }
+        }
+    }
+
+    /// The image's status is known: use it, pull it, or wait.
+    pub(super) fn image_found(&mut self, index: usize, attempt: u32, found: Option<ImageFact>, ctx: &mut Context<'_>) {
+        let Some(pod) = self.pod.clone() else { return };
+        let spec = &pod.containers()[index];
+        let image = spec.image.clone().unwrap_or_default();
+        let policy = spec.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
+        match (policy, found) {
+            ("Never", None) => {
+                let message = format!("Container image \"{image}\" is not present with pull policy of Never");
+                ctx.tell(Some(&pod), Some(&spec.name), (Severity::Warning, "ErrImageNeverPull"), message.clone());
+                self.hold_error(&pod, index, "ErrImageNeverPull", message, ctx);
+            }
+            ("IfNotPresent" | "Never", Some(found)) => {
+                let message = format!("Container image \"{image}\" already present on machine");
+                ctx.tell(Some(&pod), Some(&spec.name), (Severity::Normal, "Pulled"), message);
+                self.image = Some((index, attempt, found));
+            }
+            _ => self.pull(&pod, index, attempt, ctx),
+        }
+    }
+
+    fn pull(&mut self, pod: &Rc<Pod>, index: usize, attempt: u32, ctx: &mut Context<'_>) {
+        let spec = &pod.containers()[index];
+        let image = spec.image.clone().unwrap_or_default();
+        if let Some(b) = self.pulls.get(&image).filter(|b| b.until > ctx.now.boot) {
+            let shown = ("ImagePullBackOff".to_string(), format!("Back-off pulling image \"{image}\": {}", b.error));
+            self.holds.insert(spec.name.clone(), Hold::new(None, b.until, Some(shown), None));
+            return;
+        }
+        if !ctx.pulls.take(&self.uid) {
+            return;
+        }
+        ctx.tell(Some(pod), Some(&spec.name), (Severity::Normal, "Pulling"), format!("Pulling image \"{image}\""));
+        let name = crate::api::image::normalize(&image).unwrap_or_else(|_| image.clone());
+        let op = ctx.runtime(&self.uid, RuntimeCall::PullImage { pod: pod.clone(), image: name });
+        self.op = Some((op, Doing::Pull { index, attempt, image, began: ctx.now.boot }));
+    }
+
+    fn prepare(
+        &mut self,
+        pod: &Rc<Pod>,
+        index: usize,
+        attempt: u32,
+        image: &ImageFact,
+        entry: &Entry,
+        ctx: &mut Context<'_>,
+    ) {
+        let spec = &pod.containers()[index];
+        if let Err(message) = may_run_as(pod, index, image) {
+            self.image = None;
+            return self.hold_error(pod, index, "CreateContainerConfigError", message, ctx);
+        }
+        let call = FilesCall::PrepareContainer {
+            pod: pod.clone(),
+            container: spec.name.clone(),
+            ips: entry.ips().to_vec(),
+            attempt,
+        };
+        let op = ctx.files(&self.uid, call);
+        self.op = Some((op, Doing::PrepareContainer { index, attempt, image: image.clone() }));
+    }
+
+    pub(super) fn create(
+        &mut self,
+        (index, attempt): (usize, u32),
+        image: ImageFact,
+        termination_file: String,
+        entry: &Entry,
+        ctx: &mut Context<'_>,
+    ) {
+        let Some(pod) = self.pod.clone() else { return };
+        let Some(sandbox) = plan::ready_sandbox(entry.facts()) else { return };
+        let name = &pod.containers()[index].name;
+        let level = match plan::newest(entry.facts(), name) {
+            Some(dead) if dead.attempt < attempt => backoff::after(dead, ctx.config.max_restart_backoff).1,
+            _ => 0,
+        };
+        let call = CreateContainer {
+            pod: pod.clone(),
+            container: name.clone(),
+            sandbox: sandbox.id.clone(),
+            sandbox_attempt: sandbox.attempt,
+            attempt,
+            backoff_level: level,
+            image,
+            ips: entry.ips().to_vec(),
+            termination_file,
+        };
+        self.image = None;
+        let op = ctx.runtime(&self.uid, RuntimeCall::CreateContainer(Box::new(call)));
+        self.op = Some((op, Doing::Create { index, attempt, level }));
+    }
+
+    /// The container is tried again after a while (W9); meanwhile this is shown.
+    pub(super) fn hold_error(
+        &mut self,
+        pod: &Rc<Pod>,
+        index: usize,
+        reason: &str,
+        message: String,
+        ctx: &mut Context<'_>,
+    ) {
+        let name = &pod.containers()[index].name;
+        let said = match reason {
+            "CreateContainerError" | "CreateContainerConfigError" | "RunContainerError" => format!("Error: {message}"),
+            _ => format!("Error: {reason}"),
+        };
+        ctx.tell(Some(pod), Some(name), (Severity::Warning, "Failed"), said);
+        let until = ctx.now.boot + ctx.after_error();
+        self.holds.insert(name.clone(), Hold::new(None, until, Some((reason.to_string(), message)), None));
+        self.image = None;
+    }
+
+    /// What is to run again after its end gets its back-off (W10), counted from that end.
+    fn hold_the_ended(&mut self, pod: &Rc<Pod>, entry: &Entry, ctx: &mut Context<'_>) {
+        let policy = pod.restart_policy();
+        if policy == RestartPolicy::Never {
+            return;
+        }
+        for spec in pod.containers() {
+            let Some(dead) = plan::newest(entry.facts(), &spec.name) else { continue };
+            if dead.state != ContainerState::Exited || !plan::restarts(policy, dead.exit_code) {
+                continue;
+            }
+            // An error of ours (an image that cannot be had) holds it; one of its start has become its end.
+            let start_failed = self.start_errors.contains_key(&dead.id);
+            let held = |h: &Hold| h.after.as_ref() == Some(&dead.id) || h.until > ctx.now.boot && !start_failed;
+            if self.holds.get(&spec.name).is_some_and(held) {
+                continue;
+            }
+            let (delay, _) = backoff::after(dead, ctx.config.max_restart_backoff);
+            // Clocks are set: never more than the whole delay from now.
+            let left = delay.saturating_sub(ctx.now.wall.since(dead.finished_at)).min(delay);
+            let until = ctx.now.boot + left;
+            let error = self.start_errors.get(&dead.id).map(|m| ("RunContainerError".to_string(), m.clone()));
+            if delay.is_zero() {
+                self.holds.insert(spec.name.clone(), Hold::new(Some(dead.id.clone()), until, error, None));
+                continue;
+            }
+            let id = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
+            let words = backoff::in_words(delay);
+            let message = format!("back-off {words} restarting failed container={} pod={id}", spec.name);
+            let shown = ("CrashLoopBackOff".to_string(), message);
+            let flip = ctx.now.boot + Hold::FLIP;
+            let hold = Hold::new(Some(dead.id.clone()), until, error, Some((flip, shown)));
+            self.holds.insert(spec.name.clone(), hold);
+            let message = format!("Back-off restarting failed container {} in pod {id}", spec.name);
+            ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, "BackOff"), message);
+        }
+    }
+
+    /// The pod runs for the first time: how long that took; what ran has no error any more.
+    fn note_running(&mut self, pod: &Pod, entry: &Entry, ctx: &mut Context<'_>) {
+        let facts = entry.facts();
+        let running = |name: &str| plan::newest(facts, name).is_some_and(|c| c.state == ContainerState::Running);
+        self.holds.retain(|name, _| !running(name));
+        if !self.ran && pod.containers().iter().all(|c| running(&c.name)) {
+            self.ran = true;
+            ctx.measure(Measure::PodStartDuration(ctx.now.boot.since(self.made)));
+        }
+    }
+
+    /// The next sync: at the next hold's end, else when the others that are well have theirs (W9).
+    fn schedule(&mut self, ctx: &mut Context<'_>) {
+        let now = ctx.now.boot;
+        let holds: Vec<Boot> = self.holds.values().filter_map(|h| h.next(now)).collect();
+        for at in holds.into_iter().chain(self.sandbox_hold.filter(|at| *at > now)) {
+            self.wake_at(at);
+        }
+        if self.op.is_none() {
+            let grid = GRID.as_nanos() as u64;
+            let latest = now + ctx.config.sync_frequency + GRID;
+            self.wake_at(Boot(latest.0 / grid * grid));
+        }
+    }
+}
+
+/// `runAsNonRoot` against the user that the container would have.
+fn may_run_as(pod: &Pod, index: usize, image: &ImageFact) -> Result<(), String> {
+    let spec = &pod.containers()[index];
+    let of_pod = pod.spec().security_context.as_ref();
+    let of_container = spec.security_context.as_ref();
+    let non_root = of_container.and_then(|s| s.run_as_non_root).or(of_pod.and_then(|s| s.run_as_non_root));
+    if non_root != Some(true) {
+        return Ok(());
+    }
+    let user = of_container.and_then(|s| s.run_as_user).or(of_pod.and_then(|s| s.run_as_user));
+    let whose = format!("(pod: \"{}_{}({})\", container: {})", pod.name.name, pod.name.namespace, pod.uid, spec.name);
+    match (user, image.uid) {
+        (Some(0), _) => Err(format!("container's runAsUser breaks non-root policy {whose}")),
+        (Some(_), _) => Ok(()),
+        (None, _) if !image.username.is_empty() => Err(format!(
+            "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root {whose}",
+            image.username
+        )),
+        (None, None | Some(0)) => Err(format!("container has runAsNonRoot and image will run as root {whose}")),
+        (None, Some(_)) => Ok(()),
+    }
+}

@@ -1,0 +1,26 @@
+//! The engine's only randomness: a small generator whose seed is given at start, so that a run can be repeated.
+//! (SplitMix64: one addition and three mixing steps a number; nothing here needs more.)
+
+use std::time::Duration;
+
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// `d`, and 0 to 50 % of it on top (W9).
+    pub fn jitter(&mut self, d: Duration) -> Duration {
+        d + d.mul_f64((self.next() >> 11) as f64 / (1u64 << 53) as f64 / 2.0)
+    }
+}

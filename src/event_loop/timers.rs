@@ -1,0 +1,106 @@
+//! Named deadlines: each key has at most one. Pure; the caller says what time it is, and arms what `next` says.
+
+use crate::api::time::Boot;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Debug)]
+pub struct Timers<K> {
+    by_key: BTreeMap<K, Boot>,
+    by_time: BTreeSet<(Boot, K)>,
+}
+
+impl<K> Default for Timers<K> {
+    fn default() -> Self {
+        Timers { by_key: BTreeMap::new(), by_time: BTreeSet::new() }
+    }
+}
+
+impl<K: Ord + Clone> Timers<K> {
+    pub fn new() -> Self {
+        Timers::default()
+    }
+
+    /// Sets the one deadline of `key`; an earlier or later one that it had is forgotten.
+    pub fn set(&mut self, key: K, at: Boot) {
+        if let Some(old) = self.by_key.insert(key.clone(), at) {
+            if old == at {
+                return;
+            }
+            self.by_time.remove(&(old, key.clone()));
+        }
+        self.by_time.insert((at, key));
+    }
+
+    pub fn clear(&mut self, key: &K) {
+        if let Some(old) = self.by_key.remove(key) {
+            self.by_time.remove(&(old, key.clone()));
+        }
+    }
+
+    /// The earliest deadline.
+    pub fn next(&self) -> Option<Boot> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+
+    /// Removes what is due at `now` and returns it, the earliest first, equal times in the order of their keys. What
+    /// their handling sets anew waits for the next call, even if it is due at once: a turn ends.
+    pub fn expired(&mut self, now: Boot) -> Vec<K> {
+        let mut due = Vec::new();
+        while self.next().is_some_and(|at| at <= now) {
+            if let Some((_, key)) = self.by_time.pop_first() {
+                self.by_key.remove(&key);
+                due.push(key);
+            }
+        }
+        due
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn due_timers_come_in_the_order_of_their_times_then_of_their_keys() {
+        let mut timers = Timers::new();
+        timers.set("late", Boot(30));
+        timers.set("b", Boot(10));
+        timers.set("a", Boot(10));
+        timers.set("future", Boot(31));
+        assert_eq!(timers.next(), Some(Boot(10)));
+        assert_eq!(timers.expired(Boot(9)), Vec::<&str>::new());
+        assert_eq!(timers.expired(Boot(30)), ["a", "b", "late"]);
+        assert_eq!(timers.next(), Some(Boot(31)));
+        assert_eq!(timers.len(), 1);
+    }
+
+    #[test]
+    fn a_key_has_one_deadline() {
+        let mut timers = Timers::new();
+        timers.set(1u8, Boot(10));
+        timers.set(1, Boot(20));
+        timers.set(1, Boot(20));
+        assert!(timers.expired(Boot(19)).is_empty());
+        assert_eq!(timers.expired(Boot(20)), [1]);
+        assert!(timers.expired(Boot(20)).is_empty());
+        assert_eq!(timers.next(), None);
+    }
+
+    #[test]
+    fn a_cleared_timer_never_fires() {
+        let mut timers = Timers::new();
+        timers.set('x', Boot(1));
+        timers.clear(&'x');
+        timers.clear(&'y');
+        assert!(timers.is_empty());
+        assert!(timers.expired(Boot(u64::MAX)).is_empty());
+    }
+}

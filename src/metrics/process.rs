@@ -1,0 +1,118 @@
+//! `process_*`, read from /proc when somebody asks.
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use rustix::process::{Resource, getrlimit};
+use std::fmt;
+
+/// What does not change in a process's life.
+#[derive(Debug)]
+pub struct Process {
+    ticks: f64,
+    page_size: f64,
+    /// Seconds since the Unix epoch; None if /proc does not say.
+    start_time: Option<f64>,
+}
+
+/// The fields of /proc/self/stat used here, in its units.
+#[derive(Debug, PartialEq)]
+struct Stat {
+    cpu_ticks: f64,
+    start_ticks: f64,
+    virtual_bytes: f64,
+    resident_pages: f64,
+}
+
+impl Process {
+    pub fn new() -> Process {
+        let ticks = rustix::param::clock_ticks_per_second().max(1) as f64;
+        let boot = std::fs::read_to_string("/proc/stat").ok().and_then(|s| boot_time(&s));
+        let start_time = boot.zip(read_stat()).map(|(boot, stat)| boot + stat.start_ticks / ticks);
+        Process { ticks, page_size: rustix::param::page_size() as f64, start_time }
+    }
+}
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let mut put = |name: &str, help: &str, kind: MetricType, value: Option<f64>| match value {
+            Some(v) => ConstGauge::new(v).encode(encoder.encode_descriptor(name, help, None, kind)?),
+            None => Ok(()),
+        };
+        let stat = read_stat();
+        let stat = stat.as_ref();
+        // The directory is open while it is counted.
+        let fds = std::fs::read_dir("/proc/self/fd").ok().map(|dir| dir.count().saturating_sub(1) as f64);
+        let limit = |resource| Some(getrlimit(resource).current.map_or(u64::MAX as f64, |n| n as f64));
+        use MetricType::{Counter, Gauge};
+        put(
+            "process_cpu_seconds_total",
+            "Seconds of CPU used, in user mode and in the kernel.",
+            Counter,
+            stat.map(|s| s.cpu_ticks / self.ticks),
+        )?;
+        put("process_max_fds", "How many file descriptors may be open.", Gauge, limit(Resource::Nofile))?;
+        put("process_open_fds", "File descriptors that are open.", Gauge, fds)?;
+        put(
+            "process_resident_memory_bytes",
+            "Memory in RAM, in bytes.",
+            Gauge,
+            stat.map(|s| s.resident_pages * self.page_size),
+        )?;
+        put(
+            "process_start_time_seconds",
+            "When the process began, in seconds since the Unix epoch.",
+            Gauge,
+            self.start_time,
+        )?;
+        put("process_virtual_memory_bytes", "Address space in use, in bytes.", Gauge, stat.map(|s| s.virtual_bytes))?;
+        put(
+            "process_virtual_memory_max_bytes",
+            "How much address space may be used, in bytes.",
+            Gauge,
+            limit(Resource::As),
+        )
+    }
+}
+
+fn read_stat() -> Option<Stat> {
+    parse_stat(&std::fs::read_to_string("/proc/self/stat").ok()?)
+}
+
+fn parse_stat(text: &str) -> Option<Stat> {
+    // The name in parentheses may hold anything, also a parenthesis.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    // proc(5) counts from 1, and the first one here is its third.
+    let field = |n: usize| fields.get(n - 3)?.parse::<f64>().ok();
+    Some(Stat {
+        cpu_ticks: field(14)? + field(15)?,
+        start_ticks: field(22)?,
+        virtual_bytes: field(23)?,
+        resident_pages: field(24)?,
+    })
+}
+
+fn boot_time(stat: &str) -> Option<f64> {
+    stat.lines().find_map(|l| l.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_does_not_confuse() {
+        let text = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 12 34 0 0 20 0 1 0 5678 4096 9 18446744073709551615 0 0";
+        let expected = Stat { cpu_ticks: 46.0, start_ticks: 5678.0, virtual_bytes: 4096.0, resident_pages: 9.0 };
+        assert_eq!(parse_stat(text), Some(expected));
+        assert_eq!(parse_stat("nonsense"), None);
+    }
+
+    #[test]
+    fn the_start_is_in_the_past_and_not_far() {
+        let now = jiff::Timestamp::now().as_second() as f64;
+        let start = Process::new().start_time.unwrap();
+        assert!(start <= now + 1.0 && start > now - 3600.0 * 24.0, "{start} {now}");
+    }
+}

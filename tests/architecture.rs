@@ -1,0 +1,143 @@
+//! The crate's layers, kept by reading its own `use` lines: dependencies point one way (commands, agent, adapters, engine,
+//! api), no adapter knows another, and nothing in `engine/` or `api/` names a clock, a file, a socket, a thread or a crate
+//! that has one. Clippy's disallowed types and methods say the same of what is reached without a `use`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            out.push(path);
+        }
+    }
+}
+
+/// Every source file below `src/<room>`: its path from `src/`, and its text without comments.
+fn room(name: &str) -> Vec<(String, String)> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut paths = Vec::new();
+    sources(&src.join(name), &mut paths);
+    assert!(!paths.is_empty(), "src/{name} has no sources: this test looks at the wrong place");
+    let read = |p: &PathBuf| {
+        let text = fs::read_to_string(p).unwrap();
+        let code: Vec<&str> = text.lines().filter(|l| !l.trim_start().starts_with("//")).collect();
+        (p.strip_prefix(&src).unwrap().display().to_string(), code.join("\n"))
+    };
+    paths.iter().map(read).collect()
+}
+
+/// The paths after `crate::` in a text, to the second part: `adapters::cri`, `engine::event`.
+fn crate_paths(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("crate::") {
+        let rest = &code[at + "crate::".len()..];
+        let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(rest.len());
+        let parts: Vec<&str> = rest[..end].split("::").filter(|p| !p.is_empty()).collect();
+        // `use crate::engine::{event, op}`: each of them.
+        if parts.len() == 1 && rest[end..].starts_with('{') {
+            let inside = rest[end + 1..].split('}').next().unwrap_or_default();
+            for name in inside.split(',') {
+                let first = name.trim().split("::").next().unwrap_or_default();
+                found.push(format!("{}::{first}", parts[0]));
+            }
+        } else {
+            found.push(parts.iter().take(2).copied().collect::<Vec<_>>().join("::"));
+        }
+    }
+    found
+}
+
+fn assert_only(room_name: &str, allowed: &dyn Fn(&str, &str) -> bool) {
+    let mut wrong = Vec::new();
+    for (file, code) in room(room_name) {
+        for path in crate_paths(&code) {
+            if !allowed(&file, &path) {
+                wrong.push(format!("src/{file} uses crate::{path}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn api_knows_only_itself() {
+    assert_only("api", &|_, path| path.starts_with("api"));
+}
+
+#[test]
+fn the_engine_knows_only_itself_and_api() {
+    assert_only("engine", &|_, path| path.starts_with("api") || path.starts_with("engine"));
+}
+
+#[test]
+fn the_event_loop_knows_nothing_of_pods() {
+    assert_only("event_loop", &|_, path| path.starts_with("event_loop") || path == "api::time");
+}
+
+#[test]
+fn an_adapter_knows_itself_the_engines_interface_and_api() {
+    assert_only("adapters", &|file, path| {
+        let own = file.split('/').take(2).collect::<Vec<_>>().join("::");
+        let own = own.trim_end_matches(".rs");
+        path.starts_with("api")
+            || matches!(path, "engine::event" | "engine::effect" | "engine::op")
+            || path == "event_loop::clock"
+            || path.starts_with(own)
+    });
+}
+
+#[test]
+fn the_agent_does_not_know_the_commands() {
+    assert_only("agent", &|_, path| !path.starts_with("commands"));
+}
+
+#[test]
+fn engine_and_api_name_no_clock_file_socket_thread_or_io_crate() {
+    let banned = [
+        "Instant::now",
+        "SystemTime",
+        "Timestamp::now",
+        "std::fs",
+        "TcpStream",
+        "TcpListener",
+        "UdpSocket",
+        "ToSocketAddrs",
+        "std::thread",
+        "std::process",
+        "std::env",
+        "std::io",
+        "std::os::unix",
+        "HashMap",
+        "HashSet",
+        "mio::",
+        "dbus::",
+        "grpcio",
+        "h2::",
+        "rustix",
+        "crossbeam",
+        "signal_hook",
+        "inotify",
+        "protobuf",
+        "tokio",
+        "log::",
+    ];
+    let mut wrong = Vec::new();
+    for (file, code) in room("engine").into_iter().chain(room("api")) {
+        for name in banned {
+            if code.contains(name) {
+                wrong.push(format!("src/{file} names {name}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn paths_are_found_in_every_form() {
+    let code = "use crate::engine::{event::Event, op};\nuse crate::api::pod::Pod; crate::adapters::cri::client::x()";
+    assert_eq!(crate_paths(code), ["engine::event", "engine::op", "api::pod", "adapters::cri"]);
+}
