@@ -38,7 +38,7 @@ test-runtime: ## pods on a real containerd of the tests' own (root or sudo); ARG
 
 test-grpcio: ## the runtime tests with gRPC's C-core as the transport (a C++ build of minutes)
 	@tests/lab/install.sh build grpcio runtime
-	$(CARGO) test --features grpcio --target-dir $(CACHE)/grpcio --lib cri
+	$(CARGO) test --features grpcio --target-dir $(CACHE)/grpcio --lib --test transport
 	$(CARGO) test --features grpcio --target-dir $(CACHE)/grpcio --test runtime $(RUNNER) -- --test-threads=$(THREADS) $(ARGS)
 
 test-vm: ## the runtime tests in a virtual machine with systemd and pure cgroup v2 (slow)

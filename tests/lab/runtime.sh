@@ -23,7 +23,7 @@ names() {
 }
 
 ours() {
-	[ -r "/proc/$1/cmdline" ] && tr '\0' '\n' <"/proc/$1/cmdline" | grep -qxF "$DIR/containerd.toml"
+	[ -r "/proc/$1/cmdline" ] && tr '\0' '\n' <"/proc/$1/cmdline" 2>/dev/null | grep -qxF "$DIR/containerd.toml"
 }
 
 running() {

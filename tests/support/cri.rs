@@ -170,6 +170,11 @@ impl Cri {
         self.runtime("Version", &VersionRequest::new())
     }
 
+    /// Refused for a moment after the runtime's start ("server is not initialized yet"), when Version is answered already.
+    pub fn status(&mut self) -> Answer<StatusResponse> {
+        self.runtime("Status", &StatusRequest::new())
+    }
+
     /// The sandboxes of one namespace, newest first.
     pub fn sandboxes(&mut self, namespace: &str) -> Vec<PodSandbox> {
         let mut request = ListPodSandboxRequest::new();

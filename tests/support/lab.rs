@@ -1,9 +1,11 @@
 //! The lab around a test program: the containerd that `tests/lab/in-lab.sh` started for it, and further ones that a
 //! test starts when it means to harm it.
 
+use super::agent::patience;
 use super::cri::Cri;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// A container runtime with its own root, state, socket and network.
 pub struct Runtime {
@@ -57,8 +59,16 @@ impl Runtime {
         }
     }
 
+    /// A client of it, once it has found its containers again.
     pub fn connect(&self) -> Cri {
-        Cri::connect(&self.socket)
+        let end = Instant::now() + patience(60);
+        loop {
+            match Cri::try_connect(&self.socket).and_then(|mut cri| cri.status().map(|_| cri)) {
+                Ok(cri) => return cri,
+                Err(e) => assert!(Instant::now() < end, "the runtime does not become ready: {e:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn pid(&self) -> String {
@@ -74,6 +84,7 @@ impl Runtime {
     pub fn start_again(&self) {
         let status = Command::new(script("runtime.sh")).arg("again").arg(&self.dir).status().expect("runtime.sh");
         assert!(status.success(), "runtime.sh again: {status}");
+        self.connect();
     }
 }
 

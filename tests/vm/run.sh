@@ -18,24 +18,49 @@ cannot() {
 	exit $CANNOT
 }
 
-install_tools() {
-	local missing=()
+# Packages that are missing are unpacked into the cache with what they need, not installed: qemu's own would push out
+# another version's tools.
+borrow() {
+	local tools=$CACHE/tools names
+	have apt-get || cannot "missing: $*"
+	as_caller mkdir -p "$tools/debs"
+	names=$(apt-get install -s --no-install-recommends "$@" 2>/dev/null | awk '/^Inst/ { print $2 }')
+	if [ -z "$names" ]; then
+		as_root apt-get -qq update </dev/null >&2 || true
+		names=$(apt-get install -s --no-install-recommends "$@" 2>/dev/null | awk '/^Inst/ { print $2 }')
+	fi
+	[ -n "$names" ] || cannot "the distribution has no $*"
+	say "unpacking into $tools: $*"
+	# shellcheck disable=SC2016,SC2086
+	as_caller bash -euc 'cd "$1/debs"; shift; apt-get -q download "$@" >/dev/null 2>&1; for deb in *.deb; do dpkg -x "$deb" ..; done; rm -f ./*.deb' \
+		- "$tools" $names || cannot "cannot download $*"
+}
+
+find_tools() {
+	local tools=$CACHE/tools missing=()
+	# The system's own come first.
+	PATH=$PATH:$tools/usr/bin:$tools/usr/sbin:$tools/sbin
 	have mmdebstrap || missing+=(mmdebstrap)
 	have mke2fs || missing+=(e2fsprogs)
 	have qemu-system-x86_64 || missing+=(qemu-system-x86)
-	[ ${#missing[@]} -gt 0 ] || return 0
-	have apt-get || cannot "missing: ${missing[*]}"
-	# A machine with tools of qemu from backports takes the rest from there too: nothing is removed for us.
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends --no-remove "${missing[@]}" </dev/null >&2 ||
-		as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends --no-remove \
-			-t "$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")-backports" "${missing[@]}" </dev/null >&2 ||
-		cannot "cannot install ${missing[*]}"
+	if [ ${#missing[@]} -gt 0 ]; then
+		borrow "${missing[@]}"
+		hash -r
+	fi
+	QEMU=(qemu-system-x86_64)
+	case $(command -v qemu-system-x86_64) in
+	"$tools"/*)
+		QEMU=(env "LD_LIBRARY_PATH=$tools/usr/lib/x86_64-linux-gnu:$tools/lib/x86_64-linux-gnu" qemu-system-x86_64
+			-L "$tools/usr/share/qemu" -L "$tools/usr/share/seabios")
+		;;
+	esac
+	"${QEMU[@]}" --version >/dev/null 2>&1 || cannot "qemu does not start: $("${QEMU[@]}" --version 2>&1 | head -n 1)"
 }
 
 [ "$(uname -m)" = x86_64 ] || cannot 'only x86_64 is prepared'
 can_be_root || cannot 'building its image needs root or sudo'
-install_tools
-as_root "$VM/image.sh" "$CACHE" || cannot 'its image could not be built'
+find_tools
+as_root env PATH="$PATH" "$VM/image.sh" "$CACHE" || cannot 'its image could not be built'
 
 cd "$PROJECT"
 "$LAB/install.sh" build runtime
@@ -74,7 +99,7 @@ chmod +x "$work/in/wherry-vm/run.sh"
 tar -C "$work/in" --owner=0 --group=0 -cf "$work/input.tar" .
 
 : >"$work/result.log"
-qemu-system-x86_64 -accel tcg,thread=multi -cpu max -M q35 -m 2048 -smp 2 -display none -nodefaults -no-reboot \
+"${QEMU[@]}" -accel tcg,thread=multi -cpu max -M q35 -m 2048 -smp 2 -display none -nodefaults -no-reboot \
 	-serial "file:$work/console.log" -serial "file:$work/result.log" \
 	-drive "file=$CACHE/rootfs.ext4,format=raw,if=virtio,snapshot=on,cache=unsafe" \
 	-drive "file=$work/input.tar,format=raw,if=virtio,readonly=on" \
