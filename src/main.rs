@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    wherry::commands::main(std::env::args_os(), wherry::commands::check::syntax)
+    wherry::commands::main(std::env::args_os())
 }

@@ -66,6 +66,8 @@ impl Content for Shown<'_> {
 
     fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
         let watch = cursor.stage >= WATCH;
+        // Something of before may stand in `out`.
+        let enough = out.len() + PIECE;
         let pods = self.engine.pods();
         let from = match cursor.after.as_deref().and_then(parse_key) {
             None => 0,
@@ -77,7 +79,7 @@ impl Content for Shown<'_> {
         }
         let mut written = from;
         for view in &pods[from..] {
-            if out.len() >= PIECE {
+            if out.len() >= enough {
                 break;
             }
             if watch {

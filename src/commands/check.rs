@@ -2,6 +2,9 @@
 //!
 //! Exit code 0: nothing is wrong; 1: something is; 2: a file cannot be read.
 
+use crate::adapters::manifests;
+use crate::api::document;
+use crate::api::pod::Pod;
 use crate::commands::output::{Failure, tell};
 use crate::config::{self, Flags};
 use std::fs::File;
@@ -9,29 +12,12 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Says what is wrong with a file of manifests, a line each: `file:line: field: message`.
-pub type CheckManifest = fn(&Path) -> Vec<String>;
-
-/// Is it YAML at all? What the documents say is for a `CheckManifest` that knows pods.
-pub fn syntax(path: &Path) -> Vec<String> {
-    let name = path.display();
-    match config::read_file(path).map(|text| config::yaml::read(&text)) {
-        Ok(Ok(_)) => Vec::new(),
-        Ok(Err(e)) => vec![format!("{name}:{}: {}", e.line, e.message)],
-        Err(e) => vec![format!("{name}: cannot be read: {e}")],
-    }
-}
-
 /// Checks the files given, or, without any, the configuration and the manifests that `flags` lead to.
-pub fn run(
-    out: &mut dyn Write,
-    flags: &Flags,
-    files: &[PathBuf],
-    check_manifest: CheckManifest,
-) -> Result<u8, Failure> {
-    let mut report = Report { out, files: 0, errors: 0, unreadable: false, check_manifest };
+pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, Failure> {
+    let loaded = config::load(flags);
+    let node = loaded.config.node_name.clone();
+    let mut report = Report { out, node, files: 0, errors: 0, unreadable: false, pods: Vec::new() };
     if files.is_empty() {
-        let loaded = config::load(flags);
         report.files += loaded.files.len();
         report.problems(&loaded.problems)?;
         report.path(&loaded.config.manifests)?;
@@ -39,6 +25,7 @@ pub fn run(
     for file in files {
         report.path(file)?;
     }
+    report.collisions()?;
     let Report { files, errors, unreadable, .. } = report;
     let plural = |n: usize| if n == 1 { "" } else { "s" };
     tell(&format!("checked {files} file{}: {errors} error{}", plural(files), plural(errors)));
@@ -47,10 +34,13 @@ pub fn run(
 
 struct Report<'a> {
     out: &'a mut dyn Write,
+    /// The node's name: a pod that names another one is wrong here.
+    node: String,
     files: usize,
     errors: usize,
     unreadable: bool,
-    check_manifest: CheckManifest,
+    /// All good pods so far, to see which of them collide (D4).
+    pods: Vec<Pod>,
 }
 
 impl Report<'_> {
@@ -59,9 +49,9 @@ impl Report<'_> {
         if !path.is_dir() {
             return self.file(path);
         }
-        match manifest_files(path) {
+        match manifests::files_in(path) {
             Ok(files) => files.iter().try_for_each(|file| self.file(file)),
-            Err(e) => self.cannot_read(path, &e),
+            Err(why) => self.cannot_read(path, &why),
         }
     }
 
@@ -69,15 +59,29 @@ impl Report<'_> {
         // A FIFO must not hold us up, whoever reads the file in the end.
         let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         if let Err(e) = File::options().read(true).custom_flags(flags).open(path) {
-            return self.cannot_read(path, &e);
+            return self.cannot_read(path, &format!("cannot be read: {e}"));
         }
         self.files += 1;
         if config::is_configuration(path) == Some(true) {
             return self.problems(&config::check_file(path));
         }
-        for line in (self.check_manifest)(path) {
+        match manifests::check_file(path, &self.node) {
+            Ok(pods) => self.pods.extend(pods),
+            Err(problems) => {
+                for problem in problems {
+                    self.errors += 1;
+                    writeln!(self.out, "{problem}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Pods of different files that cannot both run; those of one file were told with it.
+    fn collisions(&mut self) -> Result<(), Failure> {
+        for problem in document::collisions(self.pods.iter()) {
             self.errors += 1;
-            writeln!(self.out, "{line}")?;
+            writeln!(self.out, "{problem}")?;
         }
         Ok(())
     }
@@ -93,41 +97,26 @@ impl Report<'_> {
         Ok(())
     }
 
-    fn cannot_read(&mut self, path: &Path, e: &std::io::Error) -> Result<(), Failure> {
+    fn cannot_read(&mut self, path: &Path, why: &str) -> Result<(), Failure> {
         self.unreadable = true;
         self.errors += 1;
-        writeln!(self.out, "{}: cannot be read: {e}", path.display())?;
+        writeln!(self.out, "{}: {why}", path.display())?;
         Ok(())
     }
-}
-
-/// The files of a directory that count: no dot files, no editor's leftovers, no directories.
-fn manifest_files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let path = entry?.path();
-        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let leftover = name.starts_with(['.', '#']) || name.ends_with(['~', '#']) || name.ends_with(".swp");
-        if !leftover && !path.is_dir() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fake(path: &Path) -> Vec<String> {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        if text.contains("bad") { vec![format!("{}:1: spec: is bad", path.display())] } else { Vec::new() }
+    fn pod(name: &str, image: &str) -> String {
+        let head = format!("apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  containers:\n");
+        format!("{head}  - name: main\n    {image}: busybox\n")
     }
 
     fn check(flags: &Flags, files: &[PathBuf]) -> (String, u8) {
         let mut out = Vec::new();
-        let code = run(&mut out, flags, files, fake).unwrap();
+        let code = run(&mut out, flags, files).unwrap();
         (String::from_utf8(out).unwrap(), code)
     }
 
@@ -137,8 +126,14 @@ mod tests {
         let d = dir.path();
         let config = d.join("config.yaml");
         std::fs::create_dir(d.join("m")).unwrap();
-        for name in ["ok.yaml", "bad.yaml", ".bad.yaml", "bad.yaml~"] {
-            std::fs::write(d.join("m").join(name), name).unwrap();
+        for (file, text) in [
+            ("ok.yaml", pod("web", "image")),
+            ("bad.yaml", pod("bad", "imagee")),
+            (".bad.yaml", pod("bad", "imagee")),
+            ("bad.yaml~", pod("bad", "imagee")),
+            ("second.yaml", pod("web", "image")),
+        ] {
+            std::fs::write(d.join("m").join(file), text).unwrap();
         }
         let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
         std::fs::write(&config, format!("{head}staticPodPath: {}/m\nmaxPods: 3\nnope: 1\n", d.display())).unwrap();
@@ -155,7 +150,10 @@ mod tests {
             format!(
                 "{d}/config.yaml:5: nope: unknown field\n\
                  warning: {d}/config.yaml:4: maxPods: known, but not honoured by wherry: it has no effect\n\
-                 {d}/m/bad.yaml:1: spec: is bad\n"
+                 {d}/m/bad.yaml:8: spec.containers[0].imagee: unknown field; did you mean image?\n\
+                 {d}/m/bad.yaml:7: spec.containers[0].image: Required value\n\
+                 {d}/m/second.yaml: metadata.name: Duplicate value: \"default/web\": {d}/m/ok.yaml (document 1) has \
+                 it too, and only one of them runs\n"
             )
         );
         assert_eq!(code, 1);
@@ -164,7 +162,7 @@ mod tests {
         let (text, code) = check(&Flags::default(), &[dir.path().join("m/ok.yaml")]);
         assert_eq!((text.as_str(), code), ("", 0));
         let (text, code) = check(&Flags::default(), &[dir.path().join("gone.yaml"), dir.path().join("m/bad.yaml")]);
-        assert!(text.contains("gone.yaml: cannot be read: No such file") && text.contains("is bad"), "{text}");
+        assert!(text.contains("gone.yaml: cannot be read: No such file") && text.contains("unknown field"), "{text}");
         assert_eq!(code, 2);
     }
 }

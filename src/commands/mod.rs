@@ -11,7 +11,6 @@ mod status;
 
 use crate::agent::logging;
 use crate::config::{self, Flags};
-use check::CheckManifest;
 use clap::{Args, Parser, Subcommand};
 use output::Failure;
 use std::ffi::OsString;
@@ -169,8 +168,8 @@ impl SocketArgs {
     }
 }
 
-/// The whole program. `check_manifest` is what `wherry check` asks about a file of manifests.
-pub fn main(args: impl IntoIterator<Item = OsString>, check_manifest: CheckManifest) -> ExitCode {
+/// The whole program.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         // Help and the version come this way too.
@@ -188,7 +187,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, check_manifest: CheckManif
     match cli.command {
         Command::Run(args) => run(args.into()),
         Command::Check { files, config } => {
-            output::finish(|out| check::run(out, &config.into(), &files, check_manifest))
+            output::finish(|out| check::run(out, &config.into(), &files))
         }
         Command::Pods { names, namespace, output, watch, socket } => {
             let query = pods::Query { names, namespace, format: output, watch };

@@ -45,7 +45,8 @@ fn the_security_context_is_what_the_process_has() {
     let (_, status) = cri.exec(&main, &["cat", "/proc/1/status"]);
     assert_eq!(field(&status, "Uid"), "1000 1000 1000 1000");
     assert_eq!(field(&status, "Gid"), "2000 2000 2000 2000");
-    assert_eq!(field(&status, "Groups"), "2000 3000 4000");
+    // The image's own /etc/group (1500) is merged in, as Kubernetes does by default.
+    assert_eq!(field(&status, "Groups"), "1500 2000 3000 4000");
     assert_eq!(field(&status, "CapBnd"), "0000000000000400");
     assert_eq!(field(&status, "CapEff"), "0000000000000000");
     assert_eq!(field(&status, "NoNewPrivs"), "1");

@@ -38,12 +38,14 @@ struct Runtime {
     /// Why there is no connection.
     why: Option<String>,
     fact: Option<RuntimeFact>,
+    /// The word is of this connection.
+    answered: bool,
     asking: bool,
 }
 
 impl Runtime {
     fn ready(&self) -> bool {
-        self.up && self.fact.as_ref().is_some_and(|f| f.runtime_not_ready.is_none())
+        self.up && self.answered && self.fact.as_ref().is_some_and(|f| f.runtime_not_ready.is_none())
     }
 
     fn network_ready(&self) -> bool {
@@ -133,6 +135,7 @@ impl Engine {
             }
             Event::RuntimeDown { why } => {
                 self.runtime.up = false;
+                self.runtime.answered = false;
                 self.runtime.why = Some(why);
             }
             Event::Timer(TimerKey::Relist) => {
@@ -266,6 +269,7 @@ impl Engine {
         if let Ok(Answer::Runtime(fact)) = result {
             let network_came = !self.runtime.network_ready() && fact.network_not_ready.is_none();
             self.runtime.fact = Some(fact);
+            self.runtime.answered = true;
             if network_came {
                 self.touch_all();
             }

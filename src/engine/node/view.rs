@@ -87,7 +87,8 @@ impl Engine {
 
     /// The checks of the node's health that the engine can make.
     pub fn checks(&self, now: Boot) -> Vec<Check> {
-        let runtime = match (&self.runtime.fact, self.runtime.up) {
+        let fact = self.runtime.fact.as_ref().filter(|_| self.runtime.answered);
+        let runtime = match (fact, self.runtime.up) {
             (_, false) => {
                 let why = self.runtime.why.as_deref().unwrap_or("not connected yet");
                 Err(format!("no connection to the container runtime: {why}"))
