@@ -2,10 +2,10 @@
 
 use super::{Agent, views};
 use crate::adapters::manifests::Manifests;
+use crate::adapters::server::Content;
 use crate::adapters::server::health::{self, Check};
 use crate::adapters::server::http::{Body, Cursor, JSON, Request, Response, Route};
 use crate::adapters::server::status::{ManifestStatus, NodeStatus, PlegStatus, PodCounts, RuntimeStatus};
-use crate::adapters::server::Content;
 use crate::api::names::{FullName, Uid};
 use crate::api::time::Now;
 use crate::config::Config;
@@ -132,8 +132,7 @@ impl Shown<'_> {
         m.set_active_pods(active(&s));
         for lifecycle in ["sync", "terminating", "terminated"] {
             let of = |config| s.working.get(&(lifecycle, config)).copied().unwrap_or(0) as u64;
-            let working =
-                Working { desired: of("desired"), orphan: of("orphan"), runtime_only: of("runtime_only") };
+            let working = Working { desired: of("desired"), orphan: of("orphan"), runtime_only: of("runtime_only") };
             m.set_working_pods(lifecycle, working);
         }
         m.set_running_pods(s.running_pods as u64);
@@ -155,7 +154,8 @@ impl Shown<'_> {
     fn status(&self) -> NodeStatus {
         let s = self.engine.summary(self.now.boot);
         let runtime = s.runtime.clone().unwrap_or_default();
-        let conflicts = s.conflicts.iter().map(|c| format!("{} (document {}): {}", c.source.path, c.source.document, c.message));
+        let conflicts =
+            s.conflicts.iter().map(|c| format!("{} (document {}): {}", c.source.path, c.source.document, c.message));
         let waiting = self.engine.checks(self.now.boot).into_iter().filter_map(|c| c.result.err());
         let of = |state| s.containers.get(state).copied().unwrap_or(0) as u64;
         let terminating: usize = s.working.iter().filter(|((l, _), _)| *l == "terminating").map(|(_, n)| n).sum();
@@ -185,7 +185,13 @@ impl Shown<'_> {
             manifests: ManifestStatus {
                 directory: self.config.manifests.display().to_string(),
                 files: self.manifests.files() as u64,
-                errors: self.manifests.problems().flat_map(|p| &p.problems).map(ToString::to_string).chain(conflicts).collect(),
+                errors: self
+                    .manifests
+                    .problems()
+                    .flat_map(|p| &p.problems)
+                    .map(ToString::to_string)
+                    .chain(conflicts)
+                    .collect(),
             },
             waiting_for: waiting.collect(),
         }

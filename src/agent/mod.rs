@@ -11,9 +11,9 @@ mod start;
 mod views;
 
 use crate::adapters::cri::client::Client;
+use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::manifests::Manifests;
 use crate::adapters::pod_files::PodFiles;
-use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
 use crate::adapters::server::Server;

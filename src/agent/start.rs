@@ -37,8 +37,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let helpers = Helpers::new(registry, HELPERS).map_err(|e| format!("make a waker: {e}"))?;
     let transport = transport(&config.runtime_socket, registry, RUNTIME)?;
     let client = Client::new(transport, request_config(&config, &root.id));
-    let settings =
-        Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
+    let settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
     let manifests = Manifests::open(settings, registry, MANIFESTS);
     let doors = Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
     let engine = Engine::new(engine_config(&config, &root.id));
