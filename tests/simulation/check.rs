@@ -1,0 +1,117 @@
+//! What must hold at every instant, checked with each effect; the first violation is kept.
+
+use crate::runtime::{Container, Runtime};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+use wherry::api::names::{FullName, Uid};
+use wherry::api::pod::Pod;
+use wherry::engine::effect::RuntimeCall;
+use wherry::engine::op::OpId;
+
+#[derive(Default)]
+pub struct Checks {
+    pub violation: Option<String>,
+    /// Pods whose end was asked for while the runtime had something of them: none of these may be started.
+    asked_to_end: BTreeSet<Uid>,
+    /// The changing call in flight of each pod, stops of containers left out.
+    changing: BTreeMap<Uid, (OpId, String)>,
+    /// Started although its call had been given up: what follows was not the engine's doing.
+    pub names: BTreeMap<Uid, FullName>,
+}
+
+impl Checks {
+    pub fn fail(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+
+    /// The desired set is about to change.
+    pub fn desired(&mut self, old: &BTreeMap<String, Rc<Pod>>, new: &BTreeMap<String, Rc<Pod>>, runtime: &Runtime) {
+        for pod in old.values() {
+            let stays = new.values().any(|p| p.uid == pod.uid && p.digest == pod.digest);
+            if !stays && runtime.has_anything_of(&pod.uid) {
+                self.asked_to_end.insert(pod.uid.clone());
+            }
+        }
+    }
+
+    /// A new engine knows of a termination only what was recorded in time.
+    pub fn engine_restarted(&mut self, files: &BTreeMap<String, Rc<Pod>>) {
+        self.changing.clear();
+        self.asked_to_end.retain(|uid| !files.values().any(|p| p.uid == *uid));
+    }
+
+    pub fn cancelled(&mut self, op: OpId) {
+        self.changing.retain(|_, (o, _)| *o != op);
+    }
+
+    pub fn done(&mut self, op: OpId) {
+        self.changing.retain(|_, (o, _)| *o != op);
+    }
+
+    pub fn call(&mut self, op: OpId, call: &RuntimeCall, timeout: Duration, runtime: &Runtime) {
+        if timeout.is_zero() || timeout > Duration::from_secs(4000) {
+            self.fail(format!("{op} has a deadline of {timeout:?}"));
+        }
+        let of_container = |id: &str| runtime.containers.get(id).map(|c| c.uid.clone());
+        let (uid, kind, starts) = match call {
+            RuntimeCall::RunSandbox { pod, .. } => (Some(pod.uid.clone()), "RunSandbox", true),
+            RuntimeCall::CreateContainer(c) => (Some(c.pod.uid.clone()), "CreateContainer", true),
+            RuntimeCall::StartContainer { id } => (of_container(id.as_str()), "StartContainer", true),
+            RuntimeCall::StopSandbox { id } | RuntimeCall::RemoveSandbox { id } => {
+                (runtime.sandboxes.get(id.as_str()).map(|s| s.uid.clone()), "StopSandbox", false)
+            }
+            RuntimeCall::RemoveContainer { id } => (of_container(id.as_str()), "RemoveContainer", false),
+            _ => return,
+        };
+        let Some(uid) = uid else { return };
+        if let Some((before, what)) = self.changing.insert(uid.clone(), (op, kind.to_string())) {
+            self.fail(format!("{uid}: {kind} ({op}) while {what} ({before}) is in flight"));
+        }
+        if starts {
+            if self.asked_to_end.contains(&uid) {
+                if runtime.has_anything_of(&uid) {
+                    self.fail(format!("{uid}: {kind} after its end was asked for"));
+                }
+                self.asked_to_end.remove(&uid);
+            }
+            let name = match call {
+                RuntimeCall::RunSandbox { pod, .. } => Some(pod.name.clone()),
+                RuntimeCall::CreateContainer(c) => Some(c.pod.name.clone()),
+                RuntimeCall::StartContainer { id } => {
+                    runtime.containers.get(id.as_str()).map(|c| c.pod_name.clone())
+                }
+                _ => None,
+            };
+            let other = runtime.containers.values().find(|c| {
+                c.runs() && c.uid != uid && Some(&c.pod_name) == name.as_ref() && c.owner.as_ref() == Some(&runtime.owner)
+            });
+            if let Some(other) = other {
+                self.fail(format!("W8: {kind} of {uid} while {} of {} runs under its name", other.id, other.uid));
+            }
+        }
+    }
+
+    /// Something was started: at most one instance of a container runs, whatever happened.
+    pub fn after_start(&mut self, runtime: &Runtime) {
+        let mut seen: BTreeMap<(&Uid, &str), &Container> = BTreeMap::new();
+        let mut twice = None;
+        for c in runtime.containers.values().filter(|c| c.runs()) {
+            if let Some(other) = seen.insert((&c.uid, &c.name), c) {
+                twice = Some(format!("{} and {} are both {} of {}", other.id, c.id, c.name, c.uid));
+            }
+        }
+        if let Some(twice) = twice {
+            self.fail(twice);
+        }
+    }
+
+    /// W3.
+    pub fn published(&mut self, uid: &Uid, phase: &str, runtime: &Runtime) {
+        if matches!(phase, "Succeeded" | "Failed")
+            && let Some(c) = runtime.of(uid).find(|c| c.runs())
+        {
+            self.fail(format!("W3: {uid} is shown as {phase} while {} runs", c.id));
+        }
+    }
+}
