@@ -7,6 +7,7 @@ use std::time::Duration;
 use wherry::api::names::{FullName, Uid};
 use wherry::api::pod::Pod;
 use wherry::engine::effect::RuntimeCall;
+use wherry::engine::node::Engine;
 use wherry::engine::op::OpId;
 
 #[derive(Default)]
@@ -26,8 +27,8 @@ impl Checks {
     }
 
     /// The desired set is about to change.
-    pub fn desired(&mut self, old: &BTreeMap<String, Rc<Pod>>, new: &BTreeMap<String, Rc<Pod>>, runtime: &Runtime) {
-        for pod in old.values() {
+    pub fn desired(&mut self, engine: &Engine, new: &BTreeMap<String, Rc<Pod>>, runtime: &Runtime) {
+        for pod in engine.pods().iter().map(|v| v.pod) {
             let stays = new.values().any(|p| p.uid == pod.uid && p.digest == pod.digest);
             if !stays && runtime.has_anything_of(&pod.uid) {
                 self.asked_to_end.insert(pod.uid.clone());

@@ -166,10 +166,10 @@ fn act(w: &mut World, pool: &Pool) {
             w.step(Event::Timer(TimerKey::Relist));
         }
         _ => {
-            if w.runtime.images.remove("docker.io/library/other:1") {
+            if w.runtime.images.remove("other:1") {
                 return;
             }
-            w.runtime.unknown_images = ["docker.io/library/other:1".to_string()].into();
+            w.runtime.unknown_images = ["other:1".to_string()].into();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use wherry::api::document::{Context, read};
 use wherry::api::pod::Pod;
 
-pub const IMAGE: &str = "docker.io/library/busybox:1.35";
+pub const IMAGE: &str = "busybox:1.35";
 
 /// One container named main.
 pub const ONE: &str = "containers: [{name: main, image: 'busybox:1.35'}]";
@@ -65,7 +65,7 @@ impl World {
     }
 
     pub fn set_files(&mut self, files: std::collections::BTreeMap<String, Rc<Pod>>) {
-        self.checks.desired(&self.files, &files, &self.runtime);
+        self.checks.desired(&self.engine, &files, &self.runtime);
         self.files = files;
         self.note(|| "--- the manifests change".into());
         self.read_manifests();

@@ -12,7 +12,7 @@ use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::{Entry, Turn};
 use crate::engine::pleg::relist::{self, Kind, ListedPod};
 use crate::engine::pod::worker::Worker;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// P6: without a good relist for so long, PLEG is unhealthy.
@@ -36,6 +36,8 @@ pub struct Pleg {
     /// Workers dropped since a list in flight began: what it shows of them is old.
     forgotten: BTreeMap<Uid, Turn>,
     reading: usize,
+    /// Pods whose reading is due, first come first served.
+    due: VecDeque<Uid>,
 }
 
 impl Pleg {
@@ -48,8 +50,18 @@ impl Pleg {
         self.armed = None;
     }
 
+    /// A worker was dropped: what a list in flight shows of its pod is old.
     pub fn forgotten(&mut self, uid: &Uid, turn: Turn) {
-        self.forgotten.insert(uid.clone(), turn);
+        if self.began.is_some() {
+            self.forgotten.insert(uid.clone(), turn);
+        }
+    }
+
+    /// A reading of this pod may be due.
+    pub fn queue(&mut self, uid: &Uid, entry: &mut Entry) {
+        if entry.error.is_none() && entry.queue() {
+            self.due.push_back(uid.clone());
+        }
     }
 
     /// Nothing of this pod can be in the runtime: a list came back and did not show it.
@@ -133,7 +145,7 @@ impl Engine {
         if !entry.known() {
             // P7: of a pod without anything there is nothing to read.
             if shown.sandboxes.is_empty() && shown.containers.is_empty() && !entry.is_busy() {
-                *entry = Entry::empty(self.turn);
+                *entry = Entry::empty(began);
             }
             self.dirty.insert(uid.clone());
             return;
@@ -146,13 +158,9 @@ impl Engine {
         if events.iter().all(|e| e.kind == Kind::ContainerChanged) {
             return;
         }
+        // The worker is stepped with what the reading shows.
         entry.want_read();
-        if let Some(worker) = self.workers.get_mut(uid)
-            && shown.runs()
-        {
-            worker.runs_again(self.now.boot);
-        }
-        self.dirty.insert(uid.clone());
+        self.pleg.queue(uid, entry);
     }
 
     /// W21.
@@ -179,17 +187,17 @@ impl Engine {
         if !self.runtime.up {
             return;
         }
-        for (uid, entry) in &mut self.cache {
-            if self.pleg.reading >= self.config.parallel_reads {
-                return;
+        while self.pleg.reading < self.config.parallel_reads {
+            let Some(uid) = self.pleg.due.pop_front() else { return };
+            let Some(entry) = self.cache.get_mut(&uid) else { continue };
+            entry.unqueue();
+            if !entry.read_due() || entry.error.is_some() || !self.workers.get(&uid).is_some_and(Worker::has_begun) {
+                continue;
             }
-            if entry.read_due() && entry.error.is_none() && self.workers.get(uid).is_some_and(Worker::has_begun) {
-                let op = self.ops.begin(Owner::Read(uid.clone()));
-                entry.read_began(op, self.turn);
-                self.pleg.reading += 1;
-                let call = RuntimeCall::ReadPod { uid: uid.clone() };
-                self.out.push(Effect::Runtime { op, call, timeout: self.config.request_timeout });
-            }
+            let op = self.ops.begin(Owner::Read(uid.clone()));
+            entry.read_began(op, self.turn);
+            self.pleg.reading += 1;
+            self.out.push(Effect::Runtime { op, call: RuntimeCall::ReadPod { uid }, timeout: self.config.request_timeout });
         }
     }
 

@@ -67,7 +67,8 @@ pub fn next(pod: &Pod, facts: &PodFacts, held: impl Fn(&str) -> bool, stopped: i
         .containers
         .iter()
         .filter(|c| match c.state {
-            ContainerState::Running => current.is_none_or(|s| c.sandbox != s.id),
+            // (A runtime that does not tell the sandbox is asked again by the next read.)
+            ContainerState::Running => current.is_none_or(|s| c.sandbox != s.id && !c.sandbox.as_str().is_empty()),
             ContainerState::Unknown => true,
             ContainerState::Created | ContainerState::Exited => false,
         })
@@ -118,31 +119,22 @@ pub fn next(pod: &Pod, facts: &PodFacts, held: impl Fn(&str) -> bool, stopped: i
     Next::Nothing
 }
 
-/// W26: dead containers that nobody looks at any more. Of each name the two newest stay: the one that runs or ended
+/// W26: a dead container that nobody looks at any more. Of each name the two newest stay: the one that runs or ended
 /// last, and the one before it (`lastState`, `logs -p`).
-pub fn superfluous(facts: &PodFacts) -> Vec<&ContainerFact> {
-    let mut out = Vec::new();
-    for c in &facts.containers {
-        let newer = facts
-            .containers
-            .iter()
-            .filter(|o| o.name == c.name && (o.attempt, o.created_at) > (c.attempt, c.created_at))
-            .count();
-        let dead = matches!(c.state, ContainerState::Exited | ContainerState::Created);
-        if newer >= 2 && dead || newer >= 1 && c.state == ContainerState::Created {
-            out.push(c);
+pub fn superfluous(facts: &PodFacts) -> Option<&ContainerFact> {
+    facts.containers.iter().find(|c| {
+        let newer = |o: &&ContainerFact| o.name == c.name && (o.attempt, o.created_at) > (c.attempt, c.created_at);
+        match c.state {
+            ContainerState::Exited => facts.containers.iter().filter(newer).count() >= 2,
+            ContainerState::Created => facts.containers.iter().any(|o| newer(&o)),
+            ContainerState::Running | ContainerState::Unknown => false,
         }
-    }
-    out
+    })
 }
 
-/// Old sandboxes without any container, but the newest.
-pub fn superfluous_sandboxes(facts: &PodFacts) -> Vec<SandboxId> {
-    facts
-        .sandboxes
-        .iter()
-        .skip(1)
-        .filter(|s| !s.ready && !facts.containers.iter().any(|c| c.sandbox == s.id))
-        .map(|s| s.id.clone())
-        .collect()
+/// An old sandbox without any container; the newest stays.
+pub fn superfluous_sandbox(facts: &PodFacts) -> Option<SandboxId> {
+    let mut old = facts.sandboxes.iter().skip(1);
+    let found = old.find(|s| !s.ready && !facts.containers.iter().any(|c| c.sandbox == s.id));
+    found.map(|s| s.id.clone())
 }
