@@ -4,7 +4,7 @@ use crate::runtime::{Container, Runtime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use wherry::api::names::{FullName, Uid};
+use wherry::api::names::Uid;
 use wherry::api::pod::Pod;
 use wherry::engine::effect::RuntimeCall;
 use wherry::engine::node::Engine;
@@ -13,12 +13,12 @@ use wherry::engine::op::OpId;
 #[derive(Default)]
 pub struct Checks {
     pub violation: Option<String>,
-    /// Pods whose end was asked for while the runtime had something of them: none of these may be started.
-    asked_to_end: BTreeSet<Uid>,
+    /// Pods whose end was asked for, and the sandboxes that they had then: nothing may be started in these.
+    asked_to_end: BTreeMap<Uid, BTreeSet<String>>,
     /// The changing call in flight of each pod, stops of containers left out.
     changing: BTreeMap<Uid, (OpId, String)>,
-    /// Started although its call had been given up: what follows was not the engine's doing.
-    pub names: BTreeMap<Uid, FullName>,
+    /// Sandboxes of an engine before this one.
+    known_since: BTreeSet<String>,
 }
 
 impl Checks {
@@ -30,16 +30,18 @@ impl Checks {
     pub fn desired(&mut self, engine: &Engine, new: &BTreeMap<String, Rc<Pod>>, runtime: &Runtime) {
         for pod in engine.pods().iter().map(|v| v.pod) {
             let stays = new.values().any(|p| p.uid == pod.uid && p.digest == pod.digest);
-            if !stays && runtime.has_anything_of(&pod.uid) {
-                self.asked_to_end.insert(pod.uid.clone());
+            if !stays {
+                let has = runtime.sandboxes.values().filter(|s| s.uid == pod.uid).map(|s| s.id.clone());
+                self.asked_to_end.entry(pod.uid.clone()).or_default().extend(has);
             }
         }
     }
 
     /// A new engine knows of a termination only what was recorded in time.
-    pub fn engine_restarted(&mut self, files: &BTreeMap<String, Rc<Pod>>) {
+    pub fn engine_restarted(&mut self, files: &BTreeMap<String, Rc<Pod>>, runtime: &Runtime) {
         self.changing.clear();
-        self.asked_to_end.retain(|uid| !files.values().any(|p| p.uid == *uid));
+        self.known_since = runtime.sandboxes.keys().cloned().collect();
+        self.asked_to_end.retain(|uid, _| !files.values().any(|p| p.uid == *uid));
     }
 
     pub fn cancelled(&mut self, op: OpId) {
@@ -70,22 +72,34 @@ impl Checks {
             self.fail(format!("{uid}: {kind} ({op}) while {what} ({before}) is in flight"));
         }
         if starts {
-            if self.asked_to_end.contains(&uid) {
-                if runtime.has_anything_of(&uid) {
-                    self.fail(format!("{uid}: {kind} after its end was asked for"));
-                }
-                self.asked_to_end.remove(&uid);
+            let sandbox = match call {
+                RuntimeCall::CreateContainer(c) => Some(c.sandbox.to_string()),
+                RuntimeCall::StartContainer { id } => runtime.containers.get(id.as_str()).map(|c| c.sandbox.clone()),
+                _ => None,
+            };
+            let old = self.asked_to_end.get(&uid).is_some_and(|old| sandbox.is_some_and(|s| old.contains(&s)));
+            let runs = self.asked_to_end.contains_key(&uid) && runtime.of(&uid).any(Container::runs);
+            if old || runs && kind == "RunSandbox" {
+                self.fail(format!("{uid}: {kind} after its end was asked for"));
+            }
+            if let RuntimeCall::CreateContainer(c) = call
+                && let Some(s) = runtime.sandboxes.get(c.sandbox.as_str())
+                && s.digest != c.pod.digest
+                && !self.known_since.contains(&s.id)
+            {
+                self.fail(format!("{uid}: {kind} in the sandbox {} of another version of the pod", s.id));
             }
             let name = match call {
                 RuntimeCall::RunSandbox { pod, .. } => Some(pod.name.clone()),
                 RuntimeCall::CreateContainer(c) => Some(c.pod.name.clone()),
-                RuntimeCall::StartContainer { id } => {
-                    runtime.containers.get(id.as_str()).map(|c| c.pod_name.clone())
-                }
+                RuntimeCall::StartContainer { id } => runtime.containers.get(id.as_str()).map(|c| c.pod_name.clone()),
                 _ => None,
             };
             let other = runtime.containers.values().find(|c| {
-                c.runs() && c.uid != uid && Some(&c.pod_name) == name.as_ref() && c.owner.as_ref() == Some(&runtime.owner)
+                c.runs()
+                    && c.uid != uid
+                    && Some(&c.pod_name) == name.as_ref()
+                    && c.owner.as_ref() == Some(&runtime.owner)
             });
             if let Some(other) = other {
                 self.fail(format!("W8: {kind} of {uid} while {} of {} runs under its name", other.id, other.uid));

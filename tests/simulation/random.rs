@@ -147,8 +147,7 @@ fn act(w: &mut World, pool: &Pool) {
         }
         21 => {
             // Something that ended, removed behind our back.
-            let dead: Vec<String> =
-                w.runtime.containers.values().filter(|c| !alive(c)).map(|c| c.id.clone()).collect();
+            let dead: Vec<String> = w.runtime.containers.values().filter(|c| !alive(c)).map(|c| c.id.clone()).collect();
             if !dead.is_empty() {
                 let i = below(w, dead.len() as u64) as usize;
                 w.runtime.containers.remove(&dead[i]);
@@ -232,9 +231,12 @@ fn as_desired(w: &World) -> Result<(), String> {
             "Running" => {
                 for c in view.pod.containers() {
                     let n = running.iter().filter(|r| **r == c.name).count();
-                    let done = view.status.container_statuses.iter().flatten().any(|s| {
-                        s.name == c.name && s.state.as_ref().is_some_and(|s| s.terminated.is_some())
-                    });
+                    let done = view
+                        .status
+                        .container_statuses
+                        .iter()
+                        .flatten()
+                        .any(|s| s.name == c.name && s.state.as_ref().is_some_and(|s| s.terminated.is_some()));
                     let may_be_done = view.pod.restart_policy() != wherry::api::pod::RestartPolicy::Always;
                     if n != 1 && !(n == 0 && done && may_be_done) {
                         return Err(format!("{n} of {} of {uid} run: {}", c.name, crate::world::brief(view.status)));
@@ -319,8 +321,7 @@ pub fn play_all(seeds: std::ops::Range<u64>) {
                     if seed >= seeds.end || stop {
                         return;
                     }
-                    let result =
-                        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play(&pool, seed, false).1));
+                    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play(&pool, seed, false).1));
                     if !matches!(result, Ok(Ok(())))
                         && let Ok(mut f) = failed.lock()
                     {

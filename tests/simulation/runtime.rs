@@ -27,8 +27,7 @@ pub struct Life {
 }
 
 impl Life {
-    pub const FOREVER: Life =
-        Life { ends: None, on_term: Some((Duration::from_millis(20), 143)), cannot_start: false };
+    pub const FOREVER: Life = Life { ends: None, on_term: Some((Duration::from_millis(20), 143)), cannot_start: false };
 
     pub fn exits(code: i32, after: Duration) -> Life {
         Life { ends: Some((after, code)), ..Life::FOREVER }
@@ -54,6 +53,8 @@ pub struct Sandbox {
     pub ip: String,
     pub owner: Option<String>,
     pub grace_seconds: Option<u64>,
+    /// Of the pod that it was made for.
+    pub digest: String,
 }
 
 #[derive(Clone, Debug)]
@@ -203,6 +204,7 @@ impl Runtime {
             ip: format!("10.0.{}.{}", self.last_id / 250, self.last_id % 250),
             owner: Some(self.owner.clone()),
             grace_seconds: Some(pod.grace_period().as_secs()),
+            digest: pod.digest.clone(),
         };
         let fact = sandbox_fact(&s, pod.host_network());
         self.sandboxes.insert(id, s);

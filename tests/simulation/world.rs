@@ -213,7 +213,7 @@ impl World {
         kept.into_iter().for_each(|change| self.keep(change));
         self.config.seed += 1;
         self.engine = Engine::new(self.config.clone());
-        self.checks.engine_restarted(&self.files);
+        self.checks.engine_restarted(&self.files, &self.runtime);
     }
 
     fn keep(&mut self, change: RecordChange) {
@@ -438,7 +438,9 @@ impl World {
 
     fn latency(&mut self, call: &RuntimeCall) -> u64 {
         let base = match call {
-            RuntimeCall::Status | RuntimeCall::List | RuntimeCall::ReadPod { .. } | RuntimeCall::ImageStatus { .. } => 1,
+            RuntimeCall::Status | RuntimeCall::List | RuntimeCall::ReadPod { .. } | RuntimeCall::ImageStatus { .. } => {
+                1
+            }
             RuntimeCall::RunSandbox { .. } => 90,
             RuntimeCall::PullImage { .. } => 500,
             RuntimeCall::StartContainer { .. } => 60,

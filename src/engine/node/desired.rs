@@ -74,7 +74,8 @@ impl Engine {
     fn choose(&mut self) -> BTreeMap<Uid, Rc<Pod>> {
         // 0: what runs (perhaps edited), 1: another document with its UID, 2: the others.
         let rank = |p: &Pod| {
-            let of_worker = self.workers.get(&p.uid).filter(|w| w.desired).and_then(|w| w.restart.as_ref().or(w.pod.as_ref()));
+            let of_worker =
+                self.workers.get(&p.uid).filter(|w| w.desired).and_then(|w| w.restart.as_ref().or(w.pod.as_ref()));
             let of_before = self.recorded.get(&p.uid).map(|r| &r.pod);
             match of_worker.or(of_before) {
                 Some(runs) if runs.source == p.source => 0,
@@ -145,13 +146,16 @@ impl Engine {
         let (uid, name) = (pod.uid.clone(), pod.name.clone());
         // Of a pod that was never here the runtime has nothing: no reading before its start.
         let entry = if self.pleg.knows_nothing_of(&uid) { Entry::empty(self.turn) } else { Entry::default() };
-        let start = self.now.wall;
+        let (start, first_attempt) = (self.now.wall, self.pleg.first_attempt(&uid));
         self.insert_worker(&uid, entry, |ctx| Worker::new(pod, start, ctx));
+        if let Some(worker) = self.workers.get_mut(&uid) {
+            worker.begin_at(first_attempt);
+        }
         self.queue_for_name(&uid, name);
     }
 
     /// W8: first come, first served.
-    fn queue_for_name(&mut self, uid: &Uid, name: FullName) {
+    pub(super) fn queue_for_name(&mut self, uid: &Uid, name: FullName) {
         let queue = self.names.entry(name).or_default();
         queue.push_back(uid.clone());
         if queue.len() == 1
@@ -177,7 +181,7 @@ impl Engine {
         self.workers.get_mut(uid).is_some_and(|w| nothing && w.wait_again())
     }
 
-    fn insert_worker(
+    pub(super) fn insert_worker(
         &mut self,
         uid: &Uid,
         entry: Entry,

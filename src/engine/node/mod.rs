@@ -16,7 +16,7 @@ use crate::api::pod::Pod;
 use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
 use crate::engine::context::{Context, Ops, Owner, Slots};
-use crate::engine::effect::{Effect, RuntimeCall, TimerKey};
+use crate::engine::effect::{Effect, Measure, RuntimeCall, TimerKey};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::{Entry, Turn};
@@ -241,11 +241,14 @@ impl Engine {
         self.starts.leave(uid);
         self.pulls.leave(uid);
         self.pleg.forgotten(uid, self.turn);
+        if let Some(attempt) = worker.lost_sandbox() {
+            self.pleg.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
+        }
         self.out.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at: None });
         self.out.push(Effect::Publish { uid: uid.clone() });
         // W6: what was asked for meanwhile starts anew.
         if let Some(pod) = worker.restart {
-            self.out.push(Effect::Measure(crate::engine::effect::Measure::RestartedPod));
+            self.out.push(Effect::Measure(Measure::RestartedPod));
             self.add_worker(pod);
         }
     }

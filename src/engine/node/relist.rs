@@ -35,6 +35,8 @@ pub struct Pleg {
     unclaimed: BTreeSet<Uid>,
     /// Workers dropped since a list in flight began: what it shows of them is old.
     forgotten: BTreeMap<Uid, Turn>,
+    /// W2: sandboxes that may turn up though their workers were dropped, and how long that may take.
+    lost: BTreeMap<Uid, (u32, Boot)>,
     reading: usize,
     /// Pods whose reading is due, first come first served.
     due: VecDeque<Uid>,
@@ -55,6 +57,16 @@ impl Pleg {
         if self.began.is_some() {
             self.forgotten.insert(uid.clone(), turn);
         }
+    }
+
+    /// Nobody knows what became of the call for a sandbox of this attempt; it cannot take longer than `until`.
+    pub fn lost(&mut self, uid: &Uid, attempt: u32, until: Boot) {
+        self.lost.insert(uid.clone(), (attempt, until));
+    }
+
+    /// The first attempt of a new pod with this UID: what turns up of an earlier one is not its own.
+    pub fn first_attempt(&self, uid: &Uid) -> u32 {
+        self.lost.get(uid).map_or(0, |(attempt, _)| attempt.saturating_add(1))
     }
 
     /// A reading of this pod may be due.
@@ -87,7 +99,10 @@ impl Engine {
 
     /// The next relist: a period after the last one's begin.
     pub(super) fn arm_relist(&mut self) {
-        let idle = self.workers.is_empty() && self.pleg.last_ok.is_some();
+        let idle = self.workers.is_empty()
+            && self.pleg.last_ok.is_some()
+            && self.pleg.lost.is_empty()
+            && self.pleg.unclaimed.is_empty();
         let period = if idle { IDLE_PERIOD } else { self.config.relist_period };
         let at = match (self.runtime.up, self.pleg.began, self.pleg.last_began) {
             // It is made again when the connection is back; one in flight arms the next.
@@ -137,7 +152,9 @@ impl Engine {
         for uid in absent {
             self.compare_pod(&uid, &ListedPod::default(), began);
         }
-        self.pleg.forgotten.retain(|_, turn| *turn >= began);
+        self.pleg.forgotten.clear();
+        let now = self.now.boot;
+        self.pleg.lost.retain(|_, (_, until)| *until > now);
     }
 
     fn compare_pod(&mut self, uid: &Uid, shown: &ListedPod<'_>, began: Turn) {
@@ -197,7 +214,11 @@ impl Engine {
             let op = self.ops.begin(Owner::Read(uid.clone()));
             entry.read_began(op, self.turn);
             self.pleg.reading += 1;
-            self.out.push(Effect::Runtime { op, call: RuntimeCall::ReadPod { uid }, timeout: self.config.request_timeout });
+            self.out.push(Effect::Runtime {
+                op,
+                call: RuntimeCall::ReadPod { uid },
+                timeout: self.config.request_timeout,
+            });
         }
     }
 

@@ -53,8 +53,14 @@ pub fn restarts(policy: RestartPolicy, exit_code: i32) -> bool {
 }
 
 /// `held(name)`: the container has to wait (a back-off, an error). `stopped(id)`: the dead sandbox's network was taken
-/// down already, which its state does not show.
-pub fn next(pod: &Pod, facts: &PodFacts, held: impl Fn(&str) -> bool, stopped: impl Fn(&SandboxId) -> bool) -> Next {
+/// down already, which its state does not show. `first_attempt`: sandboxes with a lower one are an earlier pod's.
+pub fn next(
+    pod: &Pod,
+    facts: &PodFacts,
+    first_attempt: u32,
+    held: impl Fn(&str) -> bool,
+    stopped: impl Fn(&SandboxId) -> bool,
+) -> Next {
     let policy = pod.restart_policy();
     let ended = |c: &ContainerFact| c.state == ContainerState::Exited && !restarts(policy, c.exit_code);
     let all_ended = pod.containers().iter().all(|c| newest(facts, &c.name).is_some_and(ended));
@@ -62,7 +68,7 @@ pub fn next(pod: &Pod, facts: &PodFacts, held: impl Fn(&str) -> bool, stopped: i
         return Next::Ended;
     }
 
-    let current = ready_sandbox(facts);
+    let current = ready_sandbox(facts).filter(|s| s.attempt >= first_attempt);
     let survivors: Vec<ContainerId> = facts
         .containers
         .iter()
@@ -78,7 +84,7 @@ pub fn next(pod: &Pod, facts: &PodFacts, held: impl Fn(&str) -> bool, stopped: i
         return Next::StopContainers(survivors);
     }
     // Of several ready sandboxes the newest counts.
-    if let Some(old) = facts.sandboxes.iter().skip(1).find(|s| s.ready) {
+    if let Some(old) = facts.sandboxes.iter().find(|s| s.ready && current.is_none_or(|c| c.id != s.id)) {
         return Next::StopSandbox(old.id.clone());
     }
     let Some(current) = current else {
@@ -95,7 +101,7 @@ pub fn next(pod: &Pod, facts: &PodFacts, held: impl Fn(&str) -> bool, stopped: i
         if let Some(dead) = facts.sandboxes.iter().find(|s| !stopped(&s.id)) {
             return Next::StopSandbox(dead.id.clone());
         }
-        let attempt = facts.sandboxes.iter().map(|s| s.attempt + 1).max().unwrap_or(0);
+        let attempt = facts.sandboxes.iter().map(|s| s.attempt + 1).max().unwrap_or(0).max(first_attempt);
         return Next::RunSandbox { attempt };
     };
 

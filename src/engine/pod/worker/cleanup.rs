@@ -115,6 +115,7 @@ impl Worker {
         self.messages.retain(|id, _| facts.containers.iter().any(|c| c.id == *id));
         self.start_errors.retain(|id, _| facts.containers.iter().any(|c| c.id == *id));
         self.stopped.retain(|id| facts.sandboxes.iter().any(|s| s.id == *id));
+        self.lost_sandbox = self.lost_sandbox.filter(|lost| facts.sandboxes.iter().all(|s| s.attempt < *lost));
     }
 
     /// The termination messages of containers that ended, once each.

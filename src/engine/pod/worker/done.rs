@@ -93,7 +93,12 @@ impl Worker {
                     self.sandbox_hold = Some(ctx.now.boot + ctx.after_error());
                 }
             }
-            (Doing::RunSandbox { began }, result) => self.sandbox_ran(began, result, entry, ctx),
+            (Doing::RunSandbox { began, attempt }, result) => {
+                if matches!(result, Err(OpError::Unknown(_))) {
+                    self.lost_sandbox = Some(attempt);
+                }
+                self.sandbox_ran(began, result, entry, ctx);
+            }
             (Doing::Create { index, attempt, level }, Ok(Answer::Created(id))) => {
                 self.created(index, attempt, level, id, entry, ctx);
             }
@@ -119,7 +124,7 @@ impl Worker {
                 if let Some(pod) = pod {
                     let call = crate::engine::effect::RuntimeCall::RunSandbox { pod, attempt };
                     let op = ctx.runtime(&self.uid, call);
-                    self.op = Some((op, Doing::RunSandbox { began: ctx.now.boot }));
+                    self.op = Some((op, Doing::RunSandbox { began: ctx.now.boot, attempt }));
                 }
             }
             (Doing::PreparePod { .. }, Err(e)) => self.sandbox_failed(&e, ctx),
@@ -292,7 +297,7 @@ impl Worker {
             return;
         }
         ctx.measure(Measure::StartedContainerError { code: reason.to_string() });
-        if let Doing::Start { id, .. } = doing {
+        if let (Doing::Start { id, .. }, OpError::Answered { .. }) = (doing, e) {
             // The runtime shows it as ended (its back-off counts then), or still as created.
             self.start_errors.insert(id, e.message().to_string());
         }

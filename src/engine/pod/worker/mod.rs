@@ -55,17 +55,48 @@ pub struct Terminating {
 /// The one changing operation in flight.
 #[derive(Debug)]
 enum Doing {
-    PreparePod { attempt: u32 },
-    RunSandbox { began: Boot },
-    StopSandbox { id: SandboxId },
-    ImageStatus { index: usize, attempt: u32 },
-    Pull { index: usize, attempt: u32, image: String, began: Boot },
-    PrepareContainer { index: usize, attempt: u32, image: String },
-    Create { index: usize, attempt: u32, level: u32 },
-    Start { index: usize, id: ContainerId },
+    PreparePod {
+        attempt: u32,
+    },
+    RunSandbox {
+        began: Boot,
+        attempt: u32,
+    },
+    StopSandbox {
+        id: SandboxId,
+    },
+    ImageStatus {
+        index: usize,
+        attempt: u32,
+    },
+    Pull {
+        index: usize,
+        attempt: u32,
+        image: String,
+        began: Boot,
+    },
+    PrepareContainer {
+        index: usize,
+        attempt: u32,
+        image: String,
+    },
+    Create {
+        index: usize,
+        attempt: u32,
+        level: u32,
+    },
+    Start {
+        index: usize,
+        id: ContainerId,
+    },
     /// `log_path`: of a dead one, to go with it.
-    RemoveContainer { id: ContainerId, log_path: Option<String> },
-    RemoveSandbox { id: SandboxId },
+    RemoveContainer {
+        id: ContainerId,
+        log_path: Option<String>,
+    },
+    RemoveSandbox {
+        id: SandboxId,
+    },
 }
 
 /// Operations beside it: they change nothing that a plan depends on, or count as one with others (stops).
@@ -127,6 +158,12 @@ pub struct Worker {
     /// No call about sandboxes before: one failed, or the last one did not live long.
     sandbox_hold: Option<Boot>,
     sandbox_ran: Option<Boot>,
+    /// Nobody knows what became of the call for this attempt (W2): the sandbox may turn up later.
+    lost_sandbox: Option<u32>,
+    /// The first attempt of this worker's own: what turns up from before is not its sandbox.
+    first_attempt: u32,
+    /// The first status was looked at.
+    looked: bool,
     /// The dead sandbox of which was told.
     sandbox_told: Option<SandboxId>,
     /// The image is not there and a pull's turn is waited for: (index, attempt).
@@ -184,6 +221,16 @@ impl Worker {
         worker
     }
 
+    /// A sandbox of this attempt may turn up in the runtime after the worker is gone.
+    pub fn lost_sandbox(&self) -> Option<u32> {
+        self.lost_sandbox
+    }
+
+    /// Sandboxes with a lower attempt are not this worker's.
+    pub fn begin_at(&mut self, attempt: u32) {
+        self.first_attempt = attempt;
+    }
+
     /// A worker for what only the runtime knows: it is stopped and removed.
     pub fn orphan(uid: Uid, name: FullName, grace: Duration, ctx: &Context<'_>) -> Worker {
         let mut worker = Worker::bare(uid, name, ctx);
@@ -217,6 +264,9 @@ impl Worker {
             start_errors: BTreeMap::new(),
             sandbox_hold: None,
             sandbox_ran: None,
+            lost_sandbox: None,
+            first_attempt: 0,
+            looked: false,
             sandbox_told: None,
             pull_wanted: None,
             stops: Stops::default(),
@@ -395,7 +445,8 @@ impl Worker {
 
     fn update_status(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         let Some(pod) = &self.pod else { return };
-        if self.terminal {
+        // What a new life has not looked at yet is not shown as if it were not there.
+        if self.terminal || self.ran && !entry.known() {
             return;
         }
         let new = if matches!(self.state, State::Waiting) {

@@ -9,8 +9,8 @@ use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::{CreateContainer, FilesCall, Measure, RuntimeCall, Severity};
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::plan::{self, Next};
 use crate::engine::pod::backoff;
+use crate::engine::pod::plan::{self, Next};
 use crate::engine::pod::status::Cause;
 use std::rc::Rc;
 use std::time::Duration;
@@ -36,6 +36,7 @@ impl Worker {
         if !entry.usable() {
             return;
         }
+        self.look_first(entry.facts());
         self.note_running(&pod, entry, ctx);
         self.hold_the_ended(&pod, entry, ctx);
         if self.op.is_some() || self.stopping() {
@@ -49,6 +50,15 @@ impl Worker {
         }
     }
 
+    /// An empty sandbox without a record may have been made for another version of the pod (wherry was killed before the
+    /// record was durable): it is replaced.
+    fn look_first(&mut self, facts: &PodFacts) {
+        if !std::mem::replace(&mut self.looked, true) && self.record == Record::None && facts.containers.is_empty() {
+            let next = facts.sandboxes.iter().map(|s| s.attempt.saturating_add(1)).max();
+            self.first_attempt = self.first_attempt.max(next.unwrap_or(0));
+        }
+    }
+
     /// The next changing operation, if there is one.
     fn advance(&mut self, pod: &Rc<Pod>, entry: &mut Entry, ctx: &mut Context<'_>) {
         let now = ctx.now.boot;
@@ -56,7 +66,7 @@ impl Worker {
             let holds = &self.holds;
             let stopped = &self.stopped;
             let held = |name: &str| holds.get(name).is_some_and(|h| h.until > now);
-            plan::next(pod, entry.facts(), held, |id| stopped.contains(id))
+            plan::next(pod, entry.facts(), self.first_attempt, held, |id| stopped.contains(id))
         };
         match next {
             Next::Ended => {
@@ -307,12 +317,13 @@ impl Worker {
     /// What is to run again after its end gets its back-off (W10), counted from that end.
     fn hold_the_ended(&mut self, pod: &Rc<Pod>, entry: &Entry, ctx: &mut Context<'_>) {
         let policy = pod.restart_policy();
-        if policy == RestartPolicy::Never {
-            return;
-        }
         for spec in pod.containers() {
             let Some(dead) = plan::newest(entry.facts(), &spec.name) else { continue };
-            if dead.state != ContainerState::Exited || !plan::restarts(policy, dead.exit_code) {
+            if dead.state != ContainerState::Exited {
+                continue;
+            }
+            if !plan::restarts(policy, dead.exit_code) {
+                self.holds.remove(&spec.name);
                 continue;
             }
             // An error of ours (an image that cannot be had) holds it; one of its start has become its end.
@@ -347,7 +358,8 @@ impl Worker {
         let facts = entry.facts();
         let running = |name: &str| plan::newest(facts, name).is_some_and(|c| c.state == ContainerState::Running);
         self.holds.retain(|name, _| !running(name));
-        let runs = |id: &ContainerId| facts.containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running);
+        let runs =
+            |id: &ContainerId| facts.containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running);
         self.start_errors.retain(|id, _| !runs(id));
         if !self.ran && pod.containers().iter().all(|c| running(&c.name)) {
             self.ran = true;
