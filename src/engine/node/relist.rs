@@ -12,7 +12,7 @@ use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::{Entry, Turn};
 use crate::engine::pleg::relist::{self, Kind, ListedPod};
 use crate::engine::pod::worker::Worker;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// P6: without a good relist for so long, PLEG is unhealthy.
@@ -35,7 +35,11 @@ pub struct Pleg {
     unclaimed: BTreeSet<Uid>,
     /// Workers dropped since a list in flight began: what it shows of them is old.
     forgotten: BTreeMap<Uid, Turn>,
+    /// W2: sandboxes that may turn up though their workers were dropped, and how long that may take.
+    lost: BTreeMap<Uid, (u32, Boot)>,
     reading: usize,
+    /// Pods whose reading is due, first come first served.
+    due: VecDeque<Uid>,
 }
 
 impl Pleg {
@@ -48,8 +52,28 @@ impl Pleg {
         self.armed = None;
     }
 
+    /// A worker was dropped: what a list in flight shows of its pod is old.
     pub fn forgotten(&mut self, uid: &Uid, turn: Turn) {
-        self.forgotten.insert(uid.clone(), turn);
+        if self.began.is_some() {
+            self.forgotten.insert(uid.clone(), turn);
+        }
+    }
+
+    /// Nobody knows what became of the call for a sandbox of this attempt; it cannot take longer than `until`.
+    pub fn lost(&mut self, uid: &Uid, attempt: u32, until: Boot) {
+        self.lost.insert(uid.clone(), (attempt, until));
+    }
+
+    /// The first attempt of a new pod with this UID: what turns up of an earlier one is not its own.
+    pub fn first_attempt(&self, uid: &Uid) -> u32 {
+        self.lost.get(uid).map_or(0, |(attempt, _)| attempt.saturating_add(1))
+    }
+
+    /// A reading of this pod may be due.
+    pub fn queue(&mut self, uid: &Uid, entry: &mut Entry) {
+        if entry.error.is_none() && entry.queue() {
+            self.due.push_back(uid.clone());
+        }
     }
 
     /// Nothing of this pod can be in the runtime: a list came back and did not show it.
@@ -75,7 +99,10 @@ impl Engine {
 
     /// The next relist: a period after the last one's begin.
     pub(super) fn arm_relist(&mut self) {
-        let idle = self.workers.is_empty() && self.pleg.last_ok.is_some();
+        let idle = self.workers.is_empty()
+            && self.pleg.last_ok.is_some()
+            && self.pleg.lost.is_empty()
+            && self.pleg.unclaimed.is_empty();
         let period = if idle { IDLE_PERIOD } else { self.config.relist_period };
         let at = match (self.runtime.up, self.pleg.began, self.pleg.last_began) {
             // It is made again when the connection is back; one in flight arms the next.
@@ -125,7 +152,9 @@ impl Engine {
         for uid in absent {
             self.compare_pod(&uid, &ListedPod::default(), began);
         }
-        self.pleg.forgotten.retain(|_, turn| *turn >= began);
+        self.pleg.forgotten.clear();
+        let now = self.now.boot;
+        self.pleg.lost.retain(|_, (_, until)| *until > now);
     }
 
     fn compare_pod(&mut self, uid: &Uid, shown: &ListedPod<'_>, began: Turn) {
@@ -133,7 +162,7 @@ impl Engine {
         if !entry.known() {
             // P7: of a pod without anything there is nothing to read.
             if shown.sandboxes.is_empty() && shown.containers.is_empty() && !entry.is_busy() {
-                *entry = Entry::empty(self.turn);
+                *entry = Entry::empty(began);
             }
             self.dirty.insert(uid.clone());
             return;
@@ -146,13 +175,9 @@ impl Engine {
         if events.iter().all(|e| e.kind == Kind::ContainerChanged) {
             return;
         }
+        // The worker is stepped with what the reading shows.
         entry.want_read();
-        if let Some(worker) = self.workers.get_mut(uid)
-            && shown.runs()
-        {
-            worker.runs_again(self.now.boot);
-        }
-        self.dirty.insert(uid.clone());
+        self.pleg.queue(uid, entry);
     }
 
     /// W21.
@@ -179,17 +204,21 @@ impl Engine {
         if !self.runtime.up {
             return;
         }
-        for (uid, entry) in &mut self.cache {
-            if self.pleg.reading >= self.config.parallel_reads {
-                return;
+        while self.pleg.reading < self.config.parallel_reads {
+            let Some(uid) = self.pleg.due.pop_front() else { return };
+            let Some(entry) = self.cache.get_mut(&uid) else { continue };
+            entry.unqueue();
+            if !entry.read_due() || entry.error.is_some() || !self.workers.get(&uid).is_some_and(Worker::has_begun) {
+                continue;
             }
-            if entry.read_due() && entry.error.is_none() && self.workers.get(uid).is_some_and(Worker::has_begun) {
-                let op = self.ops.begin(Owner::Read(uid.clone()));
-                entry.read_began(op, self.turn);
-                self.pleg.reading += 1;
-                let call = RuntimeCall::ReadPod { uid: uid.clone() };
-                self.out.push(Effect::Runtime { op, call, timeout: self.config.request_timeout });
-            }
+            let op = self.ops.begin(Owner::Read(uid.clone()));
+            entry.read_began(op, self.turn);
+            self.pleg.reading += 1;
+            self.out.push(Effect::Runtime {
+                op,
+                call: RuntimeCall::ReadPod { uid },
+                timeout: self.config.request_timeout,
+            });
         }
     }
 

@@ -1,0 +1,132 @@
+//! What must hold at every instant, checked with each effect; the first violation is kept.
+
+use crate::runtime::{Container, Runtime};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+use wherry::api::names::Uid;
+use wherry::api::pod::Pod;
+use wherry::engine::effect::RuntimeCall;
+use wherry::engine::node::Engine;
+use wherry::engine::op::OpId;
+
+#[derive(Default)]
+pub struct Checks {
+    pub violation: Option<String>,
+    /// Pods whose end was asked for, and the sandboxes that they had then: nothing may be started in these.
+    asked_to_end: BTreeMap<Uid, BTreeSet<String>>,
+    /// The changing call in flight of each pod, stops of containers left out.
+    changing: BTreeMap<Uid, (OpId, String)>,
+    /// Sandboxes of an engine before this one.
+    known_since: BTreeSet<String>,
+}
+
+impl Checks {
+    pub fn fail(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+
+    /// The desired set is about to change.
+    pub fn desired(&mut self, engine: &Engine, new: &BTreeMap<String, Rc<Pod>>, runtime: &Runtime) {
+        for pod in engine.pods().iter().map(|v| v.pod) {
+            let stays = new.values().any(|p| p.uid == pod.uid && p.digest == pod.digest);
+            if !stays {
+                let has = runtime.sandboxes.values().filter(|s| s.uid == pod.uid).map(|s| s.id.clone());
+                self.asked_to_end.entry(pod.uid.clone()).or_default().extend(has);
+            }
+        }
+    }
+
+    /// A new engine knows of a termination only what was recorded in time.
+    pub fn engine_restarted(&mut self, files: &BTreeMap<String, Rc<Pod>>, runtime: &Runtime) {
+        self.changing.clear();
+        self.known_since = runtime.sandboxes.keys().cloned().collect();
+        self.asked_to_end.retain(|uid, _| !files.values().any(|p| p.uid == *uid));
+    }
+
+    pub fn cancelled(&mut self, op: OpId) {
+        self.changing.retain(|_, (o, _)| *o != op);
+    }
+
+    pub fn done(&mut self, op: OpId) {
+        self.changing.retain(|_, (o, _)| *o != op);
+    }
+
+    pub fn call(&mut self, op: OpId, call: &RuntimeCall, timeout: Duration, runtime: &Runtime) {
+        if timeout.is_zero() || timeout > Duration::from_secs(4000) {
+            self.fail(format!("{op} has a deadline of {timeout:?}"));
+        }
+        let of_container = |id: &str| runtime.containers.get(id).map(|c| c.uid.clone());
+        let (uid, kind, starts) = match call {
+            RuntimeCall::RunSandbox { pod, .. } => (Some(pod.uid.clone()), "RunSandbox", true),
+            RuntimeCall::CreateContainer(c) => (Some(c.pod.uid.clone()), "CreateContainer", true),
+            RuntimeCall::StartContainer { id } => (of_container(id.as_str()), "StartContainer", true),
+            RuntimeCall::StopSandbox { id } | RuntimeCall::RemoveSandbox { id } => {
+                (runtime.sandboxes.get(id.as_str()).map(|s| s.uid.clone()), "StopSandbox", false)
+            }
+            RuntimeCall::RemoveContainer { id } => (of_container(id.as_str()), "RemoveContainer", false),
+            _ => return,
+        };
+        let Some(uid) = uid else { return };
+        if let Some((before, what)) = self.changing.insert(uid.clone(), (op, kind.to_string())) {
+            self.fail(format!("{uid}: {kind} ({op}) while {what} ({before}) is in flight"));
+        }
+        if starts {
+            let sandbox = match call {
+                RuntimeCall::CreateContainer(c) => Some(c.sandbox.to_string()),
+                RuntimeCall::StartContainer { id } => runtime.containers.get(id.as_str()).map(|c| c.sandbox.clone()),
+                _ => None,
+            };
+            let old = self.asked_to_end.get(&uid).is_some_and(|old| sandbox.is_some_and(|s| old.contains(&s)));
+            let runs = self.asked_to_end.contains_key(&uid) && runtime.of(&uid).any(Container::runs);
+            if old || runs && kind == "RunSandbox" {
+                self.fail(format!("{uid}: {kind} after its end was asked for"));
+            }
+            if let RuntimeCall::CreateContainer(c) = call
+                && let Some(s) = runtime.sandboxes.get(c.sandbox.as_str())
+                && s.digest != c.pod.digest
+                && !self.known_since.contains(&s.id)
+            {
+                self.fail(format!("{uid}: {kind} in the sandbox {} of another version of the pod", s.id));
+            }
+            let name = match call {
+                RuntimeCall::RunSandbox { pod, .. } => Some(pod.name.clone()),
+                RuntimeCall::CreateContainer(c) => Some(c.pod.name.clone()),
+                RuntimeCall::StartContainer { id } => runtime.containers.get(id.as_str()).map(|c| c.pod_name.clone()),
+                _ => None,
+            };
+            let other = runtime.containers.values().find(|c| {
+                c.runs()
+                    && c.uid != uid
+                    && Some(&c.pod_name) == name.as_ref()
+                    && c.owner.as_ref() == Some(&runtime.owner)
+            });
+            if let Some(other) = other {
+                self.fail(format!("W8: {kind} of {uid} while {} of {} runs under its name", other.id, other.uid));
+            }
+        }
+    }
+
+    /// Something was started: at most one instance of a container runs, whatever happened.
+    pub fn after_start(&mut self, runtime: &Runtime) {
+        let mut seen: BTreeMap<(&Uid, &str), &Container> = BTreeMap::new();
+        let mut twice = None;
+        for c in runtime.containers.values().filter(|c| c.runs()) {
+            if let Some(other) = seen.insert((&c.uid, &c.name), c) {
+                twice = Some(format!("{} and {} are both {} of {}", other.id, c.id, c.name, c.uid));
+            }
+        }
+        if let Some(twice) = twice {
+            self.fail(twice);
+        }
+    }
+
+    /// W3.
+    pub fn published(&mut self, uid: &Uid, phase: &str, runtime: &Runtime) {
+        if matches!(phase, "Succeeded" | "Failed")
+            && let Some(c) = runtime.of(uid).find(|c| c.runs())
+        {
+            self.fail(format!("W3: {uid} is shown as {phase} while {} runs", c.id));
+        }
+    }
+}

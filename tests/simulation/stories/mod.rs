@@ -1,0 +1,3 @@
+//! The rules, told as stories.
+
+mod first;
