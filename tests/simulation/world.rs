@@ -31,6 +31,8 @@ pub enum Fault {
     Dropped,
     /// It acts and answers so late (perhaps after the deadline).
     Slow(Duration),
+    /// It acts in time, and the answer comes so late.
+    Stale(Duration),
 }
 
 enum Item {
@@ -213,7 +215,7 @@ impl World {
         kept.into_iter().for_each(|change| self.keep(change));
         self.config.seed += 1;
         self.engine = Engine::new(self.config.clone());
-        self.checks.engine_restarted(&self.files, &self.runtime);
+        self.checks.engine_restarted(&self.files, &self.runtime, &self.records);
     }
 
     fn keep(&mut self, change: RecordChange) {
@@ -327,7 +329,9 @@ impl World {
             }
             Item::Record { key, change } => {
                 if key.0 == self.life {
-                    let result = if self.record_error {
+                    let wrong = self.record_error
+                        || self.chaos.as_mut().is_some_and(|c| c.faults > 0 && c.below(1000) < c.faults / 4);
+                    let result = if wrong {
                         Err(OpError::Answered { code: Code::Other(28), message: "no space left on device".into() })
                     } else {
                         self.keep(change);
@@ -413,7 +417,10 @@ impl World {
             }
         };
         let result = if fault == Some(Fault::Lost) { Err(OpError::Unknown("connection lost".into())) } else { result };
-        let back = self.latency(&call) / 3;
+        let mut back = self.latency(&call) / 3;
+        if let Some(Fault::Stale(d)) = fault {
+            back += d.as_nanos() as u64;
+        }
         self.at(back, Item::Answer { key, result });
     }
 
@@ -460,7 +467,8 @@ impl World {
         if c.faults == 0 || c.below(1000) >= c.faults {
             return None;
         }
-        Some(match c.below(6) {
+        Some(match c.below(7) {
+            5 => Fault::Stale(Duration::from_millis(c.below(5000))),
             0 | 1 => Fault::Error("something is wrong".into()),
             2 => Fault::Lost,
             3 => Fault::Dropped,
@@ -541,6 +549,9 @@ impl World {
                 if let Some(view) = self.engine.pod(&uid) {
                     let phase = view.status.phase.clone().unwrap_or_default();
                     self.checks.published(&uid, &phase, &self.runtime);
+                    if view.desired && view.status.start_time.is_some() {
+                        self.checks.count(&uid, view.status, &self.runtime);
+                    }
                     if self.history.is_some() {
                         let text = brief(view.status);
                         self.note(|| format!("  < publish {uid} {text}"));
@@ -629,6 +640,19 @@ impl World {
             }
         };
         self.at(MS / 2, Item::Answer { key, result });
+    }
+
+    /// A step that nothing happened before asks for nothing.
+    pub fn idempotent(&mut self, uid: &Uid) {
+        self.step(Event::Timer(TimerKey::Pod(uid.clone())));
+        let now = self.time();
+        let again = self.engine.step(Event::Timer(TimerKey::Pod(uid.clone())), now);
+        for effect in again {
+            if !matches!(effect, Effect::Timer { .. }) {
+                self.checks.fail(format!("a second step of {uid} asks for {effect:?}"));
+            }
+            self.effect(effect);
+        }
     }
 
     pub fn pending_ops(&self) -> usize {

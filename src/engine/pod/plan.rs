@@ -16,8 +16,6 @@ pub enum Next {
     StopContainers(Vec<ContainerId>),
     /// A sandbox that died, or a superfluous one.
     StopSandbox(SandboxId),
-    /// Created in a sandbox that is no more: it holds the name that its successor needs.
-    RemoveContainer(ContainerId),
     RunSandbox {
         attempt: u32,
     },
@@ -101,7 +99,7 @@ pub fn next(
         if let Some(dead) = facts.sandboxes.iter().find(|s| !stopped(&s.id)) {
             return Next::StopSandbox(dead.id.clone());
         }
-        let attempt = facts.sandboxes.iter().map(|s| s.attempt + 1).max().unwrap_or(0).max(first_attempt);
+        let attempt = facts.sandboxes.iter().map(|s| s.attempt.saturating_add(1)).max().unwrap_or(0).max(first_attempt);
         return Next::RunSandbox { attempt };
     };
 
@@ -114,9 +112,10 @@ pub fn next(
             Some(c) => match c.state {
                 ContainerState::Running | ContainerState::Unknown => {}
                 ContainerState::Created if c.sandbox == current.id => return Next::Start { index, id: c.id.clone() },
-                ContainerState::Created => return Next::RemoveContainer(c.id.clone()),
+                // Its sandbox is no more. It never ran, but its name is taken.
+                ContainerState::Created => return Next::Create { index, attempt: c.attempt.saturating_add(1) },
                 ContainerState::Exited if restarts(policy, c.exit_code) => {
-                    return Next::Create { index, attempt: c.attempt + 1 };
+                    return Next::Create { index, attempt: c.attempt.saturating_add(1) };
                 }
                 ContainerState::Exited => {}
             },

@@ -15,6 +15,11 @@ use crate::engine::pod::{backoff, plan};
 use std::rc::Rc;
 use std::time::Duration;
 
+/// A record that could not be written is tried again after so long.
+const RECORD_RETRY: Duration = Duration::from_secs(60);
+/// So often the removal of a record is tried again.
+const RECORD_TRIES: u32 = 3;
+
 type Outcome = Result<Answer, OpError>;
 
 impl Worker {
@@ -42,12 +47,12 @@ impl Worker {
             }
             Beside::Record => match result {
                 Ok(_) => self.record = Record::Durable,
-                Err(_) if self.record == Record::Durable => {}
                 Err(e) => {
                     // Disk full or worn out: the pod is worth more than its record.
                     let message = format!("the pod's record could not be written: {e}; it runs all the same");
                     ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedRecord"), message);
                     self.record = Record::Durable;
+                    self.record_retry = Some(ctx.now.boot + ctx.rng.jitter(RECORD_RETRY));
                 }
             },
             Beside::Message { id } => {
@@ -59,8 +64,15 @@ impl Worker {
                 Ok(_) => self.files_removed = true,
                 Err(e) => self.files_not_removed(e.message(), ctx),
             },
-            // A record that stays behind is of a pod without anything, and goes at the next start.
-            Beside::RemoveCgroup | Beside::RecordRemoved | Beside::Other => {}
+            Beside::RecordRemoved => {
+                // One that stays behind is of a pod without anything, and goes at the next start.
+                if result.is_err() && self.record_kept < RECORD_TRIES {
+                    self.record_kept += 1;
+                    self.record = Record::Durable;
+                    self.cleanup_failed(ctx);
+                }
+            }
+            Beside::RemoveCgroup | Beside::Other => {}
         }
     }
 

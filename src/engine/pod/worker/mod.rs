@@ -141,6 +141,8 @@ pub struct Worker {
     pub cause: Option<Cause>,
     /// All containers ended and none is to run again: a terminal phase may be shown (W3).
     ended: bool,
+    /// The status as it was when the pod was over is shown.
+    over_shown: bool,
     /// W7: the records know it as terminal; it is never started, and shown as it was.
     terminal: bool,
     pub start_time: Wall,
@@ -151,6 +153,10 @@ pub struct Worker {
     op: Option<(OpId, Doing)>,
     beside: BTreeMap<OpId, Beside>,
     record: Record,
+    /// The record could not be written: tried again then.
+    record_retry: Option<Boot>,
+    /// How often it could not be removed.
+    record_kept: u32,
     /// The image found for the container that is being started: (index, attempt, image).
     image: Option<(usize, u32, ImageFact)>,
     holds: BTreeMap<String, Hold>,
@@ -250,6 +256,7 @@ impl Worker {
             status: core::PodStatus::default(),
             cause: None,
             ended: false,
+            over_shown: false,
             terminal: false,
             start_time: ctx.now.wall,
             qos_class: "",
@@ -259,6 +266,8 @@ impl Worker {
             op: None,
             beside: BTreeMap::new(),
             record: Record::None,
+            record_retry: None,
+            record_kept: 0,
             image: None,
             holds: BTreeMap::new(),
             start_errors: BTreeMap::new(),
@@ -406,6 +415,7 @@ impl Worker {
             ctx.pulls.leave(&self.uid);
         }
         self.update_status(entry, ctx);
+        self.record_terminal(ctx);
     }
 
     /// When `step` is due without an event; Some only when it changed since the last call.
@@ -445,8 +455,9 @@ impl Worker {
 
     fn update_status(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         let Some(pod) = &self.pod else { return };
-        // What a new life has not looked at yet is not shown as if it were not there.
-        if self.terminal || self.ran && !entry.known() {
+        // What was not looked at yet is not shown as if it were not there, nor what is being removed as never there.
+        let going = self.is_finished() && (!self.desired || self.restart.is_some());
+        if self.terminal || going && self.over_shown || !entry.known() {
             return;
         }
         let new = if matches!(self.state, State::Waiting) {
@@ -469,6 +480,7 @@ impl Worker {
                 now: ctx.now.wall,
             })
         };
+        self.over_shown = self.is_finished();
         if new != self.status {
             self.status = new;
             ctx.out.push(Effect::Publish { uid: self.uid.clone() });
