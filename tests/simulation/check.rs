@@ -145,6 +145,12 @@ impl Checks {
             wrong = Some(format!("W25: the start of {uid} was {since} and is {start}"));
         }
         for c in status.container_statuses.iter().flatten() {
+            // One that never ran is no restart yet.
+            let ran =
+                runtime.of(uid).any(|r| r.name == c.name && r.attempt as i32 == c.restart_count && r.started_at.0 > 0);
+            if !ran {
+                continue;
+            }
             let old = before.insert(c.name.clone(), c.restart_count).unwrap_or(0);
             if c.restart_count < old {
                 wrong = Some(format!("W25: {} of {uid} had {old} restarts and has {}", c.name, c.restart_count));
