@@ -22,6 +22,8 @@ pub struct Checks {
     changing: BTreeMap<Uid, (OpId, String)>,
     /// The restart counts and start time shown of each pod that has a container.
     counts: BTreeMap<Uid, (String, BTreeMap<String, i32>)>,
+    /// Of these the end was asked for once: what is left of them may go while a new engine looks.
+    ending: BTreeSet<Uid>,
     /// Sandboxes of an engine before this one.
     known_since: BTreeSet<String>,
 }
@@ -52,6 +54,7 @@ impl Checks {
         self.changing.clear();
         self.counts.retain(|uid, _| records.contains_key(&format!("pods/{uid}")));
         self.known_since = runtime.sandboxes.keys().cloned().collect();
+        self.ending.extend(self.asked_to_end.keys().cloned());
         self.asked_to_end.retain(|uid, _| !files.values().any(|p| p.uid == *uid));
     }
 
@@ -134,7 +137,11 @@ impl Checks {
 
     /// W25: restart counts never go back, nor does a start time change, while a pod goes on.
     pub fn count(&mut self, uid: &Uid, status: &PodStatus, runtime: &Runtime) {
-        if runtime.of(uid).next().is_none() || self.asked_to_end.contains_key(uid) || self.tampered {
+        if runtime.of(uid).next().is_none()
+            || self.asked_to_end.contains_key(uid)
+            || self.ending.contains(uid)
+            || self.tampered
+        {
             self.counts.remove(uid);
             return;
         }
