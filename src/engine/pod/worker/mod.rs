@@ -314,7 +314,7 @@ impl Worker {
     }
 
     /// Asks for the pod's end within `grace` (W4, W5). What was asked for before goes on, only sooner.
-    pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &Entry, ctx: &mut Context<'_>) {
+    pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) {
         let before = self.termination(ctx);
         match &mut self.state {
             // W8: it never started anything. One of which something may run goes the whole way.
@@ -322,6 +322,10 @@ impl Worker {
             State::Waiting | State::Sync => {
                 self.state = State::Terminating(Terminating::new(ctx.now.boot, grace));
                 self.cancel_op(ctx);
+                // What was lost may be there by now.
+                if self.lost_sandbox.is_some() {
+                    entry.want_read();
+                }
             }
             State::Terminating(t) => t.shrink(grace),
             State::Terminated | State::Finished | State::Forgotten => return,
@@ -337,7 +341,7 @@ impl Worker {
     }
 
     /// It is not desired any more, or otherwise: it ends, and starts anew should it be desired (W6).
-    pub fn replace(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
+    pub fn replace(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.replaced = true;
         self.kill(self.grace_period(), None, entry, ctx);
     }
