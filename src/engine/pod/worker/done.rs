@@ -106,8 +106,11 @@ impl Worker {
                 }
             }
             (Doing::RunSandbox { began, attempt }, result) => {
-                if matches!(result, Err(OpError::Unknown(_))) {
-                    self.lost_sandbox = Some(attempt);
+                match &result {
+                    Err(OpError::Unknown(_)) => self.lost_sandbox = Some(attempt),
+                    // A call that was given up has the name, and perhaps makes a sandbox yet; it is not waited for.
+                    Err(e) if e.is_name_taken() => self.first_attempt = attempt.saturating_add(1),
+                    _ => {}
                 }
                 self.sandbox_ran(began, result, entry, ctx);
             }

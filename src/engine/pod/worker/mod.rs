@@ -322,8 +322,8 @@ impl Worker {
             State::Waiting | State::Sync => {
                 self.state = State::Terminating(Terminating::new(ctx.now.boot, grace));
                 self.cancel_op(ctx);
-                // What was lost may be there by now.
-                if self.lost_sandbox.is_some() {
+                // Nothing to stop: a call that was lost may have made something by now.
+                if entry.facts().sandboxes.is_empty() || self.lost_sandbox.is_some() {
                     entry.want_read();
                 }
             }
