@@ -174,6 +174,7 @@ impl Worker {
                 // One that dies at once is not made again and again.
                 self.sandbox_hold = None;
                 self.sandbox_ran = Some(began);
+                self.own_sandbox = Some(fact.id.clone());
                 entry.put_sandbox(fact, ctx.turn);
             }
             Ok(_) => entry.changed_somehow(ctx.turn),

@@ -168,8 +168,8 @@ pub struct Worker {
     lost_sandbox: Option<u32>,
     /// The first attempt of this worker's own: what turns up from before is not its sandbox.
     first_attempt: u32,
-    /// The first status was looked at.
-    looked: bool,
+    /// The last sandbox that this worker made.
+    own_sandbox: Option<SandboxId>,
     /// The dead sandbox of which was told.
     sandbox_told: Option<SandboxId>,
     /// The image is not there and a pull's turn is waited for: (index, attempt).
@@ -275,7 +275,7 @@ impl Worker {
             sandbox_ran: None,
             lost_sandbox: None,
             first_attempt: 0,
-            looked: false,
+            own_sandbox: None,
             sandbox_told: None,
             pull_wanted: None,
             stops: Stops::default(),

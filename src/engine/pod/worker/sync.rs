@@ -44,7 +44,7 @@ impl Worker {
         if !entry.usable() {
             return;
         }
-        self.look_first(&pod, entry.facts(), ctx);
+        self.know_own_sandbox(&pod, entry.facts(), ctx);
         self.note_running(&pod, entry, ctx);
         self.hold_the_ended(&pod, entry, ctx);
         if self.op.is_some() || self.stopping() {
@@ -58,20 +58,19 @@ impl Worker {
         }
     }
 
-    /// An empty sandbox of before may have been made for another version of a pod with a UID of its own (a call that was
-    /// cancelled came late): it is replaced.
-    fn look_first(&mut self, pod: &Pod, facts: &PodFacts, ctx: &mut Context<'_>) {
-        if std::mem::replace(&mut self.looked, true) {
-            return;
-        }
-        let uid_of_content = crate::api::uid::of(&pod.source.path, &pod.digest) == pod.uid;
-        if facts.containers.is_empty() && !uid_of_content {
-            let next = facts.sandboxes.iter().map(|s| s.attempt.saturating_add(1)).max();
-            self.first_attempt = self.first_attempt.max(next.unwrap_or(0));
-        }
-        if !facts.containers.is_empty() {
+    /// An empty sandbox that this worker did not make may be another version's of a pod with a UID of its own (a call that
+    /// was given up came late): it is replaced.
+    fn know_own_sandbox(&mut self, pod: &Pod, facts: &PodFacts, ctx: &mut Context<'_>) {
+        if self.record == Record::None && !facts.containers.is_empty() {
             // Adopted without one.
             self.keep_record(ctx);
+        }
+        let Some(ready) = plan::ready_sandbox(facts) else { return };
+        if self.own_sandbox.as_ref() == Some(&ready.id) || facts.containers.iter().any(|c| c.sandbox == ready.id) {
+            return;
+        }
+        if crate::api::uid::of(&pod.source.path, &pod.digest) != pod.uid {
+            self.first_attempt = self.first_attempt.max(ready.attempt.saturating_add(1));
         }
     }
 
