@@ -84,6 +84,8 @@ pub struct World {
     pub files: BTreeMap<String, Rc<Pod>>,
     pub records: BTreeMap<String, String>,
     pub record_error: bool,
+    /// The runtime does not hear of a cancelled call in time.
+    pub heard_anyway: bool,
     pub directories: BTreeSet<Uid>,
     /// What a termination message file says.
     pub termination_message: String,
@@ -95,6 +97,9 @@ pub struct World {
     pub reads: u64,
     pub lists: u64,
     pub steps: u64,
+    /// The moments at which the engine was woken.
+    pub wake_ups: u64,
+    last_step: u64,
     pub checks: Checks,
     /// The engine's life: a kill -9 begins the next one.
     pub life: u32,
@@ -128,6 +133,7 @@ impl World {
             files: BTreeMap::new(),
             records: BTreeMap::new(),
             record_error: false,
+            heard_anyway: false,
             directories: BTreeSet::new(),
             termination_message: String::new(),
             calls: Vec::new(),
@@ -137,6 +143,8 @@ impl World {
             reads: 0,
             lists: 0,
             steps: 0,
+            wake_ups: 0,
+            last_step: 0,
             checks: Checks::default(),
             life: 0,
             history: None,
@@ -498,6 +506,10 @@ impl World {
 
     pub fn step(&mut self, event: Event) {
         self.steps += 1;
+        if self.last_step != self.now {
+            self.wake_ups += 1;
+            self.last_step = self.now;
+        }
         self.note(|| format!("> {}", short(&event)));
         let now = self.time();
         let effects = self.engine.step(event, now);
@@ -514,8 +526,8 @@ impl World {
                 let key = (self.life, op);
                 if self.pending.contains(&key) {
                     // It may be past the point at which the runtime hears of it.
-                    let unheard = self.chaos.as_mut().is_none_or(|c| c.below(2) == 0);
-                    if unheard {
+                    let in_time = self.chaos.as_mut().map_or(!self.heard_anyway, |c| c.below(2) == 0);
+                    if in_time {
                         self.flights.remove(&key);
                     }
                     self.at(MS / 10, Item::Answer { key, result: Err(OpError::Unknown("cancelled".into())) });
@@ -576,8 +588,9 @@ impl World {
         if !self.pending.insert((self.life, op)) {
             self.checks.fail(format!("{op} was begun twice"));
         }
-        if self.pending.len() > 400 {
-            self.checks.fail("more than 400 operations in flight".into());
+        // Stops of whole nodes are made at one time.
+        if self.pending.len() > 1000 {
+            self.checks.fail("more than 1000 operations in flight".into());
         }
     }
 
@@ -653,6 +666,20 @@ impl World {
             }
             self.effect(effect);
         }
+    }
+
+    /// Pods of which a sandbox or a container is being made or started.
+    pub fn starting(&self) -> usize {
+        let starts = |f: &&Flight| {
+            matches!(
+                f.call,
+                RuntimeCall::RunSandbox { .. }
+                    | RuntimeCall::CreateContainer(_)
+                    | RuntimeCall::StartContainer { .. }
+                    | RuntimeCall::ImageStatus { .. }
+            )
+        };
+        self.flights.values().filter(starts).count()
     }
 
     pub fn pending_ops(&self) -> usize {
