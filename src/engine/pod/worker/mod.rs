@@ -47,8 +47,8 @@ pub struct Terminating {
     pub cut: Boot,
     /// Rounds of stops that left something running.
     rounds: u32,
-    /// A round of stops was sent since the last look.
-    sent: bool,
+    /// The containers that were asked to stop in this round.
+    asked: BTreeSet<ContainerId>,
     sandbox_tries: u32,
     retry_at: Option<Boot>,
 }

@@ -7,6 +7,7 @@ use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::{FilesCall, RuntimeCall, Severity};
 use crate::engine::pleg::cache::Entry;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// W4: the runtime gets at least so long for a stop.
@@ -23,7 +24,7 @@ impl Terminating {
             began,
             cut: began + grace.max(SHORTEST_GRACE),
             rounds: 0,
-            sent: false,
+            asked: BTreeSet::new(),
             sandbox_tries: 0,
             retry_at: None,
         }
@@ -81,10 +82,16 @@ impl Worker {
                     return;
                 }
                 for id in running {
-                    self.stop_container(id, cut, entry, ctx);
-                }
-                if let State::Terminating(t) = &mut self.state {
-                    t.sent = true;
+                    // One that was answered while others still stop may have ended since the last look: it waits for the next
+                    // round.
+                    let in_flight = self.beside.values().any(|b| matches!(b, Beside::Stop { id: i, .. } if *i == id));
+                    let first = match &mut self.state {
+                        State::Terminating(t) => t.asked.insert(id.clone()),
+                        _ => false,
+                    };
+                    if first || in_flight {
+                        self.stop_container(id, cut, entry, ctx);
+                    }
                 }
                 return;
             }
@@ -111,10 +118,10 @@ impl Worker {
     /// A round of stops left something running: the next one waits. True while it does.
     fn back_off_after_a_round(&mut self, ctx: &mut Context<'_>) -> bool {
         let State::Terminating(t) = &mut self.state else { return false };
-        if !t.sent {
+        if t.asked.is_empty() {
             return false;
         }
-        t.sent = false;
+        t.asked.clear();
         let tries = t.rounds;
         t.rounds += 1;
         let at = ctx.now.boot + retry_after(tries, ctx);
