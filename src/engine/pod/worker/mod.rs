@@ -326,6 +326,10 @@ impl Worker {
 
     fn update_status(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         let Some(pod) = &self.pod else { return };
+        // A container's end is shown together with its termination message.
+        if self.beside.values().any(|b| matches!(b, Beside::Message { .. })) {
+            return;
+        }
         let new = if matches!(self.state, State::Waiting) {
             status::waiting()
         } else {
