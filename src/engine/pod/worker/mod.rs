@@ -464,6 +464,10 @@ impl Worker {
         if self.terminal || going && self.over_shown || !entry.known() {
             return;
         }
+        // A container's end is shown together with its termination message.
+        if self.beside.values().any(|b| matches!(b, Beside::Message { .. })) {
+            return;
+        }
         let new = if matches!(self.state, State::Waiting) {
             status::waiting()
         } else {
