@@ -1,6 +1,7 @@
 //! Puts an agent together from the configuration: opens what it needs, in the order in which a failure says most.
 
 use super::effects::RecordQueue;
+use super::telling::Ends;
 use super::{Agent, HELPERS, MANIFESTS, RUNTIME, SERVER, SIGNALS, logging};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::requests::{HostDns, RequestConfig};
@@ -11,9 +12,9 @@ use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
 use crate::adapters::server::{Doors, Server};
-use crate::api::cgroups::{CgroupDriver, CgroupNames};
+use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::engine::config::EngineConfig;
 use crate::engine::event::Event;
 use crate::engine::node::Engine;
@@ -21,7 +22,9 @@ use crate::engine::pod::record;
 use crate::event_loop::{EventLoop, Helpers, Signals, Timers, clock};
 use crate::metrics::Metrics;
 use mio::{Registry, Token};
-use std::collections::VecDeque;
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,6 +33,7 @@ const UNKNOWN_MEMORY: u64 = 1 << 30;
 
 pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let started = clock::now();
+    ready_the_process();
     let root = Root::open(&config.root_dir)?;
     let records = Records::open(&config.root_dir)?;
     let event_loop = EventLoop::new().map_err(|e| e.to_string())?;
@@ -57,7 +61,9 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         server: Server::new(doors, SERVER),
         timers: Timers::new(),
         record_queue: RecordQueue::default(),
+        jobs: BTreeMap::new(),
         standing: logging::Standing::new(),
+        ends: Ends::default(),
         client_events: Vec::new(),
         config,
         event_loop,
@@ -71,6 +77,16 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         started,
         root,
     })
+}
+
+/// What is inherited and matters: the modes of new files must not depend on the umask of who started us, and the soft
+/// limit of descriptors (1,024, for programs that use select) is too low for a node with many pods.
+fn ready_the_process() {
+    let _ = rustix::process::umask(Mode::from_raw_mode(0o022));
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    if let Err(e) = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        log::warn!("the limit of descriptors stays as it was limit={:?} error={:?}", limit.current, e.to_string());
+    }
 }
 
 #[cfg(not(feature = "grpcio"))]
@@ -103,11 +119,7 @@ pub(super) fn engine_config(config: &Config, owner: &str) -> EngineConfig {
 }
 
 fn cgroup_names(config: &Config) -> CgroupNames {
-    let driver = match config.cgroup_driver {
-        config::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
-        config::CgroupDriver::Systemd => CgroupDriver::Systemd,
-    };
-    CgroupNames { root: config.cgroup_root.clone(), driver, per_qos: config.cgroups_per_qos }
+    CgroupNames { root: config.cgroup_root.clone(), driver: config.cgroup_driver, per_qos: config.cgroups_per_qos }
 }
 
 fn cgroups(config: &Config) -> Option<Cgroups> {
