@@ -257,9 +257,12 @@ impl Engine {
             Err(e) => Err(e.to_string()),
         });
         if entry.take_changed_facts() {
+            let failed = entry.error.is_some();
             self.watch_what_runs(uid);
+            if !failed {
+                self.reread_the_ended(uid);
+            }
         }
-        self.reread_the_ended(uid);
         self.dirty.insert(uid.clone());
     }
 }
