@@ -1,12 +1,15 @@
 //! The way out: each effect of the engine goes to its adapter. Every one with an `OpId` ends in one `Event::Done`.
 
-use super::{Agent, views};
+use super::{Agent, start, views};
+use crate::adapters::cri::requests::dns_notices;
 use crate::adapters::manifests;
+use crate::api::pod::Pod;
 use crate::api::time::Now;
-use crate::engine::effect::{Effect, Notice, RecordChange, Severity};
+use crate::engine::effect::{Effect, Notice, RecordChange, RuntimeCall, Severity};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::{OpError, OpId};
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// How long a batch of records may take to become durable before it is given up.
@@ -31,6 +34,9 @@ impl Agent {
     pub(super) fn carry_out(&mut self, effect: Effect, now: Now) -> bool {
         match effect {
             Effect::Runtime { op, call, timeout } => {
+                if let RuntimeCall::RunSandbox { pod, .. } = &call {
+                    self.settle_dns(pod, now);
+                }
                 self.client.start(op, call, timeout, now.boot);
                 return true;
             }
@@ -59,6 +65,17 @@ impl Agent {
             Effect::Measure(measure) => self.metrics.observe(&measure),
         }
         false
+    }
+
+    /// For a new sandbox: the host's resolvers are those of now (a network may come up after us), and what the pod does not
+    /// get of its DNS settings is told.
+    fn settle_dns(&mut self, pod: &Rc<Pod>, now: Now) {
+        let cfg = self.client.config_mut();
+        cfg.host_dns = start::host_dns(&self.config);
+        for (reason, message) in dns_notices(pod, cfg) {
+            let severity = Severity::Warning;
+            self.tell(&Notice { pod: Some(pod.clone()), container: None, severity, reason, message }, now);
+        }
     }
 
     fn tell(&mut self, notice: &Notice, now: Now) {
