@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::engine::config::EngineConfig;
 use crate::engine::event::Event;
 use crate::engine::node::Engine;
+use crate::engine::pod::record;
 use crate::event_loop::{EventLoop, Helpers, Signals, Timers, clock};
 use crate::metrics::Metrics;
 use mio::{Registry, Token};
@@ -45,7 +46,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let manifests = Manifests::open(settings, registry, MANIFESTS);
     let doors = Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
     let engine = Engine::new(engine_config(&config, &root.id));
-    let events = VecDeque::from([Event::Records(records.load())]);
+    let events = VecDeque::from([Event::Records(records.load(&[record::KIND]))]);
     log::info!(
         "started version={} node={} manifests={} root={} runtime=unix://{}",
         env!("CARGO_PKG_VERSION"),

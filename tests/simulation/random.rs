@@ -8,6 +8,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use wherry::api::names::Uid;
 use wherry::api::pod::Pod;
+use wherry::api::time::Wall;
+use wherry::engine::effect::RuntimeCall;
 use wherry::engine::effect::TimerKey;
 use wherry::engine::event::Event;
 use wherry::engine::rng::Rng;
@@ -77,9 +79,20 @@ pub fn play(pool: &Pool, seed: u64, tell: bool) -> (World, Result<(), String>) {
         w.history = Some(Vec::new());
     }
     w.runtime.images.insert(IMAGE.into());
+    add_foreign(&mut w);
     w.start();
     let result = live(&mut w, pool).and_then(|()| settle(&mut w));
     (w, result)
+}
+
+/// Pods of somebody else in the same runtime (W21).
+fn add_foreign(w: &mut World) {
+    let pod = pod("/x", "a", "foreign", crate::story::ONE);
+    let call = RuntimeCall::RunSandbox { pod, attempt: 0 };
+    w.runtime.call(&call, Wall(1), |_| Life::FOREVER);
+    for s in w.runtime.sandboxes.values_mut() {
+        s.owner = Some("root-2".into());
+    }
 }
 
 fn violated(w: &World) -> Result<(), String> {
@@ -87,7 +100,7 @@ fn violated(w: &World) -> Result<(), String> {
 }
 
 fn live(w: &mut World, pool: &Pool) -> Result<(), String> {
-    let actions = 8 + below(w, 25);
+    let actions = 8 + below(w, 40);
     for _ in 0..actions {
         act(w, pool);
         let wait = match below(w, 4) {
@@ -130,7 +143,8 @@ fn act(w: &mut World, pool: &Pool) {
             }
         }
         17 | 18 => {
-            let ids: Vec<String> = w.runtime.sandboxes.values().filter(|s| s.ready).map(|s| s.id.clone()).collect();
+            let ours = w.runtime.sandboxes.values().filter(|s| s.ready && s.uid.as_str() != "foreign");
+            let ids: Vec<String> = ours.map(|s| s.id.clone()).collect();
             if !ids.is_empty() {
                 let i = below(w, ids.len() as u64) as usize;
                 w.kill_sandbox(&ids[i]);
@@ -151,13 +165,14 @@ fn act(w: &mut World, pool: &Pool) {
             if !dead.is_empty() {
                 let i = below(w, dead.len() as u64) as usize;
                 w.runtime.containers.remove(&dead[i]);
+                w.checks.tampered = true;
             }
         }
         // What changes nothing when it is due no more often than it comes.
         22 => {
             let uids: Vec<Uid> = w.engine.pods().iter().map(|v| v.pod.uid.clone()).collect();
             for uid in uids {
-                w.step(Event::Timer(TimerKey::Pod(uid.clone())));
+                w.idempotent(&uid);
                 if below(w, 2) == 0 {
                     w.step(Event::Hint { uid });
                 }
@@ -264,13 +279,16 @@ fn as_desired(w: &World) -> Result<(), String> {
         }
     }
     for s in w.runtime.sandboxes.values() {
-        if !wanted.contains(&s.uid) {
+        if s.uid.as_str() != "foreign" && !wanted.contains(&s.uid) {
             return Err(format!("sandbox {} of {} is left", s.id, s.uid));
         }
         let ready = w.runtime.sandboxes.values().filter(|o| o.uid == s.uid && o.ready).count();
         if ready > 1 {
             return Err(format!("{ready} sandboxes of {} are ready", s.uid));
         }
+    }
+    if !w.runtime.sandboxes.values().any(|s| s.uid.as_str() == "foreign" && s.ready) {
+        return Err("somebody else's sandbox was stopped".into());
     }
     for c in w.runtime.containers.values() {
         if !wanted.contains(&c.uid) {
@@ -280,7 +298,8 @@ fn as_desired(w: &World) -> Result<(), String> {
     for uid in &wanted {
         let mut of: Vec<(&str, u32)> = w.runtime.of(uid).map(|c| (c.name.as_str(), c.attempt)).collect();
         of.sort_unstable();
-        if of.len() > 2 * 2 {
+        // (A pod that ended keeps what it had then.)
+        if of.len() > 2 * 3 {
             return Err(format!("dead containers pile up: {of:?}"));
         }
     }
@@ -288,7 +307,8 @@ fn as_desired(w: &World) -> Result<(), String> {
     if let Some(key) = w.records.keys().find(|k| !keys.contains(k)) {
         return Err(format!("record {key} is left"));
     }
-    if let Some(uid) = w.directories.iter().find(|d| !wanted.contains(d)) {
+    // (A directory made just before a kill, ahead of its record, is the next start's to find.)
+    if let Some(uid) = w.directories.iter().find(|d| w.life == 0 && !wanted.contains(d)) {
         return Err(format!("the directory of {uid} is left"));
     }
     if w.pending_ops() > 1 {

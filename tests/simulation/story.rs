@@ -88,7 +88,7 @@ impl World {
 
     /// The times, in ms since `since`, at which calls of this text were made.
     pub fn times(&self, text: &str, since: u64) -> Vec<u64> {
-        let at = self.calls.iter().filter(|(_, t)| t.starts_with(text));
+        let at = self.calls.iter().filter(|(at, t)| *at >= since && t.starts_with(text));
         at.map(|(at, _)| at.saturating_sub(since) / MS).collect()
     }
 
@@ -164,11 +164,11 @@ impl World {
 
     /// Nothing of any pod is left anywhere, but what the files ask for.
     pub fn assert_clean(&self) {
+        self.assert_well();
         let all: Vec<String> = self.runtime.sandboxes.keys().chain(self.runtime.containers.keys()).cloned().collect();
         assert!(all.is_empty(), "left in the runtime: {all:?}\n{}", self.told());
         assert!(self.records.is_empty(), "left: {:?}", self.records.keys());
         assert!(self.directories.is_empty(), "left: {:?}", self.directories);
-        self.assert_well();
     }
 
     pub fn assert_well(&self) {

@@ -31,6 +31,8 @@ pub enum Fault {
     Dropped,
     /// It acts and answers so late (perhaps after the deadline).
     Slow(Duration),
+    /// It acts in time, and the answer comes so late.
+    Stale(Duration),
 }
 
 enum Item {
@@ -82,6 +84,8 @@ pub struct World {
     pub files: BTreeMap<String, Rc<Pod>>,
     pub records: BTreeMap<String, String>,
     pub record_error: bool,
+    /// The runtime does not hear of a cancelled call in time.
+    pub heard_anyway: bool,
     pub directories: BTreeSet<Uid>,
     /// What a termination message file says.
     pub termination_message: String,
@@ -93,6 +97,9 @@ pub struct World {
     pub reads: u64,
     pub lists: u64,
     pub steps: u64,
+    /// The moments at which the engine was woken.
+    pub wake_ups: u64,
+    last_step: u64,
     pub checks: Checks,
     /// The engine's life: a kill -9 begins the next one.
     pub life: u32,
@@ -126,6 +133,7 @@ impl World {
             files: BTreeMap::new(),
             records: BTreeMap::new(),
             record_error: false,
+            heard_anyway: false,
             directories: BTreeSet::new(),
             termination_message: String::new(),
             calls: Vec::new(),
@@ -135,6 +143,8 @@ impl World {
             reads: 0,
             lists: 0,
             steps: 0,
+            wake_ups: 0,
+            last_step: 0,
             checks: Checks::default(),
             life: 0,
             history: None,
@@ -213,7 +223,7 @@ impl World {
         kept.into_iter().for_each(|change| self.keep(change));
         self.config.seed += 1;
         self.engine = Engine::new(self.config.clone());
-        self.checks.engine_restarted(&self.files, &self.runtime);
+        self.checks.engine_restarted(&self.files, &self.runtime, &self.records);
     }
 
     fn keep(&mut self, change: RecordChange) {
@@ -327,7 +337,9 @@ impl World {
             }
             Item::Record { key, change } => {
                 if key.0 == self.life {
-                    let result = if self.record_error {
+                    let wrong = self.record_error
+                        || self.chaos.as_mut().is_some_and(|c| c.faults > 0 && c.below(1000) < c.faults / 4);
+                    let result = if wrong {
                         Err(OpError::Answered { code: Code::Other(28), message: "no space left on device".into() })
                     } else {
                         self.keep(change);
@@ -413,7 +425,10 @@ impl World {
             }
         };
         let result = if fault == Some(Fault::Lost) { Err(OpError::Unknown("connection lost".into())) } else { result };
-        let back = self.latency(&call) / 3;
+        let mut back = self.latency(&call) / 3;
+        if let Some(Fault::Stale(d)) = fault {
+            back += d.as_nanos() as u64;
+        }
         self.at(back, Item::Answer { key, result });
     }
 
@@ -460,7 +475,8 @@ impl World {
         if c.faults == 0 || c.below(1000) >= c.faults {
             return None;
         }
-        Some(match c.below(6) {
+        Some(match c.below(7) {
+            5 => Fault::Stale(Duration::from_millis(c.below(5000))),
             0 | 1 => Fault::Error("something is wrong".into()),
             2 => Fault::Lost,
             3 => Fault::Dropped,
@@ -490,6 +506,10 @@ impl World {
 
     pub fn step(&mut self, event: Event) {
         self.steps += 1;
+        if self.last_step != self.now {
+            self.wake_ups += 1;
+            self.last_step = self.now;
+        }
         self.note(|| format!("> {}", short(&event)));
         let now = self.time();
         let effects = self.engine.step(event, now);
@@ -506,8 +526,8 @@ impl World {
                 let key = (self.life, op);
                 if self.pending.contains(&key) {
                     // It may be past the point at which the runtime hears of it.
-                    let unheard = self.chaos.as_mut().is_none_or(|c| c.below(2) == 0);
-                    if unheard {
+                    let in_time = self.chaos.as_mut().map_or(!self.heard_anyway, |c| c.below(2) == 0);
+                    if in_time {
                         self.flights.remove(&key);
                     }
                     self.at(MS / 10, Item::Answer { key, result: Err(OpError::Unknown("cancelled".into())) });
@@ -541,6 +561,9 @@ impl World {
                 if let Some(view) = self.engine.pod(&uid) {
                     let phase = view.status.phase.clone().unwrap_or_default();
                     self.checks.published(&uid, &phase, &self.runtime);
+                    if view.desired && view.status.start_time.is_some() {
+                        self.checks.count(&uid, view.status, &self.runtime);
+                    }
                     if self.history.is_some() {
                         let text = brief(view.status);
                         self.note(|| format!("  < publish {uid} {text}"));
@@ -565,8 +588,9 @@ impl World {
         if !self.pending.insert((self.life, op)) {
             self.checks.fail(format!("{op} was begun twice"));
         }
-        if self.pending.len() > 400 {
-            self.checks.fail("more than 400 operations in flight".into());
+        // Stops of whole nodes are made at one time.
+        if self.pending.len() > 1000 {
+            self.checks.fail("more than 1000 operations in flight".into());
         }
     }
 
@@ -629,6 +653,33 @@ impl World {
             }
         };
         self.at(MS / 2, Item::Answer { key, result });
+    }
+
+    /// A step that nothing happened before asks for nothing.
+    pub fn idempotent(&mut self, uid: &Uid) {
+        self.step(Event::Timer(TimerKey::Pod(uid.clone())));
+        let now = self.time();
+        let again = self.engine.step(Event::Timer(TimerKey::Pod(uid.clone())), now);
+        for effect in again {
+            if !matches!(effect, Effect::Timer { .. }) {
+                self.checks.fail(format!("a second step of {uid} asks for {effect:?}"));
+            }
+            self.effect(effect);
+        }
+    }
+
+    /// Pods of which a sandbox or a container is being made or started.
+    pub fn starting(&self) -> usize {
+        let starts = |f: &&Flight| {
+            matches!(
+                f.call,
+                RuntimeCall::RunSandbox { .. }
+                    | RuntimeCall::CreateContainer(_)
+                    | RuntimeCall::StartContainer { .. }
+                    | RuntimeCall::ImageStatus { .. }
+            )
+        };
+        self.flights.values().filter(starts).count()
     }
 
     pub fn pending_ops(&self) -> usize {

@@ -1,6 +1,6 @@
 //! A blocking HTTP/1.1 GET, over TCP or a unix socket.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -17,6 +17,23 @@ pub fn get_unix(socket: &Path, path: &str) -> io::Result<Response> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     exchange(stream, path)
+}
+
+/// Calls `each` with every line of the body, which is streamed, until the connection ends.
+pub fn lines_unix(socket: &Path, path: &str, mut each: impl FnMut(&str)) -> io::Result<()> {
+    let mut stream = UnixStream::connect(socket)?;
+    // 1.0 has no chunks, which would break lines.
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
+    let mut lines = io::BufReader::new(stream).lines();
+    for head in lines.by_ref() {
+        if head?.trim().is_empty() {
+            break;
+        }
+    }
+    for line in lines {
+        each(&line?);
+    }
+    Ok(())
 }
 
 /// `address`: host:port.

@@ -57,6 +57,12 @@ impl Engine {
                 self.queue_for_name(&uid, name);
             }
         }
+        // W21: what a list showed before the sources were read and nobody knows has its name before what is new.
+        for (uid, (name, grace)) in self.pleg.unclaimed() {
+            if !chosen.contains_key(&uid) && !self.workers.contains_key(&uid) {
+                self.adopt_orphan(&uid, name, grace);
+            }
+        }
         let undesired: Vec<Uid> = self.workers.keys().filter(|uid| !chosen.contains_key(*uid)).cloned().collect();
         for uid in undesired {
             self.undesire(&uid);
@@ -68,6 +74,7 @@ impl Engine {
                 self.add_worker(pod);
             }
         }
+        self.pleg.all_claimed();
     }
 
     /// D4: of two documents with one full name, or one UID, the one that already runs, else the first.
@@ -78,6 +85,7 @@ impl Engine {
                 self.workers.get(&p.uid).filter(|w| w.desired).and_then(|w| w.restart.as_ref().or(w.pod.as_ref()));
             let of_before = self.recorded.get(&p.uid).map(|r| &r.pod);
             match of_worker.or(of_before) {
+                None if self.pleg.shows(&p.uid) => 1,
                 Some(runs) if runs.source == p.source => 0,
                 Some(_) => 1,
                 None => 2,

@@ -3,7 +3,7 @@
 
 use super::Engine;
 use crate::api::facts::Listed;
-use crate::api::names::Uid;
+use crate::api::names::{FullName, Uid};
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, Measure, Notice, RuntimeCall, Severity, TimerKey};
@@ -12,7 +12,7 @@ use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::{Entry, Turn};
 use crate::engine::pleg::relist::{self, Kind, ListedPod};
 use crate::engine::pod::worker::Worker;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// P6: without a good relist for so long, PLEG is unhealthy.
@@ -32,7 +32,7 @@ pub struct Pleg {
     pub error: Option<String>,
     armed: Option<Boot>,
     /// Pods of ours that the last list showed and that have no worker (before the sources were read).
-    unclaimed: BTreeSet<Uid>,
+    unclaimed: BTreeMap<Uid, (FullName, Duration)>,
     /// Workers dropped since a list in flight began: what it shows of them is old.
     forgotten: BTreeMap<Uid, Turn>,
     /// W2: sandboxes that may turn up though their workers were dropped, and how long that may take.
@@ -50,6 +50,21 @@ impl Pleg {
 
     pub fn timer_fired(&mut self) {
         self.armed = None;
+    }
+
+    /// The runtime has something of this pod, which has no worker yet.
+    pub fn shows(&self, uid: &Uid) -> bool {
+        self.unclaimed.contains_key(uid)
+    }
+
+    /// Those pods, with their names and grace periods.
+    pub fn unclaimed(&self) -> BTreeMap<Uid, (FullName, Duration)> {
+        self.unclaimed.clone()
+    }
+
+    /// Each of them has its worker now.
+    pub fn all_claimed(&mut self) {
+        self.unclaimed.clear();
     }
 
     /// A worker was dropped: what a list in flight shows of its pod is old.
@@ -78,7 +93,7 @@ impl Pleg {
 
     /// Nothing of this pod can be in the runtime: a list came back and did not show it.
     pub fn knows_nothing_of(&self, uid: &Uid) -> bool {
-        self.last_ok.is_some() && !self.unclaimed.contains(uid)
+        self.last_ok.is_some() && !self.unclaimed.contains_key(uid)
     }
 }
 
@@ -142,10 +157,12 @@ impl Engine {
         for (uid, shown) in &pods {
             if self.workers.contains_key(uid) {
                 self.compare_pod(uid, shown, began);
-            } else if !self.sources_ready {
-                self.pleg.unclaimed.insert(uid.clone());
-            } else if self.pleg.forgotten.get(uid).is_none_or(|turn| *turn < began) {
-                self.adopt_orphan(uid, shown);
+            } else if let Some((name, grace)) = whose(shown) {
+                if !self.sources_ready {
+                    self.pleg.unclaimed.insert(uid.clone(), (name, grace));
+                } else if self.pleg.forgotten.get(uid).is_none_or(|turn| *turn < began) {
+                    self.adopt_orphan(uid, name, grace);
+                }
             }
         }
         let absent: Vec<Uid> = self.workers.keys().filter(|uid| !pods.contains_key(*uid)).cloned().collect();
@@ -181,13 +198,7 @@ impl Engine {
     }
 
     /// W21.
-    fn adopt_orphan(&mut self, uid: &Uid, shown: &ListedPod<'_>) {
-        let name = match (shown.sandboxes.first(), shown.containers.first()) {
-            (Some(s), _) => s.name.clone(),
-            (None, Some(c)) => c.pod_name.clone(),
-            (None, None) => return,
-        };
-        let grace = shown.grace_seconds().map_or(ORPHAN_GRACE, Duration::from_secs);
+    pub(super) fn adopt_orphan(&mut self, uid: &Uid, name: FullName, grace: Duration) {
         self.out.push(Effect::Measure(Measure::OrphanedPod));
         self.out.push(Effect::Notice(Notice {
             pod: None,
@@ -233,4 +244,13 @@ impl Engine {
         });
         self.dirty.insert(uid.clone());
     }
+}
+
+/// The full name and the grace period that a pod's sandboxes and containers carry.
+fn whose(shown: &ListedPod<'_>) -> Option<(FullName, Duration)> {
+    let name = match (shown.sandboxes.first(), shown.containers.first()) {
+        (Some(s), _) => s.name.clone(),
+        (None, c) => c?.pod_name.clone(),
+    };
+    Some((name, shown.grace_seconds().map_or(ORPHAN_GRACE, Duration::from_secs)))
 }

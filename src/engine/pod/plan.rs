@@ -16,8 +16,6 @@ pub enum Next {
     StopContainers(Vec<ContainerId>),
     /// A sandbox that died, or a superfluous one.
     StopSandbox(SandboxId),
-    /// Created in a sandbox that is no more: it holds the name that its successor needs.
-    RemoveContainer(ContainerId),
     RunSandbox {
         attempt: u32,
     },
@@ -38,9 +36,11 @@ pub fn ready_sandbox(facts: &PodFacts) -> Option<&SandboxFact> {
     facts.sandboxes.first().filter(|s| s.ready)
 }
 
-/// The newest container of that name.
+/// The container of that name that counts: the one that runs, else the newest. (One that was created by a call given up
+/// long ago may have a higher number.)
 pub fn newest<'a>(facts: &'a PodFacts, name: &str) -> Option<&'a ContainerFact> {
-    facts.containers.iter().filter(|c| c.name == name).max_by_key(|c| (c.attempt, c.created_at))
+    let of_name = facts.containers.iter().filter(|c| c.name == name);
+    of_name.max_by_key(|c| (c.state == ContainerState::Running, c.attempt, c.created_at))
 }
 
 /// Does the restart policy start a container again that ended so?
@@ -74,7 +74,10 @@ pub fn next(
         .iter()
         .filter(|c| match c.state {
             // (A runtime that does not tell the sandbox is asked again by the next read.)
-            ContainerState::Running => current.is_none_or(|s| c.sandbox != s.id && !c.sandbox.as_str().is_empty()),
+            ContainerState::Running => {
+                current.is_none_or(|s| c.sandbox != s.id && !c.sandbox.as_str().is_empty())
+                    || newest(facts, &c.name).is_some_and(|n| n.id != c.id)
+            }
             ContainerState::Unknown => true,
             ContainerState::Created | ContainerState::Exited => false,
         })
@@ -101,7 +104,7 @@ pub fn next(
         if let Some(dead) = facts.sandboxes.iter().find(|s| !stopped(&s.id)) {
             return Next::StopSandbox(dead.id.clone());
         }
-        let attempt = facts.sandboxes.iter().map(|s| s.attempt + 1).max().unwrap_or(0).max(first_attempt);
+        let attempt = facts.sandboxes.iter().map(|s| s.attempt.saturating_add(1)).max().unwrap_or(0).max(first_attempt);
         return Next::RunSandbox { attempt };
     };
 
@@ -114,9 +117,10 @@ pub fn next(
             Some(c) => match c.state {
                 ContainerState::Running | ContainerState::Unknown => {}
                 ContainerState::Created if c.sandbox == current.id => return Next::Start { index, id: c.id.clone() },
-                ContainerState::Created => return Next::RemoveContainer(c.id.clone()),
+                // Its sandbox is no more. It never ran, but its name is taken.
+                ContainerState::Created => return Next::Create { index, attempt: c.attempt.saturating_add(1) },
                 ContainerState::Exited if restarts(policy, c.exit_code) => {
-                    return Next::Create { index, attempt: c.attempt + 1 };
+                    return Next::Create { index, attempt: c.attempt.saturating_add(1) };
                 }
                 ContainerState::Exited => {}
             },
@@ -132,7 +136,7 @@ pub fn superfluous(facts: &PodFacts) -> Option<&ContainerFact> {
         let newer = |o: &&ContainerFact| o.name == c.name && (o.attempt, o.created_at) > (c.attempt, c.created_at);
         match c.state {
             ContainerState::Exited => facts.containers.iter().filter(newer).count() >= 2,
-            ContainerState::Created => facts.containers.iter().any(|o| newer(&o)),
+            ContainerState::Created => newest(facts, &c.name).is_some_and(|n| n.id != c.id),
             ContainerState::Running | ContainerState::Unknown => false,
         }
     })

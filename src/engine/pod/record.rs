@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1 as core;
 use serde_json::{Value, json};
 use std::rc::Rc;
 
-const KIND: &str = "pods/";
+/// The kind of these records: their keys are `pods/<uid>`.
+pub const KIND: &str = "pods";
 const VERSION: u64 = 1;
 
 /// What a record tells.
@@ -32,11 +33,11 @@ pub struct Termination {
 }
 
 pub fn key(uid: &Uid) -> String {
-    format!("{KIND}{uid}")
+    format!("{KIND}/{uid}")
 }
 
 pub fn is_pod(key: &str) -> bool {
-    key.starts_with(KIND)
+    key.split_once('/').is_some_and(|(kind, _)| kind == KIND)
 }
 
 pub fn write(

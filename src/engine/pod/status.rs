@@ -182,9 +182,10 @@ fn has_terminated(state: Option<&core::ContainerState>) -> Option<&core::Contain
     state.and_then(|s| s.terminated.as_ref())
 }
 
-/// The phase by the kubelet's rules; a terminal one only when the pod is over (W3).
+/// The phase by the kubelet's rules; a terminal one only when no container runs and none will start (W3).
 fn phase(view: &View<'_>, containers: &[core::ContainerStatus]) -> &'static str {
-    let (mut running, mut stopped, mut succeeded, mut waiting) = (0, 0, 0, 0);
+    let policy = view.pod.restart_policy();
+    let (mut running, mut stopped, mut succeeded, mut waiting, mut restarts) = (0, 0, 0, 0, 0);
     for c in containers {
         let state = c.state.as_ref();
         if state.is_some_and(|s| s.running.is_some()) {
@@ -192,13 +193,17 @@ fn phase(view: &View<'_>, containers: &[core::ContainerStatus]) -> &'static str 
         } else if let Some(t) = has_terminated(state) {
             stopped += 1;
             succeeded += usize::from(t.exit_code == 0);
+            restarts += usize::from(plan::restarts(policy, t.exit_code));
         } else if has_terminated(c.last_state.as_ref()).is_some() {
             stopped += 1;
+            restarts += 1;
         } else {
             waiting += 1;
         }
     }
-    if view.over {
+    // A pod that was killed for a reason shows its phase so far until it is over.
+    let ended_by_itself = waiting + running + restarts == 0 && view.cause.is_none();
+    if view.over || ended_by_itself {
         let all_succeeded = succeeded == containers.len();
         return if all_succeeded && view.cause.is_none() { "Succeeded" } else { "Failed" };
     }

@@ -64,7 +64,7 @@ impl Worker {
             return;
         }
         if self.desired && self.restart.is_none() {
-            return self.record_terminal(ctx);
+            return;
         }
         if !ctx.up || self.op.is_some() || !entry.usable() || self.cleaning_waits(ctx) {
             return;
@@ -99,12 +99,17 @@ impl Worker {
     }
 
     /// W7: what ended stays ended, whatever becomes of its dead containers.
-    fn record_terminal(&mut self, ctx: &mut Context<'_>) {
-        let settled = self.beside.is_empty() && self.op.is_none();
-        if self.terminal_recorded || self.pod.is_none() || !settled || self.record == Record::None {
+    pub(super) fn record_terminal(&mut self, ctx: &mut Context<'_>) {
+        let stays = self.is_finished() && self.desired && self.restart.is_none();
+        let settled = self.beside.is_empty() && self.op.is_none() && self.over_shown;
+        if self.terminal_recorded || !stays || !settled {
             return;
         }
         self.terminal_recorded = true;
+        self.terminal = true;
+        if self.record == Record::None {
+            return;
+        }
         let status = self.status.clone();
         self.put_record(None, Some(&status), ctx);
     }

@@ -15,6 +15,11 @@ use crate::engine::pod::{backoff, plan};
 use std::rc::Rc;
 use std::time::Duration;
 
+/// A record that could not be written is tried again after so long.
+const RECORD_RETRY: Duration = Duration::from_secs(60);
+/// So often the removal of a record is tried again.
+const RECORD_TRIES: u32 = 3;
+
 type Outcome = Result<Answer, OpError>;
 
 impl Worker {
@@ -42,12 +47,12 @@ impl Worker {
             }
             Beside::Record => match result {
                 Ok(_) => self.record = Record::Durable,
-                Err(_) if self.record == Record::Durable => {}
                 Err(e) => {
                     // Disk full or worn out: the pod is worth more than its record.
                     let message = format!("the pod's record could not be written: {e}; it runs all the same");
                     ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedRecord"), message);
                     self.record = Record::Durable;
+                    self.record_retry = Some(ctx.now.boot + ctx.rng.jitter(RECORD_RETRY));
                 }
             },
             Beside::Message { id } => {
@@ -59,8 +64,15 @@ impl Worker {
                 Ok(_) => self.files_removed = true,
                 Err(e) => self.files_not_removed(e.message(), ctx),
             },
-            // A record that stays behind is of a pod without anything, and goes at the next start.
-            Beside::RemoveCgroup | Beside::RecordRemoved | Beside::Other => {}
+            Beside::RecordRemoved => {
+                // One that stays behind is of a pod without anything, and goes at the next start.
+                if result.is_err() && self.record_kept < RECORD_TRIES {
+                    self.record_kept += 1;
+                    self.record = Record::Durable;
+                    self.cleanup_failed(ctx);
+                }
+            }
+            Beside::RemoveCgroup | Beside::Other => {}
         }
     }
 
@@ -94,8 +106,11 @@ impl Worker {
                 }
             }
             (Doing::RunSandbox { began, attempt }, result) => {
-                if matches!(result, Err(OpError::Unknown(_))) {
-                    self.lost_sandbox = Some(attempt);
+                match &result {
+                    Err(OpError::Unknown(_)) => self.lost_sandbox = Some(attempt),
+                    // A call that was given up has the name, and perhaps makes a sandbox yet; it is not waited for.
+                    Err(e) if e.is_name_taken() => self.first_attempt = attempt.saturating_add(1),
+                    _ => {}
                 }
                 self.sandbox_ran(began, result, entry, ctx);
             }
@@ -159,6 +174,7 @@ impl Worker {
                 // One that dies at once is not made again and again.
                 self.sandbox_hold = None;
                 self.sandbox_ran = Some(began);
+                self.own_sandbox = Some(fact.id.clone());
                 entry.put_sandbox(fact, ctx.turn);
             }
             Ok(_) => entry.changed_somehow(ctx.turn),

@@ -141,6 +141,8 @@ pub struct Worker {
     pub cause: Option<Cause>,
     /// All containers ended and none is to run again: a terminal phase may be shown (W3).
     ended: bool,
+    /// The status as it was when the pod was over is shown.
+    over_shown: bool,
     /// W7: the records know it as terminal; it is never started, and shown as it was.
     terminal: bool,
     pub start_time: Wall,
@@ -151,6 +153,10 @@ pub struct Worker {
     op: Option<(OpId, Doing)>,
     beside: BTreeMap<OpId, Beside>,
     record: Record,
+    /// The record could not be written: tried again then.
+    record_retry: Option<Boot>,
+    /// How often it could not be removed.
+    record_kept: u32,
     /// The image found for the container that is being started: (index, attempt, image).
     image: Option<(usize, u32, ImageFact)>,
     holds: BTreeMap<String, Hold>,
@@ -162,8 +168,8 @@ pub struct Worker {
     lost_sandbox: Option<u32>,
     /// The first attempt of this worker's own: what turns up from before is not its sandbox.
     first_attempt: u32,
-    /// The first status was looked at.
-    looked: bool,
+    /// The last sandbox that this worker made.
+    own_sandbox: Option<SandboxId>,
     /// The dead sandbox of which was told.
     sandbox_told: Option<SandboxId>,
     /// The image is not there and a pull's turn is waited for: (index, attempt).
@@ -250,6 +256,7 @@ impl Worker {
             status: core::PodStatus::default(),
             cause: None,
             ended: false,
+            over_shown: false,
             terminal: false,
             start_time: ctx.now.wall,
             qos_class: "",
@@ -259,6 +266,8 @@ impl Worker {
             op: None,
             beside: BTreeMap::new(),
             record: Record::None,
+            record_retry: None,
+            record_kept: 0,
             image: None,
             holds: BTreeMap::new(),
             start_errors: BTreeMap::new(),
@@ -266,7 +275,7 @@ impl Worker {
             sandbox_ran: None,
             lost_sandbox: None,
             first_attempt: 0,
-            looked: false,
+            own_sandbox: None,
             sandbox_told: None,
             pull_wanted: None,
             stops: Stops::default(),
@@ -305,7 +314,7 @@ impl Worker {
     }
 
     /// Asks for the pod's end within `grace` (W4, W5). What was asked for before goes on, only sooner.
-    pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &Entry, ctx: &mut Context<'_>) {
+    pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) {
         let before = self.termination(ctx);
         match &mut self.state {
             // W8: it never started anything. One of which something may run goes the whole way.
@@ -313,6 +322,10 @@ impl Worker {
             State::Waiting | State::Sync => {
                 self.state = State::Terminating(Terminating::new(ctx.now.boot, grace));
                 self.cancel_op(ctx);
+                // Nothing to stop: a call that was lost may have made something by now.
+                if entry.facts().sandboxes.is_empty() || self.lost_sandbox.is_some() {
+                    entry.want_read();
+                }
             }
             State::Terminating(t) => t.shrink(grace),
             State::Terminated | State::Finished | State::Forgotten => return,
@@ -328,7 +341,7 @@ impl Worker {
     }
 
     /// It is not desired any more, or otherwise: it ends, and starts anew should it be desired (W6).
-    pub fn replace(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
+    pub fn replace(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.replaced = true;
         self.kill(self.grace_period(), None, entry, ctx);
     }
@@ -406,6 +419,7 @@ impl Worker {
             ctx.pulls.leave(&self.uid);
         }
         self.update_status(entry, ctx);
+        self.record_terminal(ctx);
     }
 
     /// When `step` is due without an event; Some only when it changed since the last call.
@@ -445,8 +459,13 @@ impl Worker {
 
     fn update_status(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         let Some(pod) = &self.pod else { return };
-        // What a new life has not looked at yet is not shown as if it were not there.
-        if self.terminal || self.ran && !entry.known() {
+        // What was not looked at yet is not shown as if it were not there, nor what is being removed as never there.
+        let going = self.is_finished() && (!self.desired || self.restart.is_some());
+        if self.terminal || going && self.over_shown || !entry.known() {
+            return;
+        }
+        // A container's end is shown together with its termination message.
+        if self.beside.values().any(|b| matches!(b, Beside::Message { .. })) {
             return;
         }
         let new = if matches!(self.state, State::Waiting) {
@@ -469,6 +488,7 @@ impl Worker {
                 now: ctx.now.wall,
             })
         };
+        self.over_shown = self.is_finished();
         if new != self.status {
             self.status = new;
             ctx.out.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });

@@ -72,7 +72,9 @@ impl Worker {
             ctx.tell(self.pod.as_ref(), Some(&c.name), (Severity::Normal, "Killing"), message);
         }
         self.stops.asked.insert(id.clone(), cut);
-        let grace = cut.since(ctx.now.boot).max(SHORTEST_STOP);
+        // The CRI counts in whole seconds.
+        let left = cut.since(ctx.now.boot) + Duration::from_millis(500);
+        let grace = Duration::from_secs(left.as_secs()).max(SHORTEST_STOP);
         let op = ctx.runtime(&self.uid, RuntimeCall::StopContainer { id: id.clone(), grace });
         self.beside.insert(op, Beside::Stop { id: id.clone() });
     }

@@ -32,11 +32,19 @@ impl Worker {
             }
             self.wake_at(deadline);
         }
+        if let Some(at) = self.record_retry {
+            if at <= ctx.now.boot {
+                self.record_retry = None;
+                self.put_record(None, None, ctx);
+            } else {
+                self.wake_at(at);
+            }
+        }
         // P5: never on a status older than the worker's own last change.
         if !entry.usable() {
             return;
         }
-        self.look_first(entry.facts());
+        self.know_own_sandbox(&pod, entry.facts(), ctx);
         self.note_running(&pod, entry, ctx);
         self.hold_the_ended(&pod, entry, ctx);
         if self.op.is_some() || self.stopping() {
@@ -50,12 +58,19 @@ impl Worker {
         }
     }
 
-    /// An empty sandbox without a record may have been made for another version of the pod (wherry was killed before the
-    /// record was durable): it is replaced.
-    fn look_first(&mut self, facts: &PodFacts) {
-        if !std::mem::replace(&mut self.looked, true) && self.record == Record::None && facts.containers.is_empty() {
-            let next = facts.sandboxes.iter().map(|s| s.attempt.saturating_add(1)).max();
-            self.first_attempt = self.first_attempt.max(next.unwrap_or(0));
+    /// An empty sandbox that this worker did not make may be another version's of a pod with a UID of its own (a call that
+    /// was given up came late): it is replaced.
+    fn know_own_sandbox(&mut self, pod: &Pod, facts: &PodFacts, ctx: &mut Context<'_>) {
+        if self.record == Record::None && !facts.containers.is_empty() {
+            // Adopted without one.
+            self.keep_record(ctx);
+        }
+        let Some(ready) = plan::ready_sandbox(facts) else { return };
+        if self.own_sandbox.as_ref() == Some(&ready.id) || facts.containers.iter().any(|c| c.sandbox == ready.id) {
+            return;
+        }
+        if crate::api::uid::of(&pod.source.path, &pod.digest) != pod.uid {
+            self.first_attempt = self.first_attempt.max(ready.attempt.saturating_add(1));
         }
     }
 
@@ -86,7 +101,6 @@ impl Worker {
                     self.op = Some((op, Doing::StopSandbox { id }));
                 }
             }
-            Next::RemoveContainer(id) => self.remove_leftover(&id, entry.facts(), ctx),
             Next::RunSandbox { .. } | Next::Create { .. } | Next::Start { .. } => {
                 if self.may_start(pod, &next, ctx) {
                     self.start_next(pod, next, entry, ctx);
@@ -96,15 +110,6 @@ impl Worker {
         self.stops.over();
         if self.op.is_none() {
             self.clear_away(entry, ctx);
-        }
-    }
-
-    fn remove_leftover(&mut self, id: &ContainerId, facts: &PodFacts, ctx: &mut Context<'_>) {
-        let waits = self.retry_at.is_some_and(|at| at > ctx.now.boot);
-        if let Some(c) = facts.containers.iter().find(|c| c.id == *id)
-            && !waits
-        {
-            self.remove_container(c, ctx);
         }
     }
 
@@ -275,6 +280,7 @@ impl Worker {
         let Some(sandbox) = plan::ready_sandbox(entry.facts()) else { return };
         let name = &pod.containers()[index].name;
         let level = match plan::newest(entry.facts(), name) {
+            Some(unused) if unused.state == ContainerState::Created => unused.backoff_level,
             Some(dead) if dead.attempt < attempt => backoff::after(dead, ctx.config.max_restart_backoff).1,
             _ => 0,
         };

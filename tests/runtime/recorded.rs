@@ -1,0 +1,458 @@
+//! What wherry makes of the manifests with which a kubelet was recorded (tests/fixtures/kubelet): the same requests to
+//! the runtime, the same pods in /pods, the same states one after another, the same end. What is otherwise on purpose
+//! is in `MARKED`, with the rule that says so.
+
+use crate::support::agent::{Agent, cgroup_mounts, patience};
+use crate::support::http;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const NAMES: [&str; 16] = [
+    "01-plain",
+    "02-two",
+    "03a-exit0-always",
+    "04c-exit3-never",
+    "05-image-never",
+    "07-cmd-notfound",
+    "08-oom",
+    "09a-qos-burstable",
+    "09b-qos-guaranteed",
+    "10-hostnet",
+    "11a-secctx",
+    "12-env",
+    "13a-termmsg-file",
+    "14-deadline",
+    "20b-hostaliases",
+    "21-sharepid",
+];
+
+/// A difference on purpose.
+struct Marked {
+    /// Its rule in the behaviour's description.
+    rule: &'static str,
+    /// Turns what a kubelet showed into what we show.
+    status: fn(&mut Value),
+}
+
+/// And outside of the status: D4, no `-<node>` behind names (`fixture`); W10, W21, W4, annotations `io.wherry.*` of our own
+/// (`without_own`).
+const MARKED: [Marked; 1] = [Marked {
+    rule: "W3: no terminal phase while a container runs; the deadline's reason and message are there",
+    status: |status| {
+        let of = status["containerStatuses"].as_array().expect("statuses");
+        let running = of.iter().any(|c| c["state"]["running"].is_object());
+        if status["phase"] == "Failed" && running {
+            status["phase"] = "Running".into();
+            for condition in status["conditions"].as_array_mut().expect("conditions") {
+                if ["Ready", "ContainersReady"].contains(&condition["type"].as_str().expect("a type")) {
+                    *condition = json!({"type": condition["type"], "status": "True"});
+                }
+            }
+        }
+    },
+}];
+
+/// Seen by chance: a container that ended within milliseconds was still shown running until a relist.
+const BY_CHANCE: (&str, usize) = ("13a-termmsg-file", 0);
+
+/// A recording as it would be of a node like this one.
+fn fixture(name: &str) -> Value {
+    let path = directory().join(format!("{name}.json"));
+    let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let recorded: Value = serde_json::from_str(&text).expect("JSON");
+    let metadata = &recorded["pod"]["metadata"];
+    let (pod, uid) = (metadata["name"].as_str().expect("a name"), metadata["uid"].as_str().expect("a uid"));
+    let short = pod.strip_suffix("-lab").expect("the node's name behind the pod's");
+    let text = text.replace(pod, short).replace(uid, "UID").replace("\"nodeName\": \"lab\"", "\"nodeName\": \"node\"");
+    let mut recorded: Value = serde_json::from_str(&text).expect("JSON");
+    for part in ["pod", "sandbox", "containers", "states"] {
+        general(&mut recorded[part]);
+    }
+    let states = recorded["states"].as_array_mut().expect("states");
+    if name == BY_CHANCE.0 {
+        states.remove(BY_CHANCE.1);
+    }
+    for status in states {
+        MARKED.iter().for_each(|m| (m.status)(status));
+    }
+    recorded["sandbox"]["dns_config"] = host_dns();
+    for container in recorded["containers"].as_array_mut().expect("containers") {
+        let resources = &mut container["linux"]["resources"];
+        resources["hugepage_limits"] = huge_pages();
+        if resources["hugepage_limits"] == json!([]) {
+            resources.as_object_mut().expect("resources").remove("hugepage_limits");
+        }
+        // On cgroup v2 a kubelet has all processes of a container killed together.
+        if cgroup_mounts().iter().any(|m| m.join("cgroup.controllers").exists() && m.ends_with("cgroup")) {
+            resources["unified"] = json!({"memory.oom.group": "1"});
+        }
+        if let Some(score) = resources["oom_score_adj"].as_i64().filter(|s| (3..1000).contains(s)) {
+            resources["oom_score_adj"] = scaled(score).into();
+        }
+    }
+    recorded
+}
+
+fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/kubelet")
+}
+
+/// The recorded machine had 24 GiB; the score says which part of the memory is requested.
+fn scaled(score: i64) -> i64 {
+    let requested = match score {
+        998 => 64 << 20,
+        _ => 16 << 20,
+    };
+    let info = fs::read_to_string("/proc/meminfo").expect("meminfo");
+    let total = info.lines().find_map(|l| l.strip_prefix("MemTotal:")).expect("MemTotal");
+    let total: i64 = total.trim().trim_end_matches(" kB").parse().expect("a number");
+    (1000 - 1000 * requested / (total << 10)).clamp(3, 999)
+}
+
+fn host_dns() -> Value {
+    let text = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let words = |kind: &str| -> Vec<String> {
+        let lines = text.lines().filter_map(|l| l.trim().strip_prefix(kind));
+        lines.flat_map(|l| l.split_whitespace()).map(str::to_string).collect()
+    };
+    let mut dns = json!({"servers": words("nameserver "), "searches": words("search "), "options": words("options ")});
+    dns.as_object_mut().expect("an object").retain(|_, v| *v != json!([]));
+    dns
+}
+
+fn huge_pages() -> Value {
+    let entries = fs::read_dir("/sys/kernel/mm/hugepages").map(|d| d.flatten().collect()).unwrap_or(Vec::new());
+    let mut sizes: Vec<u64> = entries
+        .iter()
+        .filter_map(|e| e.file_name().to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok())
+        .collect();
+    sizes.sort_unstable();
+    let name = |kib: &u64| if *kib >= 1 << 20 { format!("{}GB", kib >> 20) } else { format!("{}MB", kib >> 10) };
+    sizes.iter().map(|s| json!({"page_size": name(s)})).collect()
+}
+
+/// Puts fixed words in the place of times, ids and random names, and takes out what is null: absent is the same.
+fn general(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|k, v| !v.is_null() && k != "lastTransitionTime" && k != "startTime");
+            fields.values_mut().for_each(general);
+        }
+        Value::Array(items) => items.iter_mut().for_each(general),
+        Value::String(text) => {
+            if let Some(fixed) = fixed(text) {
+                *text = fixed;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn fixed(text: &str) -> Option<String> {
+    let hex = |t: &str, n| t.len() == n && t.bytes().all(|b| b.is_ascii_hexdigit());
+    let time = text.len() >= 20 && text.starts_with("20") && text.as_bytes()[10] == b'T' && text.ends_with('Z');
+    if time {
+        return Some("TIME".into());
+    }
+    if text.strip_prefix("sha256:").is_some_and(|t| hex(t, 64)) {
+        return Some("IMAGE".into());
+    }
+    if text.strip_prefix("containerd://").is_some_and(|t| hex(t, 64)) {
+        return Some("containerd://ID".into());
+    }
+    let (directory, file) = text.rsplit_once('/')?;
+    (directory.contains("/containers/") && hex(file, 8)).then(|| format!("{directory}/FILE"))
+}
+
+/// What wherry or its runtime says of a pod, in the recordings' words.
+fn ours(agent: &Agent, uid: &str, ip: &str, value: &Value) -> Value {
+    let mut text = value.to_string();
+    let log = agent.dir.join("log/pods");
+    for (from, to) in [
+        (uid, "UID"),
+        (&agent.root().to_string_lossy(), "ROOT/root"),
+        (&log.to_string_lossy(), "ROOT/podlogs"),
+        (&agent.cgroup, "/labkubelet"),
+    ] {
+        text = text.replace(from, to);
+    }
+    if !ip.is_empty() {
+        text = text.replace(&format!("\"{ip}\""), "\"IP\"");
+    }
+    let mut value: Value = serde_json::from_str(&text).expect("JSON");
+    general(&mut value);
+    value
+}
+
+/// Takes out our own annotations.
+fn without_own(mut config: Value) -> Value {
+    let annotations = config["annotations"].as_object_mut().expect("annotations");
+    let before = annotations.len();
+    annotations.retain(|k, _| !k.starts_with("io.wherry."));
+    assert_eq!(before - annotations.len(), 2, "the owner, and the grace period or the back-off's level");
+    config
+}
+
+/// The order of `envs` is random in a kubelet.
+fn sort_envs(config: &mut Value) {
+    if let Some(envs) = config.get_mut("envs").and_then(Value::as_array_mut) {
+        envs.sort_by_key(|e| e["key"].to_string());
+    }
+}
+
+/// All that a watch said, by pod: every object, in order. It ends with the agent.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<BTreeMap<String, Vec<Value>>>>);
+
+impl Seen {
+    fn watch(agent: &Agent) -> Seen {
+        let seen = Seen::default();
+        let (all, socket) = (seen.clone(), agent.socket.clone());
+        let (begun, begins) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let _ = http::lines_unix(&socket, "/pods?watch=1", |line| {
+                let change: Value = serde_json::from_str(line).expect("a line is JSON");
+                if change["type"] == "BOOKMARK" {
+                    let _ = begun.send(());
+                }
+                let Some(name) = change["object"]["metadata"]["name"].as_str() else { return };
+                let mut object = change["object"].clone();
+                if change["type"] == "DELETED" {
+                    object = Value::Null;
+                }
+                all.0.lock().expect("lock").entry(name.into()).or_default().push(object);
+            });
+        });
+        begins.recv_timeout(patience(20)).expect("the watch begins");
+        seen
+    }
+
+    fn of(&self, pod: &str) -> Vec<Value> {
+        self.0.lock().expect("lock").get(pod).cloned().unwrap_or_default()
+    }
+
+    /// The distinct statuses of a pod that has not gone, in the recordings' words.
+    fn states(&self, agent: &Agent, pod: &str) -> Vec<Value> {
+        let mut states: Vec<Value> = Vec::new();
+        for object in self.of(pod).iter().filter(|o| !o.is_null()) {
+            let uid = object["metadata"]["uid"].as_str().expect("a uid");
+            let ip = object["status"]["podIP"].as_str().unwrap_or_default();
+            let state = ours(agent, uid, ip, &object["status"]);
+            if states.last() != Some(&state) {
+                states.push(state);
+            }
+        }
+        states
+    }
+}
+
+/// How many of `wanted` are in `states` in this order.
+fn in_order(wanted: &[Value], states: &[Value]) -> usize {
+    let mut found = 0;
+    for state in states {
+        if wanted.get(found) == Some(state) {
+            found += 1;
+        }
+    }
+    found
+}
+
+struct Pod {
+    file: &'static str,
+    recorded: Value,
+    name: String,
+    /// Configs as the runtime reports them, by container name; "" is the sandbox.
+    configs: BTreeMap<String, Value>,
+}
+
+impl Pod {
+    /// Reads the configs of what is new in the runtime.
+    fn read_configs(&mut self, agent: &Agent) {
+        let mut cri = agent.cri();
+        let namespace = self.recorded["pod"]["metadata"]["namespace"].as_str().expect("a namespace");
+        let config = |info: &BTreeMap<String, String>| -> Option<Value> {
+            let info: Value = serde_json::from_str(info.get("info")?).ok()?;
+            Some(info["config"].clone())
+        };
+        let ours = |labels: &std::collections::HashMap<String, String>| labels["io.kubernetes.pod.name"] == self.name;
+        let labels = |l: &BTreeMap<String, String>| l.clone().into_iter().collect();
+        for sandbox in cri.sandboxes(namespace).iter().filter(|s| ours(&labels(&s.labels))) {
+            if !self.configs.contains_key("")
+                && let Ok(status) = cri.sandbox_status(&sandbox.id)
+                && let Some(config) = config(&status.info)
+            {
+                self.configs.insert(String::new(), config);
+            }
+        }
+        let containers = cri.containers(namespace);
+        for container in containers.iter().filter(|c| c.labels["io.kubernetes.pod.name"] == self.name) {
+            if !self.configs.contains_key(&container.metadata.name)
+                && let Ok(status) = cri.container_status(&container.id)
+                && let Some(config) = config(&status.info)
+            {
+                self.configs.insert(container.metadata.name.clone(), config);
+            }
+        }
+    }
+
+    fn complete(&self) -> bool {
+        self.configs.len() == 1 + self.recorded["containers"].as_array().map_or(0, Vec::len)
+    }
+
+    /// What is otherwise than recorded.
+    fn compare(&self, agent: &Agent, seen: &Seen) -> Vec<String> {
+        let mut differences = Vec::new();
+        let mut compare = |what: String, ours: &Value, recorded: &Value| {
+            if ours != recorded {
+                differences.push(format!("{} {what}\n{}", self.file, difference(ours, recorded)));
+            }
+        };
+        let states = seen.states(agent, &self.name);
+        let wanted = self.recorded["states"].as_array().expect("states");
+        let found = in_order(wanted, &states);
+        if let Some(missing) = wanted.get(found) {
+            let near = states.iter().min_by_key(|s| difference(s, missing).len()).unwrap_or(&Value::Null);
+            compare(format!("state {found} of {}, the nearest of ours", wanted.len()), near, missing);
+        }
+        let object = seen.of(&self.name).pop().unwrap_or_default();
+        let uid = object["metadata"]["uid"].as_str().unwrap_or("?").to_string();
+        for part in ["metadata", "spec"] {
+            compare(part.into(), &ours(agent, &uid, "", &object[part]), &self.recorded["pod"][part]);
+        }
+        let config = |name: &str| {
+            let config = self.configs.get(name).unwrap_or_else(|| panic!("{} has no {name:?}", self.file));
+            let mut config = without_own(ours(agent, &uid, "", config));
+            sort_envs(&mut config);
+            config
+        };
+        compare("sandbox".into(), &config(""), &self.recorded["sandbox"]);
+        for recorded in self.recorded["containers"].as_array().expect("containers") {
+            let name = recorded["metadata"]["name"].as_str().expect("a name");
+            let ours = config(name);
+            let mut recorded = recorded.clone();
+            sort_envs(&mut recorded);
+            // Ours may be an earlier or a later try.
+            let attempt = ours["metadata"]["attempt"].as_u64().unwrap_or(0);
+            if recorded["metadata"]["attempt"].as_u64().unwrap_or(0) != attempt {
+                recorded["metadata"] = ours["metadata"].clone();
+                recorded["log_path"] = format!("{name}/{attempt}.log").into();
+                recorded["annotations"]["io.kubernetes.container.restartCount"] = attempt.to_string().into();
+            }
+            compare(format!("container {name}"), &ours, &recorded);
+        }
+        differences
+    }
+
+    /// How the containers ended, as recorded after the manifest was removed.
+    fn compare_end(&self, agent: &Agent, seen: &Seen, removed: &str) -> Vec<String> {
+        let last = seen.of(&self.name).into_iter().rev().find(|o| !o.is_null()).expect("it was shown");
+        let statuses = last["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+        let mut differences = Vec::new();
+        for (container, recorded) in self.recorded["removal"].as_object().expect("removal") {
+            let name = container.rsplit_once('-').expect("an attempt").0;
+            let status = statuses.iter().find(|s| s["name"] == name).expect("its status");
+            let end = [&status["state"]["terminated"], &status["lastState"]["terminated"]];
+            let end = end.into_iter().find(|t| t.is_object()).unwrap_or(&Value::Null);
+            let after = end["finishedAt"].as_str().is_some_and(|at| at >= removed);
+            let ours = json!({"code": end["exitCode"], "reason": end["reason"], "afterUnlink": after});
+            if ours != *recorded {
+                differences.push(format!("{} the end of {name}\n{}", self.file, difference(&ours, recorded)));
+            }
+        }
+        let log = agent.log();
+        let of_pod = format!("/{} ", self.name);
+        for line in log.lines().filter(|l| l.contains(&of_pod) && l.contains("error killing pod")) {
+            differences.push(format!("{} an error while it was stopped\n  {line}", self.file));
+        }
+        for status in &statuses {
+            let name = status["name"].as_str().expect("a name");
+            let stop = format!("Stopping container {name} ");
+            let stops = log.lines().filter(|l| l.contains(&of_pod) && l.contains(&stop)).count();
+            if stops > 1 {
+                differences.push(format!("{} {name} was stopped {stops} times", self.file));
+            }
+        }
+        differences
+    }
+}
+
+/// The paths at which two values differ, a line each.
+fn difference(ours: &Value, recorded: &Value) -> String {
+    fn walk(path: &str, ours: &Value, recorded: &Value, out: &mut String) {
+        match (ours, recorded) {
+            (Value::Object(a), Value::Object(b)) => {
+                let empty = Map::new();
+                let keys = a.keys().chain(b.keys().filter(|k| !a.contains_key(*k)));
+                let (a, b) = (if a.is_empty() { &empty } else { a }, b);
+                for key in keys {
+                    let of = |m: &Map<String, Value>| m.get(key).cloned().unwrap_or_default();
+                    walk(&format!("{path}.{key}"), &of(a), &of(b), out);
+                }
+            }
+            (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+                for (i, (a, b)) in a.iter().zip(b).enumerate() {
+                    walk(&format!("{path}[{i}]"), a, b, out);
+                }
+            }
+            _ if ours != recorded => {
+                out.push_str(&format!("  {path}\n    ours:     {ours}\n    recorded: {recorded}\n"));
+            }
+            _ => {}
+        }
+    }
+    let mut out = String::new();
+    walk("", ours, recorded, &mut out);
+    out
+}
+
+#[test]
+fn pods_are_what_a_kubelet_was_recorded_to_make_of_them() {
+    let mut agent = Agent::start("recorded");
+    agent.namespace = "default".into();
+    let seen = Seen::watch(&agent);
+    let mut pods: Vec<Pod> = Vec::new();
+    for file in NAMES {
+        let recorded = fixture(file);
+        agent.write(&format!("{file}.json"), &recorded["manifest"].to_string());
+        let name = recorded["manifest"]["metadata"]["name"].as_str().expect("a name").to_string();
+        pods.push(Pod { file, recorded, name, configs: BTreeMap::new() });
+    }
+    // The longest has to wait for 10 s and runs for 2 s each time.
+    let end = Instant::now() + patience(60);
+    loop {
+        pods.iter_mut().filter(|p| !p.complete()).for_each(|p| p.read_configs(&agent));
+        let done = |p: &Pod| {
+            let wanted = p.recorded["states"].as_array().expect("states");
+            p.complete() && in_order(wanted, &seen.states(&agent, &p.name)) == wanted.len()
+        };
+        if pods.iter().all(done) || Instant::now() > end {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut differences: Vec<String> = pods.iter().flat_map(|p| p.compare(&agent, &seen)).collect();
+
+    let removed = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    for pod in &pods {
+        fs::remove_file(agent.manifests().join(format!("{}.json", pod.file))).expect("remove");
+    }
+    agent.wait("all are gone", |a| a.pods().is_empty());
+    for pod in &pods {
+        let gone = || seen.of(&pod.name).last().is_some_and(Value::is_null);
+        agent.wait("the watch says so", |_| gone());
+        differences.extend(pod.compare_end(&agent, &seen, &removed));
+    }
+    if let Some(directory) = std::env::var_os("WHERRY_RECORD") {
+        for pod in &pods {
+            let text = seen.states(&agent, &pod.name).iter().map(|s| format!("{s}\n")).collect::<String>();
+            fs::create_dir_all(&directory).expect("directory");
+            fs::write(PathBuf::from(&directory).join(pod.file), text).expect("write");
+        }
+    }
+    let rules: Vec<&str> = MARKED.iter().map(|m| m.rule).collect();
+    assert!(differences.is_empty(), "{}\nmarked: {rules:?}", differences.join("\n"));
+}
