@@ -72,8 +72,7 @@ impl Agent {
             Effect::Timer { key, at: Some(at) } => self.timers.set(key, at),
             Effect::Timer { key, at: None } => self.timers.clear(&key),
             Effect::Publish { uid, name } => {
-                self.tell_change(&uid, &name);
-                if self.server.has_watches() {
+                if self.tell_change(&uid, &name) && self.server.has_watches() {
                     let mut line = Vec::with_capacity(4096);
                     match self.engine.pod(&uid) {
                         Some(view) => views::write_change("MODIFIED", &view, &mut line),

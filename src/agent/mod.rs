@@ -19,6 +19,7 @@ use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
 use crate::adapters::server::Server;
+use crate::api::facts::RuntimeFact;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
 use crate::engine::effect::TimerKey;
@@ -56,7 +57,8 @@ pub struct Agent {
     server: Server,
     metrics: Metrics,
     standing: logging::Standing,
-    ends: telling::Ends,
+    told: telling::Told,
+    runtime_told: Option<RuntimeFact>,
     /// Kept for its space.
     client_events: Vec<ClientEvent>,
     /// What is to reach the engine, in order.

@@ -1,7 +1,7 @@
 //! Puts an agent together from the configuration: opens what it needs, in the order in which a failure says most.
 
 use super::effects::RecordQueue;
-use super::telling::Ends;
+use super::telling::Told;
 use super::{Agent, HELPERS, MANIFESTS, RUNTIME, SERVER, SIGNALS, logging};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::requests::{HostDns, RequestConfig};
@@ -67,7 +67,8 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         record_queue: RecordQueue::default(),
         jobs: BTreeMap::new(),
         standing: logging::Standing::new(),
-        ends: Ends::default(),
+        told: Told::default(),
+        runtime_told: None,
         client_events: Vec::new(),
         config,
         event_loop,

@@ -7,6 +7,8 @@ use crate::engine::effect::TimerKey;
 use crate::engine::op::{OpError, OpId};
 use std::rc::Rc;
 
+// An event lives from the poll to the next step, a few at a time: a box for each answer would cost more than it saves.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The records found at start: (key, value). First of all events.

@@ -93,7 +93,7 @@ pub struct Chaos {
 
 impl Chaos {
     pub fn below(&mut self, n: u64) -> u64 {
-        self.rng.next() % n
+        self.rng.next_u64() % n
     }
 }
 
