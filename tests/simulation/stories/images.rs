@@ -53,7 +53,7 @@ fn w10_pulls_back_off_from_their_first_failure() {
     w.runtime.unknown_images.insert("other:1".into());
     w.file("web", &with_policy("IfNotPresent"));
     w.until("the first failure", 5, |w| w.waiting("web", "main").0 == "ErrImagePull");
-    assert_eq!(w.waiting("web", "main").1, "failed to pull other:1: no such image");
+    assert_eq!(w.waiting("web", "main").1, "rpc error: code = Unknown desc = failed to pull other:1: no such image");
     let since = w.times("PullImage", 0)[0];
     w.run(2);
     let (reason, message) = w.waiting("web", "main");
