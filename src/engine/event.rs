@@ -7,6 +7,8 @@ use crate::engine::effect::TimerKey;
 use crate::engine::op::{OpError, OpId};
 use std::rc::Rc;
 
+// One at a time, and moved once: a box would only cost an allocation.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The records found at start: (key, value). First of all events.

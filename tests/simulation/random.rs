@@ -70,12 +70,12 @@ pub fn play(pool: &Pool, seed: u64, tell: bool) -> (World, Result<(), String>) {
     c.max_restart_backoff = Duration::from_secs(40);
     c.seed = seed;
     let mut rng = Rng::new(seed.wrapping_mul(0x5851_F42D_4C95_7F2D));
-    c.parallel_starts = 1 + (rng.next() % 4) as usize;
-    c.parallel_reads = 1 + (rng.next() % 4) as usize;
+    c.parallel_starts = 1 + (rng.draw() % 4) as usize;
+    c.parallel_reads = 1 + (rng.draw() % 4) as usize;
     let mut w = World::new(c);
-    let faults = [0, 10, 60, 200][(rng.next() % 4) as usize];
+    let faults = [0, 10, 60, 200][(rng.draw() % 4) as usize];
     w.chaos = Some(Chaos { rng, faults: faults.max(1) });
-    w.pidfds = seed % 3 > 0;
+    w.pidfds = !seed.is_multiple_of(3);
     if tell {
         w.history = Some(Vec::new());
     }

@@ -69,7 +69,6 @@ enum Item {
         by: (u32, OpId),
     },
     Up,
-    Event(Event),
     Pidfd {
         life: u32,
         event: Event,
@@ -93,7 +92,7 @@ pub struct Chaos {
 
 impl Chaos {
     pub fn below(&mut self, n: u64) -> u64 {
-        self.rng.next() % n
+        self.rng.draw() % n
     }
 }
 
@@ -313,10 +312,6 @@ impl World {
         self.at(after, Item::Up);
     }
 
-    pub fn event_in(&mut self, after: u64, event: Event) {
-        self.at(after, Item::Event(event));
-    }
-
     /// A container's process ends now.
     pub fn exit(&mut self, id: &str, code: i32) {
         let lag = match &mut self.chaos {
@@ -424,7 +419,6 @@ impl World {
                 }
             }
             Item::Up => self.runtime_up(),
-            Item::Event(event) => self.step(event),
             Item::Pidfd { life, event } => {
                 if life == self.life {
                     self.step(event);

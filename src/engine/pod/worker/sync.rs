@@ -4,7 +4,7 @@ use super::holds::Hold;
 use super::{Doing, Record, State, Terminating, Worker};
 use crate::api::facts::{ContainerState, ImageFact, PodFacts};
 use crate::api::names::ContainerId;
-use crate::api::pod::{Pod, RestartPolicy};
+use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::{CreateContainer, FilesCall, Measure, RuntimeCall, Severity};
