@@ -7,7 +7,7 @@ use crate::engine::effect::TimerKey;
 use crate::engine::op::{OpError, OpId};
 use std::rc::Rc;
 
-// An event lives from the poll to the next step, a few at a time: a box for each answer would cost more than it saves.
+// One at a time, and moved once: a box would only cost an allocation.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {

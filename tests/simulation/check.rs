@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
+use wherry::api::facts::ContainerState;
 use wherry::api::names::Uid;
 use wherry::api::pod::Pod;
 use wherry::engine::effect::RuntimeCall;
@@ -16,6 +17,8 @@ pub struct Checks {
     pub violation: Option<String>,
     /// Dead containers were removed behind our back: counts may be lost.
     pub tampered: bool,
+    /// No call comes late: what is asked for in vain was asked for without looking (P5).
+    pub strict: bool,
     /// Pods whose end was asked for, and the sandboxes that they had then: nothing may be started in these.
     asked_to_end: BTreeMap<Uid, BTreeSet<String>>,
     /// The changing call in flight of each pod, stops of containers left out.
@@ -91,6 +94,11 @@ impl Checks {
                 RuntimeCall::StartContainer { id } => runtime.containers.get(id.as_str()).map(|c| c.sandbox.clone()),
                 _ => None,
             };
+            if self.strict
+                && let Some(why) = in_vain(call, runtime)
+            {
+                self.fail(format!("P5: {kind} of {uid}: {why}"));
+            }
             let old = self.asked_to_end.get(&uid).is_some_and(|old| sandbox.is_some_and(|s| old.contains(&s)));
             let runs = self.asked_to_end.contains_key(&uid) && runtime.of(&uid).any(Container::runs);
             if old || runs && kind == "RunSandbox" {
@@ -175,5 +183,24 @@ impl Checks {
         {
             self.fail(format!("W3: {uid} is shown as {phase} while {} runs", c.id));
         }
+    }
+}
+
+/// Why the runtime will refuse it, as things stand.
+fn in_vain(call: &RuntimeCall, runtime: &Runtime) -> Option<String> {
+    match call {
+        RuntimeCall::RunSandbox { pod, attempt } => {
+            let taken = runtime.sandboxes.values().any(|s| s.uid == pod.uid && s.attempt == *attempt);
+            taken.then(|| format!("there is one of attempt {attempt}"))
+        }
+        RuntimeCall::CreateContainer(c) => {
+            let taken = runtime.of(&c.pod.uid).any(|o| o.name == c.container && o.attempt == c.attempt);
+            taken.then(|| format!("there is {}#{}", c.container, c.attempt))
+        }
+        RuntimeCall::StartContainer { id } => {
+            let c = runtime.containers.get(id.as_str())?;
+            (c.state != ContainerState::Created).then(|| format!("{id} is {:?}", c.state))
+        }
+        _ => None,
     }
 }

@@ -3,6 +3,9 @@
 //!
 //! `WHERRY_SEED=n cargo test --test simulation seeds` replays one life with its history, `WHERRY_SEEDS=n` plays more.
 
+// The bans of clippy.toml are the engine's.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
 mod check;
 mod random;
 mod runtime;

@@ -70,12 +70,13 @@ pub fn play(pool: &Pool, seed: u64, tell: bool) -> (World, Result<(), String>) {
     c.max_restart_backoff = Duration::from_secs(40);
     c.seed = seed;
     let mut rng = Rng::new(seed.wrapping_mul(0x5851_F42D_4C95_7F2D));
-    c.parallel_starts = 1 + (rng.next_u64() % 4) as usize;
-    c.parallel_reads = 1 + (rng.next_u64() % 4) as usize;
+    c.parallel_starts = 1 + (rng.draw() % 4) as usize;
+    c.parallel_reads = 1 + (rng.draw() % 4) as usize;
     let mut w = World::new(c);
-    let faults = [0, 10, 60, 200][(rng.next_u64() % 4) as usize];
-    w.chaos = Some(Chaos { rng, faults: faults.max(1) });
-    w.pidfds = seed % 3 > 0;
+    let faults = [0, 10, 60, 200][(rng.draw() % 4) as usize];
+    w.checks.strict = faults == 0;
+    w.chaos = Some(Chaos { rng, faults, calm: false });
+    w.pidfds = !seed.is_multiple_of(3);
     if tell {
         w.history = Some(Vec::new());
     }
@@ -209,6 +210,7 @@ fn settle(w: &mut World) -> Result<(), String> {
     w.note(|| "--- from here on all is well".into());
     if let Some(c) = &mut w.chaos {
         c.faults = 0;
+        c.calm = true;
     }
     w.runtime.network_ready = true;
     w.runtime.unknown_images.clear();

@@ -341,10 +341,6 @@ impl Runtime {
     pub fn lives(&self, id: &str) -> bool {
         self.containers.get(id).is_some_and(|c| c.runs() && !c.dead) || self.sandboxes.get(id).is_some_and(|s| s.ready)
     }
-
-    pub fn has_anything_of(&self, uid: &Uid) -> bool {
-        self.sandboxes.values().any(|s| s.uid == *uid) || self.of(uid).next().is_some()
-    }
 }
 
 /// The container's process is over.

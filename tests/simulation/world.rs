@@ -69,7 +69,6 @@ enum Item {
         by: (u32, OpId),
     },
     Up,
-    Event(Event),
     Pidfd {
         life: u32,
         event: Event,
@@ -89,11 +88,13 @@ pub struct Chaos {
     pub rng: Rng,
     /// Faults in 1000 calls.
     pub faults: u64,
+    /// All is well from now on: containers live, ends are seen.
+    pub calm: bool,
 }
 
 impl Chaos {
     pub fn below(&mut self, n: u64) -> u64 {
-        self.rng.next_u64() % n
+        self.rng.draw() % n
     }
 }
 
@@ -248,6 +249,7 @@ impl World {
         let mut kept = Vec::new();
         for (at, item) in &self.queue {
             match item {
+                Item::Act { .. } if self.checks.strict => lost.push(*at),
                 Item::Act { .. } | Item::Record { .. } if self.chaos.as_mut().is_some_and(|c| c.below(2) == 0) => {
                     lost.push(*at);
                 }
@@ -313,14 +315,10 @@ impl World {
         self.at(after, Item::Up);
     }
 
-    pub fn event_in(&mut self, after: u64, event: Event) {
-        self.at(after, Item::Event(event));
-    }
-
     /// A container's process ends now.
     pub fn exit(&mut self, id: &str, code: i32) {
         let lag = match &mut self.chaos {
-            Some(c) if c.faults > 0 => c.below(2000) * u64::from(c.below(4) == 0),
+            Some(c) if !c.calm => c.below(2000) * u64::from(c.below(4) == 0),
             _ => self.exit_lag,
         };
         let Some(c) = self.runtime.containers.get_mut(id).filter(|c| c.runs() && !c.dead) else { return };
@@ -424,7 +422,6 @@ impl World {
                 }
             }
             Item::Up => self.runtime_up(),
-            Item::Event(event) => self.step(event),
             Item::Pidfd { life, event } => {
                 if life == self.life {
                     self.step(event);
@@ -600,7 +597,8 @@ impl World {
                 let key = (self.life, op);
                 if self.pending.contains(&key) {
                     // It may be past the point at which the runtime hears of it.
-                    let in_time = self.chaos.as_mut().map_or(!self.heard_anyway, |c| c.below(2) == 0);
+                    let in_time =
+                        self.checks.strict || self.chaos.as_mut().map_or(!self.heard_anyway, |c| c.below(2) == 0);
                     if in_time {
                         self.flights.remove(&key);
                     }
@@ -632,7 +630,7 @@ impl World {
             }
             Effect::Watch { uid, id, pid } => {
                 self.note(|| format!("  < watch {id} ({pid})"));
-                let unlucky = self.chaos.as_mut().is_some_and(|c| c.faults > 0 && c.below(10) == 0);
+                let unlucky = self.chaos.as_mut().is_some_and(|c| !c.calm && c.below(10) == 0);
                 let ok = self.pidfds && !unlucky && self.runtime.lives(&id);
                 if self.watched.contains_key(&id) {
                     self.checks.fail(format!("{id} is watched twice"));
@@ -832,7 +830,7 @@ fn life_of(c: &Container, lives: &mut BTreeMap<String, VecDeque<Life>>, chaos: O
         };
     }
     match chaos {
-        Some(c) if c.faults > 0 => crate::random::life(c),
+        Some(c) if !c.calm => crate::random::life(c),
         _ => Life::FOREVER,
     }
 }

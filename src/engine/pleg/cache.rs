@@ -206,3 +206,70 @@ impl Entry {
         self.facts.containers.iter().filter(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::time::Wall;
+
+    fn sandbox(attempt: u32, ready: bool, ip: &str) -> SandboxFact {
+        let ips = if ip.is_empty() { Vec::new() } else { vec![ip.to_string()] };
+        let id = format!("s{attempt}").into();
+        SandboxFact { id, attempt, ready, created_at: Wall(9 - i64::from(attempt)), ips, owner: None, pid: None }
+    }
+
+    fn facts(sandboxes: Vec<SandboxFact>) -> Result<PodFacts, String> {
+        Ok(PodFacts { sandboxes, containers: Vec::new() })
+    }
+
+    #[test]
+    fn p5_a_reading_that_began_before_the_last_own_change_is_made_again() {
+        let mut e = Entry::default();
+        assert!(e.read_due() && !e.usable());
+        e.read_began(OpId(1), 5);
+        e.changed_somehow(6);
+        e.read_done(facts(vec![sandbox(0, true, "")]));
+        assert!(e.read_due() && e.facts().sandboxes.is_empty());
+        // One that began at the end of the change's own turn saw it.
+        e.read_began(OpId(2), 6);
+        e.read_done(facts(vec![sandbox(0, true, "")]));
+        assert!(e.usable() && e.facts().sandboxes.len() == 1 && e.fresh() == 6);
+    }
+
+    #[test]
+    fn p3_a_reading_that_failed_leaves_what_was_known_and_is_due_again() {
+        let mut e = Entry::empty(1);
+        assert!(e.usable());
+        e.want_read();
+        e.read_began(OpId(1), 2);
+        e.read_done(Err("busy".into()));
+        assert!(!e.usable() && e.read_due() && e.known());
+        assert_eq!(e.error.as_deref(), Some("busy"));
+    }
+
+    #[test]
+    fn p4_an_address_stays_until_there_is_another() {
+        let mut e = Entry::empty(1);
+        e.put_sandbox(sandbox(0, true, "10.0.0.1"), 2);
+        for (sandboxes, ip) in [
+            (vec![sandbox(0, false, "")], "10.0.0.1"),
+            (vec![], "10.0.0.1"),
+            (vec![sandbox(1, true, "10.0.0.2"), sandbox(0, false, "")], "10.0.0.2"),
+        ] {
+            e.read_began(OpId(1), 3);
+            e.read_done(facts(sandboxes));
+            assert_eq!(e.ips(), [ip]);
+        }
+    }
+
+    #[test]
+    fn the_newest_sandbox_is_first_whatever_the_clock_said() {
+        let mut e = Entry::empty(1);
+        e.put_sandbox(sandbox(0, false, ""), 2);
+        e.put_sandbox(sandbox(1, true, ""), 3);
+        assert_eq!(e.facts().sandboxes[0].attempt, 1);
+        e.read_began(OpId(1), 4);
+        e.read_done(facts(vec![sandbox(0, false, ""), sandbox(1, true, "")]));
+        assert_eq!(e.facts().sandboxes[0].attempt, 1);
+    }
+}

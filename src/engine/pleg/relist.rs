@@ -162,4 +162,81 @@ mod tests {
         assert_eq!(transition(Unknown, NonExistent), [Kind::ContainerDied, Kind::ContainerRemoved]);
         assert!(transition(Running, Running).is_empty());
     }
+
+    fn sandbox(uid: &str, id: &str, ready: bool, owner: &str) -> ListedSandbox {
+        ListedSandbox {
+            id: id.into(),
+            uid: uid.into(),
+            name: crate::api::names::FullName::new("default", uid),
+            attempt: 0,
+            ready,
+            owner: Some(owner.into()),
+            grace_seconds: None,
+            created_at: crate::api::time::Wall(1),
+        }
+    }
+
+    fn container(uid: &str, id: &str, state: ContainerState, owner: &str) -> ListedContainer {
+        ListedContainer {
+            id: id.into(),
+            sandbox: "".into(),
+            uid: uid.into(),
+            pod_name: crate::api::names::FullName::new("default", uid),
+            name: "main".into(),
+            attempt: 0,
+            state,
+            owner: Some(owner.into()),
+            grace_seconds: None,
+            created_at: crate::api::time::Wall(1),
+        }
+    }
+
+    #[test]
+    fn w21_a_list_is_taken_apart_by_pod_without_the_things_of_others() {
+        let listed = Listed {
+            sandboxes: vec![
+                sandbox("b", "s1", true, "me"),
+                sandbox("a", "s2", true, "me"),
+                sandbox("c", "s3", true, "you"),
+            ],
+            containers: vec![
+                container("d", "c1", ContainerState::Running, "me"),
+                container("a", "c2", ContainerState::Running, "me"),
+                container("a", "c3", ContainerState::Exited, "me"),
+                container("b", "c4", ContainerState::Running, "you"),
+            ],
+        };
+        let pods = by_pod(&listed, "me");
+        let shape: Vec<_> =
+            pods.pods().map(|(uid, p)| (uid.to_string(), p.sandboxes.len(), p.containers.len())).collect();
+        assert_eq!(shape, [("a".to_string(), 1, 2), ("b".to_string(), 1, 0), ("d".to_string(), 0, 1)]);
+        assert!(pods.shows(&"d".into()) && !pods.shows(&"c".into()));
+    }
+
+    #[test]
+    fn p2_what_the_cache_holds_already_is_no_event() {
+        let listed = Listed {
+            sandboxes: vec![sandbox("a", "s1", true, "me")],
+            containers: vec![container("a", "c1", ContainerState::Running, "me")],
+        };
+        let pods = by_pod(&listed, "me");
+        let Some((_, shown)) = pods.pods().next() else { panic!("no pod") };
+        let mut cached = PodFacts::default();
+        assert!(!same(&cached, &shown));
+        let kinds: Vec<Kind> = changes(&cached, &shown).into_iter().map(|e| e.kind).collect();
+        assert_eq!(kinds, [Kind::ContainerStarted, Kind::ContainerStarted]);
+        cached.sandboxes.push(crate::api::facts::SandboxFact {
+            id: "s1".into(),
+            attempt: 0,
+            ready: true,
+            created_at: crate::api::time::Wall(1),
+            ips: Vec::new(),
+            owner: None,
+            pid: None,
+        });
+        let kinds: Vec<String> = changes(&cached, &shown).into_iter().map(|e| e.id).collect();
+        assert_eq!(kinds, ["c1"]);
+        let gone = changes(&cached, &ListedPod::default());
+        assert_eq!(gone.iter().map(|e| e.kind).collect::<Vec<_>>(), [Kind::ContainerDied, Kind::ContainerRemoved]);
+    }
 }
