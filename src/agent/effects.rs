@@ -1,12 +1,15 @@
 //! The way out: each effect of the engine goes to its adapter. Every one with an `OpId` ends in one `Event::Done`.
 
-use super::{Agent, views};
+use super::{Agent, start, views};
+use crate::adapters::cri::requests::dns_notices;
+use crate::api::pod::Pod;
 use crate::api::time::Now;
-use crate::engine::effect::{Effect, FilesCall, RecordChange};
+use crate::engine::effect::{Effect, FilesCall, Notice, RecordChange, RuntimeCall, Severity};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::{OpError, OpId};
 use crate::event_loop::{Finished, JobError, JobId};
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// How long a batch of records may take to become durable before it is given up.
@@ -45,6 +48,9 @@ impl Agent {
     pub(super) fn carry_out(&mut self, effect: Effect, now: Now) -> bool {
         match effect {
             Effect::Runtime { op, call, timeout } => {
+                if let RuntimeCall::RunSandbox { pod, .. } = &call {
+                    self.settle_dns(pod, now);
+                }
                 self.client.start(op, call, timeout, now.boot);
                 return true;
             }
@@ -54,6 +60,15 @@ impl Agent {
             }
             Effect::Files { op, call } => self.use_files(op, call, now),
             Effect::Record { op, change } => self.record_queue.waiting.push_back((op, change)),
+            Effect::Watch { uid, id, pid } => {
+                let token = self.event_loop.token();
+                let watched = self.pidfds.watch(self.event_loop.registry(), token, uid, &id, pid);
+                if let Err(why) = &watched {
+                    log::debug!("not watched, the list will tell of its end id={id} pid={pid} error={why:?}");
+                }
+                self.events.push_back(Event::Watched { id, ok: watched.is_ok() });
+            }
+            Effect::Unwatch { id } => self.pidfds.unwatch(self.event_loop.registry(), &id),
             Effect::Timer { key, at: Some(at) } => self.timers.set(key, at),
             Effect::Timer { key, at: None } => self.timers.clear(&key),
             Effect::Publish { uid, name } => {
@@ -96,6 +111,17 @@ impl Agent {
             }
         };
         self.jobs.insert(id, Job::Files(op));
+    }
+
+    /// For a new sandbox: the host's resolvers are those of now (a network may come up after us), and what the pod does not
+    /// get of its DNS settings is told.
+    fn settle_dns(&mut self, pod: &Rc<Pod>, now: Now) {
+        let cfg = self.client.config_mut();
+        cfg.host_dns = start::host_dns(&self.config);
+        for (reason, message) in dns_notices(pod, cfg) {
+            let severity = Severity::Warning;
+            self.tell(&Notice { pod: Some(pod.clone()), container: None, severity, reason, message }, now);
+        }
     }
 
     /// Gives what is to be written to a helper: fsync blocks, on a worn SD card for long.

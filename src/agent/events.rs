@@ -6,6 +6,7 @@ use crate::api::time::Now;
 use crate::config::Config;
 use crate::engine::event::{Answer, Event};
 use log::Level;
+use mio::Token;
 
 impl Agent {
     pub(super) fn drive_runtime(&mut self, now: Now) {
@@ -39,6 +40,13 @@ impl Agent {
             }
         }
         self.client_events = out;
+    }
+
+    /// P8.
+    pub(super) fn process_ended(&mut self, token: Token) {
+        if let Some((uid, id)) = self.pidfds.ended(self.event_loop.registry(), token) {
+            self.events.push_back(Event::Ended { uid, id });
+        }
     }
 
     /// The directory changed.

@@ -14,6 +14,7 @@ mod views;
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::manifests::Manifests;
+use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
@@ -48,6 +49,7 @@ pub struct Agent {
     engine: Engine,
     client: Client,
     manifests: Manifests,
+    pidfds: Pidfds,
     files: PodFiles,
     records: Records,
     record_queue: RecordQueue,
@@ -106,6 +108,7 @@ impl Agent {
                     RUNTIME => self.drive_runtime(now),
                     MANIFESTS => self.read_manifests(now),
                     token if self.server.owns(token) => self.server.ready(token),
+                    token if self.pidfds.owns(token) => self.process_ended(token),
                     token => log::debug!("an event of a source that is gone token={}", token.0),
                 }
             }

@@ -8,6 +8,7 @@ use crate::adapters::cri::requests::{HostDns, RequestConfig};
 use crate::adapters::cri::transport::Transport;
 use crate::adapters::manifests::{Manifests, Settings};
 use crate::adapters::node::{cgroups::Cgroups, machine};
+use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
@@ -42,7 +43,9 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let helpers = Helpers::new(registry, HELPERS).map_err(|e| format!("make a waker: {e}"))?;
     let transport = transport(&config.runtime_socket, registry, RUNTIME)?;
     let client = Client::new(transport, request_config(&config, &root.id));
-    let settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
+    let mut settings =
+        Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
+    settings.unsafe_sysctls.clone_from(&config.allowed_unsafe_sysctls);
     let manifests = Manifests::open(settings, registry, MANIFESTS);
     let doors = Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
     let engine = Engine::new(engine_config(&config, &root.id));
@@ -59,6 +62,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         files: pod_files(&config),
         metrics: Metrics::new(&config.node_name),
         server: Server::new(doors, SERVER),
+        pidfds: Pidfds::default(),
         timers: Timers::new(),
         record_queue: RecordQueue::default(),
         jobs: BTreeMap::new(),
@@ -146,18 +150,20 @@ fn pod_files(config: &Config) -> PodFiles {
     }
 }
 
+/// What the host resolves names with, now.
+pub(super) fn host_dns(config: &Config) -> HostDns {
+    let Some(path) = &config.resolv_conf else { return HostDns::none() };
+    match machine::resolv_conf(&path.to_string_lossy()) {
+        Ok(text) => HostDns::parse(&text),
+        Err(e) => {
+            log::warn!("pods get no DNS settings of the host error={e:?}");
+            HostDns::none()
+        }
+    }
+}
+
 /// What the node says about sandboxes and containers.
 pub(super) fn request_config(config: &Config, owner: &str) -> RequestConfig {
-    let host_dns = match &config.resolv_conf {
-        None => HostDns::none(),
-        Some(path) => machine::resolv_conf(&path.to_string_lossy()).map_or_else(
-            |e| {
-                log::warn!("pods get no DNS settings of the host error={e:?}");
-                HostDns::none()
-            },
-            |text| HostDns::parse(&text),
-        ),
-    };
     let memory = machine::memory_capacity().unwrap_or_else(|e| {
         log::warn!("the machine's memory is not known error={e:?}");
         UNKNOWN_MEMORY
@@ -168,7 +174,7 @@ pub(super) fn request_config(config: &Config, owner: &str) -> RequestConfig {
         owner: owner.to_string(),
         cluster_dns: config.cluster_dns.iter().map(ToString::to_string).collect(),
         cluster_domain: config.cluster_domain.clone(),
-        host_dns,
+        host_dns: host_dns(config),
         seccomp_default: config.seccomp_default,
         cpu_cfs_quota: config.cpu_cfs_quota,
         cpu_cfs_period: i64::try_from(config.cpu_cfs_quota_period.as_micros()).unwrap_or(i64::MAX),

@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, Failure> {
     let loaded = config::load(flags);
     let node = loaded.config.node_name.clone();
-    let mut report = Report { out, node, files: 0, errors: 0, unreadable: false, pods: Vec::new() };
+    let unsafe_sysctls = loaded.config.allowed_unsafe_sysctls.clone();
+    let mut report = Report { out, node, unsafe_sysctls, files: 0, errors: 0, unreadable: false, pods: Vec::new() };
     if files.is_empty() {
         report.files += loaded.files.len();
         report.problems(&loaded.problems)?;
@@ -38,6 +39,7 @@ struct Report<'a> {
     out: &'a mut dyn Write,
     /// The node's name: a pod that names another one is wrong here.
     node: String,
+    unsafe_sysctls: Vec<String>,
     files: usize,
     errors: usize,
     unreadable: bool,
@@ -67,7 +69,7 @@ impl Report<'_> {
         if config::is_configuration(path) == Some(true) {
             return self.problems(&config::check_file(path));
         }
-        match manifests::check_file(path, &self.node) {
+        match manifests::check_file(path, &self.node, &self.unsafe_sysctls) {
             Ok(pods) => self.pods.extend(pods),
             Err(problems) => {
                 for problem in problems {

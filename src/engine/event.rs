@@ -27,6 +27,16 @@ pub enum Event {
     Hint {
         uid: Uid,
     },
+    /// The answer to `Watch`. One that could not be had leaves its pod to the list.
+    Watched {
+        id: String,
+        ok: bool,
+    },
+    /// P8: a watched process has ended.
+    Ended {
+        uid: Uid,
+        id: String,
+    },
     Done {
         op: OpId,
         result: Result<Answer, OpError>,

@@ -62,8 +62,33 @@ impl OpError {
     }
 }
 
+/// As gRPC's errors are written in Go, and so in a kubelet's events.
 impl fmt::Display for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.message())
+        match self {
+            OpError::NotSent(m) | OpError::Unknown(m) => f.write_str(m),
+            OpError::Answered { code, message } => write!(f, "rpc error: code = {code} desc = {message}"),
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Code::InvalidArgument => "InvalidArgument",
+            Code::NotFound => "NotFound",
+            Code::AlreadyExists => "AlreadyExists",
+            Code::Unimplemented => "Unimplemented",
+            Code::Other(2) => "Unknown",
+            Code::Other(7) => "PermissionDenied",
+            Code::Other(8) => "ResourceExhausted",
+            Code::Other(9) => "FailedPrecondition",
+            Code::Other(10) => "Aborted",
+            Code::Other(11) => "OutOfRange",
+            Code::Other(13) => "Internal",
+            Code::Other(15) => "DataLoss",
+            Code::Other(16) => "Unauthenticated",
+            Code::Other(n) => return write!(f, "Code({n})"),
+        })
     }
 }

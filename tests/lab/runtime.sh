@@ -23,7 +23,7 @@ names() {
 }
 
 ours() {
-	[ -r "/proc/$1/cmdline" ] && tr '\0' '\n' <"/proc/$1/cmdline" 2>/dev/null | grep -qxF "$DIR/containerd.toml"
+	[ -r "/proc/$1/cmdline" ] && { tr '\0' '\n' <"/proc/$1/cmdline"; } 2>/dev/null | grep -qxF "$DIR/containerd.toml"
 }
 
 running() {
@@ -219,7 +219,7 @@ end_shims() {
 	local dir pid child
 	for dir in /proc/[0-9]*; do
 		pid=${dir#/proc/}
-		if tr '\0' '\n' <"$dir/cmdline" 2>/dev/null | grep -qxF "$SOCKET"; then
+		if { tr '\0' '\n' <"$dir/cmdline"; } 2>/dev/null | grep -qxF "$SOCKET"; then
 			cat "$dir"/task/*/children 2>/dev/null | tr ' ' '\n' | while read -r child; do
 				[ -z "$child" ] || kill -KILL "$child" 2>/dev/null || true
 			done

@@ -15,5 +15,6 @@ mod life;
 mod manifests;
 mod many;
 mod recorded;
+mod reference;
 mod restarts;
 mod trouble;

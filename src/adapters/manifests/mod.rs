@@ -52,6 +52,8 @@ pub struct Settings {
     /// `manifests` in the root directory: not among the engine's records, whose form is another.
     pub records: PathBuf,
     pub node_name: String,
+    /// `allowedUnsafeSysctls`.
+    pub unsafe_sysctls: Vec<String>,
     /// `fileCheckFrequency`: how often to look while inotify cannot be had.
     pub check_frequency: Duration,
     /// `/proc/self/mountinfo`, but for a test.
@@ -63,6 +65,7 @@ impl Settings {
         Settings {
             directory: directory.to_owned(),
             records: root.join("manifests"),
+            unsafe_sysctls: Vec::new(),
             node_name: node_name.to_owned(),
             check_frequency,
             mountinfo: "/proc/self/mountinfo".into(),
@@ -470,9 +473,9 @@ impl Manifests {
     fn accept(&mut self, name: &OsStr, text: &[u8], documents: Vec<Document>, now: Now) {
         let shown = self.shown(name);
         let seen = seen(now);
-        let node_name = self.settings.node_name.clone();
-        let make =
-            |document: &Document| document.pod(&shown, Some(text), Context { node_name: &node_name, seen: &seen });
+        let (node_name, sysctls) = (self.settings.node_name.clone(), self.settings.unsafe_sysctls.clone());
+        let context = Context { node_name: &node_name, unsafe_sysctls: &sysctls, seen: &seen };
+        let make = |document: &Document| document.pod(&shown, Some(text), context);
         let old = self.sources.get_mut(name).map(|source| std::mem::take(&mut source.held));
         let before: Vec<Rc<Pod>> = old.iter().flatten().map(|held| held.pod.clone()).collect();
         let (held, problems) = contents::merge(old, || self.recall(name, now).unwrap_or_default(), documents, make);
@@ -517,7 +520,8 @@ impl Manifests {
         let shown = self.shown(name);
         let record = self.store.load(&shown)?;
         let seen = seen(now);
-        let context = Context { node_name: &self.settings.node_name, seen: &seen };
+        let Settings { node_name, unsafe_sysctls, .. } = &self.settings;
+        let context = Context { node_name, unsafe_sysctls, seen: &seen };
         let mut held = Vec::new();
         for RecordedDocument { number, content, .. } in record.documents {
             match Document::from_content(number, content).pod(&shown, None, context) {
@@ -625,11 +629,12 @@ impl Manifests {
     }
 }
 
-/// All pods of a file, and whether they can be run: for `wherry check FILE`.
+/// All pods of a file, and whether they can be run on a node of that name which allows these unsafe sysctls: for
+/// `wherry check FILE`.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn check_file(path: &Path, node_name: &str) -> Result<Vec<Pod>, Vec<Problem>> {
+pub fn check_file(path: &Path, node_name: &str, unsafe_sysctls: &[String]) -> Result<Vec<Pod>, Vec<Problem>> {
     let shown = path.to_string_lossy();
     let (text, _) = file::read(path).map_err(|unread| {
         let why = match unread {
@@ -639,7 +644,7 @@ pub fn check_file(path: &Path, node_name: &str) -> Result<Vec<Pod>, Vec<Problem>
         };
         vec![Problem::of_file(&shown, why)]
     })?;
-    let (pods, mut problems) = document::read(&text, &shown, Context { node_name, seen: "" });
+    let (pods, mut problems) = document::read(&text, &shown, Context { node_name, unsafe_sysctls, seen: "" });
     problems.extend(document::collisions(pods.iter()));
     if problems.is_empty() { Ok(pods) } else { Err(problems) }
 }

@@ -746,10 +746,10 @@ fn a_file_is_checked_with_all_its_errors() {
     let lab = Lab::new();
     lab.write("good", &pod("good"));
     lab.write("bad", &format!("{0}---\n{0}---\n{1}", pod("a"), pod("Bad").replace("image", "imgae")));
-    assert_eq!(check_file(&lab.path("good"), "lab").unwrap().len(), 1);
-    let problems = check_file(&lab.path("bad"), "lab").unwrap_err();
+    assert_eq!(check_file(&lab.path("good"), "lab", &[]).unwrap().len(), 1);
+    let problems = check_file(&lab.path("bad"), "lab", &[]).unwrap_err();
     assert_eq!(problems.iter().filter_map(|p| p.line).collect::<Vec<_>>(), [14, 13, 14]);
     assert_eq!(problems.len(), 4);
-    assert_eq!(check_file(&lab.path("none"), "lab").unwrap_err()[0].message, "no such file");
+    assert_eq!(check_file(&lab.path("none"), "lab", &[]).unwrap_err()[0].message, "no such file");
     assert_eq!(files_in(&lab.root.path().join("m")).unwrap(), [lab.path("bad"), lab.path("good")]);
 }

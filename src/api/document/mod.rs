@@ -31,6 +31,8 @@ const MAX_ALIASES: usize = 100;
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     pub node_name: &'a str,
+    /// `allowedUnsafeSysctls`: names, or the beginning of names and `*`.
+    pub unsafe_sysctls: &'a [String],
     /// For the annotation `config.seen`: RFC 3339 with nanoseconds, UTC.
     pub seen: &'a str,
 }
@@ -188,7 +190,7 @@ impl Document {
         let own_uid = object.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
         let uid = own_uid.map_or_else(|| uid::of(path, &self.digest), Into::into);
         defaults::apply(&mut object, &uid, context);
-        faults.extend(validate::pod(&object, context.node_name));
+        faults.extend(validate::pod(&object, context));
         if !faults.is_empty() {
             return Err(faults);
         }

@@ -8,6 +8,7 @@ mod resources;
 mod security;
 mod syntax;
 
+use crate::api::document::Context;
 use crate::api::problem::{At, Fault, Faults};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -15,12 +16,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 /// The largest sum of all annotations' keys and values, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-pub(crate) fn pod(pod: &Pod, node_name: &str) -> Vec<Fault> {
+pub(crate) fn pod(pod: &Pod, context: Context<'_>) -> Vec<Fault> {
     let mut faults = Faults::default();
     let root = At::Root;
     metadata(&pod.metadata, root.field("metadata"), &mut faults);
     let empty = PodSpec::default();
-    spec(pod.spec.as_ref().unwrap_or(&empty), node_name, root.field("spec"), &mut faults);
+    spec(pod.spec.as_ref().unwrap_or(&empty), context, root.field("spec"), &mut faults);
     faults.0
 }
 
@@ -57,7 +58,7 @@ fn metadata(metadata: &ObjectMeta, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-fn spec(spec: &PodSpec, node_name: &str, at: At<'_>, faults: &mut Faults) {
+fn spec(spec: &PodSpec, node: Context<'_>, at: At<'_>, faults: &mut Faults) {
     one_of(spec.restart_policy.as_deref(), &["Always", "Never", "OnFailure"], at.field("restartPolicy"), faults);
     if let Some(policy) = &spec.preemption_policy {
         one_of(Some(policy), &["Never", "PreemptLowerPriority"], at.field("preemptionPolicy"), faults);
@@ -73,9 +74,9 @@ fn spec(spec: &PodSpec, node_name: &str, at: At<'_>, faults: &mut Faults) {
         faults.invalid(at, deadline, "must be between 1 and 2147483647, inclusive");
     }
     if let Some(name) = spec.node_name.as_deref()
-        && name != node_name
+        && name != node.node_name
     {
-        faults.invalid(at.field("nodeName"), name, format_args!("this node is {node_name:?}"));
+        faults.invalid(at.field("nodeName"), name, format_args!("this node is {:?}", node.node_name));
     }
     match spec.os.as_ref().map(|os| os.name.as_str()) {
         None | Some("linux") => {}
@@ -89,7 +90,7 @@ fn spec(spec: &PodSpec, node_name: &str, at: At<'_>, faults: &mut Faults) {
     network::names(spec, at, faults);
     network::dns(spec, at, faults);
     if let Some(context) = &spec.security_context {
-        security::of_pod(context, spec, at.field("securityContext"), faults);
+        security::of_pod(context, spec, node.unsafe_sysctls, at.field("securityContext"), faults);
     }
     later::of_pod(spec, at, faults);
 

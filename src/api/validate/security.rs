@@ -22,7 +22,14 @@ const SAFE_SYSCTLS: [&str; 12] = [
     "net.ipv4.tcp_wmem",
 ];
 
-pub(super) fn of_pod(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
+/// `allowed`: the unsafe sysctls that this node lets pods set.
+pub(super) fn of_pod(
+    context: &PodSecurityContext,
+    spec: &PodSpec,
+    allowed: &[String],
+    at: At<'_>,
+    faults: &mut Faults,
+) {
     id(context.run_as_user, at.field("runAsUser"), faults);
     id(context.run_as_group, at.field("runAsGroup"), faults);
     id(context.fs_group, at.field("fsGroup"), faults);
@@ -50,7 +57,7 @@ pub(super) fn of_pod(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, f
     }
     linux_modules(context.app_armor_profile.as_ref(), context.se_linux_options.as_ref(), at, faults);
     seccomp(context.seccomp_profile.as_ref(), at.field("seccompProfile"), faults);
-    sysctls(context, spec, at.field("sysctls"), faults);
+    sysctls(context, spec, allowed, at.field("sysctls"), faults);
 }
 
 pub(super) fn of_container(context: &SecurityContext, at: At<'_>, faults: &mut Faults) {
@@ -142,7 +149,14 @@ fn seccomp(profile: Option<&SeccompProfile>, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-fn sysctls(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
+fn sysctls(context: &PodSecurityContext, spec: &PodSpec, allowed: &[String], at: At<'_>, faults: &mut Faults) {
+    let allowed: Vec<String> = allowed.iter().map(|pattern| pattern.replace('/', ".")).collect();
+    let is_allowed = |name: &str| {
+        allowed.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => name == pattern,
+        })
+    };
     let mut seen: Vec<String> = Vec::new();
     for (i, sysctl) in context.sysctls.iter().flatten().enumerate() {
         let item = at.item(i);
@@ -166,7 +180,7 @@ fn sysctls(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, faults: &mu
             faults.invalid(at, &sysctl.name, "may not be specified when 'hostNetwork' is true");
         } else if ipc && spec.host_ipc == Some(true) {
             faults.invalid(at, &sysctl.name, "may not be specified when 'hostIPC' is true");
-        } else if !SAFE_SYSCTLS.contains(&name.as_str()) {
+        } else if !SAFE_SYSCTLS.contains(&name.as_str()) && !is_allowed(&name) {
             faults.forbidden(at, format_args!("forbidden sysctl: {:?} not allowlisted", sysctl.name));
         }
         seen.push(name);

@@ -2,7 +2,7 @@ use crate::api::document::{Context, read};
 use serde_json::{Value, json};
 
 fn faults(manifest: &Value) -> Vec<String> {
-    let context = Context { node_name: "lab", seen: "now" };
+    let context = Context { node_name: "lab", unsafe_sysctls: &[], seen: "now" };
     let (_, problems) = read(manifest.to_string().as_bytes(), "f", context);
     problems.iter().map(|p| format!("{}: {}", p.field.as_deref().unwrap_or(""), p.message)).collect()
 }
@@ -331,4 +331,20 @@ fn what_is_not_supported_yet_is_refused_by_name() {
         with_fields(json!({"priorityClassName": "gold"})),
         ["spec.priorityClassName: \"gold\" is no system class, and others are not supported yet"]
     );
+}
+
+#[test]
+fn unsafe_sysctls_are_for_nodes_that_allow_them() {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {
+        "securityContext": {"sysctls": [{"name": "net.core.somaxconn", "value": "9"}, {"name": "kernel.msgmax", "value": "9"}]},
+        "containers": [{"name": "main", "image": "img:1"}]}});
+    let faults = |allowed: &[&str]| {
+        let allowed: Vec<String> = allowed.iter().map(|s| (*s).to_owned()).collect();
+        let context = Context { node_name: "lab", unsafe_sysctls: &allowed, seen: "now" };
+        read(pod.to_string().as_bytes(), "f", context).1.len()
+    };
+    assert_eq!(faults(&[]), 2);
+    assert_eq!(faults(&["net.*"]), 1);
+    assert_eq!(faults(&["net/core/*", "kernel.msgmax"]), 0);
+    assert_eq!(faults(&["net.core", "kernel.msg"]), 2);
 }

@@ -54,14 +54,42 @@ impl HostDns {
     }
 }
 
+/// What a pod does not get of its DNS settings, each with the reason of the event that a kubelet makes of it.
+pub type DnsNotice = (&'static str, String);
+
 pub fn dns_config(pod: &Pod, cfg: &RequestConfig) -> proto::DNSConfig {
+    let (dns, _) = form(pod, cfg);
+    proto::DNSConfig { servers: dns.servers, searches: dns.searches, options: dns.options, ..Default::default() }
+}
+
+/// What is to be told about the pod's DNS settings when its sandbox is made.
+pub fn dns_notices(pod: &Pod, cfg: &RequestConfig) -> Vec<DnsNotice> {
+    form(pod, cfg).1
+}
+
+fn form(pod: &Pod, cfg: &RequestConfig) -> (HostDns, Vec<DnsNotice>) {
     let spec = pod.spec();
+    let wants_cluster = match spec.dns_policy.as_deref() {
+        Some("None" | "Default") => false,
+        Some("ClusterFirstWithHostNet") => true,
+        _ => !pod.host_network(),
+    };
+    let mut notices = Vec::new();
+    if wants_cluster && cfg.cluster_dns.is_empty() {
+        let whose = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
+        notices.push((
+            "MissingClusterDNS",
+            format!(
+                "pod: \"{whose}\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \
+                 \"ClusterFirst\" policy. Falling back to \"Default\" policy."
+            ),
+        ));
+    }
     let mut dns = match spec.dns_policy.as_deref() {
         Some("None") => HostDns::default(),
         Some("Default") => cfg.host_dns.clone(),
-        Some("ClusterFirstWithHostNet") => cluster(pod, cfg),
-        _ if pod.host_network() => cfg.host_dns.clone(),
-        _ => cluster(pod, cfg),
+        _ if wants_cluster => cluster(pod, cfg),
+        _ => cfg.host_dns.clone(),
     };
     if let Some(own) = &spec.dns_config {
         extend_unique(&mut dns.servers, own.nameservers.iter().flatten());
@@ -74,8 +102,8 @@ pub fn dns_config(pod: &Pod, cfg: &RequestConfig) -> proto::DNSConfig {
             }
         }
     }
-    limit(&mut dns);
-    proto::DNSConfig { servers: dns.servers, searches: dns.searches, options: dns.options, ..Default::default() }
+    limit(&mut dns, &mut notices);
+    (dns, notices)
 }
 
 /// The cluster's servers; the cluster's search domains before the host's. Without a cluster DNS, the host's.
@@ -111,7 +139,8 @@ fn set_option(options: &mut Vec<String>, option: &str) {
     }
 }
 
-fn limit(dns: &mut HostDns) {
+fn limit(dns: &mut HostDns, notices: &mut Vec<DnsNotice>) {
+    let (servers, searches) = (dns.servers.len(), dns.searches.len());
     dns.servers.truncate(MAX_SERVERS);
     dns.searches.truncate(MAX_SEARCHES);
     let mut bytes = 0;
@@ -119,6 +148,19 @@ fn limit(dns: &mut HostDns) {
         bytes += s.len() + usize::from(bytes > 0);
         bytes <= MAX_SEARCH_BYTES
     });
+    let mut omitted = |title: &str, what: &str, line: &str, applied: &[String]| {
+        let message = format!(
+            "{title} limits were exceeded, some {what} have been omitted, the applied {line} line is: {}",
+            applied.join(" ")
+        );
+        notices.push(("DNSConfigForming", message));
+    };
+    if dns.servers.len() < servers {
+        omitted("Nameserver", "nameservers", "nameserver", &dns.servers);
+    }
+    if dns.searches.len() < searches {
+        omitted("Search Line", "search paths", "search", &dns.searches);
+    }
 }
 
 #[cfg(test)]
@@ -172,5 +214,28 @@ mod tests {
         let add = r#"{"dnsPolicy":"Default","dnsConfig":{"nameservers":["10.255.255.53","a","b","c"],"options":[{"name":"rotate"}]}}"#;
         let d = dns(add, &cfg);
         assert_eq!((d.servers, d.options), (strings(&["10.255.255.53", "a", "b"]), strings(&["rotate"])));
+    }
+
+    #[test]
+    fn what_a_pod_does_not_get_is_told_in_a_kubelets_words() {
+        let mut cfg = config();
+        let notices = |spec: &str, cfg: &RequestConfig| dns_notices(&pod(spec), cfg);
+        let missing = "pod: \"p_default(u)\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \
+            \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
+        assert_eq!(notices("{}", &cfg), [("MissingClusterDNS", missing.to_owned())]);
+        assert_eq!(notices(r#"{"hostNetwork":true,"dnsPolicy":"ClusterFirstWithHostNet"}"#, &cfg).len(), 1);
+        for quiet in [r#"{"hostNetwork":true}"#, r#"{"dnsPolicy":"Default"}"#, r#"{"dnsPolicy":"None"}"#] {
+            assert!(notices(quiet, &cfg).is_empty(), "{quiet}");
+        }
+        cfg.cluster_dns = strings(&["192.0.2.1"]);
+        assert!(notices("{}", &cfg).is_empty());
+        let many: Vec<String> = (0..40).map(|i| format!("d{i}")).collect();
+        let spec = serde_json::json!({"dnsPolicy": "None",
+            "dnsConfig": {"nameservers": ["1.1.1.1", "1.1.1.2", "1.1.1.3", "1.1.1.4"], "searches": many}});
+        let told = notices(&spec.to_string(), &cfg);
+        assert_eq!(told[0].1, "Nameserver limits were exceeded, some nameservers have been omitted, \
+            the applied nameserver line is: 1.1.1.1 1.1.1.2 1.1.1.3");
+        assert_eq!(told[1].0, "DNSConfigForming");
+        assert!(told[1].1.ends_with(" d30 d31"), "{}", told[1].1);
     }
 }

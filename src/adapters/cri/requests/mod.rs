@@ -15,7 +15,7 @@ mod security;
 pub(super) mod tests;
 
 pub use container::container_config;
-pub use dns::HostDns;
+pub use dns::{HostDns, dns_notices};
 pub use sandbox::sandbox_config;
 
 use crate::api::cgroups::CgroupNames;

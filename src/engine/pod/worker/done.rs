@@ -85,6 +85,9 @@ impl Worker {
         if changing && matches!(&result, Err(e) if !matches!(e, OpError::NotSent(_))) {
             entry.changed_somehow(ctx.turn);
         }
+        if changing && matches!(&result, Err(OpError::Unknown(_))) {
+            entry.doubt(ctx.now.boot + ctx.config.request_timeout * 2);
+        }
         let syncing = matches!(self.state, State::Sync);
         let pod = self.pod.clone();
         match (doing, result) {
@@ -286,8 +289,9 @@ impl Worker {
                 ctx.tell(Some(&pod), Some(name), (Severity::Warning, "Failed"), "Error: ErrImagePull".into());
                 let backing = format!("Back-off pulling image \"{image}\"");
                 ctx.tell(Some(&pod), Some(name), (Severity::Normal, "BackOff"), backing.clone());
+                ctx.tell(Some(&pod), Some(name), (Severity::Warning, "Failed"), "Error: ImagePullBackOff".into());
                 let error = format!("ErrImagePull: {e}");
-                let first = ("ErrImagePull".to_string(), e.message().to_string());
+                let first = ("ErrImagePull".to_string(), e.to_string());
                 let then = ("ImagePullBackOff".to_string(), format!("{backing}: {error}"));
                 let flip = ctx.now.boot + Hold::FLIP;
                 self.holds.insert(name.clone(), Hold::new(None, until, Some(first), Some((flip, then))));
