@@ -75,7 +75,7 @@ pub fn play(pool: &Pool, seed: u64, tell: bool) -> (World, Result<(), String>) {
     let mut w = World::new(c);
     let faults = [0, 10, 60, 200][(rng.next_u64() % 4) as usize];
     w.chaos = Some(Chaos { rng, faults: faults.max(1) });
-    w.pidfds = seed % 3 > 0;
+    w.pidfds = !seed.is_multiple_of(3);
     if tell {
         w.history = Some(Vec::new());
     }
