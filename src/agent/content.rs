@@ -1,5 +1,6 @@
 //! What the server shows: pods, metrics, health, status. Borrowed from the agent for one drive of the server.
 
+use super::telling::Told;
 use super::{Agent, views};
 use crate::adapters::manifests::Manifests;
 use crate::adapters::server::Content;
@@ -25,6 +26,7 @@ struct Shown<'a> {
     engine: &'a Engine,
     metrics: &'a Metrics,
     manifests: &'a Manifests,
+    told: &'a Told,
     config: &'a Config,
     started: Now,
     now: Now,
@@ -36,6 +38,7 @@ impl Agent {
             engine: &self.engine,
             metrics: &self.metrics,
             manifests: &self.manifests,
+            told: &self.told,
             config: &self.config,
             started: self.started,
             now,
@@ -172,7 +175,7 @@ impl Shown<'_> {
         let phase = |name: &str| pods.iter().filter(|p| p.status.phase.as_deref() == Some(name)).count() as u64;
         let mut waiting: Vec<String> =
             self.engine.checks(self.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
-        waiting.extend(views::unready(&pods));
+        waiting.extend(views::unready(&pods, |uid| self.told.warning(uid)));
         let of = |state| s.containers.get(state).copied().unwrap_or(0) as u64;
         let terminating: usize = s.working.iter().filter(|((l, _), _)| *l == "terminating").map(|(_, n)| n).sum();
         NodeStatus {

@@ -16,10 +16,21 @@ use log::Level;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The pods that somebody was told of, and of each container whose end (a container's ID) was told last.
+/// A longer warning is kept with its begin only, in characters.
+const MAX_WARNING: usize = 500;
+
+/// The pods that somebody was told of.
 #[derive(Debug, Default)]
 pub struct Told {
-    pods: BTreeMap<Uid, BTreeMap<String, String>>,
+    pods: BTreeMap<Uid, OfPod>,
+}
+
+#[derive(Debug, Default)]
+struct OfPod {
+    /// By container, the ID of the one whose end was told last.
+    ends: BTreeMap<String, String>,
+    /// What was last wrong with it, until one of its containers starts.
+    warning: Option<String>,
 }
 
 impl Agent {
@@ -27,6 +38,7 @@ impl Agent {
         // What is done about a container's end is told after it.
         if let Some(view) = notice.pod.as_ref().and_then(|pod| self.engine.pod(&pod.uid)) {
             self.told.ends(&view, self.started.wall);
+            self.told.keep(notice);
         }
         let line = line(notice);
         match notice.severity {
@@ -114,17 +126,31 @@ fn summary(view: &PodView<'_>) -> String {
 }
 
 impl Told {
+    /// What was last wrong with a pod whose containers do not come: its status has no place for it.
+    pub fn warning(&self, uid: &Uid) -> Option<&str> {
+        self.pods.get(uid)?.warning.as_deref()
+    }
+
+    fn keep(&mut self, notice: &Notice) {
+        let Some(pod) = notice.pod.as_ref().and_then(|pod| self.pods.get_mut(&pod.uid)) else { return };
+        match notice.severity {
+            Severity::Warning => pod.warning = Some(notice.message.chars().take(MAX_WARNING).collect()),
+            Severity::Normal if notice.reason == "Started" => pod.warning = None,
+            Severity::Normal => {}
+        }
+    }
+
     /// Tells of each container that ended since it was told of last; not of what ended before `begin`, when somebody
     /// else told of it.
     fn ends(&mut self, view: &PodView<'_>, begin: Wall) {
-        let pod = self.pods.entry(view.pod.uid.clone()).or_default();
+        let told = &mut self.pods.entry(view.pod.uid.clone()).or_default().ends;
         for status in view.status.container_statuses.iter().flatten() {
             let Some(end) = end(status) else { continue };
             let id = end.container_id.as_deref().unwrap_or_default();
-            if pod.get(&status.name).is_some_and(|told| told == id) {
+            if told.get(&status.name).is_some_and(|told| told == id) {
                 continue;
             }
-            pod.insert(status.name.clone(), id.to_owned());
+            told.insert(status.name.clone(), id.to_owned());
             let before = |at: Wall| end.finished_at.as_ref().is_some_and(|t| Some(t.0) < at.timestamp());
             if before(begin) {
                 continue;

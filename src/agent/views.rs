@@ -53,12 +53,13 @@ pub const BOOKMARK: &[u8] = b"{\"type\":\"BOOKMARK\",\"object\":{}}\n";
 /// Pods that are told of by name.
 const MAX_UNREADY: usize = 20;
 
-/// What each pod waits for that is not as it should be, a sentence each; after some, only how many more.
-pub fn unready(pods: &[PodView<'_>]) -> Vec<String> {
+/// What each pod waits for that is not as it should be, a sentence each; after some, only how many more. `warning` is what
+/// was last wrong with a pod, for one whose status says no more than that its containers are to come.
+pub fn unready<'a>(pods: &[PodView<'_>], warning: impl Fn(&Uid) -> Option<&'a str>) -> Vec<String> {
     let mut sentences = Vec::new();
     let mut more = 0;
     for view in pods {
-        match what_it_waits_for(view.status) {
+        match what_it_waits_for(view.status, warning(&view.pod.uid)) {
             Some(what) if sentences.len() < MAX_UNREADY => {
                 sentences.push(format!("pod {}: {what}", view.pod.name));
             }
@@ -73,7 +74,7 @@ pub fn unready(pods: &[PodView<'_>]) -> Vec<String> {
 }
 
 /// The first container that waits says why; a pod that is over, or well, waits for nothing.
-fn what_it_waits_for(status: &core::PodStatus) -> Option<String> {
+fn what_it_waits_for(status: &core::PodStatus, warning: Option<&str>) -> Option<String> {
     let phase = status.phase.as_deref().unwrap_or_default();
     if matches!(phase, "Succeeded" | "Failed") {
         return None;
@@ -83,11 +84,13 @@ fn what_it_waits_for(status: &core::PodStatus) -> Option<String> {
     };
     for c in status.container_statuses.iter().flatten() {
         if let Some(waiting) = c.state.as_ref().and_then(|s| s.waiting.as_ref()) {
-            return Some(words(&[Some(&c.name), waiting.reason.as_deref(), waiting.message.as_deref()]));
+            let message = waiting.message.as_deref().or(warning);
+            return Some(words(&[Some(&c.name), waiting.reason.as_deref(), message]));
         }
     }
     let why = words(&[status.reason.as_deref(), status.message.as_deref()]);
-    (phase == "Pending" || !why.is_empty()).then(|| words(&[Some(phase), Some(&why)]))
+    let why = Some(why).filter(|w| !w.is_empty());
+    (phase == "Pending" || why.is_some()).then(|| words(&[Some(phase), why.as_deref().or(warning)]))
 }
 
 #[cfg(test)]
@@ -107,9 +110,13 @@ mod tests {
             container_statuses: Some(containers),
             ..Default::default()
         };
-        assert_eq!(what_it_waits_for(&pod("Running", vec![container.clone()])).unwrap(), "main: ErrImagePull: no");
-        assert_eq!(what_it_waits_for(&pod("Pending", vec![])).unwrap(), "Pending");
-        assert_eq!(what_it_waits_for(&pod("Running", vec![])), None);
-        assert_eq!(what_it_waits_for(&pod("Failed", vec![container])), None);
+        assert_eq!(
+            what_it_waits_for(&pod("Running", vec![container.clone()]), Some("old")).unwrap(),
+            "main: ErrImagePull: no"
+        );
+        assert_eq!(what_it_waits_for(&pod("Pending", vec![]), None).unwrap(), "Pending");
+        assert_eq!(what_it_waits_for(&pod("Pending", vec![]), Some("no room")).unwrap(), "Pending: no room");
+        assert_eq!(what_it_waits_for(&pod("Running", vec![]), Some("of before")), None);
+        assert_eq!(what_it_waits_for(&pod("Failed", vec![container]), None), None);
     }
 }
