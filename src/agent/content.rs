@@ -2,11 +2,12 @@
 
 use super::{Agent, views};
 use crate::adapters::manifests::Manifests;
+use crate::adapters::server::Content;
 use crate::adapters::server::health::{self, Check};
 use crate::adapters::server::http::{Body, Cursor, JSON, Request, Response, Route};
 use crate::adapters::server::status::{ManifestStatus, NodeStatus, PlegStatus, PodCounts, RuntimeStatus};
-use crate::adapters::server::Content;
 use crate::api::names::{FullName, Uid};
+use crate::api::problem::Problem;
 use crate::api::time::Now;
 use crate::config::Config;
 use crate::engine::node::{Engine, PodView, Summary};
@@ -132,8 +133,7 @@ impl Shown<'_> {
         m.set_active_pods(active(&s));
         for lifecycle in ["sync", "terminating", "terminated"] {
             let of = |config| s.working.get(&(lifecycle, config)).copied().unwrap_or(0) as u64;
-            let working =
-                Working { desired: of("desired"), orphan: of("orphan"), runtime_only: of("runtime_only") };
+            let working = Working { desired: of("desired"), orphan: of("orphan"), runtime_only: of("runtime_only") };
             m.set_working_pods(lifecycle, working);
         }
         m.set_running_pods(s.running_pods as u64);
@@ -148,15 +148,31 @@ impl Shown<'_> {
             let seen = self.now.wall.0 / 1_000_000_000 - i64::try_from(age.as_secs()).unwrap_or(0);
             m.set_pleg_last_seen(seen);
         }
-        m.set_manifest_errors((self.manifests.problems().count() + s.conflicts.len()) as u64);
+        m.set_manifest_errors(self.manifest_errors(&s).len() as u64);
         m.set_log_lines_dropped(super::logging::dropped());
+    }
+
+    /// What is wrong with manifests: each alone, and together (D4).
+    fn manifest_errors(&self, s: &Summary) -> Vec<Problem> {
+        let conflicts = s.conflicts.iter().map(|c| Problem {
+            path: c.source.path.clone(),
+            document: c.source.document,
+            line: None,
+            field: None,
+            message: c.message.clone(),
+        });
+        self.manifests.problems().flat_map(|p| &p.problems).cloned().chain(conflicts).collect()
     }
 
     fn status(&self) -> NodeStatus {
         let s = self.engine.summary(self.now.boot);
         let runtime = s.runtime.clone().unwrap_or_default();
-        let conflicts = s.conflicts.iter().map(|c| format!("{} (document {}): {}", c.source.path, c.source.document, c.message));
-        let waiting = self.engine.checks(self.now.boot).into_iter().filter_map(|c| c.result.err());
+        let errors: Vec<String> = self.manifest_errors(&s).iter().map(Problem::to_string).collect();
+        let pods = self.engine.pods();
+        let phase = |name: &str| pods.iter().filter(|p| p.status.phase.as_deref() == Some(name)).count() as u64;
+        let mut waiting: Vec<String> =
+            self.engine.checks(self.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
+        waiting.extend(views::unready(&pods));
         let of = |state| s.containers.get(state).copied().unwrap_or(0) as u64;
         let terminating: usize = s.working.iter().filter(|((l, _), _)| *l == "terminating").map(|(_, n)| n).sum();
         NodeStatus {
@@ -178,16 +194,19 @@ impl Shown<'_> {
             pods: PodCounts {
                 desired: s.desired as u64,
                 active: active(&s),
-                running: s.running_pods as u64,
+                pending: phase("Pending"),
+                running: phase("Running"),
+                succeeded: phase("Succeeded"),
+                failed: phase("Failed"),
                 terminating: terminating as u64,
                 containers: of("running"),
             },
             manifests: ManifestStatus {
                 directory: self.config.manifests.display().to_string(),
                 files: self.manifests.files() as u64,
-                errors: self.manifests.problems().flat_map(|p| &p.problems).map(ToString::to_string).chain(conflicts).collect(),
+                errors,
             },
-            waiting_for: waiting.collect(),
+            waiting_for: waiting,
         }
     }
 }

@@ -2,31 +2,45 @@
 
 use super::{Agent, start, views};
 use crate::adapters::cri::requests::dns_notices;
-use crate::adapters::manifests;
 use crate::api::pod::Pod;
 use crate::api::time::Now;
-use crate::engine::effect::{Effect, Notice, RecordChange, RuntimeCall, Severity};
+use crate::engine::effect::{Effect, FilesCall, Notice, RecordChange, RuntimeCall, Severity};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::{OpError, OpId};
-use std::collections::VecDeque;
+use crate::event_loop::{Finished, JobError, JobId};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
 /// How long a batch of records may take to become durable before it is given up.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same for what a removed pod leaves on disk: a log of gigabytes takes an SD card long.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// What a helper is asked to do; kept here, so that a job without an answer is known too.
+pub enum Job {
+    Records(Vec<OpId>),
+    /// The last good version of a manifest.
+    Manifest,
+    /// Of a pod that is over, or of a container that was removed.
+    Files(OpId),
+}
 
 /// What a helper has done.
-pub enum Written {
+pub enum Work {
     Records(Vec<(OpId, Result<(), String>)>),
-    /// The last good version of a manifest.
-    Manifest(manifests::Write, Result<(), String>),
+    Manifest(Result<(), String>),
+    Files(Result<(), OpError>),
 }
+
+/// What the helpers are at.
+pub type Jobs = BTreeMap<JobId, Job>;
 
 /// Records to be written. One batch at a time, so that changes of one record stay in order.
 #[derive(Default)]
 pub struct RecordQueue {
     waiting: VecDeque<(OpId, RecordChange)>,
-    writing: Vec<OpId>,
+    writing: bool,
 }
 
 impl Agent {
@@ -44,14 +58,12 @@ impl Agent {
                 self.client.cancel(op);
                 return true;
             }
-            Effect::Files { op, call } => {
-                let result = self.files.execute(&call);
-                self.events.push_back(Event::Done { op, result });
-            }
+            Effect::Files { op, call } => self.use_files(op, call, now),
             Effect::Record { op, change } => self.record_queue.waiting.push_back((op, change)),
             Effect::Timer { key, at: Some(at) } => self.timers.set(key, at),
             Effect::Timer { key, at: None } => self.timers.clear(&key),
             Effect::Publish { uid, name } => {
+                self.tell_change(&uid, &name);
                 if self.server.has_watches() {
                     let mut line = Vec::with_capacity(4096);
                     match self.engine.pod(&uid) {
@@ -78,71 +90,103 @@ impl Agent {
         }
     }
 
-    fn tell(&mut self, notice: &Notice, now: Now) {
-        let mut line = notice.message.clone();
-        if let Some(pod) = &notice.pod {
-            line.push_str(&format!(" pod={} uid={}", pod.name, pod.uid));
-        }
-        if let Some(container) = &notice.container {
-            line.push_str(&format!(" container={container}"));
-        }
-        line.push_str(&format!(" reason={}", notice.reason));
-        match notice.severity {
-            Severity::Normal => log::info!("{line}"),
-            Severity::Warning => match self.standing.tell(&line, now.boot) {
-                Some(0) => log::warn!("{line}"),
-                Some(times) => log::warn!("{line} repeated={times}"),
-                None => {}
-            },
-        }
+    /// Small files are made here and now. What is removed may be large, and is a helper's.
+    fn use_files(&mut self, op: OpId, call: FilesCall, now: Now) {
+        let files = self.files.clone();
+        let deadline = now.boot + REMOVE_TIMEOUT;
+        let id = match call {
+            FilesCall::RemovePod { uid, namespace, name } => {
+                let (uid, namespace, name) = (uid.to_string(), namespace.to_string(), name.to_string());
+                self.helpers.submit("remove a pod's files", deadline, move || {
+                    Work::Files(files.remove_pod(&uid, &namespace, &name))
+                })
+            }
+            FilesCall::RemoveContainerFiles { id, log_path } => {
+                let id = id.to_string();
+                self.helpers.submit("remove a container's log", deadline, move || {
+                    Work::Files(files.remove_container(&id, &log_path))
+                })
+            }
+            other => {
+                let result = files.execute(&other);
+                self.events.push_back(Event::Done { op, result });
+                return;
+            }
+        };
+        self.jobs.insert(id, Job::Files(op));
     }
 
     /// Gives what is to be written to a helper: fsync blocks, on a worn SD card for long.
     pub(super) fn write_records(&mut self, now: Now) {
         let deadline = now.boot + RECORD_TIMEOUT;
         let queue = &mut self.record_queue;
-        if !queue.waiting.is_empty() && queue.writing.is_empty() {
+        if !queue.waiting.is_empty() && !queue.writing {
             let batch: Vec<(OpId, RecordChange)> = queue.waiting.drain(..).collect();
-            queue.writing = batch.iter().map(|(op, _)| *op).collect();
+            queue.writing = true;
+            let ops = batch.iter().map(|(op, _)| *op).collect();
             let records = self.records.clone();
-            self.helpers.submit("write pods' records", deadline, move || {
+            let id = self.helpers.submit("write pods' records", deadline, move || {
                 let write = |change: &RecordChange| match change {
                     RecordChange::Put { key, value } => records.put(key, value),
                     RecordChange::Delete { key } => records.delete(key),
                 };
-                Written::Records(batch.iter().map(|(op, change)| (*op, write(change))).collect())
+                Work::Records(batch.iter().map(|(op, change)| (*op, write(change))).collect())
             });
+            self.jobs.insert(id, Job::Records(ops));
         }
         if let Some(write) = self.manifests.take_write(now) {
-            self.helpers.submit("write a manifest's record", deadline, move || {
-                let result = write.run();
-                Written::Manifest(write, result)
-            });
+            let id = self.helpers.submit("write a manifest's record", deadline, move || Work::Manifest(write.run()));
+            self.jobs.insert(id, Job::Manifest);
         }
     }
 
     pub(super) fn helpers_done(&mut self, now: Now) {
         let mut finished = Vec::new();
         self.helpers.drive(now.boot, &mut finished);
-        for job in finished {
-            match job.result {
-                Ok(Written::Records(written)) => {
-                    self.record_queue.writing.clear();
-                    for (op, result) in written {
-                        let result = result.map(|()| Answer::Ok).map_err(OpError::Unknown);
-                        self.events.push_back(Event::Done { op, result });
-                    }
-                }
-                Ok(Written::Manifest(write, result)) => self.manifests.written(&write, result, now),
-                // Of manifests' records one is written at a time, so a job without an answer is the batch's.
-                Err(e) => {
-                    log::warn!("{e}");
-                    for op in std::mem::take(&mut self.record_queue.writing) {
-                        let result = Err(OpError::Unknown(e.to_string()));
-                        self.events.push_back(Event::Done { op, result });
-                    }
+        for Finished { id, result } in finished {
+            let Some(job) = self.jobs.remove(&id) else { continue };
+            match result {
+                Ok(work) => self.work_done(job, work, now),
+                Err(e) => self.work_failed(job, &e, now),
+            }
+        }
+    }
+
+    fn work_done(&mut self, job: Job, work: Work, now: Now) {
+        match (job, work) {
+            (_, Work::Records(written)) => {
+                self.record_queue.writing = false;
+                for (op, result) in written {
+                    let result = result.map(|()| Answer::Ok).map_err(OpError::Unknown);
+                    self.events.push_back(Event::Done { op, result });
                 }
             }
+            (_, Work::Manifest(result)) => self.manifests.written(result, now),
+            (Job::Files(op), Work::Files(result)) => {
+                self.events.push_back(Event::Done { op, result: result.map(|()| Answer::Ok) });
+            }
+            // An answer is always of its job's kind.
+            (Job::Records(_) | Job::Manifest, Work::Files(_)) => {}
+        }
+    }
+
+    fn work_failed(&mut self, job: Job, e: &JobError, now: Now) {
+        if let Some(repeated) = self.standing.tell(&e.to_string(), now.boot) {
+            log::warn!("a helper failed error={:?} repeated={repeated}", e.to_string());
+        }
+        let ops = match job {
+            Job::Records(ops) => {
+                self.record_queue.writing = false;
+                ops
+            }
+            Job::Manifest => {
+                self.manifests.written(Err(e.to_string()), now);
+                Vec::new()
+            }
+            Job::Files(op) => vec![op],
+        };
+        for op in ops {
+            self.events.push_back(Event::Done { op, result: Err(OpError::Unknown(e.to_string())) });
         }
     }
 }

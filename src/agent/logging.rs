@@ -130,10 +130,13 @@ impl<F: AsFd> Write for LineWriter<F> {
             self.untold = 0;
         }
         let written = if line.len() > MAX_LINE {
-            let mut short = String::from_utf8_lossy(&line[..MAX_LINE - 8]).into_owned();
-            short.truncate(MAX_LINE - 8);
-            short.push_str("...\n");
-            self.put(short.as_bytes())
+            // Not in the middle of a character.
+            let text = String::from_utf8_lossy(line);
+            let mut end = MAX_LINE - 8;
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            self.put(format!("{}...\n", text.get(..end).unwrap_or_default()).as_bytes())
         } else {
             self.put(line)
         };
@@ -241,10 +244,13 @@ mod tests {
     fn a_long_line_is_cut_and_a_broken_pipe_is_survived() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut writer = LineWriter { out: ours, untold: 0 };
-        writer.write_all("\u{e4}".repeat(5000).as_bytes()).unwrap();
-        let mut buffer = [0; 8192];
-        let n = theirs.read(&mut buffer).unwrap();
-        assert!(n <= MAX_LINE && buffer[..n].ends_with(b"...\n"), "{n}");
+        for before in ["", "x", "xx"] {
+            writer.write_all(format!("{before}{}", "\u{20ac}".repeat(5000)).as_bytes()).unwrap();
+            let mut buffer = [0; 8192];
+            let n = theirs.read(&mut buffer).unwrap();
+            assert!(n <= MAX_LINE && buffer[..n].ends_with(b"...\n"), "{n}");
+            assert!(std::str::from_utf8(&buffer[..n]).is_ok());
+        }
         drop(theirs);
         writer.write_all(b"lost\n").unwrap();
         writer.write_all(b"lost\n").unwrap();

@@ -1,19 +1,20 @@
 //! The daemon: one loop that carries events to the engine and its effects to the adapters. Nothing is decided here.
 //!
 //! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `content` what the server shows, `views` how
-//! a pod looks there.
+//! a pod looks there, `telling` what the log says of pods.
 
 mod content;
 mod effects;
 mod events;
 pub mod logging;
 mod start;
+mod telling;
 mod views;
 
 use crate::adapters::cri::client::Client;
+use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::manifests::Manifests;
 use crate::adapters::pod_files::PodFiles;
-use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
 use crate::adapters::server::Server;
@@ -41,7 +42,7 @@ pub struct Agent {
     config: Config,
     event_loop: EventLoop,
     signals: Signals,
-    helpers: Helpers<effects::Written>,
+    helpers: Helpers<effects::Work>,
     timers: Timers<TimerKey>,
     engine: Engine,
     client: Client,
@@ -49,9 +50,11 @@ pub struct Agent {
     files: PodFiles,
     records: Records,
     record_queue: RecordQueue,
+    jobs: effects::Jobs,
     server: Server,
     metrics: Metrics,
     standing: logging::Standing,
+    ends: telling::Ends,
     /// Kept for its space.
     client_events: Vec<ClientEvent>,
     /// What is to reach the engine, in order.

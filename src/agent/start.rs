@@ -1,6 +1,7 @@
 //! Puts an agent together from the configuration: opens what it needs, in the order in which a failure says most.
 
 use super::effects::RecordQueue;
+use super::telling::Ends;
 use super::{Agent, HELPERS, MANIFESTS, RUNTIME, SERVER, SIGNALS, logging};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::requests::{HostDns, RequestConfig};
@@ -11,16 +12,19 @@ use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
 use crate::adapters::server::{Doors, Server};
-use crate::api::cgroups::{CgroupDriver, CgroupNames};
+use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::engine::config::EngineConfig;
 use crate::engine::event::Event;
 use crate::engine::node::Engine;
+use crate::engine::pod::record;
 use crate::event_loop::{EventLoop, Helpers, Signals, Timers, clock};
 use crate::metrics::Metrics;
 use mio::{Registry, Token};
-use std::collections::VecDeque;
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,6 +33,7 @@ const UNKNOWN_MEMORY: u64 = 1 << 30;
 
 pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let started = clock::now();
+    ready_the_process();
     let root = Root::open(&config.root_dir)?;
     let records = Records::open(&config.root_dir)?;
     let event_loop = EventLoop::new().map_err(|e| e.to_string())?;
@@ -37,13 +42,12 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let helpers = Helpers::new(registry, HELPERS).map_err(|e| format!("make a waker: {e}"))?;
     let transport = transport(&config.runtime_socket, registry, RUNTIME)?;
     let client = Client::new(transport, request_config(&config, &root.id));
-    let mut settings =
-        Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
+    let mut settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
     settings.unsafe_sysctls.clone_from(&config.allowed_unsafe_sysctls);
     let manifests = Manifests::open(settings, registry, MANIFESTS);
     let doors = Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
     let engine = Engine::new(engine_config(&config, &root.id));
-    let events = VecDeque::from([Event::Records(records.load())]);
+    let events = VecDeque::from([Event::Records(records.load(&[record::KIND]))]);
     log::info!(
         "started version={} node={} manifests={} root={} runtime=unix://{}",
         env!("CARGO_PKG_VERSION"),
@@ -58,7 +62,9 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         server: Server::new(doors, SERVER),
         timers: Timers::new(),
         record_queue: RecordQueue::default(),
+        jobs: BTreeMap::new(),
         standing: logging::Standing::new(),
+        ends: Ends::default(),
         client_events: Vec::new(),
         config,
         event_loop,
@@ -72,6 +78,16 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         started,
         root,
     })
+}
+
+/// What is inherited and matters: the modes of new files must not depend on the umask of who started us, and the soft
+/// limit of descriptors (1,024, for programs that use select) is too low for a node with many pods.
+fn ready_the_process() {
+    let _ = rustix::process::umask(Mode::from_raw_mode(0o022));
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    if let Err(e) = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        log::warn!("the limit of descriptors stays as it was limit={:?} error={:?}", limit.current, e.to_string());
+    }
 }
 
 #[cfg(not(feature = "grpcio"))]
@@ -104,11 +120,7 @@ pub(super) fn engine_config(config: &Config, owner: &str) -> EngineConfig {
 }
 
 fn cgroup_names(config: &Config) -> CgroupNames {
-    let driver = match config.cgroup_driver {
-        config::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
-        config::CgroupDriver::Systemd => CgroupDriver::Systemd,
-    };
-    CgroupNames { root: config.cgroup_root.clone(), driver, per_qos: config.cgroups_per_qos }
+    CgroupNames { root: config.cgroup_root.clone(), driver: config.cgroup_driver, per_qos: config.cgroups_per_qos }
 }
 
 fn cgroups(config: &Config) -> Option<Cgroups> {

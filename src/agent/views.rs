@@ -49,3 +49,67 @@ pub fn write_gone(uid: &Uid, name: &FullName, out: &mut Vec<u8>) {
 
 /// The line that ends the list at the begin of a watch.
 pub const BOOKMARK: &[u8] = b"{\"type\":\"BOOKMARK\",\"object\":{}}\n";
+
+/// Pods that are told of by name.
+const MAX_UNREADY: usize = 20;
+
+/// What each pod waits for that is not as it should be, a sentence each; after some, only how many more.
+pub fn unready(pods: &[PodView<'_>]) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let mut more = 0;
+    for view in pods {
+        match what_it_waits_for(view.status) {
+            Some(what) if sentences.len() < MAX_UNREADY => {
+                sentences.push(format!("pod {}: {what}", view.pod.name));
+            }
+            Some(_) => more += 1,
+            None => {}
+        }
+    }
+    if more > 0 {
+        sentences.push(format!("{more} more pods"));
+    }
+    sentences
+}
+
+/// The first container that waits says why; a pod that is over, or well, waits for nothing.
+fn what_it_waits_for(status: &core::PodStatus) -> Option<String> {
+    let phase = status.phase.as_deref().unwrap_or_default();
+    if matches!(phase, "Succeeded" | "Failed") {
+        return None;
+    }
+    let words = |parts: &[Option<&str>]| {
+        parts.iter().flatten().filter(|p| !p.is_empty()).copied().collect::<Vec<_>>().join(": ")
+    };
+    for c in status.container_statuses.iter().flatten() {
+        if let Some(waiting) = c.state.as_ref().and_then(|s| s.waiting.as_ref()) {
+            return Some(words(&[Some(&c.name), waiting.reason.as_deref(), waiting.message.as_deref()]));
+        }
+    }
+    let why = words(&[status.reason.as_deref(), status.message.as_deref()]);
+    (phase == "Pending" || !why.is_empty()).then(|| words(&[Some(phase), Some(&why)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_that_waits_says_for_what() {
+        let waiting = core::ContainerStateWaiting { reason: Some("ErrImagePull".into()), message: Some("no".into()) };
+        let container = core::ContainerStatus {
+            name: "main".into(),
+            state: Some(core::ContainerState { waiting: Some(waiting), ..Default::default() }),
+            ..Default::default()
+        };
+        let pod = |phase: &str, containers| core::PodStatus {
+            phase: Some(phase.into()),
+            container_statuses: Some(containers),
+            ..Default::default()
+        };
+        assert_eq!(what_it_waits_for(&pod("Running", vec![container.clone()])).unwrap(), "main: ErrImagePull: no");
+        assert_eq!(what_it_waits_for(&pod("Pending", vec![])).unwrap(), "Pending");
+        assert_eq!(what_it_waits_for(&pod("Running", vec![])), None);
+        assert_eq!(what_it_waits_for(&pod("Failed", vec![container])), None);
+    }
+}

@@ -11,6 +11,7 @@ const MAX_HEAD: usize = 16 * 1024;
 
 /// Asks for `target`; the body is read from what is returned. With `endless`, a pause is no error.
 pub fn get(socket: &Path, target: &str, endless: bool) -> Result<BufReader<UnixStream>, Failure> {
+    crate::config::check_socket(&socket.to_string_lossy()).map_err(Failure::message)?;
     let mut stream = UnixStream::connect(socket).map_err(|e| cannot_connect(socket, &e))?;
     let broken = |e: std::io::Error| Failure::message(format!("{}: {e}", socket.display()));
     stream.set_read_timeout(Some(PATIENCE)).map_err(broken)?;

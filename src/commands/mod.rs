@@ -186,9 +186,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match cli.command {
         Command::Run(args) => run(args.into()),
-        Command::Check { files, config } => {
-            output::finish(|out| check::run(out, &config.into(), &files))
-        }
+        Command::Check { files, config } => output::finish(|out| check::run(out, &config.into(), &files)),
         Command::Pods { names, namespace, output, watch, socket } => {
             let query = pods::Query { names, namespace, format: output, watch };
             output::finish(|out| pods::run(out, &socket.path(), &query))

@@ -51,6 +51,8 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
         _ => Vec::new(),
     };
     pods.retain(|pod| query.wants(pod));
+    // A list's items need not say what they are; what a person saves and applies again must.
+    pods.iter_mut().for_each(name_kind);
     pods.sort_by(|a, b| {
         let key = |p| (text(p, "/metadata/namespace"), text(p, "/metadata/name"));
         key(a).cmp(&key(b))
@@ -99,9 +101,11 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
         if stream.read_line(&mut line).map_err(broken)? == 0 {
             return Err(Failure::message("the watch ended: wherry stopped, or this end was too slow"));
         }
-        let event: Value = serde_json::from_str(&line)
+        let mut event: Value = serde_json::from_str(&line)
             .map_err(|e| Failure::message(format!("the watch sent something that is no JSON: {e}")))?;
-        let pod = &event["object"];
+        let mut pod = event["object"].take();
+        name_kind(&mut pod);
+        let pod = &pod;
         match (text(&event, "/type"), query.format) {
             ("BOOKMARK", None | Some(Format::Wide)) => {
                 // All that there was has come: now the widths are known.
@@ -127,6 +131,13 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
             }
         }
         out.flush()?;
+    }
+}
+
+fn name_kind(pod: &mut Value) {
+    if let Value::Object(pod) = pod {
+        pod.insert("apiVersion".into(), "v1".into());
+        pod.insert("kind".into(), "Pod".into());
     }
 }
 
@@ -266,6 +277,7 @@ mod tests {
         assert_eq!((&value["kind"], value["items"].as_array().unwrap().len()), (&json!("PodList"), 3));
         let one = Query { format: Some(Format::Yaml), names: vec!["zebra".into()], ..Query::default() };
         let (text, _) = shown(&one);
+        assert!(text.starts_with("apiVersion: v1\nkind: Pod\nmetadata:\n"), "{text}");
         assert!(text.contains("name: zebra\n") && !text.contains("items"), "{text}");
     }
 

@@ -45,15 +45,20 @@ fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
         None => writeln!(out, "PLEG:       {pleg}, no relist yet")?,
     }
     let p = &s.pods;
-    writeln!(
-        out,
-        "Pods:       {} desired, {} active, {} running, {} terminating; {} running",
-        p.desired,
-        p.active,
-        p.running,
-        p.terminating,
-        count(p.containers, "container")
-    )?;
+    write!(out, "Pods:       {} desired", p.desired)?;
+    // What is none is not worth a word.
+    for (n, what) in [
+        (p.running, "running"),
+        (p.pending, "pending"),
+        (p.succeeded, "succeeded"),
+        (p.failed, "failed"),
+        (p.terminating, "terminating"),
+    ] {
+        if n > 0 {
+            write!(out, ", {n} {what}")?;
+        }
+    }
+    writeln!(out, "; {} running", count(p.containers, "container"))?;
     let m = &s.manifests;
     let errors = if m.errors.is_empty() { "no errors".into() } else { count(m.errors.len() as u64, "error") };
     writeln!(out, "Manifests:  {} in {}, {errors}", count(m.files, "file"), m.directory)?;
@@ -93,7 +98,7 @@ mod tests {
                 network_not_ready: Some("cni plugin not initialized".into()),
             },
             pleg: PlegStatus { healthy: true, age_seconds: Some(0.44) },
-            pods: PodCounts { desired: 3, active: 3, running: 2, terminating: 0, containers: 1 },
+            pods: PodCounts { desired: 3, pending: 1, running: 2, containers: 1, ..PodCounts::default() },
             manifests: ManifestStatus {
                 directory: "/m".into(),
                 files: 4,
@@ -110,7 +115,7 @@ mod tests {
             "wherry 0.1.0 on lab, up 3h12m\n\
              Runtime:    containerd 1.6.20 at unix:///run/c.sock, ready, its network is not: cni plugin not initialized\n\
              PLEG:       healthy, last relist 0.4s ago\n\
-             Pods:       3 desired, 3 active, 2 running, 0 terminating; 1 container running\n\
+             Pods:       3 desired, 2 running, 1 pending; 1 container running\n\
              Manifests:  4 files in /m, 1 error\n\
              \x20 /m/web.yaml:7: spec.nope: unknown field\n\
              Waiting for:\n\

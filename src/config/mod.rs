@@ -13,6 +13,7 @@ pub mod table;
 pub mod wherry;
 pub mod yaml;
 
+pub use crate::api::cgroups::CgroupDriver;
 pub use files::read_file;
 use problem::{Place, Problem, Problems};
 use std::collections::BTreeMap;
@@ -45,12 +46,6 @@ pub struct Flags {
     pub healthz_address: Option<IpAddr>,
     pub read_only_port: Option<u16>,
     pub verbosity: Option<u32>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CgroupDriver {
-    Cgroupfs,
-    Systemd,
 }
 
 /// Everything decided: defaults, files and flags. All paths are absolute.

@@ -113,6 +113,8 @@ pub struct Context<'a> {
     pub starts: &'a mut Slots,
     pub pulls: &'a mut Slots,
     pub out: &'a mut Vec<Effect>,
+    /// There is a connection to the runtime.
+    pub up: bool,
     /// The runtime answers and PLEG is healthy (P6): new pods and containers may be started.
     pub may_start: bool,
     /// The runtime says that its network is ready.

@@ -48,6 +48,15 @@ impl OpError {
         }
     }
 
+    /// containerd and CRI-O say "reserved" while another call, or something, has the name; neither has a code for it.
+    pub fn is_name_taken(&self) -> bool {
+        match self {
+            OpError::Answered { code: Code::AlreadyExists, .. } => true,
+            OpError::Answered { message, .. } => message.contains("reserved"),
+            OpError::NotSent(_) | OpError::Unknown(_) => false,
+        }
+    }
+
     pub fn is_not_found(&self) -> bool {
         matches!(self, OpError::Answered { code: Code::NotFound, .. })
     }

@@ -51,7 +51,7 @@ pub mod poll;
 pub mod signals;
 pub mod timers;
 
-pub use helpers::Helpers;
+pub use helpers::{Finished, Helpers, JobError, JobId};
 pub use poll::EventLoop;
 pub use signals::{Signal, Signals};
 pub use timers::Timers;

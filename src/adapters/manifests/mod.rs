@@ -49,7 +49,7 @@ const RETRY: Duration = Duration::from_secs(60);
 pub struct Settings {
     /// Absolute: it is part of the pods' identity (D3).
     pub directory: PathBuf,
-    /// `records/manifests` in the root directory.
+    /// `manifests` in the root directory: not among the engine's records, whose form is another.
     pub records: PathBuf,
     pub node_name: String,
     /// `allowedUnsafeSysctls`.
@@ -64,7 +64,7 @@ impl Settings {
     pub fn new(directory: &Path, root: &Path, node_name: &str, check_frequency: Duration) -> Settings {
         Settings {
             directory: directory.to_owned(),
-            records: root.join("records/manifests"),
+            records: root.join("manifests"),
             unsafe_sysctls: Vec::new(),
             node_name: node_name.to_owned(),
             check_frequency,
@@ -115,8 +115,8 @@ pub struct Manifests {
     mount_point: Option<PathBuf>,
     /// Records of files that are gone are still to be looked for.
     sweep: bool,
-    /// A record is being written.
-    writing: bool,
+    /// What is being written, in case that its writer is never heard of again.
+    writing: Option<Write>,
     no_write_before: Boot,
 }
 
@@ -139,7 +139,7 @@ impl Manifests {
             dirty: BTreeSet::new(),
             mount_point: None,
             sweep: false,
-            writing: false,
+            writing: None,
             no_write_before: Boot(0),
         }
     }
@@ -147,7 +147,7 @@ impl Manifests {
     /// Something moved. Gives the whole desired set in the order of paths, if it changed.
     pub fn ready(&mut self, now: Now) -> Option<Vec<Rc<Pod>>> {
         self.events(now);
-        if self.fresh { self.due(now) } else { self.desired(now) }
+        if self.fresh { self.due(now) } else { self.desired() }
     }
 
     /// What was due by now. Gives the whole desired set if it changed, and the first time.
@@ -176,7 +176,7 @@ impl Manifests {
         if all {
             self.read_all(now);
         }
-        self.desired(now)
+        self.desired()
     }
 
     /// When `due` wants to be called.
@@ -193,7 +193,7 @@ impl Manifests {
     /// SIGHUP: all is read again. Gives the whole desired set if it changed.
     pub fn reload(&mut self, now: Now) -> Option<Vec<Rc<Pod>>> {
         self.read_all(now);
-        self.desired(now)
+        self.desired()
     }
 
     /// What is wrong at present, by path.
@@ -212,19 +212,18 @@ impl Manifests {
     }
 
     /// A record to write, when there is nothing more urgent; one at a time. Run it, here or on a helper thread, and
-    /// give it back to `written`.
+    /// tell `written` how it ended.
     pub fn take_write(&mut self, now: Now) -> Option<Write> {
-        if self.writing || now.boot < self.no_write_before {
+        if self.writing.is_some() || now.boot < self.no_write_before {
             return None;
         }
-        let write = self.next_write();
-        self.writing = write.is_some();
-        write
+        self.writing = self.next_write();
+        self.writing.clone()
     }
 
     /// How the writing of a record ended.
-    pub fn written(&mut self, write: &Write, result: Result<(), String>, now: Now) {
-        self.writing = false;
+    pub fn written(&mut self, result: Result<(), String>, now: Now) {
+        let Some(write) = self.writing.take() else { return };
         let path = self.settings.directory.to_string_lossy().into_owned();
         match result {
             Ok(()) => {
@@ -235,7 +234,7 @@ impl Manifests {
                 self.no_write_before = now.boot + RETRY;
                 let message = format!("its last good version cannot be kept on disk: {why}");
                 self.standing.set(&path, Kind::Record, vec![Problem::of_file(&path, message)], now);
-                self.put_back(write, now);
+                self.put_back(&write, now);
             }
         }
     }
@@ -243,8 +242,7 @@ impl Manifests {
     /// Writes all records that are due, here and now.
     pub fn flush(&mut self, now: Now) {
         while let Some(write) = self.take_write(now) {
-            let result = write.run();
-            self.written(&write, result, now);
+            self.written(write.run(), now);
         }
     }
 
@@ -546,17 +544,23 @@ impl Manifests {
         }
     }
 
-    /// The desired set, if it changed.
-    fn desired(&mut self, now: Now) -> Option<Vec<Rc<Pod>>> {
-        if self.fresh || !std::mem::take(&mut self.changed) {
+    /// The desired set, if it changed. Two pods of one name are both in it: who runs is the engine's to say (D4).
+    fn desired(&mut self) -> Option<Vec<Rc<Pod>>> {
+        if self.fresh || !self.changed || self.is_being_renamed() {
             return None;
         }
-        // A file that was just renamed collides with itself until its old name is believed to be gone.
-        let leaving = |name: &OsString| matches!(self.waits.get(name), Some((_, Wait::Gone)));
-        let staying = self.sources.iter().filter(|(name, _)| !leaving(name)).flat_map(|(_, source)| &source.held);
-        let collisions = document::collisions(staying.map(|held| &*held.pod));
-        self.standing.set_all(Kind::Collision, collisions, now);
+        self.changed = false;
         Some(self.pods().cloned().collect())
+    }
+
+    /// A file that was just renamed has its pods twice until its old name is believed to be gone: that is no conflict.
+    fn is_being_renamed(&self) -> bool {
+        let (leaving, staying): (Vec<_>, Vec<_>) = self
+            .sources
+            .iter()
+            .flat_map(|(name, source)| source.held.iter().map(move |held| (name, &held.pod.name)))
+            .partition(|(name, _)| matches!(self.waits.get(*name), Some((_, Wait::Gone))));
+        leaving.iter().any(|(_, pod)| staying.iter().any(|(_, other)| other == pod))
     }
 
     /// The next change of the records that is not on disk yet.

@@ -3,6 +3,7 @@
 use crate::api::problem::Problem;
 use crate::api::time::{Boot, Now, Wall};
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 /// The same is logged again at most this often, should it come and go.
@@ -13,8 +14,6 @@ const AGAIN: Duration = Duration::from_secs(60);
 pub(super) enum Kind {
     /// Reading and understanding it.
     Content,
-    /// What it says is said elsewhere too (D4).
-    Collision,
     /// Its record could not be written.
     Record,
 }
@@ -39,7 +38,7 @@ impl StandingProblems {
         let key = (path.to_owned(), kind);
         if problems.is_empty() {
             if self.now.remove(&key).is_some() {
-                log::info!("manifest mended path={path:?}");
+                log::info!("manifest mended file={path:?}");
             }
             return;
         }
@@ -48,12 +47,8 @@ impl StandingProblems {
             return;
         }
         if !self.logged.get(&key).is_some_and(recent) {
-            for Problem { path, document, line, field, message } in &problems {
-                log::warn!(
-                    "manifest error path={path:?} document={document} line={} field={:?} error={message:?}",
-                    line.unwrap_or(0),
-                    field.as_deref().unwrap_or("")
-                );
+            for problem in &problems {
+                log::warn!("{}", log_line(problem));
             }
             self.logged.retain(|_, (at, _)| now.boot.since(*at) < AGAIN);
             self.logged.insert(key.clone(), (now.boot, problems.clone()));
@@ -62,21 +57,36 @@ impl StandingProblems {
         self.now.insert(key, Standing { path: path.to_owned(), since, problems });
     }
 
-    /// Replaces all problems of one kind.
-    pub(super) fn set_all(&mut self, kind: Kind, problems: Vec<Problem>, now: Now) {
-        let mut by_path: BTreeMap<String, Vec<Problem>> = BTreeMap::new();
-        for (path, _) in self.now.keys().filter(|(_, k)| *k == kind) {
-            by_path.insert(path.clone(), Vec::new());
-        }
-        for problem in problems {
-            by_path.entry(problem.path.clone()).or_default().push(problem);
-        }
-        for (path, problems) in by_path {
-            self.set(&path, kind, problems, now);
-        }
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = &Standing> {
         self.now.values()
+    }
+}
+
+/// What there is to be said: no line or field of a file that could not be read.
+fn log_line(problem: &Problem) -> String {
+    let mut text = format!("manifest error file={:?}", problem.path);
+    // Writing to a String does not fail.
+    let _ = match (problem.line, problem.document) {
+        (Some(line), _) => write!(text, " line={line}"),
+        (None, document) if document > 1 => write!(text, " document={document}"),
+        _ => Ok(()),
+    };
+    if let Some(field) = &problem.field {
+        let _ = write!(text, " field={field:?}");
+    }
+    let _ = write!(text, " error={:?}", problem.message);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_is_known_and_nothing_more() {
+        let whole = Problem::of_file("/m/a", "a FIFO");
+        assert_eq!(log_line(&whole), r#"manifest error file="/m/a" error="a FIFO""#);
+        let field = Problem { document: 2, line: Some(7), field: Some("spec.x".into()), ..whole };
+        assert_eq!(log_line(&field), r#"manifest error file="/m/a" line=7 field="spec.x" error="a FIFO""#);
     }
 }

@@ -1,7 +1,7 @@
 //! The last good version of each file's documents, on disk (D2): what a broken file, or a missing directory, last said.
 //!
-//! One small JSON file per manifest, named by a digest of its path, in `records/manifests` of the root directory. Each
-//! is written aside, synced and renamed, and its directory synced. A document carries its digest, so a damaged
+//! One small JSON file per manifest, named by a digest of its path, in `manifests` of the root directory, readable by its
+//! owner alone (a manifest may hold what is nobody's business). Each is written aside, synced and renamed, and its directory synced. A document carries its digest, so a damaged
 //! record is seen; it is set aside, with a warning. Writing never comes between a manifest and its pod: it is a `Write`
 //! to be carried out later, by a helper thread if one likes.
 
@@ -9,8 +9,9 @@ use crate::api::uid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const VERSION: u32 = 1;
@@ -40,7 +41,7 @@ struct DirectoryRecord {
 }
 
 /// A change of one record. It can be sent to another thread.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Write {
     file: PathBuf,
     /// None removes it.
@@ -57,12 +58,13 @@ impl Write {
         let directory = self.file.parent().unwrap_or(Path::new("."));
         match &self.text {
             Some(text) => {
-                fs::create_dir_all(directory).map_err(|e| failed("make", directory, e))?;
+                DirBuilder::new().recursive(true).mode(0o750).create(directory).map_err(|e| failed("make", directory, e))?;
                 let mut aside = OsString::from(&self.file);
                 aside.push(".new");
                 let aside = PathBuf::from(aside);
                 let write = || {
-                    let mut file = File::create(&aside)?;
+                    let mut file =
+                        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
                     file.write_all(text)?;
                     file.sync_all()?;
                     fs::rename(&aside, &self.file)

@@ -66,14 +66,24 @@ impl PodFiles {
                 Ok(Answer::Message(termination::message(termination_file.as_deref(), log_path, fallback)))
             }
             FilesCall::RemoveContainerFiles { id, log_path } => {
-                self.remove_container(id.as_str(), log_path).map(|()| Answer::Ok)
+                self.remove_container_files(id.as_str(), log_path).map(|()| Answer::Ok)
             }
             FilesCall::RemovePod { uid, namespace, name } => {
-                self.remove_pod(uid.as_str(), namespace, name).map(|()| Answer::Ok)
+                self.remove_all(uid.as_str(), namespace, name).map(|()| Answer::Ok)
             }
             FilesCall::RemoveCgroup { uid } => (self.remove_cgroup)(uid.as_str()).map(|()| Answer::Ok),
         };
-        result.map_err(|message| OpError::Answered { code: Code::Other(INTERNAL), message })
+        answer(result)
+    }
+
+    /// `RemoveContainerFiles`, for a helper thread: a log may be large.
+    pub fn remove_container(&self, id: &str, log_path: &str) -> std::result::Result<(), OpError> {
+        answer(self.remove_container_files(id, log_path))
+    }
+
+    /// `RemovePod`, for a helper thread.
+    pub fn remove_pod(&self, uid: &str, namespace: &str, name: &str) -> std::result::Result<(), OpError> {
+        answer(self.remove_all(uid, namespace, name))
     }
 
     fn prepare_pod(&self, pod: &Pod) -> Result<()> {
@@ -119,7 +129,7 @@ impl PodFiles {
     }
 
     /// The log with its rotated siblings, and the link. A path that is no pod's log is left alone.
-    fn remove_container(&self, id: &str, log_path: &str) -> Result<()> {
+    fn remove_container_files(&self, id: &str, log_path: &str) -> Result<()> {
         let Some(log) = LogPath::parse(log_path) else { return Ok(()) };
         let rotated = format!("{}.", log.file);
         match std::fs::read_dir(log.directory) {
@@ -144,7 +154,7 @@ impl PodFiles {
     }
 
     /// All of a pod. Each part is tried, whatever became of the others; the first error is told.
-    pub fn remove_pod(&self, uid: &str, namespace: &str, name: &str) -> Result<()> {
+    fn remove_all(&self, uid: &str, namespace: &str, name: &str) -> Result<()> {
         for part in [uid, namespace, name] {
             one_part(part)?;
         }
@@ -179,6 +189,10 @@ impl PodFiles {
         }
         Ok(())
     }
+}
+
+fn answer<T>(result: Result<T>) -> std::result::Result<T, OpError> {
+    result.map_err(|message| OpError::Answered { code: Code::Other(INTERNAL), message })
 }
 
 /// `<pod>_<namespace>_<container>-<id>.log`, cut where it would be too long for a file name.

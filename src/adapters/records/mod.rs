@@ -52,10 +52,11 @@ impl Records {
         Ok(Records { directory })
     }
 
-    /// All records that can be read, by `kind/key`, sorted. Warns of the others and sets them aside.
-    pub fn load(&self) -> Vec<(String, String)> {
+    /// All records of these kinds that can be read, by `kind/key`, sorted. Warns of the others and sets them aside.
+    /// What else is in the directory is not ours to judge.
+    pub fn load(&self, kinds: &[&str]) -> Vec<(String, String)> {
         let mut records = Vec::new();
-        for (kind, directory) in entries(&self.directory) {
+        for (kind, directory) in entries(&self.directory).into_iter().filter(|(k, _)| kinds.contains(&k.as_str())) {
             for (file, path) in entries(&directory) {
                 if file.ends_with(ASIDE) {
                     // A write that was never finished; nobody was told that it was.

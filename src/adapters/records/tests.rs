@@ -18,7 +18,7 @@ fn records_are_read_back_as_they_were_put() {
     records.delete("pod/gone").unwrap();
     records.delete("pod/gone").unwrap();
     let again = Records::open(dir.path()).unwrap();
-    let loaded = again.load();
+    let loaded = again.load(&["pod", "rejected"]);
     let loaded: Vec<_> = loaded.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     assert_eq!(
         loaded,
@@ -38,7 +38,7 @@ fn keys_that_are_no_file_names_are_refused() {
         assert!(records.put(key, "{}").is_err(), "{key}");
     }
     records.put("pod/../../x", "{}").unwrap();
-    assert_eq!(records.load(), [("pod/../../x".to_owned(), "{}".to_owned())]);
+    assert_eq!(records.load(&["pod", "rejected"]), [("pod/../../x".to_owned(), "{}".to_owned())]);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn what_is_damaged_is_set_aside_and_the_rest_is_read() {
     fs::write(directory.join("half.json.new"), "{").unwrap();
     fs::write(dir.path().join("records/stray"), "").unwrap();
 
-    assert_eq!(records.load(), [("pod/good".to_owned(), r#"{"spec":"x"}"#.to_owned())]);
+    assert_eq!(records.load(&["pod", "rejected"]), [("pod/good".to_owned(), r#"{"spec":"x"}"#.to_owned())]);
     let mut names: Vec<_> =
         fs::read_dir(&directory).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
@@ -75,7 +75,7 @@ fn what_is_damaged_is_set_aside_and_the_rest_is_read() {
         ]
     );
     records.put("pod/cut", "{}").unwrap();
-    assert_eq!(records.load().len(), 2);
+    assert_eq!(records.load(&["pod", "rejected"]).len(), 2);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_write_that_fails_leaves_the_old_record_and_names_the_file() {
     fs::create_dir(dir.path().join("records/pod/u.json.new")).unwrap();
     let error = records.put("pod/u", "2").unwrap_err();
     assert!(error.contains("records/pod/u.json"), "{error}");
-    assert_eq!(records.load(), [("pod/u".to_owned(), "1".to_owned())]);
+    assert_eq!(records.load(&["pod", "rejected"]), [("pod/u".to_owned(), "1".to_owned())]);
 }
 
 #[test]
@@ -108,4 +108,15 @@ fn a_root_has_one_owner_at_a_time_and_one_id_for_ever() {
 fn records_can_be_written_by_another_thread() {
     fn send<T: Send + 'static>(_: &T) {}
     send(&open().1);
+}
+
+#[test]
+fn what_other_parts_keep_beside_the_records_is_not_touched() {
+    let root = tempfile::tempdir().unwrap();
+    let records = Records::open(root.path()).unwrap();
+    let theirs = root.path().join("records/manifests/directory.json");
+    std::fs::create_dir_all(theirs.parent().unwrap()).unwrap();
+    std::fs::write(&theirs, "of another form").unwrap();
+    assert!(records.load(&["pod"]).is_empty());
+    assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "of another form");
 }

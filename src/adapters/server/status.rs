@@ -48,8 +48,11 @@ pub struct PodCounts {
     pub desired: u64,
     /// A1
     pub active: u64,
-    /// With the phase Running.
+    /// By phase.
+    pub pending: u64,
     pub running: u64,
+    pub succeeded: u64,
+    pub failed: u64,
     pub terminating: u64,
     /// Containers running.
     pub containers: u64,

@@ -156,7 +156,10 @@ impl Document {
     /// Not surely something else than a pod: a wrong one of these may stand for a pod that was good before (D2).
     pub fn may_be_pod(&self) -> bool {
         match self.content.get("kind") {
-            Some(Value::String(kind)) => ["Pod", "List", "PodList"].into_iter().any(|k| near(kind, k)),
+            // Something that could be no kind at all is a document cut short, or in the middle of an edit.
+            Some(Value::String(kind)) if !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphanumeric()) => {
+                ["Pod", "List", "PodList"].into_iter().any(|k| near(kind, k))
+            }
             _ => true,
         }
     }

@@ -7,7 +7,7 @@ use crate::api::pod::{Pod, Source};
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, Notice, RecordChange, Severity};
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::record;
+use crate::engine::pod::record::{self, Record};
 use crate::engine::pod::worker::Worker;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -26,9 +26,9 @@ impl Engine {
             if !record::is_pod(&key) {
                 continue;
             }
-            match record::read(&value) {
-                Ok((pod, start)) => {
-                    self.recorded.insert(pod.uid.clone(), (Rc::new(pod), start));
+            match record::read(&key, &value) {
+                Ok(record) => {
+                    self.recorded.insert(record.pod.uid.clone(), record);
                 }
                 Err(why) => {
                     self.out.push(Effect::Notice(Notice {
@@ -47,13 +47,20 @@ impl Engine {
 
     pub(super) fn reconcile(&mut self) {
         let chosen = self.choose();
-        // Pods of before that nobody desires any more have their names until they are gone (W25).
-        let gone: Vec<Uid> = self.recorded.keys().filter(|uid| !chosen.contains_key(*uid)).cloned().collect();
-        for uid in gone {
-            if !self.workers.contains_key(&uid)
-                && let Some((pod, _)) = self.recorded.get(&uid)
-            {
-                self.add_worker(pod.clone());
+        // W25: pods of before come first. A desired one of them began when all others of its name had finished (W8).
+        let (desired, gone): (Vec<Record>, Vec<Record>) =
+            std::mem::take(&mut self.recorded).into_values().partition(|r| chosen.contains_key(&r.pod.uid));
+        for record in desired.into_iter().chain(gone) {
+            let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
+            if !self.workers.contains_key(&uid) {
+                self.insert_worker(&uid, Entry::default(), |ctx| Worker::revive(record, ctx));
+                self.queue_for_name(&uid, name);
+            }
+        }
+        // W21: what a list showed before the sources were read and nobody knows has its name before what is new.
+        for (uid, (name, grace)) in self.pleg.unclaimed() {
+            if !chosen.contains_key(&uid) && !self.workers.contains_key(&uid) {
+                self.adopt_orphan(&uid, name, grace);
             }
         }
         let undesired: Vec<Uid> = self.workers.keys().filter(|uid| !chosen.contains_key(*uid)).cloned().collect();
@@ -67,13 +74,25 @@ impl Engine {
                 self.add_worker(pod);
             }
         }
+        self.pleg.all_claimed();
     }
 
     /// D4: of two documents with one full name, or one UID, the one that already runs, else the first.
     fn choose(&mut self) -> BTreeMap<Uid, Rc<Pod>> {
-        let runs = |uid: &Uid| self.recorded.contains_key(uid) || self.workers.get(uid).is_some_and(|w| w.desired);
-        let mut order: Vec<&Rc<Pod>> = self.manifests.iter().filter(|p| runs(&p.uid)).collect();
-        order.extend(self.manifests.iter().filter(|p| !runs(&p.uid)));
+        // 0: what runs (perhaps edited), 1: another document with its UID, 2: the others.
+        let rank = |p: &Pod| {
+            let of_worker =
+                self.workers.get(&p.uid).filter(|w| w.desired).and_then(|w| w.restart.as_ref().or(w.pod.as_ref()));
+            let of_before = self.recorded.get(&p.uid).map(|r| &r.pod);
+            match of_worker.or(of_before) {
+                None if self.pleg.shows(&p.uid) => 1,
+                Some(runs) if runs.source == p.source => 0,
+                Some(_) => 1,
+                None => 2,
+            }
+        };
+        let mut order: Vec<&Rc<Pod>> = self.manifests.iter().collect();
+        order.sort_by_cached_key(|p| rank(p));
         let mut names: BTreeMap<&FullName, &Rc<Pod>> = BTreeMap::new();
         let mut chosen: BTreeMap<Uid, Rc<Pod>> = BTreeMap::new();
         let mut conflicts = Vec::new();
@@ -106,68 +125,63 @@ impl Engine {
     }
 
     fn undesire(&mut self, uid: &Uid) {
-        self.with_worker(uid, |worker, _, ctx| {
-            if worker.desired {
-                worker.desired = false;
-                let grace = worker.grace_period();
-                worker.kill(grace, None, ctx);
-            }
-            worker.restart = None;
-        });
-        self.dirty.insert(uid.clone());
+        let Some(worker) = self.workers.get_mut(uid) else { return };
+        let name = worker.name.clone();
+        worker.restart = None;
+        if std::mem::take(&mut worker.desired) {
+            self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
+            self.out.push(Effect::Publish { uid: uid.clone(), name });
+            self.dirty.insert(uid.clone());
+        }
     }
 
     fn desire_again(&mut self, uid: &Uid, pod: Rc<Pod>) {
-        self.with_worker(uid, |worker, _, ctx| {
-            let same = worker.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
-            // It came back while its old self ends (W6), or it changed under a fixed UID (D3).
-            if !worker.desired || !same {
-                let grace = worker.grace_period();
-                worker.kill(grace, None, ctx);
-                worker.restart = Some(pod);
-            } else {
-                worker.restart = None;
-            }
+        let Some(worker) = self.workers.get_mut(uid) else { return };
+        let name = worker.name.clone();
+        // It came back while its old self ends (W6), or it changed under a fixed UID (D3).
+        if worker.is_other_than(&pod) {
+            worker.restart = Some(pod);
             worker.desired = true;
-        });
-        self.dirty.insert(uid.clone());
+            self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
+            self.out.push(Effect::Publish { uid: uid.clone(), name });
+            self.dirty.insert(uid.clone());
+        } else if worker.pod.as_ref().is_some_and(|p| p.source != pod.source) {
+            // The same pod in another file.
+            worker.pod = Some(pod);
+        }
     }
 
     /// W22: a new worker, behind those that have its full name (W8).
     pub(super) fn add_worker(&mut self, pod: Rc<Pod>) {
         let (uid, name) = (pod.uid.clone(), pod.name.clone());
-        let recorded = self.recorded.remove(&uid);
-        let start = recorded.as_ref().map_or(self.now.wall, |(_, start)| *start);
         // Of a pod that was never here the runtime has nothing: no reading before its start.
-        let entry = if self.pleg.knows_nothing_of(&uid) && recorded.is_none() {
-            Entry::empty(self.turn)
-        } else {
-            Entry::default()
-        };
-        self.insert_worker(&uid, entry, |ctx| Worker::new(pod, start, recorded.is_some(), ctx));
+        let entry = if self.pleg.knows_nothing_of(&uid) { Entry::empty(self.turn) } else { Entry::default() };
+        let (start, first_attempt) = (self.now.wall, self.pleg.first_attempt(&uid));
+        self.insert_worker(&uid, entry, |ctx| Worker::new(pod, start, ctx));
+        if let Some(worker) = self.workers.get_mut(&uid) {
+            worker.begin_at(first_attempt);
+        }
+        self.queue_for_name(&uid, name);
+    }
+
+    /// W8: first come, first served.
+    pub(super) fn queue_for_name(&mut self, uid: &Uid, name: FullName) {
         let queue = self.names.entry(name).or_default();
         queue.push_back(uid.clone());
         if queue.len() == 1
-            && let Some(worker) = self.workers.get_mut(&uid)
+            && let Some(worker) = self.workers.get_mut(uid)
         {
             worker.begin();
         }
-        self.dirty.insert(uid);
+        self.dirty.insert(uid.clone());
     }
 
     pub(super) fn add_orphan(&mut self, uid: &Uid, name: FullName, grace: Duration) {
         self.insert_worker(uid, Entry::default(), |ctx| Worker::orphan(uid.clone(), name.clone(), grace, ctx));
         // What runs has its name before what has not begun (W8).
-        let queue = self.names.entry(name).or_default();
-        let front = queue.front().cloned();
-        match front {
-            Some(first) if !self.wait_again(&first) => {}
-            _ => {
-                if let Some(queue) = self.workers.get(uid).and_then(|w| self.names.get_mut(&w.name)) {
-                    queue.push_front(uid.clone());
-                }
-            }
-        }
+        let first = self.names.get(&name).and_then(|q| q.front()).cloned();
+        let behind_first = first.is_some_and(|first| !self.wait_again(&first));
+        self.names.entry(name).or_default().insert(usize::from(behind_first), uid.clone());
         self.dirty.insert(uid.clone());
     }
 
@@ -177,7 +191,7 @@ impl Engine {
         self.workers.get_mut(uid).is_some_and(|w| nothing && w.wait_again())
     }
 
-    fn insert_worker(
+    pub(super) fn insert_worker(
         &mut self,
         uid: &Uid,
         entry: Entry,
@@ -192,6 +206,7 @@ impl Engine {
             starts: &mut self.starts,
             pulls: &mut self.pulls,
             out: &mut self.out,
+            up: false,
             may_start: false,
             network_ready: false,
             runtime_name: "",

@@ -13,13 +13,14 @@ pub use view::{Check, PodView, Summary};
 use crate::api::facts::RuntimeFact;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
-use crate::api::time::{Now, Wall};
+use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
 use crate::engine::context::{Context, Ops, Owner, Slots};
-use crate::engine::effect::{Effect, RuntimeCall, TimerKey};
+use crate::engine::effect::{Effect, Measure, RuntimeCall, TimerKey};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::{Entry, Turn};
+use crate::engine::pod::record::Record;
 use crate::engine::pod::worker::Worker;
 use crate::engine::rng::Rng;
 use relist::Pleg;
@@ -73,7 +74,7 @@ pub struct Engine {
     manifests: Vec<Rc<Pod>>,
     conflicts: Vec<Conflict>,
     /// W25: pods found in the records at start that have no worker yet.
-    recorded: BTreeMap<Uid, (Rc<Pod>, Wall)>,
+    recorded: BTreeMap<Uid, Record>,
     workers: BTreeMap<Uid, Worker>,
     cache: BTreeMap<Uid, Entry>,
     /// W8: who may run under a full name (the first), and who waits.
@@ -152,7 +153,7 @@ impl Engine {
             Event::Hint { uid } => {
                 if let Some(e) = self.cache.get_mut(&uid) {
                     e.want_read();
-                    self.dirty.insert(uid);
+                    self.pleg.queue(&uid, e);
                 }
             }
             Event::Done { op, result } => match self.ops.end(op) {
@@ -218,11 +219,15 @@ impl Engine {
             starts: &mut self.starts,
             pulls: &mut self.pulls,
             out: &mut self.out,
+            up: self.runtime.up,
             may_start,
             network_ready: self.runtime.network_ready(),
             runtime_name: self.runtime.name(),
         };
         f(worker, entry, &mut ctx);
+        if worker.has_begun() {
+            self.pleg.queue(uid, entry);
+        }
     }
 
     /// What a worker's new state means to others: its timer, its name's next owner, its end.
@@ -242,15 +247,19 @@ impl Engine {
 
     fn forget(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.remove(uid) else { return };
+        self.free_name(&worker.name, uid);
         self.cache.remove(uid);
         self.starts.leave(uid);
         self.pulls.leave(uid);
         self.pleg.forgotten(uid, self.turn);
+        if let Some(attempt) = worker.lost_sandbox() {
+            self.pleg.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
+        }
         self.out.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at: None });
         self.out.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });
         // W6: what was asked for meanwhile starts anew.
         if let Some(pod) = worker.restart {
-            self.out.push(Effect::Measure(crate::engine::effect::Measure::RestartedPod));
+            self.out.push(Effect::Measure(Measure::RestartedPod));
             self.add_worker(pod);
         }
     }

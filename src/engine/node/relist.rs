@@ -3,7 +3,7 @@
 
 use super::Engine;
 use crate::api::facts::Listed;
-use crate::api::names::Uid;
+use crate::api::names::{FullName, Uid};
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, Measure, Notice, RuntimeCall, Severity, TimerKey};
@@ -12,7 +12,7 @@ use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::{Entry, Turn};
 use crate::engine::pleg::relist::{self, Kind, ListedPod};
 use crate::engine::pod::worker::Worker;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// P6: without a good relist for so long, PLEG is unhealthy.
@@ -32,10 +32,14 @@ pub struct Pleg {
     pub error: Option<String>,
     armed: Option<Boot>,
     /// Pods of ours that the last list showed and that have no worker (before the sources were read).
-    unclaimed: BTreeSet<Uid>,
+    unclaimed: BTreeMap<Uid, (FullName, Duration)>,
     /// Workers dropped since a list in flight began: what it shows of them is old.
     forgotten: BTreeMap<Uid, Turn>,
+    /// W2: sandboxes that may turn up though their workers were dropped, and how long that may take.
+    lost: BTreeMap<Uid, (u32, Boot)>,
     reading: usize,
+    /// Pods whose reading is due, first come first served.
+    due: VecDeque<Uid>,
 }
 
 impl Pleg {
@@ -48,13 +52,48 @@ impl Pleg {
         self.armed = None;
     }
 
+    /// The runtime has something of this pod, which has no worker yet.
+    pub fn shows(&self, uid: &Uid) -> bool {
+        self.unclaimed.contains_key(uid)
+    }
+
+    /// Those pods, with their names and grace periods.
+    pub fn unclaimed(&self) -> BTreeMap<Uid, (FullName, Duration)> {
+        self.unclaimed.clone()
+    }
+
+    /// Each of them has its worker now.
+    pub fn all_claimed(&mut self) {
+        self.unclaimed.clear();
+    }
+
+    /// A worker was dropped: what a list in flight shows of its pod is old.
     pub fn forgotten(&mut self, uid: &Uid, turn: Turn) {
-        self.forgotten.insert(uid.clone(), turn);
+        if self.began.is_some() {
+            self.forgotten.insert(uid.clone(), turn);
+        }
+    }
+
+    /// Nobody knows what became of the call for a sandbox of this attempt; it cannot take longer than `until`.
+    pub fn lost(&mut self, uid: &Uid, attempt: u32, until: Boot) {
+        self.lost.insert(uid.clone(), (attempt, until));
+    }
+
+    /// The first attempt of a new pod with this UID: what turns up of an earlier one is not its own.
+    pub fn first_attempt(&self, uid: &Uid) -> u32 {
+        self.lost.get(uid).map_or(0, |(attempt, _)| attempt.saturating_add(1))
+    }
+
+    /// A reading of this pod may be due.
+    pub fn queue(&mut self, uid: &Uid, entry: &mut Entry) {
+        if entry.error.is_none() && entry.queue() {
+            self.due.push_back(uid.clone());
+        }
     }
 
     /// Nothing of this pod can be in the runtime: a list came back and did not show it.
     pub fn knows_nothing_of(&self, uid: &Uid) -> bool {
-        self.last_ok.is_some() && !self.unclaimed.contains(uid)
+        self.last_ok.is_some() && !self.unclaimed.contains_key(uid)
     }
 }
 
@@ -75,7 +114,10 @@ impl Engine {
 
     /// The next relist: a period after the last one's begin.
     pub(super) fn arm_relist(&mut self) {
-        let idle = self.workers.is_empty() && self.pleg.last_ok.is_some();
+        let idle = self.workers.is_empty()
+            && self.pleg.last_ok.is_some()
+            && self.pleg.lost.is_empty()
+            && self.pleg.unclaimed.is_empty();
         let period = if idle { IDLE_PERIOD } else { self.config.relist_period };
         let at = match (self.runtime.up, self.pleg.began, self.pleg.last_began) {
             // It is made again when the connection is back; one in flight arms the next.
@@ -115,17 +157,21 @@ impl Engine {
         for (uid, shown) in &pods {
             if self.workers.contains_key(uid) {
                 self.compare_pod(uid, shown, began);
-            } else if !self.sources_ready {
-                self.pleg.unclaimed.insert(uid.clone());
-            } else if self.pleg.forgotten.get(uid).is_none_or(|turn| *turn < began) {
-                self.adopt_orphan(uid, shown);
+            } else if let Some((name, grace)) = whose(shown) {
+                if !self.sources_ready {
+                    self.pleg.unclaimed.insert(uid.clone(), (name, grace));
+                } else if self.pleg.forgotten.get(uid).is_none_or(|turn| *turn < began) {
+                    self.adopt_orphan(uid, name, grace);
+                }
             }
         }
         let absent: Vec<Uid> = self.workers.keys().filter(|uid| !pods.contains_key(*uid)).cloned().collect();
         for uid in absent {
             self.compare_pod(&uid, &ListedPod::default(), began);
         }
-        self.pleg.forgotten.retain(|_, turn| *turn >= began);
+        self.pleg.forgotten.clear();
+        let now = self.now.boot;
+        self.pleg.lost.retain(|_, (_, until)| *until > now);
     }
 
     fn compare_pod(&mut self, uid: &Uid, shown: &ListedPod<'_>, began: Turn) {
@@ -133,7 +179,7 @@ impl Engine {
         if !entry.known() {
             // P7: of a pod without anything there is nothing to read.
             if shown.sandboxes.is_empty() && shown.containers.is_empty() && !entry.is_busy() {
-                *entry = Entry::empty(self.turn);
+                *entry = Entry::empty(began);
             }
             self.dirty.insert(uid.clone());
             return;
@@ -146,23 +192,13 @@ impl Engine {
         if events.iter().all(|e| e.kind == Kind::ContainerChanged) {
             return;
         }
+        // The worker is stepped with what the reading shows.
         entry.want_read();
-        if let Some(worker) = self.workers.get_mut(uid)
-            && shown.runs()
-        {
-            worker.runs_again(self.now.boot);
-        }
-        self.dirty.insert(uid.clone());
+        self.pleg.queue(uid, entry);
     }
 
     /// W21.
-    fn adopt_orphan(&mut self, uid: &Uid, shown: &ListedPod<'_>) {
-        let name = match (shown.sandboxes.first(), shown.containers.first()) {
-            (Some(s), _) => s.name.clone(),
-            (None, Some(c)) => c.pod_name.clone(),
-            (None, None) => return,
-        };
-        let grace = shown.grace_seconds().map_or(ORPHAN_GRACE, Duration::from_secs);
+    pub(super) fn adopt_orphan(&mut self, uid: &Uid, name: FullName, grace: Duration) {
         self.out.push(Effect::Measure(Measure::OrphanedPod));
         self.out.push(Effect::Notice(Notice {
             pod: None,
@@ -179,17 +215,21 @@ impl Engine {
         if !self.runtime.up {
             return;
         }
-        for (uid, entry) in &mut self.cache {
-            if self.pleg.reading >= self.config.parallel_reads {
-                return;
+        while self.pleg.reading < self.config.parallel_reads {
+            let Some(uid) = self.pleg.due.pop_front() else { return };
+            let Some(entry) = self.cache.get_mut(&uid) else { continue };
+            entry.unqueue();
+            if !entry.read_due() || entry.error.is_some() || !self.workers.get(&uid).is_some_and(Worker::has_begun) {
+                continue;
             }
-            if entry.read_due() && entry.error.is_none() && self.workers.get(uid).is_some_and(Worker::has_begun) {
-                let op = self.ops.begin(Owner::Read(uid.clone()));
-                entry.read_began(op, self.turn);
-                self.pleg.reading += 1;
-                let call = RuntimeCall::ReadPod { uid: uid.clone() };
-                self.out.push(Effect::Runtime { op, call, timeout: self.config.request_timeout });
-            }
+            let op = self.ops.begin(Owner::Read(uid.clone()));
+            entry.read_began(op, self.turn);
+            self.pleg.reading += 1;
+            self.out.push(Effect::Runtime {
+                op,
+                call: RuntimeCall::ReadPod { uid },
+                timeout: self.config.request_timeout,
+            });
         }
     }
 
@@ -204,4 +244,13 @@ impl Engine {
         });
         self.dirty.insert(uid.clone());
     }
+}
+
+/// The full name and the grace period that a pod's sandboxes and containers carry.
+fn whose(shown: &ListedPod<'_>) -> Option<(FullName, Duration)> {
+    let name = match (shown.sandboxes.first(), shown.containers.first()) {
+        (Some(s), _) => s.name.clone(),
+        (None, c) => c?.pod_name.clone(),
+    };
+    Some((name, shown.grace_seconds().map_or(ORPHAN_GRACE, Duration::from_secs)))
 }

@@ -22,6 +22,8 @@ pub struct Entry {
     reading: Option<(OpId, Turn)>,
     /// A reading is due.
     wanted: bool,
+    /// In the node's queue of pods whose reading is due.
+    queued: bool,
     /// P4: the addresses that the pod had.
     ips: Vec<String>,
     /// Why the last reading failed.
@@ -45,6 +47,11 @@ impl Entry {
 
     pub fn known(&self) -> bool {
         self.known
+    }
+
+    /// It is known that the runtime has nothing of the pod.
+    pub fn shows_nothing(&self) -> bool {
+        self.usable() && self.facts.sandboxes.is_empty() && self.facts.containers.is_empty()
     }
 
     /// The facts are no older than this turn.
@@ -83,9 +90,11 @@ impl Entry {
     pub fn read_done(&mut self, result: Result<PodFacts, String>) {
         let Some((_, began)) = self.reading.take() else { return };
         match result {
-            Ok(_) if began <= self.changed => self.wanted = true,
+            // (Reads begin at the end of a turn: one that began in the change's own turn saw it.)
+            Ok(_) if began < self.changed => self.wanted = true,
             Ok(facts) => {
                 self.facts = facts;
+                self.sort();
                 self.known = true;
                 self.fresh = began;
                 self.error = None;
@@ -97,6 +106,23 @@ impl Entry {
                 self.error = Some(why);
             }
         }
+    }
+
+    /// Newest first by the attempt, which only grows; a clock may have been set.
+    fn sort(&mut self) {
+        self.facts.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
+    }
+
+    /// Puts the entry into the queue of readings that are due; true if it is to be added now.
+    pub fn queue(&mut self) -> bool {
+        let add = self.read_due() && !self.queued;
+        self.queued |= add;
+        add
+    }
+
+    /// It left that queue.
+    pub fn unqueue(&mut self) {
+        self.queued = false;
     }
 
     fn keep_ips(&mut self) {
@@ -121,7 +147,8 @@ impl Entry {
     /// An answer of the worker's own call is as good as a reading.
     pub fn put_sandbox(&mut self, fact: SandboxFact, turn: Turn) {
         self.facts.sandboxes.retain(|s| s.id != fact.id);
-        self.facts.sandboxes.insert(0, fact);
+        self.facts.sandboxes.push(fact);
+        self.sort();
         self.keep_ips();
         self.changed(turn);
     }

@@ -16,8 +16,6 @@ pub enum Next {
     StopContainers(Vec<ContainerId>),
     /// A sandbox that died, or a superfluous one.
     StopSandbox(SandboxId),
-    /// Created in a sandbox that is no more: it holds the name that its successor needs.
-    RemoveContainer(ContainerId),
     RunSandbox {
         attempt: u32,
     },
@@ -38,9 +36,11 @@ pub fn ready_sandbox(facts: &PodFacts) -> Option<&SandboxFact> {
     facts.sandboxes.first().filter(|s| s.ready)
 }
 
-/// The newest container of that name.
+/// The container of that name that counts: the one that runs, else the newest. (One that was created by a call given up
+/// long ago may have a higher number.)
 pub fn newest<'a>(facts: &'a PodFacts, name: &str) -> Option<&'a ContainerFact> {
-    facts.containers.iter().filter(|c| c.name == name).max_by_key(|c| (c.attempt, c.created_at))
+    let of_name = facts.containers.iter().filter(|c| c.name == name);
+    of_name.max_by_key(|c| (c.state == ContainerState::Running, c.attempt, c.created_at))
 }
 
 /// Does the restart policy start a container again that ended so?
@@ -53,8 +53,14 @@ pub fn restarts(policy: RestartPolicy, exit_code: i32) -> bool {
 }
 
 /// `held(name)`: the container has to wait (a back-off, an error). `stopped(id)`: the dead sandbox's network was taken
-/// down already, which its state does not show.
-pub fn next(pod: &Pod, facts: &PodFacts, held: impl Fn(&str) -> bool, stopped: impl Fn(&SandboxId) -> bool) -> Next {
+/// down already, which its state does not show. `first_attempt`: sandboxes with a lower one are an earlier pod's.
+pub fn next(
+    pod: &Pod,
+    facts: &PodFacts,
+    first_attempt: u32,
+    held: impl Fn(&str) -> bool,
+    stopped: impl Fn(&SandboxId) -> bool,
+) -> Next {
     let policy = pod.restart_policy();
     let ended = |c: &ContainerFact| c.state == ContainerState::Exited && !restarts(policy, c.exit_code);
     let all_ended = pod.containers().iter().all(|c| newest(facts, &c.name).is_some_and(ended));
@@ -62,12 +68,16 @@ pub fn next(pod: &Pod, facts: &PodFacts, held: impl Fn(&str) -> bool, stopped: i
         return Next::Ended;
     }
 
-    let current = ready_sandbox(facts);
+    let current = ready_sandbox(facts).filter(|s| s.attempt >= first_attempt);
     let survivors: Vec<ContainerId> = facts
         .containers
         .iter()
         .filter(|c| match c.state {
-            ContainerState::Running => current.is_none_or(|s| c.sandbox != s.id),
+            // (A runtime that does not tell the sandbox is asked again by the next read.)
+            ContainerState::Running => {
+                current.is_none_or(|s| c.sandbox != s.id && !c.sandbox.as_str().is_empty())
+                    || newest(facts, &c.name).is_some_and(|n| n.id != c.id)
+            }
             ContainerState::Unknown => true,
             ContainerState::Created | ContainerState::Exited => false,
         })
@@ -77,7 +87,7 @@ pub fn next(pod: &Pod, facts: &PodFacts, held: impl Fn(&str) -> bool, stopped: i
         return Next::StopContainers(survivors);
     }
     // Of several ready sandboxes the newest counts.
-    if let Some(old) = facts.sandboxes.iter().skip(1).find(|s| s.ready) {
+    if let Some(old) = facts.sandboxes.iter().find(|s| s.ready && current.is_none_or(|c| c.id != s.id)) {
         return Next::StopSandbox(old.id.clone());
     }
     let Some(current) = current else {
@@ -94,7 +104,7 @@ pub fn next(pod: &Pod, facts: &PodFacts, held: impl Fn(&str) -> bool, stopped: i
         if let Some(dead) = facts.sandboxes.iter().find(|s| !stopped(&s.id)) {
             return Next::StopSandbox(dead.id.clone());
         }
-        let attempt = facts.sandboxes.iter().map(|s| s.attempt + 1).max().unwrap_or(0);
+        let attempt = facts.sandboxes.iter().map(|s| s.attempt.saturating_add(1)).max().unwrap_or(0).max(first_attempt);
         return Next::RunSandbox { attempt };
     };
 
@@ -107,9 +117,10 @@ pub fn next(pod: &Pod, facts: &PodFacts, held: impl Fn(&str) -> bool, stopped: i
             Some(c) => match c.state {
                 ContainerState::Running | ContainerState::Unknown => {}
                 ContainerState::Created if c.sandbox == current.id => return Next::Start { index, id: c.id.clone() },
-                ContainerState::Created => return Next::RemoveContainer(c.id.clone()),
+                // Its sandbox is no more. It never ran, but its name is taken.
+                ContainerState::Created => return Next::Create { index, attempt: c.attempt.saturating_add(1) },
                 ContainerState::Exited if restarts(policy, c.exit_code) => {
-                    return Next::Create { index, attempt: c.attempt + 1 };
+                    return Next::Create { index, attempt: c.attempt.saturating_add(1) };
                 }
                 ContainerState::Exited => {}
             },
@@ -118,31 +129,22 @@ pub fn next(pod: &Pod, facts: &PodFacts, held: impl Fn(&str) -> bool, stopped: i
     Next::Nothing
 }
 
-/// W26: dead containers that nobody looks at any more. Of each name the two newest stay: the one that runs or ended
+/// W26: a dead container that nobody looks at any more. Of each name the two newest stay: the one that runs or ended
 /// last, and the one before it (`lastState`, `logs -p`).
-pub fn superfluous(facts: &PodFacts) -> Vec<&ContainerFact> {
-    let mut out = Vec::new();
-    for c in &facts.containers {
-        let newer = facts
-            .containers
-            .iter()
-            .filter(|o| o.name == c.name && (o.attempt, o.created_at) > (c.attempt, c.created_at))
-            .count();
-        let dead = matches!(c.state, ContainerState::Exited | ContainerState::Created);
-        if newer >= 2 && dead || newer >= 1 && c.state == ContainerState::Created {
-            out.push(c);
+pub fn superfluous(facts: &PodFacts) -> Option<&ContainerFact> {
+    facts.containers.iter().find(|c| {
+        let newer = |o: &&ContainerFact| o.name == c.name && (o.attempt, o.created_at) > (c.attempt, c.created_at);
+        match c.state {
+            ContainerState::Exited => facts.containers.iter().filter(newer).count() >= 2,
+            ContainerState::Created => newest(facts, &c.name).is_some_and(|n| n.id != c.id),
+            ContainerState::Running | ContainerState::Unknown => false,
         }
-    }
-    out
+    })
 }
 
-/// Old sandboxes without any container, but the newest.
-pub fn superfluous_sandboxes(facts: &PodFacts) -> Vec<SandboxId> {
-    facts
-        .sandboxes
-        .iter()
-        .skip(1)
-        .filter(|s| !s.ready && !facts.containers.iter().any(|c| c.sandbox == s.id))
-        .map(|s| s.id.clone())
-        .collect()
+/// An old sandbox without any container; the newest stays.
+pub fn superfluous_sandbox(facts: &PodFacts) -> Option<SandboxId> {
+    let mut old = facts.sandboxes.iter().skip(1);
+    let found = old.find(|s| !s.ready && !facts.containers.iter().any(|c| c.sandbox == s.id));
+    found.map(|s| s.id.clone())
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Why the pod was, or is being, stopped: shown once the pod has a terminal phase, and before with its phase so far (W3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    pub reason: &'static str,
+    pub reason: String,
     pub message: String,
 }
 
@@ -52,7 +52,7 @@ pub fn of(view: &View<'_>) -> core::PodStatus {
     let ips = if view.pod.host_network() { &[] } else { view.ips };
     core::PodStatus {
         phase: Some(phase.into()),
-        reason: view.cause.map(|c| c.reason.to_string()).filter(|r| !r.is_empty()),
+        reason: view.cause.map(|c| c.reason.clone()).filter(|r| !r.is_empty()),
         message: view.cause.map(|c| c.message.clone()).filter(|m| !m.is_empty()),
         conditions: Some(conditions),
         pod_ip: ips.first().cloned(),

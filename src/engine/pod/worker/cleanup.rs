@@ -1,88 +1,134 @@
 //! What is left of a pod: dead containers beyond those kept for their logs while it lives, and everything once it is over
 //! and nobody desires it any more (W23, W26). Also the termination messages, read while their files are there.
+//!
+//! Removals are changing operations like others: one at a time, when there is nothing else to do.
 
-use super::{Beside, Record, State, Worker};
-use crate::api::facts::ContainerState;
+use super::stops::retry_after;
+use super::{Beside, Doing, Record, State, Terminating, Worker};
+use crate::api::facts::{ContainerFact, ContainerState};
+use crate::api::names::SandboxId;
 use crate::engine::context::Context;
-use crate::engine::effect::{FilesCall, RecordChange, RuntimeCall};
+use crate::engine::effect::{FilesCall, RecordChange, RuntimeCall, Severity};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::{plan, record};
+use std::time::Duration;
 
 impl Worker {
     /// W26: in the background, never in anybody's way.
     pub(super) fn clear_away(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
-        for c in plan::superfluous(entry.facts()) {
-            let asked = self.beside.values().any(|b| matches!(b, Beside::RemoveContainer { id, .. } if *id == c.id));
-            if !asked {
-                let op = ctx.runtime(&self.uid, RuntimeCall::RemoveContainer { id: c.id.clone() });
-                self.beside.insert(op, Beside::RemoveContainer { id: c.id.clone(), log_path: c.log_path.clone() });
-            }
+        let container = plan::superfluous(entry.facts());
+        let sandbox = plan::superfluous_sandbox(entry.facts());
+        if container.is_none() && sandbox.is_none() || self.cleaning_waits(ctx) {
+            return;
         }
-        for id in plan::superfluous_sandboxes(entry.facts()) {
-            if self.stopped.contains(&id) {
-                self.remove_sandbox(id, ctx);
-            }
+        match (container, sandbox) {
+            (Some(c), _) => self.remove_container(c, ctx),
+            (None, Some(id)) => self.remove_sandbox(id, ctx),
+            (None, None) => {}
         }
     }
 
-    fn remove_sandbox(&mut self, id: crate::api::names::SandboxId, ctx: &mut Context<'_>) {
-        let asked = self.beside.values().any(|b| matches!(b, Beside::RemoveSandbox { id: i } if *i == id));
-        if !asked {
-            let op = ctx.runtime(&self.uid, RuntimeCall::RemoveSandbox { id: id.clone() });
-            self.beside.insert(op, Beside::RemoveSandbox { id });
+    /// The last removal failed a short while ago.
+    fn cleaning_waits(&mut self, ctx: &Context<'_>) -> bool {
+        let at = self.retry_at.filter(|at| *at > ctx.now.boot);
+        if let Some(at) = at {
+            self.wake_at(at);
         }
+        at.is_some()
+    }
+
+    fn remove_sandbox(&mut self, id: SandboxId, ctx: &mut Context<'_>) {
+        let op = ctx.runtime(&self.uid, RuntimeCall::RemoveSandbox { id: id.clone() });
+        self.op = Some((op, Doing::RemoveSandbox { id }));
+    }
+
+    pub(super) fn remove_container(&mut self, c: &ContainerFact, ctx: &mut Context<'_>) {
+        // One that never ran shares its log's path with its successor.
+        let ended = c.state == ContainerState::Exited && !c.log_path.is_empty();
+        let log_path = ended.then(|| c.log_path.clone());
+        let op = ctx.runtime(&self.uid, RuntimeCall::RemoveContainer { id: c.id.clone() });
+        self.op = Some((op, Doing::RemoveContainer { id: c.id.clone(), log_path }));
+    }
+
+    pub(super) fn cleanup_failed(&mut self, ctx: &mut Context<'_>) {
+        self.retry_at = Some(ctx.now.boot + retry_after(self.retries, ctx));
+        self.retries = self.retries.saturating_add(1);
     }
 
     /// Finished: kept for its status and logs while desired (W23), else taken away to the last file.
     pub(super) fn step_finished(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
+        // W23: something turned up running: it is stopped as an orphan's.
+        if entry.usable() && entry.running().next().is_some() {
+            self.state = State::Terminating(Terminating::new(ctx.now.boot, Duration::from_secs(1)));
+            self.terminal_recorded = false;
+            return;
+        }
         if self.desired && self.restart.is_none() {
             return;
         }
-        if let Some(at) = self.retry_at.filter(|at| *at > ctx.now.boot) {
-            return self.wake_at(at);
-        }
-        // A pod that waited to the end has nothing anywhere, or what the status says.
-        if !entry.usable() {
+        if !ctx.up || self.op.is_some() || !entry.usable() || self.cleaning_waits(ctx) {
             return;
         }
-        let facts = entry.facts().clone();
-        for s in &facts.sandboxes {
-            self.remove_sandbox(s.id.clone(), ctx);
+        let facts = entry.facts();
+        if let Some(s) = facts.sandboxes.first() {
+            return self.remove_sandbox(s.id.clone(), ctx);
         }
-        // A sandbox takes its containers along; these have none left.
-        for c in facts.containers.iter().filter(|c| !facts.sandboxes.iter().any(|s| s.id == c.sandbox)) {
-            let asked = self.beside.values().any(|b| matches!(b, Beside::RemoveContainer { id, .. } if *id == c.id));
-            if !asked {
-                let op = ctx.runtime(&self.uid, RuntimeCall::RemoveContainer { id: c.id.clone() });
-                self.beside.insert(op, Beside::RemoveContainer { id: c.id.clone(), log_path: c.log_path.clone() });
-            }
+        if let Some(c) = facts.containers.first() {
+            return self.remove_container(&c.clone(), ctx);
         }
-        if !facts.sandboxes.is_empty() || !facts.containers.is_empty() || !self.beside.is_empty() {
+        if !self.beside.is_empty() {
             return;
         }
         if !self.files_removed {
             let (namespace, name) = (self.name.namespace.clone(), self.name.name.clone());
             let op = ctx.files(&self.uid, FilesCall::RemovePod { uid: self.uid.clone(), namespace, name });
             self.beside.insert(op, Beside::RemovePodFiles);
-        } else if self.record != Record::None && !self.record_removed {
-            // Not waited for: a record that stays behind is of a pod without anything, and goes at the next start.
-            self.record_removed = true;
+        } else if self.record != Record::None {
+            self.record = Record::None;
             let op = ctx.record(&self.uid, RecordChange::Delete { key: record::key(&self.uid) });
-            self.beside.insert(op, Beside::Other);
+            self.beside.insert(op, Beside::RecordRemoved);
         } else {
             self.state = State::Forgotten;
         }
     }
 
-    /// The termination messages of containers that ended, once each.
-    pub(super) fn read_messages(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
-        if self.pod.is_none() {
+    pub(super) fn files_not_removed(&mut self, why: &str, ctx: &mut Context<'_>) {
+        let message = format!("the pod's directories could not be removed: {why}");
+        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCleanup"), message);
+        self.cleanup_failed(ctx);
+    }
+
+    /// W7: what ended stays ended, whatever becomes of its dead containers.
+    pub(super) fn record_terminal(&mut self, ctx: &mut Context<'_>) {
+        let stays = self.is_finished() && self.desired && self.restart.is_none();
+        let settled = self.beside.is_empty() && self.op.is_none() && self.over_shown;
+        if self.terminal_recorded || !stays || !settled {
             return;
         }
+        self.terminal_recorded = true;
+        self.terminal = true;
+        if self.record == Record::None {
+            return;
+        }
+        let status = self.status.clone();
+        self.put_record(None, Some(&status), ctx);
+    }
+
+    /// What is noted of containers and sandboxes goes with them.
+    pub(super) fn forget_what_is_gone(&mut self, entry: &Entry) {
         let facts = entry.facts();
         self.messages.retain(|id, _| facts.containers.iter().any(|c| c.id == *id));
         self.start_errors.retain(|id, _| facts.containers.iter().any(|c| c.id == *id));
-        for c in facts.containers.iter().filter(|c| c.state == ContainerState::Exited) {
+        self.stopped.retain(|id| facts.sandboxes.iter().any(|s| s.id == *id));
+        self.lost_sandbox = self.lost_sandbox.filter(|lost| facts.sandboxes.iter().all(|s| s.attempt < *lost));
+    }
+
+    /// The termination messages of containers that ended, once each.
+    pub(super) fn read_messages(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
+        if self.pod.is_none() || self.terminal {
+            return;
+        }
+        for c in entry.facts().containers.iter().filter(|c| c.state == ContainerState::Exited) {
             if self.messages.contains_key(&c.id) {
                 continue;
             }

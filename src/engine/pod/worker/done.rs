@@ -1,7 +1,6 @@
 //! The answers to a worker's operations. Each only notes what is now known; the step that follows decides.
 
 use super::holds::{Hold, PullBackoff};
-use super::terminate::retry_after;
 use super::{Beside, Doing, Record, State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
@@ -15,6 +14,11 @@ use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::{backoff, plan};
 use std::rc::Rc;
 use std::time::Duration;
+
+/// A record that could not be written is tried again after so long.
+const RECORD_RETRY: Duration = Duration::from_secs(60);
+/// So often the removal of a record is tried again.
+const RECORD_TRIES: u32 = 3;
 
 type Outcome = Result<Answer, OpError>;
 
@@ -32,7 +36,7 @@ impl Worker {
     fn beside_done(&mut self, beside: Beside, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
         match beside {
             // Stopped or not: the next status read tells (W2).
-            Beside::Stop { id, .. } => {
+            Beside::Stop { id } => {
                 if let Err(e) = &result
                     && !e.is_not_found()
                 {
@@ -48,6 +52,7 @@ impl Worker {
                     let message = format!("the pod's record could not be written: {e}; it runs all the same");
                     ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedRecord"), message);
                     self.record = Record::Durable;
+                    self.record_retry = Some(ctx.now.boot + ctx.rng.jitter(RECORD_RETRY));
                 }
             },
             Beside::Message { id } => {
@@ -55,37 +60,20 @@ impl Worker {
                     self.messages.insert(id, text);
                 }
             }
-            Beside::RemoveContainer { id, log_path } => match result {
-                Ok(_) => {
-                    entry.forget_container(&id, ctx.turn);
-                    let op = ctx.files(&self.uid, FilesCall::RemoveContainerFiles { id, log_path });
-                    self.beside.insert(op, Beside::Other);
-                }
-                Err(e) if e.is_not_found() => entry.forget_container(&id, ctx.turn),
-                Err(_) => self.cleanup_failed(entry, ctx),
-            },
-            Beside::RemoveSandbox { id } => match result {
-                Ok(_) => entry.forget_sandbox(&id, ctx.turn),
-                Err(e) if e.is_not_found() => entry.forget_sandbox(&id, ctx.turn),
-                Err(_) => self.cleanup_failed(entry, ctx),
-            },
             Beside::RemovePodFiles => match result {
                 Ok(_) => self.files_removed = true,
-                Err(e) => {
-                    let message = format!("the pod's directories could not be removed: {e}");
-                    ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCleanup"), message);
-                    self.cleanup_failed(entry, ctx);
-                }
+                Err(e) => self.files_not_removed(e.message(), ctx),
             },
+            Beside::RecordRemoved => {
+                // One that stays behind is of a pod without anything, and goes at the next start.
+                if result.is_err() && self.record_kept < RECORD_TRIES {
+                    self.record_kept += 1;
+                    self.record = Record::Durable;
+                    self.cleanup_failed(ctx);
+                }
+            }
             Beside::RemoveCgroup | Beside::Other => {}
         }
-    }
-
-    fn cleanup_failed(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
-        entry.changed_somehow(ctx.turn);
-        let tries = self.retries;
-        self.retries = self.retries.saturating_add(1);
-        self.retry_at = Some(ctx.now.boot + retry_after(tries, ctx));
     }
 
     fn main_done(&mut self, doing: Doing, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
@@ -110,23 +98,48 @@ impl Worker {
                 } else {
                     let message = format!("error killing pod: failed to stop sandbox {id}: {e}");
                     ctx.tell(pod.as_ref(), None, (Severity::Warning, "FailedKillPod"), message);
-                    self.sandbox_stop_failed(ctx);
+                    // A connection that is gone is no try (W2).
+                    if !matches!(e, OpError::NotSent(_)) {
+                        self.sandbox_stop_failed(ctx);
+                    }
                     self.sandbox_hold = Some(ctx.now.boot + ctx.after_error());
                 }
             }
-            (Doing::RunSandbox { began }, result) => self.sandbox_ran(began, result, entry, ctx),
+            (Doing::RunSandbox { began, attempt }, result) => {
+                match &result {
+                    Err(OpError::Unknown(_)) => self.lost_sandbox = Some(attempt),
+                    // A call that was given up has the name, and perhaps makes a sandbox yet; it is not waited for.
+                    Err(e) if e.is_name_taken() => self.first_attempt = attempt.saturating_add(1),
+                    _ => {}
+                }
+                self.sandbox_ran(began, result, entry, ctx);
+            }
             (Doing::Create { index, attempt, level }, Ok(Answer::Created(id))) => {
                 self.created(index, attempt, level, id, entry, ctx);
             }
             (Doing::Start { index, id }, Ok(Answer::Container(fact))) => self.started(index, id, fact, entry, ctx),
-            (Doing::RemoveContainer { id }, Ok(_)) => entry.forget_container(&id, ctx.turn),
+            (Doing::RemoveContainer { id, log_path }, Ok(_)) => {
+                entry.forget_container(&id, ctx.turn);
+                self.retries = 0;
+                if let Some(log_path) = log_path {
+                    let op = ctx.files(&self.uid, FilesCall::RemoveContainerFiles { id, log_path });
+                    self.beside.insert(op, Beside::Other);
+                }
+            }
+            (Doing::RemoveSandbox { id }, Ok(_)) => {
+                entry.forget_sandbox(&id, ctx.turn);
+                self.retries = 0;
+            }
+            (Doing::RemoveContainer { id, .. }, Err(e)) if e.is_not_found() => entry.forget_container(&id, ctx.turn),
+            (Doing::RemoveSandbox { id }, Err(e)) if e.is_not_found() => entry.forget_sandbox(&id, ctx.turn),
+            (Doing::RemoveContainer { .. } | Doing::RemoveSandbox { .. }, Err(_)) => self.cleanup_failed(ctx),
             // From here on nothing matters to a pod that is being stopped.
             _ if !syncing => {}
             (Doing::PreparePod { attempt }, Ok(_)) => {
                 if let Some(pod) = pod {
                     let call = crate::engine::effect::RuntimeCall::RunSandbox { pod, attempt };
                     let op = ctx.runtime(&self.uid, call);
-                    self.op = Some((op, Doing::RunSandbox { began: ctx.now.boot }));
+                    self.op = Some((op, Doing::RunSandbox { began: ctx.now.boot, attempt }));
                 }
             }
             (Doing::PreparePod { .. }, Err(e)) => self.sandbox_failed(&e, ctx),
@@ -158,7 +171,10 @@ impl Worker {
             Ok(Answer::Sandbox(fact)) => {
                 ctx.measure(Measure::RunSandboxDuration(ctx.now.boot.since(began)));
                 ctx.measure(Measure::StartedPod);
+                // One that dies at once is not made again and again.
                 self.sandbox_hold = None;
+                self.sandbox_ran = Some(began);
+                self.own_sandbox = Some(fact.id.clone());
                 entry.put_sandbox(fact, ctx.turn);
             }
             Ok(_) => entry.changed_somehow(ctx.turn),
@@ -255,6 +271,7 @@ impl Worker {
                 let message = format!("Successfully pulled image \"{image}\" in {}ms", took.as_millis());
                 ctx.tell(Some(&pod), Some(name), (Severity::Normal, "Pulled"), message);
                 self.pulls.remove(&image);
+                self.pull_wanted = None;
                 self.image = Some((index, attempt, found));
             }
             Ok(_) => {
@@ -297,7 +314,7 @@ impl Worker {
             return;
         }
         ctx.measure(Measure::StartedContainerError { code: reason.to_string() });
-        if let Doing::Start { id, .. } = doing {
+        if let (Doing::Start { id, .. }, OpError::Answered { .. }) = (doing, e) {
             // The runtime shows it as ended (its back-off counts then), or still as created.
             self.start_errors.insert(id, e.message().to_string());
         }

@@ -1,21 +1,24 @@
 //! Sync: starts and restarts containers until the pod is asked to end or ends by itself (W1, W9 to W13).
 
 use super::holds::Hold;
-use super::{Beside, Doing, Record, State, Terminating, Worker};
-use crate::api::facts::{ContainerState, ImageFact};
-use crate::api::pod::{Pod, RestartPolicy};
+use super::{Doing, Record, State, Terminating, Worker};
+use crate::api::facts::{ContainerState, ImageFact, PodFacts};
+use crate::api::names::ContainerId;
+use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
-use crate::engine::effect::{CreateContainer, FilesCall, Measure, RecordChange, RuntimeCall, Severity};
+use crate::engine::effect::{CreateContainer, FilesCall, Measure, RuntimeCall, Severity};
 use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::backoff;
 use crate::engine::pod::plan::{self, Next};
 use crate::engine::pod::status::Cause;
-use crate::engine::pod::{backoff, record};
 use std::rc::Rc;
 use std::time::Duration;
 
 /// Pods that are well wake up together, at multiples of this.
 const GRID: Duration = Duration::from_secs(30);
+/// A sandbox is not replaced sooner after the last one was begun.
+const SANDBOX_LIFE: Duration = Duration::from_secs(10);
 
 impl Worker {
     pub(super) fn step_sync(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
@@ -24,60 +27,106 @@ impl Worker {
             if deadline <= ctx.now.boot {
                 let message = "Pod was active on the node longer than the specified deadline";
                 ctx.tell(Some(&pod), None, (Severity::Normal, "DeadlineExceeded"), message.into());
-                let cause = Cause { reason: "DeadlineExceeded", message: message.into() };
-                return self.kill(pod.grace_period(), Some(cause), ctx);
+                let cause = Cause { reason: "DeadlineExceeded".into(), message: message.into() };
+                return self.kill(pod.grace_period(), Some(cause), entry, ctx);
             }
             self.wake_at(deadline);
+        }
+        if let Some(at) = self.record_retry {
+            if at <= ctx.now.boot {
+                self.record_retry = None;
+                self.put_record(None, None, ctx);
+            } else {
+                self.wake_at(at);
+            }
         }
         // P5: never on a status older than the worker's own last change.
         if !entry.usable() {
             return;
         }
+        self.know_own_sandbox(&pod, entry.facts(), ctx);
         self.note_running(&pod, entry, ctx);
         self.hold_the_ended(&pod, entry, ctx);
-        self.clear_away(entry, ctx);
         if self.op.is_some() || self.stopping() {
             return;
         }
+        if ctx.up {
+            self.advance(&pod, entry, ctx);
+        }
+        if matches!(self.state, State::Sync) {
+            self.schedule(ctx);
+        }
+    }
+
+    /// An empty sandbox that this worker did not make may be another version's of a pod with a UID of its own (a call that
+    /// was given up came late): it is replaced.
+    fn know_own_sandbox(&mut self, pod: &Pod, facts: &PodFacts, ctx: &mut Context<'_>) {
+        if self.record == Record::None && !facts.containers.is_empty() {
+            // Adopted without one.
+            self.keep_record(ctx);
+        }
+        let Some(ready) = plan::ready_sandbox(facts) else { return };
+        if self.own_sandbox.as_ref() == Some(&ready.id) || facts.containers.iter().any(|c| c.sandbox == ready.id) {
+            return;
+        }
+        if crate::api::uid::of(&pod.source.path, &pod.digest) != pod.uid {
+            self.first_attempt = self.first_attempt.max(ready.attempt.saturating_add(1));
+        }
+    }
+
+    /// The next changing operation, if there is one.
+    fn advance(&mut self, pod: &Rc<Pod>, entry: &mut Entry, ctx: &mut Context<'_>) {
         let now = ctx.now.boot;
         let next = {
             let holds = &self.holds;
             let stopped = &self.stopped;
             let held = |name: &str| holds.get(name).is_some_and(|h| h.until > now);
-            plan::next(&pod, entry.facts(), held, |id| stopped.contains(id))
+            plan::next(pod, entry.facts(), self.first_attempt, held, |id| stopped.contains(id))
         };
         match next {
             Next::Ended => {
+                self.ended = true;
                 self.state = State::Terminating(Terminating::new(now, pod.grace_period()));
                 return;
             }
             Next::Nothing => {}
             Next::StopContainers(ids) => {
-                let message = "Pod sandbox changed, it will be killed and re-created.".to_string();
-                ctx.tell(Some(&pod), None, (Severity::Normal, "SandboxChanged"), message);
-                let cut = now + pod.grace_period();
-                for id in ids {
-                    self.stop_container(id, cut, entry, ctx);
-                }
-                return;
+                self.tell_of_a_dead_sandbox(pod, entry.facts(), ctx);
+                return self.stop_all(&ids, now + pod.grace_period(), entry, ctx);
             }
             Next::StopSandbox(id) => {
-                let op = ctx.runtime(&self.uid, RuntimeCall::StopSandbox { id: id.clone() });
-                self.op = Some((op, Doing::StopSandbox { id }));
-                return;
-            }
-            Next::RemoveContainer(id) => {
-                let op = ctx.runtime(&self.uid, RuntimeCall::RemoveContainer { id: id.clone() });
-                self.op = Some((op, Doing::RemoveContainer { id }));
-                return;
+                self.tell_of_a_dead_sandbox(pod, entry.facts(), ctx);
+                if !self.sandbox_waits(ctx) {
+                    let op = ctx.runtime(&self.uid, RuntimeCall::StopSandbox { id: id.clone() });
+                    self.op = Some((op, Doing::StopSandbox { id }));
+                }
             }
             Next::RunSandbox { .. } | Next::Create { .. } | Next::Start { .. } => {
-                if self.may_start(&pod, &next, ctx) {
-                    self.start_next(&pod, next, entry, ctx);
+                if self.may_start(pod, &next, ctx) {
+                    self.start_next(pod, next, entry, ctx);
                 }
             }
         }
-        self.schedule(ctx);
+        self.stops.over();
+        if self.op.is_none() {
+            self.clear_away(entry, ctx);
+        }
+    }
+
+    /// W13, once for each sandbox that died.
+    fn tell_of_a_dead_sandbox(&mut self, pod: &Rc<Pod>, facts: &PodFacts, ctx: &mut Context<'_>) {
+        if let Some(dead) = facts.sandboxes.first().filter(|s| !s.ready)
+            && self.sandbox_told.as_ref() != Some(&dead.id)
+        {
+            self.sandbox_told = Some(dead.id.clone());
+            let message = "Pod sandbox changed, it will be killed and re-created.".to_string();
+            ctx.tell(Some(pod), None, (Severity::Normal, "SandboxChanged"), message);
+        }
+    }
+
+    /// A call about a sandbox failed a short while ago.
+    fn sandbox_waits(&self, ctx: &Context<'_>) -> bool {
+        self.sandbox_hold.is_some_and(|until| until > ctx.now.boot)
     }
 
     /// P6, W9: nothing new while the runtime, its network or PLEG is not well; the node steps every worker when that changes.
@@ -89,15 +138,23 @@ impl Worker {
             if !ctx.network_ready && !pod.host_network() {
                 return false;
             }
-            if self.sandbox_hold.is_some_and(|until| until > ctx.now.boot) {
+            let until = self.sandbox_ran.map(|at| at + SANDBOX_LIFE);
+            self.sandbox_hold = self.sandbox_hold.max(until);
+            if self.sandbox_waits(ctx) {
                 return false;
             }
+        }
+        // It only waits for the turn of its pull.
+        if let Next::Create { index, attempt } = next
+            && self.pull_wanted == Some((*index, *attempt))
+        {
+            return true;
         }
         ctx.starts.take(&self.uid)
     }
 
     fn start_next(&mut self, pod: &Rc<Pod>, next: Next, entry: &mut Entry, ctx: &mut Context<'_>) {
-        self.keep_record(pod, ctx);
+        self.keep_record(ctx);
         match next {
             Next::RunSandbox { attempt } => {
                 if attempt == 0 && entry.facts().sandboxes.is_empty() {
@@ -114,6 +171,7 @@ impl Worker {
                         self.prepare(pod, index, attempt, &image, entry, ctx);
                     }
                 }
+                _ if self.pull_wanted == Some((index, attempt)) => self.pull(pod, index, attempt, ctx),
                 _ => self.look_for_image(pod, index, attempt, ctx),
             },
             Next::Start { index, id } => {
@@ -124,12 +182,10 @@ impl Worker {
         }
     }
 
-    fn keep_record(&mut self, pod: &Rc<Pod>, ctx: &mut Context<'_>) {
+    fn keep_record(&mut self, ctx: &mut Context<'_>) {
         if self.record == Record::None {
-            let change = RecordChange::Put { key: record::key(&self.uid), value: record::write(pod, self.start_time) };
-            let op = ctx.record(&self.uid, change);
-            self.beside.insert(op, Beside::Record);
             self.record = Record::Writing;
+            self.put_record(None, None, ctx);
         }
     }
 
@@ -172,12 +228,14 @@ impl Worker {
     fn pull(&mut self, pod: &Rc<Pod>, index: usize, attempt: u32, ctx: &mut Context<'_>) {
         let spec = &pod.containers()[index];
         let image = spec.image.clone().unwrap_or_default();
+        self.pull_wanted = None;
         if let Some(b) = self.pulls.get(&image).filter(|b| b.until > ctx.now.boot) {
             let shown = ("ImagePullBackOff".to_string(), format!("Back-off pulling image \"{image}\": {}", b.error));
             self.holds.insert(spec.name.clone(), Hold::new(None, b.until, Some(shown), None));
             return;
         }
         if !ctx.pulls.take(&self.uid) {
+            self.pull_wanted = Some((index, attempt));
             return;
         }
         ctx.tell(Some(pod), Some(&spec.name), (Severity::Normal, "Pulling"), format!("Pulling image \"{image}\""));
@@ -222,6 +280,7 @@ impl Worker {
         let Some(sandbox) = plan::ready_sandbox(entry.facts()) else { return };
         let name = &pod.containers()[index].name;
         let level = match plan::newest(entry.facts(), name) {
+            Some(unused) if unused.state == ContainerState::Created => unused.backoff_level,
             Some(dead) if dead.attempt < attempt => backoff::after(dead, ctx.config.max_restart_backoff).1,
             _ => 0,
         };
@@ -264,12 +323,13 @@ impl Worker {
     /// What is to run again after its end gets its back-off (W10), counted from that end.
     fn hold_the_ended(&mut self, pod: &Rc<Pod>, entry: &Entry, ctx: &mut Context<'_>) {
         let policy = pod.restart_policy();
-        if policy == RestartPolicy::Never {
-            return;
-        }
         for spec in pod.containers() {
             let Some(dead) = plan::newest(entry.facts(), &spec.name) else { continue };
-            if dead.state != ContainerState::Exited || !plan::restarts(policy, dead.exit_code) {
+            if dead.state != ContainerState::Exited {
+                continue;
+            }
+            if !plan::restarts(policy, dead.exit_code) {
+                self.holds.remove(&spec.name);
                 continue;
             }
             // An error of ours (an image that cannot be had) holds it; one of its start has become its end.
@@ -304,6 +364,9 @@ impl Worker {
         let facts = entry.facts();
         let running = |name: &str| plan::newest(facts, name).is_some_and(|c| c.state == ContainerState::Running);
         self.holds.retain(|name, _| !running(name));
+        let runs =
+            |id: &ContainerId| facts.containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running);
+        self.start_errors.retain(|id, _| !runs(id));
         if !self.ran && pod.containers().iter().all(|c| running(&c.name)) {
             self.ran = true;
             ctx.measure(Measure::PodStartDuration(ctx.now.boot.since(self.made)));

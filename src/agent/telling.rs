@@ -1,0 +1,194 @@
+//! What the log says of pods: the engine's notices, how containers ended, and when a pod is gone. One event a line,
+//! `pod=... container=... reason=...` first, so that a person can search for it, and the words last.
+//!
+//! A pod that crashes for years is told of with each restart, which its back-off makes rare; what stands (a notice that
+//! comes again and again) at most once a minute.
+
+use super::Agent;
+use super::logging::Standing;
+use crate::api::names::{FullName, Uid};
+use crate::api::time::{Now, Wall};
+use crate::engine::effect::{Notice, Severity};
+use crate::engine::node::PodView;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus};
+use log::Level;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The pods there are, and of each container whose end (a container's ID) was told last.
+#[derive(Debug, Default)]
+pub struct Ends {
+    told: BTreeMap<Uid, BTreeMap<String, String>>,
+}
+
+impl Agent {
+    pub(super) fn tell(&mut self, notice: &Notice, now: Now) {
+        // What is done about a container's end is told after it.
+        if let Some(view) = notice.pod.as_ref().and_then(|pod| self.engine.pod(&pod.uid)) {
+            self.ends.tell(&view, self.started.wall);
+        }
+        let line = line(notice);
+        match notice.severity {
+            // Only of use between two others: the image is there, the container is made.
+            Severity::Normal if notice.reason == "Created" => log::debug!("{line}"),
+            Severity::Normal => log::info!("{line}"),
+            Severity::Warning => tell_standing(&mut self.standing, Level::Warn, &line, now),
+        }
+    }
+
+    /// A pod's status changed, or it is gone.
+    pub(super) fn tell_change(&mut self, uid: &Uid, name: &FullName) {
+        match self.engine.pod(uid) {
+            Some(view) => {
+                log::debug!("{}", summary(&view));
+                self.ends.tell(&view, self.started.wall);
+            }
+            None if self.ends.told.remove(uid).is_some() => {
+                log::info!("pod={name} reason=Removed message=\"nothing of it is left\"");
+            }
+            None => {}
+        }
+    }
+}
+
+fn tell_standing(standing: &mut Standing, level: Level, line: &str, now: Now) {
+    match standing.tell(line, now.boot) {
+        Some(0) => log::log!(level, "{line}"),
+        Some(times) => log::log!(level, "{line} repeated={times}"),
+        None => {}
+    }
+}
+
+fn line(notice: &Notice) -> String {
+    let mut line = String::new();
+    // Writing to a String does not fail.
+    if let Some(pod) = &notice.pod {
+        let _ = write!(line, "pod={} ", pod.name);
+        if log::log_enabled!(Level::Debug) {
+            let _ = write!(line, "uid={} ", pod.uid);
+        }
+    }
+    if let Some(container) = &notice.container {
+        let _ = write!(line, "container={container} ");
+    }
+    let _ = write!(line, "reason={} message={:?}", notice.reason, notice.message);
+    line
+}
+
+/// `pod=default/web phase=Running ready=True main=running`
+fn summary(view: &PodView<'_>) -> String {
+    let status = view.status;
+    let of = |conditions: &[k8s_openapi::api::core::v1::PodCondition], kind: &str| {
+        conditions.iter().find(|c| c.type_ == kind).map_or("Unknown".to_owned(), |c| c.status.clone())
+    };
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let phase = status.phase.as_deref().unwrap_or("Unknown");
+    let mut line = format!("pod={} status phase={phase} ready={}", view.pod.name, of(conditions, "Ready"));
+    for c in status.container_statuses.iter().flatten() {
+        let _ = match &c.state {
+            Some(ContainerState { running: Some(_), .. }) => write!(line, " {}=running", c.name),
+            Some(ContainerState { terminated: Some(t), .. }) => write!(line, " {}=exited:{}", c.name, t.exit_code),
+            Some(ContainerState { waiting: Some(w), .. }) => {
+                write!(line, " {}=waiting:{}", c.name, w.reason.as_deref().unwrap_or("?"))
+            }
+            _ => write!(line, " {}=unknown", c.name),
+        };
+    }
+    line
+}
+
+impl Ends {
+    /// Tells of each container that ended since it was told of last; not of what ended before `begin`, when somebody
+    /// else told of it.
+    fn tell(&mut self, view: &PodView<'_>, begin: Wall) {
+        let pod = self.told.entry(view.pod.uid.clone()).or_default();
+        for status in view.status.container_statuses.iter().flatten() {
+            let Some(end) = end(status) else { continue };
+            let id = end.container_id.as_deref().unwrap_or_default();
+            if pod.get(&status.name).is_some_and(|told| told == id) {
+                continue;
+            }
+            pod.insert(status.name.clone(), id.to_owned());
+            let before = |at: Wall| end.finished_at.as_ref().is_some_and(|t| Some(t.0) < at.timestamp());
+            if before(begin) {
+                continue;
+            }
+            let line = ended_line(&view.pod.name, status, end);
+            if end.exit_code == 0 {
+                log::info!("{line}");
+            } else {
+                log::warn!("{line}");
+            }
+        }
+    }
+}
+
+/// The newest end of a container: of the one that is there, or of the one before it.
+fn end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    let of = |state: &'_ Option<ContainerState>| state.as_ref().is_some_and(|s| s.terminated.is_some());
+    let state = if of(&status.state) { &status.state } else { &status.last_state };
+    state.as_ref()?.terminated.as_ref()
+}
+
+fn ended_line(pod: &FullName, status: &ContainerStatus, end: &ContainerStateTerminated) -> String {
+    let reason = end.reason.as_deref().unwrap_or("Ended");
+    let mut line = format!("pod={pod} container={} reason={reason} exit_code={}", status.name, end.exit_code);
+    if let (Some(from), Some(to)) = (&end.started_at, &end.finished_at) {
+        let _ = write!(line, " ran={}s", (to.0.as_second() - from.0.as_second()).max(0));
+    }
+    let _ = write!(line, " restarts={}", status.restart_count);
+    if let Some(message) = end.message.as_deref().map(str::trim_end).filter(|m| !m.is_empty()) {
+        // A termination message has up to 4,096 bytes; its begin is enough for a log.
+        let start: String = message.chars().take(200).collect();
+        let more = if start.len() < message.len() { "..." } else { "" };
+        let _ = write!(line, " message={:?}", format!("{start}{more}"));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(container: Option<&str>, message: &str) -> Notice {
+        Notice {
+            pod: None,
+            container: container.map(str::to_owned),
+            severity: Severity::Normal,
+            reason: "Started",
+            message: message.into(),
+        }
+    }
+
+    #[test]
+    fn a_notice_has_its_keys_first_and_its_words_quoted() {
+        assert_eq!(line(&notice(None, "x \"y\"\nz")), r#"reason=Started message="x \"y\"\nz""#);
+        assert_eq!(line(&notice(Some("main"), "m")), r#"container=main reason=Started message="m""#);
+    }
+
+    #[test]
+    fn an_end_is_told_with_its_code_and_how_long_it_ran() {
+        let time = |s: i64| {
+            jiff::Timestamp::from_second(s).ok().map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time)
+        };
+        let terminated = ContainerStateTerminated {
+            exit_code: 3,
+            reason: Some("Error".into()),
+            started_at: time(10),
+            finished_at: time(15),
+            message: Some(format!("{}\n", "\u{e4}".repeat(201))),
+            ..Default::default()
+        };
+        let last = ContainerState { terminated: Some(terminated), ..Default::default() };
+        let status = ContainerStatus {
+            name: "main".into(),
+            restart_count: 2,
+            state: Some(ContainerState { running: Some(Default::default()), ..Default::default() }),
+            last_state: Some(last),
+            ..Default::default()
+        };
+        let line = ended_line(&FullName::new("default", "web"), &status, end(&status).unwrap());
+        let start = "pod=default/web container=main reason=Error exit_code=3 ran=5s restarts=2 message=\"";
+        assert_eq!(line, format!("{start}{}...\"", "\u{e4}".repeat(200)));
+    }
+}

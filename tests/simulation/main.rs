@@ -1,0 +1,20 @@
+//! The whole engine against a model of the world, with a virtual clock: stories that name the rule they show, and lives by
+//! chance. Needs nothing but itself.
+//!
+//! `WHERRY_SEED=n cargo test --test simulation seeds` replays one life with its history, `WHERRY_SEEDS=n` plays more.
+
+mod check;
+mod random;
+mod runtime;
+mod stories;
+mod story;
+mod world;
+
+#[test]
+fn seeds() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
+    match number("WHERRY_SEED") {
+        Some(seed) => random::tell(seed),
+        None => random::play_all(0..number("WHERRY_SEEDS").unwrap_or(2000)),
+    }
+}

@@ -1,0 +1,383 @@
+//! A model of a CRI runtime: sandboxes, containers and images with the manners of containerd. Calls act at one instant;
+//! when that is, and whether its answer arrives, is the world's (`world`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+use wherry::api::facts::{
+    ContainerFact, ContainerState, ImageFact, Listed, ListedContainer, ListedSandbox, PodFacts, RuntimeFact,
+    SandboxFact,
+};
+use wherry::api::names::{ContainerId, FullName, SandboxId, Uid};
+use wherry::api::pod::Pod;
+use wherry::api::time::Wall;
+use wherry::engine::effect::{CreateContainer, RuntimeCall};
+use wherry::engine::event::Answer;
+use wherry::engine::op::{Code, OpError};
+
+/// What a container's process does with its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// It ends by itself so long after its start, with this exit code.
+    pub ends: Option<(Duration, i32)>,
+    /// It ends so long after SIGTERM with this code; None: it ignores it.
+    pub on_term: Option<(Duration, i32)>,
+    /// StartContainer fails, and leaves it Exited with code 128.
+    pub cannot_start: bool,
+}
+
+impl Life {
+    pub const FOREVER: Life = Life { ends: None, on_term: Some((Duration::from_millis(20), 143)), cannot_start: false };
+
+    pub fn exits(code: i32, after: Duration) -> Life {
+        Life { ends: Some((after, code)), ..Life::FOREVER }
+    }
+
+    pub fn deaf() -> Life {
+        Life { on_term: None, ..Life::FOREVER }
+    }
+
+    pub fn cannot_start() -> Life {
+        Life { cannot_start: true, ..Life::FOREVER }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Sandbox {
+    pub id: String,
+    pub uid: Uid,
+    pub name: FullName,
+    pub attempt: u32,
+    pub ready: bool,
+    pub created_at: Wall,
+    pub ip: String,
+    pub owner: Option<String>,
+    pub grace_seconds: Option<u64>,
+    /// Of the pod that it was made for.
+    pub digest: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Container {
+    pub id: String,
+    pub sandbox: String,
+    pub uid: Uid,
+    pub pod_name: FullName,
+    pub name: String,
+    pub attempt: u32,
+    pub state: ContainerState,
+    pub created_at: Wall,
+    pub started_at: Wall,
+    pub finished_at: Wall,
+    pub exit_code: i32,
+    pub reason: String,
+    pub message: String,
+    pub image: String,
+    pub backoff_level: u32,
+    pub grace_seconds: Option<u64>,
+    pub owner: Option<String>,
+    pub life: Life,
+    pub pid: u32,
+    /// SIGTERM has reached it.
+    pub terminating: bool,
+}
+
+impl Container {
+    pub fn runs(&self) -> bool {
+        self.state == ContainerState::Running
+    }
+}
+
+/// What follows from a call beside its answer.
+pub enum Outcome {
+    Answer(Result<Answer, OpError>),
+    /// The container was started: its life begins.
+    Started(String, Answer),
+    /// The answer comes when the container has ended: SIGTERM now, SIGKILL after so long.
+    Stopping(String, Duration),
+}
+
+#[derive(Default)]
+pub struct Runtime {
+    pub sandboxes: BTreeMap<String, Sandbox>,
+    pub containers: BTreeMap<String, Container>,
+    pub images: BTreeSet<String>,
+    /// Images that no registry has.
+    pub unknown_images: BTreeSet<String>,
+    /// The user of every image: (uid, name).
+    pub image_user: (Option<i64>, String),
+    pub owner: String,
+    pub network_ready: bool,
+    pub ready: bool,
+    last_id: u32,
+    /// A count of what never should be: containers removed while they ran.
+    pub removed_running: Vec<String>,
+}
+
+fn failed(message: impl Into<String>) -> Outcome {
+    Outcome::Answer(Err(OpError::Answered { code: Code::Other(2), message: message.into() }))
+}
+
+fn not_found(what: &str) -> Outcome {
+    let message = format!("{what}: not found");
+    Outcome::Answer(Err(OpError::Answered { code: Code::NotFound, message }))
+}
+
+fn ok(answer: Answer) -> Outcome {
+    Outcome::Answer(Ok(answer))
+}
+
+impl Runtime {
+    pub fn new(owner: &str) -> Runtime {
+        Runtime {
+            owner: owner.into(),
+            network_ready: true,
+            ready: true,
+            image_user: (Some(0), String::new()),
+            ..Runtime::default()
+        }
+    }
+
+    fn id(&mut self, kind: &str) -> String {
+        self.last_id += 1;
+        format!("{kind}{}", self.last_id)
+    }
+
+    pub fn call(&mut self, call: &RuntimeCall, now: Wall, life: impl FnOnce(&Container) -> Life) -> Outcome {
+        match call {
+            RuntimeCall::Status => ok(Answer::Runtime(RuntimeFact {
+                name: "containerd".into(),
+                version: "1.6.20".into(),
+                runtime_not_ready: (!self.ready).then(|| "NotReady: starting".into()),
+                network_not_ready: (!self.network_ready).then(|| "NetworkPluginNotReady: no cni".into()),
+            })),
+            RuntimeCall::List => ok(Answer::Listed(self.list())),
+            RuntimeCall::ReadPod { uid } => ok(Answer::Pod(self.read(uid))),
+            RuntimeCall::RunSandbox { pod, attempt } => self.run_sandbox(pod, *attempt, now),
+            RuntimeCall::StopSandbox { id } => self.stop_sandbox(id.as_str(), now),
+            RuntimeCall::RemoveSandbox { id } => self.remove_sandbox(id.as_str(), now),
+            RuntimeCall::ImageStatus { image } => ok(Answer::Image(self.image(image))),
+            RuntimeCall::PullImage { image, .. } => {
+                if self.unknown_images.contains(image) {
+                    return failed(format!("failed to pull {image}: no such image"));
+                }
+                self.images.insert(image.clone());
+                ok(Answer::Image(self.image(image)))
+            }
+            RuntimeCall::CreateContainer(c) => self.create(c, now),
+            RuntimeCall::StartContainer { id } => self.start(id.as_str(), now, life),
+            RuntimeCall::StopContainer { id, grace } => match self.containers.get(id.as_str()) {
+                None => not_found(id.as_str()),
+                Some(c) if c.runs() => Outcome::Stopping(c.id.clone(), *grace),
+                Some(_) => ok(Answer::Ok),
+            },
+            RuntimeCall::RemoveContainer { id } => {
+                if self.containers.get(id.as_str()).is_some_and(Container::runs) {
+                    self.removed_running.push(id.to_string());
+                }
+                self.containers.remove(id.as_str());
+                ok(Answer::Ok)
+            }
+        }
+    }
+
+    fn image(&self, image: &str) -> Option<ImageFact> {
+        self.images.contains(image).then(|| ImageFact {
+            id: format!("sha256:{image}"),
+            uid: self.image_user.0,
+            username: self.image_user.1.clone(),
+        })
+    }
+
+    fn run_sandbox(&mut self, pod: &Rc<Pod>, attempt: u32, now: Wall) -> Outcome {
+        if self.sandboxes.values().any(|s| s.uid == pod.uid && s.attempt == attempt) {
+            return failed("failed to reserve sandbox name: it is reserved");
+        }
+        let id = self.id("s");
+        let s = Sandbox {
+            id: id.clone(),
+            uid: pod.uid.clone(),
+            name: pod.name.clone(),
+            attempt,
+            ready: true,
+            created_at: now,
+            ip: format!("10.0.{}.{}", self.last_id / 250, self.last_id % 250),
+            owner: Some(self.owner.clone()),
+            grace_seconds: Some(pod.grace_period().as_secs()),
+            digest: pod.digest.clone(),
+        };
+        let fact = sandbox_fact(&s, pod.host_network());
+        self.sandboxes.insert(id, s);
+        ok(Answer::Sandbox(fact))
+    }
+
+    fn stop_sandbox(&mut self, id: &str, now: Wall) -> Outcome {
+        let Some(s) = self.sandboxes.get_mut(id) else { return not_found(id) };
+        s.ready = false;
+        self.kill_all_of(id, now);
+        ok(Answer::Ok)
+    }
+
+    fn remove_sandbox(&mut self, id: &str, now: Wall) -> Outcome {
+        let running = self.containers.values().find(|c| c.sandbox == id && c.runs());
+        if let Some(c) = running {
+            self.removed_running.push(c.id.clone());
+        }
+        self.kill_all_of(id, now);
+        self.containers.retain(|_, c| c.sandbox != id);
+        self.sandboxes.remove(id);
+        ok(Answer::Ok)
+    }
+
+    fn kill_all_of(&mut self, sandbox: &str, now: Wall) {
+        for c in self.containers.values_mut().filter(|c| c.sandbox == sandbox && c.runs()) {
+            end(c, 137, now);
+        }
+    }
+
+    fn create(&mut self, call: &CreateContainer, now: Wall) -> Outcome {
+        let Some(s) = self.sandboxes.get(call.sandbox.as_str()) else { return not_found(call.sandbox.as_str()) };
+        if !s.ready {
+            return failed("sandbox is not ready");
+        }
+        let uid = &call.pod.uid;
+        if self.containers.values().any(|c| c.uid == *uid && c.name == call.container && c.attempt == call.attempt) {
+            return failed("failed to reserve container name: it is reserved");
+        }
+        let id = self.id("c");
+        let pid = 1000 + self.last_id;
+        let container = Container {
+            id: id.clone(),
+            sandbox: call.sandbox.to_string(),
+            uid: uid.clone(),
+            pod_name: call.pod.name.clone(),
+            name: call.container.clone(),
+            attempt: call.attempt,
+            state: ContainerState::Created,
+            created_at: now,
+            started_at: Wall(0),
+            finished_at: Wall(0),
+            exit_code: 0,
+            reason: String::new(),
+            message: String::new(),
+            image: call.image.id.clone(),
+            backoff_level: call.backoff_level,
+            grace_seconds: Some(call.pod.grace_period().as_secs()),
+            owner: Some(self.owner.clone()),
+            life: Life::FOREVER,
+            pid,
+            terminating: false,
+        };
+        self.containers.insert(id.clone(), container);
+        ok(Answer::Created(ContainerId::from(id)))
+    }
+
+    fn start(&mut self, id: &str, now: Wall, life: impl FnOnce(&Container) -> Life) -> Outcome {
+        let Some(c) = self.containers.get_mut(id) else { return not_found(id) };
+        if c.state != ContainerState::Created {
+            return failed(format!("container {id} is not in the state created"));
+        }
+        if !self.sandboxes.get(&c.sandbox).is_some_and(|s| s.ready) {
+            return failed("sandbox container is not running");
+        }
+        c.life = life(c);
+        if c.life.cannot_start {
+            end(c, 128, now);
+            c.reason = "StartError".into();
+            c.message = "exec: no such file".into();
+            return failed("exec: no such file");
+        }
+        c.state = ContainerState::Running;
+        c.started_at = now;
+        Outcome::Started(id.into(), Answer::Container(container_fact(c, false)))
+    }
+
+    fn list(&self) -> Listed {
+        let sandboxes = self.sandboxes.values().map(|s| ListedSandbox {
+            id: SandboxId::from(s.id.as_str()),
+            uid: s.uid.clone(),
+            name: s.name.clone(),
+            attempt: s.attempt,
+            ready: s.ready,
+            owner: s.owner.clone(),
+            grace_seconds: s.grace_seconds,
+            created_at: s.created_at,
+        });
+        let containers = self.containers.values().map(|c| ListedContainer {
+            id: ContainerId::from(c.id.as_str()),
+            sandbox: SandboxId::from(c.sandbox.as_str()),
+            uid: c.uid.clone(),
+            pod_name: c.pod_name.clone(),
+            name: c.name.clone(),
+            attempt: c.attempt,
+            state: c.state,
+            owner: c.owner.clone(),
+            grace_seconds: c.grace_seconds,
+            created_at: c.created_at,
+        });
+        Listed { sandboxes: sandboxes.collect(), containers: containers.collect() }
+    }
+
+    fn read(&self, uid: &Uid) -> PodFacts {
+        let mut sandboxes: Vec<SandboxFact> =
+            self.sandboxes.values().filter(|s| s.uid == *uid).map(|s| sandbox_fact(s, false)).collect();
+        let mut containers: Vec<ContainerFact> =
+            self.containers.values().filter(|c| c.uid == *uid).map(|c| container_fact(c, true)).collect();
+        sandboxes.sort_by_key(|s| std::cmp::Reverse(s.created_at));
+        containers.sort_by_key(|c| std::cmp::Reverse(c.created_at));
+        PodFacts { sandboxes, containers }
+    }
+
+    pub fn of(&self, uid: &Uid) -> impl Iterator<Item = &Container> {
+        self.containers.values().filter(move |c| c.uid == *uid)
+    }
+
+    pub fn has_anything_of(&self, uid: &Uid) -> bool {
+        self.sandboxes.values().any(|s| s.uid == *uid) || self.of(uid).next().is_some()
+    }
+}
+
+/// The container's process is over.
+pub fn end(c: &mut Container, code: i32, now: Wall) {
+    c.state = ContainerState::Exited;
+    c.exit_code = code;
+    c.reason = if code == 0 { "Completed".into() } else { "Error".into() };
+    c.finished_at = now;
+}
+
+fn sandbox_fact(s: &Sandbox, host_network: bool) -> SandboxFact {
+    SandboxFact {
+        id: SandboxId::from(s.id.as_str()),
+        attempt: s.attempt,
+        ready: s.ready,
+        created_at: s.created_at,
+        ips: if s.ready && !host_network { vec![s.ip.clone()] } else { Vec::new() },
+        owner: s.owner.clone(),
+    }
+}
+
+/// The status call of one container does not tell its sandbox.
+fn container_fact(c: &Container, with_sandbox: bool) -> ContainerFact {
+    ContainerFact {
+        id: ContainerId::from(c.id.as_str()),
+        sandbox: SandboxId::from(if with_sandbox { c.sandbox.as_str() } else { "" }),
+        name: c.name.clone(),
+        attempt: c.attempt,
+        state: c.state,
+        created_at: c.created_at,
+        started_at: c.started_at,
+        finished_at: c.finished_at,
+        exit_code: c.exit_code,
+        reason: c.reason.clone(),
+        message: c.message.clone(),
+        image: c.image.clone(),
+        image_ref: c.image.clone(),
+        backoff_level: c.backoff_level,
+        grace_seconds: c.grace_seconds,
+        termination_file: Some(format!("/pods/{}/{}", c.uid, c.id)),
+        fallback_to_logs: false,
+        log_path: format!("/logs/{}/{}/{}.log", c.uid, c.name, c.attempt),
+        owner: c.owner.clone(),
+        pid: c.runs().then_some(c.pid),
+    }
+}

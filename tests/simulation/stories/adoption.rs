@@ -1,0 +1,187 @@
+//! After wherry restarted (W25), and what nobody knows (W21).
+
+use crate::runtime::Life;
+use crate::story::*;
+use crate::world::World;
+use std::time::Duration;
+use wherry::engine::effect::Measure;
+
+#[test]
+fn w25_running_pods_are_adopted_with_their_counts_and_times() {
+    let mut w = node();
+    w.life("web/main", &[Life::exits(1, Duration::from_secs(1)), Life::FOREVER]);
+    w.file("web", ONE);
+    w.run(10);
+    let (before, id) = (w.status("web"), w.running("web/main"));
+    w.said();
+    w.kill_engine();
+    w.run(100);
+    w.start();
+    w.run(5);
+    assert_eq!(w.running("web/main"), id);
+    assert_eq!(w.said(), Vec::<String>::new());
+    let after = w.status("web");
+    assert_eq!(after.start_time, before.start_time);
+    assert_eq!(after.container_statuses, before.container_statuses);
+    assert_eq!(after.pod_ip, before.pod_ip);
+    assert_eq!(after.phase.as_deref(), Some("Running"));
+}
+
+#[test]
+fn w25_a_kill_at_any_instant_of_the_start_ends_in_one_running_container() {
+    for ms in 0..180 {
+        let mut w = node();
+        w.file("web", ONE);
+        w.run_ms(ms);
+        w.restart_engine();
+        w.run(20);
+        assert_eq!(w.shown("web"), "Running main#0:running", "killed after {ms} ms");
+        assert_eq!((w.runtime.containers.len(), w.runtime.sandboxes.len()), (1, 1), "killed after {ms} ms");
+        w.assert_well();
+    }
+}
+
+#[test]
+fn w25_a_container_that_ended_while_wherry_was_away_is_restarted() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(5);
+    w.kill_engine();
+    w.exit_of("web/main", 2);
+    w.run(30);
+    w.start();
+    w.run(2);
+    assert_eq!(w.shown("web"), "Running main#1:running");
+}
+
+#[test]
+fn w25_a_file_that_went_while_wherry_was_away_ends_its_pod_with_its_own_grace() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", &format!("terminationGracePeriodSeconds: 7, {ONE}"));
+    w.run(3);
+    w.kill_engine();
+    w.files.clear();
+    w.said();
+    w.start();
+    w.run(10);
+    assert_eq!(w.said()[0], "StopContainer web/main#0 7000ms");
+    w.assert_clean();
+}
+
+#[test]
+fn w21_what_has_no_record_and_no_file_is_an_orphan() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", &format!("terminationGracePeriodSeconds: 4, {ONE}"));
+    w.run(3);
+    w.kill_engine();
+    w.files.clear();
+    w.records.clear();
+    w.said();
+    w.start();
+    w.run(10);
+    assert_eq!(w.said(), ["StopContainer web/main#0 4000ms", "StopSandbox web#0", "RemoveSandbox web#0"]);
+    assert_eq!(w.measures.iter().filter(|m| **m == Measure::OrphanedPod).count(), 1);
+    w.assert_clean();
+}
+
+#[test]
+fn w25_what_has_no_record_but_a_file_is_adopted() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(3);
+    let id = w.running("web/main");
+    w.records.clear();
+    w.kill_engine();
+    w.start();
+    w.run(5);
+    assert_eq!(w.running("web/main"), id);
+    assert_eq!(w.records.len(), 1, "and recorded");
+}
+
+#[test]
+fn w21_pods_of_others_are_left_alone() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(3);
+    w.kill_engine();
+    for s in w.runtime.sandboxes.values_mut() {
+        s.owner = Some("root-2".into());
+    }
+    for c in w.runtime.containers.values_mut() {
+        c.owner = Some("root-2".into());
+    }
+    w.files.clear();
+    w.records.clear();
+    w.said();
+    w.start();
+    w.run(60);
+    assert_eq!(w.said(), Vec::<String>::new());
+    assert!(w.runs("web/main"));
+}
+
+#[test]
+fn d1_nothing_is_an_orphan_before_the_sources_were_read() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(3);
+    w.kill_engine();
+    w.records.clear();
+    w.said();
+    let records = Vec::new();
+    w.step(wherry::engine::event::Event::Records(records));
+    w.step(wherry::engine::event::Event::RuntimeUp);
+    w.run(300);
+    assert_eq!(w.said(), Vec::<String>::new());
+    w.read_manifests();
+    w.run(3);
+    assert_eq!(w.said(), Vec::<String>::new());
+    assert!(w.runs("web/main"));
+}
+
+#[test]
+fn w25_a_runtime_that_is_away_at_the_start_is_waited_for() {
+    let mut w = World::new(crate::world::config());
+    w.runtime.images.insert(IMAGE.into());
+    w.up = false;
+    w.start();
+    w.file("web", ONE);
+    w.run(3600);
+    assert!(w.steps < 10, "{} steps in an hour without a runtime", w.steps);
+    assert_eq!(w.shown("web"), "Pending");
+    assert!(w.engine.checks(w.time().boot)[0].result.is_err());
+    w.runtime_up();
+    w.run(2);
+    assert_eq!(w.shown("web"), "Running main#0:running");
+}
+
+#[test]
+fn a_runtime_that_comes_back_finds_all_as_it_was() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(3);
+    let before = w.status("web");
+    w.said();
+    w.runtime_down();
+    let steps = w.steps;
+    w.run(3600);
+    assert!(w.steps - steps < 100, "{}", w.steps - steps);
+    assert_eq!(w.status("web"), before);
+    w.exit_of("web/main", 1);
+    w.runtime_up();
+    w.run(2);
+    assert_eq!(w.shown("web"), "Running main#1:running");
+    assert_eq!(w.said(), ["CreateContainer web/main#1", "StartContainer web/main#1"]);
+}
+
+#[test]
+fn a_bad_record_is_dropped_and_told() {
+    let mut w = node();
+    w.kill_engine();
+    w.records.insert("pods/x".into(), "{".into());
+    w.start();
+    w.run(2);
+    assert!(w.notices("BadRecord")[0].contains("pods/x"));
+    assert!(w.records.is_empty());
+}

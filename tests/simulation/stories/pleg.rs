@@ -1,0 +1,145 @@
+//! Noticing what changed (P).
+
+use crate::story::*;
+use crate::world::Fault;
+use std::time::Duration;
+
+#[test]
+fn p1_a_death_is_seen_by_the_next_relist() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(15);
+    w.exit_of("web/main", 9);
+    let took = w.until("it runs again", 3, |w| w.container_status("web", "main").restart_count == 1);
+    assert!(took < 1100, "{took} ms");
+}
+
+#[test]
+fn p3_a_read_that_fails_is_made_again_without_an_event() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(15);
+    let uid = w.engine.pods()[0].pod.uid.clone();
+    for _ in 0..3 {
+        w.fault(&format!("ReadPod {uid}"), Fault::Error("busy".into()));
+    }
+    w.exit_of("web/main", 9);
+    w.run(2);
+    assert_eq!(w.container_status("web", "main").restart_count, 0);
+    w.run(4);
+    assert_eq!(w.container_status("web", "main").restart_count, 1);
+}
+
+#[test]
+fn p3_a_slow_read_of_one_pod_delays_no_other() {
+    let mut w = node();
+    w.file("a", ONE);
+    w.file("b", ONE);
+    w.run(15);
+    let uid = w.engine.pods().iter().find(|v| &*v.pod.name.name == "a").map(|v| v.pod.uid.clone()).unwrap();
+    w.fault(&format!("ReadPod {uid}"), Fault::Slow(Duration::from_secs(100)));
+    w.exit_of("a/main", 9);
+    w.exit_of("b/main", 9);
+    w.run(2);
+    assert_eq!(w.container_status("b", "main").restart_count, 1);
+    assert_eq!(w.container_status("a", "main").restart_count, 0);
+    // Its stop does not wait for the read either (W2).
+    w.run(1);
+    w.remove("a");
+    w.run(130);
+    assert_eq!(w.shown("a"), "");
+}
+
+#[test]
+fn w2_a_stop_does_not_wait_for_a_slow_read() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(15);
+    let uid = w.engine.pods()[0].pod.uid.clone();
+    w.fault(&format!("ReadPod {uid}"), Fault::Slow(Duration::from_secs(100)));
+    w.step(wherry::engine::event::Event::Hint { uid });
+    let begin = w.now;
+    w.remove("web");
+    w.run(1);
+    assert_eq!(w.times("StopContainer", begin), [0]);
+}
+
+#[test]
+fn p5_the_answer_of_a_stop_causes_a_read_at_once() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(15);
+    w.remove("web");
+    let took = w.until("it is gone", 2, |w| w.engine.pods().is_empty());
+    assert!(took < 100, "{took} ms");
+}
+
+#[test]
+fn p6_relists_do_not_pile_up_and_a_failed_one_changes_nothing() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(15);
+    w.fault("List", Fault::Slow(Duration::from_secs(50)));
+    let (lists, shown) = (w.lists, w.shown("web"));
+    w.run(45);
+    assert!(w.lists - lists <= 2);
+    w.run(10);
+    for _ in 0..20 {
+        w.fault("List", Fault::Error("busy".into()));
+    }
+    w.said();
+    w.run(20);
+    assert_eq!(w.shown("web"), shown);
+    assert_eq!(w.said(), Vec::<String>::new());
+}
+
+#[test]
+fn p6_without_a_list_for_three_minutes_nothing_new_starts_and_kills_go_on() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(15);
+    for _ in 0..1000 {
+        w.fault("List", Fault::Error("busy".into()));
+    }
+    w.run(170);
+    assert!(w.engine.checks(w.time().boot)[1].result.is_ok());
+    w.run(20);
+    let why = w.engine.checks(w.time().boot)[1].result.clone().unwrap_err();
+    assert!(why.starts_with("pleg was last seen active 1") && why.ends_with("threshold is 3m0s"), "{why}");
+    w.said();
+    w.file("new", ONE);
+    w.run(20);
+    assert_eq!(w.said(), Vec::<String>::new());
+    w.remove("web");
+    w.run(2);
+    assert_eq!(w.said()[0], "StopContainer web/main#0 30000ms");
+    w.faults.clear();
+    w.run(3);
+    assert!(w.runs("new/main"));
+}
+
+#[test]
+fn p8_a_hint_is_followed_at_once() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(15);
+    let uid = w.engine.pods()[0].pod.uid.clone();
+    w.exit_of("web/main", 9);
+    w.step(wherry::engine::event::Event::Hint { uid });
+    let took = w.until("it runs again", 3, |w| w.container_status("web", "main").restart_count == 1);
+    assert!(took < 100, "{took} ms");
+}
+
+#[test]
+fn an_idle_node_reads_and_publishes_nothing() {
+    let mut w = node();
+    for i in 0..110 {
+        w.file(&format!("p{i}"), ONE);
+    }
+    w.run(60);
+    let (reads, published) = (w.reads, w.published);
+    w.said();
+    w.run(300);
+    assert_eq!((w.reads, w.published), (reads, published));
+    assert_eq!(w.said(), Vec::<String>::new());
+}

@@ -1,0 +1,262 @@
+//! Containers that end: policies, back-off (W10), phases.
+
+use crate::runtime::Life;
+use crate::story::*;
+use crate::world::{Fault, S, World};
+use std::time::Duration;
+
+/// The ends and following starts of `web/main`, seconds from an end to the start after it.
+fn delays(w: &World) -> Vec<f64> {
+    let mut of: Vec<_> = w.runtime.containers.values().filter(|c| c.name == "main").collect();
+    of.sort_by_key(|c| c.attempt);
+    of.windows(2).map(|p| p[1].created_at.since(p[0].finished_at).as_secs_f64()).collect()
+}
+
+#[test]
+fn w10_restarts_come_at_once_then_10_20_40_seconds_after_the_end() {
+    let mut w = node();
+    w.life("web/main", &[Life::exits(1, Duration::from_millis(500))]);
+    w.file("web", ONE);
+    let mut seen = Vec::new();
+    let mut last = 0;
+    while w.now < 1400 * S {
+        w.run_ms(25);
+        if w.container_status("web", "main").restart_count > last {
+            last += 1;
+            seen.push(*delays(&w).last().unwrap_or(&-1.0));
+        }
+    }
+    let expected = [1.0, 10.0, 20.0, 40.0, 80.0, 160.0];
+    assert_eq!(seen.len(), 6, "{seen:?}");
+    for (got, want) in seen.iter().zip(expected) {
+        // The first: at once when the list has shown it.
+        let late = if want == 1.0 { 0.0..1.1 } else { want..want + 0.05 };
+        assert!(late.contains(got), "{seen:?}");
+    }
+}
+
+#[test]
+fn w10_the_level_goes_on_over_a_restart_of_wherry() {
+    let mut w = node();
+    w.life("web/main", &[Life::exits(1, Duration::from_millis(500))]);
+    w.file("web", ONE);
+    w.run(40);
+    assert_eq!(w.container_status("web", "main").restart_count, 3);
+    w.restart_engine();
+    w.run(3);
+    let (reason, message) = w.waiting("web", "main");
+    assert_eq!(reason, "CrashLoopBackOff");
+    assert!(message.starts_with("back-off 40s restarting failed container=main pod=web_default("), "{message}");
+    w.until("the fourth restart", 40, |w| w.container_status("web", "main").restart_count == 4);
+    let last = delays(&w).last().copied().unwrap_or_default();
+    assert!((40.0..40.1).contains(&last), "{last}");
+}
+
+#[test]
+fn w10_a_container_that_ran_for_ten_minutes_starts_again_from_the_first_level() {
+    let mut w = node();
+    let short = Life::exits(1, Duration::from_millis(500));
+    w.life("web/main", &[short, short, short, Life::exits(1, Duration::from_secs(600)), short]);
+    w.file("web", ONE);
+    w.until("it runs for long", 60, |w| w.container_status("web", "main").restart_count == 3);
+    w.until("it restarts at once", 602, |w| w.container_status("web", "main").restart_count == 4);
+    w.until("the next waits 10 s", 15, |w| w.container_status("web", "main").restart_count == 5);
+    let last = delays(&w).last().copied().unwrap_or_default();
+    assert!((10.0..10.1).contains(&last), "{last}");
+}
+
+#[test]
+fn w10_a_clock_that_is_set_makes_no_storm_and_no_hang() {
+    let mut w = node();
+    w.life("web/main", &[Life::exits(1, Duration::from_millis(500))]);
+    w.file("web", ONE);
+    w.run(15);
+    w.wall -= 20 * 365 * 86_400 * S as i64;
+    let begin = w.now;
+    w.run(200);
+    let starts = w.times("StartContainer", begin).len();
+    assert!((2..6).contains(&starts), "{starts} starts in 200 s");
+    w.wall += 40 * 365 * 86_400 * S as i64;
+    let begin = w.now;
+    w.run(200);
+    let starts = w.times("StartContainer", begin).iter().filter(|t| **t > 0).count();
+    assert!((1..8).contains(&starts), "{starts} starts in 200 s");
+}
+
+#[test]
+fn the_end_is_seen_before_the_back_off() {
+    let mut w = node();
+    w.life("web/main", &[Life::exits(3, Duration::from_millis(500))]);
+    w.file("web", ONE);
+    w.run_ms(1200);
+    w.until("the second end", 5, |w| w.shown("web") == "Running main#1:terminated Error 3");
+    assert_eq!(w.container_status("web", "main").last_state.unwrap().terminated.unwrap().exit_code, 3);
+    w.run(1);
+    assert_eq!(w.waiting("web", "main").0, "CrashLoopBackOff");
+    let status = w.container_status("web", "main");
+    assert_eq!(status.last_state.unwrap().terminated.unwrap().reason.as_deref(), Some("Error"));
+    assert_eq!(status.restart_count, 1);
+    let not_ready = ("False".into(), "ContainersNotReady".into(), "containers with unready status: [main]".into());
+    assert_eq!(w.condition("web", "Ready"), not_ready);
+    assert_eq!(w.notices("BackOff").len(), 1);
+    assert!(w.notices("BackOff")[0].starts_with("Back-off restarting failed container main in pod web_default("));
+}
+
+#[test]
+fn w26_only_the_newest_dead_containers_stay() {
+    let mut w = node();
+    w.life("web/main", &[Life::exits(1, Duration::from_millis(500))]);
+    w.file("web", ONE);
+    w.run(100);
+    let mut attempts: Vec<u32> = w.runtime.containers.values().map(|c| c.attempt).collect();
+    attempts.sort_unstable();
+    assert_eq!(attempts, [3, 4]);
+}
+
+#[test]
+fn always_restarts_a_success_on_failure_and_never_do_not() {
+    let mut w = node();
+    for (name, spec) in [("always", ONE), ("failure", ON_FAILURE), ("never", NEVER)] {
+        w.life(&format!("{name}/main"), &[Life::exits(0, Duration::from_secs(1)), Life::FOREVER]);
+        w.file(name, spec);
+    }
+    w.run(4);
+    assert_eq!(w.shown("always"), "Running main#1:running");
+    assert_eq!(w.shown("failure"), "Succeeded main#0:terminated Completed 0");
+    assert_eq!(w.shown("never"), "Succeeded main#0:terminated Completed 0");
+    let completed: (String, String, String) = ("False".into(), "PodCompleted".into(), String::new());
+    assert_eq!(w.condition("never", "Ready"), completed);
+    assert_eq!(w.condition("never", "ContainersReady"), completed);
+    assert_eq!(w.condition("never", "Initialized").1, "PodCompleted");
+    assert_eq!(w.condition("never", "PodReadyToStartContainers").0, "False", "its sandbox is stopped");
+    w.assert_well();
+}
+
+#[test]
+fn on_failure_restarts_a_failure_and_never_fails() {
+    let mut w = node();
+    for (name, spec) in [("failure", ON_FAILURE), ("never", NEVER)] {
+        w.life(&format!("{name}/main"), &[Life::exits(3, Duration::from_secs(1)), Life::FOREVER]);
+        w.file(name, spec);
+    }
+    w.run(4);
+    assert_eq!(w.shown("failure"), "Running main#1:running");
+    assert_eq!(w.shown("never"), "Failed main#0:terminated Error 3");
+    assert_eq!(w.condition("never", "Ready").1, "PodFailed");
+    assert_eq!(w.condition("never", "Initialized"), ("True".into(), String::new(), String::new()));
+}
+
+#[test]
+fn one_failed_and_one_runs_is_running_until_the_last_has_ended() {
+    let mut w = node();
+    w.life("web/one", &[Life::exits(3, Duration::from_secs(1))]);
+    w.life("web/two", &[Life::exits(0, Duration::from_secs(5))]);
+    w.file("web", &format!("restartPolicy: Never, {TWO}"));
+    w.run(4);
+    assert_eq!(w.shown("web"), "Running one#0:terminated Error 3 two#0:running");
+    w.run(4);
+    assert_eq!(w.shown("web"), "Failed one#0:terminated Error 3 two#0:terminated Completed 0");
+    w.assert_well();
+}
+
+#[test]
+fn w23_a_pod_that_completed_is_not_run_again_whatever_becomes_of_its_remains() {
+    let mut w = node();
+    w.life("job/main", &[Life::exits(0, Duration::from_secs(1))]);
+    w.file("job", NEVER);
+    w.run(5);
+    w.said();
+    w.runtime.containers.clear();
+    w.run(70);
+    w.restart_engine();
+    w.run(70);
+    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.shown("job"), "Succeeded main#0:terminated Completed 0");
+}
+
+#[test]
+fn a_start_that_fails_is_a_run_container_error_and_then_a_crash_loop() {
+    let mut w = node();
+    w.life("web/main", &[Life::cannot_start()]);
+    w.file("web", ONE);
+    w.run_ms(170);
+    let (reason, message) = w.waiting("web", "main");
+    assert_eq!((reason.as_str(), message.as_str()), ("RunContainerError", "exec: no such file"));
+    w.run(4);
+    assert_eq!(w.waiting("web", "main").0, "CrashLoopBackOff");
+    let last = w.container_status("web", "main").last_state.unwrap().terminated.unwrap();
+    assert_eq!((last.exit_code, last.reason.as_deref()), (128, Some("StartError")));
+    assert_eq!(last.started_at.unwrap().0.to_string(), "1970-01-01T00:00:00Z");
+    assert_eq!(w.notices("Failed")[0], "Error: exec: no such file");
+    assert_eq!(w.status("web").phase.as_deref(), Some("Running"));
+}
+
+#[test]
+fn a_start_that_fails_under_never_fails_the_pod() {
+    let mut w = node();
+    w.life("web/main", &[Life::cannot_start()]);
+    w.file("web", NEVER);
+    w.run(3);
+    assert_eq!(w.shown("web"), "Failed main#0:terminated StartError 128");
+}
+
+#[test]
+fn a_create_that_fails_is_tried_again() {
+    let mut w = node();
+    w.fault("CreateContainer", Fault::Error("no such device".into()));
+    w.file("web", ONE);
+    w.run(3);
+    assert_eq!(w.waiting("web", "main"), ("CreateContainerError".into(), "no such device".into()));
+    assert_eq!(w.notices("Failed"), ["Error: no such device"]);
+    w.run(15);
+    assert_eq!(w.shown("web"), "Running main#0:running");
+}
+
+#[test]
+fn w2_an_answer_that_was_lost_is_looked_up_and_nothing_is_made_twice() {
+    for call in ["RunSandbox", "CreateContainer", "StartContainer"] {
+        let mut w = node();
+        w.fault(call, Fault::Lost);
+        w.file("web", ONE);
+        w.run(20);
+        assert_eq!(w.shown("web"), "Running main#0:running", "{call}");
+        assert_eq!(w.runtime.containers.len(), 1, "{call}");
+        assert_eq!(w.runtime.sandboxes.len(), 1, "{call}");
+        w.assert_well();
+    }
+}
+
+#[test]
+fn the_termination_message_stands_in_the_status() {
+    let mut w = node();
+    w.termination_message = "out of beans".into();
+    w.life("web/main", &[Life::exits(3, Duration::from_secs(1))]);
+    w.file("web", NEVER);
+    w.run(4);
+    let t = w.container_status("web", "main").state.unwrap().terminated.unwrap();
+    assert_eq!(t.message.as_deref(), Some("out of beans"));
+}
+
+#[test]
+fn a_container_under_run_as_non_root_is_checked_against_its_image() {
+    let spec = "securityContext: {runAsNonRoot: true}, containers: [{name: main, image: 'busybox:1.35'}]";
+    for (user, why) in [
+        ((Some(0), ""), "container has runAsNonRoot and image will run as root (pod: \"web_default("),
+        ((None, ""), "container has runAsNonRoot and image will run as root (pod: \"web_default("),
+        (
+            (None, "app"),
+            "container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root",
+        ),
+    ] {
+        let mut w = node();
+        w.runtime.image_user = (user.0, user.1.into());
+        w.file("web", spec);
+        w.run(3);
+        let (reason, message) = w.waiting("web", "main");
+        assert_eq!(reason, "CreateContainerConfigError");
+        assert!(message.starts_with(why), "{message}");
+        w.runtime.image_user = (Some(1000), String::new());
+        w.run(16);
+        assert!(w.runs("web/main"));
+    }
+}

@@ -1,0 +1,122 @@
+//! A sandbox that died (W13).
+
+use crate::runtime::Life;
+use crate::story::*;
+use crate::world::{Fault, World};
+
+fn up(spec: &str) -> World {
+    let mut w = node();
+    w.life("web/main", &[Life::FOREVER]);
+    w.file("web", spec);
+    w.run(15);
+    w.said();
+    w
+}
+
+fn kill_sandbox(w: &mut World) {
+    let id = w.sandbox("web");
+    w.kill_sandbox(&id);
+}
+
+#[test]
+fn w13_a_dead_sandbox_is_replaced_and_what_survived_it_is_killed_first() {
+    let mut w = up(ONE);
+    kill_sandbox(&mut w);
+    w.run(3);
+    let said = w.said();
+    assert_eq!(
+        said[..5],
+        [
+            "StopContainer web/main#0 30000ms",
+            "StopSandbox web#0",
+            "RunSandbox web#1",
+            "CreateContainer web/main#1",
+            "StartContainer web/main#1",
+        ]
+    );
+    assert_eq!(w.shown("web"), "Running main#1:running");
+    assert_eq!(w.notices("SandboxChanged"), ["Pod sandbox changed, it will be killed and re-created."]);
+    let status = w.status("web");
+    assert_eq!(status.pod_ip.as_deref(), Some(w.runtime.sandboxes[&w.sandbox("web")].ip.as_str()));
+}
+
+#[test]
+fn w13_never_kills_the_rest_and_ends() {
+    let mut w = up(NEVER);
+    kill_sandbox(&mut w);
+    w.run(3);
+    assert_eq!(w.shown("web"), "Failed main#0:terminated Error 143");
+    assert!(!w.said().iter().any(|s| s.starts_with("RunSandbox")));
+    w.assert_well();
+}
+
+#[test]
+fn w13_on_failure_what_succeeded_stays_done() {
+    let mut w = node();
+    w.life("web/one", &[Life::exits(0, std::time::Duration::from_secs(1))]);
+    w.file("web", &format!("restartPolicy: OnFailure, {TWO}"));
+    w.run(15);
+    kill_sandbox(&mut w);
+    w.run(3);
+    assert_eq!(w.shown("web"), "Running one#0:terminated Completed 0 two#1:running");
+}
+
+#[test]
+fn w13_a_sandbox_that_dies_again_and_again_makes_no_storm() {
+    let mut w = up(ONE);
+    let begin = w.now;
+    for _ in 0..1200 {
+        w.run_ms(100);
+        let id = w.sandbox("web");
+        w.kill_sandbox(&id);
+    }
+    let runs = w.times("RunSandbox", begin).len();
+    assert!((8..=13).contains(&runs), "{runs} in 120 s");
+    w.run(20);
+    assert!(w.runs("web/main"));
+    assert!(w.runtime.sandboxes.len() <= 2, "old sandboxes go");
+}
+
+#[test]
+fn w13_a_dead_sandbox_that_cannot_be_stopped_is_tried_again() {
+    let mut w = up(ONE);
+    for _ in 0..3 {
+        w.fault("StopSandbox", Fault::Error("cni is gone".into()));
+    }
+    let begin = w.now;
+    kill_sandbox(&mut w);
+    w.run(60);
+    let tries = w.times("StopSandbox", begin);
+    assert_eq!(tries.len(), 4, "{tries:?}");
+    assert!(w.runs("web/main"));
+}
+
+#[test]
+fn p4_the_address_survives_the_sandbox() {
+    let mut w = node();
+    w.life("job/main", &[Life::exits(0, std::time::Duration::from_secs(2))]);
+    w.file("job", NEVER);
+    w.run(2);
+    let ip = w.status("job").pod_ip;
+    assert!(ip.is_some());
+    w.run(3);
+    assert_eq!(w.status("job").phase.as_deref(), Some("Succeeded"));
+    assert_eq!(w.status("job").pod_ip, ip);
+}
+
+#[test]
+fn a_pod_whose_sandbox_can_never_be_made_costs_little_and_can_be_removed() {
+    let mut w = node();
+    for _ in 0..1000 {
+        w.fault("RunSandbox", Fault::Error("no such runtime handler".into()));
+    }
+    let begin = w.now;
+    w.file("web", ONE);
+    w.run(600);
+    let tries = w.times("RunSandbox", begin).len();
+    assert!((40..=61).contains(&tries), "{tries}");
+    assert_eq!(w.shown("web"), "Pending main#0:waiting ContainerCreating");
+    w.remove("web");
+    w.run(2);
+    w.assert_clean();
+}

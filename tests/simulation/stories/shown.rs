@@ -1,0 +1,75 @@
+//! The status as a kubelet words it, from its recordings.
+
+use crate::runtime::Life;
+use crate::story::*;
+use std::time::Duration;
+
+#[test]
+fn a_pod_before_its_sandbox_is_pending_with_all_its_conditions() {
+    let mut w = node();
+    w.runtime.network_ready = false;
+    w.run(90);
+    w.file("web", "containers: [{name: b, image: 'busybox:1.35'}, {name: a, image: 'busybox:1.35'}]");
+    w.run(2);
+    let status = w.status("web");
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+    let kinds: Vec<&str> = status.conditions.iter().flatten().map(|c| c.type_.as_str()).collect();
+    assert_eq!(kinds, ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]);
+    let not_ready = ("False".into(), "ContainersNotReady".into(), "containers with unready status: [b a]".into());
+    assert_eq!(w.condition("web", "Ready"), not_ready);
+    assert_eq!(w.condition("web", "ContainersReady"), not_ready);
+    assert_eq!(w.condition("web", "PodReadyToStartContainers").0, "False");
+    assert_eq!(w.condition("web", "Initialized").0, "True");
+    let names: Vec<&str> = status.container_statuses.iter().flatten().map(|c| c.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"], "sorted by name");
+    assert_eq!(w.waiting("web", "a"), ("ContainerCreating".into(), String::new()));
+    let c = w.container_status("web", "a");
+    assert_eq!((c.image.as_str(), c.image_id.as_str(), c.started, c.ready), ("busybox:1.35", "", Some(false), false));
+    assert!(c.last_state.is_some(), "an empty lastState");
+}
+
+#[test]
+fn a_running_pod_is_ready() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(3);
+    for kind in ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"] {
+        assert_eq!(w.condition("web", kind), ("True".into(), String::new(), String::new()), "{kind}");
+    }
+    let c = w.container_status("web", "main");
+    assert!(c.ready && c.started == Some(true) && c.container_id.unwrap().starts_with("containerd://c"));
+    let status = w.status("web");
+    assert_eq!(status.pod_ips.unwrap()[0].ip, status.pod_ip.unwrap());
+    assert_eq!(status.qos_class.as_deref(), Some("BestEffort"));
+    assert_eq!(status.host_ip, None);
+}
+
+#[test]
+fn a_host_network_pod_shows_no_address() {
+    let mut w = node();
+    w.file("web", &format!("hostNetwork: true, {ONE}"));
+    w.run(3);
+    let status = w.status("web");
+    assert_eq!((status.pod_ip, status.pod_ips), (None, None));
+    assert_eq!(w.condition("web", "PodReadyToStartContainers").0, "True");
+}
+
+#[test]
+fn a_condition_keeps_the_time_of_its_last_change() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(3);
+    let at = |w: &crate::world::World, kind: &str| {
+        let c = w.status("web").conditions.unwrap().into_iter().find(|c| c.type_ == kind).unwrap();
+        c.last_transition_time
+    };
+    let (ready, initialized) = (at(&w, "Ready"), at(&w, "Initialized"));
+    w.life("web/main", &[Life::exits(1, Duration::from_secs(5)), Life::FOREVER]);
+    w.run(30);
+    w.exit_of("web/main", 1);
+    w.run(3);
+    w.exit_of("web/main", 1);
+    w.run(3);
+    assert_ne!(at(&w, "Ready"), ready);
+    assert_eq!(at(&w, "Initialized"), initialized);
+}

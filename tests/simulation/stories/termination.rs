@@ -1,0 +1,217 @@
+//! Being stopped: grace periods, retries, deadlines.
+
+use crate::runtime::Life;
+use crate::story::*;
+use crate::world::{Fault, S};
+use std::time::Duration;
+
+#[test]
+fn w4_the_pods_own_grace_period_is_given_and_never_less_than_two_seconds() {
+    let mut w = node();
+    for (name, grace, stop) in [("a", 1, 2000), ("b", 3, 3000), ("c", 5, 5000)] {
+        w.life(&format!("{name}/main"), &[Life::deaf()]);
+        w.file(name, &format!("terminationGracePeriodSeconds: {grace}, {ONE}"));
+        w.run(1);
+        w.said();
+        w.remove(name);
+        w.run(8);
+        assert_eq!(w.said()[0], format!("StopContainer {name}/main#0 {stop}ms"));
+        w.assert_clean();
+    }
+}
+
+#[test]
+fn w4_all_containers_are_stopped_at_one_time() {
+    let mut w = node();
+    w.file("web", TWO);
+    w.run(2);
+    w.said();
+    w.remove("web");
+    w.run(2);
+    let mut said = w.said();
+    said[..2].sort();
+    assert_eq!(said[..2], ["StopContainer web/one#0 30000ms", "StopContainer web/two#0 30000ms"]);
+    assert_eq!(said.iter().filter(|s| s.starts_with("StopContainer")).count(), 2);
+}
+
+#[test]
+fn w4_a_restart_of_wherry_goes_on_with_what_is_left_of_the_grace_period() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", ONE);
+    w.run(2);
+    let begin = w.now;
+    w.remove("web");
+    w.run(20);
+    w.said();
+    w.restart_engine();
+    w.run(5);
+    let said = w.said();
+    assert_eq!(said.len(), 1, "{said:?}");
+    let left: u64 = said[0].trim_start_matches("StopContainer web/main#0 ").trim_end_matches("ms").parse().unwrap();
+    assert_eq!(left, 10_000);
+    let took = w.until("it is gone", 10, |w| w.runtime.containers.is_empty());
+    let all = (w.now - begin) / S;
+    assert!((29..32).contains(&all), "{all} s, {took} ms");
+}
+
+#[test]
+fn w2_a_stop_that_fails_is_made_again_after_a_back_off_until_nothing_runs() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(2);
+    for _ in 0..5 {
+        w.fault("StopContainer", Fault::Error("shim is gone".into()));
+    }
+    let begin = w.now;
+    w.remove("web");
+    w.run(40);
+    let at = w.times("StopContainer", begin);
+    assert_eq!(at.len(), 6, "{at:?}");
+    let gaps: Vec<u64> = at.windows(2).map(|p| p[1] - p[0]).collect();
+    for (gap, least) in gaps.iter().zip([500, 1000, 2000, 4000, 8000]) {
+        assert!((least..=least * 3 / 2 + 20).contains(gap), "{gaps:?}");
+    }
+    assert_eq!(w.notices("FailedKillPod").len(), 5);
+    w.assert_clean();
+}
+
+#[test]
+fn w2_a_sandbox_that_cannot_be_stopped_holds_the_end_up_for_five_tries() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(2);
+    for _ in 0..20 {
+        w.fault("StopSandbox", Fault::Error("cni is gone".into()));
+    }
+    let begin = w.now;
+    w.remove("web");
+    w.run(60);
+    assert_eq!(w.times("StopSandbox", begin).len(), 5);
+    w.assert_clean();
+}
+
+#[test]
+fn w2_no_terminated_without_a_read_after_the_last_call() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(2);
+    for _ in 0..3 {
+        let uid = w.engine.pods()[0].pod.uid.clone();
+        w.fault(&format!("ReadPod {uid}"), Fault::Error("busy".into()));
+    }
+    w.remove("web");
+    w.run_ms(500);
+    assert_ne!(w.shown("web"), "", "the stop was answered, and nothing was seen since");
+    w.run(6);
+    w.assert_clean();
+}
+
+#[test]
+fn w20_a_termination_goes_on_when_the_runtime_fails_in_the_middle() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", &format!("terminationGracePeriodSeconds: 5, {ONE}"));
+    w.run(2);
+    w.remove("web");
+    w.run(1);
+    w.runtime_down();
+    w.run(3600);
+    assert!(w.runs("web/main"));
+    assert!(!w.engine.pods().is_empty());
+    w.runtime_up();
+    w.run(4);
+    w.assert_clean();
+}
+
+#[test]
+fn w20_and_when_wherry_is_killed_in_the_middle_too() {
+    for ms in (0..200).step_by(7) {
+        let mut w = node();
+        w.file("web", TWO);
+        w.run(2);
+        w.remove("web");
+        w.run_ms(ms);
+        w.restart_engine();
+        w.run(5);
+        w.assert_clean();
+    }
+}
+
+#[test]
+fn the_active_deadline_ends_the_pod() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", &format!("activeDeadlineSeconds: 5, terminationGracePeriodSeconds: 3, {ONE}"));
+    w.run(6);
+    // W3 (ours): no terminal phase while it runs.
+    assert_eq!(w.shown("web"), "Running (DeadlineExceeded) main#0:running");
+    w.run(4);
+    assert_eq!(w.shown("web"), "Failed (DeadlineExceeded) main#0:terminated Error 137");
+    let message = "Pod was active on the node longer than the specified deadline";
+    assert_eq!(w.status("web").message.as_deref(), Some(message));
+    assert_eq!(w.notices("DeadlineExceeded"), [message]);
+    assert_eq!(w.condition("web", "Ready").1, "PodFailed");
+    // It stays so, over a restart too.
+    w.said();
+    w.restart_engine();
+    w.run(100);
+    assert_eq!(w.shown("web"), "Failed (DeadlineExceeded) main#0:terminated Error 137");
+    assert_eq!(w.said(), Vec::<String>::new());
+    w.assert_well();
+}
+
+#[test]
+fn the_active_deadline_counts_over_a_restart_of_wherry() {
+    let mut w = node();
+    w.file("web", &format!("activeDeadlineSeconds: 10, {ONE}"));
+    w.run(6);
+    w.kill_engine();
+    w.run(2);
+    w.start();
+    w.run(3);
+    assert_eq!(w.status("web").reason.as_deref(), Some("DeadlineExceeded"));
+}
+
+#[test]
+fn w3_a_removed_pod_shows_its_phase_so_far_until_nothing_runs() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", &format!("terminationGracePeriodSeconds: 5, {ONE}"));
+    w.run(2);
+    w.remove("web");
+    w.run(3);
+    assert_eq!(w.shown("web"), "Running main#0:running");
+    let view = &w.engine.pods()[0];
+    assert_eq!(view.deletion.map(|(_, s)| s), Some(5));
+    w.run(4);
+    w.assert_clean();
+}
+
+#[test]
+fn w2_a_stop_whose_deadline_passes_is_made_again() {
+    let mut w = node();
+    w.file("web", &format!("terminationGracePeriodSeconds: 2, {ONE}"));
+    w.run(2);
+    w.fault("StopContainer", Fault::Slow(Duration::from_secs(100_000)));
+    let begin = w.now;
+    w.remove("web");
+    w.run(130);
+    assert_eq!(w.times("StopContainer", begin).len(), 2);
+    w.assert_clean();
+}
+
+#[test]
+fn a_disk_that_is_full_stops_nothing() {
+    let mut w = node();
+    w.record_error = true;
+    w.file("web", ONE);
+    w.run(3);
+    assert!(w.runs("web/main"));
+    w.remove("web");
+    w.run(3);
+    assert_eq!(w.shown("web"), "");
+    w.record_error = false;
+    w.run(90);
+    w.assert_clean();
+}

@@ -1,0 +1,248 @@
+//! Starting, waiting for a name, coming back.
+
+use crate::runtime::Life;
+use crate::story::*;
+use crate::world::{Fault, S};
+use std::time::Duration;
+use wherry::engine::effect::Measure;
+
+#[test]
+fn w1_a_pod_starts_and_goes_with_its_file() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(2);
+    assert_eq!(w.said(), ["RunSandbox web#0", "CreateContainer web/main#0", "StartContainer web/main#0"]);
+    assert_eq!(w.shown("web"), "Running main#0:running");
+    w.remove("web");
+    w.run(2);
+    assert_eq!(w.said(), ["StopContainer web/main#0 30000ms", "StopSandbox web#0", "RemoveSandbox web#0"]);
+    assert_eq!(w.shown("web"), "");
+    w.assert_clean();
+}
+
+#[test]
+fn w1_the_way_up_is_told_in_a_kubelets_words() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(2);
+    let told: Vec<String> = w.notices.iter().map(|(_, n)| format!("{}: {}", n.reason, n.message)).collect();
+    assert_eq!(
+        told,
+        [
+            "Pulled: Container image \"busybox:1.35\" already present on machine",
+            "Created: Created container: main",
+            "Started: Started container main",
+        ]
+    );
+    w.remove("web");
+    w.run(2);
+    assert_eq!(w.notices("Killing"), ["Stopping container main"]);
+}
+
+#[test]
+fn w11_containers_start_in_the_order_of_the_spec() {
+    let mut w = node();
+    w.file("web", TWO);
+    w.run(2);
+    let said = w.said();
+    let starts: Vec<&String> = said.iter().filter(|s| s.starts_with("Start")).collect();
+    assert_eq!(starts, ["StartContainer web/one#0", "StartContainer web/two#0"]);
+}
+
+#[test]
+fn w6_a_file_that_comes_back_while_its_pod_ends_starts_it_anew() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", &format!("terminationGracePeriodSeconds: 4, {ONE}"));
+    w.run(2);
+    let first = w.running("web/main");
+    w.remove("web");
+    w.run(1);
+    w.file("web", &format!("terminationGracePeriodSeconds: 4, {ONE}"));
+    w.run(2);
+    assert_eq!(w.running("web/main"), first, "its grace period goes on");
+    w.run(3);
+    assert!(w.runs("web/main") && w.running("web/main") != first);
+    assert_eq!(w.container_status("web", "main").restart_count, 0);
+    assert_eq!(w.measures.iter().filter(|m| **m == Measure::RestartedPod).count(), 1);
+    w.assert_well();
+}
+
+#[test]
+fn w6_a_file_that_comes_and_goes_while_its_pod_ends_leaves_nothing() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(2);
+    w.remove("web");
+    w.file("web", ONE);
+    w.remove("web");
+    w.run(3);
+    w.assert_clean();
+}
+
+#[test]
+fn d3_a_changed_pod_is_a_new_pod() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(2);
+    let before = w.engine.pods()[0].pod.uid.clone();
+    w.file("web", &format!("terminationGracePeriodSeconds: 3, {ONE}"));
+    let took = w.until("the new one runs", 5, |w| {
+        w.engine.pods().iter().any(|v| v.pod.uid != before && v.status.phase.as_deref() == Some("Running"))
+    });
+    assert!(took < 500, "{took} ms");
+    w.run(2);
+    assert_eq!(w.engine.pods().len(), 1);
+    w.assert_well();
+}
+
+#[test]
+fn d3_a_change_under_a_fixed_uid_replaces_the_pod() {
+    let mut w = node();
+    w.file_with_uid("web", "u-1", ONE);
+    w.run(2);
+    let first = w.running("web/main");
+    w.file_with_uid("web", "u-1", &format!("terminationGracePeriodSeconds: 3, {ONE}"));
+    w.run(2);
+    assert!(w.runs("web/main") && w.running("web/main") != first);
+    assert_eq!(w.engine.pods()[0].pod.grace_period(), Duration::from_secs(3));
+    // And back again before the second one has started.
+    w.file_with_uid("web", "u-1", TWO);
+    w.run_ms(30);
+    w.file_with_uid("web", "u-1", ONE);
+    w.run(3);
+    assert_eq!(w.shown("web"), "Running main#0:running");
+    assert_eq!(w.runtime.containers.len(), 1);
+    w.assert_well();
+}
+
+#[test]
+fn w8_a_new_pod_of_the_name_waits_until_the_old_one_has_finished_and_starts_at_once() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", &format!("terminationGracePeriodSeconds: 5, {ONE}"));
+    w.run(2);
+    w.said();
+    w.file("web", TWO);
+    w.run(1);
+    let waiting = w.engine.pods().into_iter().find(|v| v.desired).map(|v| v.status.clone()).unwrap_or_default();
+    assert_eq!(waiting.phase.as_deref(), Some("Pending"));
+    assert_eq!((waiting.conditions, waiting.container_statuses), (None, None));
+    w.run(5);
+    assert_eq!(w.shown("web"), "Running one#0:running two#0:running");
+    let said = w.said();
+    assert_eq!(said[..2], ["StopContainer web/main#0 5000ms", "StopSandbox web#0"]);
+    w.assert_well();
+}
+
+#[test]
+fn w8_one_that_is_killed_while_it_waits_starts_nothing_and_holds_up_nobody() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", &format!("terminationGracePeriodSeconds: 5, {ONE}"));
+    w.run(2);
+    w.file("web", NEVER);
+    w.run(1);
+    w.file("web", TWO);
+    w.run_ms(10);
+    assert_eq!(w.engine.pods().len(), 2, "the one between is gone at once");
+    w.run(6);
+    assert_eq!(w.shown("web"), "Running one#0:running two#0:running");
+    w.assert_well();
+}
+
+#[test]
+fn w9_nothing_starts_while_the_network_is_not_ready_but_a_host_network_pod() {
+    let mut w = node();
+    w.runtime.network_ready = false;
+    w.run(100);
+    w.file("web", ONE);
+    w.file("host", &format!("hostNetwork: true, {ONE}"));
+    w.run(5);
+    assert!(w.runs("host/main") && !w.runs("web/main"));
+    w.runtime.network_ready = true;
+    w.run(3);
+    assert!(w.runs("web/main"));
+}
+
+#[test]
+fn w9_an_error_is_tried_again_after_10_to_15_seconds() {
+    let mut w = node();
+    w.fault("RunSandbox", Fault::Error("no more addresses".into()));
+    let since = w.now;
+    w.file("web", ONE);
+    w.run(20);
+    let tries = w.times("RunSandbox", since);
+    assert_eq!(tries.len(), 2);
+    assert!((10_000..15_200).contains(&tries[1]), "{tries:?}");
+    assert_eq!(w.notices("FailedCreatePodSandBox"), ["Failed to create pod sandbox: no more addresses"]);
+    assert!(w.runs("web/main"));
+}
+
+#[test]
+fn w9_pods_that_are_well_share_their_wake_ups() {
+    let mut w = node();
+    for i in 0..20 {
+        w.file(&format!("web{i}"), ONE);
+        w.run_ms(700);
+    }
+    w.run(100);
+    let (steps, wake_ups, published, lists) = (w.steps, w.wake_ups, w.published, w.lists);
+    w.run(120);
+    let lists = w.lists - lists;
+    // Each list is two moments; all pods' resyncs are a few.
+    assert!(w.wake_ups - wake_ups <= 2 * lists + 8, "{} for {lists} lists", w.wake_ups - wake_ups);
+    assert!(w.steps - steps <= 2 * lists + 8 + 20 * 3);
+    assert_eq!(w.published, published);
+}
+
+#[test]
+fn at_most_four_pods_are_started_at_one_time() {
+    let mut w = node();
+    let mut files = w.files.clone();
+    for i in 0..300 {
+        let path = format!("/m/p{i}.yaml");
+        files.insert(path.clone(), pod(&path, &format!("p{i}"), "", ONE));
+    }
+    w.set_files(files);
+    let mut most = 0;
+    for _ in 0..20_000 {
+        if !w.happen(w.now + 100 * S) {
+            break;
+        }
+        most = most.max(w.starting());
+    }
+    w.run(60);
+    assert_eq!(most, 4);
+    assert_eq!(w.runtime.containers.values().filter(|c| c.runs()).count(), 300);
+    w.set_files(Default::default());
+    w.run(30);
+    w.assert_clean();
+}
+
+#[test]
+fn w2_a_kill_cancels_what_is_being_started() {
+    let mut w = node();
+    w.fault("RunSandbox", Fault::Slow(Duration::from_secs(60)));
+    w.file("web", ONE);
+    w.run(5);
+    w.remove("web");
+    w.run(2);
+    assert_eq!(w.shown("web"), "");
+    w.assert_clean();
+}
+
+#[test]
+fn w21_a_sandbox_that_comes_after_its_worker_is_gone_is_removed() {
+    let mut w = node();
+    w.fault("RunSandbox", Fault::Slow(Duration::from_secs(6)));
+    w.file("web", ONE);
+    w.run(1);
+    w.heard_anyway = true;
+    w.remove("web");
+    w.run(3);
+    assert_eq!(w.engine.pods().len(), 0);
+    w.run(6);
+    assert!(w.measures.contains(&Measure::OrphanedPod));
+    w.assert_clean();
+}

@@ -1,0 +1,177 @@
+//! The words in which the stories are told: manifests, the passing of time, what was asked of the runtime, what is shown.
+
+use crate::runtime::Life;
+use crate::world::{MS, S, World, brief, config};
+use k8s_openapi::api::core::v1 as core;
+use std::rc::Rc;
+use wherry::api::document::{Context, read};
+use wherry::api::pod::Pod;
+
+pub const IMAGE: &str = "busybox:1.35";
+
+/// One container named main.
+pub const ONE: &str = "containers: [{name: main, image: 'busybox:1.35'}]";
+pub const NEVER: &str = "restartPolicy: Never, containers: [{name: main, image: 'busybox:1.35'}]";
+pub const ON_FAILURE: &str = "restartPolicy: OnFailure, containers: [{name: main, image: 'busybox:1.35'}]";
+pub const TWO: &str = "containers: [{name: one, image: 'busybox:1.35'}, {name: two, image: 'busybox:1.35'}]";
+
+/// A pod in the namespace default; `uid` may be empty.
+pub fn pod(path: &str, name: &str, uid: &str, spec: &str) -> Rc<Pod> {
+    let uid = if uid.is_empty() { String::new() } else { format!(", uid: {uid}") };
+    let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}{uid}}}, spec: {{{spec}}}}}");
+    let context = Context { node_name: "lab", unsafe_sysctls: &[], seen: "2027-01-15T08:00:00Z" };
+    let (mut pods, problems) = read(text.as_bytes(), path, context);
+    assert!(problems.is_empty(), "{problems:?}");
+    Rc::new(pods.remove(0))
+}
+
+/// A node that is up, with the image there, and no pod.
+pub fn node() -> World {
+    node_with(config())
+}
+
+pub fn node_with(config: wherry::engine::config::EngineConfig) -> World {
+    let mut w = World::new(config);
+    w.history = Some(Vec::new());
+    w.runtime.images.insert(IMAGE.into());
+    w.start();
+    w.run(1);
+    w.calls.clear();
+    w
+}
+
+impl World {
+    /// The file of that name is written: one pod of that name.
+    pub fn file(&mut self, name: &str, spec: &str) {
+        self.file_with_uid(name, "", spec);
+    }
+
+    pub fn file_with_uid(&mut self, name: &str, uid: &str, spec: &str) {
+        let path = format!("/m/{name}.yaml");
+        let pod = pod(&path, name, uid, spec);
+        self.document(&path, pod);
+    }
+
+    pub fn document(&mut self, path: &str, pod: Rc<Pod>) {
+        let mut files = self.files.clone();
+        files.insert(path.into(), pod);
+        self.set_files(files);
+    }
+
+    pub fn remove(&mut self, name: &str) {
+        let mut files = self.files.clone();
+        assert!(files.remove(&format!("/m/{name}.yaml")).is_some(), "no file of {name}");
+        self.set_files(files);
+    }
+
+    pub fn set_files(&mut self, files: std::collections::BTreeMap<String, Rc<Pod>>) {
+        self.checks.desired(&self.engine, &files, &self.runtime);
+        self.files = files;
+        self.note(|| "--- the manifests change".into());
+        self.read_manifests();
+    }
+
+    /// The lives of `pod/container` in turn; the last one goes on.
+    pub fn life(&mut self, of: &str, lives: &[Life]) {
+        self.lives.insert(of.into(), lives.iter().copied().collect());
+    }
+
+    /// The next call whose text begins so goes wrong.
+    pub fn fault(&mut self, call: &str, fault: crate::world::Fault) {
+        self.faults.push((call.into(), fault));
+    }
+
+    /// What was asked of the runtime since the last look.
+    pub fn said(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.calls).into_iter().map(|(_, text)| text).collect()
+    }
+
+    /// The times, in ms since `since`, at which calls of this text were made.
+    pub fn times(&self, text: &str, since: u64) -> Vec<u64> {
+        let at = self.calls.iter().filter(|(at, t)| *at >= since && t.starts_with(text));
+        at.map(|(at, _)| at.saturating_sub(since) / MS).collect()
+    }
+
+    pub fn status(&self, name: &str) -> core::PodStatus {
+        let view = self.engine.pods().into_iter().find(|v| &*v.pod.name.name == name);
+        view.map(|v| v.status.clone()).unwrap_or_default()
+    }
+
+    /// Phase and container states in brief; empty if the pod is not shown.
+    pub fn shown(&self, name: &str) -> String {
+        let view = self.engine.pods().into_iter().find(|v| &*v.pod.name.name == name);
+        view.map(|v| brief(v.status)).unwrap_or_default()
+    }
+
+    pub fn container_status(&self, pod: &str, container: &str) -> core::ContainerStatus {
+        let all = self.status(pod).container_statuses.unwrap_or_default();
+        all.into_iter().find(|c| c.name == container).unwrap_or_default()
+    }
+
+    /// Waiting reason and message.
+    pub fn waiting(&self, pod: &str, container: &str) -> (String, String) {
+        let state = self.container_status(pod, container).state.unwrap_or_default();
+        let w = state.waiting.unwrap_or_default();
+        (w.reason.unwrap_or_default(), w.message.unwrap_or_default())
+    }
+
+    /// The condition's status, reason and message.
+    pub fn condition(&self, pod: &str, kind: &str) -> (String, String, String) {
+        let c = self.status(pod).conditions.into_iter().flatten().find(|c| c.type_ == kind);
+        c.map(|c| (c.status, c.reason.unwrap_or_default(), c.message.unwrap_or_default())).unwrap_or_default()
+    }
+
+    /// Events of that reason: their messages.
+    pub fn notices(&self, reason: &str) -> Vec<String> {
+        self.notices.iter().filter(|(_, n)| n.reason == reason).map(|(_, n)| n.message.clone()).collect()
+    }
+
+    /// The one running container of `pod/container`.
+    pub fn running(&self, of: &str) -> String {
+        let c = self.runtime.containers.values().find(|c| c.runs() && format!("{}/{}", c.pod_name.name, c.name) == of);
+        c.map(|c| c.id.clone()).unwrap_or_default()
+    }
+
+    pub fn runs(&self, of: &str) -> bool {
+        !self.running(of).is_empty()
+    }
+
+    pub fn sandbox(&self, pod: &str) -> String {
+        let s = self.runtime.sandboxes.values().find(|s| s.ready && &*s.name.name == pod);
+        s.map(|s| s.id.clone()).unwrap_or_default()
+    }
+
+    pub fn exit_of(&mut self, of: &str, code: i32) {
+        let id = self.running(of);
+        assert!(!id.is_empty(), "{of} does not run");
+        self.exit(&id, code);
+    }
+
+    /// Runs until it is so; the time it took in ms.
+    pub fn until(&mut self, what: &str, within_seconds: u64, so: impl Fn(&World) -> bool) -> u64 {
+        let begin = self.now;
+        let end = begin + within_seconds * S;
+        while !so(self) {
+            assert!(self.happen(end), "within {within_seconds} s: {what}\n{}", self.told());
+        }
+        (self.now - begin) / MS
+    }
+
+    /// What happened so far, for a failing test.
+    pub fn told(&self) -> String {
+        self.history.as_ref().map(|h| h.join("\n")).unwrap_or_default()
+    }
+
+    /// Nothing of any pod is left anywhere, but what the files ask for.
+    pub fn assert_clean(&self) {
+        self.assert_well();
+        let all: Vec<String> = self.runtime.sandboxes.keys().chain(self.runtime.containers.keys()).cloned().collect();
+        assert!(all.is_empty(), "left in the runtime: {all:?}\n{}", self.told());
+        assert!(self.records.is_empty(), "left: {:?}", self.records.keys());
+        assert!(self.directories.is_empty(), "left: {:?}", self.directories);
+    }
+
+    pub fn assert_well(&self) {
+        assert_eq!(self.checks.violation, None, "{}", self.told());
+    }
+}
