@@ -371,7 +371,7 @@ impl Pod {
         }
         for status in &statuses {
             let name = status["name"].as_str().expect("a name");
-            let stop = format!("Stopping container {name} ");
+            let stop = format!("Stopping container {name}\"");
             let stops = log.lines().filter(|l| l.contains(&of_pod) && l.contains(&stop)).count();
             if stops > 1 {
                 differences.push(format!("{} {name} was stopped {stops} times", self.file));

@@ -53,12 +53,13 @@ fn w10_pulls_back_off_from_their_first_failure() {
     w.runtime.unknown_images.insert("other:1".into());
     w.file("web", &with_policy("IfNotPresent"));
     w.until("the first failure", 5, |w| w.waiting("web", "main").0 == "ErrImagePull");
-    assert_eq!(w.waiting("web", "main").1, "failed to pull other:1: no such image");
+    assert_eq!(w.waiting("web", "main").1, "rpc error: code = Unknown desc = failed to pull other:1: no such image");
     let since = w.times("PullImage", 0)[0];
     w.run(2);
     let (reason, message) = w.waiting("web", "main");
     assert_eq!(reason, "ImagePullBackOff");
-    assert_eq!(message, "Back-off pulling image \"other:1\": ErrImagePull: failed to pull other:1: no such image");
+    let error = "rpc error: code = Unknown desc = failed to pull other:1: no such image";
+    assert_eq!(message, format!("Back-off pulling image \"other:1\": ErrImagePull: {error}"));
     w.run(180);
     let at: Vec<u64> = w.times("PullImage", 0).iter().map(|t| (t - since) / 1000).collect();
     assert_eq!(at, [0, 10, 31, 71, 152]);
