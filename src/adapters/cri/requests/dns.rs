@@ -233,8 +233,11 @@ mod tests {
         let spec = serde_json::json!({"dnsPolicy": "None",
             "dnsConfig": {"nameservers": ["1.1.1.1", "1.1.1.2", "1.1.1.3", "1.1.1.4"], "searches": many}});
         let told = notices(&spec.to_string(), &cfg);
-        assert_eq!(told[0].1, "Nameserver limits were exceeded, some nameservers have been omitted, \
-            the applied nameserver line is: 1.1.1.1 1.1.1.2 1.1.1.3");
+        assert_eq!(
+            told[0].1,
+            "Nameserver limits were exceeded, some nameservers have been omitted, \
+            the applied nameserver line is: 1.1.1.1 1.1.1.2 1.1.1.3"
+        );
         assert_eq!(told[1].0, "DNSConfigForming");
         assert!(told[1].1.ends_with(" d30 d31"), "{}", told[1].1);
     }
