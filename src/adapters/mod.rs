@@ -3,6 +3,7 @@
 pub mod cri;
 pub mod manifests;
 pub mod node;
+pub mod pidfds;
 pub mod pod_files;
 pub mod records;
 pub mod server;

@@ -60,11 +60,19 @@ impl Agent {
             }
             Effect::Files { op, call } => self.use_files(op, call, now),
             Effect::Record { op, change } => self.record_queue.waiting.push_back((op, change)),
+            Effect::Watch { uid, id, pid } => {
+                let token = self.event_loop.token();
+                let watched = self.pidfds.watch(self.event_loop.registry(), token, uid, &id, pid);
+                if let Err(why) = &watched {
+                    log::debug!("not watched, the list will tell of its end id={id} pid={pid} error={why:?}");
+                }
+                self.events.push_back(Event::Watched { id, ok: watched.is_ok() });
+            }
+            Effect::Unwatch { id } => self.pidfds.unwatch(self.event_loop.registry(), &id),
             Effect::Timer { key, at: Some(at) } => self.timers.set(key, at),
             Effect::Timer { key, at: None } => self.timers.clear(&key),
             Effect::Publish { uid, name } => {
-                self.tell_change(&uid, &name);
-                if self.server.has_watches() {
+                if self.tell_change(&uid, &name) && self.server.has_watches() {
                     let mut line = Vec::with_capacity(4096);
                     match self.engine.pod(&uid) {
                         Some(view) => views::write_change("MODIFIED", &view, &mut line),
@@ -77,17 +85,6 @@ impl Agent {
             Effect::Measure(measure) => self.metrics.observe(&measure),
         }
         false
-    }
-
-    /// For a new sandbox: the host's resolvers are those of now (a network may come up after us), and what the pod does not
-    /// get of its DNS settings is told.
-    fn settle_dns(&mut self, pod: &Rc<Pod>, now: Now) {
-        let cfg = self.client.config_mut();
-        cfg.host_dns = start::host_dns(&self.config);
-        for (reason, message) in dns_notices(pod, cfg) {
-            let severity = Severity::Warning;
-            self.tell(&Notice { pod: Some(pod.clone()), container: None, severity, reason, message }, now);
-        }
     }
 
     /// Small files are made here and now. What is removed may be large, and is a helper's.
@@ -114,6 +111,17 @@ impl Agent {
             }
         };
         self.jobs.insert(id, Job::Files(op));
+    }
+
+    /// For a new sandbox: the host's resolvers are those of now (a network may come up after us), and what the pod does not
+    /// get of its DNS settings is told.
+    fn settle_dns(&mut self, pod: &Rc<Pod>, now: Now) {
+        let cfg = self.client.config_mut();
+        cfg.host_dns = start::host_dns(&self.config);
+        for (reason, message) in dns_notices(pod, cfg) {
+            let severity = Severity::Warning;
+            self.tell(&Notice { pod: Some(pod.clone()), container: None, severity, reason, message }, now);
+        }
     }
 
     /// Gives what is to be written to a helper: fsync blocks, on a worn SD card for long.

@@ -4,7 +4,9 @@ use super::{Agent, RUNTIME, logging, start};
 use crate::adapters::cri::client::ClientEvent;
 use crate::api::time::Now;
 use crate::config::Config;
-use crate::engine::event::Event;
+use crate::engine::event::{Answer, Event};
+use log::Level;
+use mio::Token;
 
 impl Agent {
     pub(super) fn drive_runtime(&mut self, now: Now) {
@@ -22,14 +24,29 @@ impl Agent {
                     log::warn!("runtime=disconnected error={why:?}");
                     self.events.push_back(Event::RuntimeDown { why });
                 }
-                ClientEvent::Done { op, result } => self.events.push_back(Event::Done { op, result }),
+                ClientEvent::Done { op, result } => {
+                    if let Ok(Answer::Runtime(fact)) = &result {
+                        self.tell_runtime(fact);
+                    }
+                    self.events.push_back(Event::Done { op, result });
+                }
                 ClientEvent::Called { operation_type, duration, error } => {
-                    log::debug!("call={operation_type} ms={:.1} error={error}", duration.as_secs_f64() * 1e3);
+                    // The lists of each second would drown the rest.
+                    let routine = !error && matches!(operation_type, "list_podsandbox" | "list_containers" | "status");
+                    let level = if routine { Level::Trace } else { Level::Debug };
+                    log::log!(level, "call={operation_type} ms={:.1} error={error}", duration.as_secs_f64() * 1e3);
                     self.metrics.runtime_operation(operation_type, duration, error);
                 }
             }
         }
         self.client_events = out;
+    }
+
+    /// P8.
+    pub(super) fn process_ended(&mut self, token: Token) {
+        if let Some((uid, id)) = self.pidfds.ended(self.event_loop.registry(), token) {
+            self.events.push_back(Event::Ended { uid, id });
+        }
     }
 
     /// The directory changed.

@@ -14,10 +14,12 @@ mod views;
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::manifests::Manifests;
+use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
 use crate::adapters::server::Server;
+use crate::api::facts::RuntimeFact;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
 use crate::engine::effect::TimerKey;
@@ -47,6 +49,7 @@ pub struct Agent {
     engine: Engine,
     client: Client,
     manifests: Manifests,
+    pidfds: Pidfds,
     files: PodFiles,
     records: Records,
     record_queue: RecordQueue,
@@ -54,7 +57,8 @@ pub struct Agent {
     server: Server,
     metrics: Metrics,
     standing: logging::Standing,
-    ends: telling::Ends,
+    told: telling::Told,
+    runtime_told: Option<RuntimeFact>,
     /// Kept for its space.
     client_events: Vec<ClientEvent>,
     /// What is to reach the engine, in order.
@@ -104,6 +108,7 @@ impl Agent {
                     RUNTIME => self.drive_runtime(now),
                     MANIFESTS => self.read_manifests(now),
                     token if self.server.owns(token) => self.server.ready(token),
+                    token if self.pidfds.owns(token) => self.process_ended(token),
                     token => log::debug!("an event of a source that is gone token={}", token.0),
                 }
             }

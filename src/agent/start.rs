@@ -1,13 +1,14 @@
 //! Puts an agent together from the configuration: opens what it needs, in the order in which a failure says most.
 
 use super::effects::RecordQueue;
-use super::telling::Ends;
+use super::telling::Told;
 use super::{Agent, HELPERS, MANIFESTS, RUNTIME, SERVER, SIGNALS, logging};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::requests::{HostDns, RequestConfig};
 use crate::adapters::cri::transport::Transport;
 use crate::adapters::manifests::{Manifests, Settings};
 use crate::adapters::node::{cgroups::Cgroups, machine};
+use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
@@ -42,7 +43,8 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let helpers = Helpers::new(registry, HELPERS).map_err(|e| format!("make a waker: {e}"))?;
     let transport = transport(&config.runtime_socket, registry, RUNTIME)?;
     let client = Client::new(transport, request_config(&config, &root.id));
-    let mut settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
+    let mut settings =
+        Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
     settings.unsafe_sysctls.clone_from(&config.allowed_unsafe_sysctls);
     let manifests = Manifests::open(settings, registry, MANIFESTS);
     let doors = Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
@@ -60,11 +62,13 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         files: pod_files(&config),
         metrics: Metrics::new(&config.node_name),
         server: Server::new(doors, SERVER),
+        pidfds: Pidfds::default(),
         timers: Timers::new(),
         record_queue: RecordQueue::default(),
         jobs: BTreeMap::new(),
         standing: logging::Standing::new(),
-        ends: Ends::default(),
+        told: Told::default(),
+        runtime_told: None,
         client_events: Vec::new(),
         config,
         event_loop,

@@ -6,6 +6,7 @@
 
 use super::Agent;
 use super::logging::Standing;
+use crate::api::facts::RuntimeFact;
 use crate::api::names::{FullName, Uid};
 use crate::api::time::{Now, Wall};
 use crate::engine::effect::{Notice, Severity};
@@ -15,17 +16,17 @@ use log::Level;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The pods there are, and of each container whose end (a container's ID) was told last.
+/// The pods that somebody was told of, and of each container whose end (a container's ID) was told last.
 #[derive(Debug, Default)]
-pub struct Ends {
-    told: BTreeMap<Uid, BTreeMap<String, String>>,
+pub struct Told {
+    pods: BTreeMap<Uid, BTreeMap<String, String>>,
 }
 
 impl Agent {
     pub(super) fn tell(&mut self, notice: &Notice, now: Now) {
         // What is done about a container's end is told after it.
         if let Some(view) = notice.pod.as_ref().and_then(|pod| self.engine.pod(&pod.uid)) {
-            self.ends.tell(&view, self.started.wall);
+            self.told.ends(&view, self.started.wall);
         }
         let line = line(notice);
         match notice.severity {
@@ -36,18 +37,33 @@ impl Agent {
         }
     }
 
-    /// A pod's status changed, or it is gone.
-    pub(super) fn tell_change(&mut self, uid: &Uid, name: &FullName) {
-        match self.engine.pod(uid) {
-            Some(view) => {
-                log::debug!("{}", summary(&view));
-                self.ends.tell(&view, self.started.wall);
-            }
-            None if self.ends.told.remove(uid).is_some() => {
-                log::info!("pod={name} reason=Removed message=\"nothing of it is left\"");
-            }
-            None => {}
+    /// What the runtime says of itself, if that is news.
+    pub(super) fn tell_runtime(&mut self, fact: &RuntimeFact) {
+        if self.runtime_told.as_ref() == Some(fact) {
+            return;
         }
+        let not_ready = fact.runtime_not_ready.as_ref().map(|why| ("runtime", why));
+        match not_ready.or(fact.network_not_ready.as_ref().map(|why| ("network", why))) {
+            Some((what, why)) => {
+                log::warn!("{what}=not-ready name={} version={} error={why:?}", fact.name, fact.version)
+            }
+            None => log::info!("runtime=ready name={} version={}", fact.name, fact.version),
+        }
+        self.runtime_told = Some(fact.clone());
+    }
+
+    /// A pod's status changed, or it is gone. False if it is gone and that was told before.
+    pub(super) fn tell_change(&mut self, uid: &Uid, name: &FullName) -> bool {
+        if let Some(view) = self.engine.pod(uid) {
+            log::debug!("{}", summary(&view));
+            self.told.ends(&view, self.started.wall);
+            return true;
+        }
+        let news = self.told.pods.remove(uid).is_some();
+        if news {
+            log::info!("pod={name} reason=Removed message=\"nothing of it is left\"");
+        }
+        news
     }
 }
 
@@ -97,11 +113,11 @@ fn summary(view: &PodView<'_>) -> String {
     line
 }
 
-impl Ends {
+impl Told {
     /// Tells of each container that ended since it was told of last; not of what ended before `begin`, when somebody
     /// else told of it.
-    fn tell(&mut self, view: &PodView<'_>, begin: Wall) {
-        let pod = self.told.entry(view.pod.uid.clone()).or_default();
+    fn ends(&mut self, view: &PodView<'_>, begin: Wall) {
+        let pod = self.pods.entry(view.pod.uid.clone()).or_default();
         for status in view.status.container_statuses.iter().flatten() {
             let Some(end) = end(status) else { continue };
             let id = end.container_id.as_deref().unwrap_or_default();
@@ -168,9 +184,8 @@ mod tests {
 
     #[test]
     fn an_end_is_told_with_its_code_and_how_long_it_ran() {
-        let time = |s: i64| {
-            jiff::Timestamp::from_second(s).ok().map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time)
-        };
+        let time =
+            |s: i64| jiff::Timestamp::from_second(s).ok().map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time);
         let terminated = ContainerStateTerminated {
             exit_code: 3,
             reason: Some("Error".into()),

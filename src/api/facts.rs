@@ -63,6 +63,8 @@ pub struct SandboxFact {
     /// Primary first; empty with hostNetwork, or when it is not ready.
     pub ips: Vec<String>,
     pub owner: Option<String>,
+    /// Its own process, from the verbose info, while ready; None if the runtime does not tell.
+    pub pid: Option<u32>,
 }
 
 /// One container as its status call shows it.

@@ -27,7 +27,9 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
         report.path(file)?;
     }
     report.collisions()?;
-    let Report { files, errors, unreadable, .. } = report;
+    let Report { out, files, errors, unreadable, .. } = report;
+    // The summary comes last, also where both go to one place.
+    out.flush()?;
     let plural = |n: usize| if n == 1 { "" } else { "s" };
     tell(&format!("checked {files} file{}: {errors} error{}", plural(files), plural(errors)));
     Ok(if unreadable { 2 } else { u8::from(errors > 0) })

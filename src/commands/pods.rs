@@ -6,6 +6,7 @@ use crate::commands::row::{Row, text};
 use jiff::Timestamp;
 use serde::Serialize as _;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::path::Path;
 
@@ -79,7 +80,10 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
             if !rows.is_empty() {
                 Table::new(query.format == Some(Format::Wide), &rows).print(out, true, &rows)?;
             } else if missing.is_empty() {
-                crate::commands::output::tell("there are no pods");
+                crate::commands::output::tell(&match &query.namespace {
+                    Some(namespace) => format!("there are no pods in namespace {namespace}"),
+                    None => "there are no pods".to_owned(),
+                });
             }
         }
     }
@@ -95,6 +99,10 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
     let broken = |e: std::io::Error| Failure::message(format!("the watch broke off: {e}"));
     let mut first: Option<Vec<Row>> = Some(Vec::new());
     let mut table = Table::new(query.format == Some(Format::Wide), &[]);
+    // Rows that come later should mostly fit under the header.
+    table.widen(&["", "", "", "ContainerCreating", "0 (100s ago)", "100s", "100.100.100.100", "", ""]);
+    // What a row does not show is no change here.
+    let mut shown: BTreeMap<String, Row> = BTreeMap::new();
     let mut line = String::new();
     loop {
         line.clear();
@@ -110,7 +118,7 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
             ("BOOKMARK", None | Some(Format::Wide)) => {
                 // All that there was has come: now the widths are known.
                 if let Some(rows) = first.take() {
-                    table = Table::new(table.wide, &rows);
+                    rows.iter().for_each(|row| table.widen(&cells(row)));
                     table.print(out, true, &rows)?;
                 }
             }
@@ -122,10 +130,18 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
                 document(out, pod, true)?;
             }
             (_, Some(Format::Name)) => writeln!(out, "pod/{}", text(pod, "/metadata/name"))?,
-            (_, None | Some(Format::Wide)) => {
-                let row = Row::new(pod, Timestamp::now());
+            (kind, None | Some(Format::Wide)) => {
+                let uid = text(pod, "/metadata/uid");
+                let row = if kind == "DELETED" { Row::gone(pod) } else { Row::new(pod, Timestamp::now()) };
+                let same = shown.get(uid).is_some_and(|before| before.says_the_same(&row));
+                if kind == "DELETED" {
+                    shown.remove(uid);
+                } else {
+                    shown.insert(uid.to_owned(), row.clone());
+                }
                 match &mut first {
                     Some(rows) => rows.push(row),
+                    None if same => {}
                     None => table.print(out, false, &[row])?,
                 }
             }
@@ -162,7 +178,6 @@ fn document(out: &mut dyn Write, value: &Value, yaml: bool) -> Result<(), Failur
 
 /// Columns as wide as their widest cell so far, three blanks apart.
 struct Table {
-    wide: bool,
     widths: Vec<usize>,
 }
 
@@ -171,7 +186,7 @@ const HEADER: [&str; 9] = ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "
 impl Table {
     fn new(wide: bool, rows: &[Row]) -> Table {
         let columns = if wide { HEADER.len() } else { 6 };
-        let mut table = Table { wide, widths: HEADER[..columns].iter().map(|h| h.len()).collect() };
+        let mut table = Table { widths: HEADER[..columns].iter().map(|h| h.len()).collect() };
         for row in rows {
             table.widen(&cells(row));
         }
@@ -290,7 +305,9 @@ mod tests {
             line("ADDED", pod("default", "zebra")),
             line("ADDED", pod("web", "front")),
             line("BOOKMARK", json!({})),
-            line("DELETED", gone),
+            line("MODIFIED", gone.clone()),
+            line("MODIFIED", gone),
+            line("DELETED", json!({"metadata": {"name": "zebra", "namespace": "default", "uid": "uid-zebra"}})),
         ]
         .concat();
         let mut out = Vec::new();
@@ -304,6 +321,7 @@ mod tests {
                 ["NAMESPACE", "NAME", "READY", "STATUS"],
                 ["default", "zebra", "1/1", "Running"],
                 ["default", "zebra", "1/1", "Terminating"],
+                ["default", "zebra", "-", "Deleted"],
             ]
         );
     }

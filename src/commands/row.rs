@@ -40,6 +40,31 @@ impl Row {
     }
 }
 
+impl Row {
+    /// Of a pod that is gone only its name is known.
+    pub fn gone(pod: &Value) -> Row {
+        let none = || "-".to_owned();
+        Row {
+            namespace: text(pod, "/metadata/namespace").to_owned(),
+            name: text(pod, "/metadata/name").to_owned(),
+            ready: none(),
+            status: "Deleted".into(),
+            restarts: none(),
+            age: none(),
+            ip: none(),
+            node: none(),
+            uid: text(pod, "/metadata/uid").to_owned(),
+        }
+    }
+
+    /// But for what time alone changes.
+    pub fn says_the_same(&self, other: &Row) -> bool {
+        let count = |row: &Row| row.restarts.split(' ').next().unwrap_or_default().to_owned();
+        let rest = |row: &Row| Row { age: String::new(), restarts: count(row), ..row.clone() };
+        rest(self) == rest(other)
+    }
+}
+
 /// A static pod was not created by anybody at a time of its own: then it counts from when it was seen.
 fn first_seen(pod: &Value) -> Option<Timestamp> {
     ["/metadata/creationTimestamp", "/metadata/annotations/kubernetes.io~1config.seen", "/status/startTime"]

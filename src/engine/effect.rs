@@ -19,6 +19,11 @@ pub enum Effect {
     Files { op: OpId, call: FilesCall },
     /// Keep, or forget, a small record on disk; `Done` comes when it is durable.
     Record { op: OpId, change: RecordChange },
+    /// P8: watch the init process of a container or sandbox of the pod; `Watched` says whether that could be had, `Ended`
+    /// comes once, when the process has ended, and ends the watch.
+    Watch { uid: Uid, id: String, pid: u32 },
+    /// Watch it no more. Fine if it is not watched.
+    Unwatch { id: String },
     /// Set the one deadline of `key`, or clear it.
     Timer { key: TimerKey, at: Option<Boot> },
     /// The pod's status or presence changed: watchers want to know.
@@ -136,6 +141,8 @@ pub enum TimerKey {
     Relist,
     RuntimeStatus,
     Pod(Uid),
+    /// P8: the pod's status is read again.
+    Reread(Uid),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

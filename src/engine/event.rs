@@ -7,6 +7,8 @@ use crate::engine::effect::TimerKey;
 use crate::engine::op::{OpError, OpId};
 use std::rc::Rc;
 
+// An event lives from the poll to the next step, a few at a time: a box for each answer would cost more than it saves.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The records found at start: (key, value). First of all events.
@@ -24,6 +26,16 @@ pub enum Event {
     /// A hint (P8): read this pod's status.
     Hint {
         uid: Uid,
+    },
+    /// The answer to `Watch`. One that could not be had leaves its pod to the list.
+    Watched {
+        id: String,
+        ok: bool,
+    },
+    /// P8: a watched process has ended.
+    Ended {
+        uid: Uid,
+        id: String,
     },
     Done {
         op: OpId,

@@ -11,7 +11,7 @@ impl Rng {
         Rng(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -21,6 +21,6 @@ impl Rng {
 
     /// `d`, and 0 to 50 % of it on top (W9).
     pub fn jitter(&mut self, d: Duration) -> Duration {
-        d + d.mul_f64((self.next() >> 11) as f64 / (1u64 << 53) as f64 / 2.0)
+        d + d.mul_f64((self.next_u64() >> 11) as f64 / (1u64 << 53) as f64 / 2.0)
     }
 }

@@ -116,3 +116,36 @@ fn the_directory_may_go_and_come_back() {
     agent.delete("web");
     agent.wait_gone("web");
 }
+
+#[test]
+fn pods_go_on_when_wherry_starts_before_the_directory_is_there() {
+    let mut agent = Agent::start("late-directory");
+    agent.apply("web", TRAP);
+    agent.wait_running("web");
+    let id = agent.running("web", "main");
+    let away = agent.dir.join("away");
+    agent.kill();
+    fs::rename(agent.manifests(), &away).expect("rename");
+    agent.run();
+    agent.wait("it is reported", |a| status(a).contains("cannot be read"));
+    agent.wait_running("web");
+    assert_eq!(agent.running("web", "main"), id);
+    fs::rename(&away, agent.manifests()).expect("rename");
+    agent.wait("it is mended", |a| status(a).contains("no errors"));
+    assert_eq!(agent.running("web", "main"), id);
+}
+
+#[test]
+fn the_log_and_the_status_say_what_became_of_a_pod() {
+    let agent = Agent::start("told");
+    let spec = "containers: [{name: main, image: localhost/busybox:1.35, command: [sh, -c, 'echo why >/dev/termination-log; exit 3']}]";
+    agent.apply("crash", spec);
+    let name = format!("pod={}/crash", agent.namespace);
+    agent.wait("its end is told with code and message", |a| {
+        a.log().lines().any(|l| l.contains(&name) && l.contains("exit_code=3") && l.contains("message=\"why\""))
+    });
+    agent.wait("the status says what it waits for", |a| status(a).contains("/crash: main: CrashLoopBackOff"));
+    agent.delete("crash");
+    agent.wait("its removal is told", |a| a.log().contains(&format!("{name} reason=Removed")));
+    assert_eq!(agent.log().matches("reason=Removed").count(), 1, "once");
+}

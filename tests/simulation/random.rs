@@ -70,11 +70,12 @@ pub fn play(pool: &Pool, seed: u64, tell: bool) -> (World, Result<(), String>) {
     c.max_restart_backoff = Duration::from_secs(40);
     c.seed = seed;
     let mut rng = Rng::new(seed.wrapping_mul(0x5851_F42D_4C95_7F2D));
-    c.parallel_starts = 1 + (rng.next() % 4) as usize;
-    c.parallel_reads = 1 + (rng.next() % 4) as usize;
+    c.parallel_starts = 1 + (rng.next_u64() % 4) as usize;
+    c.parallel_reads = 1 + (rng.next_u64() % 4) as usize;
     let mut w = World::new(c);
-    let faults = [0, 10, 60, 200][(rng.next() % 4) as usize];
+    let faults = [0, 10, 60, 200][(rng.next_u64() % 4) as usize];
     w.chaos = Some(Chaos { rng, faults: faults.max(1) });
+    w.pidfds = seed % 3 > 0;
     if tell {
         w.history = Some(Vec::new());
     }
@@ -311,6 +312,12 @@ fn as_desired(w: &World) -> Result<(), String> {
     if let Some(uid) = w.directories.iter().find(|d| w.life == 0 && !wanted.contains(d)) {
         return Err(format!("the directory of {uid} is left"));
     }
+    let alive: Vec<&String> = w.watched.keys().collect();
+    let all = w.runtime.containers.values().filter(|c| c.runs()).count()
+        + w.runtime.sandboxes.values().filter(|s| s.ready && s.uid.as_str() != "foreign").count();
+    if alive.len() > all {
+        return Err(format!("{alive:?} are watched, {all} run"));
+    }
     if w.pending_ops() > 1 {
         return Err(format!("{} operations in flight", w.pending_ops()));
     }
@@ -358,9 +365,9 @@ pub fn play_all(seeds: std::ops::Range<u64>) {
 
 /// Plays one seed with its history; panics if it fails.
 pub fn tell(seed: u64) {
-    let (w, result) = play(&Pool::new(), seed, true);
+    let (mut w, result) = play(&Pool::new(), seed, true);
     if let Err(why) = result {
-        let history = w.history.unwrap_or_default();
+        let history = w.history.take().unwrap_or_default();
         println!("{}", history.join("\n"));
         panic!(
             "seed {seed} ({} lines above): {why}\nreplay: WHERRY_SEED={seed} cargo test --test simulation seeds",

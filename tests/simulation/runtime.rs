@@ -55,6 +55,7 @@ pub struct Sandbox {
     pub grace_seconds: Option<u64>,
     /// Of the pod that it was made for.
     pub digest: String,
+    pub pid: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -78,6 +79,8 @@ pub struct Container {
     pub owner: Option<String>,
     pub life: Life,
     pub pid: u32,
+    /// Its process is over, and the runtime does not show it yet.
+    pub dead: bool,
     /// SIGTERM has reached it.
     pub terminating: bool,
 }
@@ -205,6 +208,7 @@ impl Runtime {
             owner: Some(self.owner.clone()),
             grace_seconds: Some(pod.grace_period().as_secs()),
             digest: pod.digest.clone(),
+            pid: 500_000 + self.last_id,
         };
         let fact = sandbox_fact(&s, pod.host_network());
         self.sandboxes.insert(id, s);
@@ -266,6 +270,7 @@ impl Runtime {
             owner: Some(self.owner.clone()),
             life: Life::FOREVER,
             pid,
+            dead: false,
             terminating: false,
         };
         self.containers.insert(id.clone(), container);
@@ -332,6 +337,11 @@ impl Runtime {
         self.containers.values().filter(move |c| c.uid == *uid)
     }
 
+    /// Does the init process of this container or sandbox live?
+    pub fn lives(&self, id: &str) -> bool {
+        self.containers.get(id).is_some_and(|c| c.runs() && !c.dead) || self.sandboxes.get(id).is_some_and(|s| s.ready)
+    }
+
     pub fn has_anything_of(&self, uid: &Uid) -> bool {
         self.sandboxes.values().any(|s| s.uid == *uid) || self.of(uid).next().is_some()
     }
@@ -353,6 +363,7 @@ fn sandbox_fact(s: &Sandbox, host_network: bool) -> SandboxFact {
         created_at: s.created_at,
         ips: if s.ready && !host_network { vec![s.ip.clone()] } else { Vec::new() },
         owner: s.owner.clone(),
+        pid: s.ready.then_some(s.pid),
     }
 }
 

@@ -36,15 +36,44 @@ pub enum Fault {
 }
 
 enum Item {
-    Act { key: (u32, OpId) },
-    Answer { key: (u32, OpId), result: Result<Answer, OpError> },
-    Deadline { key: (u32, OpId) },
-    Timer { life: u32, key: TimerKey, at: u64 },
-    Record { key: (u32, OpId), change: RecordChange },
-    Exit { container: String, code: i32 },
-    Kill { container: String, by: (u32, OpId) },
+    Act {
+        key: (u32, OpId),
+    },
+    Answer {
+        key: (u32, OpId),
+        result: Result<Answer, OpError>,
+    },
+    Deadline {
+        key: (u32, OpId),
+    },
+    Timer {
+        life: u32,
+        key: TimerKey,
+        at: u64,
+    },
+    Record {
+        key: (u32, OpId),
+        change: RecordChange,
+    },
+    Exit {
+        container: String,
+        code: i32,
+    },
+    /// The runtime has noticed an end.
+    Shown {
+        container: String,
+        code: i32,
+    },
+    Kill {
+        container: String,
+        by: (u32, OpId),
+    },
     Up,
     Event(Event),
+    Pidfd {
+        life: u32,
+        event: Event,
+    },
 }
 
 struct Flight {
@@ -64,7 +93,7 @@ pub struct Chaos {
 
 impl Chaos {
     pub fn below(&mut self, n: u64) -> u64 {
-        self.rng.next() % n
+        self.rng.next_u64() % n
     }
 }
 
@@ -83,6 +112,12 @@ pub struct World {
     pub lives: BTreeMap<String, VecDeque<Life>>,
     pub files: BTreeMap<String, Rc<Pod>>,
     pub records: BTreeMap<String, String>,
+    /// Processes can be watched.
+    pub pidfds: bool,
+    /// By the ids of containers and sandboxes: their pods.
+    pub watched: BTreeMap<String, Uid>,
+    /// How long the runtime does not show an end, in ms.
+    pub exit_lag: u64,
     pub record_error: bool,
     /// The runtime does not hear of a cancelled call in time.
     pub heard_anyway: bool,
@@ -132,6 +167,9 @@ impl World {
             lives: BTreeMap::new(),
             files: BTreeMap::new(),
             records: BTreeMap::new(),
+            pidfds: false,
+            watched: BTreeMap::new(),
+            exit_lag: 0,
             record_error: false,
             heard_anyway: false,
             directories: BTreeSet::new(),
@@ -204,6 +242,7 @@ impl World {
         self.note(|| "--- the engine is killed".into());
         self.life += 1;
         self.timers.clear();
+        self.watched.clear();
         self.pending.clear();
         let mut lost: Vec<(u64, u64)> = Vec::new();
         let mut kept = Vec::new();
@@ -280,10 +319,37 @@ impl World {
 
     /// A container's process ends now.
     pub fn exit(&mut self, id: &str, code: i32) {
-        let wall = self.wall_now();
-        let Some(c) = self.runtime.containers.get_mut(id).filter(|c| c.runs()) else { return };
-        end(c, code, wall);
+        let lag = match &mut self.chaos {
+            Some(c) if c.faults > 0 => c.below(2000) * u64::from(c.below(4) == 0),
+            _ => self.exit_lag,
+        };
+        let Some(c) = self.runtime.containers.get_mut(id).filter(|c| c.runs() && !c.dead) else { return };
+        c.dead = true;
         self.note(|| format!("    {id} ends with {code}"));
+        if lag == 0 {
+            self.show_exit(id, code);
+        } else {
+            self.at(lag * MS, Item::Shown { container: id.into(), code });
+        }
+        self.look_at_pidfds();
+    }
+
+    fn show_exit(&mut self, id: &str, code: i32) {
+        let wall = self.wall_now();
+        if let Some(c) = self.runtime.containers.get_mut(id).filter(|c| c.runs()) {
+            end(c, code, wall);
+        }
+    }
+
+    /// The pidfds of processes that are over become readable.
+    fn look_at_pidfds(&mut self) {
+        let over: Vec<String> = self.watched.keys().filter(|id| !self.runtime.lives(id)).cloned().collect();
+        for id in over {
+            if let Some(uid) = self.watched.remove(&id) {
+                let life = self.life;
+                self.at(MS / 5, Item::Pidfd { life, event: Event::Ended { uid, id } });
+            }
+        }
     }
 
     pub fn kill_sandbox(&mut self, id: &str) {
@@ -291,6 +357,7 @@ impl World {
             s.ready = false;
         }
         self.note(|| format!("    sandbox {id} dies"));
+        self.look_at_pidfds();
     }
 
     // --- time
@@ -349,6 +416,7 @@ impl World {
                 }
             }
             Item::Exit { container, code } => self.exit(&container, code),
+            Item::Shown { container, code } => self.show_exit(&container, code),
             Item::Kill { container, by } => {
                 // A call that nobody waits for any more has no second half.
                 if by.0 == self.life && self.pending.contains(&by) {
@@ -357,7 +425,13 @@ impl World {
             }
             Item::Up => self.runtime_up(),
             Item::Event(event) => self.step(event),
+            Item::Pidfd { life, event } => {
+                if life == self.life {
+                    self.step(event);
+                }
+            }
         }
+        self.look_at_pidfds();
         self.answer_stops();
     }
 
@@ -555,6 +629,23 @@ impl World {
                         self.at(after, Item::Timer { life: self.life, key, at });
                     }
                 }
+            }
+            Effect::Watch { uid, id, pid } => {
+                self.note(|| format!("  < watch {id} ({pid})"));
+                let unlucky = self.chaos.as_mut().is_some_and(|c| c.faults > 0 && c.below(10) == 0);
+                let ok = self.pidfds && !unlucky && self.runtime.lives(&id);
+                if self.watched.contains_key(&id) {
+                    self.checks.fail(format!("{id} is watched twice"));
+                }
+                if ok {
+                    self.watched.insert(id.clone(), uid);
+                }
+                let life = self.life;
+                self.at(MS / 10, Item::Pidfd { life, event: Event::Watched { id, ok } });
+            }
+            Effect::Unwatch { id } => {
+                self.note(|| format!("  < unwatch {id}"));
+                self.watched.remove(&id);
             }
             Effect::Publish { uid, .. } => {
                 self.published += 1;
@@ -810,4 +901,13 @@ pub fn state_text(state: Option<&k8s_openapi::api::core::v1::ContainerState>) ->
 /// A container that runs or may.
 pub fn alive(c: &Container) -> bool {
     matches!(c.state, ContainerState::Running | ContainerState::Unknown)
+}
+
+impl Drop for World {
+    /// A story that says nothing else says that all rules held.
+    fn drop(&mut self) {
+        if self.chaos.is_none() && !std::thread::panicking() {
+            assert_eq!(self.checks.violation, None);
+        }
+    }
 }

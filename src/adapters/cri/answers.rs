@@ -109,6 +109,7 @@ pub fn sandbox(answer: &proto::PodSandboxStatusResponse) -> Option<SandboxFact> 
         created_at: wall(s.created_at),
         ips,
         owner: s.annotations.get(annotation::OWNER).cloned(),
+        pid: info(&answer.info).map(|i| i.pid).filter(|pid| *pid != 0 && ready),
     })
 }
 

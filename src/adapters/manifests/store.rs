@@ -58,7 +58,11 @@ impl Write {
         let directory = self.file.parent().unwrap_or(Path::new("."));
         match &self.text {
             Some(text) => {
-                DirBuilder::new().recursive(true).mode(0o750).create(directory).map_err(|e| failed("make", directory, e))?;
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o750)
+                    .create(directory)
+                    .map_err(|e| failed("make", directory, e))?;
                 let mut aside = OsString::from(&self.file);
                 aside.push(".new");
                 let aside = PathBuf::from(aside);

@@ -6,6 +6,7 @@
 mod desired;
 mod relist;
 mod view;
+mod watch;
 
 pub use desired::Conflict;
 pub use view::{Check, PodView, Summary};
@@ -27,6 +28,7 @@ use relist::Pleg;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
+use watch::Watches;
 
 /// How often the runtime is asked how it is: while it is not well, and else.
 const STATUS_SOON: Duration = Duration::from_secs(1);
@@ -68,6 +70,7 @@ pub struct Engine {
     pulls: Slots,
     runtime: Runtime,
     pleg: Pleg,
+    watches: Watches,
     /// D1: every manifest source was read once.
     sources_ready: bool,
     /// The last desired set, as it came.
@@ -94,6 +97,7 @@ impl Engine {
             pulls: Slots::new(config.parallel_pulls),
             runtime: Runtime::default(),
             pleg: Pleg::default(),
+            watches: Watches::default(),
             sources_ready: false,
             manifests: Vec::new(),
             conflicts: Vec::new(),
@@ -150,12 +154,9 @@ impl Engine {
                     self.dirty.insert(uid);
                 }
             }
-            Event::Hint { uid } => {
-                if let Some(e) = self.cache.get_mut(&uid) {
-                    e.want_read();
-                    self.pleg.queue(&uid, e);
-                }
-            }
+            Event::Timer(TimerKey::Reread(uid)) | Event::Hint { uid } => self.read_soon(&uid),
+            Event::Watched { id, ok } => self.watched(&id, ok),
+            Event::Ended { uid, id } => self.process_ended(&uid, &id),
             Event::Done { op, result } => match self.ops.end(op) {
                 // A forgotten one.
                 None => {}
@@ -228,6 +229,9 @@ impl Engine {
         if worker.has_begun() {
             self.pleg.queue(uid, entry);
         }
+        if entry.take_changed_facts() {
+            self.watch_what_runs(uid);
+        }
     }
 
     /// What a worker's new state means to others: its timer, its name's next owner, its end.
@@ -248,6 +252,7 @@ impl Engine {
     fn forget(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.remove(uid) else { return };
         self.free_name(&worker.name, uid);
+        self.unwatch_all(uid);
         self.cache.remove(uid);
         self.starts.leave(uid);
         self.pulls.leave(uid);

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// P6: without a good relist for so long, PLEG is unhealthy.
 const UNHEALTHY_AFTER: Duration = Duration::from_secs(180);
-/// P8: the period while there is nothing that could change unnoticed.
+/// P8: the period while nothing can change without a hint.
 const IDLE_PERIOD: Duration = Duration::from_secs(30);
 /// W21: the grace period of an orphan whose annotations tell none.
 const ORPHAN_GRACE: Duration = Duration::from_secs(1);
@@ -38,6 +38,8 @@ pub struct Pleg {
     /// W2: sandboxes that may turn up though their workers were dropped, and how long that may take.
     lost: BTreeMap<Uid, (u32, Boot)>,
     reading: usize,
+    /// The last list was older than what was known of some pod.
+    skipped: bool,
     /// Pods whose reading is due, first come first served.
     due: VecDeque<Uid>,
 }
@@ -114,11 +116,14 @@ impl Engine {
 
     /// The next relist: a period after the last one's begin.
     pub(super) fn arm_relist(&mut self) {
-        let idle = self.workers.is_empty()
-            && self.pleg.last_ok.is_some()
+        // P8: nothing can change without a hint.
+        let quiet = self.pleg.last_ok.is_some()
+            && self.pleg.error.is_none()
+            && !self.pleg.skipped
             && self.pleg.lost.is_empty()
-            && self.pleg.unclaimed.is_empty();
-        let period = if idle { IDLE_PERIOD } else { self.config.relist_period };
+            && self.pleg.unclaimed.is_empty()
+            && self.watches.cover_all();
+        let period = if quiet { IDLE_PERIOD } else { self.config.relist_period };
         let at = match (self.runtime.up, self.pleg.began, self.pleg.last_began) {
             // It is made again when the connection is back; one in flight arms the next.
             (false, _, _) | (_, Some(_), _) | (_, _, None) => None,
@@ -137,6 +142,7 @@ impl Engine {
                 self.out.push(Effect::Measure(Measure::RelistDuration(self.now.boot.since(at))));
                 self.pleg.last_ok = Some(at);
                 self.pleg.error = None;
+                // (Before the failed readings are forgotten: those pods are in doubt.)
                 self.compare(&listed, began);
                 // P3: pods whose reading failed are read again.
                 for (uid, entry) in &mut self.cache {
@@ -154,10 +160,11 @@ impl Engine {
     fn compare(&mut self, listed: &Listed, began: Turn) {
         let pods = relist::by_pod(listed, &self.config.owner);
         self.pleg.unclaimed.clear();
-        for (uid, shown) in &pods {
+        self.pleg.skipped = false;
+        for (uid, shown) in pods.pods() {
             if self.workers.contains_key(uid) {
-                self.compare_pod(uid, shown, began);
-            } else if let Some((name, grace)) = whose(shown) {
+                self.compare_pod(uid, &shown, began);
+            } else if let Some((name, grace)) = whose(&shown) {
                 if !self.sources_ready {
                     self.pleg.unclaimed.insert(uid.clone(), (name, grace));
                 } else if self.pleg.forgotten.get(uid).is_none_or(|turn| *turn < began) {
@@ -165,13 +172,16 @@ impl Engine {
                 }
             }
         }
-        let absent: Vec<Uid> = self.workers.keys().filter(|uid| !pods.contains_key(*uid)).cloned().collect();
+        let absent: Vec<Uid> = self.workers.keys().filter(|uid| !pods.shows(uid)).cloned().collect();
         for uid in absent {
             self.compare_pod(&uid, &ListedPod::default(), began);
         }
         self.pleg.forgotten.clear();
         let now = self.now.boot;
         self.pleg.lost.retain(|_, (_, until)| *until > now);
+        for uid in self.watches.uncovered() {
+            self.look_at_cover(&uid);
+        }
     }
 
     fn compare_pod(&mut self, uid: &Uid, shown: &ListedPod<'_>, began: Turn) {
@@ -186,6 +196,10 @@ impl Engine {
         }
         // The list is older than what is known: the next one tells.
         if entry.fresh() > began {
+            self.pleg.skipped = true;
+            return;
+        }
+        if relist::same(entry.facts(), shown) {
             return;
         }
         let events = relist::changes(entry.facts(), shown);
@@ -242,6 +256,13 @@ impl Engine {
             Ok(_) => Err("an answer of another kind".into()),
             Err(e) => Err(e.to_string()),
         });
+        if entry.take_changed_facts() {
+            let failed = entry.error.is_some();
+            self.watch_what_runs(uid);
+            if !failed {
+                self.reread_the_ended(uid);
+            }
+        }
         self.dirty.insert(uid.clone());
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
 use crate::api::names::{ContainerId, SandboxId};
+use crate::api::time::Boot;
 use crate::engine::op::OpId;
 
 /// The number of an engine step.
@@ -24,6 +25,10 @@ pub struct Entry {
     wanted: bool,
     /// In the node's queue of pods whose reading is due.
     queued: bool,
+    /// The facts are others than when this was last asked.
+    changed_facts: bool,
+    /// What became of a call is not known, and may turn up until then.
+    doubt: Option<Boot>,
     /// P4: the addresses that the pod had.
     ips: Vec<String>,
     /// Why the last reading failed.
@@ -94,6 +99,7 @@ impl Entry {
             Ok(_) if began < self.changed => self.wanted = true,
             Ok(facts) => {
                 self.facts = facts;
+                self.changed_facts = true;
                 self.sort();
                 self.known = true;
                 self.fresh = began;
@@ -102,6 +108,7 @@ impl Entry {
             }
             // P3: the change is seen again; the facts stay what they were.
             Err(why) => {
+                self.changed_facts = true;
                 self.wanted = true;
                 self.error = Some(why);
             }
@@ -139,7 +146,23 @@ impl Entry {
         self.wanted = true;
     }
 
+    /// What a call did that was given up may turn up until then.
+    pub fn doubt(&mut self, until: Boot) {
+        self.doubt = self.doubt.max(Some(until));
+        self.changed_facts = true;
+    }
+
+    pub fn in_doubt(&self, now: Boot) -> bool {
+        self.doubt.is_some_and(|until| until > now)
+    }
+
+    /// True once after the facts, or the doubts of them, changed.
+    pub fn take_changed_facts(&mut self) -> bool {
+        std::mem::take(&mut self.changed_facts)
+    }
+
     fn changed(&mut self, turn: Turn) {
+        self.changed_facts = true;
         self.changed = turn;
         self.fresh = turn;
     }

@@ -60,19 +60,13 @@ pub fn transition(old: State, new: State) -> &'static [Kind] {
 }
 
 /// What a list shows of one pod.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ListedPod<'a> {
-    pub sandboxes: Vec<&'a ListedSandbox>,
-    pub containers: Vec<&'a ListedContainer>,
+    pub sandboxes: &'a [&'a ListedSandbox],
+    pub containers: &'a [&'a ListedContainer],
 }
 
 impl ListedPod<'_> {
-    /// Does anything of it run?
-    pub fn runs(&self) -> bool {
-        self.sandboxes.iter().any(|s| s.ready)
-            || self.containers.iter().any(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
-    }
-
     /// The longest grace period that its annotations carry, in seconds (W21).
     pub fn grace_seconds(&self) -> Option<u64> {
         let of_containers = self.containers.iter().filter_map(|c| c.grace_seconds);
@@ -80,16 +74,56 @@ impl ListedPod<'_> {
     }
 }
 
-/// The list by pod; things of other owners left out (W21).
-pub fn by_pod<'a>(listed: &'a Listed, owner: &str) -> BTreeMap<Uid, ListedPod<'a>> {
-    let mut pods: BTreeMap<Uid, ListedPod<'a>> = BTreeMap::new();
-    for s in listed.sandboxes.iter().filter(|s| s.owner.as_deref() == Some(owner)) {
-        pods.entry(s.uid.clone()).or_default().sandboxes.push(s);
+/// The list by pod; things of other owners left out (W21). Two sorted vectors: a list of a thousand containers on an idle
+/// node is no thousand allocations.
+#[derive(Debug)]
+pub struct ByPod<'a> {
+    sandboxes: Vec<&'a ListedSandbox>,
+    containers: Vec<&'a ListedContainer>,
+}
+
+pub fn by_pod<'a>(listed: &'a Listed, owner: &str) -> ByPod<'a> {
+    let mut sandboxes: Vec<_> = listed.sandboxes.iter().filter(|s| s.owner.as_deref() == Some(owner)).collect();
+    let mut containers: Vec<_> = listed.containers.iter().filter(|c| c.owner.as_deref() == Some(owner)).collect();
+    sandboxes.sort_by(|a, b| a.uid.cmp(&b.uid));
+    containers.sort_by(|a, b| a.uid.cmp(&b.uid));
+    ByPod { sandboxes, containers }
+}
+
+impl ByPod<'_> {
+    pub fn shows(&self, uid: &Uid) -> bool {
+        self.sandboxes.binary_search_by(|s| s.uid.cmp(uid)).is_ok()
+            || self.containers.binary_search_by(|c| c.uid.cmp(uid)).is_ok()
     }
-    for c in listed.containers.iter().filter(|c| c.owner.as_deref() == Some(owner)) {
-        pods.entry(c.uid.clone()).or_default().containers.push(c);
+
+    /// The pods in the order of their UIDs.
+    pub fn pods(&self) -> impl Iterator<Item = (&Uid, ListedPod<'_>)> {
+        let (mut sandboxes, mut containers) = (self.sandboxes.as_slice(), self.containers.as_slice());
+        std::iter::from_fn(move || {
+            let uid = match (sandboxes.first(), containers.first()) {
+                (Some(s), Some(c)) => (&s.uid).min(&c.uid),
+                (Some(s), None) => &s.uid,
+                (None, Some(c)) => &c.uid,
+                (None, None) => return None,
+            };
+            let (of_sandboxes, rest) = sandboxes.split_at(sandboxes.iter().take_while(|s| s.uid == *uid).count());
+            sandboxes = rest;
+            let (of_containers, rest) = containers.split_at(containers.iter().take_while(|c| c.uid == *uid).count());
+            containers = rest;
+            Some((uid, ListedPod { sandboxes: of_sandboxes, containers: of_containers }))
+        })
     }
-    pods
+}
+
+/// Does the list show just what the cache holds?
+pub fn same(cached: &PodFacts, listed: &ListedPod<'_>) -> bool {
+    cached.sandboxes.len() == listed.sandboxes.len()
+        && cached.containers.len() == listed.containers.len()
+        && listed.sandboxes.iter().all(|l| cached.sandboxes.iter().any(|s| s.id == l.id && s.ready == l.ready))
+        && listed
+            .containers
+            .iter()
+            .all(|l| cached.containers.iter().any(|c| c.id == l.id && State::from(c.state) == State::from(l.state)))
 }
 
 /// What changed between the cache and the list.

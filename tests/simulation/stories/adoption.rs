@@ -126,8 +126,8 @@ fn d1_nothing_is_an_orphan_before_the_sources_were_read() {
     let mut w = node();
     w.file("web", ONE);
     w.run(3);
-    w.kill_engine();
     w.records.clear();
+    w.kill_engine();
     w.said();
     let records = Vec::new();
     w.step(wherry::engine::event::Event::Records(records));

@@ -143,3 +143,119 @@ fn an_idle_node_reads_and_publishes_nothing() {
     assert_eq!((w.reads, w.published), (reads, published));
     assert_eq!(w.said(), Vec::<String>::new());
 }
+
+fn watched_node() -> crate::world::World {
+    let mut w = node();
+    w.pidfds = true;
+    w.file("web", ONE);
+    w.run(15);
+    w
+}
+
+#[test]
+fn p8_a_death_that_a_pidfd_shows_is_followed_by_the_restart_at_once() {
+    let mut w = watched_node();
+    assert_eq!(w.watched.len(), 2, "the container and its sandbox");
+    let begin = w.now;
+    w.exit_of("web/main", 9);
+    w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
+    assert!(w.times("CreateContainer", begin)[0] < 10);
+    w.run(1);
+    assert!(w.watched.contains_key(&w.running("web/main")));
+    assert_eq!(w.watched.len(), 2);
+    w.assert_well();
+}
+
+#[test]
+fn p8_a_dead_pause_is_replaced_at_once() {
+    let mut w = watched_node();
+    let begin = w.now;
+    let id = w.sandbox("web");
+    w.kill_sandbox(&id);
+    w.run(2);
+    assert!(w.times("StopContainer", begin)[0] < 10);
+    assert_eq!(w.container_status("web", "main").restart_count, 1);
+}
+
+#[test]
+fn p8_while_all_is_watched_the_lists_are_30_seconds_apart() {
+    let mut w = watched_node();
+    let lists = w.lists;
+    w.run(300);
+    assert!((9..=11).contains(&(w.lists - lists)), "{}", w.lists - lists);
+    // One that cannot be watched: a second again.
+    w.pidfds = false;
+    w.file("other", ONE);
+    w.run(2);
+    let lists = w.lists;
+    w.run(20);
+    assert!(w.lists - lists >= 19, "{}", w.lists - lists);
+    w.remove("other");
+    w.run(5);
+    let lists = w.lists;
+    w.run(60);
+    assert!(w.lists - lists <= 3, "{}", w.lists - lists);
+}
+
+#[test]
+fn p8_starting_and_removing_a_watched_pod_needs_no_lists() {
+    let mut w = watched_node();
+    let lists = w.lists;
+    w.file("other", ONE);
+    w.run(1);
+    w.remove("other");
+    w.run(1);
+    assert_eq!(w.lists, lists, "{}", w.told());
+    assert_eq!(w.watched.len(), 2);
+}
+
+#[test]
+fn p8_an_end_that_the_runtime_does_not_show_yet_is_read_again_and_again() {
+    let mut w = watched_node();
+    for (lag, reads) in [(0, 1), (4, 3), (40, 6), (400, 9)] {
+        w.run(700);
+        w.exit_lag = lag;
+        let begin = w.now;
+        let before = w.reads;
+        w.exit_of("web/main", 9);
+        w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
+        let took = w.times("CreateContainer", begin)[0];
+        assert!(took <= 2 * lag + 110, "{took} ms after a lag of {lag}");
+        assert!((1..=reads + 1).contains(&(w.reads - before)), "{} reads for a lag of {lag}", w.reads - before);
+    }
+    w.assert_well();
+}
+
+#[test]
+fn p8_what_is_adopted_is_watched_too() {
+    let mut w = watched_node();
+    w.restart_engine();
+    w.run(2);
+    assert_eq!(w.watched.len(), 2);
+    let lists = w.lists;
+    w.run(60);
+    assert!(w.lists - lists <= 3);
+}
+
+#[test]
+fn p8_what_ends_unseen_is_found_by_the_list() {
+    let mut w = watched_node();
+    w.watched.clear();
+    w.exit_of("web/main", 9);
+    w.run(32);
+    assert_eq!(w.container_status("web", "main").restart_count, 1);
+}
+
+#[test]
+fn an_idle_node_whose_pods_are_watched_hardly_wakes() {
+    let mut w = node();
+    w.pidfds = true;
+    for i in 0..110 {
+        w.file(&format!("p{i}"), ONE);
+    }
+    w.run(60);
+    let (wake_ups, reads, published) = (w.wake_ups, w.reads, w.published);
+    w.run(300);
+    assert!(w.wake_ups - wake_ups <= 40, "{} in 5 minutes", w.wake_ups - wake_ups);
+    assert_eq!((w.reads, w.published), (reads, published));
+}

@@ -5,8 +5,8 @@
 //! a pod), one after the other where it does (run, then read). One deadline covers them all. Once the changing half
 //! of an operation has succeeded, whatever goes wrong after it is `OpError::Unknown`: something did change.
 //!
-//! The client decides nothing about pods. What it keeps beyond an operation's life are the PIDs of running
-//! containers: a container's PID never changes, and the verbose status that tells it costs the runtime more than all
+//! The client decides nothing about pods. What it keeps beyond an operation's life are the PIDs of what
+//! runs: an init process' PID never changes, and the verbose status that tells it costs the runtime more than all
 //! others together, so it is asked for once.
 
 pub mod method;
@@ -17,7 +17,7 @@ use self::method::Method;
 use super::transport::{Call, CallError, CallId, Completion, Transport};
 use super::{answers, proto, requests};
 use crate::adapters::cri::requests::RequestConfig;
-use crate::api::facts::{ContainerFact, ContainerState, Listed, PodFacts};
+use crate::api::facts::{ContainerFact, ContainerState, Listed, PodFacts, SandboxFact};
 use crate::api::names::{ContainerId, Uid, label};
 use crate::api::time::Boot;
 use crate::engine::effect::RuntimeCall;
@@ -52,7 +52,8 @@ pub struct Client {
     calls: BTreeMap<CallId, InFlight>,
     /// Operations that ended before they made a call.
     ended: Vec<ClientEvent>,
-    pids: BTreeMap<ContainerId, u32>,
+    /// Of running containers and ready sandboxes, by their id.
+    pids: BTreeMap<String, u32>,
     /// Kept for its space.
     completions: Vec<Completion>,
 }
@@ -273,8 +274,8 @@ impl Client {
         self.call(op, Step::Image, method::IMAGE_STATUS, &request, now)
     }
 
-    fn sandbox_status(&mut self, op: OpId, step: Step, id: String, now: Boot) -> Result<(), OpError> {
-        let request = proto::PodSandboxStatusRequest { pod_sandbox_id: id, ..Default::default() };
+    fn sandbox_status(&mut self, op: OpId, step: Step, id: String, verbose: bool, now: Boot) -> Result<(), OpError> {
+        let request = proto::PodSandboxStatusRequest { pod_sandbox_id: id, verbose, ..Default::default() };
         self.call(op, step, method::POD_SANDBOX_STATUS, &request, now)
     }
 
@@ -379,7 +380,9 @@ impl Client {
                 let list: proto::ListPodSandboxResponse = parse(method, body)?;
                 self.unless_cancelled(op)?;
                 for sandbox in list.items {
-                    self.sandbox_status(op, Step::ReadSandbox, sandbox.id, now)?;
+                    let ready = sandbox.state == proto::PodSandboxState::SANDBOX_READY.into();
+                    let verbose = ready && !self.pids.contains_key(&sandbox.id);
+                    self.sandbox_status(op, Step::ReadSandbox, sandbox.id, verbose, now)?;
                 }
                 self.read_so_far(op)
             }
@@ -388,14 +391,14 @@ impl Client {
                 self.unless_cancelled(op)?;
                 for c in list.containers {
                     let running = c.state == proto::ContainerState::CONTAINER_RUNNING.into();
-                    let verbose = running && !self.pids.contains_key(&ContainerId::from(c.id.as_str()));
+                    let verbose = running && !self.pids.contains_key(&c.id);
                     let step = Step::ReadContainer { sandbox: c.pod_sandbox_id };
                     self.container_status(op, step, c.id, verbose, now)?;
                 }
                 self.read_so_far(op)
             }
             Step::ReadSandbox => {
-                let fact = answers::sandbox(&parse(method, body)?);
+                let fact = answers::sandbox(&parse(method, body)?).map(|f| self.with_sandbox_pid(f));
                 if let Some(Work::Read(facts)) = self.work(op) {
                     facts.sandboxes.extend(fact);
                 }
@@ -410,10 +413,10 @@ impl Client {
             }
             Step::Run => {
                 let answer: proto::RunPodSandboxResponse = self.parse_change(op, method, body)?;
-                self.sandbox_status(op, Step::RanSandbox, answer.pod_sandbox_id, now).map(|()| None)
+                self.sandbox_status(op, Step::RanSandbox, answer.pod_sandbox_id, true, now).map(|()| None)
             }
             Step::RanSandbox => match answers::sandbox(&parse(method, body)?) {
-                Some(fact) => Ok(Some(Answer::Sandbox(fact))),
+                Some(fact) => Ok(Some(Answer::Sandbox(self.with_sandbox_pid(fact)))),
                 None => Err(OpError::Unknown("the runtime's answer has no status of a pod's sandbox".into())),
             },
             Step::Image => Ok(Some(Answer::Image(answers::image(&parse(method, body)?)))),
@@ -491,8 +494,9 @@ impl Client {
         let Some(Work::List(listed)) = self.complete(op) else { return Ok(None) };
         let listed = std::mem::take(listed);
         if !self.pids.is_empty() {
-            let there: BTreeSet<&ContainerId> = listed.containers.iter().map(|c| &c.id).collect();
-            self.pids.retain(|id, _| there.contains(id));
+            let containers = listed.containers.iter().map(|c| c.id.as_str());
+            let there: BTreeSet<&str> = containers.chain(listed.sandboxes.iter().map(|s| s.id.as_str())).collect();
+            self.pids.retain(|id, _| there.contains(id.as_str()));
         }
         Ok(Some(Answer::Listed(listed)))
     }
@@ -507,14 +511,28 @@ impl Client {
 
     /// Remembers or supplies the PID of a running container.
     fn with_pid(&mut self, mut fact: ContainerFact) -> ContainerFact {
-        if fact.state != ContainerState::Running {
-            self.pids.remove(&fact.id);
-        } else if let Some(pid) = fact.pid {
-            self.pids.insert(fact.id.clone(), pid);
-        } else {
-            fact.pid = self.pids.get(&fact.id).copied();
-        }
+        fact.pid = self.pid_of(fact.id.as_str(), fact.state == ContainerState::Running, fact.pid);
         fact
+    }
+
+    fn with_sandbox_pid(&mut self, mut fact: SandboxFact) -> SandboxFact {
+        fact.pid = self.pid_of(fact.id.as_str(), fact.ready, fact.pid);
+        fact
+    }
+
+    /// The PID just told, else the one known of before; none of what does not run.
+    fn pid_of(&mut self, id: &str, runs: bool, told: Option<u32>) -> Option<u32> {
+        match (runs, told) {
+            (false, _) => {
+                self.pids.remove(id);
+                None
+            }
+            (true, Some(pid)) => {
+                self.pids.insert(id.to_owned(), pid);
+                told
+            }
+            (true, None) => self.pids.get(id).copied(),
+        }
     }
 }
 

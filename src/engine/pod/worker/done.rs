@@ -85,6 +85,9 @@ impl Worker {
         if changing && matches!(&result, Err(e) if !matches!(e, OpError::NotSent(_))) {
             entry.changed_somehow(ctx.turn);
         }
+        if changing && matches!(&result, Err(OpError::Unknown(_))) {
+            entry.doubt(ctx.now.boot + ctx.config.request_timeout * 2);
+        }
         let syncing = matches!(self.state, State::Sync);
         let pod = self.pod.clone();
         match (doing, result) {

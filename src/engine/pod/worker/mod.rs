@@ -1,6 +1,8 @@
 //! One pod's machine (W): it alone knows whether containers of the pod run or may still be started.
 //!
-//!     Waiting -> Sync -> Terminating -> Terminated -> Finished -> Forgotten
+//! ```text
+//! Waiting -> Sync -> Terminating -> Terminated -> Finished -> Forgotten
+//! ```
 //!
 //! `step` looks at what is desired and what was observed and emits what to do next; it is called after every event that
 //! concerns the pod, and calling it once more changes nothing. `sync` starts and restarts, `terminate` stops and verifies,

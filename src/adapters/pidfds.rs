@@ -1,0 +1,159 @@
+//! The init processes of containers and sandboxes: a pidfd each, so that the kernel tells of an end at once (P8).
+//!
+//! What is told is a hint; the runtime's word counts. A PID may have been given to another process between the
+//! runtime's answer and our open, so a process is only taken for a container's if its cgroup names the container (runc
+//! and crun put the id into the path, with both cgroup drivers); one that is run in another way (a virtual machine) is
+//! not watched.
+
+use crate::api::names::Uid;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// No cgroup file of a process is longer, in bytes.
+const MAX_CGROUPS: u64 = 64 << 10;
+
+#[derive(Debug)]
+struct Watch {
+    uid: Uid,
+    id: String,
+    fd: OwnedFd,
+}
+
+/// The watches, by token and by the container's or sandbox's id.
+#[derive(Debug, Default)]
+pub struct Pidfds {
+    watches: BTreeMap<usize, Watch>,
+    tokens: BTreeMap<String, usize>,
+}
+
+impl Pidfds {
+    /// Watches the process until it ends. `token` was never used before.
+    ///
+    /// # Errors
+    /// The process is gone, is another one's, or no descriptor could be had; there is no watch then.
+    pub fn watch(&mut self, registry: &Registry, token: Token, uid: Uid, id: &str, pid: u32) -> Result<(), String> {
+        self.unwatch(registry, id);
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or("no such process")?;
+        let fd = pidfd_open(process, PidfdFlags::NONBLOCK).map_err(|e| format!("open a pidfd: {e}"))?;
+        // Looked at after the open: the descriptor and the file are of the same process, or it is gone.
+        let cgroups = cgroups(pid).map_err(|e| format!("read /proc/{pid}/cgroup: {e}"))?;
+        if id.is_empty() || !cgroups.contains(id) {
+            return Err(format!("process {pid} is in no cgroup of that name"));
+        }
+        registry
+            .register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)
+            .map_err(|e| format!("watch a pidfd: {e}"))?;
+        self.watches.insert(token.0, Watch { uid, id: id.to_owned(), fd });
+        self.tokens.insert(id.to_owned(), token.0);
+        Ok(())
+    }
+
+    /// Fine if it is not watched.
+    pub fn unwatch(&mut self, registry: &Registry, id: &str) {
+        if let Some(token) = self.tokens.remove(id) {
+            self.close(registry, token);
+        }
+    }
+
+    pub fn owns(&self, token: Token) -> bool {
+        self.watches.contains_key(&token.0)
+    }
+
+    /// The poll reported this token: the process has ended, and so has its watch.
+    pub fn ended(&mut self, registry: &Registry, token: Token) -> Option<(Uid, String)> {
+        let watch = self.close(registry, token.0)?;
+        self.tokens.remove(&watch.id);
+        Some((watch.uid, watch.id))
+    }
+
+    /// How many processes are watched.
+    pub fn len(&self) -> usize {
+        self.watches.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.watches.is_empty()
+    }
+
+    fn close(&mut self, registry: &Registry, token: usize) -> Option<Watch> {
+        let watch = self.watches.remove(&token)?;
+        // Closing it would do; a failure leaves nothing behind.
+        let _ = registry.deregister(&mut SourceFd(&watch.fd.as_raw_fd()));
+        Some(watch)
+    }
+}
+
+fn cgroups(pid: u32) -> std::io::Result<String> {
+    let mut text = String::new();
+    File::open(format!("/proc/{pid}/cgroup"))?.take(MAX_CGROUPS).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::{Events, Poll};
+    use std::process::{Child, Command};
+    use std::time::Duration;
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("1000").spawn().unwrap()
+    }
+
+    /// A part of this machine's own cgroup paths, as an id that a child of ours does have.
+    fn shared_id() -> String {
+        cgroups(std::process::id()).unwrap().lines().next().unwrap().to_owned()
+    }
+
+    #[test]
+    fn p8_an_end_is_told_once_and_ends_the_watch() {
+        let mut poll = Poll::new().unwrap();
+        let mut child = sleeper();
+        let mut pidfds = Pidfds::default();
+        let id = shared_id();
+        pidfds.watch(poll.registry(), Token(7), "u".into(), &id, child.id()).unwrap();
+        let mut events = Events::with_capacity(4);
+        poll.poll(&mut events, Some(Duration::from_millis(20))).unwrap();
+        assert!(events.is_empty(), "it lives");
+        child.kill().unwrap();
+        poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();
+        assert_eq!(events.iter().map(|e| e.token()).collect::<Vec<_>>(), [Token(7)]);
+        assert_eq!(pidfds.ended(poll.registry(), Token(7)), Some((Uid::from("u"), id)));
+        assert!(pidfds.is_empty() && pidfds.ended(poll.registry(), Token(7)).is_none());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn p8_a_process_of_another_is_not_watched() {
+        let poll = Poll::new().unwrap();
+        let mut child = sleeper();
+        let mut pidfds = Pidfds::default();
+        let error = pidfds.watch(poll.registry(), Token(7), "u".into(), "0123abcd0123abcd", child.id()).unwrap_err();
+        assert!(error.contains("in no cgroup of that name"), "{error}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(pidfds.watch(poll.registry(), Token(8), "u".into(), "x", 0).is_err());
+        assert!(pidfds.is_empty());
+    }
+
+    #[test]
+    fn a_second_watch_of_one_id_replaces_the_first() {
+        let poll = Poll::new().unwrap();
+        let mut child = sleeper();
+        let mut pidfds = Pidfds::default();
+        let id = shared_id();
+        for token in [7, 8] {
+            pidfds.watch(poll.registry(), Token(token), "u".into(), &id, child.id()).unwrap();
+        }
+        assert!(!pidfds.owns(Token(7)) && pidfds.owns(Token(8)) && pidfds.len() == 1);
+        pidfds.unwatch(poll.registry(), &id);
+        assert!(pidfds.is_empty());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
