@@ -126,7 +126,7 @@ fn host_dns() -> Value {
 }
 
 fn huge_pages() -> Value {
-    let entries = fs::read_dir("/sys/kernel/mm/hugepages").map(|d| d.flatten().collect()).unwrap_or(Vec::new());
+    let entries = fs::read_dir("/sys/kernel/mm/hugepages").map(|d| d.flatten().collect::<Vec<_>>()).unwrap_or_default();
     let mut sizes: Vec<u64> = entries
         .iter()
         .filter_map(|e| e.file_name().to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok())
@@ -371,7 +371,7 @@ impl Pod {
         }
         for status in &statuses {
             let name = status["name"].as_str().expect("a name");
-            let stop = format!("Stopping container {name} ");
+            let stop = format!("Stopping container {name}\"");
             let stops = log.lines().filter(|l| l.contains(&of_pod) && l.contains(&stop)).count();
             if stops > 1 {
                 differences.push(format!("{} {name} was stopped {stops} times", self.file));

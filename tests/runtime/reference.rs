@@ -19,10 +19,11 @@ fn config(agent: &Agent, pod: &str, name: &str) -> Value {
     info["config"].clone()
 }
 
-/// The agent's log has a line with all of these in it. (In the log a message's quotes are escaped.)
+/// The agent's log has a line with all of these in it.
 fn said(agent: &Agent, parts: &[&str]) {
     agent.wait(&format!("{parts:?} is in the log"), |a| {
-        a.log().replace("\\\"", "\"").lines().any(|line| parts.iter().all(|part| line.contains(part)))
+        let log = a.log().replace("\\\"", "\"");
+        log.lines().any(|line| parts.iter().all(|part| line.contains(part)))
     });
 }
 
@@ -306,7 +307,7 @@ fn a_list_of_pods_is_a_podlist() {
     let list: Value = serde_json::from_str(&agent.get("/pods").expect("/pods").body).expect("JSON");
     assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("PodList"), &json!("v1")));
     assert!(list["metadata"].is_object());
-    let events: Vec<&str> = ["reason=Pulled", "reason=Started"].to_vec();
+    let events = ["reason=Pulled", "reason=Started"];
     let log = agent.log();
     let at = |reason: &str| log.find(reason).unwrap_or_else(|| panic!("{reason} is not in the log"));
     assert!(events.windows(2).all(|two| at(two[0]) < at(two[1])));

@@ -77,7 +77,14 @@ impl Runtime {
 
     /// kill -9 of containerd alone: shims and containers live on.
     pub fn kill(&self) {
-        signal(&self.pid(), "KILL");
+        let pid = self.pid();
+        signal(&pid, "KILL");
+        // Until it is no process any more (of a zombie nothing is left but its name), `start_again` takes it for running.
+        let end = Instant::now() + patience(20);
+        while std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty()) {
+            assert!(Instant::now() < end, "containerd does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Starts containerd again after `kill`, on the same directories, and waits until it answers.

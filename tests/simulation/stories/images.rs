@@ -58,7 +58,8 @@ fn w10_pulls_back_off_from_their_first_failure() {
     w.run(2);
     let (reason, message) = w.waiting("web", "main");
     assert_eq!(reason, "ImagePullBackOff");
-    assert_eq!(message, "Back-off pulling image \"other:1\": ErrImagePull: rpc error: code = Unknown desc = failed to pull other:1: no such image");
+    let error = "rpc error: code = Unknown desc = failed to pull other:1: no such image";
+    assert_eq!(message, format!("Back-off pulling image \"other:1\": ErrImagePull: {error}"));
     w.run(180);
     let at: Vec<u64> = w.times("PullImage", 0).iter().map(|t| (t - since) / 1000).collect();
     assert_eq!(at, [0, 10, 31, 71, 152]);

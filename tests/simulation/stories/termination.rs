@@ -35,6 +35,23 @@ fn w4_all_containers_are_stopped_at_one_time() {
 }
 
 #[test]
+fn w2_a_container_that_stopped_is_not_asked_again_while_another_one_stops() {
+    let mut w = node();
+    w.life("web/two", &[Life::deaf()]);
+    w.file("web", &format!("terminationGracePeriodSeconds: 5, {TWO}"));
+    w.run(2);
+    w.said();
+    // The reading that would show the first one's end is slow.
+    let uid = w.engine.pods()[0].pod.uid.clone();
+    w.fault(&format!("ReadPod {uid}"), Fault::Slow(Duration::from_secs(1)));
+    w.remove("web");
+    w.run(8);
+    let said = w.said();
+    assert_eq!(said.iter().filter(|s| s.starts_with("StopContainer")).count(), 2, "{said:?}");
+    w.assert_clean();
+}
+
+#[test]
 fn w4_a_restart_of_wherry_goes_on_with_what_is_left_of_the_grace_period() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);

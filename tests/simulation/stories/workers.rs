@@ -175,7 +175,8 @@ fn w9_an_error_is_tried_again_after_10_to_15_seconds() {
     let tries = w.times("RunSandbox", since);
     assert_eq!(tries.len(), 2);
     assert!((10_000..15_200).contains(&tries[1]), "{tries:?}");
-    assert_eq!(w.notices("FailedCreatePodSandBox"), ["Failed to create pod sandbox: rpc error: code = Unknown desc = no more addresses"]);
+    let message = "Failed to create pod sandbox: rpc error: code = Unknown desc = no more addresses";
+    assert_eq!(w.notices("FailedCreatePodSandBox"), [message]);
     assert!(w.runs("web/main"));
 }
 
