@@ -2,6 +2,8 @@
 //! api), no adapter knows another, and nothing in `engine/` or `api/` names a clock, a file, a socket, a thread or a crate
 //! that has one. Clippy's disallowed types and methods say the same of what is reached without a `use`.
 
+#![allow(clippy::disallowed_methods)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -161,7 +161,7 @@ mod tests {
             "{{apiVersion: v1, kind: Pod, metadata: {{name: p}}, spec: {{restartPolicy: {policy}, \
              containers: [{{name: a, image: i:1}}, {{name: b, image: i:1}}]}}}}"
         );
-        let context = document::Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
+        let context = document::Context { node_name: "lab", seen: "2027-01-15T08:00:00Z", unsafe_sysctls: &[] };
         document::read(text.as_bytes(), "/m/p.yaml", context).0.remove(0)
     }
 
