@@ -69,7 +69,8 @@ enum Item {
         by: (u32, OpId),
     },
     Up,
-    Pidfd {
+    /// A pidfd, or the runtime's event stream, tells something.
+    Hint {
         life: u32,
         event: Event,
     },
@@ -345,7 +346,7 @@ impl World {
         for id in over {
             if let Some(uid) = self.watched.remove(&id) {
                 let life = self.life;
-                self.at(MS / 5, Item::Pidfd { life, event: Event::Ended { uid, id } });
+                self.at(MS / 5, Item::Hint { life, event: Event::Ended { uid, id } });
             }
         }
     }
@@ -422,7 +423,7 @@ impl World {
                 }
             }
             Item::Up => self.runtime_up(),
-            Item::Pidfd { life, event } => {
+            Item::Hint { life, event } => {
                 if life == self.life {
                     self.step(event);
                 }
@@ -538,11 +539,15 @@ impl World {
         }
     }
 
-    fn pick_fault(&mut self, text: &str) -> Option<Fault> {
+    fn pick_fault(&mut self, text: &str, looks: bool) -> Option<Fault> {
         if let Some(i) = self.faults.iter().position(|(prefix, _)| text.starts_with(prefix.as_str())) {
             return Some(self.faults.remove(i).1);
         }
         let c = self.chaos.as_mut()?;
+        // An old picture is no fault: it has to be known for one (P5).
+        if looks && !c.calm && c.below(10) == 0 {
+            return Some(Fault::Stale(Duration::from_millis(c.below(300))));
+        }
         if c.faults == 0 || c.below(1000) >= c.faults {
             return None;
         }
@@ -639,7 +644,7 @@ impl World {
                     self.watched.insert(id.clone(), uid);
                 }
                 let life = self.life;
-                self.at(MS / 10, Item::Pidfd { life, event: Event::Watched { id, ok } });
+                self.at(MS / 10, Item::Hint { life, event: Event::Watched { id, ok } });
             }
             Effect::Unwatch { id } => {
                 self.note(|| format!("  < unwatch {id}"));
@@ -706,14 +711,35 @@ impl World {
             self.at(MS / 10, Item::Answer { key, result: Err(OpError::NotSent("no connection".into())) });
             return;
         }
-        let fault = self.pick_fault(&text);
+        let fault = self.pick_fault(&text, matches!(call, RuntimeCall::List | RuntimeCall::ReadPod { .. }));
         let mut latency = self.latency(&call) * 2 / 3;
         if let Some(Fault::Slow(d)) = &fault {
             latency += d.as_nanos() as u64;
         }
+        self.hint(&call, latency);
         self.flights.insert(key, Flight { call, acted: false, awaits_end: false, fault });
         self.at(latency, Item::Act { key });
         self.at(timeout.as_nanos() as u64, Item::Deadline { key });
+    }
+
+    /// A runtime's event stream tells of what a call does, about when it does it.
+    fn hint(&mut self, call: &RuntimeCall, latency: u64) {
+        let uid = match call {
+            RuntimeCall::RunSandbox { pod, .. } => Some(pod.uid.clone()),
+            RuntimeCall::CreateContainer(c) => Some(c.pod.uid.clone()),
+            RuntimeCall::StartContainer { id } | RuntimeCall::StopContainer { id, .. } => {
+                self.runtime.containers.get(id.as_str()).map(|c| c.uid.clone())
+            }
+            _ => None,
+        };
+        let Some(chaos) = self.chaos.as_mut().filter(|c| !c.calm) else { return };
+        if let Some(uid) = uid
+            && chaos.below(3) == 0
+        {
+            let after = chaos.below(latency * 2 + 1);
+            let life = self.life;
+            self.at(after, Item::Hint { life, event: Event::Hint { uid } });
+        }
     }
 
     fn files_call(&mut self, op: OpId, call: FilesCall) {
