@@ -11,6 +11,7 @@ mod random;
 mod runtime;
 mod stories;
 mod story;
+mod tell;
 mod world;
 
 #[test]
