@@ -11,6 +11,7 @@ mod random;
 mod runtime;
 mod stories;
 mod story;
+mod tell;
 mod world;
 
 // The seed to replay comes from whoever runs it.
@@ -20,6 +21,6 @@ fn seeds() {
     let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     match number("WHERRY_SEED") {
         Some(seed) => random::tell(seed),
-        None => random::play_all(0..number("WHERRY_SEEDS").unwrap_or(2000)),
+        None => random::play_all(0..number("WHERRY_SEEDS").unwrap_or(5000)),
     }
 }

@@ -257,7 +257,7 @@ fn as_desired(w: &World) -> Result<(), String> {
                         .any(|s| s.name == c.name && s.state.as_ref().is_some_and(|s| s.terminated.is_some()));
                     let may_be_done = view.pod.restart_policy() != wherry::api::pod::RestartPolicy::Always;
                     if n != 1 && !(n == 0 && done && may_be_done) {
-                        return Err(format!("{n} of {} of {uid} run: {}", c.name, crate::world::brief(view.status)));
+                        return Err(format!("{n} of {} of {uid} run: {}", c.name, crate::tell::brief(view.status)));
                     }
                 }
             }
@@ -270,7 +270,7 @@ fn as_desired(w: &World) -> Result<(), String> {
                     return Err(format!("{uid} is {phase} and should run"));
                 }
             }
-            other => return Err(format!("{uid} is {other}: {}", crate::world::brief(view.status))),
+            other => return Err(format!("{uid} is {other}: {}", crate::tell::brief(view.status))),
         }
     }
     // Each file's pod is there, or stands behind another of its name or UID.

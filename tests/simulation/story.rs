@@ -1,7 +1,8 @@
 //! The words in which the stories are told: manifests, the passing of time, what was asked of the runtime, what is shown.
 
 use crate::runtime::Life;
-use crate::world::{MS, S, World, brief, config};
+use crate::tell::brief;
+use crate::world::{MS, S, World, config};
 use k8s_openapi::api::core::v1 as core;
 use std::rc::Rc;
 use wherry::api::document::{Context, read};

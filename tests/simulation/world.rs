@@ -3,6 +3,7 @@
 
 use crate::check::Checks;
 use crate::runtime::{Container, Life, Outcome, Runtime, end};
+use crate::tell::{brief, files_text, short};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
@@ -69,7 +70,8 @@ enum Item {
         by: (u32, OpId),
     },
     Up,
-    Pidfd {
+    /// A pidfd, or the runtime's event stream, tells something.
+    Hint {
         life: u32,
         event: Event,
     },
@@ -345,7 +347,7 @@ impl World {
         for id in over {
             if let Some(uid) = self.watched.remove(&id) {
                 let life = self.life;
-                self.at(MS / 5, Item::Pidfd { life, event: Event::Ended { uid, id } });
+                self.at(MS / 5, Item::Hint { life, event: Event::Ended { uid, id } });
             }
         }
     }
@@ -422,7 +424,7 @@ impl World {
                 }
             }
             Item::Up => self.runtime_up(),
-            Item::Pidfd { life, event } => {
+            Item::Hint { life, event } => {
                 if life == self.life {
                     self.step(event);
                 }
@@ -538,11 +540,15 @@ impl World {
         }
     }
 
-    fn pick_fault(&mut self, text: &str) -> Option<Fault> {
+    fn pick_fault(&mut self, text: &str, looks: bool) -> Option<Fault> {
         if let Some(i) = self.faults.iter().position(|(prefix, _)| text.starts_with(prefix.as_str())) {
             return Some(self.faults.remove(i).1);
         }
         let c = self.chaos.as_mut()?;
+        // An old picture is no fault: it has to be known for one (P5).
+        if looks && !c.calm && c.below(10) == 0 {
+            return Some(Fault::Stale(Duration::from_millis(c.below(300))));
+        }
         if c.faults == 0 || c.below(1000) >= c.faults {
             return None;
         }
@@ -639,7 +645,7 @@ impl World {
                     self.watched.insert(id.clone(), uid);
                 }
                 let life = self.life;
-                self.at(MS / 10, Item::Pidfd { life, event: Event::Watched { id, ok } });
+                self.at(MS / 10, Item::Hint { life, event: Event::Watched { id, ok } });
             }
             Effect::Unwatch { id } => {
                 self.note(|| format!("  < unwatch {id}"));
@@ -706,14 +712,35 @@ impl World {
             self.at(MS / 10, Item::Answer { key, result: Err(OpError::NotSent("no connection".into())) });
             return;
         }
-        let fault = self.pick_fault(&text);
+        let fault = self.pick_fault(&text, matches!(call, RuntimeCall::List | RuntimeCall::ReadPod { .. }));
         let mut latency = self.latency(&call) * 2 / 3;
         if let Some(Fault::Slow(d)) = &fault {
             latency += d.as_nanos() as u64;
         }
+        self.hint(&call, latency);
         self.flights.insert(key, Flight { call, acted: false, awaits_end: false, fault });
         self.at(latency, Item::Act { key });
         self.at(timeout.as_nanos() as u64, Item::Deadline { key });
+    }
+
+    /// A runtime's event stream tells of what a call does, about when it does it.
+    fn hint(&mut self, call: &RuntimeCall, latency: u64) {
+        let uid = match call {
+            RuntimeCall::RunSandbox { pod, .. } => Some(pod.uid.clone()),
+            RuntimeCall::CreateContainer(c) => Some(c.pod.uid.clone()),
+            RuntimeCall::StartContainer { id } | RuntimeCall::StopContainer { id, .. } => {
+                self.runtime.containers.get(id.as_str()).map(|c| c.uid.clone())
+            }
+            _ => None,
+        };
+        let Some(chaos) = self.chaos.as_mut().filter(|c| !c.calm) else { return };
+        if let Some(uid) = uid
+            && chaos.below(3) == 0
+        {
+            let after = chaos.below(latency * 2 + 1);
+            let life = self.life;
+            self.at(after, Item::Hint { life, event: Event::Hint { uid } });
+        }
     }
 
     fn files_call(&mut self, op: OpId, call: FilesCall) {
@@ -832,67 +859,6 @@ fn life_of(c: &Container, lives: &mut BTreeMap<String, VecDeque<Life>>, chaos: O
     match chaos {
         Some(c) if !c.calm => crate::random::life(c),
         _ => Life::FOREVER,
-    }
-}
-
-fn short(event: &Event) -> String {
-    match event {
-        Event::Records(r) => format!("Records {:?}", r.iter().map(|(k, _)| k).collect::<Vec<_>>()),
-        Event::Desired(pods) => {
-            let names: Vec<String> =
-                pods.iter().map(|p| format!("{}={}@{}", p.name.name, p.uid, p.source.path)).collect();
-            format!("Desired {names:?}")
-        }
-        Event::Done { op, result: Ok(answer) } => match answer {
-            Answer::Listed(l) => {
-                format!("Done {op} {} sandboxes, {} containers", l.sandboxes.len(), l.containers.len())
-            }
-            Answer::Pod(p) => {
-                let s: Vec<String> = p.sandboxes.iter().map(|s| format!("{} {}", s.id, s.ready)).collect();
-                let c: Vec<String> =
-                    p.containers.iter().map(|c| format!("{} {}#{} {:?}", c.id, c.name, c.attempt, c.state)).collect();
-                format!("Done {op} {s:?} {c:?}")
-            }
-            Answer::Sandbox(s) => format!("Done {op} sandbox {}", s.id),
-            Answer::Container(c) => format!("Done {op} container {} {:?}", c.id, c.state),
-            other => format!("Done {op} {other:?}"),
-        },
-        other => format!("{other:?}"),
-    }
-}
-
-fn files_text(call: &FilesCall) -> String {
-    match call {
-        FilesCall::PreparePod { pod } => format!("PreparePod {}", pod.name),
-        FilesCall::PrepareContainer { container, attempt, .. } => format!("PrepareContainer {container}#{attempt}"),
-        FilesCall::LinkLog { container, attempt, .. } => format!("LinkLog {container}#{attempt}"),
-        other => format!("{other:?}"),
-    }
-}
-
-pub fn brief(status: &k8s_openapi::api::core::v1::PodStatus) -> String {
-    let mut text = status.phase.clone().unwrap_or_default();
-    if let Some(reason) = &status.reason {
-        text += &format!(" ({reason})");
-    }
-    for c in status.container_statuses.iter().flatten() {
-        text += &format!(" {}#{}:{}", c.name, c.restart_count, state_text(c.state.as_ref()));
-    }
-    text
-}
-
-/// `running`, `waiting CrashLoopBackOff` or `terminated Error 3`.
-pub fn state_text(state: Option<&k8s_openapi::api::core::v1::ContainerState>) -> String {
-    let Some(state) = state else { return "none".into() };
-    if state.running.is_some() {
-        return "running".into();
-    }
-    if let Some(w) = &state.waiting {
-        return format!("waiting {}", w.reason.as_deref().unwrap_or_default());
-    }
-    match &state.terminated {
-        Some(t) => format!("terminated {} {}", t.reason.as_deref().unwrap_or_default(), t.exit_code),
-        None => "none".into(),
     }
 }
 

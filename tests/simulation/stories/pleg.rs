@@ -259,3 +259,21 @@ fn an_idle_node_whose_pods_are_watched_hardly_wakes() {
     assert!(w.wake_ups - wake_ups <= 40, "{} in 5 minutes", w.wake_ups - wake_ups);
     assert_eq!((w.reads, w.published), (reads, published));
 }
+
+#[test]
+fn p3_reads_that_fail_for_an_hour_are_made_once_a_list_and_then_all_goes_on() {
+    let mut w = watched_node();
+    let uid = w.engine.pods()[0].pod.uid.clone();
+    for _ in 0..10_000 {
+        w.fault(&format!("ReadPod {uid}"), Fault::Error("busy".into()));
+    }
+    w.exit_of("web/main", 9);
+    let reads = w.reads;
+    w.run(3600);
+    assert!((3500..3700).contains(&(w.reads - reads)), "{}", w.reads - reads);
+    w.remove("web");
+    w.run(10);
+    w.faults.clear();
+    w.run(3);
+    w.assert_clean();
+}

@@ -247,3 +247,26 @@ fn w21_a_sandbox_that_comes_after_its_worker_is_gone_is_removed() {
     assert!(w.measures.contains(&Measure::OrphanedPod));
     w.assert_clean();
 }
+
+#[test]
+fn a_thousand_pod_lives_leave_nothing_behind() {
+    let mut w = node();
+    w.history = None;
+    w.pidfds = true;
+    for i in 0..1000 {
+        w.file_with_uid(
+            "web",
+            if i % 3 == 0 { "u" } else { "" },
+            &format!("activeDeadlineSeconds: {}, {ONE}", i + 100),
+        );
+        w.run_ms(30 * (i % 20));
+        w.remove("web");
+        w.run_ms(40 * (i % 7));
+    }
+    w.run(300);
+    w.assert_clean();
+    assert_eq!(w.pending_ops(), 0);
+    assert_eq!(w.timers().len(), 2, "{:?}", w.timers());
+    assert!(w.watched.is_empty());
+    assert_eq!(w.engine.summary(w.time().boot).operations_in_flight, 0);
+}

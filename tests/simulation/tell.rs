@@ -1,0 +1,66 @@
+//! Events, calls and statuses in brief, for a history that people can read.
+
+use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
+use wherry::engine::effect::FilesCall;
+use wherry::engine::event::{Answer, Event};
+
+pub fn short(event: &Event) -> String {
+    match event {
+        Event::Records(r) => format!("Records {:?}", r.iter().map(|(k, _)| k).collect::<Vec<_>>()),
+        Event::Desired(pods) => {
+            let names: Vec<String> =
+                pods.iter().map(|p| format!("{}={}@{}", p.name.name, p.uid, p.source.path)).collect();
+            format!("Desired {names:?}")
+        }
+        Event::Done { op, result: Ok(answer) } => match answer {
+            Answer::Listed(l) => {
+                format!("Done {op} {} sandboxes, {} containers", l.sandboxes.len(), l.containers.len())
+            }
+            Answer::Pod(p) => {
+                let s: Vec<String> = p.sandboxes.iter().map(|s| format!("{} {}", s.id, s.ready)).collect();
+                let c: Vec<String> =
+                    p.containers.iter().map(|c| format!("{} {}#{} {:?}", c.id, c.name, c.attempt, c.state)).collect();
+                format!("Done {op} {s:?} {c:?}")
+            }
+            Answer::Sandbox(s) => format!("Done {op} sandbox {}", s.id),
+            Answer::Container(c) => format!("Done {op} container {} {:?}", c.id, c.state),
+            other => format!("Done {op} {other:?}"),
+        },
+        other => format!("{other:?}"),
+    }
+}
+
+pub fn files_text(call: &FilesCall) -> String {
+    match call {
+        FilesCall::PreparePod { pod } => format!("PreparePod {}", pod.name),
+        FilesCall::PrepareContainer { container, attempt, .. } => format!("PrepareContainer {container}#{attempt}"),
+        FilesCall::LinkLog { container, attempt, .. } => format!("LinkLog {container}#{attempt}"),
+        other => format!("{other:?}"),
+    }
+}
+
+pub fn brief(status: &PodStatus) -> String {
+    let mut text = status.phase.clone().unwrap_or_default();
+    if let Some(reason) = &status.reason {
+        text += &format!(" ({reason})");
+    }
+    for c in status.container_statuses.iter().flatten() {
+        text += &format!(" {}#{}:{}", c.name, c.restart_count, state_text(c.state.as_ref()));
+    }
+    text
+}
+
+/// `running`, `waiting CrashLoopBackOff` or `terminated Error 3`.
+pub fn state_text(state: Option<&ContainerState>) -> String {
+    let Some(state) = state else { return "none".into() };
+    if state.running.is_some() {
+        return "running".into();
+    }
+    if let Some(w) = &state.waiting {
+        return format!("waiting {}", w.reason.as_deref().unwrap_or_default());
+    }
+    match &state.terminated {
+        Some(t) => format!("terminated {} {}", t.reason.as_deref().unwrap_or_default(), t.exit_code),
+        None => "none".into(),
+    }
+}
