@@ -29,5 +29,5 @@ fi
 can_be_root || die "a container runtime needs root or sudo, and neither is to be had"
 images=${WHERRY_LAB_IMAGES:-$PROJECT/target/lab-images}
 as_caller "$LAB/images.sh" "$images"
-as_root env WHERRY_LAB_IMAGES="$images" WHERRY_LAB_KEEP="${WHERRY_LAB_KEEP:-}" RUST_BACKTRACE="${RUST_BACKTRACE:-1}" \
+as_root env WHERRY_LAB_IMAGES="$images" WHERRY_LAB_KEEP="${WHERRY_LAB_KEEP:-}" WHERRY_RECORD="${WHERRY_RECORD:-}" RUST_BACKTRACE="${RUST_BACKTRACE:-1}" \
 	"$LAB/isolate.sh" "$LAB/in-lab.sh" --inside "$@"

@@ -450,7 +450,7 @@ fn pods_are_what_a_kubelet_was_recorded_to_make_of_them() {
         agent.wait("the watch says so", |_| gone());
         differences.extend(pod.compare_end(&agent, &seen, &removed));
     }
-    if let Some(directory) = std::env::var_os("WHERRY_RECORD") {
+    if let Some(directory) = std::env::var_os("WHERRY_RECORD").filter(|d| !d.is_empty()) {
         for pod in &pods {
             let text = seen.states(&agent, &pod.name).iter().map(|s| format!("{s}\n")).collect::<String>();
             fs::create_dir_all(&directory).expect("directory");
