@@ -1,8 +1,23 @@
 //! The same pods made by direct CRI calls: what the runtime itself takes.
+//!
+//! They are the same calls: built by the same pure functions from the same spec, with the same files mounted, only
+//! that nobody watches, decides or records anything in between.
 
 use crate::process::now;
-use crate::support::cri::{ContainerConfig, Cri, PodSandboxConfig};
+use crate::support::cri::{Cri, PodSandboxConfig};
 use crate::support::lab::Runtime;
+use crate::support::yaml::{self, TRAP};
+use std::rc::Rc;
+use std::sync::Arc;
+use wherry::adapters::cri::requests::{DEFAULT_CPU_CFS_PERIOD, HostDns, RequestConfig, container_config, sandbox_config};
+use wherry::adapters::pod_files::PodFiles;
+use wherry::api::cgroups::{CgroupDriver, CgroupNames};
+use wherry::api::document::{self, Context};
+use wherry::api::facts::ImageFact;
+use wherry::api::layout::Layout;
+use wherry::api::pod::Pod;
+use wherry::engine::effect::{CreateContainer, FilesCall};
+use wherry::engine::event::Answer;
 
 pub struct Direct {
     pub sandbox: String,
@@ -12,39 +27,82 @@ pub struct Direct {
     pub begun: i64,
     /// As the runtime tells it.
     pub started: i64,
+    pod: Rc<Pod>,
+    node: RequestConfig,
+}
+
+fn node(runtime: &Runtime) -> RequestConfig {
+    let path = |name: &str| runtime.dir.join("direct").join(name).to_string_lossy().into_owned();
+    RequestConfig {
+        layout: Layout { root: path("root"), logs: path("log"), log_links: None },
+        cgroups: CgroupNames {
+            root: format!("{}/direct", runtime.cgroup),
+            driver: CgroupDriver::Cgroupfs,
+            per_qos: true,
+        },
+        owner: "direct".into(),
+        cluster_dns: Vec::new(),
+        cluster_domain: String::new(),
+        host_dns: HostDns::parse(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
+        seccomp_default: false,
+        cpu_cfs_quota: true,
+        cpu_cfs_period: DEFAULT_CPU_CFS_PERIOD,
+        memory_capacity: 1 << 30,
+        huge_page_sizes: wherry::adapters::node::machine::huge_page_sizes(),
+        oom_group: false,
+    }
+}
+
+fn files(node: &RequestConfig) -> PodFiles {
+    std::fs::create_dir_all(&node.layout.root).expect("root");
+    std::fs::create_dir_all(&node.layout.logs).expect("logs");
+    PodFiles {
+        layout: node.layout.clone(),
+        cluster_domain: String::new(),
+        host_hosts: "/etc/hosts".into(),
+        remove_cgroup: Arc::new(|_| Ok(())),
+    }
 }
 
 /// Sandbox and container of one pod, started.
 pub fn start(runtime: &Runtime, cri: &mut Cri, name: &str) -> Direct {
+    let node = node(runtime);
+    let text = yaml::pod("direct", name, TRAP);
+    let context = Context { node_name: "node", seen: "2026-01-01T00:00:00Z", unsafe_sysctls: &[] };
+    let (mut pods, problems) = document::read(text.as_bytes(), &format!("/{name}.yaml"), context);
+    assert!(problems.is_empty(), "{problems:?}");
+    let pod = Rc::new(pods.remove(0));
+    let files = files(&node);
     let begun = now();
-    let mut config = PodSandboxConfig::new();
-    let metadata = config.metadata.mut_or_insert_default();
-    metadata.name = name.into();
-    metadata.namespace = "direct".into();
-    metadata.uid = name.into();
-    config.hostname = name.into();
-    for (key, value) in [("name", name), ("namespace", "direct"), ("uid", name)] {
-        config.labels.insert(format!("io.kubernetes.pod.{key}"), value.into());
-    }
-    config.log_directory = runtime.dir.join("direct").join(name).to_string_lossy().into_owned();
-    config.linux.mut_or_insert_default().cgroup_parent = format!("{}/direct/pod{name}", runtime.cgroup);
+    files.execute(&FilesCall::PreparePod { pod: pod.clone() }).expect("directories");
+    let config = sandbox_config(&pod, 0, &node).expect("a config");
     let sandbox = cri.run_sandbox(&config);
-    let container = container(cri, &sandbox, &config, 0);
-    let started = started(cri, &container);
-    Direct { sandbox, config, container, begun, started }
+    let mut direct = Direct { sandbox, config, container: String::new(), begun, started: 0, pod, node };
+    direct.container = container(cri, &direct, 0);
+    direct.started = started(cri, &direct.container);
+    direct
 }
 
-/// A further container in a sandbox, started.
-pub fn container(cri: &mut Cri, sandbox: &str, config: &PodSandboxConfig, attempt: u32) -> String {
-    let mut container = ContainerConfig::new();
-    let metadata = container.metadata.mut_or_insert_default();
-    metadata.name = "main".into();
-    metadata.attempt = attempt;
-    container.image.mut_or_insert_default().image = "localhost/trap:1".into();
-    container.labels = config.labels.clone();
-    container.labels.insert("io.kubernetes.container.name".into(), "main".into());
-    container.log_path = format!("{attempt}.log");
-    let id = cri.create_container(sandbox, &container, config);
+/// A further container in a pod's sandbox, started.
+pub fn container(cri: &mut Cri, direct: &Direct, attempt: u32) -> String {
+    let (pod, name) = (direct.pod.clone(), "main".to_string());
+    let prepare = FilesCall::PrepareContainer { pod: pod.clone(), container: name.clone(), ips: Vec::new(), attempt };
+    let Ok(Answer::Prepared { termination_file }) = files(&direct.node).execute(&prepare) else {
+        panic!("the container's files");
+    };
+    let call = CreateContainer {
+        pod,
+        container: name,
+        sandbox: direct.sandbox.as_str().into(),
+        sandbox_attempt: 0,
+        attempt,
+        backoff_level: 0,
+        image: ImageFact { id: "localhost/trap:1".into(), uid: None, username: String::new() },
+        ips: Vec::new(),
+        termination_file,
+    };
+    let container = container_config(&call, &direct.node).expect("a config");
+    let id = cri.create_container(&direct.sandbox, &container, &direct.config);
     cri.start_container(&id);
     id
 }

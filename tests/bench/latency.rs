@@ -151,7 +151,7 @@ fn one_pod_directly(runtime: &Runtime, cri: &mut Cri, round: usize, taken: &mut 
     let pid = cri.container_pid(&pod.container).to_string();
     let begun = now();
     signal(&pid, "KILL");
-    let again = direct::container(cri, &pod.sandbox, &pod.config, 1);
+    let again = direct::container(cri, &pod, 1);
     taken.direct_restarted.push(ms(begun, direct::started(cri, &again)));
     let begun = now();
     cri.remove_sandbox(&pod.sandbox);
