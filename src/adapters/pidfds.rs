@@ -89,7 +89,8 @@ impl Pidfds {
 }
 
 fn cgroups(pid: u32) -> std::io::Result<String> {
-    let mut text = String::new();
+    // Usually read at once.
+    let mut text = String::with_capacity(4096);
     File::open(format!("/proc/{pid}/cgroup"))?.take(MAX_CGROUPS).read_to_string(&mut text)?;
     Ok(text)
 }

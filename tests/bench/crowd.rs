@@ -65,7 +65,7 @@ fn by_wherry(pods: usize) -> (f64, f64) {
 fn directly(pods: usize) -> f64 {
     let next = AtomicUsize::new(0);
     let begun = now();
-    let made: Vec<direct::Direct> = std::thread::scope(|scope| {
+    let made: Vec<(String, i64)> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..4)
             .map(|_| {
                 scope.spawn(|| {
@@ -77,17 +77,18 @@ fn directly(pods: usize) -> f64 {
                         if i >= pods {
                             return made;
                         }
-                        made.push(direct::start(&runtime, &mut cri, &format!("crowd-{i}")));
+                        let pod = direct::start(&runtime, &mut cri, &format!("crowd-{i}"));
+                        made.push((pod.sandbox, pod.started));
                     }
                 })
             })
             .collect();
         workers.into_iter().flat_map(|w| w.join().expect("a worker")).collect()
     });
-    let last = made.iter().map(|d| d.started).max().expect("pods");
+    let last = made.iter().map(|(_, started)| *started).max().expect("pods");
     let mut cri = Runtime::shared().connect();
-    for pod in made {
-        cri.remove_sandbox(&pod.sandbox);
+    for (sandbox, _) in made {
+        cri.remove_sandbox(&sandbox);
     }
     (last - begun) as f64 / 1e9
 }

@@ -9,7 +9,9 @@ use crate::support::lab::Runtime;
 use crate::support::yaml::{self, TRAP};
 use std::rc::Rc;
 use std::sync::Arc;
-use wherry::adapters::cri::requests::{DEFAULT_CPU_CFS_PERIOD, HostDns, RequestConfig, container_config, sandbox_config};
+use wherry::adapters::cri::requests::{
+    DEFAULT_CPU_CFS_PERIOD, HostDns, RequestConfig, container_config, sandbox_config,
+};
 use wherry::adapters::pod_files::PodFiles;
 use wherry::api::cgroups::{CgroupDriver, CgroupNames};
 use wherry::api::document::{self, Context};

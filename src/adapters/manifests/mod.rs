@@ -284,7 +284,9 @@ impl Manifests {
                 self.touched(name, *touch, now);
             }
         }
-        if moved.directory || moved.overflow || mounts {
+        // Of all mounts on the machine only one on the directory matters, and none once there are files.
+        let still_empty = self.sources.is_empty() && self.is_the_same_directory();
+        if moved.directory || moved.overflow || (mounts && !still_empty) {
             self.read_all(now);
         }
         if moved.overflow {
