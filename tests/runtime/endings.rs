@@ -1,8 +1,8 @@
 //! Containers that end: exit codes, phases, messages, deadlines.
 
-use crate::support::agent::{Agent, condition, container};
+use crate::support::agent::{Agent, condition, container, patience};
 use crate::support::cri::PodSandboxState;
-use crate::support::yaml::script;
+use crate::support::yaml::{TRAP, script};
 
 #[test]
 fn a_job_that_succeeds_is_succeeded_and_not_run_again() {
@@ -93,16 +93,10 @@ fn a_termination_message_is_told() {
 #[test]
 fn a_pod_past_its_deadline_is_ended() {
     let agent = Agent::start("deadline");
-    agent.apply(
-        "slow",
-        "
-        activeDeadlineSeconds: 3
-        terminationGracePeriodSeconds: 2
-        containers:
-        - name: main
-          image: localhost/trap:1
-    ",
-    );
+    // Ten times what its start takes.
+    let deadline = patience(4).as_secs();
+    let spec = format!("    activeDeadlineSeconds: {deadline}\n    terminationGracePeriodSeconds: 2{TRAP}");
+    agent.apply("slow", &spec);
     agent.wait_running("slow");
     let pod = agent.wait_phase("slow", "Failed");
     assert_eq!(pod["status"]["reason"], "DeadlineExceeded");

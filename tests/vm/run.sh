@@ -82,7 +82,7 @@ trap finish EXIT
 trap 'exit 130' INT TERM HUP
 
 mkdir -p "$work/in/wherry-vm" "$work/in$PROJECT/tests" "$work/in$images" "$work/in$(dirname "$test_program")" "$work/in$PROJECT/target/debug"
-cp -r "$LAB" "$work/in$PROJECT/tests/"
+cp -r "$LAB" "$PROJECT/tests/fixtures" "$work/in$PROJECT/tests/"
 cp -r "$images/." "$work/in$images/"
 strip -o "$work/in$test_program" "$test_program"
 strip -o "$work/in$PROJECT/target/debug/wherry" "$PROJECT/target/debug/wherry"
