@@ -148,6 +148,8 @@ up_as_root() {
 	rm "$DEMO/manifests/worker.yaml"
 	until_true 120 'the worker is gone' gone worker
 	show_pods
+	# A helper thread of the removal may wait for further work a moment longer.
+	sleep 0.5
 
 	title 'it goes on running'
 	cat <<END
