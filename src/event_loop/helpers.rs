@@ -3,20 +3,18 @@
 //! over one channel and a waker. Nothing is shared besides.
 //!
 //! There are at most `MAX_HELPERS` at work, and none when there is nothing to do: a thread whose job is done and for
-//! which none comes within `LINGER` ends. Each job has a deadline. A job that is past it is reported, and if it had begun its thread is
+//! which none waits ends. Each job has a deadline. A job that is past it is reported, and if it had begun its thread is
 //! abandoned: nothing can end a thread that hangs in the kernel. Another one may take its place, up to `MAX_STUCK`
 //! abandoned ones; then jobs wait for a thread until their own deadline. An abandoned thread that comes back after all
 //! ends, and its answer is dropped.
 
 use crate::api::time::Boot;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Registry, Token, Waker};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 /// At work at the same time, abandoned ones not counted.
 pub const MAX_HELPERS: usize = 4;
@@ -26,10 +24,6 @@ pub const MAX_STUCK: usize = 4;
 
 /// Bytes of stack of each thread; only what is touched is real. A look-up of a name in glibc takes tens of KiB.
 const STACK: usize = 256 << 10;
-
-/// How long a thread waits for a further job before it ends: in a burst (a hundred pods with a record each) most jobs
-/// then cost no thread.
-const LINGER: Duration = Duration::from_millis(100);
 
 /// Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,36 +70,9 @@ struct Waiting<A> {
 
 struct Helper<A> {
     number: u64,
-    thread: Thread<A>,
+    jobs: Sender<Work<A>>,
     /// The job that it is at: (id, name, deadline).
     at: (JobId, &'static str, Boot),
-}
-
-/// The way to a thread. Whoever sets `claimed` first decides about one that waits: we, that it gets a job, or the
-/// thread, that it ends; so no job is sent to a thread that is about to go.
-struct Thread<A> {
-    jobs: Sender<Work<A>>,
-    claimed: Arc<AtomicBool>,
-}
-
-impl<A> Thread<A> {
-    /// Gives it a job, or the job back if the thread has ended.
-    fn give(&self, work: Work<A>) -> Result<(), Work<A>> {
-        if self.claimed.swap(true, Ordering::AcqRel) {
-            return Err(work);
-        }
-        self.jobs.send(work).map_err(|refused| refused.into_inner())
-    }
-}
-
-/// The next job of a thread; None when it is to end.
-fn next_work<A>(todo: &Receiver<Work<A>>, claimed: &AtomicBool) -> Option<Work<A>> {
-    match todo.recv_timeout(LINGER) {
-        Ok(work) => Some(work),
-        // Claimed: a job is on its way.
-        Err(RecvTimeoutError::Timeout) if claimed.swap(true, Ordering::AcqRel) => todo.recv().ok(),
-        Err(_) => None,
-    }
 }
 
 /// `A` is the answer of all jobs, an enum most likely.
@@ -115,8 +82,6 @@ pub struct Helpers<A> {
     answers: Receiver<(u64, A)>,
     waiting: VecDeque<Waiting<A>>,
     busy: Vec<Helper<A>>,
-    /// One that had no further job and may still be there.
-    idle: Option<(u64, Thread<A>)>,
     /// The numbers of abandoned threads that did not come back yet.
     stuck: Vec<u64>,
     next_job: u64,
@@ -133,7 +98,6 @@ impl<A: Send + 'static> Helpers<A> {
             answers,
             waiting: VecDeque::new(),
             busy: Vec::new(),
-            idle: None,
             stuck: Vec::new(),
             next_job: 0,
             next_helper: 0,
@@ -202,18 +166,19 @@ impl<A: Send + 'static> Helpers<A> {
             Some(job) => {
                 let helper = &mut self.busy[at];
                 helper.at = (job.id, job.name, job.deadline);
-                if let Err(work) = helper.thread.give(job.work) {
-                    // The thread is gone (it ended, or its job panicked): another one takes this job.
-                    let Waiting { id, name, deadline, .. } = job;
-                    self.waiting.push_front(Waiting { id, name, deadline, work });
+                if let Err(refused) = helper.jobs.send(job.work) {
+                    // The thread is gone (its job panicked): another one takes this job.
+                    self.waiting.push_front(Waiting {
+                        id: job.id,
+                        name: job.name,
+                        deadline: job.deadline,
+                        work: refused.into_inner(),
+                    });
                     self.busy.remove(at);
                 }
             }
-            // It ends by itself unless a job comes soon.
-            None => {
-                let helper = self.busy.remove(at);
-                self.idle = Some((helper.number, helper.thread));
-            }
+            // Its sender goes with it: the thread ends.
+            None => drop(self.busy.remove(at)),
         }
     }
 
@@ -226,38 +191,23 @@ impl<A: Send + 'static> Helpers<A> {
         });
     }
 
-    fn start(&mut self, mut job: Waiting<A>, out: &mut Vec<Finished<A>>) {
-        if let Some((number, thread)) = self.idle.take() {
-            match thread.give(job.work) {
-                Ok(()) => {
-                    self.busy.push(Helper { number, thread, at: (job.id, job.name, job.deadline) });
-                    return;
-                }
-                Err(work) => job.work = work,
-            }
-        }
+    fn start(&mut self, job: Waiting<A>, out: &mut Vec<Finished<A>>) {
         let number = self.next_helper;
         self.next_helper += 1;
         let (jobs, todo) = unbounded::<Work<A>>();
         let answer = self.answer.clone();
         let waker = self.waker.clone();
-        // Claimed from the begin: its first job is on its way.
-        let claimed = Arc::new(AtomicBool::new(true));
-        let its_claimed = claimed.clone();
         let spawned = thread::Builder::new().name("helper".to_string()).stack_size(STACK).spawn(move || {
-            while let Some(work) = next_work(&todo, &its_claimed) {
-                let done = work();
-                its_claimed.store(false, Ordering::Release);
+            for work in todo {
                 // Both fail only when the main thread is gone, and then the process is.
-                let _ = answer.send((number, done));
+                let _ = answer.send((number, work()));
                 let _ = waker.wake();
             }
         });
         match spawned {
             Ok(_) => {
                 let _ = jobs.send(job.work);
-                let thread = Thread { jobs, claimed };
-                self.busy.push(Helper { number, thread, at: (job.id, job.name, job.deadline) });
+                self.busy.push(Helper { number, jobs, at: (job.id, job.name, job.deadline) });
             }
             Err(e) if self.busy.is_empty() => {
                 let why = e.to_string();

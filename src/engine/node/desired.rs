@@ -53,7 +53,7 @@ impl Engine {
         for record in desired.into_iter().chain(gone) {
             let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
             if !self.workers.contains_key(&uid) {
-                self.insert_worker(&uid, Entry::default(), |ctx| Worker::revive(record, ctx));
+                self.insert_worker(&uid, Entry::default(), Worker::revive(record, self.now));
                 self.queue_for_name(&uid, name);
             }
         }
@@ -157,7 +157,7 @@ impl Engine {
         // Of a pod that was never here the runtime has nothing: no reading before its start.
         let entry = if self.pleg.knows_nothing_of(&uid) { Entry::empty(self.turn) } else { Entry::default() };
         let (start, first_attempt) = (self.now.wall, self.pleg.first_attempt(&uid));
-        self.insert_worker(&uid, entry, |ctx| Worker::new(pod, start, ctx));
+        self.insert_worker(&uid, entry, Worker::new(pod, start, self.now));
         if let Some(worker) = self.workers.get_mut(&uid) {
             worker.begin_at(first_attempt);
         }
@@ -177,7 +177,8 @@ impl Engine {
     }
 
     pub(super) fn add_orphan(&mut self, uid: &Uid, name: FullName, grace: Duration) {
-        self.insert_worker(uid, Entry::default(), |ctx| Worker::orphan(uid.clone(), name.clone(), grace, ctx));
+        let worker = Worker::orphan(uid.clone(), name.clone(), grace, self.now);
+        self.insert_worker(uid, Entry::default(), worker);
         // What runs has its name before what has not begun (W8).
         let first = self.names.get(&name).and_then(|q| q.front()).cloned();
         let behind_first = first.is_some_and(|first| !self.wait_again(&first));
@@ -190,28 +191,7 @@ impl Engine {
         let nothing = self.cache.get(uid).is_none_or(|e| e.facts().sandboxes.is_empty());
         self.workers.get_mut(uid).is_some_and(|w| nothing && w.wait_again())
     }
-
-    pub(super) fn insert_worker(
-        &mut self,
-        uid: &Uid,
-        entry: Entry,
-        make: impl FnOnce(&crate::engine::context::Context<'_>) -> Worker,
-    ) {
-        let ctx = crate::engine::context::Context {
-            now: self.now,
-            turn: self.turn,
-            config: &self.config,
-            ops: &mut self.ops,
-            rng: &mut self.rng,
-            starts: &mut self.starts,
-            pulls: &mut self.pulls,
-            out: &mut self.out,
-            up: false,
-            may_start: false,
-            network_ready: false,
-            runtime_name: "",
-        };
-        let worker = make(&ctx);
+    pub(super) fn insert_worker(&mut self, uid: &Uid, entry: Entry, worker: Worker) {
         self.workers.insert(uid.clone(), worker);
         self.cache.insert(uid.clone(), entry);
     }

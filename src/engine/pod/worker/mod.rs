@@ -18,7 +18,7 @@ mod terminate;
 use crate::api::facts::ImageFact;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::pod::Pod;
-use crate::api::time::{Boot, Wall};
+use crate::api::time::{Boot, Now, Wall};
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, RecordChange};
 use crate::engine::op::OpId;
@@ -191,34 +191,33 @@ pub struct Worker {
 
 impl Worker {
     /// A worker for a pod; it waits until the node says that its full name is free.
-    pub fn new(pod: Rc<Pod>, start_time: Wall, ctx: &Context<'_>) -> Worker {
-        let mut worker = Worker::bare(pod.uid.clone(), pod.name.clone(), ctx);
+    pub fn new(pod: Rc<Pod>, start_time: Wall, now: Now) -> Worker {
+        let mut worker = Worker::bare(pod.uid.clone(), pod.name.clone(), now);
         worker.qos_class = crate::api::qos::Qos::of(pod.spec()).as_str();
         worker.desired = true;
         worker.start_time = start_time;
         // The start may lie far back, or (a clock set back) ahead: never more than the whole deadline from now.
-        worker.deadline =
-            pod.active_deadline().map(|d| ctx.now.boot + d.saturating_sub(ctx.now.wall.since(start_time)));
+        worker.deadline = pod.active_deadline().map(|d| now.boot + d.saturating_sub(now.wall.since(start_time)));
         worker.status = status::waiting();
         worker.pod = Some(pod);
         worker
     }
 
     /// A worker for a pod of the time before (W25): its end goes on where it was (W4, W7).
-    pub fn revive(record: record::Record, ctx: &Context<'_>) -> Worker {
-        let mut worker = Worker::new(record.pod, record.start_time, ctx);
+    pub fn revive(record: record::Record, now: Now) -> Worker {
+        let mut worker = Worker::new(record.pod, record.start_time, now);
         worker.record = Record::Durable;
         worker.ran = true;
         if let Some(t) = record.termination {
             // Clocks are set: what is left is never more than the whole.
-            let left = t.cut.since(ctx.now.wall).min(t.cut.since(t.began));
-            worker.state = State::Terminating(Terminating::new(ctx.now.boot, left));
+            let left = t.cut.since(now.wall).min(t.cut.since(t.began));
+            worker.state = State::Terminating(Terminating::new(now.boot, left));
             worker.replaced = t.cause.is_none();
             worker.cause = t.cause;
         }
         if let Some(status) = record.terminal {
             if !matches!(worker.state, State::Terminating(_)) {
-                worker.state = State::Terminating(Terminating::new(ctx.now.boot, worker.grace_period()));
+                worker.state = State::Terminating(Terminating::new(now.boot, worker.grace_period()));
             }
             worker.replaced = false;
             worker.terminal = true;
@@ -240,13 +239,13 @@ impl Worker {
     }
 
     /// A worker for what only the runtime knows: it is stopped and removed.
-    pub fn orphan(uid: Uid, name: FullName, grace: Duration, ctx: &Context<'_>) -> Worker {
-        let mut worker = Worker::bare(uid, name, ctx);
-        worker.state = State::Terminating(Terminating::new(ctx.now.boot, grace));
+    pub fn orphan(uid: Uid, name: FullName, grace: Duration, now: Now) -> Worker {
+        let mut worker = Worker::bare(uid, name, now);
+        worker.state = State::Terminating(Terminating::new(now.boot, grace));
         worker
     }
 
-    fn bare(uid: Uid, name: FullName, ctx: &Context<'_>) -> Worker {
+    fn bare(uid: Uid, name: FullName, now: Now) -> Worker {
         Worker {
             uid,
             name,
@@ -260,9 +259,9 @@ impl Worker {
             ended: false,
             over_shown: false,
             terminal: false,
-            start_time: ctx.now.wall,
+            start_time: now.wall,
             qos_class: "",
-            made: ctx.now.boot,
+            made: now.boot,
             ran: false,
             deadline: None,
             op: None,
