@@ -148,7 +148,7 @@ up_as_root() {
 	rm "$DEMO/manifests/worker.yaml"
 	until_true 120 'the worker is gone' gone worker
 	show_pods
-	# A helper thread of the removal may wait for further work a moment longer.
+	# A helper thread of the removal may be at work a moment longer.
 	sleep 0.5
 
 	title 'it goes on running'
