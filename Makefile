@@ -7,18 +7,21 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/wherry-ci
 RUNNER := --config "target.'cfg(all())'.runner=['$(CURDIR)/tests/lab/in-lab.sh']"
 # Starting containers is most of a test's work; more at a time than this only waits longer.
 THREADS ?= 4
+# 1.7: the runtime tests and the bench run on that containerd instead of the system's (tests/lab/newer-runtime.sh).
+RUNTIME ?= $(WHERRY_RUNTIME)
+export WHERRY_RUNTIME := $(RUNTIME)
 # Passed on to the test programs: a filter, --nocapture, ...
 ARGS ?=
 DESTDIR ?=
 PREFIX ?= /usr
 
 .DEFAULT_GOAL := all
-.PHONY: all help build release test test-unit test-runtime test-grpcio test-vm simulate bench demo demo-down fmt lint install clean
+.PHONY: all help build release test test-unit test-runtime test-shutdown test-grpcio test-vm test-vm-shutdown test-mutations simulate bench soak demo demo-down fmt lint install clean
 
 all: release ## what one would install (the same as release)
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the development build: target/debug/wherry
 	$(CARGO) build
@@ -32,25 +35,42 @@ test: ## all tests of an ordinary run, with all they need (root or sudo for the 
 test-unit: ## units, simulation, architecture: no root, no runtime
 	$(CARGO) test
 
-test-runtime: ## pods on a real containerd of the tests' own (root or sudo); ARGS=filter
+test-runtime: ## pods on a real containerd of the tests' own (root or sudo); ARGS=filter RUNTIME=1.7
 	@tests/lab/install.sh build runtime
 	$(CARGO) test --test runtime $(RUNNER) -- --test-threads=$(THREADS) $(ARGS)
+
+test-shutdown: ## graceful shutdown with a real logind and pods on a real containerd (root or sudo); ARGS=filter
+	@tests/lab/install.sh build runtime logind
+	$(CARGO) test --test shutdown $(RUNNER) -- --test-threads=$(THREADS) $(ARGS)
 
 test-grpcio: ## the runtime tests with gRPC's C-core as the transport (a C++ build of minutes)
 	@tests/lab/install.sh build grpcio runtime
 	$(CARGO) test --features grpcio --target-dir $(CACHE)/grpcio --lib --test transport
 	$(CARGO) test --features grpcio --target-dir $(CACHE)/grpcio --test runtime $(RUNNER) -- --test-threads=$(THREADS) $(ARGS)
 
-test-vm: ## the runtime tests in a virtual machine with systemd and pure cgroup v2 (slow)
-	@tests/lab/install.sh build
-	@tests/vm/run.sh $(ARGS)
+test-vm-shutdown: ## a virtual machine powers off and reboots under pods, through its logind
+	@tests/vm/shutdown.sh
 
-simulate: ## the simulation alone; ARGS=filter
-	$(CARGO) test --test simulation -- $(ARGS)
+test-vm: test-vm-shutdown ## that, and the runtime tests in a virtual machine with systemd and pure cgroup v2 (slow)
+	@tests/vm/runtime.sh $(ARGS)
 
-bench: ## the table of figures: release build, real containerd (root or sudo)
+simulate: ## the simulation alone; ARGS=filter, SEEDS=n lives
+	$(CARGO) $(if $(SEEDS),--config 'env.WHERRY_SEEDS="$(SEEDS)"') test --test simulation -- $(ARGS)
+
+test-mutations: ## the engine broken on purpose, in many ways: the simulation has to notice each; ARGS=name
+	$(CARGO) test --test mutations -- $(ARGS)
+
+bench: ## the table of figures: release build, real containerd (root or sudo; not for ARGS=engine)
+ifeq ($(strip $(ARGS)),engine)
+	$(CARGO) bench --bench bench -- engine
+else
 	@tests/lab/install.sh build runtime
 	$(CARGO) bench --bench bench $(RUNNER) -- $(ARGS)
+endif
+
+soak: ## 10,000 short pod lives on a real containerd: does the process grow? ARGS=1000 for fewer
+	@tests/lab/install.sh build runtime
+	$(CARGO) bench --bench bench $(RUNNER) -- soak $(ARGS)
 
 demo: ## real pods on this machine from one command
 	@tests/lab/demo.sh up
@@ -64,7 +84,7 @@ fmt: ## format the code
 lint: ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
-	$(CARGO) clippy --test runtime -- -D warnings
+	$(CARGO) clippy --test runtime --test shutdown -- -D warnings
 
 install: ## binary, unit and a commented configuration below DESTDIR and PREFIX
 	install -D -m 755 target/release/wherry $(DESTDIR)$(PREFIX)/bin/wherry

@@ -1,9 +1,12 @@
 //! Each adapter talks to one thing, and knows no other adapter.
 
 pub mod cri;
+pub mod logind;
+pub mod logs;
 pub mod manifests;
 pub mod node;
 pub mod pidfds;
 pub mod pod_files;
 pub mod records;
 pub mod server;
+pub mod systemd;

@@ -53,6 +53,11 @@ impl Pidfds {
         Ok(())
     }
 
+    /// What is watched: the container's or sandbox's id, and its pod.
+    pub fn watched(&self) -> impl Iterator<Item = (&str, &Uid)> {
+        self.watches.values().map(|w| (w.id.as_str(), &w.uid))
+    }
+
     /// Fine if it is not watched.
     pub fn unwatch(&mut self, registry: &Registry, id: &str) {
         if let Some(token) = self.tokens.remove(id) {

@@ -1,12 +1,15 @@
 //! What the server shows: pods, metrics, health, status. Borrowed from the agent for one drive of the server.
 
+use super::dump::{self, Beside};
+use super::history::History;
 use super::telling::Told;
 use super::{Agent, views};
 use crate::adapters::manifests::Manifests;
 use crate::adapters::server::Content;
 use crate::adapters::server::health::{self, Check};
-use crate::adapters::server::http::{Body, Cursor, JSON, Request, Response, Route};
+use crate::adapters::server::http::{Body, Cursor, Door, JSON, Request, Response, Route};
 use crate::adapters::server::status::{ManifestStatus, NodeStatus, PlegStatus, PodCounts, RuntimeStatus};
+use crate::api::layout::Layout;
 use crate::api::names::{FullName, Uid};
 use crate::api::problem::Problem;
 use crate::api::time::Now;
@@ -21,30 +24,84 @@ const PIECE: usize = 8 * 1024;
 const LIST: u32 = 0;
 const LIST_BEGUN: u32 = 1;
 const WATCH: u32 = 2;
+/// A list with what `?verbose` adds.
+const VERBOSE_LIST: u32 = 3;
+const VERBOSE_LIST_BEGUN: u32 = 4;
+/// A list, and a watch, of events.
+const EVENTS: u32 = 5;
+const EVENTS_BEGUN: u32 = 6;
+const EVENTS_WATCH: u32 = 7;
 
 struct Shown<'a> {
     engine: &'a Engine,
     metrics: &'a Metrics,
     manifests: &'a Manifests,
     told: &'a Told,
+    history: &'a History,
     config: &'a Config,
+    layout: &'a Layout,
+    beside: Beside<'a>,
     started: Now,
     now: Now,
 }
 
 impl Agent {
     pub(super) fn drive_server(&mut self, now: Now) {
+        // Without `..`: who adds a field decides whether the dump shows it.
+        let Agent {
+            config,
+            event_loop,
+            signals: _,
+            helpers,
+            timers,
+            engine,
+            client,
+            manifests,
+            logind: _,
+            lock: _,
+            pidfds,
+            files,
+            records: _,
+            record_queue,
+            jobs,
+            server,
+            metrics,
+            standing: _,
+            told,
+            history,
+            manifest_errors_told: _,
+            runtime_told: _,
+            client_events: _,
+            container_events,
+            events,
+            started,
+            root: _,
+        } = self;
+        let beside = Beside {
+            timers,
+            helpers,
+            jobs,
+            records: record_queue,
+            pidfds,
+            client,
+            connections: server.connections(),
+            events_waiting: events.len(),
+            event_stream: !container_events.is_closed(),
+        };
         let mut shown = Shown {
-            engine: &self.engine,
-            metrics: &self.metrics,
-            manifests: &self.manifests,
-            told: &self.told,
-            config: &self.config,
-            started: self.started,
+            engine,
+            metrics,
+            manifests,
+            told,
+            history,
+            config,
+            layout: &files.layout,
+            beside,
+            started: *started,
             now,
         };
-        if self.server.drive(self.event_loop.registry(), now.boot, &mut shown) {
-            self.event_loop.again(mio::Token(super::SERVER));
+        if server.drive(event_loop.registry(), now.boot, &mut shown) {
+            event_loop.again(mio::Token(super::SERVER));
         }
     }
 }
@@ -54,22 +111,43 @@ impl Content for Shown<'_> {
         match request.route {
             // A slow runtime is no reason to restart the agent.
             Route::Livez => health::response(request.route, &[ping()], request.verbose),
-            Route::Healthz | Route::Readyz => health::response(request.route, &self.checks(), request.verbose),
+            Route::Healthz => health::response(request.route, &self.checks(), request.verbose),
+            // As in a kubelet, a node that goes down is not ready, yet well.
+            Route::Readyz => {
+                let mut checks = self.checks();
+                checks.push(views::shutdown_check(self.engine.shutting_down()));
+                health::response(request.route, &checks, request.verbose)
+            }
             Route::Metrics => {
                 self.fill_gauges();
                 Response::metrics(self.metrics.render())
             }
+            Route::ProbeMetrics => Response::metrics(self.metrics.render_probes()),
             Route::Pods => {
                 let cursor = |stage| Cursor { stage, after: None };
-                let body = if request.watch { Body::Watch(cursor(WATCH)) } else { Body::Parts(cursor(LIST)) };
+                let list = if request.verbose && request.door == Door::Control { VERBOSE_LIST } else { LIST };
+                let body = if request.watch { Body::Watch(cursor(WATCH)) } else { Body::Parts(cursor(list)) };
                 Response { status: 200, content_type: JSON, body }
             }
+            Route::Events => {
+                let cursor = |stage| Cursor { stage, after: None };
+                let body = if request.watch { Body::Watch(cursor(EVENTS_WATCH)) } else { Body::Parts(cursor(EVENTS)) };
+                Response { status: 200, content_type: JSON, body }
+            }
+            Route::Dump => {
+                let dump = dump::dump(self.engine, &self.beside, self.history, self.started, self.now);
+                Response::json(serde_json::to_vec(&dump).unwrap_or_default())
+            }
             Route::Status => Response::json(serde_json::to_vec(&self.status()).unwrap_or_default()),
+            Route::ShutdownPlan => Response::json(serde_json::to_vec(&self.engine.shutdown_plan()).unwrap_or_default()),
         }
     }
 
     fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
-        let watch = cursor.stage >= WATCH;
+        if cursor.stage >= EVENTS {
+            return self.part_of_events(cursor, out);
+        }
+        let watch = cursor.stage == WATCH;
         // Something of before may stand in `out`.
         let enough = out.len() + PIECE;
         let pods = self.engine.pods();
@@ -77,8 +155,9 @@ impl Content for Shown<'_> {
             None => 0,
             Some(after) => pods.partition_point(|p| (&p.pod.name, &p.pod.uid) <= (&after.0, &after.1)),
         };
-        if cursor.stage == LIST {
-            cursor.stage = LIST_BEGUN;
+        let verbose = matches!(cursor.stage, VERBOSE_LIST | VERBOSE_LIST_BEGUN);
+        if matches!(cursor.stage, LIST | VERBOSE_LIST) {
+            cursor.stage = if verbose { VERBOSE_LIST_BEGUN } else { LIST_BEGUN };
             out.extend_from_slice(br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#);
         }
         let mut written = from;
@@ -92,7 +171,9 @@ impl Content for Shown<'_> {
                 if cursor.after.is_some() || written > from {
                     out.push(b',');
                 }
-                views::write_pod(view, out);
+                let inside = if verbose { self.engine.inside(&view.pod.uid, self.now.boot) } else { None };
+                let log_directory = || self.layout.pod_logs(&view.pod.name, &view.pod.uid);
+                views::write_pod(view, inside.map(|i| views::Own::new(view, i, log_directory())), out);
             }
             written += 1;
         }
@@ -122,6 +203,21 @@ fn ping() -> Check {
 }
 
 impl Shown<'_> {
+    fn part_of_events(&self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
+        let watch = cursor.stage == EVENTS_WATCH;
+        if cursor.stage == EVENTS {
+            cursor.stage = EVENTS_BEGUN;
+            out.extend_from_slice(br#"{"kind":"EventList","apiVersion":"v1","metadata":{},"items":["#);
+        }
+        let after = cursor.after.as_deref().and_then(|a| a.parse().ok());
+        let (after, more) = self.history.write_after(after, self.now.boot, watch, out.len() + PIECE, out);
+        cursor.after = after.map(|a| a.to_string().into());
+        if !more {
+            out.extend_from_slice(if watch { views::BOOKMARK } else { b"]}\n" });
+        }
+        more
+    }
+
     fn checks(&self) -> Vec<Check> {
         let of_engine = self.engine.checks(self.now.boot).into_iter();
         let mut checks = vec![ping()];
@@ -148,10 +244,13 @@ impl Shown<'_> {
             unknown: of("unknown"),
         });
         if let Some(age) = s.pleg_age {
-            let seen = self.now.wall.0 / 1_000_000_000 - i64::try_from(age.as_secs()).unwrap_or(0);
-            m.set_pleg_last_seen(seen);
+            let seen = self.now.wall.0 - i64::try_from(age.as_nanos()).unwrap_or(0);
+            m.set_pleg_last_seen(seen / 1_000_000_000);
         }
-        m.set_manifest_errors(self.manifest_errors(&s).len() as u64);
+        let shutdown = self.engine.shutdown(self.now.boot);
+        m.set_graceful_shutdown(shutdown.started_seconds, shutdown.ended_seconds);
+        let in_files: usize = self.manifests.problems().map(|p| p.problems.len()).sum();
+        m.set_manifest_errors((in_files + s.conflicts.len()) as u64);
         m.set_log_lines_dropped(super::logging::dropped());
     }
 
@@ -175,6 +274,7 @@ impl Shown<'_> {
         let phase = |name: &str| pods.iter().filter(|p| p.status.phase.as_deref() == Some(name)).count() as u64;
         let mut waiting: Vec<String> =
             self.engine.checks(self.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
+        let not_ready = views::not_ready(self.engine.shutting_down(), &waiting);
         waiting.extend(views::unready(&pods, |uid| self.told.warning(uid)));
         let of = |state| s.containers.get(state).copied().unwrap_or(0) as u64;
         let terminating: usize = s.working.iter().filter(|((l, _), _)| *l == "terminating").map(|(_, n)| n).sum();
@@ -182,6 +282,9 @@ impl Shown<'_> {
             version: env!("CARGO_PKG_VERSION").into(),
             node_name: self.config.node_name.clone(),
             uptime_seconds: self.now.boot.since(self.started.boot).as_secs(),
+            ready: not_ready.is_none(),
+            not_ready_reason: not_ready.as_ref().map(|(reason, _)| (*reason).to_owned()),
+            not_ready_message: not_ready.map(|(_, message)| message),
             runtime: RuntimeStatus {
                 endpoint: format!("unix://{}", self.config.runtime_socket.display()),
                 connected: s.runtime_up,
@@ -209,6 +312,7 @@ impl Shown<'_> {
                 files: self.manifests.files() as u64,
                 errors,
             },
+            shutdown: self.engine.shutdown(self.now.boot),
             waiting_for: waiting,
         }
     }

@@ -2,12 +2,13 @@
 
 use super::{Agent, start, views};
 use crate::adapters::cri::requests::dns_notices;
+use crate::adapters::server::http::Route;
 use crate::api::pod::Pod;
 use crate::api::time::Now;
-use crate::engine::effect::{Effect, FilesCall, Notice, RecordChange, RuntimeCall, Severity};
+use crate::engine::effect::{Effect, FilesCall, Notice, RecordChange, RuntimeCall, Severity, VolumesCall};
 use crate::engine::event::{Answer, Event};
-use crate::engine::op::{OpError, OpId};
-use crate::event_loop::{Finished, JobError, JobId};
+use crate::engine::op::{Code, OpError, OpId};
+use crate::event_loop::{Finished, JobError, JobId, clock};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub enum Job {
     Records(Vec<OpId>),
     /// The last good version of a manifest.
     Manifest,
-    /// Of a pod that is over, or of a container that was removed.
+    /// Of a pod that is over, or of a container that was removed; or the drop-in for logind.
     Files(OpId),
 }
 
@@ -36,11 +37,22 @@ pub enum Work {
 /// What the helpers are at.
 pub type Jobs = BTreeMap<JobId, Job>;
 
-/// Records to be written. One batch at a time, so that changes of one record stay in order.
+/// Records to be written. One batch at a time, so that changes of one record stay in order; one that is given up changes
+/// nothing any more (`Records::batch`).
 #[derive(Default)]
 pub struct RecordQueue {
     waiting: VecDeque<(OpId, RecordChange)>,
     writing: bool,
+}
+
+impl RecordQueue {
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub fn is_writing(&self) -> bool {
+        self.writing
+    }
 }
 
 impl Agent {
@@ -59,26 +71,37 @@ impl Agent {
                 return true;
             }
             Effect::Files { op, call } => self.use_files(op, call, now),
+            // No manifest that asks for one is accepted (`api/validate/later.rs`).
+            // Nothing was ever mounted.
+            Effect::Volumes { op, call: VolumesCall::Unmount { .. }, .. } => {
+                self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) });
+            }
+            Effect::Volumes { op, .. } => self.cannot(op, "volumes"),
+            Effect::Hook { op, .. } => self.cannot(op, "lifecycle hooks"),
+            Effect::Probe { op, .. } => self.cannot(op, "probes"),
+            Effect::Logind { op, call, timeout } => self.ask_logind(op, call, timeout, now),
+            Effect::ReleaseLock => self.release_lock(),
             Effect::Record { op, change } => self.record_queue.waiting.push_back((op, change)),
             Effect::Watch { uid, id, pid } => {
                 let token = self.event_loop.token();
-                let watched = self.pidfds.watch(self.event_loop.registry(), token, uid, &id, pid);
+                let watched = self.pidfds.watch(self.event_loop.registry(), token, uid.clone(), &id, pid);
                 if let Err(why) = &watched {
                     log::debug!("not watched, the list will tell of its end id={id} pid={pid} error={why:?}");
                 }
-                self.events.push_back(Event::Watched { id, ok: watched.is_ok() });
+                self.events.push_back(Event::Watched { uid, id, ok: watched.is_ok() });
             }
             Effect::Unwatch { id } => self.pidfds.unwatch(self.event_loop.registry(), &id),
+            Effect::Killed { id } => log::debug!("kill={} done", id.0),
             Effect::Timer { key, at: Some(at) } => self.timers.set(key, at),
             Effect::Timer { key, at: None } => self.timers.clear(&key),
             Effect::Publish { uid, name } => {
-                if self.tell_change(&uid, &name) && self.server.has_watches() {
+                if self.tell_change(&uid, &name, now) && self.server.has_watches(Route::Pods) {
                     let mut line = Vec::with_capacity(4096);
                     match self.engine.pod(&uid) {
                         Some(view) => views::write_change("MODIFIED", &view, &mut line),
                         None => views::write_gone(&uid, &name, &mut line),
                     }
-                    self.server.publish(line, now.boot);
+                    self.server.publish(Route::Pods, line, now.boot);
                 }
             }
             Effect::Notice(notice) => self.tell(&notice, now),
@@ -87,15 +110,21 @@ impl Agent {
         false
     }
 
+    fn cannot(&mut self, op: OpId, what: &str) {
+        let message = format!("this version of wherry does not have {what}");
+        let result = Err(OpError::Answered { code: Code::Unimplemented, message });
+        self.events.push_back(Event::Done { op, result });
+    }
+
     /// Small files are made here and now. What is removed may be large, and is a helper's.
     fn use_files(&mut self, op: OpId, call: FilesCall, now: Now) {
         let files = self.files.clone();
         let deadline = now.boot + REMOVE_TIMEOUT;
         let id = match call {
-            FilesCall::RemovePod { uid, namespace, name } => {
+            FilesCall::RemovePod { uid, namespace, name, kill } => {
                 let (uid, namespace, name) = (uid.to_string(), namespace.to_string(), name.to_string());
                 self.helpers.submit("remove a pod's files", deadline, move || {
-                    Work::Files(files.remove_pod(&uid, &namespace, &name))
+                    Work::Files(files.remove_pod(&uid, &namespace, &name, kill))
                 })
             }
             FilesCall::RemoveContainerFiles { id, log_path } => {
@@ -105,7 +134,15 @@ impl Agent {
                 })
             }
             other => {
-                let result = files.execute(&other);
+                let result = match &other {
+                    FilesCall::RemoveCgroup { .. } => {
+                        let began = clock::now().boot;
+                        let result = files.execute(&other);
+                        self.metrics.cgroup_operation("destroy", clock::now().boot.since(began));
+                        result
+                    }
+                    _ => files.execute(&other),
+                };
                 self.events.push_back(Event::Done { op, result });
                 return;
             }
@@ -132,11 +169,12 @@ impl Agent {
             let batch: Vec<(OpId, RecordChange)> = queue.waiting.drain(..).collect();
             queue.writing = true;
             let ops = batch.iter().map(|(op, _)| *op).collect();
-            let records = self.records.clone();
+            let records = self.records.batch();
             let id = self.helpers.submit("write pods' records", deadline, move || {
                 let write = |change: &RecordChange| match change {
                     RecordChange::Put { key, value } => records.put(key, value),
                     RecordChange::Delete { key } => records.delete(key),
+                    RecordChange::SetAside { key } => records.set_aside(key),
                 };
                 Work::Records(batch.iter().map(|(op, change)| (*op, write(change))).collect())
             });

@@ -1,12 +1,16 @@
 //! The way in: what the runtime's client and the manifest directory have to say becomes events of the engine.
 
-use super::{Agent, RUNTIME, logging, start};
+use super::{Agent, EVENTS, RUNTIME, logging, start};
 use crate::adapters::cri::client::ClientEvent;
+use crate::adapters::cri::events::StreamEvent;
+use crate::api::names::Uid;
 use crate::api::time::Now;
 use crate::config::Config;
-use crate::engine::event::{Answer, Event};
+use crate::engine::effect::Severity;
+use crate::engine::event::{Answer, Event, Kind, PlegEvent};
 use log::Level;
 use mio::Token;
+use std::collections::BTreeMap;
 
 impl Agent {
     pub(super) fn drive_runtime(&mut self, now: Now) {
@@ -18,17 +22,27 @@ impl Agent {
             match event {
                 ClientEvent::Up => {
                     log::info!("runtime=connected endpoint=unix://{}", self.config.runtime_socket.display());
+                    let message = format!("connected to unix://{}", self.config.runtime_socket.display());
+                    self.keep_node_event(Severity::Normal, "RuntimeConnected", &message, now);
                     self.events.push_back(Event::RuntimeUp);
                 }
                 ClientEvent::Down { why } => {
                     log::warn!("runtime=disconnected error={why:?}");
+                    self.container_events.close();
+                    self.keep_node_event(Severity::Warning, "RuntimeDisconnected", &why, now);
                     self.events.push_back(Event::RuntimeDown { why });
                 }
                 ClientEvent::Done { op, result } => {
                     if let Ok(Answer::Runtime(fact)) = &result {
-                        self.tell_runtime(fact);
+                        self.tell_runtime(fact, now);
+                        self.open_container_events();
                     }
                     self.events.push_back(Event::Done { op, result });
+                }
+                ClientEvent::Nonsense { why } => {
+                    if let Some(repeated) = self.standing.tell(&format!("nonsense: {why}"), now.boot) {
+                        log::warn!("the runtime's answer makes no sense error={why:?} repeated={repeated}");
+                    }
                 }
                 ClientEvent::Called { operation_type, duration, error } => {
                     // The lists of each second would drown the rest.
@@ -42,6 +56,55 @@ impl Agent {
         self.client_events = out;
     }
 
+    /// P8: the runtime's CRI service answers, and may have a stream of events.
+    fn open_container_events(&mut self) {
+        if self.container_events.is_closed() {
+            match start::transport(&self.config.runtime_socket, self.event_loop.registry(), EVENTS) {
+                Ok(transport) => self.container_events.open(transport),
+                Err(e) => log::warn!("the runtime's events are not listened to error={e:?}"),
+            }
+        }
+    }
+
+    /// Hints are given to the engine once a turn: the last one on each container.
+    pub(super) fn drive_container_events(&mut self, now: Now) {
+        let mut out = Vec::new();
+        if self.container_events.drive(now.boot, &mut out) {
+            self.event_loop.again(EVENTS);
+        }
+        let mut hints: BTreeMap<(Option<Uid>, String), Kind> = BTreeMap::new();
+        for event in out {
+            match event {
+                StreamEvent::Asked => {
+                    log::debug!("listening to the runtime's container events");
+                    self.metrics.event_stream_asked();
+                }
+                StreamEvent::Happened { uid, event: PlegEvent { id, kind }, at } => {
+                    log::trace!("event={kind:?} id={id} uid={}", uid.as_ref().map_or("unknown", Uid::as_str));
+                    self.metrics.event_received(now.wall.since(at));
+                    hints.insert((uid, id), kind);
+                }
+                StreamEvent::Nonsense { why } => self.tell_stream(&why, now),
+                StreamEvent::Lost { why } => {
+                    self.metrics.event_stream_failed();
+                    self.tell_stream(&why, now);
+                }
+                StreamEvent::Unimplemented => {
+                    log::info!("the runtime has no stream of container events, it is done without");
+                    self.metrics.event_stream_failed();
+                }
+            }
+        }
+        let hints = hints.into_iter().map(|((uid, id), kind)| Event::Hint { uid, event: PlegEvent { id, kind } });
+        self.events.extend(hints);
+    }
+
+    fn tell_stream(&mut self, why: &str, now: Now) {
+        if let Some(repeated) = self.standing.tell(&format!("container events: {why}"), now.boot) {
+            log::info!("the runtime's container events: trouble error={why:?} repeated={repeated}");
+        }
+    }
+
     /// P8.
     pub(super) fn process_ended(&mut self, token: Token) {
         if let Some((uid, id)) = self.pidfds.ended(self.event_loop.registry(), token) {
@@ -52,12 +115,14 @@ impl Agent {
     /// The directory changed.
     pub(super) fn read_manifests(&mut self, now: Now) {
         let pods = self.manifests.ready(now);
+        self.tell_manifest_errors(now);
         self.events.extend(pods.map(Event::Desired));
     }
 
     /// It is to be looked at again.
     pub(super) fn manifests_due(&mut self, now: Now) {
         let pods = self.manifests.due(now);
+        self.tell_manifest_errors(now);
         self.events.extend(pods.map(Event::Desired));
     }
 
@@ -68,19 +133,23 @@ impl Agent {
             log::warn!("reload: {problem}");
         }
         if loaded.is_ok() {
-            self.apply(loaded.config);
+            self.apply(loaded.config, now);
         } else {
             log::error!("reload: the configuration has errors, the one of before stays in force");
         }
         let pods = self.manifests.reload(now);
+        self.tell_manifest_errors(now);
         self.events.extend(pods.map(Event::Desired));
         log::info!("reloaded manifests={}", self.config.manifests.display());
     }
 
     /// What can change while wherry runs, does; the rest needs a restart, which leaves pods running.
-    fn apply(&mut self, new: Config) {
+    fn apply(&mut self, new: Config, now: Now) {
         logging::set_verbosity(new.verbosity);
-        self.engine.configure(start::engine_config(&new, &self.root.id));
+        let settings = start::engine_config(&new, &self.root.id);
+        self.events.push_back(Event::Configure(Box::new(settings)));
+        self.logind.set_enabled(!new.shutdown.is_off());
+        self.drive_logind(now);
         *self.client.config_mut() = start::request_config(&new, &self.root.id);
         let mut fixed = new.clone();
         fixed.verbosity = self.config.verbosity;
@@ -89,11 +158,14 @@ impl Agent {
         fixed.max_container_restart_period = self.config.max_container_restart_period;
         fixed.serialize_image_pulls = self.config.serialize_image_pulls;
         fixed.max_parallel_image_pulls = self.config.max_parallel_image_pulls;
+        fixed.logind_conf_dir.clone_from(&self.config.logind_conf_dir);
         fixed.cluster_dns.clone_from(&self.config.cluster_dns);
         fixed.resolv_conf.clone_from(&self.config.resolv_conf);
         fixed.seccomp_default = self.config.seccomp_default;
         fixed.cpu_cfs_quota = self.config.cpu_cfs_quota;
         fixed.cpu_cfs_quota_period = self.config.cpu_cfs_quota_period;
+        fixed.shutdown_said.clone_from(&self.config.shutdown_said);
+        fixed.shutdown.clone_from(&self.config.shutdown);
         if fixed != self.config {
             log::warn!("reload: some of what changed (paths, ports, names, cgroups) takes effect at the next start");
         }

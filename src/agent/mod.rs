@@ -1,18 +1,24 @@
 //! The daemon: one loop that carries events to the engine and its effects to the adapters. Nothing is decided here.
 //!
-//! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `content` what the server shows, `views` how
-//! a pod looks there, `telling` what the log says of pods.
+//! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `logind` both for graceful shutdown, `content` what
+//! the server shows, `views` how a pod looks there, `telling` what the log says of pods, `history` the events that can still be
+//! seen.
 
 mod content;
+mod dump;
 mod effects;
 mod events;
+mod history;
 pub mod logging;
+mod logind;
 mod start;
 mod telling;
 mod views;
 
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::client::ClientEvent;
+use crate::adapters::cri::events::ContainerEvents;
+use crate::adapters::logind::Logind;
 use crate::adapters::manifests::Manifests;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
@@ -22,14 +28,14 @@ use crate::adapters::server::Server;
 use crate::api::facts::RuntimeFact;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
-use crate::engine::effect::TimerKey;
+use crate::engine::effect::{Severity, TimerKey};
 use crate::engine::event::Event;
 use crate::engine::node::Engine;
 use crate::event_loop::{EventLoop, Helpers, Signal, Signals, Timers, clock};
 use crate::metrics::Metrics;
 use effects::RecordQueue;
 use mio::Token;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::process::ExitCode;
 
@@ -37,6 +43,8 @@ const SIGNALS: Token = Token(0);
 const HELPERS: Token = Token(1);
 const RUNTIME: Token = Token(2);
 const MANIFESTS: Token = Token(3);
+const EVENTS: Token = Token(4);
+const LOGIND: Token = Token(5);
 /// The server's are from here on.
 const SERVER: usize = 1024;
 
@@ -48,7 +56,10 @@ pub struct Agent {
     timers: Timers<TimerKey>,
     engine: Engine,
     client: Client,
+    container_events: ContainerEvents,
     manifests: Manifests,
+    logind: Logind,
+    lock: logind::HeldLock,
     pidfds: Pidfds,
     files: PodFiles,
     records: Records,
@@ -58,6 +69,8 @@ pub struct Agent {
     metrics: Metrics,
     standing: logging::Standing,
     told: telling::Told,
+    history: history::History,
+    manifest_errors_told: BTreeSet<String>,
     runtime_told: Option<RuntimeFact>,
     /// Kept for its space.
     client_events: Vec<ClientEvent>,
@@ -90,8 +103,12 @@ impl Agent {
     fn run(&mut self) -> io::Result<()> {
         let mut ready: Vec<Token> = Vec::with_capacity(64);
         let now = clock::now();
+        let message = concat!("wherry ", env!("CARGO_PKG_VERSION"), " has started");
+        self.keep_node_event(Severity::Normal, "Starting", message, now);
+        self.tell_manifest_errors(now);
         // The first drive opens the doors and begins to connect.
         self.drive_runtime(now);
+        self.drive_logind(now);
         self.drive_server(now);
         self.settle(now);
         loop {
@@ -107,6 +124,8 @@ impl Agent {
                     HELPERS => self.helpers_done(now),
                     RUNTIME => self.drive_runtime(now),
                     MANIFESTS => self.read_manifests(now),
+                    EVENTS => self.drive_container_events(now),
+                    LOGIND => self.drive_logind(now),
                     token if self.server.owns(token) => self.server.ready(token),
                     token if self.pidfds.owns(token) => self.process_ended(token),
                     token => log::debug!("an event of a source that is gone token={}", token.0),
@@ -122,7 +141,9 @@ impl Agent {
         let deadlines = [
             self.timers.next(),
             self.client.next_deadline(),
+            self.container_events.next_deadline(),
             Some(self.manifests.next_deadline()),
+            self.logind.next_deadline(),
             self.server.next_deadline(),
             self.helpers.next_deadline(),
         ];
@@ -133,6 +154,12 @@ impl Agent {
         let due = |at: Option<Boot>| at.is_some_and(|at| at <= now.boot);
         if due(self.client.next_deadline()) {
             self.drive_runtime(now);
+        }
+        if due(self.container_events.next_deadline()) {
+            self.drive_container_events(now);
+        }
+        if due(self.logind.next_deadline()) {
+            self.drive_logind(now);
         }
         if due(Some(self.manifests.next_deadline())) {
             self.manifests_due(now);

@@ -1,9 +1,12 @@
 //! Puts an agent together from the configuration: opens what it needs, in the order in which a failure says most.
 
 use super::effects::RecordQueue;
+use super::history::History;
+use super::logind::{self, HeldLock};
 use super::telling::Told;
 use super::{Agent, HELPERS, MANIFESTS, RUNTIME, SERVER, SIGNALS, logging};
 use crate::adapters::cri::client::Client;
+use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig};
 use crate::adapters::cri::transport::Transport;
 use crate::adapters::manifests::{Manifests, Settings};
@@ -17,15 +20,16 @@ use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
 use crate::config::Config;
 use crate::engine::config::EngineConfig;
-use crate::engine::event::Event;
+use crate::engine::event::{Event, LogindEvent};
 use crate::engine::node::Engine;
 use crate::engine::pod::record;
+use crate::engine::shutdown;
 use crate::event_loop::{EventLoop, Helpers, Signals, Timers, clock};
 use crate::metrics::Metrics;
 use mio::{Registry, Token};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,6 +38,7 @@ const UNKNOWN_MEMORY: u64 = 1 << 30;
 
 pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let started = clock::now();
+    let lock = HeldLock::inherited();
     ready_the_process();
     let root = Root::open(&config.root_dir)?;
     let records = Records::open(&config.root_dir)?;
@@ -49,7 +54,13 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let manifests = Manifests::open(settings, registry, MANIFESTS);
     let doors = Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
     let engine = Engine::new(engine_config(&config, &root.id));
-    let events = VecDeque::from([Event::Records(records.load(&[record::KIND]))]);
+    let files = pod_files(&config);
+    let found = Event::Directories(files.found());
+    let kept = Event::Records(records.load(&[record::KIND, shutdown::record::KIND]));
+    let mut events = VecDeque::from([kept, found]);
+    if lock.is_held() {
+        events.push_back(Event::Logind(LogindEvent::Inherited));
+    }
     log::info!(
         "started version={} node={} manifests={} root={} runtime=unix://{}",
         env!("CARGO_PKG_VERSION"),
@@ -59,15 +70,20 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         config.runtime_socket.display()
     );
     Ok(Agent {
-        files: pod_files(&config),
+        files,
+        logind: logind::bus(&config),
+        lock,
         metrics: Metrics::new(&config.node_name),
         server: Server::new(doors, SERVER),
+        container_events: ContainerEvents::new(&root.id),
         pidfds: Pidfds::default(),
         timers: Timers::new(),
         record_queue: RecordQueue::default(),
         jobs: BTreeMap::new(),
         standing: logging::Standing::new(),
         told: Told::default(),
+        history: History::new(&config.node_name),
+        manifest_errors_told: BTreeSet::new(),
         runtime_told: None,
         client_events: Vec::new(),
         config,
@@ -95,14 +111,14 @@ fn ready_the_process() {
 }
 
 #[cfg(not(feature = "grpcio"))]
-fn transport(path: &Path, registry: &Registry, token: Token) -> Result<Box<dyn Transport>, String> {
+pub(super) fn transport(path: &Path, registry: &Registry, token: Token) -> Result<Box<dyn Transport>, String> {
     use crate::adapters::cri::transport::h2::H2Transport;
     let transport = H2Transport::connect(path, registry, token);
     Ok(Box::new(transport.map_err(|e| format!("watch the container runtime's socket: {e}"))?))
 }
 
 #[cfg(feature = "grpcio")]
-fn transport(path: &Path, registry: &Registry, token: Token) -> Result<Box<dyn Transport>, String> {
+pub(super) fn transport(path: &Path, registry: &Registry, token: Token) -> Result<Box<dyn Transport>, String> {
     use crate::adapters::cri::transport::grpcio::GrpcioTransport;
     let transport = GrpcioTransport::connect(path, registry, token);
     Ok(Box::new(transport.map_err(|e| format!("watch the container runtime's socket: {e}"))?))
@@ -116,6 +132,8 @@ pub(super) fn engine_config(config: &Config, owner: &str) -> EngineConfig {
         sync_frequency: config.sync_frequency,
         request_timeout: config.runtime_request_timeout,
         max_restart_backoff: config.max_container_restart_period,
+        shutdown: config.shutdown.clone(),
+        boot_id: machine::boot_id(),
         parallel_pulls: config.parallel_image_pulls().map_or(usize::MAX, |n| n as usize),
         // Different nodes should not do the same at the same moment; a hash of the owner's id is enough.
         seed: owner.bytes().fold(0, |seed: u64, b| seed.wrapping_mul(31).wrapping_add(u64::from(b))),
@@ -146,7 +164,7 @@ fn pod_files(config: &Config) -> PodFiles {
         layout: layout(config),
         cluster_domain: config.cluster_domain.clone(),
         host_hosts: "/etc/hosts".into(),
-        remove_cgroup: Arc::new(move |uid| cgroups.as_ref().map_or(Ok(()), |c| c.remove_pod(uid))),
+        remove_cgroup: Arc::new(move |uid, kill| cgroups.as_ref().map_or(Ok(()), |c| c.remove_pod(uid, kill))),
     }
 }
 

@@ -4,8 +4,9 @@
 //! A pod that crashes for years is told of with each restart, which its back-off makes rare; what stands (a notice that
 //! comes again and again) at most once a minute.
 
-use super::Agent;
 use super::logging::Standing;
+use super::{Agent, history};
+use crate::adapters::server::http::Route;
 use crate::api::facts::RuntimeFact;
 use crate::api::names::{FullName, Uid};
 use crate::api::time::{Now, Wall};
@@ -13,7 +14,7 @@ use crate::engine::effect::{Notice, Severity};
 use crate::engine::node::PodView;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus};
 use log::Level;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// A longer warning is kept with its begin only, in characters.
@@ -36,10 +37,20 @@ struct OfPod {
 impl Agent {
     pub(super) fn tell(&mut self, notice: &Notice, now: Now) {
         // What is done about a container's end is told after it.
-        if let Some(view) = notice.pod.as_ref().and_then(|pod| self.engine.pod(&pod.uid)) {
-            self.told.ends(&view, self.started.wall);
+        if let Some(pod) = &notice.pod {
+            self.tell_ends(&pod.uid, now);
             self.told.keep(notice);
         }
+        self.keep_event(
+            &history::Happened {
+                pod: notice.pod.as_ref().map(|p| (&p.uid, &p.name)),
+                container: notice.container.as_deref(),
+                severity: notice.severity,
+                reason: notice.reason,
+                message: &notice.message,
+            },
+            now,
+        );
         let line = line(notice);
         match notice.severity {
             // Only of use between two others: the image is there, the container is made.
@@ -50,33 +61,92 @@ impl Agent {
     }
 
     /// What the runtime says of itself, if that is news.
-    pub(super) fn tell_runtime(&mut self, fact: &RuntimeFact) {
+    pub(super) fn tell_runtime(&mut self, fact: &RuntimeFact, now: Now) {
         if self.runtime_told.as_ref() == Some(fact) {
             return;
         }
-        let not_ready = fact.runtime_not_ready.as_ref().map(|why| ("runtime", why));
-        match not_ready.or(fact.network_not_ready.as_ref().map(|why| ("network", why))) {
-            Some((what, why)) => {
-                log::warn!("{what}=not-ready name={} version={} error={why:?}", fact.name, fact.version)
+        let not_ready = fact.runtime_not_ready.as_ref().map(|why| ("runtime", "RuntimeNotReady", why));
+        match not_ready.or(fact.network_not_ready.as_ref().map(|why| ("network", "NetworkNotReady", why))) {
+            Some((what, reason, why)) => {
+                log::warn!("{what}=not-ready name={} version={} error={why:?}", fact.name, fact.version);
+                self.keep_node_event(Severity::Warning, reason, why, now);
             }
-            None => log::info!("runtime=ready name={} version={}", fact.name, fact.version),
+            None => {
+                log::info!("runtime=ready name={} version={}", fact.name, fact.version);
+                let message = format!("{} {} is ready", fact.name, fact.version);
+                self.keep_node_event(Severity::Normal, "RuntimeReady", &message, now);
+            }
         }
         self.runtime_told = Some(fact.clone());
     }
 
     /// A pod's status changed, or it is gone. False if it is gone and that was told before.
-    pub(super) fn tell_change(&mut self, uid: &Uid, name: &FullName) -> bool {
+    pub(super) fn tell_change(&mut self, uid: &Uid, name: &FullName, now: Now) -> bool {
         if let Some(view) = self.engine.pod(uid) {
             log::debug!("{}", summary(&view));
-            self.told.ends(&view, self.started.wall);
+            self.tell_ends(uid, now);
             return true;
         }
         let news = self.told.pods.remove(uid).is_some();
         if news {
-            log::info!("pod={name} reason=Removed message=\"nothing of it is left\"");
+            let message = "nothing of it is left";
+            log::info!("pod={name} reason=Removed message={message:?}");
+            let (pod, severity, reason) = (Some((uid, name)), Severity::Normal, "Removed");
+            self.keep_event(&history::Happened { pod, container: None, severity, reason, message }, now);
         }
+        self.history.pod_gone(uid);
         news
     }
+
+    /// What of the pod's containers ended and nobody was told of yet.
+    fn tell_ends(&mut self, uid: &Uid, now: Now) {
+        let Some(view) = self.engine.pod(uid) else { return };
+        let ends = self.told.ends(&view, self.started.wall);
+        let name = view.pod.name.clone();
+        for end in ends {
+            let severity = if end.exit_code == 0 { Severity::Normal } else { Severity::Warning };
+            match severity {
+                Severity::Normal => log::info!("{}", end.line),
+                Severity::Warning => log::warn!("{}", end.line),
+            }
+            let (pod, container) = (Some((uid, &name)), Some(end.container.as_str()));
+            let (reason, message) = ("ContainerDied", &end.message);
+            self.keep_event(&history::Happened { pod, container, severity, reason, message }, now);
+        }
+    }
+
+    /// One of the manifests' errors that was not there before is an event of the node.
+    pub(super) fn tell_manifest_errors(&mut self, now: Now) {
+        let problems: BTreeSet<String> =
+            self.manifests.problems().flat_map(|p| &p.problems).map(ToString::to_string).collect();
+        let before = std::mem::replace(&mut self.manifest_errors_told, problems);
+        let new: Vec<String> = self.manifest_errors_told.difference(&before).cloned().collect();
+        for problem in new {
+            self.keep_node_event(Severity::Warning, "BadManifest", &problem, now);
+        }
+    }
+
+    pub(super) fn keep_node_event(&mut self, severity: Severity, reason: &'static str, message: &str, now: Now) {
+        self.keep_event(&history::Happened { pod: None, container: None, severity, reason, message }, now);
+    }
+
+    /// For those who ask later, and those who watch.
+    fn keep_event(&mut self, told: &history::Happened<'_>, now: Now) {
+        let watched = self.server.has_watches(Route::Events);
+        if let Some(line) = self.history.tell(told, now, watched) {
+            self.server.publish(Route::Events, line, now.boot);
+        }
+    }
+}
+
+/// A container's end that is to be told.
+struct End {
+    container: String,
+    exit_code: i32,
+    /// For the log.
+    line: String,
+    /// For an event: no more than equal ends have in common.
+    message: String,
 }
 
 fn tell_standing(standing: &mut Standing, level: Level, line: &str, now: Now) {
@@ -140,9 +210,9 @@ impl Told {
         }
     }
 
-    /// Tells of each container that ended since it was told of last; not of what ended before `begin`, when somebody
-    /// else told of it.
-    fn ends(&mut self, view: &PodView<'_>, begin: Wall) {
+    /// Each container that ended since it was told of last; not what ended before `begin`, when somebody else told of it.
+    fn ends(&mut self, view: &PodView<'_>, begin: Wall) -> Vec<End> {
+        let mut ends = Vec::new();
         let told = &mut self.pods.entry(view.pod.uid.clone()).or_default().ends;
         for status in view.status.container_statuses.iter().flatten() {
             let Some(end) = end(status) else { continue };
@@ -155,13 +225,15 @@ impl Told {
             if before(begin) {
                 continue;
             }
-            let line = ended_line(&view.pod.name, status, end);
-            if end.exit_code == 0 {
-                log::info!("{line}");
-            } else {
-                log::warn!("{line}");
-            }
+            let reason = end.reason.as_deref().filter(|r| !r.is_empty()).map(|r| format!(" ({r})")).unwrap_or_default();
+            ends.push(End {
+                container: status.name.clone(),
+                exit_code: end.exit_code,
+                line: ended_line(&view.pod.name, status, end),
+                message: format!("Container {} ended with exit code {}{reason}", status.name, end.exit_code),
+            });
         }
+        ends
     }
 }
 
@@ -175,7 +247,9 @@ fn end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
 fn ended_line(pod: &FullName, status: &ContainerStatus, end: &ContainerStateTerminated) -> String {
     let reason = end.reason.as_deref().unwrap_or("Ended");
     let mut line = format!("pod={pod} container={} reason={reason} exit_code={}", status.name, end.exit_code);
-    if let (Some(from), Some(to)) = (&end.started_at, &end.finished_at) {
+    // (What never started has the epoch there.)
+    let from = end.started_at.as_ref().filter(|at| at.0.as_second() > 0);
+    if let (Some(from), Some(to)) = (from, &end.finished_at) {
         let _ = write!(line, " ran={}s", (to.0.as_second() - from.0.as_second()).max(0));
     }
     let _ = write!(line, " restarts={}", status.restart_count);

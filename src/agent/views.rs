@@ -1,7 +1,9 @@
 //! What the server shows of the engine: pods as Kubernetes objects, the node's status, health.
 
+use crate::adapters::server::health::Check;
 use crate::api::names::{FullName, Uid};
 use crate::engine::node::PodView;
+use crate::engine::pod::worker::Inside;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
@@ -14,10 +16,35 @@ struct Item<'a> {
     metadata: Cow<'a, ObjectMeta>,
     spec: Option<&'a core::PodSpec>,
     status: &'a core::PodStatus,
+    /// With `?verbose`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wherry: Option<Own<'a>>,
+}
+
+/// What the API has no place for.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Own<'a> {
+    /// Where it was read.
+    path: &'a str,
+    document: u32,
+    digest: &'a str,
+    desired: bool,
+    log_directory: String,
+    #[serde(flatten)]
+    inside: Inside,
+}
+
+impl<'a> Own<'a> {
+    pub fn new(view: &PodView<'a>, inside: Inside, log_directory: String) -> Own<'a> {
+        let pod = view.pod;
+        let (path, document) = (pod.source.path.as_str(), pod.source.document);
+        Own { path, document, digest: &pod.digest, desired: view.desired, log_directory, inside }
+    }
 }
 
 /// Appends the pod as a JSON object.
-pub fn write_pod(view: &PodView<'_>, out: &mut Vec<u8>) {
+pub fn write_pod(view: &PodView<'_>, wherry: Option<Own<'_>>, out: &mut Vec<u8>) {
     let object = &view.pod.object;
     let mut metadata = Cow::Borrowed(&object.metadata);
     if let Some((at, grace)) = view.deletion {
@@ -25,7 +52,7 @@ pub fn write_pod(view: &PodView<'_>, out: &mut Vec<u8>) {
         metadata.deletion_timestamp = at.timestamp().map(Time);
         metadata.deletion_grace_period_seconds = Some(grace);
     }
-    let item = Item { metadata, spec: object.spec.as_ref(), status: view.status };
+    let item = Item { metadata, spec: object.spec.as_ref(), status: view.status, wherry };
     if let Err(e) = serde_json::to_writer(&mut *out, &item) {
         // The types have no keys that JSON lacks, and a Vec takes everything.
         log::error!("pod={} could not be written as JSON: {e}", view.pod.name);
@@ -35,7 +62,7 @@ pub fn write_pod(view: &PodView<'_>, out: &mut Vec<u8>) {
 /// A line of a watch: what happened to the pod (`ADDED`, `MODIFIED`), and the pod.
 pub fn write_change(kind: &str, view: &PodView<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
-    write_pod(view, out);
+    write_pod(view, None, out);
     out.extend_from_slice(b"}\n");
 }
 
@@ -49,6 +76,24 @@ pub fn write_gone(uid: &Uid, name: &FullName, out: &mut Vec<u8>) {
 
 /// The line that ends the list at the begin of a watch.
 pub const BOOKMARK: &[u8] = b"{\"type\":\"BOOKMARK\",\"object\":{}}\n";
+
+/// The kubelet's words for it.
+const SHUTTING_DOWN: &str = "node is shutting down";
+
+/// S4: what `/readyz` says of a shutdown.
+pub fn shutdown_check(shutting_down: bool) -> Check {
+    Check { name: "shutdown", failure: shutting_down.then(|| SHUTTING_DOWN.to_owned()) }
+}
+
+/// Why the node is not ready, reason and message, unless it is: `failing` is what the checks of its health say.
+pub fn not_ready(shutting_down: bool, failing: &[String]) -> Option<(&'static str, String)> {
+    match (shutting_down, failing) {
+        // S4: whatever else is wrong, this is why nothing starts here any more.
+        (true, _) => Some(("NodeShuttingDown", SHUTTING_DOWN.to_owned())),
+        (false, []) => None,
+        (false, failing) => Some(("KubeletNotReady", failing.join("; "))),
+    }
+}
 
 /// Pods that are told of by name.
 const MAX_UNREADY: usize = 20;
@@ -96,6 +141,21 @@ fn what_it_waits_for(status: &core::PodStatus, warning: Option<&str>) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn s4_a_node_that_shuts_down_is_not_ready_whatever_else_it_is() {
+        let down = "no connection to the container runtime: gone".to_owned();
+        assert_eq!(not_ready(false, &[]), None);
+        assert_eq!(
+            not_ready(false, &[down.clone(), "not read yet".into()]).unwrap(),
+            ("KubeletNotReady", "no connection to the container runtime: gone; not read yet".into())
+        );
+        for failing in [&[][..], &[down]] {
+            assert_eq!(not_ready(true, failing), Some(("NodeShuttingDown", "node is shutting down".into())));
+        }
+        assert_eq!(shutdown_check(false).failure, None);
+        assert_eq!(shutdown_check(true).failure.as_deref(), Some("node is shutting down"));
+    }
 
     #[test]
     fn a_pod_that_waits_says_for_what() {

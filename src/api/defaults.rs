@@ -54,7 +54,7 @@ fn complete_spec(spec: &mut PodSpec, node_name: &str) {
     }
 
     let host_network = spec.host_network == Some(true);
-    for container in &mut spec.containers {
+    for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
         complete_container(container, host_network);
     }
 }
@@ -70,6 +70,17 @@ fn complete_container(container: &mut Container, host_network: bool) {
         for (name, limit) in limits {
             let requests = resources.requests.get_or_insert_default();
             requests.entry(name.clone()).or_insert_with(|| limit.clone());
+        }
+    }
+    for probe in [&mut container.liveness_probe, &mut container.readiness_probe, &mut container.startup_probe] {
+        let Some(probe) = probe else { continue };
+        for (field, value) in [
+            (&mut probe.timeout_seconds, 1),
+            (&mut probe.period_seconds, 10),
+            (&mut probe.success_threshold, 1),
+            (&mut probe.failure_threshold, 3),
+        ] {
+            *field = field.filter(|n| *n != 0).or(Some(value));
         }
     }
     for port in container.ports.iter_mut().flatten() {

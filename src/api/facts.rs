@@ -5,9 +5,10 @@
 
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::time::Wall;
+use serde::Serialize;
 
 /// P1: `Created` and `Unknown` count as unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ContainerState {
     Created,
     Running,
@@ -54,7 +55,7 @@ pub struct Listed {
 }
 
 /// One sandbox as its status call shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SandboxFact {
     pub id: SandboxId,
     pub attempt: u32,
@@ -68,7 +69,7 @@ pub struct SandboxFact {
 }
 
 /// One container as its status call shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ContainerFact {
     pub id: ContainerId,
     /// Empty if the runtime does not tell (the list does).
@@ -91,6 +92,8 @@ pub struct ContainerFact {
     pub backoff_level: u32,
     /// `annotation::GRACE_PERIOD` in seconds.
     pub grace_seconds: Option<u64>,
+    /// `annotation::PRE_STOP`, if it has one: JSON.
+    pub pre_stop: Option<String>,
     /// The file on the host that is mounted at the termination message path.
     pub termination_file: Option<String>,
     /// `annotation::TERMINATION_POLICY` is FallbackToLogsOnError.
@@ -102,15 +105,26 @@ pub struct ContainerFact {
     pub pid: Option<u32>,
 }
 
+impl ContainerFact {
+    /// Its start was given up because nobody waited for it any more (its caller was killed, or lost the connection), so
+    /// it never ran. containerd shows that as an end, with 128 (seen on 1.6.20).
+    pub fn start_was_given_up(&self) -> bool {
+        self.state == ContainerState::Exited
+            && self.started_at.0 <= 0
+            && self.reason == "StartError"
+            && self.message.contains("context canceled")
+    }
+}
+
 /// All that the runtime has of one pod; sandboxes and containers newest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PodFacts {
     pub sandboxes: Vec<SandboxFact>,
     pub containers: Vec<ContainerFact>,
 }
 
 /// An image that the runtime has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ImageFact {
     /// What a container's config names it by (the runtime's id, `sha256:...`).
     pub id: String,
@@ -121,7 +135,7 @@ pub struct ImageFact {
 }
 
 /// The runtime's own word on itself (Version and Status).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RuntimeFact {
     pub name: String,
     pub version: String,

@@ -7,7 +7,7 @@ use std::rc::Rc;
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
         pub struct $name(pub Rc<str>);
         impl $name {
             pub fn as_str(&self) -> &str {
@@ -69,6 +69,13 @@ impl fmt::Display for FullName {
     }
 }
 
+/// As one text, so that it can be a key.
+impl serde::Serialize for FullName {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
 impl fmt::Debug for FullName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
@@ -90,6 +97,8 @@ pub mod annotation {
     pub const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
     pub const TERMINATION_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
     pub const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";
+    /// The preStop handler in JSON, for who stops the container without its spec (W21).
+    pub const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
     pub const GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
     pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
     pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";

@@ -2,6 +2,7 @@
 
 use crate::api::names::{FullName, Uid};
 use k8s_openapi::api::core::v1 as core;
+use serde::Serialize;
 use std::time::Duration;
 
 /// One accepted pod document. Held once, in an `Rc`.
@@ -17,7 +18,7 @@ pub struct Pod {
     pub object: core::Pod,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Source {
     pub path: String,
     pub document: u32,
@@ -30,6 +31,26 @@ pub enum RestartPolicy {
     Never,
 }
 
+/// What names it and where it is from. The spec has its own places (manifests, `/pods`), and secrets in it maybe.
+impl Serialize for Pod {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+        // Without `..`: a new field is to be thought of.
+        let Pod { uid, name, source, digest, object: _ } = self;
+        let mut pod = s.serialize_struct("Pod", 4)?;
+        pod.serialize_field("uid", uid)?;
+        pod.serialize_field("name", name)?;
+        pod.serialize_field("source", source)?;
+        pod.serialize_field("digest", digest)?;
+        pod.end()
+    }
+}
+
+/// A restartable init container: it is started in its turn and runs beside the main containers.
+pub fn is_sidecar(container: &core::Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
 impl Pod {
     /// The spec; validation does not let a pod without one pass, so the empty one is never seen.
     pub fn spec(&self) -> &core::PodSpec {
@@ -37,12 +58,45 @@ impl Pod {
         self.object.spec.as_ref().unwrap_or(&EMPTY)
     }
 
+    /// The main containers.
     pub fn containers(&self) -> &[core::Container] {
         &self.spec().containers
     }
 
+    /// Init containers and sidecars (`is_sidecar`).
+    pub fn init_containers(&self) -> &[core::Container] {
+        self.spec().init_containers.as_deref().unwrap_or_default()
+    }
+
+    /// Init containers, then the main ones: the order in which they start. A container's index is its place here.
+    pub fn all_containers(&self) -> impl Iterator<Item = &core::Container> {
+        self.init_containers().iter().chain(self.containers())
+    }
+
+    /// The container at `index` of `all_containers`. Indexes come from there: one too large is a mistake of ours.
+    pub fn at(&self, index: usize) -> &core::Container {
+        let init = self.init_containers();
+        init.get(index).unwrap_or_else(|| &self.containers()[index - init.len()])
+    }
+
+    /// Of all containers the one of that name.
     pub fn container(&self, name: &str) -> Option<&core::Container> {
-        self.containers().iter().find(|c| c.name == name)
+        self.all_containers().find(|c| c.name == name)
+    }
+
+    /// Is the container at `index` an init container or a sidecar?
+    pub fn is_init(&self, index: usize) -> bool {
+        index < self.init_containers().len()
+    }
+
+    /// The policy that decides whether the container at `index` starts again: the pod's own for a main container. A
+    /// sidecar always does, an init container after a failure only, unless the pod never restarts anything.
+    pub fn restart_policy_of(&self, index: usize) -> RestartPolicy {
+        match (self.init_containers().get(index), self.restart_policy()) {
+            (Some(c), _) if is_sidecar(c) => RestartPolicy::Always,
+            (Some(_), RestartPolicy::Always) => RestartPolicy::OnFailure,
+            (_, policy) => policy,
+        }
     }
 
     pub fn restart_policy(&self) -> RestartPolicy {

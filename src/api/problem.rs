@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// What is said of a field that Kubernetes knows and we do not act on yet.
+pub(crate) const NOT_YET: &str = "not supported yet";
+
 /// One error of a manifest file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -165,7 +168,7 @@ impl Faults {
 
     /// A field that Kubernetes knows and we do not act on yet: never left out in silence.
     pub(crate) fn not_yet(&mut self, at: At<'_>) {
-        self.add(at, "not supported yet");
+        self.add(at, NOT_YET);
     }
 }
 

@@ -15,6 +15,13 @@ impl Boot {
     }
 }
 
+/// In seconds, for people who look into the engine.
+impl serde::Serialize for Boot {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_f64(self.0 as f64 / 1e9)
+    }
+}
+
 impl std::ops::Add<Duration> for Boot {
     type Output = Boot;
     fn add(self, d: Duration) -> Boot {
@@ -41,6 +48,16 @@ impl Wall {
     }
 }
 
+/// As people write it; null when not set.
+impl serde::Serialize for Wall {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self.timestamp() {
+            Some(t) => s.collect_str(&t),
+            None => s.serialize_none(),
+        }
+    }
+}
+
 impl std::ops::Add<Duration> for Wall {
     type Output = Wall;
     fn add(self, d: Duration) -> Wall {
@@ -49,7 +66,7 @@ impl std::ops::Add<Duration> for Wall {
 }
 
 /// The moment at which an event reached the engine, on both clocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Now {
     pub boot: Boot,
     pub wall: Wall,

@@ -4,20 +4,30 @@
 
 pub mod check;
 mod client;
+mod debug;
+mod describe;
+mod events;
+mod logs;
 mod output;
 mod pods;
 mod row;
+mod select;
+mod shutdown_plan;
 mod status;
+mod table;
 
 use crate::agent::logging;
 use crate::config::{self, Flags};
 use clap::{Args, Parser, Subcommand};
+use jiff::Timestamp;
 use output::Failure;
+use select::Target;
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// A Kubernetes node agent for small machines: runs the pods of a directory of manifests.
 #[derive(Debug, Parser)]
@@ -69,11 +79,69 @@ enum Command {
         #[command(flatten)]
         socket: SocketArgs,
     },
+    /// Show all about a pod
+    ///
+    /// Its spec in brief, the states of its containers, conditions, what it waits for and for how long, and its last
+    /// events. Where one pod takes another's place, both are shown.
+    Describe {
+        /// NAME, NAMESPACE/NAME, or a UID
+        pod: String,
+        /// The pod's namespace [default: any]
+        #[arg(short, long)]
+        namespace: Option<String>,
+        /// A document instead of text: the pod, with `wherry` and `events`
+        #[arg(short, long, value_enum)]
+        output: Option<describe::Format>,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
+    /// Show what happened
+    ///
+    /// The events of pods and of the node, the last ones last. They are kept in memory: 50 of a pod, as long as it is there
+    /// and an hour longer; those of the node for an hour.
+    Events {
+        /// Only of this pod: NAME, NAMESPACE/NAME, or a UID
+        pod: Option<String>,
+        /// Only of pods of this namespace
+        #[arg(short, long)]
+        namespace: Option<String>,
+        /// Only these types: Normal, Warning
+        #[arg(long, value_delimiter = ',', value_name = "TYPE")]
+        types: Vec<String>,
+        /// Another format than the table; with --watch a document on each line
+        #[arg(short, long, value_enum)]
+        output: Option<StatusFormat>,
+        /// Go on with each new event, and each repetition of one
+        #[arg(short, long)]
+        watch: bool,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
+    /// Print what a pod's containers wrote
+    ///
+    /// The log of a container's newest run, through the files that rotation has made of it. With --follow it goes on when the
+    /// container is started again (kubectl does not), and ends when the pod is gone or the container is not started again.
+    /// Without a running agent the files are found by their names.
+    Logs(LogsArgs),
+    /// Look for a mistake in wherry
+    #[command(subcommand)]
+    Debug(DebugCommand),
     /// Show how the node does
     ///
-    /// The runtime and its version, the age of the last look at it, counts of pods, manifests with errors, and what
-    /// wherry waits for.
+    /// The runtime and its version, the age of the last look at it, counts of pods, manifests with errors, whether the
+    /// machine waits for the pods when it is shut down, and what wherry waits for.
     Status {
+        /// Another format than text
+        #[arg(short, long, value_enum)]
+        output: Option<StatusFormat>,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
+    /// Show who would be stopped when, were the machine shut down now
+    ///
+    /// A bar for each group of pods over the time that the machine waits, and for each pod when it is told to end and how long
+    /// it has. "cut off": it asks for more grace than it gets.
+    ShutdownPlan {
         /// Another format than text
         #[arg(short, long, value_enum)]
         output: Option<StatusFormat>,
@@ -82,6 +150,59 @@ enum Command {
     },
     /// Print the version
     Version,
+}
+
+#[derive(Debug, Args)]
+struct LogsArgs {
+    /// NAME, NAMESPACE/NAME, or a UID
+    pod: String,
+    /// The pod's namespace [default: any]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// The container [default: the first]
+    #[arg(short, long)]
+    container: Option<String>,
+    /// All containers of the pod, one after another, with --follow as their lines come
+    #[arg(long, conflicts_with = "container")]
+    all_containers: bool,
+    /// Go on with what is written from now on
+    #[arg(short, long)]
+    follow: bool,
+    /// The run before: the last one that ended
+    #[arg(short, long, conflicts_with = "follow")]
+    previous: bool,
+    /// Only the last lines, -1 for all
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    tail: Option<i64>,
+    /// Only lines of the last time, as 90s, 5m or 1h30m
+    #[arg(long, value_name = "DURATION", value_parser = config::duration::parse)]
+    since: Option<Duration>,
+    /// Only lines since then, as 2026-11-20T14:46:39Z
+    #[arg(long, value_name = "TIME", conflicts_with = "since")]
+    since_time: Option<Timestamp>,
+    /// Put each line's time before it
+    #[arg(long)]
+    timestamps: bool,
+    /// End after so many bytes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit_bytes: Option<u64>,
+    /// Directory of pods' logs, for when no agent runs [default: the configuration's, else /var/log/pods]
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum DebugCommand {
+    /// Print the state of the running agent as JSON
+    ///
+    /// Every pod's worker, what the runtime showed last, operations in flight, timers, queues, descriptors. Its form changes
+    /// from version to version; specs of pods, which may hold secrets, are not in it.
+    Dump {
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -191,14 +312,50 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             let query = pods::Query { names, namespace, format: output, watch };
             output::finish(|out| pods::run(out, &socket.path(), &query))
         }
+        Command::Describe { pod, namespace, output, socket } => output::finish(|out| {
+            let target = select(&pod, namespace.as_deref())?;
+            describe::run(out, &socket.path(), &target, output)
+        }),
+        Command::Events { pod, namespace, types, output, watch, socket } => output::finish(|out| {
+            let pod = pod.map(|pod| select(&pod, namespace.as_deref())).transpose()?;
+            let query = events::Query { pod, namespace, types, json: output.is_some(), watch };
+            events::run(out, &socket.path(), &query)
+        }),
+        Command::Logs(args) => output::finish(|out| logs(out, args)),
+        Command::Debug(DebugCommand::Dump { socket }) => output::finish(|out| debug::dump(out, &socket.path())),
         Command::Status { output, socket } => {
             output::finish(|out| status::run(out, &socket.path(), output == Some(StatusFormat::Json)))
+        }
+        Command::ShutdownPlan { output, socket } => {
+            output::finish(|out| shutdown_plan::run(out, &socket.path(), output == Some(StatusFormat::Json)))
         }
         Command::Version => output::finish(|out| {
             writeln!(out, "wherry {}", env!("CARGO_PKG_VERSION"))?;
             Ok::<u8, Failure>(0)
         }),
     }
+}
+
+fn logs(out: &mut dyn Write, args: LogsArgs) -> Result<u8, Failure> {
+    let ago = |d| Timestamp::now().checked_sub(d).unwrap_or(Timestamp::MIN);
+    let query = logs::Query {
+        target: select(&args.pod, args.namespace.as_deref())?,
+        container: args.container,
+        all: args.all_containers,
+        follow: args.follow,
+        previous: args.previous,
+        tail: args.tail.and_then(|n| u64::try_from(n).ok()),
+        since: args.since.map(ago).or(args.since_time),
+        timestamps: args.timestamps,
+        limit: args.limit_bytes,
+    };
+    let log_dir = args.log_dir.unwrap_or_else(|| config::load(&Flags::default()).config.pod_logs_dir);
+    logs::run(out, &args.socket.path(), &log_dir, &query)
+}
+
+/// What is wrong with a name is an error of the command line.
+fn select(pod: &str, namespace: Option<&str>) -> Result<Target, Failure> {
+    Target::parse(pod, namespace).map_err(|e| Failure::Message(e, 2))
 }
 
 /// Reads the configuration and becomes the agent. With an error in it, all errors are told and nothing begins.

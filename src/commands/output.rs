@@ -2,6 +2,8 @@
 //!
 //! `println!` panics when its reader has gone (`wherry pods | head`): here a closed pipe is a quiet, successful end.
 
+use serde::Serialize as _;
+use serde_json::Value;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -57,4 +59,24 @@ fn end(result: Result<u8, Failure>) -> u8 {
 /// A line on stderr; if that is gone too, nobody wants to know.
 pub fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "wherry: {text}");
+}
+
+/// A document as kubectl writes it.
+pub fn document(out: &mut dyn Write, value: &Value, yaml: bool) -> Result<(), Failure> {
+    if yaml {
+        let text = serde_saphyr::to_string(value).map_err(|e| Failure::message(format!("cannot write YAML: {e}")))?;
+        out.write_all(text.as_bytes())?;
+        if !text.ends_with('\n') {
+            writeln!(out)?;
+        }
+        return Ok(());
+    }
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut text = Vec::new();
+    value
+        .serialize(&mut serde_json::Serializer::with_formatter(&mut text, formatter))
+        .map_err(|e| Failure::message(format!("cannot write JSON: {e}")))?;
+    out.write_all(&text)?;
+    writeln!(out)?;
+    Ok(())
 }

@@ -1,10 +1,10 @@
 //! `wherry pods`: the node's pods, from the control socket.
 
 use crate::commands::client;
-use crate::commands::output::Failure;
+use crate::commands::output::{Failure, document};
 use crate::commands::row::{Row, text};
+use crate::commands::table::Table;
 use jiff::Timestamp;
-use serde::Serialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -78,7 +78,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
         None | Some(Format::Wide) => {
             let rows: Vec<Row> = pods.iter().map(|p| Row::new(p, now)).collect();
             if !rows.is_empty() {
-                Table::new(query.format == Some(Format::Wide), &rows).print(out, true, &rows)?;
+                print(out, &mut table(query.format), true, &rows)?;
             } else if missing.is_empty() {
                 crate::commands::output::tell(&match &query.namespace {
                     Some(namespace) => format!("there are no pods in namespace {namespace}"),
@@ -98,7 +98,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
 fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result<u8, Failure> {
     let broken = |e: std::io::Error| Failure::message(format!("the watch broke off: {e}"));
     let mut first: Option<Vec<Row>> = Some(Vec::new());
-    let mut table = Table::new(query.format == Some(Format::Wide), &[]);
+    let mut table = table(query.format);
     // Rows that come later should mostly fit under the header.
     table.widen(&["", "", "", "ContainerCreating", "0 (100s ago)", "100s", "100.100.100.100", "", ""]);
     // What a row does not show is no change here.
@@ -118,8 +118,7 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
             ("BOOKMARK", None | Some(Format::Wide)) => {
                 // All that there was has come: now the widths are known.
                 if let Some(rows) = first.take() {
-                    rows.iter().for_each(|row| table.widen(&cells(row)));
-                    table.print(out, true, &rows)?;
+                    print(out, &mut table, true, &rows)?;
                 }
             }
             ("BOOKMARK", _) => {}
@@ -142,7 +141,7 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
                 match &mut first {
                     Some(rows) => rows.push(row),
                     None if same => {}
-                    None => table.print(out, false, &[row])?,
+                    None => print(out, &mut table, false, &[row])?,
                 }
             }
         }
@@ -157,66 +156,17 @@ fn name_kind(pod: &mut Value) {
     }
 }
 
-fn document(out: &mut dyn Write, value: &Value, yaml: bool) -> Result<(), Failure> {
-    if yaml {
-        let text = serde_saphyr::to_string(value).map_err(|e| Failure::message(format!("cannot write YAML: {e}")))?;
-        out.write_all(text.as_bytes())?;
-        if !text.ends_with('\n') {
-            writeln!(out)?;
-        }
-        return Ok(());
-    }
-    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-    let mut text = Vec::new();
-    value
-        .serialize(&mut serde_json::Serializer::with_formatter(&mut text, formatter))
-        .map_err(|e| Failure::message(format!("cannot write JSON: {e}")))?;
-    out.write_all(&text)?;
-    writeln!(out)?;
-    Ok(())
-}
-
-/// Columns as wide as their widest cell so far, three blanks apart.
-struct Table {
-    widths: Vec<usize>,
-}
-
 const HEADER: [&str; 9] = ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE", "UID"];
 
-impl Table {
-    fn new(wide: bool, rows: &[Row]) -> Table {
-        let columns = if wide { HEADER.len() } else { 6 };
-        let mut table = Table { widths: HEADER[..columns].iter().map(|h| h.len()).collect() };
-        for row in rows {
-            table.widen(&cells(row));
-        }
-        table
-    }
+fn table(format: Option<Format>) -> Table {
+    let columns = if format == Some(Format::Wide) { HEADER.len() } else { 6 };
+    Table::new(&HEADER[..columns])
+}
 
-    fn widen(&mut self, cells: &[&str]) {
-        for (width, cell) in self.widths.iter_mut().zip(cells) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-
-    fn print(&mut self, out: &mut dyn Write, header: bool, rows: &[Row]) -> std::io::Result<()> {
-        if header {
-            self.line(out, &HEADER)?;
-        }
-        for row in rows {
-            self.widen(&cells(row));
-            self.line(out, &cells(row))?;
-        }
-        Ok(())
-    }
-
-    fn line(&self, out: &mut dyn Write, cells: &[&str]) -> std::io::Result<()> {
-        let mut line = String::new();
-        for (width, cell) in self.widths.iter().zip(cells) {
-            line.push_str(&format!("{cell:<width$}   "));
-        }
-        writeln!(out, "{}", line.trim_end())
-    }
+fn print(out: &mut dyn Write, table: &mut Table, header: bool, rows: &[Row]) -> std::io::Result<()> {
+    let cells: Vec<[&str; 9]> = rows.iter().map(cells).collect();
+    let rows: Vec<&[&str]> = cells.iter().map(<[&str; 9]>::as_slice).collect();
+    table.print(out, header, &rows)
 }
 
 fn cells(row: &Row) -> [&str; 9] {

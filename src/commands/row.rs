@@ -187,15 +187,15 @@ pub fn text<'a>(value: &'a Value, path: &str) -> &'a str {
     value.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn flag(value: &Value, path: &str) -> bool {
+pub fn flag(value: &Value, path: &str) -> bool {
     value.pointer(path).and_then(Value::as_bool).unwrap_or(false)
 }
 
-fn is_object(value: &Value, path: &str) -> bool {
+pub fn is_object(value: &Value, path: &str) -> bool {
     value.pointer(path).is_some_and(Value::is_object)
 }
 
-fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
+pub fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     value.pointer(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 

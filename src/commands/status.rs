@@ -1,9 +1,12 @@
 //! `wherry status`: how the node does, in a few lines.
 
 use crate::adapters::server::status::NodeStatus;
+use crate::api::shutdown::view::{GroupView, ProgressView, ShutdownView};
 use crate::commands::client;
 use crate::commands::output::Failure;
 use crate::commands::row::human;
+use crate::commands::shutdown_plan::span;
+use crate::commands::table::Table;
 use serde::Deserialize as _;
 use std::io::Write;
 use std::path::Path;
@@ -24,6 +27,12 @@ pub fn run(out: &mut dyn Write, socket: &Path, json: bool) -> Result<u8, Failure
 fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
     let up = human(i64::try_from(s.uptime_seconds).unwrap_or(i64::MAX));
     writeln!(out, "wherry {} on {}, up {up}", s.version, s.node_name)?;
+    match (&s.not_ready_reason, s.ready) {
+        (_, true) => writeln!(out, "Node:       ready")?,
+        (Some(reason), false) => writeln!(out, "Node:       not ready ({reason})")?,
+        // An older agent does not say.
+        (None, false) => {}
+    }
     let runtime = match (&s.runtime.not_ready, s.runtime.connected) {
         (Some(why), _) => format!("not ready: {why}"),
         (None, false) => "not connected".into(),
@@ -65,6 +74,7 @@ fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
     for error in &m.errors {
         writeln!(out, "  {error}")?;
     }
+    shutdown(out, &s.shutdown)?;
     if !s.waiting_for.is_empty() {
         writeln!(out, "Waiting for:")?;
         for what in &s.waiting_for {
@@ -72,6 +82,54 @@ fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn shutdown(out: &mut dyn Write, s: &ShutdownView) -> std::io::Result<()> {
+    let (problem, needed) = (s.problem.as_deref(), span(s.needed_seconds as f64));
+    // What is wrong goes on a line of its own where the first one says something else.
+    let (first, beside) = match (&s.in_progress, s.enabled, s.armed) {
+        (Some(progress), _, armed) => (in_progress(progress, armed), problem),
+        (None, false, _) => ("off, shutdownGracePeriod is not set".to_owned(), problem),
+        (None, true, false) => (format!("not armed: {}", problem.unwrap_or("logind was not asked yet")), None),
+        (None, true, true) => {
+            let delay = s.delay_seconds.map_or(String::new(), |d| format!(", logind waits up to {}", span(d)));
+            (format!("armed{delay}, {needed} needed"), problem)
+        }
+    };
+    writeln!(out, "Shutdown:   {first}")?;
+    if let Some(problem) = beside {
+        writeln!(out, "  {problem}")?;
+    }
+    if let (None, Some(began)) = (&s.in_progress, &s.started_at) {
+        match &s.ended_at {
+            Some(ended) => writeln!(out, "  last one from {began} to {ended}")?,
+            None => writeln!(out, "  last one from {began}, its end was not seen")?,
+        }
+    }
+    let rows: Vec<[String; 3]> = s.groups.iter().map(group).collect();
+    let rows: Vec<&[String]> = rows.iter().map(|r| &r[..]).collect();
+    Table::new(&["", "", ""]).print(out, false, &rows)
+}
+
+fn in_progress(p: &ProgressView, armed: bool) -> String {
+    let what = match p.group {
+        Some(priority) => format!("stopping pods from priority {priority}, {} left", span(p.left_seconds)),
+        None => "pods stopped".to_owned(),
+    };
+    let lock = match (p.released, armed) {
+        (true, _) => "lock released",
+        (false, true) => "lock held",
+        (false, false) => "no lock",
+    };
+    format!("in progress for {}: {what}, {lock}", span(p.since_seconds))
+}
+
+fn group(g: &GroupView) -> [String; 3] {
+    let mut period = span(g.period_seconds as f64);
+    if g.granted_seconds < g.period_seconds {
+        period = format!("{} of {period}", span(g.granted_seconds as f64));
+    }
+    [format!("  from priority {}", g.priority), period, count(g.pods, "pod")]
 }
 
 fn count(n: u64, what: &str) -> String {
@@ -105,6 +163,10 @@ mod tests {
                 errors: vec!["/m/web.yaml:7: spec.nope: unknown field".into()],
             },
             waiting_for: vec!["the runtime's network".into()],
+            ready: false,
+            not_ready_reason: Some("KubeletNotReady".into()),
+            not_ready_message: Some("the runtime's network".into()),
+            shutdown: ShutdownView::default(),
         };
         // Over the wire and back, as the command gets it.
         let status = NodeStatus::deserialize(serde_json::to_value(&status).unwrap()).unwrap();
@@ -113,14 +175,102 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "wherry 0.1.0 on lab, up 3h12m\n\
+             Node:       not ready (KubeletNotReady)\n\
              Runtime:    containerd 1.6.20 at unix:///run/c.sock, ready, its network is not: cni plugin not initialized\n\
              PLEG:       healthy, last relist 0.4s ago\n\
              Pods:       3 desired, 2 running, 1 pending; 1 container running\n\
              Manifests:  4 files in /m, 1 error\n\
              \x20 /m/web.yaml:7: spec.nope: unknown field\n\
+             Shutdown:   off, shutdownGracePeriod is not set\n\
              Waiting for:\n\
              \x20 the runtime's network\n"
         );
+    }
+
+    fn shutdown_of(view: &ShutdownView) -> String {
+        let view = ShutdownView::deserialize(serde_json::to_value(view).unwrap()).unwrap();
+        let mut out = Vec::new();
+        shutdown(&mut out, &view).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn armed() -> ShutdownView {
+        let group = |priority, period, granted, pods| GroupView {
+            priority,
+            period_seconds: period,
+            granted_seconds: granted,
+            pods,
+        };
+        ShutdownView {
+            enabled: true,
+            armed: true,
+            delay_seconds: Some(30.0),
+            needed_seconds: 30,
+            groups: vec![group(0, 20, 20, 5), group(2_000_000_000, 10, 10, 1)],
+            ..ShutdownView::default()
+        }
+    }
+
+    #[test]
+    fn shutdown_says_whether_it_is_armed_and_with_what() {
+        assert_eq!(
+            shutdown_of(&armed()),
+            "Shutdown:   armed, logind waits up to 30s, 30s needed\n\
+             \x20 from priority 0            20s   5 pods\n\
+             \x20 from priority 2000000000   10s   1 pod\n"
+        );
+        let mut short = armed();
+        short.delay_seconds = Some(15.0);
+        short.groups[0].granted_seconds = 5;
+        short.problem = Some("logind waits 15s only, 30s are needed: another file sets less".into());
+        short.started_at = Some("2026-11-20T14:46:39Z".into());
+        short.ended_at = Some("2026-11-20T14:46:52Z".into());
+        assert_eq!(
+            shutdown_of(&short),
+            "Shutdown:   armed, logind waits up to 15s, 30s needed\n\
+             \x20 logind waits 15s only, 30s are needed: another file sets less\n\
+             \x20 last one from 2026-11-20T14:46:39Z to 2026-11-20T14:46:52Z\n\
+             \x20 from priority 0            5s of 20s   5 pods\n\
+             \x20 from priority 2000000000   10s         1 pod\n"
+        );
+        let not = ShutdownView { armed: false, delay_seconds: None, groups: Vec::new(), ..armed() };
+        assert_eq!(shutdown_of(&not), "Shutdown:   not armed: logind was not asked yet\n");
+        let not = ShutdownView { problem: Some("there is no system bus".into()), ..not };
+        assert_eq!(shutdown_of(&not), "Shutdown:   not armed: there is no system bus\n");
+        let cut_off = ShutdownView { started_at: Some("2026-11-20T14:46:39Z".into()), ..ShutdownView::default() };
+        assert_eq!(
+            shutdown_of(&cut_off),
+            "Shutdown:   off, shutdownGracePeriod is not set\n\
+             \x20 last one from 2026-11-20T14:46:39Z, its end was not seen\n"
+        );
+    }
+
+    #[test]
+    fn a_shutdown_in_progress_says_how_far_it_is() {
+        let progress = |group, released| {
+            let in_progress = Some(ProgressView { since_seconds: 12.04, group, left_seconds: 17.96, released });
+            let view = ShutdownView { in_progress, started_at: Some("2026-11-20T14:46:39Z".into()), ..armed() };
+            ShutdownView { groups: Vec::new(), ..view }
+        };
+        assert_eq!(
+            shutdown_of(&progress(Some(0), false)),
+            "Shutdown:   in progress for 12s: stopping pods from priority 0, 18s left, lock held\n"
+        );
+        assert_eq!(
+            shutdown_of(&progress(None, true)),
+            "Shutdown:   in progress for 12s: pods stopped, lock released\n"
+        );
+        let without = ShutdownView { armed: false, ..progress(Some(0), false) };
+        assert!(shutdown_of(&without).ends_with(", no lock\n"));
+        let mut out = Vec::new();
+        let status = NodeStatus {
+            not_ready_reason: Some("NodeShuttingDown".into()),
+            shutdown: progress(None, true),
+            ..NodeStatus::default()
+        };
+        show(&mut out, &status).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.lines().nth(1), Some("Node:       not ready (NodeShuttingDown)"), "{text}");
     }
 
     #[test]

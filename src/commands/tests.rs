@@ -2,6 +2,7 @@ use super::*;
 use crate::adapters::server::http::{self, Body, Cursor, Request, Response, Route};
 use crate::adapters::server::status::NodeStatus;
 use crate::adapters::server::{Content, Doors, Server};
+use crate::api::shutdown::view::PlanView;
 use crate::api::time::Boot;
 use std::path::Path;
 use std::sync::Arc;
@@ -54,6 +55,10 @@ impl Content for Node {
             Route::Status => {
                 let status = NodeStatus { node_name: "lab".into(), ..NodeStatus::default() };
                 Response::json(serde_json::to_vec(&status).unwrap())
+            }
+            Route::ShutdownPlan => {
+                let plan = PlanView { enabled: true, needed_seconds: 30, ..PlanView::default() };
+                Response::json(serde_json::to_vec(&plan).unwrap())
             }
             _ => Response::text(200, "ok"),
         }
@@ -135,6 +140,11 @@ fn commands_and_server_understand_each_other() {
     assert!(text.contains(" on lab, up 0s\n"), "{text}");
     let text = print(|out, socket| status::run(out, socket, true), &node.socket());
     assert!(text.contains("\"nodeName\": \"lab\""), "{text}");
+    let text = print(|out, socket| shutdown_plan::run(out, socket, false), &node.socket());
+    assert!(text.starts_with("Not armed") && text.ends_with("There are no pods.\n"), "{text}");
+    let text = print(|out, socket| shutdown_plan::run(out, socket, true), &node.socket());
+    let plan: PlanView = serde_json::from_str(&text).unwrap();
+    assert_eq!((plan.enabled, plan.needed_seconds), (true, 30));
 }
 
 /// A reader that has seen enough.

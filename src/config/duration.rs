@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         return Err(format!("{text:?} is too long for a duration"));
     }
     if negative && total > 0 {
-        return Err(format!("{text:?} is negative"));
+        return Err(format!("{text:?} is negative; it must be 0s or more"));
     }
     // At most i64::MAX, so it fits.
     Ok(Duration::from_nanos(total as u64))

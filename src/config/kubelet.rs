@@ -4,6 +4,7 @@
 
 use crate::config::Config;
 use crate::config::problem::absolute;
+use crate::config::shutdown;
 use crate::config::table::{Field, Given, INT32, INT64, Kind, Set, Use};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -244,12 +245,15 @@ pub static FIELDS: &[Field] = &[
     }),
     none("serverTLSBootstrap", Kind::Bool),
     none("showHiddenMetricsForVersion", Kind::Text),
-    none("shutdownGracePeriod", Kind::Duration),
-    none(
-        "shutdownGracePeriodByPodPriority",
-        Kind::List(&Kind::Object(&[none("priority", INT32), none("shutdownGracePeriodSeconds", INT64)])),
-    ),
-    none("shutdownGracePeriodCriticalPods", Kind::Duration),
+    set("shutdownGracePeriod", Kind::Duration, |c, v| shutdown::period(v).map(|d| c.shutdown_said.total = d)),
+    Field {
+        name: "shutdownGracePeriodByPodPriority",
+        kind: Kind::List(&Kind::Object(&[none("priority", INT32), none("shutdownGracePeriodSeconds", INT64)])),
+        what: Use::Parts(shutdown::by_pod_priority),
+    },
+    set("shutdownGracePeriodCriticalPods", Kind::Duration, |c, v| {
+        shutdown::period(v).map(|d| c.shutdown_said.critical = d)
+    }),
     none_pointer("singleProcessOOMKill", Kind::Bool),
     set("staticPodPath", Kind::Text, |c, v| or_default(v, absolute, |d| d.manifests.clone()).map(|p| c.manifests = p)),
     none("staticPodURL", Kind::Text),

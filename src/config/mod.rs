@@ -9,11 +9,13 @@ pub mod duration;
 mod files;
 pub mod kubelet;
 pub mod problem;
+pub mod shutdown;
 pub mod table;
 pub mod wherry;
 pub mod yaml;
 
 pub use crate::api::cgroups::CgroupDriver;
+use crate::api::shutdown::Groups;
 pub use files::read_file;
 use problem::{Place, Problem, Problems};
 use std::collections::BTreeMap;
@@ -100,6 +102,12 @@ pub struct Config {
     pub max_parallel_image_pulls: Option<u32>,
     /// Names, and prefixes with a `*` at their end.
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// As it was said; use `shutdown`.
+    pub shutdown_said: shutdown::Said,
+    /// S1; empty: off.
+    pub shutdown: Groups,
+    /// Where our drop-in for logind goes (S2), a directory.
+    pub logind_conf_dir: PathBuf,
     /// The kubelet's: 0 for what matters, 4 to debug, 6 and more for every byte.
     pub verbosity: u32,
 }
@@ -136,6 +144,9 @@ impl Default for Config {
             serialize_image_pulls: None,
             max_parallel_image_pulls: None,
             allowed_unsafe_sysctls: Vec::new(),
+            shutdown_said: shutdown::Said::default(),
+            shutdown: Groups::default(),
+            logind_conf_dir: "/etc/systemd/logind.conf.d".into(),
             verbosity: 0,
         }
     }
@@ -229,6 +240,7 @@ fn assemble(texts: &[Text], flags: &Flags, host: &str, problems: &mut Problems) 
         }
     }
     check_together(&config, &places, problems);
+    shutdown::decide(&mut config, &places, problems);
     config
 }
 

@@ -25,6 +25,17 @@ impl Place {
     }
 }
 
+/// `file:line`
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.file, self.line) {
+            (None, _) => f.write_str("the command line"),
+            (Some(file), 0) => write!(f, "{}", file.display()),
+            (Some(file), line) => write!(f, "{}:{line}", file.display()),
+        }
+    }
+}
+
 /// One error or warning. Shown as `file:line: field: message`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -36,12 +47,8 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(file) = &self.place.file {
-            write!(f, "{}:", file.display())?;
-            if self.place.line > 0 {
-                write!(f, "{}:", self.place.line)?;
-            }
-            f.write_str(" ")?;
+        if self.place.file.is_some() {
+            write!(f, "{}: ", self.place)?;
         }
         if !self.field.is_empty() {
             write!(f, "{}: ", self.field)?;

@@ -43,6 +43,8 @@ pub const INT64: Kind = Kind::Int(i64::MAX);
 pub enum Use {
     /// It is set by this function, which says what is wrong with the value (out of range) if anything is.
     Honoured(Set),
+    /// The same, for a value of several parts: the function says of each what is wrong with it.
+    Parts(SetParts),
     /// Its inner fields say.
     Inner,
     /// Nothing. Its zero value says nothing either.
@@ -52,6 +54,9 @@ pub enum Use {
 }
 
 pub type Set = fn(&mut crate::config::Config, &Given) -> Result<(), String>;
+pub type SetParts = fn(&mut crate::config::Config, &Node, Wrong);
+/// Takes a line, a part of the value as it goes on after the field's path (`[2].priority`), and what is wrong with it.
+pub type Wrong<'a> = &'a mut dyn FnMut(u64, &str, String);
 
 #[derive(Debug)]
 pub struct Field {
@@ -148,6 +153,13 @@ impl Reader<'_> {
                 }
                 Err(message) => self.problems.error(place, full, message),
             },
+            Use::Parts(set) => {
+                let mut wrong = |line, part: &str, message| {
+                    self.problems.error(&place.line(line), format!("{full}{part}"), message)
+                };
+                set(self.config, node, &mut wrong);
+                self.places.insert(full, place.clone());
+            }
             Use::NoEffect if is_zero(&node.value) => {}
             Use::NoEffect | Use::NoEffectPointer | Use::Inner => {
                 self.problems.warning(place, full, "known, but not honoured by wherry: it has no effect")

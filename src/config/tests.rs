@@ -103,7 +103,8 @@ fn what_kubeadm_writes_without_meaning_it_is_no_warning() {
 fn drop_ins_are_merged_field_by_field_and_flags_win() {
     let main = format!(
         "{HEAD}staticPodPath: /a\nsyncFrequency: 2m\nclusterDNS: [10.0.0.1]\n---\n\
-         apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nrootDir: /r\nnodeName: pier\n"
+         apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nrootDir: /r\nnodeName: pier\n\
+         logindConfDir: /l\n"
     );
     let drop_in = format!("{HEAD}staticPodPath: /b\nclusterDNS: [10.0.0.2]\n");
     let flags = Flags { root_dir: Some("/flag".into()), verbosity: Some(6), ..Flags::default() };
@@ -112,7 +113,7 @@ fn drop_ins_are_merged_field_by_field_and_flags_win() {
     assert_eq!((c.manifests, c.root_dir), (PathBuf::from("/b"), PathBuf::from("/flag")));
     assert_eq!((c.sync_frequency, c.verbosity), (Duration::from_secs(120), 6));
     assert_eq!(c.cluster_dns, vec!["10.0.0.2".parse::<IpAddr>().unwrap()]);
-    assert_eq!(c.node_name, "pier");
+    assert_eq!((c.node_name.as_str(), c.logind_conf_dir), ("pier", PathBuf::from("/l")));
 }
 
 #[test]
@@ -207,6 +208,146 @@ fn hostile_yaml_is_an_error_and_quick() {
     }
 }
 
+fn groups(config: &Config) -> Vec<(i32, u64)> {
+    config.shutdown.iter().map(|g| (g.priority, g.period.as_secs())).collect()
+}
+
+#[test]
+fn s1_shutdown_is_off_until_a_period_is_said() {
+    for body in [
+        "",
+        "shutdownGracePeriod: 0s\nshutdownGracePeriodCriticalPods: 0s\n",
+        "shutdownGracePeriodByPodPriority: []\n",
+        "shutdownGracePeriodByPodPriority: null\nshutdownGracePeriod: \"0\"\n",
+    ] {
+        let (c, problems) = one(body);
+        assert_eq!((problems, c.shutdown.is_off()), (Problems::default(), true), "{body}");
+    }
+    let (c, problems) = one("shutdownGracePeriod: 30.9s\nshutdownGracePeriodCriticalPods: 10s\n");
+    assert_eq!((problems, groups(&c)), (Problems::default(), vec![(0, 20), (2_000_000_000, 10)]));
+    let (c, problems) = one("shutdownGracePeriod: 1h\nshutdownGracePeriodCriticalPods: 1h\n");
+    assert_eq!((problems, groups(&c)), (Problems::default(), vec![(0, 0), (2_000_000_000, 3600)]));
+    let (c, problems) = one("shutdownGracePeriodByPodPriority:\n\
+         - {priority: 2147483647, shutdownGracePeriodSeconds: 3600}\n\
+         - {priority: -2147483648, shutdownGracePeriodSeconds: 3600}\n\
+         - {shutdownGracePeriodSeconds: 0, priority: 100}\n");
+    assert_eq!((problems, groups(&c)), (Problems::default(), vec![(i32::MIN, 3600), (100, 0), (i32::MAX, 3600)]));
+}
+
+#[test]
+fn s1_each_wrong_period_says_which_and_what_would_be_right() {
+    for (value, message) in [
+        ("-5s", "\"-5s\" is negative; it must be 0s or more"),
+        ("900ms", "900ms is shorter than a second; it must be 1s or more, or 0s for none"),
+        ("1h0m1s", "1h0m1s is longer than an hour; it must be at most 1h0m0s"),
+        ("30", "expected a duration like \"20s\" or \"1m30s\", found the number 30"),
+    ] {
+        let (_, problems) = one(&format!("shutdownGracePeriod: {value}\n"));
+        assert_eq!(lines(&problems.errors), [format!("/c.yaml:3: shutdownGracePeriod: {message}")]);
+        let (_, problems) = one(&format!("shutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: {value}\n"));
+        assert_eq!(lines(&problems.errors), [format!("/c.yaml:4: shutdownGracePeriodCriticalPods: {message}")]);
+    }
+    let (_, problems) = one("shutdownGracePeriod: 2h\nshutdownGracePeriodCriticalPods: 10s\n");
+    assert_eq!(problems.errors.len(), 1, "the second one is not to blame: {problems:?}");
+}
+
+#[test]
+fn s1_each_wrong_entry_says_which_and_what_would_be_right() {
+    let (_, problems) = one("shutdownGracePeriodByPodPriority:\n\
+         - {priority: 100, shutdownGracePeriodSeconds: -1}\n\
+         - priority: 200\n\
+         \x20 shutdownGracePeriodSeconds: 3601\n\
+         - shutdownGracePeriodSeconds: 5\n\
+         - priority: 300\n\
+         - shutdownGracePeriodSeconds: 5\n\
+         \x20 priority: 100\n\
+         - {priority: 200, shutdownGracePeriodSeconds: null}\n");
+    let field = "shutdownGracePeriodByPodPriority";
+    assert_eq!(
+        lines(&problems.errors),
+        [
+            format!("/c.yaml:4: {field}[0].shutdownGracePeriodSeconds: -1 is negative; it must be 0 or more"),
+            format!(
+                "/c.yaml:6: {field}[1].shutdownGracePeriodSeconds: 3601 is longer than an hour; it must be at most 3600"
+            ),
+            format!("/c.yaml:7: {field}[2].priority: is missing; say from which priority on pods belong to this entry"),
+            format!(
+                "/c.yaml:8: {field}[3].shutdownGracePeriodSeconds: is missing; say how many seconds these pods get, or 0 \
+                 for hardly any"
+            ),
+            format!("/c.yaml:10: {field}[4].priority: 100 is the priority of entry [0] too; leave one of them out"),
+            format!("/c.yaml:11: {field}[5].priority: 200 is the priority of entry [1] too; leave one of them out"),
+            format!(
+                "/c.yaml:11: {field}[5].shutdownGracePeriodSeconds: is missing; say how many seconds these pods get, or 0 \
+                 for hardly any"
+            ),
+        ]
+    );
+    let (_, problems) = one("shutdownGracePeriodByPodPriority:\n\
+         - {priority: 2147483648, shutdownGracePeriodSeconds: 1}\n\
+         - {priority: high, shutdownGracePeriodSeconds: 1s}\n\
+         - {priority: 1, shutdownGracePeriodSecond: 1}\n\
+         - 7\n");
+    assert_eq!(
+        lines(&problems.errors),
+        [
+            format!(
+                "/c.yaml:4: {field}[0].priority: 2147483648 is out of range; it must be between -2147483648 and 2147483647"
+            ),
+            format!("/c.yaml:5: {field}[1].priority: expected a whole number, found the string \"high\""),
+            format!(
+                "/c.yaml:5: {field}[1].shutdownGracePeriodSeconds: expected a whole number, found the string \"1s\""
+            ),
+            format!("/c.yaml:6: {field}[2].shutdownGracePeriodSecond: unknown field"),
+            format!("/c.yaml:7: {field}[3]: expected a map, found the number 7"),
+        ]
+    );
+}
+
+#[test]
+fn s1_critical_pods_cannot_have_more_than_all() {
+    let (_, problems) = one("shutdownGracePeriodCriticalPods: 30s\nshutdownGracePeriod: 20s\n");
+    assert_eq!(
+        lines(&problems.errors),
+        [
+            "/c.yaml:3: shutdownGracePeriodCriticalPods: 30s is longer than shutdownGracePeriod (20s), of which it is the last \
+          part; make that 30s or more"
+        ]
+    );
+    let (_, problems) = one("shutdownGracePeriodCriticalPods: 30s\n");
+    assert_eq!(
+        lines(&problems.errors),
+        [
+            "/c.yaml:3: shutdownGracePeriodCriticalPods: is the last part of shutdownGracePeriod, which is not set; set that to \
+          30s or more"
+        ]
+    );
+}
+
+#[test]
+fn s1_the_two_forms_exclude_each_other_across_files() {
+    let two = format!("{HEAD}shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n");
+    let groups_of = |more: &str| {
+        let by = "shutdownGracePeriodByPodPriority:\n- {priority: 5, shutdownGracePeriodSeconds: 7}\n";
+        read(&[("/a", &two), ("/b", &format!("{HEAD}{by}{more}"))], &Flags::default())
+    };
+    let (_, problems) = groups_of("");
+    assert_eq!(
+        lines(&problems.errors),
+        [
+            "/b:3: shutdownGracePeriodByPodPriority: cannot be used together with shutdownGracePeriod (/a:3); keep one of them \
+          (a drop-in takes back what was said before it with [] or 0s)"
+        ]
+    );
+    let (c, problems) = groups_of("shutdownGracePeriod: 0s\nshutdownGracePeriodCriticalPods: 0s\n");
+    assert_eq!((problems, groups(&c)), (Problems::default(), vec![(5, 7)]));
+    let (_, problems) = groups_of("shutdownGracePeriod: 0s\n");
+    assert_eq!(problems.errors.len(), 2, "{problems:?}");
+    // A drop-in changes one of the two, and a list as a whole.
+    let (c, problems) = read(&[("/a", &two), ("/b", &format!("{HEAD}shutdownGracePeriod: 1m\n"))], &Flags::default());
+    assert_eq!((problems, groups(&c)), (Problems::default(), vec![(0, 50), (2_000_000_000, 10)]));
+}
+
 /// Calls `f` with the path of each field that has no inner fields.
 fn walk(fields: &'static [Field], path: &str, f: &mut impl FnMut(String, &'static Field)) {
     for field in fields {
@@ -224,7 +365,7 @@ fn the_manual_documents_every_honoured_field() {
     let mut missing = Vec::new();
     for fields in [kubelet::FIELDS, wherry::FIELDS] {
         walk(fields, "", &mut |path, field| {
-            if matches!(field.what, Use::Honoured(_)) && !manual.contains(&format!("`{path}`")) {
+            if matches!(field.what, Use::Honoured(_) | Use::Parts(_)) && !manual.contains(&format!("`{path}`")) {
                 missing.push(path);
             }
         });

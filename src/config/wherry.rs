@@ -14,6 +14,7 @@ const fn set(name: &'static str, kind: Kind, set: Set) -> Field {
 /// In the order of the alphabet.
 pub static FIELDS: &[Field] = &[
     set("containerLogsDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.container_logs_dir = p)),
+    set("logindConfDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.logind_conf_dir = p)),
     set("nodeName", Kind::Text, |c, v| {
         super::check_node_name(v.text())?;
         c.node_name = v.text().to_owned();

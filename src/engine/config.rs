@@ -1,8 +1,10 @@
 //! What the engine is told once, at its start. Durations are as the configuration gives them.
 
+use crate::api::shutdown::Groups;
+use serde::Serialize;
 use std::time::Duration;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineConfig {
     /// The id of our root directory: sandboxes and containers that carry it are ours (W21).
     pub owner: String,
@@ -22,6 +24,10 @@ pub struct EngineConfig {
     pub parallel_pulls: usize,
     /// How many pods' statuses are read side by side (P3).
     pub parallel_reads: usize,
+    /// S1
+    pub shutdown: Groups,
+    /// The kernel's id of this boot: a shutdown of another boot is over.
+    pub boot_id: String,
     /// For the jitter (W9).
     pub seed: u64,
 }
@@ -38,6 +44,8 @@ impl Default for EngineConfig {
             parallel_starts: 4,
             parallel_pulls: 1,
             parallel_reads: 16,
+            shutdown: Groups::default(),
+            boot_id: String::new(),
             seed: 1,
         }
     }

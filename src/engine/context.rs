@@ -4,26 +4,34 @@ use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
-use crate::engine::effect::{Effect, FilesCall, Measure, Notice, RecordChange, RuntimeCall, Severity};
+use crate::engine::effect::{
+    Effect, FilesCall, HookCall, Measure, Notice, ProbeCall, RecordChange, RuntimeCall, Severity, VolumesCall,
+};
 use crate::engine::op::OpId;
 use crate::engine::pleg::cache::Turn;
 use crate::engine::rng::Rng;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+/// A kubelet's patience with the volumes of a pod, before it tells and tries again.
+const VOLUMES_TIMEOUT: Duration = Duration::from_secs(123);
+
 /// Whose operation it is: where its answer goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Owner {
     Relist,
     RuntimeStatus,
+    Logind,
+    ShutdownRecord,
     Worker(Uid),
     /// A status read of that pod.
     Read(Uid),
 }
 
 /// The operations in flight. A late answer to a forgotten one is dropped.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Ops {
     last: u64,
     owners: BTreeMap<OpId, Owner>,
@@ -49,17 +57,21 @@ impl Ops {
     }
 }
 
-/// At most `max` pods at a time; the others queue, first come first served.
-#[derive(Debug)]
+/// At most `max` pods at a time; the others queue, first come first served. A place costs the same to find in a long queue
+/// as in a short one.
+#[derive(Debug, Serialize)]
 pub struct Slots {
     max: usize,
     held: BTreeSet<Uid>,
-    queue: VecDeque<Uid>,
+    /// By the number drawn on arrival.
+    queue: BTreeMap<u64, Uid>,
+    places: BTreeMap<Uid, u64>,
+    drawn: u64,
 }
 
 impl Slots {
     pub fn new(max: usize) -> Slots {
-        Slots { max: max.max(1), held: BTreeSet::new(), queue: VecDeque::new() }
+        Slots { max: max.max(1), held: BTreeSet::new(), queue: BTreeMap::new(), places: BTreeMap::new(), drawn: 0 }
     }
 
     pub fn set_max(&mut self, max: usize) {
@@ -71,26 +83,39 @@ impl Slots {
         if self.held.contains(uid) {
             return true;
         }
-        let first = self.queue.front().is_none_or(|f| f == uid);
+        let first = self.queue.first_key_value().is_none_or(|(_, f)| f == uid);
         if self.held.len() < self.max && first {
-            self.queue.retain(|u| u != uid);
+            self.leave(uid);
             self.held.insert(uid.clone());
             return true;
         }
-        if !self.queue.contains(uid) {
-            self.queue.push_back(uid.clone());
+        if !self.places.contains_key(uid) {
+            self.drawn += 1;
+            self.queue.insert(self.drawn, uid.clone());
+            self.places.insert(uid.clone(), self.drawn);
         }
         false
+    }
+
+    pub fn waits(&self, uid: &Uid) -> bool {
+        self.places.contains_key(uid)
     }
 
     /// Gives the slot, or the place in the queue, back.
     pub fn leave(&mut self, uid: &Uid) {
         self.held.remove(uid);
-        self.queue.retain(|u| u != uid);
+        if let Some(place) = self.places.remove(uid) {
+            self.queue.remove(&place);
+        }
     }
 
     pub fn release(&mut self, uid: &Uid) {
         self.held.remove(uid);
+    }
+
+    /// How many wait before this one, if it waits.
+    pub fn before(&self, uid: &Uid) -> Option<usize> {
+        self.queue.values().position(|u| u == uid)
     }
 
     /// Gives a free slot to the first in the queue, who is to be stepped now.
@@ -98,7 +123,8 @@ impl Slots {
         if self.held.len() >= self.max {
             return None;
         }
-        let uid = self.queue.pop_front()?;
+        let (_, uid) = self.queue.pop_first()?;
+        self.places.remove(&uid);
         self.held.insert(uid.clone());
         Some(uid)
     }
@@ -117,6 +143,10 @@ pub struct Context<'a> {
     pub up: bool,
     /// The runtime answers and PLEG is healthy (P6): new pods and containers may be started.
     pub may_start: bool,
+    /// The machine waits for containers to end: what can go with the machine, sandboxes, is left for later (S4).
+    pub hurried: bool,
+    /// No pod may begin (S4).
+    pub shutting_down: bool,
     /// The runtime says that its network is ready.
     pub network_ready: bool,
     pub runtime_name: &'a str,
@@ -140,6 +170,24 @@ impl Context<'_> {
     pub fn files(&mut self, uid: &Uid, call: FilesCall) -> OpId {
         let op = self.ops.begin(Owner::Worker(uid.clone()));
         self.out.push(Effect::Files { op, call });
+        op
+    }
+
+    pub fn volumes(&mut self, uid: &Uid, call: VolumesCall) -> OpId {
+        let op = self.ops.begin(Owner::Worker(uid.clone()));
+        self.out.push(Effect::Volumes { op, call, timeout: VOLUMES_TIMEOUT });
+        op
+    }
+
+    pub fn hook(&mut self, uid: &Uid, call: HookCall, timeout: Duration) -> OpId {
+        let op = self.ops.begin(Owner::Worker(uid.clone()));
+        self.out.push(Effect::Hook { op, call: Box::new(call), timeout });
+        op
+    }
+
+    pub fn probe(&mut self, uid: &Uid, call: ProbeCall, timeout: Duration) -> OpId {
+        let op = self.ops.begin(Owner::Worker(uid.clone()));
+        self.out.push(Effect::Probe { op, call, timeout });
         op
     }
 

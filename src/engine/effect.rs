@@ -5,6 +5,9 @@ use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use crate::engine::op::OpId;
+use crate::engine::pod::kill::KillId;
+use crate::engine::probe::Kind;
+use k8s_openapi::api::core::v1::LifecycleHandler;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,6 +20,16 @@ pub enum Effect {
     Cancel { op: OpId },
     /// Work on the pod's directories and files under the root and log directories.
     Files { op: OpId, call: FilesCall },
+    /// Make a pod's volumes ready, or take them away. `timeout` as for `Runtime`.
+    Volumes { op: OpId, call: VolumesCall, timeout: Duration },
+    /// Run a container's hook: `Ok`, or an error that says what it printed. A hook that is not done after `timeout` is ended.
+    Hook { op: OpId, call: Box<HookCall>, timeout: Duration },
+    /// Probe a container. Answer: `Probe`; one that is not done after `timeout` has failed.
+    Probe { op: OpId, call: ProbeCall, timeout: Duration },
+    /// Ask logind, or systemd, for something. One that is not answered after `timeout` ends as `OpError::Unknown`.
+    Logind { op: OpId, call: LogindCall, timeout: Duration },
+    /// S4: let go of the inhibitor lock: out of systemd's descriptor store, and closed. Fine if there is none.
+    ReleaseLock,
     /// Keep, or forget, a small record on disk; `Done` comes when it is durable.
     Record { op: OpId, change: RecordChange },
     /// P8: watch the init process of a container or sandbox of the pod; `Watched` says whether that could be had, `Ended`
@@ -26,6 +39,8 @@ pub enum Effect {
     Unwatch { id: String },
     /// Set the one deadline of `key`, or clear it.
     Timer { key: TimerKey, at: Option<Boot> },
+    /// W5: nothing runs any more of the pod that this kill was for.
+    Killed { id: KillId },
     /// The pod's status or presence changed: watchers want to know.
     Publish { uid: Uid, name: FullName },
     /// Something to tell people: one line in the log, and an event of the pod.
@@ -80,6 +95,11 @@ pub enum RuntimeCall {
     RemoveContainer {
         id: ContainerId,
     },
+    /// What containerd keeps of a container that it shows as ended and refuses to remove: killed and deleted, by its own task
+    /// service. Unimplemented by every other runtime.
+    DeleteTask {
+        id: ContainerId,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -124,16 +144,84 @@ pub enum FilesCall {
     /// The log file and link of a dead container that was removed.
     RemoveContainerFiles { id: ContainerId, log_path: String },
     /// Everything of a pod that is over: its directory, log directory, links, cgroup. Fine if it is gone.
-    RemovePod { uid: Uid, namespace: Rc<str>, name: Rc<str> },
+    /// `kill`: what still runs in that cgroup, though the runtime knows nothing of it any more, is killed first.
+    RemovePod { uid: Uid, namespace: Rc<str>, name: Rc<str>, kill: bool },
     /// The pod's cgroup in every hierarchy (empty by now).
     RemoveCgroup { uid: Uid },
+}
+
+/// Each is done again and again until it succeeds: what is there already is left as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum VolumesCall {
+    /// All volumes of the pod, before its first container.
+    Mount { pod: Rc<Pod> },
+    /// Whatever is mounted below the pod's directory, and what the volumes held. Nothing of the pod runs. Fine if there is
+    /// nothing.
+    Unmount { uid: Uid },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookKind {
+    PostStart,
+    PreStop,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct HookCall {
+    pub kind: HookKind,
+    /// None for an orphan: its handler comes from the container's annotation (W21).
+    pub pod: Option<Rc<Pod>>,
+    pub container: String,
+    pub id: ContainerId,
+    pub handler: LifecycleHandler,
+    /// The pod's addresses, for a handler without a host.
+    pub ips: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeCall {
+    pub kind: Kind,
+    pub pod: Rc<Pod>,
+    /// The container's name in the spec, where its handler is.
+    pub container: String,
+    pub id: ContainerId,
+    /// The pod's addresses, for a handler without a host.
+    pub ips: Vec<String>,
+}
+
+/// What graceful shutdown needs (S2, S3). Those that name no other answer have `Ok`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogindCall {
+    /// The property InhibitDelayMaxUSec. Answer: `Delay`.
+    ReadDelay,
+    /// Our drop-in says so long, in whole seconds; it is only written if it does not say so already.
+    WriteDropIn { delay: Duration },
+    /// SIGHUP to logind through systemd's KillUnit.
+    Reload,
+    /// Take a shutdown delay lock, and keep it here and in systemd's descriptor store. One that was held before is let go after it.
+    Inhibit,
+    /// Have PrepareForShutdown sent here.
+    Subscribe,
+    /// The property PreparingForShutdown. Answer: `Preparing`.
+    ReadPreparing,
+    /// Does logind know a lock of ours (ListInhibitors)? Answer: `Inhibited`.
+    ListInhibitors,
 }
 
 /// Records are named `kind/key`, the value is JSON of the engine's own making.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RecordChange {
-    Put { key: String, value: String },
-    Delete { key: String },
+    Put {
+        key: String,
+        value: String,
+    },
+    Delete {
+        key: String,
+    },
+    /// It is of no use and nobody is to read it again, but a person may want to look at it.
+    SetAside {
+        key: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -143,6 +231,10 @@ pub enum TimerKey {
     Pod(Uid),
     /// P8: the pod's status is read again.
     Reread(Uid),
+    /// A group's period is over, or the whole time is.
+    Shutdown,
+    /// Logind is asked again.
+    Logind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,21 +253,46 @@ pub struct Notice {
     pub message: String,
 }
 
-/// Durations are in seconds where the metric's name says so.
+/// Labels come from closed sets, never from outside. docs/metrics.md says what is counted when.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Measure {
+    /// Of a relist that failed, too.
     RelistDuration(Duration),
+    /// From the begin of the last good one.
     RelistInterval(Duration),
     PodStartDuration(Duration),
-    PodWorkerDuration { operation: &'static str, duration: Duration },
+    /// From the sight of what changes a pod's status to its being shown.
+    PodStatusDuration(Duration),
+    /// `operation`: create, sync, kill, terminated.
+    PodWorkerDuration {
+        operation: &'static str,
+        duration: Duration,
+    },
     PodWorkerStartDuration(Duration),
+    /// A sandbox is tried.
     StartedPod,
     StartedPodError,
-    StartedContainer,
-    StartedContainerError { code: String },
-    RunSandboxDuration(Duration),
-    RunSandboxError,
+    /// A container's start is tried. `container_type`: container, init_container.
+    StartedContainer {
+        container_type: &'static str,
+    },
+    /// `code`: the waiting reason that comes of it.
+    StartedContainerError {
+        container_type: &'static str,
+        code: &'static str,
+    },
     OrphanedPod,
     RestartedPod,
     ContainersPerPod(usize),
+    /// `passed`: None if nobody knows.
+    Probe {
+        kind: Kind,
+        passed: Option<bool>,
+        pod: Rc<Pod>,
+        container: String,
+    },
+    /// The pod is probed no more: its counts go.
+    NoMoreProbes {
+        pod: Rc<Pod>,
+    },
 }

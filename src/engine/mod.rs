@@ -1,6 +1,7 @@
 //! The pure heart: given an event and the time, it returns effects. It never reads a clock, a file or a
 //! socket. Read `event`, `effect` and `op` first, then `node`.
 
+pub mod admission;
 pub mod config;
 pub mod context;
 pub mod effect;
@@ -9,4 +10,6 @@ pub mod node;
 pub mod op;
 pub mod pleg;
 pub mod pod;
+pub mod probe;
 pub mod rng;
+pub mod shutdown;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Given by the engine, never reused in one life of the process.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct OpId(pub u64);
 
 impl fmt::Debug for OpId {
@@ -35,6 +35,7 @@ pub enum Code {
     NotFound,
     AlreadyExists,
     InvalidArgument,
+    FailedPrecondition,
     Unimplemented,
     Other(u32),
 }
@@ -82,7 +83,7 @@ impl fmt::Display for Code {
             Code::Other(2) => "Unknown",
             Code::Other(7) => "PermissionDenied",
             Code::Other(8) => "ResourceExhausted",
-            Code::Other(9) => "FailedPrecondition",
+            Code::FailedPrecondition => "FailedPrecondition",
             Code::Other(10) => "Aborted",
             Code::Other(11) => "OutOfRange",
             Code::Other(13) => "Internal",

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize)]
 pub struct Rng(u64);
 
 impl Rng {

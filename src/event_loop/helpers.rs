@@ -154,6 +154,12 @@ impl<A: Send + 'static> Helpers<A> {
         busy.chain(self.waiting.iter().map(|w| w.deadline)).min()
     }
 
+    /// Every job: its name, its deadline, and whether it has begun.
+    pub fn at_work(&self) -> impl Iterator<Item = (JobId, &'static str, Boot, bool)> {
+        let busy = self.busy.iter().map(|h| (h.at.0, h.at.1, h.at.2, true));
+        busy.chain(self.waiting.iter().map(|w| (w.id, w.name, w.deadline, false)))
+    }
+
     /// How many abandoned threads have not come back.
     pub fn stuck(&self) -> usize {
         self.stuck.len()

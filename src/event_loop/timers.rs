@@ -55,6 +55,11 @@ impl<K: Ord + Clone> Timers<K> {
         due
     }
 
+    /// Every key with its deadline.
+    pub fn all(&self) -> impl Iterator<Item = (&K, Boot)> {
+        self.by_key.iter().map(|(key, at)| (key, *at))
+    }
+
     pub fn len(&self) -> usize {
         self.by_key.len()
     }

@@ -56,3 +56,20 @@ pub fn go_bounds(text: &str) -> Vec<u8> {
     }
     out
 }
+
+/// The families whose names are `wanted`, of a text in the classic format.
+pub fn only(text: &[u8], wanted: impl Fn(&str) -> bool) -> Vec<u8> {
+    let mut taken = false;
+    let mut out = Vec::new();
+    for line in text.split_inclusive(|b| *b == b'\n') {
+        // A family begins with its help.
+        if let Some(rest) = line.strip_prefix(b"# HELP ") {
+            let name = rest.split(|b| *b == b' ').next().unwrap_or_default();
+            taken = std::str::from_utf8(name).is_ok_and(&wanted);
+        }
+        if taken {
+            out.extend_from_slice(line);
+        }
+    }
+    out
+}

@@ -1,56 +1,63 @@
 use super::*;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::api::document;
+use exposition::Exposition;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Instant;
 
-/// Facts seen on a kubelet 1.32: name, type, labels, and a histogram's buckets.
-const DEFAULT: &str = "0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 +Inf";
-const KUBELET: &[(&str, &str, &str, &str)] = &[
-    ("kubelet_active_pods", "gauge", "static", ""),
-    ("kubelet_cgroup_manager_duration_seconds", "histogram", "operation_type", DEFAULT),
-    ("kubelet_containers_per_pod_count", "histogram", "", "1 2 4 8 16 +Inf"),
-    ("kubelet_desired_pods", "gauge", "static", ""),
-    ("kubelet_mirror_pods", "gauge", "", ""),
-    ("kubelet_node_name", "gauge", "node", ""),
-    ("kubelet_orphaned_runtime_pods_total", "counter", "", ""),
-    ("kubelet_pleg_discard_events", "counter", "", ""),
-    ("kubelet_pleg_last_seen_seconds", "gauge", "", ""),
-    ("kubelet_pleg_relist_duration_seconds", "histogram", "", DEFAULT),
-    ("kubelet_pleg_relist_interval_seconds", "histogram", "", DEFAULT),
-    (
-        "kubelet_pod_start_duration_seconds",
-        "histogram",
-        "",
-        "0.5 1 2 3 4 5 6 8 10 20 30 45 60 120 180 240 300 360 480 600 900 1200 1800 2700 3600 +Inf",
-    ),
-    ("kubelet_pod_worker_duration_seconds", "histogram", "operation_type", DEFAULT),
-    ("kubelet_pod_worker_start_duration_seconds", "histogram", "", DEFAULT),
-    ("kubelet_restarted_pods_total", "counter", "static", ""),
-    ("kubelet_run_podsandbox_duration_seconds", "histogram", "runtime_handler", DEFAULT),
-    ("kubelet_run_podsandbox_errors_total", "counter", "runtime_handler", ""),
-    ("kubelet_running_containers", "gauge", "container_state", ""),
-    ("kubelet_running_pods", "gauge", "", ""),
-    (
-        "kubelet_runtime_operations_duration_seconds",
-        "histogram",
-        "operation_type",
-        "0.005 0.0125 0.03125 0.078125 0.1953125 0.48828125 1.220703125 3.0517578125 7.62939453125 19.073486328125 \
-         47.6837158203125 119.20928955078125 298.0232238769531 745.0580596923828 +Inf",
-    ),
-    ("kubelet_runtime_operations_errors_total", "counter", "operation_type", ""),
-    ("kubelet_runtime_operations_total", "counter", "operation_type", ""),
-    ("kubelet_started_containers_errors_total", "counter", "code container_type", ""),
-    ("kubelet_started_containers_total", "counter", "container_type", ""),
-    ("kubelet_started_pods_errors_total", "counter", "", ""),
-    ("kubelet_started_pods_total", "counter", "", ""),
-    ("kubelet_working_pods", "gauge", "config lifecycle static", ""),
-    ("process_cpu_seconds_total", "counter", "", ""),
-    ("process_max_fds", "gauge", "", ""),
-    ("process_open_fds", "gauge", "", ""),
-    ("process_resident_memory_bytes", "gauge", "", ""),
-    ("process_start_time_seconds", "gauge", "", ""),
-    ("process_virtual_memory_bytes", "gauge", "", ""),
-    ("process_virtual_memory_max_bytes", "gauge", "", ""),
-];
+#[allow(dead_code)]
+#[path = "../../tests/support/exposition.rs"]
+mod exposition;
 
+/// What a kubelet has.
+struct Known {
+    name: &'static str,
+    kind: &'static str,
+    /// By name, the values that were seen; none if it was never seen.
+    labels: Vec<(&'static str, Vec<&'static str>)>,
+    bounds: Vec<&'static str>,
+}
+
+fn kubelet() -> Vec<Known> {
+    let lines = include_str!("../../tests/fixtures/kubelet-metrics.tsv").lines().filter(|l| !l.starts_with('#'));
+    lines.map(known).collect()
+}
+
+fn known(line: &'static str) -> Known {
+    let mut columns = line.split('\t');
+    let (name, kind) = (columns.next().unwrap(), columns.next().unwrap());
+    let mut known = Known { name, kind, labels: Vec::new(), bounds: Vec::new() };
+    for label in columns.next().unwrap_or_default().split("; ").filter(|l| !l.is_empty()) {
+        let (label, values) = label.split_once(':').unwrap();
+        // `static:  true` are two values, of which the first is empty.
+        let values = values.strip_prefix(' ').unwrap_or(values).split(' ');
+        if label == "le" {
+            known.bounds = values.collect();
+        } else {
+            known.labels.push((label, values.filter(|v| *v != "?").collect()));
+        }
+    }
+    known
+}
+
+fn read(m: &Metrics) -> Exposition {
+    let text = String::from_utf8(m.render()).unwrap();
+    Exposition::read(&text).unwrap_or_else(|why| panic!("{why}\n{text}"))
+}
+
+fn probed_pod() -> Rc<Pod> {
+    let text = "{apiVersion: v1, kind: Pod, metadata: {name: web, uid: u1}, spec: {containers: \
+                [{name: main, image: i:1, livenessProbe: {exec: {command: [x]}}}]}}";
+    let context = document::Context { node_name: "lab", unsafe_sysctls: &[], seen: "now" };
+    let documents = document::parse(text.as_bytes(), "/m/web.yaml").unwrap();
+    Rc::new(documents[0].pod_ahead("/m/web.yaml", context).unwrap())
+}
+
+fn probe(pod: &Rc<Pod>, passed: Option<bool>) -> Measure {
+    Measure::Probe { kind: Kind::Liveness, passed, pod: pod.clone(), container: "main".into() }
+}
+
+/// One of everything.
 fn busy() -> Metrics {
     let m = Metrics::new("lab");
     let d = Duration::from_millis(30);
@@ -58,117 +65,144 @@ fn busy() -> Metrics {
         Measure::RelistDuration(d),
         Measure::RelistInterval(d),
         Measure::PodStartDuration(d),
+        Measure::PodStatusDuration(d),
         Measure::PodWorkerDuration { operation: "sync", duration: d },
         Measure::PodWorkerStartDuration(d),
         Measure::StartedPod,
         Measure::StartedPodError,
-        Measure::StartedContainer,
-        Measure::StartedContainerError { code: "Bad \"quote\"\n\\".into() },
-        Measure::RunSandboxDuration(d),
-        Measure::RunSandboxError,
+        Measure::StartedContainer { container_type: "container" },
+        Measure::StartedContainerError { container_type: "container", code: "ErrImagePull" },
         Measure::OrphanedPod,
         Measure::RestartedPod,
         Measure::ContainersPerPod(2),
+        probe(&probed_pod(), Some(true)),
     ] {
         m.observe(&measure);
     }
     m.runtime_operation("create_container", d, true);
+    m.runtime_operation("run_podsandbox", d, false);
+    m.runtime_operation("run_podsandbox", d, true);
     m.cgroup_operation("destroy", d);
+    m.event_stream_asked();
+    m.event_stream_failed();
+    m.event_received(d);
     m.set_desired_pods(3);
     m.set_active_pods(2);
     m.set_working_pods("terminating", Working { desired: 1, orphan: 2, runtime_only: 3 });
     m.set_running_containers(ContainerCounts { created: 0, running: 5, exited: 1, unknown: 0 });
     m.set_pleg_last_seen(1_700_000_000);
+    m.set_graceful_shutdown(1_700_000_100.9, 1_700_000_130.2);
     m
 }
 
-/// Reads the classic format strictly; by family: type, label names, bounds, and the samples.
-#[derive(Debug, Default)]
-struct Family {
-    kind: String,
-    labels: BTreeSet<String>,
-    bounds: Vec<String>,
-    samples: Vec<(String, f64)>,
-}
-
-fn parse(text: &str) -> BTreeMap<String, Family> {
-    let mut families: BTreeMap<String, Family> = BTreeMap::new();
-    let mut current = String::new();
-    let mut helped = String::new();
-    assert!(text.ends_with('\n'));
-    for line in text.lines() {
-        if let Some(rest) = line.strip_prefix("# HELP ") {
-            let (name, help) = rest.split_once(' ').unwrap();
-            assert!(help.ends_with('.') && !help.ends_with(".."), "{line}");
-            helped = name.to_owned();
-            continue;
-        }
-        if let Some(rest) = line.strip_prefix("# TYPE ") {
-            let (name, kind) = rest.split_once(' ').unwrap();
-            assert_eq!(name, helped);
-            current = name.to_owned();
-            let family = Family { kind: kind.to_owned(), ..Family::default() };
-            assert!(families.insert(current.clone(), family).is_none(), "{name} twice");
-            continue;
-        }
-        assert!(!line.starts_with('#'), "{line}");
-        let (series, value) = line.rsplit_once(' ').unwrap();
-        let value: f64 = value.parse().unwrap();
-        let family = families.get_mut(&current).unwrap();
-        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-        let suffix = name.strip_prefix(current.as_str()).unwrap_or_else(|| panic!("{line} in {current}"));
-        let allowed: &[&str] = if family.kind == "histogram" { &["_sum", "_count", "_bucket"] } else { &[""] };
-        assert!(allowed.contains(&suffix), "{line}: {suffix:?}");
-        let mut rest = labels.strip_suffix('}').unwrap();
-        while let Some((key, tail)) = rest.split_once("=\"") {
-            let mut end = 0;
-            while tail.as_bytes()[end] != b'"' {
-                end += if tail.as_bytes()[end] == b'\\' { 2 } else { 1 };
-            }
-            if key == "le" {
-                if !family.bounds.contains(&tail[..end].to_owned()) {
-                    family.bounds.push(tail[..end].to_owned());
-                }
-            } else {
-                family.labels.insert(key.to_owned());
-            }
-            rest = tail[end + 1..].trim_start_matches(',');
-        }
-        family.samples.push((series.to_owned(), value));
+#[test]
+fn m_names_types_labels_and_buckets_are_the_kubelets() {
+    let shown = read(&busy());
+    let kubelet = kubelet();
+    assert!(kubelet.len() >= 35, "the fixture was not read");
+    for known in &kubelet {
+        let family = shown.family(known.name);
+        assert_eq!(family.kind, known.kind, "{}", known.name);
+        let labels: BTreeSet<&str> = known.labels.iter().map(|(name, _)| *name).collect();
+        assert_eq!(family.label_names(), labels, "{}", known.name);
+        assert_eq!(family.bounds(), known.bounds, "{}", known.name);
     }
-    families
+    for name in shown.0.keys() {
+        let ours = name.starts_with("wherry_");
+        assert!(ours || kubelet.iter().any(|k| k.name == name), "{name}: no kubelet has it");
+    }
 }
 
 #[test]
-fn names_types_labels_and_buckets_are_the_kubelets() {
-    let text = String::from_utf8(busy().render()).unwrap();
-    let families = parse(&text);
-    for (name, kind, labels, bounds) in KUBELET {
-        let family = families.get(*name).unwrap_or_else(|| panic!("{name} is missing"));
-        assert_eq!(family.kind, *kind, "{name}");
-        assert_eq!(family.labels.iter().cloned().collect::<Vec<_>>().join(" "), *labels, "{name}");
-        assert_eq!(family.bounds.join(" "), *bounds, "{name}");
+fn m_label_values_that_a_kubelet_showed_are_known_here() {
+    let sets: &[(&str, &[&'static str])] = &[
+        ("kubelet_runtime_operations_total", &OPERATIONS),
+        ("kubelet_runtime_operations_errors_total", &OPERATIONS),
+        ("kubelet_pod_worker_duration_seconds", &WORKER_OPERATIONS),
+        ("kubelet_cgroup_manager_duration_seconds", &CGROUP_OPERATIONS),
+        ("kubelet_started_containers_total", &CONTAINER_TYPES),
+    ];
+    let kubelet = kubelet();
+    for (name, set) in sets {
+        let known = kubelet.iter().find(|k| k.name == *name).unwrap();
+        let values = &known.labels[0].1;
+        assert!(!values.is_empty(), "{name}");
+        for value in values {
+            assert_eq!(closed(value, set), *value, "{name}");
+        }
     }
-    let ours = families.keys().filter(|name| !KUBELET.iter().any(|k| k.0 == *name));
-    assert!(ours.into_iter().all(|name| name.starts_with("wherry_")), "a kubelet_ metric that no kubelet has");
+    // Every call that the client makes has a name of its own.
+    use crate::adapters::cri::client::method;
+    for m in [
+        method::VERSION,
+        method::STATUS,
+        method::LIST_POD_SANDBOX,
+        method::POD_SANDBOX_STATUS,
+        method::RUN_POD_SANDBOX,
+        method::STOP_POD_SANDBOX,
+        method::REMOVE_POD_SANDBOX,
+        method::LIST_CONTAINERS,
+        method::CONTAINER_STATUS,
+        method::CREATE_CONTAINER,
+        method::START_CONTAINER,
+        method::STOP_CONTAINER,
+        method::REMOVE_CONTAINER,
+        method::IMAGE_STATUS,
+        method::PULL_IMAGE,
+    ] {
+        assert_eq!(closed(m.operation_type, &OPERATIONS), m.operation_type);
+    }
 }
 
 #[test]
-fn values_arrive_where_they_belong() {
+fn m_families_without_labels_are_there_from_the_start_and_those_with_labels_once_used() {
+    let shown = read(&Metrics::new("lab"));
+    for known in kubelet() {
+        let always = known.labels.is_empty()
+            || ["active_pods", "desired_pods", "working_pods", "restarted_pods_total", "node_name"]
+                .iter()
+                .any(|n| known.name.strip_prefix("kubelet_") == Some(*n));
+        // Set before each scrape.
+        if known.name != "kubelet_running_containers" {
+            assert_eq!(shown.0.contains_key(known.name), always, "{}", known.name);
+        }
+    }
+    assert_eq!(shown.family("kubelet_working_pods").series(), 15);
+    let zeros = ["kubelet_graceful_shutdown_start_time_seconds", "kubelet_graceful_shutdown_end_time_seconds"];
+    for name in zeros.into_iter().chain(["kubelet_mirror_pods", "kubelet_pleg_discard_events"]) {
+        assert_eq!(shown.family(name).samples[0].value, 0.0, "{name}");
+    }
+    assert!(shown.sum("process_resident_memory_bytes", &[]) > 100_000.0);
+    assert!(shown.sum("process_open_fds", &[]) >= 3.0);
+    assert!(shown.family("process_cpu_seconds_total").samples[0].value >= 0.0);
+}
+
+#[test]
+fn m_values_arrive_where_they_belong() {
     let text = String::from_utf8(busy().render()).unwrap();
     for line in [
         "kubelet_desired_pods{static=\"true\"} 3",
         "kubelet_desired_pods{static=\"\"} 0",
+        "kubelet_active_pods{static=\"true\"} 2",
         "kubelet_working_pods{lifecycle=\"terminating\",config=\"orphan\",static=\"true\"} 2",
         "kubelet_working_pods{lifecycle=\"terminating\",config=\"runtime_only\",static=\"unknown\"} 3",
+        "kubelet_started_pods_total 1",
+        "kubelet_started_pods_errors_total 1",
         "kubelet_started_containers_total{container_type=\"container\"} 1",
-        "kubelet_started_containers_errors_total{container_type=\"container\",code=\"Bad \\\"quote\\\"\\n\\\\\"} 1",
+        "kubelet_started_containers_errors_total{container_type=\"container\",code=\"ErrImagePull\"} 1",
         "kubelet_runtime_operations_errors_total{operation_type=\"create_container\"} 1",
         "kubelet_runtime_operations_duration_seconds_bucket{le=\"0.03125\",operation_type=\"create_container\"} 1",
+        "kubelet_run_podsandbox_duration_seconds_count{runtime_handler=\"\"} 2",
+        "kubelet_run_podsandbox_errors_total{runtime_handler=\"\"} 1",
+        "kubelet_cgroup_manager_duration_seconds_count{operation_type=\"destroy\"} 1",
         "kubelet_containers_per_pod_count_bucket{le=\"1\"} 0",
         "kubelet_containers_per_pod_count_bucket{le=\"2\"} 1",
+        "kubelet_pod_status_sync_duration_seconds_bucket{le=\"0.01\"} 0",
+        "kubelet_pod_status_sync_duration_seconds_bucket{le=\"0.05\"} 1",
         "kubelet_running_containers{container_state=\"running\"} 5",
         "kubelet_pleg_last_seen_seconds 1700000000",
+        "kubelet_graceful_shutdown_start_time_seconds 1700000100",
+        "kubelet_graceful_shutdown_end_time_seconds 1700000130",
         "kubelet_node_name{node=\"lab\"} 1",
     ] {
         assert!(text.lines().any(|l| l == line), "{line}\nis not in\n{text}");
@@ -176,13 +210,61 @@ fn values_arrive_where_they_belong() {
 }
 
 #[test]
-fn the_fifteen_series_of_working_pods_are_always_there() {
-    let text = String::from_utf8(Metrics::new("lab").render()).unwrap();
-    let families = parse(&text);
-    assert_eq!(families["kubelet_working_pods"].samples.len(), 15);
-    assert!(families["process_resident_memory_bytes"].samples[0].1 > 100_000.0);
-    assert!(families["process_open_fds"].samples[0].1 >= 3.0);
-    assert!(families["process_cpu_seconds_total"].samples[0].1 >= 0.0);
+fn m_no_value_from_outside_makes_a_series_of_its_own() {
+    let m = busy();
+    let d = Duration::from_millis(1);
+    for i in 0..10_000 {
+        let value: &'static str = String::leak(format!("registry.example/image-{i}: \"no\" \\ such\nthing"));
+        m.observe(&Measure::PodWorkerDuration { operation: value, duration: d });
+        m.observe(&Measure::StartedContainer { container_type: value });
+        m.observe(&Measure::StartedContainerError { container_type: value, code: value });
+        m.runtime_operation(value, d, true);
+        m.cgroup_operation(value, d);
+        m.set_working_pods(value, Working::default());
+    }
+    let (shown, before) = (read(&m), read(&busy()));
+    for (name, family) in &shown.0 {
+        let more = family.series() - before.family(name).series();
+        // The lifecycles have five each.
+        let most = if name == "kubelet_working_pods" { 5 } else { 1 };
+        assert!(more <= most, "{name}: {more} series more");
+    }
+    assert_eq!(shown.sum("kubelet_runtime_operations_total", &[("operation_type", labels::OTHER)]), 10_000.0);
+    // Every call of every kind is a known number of series.
+    let all: usize = shown.0.values().map(exposition::Family::series).sum();
+    assert!(all < 100, "{all} series");
+}
+
+#[test]
+fn m_the_node_s_name_is_written_as_the_format_wants_it() {
+    let name = "a \"b\"\\\n c";
+    let shown = read(&Metrics::new(name));
+    assert_eq!(shown.sum("kubelet_node_name", &[("node", name)]), 1.0);
+}
+
+#[test]
+fn m_probes_have_a_page_of_their_own() {
+    let m = busy();
+    let shown = Exposition::read(&String::from_utf8(m.render_probes()).unwrap()).unwrap();
+    assert_eq!(shown.0.keys().collect::<Vec<_>>(), ["prober_probe_total", "process_start_time_seconds"]);
+    assert_eq!(shown.sum("prober_probe_total", &[]), 1.0);
+    assert_eq!(shown.sum("process_start_time_seconds", &[]), read(&m).sum("process_start_time_seconds", &[]));
+}
+
+#[test]
+fn a_page_of_all_there_can_be_is_made_in_milliseconds() {
+    let m = busy();
+    for operation in OPERATIONS {
+        m.runtime_operation(operation, Duration::from_millis(1), true);
+    }
+    let begin = Instant::now();
+    let mut bytes = 0;
+    for _ in 0..20 {
+        bytes = m.render().len();
+    }
+    let each = begin.elapsed() / 20;
+    assert!(bytes < 128 * 1024, "{bytes} bytes");
+    assert!(each < Duration::from_millis(50), "{each:?} for {bytes} bytes");
 }
 
 #[test]
@@ -190,4 +272,71 @@ fn only_bounds_lose_their_zero() {
     let text = "# HELP x {le=\"1.0\"} y.\na_bucket{le=\"1.0\",b=\"2.0\"} 3.0\na_bucket{le=\"+Inf\"} 1\nc{d=\"le=\\\"1.0\\\"\"} 1.0\n";
     let expected = text.replace("a_bucket{le=\"1.0\"", "a_bucket{le=\"1\"");
     assert_eq!(String::from_utf8(classic::go_bounds(text)).unwrap(), expected);
+}
+
+/// The reader that these tests and the runtime tests trust refuses what breaks the format.
+#[test]
+fn texts_that_break_the_format_are_refused() {
+    let counter = "# HELP a A.\n# TYPE a counter\n";
+    let histogram = "# HELP h H.\n# TYPE h histogram\n";
+    let good = format!("{counter}a{{b=\"c\\\"\\\\\\n\"}} 1\n");
+    let shown = Exposition::read(&good).unwrap();
+    assert_eq!(shown.sum("a", &[("b", "c\"\\\n")]), 1.0);
+    let good = format!("{histogram}h_sum 2\nh_count 3\nh_bucket{{le=\"0.5\"}} 1\nh_bucket{{le=\"+Inf\"}} 3\n");
+    assert_eq!(Exposition::read(&good).unwrap().up_to("h", "0.5"), 1.0);
+    for bad in [
+        format!("{counter}a 1"),
+        format!("{counter}a 1\na 2\n"),
+        format!("{counter}a -1\n"),
+        format!("{counter}a NaN\n"),
+        format!("{counter}a 1 1700000000\n"),
+        format!("{counter}a{{b=\"\\x\"}} 1\n"),
+        format!("{counter}a{{b=\"c\"d=\"e\"}} 1\n"),
+        format!("{counter}a{{b=\"c\",b=\"d\"}} 1\n"),
+        format!("{counter}a{{b=\"c}} 1\n"),
+        format!("{counter}a{{0b=\"c\"}} 1\n"),
+        format!("{counter}a{{b=\"c\"}} 1\na 1\n"),
+        format!("{counter}a_total 1\n"),
+        format!("{counter}b 1\n"),
+        format!("{counter}\n"),
+        format!("{counter}a 1\n{counter}a 1\n"),
+        format!("{counter}a 1\n# EOF\n"),
+        counter.to_owned(),
+        "a 1\n".to_owned(),
+        "# TYPE a counter\na 1\n".to_owned(),
+        "# HELP a A.\n# TYPE a unknown\na 1\n".to_owned(),
+        "# HELP a no sentence\n# TYPE a counter\na 1\n".to_owned(),
+        format!("{histogram}h_sum 2\nh_count 3\nh_bucket{{le=\"0.5\"}} 1\n"),
+        format!("{histogram}h_sum 2\nh_count 2\nh_bucket{{le=\"+Inf\"}} 3\n"),
+        format!("{histogram}h_count 3\nh_bucket{{le=\"+Inf\"}} 3\n"),
+        format!("{histogram}h_sum 2\nh_count 3\nh_bucket{{le=\"1.0\"}} 3\nh_bucket{{le=\"+Inf\"}} 3\n"),
+        format!(
+            "{histogram}h_sum 2\nh_count 3\nh_bucket{{le=\"2\"}} 3\nh_bucket{{le=\"1\"}} 3\nh_bucket{{le=\"+Inf\"}} 3\n"
+        ),
+        format!("{histogram}h_sum 2\nh_count 1\nh_bucket{{le=\"2\"}} 3\nh_bucket{{le=\"+Inf\"}} 1\n"),
+        format!("{histogram}h 1\n"),
+    ] {
+        assert!(Exposition::read(&bad).is_err(), "taken:\n{bad}");
+    }
+}
+
+#[test]
+fn probes_are_counted_by_their_results_until_their_pod_is_gone() {
+    let pod = probed_pod();
+    let metrics = Metrics::new("lab");
+    for passed in [Some(true), Some(false), Some(true), None] {
+        metrics.observe(&probe(&pod, passed));
+    }
+    let lines = || -> Vec<String> {
+        let text = String::from_utf8(metrics.render()).unwrap();
+        let mut lines: Vec<String> =
+            text.lines().filter(|l| l.starts_with("prober_probe_total{")).map(str::to_string).collect();
+        lines.sort();
+        lines
+    };
+    let of = "container=\"main\",namespace=\"default\",pod=\"web\",pod_uid=\"u1\",probe_type=\"Liveness\"";
+    let expected = [("failed", 1), ("successful", 2), ("unknown", 1)];
+    assert_eq!(lines(), expected.map(|(result, n)| format!("prober_probe_total{{{of},result=\"{result}\"}} {n}")));
+    metrics.observe(&Measure::NoMoreProbes { pod });
+    assert_eq!(lines(), Vec::<String>::new());
 }

@@ -62,7 +62,7 @@ fn files(node: &RequestConfig) -> PodFiles {
         layout: node.layout.clone(),
         cluster_domain: String::new(),
         host_hosts: "/etc/hosts".into(),
-        remove_cgroup: Arc::new(|_| Ok(())),
+        remove_cgroup: Arc::new(|_, _| Ok(())),
     }
 }
 

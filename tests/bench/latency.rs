@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 11;
 
-fn ms(from: i64, to: i64) -> f64 {
+pub fn ms(from: i64, to: i64) -> f64 {
     (to - from) as f64 / 1e6
 }
 
@@ -46,6 +46,18 @@ fn seen_by_runtime(runtime: &Runtime, pod: &str) -> Option<i64> {
         l.contains("RunPodSandbox for")
             && (l.contains(&format!("Name:{pod},")) || l.contains(&format!("name:\\\"{pod}\\\"")))
     })?;
+    time_of(line)
+}
+
+/// When containerd's log first told of a CreateContainer since then. Nobody else makes one at that time.
+fn create_seen_by_runtime(runtime: &Runtime, since: i64) -> Option<i64> {
+    let log = fs::read_to_string(runtime.dir.join("containerd.log")).expect("containerd.log");
+    let calls =
+        log.lines().filter(|l| l.contains("CreateContainer within sandbox") && !l.contains("returns container id"));
+    calls.filter_map(time_of).find(|at| *at >= since)
+}
+
+pub fn time_of(line: &str) -> Option<i64> {
     let time = line.strip_prefix("time=\"")?.split('"').next()?;
     let time: jiff::Timestamp = time.parse().ok()?;
     Some(time.as_nanosecond() as i64)
@@ -75,6 +87,7 @@ struct Taken {
     seen: Vec<f64>,
     started: Vec<f64>,
     direct: Vec<f64>,
+    noticed: Vec<f64>,
     restarted: Vec<f64>,
     direct_restarted: Vec<f64>,
     edited: Vec<f64>,
@@ -96,6 +109,7 @@ pub fn pods(table: &mut Table) {
     let direct = median(taken.direct);
     table.row("manifest renamed -> RunPodSandbox seen, ms", median(taken.seen), None, 2.0, "8");
     table.row("manifest renamed -> container started, ms", median(taken.started), Some(direct), direct + 5.0, "157");
+    table.row("container killed -> CreateContainer seen, ms", median(taken.noticed), None, 20.0, "");
     let restart = median(taken.direct_restarted);
     table.row("container killed -> started again, ms", median(taken.restarted), Some(restart), 600.0, "742");
     table.row("manifest changed -> new container started, ms", median(taken.edited), None, 500.0, "12000 to 14000");
@@ -122,6 +136,7 @@ fn one_pod(agent: &Agent, runtime: &Runtime, cri: &mut Cri, round: usize, taken:
     signal(&pid, "KILL");
     let second = until("it was restarted", || running(cri, namespace, &pod, &first));
     taken.restarted.push(ms(begun, direct::started(cri, &second)));
+    taken.noticed.extend(create_seen_by_runtime(runtime, begun).map(|at| ms(begun, at)));
     std::thread::sleep(Duration::from_millis(300));
 
     let edited = "containers: [{name: main, image: localhost/trap:1, args: [edited]}]";

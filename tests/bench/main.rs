@@ -2,20 +2,29 @@
 //! same run, and the limits that we hold ourselves to. Everything is read from outside: the runtime's own timestamps
 //! and log, /proc, strace. Nothing is asked of wherry while it is measured.
 //!
-//! `make bench ARGS="latency idle crowd size backoff"` measures parts; `WHERRY_BENCH_WINDOW` is the length of an idle
-//! measurement in seconds (60).
+//! `make bench ARGS="latency idle shutdown crowd size backoff engine"` measures parts; `WHERRY_BENCH_WINDOW` is the length of an idle
+//! measurement in seconds (60). `make bench ARGS=engine` needs no runtime.
 
 // The ban is for the engine (clippy.toml).
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+#[path = "../cost/node.rs"]
+#[allow(dead_code)]
+mod node;
+#[path = "../simulation/runtime.rs"]
+#[allow(dead_code)]
+mod runtime;
 #[path = "../support/mod.rs"]
 mod support;
 
 mod crowd;
 mod direct;
+mod engine;
 mod idle;
 mod latency;
 mod process;
+mod shutdown;
+mod soak;
 mod table;
 
 use table::Table;
@@ -29,6 +38,9 @@ fn main() {
         let bytes = std::fs::metadata(env!("CARGO_BIN_EXE_wherry")).expect("the binary").len();
         table.row("binary, MB", bytes as f64 / 1e6, None, 8.0, "78");
     }
+    if asked("engine") {
+        engine::engine(&mut table);
+    }
     if asked("latency") {
         latency::start(&mut table);
         latency::pods(&mut table);
@@ -39,8 +51,16 @@ fn main() {
     if asked("idle") {
         idle::idle(&mut table);
     }
+    if asked("shutdown") {
+        shutdown::shutdown(&mut table);
+    }
     if asked("crowd") {
         crowd::crowd(&mut table);
+    }
+    // Only by name: it takes long.
+    if wanted.iter().any(|w| w == "soak") {
+        let lives = wanted.iter().find_map(|w| w.parse().ok());
+        soak::soak(&mut table, lives.unwrap_or(10_000));
     }
     println!("{}", table.markdown());
     if table.missed() > 0 {

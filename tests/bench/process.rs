@@ -9,7 +9,16 @@ pub fn now() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_nanos() as i64
 }
 
-/// CPU time of all threads in seconds.
+/// CPU time in seconds, of threads that have ended too, in steps of 10 ms.
+pub fn cpu_of_all(pid: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    // The name may have anything in it but this.
+    let fields: Vec<&str> = stat.rsplit(") ").next().expect("fields").split(' ').collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");
+    (ticks(11) + ticks(12)) / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// CPU time in seconds of the threads that there are, to the nanosecond.
 pub fn cpu(pid: u32) -> f64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
     let spent = tasks
@@ -22,10 +31,23 @@ pub fn threads(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").count()
 }
 
+pub fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count()
+}
+
 /// Resident memory in MB (10^6 bytes).
 pub fn resident(pid: u32) -> f64 {
+    memory(pid, "VmRSS:")
+}
+
+/// The part of it that is no file's: heap and stacks. What is missing of the rest is code that was used once.
+pub fn anonymous(pid: u32) -> f64 {
+    memory(pid, "RssAnon:")
+}
+
+fn memory(pid: u32, what: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("VmRSS");
+    let line = status.lines().find_map(|l| l.strip_prefix(what)).expect("a line of /proc/PID/status");
     let kib: f64 = line.split_whitespace().next().expect("a number").parse().expect("a number");
     kib * 1024.0 / 1e6
 }

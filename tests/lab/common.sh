@@ -7,8 +7,9 @@
 LAB=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck disable=SC2034 # for those who source this
 PROJECT=$(cd "$LAB/../.." && pwd)
-# Debian keeps iptables, runc and ip in sbin, which a user's PATH lacks.
-PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+# Debian keeps iptables, runc and ip in sbin, which a user's PATH lacks. WHERRY_LAB_BIN: another containerd than the
+# system's (newer-runtime.sh).
+PATH=${WHERRY_LAB_BIN:+$WHERRY_LAB_BIN:}$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 say() { printf '%s\n' "$*" >&2; }
 

@@ -2,7 +2,8 @@
 # Runs a program with a container runtime to itself, in namespaces of its own: `in-lab.sh PROGRAM ARGS...`. cargo calls
 # it as the runner of the runtime tests and the bench (see the Makefile); only this part needs root.
 #
-# The program finds the runtime in WHERRY_LAB_SOCKET and the rest of DIR/env (see runtime.sh).
+# The program finds the runtime in WHERRY_LAB_SOCKET and the rest of DIR/env (see runtime.sh). WHERRY_RUNTIME=1.7: not the
+# system's containerd but that one (newer-runtime.sh).
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -29,5 +30,8 @@ fi
 can_be_root || die "a container runtime needs root or sudo, and neither is to be had"
 images=${WHERRY_LAB_IMAGES:-$PROJECT/target/lab-images}
 as_caller "$LAB/images.sh" "$images"
-as_root env WHERRY_LAB_IMAGES="$images" WHERRY_LAB_KEEP="${WHERRY_LAB_KEEP:-}" WHERRY_RECORD="${WHERRY_RECORD:-}" RUST_BACKTRACE="${RUST_BACKTRACE:-1}" \
+bin=
+if [ -n "${WHERRY_RUNTIME:-}" ]; then bin=$(as_caller "$LAB/newer-runtime.sh" "$WHERRY_RUNTIME"); fi
+as_root env WHERRY_LAB_IMAGES="$images" WHERRY_LAB_BIN="$bin" WHERRY_LAB_KEEP="${WHERRY_LAB_KEEP:-}" WHERRY_RECORD="${WHERRY_RECORD:-}" \
+	WHERRY_FORCE_SEED="${WHERRY_FORCE_SEED:-}" WHERRY_FORCE_KILLS="${WHERRY_FORCE_KILLS:-}" RUST_BACKTRACE="${RUST_BACKTRACE:-1}" \
 	"$LAB/isolate.sh" "$LAB/in-lab.sh" --inside "$@"

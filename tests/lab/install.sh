@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs from the distribution what this machine lacks: `install.sh [build] [runtime] [lint] [grpcio]` (the first
+# Installs from the distribution what this machine lacks: `install.sh [build] [runtime] [lint] [logind] [grpcio]` (the first
 # three if none is named).
 #
 # What is in PATH is used as it is, Docker's own containerd (containerd.io) and a rustup included; with nothing missing
@@ -41,6 +41,11 @@ look_for_runtime() {
 			want busybox-static
 		fi
 	fi
+}
+
+look_for_logind() {
+	[ -x /usr/lib/systemd/systemd-logind ] || [ -x /lib/systemd/systemd-logind ] || want systemd
+	have dbus-daemon || want dbus-daemon
 }
 
 look_for_grpcio() {
@@ -127,8 +132,8 @@ install_missing() {
 [ $# -gt 0 ] || set -- build runtime lint
 for part; do
 	case $part in
-	build | runtime | lint | grpcio) "look_for_$part" ;;
-	*) die "unknown part $part (build, runtime, lint, grpcio)" ;;
+	build | runtime | lint | logind | grpcio) "look_for_$part" ;;
+	*) die "unknown part $part (build, runtime, lint, logind, grpcio)" ;;
 	esac
 done
 if [ ${#missing[@]} -gt 0 ]; then

@@ -8,12 +8,16 @@
 mod support;
 
 mod endings;
+mod force;
+mod hints;
 mod images;
 mod inside;
 mod lab;
 mod life;
+mod looking;
 mod manifests;
 mod many;
+mod metrics;
 mod recorded;
 mod reference;
 mod restarts;

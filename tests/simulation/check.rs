@@ -7,16 +7,48 @@ use std::rc::Rc;
 use std::time::Duration;
 use wherry::api::facts::ContainerState;
 use wherry::api::names::Uid;
-use wherry::api::pod::Pod;
+use wherry::api::pod::{Pod, is_sidecar};
 use wherry::engine::effect::RuntimeCall;
+use wherry::engine::event::Answer;
 use wherry::engine::node::Engine;
+use wherry::engine::op::OpError;
 use wherry::engine::op::OpId;
+use wherry::engine::pod::kill::Killer;
+
+/// A rule that was broken, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub rule: &'static str,
+    pub what: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.rule, self.what)
+    }
+}
+
+/// What holds whatever the runtime tells.
+const HOLDS_ANYWAY: [&str; 6] = [
+    "every call has a deadline",
+    "one change of a pod at a time",
+    "P6",
+    "no operation is begun twice",
+    "operations are bounded",
+    "effects are bounded",
+];
+
+/// W4: a stop has at least so long (ns), and is counted in whole seconds.
+const SHORTEST_STOP: u64 = 2_000_000_000;
+const ROUNDING: u64 = 1_000_000_000;
 
 #[derive(Default)]
 pub struct Checks {
-    pub violation: Option<String>,
+    pub violation: Option<Violation>,
     /// Dead containers were removed behind our back: counts may be lost.
     pub tampered: bool,
+    /// A false rule, for the tests of this test: no container is restarted twice.
+    pub planted: bool,
     /// No call comes late: what is asked for in vain was asked for without looking (P5).
     pub strict: bool,
     /// Pods whose end was asked for, and the sandboxes that they had then: nothing may be started in these.
@@ -27,51 +59,234 @@ pub struct Checks {
     counts: BTreeMap<Uid, (String, BTreeMap<String, i32>)>,
     /// Of these the end was asked for once: what is left of them may go while a new engine looks.
     ending: BTreeSet<Uid>,
+    /// W6: what has to be over before they start again.
+    waits_for: BTreeMap<Uid, BTreeSet<Killer>>,
     /// Sandboxes of an engine before this one.
     known_since: BTreeSet<String>,
+    /// Something was told that was not so: what follows from believing it is no fault.
+    pub lied: bool,
+    /// P6: the list in flight.
+    list: Option<OpId>,
+    /// The status reads in flight: of which pod, and the turn in which they began.
+    reads: BTreeMap<OpId, (Uid, u64)>,
+    /// P5: pods that have to be read before anything is started in them, and since which turn.
+    due: BTreeMap<Uid, u64>,
+    /// Pods that were read once in this life of the engine.
+    known: BTreeSet<Uid>,
+    turn: u64,
+    /// W4: by container, when the stops of its pod's termination end (ns).
+    stops: BTreeMap<String, u64>,
+    /// Records on their way to the disk.
+    puts: BTreeMap<OpId, Uid>,
+    /// Of these the last record could not be written.
+    unrecorded: BTreeSet<Uid>,
+    /// Of these a record was written, or could not be.
+    tried: BTreeSet<Uid>,
+    /// The wall clock was set: what is left of a grace period is not known over a restart.
+    clock_set: bool,
 }
 
 impl Checks {
-    pub fn fail(&mut self, what: String) {
-        self.violation.get_or_insert(what);
+    pub fn fail(&mut self, rule: &'static str, what: String) {
+        if self.lied && !HOLDS_ANYWAY.contains(&rule) {
+            return;
+        }
+        self.violation.get_or_insert(Violation { rule, what });
+    }
+
+    /// # Errors
+    /// The first violation.
+    pub fn so_far(&self) -> Result<(), Violation> {
+        self.violation.clone().map_or(Ok(()), Err)
     }
 
     /// The desired set is about to change.
     pub fn desired(&mut self, engine: &Engine, new: &BTreeMap<String, Rc<Pod>>, runtime: &Runtime) {
+        self.waits_for.retain(|uid, _| new.values().any(|p| p.uid == *uid));
         for pod in engine.pods().iter().map(|v| v.pod) {
             let stays = new.values().any(|p| p.uid == pod.uid && p.digest == pod.digest);
             if !stays {
+                self.waits_for.remove(&pod.uid);
                 let has = runtime.sandboxes.values().filter(|s| s.uid == pod.uid).map(|s| s.id.clone());
                 self.asked_to_end.entry(pod.uid.clone()).or_default().extend(has);
             }
         }
     }
 
-    /// A new engine knows of a termination only what was recorded in time.
-    pub fn engine_restarted(
-        &mut self,
-        files: &BTreeMap<String, Rc<Pod>>,
-        runtime: &Runtime,
-        records: &BTreeMap<String, String>,
-    ) {
+    /// A pod is about to be killed.
+    pub fn killed(&mut self, uid: &Uid, by: Killer, engine: &Engine, runtime: &Runtime) {
+        let Some(view) = engine.pod(uid) else { return };
+        if view.desired && !matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+            let has = runtime.sandboxes.values().filter(|s| s.uid == *uid).map(|s| s.id.clone());
+            self.asked_to_end.entry(uid.clone()).or_default().extend(has);
+            self.waits_for.entry(uid.clone()).or_default().insert(by);
+        }
+    }
+
+    /// What killed pods is over.
+    pub fn released(&mut self, by: Killer) {
+        self.waits_for.retain(|_, waits| {
+            waits.remove(&by);
+            !waits.is_empty()
+        });
+    }
+
+    pub fn engine_killed(&mut self, runtime: &Runtime, records: &BTreeMap<String, String>) {
         self.changing.clear();
+        self.waits_for.retain(|uid, waits| {
+            let record = records.get(&format!("pods/{uid}")).map(String::as_str).unwrap_or_default();
+            waits.retain(|k| record.contains("waitsFor") && record.contains(k.name()));
+            !waits.is_empty()
+        });
+        self.list = None;
+        self.reads.clear();
+        self.due.clear();
+        self.known.clear();
+        let recorded = |uid: &Uid| records.get(&format!("pods/{uid}")).is_some_and(|r| r.contains("\"termination\":"));
+        let lost: BTreeSet<Uid> = self.puts.values().chain(&self.unrecorded).cloned().collect();
+        let known = |id: &str| runtime.containers.get(id).is_some_and(|c| recorded(&c.uid) && !lost.contains(&c.uid));
+        self.stops.retain(|id, _| known(id));
+        self.puts.clear();
+        self.unrecorded.clear();
+        self.tried.retain(|uid| records.contains_key(&format!("pods/{uid}")));
+        self.tried.extend(records.keys().filter_map(|k| k.strip_prefix("pods/")).map(Uid::from));
         self.counts.retain(|uid, _| records.contains_key(&format!("pods/{uid}")));
         self.known_since = runtime.sandboxes.keys().cloned().collect();
         self.ending.extend(self.asked_to_end.keys().cloned());
-        self.asked_to_end.retain(|uid, _| !files.values().any(|p| p.uid == *uid));
+    }
+
+    /// A new engine knows of a termination only what was recorded in time.
+    pub fn engine_starts(&mut self, files: &BTreeMap<String, Rc<Pod>>, records: &BTreeMap<String, String>) {
+        let recorded = |uid: &Uid| records.get(&format!("pods/{uid}")).is_some_and(|r| r.contains("\"termination\":"));
+        if self.clock_set {
+            self.stops.clear();
+        }
+        self.asked_to_end.retain(|uid, _| recorded(uid) || !files.values().any(|p| p.uid == *uid));
+    }
+
+    pub fn clock_was_set(&mut self) {
+        self.clock_set = true;
+        // (An engine that has just started may not have read the records yet.)
+        self.stops.clear();
     }
 
     pub fn cancelled(&mut self, op: OpId) {
         self.changing.retain(|_, (o, _)| *o != op);
     }
 
-    pub fn done(&mut self, op: OpId) {
-        self.changing.retain(|_, (o, _)| *o != op);
+    pub fn done(&mut self, op: OpId, result: &Result<Answer, OpError>) {
+        self.turn += 1;
+        if self.list == Some(op) {
+            self.list = None;
+        }
+        if let Some(uid) = self.puts.remove(&op) {
+            if result.is_err() {
+                self.unrecorded.insert(uid.clone());
+            } else {
+                self.unrecorded.remove(&uid);
+            }
+            self.tried.insert(uid);
+        }
+        if let Some((uid, began)) = self.reads.remove(&op) {
+            if result.is_err() {
+                self.due.insert(uid.clone(), self.turn);
+            } else if self.due.get(&uid).is_some_and(|due| *due < began) {
+                self.due.remove(&uid);
+            }
+            self.known.insert(uid);
+        }
+        let failed = matches!(result, Err(OpError::Unknown(_) | OpError::Answered { .. }));
+        let of = self.changing.iter().find(|(_, (o, _))| *o == op).map(|(uid, _)| uid.clone());
+        if let Some(uid) = of {
+            self.changing.remove(&uid);
+            if failed {
+                self.due.insert(uid, self.turn);
+            }
+        }
     }
 
-    pub fn call(&mut self, op: OpId, call: &RuntimeCall, timeout: Duration, runtime: &Runtime) {
+    /// P8: the engine is told to look at a pod.
+    pub fn hinted(&mut self, uid: &Uid) {
+        self.turn += 1;
+        if self.known.contains(uid) {
+            self.due.insert(uid.clone(), self.turn);
+        }
+    }
+
+    /// A pod is begun, perhaps by a new worker, which knows nothing of readings before it.
+    pub fn prepares_pod(&mut self, uid: &Uid) {
+        self.due.remove(uid);
+        self.reads.retain(|_, (u, _)| u != uid);
+    }
+
+    /// P5: it acts on a status no older than what it was told last.
+    pub fn acts_on_status(&mut self, uid: &Uid, what: &str) {
+        if self.due.contains_key(uid) {
+            self.fail("P5", format!("{what} of {uid} before the reading that is due"));
+        }
+        if self.reads.values().any(|(u, _)| u == uid) {
+            self.fail("P5", format!("{what} of {uid} while it is read"));
+        }
+    }
+
+    pub fn record(&mut self, op: OpId, uid: &Uid, put: bool, runtime: &Runtime) {
+        if put {
+            self.puts.insert(op, uid.clone());
+            return;
+        }
+        self.tried.remove(uid);
+        if let Some(c) = runtime.of(uid).find(|c| self.strict || c.runs()) {
+            self.fail("W25", format!("the record of {uid} goes before {}", c.id));
+        }
+    }
+
+    /// The pod was told to be past its deadline: what it has now ends.
+    pub fn deadline_exceeded(&mut self, uid: &Uid, runtime: &Runtime) {
+        let has = runtime.sandboxes.values().filter(|s| s.uid == *uid).map(|s| s.id.clone());
+        self.asked_to_end.entry(uid.clone()).or_default().extend(has);
+    }
+
+    fn stop(&mut self, id: &str, grace: Duration, now: u64, runtime: &Runtime) {
+        let Some(c) = runtime.containers.get(id) else { return };
+        if !self.asked_to_end.get(&c.uid).is_some_and(|old| old.contains(&c.sandbox)) {
+            return;
+        }
+        let by = now + grace.as_nanos() as u64;
+        let before = self.stops.get(id).copied();
+        if let Some(before) = before
+            && by > before.max(now + SHORTEST_STOP) + ROUNDING
+        {
+            self.fail("W4", format!("{id} of {} has {} ms more to end than before", c.uid, (by - before) / 1_000_000));
+        }
+        self.stops.insert(id.into(), before.map_or(by, |b| b.min(by)));
+    }
+
+    pub fn deadline(&mut self, op: OpId, timeout: Duration) {
         if timeout.is_zero() || timeout > Duration::from_secs(4000) {
-            self.fail(format!("{op} has a deadline of {timeout:?}"));
+            self.fail("every call has a deadline", format!("{op} has a deadline of {timeout:?}"));
+        }
+    }
+
+    pub fn call(&mut self, op: OpId, call: &RuntimeCall, timeout: Duration, now: u64, runtime: &Runtime) {
+        self.deadline(op, timeout);
+        self.turn += 1;
+        match call {
+            RuntimeCall::List => {
+                if let Some(other) = self.list.replace(op) {
+                    self.fail("P6", format!("{op} lists while {other} does"));
+                }
+            }
+            RuntimeCall::ReadPod { uid } => drop(self.reads.insert(op, (uid.clone(), self.turn))),
+            RuntimeCall::StopContainer { id, grace } => self.stop(id.as_str(), *grace, now, runtime),
+            RuntimeCall::StartContainer { id } => {
+                if let Some(c) = runtime.containers.get(id.as_str()) {
+                    self.acts_on_status(&c.uid, "StartContainer");
+                }
+            }
+            RuntimeCall::CreateContainer(c) if !self.tried.contains(&c.pod.uid) => {
+                self.fail("W25", format!("a container of {} is created without a record", c.pod.uid));
+            }
+            _ => {}
         }
         let of_container = |id: &str| runtime.containers.get(id).map(|c| c.uid.clone());
         let (uid, kind, starts) = match call {
@@ -82,11 +297,21 @@ impl Checks {
                 (runtime.sandboxes.get(id.as_str()).map(|s| s.uid.clone()), "StopSandbox", false)
             }
             RuntimeCall::RemoveContainer { id } => (of_container(id.as_str()), "RemoveContainer", false),
+            // (DeleteTask goes beside them: what is shown as ended is all that it can touch.)
             _ => return,
         };
+        if let RuntimeCall::CreateContainer(c) = call
+            && self.planted
+            && c.attempt >= 2
+        {
+            self.fail("planted", format!("{} is restarted twice", c.container));
+        }
         let Some(uid) = uid else { return };
         if let Some((before, what)) = self.changing.insert(uid.clone(), (op, kind.to_string())) {
-            self.fail(format!("{uid}: {kind} ({op}) while {what} ({before}) is in flight"));
+            self.fail(
+                "one change of a pod at a time",
+                format!("{uid}: {kind} ({op}) while {what} ({before}) is in flight"),
+            );
         }
         if starts {
             let sandbox = match call {
@@ -97,19 +322,25 @@ impl Checks {
             if self.strict
                 && let Some(why) = in_vain(call, runtime)
             {
-                self.fail(format!("P5: {kind} of {uid}: {why}"));
+                self.fail("P5", format!("{kind} of {uid}: {why}"));
+            }
+            if let Some(waits) = self.waits_for.get(&uid) {
+                self.fail("W6", format!("{kind} of {uid}, which waits for the end of {waits:?}"));
             }
             let old = self.asked_to_end.get(&uid).is_some_and(|old| sandbox.is_some_and(|s| old.contains(&s)));
             let runs = self.asked_to_end.contains_key(&uid) && runtime.of(&uid).any(Container::runs);
             if old || runs && kind == "RunSandbox" {
-                self.fail(format!("{uid}: {kind} after its end was asked for"));
+                self.fail("no start after the end was asked for", format!("{uid}: {kind} after its end was asked for"));
             }
             if let RuntimeCall::CreateContainer(c) = call
                 && let Some(s) = runtime.sandboxes.get(c.sandbox.as_str())
                 && s.digest != c.pod.digest
                 && !self.known_since.contains(&s.id)
             {
-                self.fail(format!("{uid}: {kind} in the sandbox {} of another version of the pod", s.id));
+                self.fail(
+                    "a container is of its sandbox's version",
+                    format!("{uid}: {kind} in the sandbox {} of another version of the pod", s.id),
+                );
             }
             let name = match call {
                 RuntimeCall::RunSandbox { pod, .. } => Some(pod.name.clone()),
@@ -124,13 +355,25 @@ impl Checks {
                     && c.owner.as_ref() == Some(&runtime.owner)
             });
             if let Some(other) = other {
-                self.fail(format!("W8: {kind} of {uid} while {} of {} runs under its name", other.id, other.uid));
+                self.fail("W8", format!("{kind} of {uid} while {} of {} runs under its name", other.id, other.uid));
             }
         }
     }
 
     /// Something was started: at most one instance of a container runs, whatever happened.
     pub fn after_start(&mut self, runtime: &Runtime) {
+        let ours = |c: &&Container| c.runs() && c.owner.as_ref() == Some(&runtime.owner);
+        let mut by_name: BTreeMap<_, &Container> = BTreeMap::new();
+        let mut overlap = None;
+        for c in runtime.containers.values().filter(ours) {
+            let other = by_name.insert(&c.pod_name, c).filter(|other| other.uid != c.uid);
+            overlap =
+                overlap.or(other.map(|o| format!("{} of {} and {} of {} run at one time", o.id, o.uid, c.id, c.uid)));
+        }
+        // (A call that was given up and comes late is nobody's fault.)
+        if let Some(overlap) = overlap.filter(|_| self.strict) {
+            self.fail("W8", overlap);
+        }
         let mut seen: BTreeMap<(&Uid, &str), &Container> = BTreeMap::new();
         let mut twice = None;
         for c in runtime.containers.values().filter(|c| c.runs()) {
@@ -139,7 +382,44 @@ impl Checks {
             }
         }
         if let Some(twice) = twice {
-            self.fail(twice);
+            self.fail("at most one of a container runs", twice);
+        }
+    }
+
+    /// W11: that one was started. What comes before it succeeded in its sandbox, and no init container runs beside it.
+    pub fn started(&mut self, started: &Container, runtime: &Runtime) {
+        let pod = &started.pod;
+        // (What a version before it did under its UID, and no record told, is taken for its own.)
+        if runtime.sandboxes.get(&started.sandbox).is_some_and(|s| s.digest != pod.digest) {
+            return;
+        }
+        let init = pod.init_containers();
+        let own = init.iter().position(|c| c.name == started.name).unwrap_or(init.len());
+        for (i, c) in init.iter().enumerate().filter(|(_, c)| !is_sidecar(c)) {
+            let runs = runtime.of(&started.uid).any(|o| o.name == c.name && o.runs() && o.sandbox == started.sandbox);
+            let restarts = own < init.len() && is_sidecar(&init[own]) && own < i;
+            if i != own && runs && !restarts {
+                self.fail("W11", format!("{} is started while the init container {} runs", started.id, c.name));
+            }
+            if i < own && !runtime.has_succeeded(&started.sandbox, &c.name) {
+                self.fail("W11", format!("{} is started before {} has succeeded", started.id, c.name));
+            }
+        }
+    }
+
+    /// W11, W2: a sidecar is stopped when the main containers have ended, unless its time is over or the sandbox is.
+    pub fn stopped(&mut self, id: &str, grace: Duration, runtime: &Runtime) {
+        let Some(c) = runtime.containers.get(id) else { return };
+        let sidecar = c.pod.init_containers().iter().any(|s| s.name == c.name && is_sidecar(s));
+        let alive = runtime.sandboxes.get(&c.sandbox).is_some_and(|s| s.ready);
+        // (One whose start-up probe failed is stopped alone.)
+        let ends = self.asked_to_end.get(&c.uid).is_some_and(|old| old.contains(&c.sandbox));
+        if !self.strict || !ends || !sidecar || !alive || grace <= Duration::from_secs(2) {
+            return;
+        }
+        let main = runtime.of(&c.uid).find(|o| o.runs() && c.pod.containers().iter().any(|m| m.name == o.name));
+        if let Some(main) = main {
+            self.fail("W11", format!("the sidecar {id} is stopped while {} runs", main.id));
         }
     }
 
@@ -153,11 +433,12 @@ impl Checks {
             self.counts.remove(uid);
             return;
         }
-        let start = format!("{:?}", status.start_time);
+        // (Kubernetes counts in whole seconds.)
+        let start = status.start_time.as_ref().map_or_else(String::new, |t| t.0.as_second().to_string());
         let (since, before) = self.counts.entry(uid.clone()).or_insert_with(|| (start.clone(), BTreeMap::new()));
         let mut wrong = None;
         if *since != start {
-            wrong = Some(format!("W25: the start of {uid} was {since} and is {start}"));
+            wrong = Some(format!("the start of {uid} was {since} and is {start}"));
         }
         for c in status.container_statuses.iter().flatten() {
             // One that never ran is no restart yet.
@@ -168,11 +449,11 @@ impl Checks {
             }
             let old = before.insert(c.name.clone(), c.restart_count).unwrap_or(0);
             if c.restart_count < old {
-                wrong = Some(format!("W25: {} of {uid} had {old} restarts and has {}", c.name, c.restart_count));
+                wrong = Some(format!("{} of {uid} had {old} restarts and has {}", c.name, c.restart_count));
             }
         }
         if let Some(wrong) = wrong {
-            self.fail(wrong);
+            self.fail("W25", wrong);
         }
     }
 
@@ -181,7 +462,7 @@ impl Checks {
         if matches!(phase, "Succeeded" | "Failed")
             && let Some(c) = runtime.of(uid).find(|c| c.runs())
         {
-            self.fail(format!("W3: {uid} is shown as {phase} while {} runs", c.id));
+            self.fail("W3", format!("{uid} is shown as {phase} while {} runs", c.id));
         }
     }
 }

@@ -76,6 +76,10 @@ pub struct Container {
     pub image: String,
     pub backoff_level: u32,
     pub grace_seconds: Option<u64>,
+    /// In JSON.
+    pub pre_stop: Option<String>,
+    /// What it was made for.
+    pub pod: Rc<Pod>,
     pub owner: Option<String>,
     pub life: Life,
     pub pid: u32,
@@ -83,6 +87,8 @@ pub struct Container {
     pub dead: bool,
     /// SIGTERM has reached it.
     pub terminating: bool,
+    /// A task is left of a start that was given up: no call of the CRI can remove it.
+    pub stuck: bool,
 }
 
 impl Container {
@@ -113,6 +119,10 @@ pub struct Runtime {
     pub network_ready: bool,
     pub ready: bool,
     last_id: u32,
+    /// Ids have so many digits at least (a real one is long).
+    pub id_length: usize,
+    /// (sandbox, container's name) of containers that succeeded and were removed.
+    succeeded: BTreeSet<(String, String)>,
     /// A count of what never should be: containers removed while they ran.
     pub removed_running: Vec<String>,
 }
@@ -124,6 +134,11 @@ fn failed(message: impl Into<String>) -> Outcome {
 fn not_found(what: &str) -> Outcome {
     let message = format!("{what}: not found");
     Outcome::Answer(Err(OpError::Answered { code: Code::NotFound, message }))
+}
+
+fn stuck(id: &str) -> Outcome {
+    let message = format!("failed to delete containerd container {id}: cannot delete running task {id}");
+    Outcome::Answer(Err(OpError::Answered { code: Code::FailedPrecondition, message }))
 }
 
 fn ok(answer: Answer) -> Outcome {
@@ -143,7 +158,7 @@ impl Runtime {
 
     fn id(&mut self, kind: &str) -> String {
         self.last_id += 1;
-        format!("{kind}{}", self.last_id)
+        format!("{kind}{:01$}", self.last_id, self.id_length)
     }
 
     pub fn call(&mut self, call: &RuntimeCall, now: Wall, life: impl FnOnce(&Container) -> Life) -> Outcome {
@@ -178,10 +193,41 @@ impl Runtime {
                 if self.containers.get(id.as_str()).is_some_and(Container::runs) {
                     self.removed_running.push(id.to_string());
                 }
-                self.containers.remove(id.as_str());
+                if self.containers.get(id.as_str()).is_some_and(|c| c.stuck) {
+                    return stuck(id.as_str());
+                }
+                self.forget(id.as_str());
                 ok(Answer::Ok)
             }
+            RuntimeCall::DeleteTask { id } => match self.containers.get_mut(id.as_str()) {
+                Some(c) if c.stuck => {
+                    c.stuck = false;
+                    ok(Answer::Ok)
+                }
+                Some(c) if c.runs() => {
+                    self.removed_running.push(id.to_string());
+                    ok(Answer::Ok)
+                }
+                _ => not_found(id.as_str()),
+            },
         }
+    }
+
+    pub fn forget(&mut self, id: &str) {
+        if let Some(c) = self.containers.remove(id)
+            && c.state == ContainerState::Exited
+            && c.exit_code == 0
+        {
+            self.succeeded.insert((c.sandbox, c.name));
+        }
+    }
+
+    /// In that sandbox a container of that name has succeeded.
+    pub fn has_succeeded(&self, sandbox: &str, name: &str) -> bool {
+        let of = |c: &Container| c.sandbox == sandbox && c.name == name;
+        let mut all = self.containers.values().filter(|c| of(c));
+        all.any(|c| c.state == ContainerState::Exited && c.exit_code == 0)
+            || self.succeeded.contains(&(sandbox.to_string(), name.to_string()))
     }
 
     fn image(&self, image: &str) -> Option<ImageFact> {
@@ -228,6 +274,9 @@ impl Runtime {
             self.removed_running.push(c.id.clone());
         }
         self.kill_all_of(id, now);
+        if let Some(c) = self.containers.values().find(|c| c.sandbox == id && c.stuck) {
+            return stuck(&c.id);
+        }
         self.containers.retain(|_, c| c.sandbox != id);
         self.sandboxes.remove(id);
         ok(Answer::Ok)
@@ -267,11 +316,14 @@ impl Runtime {
             image: call.image.id.clone(),
             backoff_level: call.backoff_level,
             grace_seconds: Some(call.pod.grace_period().as_secs()),
+            pre_stop: pre_stop_of(call),
+            pod: call.pod.clone(),
             owner: Some(self.owner.clone()),
             life: Life::FOREVER,
             pid,
             dead: false,
             terminating: false,
+            stuck: false,
         };
         self.containers.insert(id.clone(), container);
         ok(Answer::Created(ContainerId::from(id)))
@@ -295,6 +347,16 @@ impl Runtime {
         c.state = ContainerState::Running;
         c.started_at = now;
         Outcome::Started(id.into(), Answer::Container(container_fact(c, false)))
+    }
+
+    /// A start that is given up in the middle because its caller is gone: containerd shows that as an end, and may keep a task.
+    pub fn give_up_start(&mut self, id: &str, now: Wall) {
+        if let Some(c) = self.containers.get_mut(id).filter(|c| c.state == ContainerState::Created) {
+            end(c, 128, now);
+            c.reason = "StartError".into();
+            c.message = "failed to create containerd task: failed to get task pid: context canceled: unknown".into();
+            c.stuck = true;
+        }
     }
 
     fn list(&self) -> Listed {
@@ -343,6 +405,11 @@ impl Runtime {
     }
 }
 
+fn pre_stop_of(call: &CreateContainer) -> Option<String> {
+    let handler = call.pod.container(&call.container)?.lifecycle.as_ref()?.pre_stop.as_ref()?;
+    serde_json::to_string(handler).ok()
+}
+
 /// The container's process is over.
 pub fn end(c: &mut Container, code: i32, now: Wall) {
     c.state = ContainerState::Exited;
@@ -381,6 +448,7 @@ fn container_fact(c: &Container, with_sandbox: bool) -> ContainerFact {
         image_ref: c.image.clone(),
         backoff_level: c.backoff_level,
         grace_seconds: c.grace_seconds,
+        pre_stop: c.pre_stop.clone(),
         termination_file: Some(format!("/pods/{}/{}", c.uid, c.id)),
         fallback_to_logs: false,
         log_path: format!("/logs/{}/{}/{}.log", c.uid, c.name, c.attempt),

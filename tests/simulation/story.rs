@@ -5,7 +5,7 @@ use crate::tell::brief;
 use crate::world::{MS, S, World, config};
 use k8s_openapi::api::core::v1 as core;
 use std::rc::Rc;
-use wherry::api::document::{Context, read};
+use wherry::api::document::{Context, parse};
 use wherry::api::pod::Pod;
 
 pub const IMAGE: &str = "busybox:1.35";
@@ -14,6 +14,12 @@ pub const IMAGE: &str = "busybox:1.35";
 pub const ONE: &str = "containers: [{name: main, image: 'busybox:1.35'}]";
 pub const NEVER: &str = "restartPolicy: Never, containers: [{name: main, image: 'busybox:1.35'}]";
 pub const ON_FAILURE: &str = "restartPolicy: OnFailure, containers: [{name: main, image: 'busybox:1.35'}]";
+/// Two init containers before main.
+pub const INIT: &str = "initContainers: [{name: i1, image: 'busybox:1.35'}, {name: i2, image: 'busybox:1.35'}], \
+                        containers: [{name: main, image: 'busybox:1.35'}]";
+/// A sidecar, an init container, then main.
+pub const SIDECAR: &str = "initContainers: [{name: side, image: 'busybox:1.35', restartPolicy: Always}, \
+                           {name: i2, image: 'busybox:1.35'}], containers: [{name: main, image: 'busybox:1.35'}]";
 pub const TWO: &str = "containers: [{name: one, image: 'busybox:1.35'}, {name: two, image: 'busybox:1.35'}]";
 
 /// A pod in the namespace default; `uid` may be empty.
@@ -21,9 +27,10 @@ pub fn pod(path: &str, name: &str, uid: &str, spec: &str) -> Rc<Pod> {
     let uid = if uid.is_empty() { String::new() } else { format!(", uid: {uid}") };
     let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}{uid}}}, spec: {{{spec}}}}}");
     let context = Context { node_name: "lab", unsafe_sysctls: &[], seen: "2027-01-15T08:00:00Z" };
-    let (mut pods, problems) = read(text.as_bytes(), path, context);
-    assert!(problems.is_empty(), "{problems:?}");
-    Rc::new(pods.remove(0))
+    let documents = parse(text.as_bytes(), path).unwrap_or_else(|problem| panic!("{problem}"));
+    // (The engine knows more than the adapters do.)
+    let pod = documents[0].pod_ahead(path, context);
+    Rc::new(pod.unwrap_or_else(|problems| panic!("{problems:?}: {text}")))
 }
 
 /// A node that is up, with the image there, and no pod.
@@ -105,7 +112,8 @@ impl World {
     }
 
     pub fn container_status(&self, pod: &str, container: &str) -> core::ContainerStatus {
-        let all = self.status(pod).container_statuses.unwrap_or_default();
+        let status = self.status(pod);
+        let all = [status.init_container_statuses, status.container_statuses].into_iter().flatten().flatten();
         all.into_iter().find(|c| c.name == container).unwrap_or_default()
     }
 

@@ -7,6 +7,7 @@ use wherry::engine::event::{Answer, Event};
 pub fn short(event: &Event) -> String {
     match event {
         Event::Records(r) => format!("Records {:?}", r.iter().map(|(k, _)| k).collect::<Vec<_>>()),
+        Event::Directories(d) => format!("Directories {:?}", d.iter().map(|d| &d.uid).collect::<Vec<_>>()),
         Event::Desired(pods) => {
             let names: Vec<String> =
                 pods.iter().map(|p| format!("{}={}@{}", p.name.name, p.uid, p.source.path)).collect();
@@ -44,7 +45,8 @@ pub fn brief(status: &PodStatus) -> String {
     if let Some(reason) = &status.reason {
         text += &format!(" ({reason})");
     }
-    for c in status.container_statuses.iter().flatten() {
+    let init = status.init_container_statuses.iter().flatten();
+    for c in init.chain(status.container_statuses.iter().flatten()) {
         text += &format!(" {}#{}:{}", c.name, c.restart_count, state_text(c.state.as_ref()));
     }
     text

@@ -1,22 +1,30 @@
 //! The world around the engine: a virtual clock, one queue of what will happen, the runtime model, disk and timers. It
 //! carries effects to their places and their answers back, and lets things go wrong on the way.
 
+use crate::chance::{Chaos, below};
 use crate::check::Checks;
+use crate::lies::lie;
+use crate::logind::Logind;
+use crate::pods::{Answers, Parts};
 use crate::runtime::{Container, Life, Outcome, Runtime, end};
+use crate::stream::Stream;
 use crate::tell::{brief, files_text, short};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 use wherry::api::facts::ContainerState;
-use wherry::api::names::Uid;
+use wherry::api::names::{FullName, Uid};
 use wherry::api::pod::Pod;
 use wherry::api::time::{Boot, Now, Wall};
 use wherry::engine::config::EngineConfig;
-use wherry::engine::effect::{Effect, FilesCall, Measure, Notice, RecordChange, RuntimeCall, TimerKey};
-use wherry::engine::event::{Answer, Event};
+use wherry::engine::effect::{
+    Effect, FilesCall, HookCall, HookKind, LogindCall, Measure, Notice, ProbeCall, RecordChange, RuntimeCall, TimerKey,
+    VolumesCall,
+};
+use wherry::engine::event::{Answer, Event, LogindEvent, PodDirectory, ProbeResult};
 use wherry::engine::node::Engine;
 use wherry::engine::op::{Code, OpError, OpId};
-use wherry::engine::rng::Rng;
+use wherry::engine::pod::kill::KillId;
 
 pub const MS: u64 = 1_000_000;
 pub const S: u64 = 1_000 * MS;
@@ -70,6 +78,27 @@ enum Item {
         by: (u32, OpId),
     },
     Up,
+    /// The engine's process is started again.
+    Start {
+        life: u32,
+    },
+    /// The manifest directory was read.
+    Manifests {
+        life: u32,
+    },
+    DiskWell,
+    Pidfd {
+        life: u32,
+        id: String,
+    },
+    Logind {
+        key: (u32, OpId),
+        call: LogindCall,
+    },
+    /// No shutdown may be held up any longer.
+    LockDue {
+        since: u64,
+    },
     /// A pidfd, or the runtime's event stream, tells something.
     Hint {
         life: u32,
@@ -85,21 +114,6 @@ struct Flight {
     fault: Option<Fault>,
 }
 
-/// How the world misbehaves by itself.
-pub struct Chaos {
-    pub rng: Rng,
-    /// Faults in 1000 calls.
-    pub faults: u64,
-    /// All is well from now on: containers live, ends are seen.
-    pub calm: bool,
-}
-
-impl Chaos {
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.rng.draw() % n
-    }
-}
-
 pub struct World {
     pub now: u64,
     /// Wall clock minus boot clock, in nanoseconds.
@@ -107,7 +121,12 @@ pub struct World {
     pub engine: Engine,
     pub config: EngineConfig,
     pub runtime: Runtime,
+    pub logind: Logind,
     pub up: bool,
+    /// The engine's process lives.
+    pub alive: bool,
+    /// It is killed after so many more effects, and starts again so long (ns) after.
+    kill_after: Option<(u64, u64)>,
     pub chaos: Option<Chaos>,
     /// Faults to come, by the call's name as in `calls`: the next call whose text starts so has this fault.
     pub faults: Vec<(String, Fault)>,
@@ -119,18 +138,34 @@ pub struct World {
     pub pidfds: bool,
     /// By the ids of containers and sandboxes: their pods.
     pub watched: BTreeMap<String, Uid>,
+    /// The runtime has a stream of events.
+    pub stream: Option<Stream>,
+    /// Of these the pidfd fires late, or never.
+    late_pidfds: BTreeSet<String>,
     /// How long the runtime does not show an end, in ms.
     pub exit_lag: u64,
     pub record_error: bool,
     /// The runtime does not hear of a cancelled call in time.
     pub heard_anyway: bool,
-    pub directories: BTreeSet<Uid>,
+    pub directories: BTreeMap<Uid, FullName>,
+    /// Hooks, probes and volumes.
+    pub parts: Parts,
     /// What a termination message file says.
     pub termination_message: String,
     /// Changing calls as they were asked for: (time, text).
     pub calls: Vec<(u64, String)>,
     pub notices: Vec<(u64, Notice)>,
     pub measures: Vec<Measure>,
+    /// Kills that were answered.
+    pub killed: Vec<KillId>,
+    /// Kills that were asked for.
+    pub kills: u64,
+    /// Of earlier lives.
+    pub kills_before: u64,
+    /// This life of the engine was not told what is desired yet.
+    unread: bool,
+    /// Of these the number.
+    pub changing_calls: u64,
     pub published: u64,
     pub reads: u64,
     pub lists: u64,
@@ -138,6 +173,10 @@ pub struct World {
     /// The moments at which the engine was woken.
     pub wake_ups: u64,
     last_step: u64,
+    /// The steps since then.
+    steps_now: u64,
+    /// The minute, and the effects in it.
+    minute: (u64, u64),
     pub checks: Checks,
     /// The engine's life: a kill -9 begins the next one.
     pub life: u32,
@@ -164,7 +203,10 @@ impl World {
             engine: Engine::new(config.clone()),
             config,
             runtime,
+            logind: Logind::default(),
             up: true,
+            alive: true,
+            kill_after: None,
             chaos: None,
             faults: Vec::new(),
             lives: BTreeMap::new(),
@@ -172,20 +214,30 @@ impl World {
             records: BTreeMap::new(),
             pidfds: false,
             watched: BTreeMap::new(),
+            stream: None,
+            late_pidfds: BTreeSet::new(),
             exit_lag: 0,
             record_error: false,
             heard_anyway: false,
-            directories: BTreeSet::new(),
+            directories: BTreeMap::new(),
+            parts: Parts::default(),
             termination_message: String::new(),
             calls: Vec::new(),
             notices: Vec::new(),
             measures: Vec::new(),
+            killed: Vec::new(),
+            kills: 0,
+            kills_before: 0,
+            unread: false,
+            changing_calls: 0,
             published: 0,
             reads: 0,
             lists: 0,
             steps: 0,
             wake_ups: 0,
             last_step: 0,
+            steps_now: 0,
+            minute: (0, 0),
             checks: Checks::default(),
             life: 0,
             history: None,
@@ -223,19 +275,171 @@ impl World {
     pub fn start(&mut self) {
         let records = self.records.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
         self.step(Event::Records(records));
-        let runtime_first = self.chaos.as_mut().is_some_and(|c| c.below(2) == 0);
-        if runtime_first && self.up {
-            self.step(Event::RuntimeUp);
-            let wait = self.chaos.as_mut().map_or(0, |c| c.below(3000));
-            self.run_ms(wait);
+        let found = self.directories.iter().map(|(uid, name)| {
+            let path = format!("/pods/{uid}");
+            PodDirectory { uid: uid.clone(), name: name.clone(), path }
+        });
+        let found = found.collect();
+        self.step(Event::Directories(found));
+        if self.logind.locked {
+            self.step(Event::Logind(LogindEvent::Inherited));
         }
-        self.read_manifests();
-        if !runtime_first && self.up {
+        self.meet_logind();
+        let late = self.chaos.as_mut().and_then(|c| c.mishap("manifests are read late", "", 500));
+        if late.is_none() {
+            self.read_manifests();
+        }
+        if self.up {
             self.step(Event::RuntimeUp);
+        }
+        if let Some(mut dice) = late {
+            let life = self.life;
+            self.at(below(&mut dice, 3000) * MS, Item::Manifests { life });
         }
     }
 
+    /// What the engine hears of logind at its start.
+    fn meet_logind(&mut self) {
+        if self.config.shutdown.is_off() {
+            return;
+        }
+        let life = self.life;
+        let event = match self.logind.up {
+            true => LogindEvent::Up,
+            false => LogindEvent::Down { why: "no bus".into() },
+        };
+        self.at(MS, Item::Hint { life, event: Event::Logind(event) });
+    }
+
+    fn signal(&mut self, preparing: bool) {
+        self.note(|| format!("--- PrepareForShutdown({preparing})"));
+        if self.alive && self.logind.up && self.logind.subscribed == Some(self.life) {
+            let life = self.life;
+            self.at(MS / 10, Item::Hint { life, event: Event::Logind(LogindEvent::Preparing(preparing)) });
+        }
+    }
+
+    /// `systemctl poweroff`.
+    pub fn power_off(&mut self) {
+        if self.logind.preparing.is_some() || !self.logind.up {
+            return;
+        }
+        let (since, locked) = (self.now, self.logind.locked);
+        self.logind.preparing = Some((since, locked));
+        self.logind.groups.clear();
+        self.signal(true);
+        let sum = self.config.shutdown.sum().as_nanos() as u64;
+        self.at(sum + S, Item::LockDue { since });
+    }
+
+    pub fn call_off(&mut self) {
+        if self.logind.preparing.take().is_some() {
+            self.signal(false);
+        }
+    }
+
+    /// The bus goes, or comes.
+    pub fn bus(&mut self, up: bool) {
+        if self.logind.up == up || self.config.shutdown.is_off() {
+            return;
+        }
+        self.logind.up = up;
+        self.logind.subscribed = None;
+        self.note(|| format!("--- the bus is {}", if up { "back" } else { "gone" }));
+        if self.alive {
+            self.meet_logind();
+        }
+    }
+
+    /// The node has gone down and comes up: nothing runs, and it is another boot.
+    pub fn reboot(&mut self, away: u64) {
+        self.kill_engine();
+        self.note(|| "--- the node boots".into());
+        self.logind.preparing = None;
+        self.logind.locked = false;
+        let wall = self.wall_now();
+        let ids: Vec<String> = self.runtime.containers.values().filter(|c| c.runs()).map(|c| c.id.clone()).collect();
+        for id in ids {
+            if let Some(c) = self.runtime.containers.get_mut(&id) {
+                c.dead = true;
+                end(c, 255, wall);
+            }
+        }
+        self.runtime.sandboxes.values_mut().filter(|s| s.uid.as_str() != "foreign").for_each(|s| s.ready = false);
+        self.config.boot_id.push('+');
+        self.engine = Engine::new(self.config.clone());
+        self.start_in(away);
+    }
+
+    /// The process starts again so long after (ns).
+    pub fn start_in(&mut self, after: u64) {
+        let life = self.life;
+        self.at(after, Item::Start { life });
+    }
+
+    /// It is killed after so many more effects, perhaps in the middle of a step, and starts again so long (ns) after.
+    pub fn kill_after(&mut self, effects: u64, away: u64) {
+        self.kill_after = Some((effects, away));
+    }
+
+    /// From here on nothing goes wrong any more.
+    pub fn all_is_well(&mut self) {
+        if let Some(c) = &mut self.chaos {
+            c.calm = true;
+        }
+        self.runtime.network_ready = true;
+        self.runtime.unknown_images.clear();
+        self.kill_after = None;
+        self.record_error = false;
+        if !self.alive {
+            self.start();
+        }
+        self.bus(true);
+        self.call_off();
+        self.runtime_up();
+    }
+
+    /// The wall clock is set, by nanoseconds.
+    pub fn set_clock(&mut self, by: i64) {
+        self.wall = self.wall.saturating_add(by);
+        self.checks.clock_was_set();
+    }
+
+    /// The machine is suspended for so long (ns): timers and deadlines are over at once when it wakes, all else waits.
+    pub fn sleep(&mut self, ns: u64) {
+        let asleep = self.now;
+        self.now += ns;
+        for ((at, n), item) in std::mem::take(&mut self.queue) {
+            let counts = matches!(item, Item::Timer { .. } | Item::Deadline { .. });
+            let at = if counts { at } else { at + (self.now - asleep) };
+            self.queue.insert((at, n), item);
+        }
+    }
+
+    /// No record can be written for so long (ns).
+    pub fn disk_full(&mut self, ns: u64) {
+        self.record_error = true;
+        self.parts.records_failed = true;
+        self.at(ns, Item::DiskWell);
+    }
+
+    /// All that the runtime has of a pod is removed behind our back.
+    pub fn remove_behind(&mut self, uid: &Uid) {
+        self.note(|| format!("    all of {uid} is removed"));
+        self.runtime.sandboxes.retain(|_, s| s.uid != *uid);
+        self.runtime.containers.retain(|_, c| c.uid != *uid);
+        self.checks.tampered = true;
+        self.look_at_pidfds();
+    }
+
     pub fn read_manifests(&mut self) {
+        if !self.alive {
+            return;
+        }
+        // What an earlier life was asked and did not record is forgotten when this one learns what is desired.
+        if std::mem::take(&mut self.unread) {
+            self.checks.engine_starts(&self.files, &self.records);
+        }
         let pods: Vec<Rc<Pod>> = self.files.values().cloned().collect();
         self.step(Event::Desired(pods));
     }
@@ -243,17 +447,35 @@ impl World {
     /// kill -9 of the engine, and its start. Calls in flight act or not; records in flight are there or not.
     pub fn kill_engine(&mut self) {
         self.note(|| "--- the engine is killed".into());
+        self.alive = false;
+        self.unread = true;
+        self.kill_after = None;
+        self.logind.locked &= self.logind.store;
+        self.logind.subscribed = None;
         self.life += 1;
+        self.killed.clear();
+        self.kills_before = self.kills;
         self.timers.clear();
         self.watched.clear();
+        self.late_pidfds.clear();
         self.pending.clear();
+        self.parts.probing = 0;
         let mut lost: Vec<(u64, u64)> = Vec::new();
         let mut kept = Vec::new();
+        let mut given_up = Vec::new();
         for (at, item) in &self.queue {
             match item {
                 Item::Act { .. } if self.checks.strict => lost.push(*at),
-                Item::Act { .. } | Item::Record { .. } if self.chaos.as_mut().is_some_and(|c| c.below(2) == 0) => {
+                Item::Act { .. } | Item::Record { .. }
+                    if self.chaos.as_mut().is_some_and(|c| c.mishap("lost by the kill", "", 500).is_some()) =>
+                {
                     lost.push(*at);
+                    if let Item::Act { key } = item
+                        && let Some(RuntimeCall::StartContainer { id }) = self.flights.get(key).map(|f| &f.call)
+                        && self.chaos.as_mut().is_some_and(|c| c.mishap("given up by the kill", "", 500).is_some())
+                    {
+                        given_up.push(id.clone());
+                    }
                 }
                 Item::Record { change, .. } => {
                     kept.push(change.clone());
@@ -264,15 +486,17 @@ impl World {
         }
         lost.iter().for_each(|at| drop(self.queue.remove(at)));
         kept.into_iter().for_each(|change| self.keep(change));
+        let now = self.wall_now();
+        given_up.iter().for_each(|id| self.runtime.give_up_start(id.as_str(), now));
         self.config.seed += 1;
         self.engine = Engine::new(self.config.clone());
-        self.checks.engine_restarted(&self.files, &self.runtime, &self.records);
+        self.checks.engine_killed(&self.runtime, &self.records);
     }
 
     fn keep(&mut self, change: RecordChange) {
         match change {
             RecordChange::Put { key, value } => drop(self.records.insert(key, value)),
-            RecordChange::Delete { key } => drop(self.records.remove(&key)),
+            RecordChange::Delete { key } | RecordChange::SetAside { key } => drop(self.records.remove(&key)),
         }
     }
 
@@ -292,7 +516,8 @@ impl World {
         let acts: Vec<(u64, u64)> =
             self.queue.iter().filter(|(_, i)| matches!(i, Item::Act { .. })).map(|(at, _)| *at).collect();
         acts.iter().for_each(|at| drop(self.queue.remove(at)));
-        let told_first = self.chaos.as_mut().is_some_and(|c| c.below(2) == 0);
+        let told_first =
+            self.chaos.as_mut().is_some_and(|c| c.mishap("told of the runtime's end first", "", 500).is_some());
         if told_first {
             self.step(Event::RuntimeDown { why: "connection reset".into() });
         }
@@ -320,8 +545,8 @@ impl World {
     /// A container's process ends now.
     pub fn exit(&mut self, id: &str, code: i32) {
         let lag = match &mut self.chaos {
-            Some(c) if !c.calm => c.below(2000) * u64::from(c.below(4) == 0),
-            _ => self.exit_lag,
+            Some(c) => c.mishap("shown late: the end of", id, 250).map_or(0, |mut d| below(&mut d, 2000)),
+            None => self.exit_lag,
         };
         let Some(c) = self.runtime.containers.get_mut(id).filter(|c| c.runs() && !c.dead) else { return };
         c.dead = true;
@@ -332,6 +557,7 @@ impl World {
             self.at(lag * MS, Item::Shown { container: id.into(), code });
         }
         self.look_at_pidfds();
+        self.look_at_stream();
     }
 
     fn show_exit(&mut self, id: &str, code: i32) {
@@ -343,12 +569,20 @@ impl World {
 
     /// The pidfds of processes that are over become readable.
     fn look_at_pidfds(&mut self) {
-        let over: Vec<String> = self.watched.keys().filter(|id| !self.runtime.lives(id)).cloned().collect();
-        for id in over {
-            if let Some(uid) = self.watched.remove(&id) {
-                let life = self.life;
-                self.at(MS / 5, Item::Hint { life, event: Event::Ended { uid, id } });
+        let (late, runtime) = (&self.late_pidfds, &self.runtime);
+        let over = self.watched.keys().filter(|id| !late.contains(*id) && !runtime.lives(id));
+        for id in over.cloned().collect::<Vec<_>>() {
+            let life = self.life;
+            let late = self.chaos.as_mut().and_then(|c| c.mishap("a late pidfd of", &id, 60));
+            // Every third of these never.
+            let after = late.map_or(Some(MS / 5), |mut dice| {
+                let after = below(&mut dice, 20_000) * MS;
+                (below(&mut dice, 3) > 0).then_some(after)
+            });
+            if let Some(after) = after {
+                self.at(after, Item::Pidfd { life, id: id.clone() });
             }
+            self.late_pidfds.insert(id);
         }
     }
 
@@ -358,6 +592,7 @@ impl World {
         }
         self.note(|| format!("    sandbox {id} dies"));
         self.look_at_pidfds();
+        self.look_at_stream();
     }
 
     // --- time
@@ -404,8 +639,8 @@ impl World {
             }
             Item::Record { key, change } => {
                 if key.0 == self.life {
-                    let wrong = self.record_error
-                        || self.chaos.as_mut().is_some_and(|c| c.faults > 0 && c.below(1000) < c.faults / 4);
+                    let wrong = self.record_error && matches!(change, RecordChange::Put { .. })
+                        || self.goes_wrong("no space for", record_key(&change), 4);
                     let result = if wrong {
                         Err(OpError::Answered { code: Code::Other(28), message: "no space left on device".into() })
                     } else {
@@ -424,6 +659,46 @@ impl World {
                 }
             }
             Item::Up => self.runtime_up(),
+            Item::Start { life } => {
+                if life == self.life && !self.alive {
+                    self.start();
+                }
+            }
+            Item::Manifests { life } => {
+                if life == self.life {
+                    self.read_manifests();
+                }
+            }
+            Item::Pidfd { life, id } => {
+                if life == self.life
+                    && self.late_pidfds.remove(&id)
+                    && let Some(uid) = self.watched.remove(&id)
+                {
+                    self.step(Event::Ended { uid, id });
+                }
+            }
+            Item::DiskWell => self.record_error = false,
+            Item::Logind { key, call } => {
+                // (A process that is gone asks for nothing.)
+                if key.0 == self.life {
+                    let wrong = self.goes_wrong("logind says no to", &format!("{call:?}"), 4);
+                    let result = match wrong {
+                        true => Err(OpError::Answered { code: Code::Other(2), message: "no such unit".into() }),
+                        false => self.logind.call(self.life, &call),
+                    };
+                    self.finish(key, result);
+                }
+            }
+            Item::LockDue { since } => {
+                let on = self.logind.preparing == Some((since, true)) && self.alive && self.logind.locked;
+                let view = self.engine.shutdown(Boot(self.now));
+                // (One whose record was lost with an earlier life begins anew.)
+                let sum = view.needed_seconds as f64;
+                if on && view.in_progress.is_some_and(|p| !p.released && p.since_seconds > sum + 0.5) {
+                    self.checks
+                        .fail("S4: the lock is released in time", "it is held longer than the periods' sum".into());
+                }
+            }
             Item::Hint { life, event } => {
                 if life == self.life {
                     self.step(event);
@@ -431,6 +706,7 @@ impl World {
             }
         }
         self.look_at_pidfds();
+        self.look_at_stream();
         self.answer_stops();
     }
 
@@ -477,6 +753,9 @@ impl World {
                 match outcome {
                     Outcome::Answer(r) => r,
                     Outcome::Started(id, answer) => {
+                        if let Some(c) = self.runtime.containers.get(&id) {
+                            self.checks.started(&c.clone(), &self.runtime);
+                        }
                         if let Some((after, code)) = self.runtime.containers.get(&id).and_then(|c| c.life.ends) {
                             self.at(after.as_nanos() as u64, Item::Exit { container: id, code });
                         }
@@ -497,8 +776,16 @@ impl World {
                 }
             }
         };
-        let result = if fault == Some(Fault::Lost) { Err(OpError::Unknown("connection lost".into())) } else { result };
-        let mut back = self.latency(&call) / 3;
+        let mut result =
+            if fault == Some(Fault::Lost) { Err(OpError::Unknown("connection lost".into())) } else { result };
+        let text = self.text_of(&call);
+        if let Ok(answer) = &mut result
+            && let Some(c) = &mut self.chaos
+            && let Some(mut dice) = c.mishap("nonsense in the answer of", &text, c.lies)
+        {
+            self.checks.lied |= lie(answer, &mut dice);
+        }
+        let mut back = self.latency(&call, &text) / 3;
         if let Some(Fault::Stale(d)) = fault {
             back += d.as_nanos() as u64;
         }
@@ -510,7 +797,7 @@ impl World {
             self.checks.after_start(&self.runtime);
         }
         if let Some(id) = self.runtime.removed_running.pop() {
-            self.checks.fail(format!("{id} was removed while it ran"));
+            self.checks.fail("nothing is removed while it runs", format!("{id} was"));
         }
     }
 
@@ -524,7 +811,12 @@ impl World {
         self.at(grace.as_nanos() as u64, Item::Kill { container: id.into(), by });
     }
 
-    fn latency(&mut self, call: &RuntimeCall) -> u64 {
+    /// With one `part`th of the calls' faults.
+    fn goes_wrong(&mut self, what: &str, of: &str, part: u64) -> bool {
+        self.chaos.as_mut().is_some_and(|c| c.mishap(what, of, c.faults / part).is_some())
+    }
+
+    fn latency(&mut self, call: &RuntimeCall, text: &str) -> u64 {
         let base = match call {
             RuntimeCall::Status | RuntimeCall::List | RuntimeCall::ReadPod { .. } | RuntimeCall::ImageStatus { .. } => {
                 1
@@ -536,7 +828,7 @@ impl World {
         };
         match &mut self.chaos {
             None => base * MS,
-            Some(c) => base * MS / 4 + c.below(base * 2 * MS),
+            Some(c) => base * MS / 4 + below(&mut c.dice("latency", text), base * 2 * MS),
         }
     }
 
@@ -546,20 +838,20 @@ impl World {
         }
         let c = self.chaos.as_mut()?;
         // An old picture is no fault: it has to be known for one (P5).
-        if looks && !c.calm && c.below(10) == 0 {
-            return Some(Fault::Stale(Duration::from_millis(c.below(300))));
+        if looks && let Some(mut dice) = c.mishap("an old picture in", text, 100) {
+            return Some(Fault::Stale(Duration::from_millis(below(&mut dice, 300))));
         }
-        if c.faults == 0 || c.below(1000) >= c.faults {
-            return None;
-        }
-        Some(match c.below(7) {
-            5 => Fault::Stale(Duration::from_millis(c.below(5000))),
+        let mut dice = c.mishap("a fault of", text, c.faults)?;
+        let fault = match below(&mut dice, 7) {
+            5 => Fault::Stale(Duration::from_millis(below(&mut dice, 5000))),
             0 | 1 => Fault::Error("something is wrong".into()),
             2 => Fault::Lost,
             3 => Fault::Dropped,
-            4 => Fault::Slow(Duration::from_millis(c.below(3000))),
-            _ => Fault::Slow(Duration::from_millis(c.below(60_000))),
-        })
+            4 => Fault::Slow(Duration::from_millis(below(&mut dice, 3000))),
+            _ => Fault::Slow(Duration::from_millis(below(&mut dice, 60_000))),
+        };
+        self.note(|| format!("    {fault:?}"));
+        Some(fault)
     }
 
     fn finish(&mut self, key: (u32, OpId), result: Result<Answer, OpError>) {
@@ -575,22 +867,73 @@ impl World {
         if self.flights.get(&key).is_some_and(|f| f.acted) {
             self.flights.remove(&key);
         }
-        self.checks.done(key.1);
+        self.checks.done(key.1, &result);
+        let probe = matches!(&result, Ok(Answer::Probe(_)));
+        if probe {
+            self.parts.probing = self.parts.probing.saturating_sub(1);
+            self.parts.probed += 1;
+        }
         self.step(Event::Done { op: key.1, result });
     }
 
     // --- the engine
 
     pub fn step(&mut self, event: Event) {
+        self.alive |= matches!(event, Event::Records(_));
+        if !self.alive {
+            return;
+        }
         self.steps += 1;
         if self.last_step != self.now {
             self.wake_ups += 1;
             self.last_step = self.now;
+            self.steps_now = 0;
+        }
+        self.steps_now += 1;
+        if self.chaos.is_some() && self.steps_now > 5000 {
+            self.checks.fail("effects are bounded", "5000 steps at one moment".into());
         }
         self.note(|| format!("> {}", short(&event)));
         let now = self.time();
+        // (A hint of what the cache shows already asks for nothing.)
+        if let Event::Hint { uid: Some(uid), event } = &event
+            && event.id == crate::stream::UNKNOWN
+        {
+            self.checks.hinted(uid);
+        }
         let effects = self.engine.step(event, now);
+        self.count(effects.len() as u64);
+        self.carry_out(effects);
+    }
+
+    /// Effects are bounded by what there is, in each step and in each minute.
+    fn count(&mut self, effects: u64) {
+        if self.minute.0 != self.now / (60 * S) {
+            self.minute = (self.now / (60 * S), 0);
+        }
+        self.minute.1 += effects;
+        let pods = (self.engine.pods().len() + self.runtime.sandboxes.len() + self.runtime.containers.len()) as u64;
+        if effects > 20 + 10 * pods {
+            self.checks.fail("effects are bounded", format!("{effects} in one step, of {pods} pods and their parts"));
+        }
+        if self.chaos.is_some() && self.minute.1 > 1500 + 200 * pods {
+            let n = self.minute.1;
+            self.checks.fail("effects are bounded", format!("{n} in one minute, of {pods} pods and their parts"));
+        }
+    }
+
+    /// The effects of one step, or only the first of them if the engine is killed.
+    fn carry_out(&mut self, effects: Vec<Effect>) {
         for effect in effects {
+            match &mut self.kill_after {
+                Some((0, away)) => {
+                    let away = *away;
+                    self.kill_engine();
+                    return self.start_in(away);
+                }
+                Some((left, _)) => *left -= 1,
+                None => {}
+            }
             self.effect(effect);
         }
     }
@@ -603,8 +946,11 @@ impl World {
                 let key = (self.life, op);
                 if self.pending.contains(&key) {
                     // It may be past the point at which the runtime hears of it.
-                    let in_time =
-                        self.checks.strict || self.chaos.as_mut().map_or(!self.heard_anyway, |c| c.below(2) == 0);
+                    let in_time = self.checks.strict
+                        || match &mut self.chaos {
+                            Some(c) => c.mishap("a cancelled call acts", "", 500).is_none(),
+                            None => !self.heard_anyway,
+                        };
                     if in_time {
                         self.flights.remove(&key);
                     }
@@ -613,11 +959,32 @@ impl World {
                 self.checks.cancelled(op);
             }
             Effect::Files { op, call } => self.files_call(op, call),
+            Effect::Volumes { op, call, timeout } => self.volumes_call(op, &call, timeout),
+            Effect::Hook { op, call, timeout } => self.hook(op, &call, timeout),
+            Effect::Probe { op, call, timeout } => self.probe(op, &call, timeout),
+            Effect::Logind { op, call, .. } => {
+                self.note(|| format!("  < {op} {call:?}"));
+                self.begin(op);
+                let key = (self.life, op);
+                let late = self.chaos.as_mut().and_then(|c| c.mishap("logind is slow", "", 60));
+                let after = late.map_or(MS / 2, |mut dice| below(&mut dice, 4000) * MS);
+                self.at(after, Item::Logind { key, call });
+            }
+            Effect::ReleaseLock => {
+                self.note(|| "  < release the lock".into());
+                self.logind.releases.push(self.now);
+                self.logind.locked = false;
+            }
             Effect::Record { op, change } => {
                 self.note(|| match &change {
                     RecordChange::Put { key, .. } => format!("  < put {key}"),
                     RecordChange::Delete { key } => format!("  < delete {key}"),
+                    RecordChange::SetAside { key } => format!("  < set aside {key}"),
                 });
+                if let Some(uid) = record_key(&change).strip_prefix("pods/") {
+                    let put = matches!(change, RecordChange::Put { .. });
+                    self.checks.record(op, &Uid::from(uid), put, &self.runtime);
+                }
                 let key = (self.life, op);
                 self.begin(op);
                 self.at(2 * MS, Item::Record { key, change });
@@ -636,20 +1003,25 @@ impl World {
             }
             Effect::Watch { uid, id, pid } => {
                 self.note(|| format!("  < watch {id} ({pid})"));
-                let unlucky = self.chaos.as_mut().is_some_and(|c| !c.calm && c.below(10) == 0);
+                let unlucky = self.chaos.as_mut().is_some_and(|c| c.mishap("no pidfd of", &id, 100).is_some());
                 let ok = self.pidfds && !unlucky && self.runtime.lives(&id);
                 if self.watched.contains_key(&id) {
-                    self.checks.fail(format!("{id} is watched twice"));
+                    self.checks.fail("nothing is watched twice", format!("{id} is"));
                 }
                 if ok {
-                    self.watched.insert(id.clone(), uid);
+                    self.watched.insert(id.clone(), uid.clone());
                 }
                 let life = self.life;
-                self.at(MS / 10, Item::Hint { life, event: Event::Watched { id, ok } });
+                self.at(MS / 10, Item::Hint { life, event: Event::Watched { uid, id, ok } });
             }
             Effect::Unwatch { id } => {
                 self.note(|| format!("  < unwatch {id}"));
                 self.watched.remove(&id);
+                self.late_pidfds.remove(&id);
+            }
+            Effect::Killed { id } => {
+                self.note(|| format!("  < {id:?} is done"));
+                self.killed.push(id);
             }
             Effect::Publish { uid, .. } => {
                 self.published += 1;
@@ -666,6 +1038,12 @@ impl World {
                 }
             }
             Effect::Notice(n) => {
+                if let Some(pod) = n.pod.as_ref().filter(|_| n.reason == "DeadlineExceeded") {
+                    self.checks.deadline_exceeded(&pod.uid, &self.runtime);
+                }
+                if n.reason == "Terminated" {
+                    self.groups_end_in_turn(&n);
+                }
                 self.note(|| format!("  < notice {} {}", n.reason, n.message));
                 if self.chaos.is_none() {
                     self.notices.push((self.now, n));
@@ -681,12 +1059,60 @@ impl World {
 
     fn begin(&mut self, op: OpId) {
         if !self.pending.insert((self.life, op)) {
-            self.checks.fail(format!("{op} was begun twice"));
+            self.checks.fail("no operation is begun twice", format!("{op} was"));
         }
         // Stops of whole nodes are made at one time.
         if self.pending.len() > 1000 {
-            self.checks.fail("more than 1000 operations in flight".into());
+            self.checks.fail("operations are bounded", "more than 1000 are in flight".into());
         }
+    }
+
+    /// S4: no container of a group that has begun.
+    fn no_start_in_a_shutdown(&mut self, call: &RuntimeCall) {
+        let uid = match call {
+            RuntimeCall::RunSandbox { pod, .. } => &pod.uid,
+            RuntimeCall::CreateContainer(c) => &c.pod.uid,
+            RuntimeCall::StartContainer { id } => match self.runtime.containers.get(id.as_str()) {
+                Some(c) => &c.uid,
+                None => return,
+            },
+            _ => return,
+        };
+        let Some(progress) = self.engine.shutdown(Boot(self.now)).in_progress else { return };
+        let group = self.group_of(uid);
+        let begun = progress.group.map_or(usize::MAX, |p| self.config.shutdown.index_of(p));
+        if group.is_some_and(|g| g <= begun) {
+            let text = self.text_of(call);
+            self.checks.fail("S4: nothing of a group that has begun is started", text);
+        }
+    }
+
+    /// S4: no pod of a later group is killed before the earlier group is done or out of time.
+    fn groups_end_in_turn(&mut self, notice: &Notice) {
+        let view = self.engine.shutdown(Boot(self.now));
+        let (Some(pod), Some(progress)) = (&notice.pod, view.in_progress) else { return };
+        // (Without a lock nobody has time. Lists that lie may hide what runs.)
+        let lies = self.chaos.as_ref().is_some_and(|c| c.lies > 0);
+        let Some(group) = self.group_of(&pod.uid).filter(|_| self.logind.locked && !lies) else { return };
+        self.logind.groups.entry(group).or_insert(self.now);
+        let granted = |g: usize| view.groups.get(g).map_or(0, |g| g.granted_seconds) * S;
+        let planned = |g: usize| (0..=g).map(granted).sum::<u64>() as f64 / S as f64;
+        let in_time = |g: usize| {
+            self.logind.groups.get(&g).is_some_and(|at| self.now < at + granted(g))
+                && progress.since_seconds + 0.001 < planned(g)
+        };
+        let earlier =
+            |c: &&Container| c.runs() && !c.dead && self.group_of(&c.uid).is_some_and(|g| g < group && in_time(g));
+        if let Some(c) = self.runtime.containers.values().find(earlier) {
+            let what = format!("{} runs when {} is killed after {:.1}s", c.id, pod.uid, progress.since_seconds);
+            self.checks.fail("S4: groups end in their order", what);
+        }
+    }
+
+    /// Of a pod that the engine knows.
+    fn group_of(&self, uid: &Uid) -> Option<usize> {
+        let view = self.engine.pod(uid)?;
+        Some(self.config.shutdown.index_of(wherry::api::priority::of(view.pod.spec())))
     }
 
     fn runtime_call(&mut self, op: OpId, call: RuntimeCall, timeout: Duration) {
@@ -699,68 +1125,78 @@ impl World {
             RuntimeCall::ReadPod { .. } => self.reads += 1,
             _ => {}
         }
-        let need_text = self.chaos.is_none() || self.history.is_some();
-        let text = if need_text { self.text_of(&call) } else { String::new() };
+        let text = self.text_of(&call);
         self.note(|| format!("  < {op} {text} (within {timeout:?})"));
-        if changing && need_text {
+        if changing {
+            self.changing_calls += 1;
             self.calls.push((self.now, text.clone()));
         }
         self.begin(op);
-        self.checks.call(op, &call, timeout, &self.runtime);
+        self.checks.call(op, &call, timeout, self.now, &self.runtime);
+        self.no_start_in_a_shutdown(&call);
+        if let RuntimeCall::RunSandbox { pod, .. } = &call
+            && self.engine.pod(&pod.uid).is_some_and(|v| !v.desired)
+        {
+            self.checks.fail("no start after the end was asked for", format!("RunSandbox of {}", pod.uid));
+        }
+        if let RuntimeCall::StopContainer { id, grace } = &call {
+            self.checks.stopped(id.as_str(), *grace, &self.runtime);
+        }
+        if let RuntimeCall::CreateContainer(c) = &call
+            && c.pod.spec().volumes.is_some()
+            && !self.parts.mounted.contains(&c.pod.uid)
+        {
+            self.checks.fail("volumes", format!("{} of {} is created without its volumes", c.container, c.pod.uid));
+        }
         let key = (self.life, op);
         if !self.up {
             self.at(MS / 10, Item::Answer { key, result: Err(OpError::NotSent("no connection".into())) });
             return;
         }
         let fault = self.pick_fault(&text, matches!(call, RuntimeCall::List | RuntimeCall::ReadPod { .. }));
-        let mut latency = self.latency(&call) * 2 / 3;
+        let mut latency = self.latency(&call, &text) * 2 / 3;
         if let Some(Fault::Slow(d)) = &fault {
             latency += d.as_nanos() as u64;
         }
-        self.hint(&call, latency);
         self.flights.insert(key, Flight { call, acted: false, awaits_end: false, fault });
         self.at(latency, Item::Act { key });
         self.at(timeout.as_nanos() as u64, Item::Deadline { key });
     }
 
-    /// A runtime's event stream tells of what a call does, about when it does it.
-    fn hint(&mut self, call: &RuntimeCall, latency: u64) {
-        let uid = match call {
-            RuntimeCall::RunSandbox { pod, .. } => Some(pod.uid.clone()),
-            RuntimeCall::CreateContainer(c) => Some(c.pod.uid.clone()),
-            RuntimeCall::StartContainer { id } | RuntimeCall::StopContainer { id, .. } => {
-                self.runtime.containers.get(id.as_str()).map(|c| c.uid.clone())
-            }
-            _ => None,
-        };
-        let Some(chaos) = self.chaos.as_mut().filter(|c| !c.calm) else { return };
-        if let Some(uid) = uid
-            && chaos.below(3) == 0
-        {
-            let after = chaos.below(latency * 2 + 1);
-            let life = self.life;
-            self.at(after, Item::Hint { life, event: Event::Hint { uid } });
-        }
+    pub fn hint_in(&mut self, after: u64, event: Event) {
+        let life = self.life;
+        self.at(after, Item::Hint { life, event });
     }
 
     fn files_call(&mut self, op: OpId, call: FilesCall) {
         self.note(|| format!("  < {op} {}", files_text(&call)));
         self.begin(op);
+        match &call {
+            FilesCall::PreparePod { pod } => self.checks.prepares_pod(&pod.uid),
+            FilesCall::PrepareContainer { pod, .. } => self.checks.acts_on_status(&pod.uid, "PrepareContainer"),
+            _ => {}
+        }
         let key = (self.life, op);
-        let wrong = self.chaos.as_mut().is_some_and(|c| c.faults > 0 && c.below(1000) < c.faults / 2);
+        let wrong = self.goes_wrong("an I/O error in", &files_text(&call), 2);
         let result = if wrong {
             Err(OpError::Answered { code: Code::Other(5), message: "input/output error".into() })
         } else {
             match call {
                 FilesCall::PreparePod { pod } => {
-                    self.directories.insert(pod.uid.clone());
+                    self.directories.insert(pod.uid.clone(), pod.name.clone());
                     Ok(Answer::Ok)
                 }
                 FilesCall::PrepareContainer { pod, container, attempt, .. } => {
-                    self.directories.insert(pod.uid.clone());
+                    self.directories.insert(pod.uid.clone(), pod.name.clone());
                     Ok(Answer::Prepared { termination_file: format!("/pods/{}/{container}/{attempt}", pod.uid) })
                 }
                 FilesCall::ReadTermination { .. } => Ok(Answer::Message(self.termination_message.clone())),
+                FilesCall::RemoveCgroup { uid } | FilesCall::RemovePod { uid, .. }
+                    if self.parts.mounted.contains(&uid) =>
+                {
+                    self.checks.fail("W2", format!("{uid} is taken away while its volumes are mounted"));
+                    Ok(Answer::Ok)
+                }
                 FilesCall::RemovePod { uid, .. } => {
                     self.directories.remove(&uid);
                     Ok(Answer::Ok)
@@ -771,17 +1207,146 @@ impl World {
         self.at(MS / 2, Item::Answer { key, result });
     }
 
+    fn volumes_call(&mut self, op: OpId, call: &VolumesCall, timeout: Duration) {
+        self.note(|| match call {
+            VolumesCall::Mount { pod } => format!("  < {op} Mount {}", pod.name.name),
+            VolumesCall::Unmount { uid } => format!("  < {op} Unmount {uid}"),
+        });
+        self.begin(op);
+        self.checks.deadline(op, timeout);
+        let unlucky = self.chaos.as_mut().is_some_and(|c| c.mishap("a volume fails", "", c.faults).is_some());
+        let error = match call {
+            VolumesCall::Mount { .. } => self.parts.mount_error.clone(),
+            VolumesCall::Unmount { .. } => self.parts.unmount_error.clone(),
+        };
+        let result = match error.or_else(|| unlucky.then(|| "input/output error".to_string())) {
+            Some(message) => Err(OpError::Answered { code: Code::Other(5), message }),
+            None => {
+                match call {
+                    VolumesCall::Mount { pod } => {
+                        self.log(format!("Mount {}", pod.name.name));
+                        self.parts.mounted.insert(pod.uid.clone());
+                        // They are below the pod's directory.
+                        self.directories.insert(pod.uid.clone(), pod.name.clone());
+                    }
+                    VolumesCall::Unmount { uid } => {
+                        if self.parts.mounted.remove(uid) {
+                            self.log("Unmount".into());
+                        }
+                        let ours = |c: &&Container| c.runs() && c.owner.as_ref() == Some(&self.runtime.owner);
+                        if let Some(c) = self.runtime.of(uid).find(ours) {
+                            let id = c.id.clone();
+                            self.checks.fail("W2", format!("the volumes of {uid} are unmounted while {id} runs"));
+                        }
+                    }
+                }
+                Ok(Answer::Ok)
+            }
+        };
+        let key = (self.life, op);
+        self.at(3 * MS, Item::Answer { key, result });
+    }
+
+    /// A line beside the calls to the runtime.
+    fn log(&mut self, text: String) {
+        if self.chaos.is_none() || self.history.is_some() {
+            self.calls.push((self.now, text));
+        }
+    }
+
+    fn chance(&mut self, of: &str) -> Answers {
+        let Some(c) = self.chaos.as_mut() else { return crate::pods::WELL };
+        let Some(mut dice) = c.mishap("not well:", of, 400) else { return crate::pods::WELL };
+        match below(&mut dice, 5) {
+            0 | 1 => Answers::Badly(Duration::from_millis(below(&mut dice, 3000))),
+            2 => Answers::Never,
+            3 if c.faults > 0 => Answers::Lost,
+            _ => Answers::Well(Duration::from_millis(below(&mut dice, 9000))),
+        }
+    }
+
+    fn hook(&mut self, op: OpId, call: &HookCall, timeout: Duration) {
+        let title = self.title(call.id.as_str());
+        self.note(|| format!("  < {op} {:?} {title} (within {timeout:?})", call.kind));
+        self.log(format!("{:?} {title} {}ms", call.kind, timeout.as_millis()));
+        self.begin(op);
+        self.checks.deadline(op, timeout);
+        if call.kind == HookKind::PreStop {
+            let before = self.parts.pre_stopped.insert(call.id.to_string(), self.life);
+            // (One whose record could not be written runs again in the next life.)
+            let excused = before != Some(self.life) && (!self.checks.strict || self.parts.records_failed);
+            if before.is_some() && !excused {
+                self.checks.fail("W4", format!("the preStop hook of {} runs again", call.id));
+            }
+        }
+        let of = format!("{}/{}/{:?}", self.pod_name(call.id.as_str()), call.container, call.kind);
+        let answers = match self.parts.next(&of) {
+            Some(answers) => answers,
+            None => match (self.chance(&of), call.kind) {
+                // (Its deadline is longer than these lives.)
+                (Answers::Never, HookKind::PostStart) => Answers::Badly(Duration::from_secs(20)),
+                (answers, _) => answers,
+            },
+        };
+        let runs = self.runtime.containers.get(call.id.as_str()).is_some_and(Container::runs);
+        let bad = |message: &str| Err(OpError::Answered { code: Code::Other(2), message: message.into() });
+        let (after, result) = match answers {
+            _ if !runs => (MS, bad("container is not running")),
+            Answers::Well(d) if d < timeout => (d.as_nanos() as u64, Ok(Answer::Ok)),
+            Answers::Badly(d) if d < timeout => {
+                (d.as_nanos() as u64, bad("command 'sh' exited with 9: , message: \"bad\\n\""))
+            }
+            Answers::Lost => (MS, Err(OpError::Unknown("connection lost".into()))),
+            _ => (timeout.as_nanos() as u64, Err(OpError::Unknown("deadline exceeded".into()))),
+        };
+        let key = (self.life, op);
+        self.at(after, Item::Answer { key, result });
+    }
+
+    fn probe(&mut self, op: OpId, call: &ProbeCall, timeout: Duration) {
+        let of = format!("{}/{}/{}", call.pod.name.name, call.container, call.kind.title());
+        self.note(|| format!("  < {op} probe {of} of {}", call.id));
+        self.begin(op);
+        self.checks.deadline(op, timeout);
+        if self.chaos.is_none() {
+            self.parts.probes.push((self.now, of.clone()));
+        }
+        let answers = match self.parts.next(&of) {
+            Some(answers) => answers,
+            None => self.chance(&of),
+        };
+        let runs = self.runtime.containers.get(call.id.as_str()).is_some_and(Container::runs);
+        let failed = |why: &str| Ok(Answer::Probe(ProbeResult::Failed(why.into())));
+        let (after, result) = match answers {
+            _ if !runs => (MS, failed("connection refused")),
+            Answers::Well(d) if d < timeout => (d.as_nanos() as u64, Ok(Answer::Probe(ProbeResult::Passed))),
+            Answers::Badly(d) if d < timeout => (d.as_nanos() as u64, failed("it is not well")),
+            Answers::Lost => (MS, Err(OpError::Unknown("connection lost".into()))),
+            _ => (timeout.as_nanos() as u64, failed("timed out")),
+        };
+        if result.is_ok() {
+            self.parts.probing += 1;
+        }
+        let key = (self.life, op);
+        self.at(after, Item::Answer { key, result });
+    }
+
+    fn pod_name(&self, id: &str) -> String {
+        self.runtime.containers.get(id).map(|c| c.pod_name.name.to_string()).unwrap_or_default()
+    }
+
     /// A step that nothing happened before asks for nothing.
     pub fn idempotent(&mut self, uid: &Uid) {
         self.step(Event::Timer(TimerKey::Pod(uid.clone())));
         let now = self.time();
-        let again = self.engine.step(Event::Timer(TimerKey::Pod(uid.clone())), now);
-        for effect in again {
-            if !matches!(effect, Effect::Timer { .. }) {
-                self.checks.fail(format!("a second step of {uid} asks for {effect:?}"));
-            }
-            self.effect(effect);
+        if !self.alive {
+            return;
         }
+        let again = self.engine.step(Event::Timer(TimerKey::Pod(uid.clone())), now);
+        if let Some(effect) = again.iter().find(|e| !matches!(e, Effect::Timer { .. })) {
+            self.checks.fail("a second step asks for nothing", format!("{uid}: {effect:?}"));
+        }
+        self.carry_out(again);
     }
 
     /// Pods of which a sandbox or a container is being made or started.
@@ -799,7 +1364,7 @@ impl World {
     }
 
     pub fn pending_ops(&self) -> usize {
-        self.pending.len()
+        self.pending.len() - (self.parts.probing as usize).min(self.pending.len())
     }
 
     pub fn timers(&self) -> Vec<TimerKey> {
@@ -839,12 +1404,19 @@ impl World {
                 format!("StopContainer {} {}ms", self.title(id.as_str()), grace.as_millis())
             }
             RuntimeCall::RemoveContainer { id } => format!("RemoveContainer {}", self.title(id.as_str())),
+            RuntimeCall::DeleteTask { id } => format!("DeleteTask {}", self.title(id.as_str())),
         }
     }
 }
 
 fn self_zero() -> u64 {
     1000 * S
+}
+
+fn record_key(change: &RecordChange) -> &str {
+    match change {
+        RecordChange::Put { key, .. } | RecordChange::Delete { key } | RecordChange::SetAside { key } => key,
+    }
 }
 
 fn life_of(c: &Container, lives: &mut BTreeMap<String, VecDeque<Life>>, chaos: Option<&mut Chaos>) -> Life {
@@ -856,9 +1428,13 @@ fn life_of(c: &Container, lives: &mut BTreeMap<String, VecDeque<Life>>, chaos: O
             _ => turns.pop_front().unwrap_or(Life::FOREVER),
         };
     }
+    // (An init container that never ended would hold its pod for ever.)
+    let ends = c.pod.init_containers().iter().any(|s| s.name == c.name && !wherry::api::pod::is_sidecar(s));
     match chaos {
-        Some(c) if !c.calm => crate::random::life(c),
-        _ => Life::FOREVER,
+        Some(chaos) if !chaos.calm && ends => crate::random::short_life(chaos, &key),
+        _ if ends => Life::exits(0, Duration::from_millis(200)),
+        Some(chaos) => crate::random::life(chaos, &key),
+        None => Life::FOREVER,
     }
 }
 

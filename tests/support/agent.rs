@@ -6,6 +6,7 @@ use super::http::{self, Response};
 use super::lab::{Runtime, signal};
 use super::yaml;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -30,6 +31,10 @@ pub struct Agent {
     pub healthz_port: u16,
     /// `cgroupRoot`.
     pub cgroup: String,
+    /// A command that it is started by, with its arguments.
+    pub under: Vec<&'static str>,
+    /// Variables besides those of the test program.
+    pub environment: Vec<(String, String)>,
     runtime_socket: PathBuf,
     child: Option<Child>,
 }
@@ -56,8 +61,17 @@ impl Agent {
         let socket = PathBuf::from(format!("/run/wherry-{namespace}.sock"));
         // The network namespace is the lab's own: nobody else is there.
         let healthz_port = 20_000 + number as u16;
-        let agent =
-            Agent { dir, namespace, socket, healthz_port, cgroup, runtime_socket: runtime.socket.clone(), child: None };
+        let agent = Agent {
+            dir,
+            namespace,
+            socket,
+            healthz_port,
+            cgroup,
+            under: Vec::new(),
+            environment: Vec::new(),
+            runtime_socket: runtime.socket.clone(),
+            child: None,
+        };
         agent.configure("");
         agent
     }
@@ -72,8 +86,22 @@ impl Agent {
         fs::write(self.dir.join("config.yaml"), text).expect("config.yaml");
     }
 
+    /// Sets a variable of its environment, from its next start on.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.environment.retain(|(n, _)| n != name);
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
     pub fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_wherry"));
+        let wherry = env!("CARGO_BIN_EXE_wherry");
+        let mut command = match self.under.split_first() {
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(wherry);
+                command
+            }
+            None => Command::new(wherry),
+        };
         command.arg("run");
         for (flag, value) in [
             ("--config", self.dir.join("config.yaml")),
@@ -88,6 +116,7 @@ impl Agent {
         }
         command.arg("--runtime-endpoint").arg(format!("unix://{}", self.runtime_socket.display()));
         command.arg("--hostname").arg("node");
+        command.envs(self.environment.iter().cloned());
         command.stdin(Stdio::null());
         command
     }
@@ -285,6 +314,23 @@ impl Agent {
             });
         }
         found
+    }
+
+    /// The UIDs of all pods that have a cgroup below `cgroupRoot` in any hierarchy.
+    pub fn pod_cgroups(&self) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        for mount in cgroup_mounts() {
+            walk(&mount.join(self.cgroup.trim_start_matches('/')), &mut |path| {
+                let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+                found.extend(name.strip_prefix("pod").map(str::to_string));
+            });
+        }
+        found
+    }
+
+    /// The id of its root directory, which its sandboxes and containers carry.
+    pub fn owner(&self) -> String {
+        fs::read_to_string(self.root().join("id")).expect("the root's id").trim().to_string()
     }
 
     // ---- its end

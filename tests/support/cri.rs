@@ -252,6 +252,13 @@ impl Cri {
         let _: StartContainerResponse = self.runtime("StartContainer", &request).expect("StartContainer");
     }
 
+    /// The container's log was renamed: a new file is to be written.
+    pub fn reopen_log(&mut self, id: &str) {
+        let mut request = ReopenContainerLogRequest::new();
+        request.container_id = id.to_string();
+        let _: ReopenContainerLogResponse = self.runtime("ReopenContainerLog", &request).expect("ReopenContainerLog");
+    }
+
     /// Stops and removes a sandbox with all that is in it; fine if it is gone.
     pub fn remove_sandbox(&mut self, id: &str) {
         let mut stop = StopPodSandboxRequest::new();

@@ -2,6 +2,8 @@
 //!
 //! - `scripted`: a server of the tests' own, for what a real runtime will not do on demand (hang, GOAWAY, resets, 16 MiB
 //!   both ways, broken answers);
+//! - `trouble`: bytes that no HTTP/2 library would send (`raw`);
+//! - `events`: the stream of container events over them;
 //! - `containerd`: a real one, started by the test in a directory of its own, killed and started again. Needs root and
 //!   `containerd` in PATH; without them its tests say so and are skipped.
 
@@ -22,6 +24,9 @@ macro_rules! over_each_transport {
 }
 
 mod containerd;
+mod events;
+mod raw;
 mod rig;
 mod scripted;
 mod server;
+mod trouble;

@@ -4,8 +4,9 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::server::{self, Connection, SendResponse};
-use h2::{Reason, RecvStream};
+use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Request, Response, StatusCode};
+use protobuf::Message;
 use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,6 +18,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use wherry::adapters::cri::proto::{ContainerEventResponse, ContainerEventType};
 
 #[derive(Clone, Copy)]
 pub struct Options {
@@ -25,11 +27,22 @@ pub struct Options {
     pub read_at_once: usize,
     /// Accept, and never say a word.
     pub mute: bool,
+    pub events: Events,
+}
+
+/// What it does when it is asked for its stream of container events.
+#[derive(Clone, Copy)]
+pub enum Events {
+    Unimplemented,
+    /// One event, and the end.
+    Once,
+    /// So many at once, one message of nonsense, and no end.
+    Burst(u32),
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { max_streams: 1000, read_at_once: usize::MAX, mute: false }
+        Options { max_streams: 1000, read_at_once: usize::MAX, mute: false, events: Events::Unimplemented }
     }
 }
 
@@ -118,7 +131,7 @@ async fn connection(io: Io, options: Options, seen: Arc<Mutex<Seen>>) {
         loop {
             match h2.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
-                    calls.push(Box::pin(call(request, respond, seen.clone())));
+                    calls.push(Box::pin(call(request, respond, options, seen.clone())));
                 }
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => break,
@@ -151,7 +164,12 @@ enum After {
     Drop,
 }
 
-async fn call(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, seen: Arc<Mutex<Seen>>) -> After {
+async fn call(
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    options: Options,
+    seen: Arc<Mutex<Seen>>,
+) -> After {
     let path = request.uri().path().to_string();
     {
         let mut seen = seen.lock().unwrap();
@@ -230,6 +248,21 @@ async fn call(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, se
             after = After::GoAway;
         }
         "/t/Drop" => after = After::Drop,
+        "/runtime.v1.RuntimeService/GetContainerEvents" => match options.events {
+            Events::Unimplemented => {
+                let response =
+                    Response::builder().header("content-type", "application/grpc").header("grpc-status", "12");
+                respond.send_response(response.body(()).unwrap(), true).unwrap();
+            }
+            Events::Once => answer(respond, &[event(0)]).await,
+            Events::Burst(count) => {
+                let mut messages: Vec<Bytes> = (0..count).map(event).collect();
+                messages.insert(messages.len() / 2, Bytes::from_static(b"\xff\xff\xff"));
+                if let Some(mut stream) = send(&mut respond, &messages).await {
+                    let _ = poll_fn(|cx| stream.poll_reset(cx)).await;
+                }
+            }
+        },
         other => panic!("no script for {other}"),
     }
     seen.lock().unwrap().at_once -= 1;
@@ -248,7 +281,14 @@ async fn read(mut stream: RecvStream) -> Bytes {
 
 /// All messages, waiting for the client to take them.
 async fn answer(mut respond: SendResponse<Bytes>, messages: &[Bytes]) {
-    let Ok(mut stream) = respond.send_response(ok(), false) else { return };
+    if let Some(mut stream) = send(&mut respond, messages).await {
+        let _ = stream.send_trailers(trailers("0", ""));
+    }
+}
+
+/// Without an end. None: the client does not want them.
+async fn send(respond: &mut SendResponse<Bytes>, messages: &[Bytes]) -> Option<SendStream<Bytes>> {
+    let mut stream = respond.send_response(ok(), false).ok()?;
     for message in messages {
         let mut left = framed(message);
         while !left.is_empty() {
@@ -258,11 +298,22 @@ async fn answer(mut respond: SendResponse<Bytes>, messages: &[Bytes]) {
                     let now = left.split_to(room.min(left.len()));
                     let _ = stream.send_data(now, false);
                 }
-                _ => return,
+                _ => return None,
             }
         }
     }
-    let _ = stream.send_trailers(trailers("0", ""));
+    Some(stream)
+}
+
+/// The end of container `c<n>` of a pod whose owner is "me".
+fn event(n: u32) -> Bytes {
+    let mut event = ContainerEventResponse::new();
+    event.container_id = format!("c{n}");
+    event.container_event_type = ContainerEventType::CONTAINER_STOPPED_EVENT.into();
+    let sandbox = event.pod_sandbox_status.mut_or_insert_default();
+    sandbox.labels.insert("io.kubernetes.pod.uid".into(), "u".into());
+    sandbox.annotations.insert("io.wherry.owner".into(), "me".into());
+    event.write_to_bytes().unwrap().into()
 }
 
 fn ok() -> Response<()> {

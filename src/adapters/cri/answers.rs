@@ -60,8 +60,27 @@ fn is_ready(state: EnumOrUnknown<proto::PodSandboxState>) -> bool {
     state.enum_value() == Ok(proto::PodSandboxState::SANDBOX_READY)
 }
 
+/// What makes no sense in it: for the log.
+pub fn odd_sandbox(s: &proto::PodSandbox) -> Option<String> {
+    odd("sandbox", &s.id, s.state.enum_value().err())
+}
+
+/// What makes no sense in it: for the log.
+pub fn odd_container(c: &proto::Container) -> Option<String> {
+    odd("container", &c.id, c.state.enum_value().err())
+}
+
+fn odd(what: &str, id: &str, unknown_state: Option<i32>) -> Option<String> {
+    match unknown_state {
+        _ if id.is_empty() => Some(format!("a {what} without an id")),
+        Some(state) => Some(format!("{what} {id} has the unknown state {state}")),
+        None => None,
+    }
+}
+
+/// None for what is no pod's, and for one without an id, which nobody could name.
 pub fn listed_sandbox(s: &proto::PodSandbox) -> Option<ListedSandbox> {
-    let (name, uid) = pod(&s.labels)?;
+    let (name, uid) = pod(&s.labels).filter(|_| !s.id.is_empty())?;
     Some(ListedSandbox {
         id: SandboxId::from(s.id.as_str()),
         uid,
@@ -75,7 +94,7 @@ pub fn listed_sandbox(s: &proto::PodSandbox) -> Option<ListedSandbox> {
 }
 
 pub fn listed_container(c: &proto::Container) -> Option<ListedContainer> {
-    let (pod_name, uid) = pod(&c.labels)?;
+    let (pod_name, uid) = pod(&c.labels).filter(|_| !c.id.is_empty())?;
     Some(ListedContainer {
         id: ContainerId::from(c.id.as_str()),
         sandbox: SandboxId::from(c.pod_sandbox_id.as_str()),
@@ -140,6 +159,7 @@ pub fn container(answer: &proto::ContainerStatusResponse, sandbox: Option<&str>)
         image_ref: c.image_ref.clone(),
         backoff_level: a.get(annotation::BACKOFF_LEVEL).and_then(|n| n.parse().ok()).unwrap_or(0),
         grace_seconds: seconds(a, annotation::GRACE_PERIOD),
+        pre_stop: a.get(annotation::PRE_STOP).cloned(),
         termination_file: termination_path
             .and_then(|path| c.mounts.iter().find(|m| m.container_path == *path))
             .map(|m| m.host_path.clone()),
@@ -189,6 +209,8 @@ mod tests {
     fn things_without_a_pods_labels_are_left_out() {
         assert_eq!(listed_sandbox(&proto::PodSandbox::default()), None);
         assert_eq!(listed_container(&proto::Container { labels: labels(false), ..Default::default() }), None);
+        let nameless = proto::PodSandbox { labels: labels(false), ..Default::default() };
+        assert_eq!(listed_sandbox(&nameless), None);
         let s = proto::PodSandbox { id: "s1".into(), labels: labels(false), created_at: -6, ..Default::default() };
         let s = listed_sandbox(&s).unwrap();
         assert_eq!((s.name.to_string(), s.ready, s.created_at, s.owner), ("ns/p".to_owned(), true, Wall(0), None));

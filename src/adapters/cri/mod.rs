@@ -2,6 +2,7 @@
 
 pub mod answers;
 pub mod client;
+pub mod events;
 pub mod proto;
 pub mod requests;
 pub mod transport;

@@ -1,4 +1,4 @@
-//! The CRI v1 messages of `proto/cri.proto`, as `build.rs` generates them. Only `requests`, `answers` and `client`
+//! The messages of `proto/cri.proto` (CRI v1) and `proto/containerd.proto`, as `build.rs` generates them. Only `requests`, `answers` and `client`
 //! know them; nothing of protobuf goes further.
 
 #![allow(clippy::all, clippy::pedantic, missing_docs)]
@@ -7,4 +7,5 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/cri/mod.rs"));
 }
 
+pub use generated::containerd;
 pub use generated::cri::*;

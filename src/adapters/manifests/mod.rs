@@ -32,7 +32,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
-use store::{RecordedDocument, Store};
+use store::{Change, RecordedDocument, Store};
 use watch::{Touch, Watcher};
 
 /// How long a file must not have changed before it is read unasked (D2).
@@ -43,6 +43,8 @@ const GONE: Duration = Duration::from_millis(10);
 const NET: Duration = Duration::from_secs(600);
 /// When a record that could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(60);
+/// Records that are written together.
+const BATCH: usize = 16;
 
 /// What to watch, and for whom.
 #[derive(Clone, Debug)]
@@ -211,13 +213,14 @@ impl Manifests {
         self.sources.values().flat_map(|source| &source.held).map(|held| &held.pod)
     }
 
-    /// A record to write, when there is nothing more urgent; one at a time. Run it, here or on a helper thread, and
+    /// Records to write, when there is nothing more urgent; one batch at a time. Run it, here or on a helper thread, and
     /// tell `written` how it ended.
     pub fn take_write(&mut self, now: Now) -> Option<Write> {
         if self.writing.is_some() || now.boot < self.no_write_before {
             return None;
         }
-        self.writing = self.next_write();
+        let changes: Vec<Change> = std::iter::from_fn(|| self.next_change()).take(BATCH).collect();
+        self.writing = (!changes.is_empty()).then_some(Write { changes });
         self.writing.clone()
     }
 
@@ -234,7 +237,8 @@ impl Manifests {
                 self.no_write_before = now.boot + RETRY;
                 let message = format!("its last good version cannot be kept on disk: {why}");
                 self.standing.set(&path, Kind::Record, vec![Problem::of_file(&path, message)], now);
-                self.put_back(&write, now);
+                // Those that are on disk by now are seen to be there.
+                write.changes.iter().for_each(|change| self.put_back(change, now));
             }
         }
     }
@@ -566,7 +570,7 @@ impl Manifests {
     }
 
     /// The next change of the records that is not on disk yet.
-    fn next_write(&mut self) -> Option<Write> {
+    fn next_change(&mut self) -> Option<Change> {
         if let Some(point) = self.mount_point.take() {
             return Some(self.store.put_mount_point(&self.settings.directory, &point));
         }
@@ -613,8 +617,8 @@ impl Manifests {
     }
 
     /// A record that could not be written is to be written again.
-    fn put_back(&mut self, write: &Write, now: Now) {
-        let Some(record) = write.record() else {
+    fn put_back(&mut self, change: &Change, now: Now) {
+        let Some(record) = change.record() else {
             // A removal, or the directory's own: found again by looking.
             self.sweep = true;
             return self.full_within(RETRY, now);

@@ -1,9 +1,10 @@
 //! The last good version of each file's documents, on disk (D2): what a broken file, or a missing directory, last said.
 //!
 //! One small JSON file per manifest, named by a digest of its path, in `manifests` of the root directory, readable by its
-//! owner alone (a manifest may hold what is nobody's business). Each is written aside, synced and renamed, and its directory synced. A document carries its digest, so a damaged
-//! record is seen; it is set aside, with a warning. Writing never comes between a manifest and its pod: it is a `Write`
-//! to be carried out later, by a helper thread if one likes.
+//! owner alone (a manifest may hold what is nobody's business). Each is written aside, synced and renamed, and then the
+//! directory synced, once for all that are written together. A document carries its digest, so a damaged record is seen;
+//! it is set aside, with a warning. Writing never comes between a manifest and its pod: it is a `Write` to be carried out
+//! later, by a helper thread if one likes.
 
 use crate::api::uid;
 use serde::{Deserialize, Serialize};
@@ -40,22 +41,47 @@ struct DirectoryRecord {
     mount_point: String,
 }
 
-/// A change of one record. It can be sent to another thread.
+/// Changes of records that become durable together. It can be sent to another thread.
 #[derive(Clone, Debug)]
 pub struct Write {
+    pub(super) changes: Vec<Change>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Change {
     file: PathBuf,
     /// None removes it.
     text: Option<Vec<u8>>,
 }
 
 impl Write {
-    /// Carries it out; when it returns the change is durable.
+    /// Carries it out; when it returns all of it is durable.
     ///
     /// # Errors
-    /// What was being done to which file, and why it failed.
+    /// What was being done to which file, and why it failed. What comes after it is not tried, what came before it may be
+    /// there.
     pub fn run(&self) -> Result<(), String> {
-        let failed = |doing: &str, file: &Path, e: io::Error| format!("{doing} {}: {e}", file.display());
-        let directory = self.file.parent().unwrap_or(Path::new("."));
+        self.changes.iter().try_for_each(Change::run)?;
+        let directory = self.changes.first().map_or(Path::new("."), Change::directory);
+        match File::open(directory).and_then(|d| d.sync_all()) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("sync", directory, e)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn failed(doing: &str, file: &Path, e: io::Error) -> String {
+    format!("{doing} {}: {e}", file.display())
+}
+
+impl Change {
+    /// The same one for all.
+    fn directory(&self) -> &Path {
+        self.file.parent().unwrap_or(Path::new("."))
+    }
+
+    fn run(&self) -> Result<(), String> {
+        let directory = self.directory();
         match &self.text {
             Some(text) => {
                 DirBuilder::new()
@@ -84,10 +110,7 @@ impl Write {
                 _ => {}
             },
         }
-        match File::open(directory).and_then(|d| d.sync_all()) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("sync", directory, e)),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// What it would have recorded; None if it removes a record, or is the directory's.
@@ -124,13 +147,13 @@ impl Store {
         records.filter_map(|file| load(&file)).collect()
     }
 
-    pub(super) fn put(&self, manifest: &str, documents: Vec<RecordedDocument>) -> Write {
+    pub(super) fn put(&self, manifest: &str, documents: Vec<RecordedDocument>) -> Change {
         let record = Record { version: VERSION, path: manifest.to_owned(), documents };
-        Write { file: self.file_of(manifest), text: Some(json(&record)) }
+        Change { file: self.file_of(manifest), text: Some(json(&record)) }
     }
 
-    pub(super) fn delete(&self, manifest: &str) -> Write {
-        Write { file: self.file_of(manifest), text: None }
+    pub(super) fn delete(&self, manifest: &str) -> Change {
+        Change { file: self.file_of(manifest), text: None }
     }
 
     /// The mount point on which the directory was when it last had manifests.
@@ -140,13 +163,13 @@ impl Store {
         (Path::new(&record.directory) == directory && record.version == VERSION).then(|| record.mount_point.into())
     }
 
-    pub(super) fn put_mount_point(&self, directory: &Path, point: &Path) -> Write {
+    pub(super) fn put_mount_point(&self, directory: &Path, point: &Path) -> Change {
         let record = DirectoryRecord {
             version: VERSION,
             directory: directory.to_string_lossy().into_owned(),
             mount_point: point.to_string_lossy().into_owned(),
         };
-        Write { file: self.root.join(DIRECTORY), text: Some(json(&record)) }
+        Change { file: self.root.join(DIRECTORY), text: Some(json(&record)) }
     }
 }
 

@@ -717,6 +717,29 @@ fn a_record_is_written_only_when_it_differs() {
 }
 
 #[test]
+fn many_records_are_written_together_and_all_again_when_one_of_them_failed() {
+    let (mut lab, _) = Lab::started();
+    for i in 0..20 {
+        lab.place(&format!("{i:02}.yaml"), &pod(&format!("p{i}")));
+    }
+    lab.events();
+    let now = lab.now();
+    let written = |write: &Write| write.changes.iter().filter_map(store::Change::record).count();
+    let first = lab.manifests.take_write(now).unwrap();
+    assert!(written(&first) > 10, "{}", written(&first));
+    // It was, and nobody knows.
+    first.run().unwrap();
+    lab.manifests.written(Err("no space left on device".into()), now);
+    let later = Now { boot: now.boot + RETRY, ..now };
+    let rest = lab.manifests.take_write(later).unwrap();
+    assert_eq!(written(&first) + written(&rest), 20, "what is there is not written again");
+    let result = rest.run();
+    lab.manifests.written(result, later);
+    assert!(lab.manifests.take_write(later).is_none());
+    assert_eq!(lab.again().1.len(), 20);
+}
+
+#[test]
 fn d4_two_pods_of_one_name_are_both_given_but_not_while_a_file_is_renamed() {
     let (mut lab, _) = Lab::started();
     lab.place("b.yaml", &pod_with("same", "i:2"));

@@ -2,16 +2,19 @@
 //! below it, so the empty rest is removed here: in every hierarchy (each v1 controller, and the unified one), under
 //! each QoS parent, deepest first.
 //!
-//! Only empty cgroups can be removed, so nothing that runs can be hurt. With the systemd driver the slice's directory
+//! Only empty cgroups can be removed, so nothing that runs can be hurt, unless it is asked for: a process that its runtime has
+//! lost is killed, as a kubelet does. With the systemd driver the slice's directory
 //! goes; systemd notices and forgets the slice by itself.
 
 use crate::api::cgroups::CgroupNames;
 use crate::api::names::Uid;
 use crate::api::qos::Qos;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// One mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,8 +45,9 @@ impl Cgroups {
         !self.hierarchies.is_empty() && self.hierarchies.iter().all(|h| h.unified)
     }
 
-    /// Removes what is left of a pod's cgroups; fine if there is none. An error if something still runs in one.
-    pub fn remove_pod(&self, uid: &str) -> Result<(), String> {
+    /// Removes what is left of a pod's cgroups; fine if there is none. What still runs in one is killed first if so asked
+    /// (that may take a second), else an error.
+    pub fn remove_pod(&self, uid: &str, kill: bool) -> Result<(), String> {
         if !self.names.per_qos || uid.is_empty() || uid.contains(['/', '\0']) {
             return Ok(());
         }
@@ -52,7 +56,10 @@ impl Cgroups {
         for hierarchy in &self.hierarchies {
             for qos in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
                 if let Some(directory) = hierarchy.directory(&self.names.pod(qos, &uid)) {
-                    result = result.and(remove(&directory));
+                    result = result.and(match kill {
+                        true => remove_with_force(&directory),
+                        false => remove(&directory),
+                    });
                 }
             }
         }
@@ -116,6 +123,37 @@ fn unescape(field: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// So often, and so long apart, a cgroup is tried whose processes were killed.
+const TRIES: u32 = 40;
+const APART: Duration = Duration::from_millis(25);
+
+fn remove_with_force(directory: &Path) -> Result<(), String> {
+    for _ in 0..TRIES {
+        if remove(directory).is_ok() {
+            return Ok(());
+        }
+        for cgroup in with_all_below(directory)? {
+            kill_all(&cgroup);
+        }
+        std::thread::sleep(APART);
+    }
+    remove(directory)
+}
+
+/// SIGKILL to each process of the cgroup.
+fn kill_all(cgroup: &Path) {
+    let (Ok(text), Some(name)) = (fs::read_to_string(cgroup.join("cgroup.procs")), cgroup.file_name()) else { return };
+    for pid in text.lines().filter_map(|line| line.parse().ok()).filter_map(Pid::from_raw) {
+        // The number may be another process's by now: what the descriptor stands for has to be in there still.
+        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        let path = format!("/proc/{}/cgroup", pid.as_raw_nonzero());
+        let there = fs::read_to_string(path).is_ok_and(|of| of.contains(&*name.to_string_lossy()));
+        if there && pidfd_send_signal(&process, Signal::KILL).is_ok() {
+            log::warn!("a process that the runtime has lost was killed pid={pid} cgroup={}", cgroup.display());
+        }
+    }
+}
+
 /// A cgroup and all below it, deepest first.
 fn remove(directory: &Path) -> Result<(), String> {
     match fs::remove_dir(directory) {
@@ -124,17 +162,7 @@ fn remove(directory: &Path) -> Result<(), String> {
         // Perhaps only for what is below it.
         Err(_) => {}
     }
-    let mut found = vec![directory.to_owned()];
-    let mut next = 0;
-    while let Some(parent) = found.get(next).cloned() {
-        next += 1;
-        let entries = match fs::read_dir(&parent) {
-            Err(e) if e.kind() == ErrorKind::NotFound => continue,
-            other => other.map_err(|e| format!("read {}: {e}", parent.display()))?,
-        };
-        found.extend(entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()));
-    }
-    for cgroup in found.iter().rev() {
+    for cgroup in with_all_below(directory)?.iter().rev() {
         match fs::remove_dir(cgroup) {
             Err(e) if e.kind() == ErrorKind::ResourceBusy => {
                 return Err(format!("remove cgroup {}: processes are left in it", cgroup.display()));
@@ -146,6 +174,21 @@ fn remove(directory: &Path) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// A directory and those below it, each after the one that it is in.
+fn with_all_below(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut found = vec![directory.to_owned()];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).cloned() {
+        next += 1;
+        let entries = match fs::read_dir(&parent) {
+            Err(e) if e.kind() == ErrorKind::NotFound => continue,
+            other => other.map_err(|e| format!("read {}: {e}", parent.display()))?,
+        };
+        found.extend(entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()));
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -214,14 +257,14 @@ mod tests {
             fs::create_dir_all(format!("{base}/{path}")).unwrap();
         }
         for _ in 0..2 {
-            cgroups.remove_pod("u1").unwrap();
+            cgroups.remove_pod("u1", true).unwrap();
         }
         assert!(!Path::new(&format!("{base}/cpu/kubepods/besteffort/podu1")).exists());
         assert!(!Path::new(&format!("{base}/unified/kubepods/burstable/podu1")).exists());
         assert!(!Path::new(&format!("{base}/unified/kubepods/podu1")).exists());
         assert!(Path::new(&format!("{base}/cpu/kubepods/besteffort/podu2")).exists());
-        cgroups.remove_pod("").unwrap();
-        cgroups.remove_pod("../..").unwrap();
+        cgroups.remove_pod("", true).unwrap();
+        cgroups.remove_pod("../..", true).unwrap();
         assert!(Path::new(&format!("{base}/cpu/kubepods/besteffort")).exists());
     }
 
@@ -237,7 +280,7 @@ mod tests {
         let slice = format!("{base}/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda_b.slice");
         fs::create_dir_all(&slice).unwrap();
         fs::write(format!("{slice}/file"), "").unwrap();
-        let error = cgroups.remove_pod("a-b").unwrap_err();
+        let error = cgroups.remove_pod("a-b", false).unwrap_err();
         assert!(error.contains("kubepods-burstable-poda_b.slice"), "{error}");
     }
 }

@@ -19,6 +19,14 @@ fn mem_total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
+/// The kernel's id of this boot; empty if it tells none.
+pub fn boot_id() -> String {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let read =
+        fs::read_to_string(path).map_err(|e| log::warn!("this boot has no id path={path} error={:?}", e.to_string()));
+    read.unwrap_or_default().trim().to_owned()
+}
+
 /// The kernel's host name in lower case: the node's name unless configured otherwise.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase()

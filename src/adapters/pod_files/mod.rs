@@ -5,6 +5,7 @@
 //! trusted: no symlink is followed, no mount is crossed, nothing but a regular file is read, and never without a
 //! limit. An error names the path and what the kernel said.
 
+mod found;
 mod hosts;
 mod remove;
 mod termination;
@@ -36,7 +37,7 @@ const MAX_HOSTS: u64 = 1 << 20;
 const MAX_FILE_NAME: usize = 255;
 
 /// Removes what is left of a pod's cgroups, by its UID.
-pub type RemoveCgroup = Arc<dyn Fn(&str) -> std::result::Result<(), String> + Send + Sync>;
+pub type RemoveCgroup = Arc<dyn Fn(&str, bool) -> std::result::Result<(), String> + Send + Sync>;
 
 #[derive(Clone)]
 pub struct PodFiles {
@@ -68,10 +69,10 @@ impl PodFiles {
             FilesCall::RemoveContainerFiles { id, log_path } => {
                 self.remove_container_files(id.as_str(), log_path).map(|()| Answer::Ok)
             }
-            FilesCall::RemovePod { uid, namespace, name } => {
-                self.remove_all(uid.as_str(), namespace, name).map(|()| Answer::Ok)
+            FilesCall::RemovePod { uid, namespace, name, kill } => {
+                self.remove_all(uid.as_str(), namespace, name, *kill).map(|()| Answer::Ok)
             }
-            FilesCall::RemoveCgroup { uid } => (self.remove_cgroup)(uid.as_str()).map(|()| Answer::Ok),
+            FilesCall::RemoveCgroup { uid } => (self.remove_cgroup)(uid.as_str(), false).map(|()| Answer::Ok),
         };
         answer(result)
     }
@@ -82,8 +83,8 @@ impl PodFiles {
     }
 
     /// `RemovePod`, for a helper thread.
-    pub fn remove_pod(&self, uid: &str, namespace: &str, name: &str) -> std::result::Result<(), OpError> {
-        answer(self.remove_all(uid, namespace, name))
+    pub fn remove_pod(&self, uid: &str, namespace: &str, name: &str, kill: bool) -> std::result::Result<(), OpError> {
+        answer(self.remove_all(uid, namespace, name, kill))
     }
 
     fn prepare_pod(&self, pod: &Pod) -> Result<()> {
@@ -154,7 +155,7 @@ impl PodFiles {
     }
 
     /// All of a pod. Each part is tried, whatever became of the others; the first error is told.
-    fn remove_all(&self, uid: &str, namespace: &str, name: &str) -> Result<()> {
+    fn remove_all(&self, uid: &str, namespace: &str, name: &str, kill: bool) -> Result<()> {
         for part in [uid, namespace, name] {
             one_part(part)?;
         }
@@ -163,7 +164,7 @@ impl PodFiles {
             self.remove_links(namespace, name, &format!("{}/{logs}/", self.layout.logs)),
             remove_tree(&self.layout.logs, &logs),
             remove_tree(&self.layout.pods(), uid),
-            (self.remove_cgroup)(uid),
+            (self.remove_cgroup)(uid, kill),
         ]
         .into_iter()
         .collect()

@@ -5,6 +5,7 @@
 //! of that the last 2048 bytes. What cannot be read is told in the message's place, as that is where one looks.
 
 use super::{Result, failed, open_regular};
+use crate::api::log_line;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -85,7 +86,7 @@ fn tail(path: &str, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What the lines of a CRI log say: `<time> <stream> <tags> <text>` each; a line tagged P goes on in the next.
+/// What the lines of a log say; a partial one goes on in the next.
 fn log_text(bytes: &[u8]) -> String {
     let cut = bytes.len() as u64 == LOG_TAIL;
     let mut lines: Vec<&[u8]> = bytes.split_inclusive(|b| *b == b'\n').collect();
@@ -96,20 +97,11 @@ fn log_text(bytes: &[u8]) -> String {
     let mut text = Vec::new();
     for line in &lines[lines.len().saturating_sub(MAX_LOG_LINES)..] {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
-        let mut parts = line.splitn(4, |b| *b == b' ');
-        let (stream, tags, rest) = (parts.nth(1), parts.next(), parts.next());
-        match (stream, tags) {
-            (Some(b"stdout" | b"stderr"), Some(tags)) => {
-                text.extend_from_slice(rest.unwrap_or_default());
-                if tags.split(|b| *b == b':').next() != Some(b"P".as_slice()) {
-                    text.push(b'\n');
-                }
-            }
-            // Not in the format: as it is.
-            _ => {
-                text.extend_from_slice(line);
-                text.push(b'\n');
-            }
+        let parsed = log_line::parse(line);
+        // What is not in the format stands as it is.
+        text.extend_from_slice(parsed.map_or(line, |l| l.text));
+        if !parsed.is_some_and(|l| l.partial) {
+            text.push(b'\n');
         }
     }
     String::from_utf8_lossy(&text[text.len().saturating_sub(MAX_LOG_BYTES)..]).into_owned()

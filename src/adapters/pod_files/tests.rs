@@ -27,7 +27,7 @@ fn place() -> Place {
         },
         cluster_domain: String::new(),
         host_hosts: format!("{base}/hosts"),
-        remove_cgroup: Arc::new(move |uid| {
+        remove_cgroup: Arc::new(move |uid, _| {
             seen.lock().unwrap().push(uid.to_owned());
             Ok(())
         }),
@@ -122,7 +122,7 @@ fn the_hosts_file_keeps_its_inode_when_it_is_written_again() {
 fn names_that_would_lead_elsewhere_are_refused() {
     let place = place();
     for uid in ["..", "", "a/b", "."] {
-        assert!(place.files.remove_pod(uid, "ns", "n").is_err(), "{uid:?}");
+        assert!(place.files.remove_pod(uid, "ns", "n", true).is_err(), "{uid:?}");
     }
 }
 
@@ -254,7 +254,8 @@ fn all_of_a_pod_is_removed_and_nothing_else() {
     std::fs::write(format!("{base}/precious/deep/file"), "x").unwrap();
     std::os::unix::fs::symlink(format!("{base}/precious"), format!("{base}/root/pods/u1/containers/link")).unwrap();
 
-    let remove = FilesCall::RemovePod { uid: Uid::from("u1"), namespace: "default".into(), name: "p20".into() };
+    let remove =
+        FilesCall::RemovePod { uid: Uid::from("u1"), namespace: "default".into(), name: "p20".into(), kill: false };
     for _ in 0..2 {
         assert_eq!(place.files.execute(&remove), Ok(Answer::Ok));
     }
@@ -339,4 +340,26 @@ fn errors_name_the_path() {
         panic!()
     };
     assert!(message.contains(&format!("{base}/root/pods")), "{message}");
+}
+
+#[test]
+fn the_directories_of_pods_are_found_with_the_names_that_their_logs_tell() {
+    let place = place();
+    assert!(place.files.found().is_empty());
+    let pod = pod("{}");
+    prepare(&place, &pod, 0);
+    let (pods, logs) = (place.files.layout.pods(), place.files.layout.logs.clone());
+    std::fs::create_dir(format!("{pods}/0123")).unwrap();
+    std::fs::write(format!("{pods}/file"), "").unwrap();
+    std::os::unix::fs::symlink("/", format!("{pods}/link")).unwrap();
+    std::fs::create_dir(format!("{logs}/ns_theirs_89ab")).unwrap();
+    let found = place.files.found();
+    let mut found: Vec<_> = found.iter().map(|d| (d.uid.as_str(), d.name.to_string(), d.path.clone())).collect();
+    let mut wanted = vec![
+        (pod.uid.as_str(), pod.name.to_string(), format!("{pods}/{}", pod.uid)),
+        ("0123", "-/0123".to_string(), format!("{pods}/0123")),
+    ];
+    found.sort();
+    wanted.sort();
+    assert_eq!(found, wanted);
 }

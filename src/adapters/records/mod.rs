@@ -5,8 +5,9 @@
 //! all the rest. What does not fit (cut off, damaged, of another version) is set aside as `*.corrupt` with a warning:
 //! a broken record must not keep a node from starting. What the values mean is the engine's business.
 //!
-//! A write takes as long as the disk takes to sync: `put` and `delete` are for a helper thread. `Root` is the
-//! directory above: its lock and its identity.
+//! A write takes as long as the disk takes to sync: `put`, `delete` and `set_aside` are for a helper thread. One that hangs
+//! is given up, and may come back much later: each batch of changes has a number, writes into files of its own, and changes
+//! nothing any more once a later batch was begun. `Root` is the directory above: its lock and its identity.
 
 mod root;
 #[cfg(test)]
@@ -18,15 +19,21 @@ use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Of a file's form. The version of what a value holds is in the value.
 const VERSION: u32 = 1;
 const SUFFIX: &str = ".json";
-/// What is being written, before it is renamed.
+/// What is being written, before it is renamed; the number of its batch stands before it.
 const ASIDE: &str = ".new";
+/// `.`, a number, and ASIDE.
+const MAX_ASIDE: usize = 1 + 20 + ASIDE.len();
 const CORRUPT: &str = ".corrupt";
+/// Records of a kind that are kept aside: the last ones.
+const MAX_CORRUPT: usize = 20;
 /// A longer file is not one of ours.
 const MAX_SIZE: u64 = 4 << 20;
 /// The longest file name of usual file systems.
@@ -36,6 +43,17 @@ const MAX_FILE_NAME: usize = 255;
 #[derive(Clone, Debug)]
 pub struct Records {
     directory: PathBuf,
+    batch: u64,
+    order: Arc<Order>,
+}
+
+/// Which changes may take effect.
+#[derive(Debug, Default)]
+struct Order {
+    /// The batch begun last.
+    newest: AtomicU64,
+    /// Held from the look at `newest` to the end of the change; only threads that may block take it.
+    taking_effect: Mutex<()>,
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -49,7 +67,13 @@ impl Records {
     pub fn open(root: &Path) -> Result<Records, String> {
         let directory = root.join("records");
         make_directory(&directory)?;
-        Ok(Records { directory })
+        Ok(Records { directory, batch: 0, order: Arc::default() })
+    }
+
+    /// For one more batch of changes: what an earlier one has not done by now, it does not do any more. Never blocks.
+    pub fn batch(&self) -> Records {
+        let batch = self.order.newest.fetch_add(1, Ordering::SeqCst) + 1;
+        Records { batch, ..self.clone() }
     }
 
     /// All records of these kinds that can be read, by `kind/key`, sorted. Warns of the others and sets them aside.
@@ -81,17 +105,51 @@ impl Records {
         make_directory(directory)?;
         let header = Header { version: VERSION, sha256: digest(value) };
         let header = serde_json::to_string(&header).map_err(|e| failed("write", &path, &e))?;
-        write_durably(&path, format!("{header}\n{value}").as_bytes(), 0o600)
+        let aside = appended(&path, &format!(".{}{ASIDE}", self.batch));
+        let content = format!("{header}\n{value}");
+        let written = write_aside(&aside, content.as_bytes(), 0o600)
+            .map_err(|e| failed("write", &path, &e))
+            .and_then(|()| self.take_effect(&path, || fs::rename(&aside, &path)));
+        if written.is_err() {
+            let _ = fs::remove_file(&aside);
+        }
+        written.and_then(|()| sync_directory(directory))
     }
 
     /// Durable when it returns; fine if there is none.
     pub fn delete(&self, key: &str) -> Result<(), String> {
         let path = self.path(key)?;
-        match fs::remove_file(&path) {
-            Ok(()) => sync_directory(path.parent().unwrap_or(&self.directory)),
+        self.take_effect(&path, || match fs::remove_file(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(failed("remove", &path, &e)),
+            other => other,
+        })?;
+        match sync_directory(path.parent().unwrap_or(&self.directory)) {
+            // There never was one of this kind.
+            Err(_) if !path.parent().is_some_and(Path::is_dir) => Ok(()),
+            other => other,
         }
+    }
+
+    /// Out of the way of the next `load`, and kept for people to look at; the oldest of many goes. Fine if there is none.
+    pub fn set_aside(&self, key: &str) -> Result<(), String> {
+        let path = self.path(key)?;
+        let aside = appended(&path, CORRUPT);
+        self.take_effect(&path, || match fs::rename(&path, &aside) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            other => other,
+        })?;
+        log::warn!("record set aside file={}", aside.display());
+        forget_old(path.parent().unwrap_or(&self.directory));
+        Ok(())
+    }
+
+    /// Makes a change, unless a later batch was begun: then what this one wanted is old.
+    fn take_effect(&self, path: &Path, change: impl FnOnce() -> std::io::Result<()>) -> Result<(), String> {
+        let _held = self.order.taking_effect.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.order.newest.load(Ordering::SeqCst) != self.batch {
+            return Err(format!("change {}: given up, it took too long", path.display()));
+        }
+        change().map_err(|e| failed("change", path, &e))
     }
 
     fn path(&self, key: &str) -> Result<PathBuf, String> {
@@ -101,7 +159,7 @@ impl Records {
             return Err(wrong("the kind is not a plain word"));
         }
         let file = encode(rest) + SUFFIX;
-        if rest.is_empty() || file.len() + ASIDE.len().max(CORRUPT.len()) > MAX_FILE_NAME {
+        if rest.is_empty() || file.len() + MAX_ASIDE > MAX_FILE_NAME {
             return Err(wrong("the key is empty or too long for a file's name"));
         }
         Ok(self.directory.join(kind).join(file))
@@ -142,12 +200,34 @@ fn read(path: &Path) -> Result<String, String> {
 }
 
 fn set_aside(path: &Path, why: &str) {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(CORRUPT);
+    let aside = appended(path, CORRUPT);
     match fs::rename(path, &aside) {
-        Ok(()) => log::warn!("record set aside file={} reason={why:?}", Path::new(&aside).display()),
+        Ok(()) => log::warn!("record set aside file={} reason={why:?}", aside.display()),
         Err(e) => log::warn!("record ignored file={} reason={why:?} error={e:?}", path.display()),
     }
+    forget_old(path.parent().unwrap_or(path));
+}
+
+/// Keeps the last ones of what was set aside in a directory.
+fn forget_old(directory: &Path) {
+    let mut aside: Vec<((i64, i64), PathBuf)> = entries(directory)
+        .into_iter()
+        .filter(|(file, _)| file.ends_with(CORRUPT))
+        .filter_map(|(_, path)| fs::symlink_metadata(&path).ok().map(|m| ((m.ctime(), m.ctime_nsec()), path)))
+        .collect();
+    aside.sort();
+    for (_, path) in &aside[..aside.len().saturating_sub(MAX_CORRUPT)] {
+        match fs::remove_file(path) {
+            Ok(()) => log::info!("of many records set aside the oldest is removed file={}", path.display()),
+            Err(e) => log::warn!("a record set aside long ago stays file={} error={e:?}", path.display()),
+        }
+    }
+}
+
+fn appended(path: &Path, end: &str) -> PathBuf {
+    let mut longer = path.as_os_str().to_owned();
+    longer.push(end);
+    PathBuf::from(longer)
 }
 
 fn digest(value: &str) -> String {
@@ -193,22 +273,19 @@ fn decode(name: &str) -> Result<String, String> {
 
 /// The old content or the new one, whatever happens in between.
 fn write_durably(path: &Path, content: &[u8], mode: u32) -> Result<(), String> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(ASIDE);
-    let aside = PathBuf::from(aside);
-    let written = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(mode)
-        .open(&aside)
-        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&aside, path));
+    let aside = appended(path, ASIDE);
+    let written = write_aside(&aside, content, mode).and_then(|()| fs::rename(&aside, path));
     if let Err(e) = written {
         let _ = fs::remove_file(&aside);
         return Err(failed("write", path, &e));
     }
     path.parent().map_or(Ok(()), sync_directory)
+}
+
+fn write_aside(aside: &Path, content: &[u8], mode: u32) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(aside)?;
+    file.write_all(content)?;
+    file.sync_all()
 }
 
 fn sync_directory(directory: &Path) -> Result<(), String> {

@@ -31,14 +31,17 @@ impl Root {
 }
 
 fn lock(path: &Path) -> Result<File, String> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o640)
-        .open(path)
-        .map_err(|e| failed("open", path, &e))?;
+    let mut writable = OpenOptions::new();
+    writable.read(true).write(true).create(true).truncate(false).mode(0o640);
+    let mut file = match writable.open(path) {
+        // A disk gone bad: what runs is looked after all the same.
+        Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => {
+            log::warn!("the root directory is read-only: nothing new can be kept lock={}", path.display());
+            File::open(path)
+        }
+        other => other,
+    }
+    .map_err(|e| failed("open", path, &e))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {

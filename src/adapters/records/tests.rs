@@ -56,7 +56,7 @@ fn what_is_damaged_is_set_aside_and_the_rest_is_read() {
     fs::write(file("empty"), "").unwrap();
     fs::write(file("header"), [0xff, 0xfe, b'\n', b'{', b'}']).unwrap();
     // Of a write that a power cut ended.
-    fs::write(directory.join("half.json.new"), "{").unwrap();
+    fs::write(directory.join("half.json.3.new"), "{").unwrap();
     fs::write(dir.path().join("records/stray"), "").unwrap();
 
     assert_eq!(records.load(&["pod", "rejected"]), [("pod/good".to_owned(), r#"{"spec":"x"}"#.to_owned())]);
@@ -83,7 +83,7 @@ fn a_write_that_fails_leaves_the_old_record_and_names_the_file() {
     let (dir, records) = open();
     records.put("pod/u", "1").unwrap();
     // The place of the new one is taken by a directory.
-    fs::create_dir(dir.path().join("records/pod/u.json.new")).unwrap();
+    fs::create_dir(dir.path().join("records/pod/u.json.0.new")).unwrap();
     let error = records.put("pod/u", "2").unwrap_err();
     assert!(error.contains("records/pod/u.json"), "{error}");
     assert_eq!(records.load(&["pod", "rejected"]), [("pod/u".to_owned(), "1".to_owned())]);
@@ -119,4 +119,46 @@ fn what_other_parts_keep_beside_the_records_is_not_touched() {
     std::fs::write(&theirs, "of another form").unwrap();
     assert!(records.load(&["pod"]).is_empty());
     assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "of another form");
+}
+
+#[test]
+fn a_batch_that_was_given_up_changes_nothing_when_it_comes_back() {
+    let (dir, records) = open();
+    let hung = records.batch();
+    hung.put("pod/u", "1").unwrap();
+    let next = hung.batch();
+    next.put("pod/u", "2").unwrap();
+    for late in [hung.put("pod/u", "old"), hung.delete("pod/u"), hung.set_aside("pod/u")] {
+        assert!(late.unwrap_err().contains("given up"));
+    }
+    assert_eq!(next.load(&["pod"]), [("pod/u".to_owned(), "2".to_owned())]);
+    let files: Vec<_> = entries(&dir.path().join("records/pod")).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(files, ["u.json"]);
+}
+
+#[test]
+fn a_hung_write_does_not_share_a_file_with_a_later_one() {
+    let (dir, records) = open();
+    // A thread of the batch before has this open and will write on.
+    let hung = records.batch();
+    fs::create_dir_all(dir.path().join("records/pod")).unwrap();
+    let mut open = File::create(dir.path().join(format!("records/pod/u.json.{}.new", hung.batch))).unwrap();
+    records.batch().put("pod/u", "new").unwrap();
+    open.write_all(b"old and much longer than what is new").unwrap();
+    assert_eq!(records.load(&["pod"]), [("pod/u".to_owned(), "new".to_owned())]);
+}
+
+#[test]
+fn what_is_of_no_use_is_set_aside_and_only_the_last_ones_are_kept() {
+    let (dir, records) = open();
+    records.set_aside("pod/none").unwrap();
+    for n in 0..MAX_CORRUPT + 5 {
+        records.put(&format!("pod/u{n:02}"), "{}").unwrap();
+        records.set_aside(&format!("pod/u{n:02}")).unwrap();
+    }
+    assert!(records.load(&["pod"]).is_empty());
+    let mut files: Vec<_> = entries(&dir.path().join("records/pod")).into_iter().map(|(name, _)| name).collect();
+    files.sort();
+    assert_eq!(files.len(), MAX_CORRUPT);
+    assert_eq!(files.last().unwrap(), &format!("u{:02}.json.corrupt", MAX_CORRUPT + 4));
 }

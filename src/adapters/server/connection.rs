@@ -24,8 +24,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const DRAIN_BYTES: usize = 64 * 1024;
 /// Pieces of a body are gathered up to this.
 const GATHER: usize = 16 * 1024;
-/// The most that a watch may be behind.
+/// The most that a watch of pods may be behind: it is closed then, as it would show a false picture.
 const WATCH_BACKLOG: usize = 1 << 20;
+/// The same for a watch of events: further ones are left out and counted.
+const EVENTS_BACKLOG: usize = 64 << 10;
 /// What one `drive` may write, in bytes, and answer.
 const WRITE_BUDGET: usize = 256 * 1024;
 const REQUEST_BUDGET: usize = 16;
@@ -46,7 +48,7 @@ enum State {
     /// An answer is on its way. With `rest`, more of its body is to be made.
     Answering { keep: bool, rest: Option<Rest> },
     /// All that there was is written; what is published follows.
-    Watching { chunked: bool },
+    Watching { chunked: bool, route: Route },
     /// The last answer is written; what the client still sends is thrown away.
     Draining { bytes: usize },
 }
@@ -54,7 +56,8 @@ enum State {
 struct Rest {
     cursor: Cursor,
     chunked: bool,
-    watch: bool,
+    /// What it goes on to watch.
+    watch: Option<Route>,
 }
 
 pub struct Connection {
@@ -75,6 +78,8 @@ pub struct Connection {
     pub since: Boot,
     answered: bool,
     overrun: bool,
+    /// Events left out since the last one that was not.
+    lost: u64,
 }
 
 impl Connection {
@@ -94,6 +99,7 @@ impl Connection {
             since: now,
             answered: false,
             overrun: false,
+            lost: 0,
         }
     }
 
@@ -110,8 +116,24 @@ impl Connection {
         self.deadline
     }
 
-    pub fn is_watch(&self) -> bool {
-        matches!(self.state, State::Watching { .. } | State::Answering { rest: Some(Rest { watch: true, .. }), .. })
+    /// What it watches, if it does.
+    pub fn watches(&self) -> Option<Route> {
+        match &self.state {
+            State::Watching { route, .. } => Some(*route),
+            State::Answering { rest: Some(rest), .. } => rest.watch,
+            _ => None,
+        }
+    }
+
+    /// For the dump: door, state, bytes queued, lines lost.
+    pub fn told(&self) -> (Door, &'static str, usize, u64) {
+        let state = match &self.state {
+            State::Reading => "reading",
+            State::Answering { .. } => "answering",
+            State::Watching { .. } => "watching",
+            State::Draining { .. } => "draining",
+        };
+        (self.door, state, self.queued, self.lost)
     }
 
     /// How little is lost if it is closed for the sake of another: None if an answer is on its way.
@@ -124,20 +146,37 @@ impl Connection {
         }
     }
 
-    /// A line for a watch; one that is too far behind is closed at the next `drive`.
-    pub fn publish(&mut self, line: &Bytes, now: Boot) {
+    /// A line for a watch. One of pods that is too far behind is closed at the next `drive`; one of events misses lines
+    /// and is told how many.
+    pub fn publish(&mut self, route: Route, line: &Bytes, now: Boot) {
         let chunked = match &self.state {
-            State::Watching { chunked } => *chunked,
-            State::Answering { rest: Some(rest), .. } if rest.watch => rest.chunked,
+            State::Watching { chunked, route: r } if *r == route => *chunked,
+            State::Answering { rest: Some(rest), .. } if rest.watch == Some(route) => rest.chunked,
             _ => return,
         };
-        if self.queued + line.len() > WATCH_BACKLOG {
-            self.overrun = true;
+        let events = route == Route::Events;
+        if self.queued + line.len() > if events { EVENTS_BACKLOG } else { WATCH_BACKLOG } {
+            self.overrun |= !events;
+            self.lost += u64::from(events);
             return;
         }
-        if self.output.is_empty() && self.deadline.is_none() {
+        self.tell_lost(chunked);
+        if self.output.is_empty() && self.deadline.is_none() && !events {
             self.deadline = Some(now + ANSWER_TIMEOUT);
         }
+        self.push_line(chunked, line);
+    }
+
+    /// Says how much was left out, in its place. True if it was.
+    fn tell_lost(&mut self, chunked: bool) -> bool {
+        let lost = std::mem::take(&mut self.lost);
+        if lost > 0 {
+            self.push_line(chunked, &Bytes::from(format!("{{\"type\":\"LOST\",\"count\":{lost}}}\n")));
+        }
+        lost > 0
+    }
+
+    fn push_line(&mut self, chunked: bool, line: &Bytes) {
         if chunked {
             let mut framed = Vec::with_capacity(line.len() + 12);
             http::chunk(&mut framed, |out| out.extend_from_slice(line));
@@ -177,11 +216,17 @@ impl Connection {
                         }
                     }
                 },
-                State::Watching { .. } => {
+                State::Watching { chunked, route } => {
+                    let (chunked, route) = (*chunked, *route);
                     let progress = written;
-                    let outcome = self.write(&mut written);
+                    let mut outcome = self.write(&mut written);
+                    if outcome == Written::All && self.tell_lost(chunked) {
+                        outcome = self.write(&mut written);
+                    }
                     self.deadline = match outcome {
+                        // What a reader of events may hold up is little.
                         Written::All => None,
+                        _ if route == Route::Events => None,
                         _ if written > progress => Some(now + ANSWER_TIMEOUT),
                         _ => self.deadline.or(Some(now + ANSWER_TIMEOUT)),
                     };
@@ -281,8 +326,10 @@ impl Connection {
                 self.push(std::mem::take(&mut out));
                 self.push(bytes);
             }
-            Body::Parts(cursor) => rest = Some(Rest { cursor, chunked: !head.http10, watch: false }),
-            Body::Watch(cursor) => rest = Some(Rest { cursor, chunked: !head.http10, watch: true }),
+            Body::Parts(cursor) => rest = Some(Rest { cursor, chunked: !head.http10, watch: None }),
+            Body::Watch(cursor) => {
+                rest = Some(Rest { cursor, chunked: !head.http10, watch: Route::find(self.door, &head.path) });
+            }
         }
         self.push(out);
         self.deadline = Some(now + ANSWER_TIMEOUT);
@@ -312,12 +359,12 @@ impl Connection {
                 }
             }
             let (chunked, watch, keep) = (rest.chunked, rest.watch, *keep);
-            if !more && chunked && !watch {
+            if !more && chunked && watch.is_none() {
                 out.extend_from_slice(http::LAST_CHUNK);
             }
             self.push(out);
-            if !more && watch {
-                self.state = State::Watching { chunked };
+            if let (false, Some(route)) = (more, watch) {
+                self.state = State::Watching { chunked, route };
             } else if !more {
                 self.state = State::Answering { keep, rest: None };
             }

@@ -15,7 +15,7 @@ pub enum Door {
     Control,
     /// The health port: health.
     Health,
-    /// readOnlyPort: `/healthz`, `/metrics`, `/pods`.
+    /// readOnlyPort: `/healthz`, `/metrics`, `/metrics/probes`, `/pods`.
     ReadOnly,
 }
 
@@ -25,12 +25,20 @@ pub enum Route {
     Livez,
     Readyz,
     Metrics,
+    /// The metrics of probes alone.
+    ProbeMetrics,
     /// A `PodList`. As a watch, a line of JSON for each pod, as the API server writes them: `{"type":"ADDED","object":
     /// <pod>}` for those there are, `{"type":"BOOKMARK","object":{}}` after the last, then `ADDED`, `MODIFIED` and
     /// `DELETED` as it happens.
     Pods,
     /// A `status::NodeStatus`.
     Status,
+    /// A `PlanView`: who would be stopped when, were the node shut down now.
+    ShutdownPlan,
+    /// An `EventList`; as a watch, lines as those of `Pods`, and `{"type":"LOST","count":n}` where a slow reader missed n.
+    Events,
+    /// Everything that the agent knows, in its own words: for people who look for a mistake in it.
+    Dump,
 }
 
 impl Route {
@@ -41,14 +49,20 @@ impl Route {
             "/livez" => Route::Livez,
             "/readyz" => Route::Readyz,
             "/metrics" => Route::Metrics,
+            "/metrics/probes" => Route::ProbeMetrics,
             "/pods" => Route::Pods,
             "/status" => Route::Status,
+            "/shutdown-plan" => Route::ShutdownPlan,
+            "/events" => Route::Events,
+            "/debug/dump" => Route::Dump,
             _ => return None,
         };
         let open = match door {
             Door::Control => true,
             Door::Health => matches!(route, Route::Healthz | Route::Livez | Route::Readyz),
-            Door::ReadOnly => matches!(route, Route::Healthz | Route::Metrics | Route::Pods),
+            Door::ReadOnly => {
+                matches!(route, Route::Healthz | Route::Metrics | Route::ProbeMetrics | Route::Pods)
+            }
         };
         open.then_some(route)
     }
@@ -332,9 +346,19 @@ mod tests {
         assert_eq!(Route::find(Door::Health, "/metrics"), None);
         assert_eq!(Route::find(Door::Health, "/readyz"), Some(Route::Readyz));
         assert_eq!(Route::find(Door::ReadOnly, "/status"), None);
+        assert_eq!(Route::find(Door::ReadOnly, "/shutdown-plan"), None);
+        assert_eq!(Route::find(Door::Health, "/shutdown-plan"), None);
+        assert_eq!(Route::find(Door::Control, "/shutdown-plan"), Some(Route::ShutdownPlan));
+        assert_eq!(Route::find(Door::ReadOnly, "/events"), None);
+        assert_eq!(Route::find(Door::ReadOnly, "/debug/dump"), None);
+        assert_eq!(Route::find(Door::Control, "/debug/dump"), Some(Route::Dump));
         assert_eq!(Route::find(Door::ReadOnly, "/pods"), Some(Route::Pods));
         assert_eq!(Route::find(Door::Control, "/status"), Some(Route::Status));
         assert_eq!(Route::find(Door::Control, "/"), None);
+        assert_eq!(Route::find(Door::ReadOnly, "/metrics"), Some(Route::Metrics));
+        assert_eq!(Route::find(Door::ReadOnly, "/metrics/probes"), Some(Route::ProbeMetrics));
+        assert_eq!(Route::find(Door::Health, "/metrics/probes"), None);
+        assert_eq!(Route::find(Door::Control, "/metrics/cadvisor"), None);
     }
 
     #[test]

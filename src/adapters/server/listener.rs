@@ -1,16 +1,20 @@
 //! The three listening sockets. One that cannot be had is tried again with a back-off, and said so: pods matter more
-//! than their endpoints, so wherry never ends for it.
+//! than their endpoints, so wherry never ends for it. Nobody can connect to a unix socket whose file was removed: inotify
+//! on that file tells (nothing ticks for it), and the socket is made again.
 
 use crate::adapters::server::http::Door;
 use crate::adapters::server::stream::Stream;
 use crate::api::time::Boot;
+use inotify::{Inotify, WatchMask};
 use mio::net::{TcpListener, UnixListener, UnixStream};
+use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,8 +43,8 @@ impl fmt::Display for Place {
 }
 
 enum Socket {
-    /// With device and inode of its file, to remove no other's.
-    Unix(UnixListener, (u64, u64)),
+    /// With device and inode of its file, to remove no other's, and what tells of changes of that file.
+    Unix(UnixListener, (u64, u64), Option<Inotify>),
     Tcp(TcpListener),
 }
 
@@ -90,6 +94,11 @@ impl Listener {
 
     /// Listens, or tries again, if that is due.
     pub fn drive(&mut self, registry: &Registry, token: Token, now: Boot) {
+        if self.may_accept && self.file_is_gone() {
+            log::warn!("the file of the socket is gone, it is made again path={}", self.place);
+            self.close(Some(registry));
+            self.retry_at = Some(now);
+        }
         if self.retry_at.is_none_or(|at| at > now) {
             return;
         }
@@ -123,6 +132,20 @@ impl Listener {
         }
     }
 
+    /// Was the socket's file removed, or moved, since this was asked last? Only then is it looked for.
+    fn file_is_gone(&mut self) -> bool {
+        let (Some(Socket::Unix(_, file, Some(inotify))), Place::Unix(path)) = (&mut self.socket, &self.place) else {
+            return false;
+        };
+        let mut buffer = [0; 1024];
+        let mut changed = false;
+        // To its end: the poll tells of what comes after.
+        while inotify.read_events(&mut buffer).is_ok_and(|mut events| events.next().is_some()) {
+            changed = true;
+        }
+        changed && file_id(path).map_or(true, |id| id != *file)
+    }
+
     fn field(&self) -> &'static str {
         match self.door {
             Door::Control => "socket",
@@ -135,7 +158,7 @@ impl Listener {
     pub fn accept(&mut self, now: Boot) -> Option<Stream> {
         while self.may_accept {
             let accepted = match &self.socket {
-                Some(Socket::Unix(listener, _)) => listener.accept().map(|(s, _)| Stream::Unix(s)),
+                Some(Socket::Unix(listener, ..)) => listener.accept().map(|(s, _)| Stream::Unix(s)),
                 Some(Socket::Tcp(listener)) => listener.accept().map(|(s, _)| Stream::Tcp(s)),
                 None => return None,
             };
@@ -160,7 +183,7 @@ impl Listener {
     /// Stops listening; the socket's file goes, if it is still this one's.
     pub fn close(&mut self, registry: Option<&Registry>) {
         match self.socket.take() {
-            Some(Socket::Unix(mut listener, file)) => {
+            Some(Socket::Unix(mut listener, file, _)) => {
                 if let Some(registry) = registry {
                     let _ = registry.deregister(&mut listener);
                 }
@@ -197,9 +220,20 @@ fn open(place: &Place, registry: &Registry, token: Token) -> io::Result<Socket> 
         Place::Unix(path) => {
             let mut listener = bind_unix(path)?;
             registry.register(&mut listener, token, Interest::READABLE)?;
-            Ok(Socket::Unix(listener, file_id(path)?))
+            Ok(Socket::Unix(listener, file_id(path)?, watch(path, registry, token)))
         }
     }
+}
+
+/// inotify on the socket's file, under the listener's own token. Without it nobody sees that the file goes.
+fn watch(path: &Path, registry: &Registry, token: Token) -> Option<Inotify> {
+    let mask = WatchMask::ATTRIB | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF | WatchMask::DONT_FOLLOW;
+    let watched = Inotify::init().and_then(|inotify| {
+        inotify.watches().add(path, mask)?;
+        registry.register(&mut SourceFd(&inotify.as_raw_fd()), token, Interest::READABLE)?;
+        Ok(inotify)
+    });
+    watched.map_err(|e| log::debug!("the socket's file is not watched path={} error={e:?}", path.display())).ok()
 }
 
 /// A listening socket with mode 0660. A file left by an instance that died is replaced, that of a living one is not.

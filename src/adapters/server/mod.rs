@@ -18,7 +18,7 @@ mod tests;
 use crate::api::time::Boot;
 use bytes::Bytes;
 use connection::{Connection, Outcome};
-use http::{Cursor, Door, Request, Response};
+use http::{Cursor, Door, Request, Response, Route};
 use listener::{Listener, Place};
 use mio::{Registry, Token};
 use std::net::SocketAddr;
@@ -131,16 +131,21 @@ impl Server {
     }
 
     /// Is a line worth making?
-    pub fn has_watches(&self) -> bool {
-        self.slots.iter().flatten().any(Connection::is_watch)
+    pub fn has_watches(&self, of: Route) -> bool {
+        self.slots.iter().flatten().any(|c| c.watches() == Some(of))
     }
 
-    /// Sends a line (with its newline) to every watch.
-    pub fn publish(&mut self, line: impl Into<Bytes>, now: Boot) {
+    /// Sends a line (with its newline) to every watch of it.
+    pub fn publish(&mut self, to: Route, line: impl Into<Bytes>, now: Boot) {
         let line = line.into();
         for connection in self.slots.iter_mut().flatten() {
-            connection.publish(&line, now);
+            connection.publish(to, &line, now);
         }
+    }
+
+    /// What each connection is at, for the dump: (door, state, bytes queued, lines lost).
+    pub fn connections(&self) -> Vec<(Door, &'static str, usize, u64)> {
+        self.slots.iter().flatten().map(Connection::told).collect()
     }
 
     /// Is this door open?
@@ -164,7 +169,7 @@ impl Server {
     }
 
     fn drive_slot(&mut self, slot: usize, registry: &Registry, now: Boot, content: &mut dyn Content) {
-        let watches = self.slots.iter().flatten().filter(|c| c.is_watch()).count();
+        let watches = self.slots.iter().flatten().filter(|c| c.watches().is_some()).count();
         let Some(Some(connection)) = self.slots.get_mut(slot) else { return };
         match connection.drive(now, content, MAX_WATCHES.saturating_sub(watches)) {
             Outcome::Wait => {}

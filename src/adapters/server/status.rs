@@ -1,5 +1,6 @@
 //! The body of `/status`: what `wherry status` shows. Fields may be added; a reader takes what it knows.
 
+use crate::api::shutdown::view::ShutdownView;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -9,10 +10,18 @@ pub struct NodeStatus {
     pub version: String,
     pub node_name: String,
     pub uptime_seconds: u64,
+    /// As the condition `Ready` of a Kubernetes node.
+    pub ready: bool,
+    /// `NodeShuttingDown`, or `KubeletNotReady`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_ready_reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_ready_message: Option<String>,
     pub runtime: RuntimeStatus,
     pub pleg: PlegStatus,
     pub pods: PodCounts,
     pub manifests: ManifestStatus,
+    pub shutdown: ShutdownView,
     /// What wherry waits for at present, a sentence each; empty if nothing holds it up.
     pub waiting_for: Vec<String>,
 }

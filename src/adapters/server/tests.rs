@@ -20,7 +20,7 @@ impl Content for Pages {
     fn get(&mut self, request: &Request) -> Response {
         self.asked.push(request.route);
         match request.route {
-            Route::Pods if request.watch => Response {
+            Route::Pods | Route::Events if request.watch => Response {
                 status: 200,
                 content_type: http::JSON,
                 body: Body::Watch(Cursor { stage: 100, after: None }),
@@ -118,10 +118,19 @@ impl Node {
 
     /// Reads what comes while the loop turns, until `until` is content, the end, or 2 s. With the end in the bool.
     fn read(&mut self, stream: &mut impl Read, until: impl Fn(&[u8]) -> bool) -> (Vec<u8>, bool) {
+        self.read_for(Duration::from_secs(2), stream, until)
+    }
+
+    fn read_for(
+        &mut self,
+        patience: Duration,
+        stream: &mut impl Read,
+        until: impl Fn(&[u8]) -> bool,
+    ) -> (Vec<u8>, bool) {
         let mut all = Vec::new();
         let mut buffer = vec![0; 65536];
         let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(2) {
+        while began.elapsed() < patience {
             self.turn(Duration::from_millis(1));
             match stream.read(&mut buffer) {
                 Ok(0) => return (all, true),
@@ -212,8 +221,9 @@ fn a_body_is_made_only_as_fast_as_it_is_read() {
     node.settle();
     // A unix socket holds some 200 kB of it.
     assert!(node.pages.parts < 500, "{} pieces were made for a client that reads nothing", node.pages.parts);
-    let (all, _) =
-        node.read(&mut client, |all| count(all, "HTTP/1.1 200 OK") == 100 && all.ends_with(b"\r\n0\r\n\r\n"));
+    // Ten megabytes.
+    let whole = |all: &[u8]| all.ends_with(b"\r\n0\r\n\r\n") && count(all, "HTTP/1.1 200 OK") == 100;
+    let (all, _) = node.read_for(Duration::from_secs(60), &mut client, whole);
     assert_eq!(count(&all, "HTTP/1.1 200 OK"), 100);
 }
 
@@ -382,12 +392,12 @@ fn a_watch_begins_with_what_there_is_and_goes_on_with_what_comes() {
     plain.write_all(b"GET /pods?watch=1 HTTP/1.0\r\n\r\n").unwrap();
     chunked.write_all(b"GET /pods?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     node.settle();
-    assert!(node.server.has_watches());
+    assert!(node.server.has_watches(Route::Pods));
     node.skip(Duration::from_secs(3600));
     assert_eq!(node.connections(), 2, "a watch may be idle for ever");
     assert_eq!(node.server.next_deadline(), None);
     let now = node.now();
-    node.server.publish(&b"news\n"[..], now);
+    node.server.publish(Route::Pods, &b"news\n"[..], now);
     let (all, _) = node.read(&mut plain, |all| all.ends_with(b"news\n"));
     assert!(all.ends_with(b"\r\n\r\nline 101\nline 102\nnews\n"), "{:?}", String::from_utf8_lossy(&all));
     let (all, _) = node.read(&mut chunked, |all| all.ends_with(b"news\n\r\n"));
@@ -410,7 +420,7 @@ fn a_watch_that_stops_reading_is_closed_and_the_others_go_on() {
     let mut got = 0;
     for _ in 0..200 {
         let now = node.now();
-        node.server.publish(line.clone(), now);
+        node.server.publish(Route::Pods, line.clone(), now);
         node.turn(Duration::ZERO);
         let (all, _) = node.read(&mut good, |all| all.len() >= 10_000);
         got += all.len();
@@ -420,13 +430,42 @@ fn a_watch_that_stops_reading_is_closed_and_the_others_go_on() {
 }
 
 #[test]
+fn a_watch_of_events_that_stops_reading_costs_little_and_is_told_what_it_missed() {
+    let mut node = Node::new();
+    let mut stuck = node.unix();
+    stuck.write_all(b"GET /events?watch=1 HTTP/1.0\r\n\r\n").unwrap();
+    node.settle();
+    assert!(node.server.has_watches(Route::Events) && !node.server.has_watches(Route::Pods));
+    let line = Bytes::from([vec![b'l'; 999], vec![b'\n']].concat());
+    for _ in 0..5000 {
+        let now = node.now();
+        node.server.publish(Route::Events, line.clone(), now);
+        node.server.publish(Route::Pods, &b"of pods\n"[..], now);
+        node.turn(Duration::ZERO);
+        assert!(node.server.connections().iter().all(|(_, _, queued, _)| *queued <= 64 << 10));
+    }
+    node.skip(Duration::from_secs(3600));
+    assert_eq!(node.connections(), 1, "a pager that somebody reads slowly stays");
+    let (all, _) = node.read(&mut stuck, |all| all.ends_with(b"}\n"));
+    let text = String::from_utf8(all).unwrap();
+    let came = text.matches("lll\n").count();
+    assert!((64..5000).contains(&came), "{came}");
+    assert!(text.ends_with(&format!("lll\n{{\"type\":\"LOST\",\"count\":{}}}\n", 5000 - came)), "{came}");
+    assert!(!text.contains("of pods"));
+    let now = node.now();
+    node.server.publish(Route::Events, &b"news\n"[..], now);
+    let (all, _) = node.read(&mut stuck, |all| all.ends_with(b"news\n"));
+    assert_eq!(all, b"news\n");
+}
+
+#[test]
 fn a_watch_that_takes_nothing_for_half_a_minute_is_closed() {
     let mut node = Node::new();
     let mut stuck = node.unix();
     stuck.write_all(b"GET /pods?watch=1 HTTP/1.0\r\n\r\n").unwrap();
     node.settle();
     let now = node.now();
-    node.server.publish(vec![b'l'; 900_000], now);
+    node.server.publish(Route::Pods, vec![b'l'; 900_000], now);
     node.settle();
     node.skip(Duration::from_secs(29));
     assert_eq!(node.connections(), 1);
@@ -458,6 +497,25 @@ fn the_control_socket_is_for_owner_and_group_and_goes_at_the_end() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
     node.server.close(node.poll.registry());
     assert!(!path.exists());
+}
+
+#[test]
+fn a_control_socket_whose_file_goes_is_made_again_and_one_that_is_only_touched_is_not() {
+    let mut node = Node::new();
+    let path = node.dir.path().join("sub/w.sock");
+    let inode = || std::fs::metadata(&path).unwrap().ino();
+    let before = inode();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    node.settle();
+    assert_eq!(inode(), before);
+    let aside = path.with_extension("aside");
+    std::fs::rename(&path, &aside).unwrap();
+    node.settle();
+    assert_ne!(inode(), before);
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    node.settle();
+    let mut client = node.unix();
+    assert!(node.ask(&mut client, "GET /livez HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
 }
 
 #[test]

@@ -37,6 +37,9 @@ pub struct Context<'a> {
     pub seen: &'a str,
 }
 
+/// What is wrong with a typed, defaulted pod.
+type Validate = fn(&core::Pod, Context<'_>) -> Vec<Fault>;
+
 /// One document of a file (an item of a List counts as one), as it was written.
 #[derive(Clone, Debug)]
 pub struct Document {
@@ -169,13 +172,23 @@ impl Document {
     /// # Errors
     /// All that is wrong with it (of wrong types only the first, since no more is known then).
     pub fn pod(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Pod, Vec<Problem>> {
-        self.make(path, context).map_err(|faults| {
+        self.make(path, context, validate::pod).map_err(|faults| {
             let text = text.and_then(|t| std::str::from_utf8(t).ok());
             faults.into_iter().map(|fault| self.problem(path, text, fault)).collect()
         })
     }
 
-    fn make(&self, path: &str, context: Context<'_>) -> Result<Pod, Vec<Fault>> {
+    /// The pod, also if it asks for what the engine knows and no adapter does yet. For simulations: what is read from
+    /// files goes through `pod`.
+    ///
+    /// # Errors
+    /// As `pod`, without lines.
+    pub fn pod_ahead(&self, path: &str, context: Context<'_>) -> Result<Pod, Vec<Problem>> {
+        let made = self.make(path, context, validate::pod_ahead);
+        made.map_err(|faults| faults.into_iter().map(|fault| self.problem(path, None, fault)).collect())
+    }
+
+    fn make(&self, path: &str, context: Context<'_>, validate: Validate) -> Result<Pod, Vec<Fault>> {
         if !self.faults.is_empty() {
             return Err(self.faults.clone());
         }
@@ -190,7 +203,7 @@ impl Document {
         let own_uid = object.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
         let uid = own_uid.map_or_else(|| uid::of(path, &self.digest), Into::into);
         defaults::apply(&mut object, &uid, context);
-        faults.extend(validate::pod(&object, context));
+        faults.extend(validate(&object, context));
         if !faults.is_empty() {
             return Err(faults);
         }

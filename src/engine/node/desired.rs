@@ -8,13 +8,16 @@ use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, Notice, RecordChange, Severity};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::record::{self, Record};
+use crate::engine::pod::status::Cause;
 use crate::engine::pod::worker::Worker;
+use crate::engine::shutdown;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 /// A document that has to stand back behind another one (D4).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Conflict {
     pub source: Source,
     pub message: String,
@@ -22,6 +25,8 @@ pub struct Conflict {
 
 impl Engine {
     pub(super) fn take_records(&mut self, records: Vec<(String, String)>) {
+        let of_shutdown = records.iter().find(|(key, _)| key == shutdown::record::KEY);
+        self.take_shutdown_record(of_shutdown.map(|(_, value)| value.as_str()));
         for (key, value) in records {
             if !record::is_pod(&key) {
                 continue;
@@ -36,10 +41,10 @@ impl Engine {
                         container: None,
                         severity: Severity::Warning,
                         reason: "BadRecord",
-                        message: format!("record {key} is of no use and is dropped: {why}"),
+                        message: format!("record {key} is of no use and is set aside: {why}"),
                     }));
                     let op = self.ops.begin(Owner::Worker(Uid::from("")));
-                    self.out.push(Effect::Record { op, change: RecordChange::Delete { key } });
+                    self.out.push(Effect::Record { op, change: RecordChange::SetAside { key } });
                 }
             }
         }
@@ -47,10 +52,11 @@ impl Engine {
 
     pub(super) fn reconcile(&mut self) {
         let chosen = self.choose();
-        // W25: pods of before come first. A desired one of them began when all others of its name had finished (W8).
-        let (desired, gone): (Vec<Record>, Vec<Record>) =
-            std::mem::take(&mut self.recorded).into_values().partition(|r| chosen.contains_key(&r.pod.uid));
-        for record in desired.into_iter().chain(gone) {
+        // W25: pods of before come first. A desired one of them began when all others of its name had finished (W8); those that
+        // waited go on waiting in their order.
+        let mut recorded: Vec<Record> = std::mem::take(&mut self.recorded).into_values().collect();
+        recorded.sort_by_key(|r| (r.waiting, !r.waiting && !chosen.contains_key(&r.pod.uid), r.start_time));
+        for record in recorded {
             let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
             if !self.workers.contains_key(&uid) {
                 self.insert_worker(&uid, Entry::default(), Worker::revive(record, self.now));
@@ -59,7 +65,9 @@ impl Engine {
         }
         // W21: what a list showed before the sources were read and nobody knows has its name before what is new.
         for (uid, (name, grace)) in self.pleg.unclaimed() {
-            if !chosen.contains_key(&uid) && !self.workers.contains_key(&uid) {
+            if self.workers.contains_key(&uid) {
+                self.put_first(&uid);
+            } else if !chosen.contains_key(&uid) {
                 self.adopt_orphan(&uid, name, grace);
             }
         }
@@ -158,10 +166,22 @@ impl Engine {
         let entry = if self.pleg.knows_nothing_of(&uid) { Entry::empty(self.turn) } else { Entry::default() };
         let (start, first_attempt) = (self.now.wall, self.pleg.first_attempt(&uid));
         self.insert_worker(&uid, entry, Worker::new(pod, start, self.now));
+        let refused = !self.may_begin(&uid);
         if let Some(worker) = self.workers.get_mut(&uid) {
             worker.begin_at(first_attempt);
+            if refused {
+                worker.reject(Cause::node_shutdown());
+            }
         }
         self.queue_for_name(&uid, name);
+        // A4: when it was first seen.
+        self.with_worker(&uid, |worker, _, ctx| worker.keep_record(ctx));
+    }
+
+    /// S4: while the node is shut down only what may be running already does.
+    fn may_begin(&self, uid: &Uid) -> bool {
+        let begun = || self.workers.get(uid).is_some_and(Worker::was_begun);
+        !self.shutdown.is_on() || begun() || !self.pleg.knows_nothing_of(uid)
     }
 
     /// W8: first come, first served.
@@ -169,6 +189,7 @@ impl Engine {
         let queue = self.names.entry(name).or_default();
         queue.push_back(uid.clone());
         if queue.len() == 1
+            && self.may_begin(uid)
             && let Some(worker) = self.workers.get_mut(uid)
         {
             worker.begin();
@@ -179,11 +200,24 @@ impl Engine {
     pub(super) fn add_orphan(&mut self, uid: &Uid, name: FullName, grace: Duration) {
         let worker = Worker::orphan(uid.clone(), name.clone(), grace, self.now);
         self.insert_worker(uid, Entry::default(), worker);
-        // What runs has its name before what has not begun (W8).
-        let first = self.names.get(&name).and_then(|q| q.front()).cloned();
-        let behind_first = first.is_some_and(|first| !self.wait_again(&first));
-        self.names.entry(name).or_default().insert(usize::from(behind_first), uid.clone());
+        self.names.entry(name).or_default().push_back(uid.clone());
+        self.put_first(uid);
         self.dirty.insert(uid.clone());
+    }
+
+    /// W8: what runs has its name before what has not begun.
+    pub(super) fn put_first(&mut self, uid: &Uid) {
+        let Some(name) = self.workers.get(uid).map(|w| w.name.clone()) else { return };
+        let first = self.names.get(&name).and_then(|q| q.front()).cloned();
+        let Some(first) = first.filter(|first| first != uid) else { return };
+        let begins = self.wait_again(&first);
+        let Some(queue) = self.names.get_mut(&name) else { return };
+        queue.retain(|u| u != uid);
+        queue.insert(usize::from(!begins), uid.clone());
+        if begins && let Some(worker) = self.workers.get_mut(uid) {
+            worker.begin();
+            self.dirty.insert(uid.clone());
+        }
     }
 
     /// Sends a worker that has not begun anything back to wait.
@@ -191,7 +225,11 @@ impl Engine {
         let nothing = self.cache.get(uid).is_none_or(|e| e.facts().sandboxes.is_empty());
         self.workers.get_mut(uid).is_some_and(|w| nothing && w.wait_again())
     }
-    pub(super) fn insert_worker(&mut self, uid: &Uid, entry: Entry, worker: Worker) {
+
+    pub(super) fn insert_worker(&mut self, uid: &Uid, entry: Entry, mut worker: Worker) {
+        if self.directories.remove(uid).is_some() {
+            worker.has_directory();
+        }
         self.workers.insert(uid.clone(), worker);
         self.cache.insert(uid.clone(), entry);
     }
@@ -205,7 +243,8 @@ impl Engine {
                 self.names.remove(name);
             }
             Some(next) => {
-                if let Some(worker) = self.workers.get_mut(&next)
+                if self.may_begin(&next)
+                    && let Some(worker) = self.workers.get_mut(&next)
                     && worker.begin()
                 {
                     self.dirty.insert(next);

@@ -1,10 +1,20 @@
 //! The composition: routes every event to the machine that it concerns, and steps the workers that it touched.
 //!
 //! `Engine::step` is the whole interface: an event and the time in, effects out. `desired` compares what is desired with
-//! the workers, `relist` is PLEG's driver, `view` answers what people ask.
+//! the workers, `leftovers` looks for what pods left on disk, `kills` takes what others want, `questions` answers them,
+//! `relist` is PLEG's driver, `shutdown` the node's end, `view` and `inside` answer what people ask, `dump` shows everything.
 
 mod desired;
+mod dump;
+mod hints;
+mod inside;
+mod kills;
+mod leftovers;
+mod questions;
 mod relist;
+mod shutdown;
+#[cfg(test)]
+mod tests;
 mod view;
 mod watch;
 
@@ -18,13 +28,17 @@ use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
 use crate::engine::context::{Context, Ops, Owner, Slots};
 use crate::engine::effect::{Effect, Measure, RuntimeCall, TimerKey};
-use crate::engine::event::{Answer, Event};
+use crate::engine::event::{Answer, Event, PodDirectory};
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::{Entry, Turn};
 use crate::engine::pod::record::Record;
 use crate::engine::pod::worker::Worker;
 use crate::engine::rng::Rng;
+use crate::engine::shutdown::Shutdown;
+use hints::Hints;
+use kills::Early;
 use relist::Pleg;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
@@ -35,7 +49,7 @@ const STATUS_SOON: Duration = Duration::from_secs(1);
 const STATUS_PERIOD: Duration = Duration::from_secs(60);
 
 /// The connection to the runtime and its own word on itself.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 struct Runtime {
     up: bool,
     /// Why there is no connection.
@@ -60,6 +74,7 @@ impl Runtime {
     }
 }
 
+#[derive(Serialize)]
 pub struct Engine {
     config: EngineConfig,
     turn: Turn,
@@ -71,6 +86,7 @@ pub struct Engine {
     runtime: Runtime,
     pleg: Pleg,
     watches: Watches,
+    hints: Hints,
     /// D1: every manifest source was read once.
     sources_ready: bool,
     /// The last desired set, as it came.
@@ -78,11 +94,18 @@ pub struct Engine {
     conflicts: Vec<Conflict>,
     /// W25: pods found in the records at start that have no worker yet.
     recorded: BTreeMap<Uid, Record>,
+    /// Kills and releases that came before the sources were read.
+    early: Vec<Early>,
+    /// Directories found at start of pods that have no worker yet.
+    directories: BTreeMap<Uid, PodDirectory>,
+    shutdown: Shutdown,
     workers: BTreeMap<Uid, Worker>,
     cache: BTreeMap<Uid, Entry>,
     /// W8: who may run under a full name (the first), and who waits.
     names: BTreeMap<FullName, VecDeque<Uid>>,
     dirty: BTreeSet<Uid>,
+    /// Empty between two steps.
+    #[serde(skip)]
     out: Vec<Effect>,
 }
 
@@ -98,10 +121,14 @@ impl Engine {
             runtime: Runtime::default(),
             pleg: Pleg::default(),
             watches: Watches::default(),
+            hints: Hints::default(),
             sources_ready: false,
             manifests: Vec::new(),
             conflicts: Vec::new(),
             recorded: BTreeMap::new(),
+            early: Vec::new(),
+            directories: BTreeMap::new(),
+            shutdown: Shutdown::new(config.shutdown.clone()),
             workers: BTreeMap::new(),
             cache: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -111,12 +138,11 @@ impl Engine {
         }
     }
 
-    /// Other settings from now on (SIGHUP). The owner and the seed are given once.
-    pub fn configure(&mut self, config: EngineConfig) {
+    fn configure(&mut self, config: EngineConfig) {
         self.starts.set_max(config.parallel_starts);
         self.pulls.set_max(config.parallel_pulls);
-        let (owner, seed) = (std::mem::take(&mut self.config.owner), self.config.seed);
-        self.config = EngineConfig { owner, seed, ..config };
+        let old = std::mem::take(&mut self.config);
+        self.config = EngineConfig { owner: old.owner, seed: old.seed, boot_id: old.boot_id, ..config };
     }
 
     /// Takes an event; what is to be done about it comes back in the order in which it should be begun.
@@ -126,10 +152,16 @@ impl Engine {
         let could_start = self.may_start();
         match event {
             Event::Records(records) => self.take_records(records),
+            Event::Directories(found) => self.take_directories(found),
             Event::Desired(pods) => {
                 self.manifests = pods;
                 self.sources_ready = true;
                 self.reconcile();
+                self.take_early();
+            }
+            Event::Configure(config) => {
+                self.configure(*config);
+                self.configure_shutdown();
             }
             Event::RuntimeUp => {
                 self.runtime.up = true;
@@ -154,17 +186,26 @@ impl Engine {
                     self.dirty.insert(uid);
                 }
             }
-            Event::Timer(TimerKey::Reread(uid)) | Event::Hint { uid } => self.read_soon(&uid),
-            Event::Watched { id, ok } => self.watched(&id, ok),
+            Event::Timer(TimerKey::Reread(uid)) => self.read_soon(&uid),
+            Event::Timer(TimerKey::Shutdown) => self.shutdown_timer(),
+            Event::Timer(TimerKey::Logind) => self.logind_timer(),
+            Event::Hint { uid, event } => self.hinted(uid, event),
+            Event::Kill { id, uid, kill } => self.kill(id, uid, kill),
+            Event::Release { by, uids } => self.release(by, uids),
+            Event::Logind(event) => self.logind(event),
+            Event::Watched { uid, id, ok } => self.watched(&uid, &id, ok),
             Event::Ended { uid, id } => self.process_ended(&uid, &id),
             Event::Done { op, result } => match self.ops.end(op) {
                 // A forgotten one.
                 None => {}
                 Some(Owner::Relist) => self.listed(result),
                 Some(Owner::RuntimeStatus) => self.status_came(result),
+                Some(Owner::Logind) => self.logind_answered(op, result),
+                Some(Owner::ShutdownRecord) => self.shutdown_record_kept(result),
                 Some(Owner::Read(uid)) => self.pod_read(op, &uid, result),
                 Some(Owner::Worker(uid)) => {
                     self.with_worker(&uid, |worker, entry, ctx| worker.done(op, result, entry, ctx));
+                    self.weigh_hints(&uid);
                     self.dirty.insert(uid);
                 }
             },
@@ -172,7 +213,11 @@ impl Engine {
         if !could_start && self.may_start() {
             self.touch_all();
         }
+        self.clear_leftovers();
         self.settle();
+        while self.step_shutdown() {
+            self.settle();
+        }
         self.arm_relist();
         std::mem::take(&mut self.out)
     }
@@ -222,6 +267,8 @@ impl Engine {
             out: &mut self.out,
             up: self.runtime.up,
             may_start,
+            hurried: self.shutdown.progress.as_ref().is_some_and(|p| !p.released),
+            shutting_down: self.shutdown.is_on(),
             network_ready: self.runtime.network_ready(),
             runtime_name: self.runtime.name(),
         };
@@ -253,6 +300,7 @@ impl Engine {
         let Some(worker) = self.workers.remove(uid) else { return };
         self.free_name(&worker.name, uid);
         self.unwatch_all(uid);
+        self.hints.forget(uid);
         self.cache.remove(uid);
         self.starts.leave(uid);
         self.pulls.leave(uid);

@@ -12,6 +12,7 @@ use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::{Entry, Turn};
 use crate::engine::pleg::relist::{self, Kind, ListedPod};
 use crate::engine::pod::worker::Worker;
+use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -19,10 +20,12 @@ use std::time::Duration;
 const UNHEALTHY_AFTER: Duration = Duration::from_secs(180);
 /// P8: the period while nothing can change without a hint.
 const IDLE_PERIOD: Duration = Duration::from_secs(30);
+/// P8: the least time between relists that hints ask for.
+const HINTED_PERIOD: Duration = Duration::from_millis(100);
 /// W21: the grace period of an orphan whose annotations tell none.
 const ORPHAN_GRACE: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Pleg {
     /// The relist in flight: when it began.
     began: Option<(Turn, Boot)>,
@@ -30,6 +33,8 @@ pub struct Pleg {
     /// The begin of the last relist that came back.
     pub last_ok: Option<Boot>,
     pub error: Option<String>,
+    /// A hint of something that no worker knows came since the last relist began.
+    hinted: bool,
     armed: Option<Boot>,
     /// Pods of ours that the last list showed and that have no worker (before the sources were read).
     unclaimed: BTreeMap<Uid, (FullName, Duration)>,
@@ -48,6 +53,16 @@ impl Pleg {
     /// P6.
     pub fn healthy(&self, now: Boot) -> bool {
         self.last_ok.is_some_and(|at| now.since(at) < UNHEALTHY_AFTER)
+    }
+
+    /// A list came back.
+    pub fn was_compared(&self) -> bool {
+        self.last_ok.is_some()
+    }
+
+    /// P8: a hint of what no worker knows.
+    pub fn relist_soon(&mut self) {
+        self.hinted = true;
     }
 
     pub fn timer_fired(&mut self) {
@@ -105,9 +120,10 @@ impl Engine {
         if self.pleg.began.is_some() || !self.runtime.up {
             return;
         }
-        if let Some(last) = self.pleg.last_began {
+        if let Some(last) = self.pleg.last_ok {
             self.out.push(Effect::Measure(Measure::RelistInterval(self.now.boot.since(last))));
         }
+        self.pleg.hinted = false;
         self.pleg.began = Some((self.turn, self.now.boot));
         self.pleg.last_began = Some(self.now.boot);
         let op = self.ops.begin(Owner::Relist);
@@ -123,7 +139,11 @@ impl Engine {
             && self.pleg.lost.is_empty()
             && self.pleg.unclaimed.is_empty()
             && self.watches.cover_all();
-        let period = if quiet { IDLE_PERIOD } else { self.config.relist_period };
+        let period = match (self.pleg.hinted, quiet) {
+            (true, _) => HINTED_PERIOD.min(self.config.relist_period),
+            (false, true) => IDLE_PERIOD,
+            (false, false) => self.config.relist_period,
+        };
         let at = match (self.runtime.up, self.pleg.began, self.pleg.last_began) {
             // It is made again when the connection is back; one in flight arms the next.
             (false, _, _) | (_, Some(_), _) | (_, _, None) => None,
@@ -137,13 +157,13 @@ impl Engine {
 
     pub(super) fn listed(&mut self, result: Result<Answer, OpError>) {
         let Some((began, at)) = self.pleg.began.take() else { return };
+        self.out.push(Effect::Measure(Measure::RelistDuration(self.now.boot.since(at))));
         match result {
             Ok(Answer::Listed(listed)) => {
-                self.out.push(Effect::Measure(Measure::RelistDuration(self.now.boot.since(at))));
-                self.pleg.last_ok = Some(at);
+                let first_list = self.pleg.last_ok.replace(at).is_none();
                 self.pleg.error = None;
                 // (Before the failed readings are forgotten: those pods are in doubt.)
-                self.compare(&listed, began);
+                self.compare(&listed, began, first_list);
                 // P3: pods whose reading failed are read again.
                 for (uid, entry) in &mut self.cache {
                     if entry.error.take().is_some() {
@@ -157,12 +177,16 @@ impl Engine {
         }
     }
 
-    fn compare(&mut self, listed: &Listed, began: Turn) {
+    fn compare(&mut self, listed: &Listed, began: Turn, first_list: bool) {
         let pods = relist::by_pod(listed, &self.config.owner);
         self.pleg.unclaimed.clear();
         self.pleg.skipped = false;
         for (uid, shown) in pods.pods() {
             if self.workers.contains_key(uid) {
+                // It began in an earlier life, whatever its record says.
+                if first_list && shown.runs() {
+                    self.put_first(uid);
+                }
                 self.compare_pod(uid, &shown, began);
             } else if let Some((name, grace)) = whose(&shown) {
                 if !self.sources_ready {
@@ -263,6 +287,7 @@ impl Engine {
                 self.reread_the_ended(uid);
             }
         }
+        self.weigh_hints(uid);
         self.dirty.insert(uid.clone());
     }
 }

@@ -7,11 +7,12 @@ use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
 use crate::api::names::{ContainerId, SandboxId};
 use crate::api::time::Boot;
 use crate::engine::op::OpId;
+use serde::Serialize;
 
 /// The number of an engine step.
 pub type Turn = u64;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Entry {
     facts: PodFacts,
     /// Read at least once in this life of the process.

@@ -5,6 +5,7 @@
 
 use crate::api::facts::{ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts};
 use crate::api::names::Uid;
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// P1's states.
@@ -30,7 +31,7 @@ fn sandbox_state(ready: bool) -> State {
     if ready { State::Running } else { State::Exited }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Kind {
     ContainerStarted,
     ContainerDied,
@@ -67,6 +68,11 @@ pub struct ListedPod<'a> {
 }
 
 impl ListedPod<'_> {
+    /// A sandbox is ready, or a container runs.
+    pub fn runs(&self) -> bool {
+        self.sandboxes.iter().any(|s| s.ready) || self.containers.iter().any(|c| c.state == ContainerState::Running)
+    }
+
     /// The longest grace period that its annotations carry, in seconds (W21).
     pub fn grace_seconds(&self) -> Option<u64> {
         let of_containers = self.containers.iter().filter_map(|c| c.grace_seconds);
@@ -83,10 +89,14 @@ pub struct ByPod<'a> {
 }
 
 pub fn by_pod<'a>(listed: &'a Listed, owner: &str) -> ByPod<'a> {
-    let mut sandboxes: Vec<_> = listed.sandboxes.iter().filter(|s| s.owner.as_deref() == Some(owner)).collect();
-    let mut containers: Vec<_> = listed.containers.iter().filter(|c| c.owner.as_deref() == Some(owner)).collect();
-    sandboxes.sort_by(|a, b| a.uid.cmp(&b.uid));
-    containers.sort_by(|a, b| a.uid.cmp(&b.uid));
+    // (A filter does not say how much it lets pass.)
+    let mut sandboxes = Vec::with_capacity(listed.sandboxes.len());
+    let mut containers = Vec::with_capacity(listed.containers.len());
+    sandboxes.extend(listed.sandboxes.iter().filter(|s| s.owner.as_deref() == Some(owner)));
+    containers.extend(listed.containers.iter().filter(|c| c.owner.as_deref() == Some(owner)));
+    // (A stable sort would take memory.)
+    sandboxes.sort_unstable_by(|a, b| (&a.uid, &a.id).cmp(&(&b.uid, &b.id)));
+    containers.sort_unstable_by(|a, b| (&a.uid, &a.id).cmp(&(&b.uid, &b.id)));
     ByPod { sandboxes, containers }
 }
 
@@ -112,6 +122,20 @@ impl ByPod<'_> {
             containers = rest;
             Some((uid, ListedPod { sandboxes: of_sandboxes, containers: of_containers }))
         })
+    }
+}
+
+/// Does the cache show already what this event tells? What has ended does not run again under its id.
+pub fn shows(cached: &PodFacts, event: &PlegEvent) -> bool {
+    let sandbox = cached.sandboxes.iter().find(|s| s.id.as_str() == event.id).map(|s| sandbox_state(s.ready));
+    let container = || cached.containers.iter().find(|c| c.id.as_str() == event.id).map(|c| State::from(c.state));
+    let state = sandbox.or_else(container).unwrap_or(State::NonExistent);
+    match event.kind {
+        // P2: not passed on.
+        Kind::ContainerChanged => true,
+        Kind::ContainerStarted => matches!(state, State::Running | State::Exited),
+        Kind::ContainerDied => state == State::Exited,
+        Kind::ContainerRemoved => state == State::NonExistent,
     }
 }
 

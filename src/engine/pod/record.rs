@@ -1,12 +1,16 @@
-//! The record of a pod that may have containers (W25): its accepted spec, where it came from, when it started, and how far
-//! its end is (W4, W7). One JSON object a pod; a terminal pod's status stands where Kubernetes has it, in the pod.
+//! The record of a pod (W25): its accepted spec, where it came from, when it was first seen (A4), how far its end is (W4,
+//! W7), and what it waits for after it (W6). One JSON object a pod; a terminal pod's status stands where Kubernetes has it,
+//! in the pod.
 
-use crate::api::names::{FullName, Uid};
+use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::pod::{Pod, Source};
 use crate::api::time::Wall;
+use crate::engine::pod::kill::Killer;
 use crate::engine::pod::status::Cause;
 use k8s_openapi::api::core::v1 as core;
+use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// The kind of these records: their keys are `pods/<uid>`.
@@ -14,17 +18,26 @@ pub const KIND: &str = "pods";
 const VERSION: u64 = 1;
 
 /// What a record tells.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Record {
     pub pod: Rc<Pod>,
+    /// When it was first seen.
     pub start_time: Wall,
+    /// It waited for its name (W8): nothing of it was ever started.
+    pub waiting: bool,
+    /// It starts anew once it is over, if it is desired then (W6).
+    pub again: bool,
+    /// W6: not before all of these are over.
+    pub waits_for: BTreeSet<Killer>,
     pub termination: Option<Termination>,
     /// It ended by itself, or for a cause, and was shown so (W7).
     pub terminal: Option<core::PodStatus>,
+    /// Containers whose preStop hook has begun (W4: it runs once).
+    pub pre_stopped: BTreeSet<ContainerId>,
 }
 
 /// A termination that was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Termination {
     pub began: Wall,
     /// The end of the grace period.
@@ -40,14 +53,10 @@ pub fn is_pod(key: &str) -> bool {
     key.split_once('/').is_some_and(|(kind, _)| kind == KIND)
 }
 
-pub fn write(
-    pod: &Pod,
-    start_time: Wall,
-    termination: Option<&Termination>,
-    terminal: Option<&core::PodStatus>,
-) -> String {
+pub fn write(record: &Record) -> String {
+    let pod = &record.pod;
     let mut object = json!(pod.object);
-    if let (Some(status), Value::Object(map)) = (terminal, &mut object) {
+    if let (Some(status), Value::Object(map)) = (&record.terminal, &mut object) {
         map.insert("status".into(), json!(status));
     }
     let mut value = json!({
@@ -55,14 +64,28 @@ pub fn write(
         "path": pod.source.path,
         "document": pod.source.document,
         "digest": pod.digest,
-        "startTime": start_time.0,
+        "startTime": record.start_time.0,
         "pod": object,
     });
-    if let Some(t) = termination {
+    for (name, is_so) in [("waiting", record.waiting), ("again", record.again)] {
+        if is_so {
+            value[name] = json!(true);
+        }
+    }
+    if !record.waits_for.is_empty() {
+        value["waitsFor"] = record.waits_for.iter().map(|k| json!(k.name())).collect();
+    }
+    if !record.pre_stopped.is_empty() {
+        value["preStopped"] = record.pre_stopped.iter().map(ContainerId::as_str).collect();
+    }
+    if let Some(t) = &record.termination {
         value["termination"] = json!({ "began": t.began.0, "cut": t.cut.0 });
         if let Some(cause) = &t.cause {
             value["termination"]["reason"] = json!(cause.reason);
             value["termination"]["message"] = json!(cause.message);
+            if let Some(by) = cause.by {
+                value["termination"]["by"] = json!(by.name());
+            }
         }
     }
     value.to_string()
@@ -85,9 +108,17 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, String> {
     let termination = value.get("termination").map(|t| {
         let time = |name| Wall(t.get(name).and_then(Value::as_i64).unwrap_or_default());
         let reason = text_of(t, "reason");
-        let cause = (!reason.is_empty()).then(|| Cause { reason, message: text_of(t, "message") });
+        let by = Killer::from_name(&text_of(t, "by"));
+        let cause = (!reason.is_empty()).then(|| Cause { reason, message: text_of(t, "message"), by });
         Termination { began: time("began"), cut: time("cut"), cause }
     });
+    let is_so = |name| value.get(name).and_then(Value::as_bool) == Some(true);
+    let (waiting, again) = (is_so("waiting"), is_so("again"));
+    let waits_for = value.get("waitsFor").and_then(Value::as_array).into_iter().flatten();
+    let waits_for = waits_for.map(|k| k.as_str().and_then(Killer::from_name).ok_or(format!("waitsFor: {k}")));
+    let waits_for = waits_for.collect::<Result<BTreeSet<Killer>, String>>()?;
+    let pre_stopped = value.get("preStopped").and_then(Value::as_array).into_iter().flatten();
+    let pre_stopped = pre_stopped.filter_map(Value::as_str).map(ContainerId::from).collect();
     let object = value.get_mut("pod").map(Value::take).ok_or("no pod")?;
     let mut object = crate::api::document::pod_from_value(&object)?;
     let terminal = object.status.take();
@@ -99,7 +130,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, String> {
     let name = meta.name.as_deref().ok_or("no metadata.name")?;
     let name = FullName::new(meta.namespace.as_deref().ok_or("no metadata.namespace")?, name);
     let pod = Rc::new(Pod { uid, name, source: Source { path, document }, digest, object });
-    Ok(Record { pod, start_time: Wall(start), termination, terminal })
+    Ok(Record { pod, start_time: Wall(start), waiting, again, waits_for, termination, terminal, pre_stopped })
 }
 
 #[cfg(test)]
@@ -114,26 +145,46 @@ mod tests {
         Rc::new(document::read(text.as_bytes(), "/m/a.yaml", context).0.remove(0))
     }
 
+    fn plain(pod: &Rc<Pod>) -> Record {
+        Record {
+            pod: pod.clone(),
+            start_time: Wall(5),
+            waiting: false,
+            again: false,
+            waits_for: BTreeSet::new(),
+            termination: None,
+            terminal: None,
+            pre_stopped: BTreeSet::new(),
+        }
+    }
+
     #[test]
     fn w25_what_was_written_is_read_back() {
         let pod = pod();
-        let record = read("pods/u1", &write(&pod, Wall(5), None, None)).unwrap();
-        assert_eq!((record.pod, record.start_time), (pod.clone(), Wall(5)));
-        assert!(record.termination.is_none() && record.terminal.is_none());
+        let plain = plain(&pod);
+        assert_eq!(read("pods/u1", &write(&plain)).unwrap(), plain);
 
-        let cause = Cause { reason: "DeadlineExceeded".into(), message: "too long".into() };
-        let termination = Termination { began: Wall(6), cut: Wall(9), cause: Some(cause) };
-        let status = core::PodStatus { phase: Some("Failed".into()), ..Default::default() };
-        let record = read("pods/u1", &write(&pod, Wall(5), Some(&termination), Some(&status))).unwrap();
-        assert_eq!((record.termination, record.terminal), (Some(termination), Some(status)));
-        assert_eq!(record.pod, pod, "the status is not part of what was accepted");
+        let by = Some(Killer::Preemption);
+        let cause = Cause { reason: "Preempting".into(), message: "room".into(), by };
+        let full = Record {
+            waiting: true,
+            again: true,
+            pre_stopped: ["c1".into()].into(),
+            waits_for: [Killer::Drain, Killer::Preemption].into(),
+            termination: Some(Termination { began: Wall(6), cut: Wall(9), cause: Some(cause) }),
+            terminal: Some(core::PodStatus { phase: Some("Failed".into()), ..Default::default() }),
+            ..plain
+        };
+        assert_eq!(read("pods/u1", &write(&full)).unwrap(), full);
     }
 
     #[test]
     fn a_record_of_no_use_says_why() {
-        let good = write(&pod(), Wall(5), None, None);
+        let good = write(&plain(&pod()));
+        let strange = good.replacen('{', r#"{"waitsFor": ["rain"], "#, 1);
         for (key, text, why) in [
             ("pods/u2", good.as_str(), "it is of the pod u1"),
+            ("pods/u1", &strange, "waitsFor: \"rain\""),
             ("pods/u1", "{", "EOF while parsing an object at line 1 column 1"),
             ("pods/u1", r#"{"version": 2}"#, "version Some(2); this wherry reads version 1"),
             ("pods/u1", r#"{"version": 1}"#, "no startTime"),

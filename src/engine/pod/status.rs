@@ -3,18 +3,33 @@
 
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts};
 use crate::api::names::ContainerId;
-use crate::api::pod::{Pod, RestartPolicy};
+use crate::api::pod::{Pod, RestartPolicy, is_sidecar};
 use crate::api::time::Wall;
+use crate::engine::pod::kill::Killer;
 use crate::engine::pod::plan;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Why the pod was, or is being, stopped: shown once the pod has a terminal phase, and before with its phase so far (W3).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cause {
     pub reason: String,
     pub message: String,
+    /// None: its own deadline.
+    pub by: Option<Killer>,
+}
+
+impl Cause {
+    /// A3: rejected, not stopped.
+    pub fn node_shutdown() -> Cause {
+        Cause {
+            reason: "NodeShutdown".into(),
+            message: "Pod was rejected as the node is shutting down.".into(),
+            by: None,
+        }
+    }
 }
 
 /// What the worker knows beyond spec and facts.
@@ -25,6 +40,11 @@ pub struct View<'a> {
     pub ips: &'a [String],
     pub start_time: Wall,
     pub qos_class: &'static str,
+    /// Why a running container is not shown as such yet: its postStart hook.
+    pub starting: &'a dyn Fn(&ContainerId) -> Option<(String, String)>,
+    /// A running container has started, and is ready, by its probes.
+    pub started: &'a dyn Fn(&core::Container, &ContainerFact) -> bool,
+    pub ready: &'a dyn Fn(&core::Container, &ContainerFact) -> bool,
     /// Waiting reason and message of a container that is not running and will be tried again.
     pub waiting: &'a dyn Fn(&str) -> Option<(String, String)>,
     /// Termination messages by container.
@@ -44,10 +64,22 @@ pub fn waiting() -> core::PodStatus {
     core::PodStatus { phase: Some("Pending".into()), ..Default::default() }
 }
 
+/// Of a pod that the node does not take (A3).
+pub fn rejected(why: &Cause) -> core::PodStatus {
+    core::PodStatus {
+        phase: Some("Failed".into()),
+        reason: Some(why.reason.clone()),
+        message: Some(why.message.clone()),
+        ..Default::default()
+    }
+}
+
 pub fn of(view: &View<'_>) -> core::PodStatus {
-    let mut containers: Vec<core::ContainerStatus> = view.pod.containers().iter().map(|c| container(view, c)).collect();
-    let phase = phase(view, &containers);
-    let conditions = conditions(view, phase, &containers);
+    let of = |list: &[core::Container], main| list.iter().map(|c| container(view, c, main)).collect();
+    let init: Vec<core::ContainerStatus> = of(view.pod.init_containers(), false);
+    let mut containers: Vec<core::ContainerStatus> = of(view.pod.containers(), true);
+    let phase = phase(view, &init, &containers);
+    let conditions = conditions(view, phase, &init, &containers);
     containers.sort_by(|a, b| a.name.cmp(&b.name));
     let ips = if view.pod.host_network() { &[] } else { view.ips };
     core::PodStatus {
@@ -58,6 +90,7 @@ pub fn of(view: &View<'_>) -> core::PodStatus {
         pod_ip: ips.first().cloned(),
         pod_ips: (!ips.is_empty()).then(|| ips.iter().map(|ip| core::PodIP { ip: ip.clone() }).collect()),
         start_time: view.start_time.timestamp().map(Time),
+        init_container_statuses: (!init.is_empty()).then_some(init),
         container_statuses: Some(containers),
         qos_class: Some(view.qos_class.into()),
         ..Default::default()
@@ -117,7 +150,7 @@ fn never_seen() -> core::ContainerState {
     }
 }
 
-fn container(view: &View<'_>, spec: &core::Container) -> core::ContainerStatus {
+fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::ContainerStatus {
     let mut status = core::ContainerStatus {
         name: spec.name.clone(),
         image: spec.image.clone().unwrap_or_default(),
@@ -125,18 +158,18 @@ fn container(view: &View<'_>, spec: &core::Container) -> core::ContainerStatus {
         started: Some(false),
         ..Default::default()
     };
+    let creating = || {
+        let reason = if view.pod.init_containers().is_empty() { "ContainerCreating" } else { "PodInitializing" };
+        (view.waiting)(&spec.name).unwrap_or_else(|| (reason.to_string(), String::new()))
+    };
     let Some(newest) = plan::newest(view.facts, &spec.name) else {
-        let creating = || ("ContainerCreating".to_string(), String::new());
-        let state = if view.over && view.cause.is_some() {
-            never_seen()
-        } else {
-            waiting_state((view.waiting)(&spec.name).unwrap_or_else(creating))
-        };
+        let state = if view.over && view.cause.is_some() { never_seen() } else { waiting_state(creating()) };
         status.state = Some(state);
         return status;
     };
     status.restart_count = i32::try_from(newest.attempt).unwrap_or(i32::MAX);
-    status.container_id = Some(id(view, newest));
+    let starting = if newest.state == ContainerState::Running { (view.starting)(&newest.id) } else { None };
+    status.container_id = starting.is_none().then(|| id(view, newest));
     status.image = newest.image.clone();
     status.image_id = newest.image_ref.clone();
     let before = view
@@ -146,14 +179,21 @@ fn container(view: &View<'_>, spec: &core::Container) -> core::ContainerStatus {
         .filter(|c| c.name == newest.name && c.id != newest.id && c.state == ContainerState::Exited)
         .max_by_key(|c| (c.attempt, c.created_at));
     let last = before.map(|c| terminated(view, c));
+    if let Some(why) = starting {
+        status.state = Some(waiting_state(why));
+        status.last_state = Some(last.unwrap_or_default());
+        return status;
+    }
     match newest.state {
         ContainerState::Running => {
             status.state = Some(core::ContainerState {
                 running: Some(core::ContainerStateRunning { started_at: time(newest.started_at) }),
                 ..Default::default()
             });
-            status.ready = true;
-            status.started = Some(true);
+            let started = (view.started)(spec, newest);
+            status.started = Some(started);
+            // An init container is ready when it has succeeded.
+            status.ready = (main || is_sidecar(spec)) && started && (view.ready)(spec, newest);
             status.last_state = Some(last.unwrap_or_default());
         }
         ContainerState::Exited => {
@@ -166,16 +206,37 @@ fn container(view: &View<'_>, spec: &core::Container) -> core::ContainerStatus {
                 None => {
                     status.state = Some(terminated(view, newest));
                     status.last_state = Some(last.unwrap_or_default());
+                    status.ready = !main && !is_sidecar(spec) && newest.exit_code == 0;
                 }
             }
         }
         ContainerState::Created | ContainerState::Unknown => {
-            let why = (view.waiting)(&spec.name).unwrap_or_else(|| ("ContainerCreating".into(), String::new()));
-            status.state = Some(waiting_state(why));
+            status.state = Some(waiting_state(creating()));
             status.last_state = Some(last.unwrap_or_default());
         }
     }
     status
+}
+
+fn is_running(status: &core::ContainerStatus) -> bool {
+    status.state.as_ref().is_some_and(|s| s.running.is_some())
+}
+
+/// A main container runs or ran: the pod was initialized, whatever its sidecars do now.
+fn main_began(containers: &[core::ContainerStatus]) -> bool {
+    let ran = |s: &core::ContainerState| s.running.is_some() || s.terminated.is_some();
+    containers.iter().any(|c| c.state.as_ref().is_some_and(ran))
+}
+
+/// An init container has not ended yet, or a sidecar has not started.
+fn init_is_pending(view: &View<'_>, init: &[core::ContainerStatus]) -> bool {
+    view.pod.init_containers().iter().zip(init).any(|(spec, status)| {
+        let ended = has_terminated(status.state.as_ref()).or(has_terminated(status.last_state.as_ref())).is_some();
+        match is_sidecar(spec) {
+            true if is_running(status) => status.started != Some(true),
+            _ => !ended || is_running(status),
+        }
+    })
 }
 
 fn has_terminated(state: Option<&core::ContainerState>) -> Option<&core::ContainerStateTerminated> {
@@ -183,17 +244,21 @@ fn has_terminated(state: Option<&core::ContainerState>) -> Option<&core::Contain
 }
 
 /// The phase by the kubelet's rules; a terminal one only when no container runs and none will start (W3).
-fn phase(view: &View<'_>, containers: &[core::ContainerStatus]) -> &'static str {
+fn phase(view: &View<'_>, init: &[core::ContainerStatus], containers: &[core::ContainerStatus]) -> &'static str {
     let policy = view.pod.restart_policy();
+    let initializing = !init.is_empty() && !main_began(containers) && init_is_pending(view, init);
+    let sidecars = view.pod.init_containers().iter().zip(init).filter(|(spec, _)| is_sidecar(spec));
+    let sidecar_runs = sidecars.clone().any(|(_, s)| is_running(s));
     let (mut running, mut stopped, mut succeeded, mut waiting, mut restarts) = (0, 0, 0, 0, 0);
     for c in containers {
         let state = c.state.as_ref();
-        if state.is_some_and(|s| s.running.is_some()) {
+        if is_running(c) {
             running += 1;
         } else if let Some(t) = has_terminated(state) {
             stopped += 1;
             succeeded += usize::from(t.exit_code == 0);
-            restarts += usize::from(plan::restarts(policy, t.exit_code));
+            let again = plan::newest(view.facts, &c.name).is_some_and(|c| plan::restarts(policy, c));
+            restarts += usize::from(again);
         } else if has_terminated(c.last_state.as_ref()).is_some() {
             stopped += 1;
             restarts += 1;
@@ -202,13 +267,15 @@ fn phase(view: &View<'_>, containers: &[core::ContainerStatus]) -> &'static str 
         }
     }
     // A pod that was killed for a reason shows its phase so far until it is over.
-    let ended_by_itself = waiting + running + restarts == 0 && view.cause.is_none();
-    if view.over || ended_by_itself {
+    let ended_by_itself = waiting + running + restarts == 0 && !sidecar_runs && view.cause.is_none();
+    // W3: also of one that the spec does not name (an older version's, after a restart with its record).
+    let runs = |c: &ContainerFact| matches!(c.state, ContainerState::Running | ContainerState::Unknown);
+    if (view.over || ended_by_itself) && !view.facts.containers.iter().any(runs) {
         let all_succeeded = succeeded == containers.len();
         return if all_succeeded && view.cause.is_none() { "Succeeded" } else { "Failed" };
     }
     match () {
-        () if waiting > 0 => "Pending",
+        () if initializing || waiting > 0 => "Pending",
         () if running > 0 || stopped > 0 => "Running",
         () => "Pending",
     }
@@ -235,10 +302,17 @@ fn condition(
     }
 }
 
-fn conditions(view: &View<'_>, phase: &str, containers: &[core::ContainerStatus]) -> Vec<core::PodCondition> {
+fn conditions(
+    view: &View<'_>,
+    phase: &str,
+    init: &[core::ContainerStatus],
+    containers: &[core::ContainerStatus],
+) -> Vec<core::PodCondition> {
     let sandbox = plan::ready_sandbox(view.facts);
     let network = sandbox.is_some_and(|s| view.pod.host_network() || !s.ips.is_empty());
-    let unready: Vec<&str> = containers.iter().filter(|c| !c.ready).map(|c| c.name.as_str()).collect();
+    let init = || view.pod.init_containers().iter().zip(init);
+    let sidecars = init().filter(|(spec, _)| is_sidecar(spec)).map(|(_, status)| status);
+    let unready: Vec<&str> = sidecars.chain(containers).filter(|c| !c.ready).map(|c| c.name.as_str()).collect();
     let (ok, reason, message) = match phase {
         "Succeeded" => (false, Some("PodCompleted"), None),
         "Failed" => (false, Some("PodFailed"), None),
@@ -248,14 +322,32 @@ fn conditions(view: &View<'_>, phase: &str, containers: &[core::ContainerStatus]
             (false, Some("ContainersNotReady"), Some(message))
         }
     };
-    let initialized = (phase == "Succeeded").then_some("PodCompleted");
-    vec![
+    let is_complete = |spec, status: &core::ContainerStatus| match is_sidecar(spec) {
+        true => status.started == Some(true),
+        false => status.ready,
+    };
+    let incomplete: Vec<&str> =
+        init().filter(|(spec, status)| !is_complete(spec, status)).map(|(_, status)| status.name.as_str()).collect();
+    let (initialized, init_reason, init_message) = match phase {
+        "Succeeded" => (true, Some("PodCompleted"), None),
+        _ if incomplete.is_empty() || main_began(containers) => (true, None, None),
+        _ => {
+            let message = format!("containers with incomplete status: [{}]", incomplete.join(" "));
+            (false, Some("ContainersNotInitialized"), Some(message))
+        }
+    };
+    let mut conditions = vec![
         condition(view, "PodReadyToStartContainers", network, None, None),
-        condition(view, "Initialized", true, initialized, None),
+        condition(view, "Initialized", initialized, init_reason, init_message),
         condition(view, "Ready", ok, reason, message.clone()),
         condition(view, "ContainersReady", ok, reason, message),
         condition(view, "PodScheduled", true, None, None),
-    ]
+    ];
+    if let Some(cause) = view.cause.filter(|c| c.by.is_some_and(Killer::disrupts)) {
+        let (reason, message) = (Some("TerminationByKubelet"), Some(cause.message.clone()));
+        conditions.push(condition(view, "DisruptionTarget", true, reason, message));
+    }
+    conditions
 }
 
 /// Would the pod have succeeded, were it over now?

@@ -176,7 +176,7 @@ fn a_runtime_that_comes_back_finds_all_as_it_was() {
 }
 
 #[test]
-fn a_bad_record_is_dropped_and_told() {
+fn a_bad_record_is_set_aside_and_told() {
     let mut w = node();
     w.kill_engine();
     w.records.insert("pods/x".into(), "{".into());
@@ -184,4 +184,104 @@ fn a_bad_record_is_dropped_and_told() {
     w.run(2);
     assert!(w.notices("BadRecord")[0].contains("pods/x"));
     assert!(w.records.is_empty());
+}
+
+#[test]
+fn w25_a_start_given_up_because_wherry_was_killed_is_not_the_pod_s_one_try() {
+    for spec in [NEVER, ON_FAILURE, ONE] {
+        let mut w = node();
+        w.file("web", spec);
+        w.until("it is created", 5, |w| !w.runtime.containers.is_empty());
+        w.kill_engine();
+        let now = w.wall_now();
+        let id = w.runtime.containers.keys().next().cloned().unwrap();
+        w.runtime.give_up_start(&id, now);
+        w.start();
+        w.run(5);
+        assert_eq!(w.shown("web"), "Running main#1:running", "{spec}");
+        // An end of its own is one.
+        w.exit_of("web/main", 3);
+        w.run(5);
+        assert_eq!(w.shown("web").starts_with("Failed"), spec == NEVER, "{}", w.shown("web"));
+        w.assert_well();
+    }
+}
+
+#[test]
+fn w26_what_containerd_keeps_of_a_start_given_up_is_deleted_so_that_the_pod_can_go() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.until("it is created", 5, |w| !w.runtime.containers.is_empty());
+    w.kill_engine();
+    let now = w.wall_now();
+    let id = w.runtime.containers.keys().next().cloned().unwrap();
+    w.runtime.give_up_start(&id, now);
+    w.start();
+    w.run(5);
+    assert_eq!(w.shown("web"), "Running main#1:running");
+    w.said();
+    w.remove("web");
+    w.run(5);
+    assert_eq!(
+        w.said(),
+        [
+            "StopContainer web/main#1 30000ms",
+            "StopSandbox web#0",
+            "RemoveSandbox web#0",
+            "DeleteTask web/main#1",
+            "DeleteTask web/main#0",
+            "RemoveSandbox web#0"
+        ]
+    );
+    assert_eq!(w.notices("FailedCleanup").len(), 1);
+    w.assert_clean();
+}
+
+#[test]
+fn w21_a_directory_made_just_before_a_kill_goes_when_its_pod_is_gone_from_the_desired_set() {
+    for ms in 0..60 {
+        let mut w = node();
+        w.file("web", ONE);
+        w.run_ms(ms);
+        w.kill_engine();
+        w.files.clear();
+        w.start();
+        w.run(60);
+        w.assert_clean();
+    }
+    // And where it comes back while that is under way, it runs.
+    let mut w = node();
+    w.kill_engine();
+    let pod = pod("/m/web.yaml", "web", "u1", ONE);
+    w.directories.insert(pod.uid.clone(), pod.name.clone());
+    w.start();
+    assert_eq!(w.notices("LeftoverDirectory").len(), 0, "the runtime was not asked yet");
+    w.until("it is noticed", 5, |w| !w.notices("LeftoverDirectory").is_empty());
+    w.document("/m/web.yaml", pod);
+    w.run(20);
+    assert_eq!(w.shown("web"), "Running main#0:running");
+    assert_eq!(w.directories.len(), 1);
+    w.assert_well();
+}
+
+#[test]
+fn w3_a_container_that_an_old_record_does_not_name_holds_back_the_terminal_phase() {
+    let mut w = node();
+    w.file_with_uid("web", "fixed", NEVER);
+    w.run(3);
+    w.life("web/two", &[Life::deaf(), Life::FOREVER]);
+    let old = w.records.clone();
+    w.file_with_uid("web", "fixed", &format!("restartPolicy: Never, {TWO}").replace("name: one", "name: main"));
+    w.run(10);
+    w.exit_of("web/main", 3);
+    w.run(3);
+    // The disk did not take the new version's record, nor the old one's end.
+    w.kill_engine();
+    w.records = old;
+    w.start();
+    w.run(1);
+    assert!(w.runs("web/two"));
+    assert!(!["Failed", "Succeeded"].contains(&w.status("web").phase.unwrap_or_default().as_str()));
+    w.run(60);
+    assert_eq!(w.shown("web"), "Running main#0:running two#0:running");
 }

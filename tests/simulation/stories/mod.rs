@@ -2,10 +2,19 @@
 
 mod adoption;
 mod desired;
+mod finished;
+mod hooks;
 mod images;
+mod init;
+mod kills;
+mod measures;
 mod pleg;
+mod probes;
+mod questions;
 mod restarts;
 mod sandboxes;
 mod shown;
+mod shutdown;
 mod termination;
+mod volumes;
 mod workers;

@@ -1,8 +1,11 @@
 //! Noticing what changed (P).
 
 use crate::story::*;
-use crate::world::Fault;
+use crate::world::{Fault, World};
 use std::time::Duration;
+use wherry::api::names::{FullName, Uid};
+use wherry::engine::event::{Event, Kind, PlegEvent};
+use wherry::engine::pod::kill::Killer;
 
 #[test]
 fn p1_a_death_is_seen_by_the_next_relist() {
@@ -57,7 +60,7 @@ fn w2_a_stop_does_not_wait_for_a_slow_read() {
     w.run(15);
     let uid = w.engine.pods()[0].pod.uid.clone();
     w.fault(&format!("ReadPod {uid}"), Fault::Slow(Duration::from_secs(100)));
-    w.step(wherry::engine::event::Event::Hint { uid });
+    w.step(World::unknown_event(Some(uid)));
     let begin = w.now;
     w.remove("web");
     w.run(1);
@@ -125,7 +128,7 @@ fn p8_a_hint_is_followed_at_once() {
     w.run(15);
     let uid = w.engine.pods()[0].pod.uid.clone();
     w.exit_of("web/main", 9);
-    w.step(wherry::engine::event::Event::Hint { uid });
+    w.step(World::unknown_event(Some(uid)));
     let took = w.until("it runs again", 3, |w| w.container_status("web", "main").restart_count == 1);
     assert!(took < 100, "{took} ms");
 }
@@ -144,7 +147,7 @@ fn an_idle_node_reads_and_publishes_nothing() {
     assert_eq!(w.said(), Vec::<String>::new());
 }
 
-fn watched_node() -> crate::world::World {
+fn watched_node() -> World {
     let mut w = node();
     w.pidfds = true;
     w.file("web", ONE);
@@ -210,9 +213,22 @@ fn p8_starting_and_removing_a_watched_pod_needs_no_lists() {
 }
 
 #[test]
+fn p8_an_end_that_a_stop_of_our_own_brings_about_is_read_once_after_its_answer() {
+    let mut w = watched_node();
+    w.run(2);
+    let reads = w.reads;
+    // The stop itself takes longer than the process's end.
+    w.fault("StopContainer", Fault::Stale(Duration::from_millis(120)));
+    w.kill("web", Killer::Drain, None);
+    w.until("it is over", 5, |w| w.killed.len() == 1);
+    // After the kill's stop, and after the sandbox's.
+    assert_eq!(w.reads - reads, 2);
+}
+
+#[test]
 fn p8_an_end_that_the_runtime_does_not_show_yet_is_read_again_and_again() {
     let mut w = watched_node();
-    for (lag, reads) in [(0, 1), (4, 3), (40, 6), (400, 9)] {
+    for (lag, reads) in [(0, 1), (4, 3), (40, 9), (400, 13)] {
         w.run(700);
         w.exit_lag = lag;
         let begin = w.now;
@@ -276,4 +292,221 @@ fn p3_reads_that_fail_for_an_hour_are_made_once_a_list_and_then_all_goes_on() {
     w.faults.clear();
     w.run(3);
     w.assert_clean();
+}
+
+/// With the event stream and without pidfds.
+fn hinted_node() -> World {
+    let mut w = node();
+    w.stream = Some(Default::default());
+    w.file("web", ONE);
+    w.run(15);
+    w
+}
+
+fn event(kind: Kind, id: &str) -> PlegEvent {
+    PlegEvent { id: id.into(), kind }
+}
+
+#[test]
+fn p8_a_death_that_the_event_stream_tells_is_followed_by_the_restart_at_once() {
+    let mut w = hinted_node();
+    for _ in 0..3 {
+        w.run(700);
+        let (begin, reads) = (w.now, w.reads);
+        w.exit_of("web/main", 9);
+        w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
+        assert!(w.times("CreateContainer", begin)[0] < 20, "{:?}", w.times("CreateContainer", begin));
+        w.run(1);
+        assert_eq!(w.reads - reads, 1, "{}", w.told());
+    }
+    w.assert_well();
+}
+
+#[test]
+fn p8_the_event_stream_alone_never_stretches_the_relist_period() {
+    let mut w = hinted_node();
+    let lists = w.lists;
+    w.run(60);
+    assert!(w.lists - lists >= 59, "{}", w.lists - lists);
+}
+
+#[test]
+fn p8_starts_and_stops_of_our_own_cost_no_read_that_they_would_not_cost_without_the_stream() {
+    let reads = |stream: bool| {
+        let mut w = node();
+        w.stream = stream.then(Default::default);
+        w.pidfds = true;
+        w.file("web", TWO);
+        w.run(15);
+        w.remove("web");
+        w.run(60);
+        w.assert_clean();
+        (w.reads, w.lists)
+    };
+    assert_eq!(reads(true), reads(false));
+}
+
+#[test]
+fn p8_what_the_cache_shows_already_causes_no_read() {
+    let mut w = hinted_node();
+    let (uid, main, sandbox) = (w.engine.pods()[0].pod.uid.clone(), w.running("web/main"), w.sandbox("web"));
+    let reads = w.reads;
+    for (id, kind) in [
+        (main.as_str(), Kind::ContainerChanged),
+        (&main, Kind::ContainerStarted),
+        (&sandbox, Kind::ContainerStarted),
+        ("long-gone", Kind::ContainerRemoved),
+    ] {
+        w.step(Event::Hint { uid: Some(uid.clone()), event: event(kind, id) });
+    }
+    w.run(1);
+    assert_eq!(w.reads, reads);
+    // One that it does not show does, and what that shows is the truth.
+    w.step(Event::Hint { uid: Some(uid), event: event(Kind::ContainerDied, &main) });
+    w.run(1);
+    assert_eq!((w.reads, w.running("web/main")), (reads + 1, main));
+}
+
+#[test]
+fn p8_a_burst_of_ten_thousand_events_costs_one_read_at_a_time() {
+    let mut w = hinted_node();
+    w.file("other", ONE);
+    w.run(15);
+    let uids: Vec<_> = w.engine.pods().iter().map(|v| v.pod.uid.clone()).collect();
+    let (reads, lists) = (w.reads, w.lists);
+    for n in 0..10_000 {
+        let event = event(Kind::ContainerDied, &format!("c{n}"));
+        w.step(Event::Hint { uid: Some(uids[n % 2].clone()), event });
+    }
+    assert_eq!(w.reads - reads, 2, "one of each pod is under way");
+    w.run(1);
+    // One more of each for what came meanwhile.
+    assert_eq!(w.reads - reads, 4);
+    for n in 0..10_000 {
+        w.step(Event::Hint { uid: None, event: event(Kind::ContainerDied, &format!("c{n}")) });
+    }
+    w.run(1);
+    assert_eq!(w.reads - reads, 4);
+    assert!(w.lists - lists <= 4, "{}", w.lists - lists);
+}
+
+#[test]
+fn p8_an_event_of_a_pod_that_nobody_knows_causes_a_relist() {
+    let mut w = watched_node();
+    for event in [World::unknown_event(None), World::unknown_event(Some("stranger".into()))] {
+        w.run(10);
+        let lists = w.lists;
+        w.step(event);
+        w.run(1);
+        assert_eq!(w.lists - lists, 1);
+    }
+    let lists = w.lists;
+    w.step(Event::Hint { uid: None, event: event(Kind::ContainerRemoved, "x") });
+    w.run(1);
+    assert_eq!(w.lists, lists, "nobody misses what is gone");
+}
+
+#[test]
+fn p8_an_event_that_comes_while_the_pod_is_being_read_is_weighed_by_what_that_shows() {
+    let mut w = hinted_node();
+    w.stream = None;
+    let uid = w.engine.pods()[0].pod.uid.clone();
+    let main = w.running("web/main");
+    let died = || Event::Hint { uid: Some(uid.clone()), event: event(Kind::ContainerDied, &main) };
+    // The reading sees it.
+    let (begin, reads) = (w.now, w.reads);
+    w.exit_of("web/main", 9);
+    w.step(died());
+    w.step(died());
+    w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
+    assert_eq!(w.reads - reads, 1);
+    w.run(700);
+    // The reading was before it.
+    let main = w.running("web/main");
+    let died = Event::Hint { uid: Some(uid.clone()), event: event(Kind::ContainerDied, &main) };
+    let reads = w.reads;
+    w.fault(&format!("ReadPod {uid}"), Fault::Stale(Duration::from_millis(50)));
+    w.step(World::unknown_event(Some(uid)));
+    w.run_ms(20);
+    w.exit_of("web/main", 9);
+    w.step(died);
+    let begin = w.now;
+    w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
+    assert_eq!(w.reads - reads, 2);
+    assert!(w.times("CreateContainer", begin)[0] < 60);
+}
+
+#[test]
+fn w2_what_a_given_up_call_does_later_is_seen_at_once_though_all_is_watched() {
+    let mut w = node();
+    w.pidfds = true;
+    // It is given up after 120 s, and acts all the same.
+    w.fault("StartContainer", Fault::Slow(Duration::from_secs(125)));
+    w.file("web", ONE);
+    w.run(124);
+    assert!(!w.runs("web/main"));
+    w.until("it runs", 3, |w| w.runs("web/main"));
+    w.until("it is shown", 2, |w| w.shown("web") == "Running main#0:running");
+}
+
+/// 99,600 things of others, and 400 of pods of ours that nobody asks for.
+#[test]
+fn a_list_of_a_hundred_thousand_costs_calls_for_what_is_ours_alone() {
+    const PODS: usize = 200;
+    let mut w = node();
+    w.pidfds = true;
+    w.file("web", ONE);
+    w.run(3);
+    w.kill_engine();
+    let (sandbox, id) = (w.sandbox("web"), w.running("web/main"));
+    for i in 0..50_000 {
+        let mut s = w.runtime.sandboxes[&sandbox].clone();
+        let mut c = w.runtime.containers[&id].clone();
+        s.id = format!("many-s{i}");
+        (c.id, c.sandbox) = (format!("many-c{i}"), s.id.clone());
+        s.uid = Uid::from(format!("many-{i}").as_str());
+        s.name = FullName::new("many", &format!("pod-{i}"));
+        (c.uid, c.pod_name) = (s.uid.clone(), s.name.clone());
+        if i >= PODS {
+            (s.owner, c.owner) = (Some("root-2".into()), Some("root-2".into()));
+        }
+        w.runtime.sandboxes.insert(s.id.clone(), s);
+        w.runtime.containers.insert(c.id.clone(), c);
+    }
+    w.said();
+    w.history = None;
+    w.start();
+    w.run(100);
+    let said = w.said();
+    let count = |what: &str| said.iter().filter(|s| s.starts_with(what)).count();
+    for what in ["StopContainer", "StopSandbox", "RemoveSandbox"] {
+        assert_eq!(count(what), PODS, "{what}");
+    }
+    assert!(said.len() <= 4 * PODS, "{} calls", said.len());
+    assert_eq!(w.runtime.sandboxes.len(), 50_000 - PODS + 1);
+    assert_eq!(w.runtime.containers.len(), 50_000 - PODS + 1);
+    assert!(w.runs("web/main"));
+    // A list that shows nothing new asks for nothing.
+    let (steps, reads) = (w.steps, w.reads);
+    w.run(60);
+    assert_eq!((w.reads - reads, w.said().len()), (0, 0));
+    assert!(w.steps - steps <= 12, "{} steps in a minute", w.steps - steps);
+}
+
+#[test]
+fn p7_a_list_older_than_what_is_known_of_a_pod_causes_no_reading() {
+    let mut w = node();
+    w.pidfds = true;
+    w.file("web", ONE);
+    w.run(5);
+    w.fault("List", Fault::Stale(Duration::from_secs(3)));
+    w.step(wherry::engine::event::Event::Timer(wherry::engine::effect::TimerKey::Relist));
+    w.run_ms(10);
+    // It ends and is started again while that list is on its way.
+    w.exit_of("web/main", 1);
+    w.run_ms(2000);
+    assert_eq!(w.shown("web"), "Running main#1:running");
+    let (reads, lists) = (w.reads, w.lists);
+    w.run_ms(2500);
+    assert_eq!((w.reads - reads, w.lists - lists), (0, 1));
 }

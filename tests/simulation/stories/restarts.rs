@@ -260,3 +260,17 @@ fn a_container_under_run_as_non_root_is_checked_against_its_image() {
         assert!(w.runs("web/main"));
     }
 }
+
+#[test]
+fn w10_a_back_off_never_exceeds_its_maximum() {
+    let mut c = crate::world::config();
+    c.max_restart_backoff = Duration::from_secs(30);
+    let mut w = node_with(c);
+    w.life("web/main", &[Life::exits(1, Duration::from_secs(1))]);
+    let begin = w.now;
+    w.file("web", ONE);
+    w.run(200);
+    let at = w.times("StartContainer web/main", begin);
+    let gaps: Vec<u64> = at.windows(2).map(|p| (p[1] - p[0]) / 1000).collect();
+    assert!(gaps.starts_with(&[2, 11, 21, 31, 31, 31]), "{gaps:?}");
+}

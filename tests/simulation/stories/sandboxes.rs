@@ -120,3 +120,22 @@ fn a_pod_whose_sandbox_can_never_be_made_costs_little_and_can_be_removed() {
     w.run(2);
     w.assert_clean();
 }
+
+#[test]
+fn w13_a_pod_that_never_restarts_gets_no_second_sandbox_once_a_container_existed() {
+    let mut w = node();
+    w.runtime.unknown_images = ["other:1".to_string()].into();
+    w.file(
+        "web",
+        &format!("restartPolicy: Never, {TWO}").replace("two, image: 'busybox:1.35'", "two, image: 'other:1'"),
+    );
+    w.run(5);
+    assert!(w.runs("web/one") && !w.runs("web/two"));
+    w.said();
+    let sandbox = w.sandbox("web");
+    w.kill_sandbox(&sandbox);
+    w.runtime.unknown_images.clear();
+    w.run(120);
+    assert_eq!(w.said().iter().filter(|s| s.starts_with("RunSandbox")).count(), 0);
+    assert!(w.shown("web").starts_with("Failed"), "{}", w.shown("web"));
+}

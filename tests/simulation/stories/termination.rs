@@ -232,3 +232,17 @@ fn a_disk_that_is_full_stops_nothing() {
     w.run(90);
     w.assert_clean();
 }
+
+#[test]
+fn w5_a_removal_does_not_take_the_cause_of_an_earlier_kill_away() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", &format!("activeDeadlineSeconds: 5, terminationGracePeriodSeconds: 20, {ONE}"));
+    w.run(7);
+    assert_eq!(w.status("web").reason.as_deref(), Some("DeadlineExceeded"));
+    w.remove("web");
+    w.run(5);
+    assert_eq!(w.shown("web"), "Running (DeadlineExceeded) main#0:running");
+    w.run(30);
+    w.assert_clean();
+}

@@ -270,3 +270,33 @@ fn a_thousand_pod_lives_leave_nothing_behind() {
     assert!(w.watched.is_empty());
     assert_eq!(w.engine.summary(w.time().boot).operations_in_flight, 0);
 }
+
+#[test]
+fn w21_a_list_that_is_older_than_a_pods_end_makes_no_orphan_of_it() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(5);
+    w.fault("List", crate::world::Fault::Stale(Duration::from_secs(5)));
+    w.run_ms(1200);
+    w.remove("web");
+    w.run(20);
+    assert_eq!(w.notices("OrphanedPod"), Vec::<String>::new());
+    w.assert_clean();
+}
+
+#[test]
+fn w23_what_turns_up_running_of_a_finished_pod_is_stopped() {
+    let mut w = node();
+    w.life("web/main", &[crate::runtime::Life::exits(0, Duration::from_secs(2))]);
+    w.file("web", NEVER);
+    w.run(10);
+    assert_eq!(w.shown("web"), "Succeeded main#0:terminated Completed 0");
+    w.said();
+    for c in w.runtime.containers.values_mut() {
+        c.state = wherry::api::facts::ContainerState::Running;
+        c.dead = false;
+    }
+    w.run(40);
+    assert!(!w.runs("web/main"));
+    assert_eq!(w.said().iter().filter(|s| s.starts_with("StopContainer web/main#0")).count(), 1);
+}

@@ -1,14 +1,21 @@
 //! The CRI methods that the client calls: their gRPC path, and the name under which a kubelet counts them
-//! (`kubelet_runtime_operations_total{operation_type}`).
+//! (`kubelet_runtime_operations_total{operation_type}`; it has none for the last two).
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method {
     pub path: &'static str,
     pub operation_type: &'static str,
+    /// As `Call::header`.
+    pub header: Option<(&'static str, &'static str)>,
 }
 
 const fn method(path: &'static str, operation_type: &'static str) -> Method {
-    Method { path, operation_type }
+    Method { path, operation_type, header: None }
+}
+
+/// A method of containerd's own, in the namespace of its CRI plugin.
+const fn containerd(path: &'static str, operation_type: &'static str) -> Method {
+    Method { path, operation_type, header: Some(("containerd-namespace", "k8s.io")) }
 }
 
 pub const VERSION: Method = method("/runtime.v1.RuntimeService/Version", "version");
@@ -26,3 +33,5 @@ pub const STOP_CONTAINER: Method = method("/runtime.v1.RuntimeService/StopContai
 pub const REMOVE_CONTAINER: Method = method("/runtime.v1.RuntimeService/RemoveContainer", "remove_container");
 pub const IMAGE_STATUS: Method = method("/runtime.v1.ImageService/ImageStatus", "image_status");
 pub const PULL_IMAGE: Method = method("/runtime.v1.ImageService/PullImage", "pull_image");
+pub const KILL_TASK: Method = containerd("/containerd.services.tasks.v1.Tasks/Kill", "kill_task");
+pub const DELETE_TASK: Method = containerd("/containerd.services.tasks.v1.Tasks/Delete", "delete_task");

@@ -12,19 +12,23 @@
 pub mod method;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 use self::method::Method;
+pub(super) use self::wire::op_error;
+use self::wire::{invalid, lists_of, parse, parse_each};
 use super::transport::{Call, CallError, CallId, Completion, Transport};
 use super::{answers, proto, requests};
 use crate::adapters::cri::requests::RequestConfig;
 use crate::api::facts::{ContainerFact, ContainerState, Listed, PodFacts, SandboxFact};
-use crate::api::names::{ContainerId, Uid, label};
+use crate::api::names::ContainerId;
 use crate::api::time::Boot;
 use crate::engine::effect::RuntimeCall;
 use crate::engine::event::Answer;
 use crate::engine::op::{Code, OpError, OpId};
 use bytes::Bytes;
 use protobuf::{Message, MessageField};
+use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -43,6 +47,8 @@ pub enum ClientEvent {
     Done { op: OpId, result: Result<Answer, OpError> },
     /// One gRPC call has ended, by the kubelet's name of it: to be counted and timed.
     Called { operation_type: &'static str, duration: Duration, error: bool },
+    /// An answer, or something in it, makes no sense. What can be used of it was.
+    Nonsense { why: String },
 }
 
 pub struct Client {
@@ -50,10 +56,12 @@ pub struct Client {
     config: RequestConfig,
     operations: BTreeMap<OpId, Operation>,
     calls: BTreeMap<CallId, InFlight>,
-    /// Operations that ended before they made a call.
+    /// To be told at the next drive: of operations that ended before they made a call, and nonsense.
     ended: Vec<ClientEvent>,
     /// Of running containers and ready sandboxes, by their id.
     pids: BTreeMap<String, u32>,
+    /// The runtime said that it is containerd.
+    containerd: bool,
     /// Kept for its space.
     completions: Vec<Completion>,
 }
@@ -107,6 +115,8 @@ enum Step {
     Create,
     Start(ContainerId),
     Started,
+    /// Whatever comes of it, the task's removal follows.
+    KillTask(ContainerId),
     /// An answer without content.
     Change,
 }
@@ -123,12 +133,18 @@ impl Client {
             calls: BTreeMap::new(),
             ended: Vec::new(),
             pids: BTreeMap::new(),
+            containerd: false,
             completions: Vec::new(),
         }
     }
 
     pub fn is_up(&self) -> bool {
         self.transport.is_up()
+    }
+
+    /// The calls in flight, a text each: operation, kind, since when in seconds of the boot clock.
+    pub fn in_flight(&self) -> impl Iterator<Item = String> {
+        self.calls.values().map(|c| format!("{} {} since {:.3}", c.op, c.method.operation_type, c.begun.0 as f64 / 1e9))
     }
 
     /// The node's settings for the requests from now on.
@@ -265,7 +281,25 @@ impl Client {
                 let request = proto::RemoveContainerRequest { container_id: id.to_string(), ..Default::default() };
                 self.call(op, Step::Change, method::REMOVE_CONTAINER, &request, now)
             }
+            RuntimeCall::DeleteTask { id } => {
+                if !self.containerd {
+                    let message = "the runtime has no tasks".to_owned();
+                    return Err(OpError::Answered { code: Code::Unimplemented, message });
+                }
+                let request = proto::containerd::KillRequest {
+                    container_id: id.to_string(),
+                    signal: Signal::KILL.as_raw() as u32,
+                    all: true,
+                    ..Default::default()
+                };
+                self.call(op, Step::KillTask(id), method::KILL_TASK, &request, now)
+            }
         }
+    }
+
+    fn delete_task(&mut self, op: OpId, id: &ContainerId, now: Boot) -> Result<Next, OpError> {
+        let request = proto::containerd::DeleteTaskRequest { container_id: id.to_string(), ..Default::default() };
+        self.call(op, Step::Change, method::DELETE_TASK, &request, now).map(|()| None)
     }
 
     fn image_status(&mut self, op: OpId, image: String, now: Boot) -> Result<(), OpError> {
@@ -301,6 +335,7 @@ impl Client {
             body: Bytes::from(body),
             deadline: Some(operation.deadline),
             server_stream: false,
+            header: method.header,
         };
         let id = self.transport.call(call, now);
         self.calls.insert(id, InFlight { op, step, method, begun: now });
@@ -324,9 +359,19 @@ impl Client {
         operation.waiting -= 1;
         let before = self.calls.len();
         let next = match result {
-            Ok(body) => self.answered(op, step, method, &body, now),
-            Err(error) => self.failed(op, &step, error),
+            Ok(body) => {
+                let cancelled = operation.cancelled;
+                let next = self.answered(op, step, method, &body, now);
+                if let Err(e) = &next
+                    && !cancelled
+                {
+                    out.push(ClientEvent::Nonsense { why: e.to_string() });
+                }
+                next
+            }
+            Err(error) => self.failed(op, &step, error, now),
         };
+        out.append(&mut self.ended);
         match next {
             Ok(None) => {}
             Ok(Some(answer)) => self.end(op, Ok(answer), out),
@@ -350,10 +395,12 @@ impl Client {
         out.push(ClientEvent::Done { op, result });
     }
 
-    fn failed(&mut self, op: OpId, step: &Step, error: CallError) -> Result<Next, OpError> {
+    fn failed(&mut self, op: OpId, step: &Step, error: CallError, now: Boot) -> Result<Next, OpError> {
         let error = op_error(error);
         match step {
             Step::ReadSandbox | Step::ReadContainer { .. } if error.is_not_found() => self.read_so_far(op),
+            // Its process is gone already, as a rule.
+            Step::KillTask(id) if matches!(error, OpError::Answered { .. }) => self.delete_task(op, id, now),
             _ => Err(error),
         }
     }
@@ -363,16 +410,16 @@ impl Client {
             Step::Version => self.status_so_far(op, Some(parse(method, body)?), None),
             Step::Status => self.status_so_far(op, None, Some(parse(method, body)?)),
             Step::ListSandboxes => {
-                let list: proto::ListPodSandboxResponse = parse(method, body)?;
+                let sandboxes = self.list(method, body, answers::odd_sandbox, answers::listed_sandbox)?;
                 if let Some(Work::List(listed)) = self.work(op) {
-                    listed.sandboxes = list.items.iter().filter_map(answers::listed_sandbox).collect();
+                    listed.sandboxes = sandboxes;
                 }
                 self.list_so_far(op)
             }
             Step::ListContainers => {
-                let list: proto::ListContainersResponse = parse(method, body)?;
+                let containers = self.list(method, body, answers::odd_container, answers::listed_container)?;
                 if let Some(Work::List(listed)) = self.work(op) {
-                    listed.containers = list.containers.iter().filter_map(answers::listed_container).collect();
+                    listed.containers = containers;
                 }
                 self.list_so_far(op)
             }
@@ -430,6 +477,9 @@ impl Client {
             }
             Step::Create => {
                 let answer: proto::CreateContainerResponse = parse(method, body)?;
+                if answer.container_id.is_empty() {
+                    return Err(OpError::Unknown(format!("{}: the runtime's answer has no id", method.path)));
+                }
                 Ok(Some(Answer::Created(ContainerId::from(answer.container_id))))
             }
             Step::Start(id) => {
@@ -440,6 +490,7 @@ impl Client {
                 Some(fact) => Ok(Some(Answer::Container(self.with_pid(fact)))),
                 None => Err(OpError::Unknown("the runtime's answer has no status of a pod's container".into())),
             },
+            Step::KillTask(id) => self.delete_task(op, &id, now),
             Step::Change => Ok(Some(Answer::Ok)),
         }
     }
@@ -485,18 +536,28 @@ impl Client {
             }
         }
         Ok(match self.complete(op) {
-            Some(Work::Status(both)) => Some(Answer::Runtime(answers::runtime(&both.0, &both.1))),
+            Some(Work::Status(both)) => {
+                let fact = answers::runtime(&both.0, &both.1);
+                self.containerd = fact.name == "containerd";
+                Some(Answer::Runtime(fact))
+            }
             _ => None,
         })
     }
 
     fn list_so_far(&mut self, op: OpId) -> Result<Next, OpError> {
         let Some(Work::List(listed)) = self.complete(op) else { return Ok(None) };
-        let listed = std::mem::take(listed);
+        let mut listed = std::mem::take(listed);
+        let containers = listed.containers.iter().map(|c| c.id.as_str());
+        let there: BTreeSet<&str> = containers.chain(listed.sandboxes.iter().map(|s| s.id.as_str())).collect();
         if !self.pids.is_empty() {
-            let containers = listed.containers.iter().map(|c| c.id.as_str());
-            let there: BTreeSet<&str> = containers.chain(listed.sandboxes.iter().map(|s| s.id.as_str())).collect();
             self.pids.retain(|id, _| there.contains(id.as_str()));
+        }
+        if there.len() < listed.containers.len() + listed.sandboxes.len() {
+            let mut seen = BTreeSet::new();
+            listed.containers.retain(|c| seen.insert(c.id.to_string()));
+            listed.sandboxes.retain(|s| seen.insert(s.id.to_string()));
+            self.ended.push(ClientEvent::Nonsense { why: "a list has one id twice".to_owned() });
         }
         Ok(Some(Answer::Listed(listed)))
     }
@@ -507,6 +568,30 @@ impl Client {
         facts.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.created_at, s.attempt)));
         facts.containers.sort_by_key(|c| std::cmp::Reverse((c.created_at, c.attempt)));
         Ok(Some(Answer::Pod(facts)))
+    }
+
+    /// The facts of a list's items. What makes no sense in them is told in one line.
+    fn list<M: Message, T>(
+        &mut self,
+        method: Method,
+        body: &Bytes,
+        odd: fn(&M) -> Option<String>,
+        fact: fn(&M) -> Option<T>,
+    ) -> Result<Vec<T>, OpError> {
+        let (mut facts, mut first, mut more) = (Vec::new(), None, 0);
+        parse_each(method, body, |item: M| {
+            match (odd(&item), &first) {
+                (Some(_), Some(_)) => more += 1,
+                (Some(why), None) => first = Some(why),
+                (None, _) => {}
+            }
+            facts.extend(fact(&item));
+        })?;
+        if let Some(first) = first {
+            let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+            self.ended.push(ClientEvent::Nonsense { why: format!("{first}{more}") });
+        }
+        Ok(facts)
     }
 
     /// Remembers or supplies the PID of a running container.
@@ -533,42 +618,5 @@ impl Client {
             }
             (true, None) => self.pids.get(id).copied(),
         }
-    }
-}
-
-/// The two lists, filtered by the UID's label.
-fn lists_of(uid: &Uid) -> (proto::ListPodSandboxRequest, proto::ListContainersRequest) {
-    let selector: BTreeMap<String, String> = [(label::POD_UID.to_owned(), uid.to_string())].into();
-    let sandboxes = proto::PodSandboxFilter { label_selector: selector.clone(), ..Default::default() };
-    let containers = proto::ContainerFilter { label_selector: selector, ..Default::default() };
-    (
-        proto::ListPodSandboxRequest { filter: MessageField::some(sandboxes), ..Default::default() },
-        proto::ListContainersRequest { filter: MessageField::some(containers), ..Default::default() },
-    )
-}
-
-fn parse<M: Message>(method: Method, body: &Bytes) -> Result<M, OpError> {
-    M::parse_from_bytes(body)
-        .map_err(|e| OpError::Unknown(format!("{}: the runtime's answer cannot be read: {e}", method.path)))
-}
-
-/// A pod that cannot be expressed: nothing was sent, and sending it again would not help.
-fn invalid(message: String) -> OpError {
-    OpError::Answered { code: Code::InvalidArgument, message }
-}
-
-/// A runtime that answers "cancelled", "deadline exceeded" or "unavailable" may have done the work or part of it.
-fn op_error(error: CallError) -> OpError {
-    match error {
-        CallError::NotSent(why) => OpError::NotSent(why),
-        CallError::Unknown(why) => OpError::Unknown(why),
-        CallError::Status { code, message } => match code {
-            1 | 4 | 14 => OpError::Unknown(message),
-            3 => OpError::Answered { code: Code::InvalidArgument, message },
-            5 => OpError::Answered { code: Code::NotFound, message },
-            6 => OpError::Answered { code: Code::AlreadyExists, message },
-            12 => OpError::Answered { code: Code::Unimplemented, message },
-            other => OpError::Answered { code: Code::Other(other), message },
-        },
     }
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::adapters::cri::requests::tests::{config, pod};
-use crate::api::names::SandboxId;
+use crate::api::names::{SandboxId, Uid, label};
+use crate::engine::op::Code;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -51,13 +52,14 @@ struct Bench {
     wire: Rc<RefCell<Wire>>,
     client: Client,
     called: Vec<(&'static str, bool)>,
+    nonsense: Vec<String>,
 }
 
 impl Bench {
     fn new(call: RuntimeCall) -> Bench {
         let wire = Rc::new(RefCell::new(Wire::default()));
         let client = Client::new(Box::new(Scripted(wire.clone())), config());
-        let mut bench = Bench { wire, client, called: Vec::new() };
+        let mut bench = Bench { wire, client, called: Vec::new(), nonsense: Vec::new() };
         bench.client.start(OP, call, TIMEOUT, NOW);
         bench
     }
@@ -101,6 +103,7 @@ impl Bench {
                     assert_eq!(duration, Duration::from_secs(u64::from(!self.late(operation_type))));
                     self.called.push((operation_type, error));
                 }
+                ClientEvent::Nonsense { why } => self.nonsense.push(why),
                 other => panic!("{other:?}"),
             }
         }
@@ -109,7 +112,7 @@ impl Bench {
 
     /// Calls that are begun in a drive begin at its time, and so take none here.
     fn late(&self, operation_type: &str) -> bool {
-        matches!(operation_type, "podsandbox_status" | "container_status")
+        matches!(operation_type, "podsandbox_status" | "container_status" | "delete_task")
             || (operation_type == "image_status" && self.called.iter().any(|(t, _)| *t == "pull_image"))
     }
 }
@@ -218,6 +221,7 @@ fn errors_say_whether_the_call_may_have_reached_the_runtime() {
         (CallError::Status { code: 3, message: "m".into() }, answered(Code::InvalidArgument, "m")),
         (CallError::Status { code: 5, message: "m".into() }, answered(Code::NotFound, "m")),
         (CallError::Status { code: 6, message: "m".into() }, answered(Code::AlreadyExists, "m")),
+        (CallError::Status { code: 9, message: "m".into() }, answered(Code::FailedPrecondition, "m")),
         (CallError::Status { code: 12, message: "m".into() }, answered(Code::Unimplemented, "m")),
         (CallError::Status { code: 2, message: "m".into() }, answered(Code::Other(2), "m")),
         (CallError::Status { code: 4, message: "m".into() }, OpError::Unknown("m".into())),
@@ -226,6 +230,36 @@ fn errors_say_whether_the_call_may_have_reached_the_runtime() {
         let mut b = Bench::new(run());
         b.reply("RunPodSandbox", Err(error));
         assert_eq!(b.drive(), Some(Err(want)));
+        // As a kubelet counts: one that could not be sent is a failed call too.
+        assert_eq!(b.called, [("run_podsandbox", true)]);
+    }
+}
+
+#[test]
+fn a_task_is_killed_and_deleted_of_containerd_alone() {
+    let delete = || RuntimeCall::DeleteTask { id: ContainerId::from("c") };
+    let mut b = Bench::new(delete());
+    assert!(matches!(b.drive(), Some(Err(OpError::Answered { code: Code::Unimplemented, .. }))));
+    assert!(b.wire.borrow().sent.is_empty());
+
+    for killed in [Ok(Bytes::new()), Err(CallError::Status { code: 5, message: "process already finished".into() })] {
+        let mut b = Bench::new(RuntimeCall::Status);
+        b.ok("Version", &proto::VersionResponse { runtime_name: "containerd".into(), ..Default::default() });
+        b.ok("Status", &proto::StatusResponse::new());
+        b.drive();
+        b.client.start(OP, delete(), TIMEOUT, NOW);
+        let call = b.wire.borrow().sent[0].1.clone();
+        assert_eq!(call.path, "/containerd.services.tasks.v1.Tasks/Kill");
+        assert_eq!(call.header, Some(("containerd-namespace", "k8s.io")));
+        let kill = proto::containerd::KillRequest::parse_from_bytes(&call.body).unwrap();
+        assert_eq!((kill.container_id.as_str(), kill.signal, kill.all), ("c", 9, true));
+        b.reply("Kill", killed);
+        assert_eq!(b.drive(), None);
+        let call = b.wire.borrow().sent[0].1.clone();
+        assert_eq!(call.header, Some(("containerd-namespace", "k8s.io")));
+        assert_eq!(proto::containerd::DeleteTaskRequest::parse_from_bytes(&call.body).unwrap().container_id, "c");
+        b.reply("Delete", Ok(Bytes::new()));
+        assert_eq!(b.drive(), Some(Ok(Answer::Ok)));
     }
 }
 
@@ -358,6 +392,7 @@ fn a_pod_that_cannot_be_expressed_ends_without_a_call() {
     assert_eq!(code, Code::InvalidArgument);
     assert!(message.contains("setHostnameAsFQDN"));
     assert!(b.open().is_empty());
+    assert_eq!(b.called, [], "what was no call is not counted");
 }
 
 #[test]
@@ -368,4 +403,69 @@ fn the_connections_state_is_passed_on() {
     let mut out = Vec::new();
     b.client.drive(NOW, &mut out);
     assert_eq!(out, [ClientEvent::Up, ClientEvent::Down { why: "gone".into() }]);
+}
+
+fn listed(sandboxes: Vec<proto::PodSandbox>, containers: Vec<proto::Container>) -> (Listed, Vec<String>) {
+    let mut b = Bench::new(RuntimeCall::List);
+    b.ok("ListPodSandbox", &proto::ListPodSandboxResponse { items: sandboxes, ..Default::default() });
+    b.ok("ListContainers", &proto::ListContainersResponse { containers, ..Default::default() });
+    let Some(Ok(Answer::Listed(listed))) = b.drive() else { panic!() };
+    assert_eq!(b.drive(), None);
+    (listed, b.nonsense)
+}
+
+fn of_pod(id: &str, state: i32) -> proto::Container {
+    let state = protobuf::EnumOrUnknown::from_i32(state);
+    proto::Container { id: id.into(), labels: labels(), state, ..Default::default() }
+}
+
+#[test]
+fn a_list_of_a_hundred_thousand_containers_comes_whole() {
+    let containers: Vec<proto::Container> = (0..100_000).map(|n| of_pod(&format!("c{n}"), 1)).collect();
+    let (listed, nonsense) = listed(Vec::new(), containers);
+    assert_eq!(listed.containers.len(), 100_000);
+    for (n, container) in listed.containers.iter().enumerate() {
+        assert_eq!((container.id.as_str(), container.state), (format!("c{n}").as_str(), ContainerState::Running));
+    }
+    assert_eq!(nonsense, Vec::<String>::new());
+}
+
+#[test]
+fn what_makes_no_sense_in_a_list_is_told_in_one_line_and_the_rest_is_used() {
+    let odd = vec![of_pod("c1", 1), of_pod("c2", 77), of_pod("", 1), of_pod("c3", -1), of_pod("c4", 2)];
+    let (result, nonsense) = listed(Vec::new(), odd);
+    let found: Vec<_> = result.containers.iter().map(|c| (c.id.as_str(), c.state)).collect();
+    use ContainerState::{Exited, Running, Unknown};
+    assert_eq!(found, [("c1", Running), ("c2", Unknown), ("c3", Unknown), ("c4", Exited)]);
+    assert_eq!(nonsense, ["container c2 has the unknown state 77, and 2 more"]);
+
+    let sandbox = |id: &str| proto::PodSandbox { id: id.into(), labels: labels(), ..Default::default() };
+    let (result, nonsense) = listed(vec![sandbox("s1"), sandbox("s1"), sandbox("s2")], vec![of_pod("c1", 1)]);
+    assert_eq!((result.sandboxes.len(), result.containers.len()), (2, 1));
+    assert_eq!(nonsense, ["a list has one id twice"]);
+}
+
+#[test]
+fn an_answer_that_cannot_be_read_is_unknown_and_told() {
+    for (call, method) in [
+        (RuntimeCall::List, "ListContainers"),
+        (RuntimeCall::Status, "Version"),
+        (RuntimeCall::ReadPod { uid: "u".into() }, "ListPodSandbox"),
+        (RuntimeCall::StartContainer { id: "c".into() }, "StartContainer"),
+    ] {
+        // A length that goes beyond the end, a field of the number 0, and of an unknown wire type.
+        for bytes in [&b"\x0a\xff\x01x"[..], b"\x00\x00", b"\x0f"] {
+            let mut b = Bench::new(call.clone());
+            b.reply(method, Ok(Bytes::copy_from_slice(bytes)));
+            assert!(is_unknown(b.drive()), "{method} {bytes:?}");
+            assert_eq!(b.nonsense.len(), 1, "{:?}", b.nonsense);
+            assert!(b.nonsense[0].contains(method) && b.nonsense[0].contains("cannot be read"), "{:?}", b.nonsense);
+        }
+    }
+    // What is not read costs nothing: fields of a later version.
+    let mut b = Bench::new(RuntimeCall::List);
+    b.reply("ListContainers", Ok(Bytes::from_static(b"\x7a\x03new\x78\x05")));
+    b.ok("ListPodSandbox", &proto::ListPodSandboxResponse::new());
+    assert_eq!(b.drive(), Some(Ok(Answer::Listed(Listed::default()))));
+    assert!(b.nonsense.is_empty());
 }

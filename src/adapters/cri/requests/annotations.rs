@@ -52,6 +52,10 @@ pub fn container_annotations(create: &CreateContainer, container: &core::Contain
     if let Some(grace) = create.pod.spec().termination_grace_period_seconds {
         a.insert(annotation::GRACE_PERIOD.into(), grace.to_string());
     }
+    if let Some(handler) = container.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref()) {
+        let json = serde_json::to_string(handler).unwrap_or_default();
+        a.insert(annotation::PRE_STOP.into(), go_escaped(json));
+    }
     if let Some(ports) = container.ports.as_deref().filter(|p| !p.is_empty()) {
         a.insert(annotation::CONTAINER_PORTS.into(), ports_json(ports));
     }
@@ -86,7 +90,11 @@ fn ports_json(ports: &[core::ContainerPort]) -> String {
 
 /// A JSON string as Go's encoder writes it: also `<`, `>`, `&` and the two line separators are escaped.
 fn go_string(text: &str) -> String {
-    let mut out = serde_json::Value::from(text).to_string();
+    go_escaped(serde_json::Value::from(text).to_string())
+}
+
+fn go_escaped(json: String) -> String {
+    let mut out = json;
     for (from, to) in
         [("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u{2028}", "\\u2028"), ("\u{2029}", "\\u2029")]
     {

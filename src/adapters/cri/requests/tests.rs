@@ -393,3 +393,17 @@ fn small_cpu_limits_are_raised_to_the_kernels_least() {
     let c = container_config(&create(Rc::new(pod(spec)), "main", 0), &config()).unwrap();
     assert_eq!((c.linux.resources.cpu_shares, c.linux.resources.cpu_quota), (2, 1000));
 }
+
+#[test]
+fn w21_a_pre_stop_handler_is_on_its_container_as_a_kubelet_writes_it() {
+    let exec = r#"{"exec":{"command":["sh","-c","date +pre.%s >>/h/log"]}}"#;
+    let with = format!(r#"{{"containers":[{{"name":"main","image":"i:1","lifecycle":{{"preStop":{exec}}}}}]}}"#);
+    let without = r#"{"containers":[{"name":"main","image":"i:1"}]}"#;
+    let annotation = |spec: &str| {
+        let made = super::container_config(&create(Rc::new(pod(spec)), "main", 0), &config()).unwrap();
+        made.annotations.get(crate::api::names::annotation::PRE_STOP).cloned()
+    };
+    let recorded = r#"{"exec":{"command":["sh","-c","date +pre.%s \u003e\u003e/h/log"]}}"#;
+    assert_eq!(annotation(&with).as_deref(), Some(recorded));
+    assert_eq!(annotation(without), None);
+}

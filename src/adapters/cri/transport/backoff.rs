@@ -1,5 +1,6 @@
-//! When to connect again: at once if the last connection held for a while, else 50 ms after the last attempt, doubled
-//! to 1 s. That is quick when a runtime restarts, and one attempt a second when it is gone for an hour. Pure.
+//! When to connect again: at once if the last connection held for a while, else some time after the last attempt, doubled
+//! each time (50 ms to 1 s by default). That is quick when a runtime restarts, and one attempt a second when it is gone for
+//! an hour. Pure.
 
 use crate::api::time::Boot;
 use std::time::Duration;
@@ -10,14 +11,27 @@ const MAX: Duration = Duration::from_secs(1);
 /// A connection that held for so long starts the back-off anew.
 const HELD: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Backoff {
+    first: Duration,
+    max: Duration,
     /// When the last attempt began, and how many before it did not hold.
     last: Option<Boot>,
     failures: u32,
 }
 
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff::new(FIRST, MAX)
+    }
+}
+
 impl Backoff {
+    /// The first wait, and the longest.
+    pub fn new(first: Duration, max: Duration) -> Backoff {
+        Backoff { first, max, last: None, failures: 0 }
+    }
+
     pub fn attempt(&mut self, now: Boot) {
         self.last = Some(now);
     }
@@ -29,7 +43,7 @@ impl Backoff {
             self.failures = 0;
             return now;
         }
-        let wait = FIRST.saturating_mul(1 << self.failures.min(10)).min(MAX);
+        let wait = self.first.saturating_mul(1 << self.failures.min(10)).min(self.max);
         self.failures = self.failures.saturating_add(1);
         last + wait
     }

@@ -94,6 +94,15 @@ pub fn status(headers: &HeaderMap) -> Option<Result<(), CallError>> {
     Some(Err(CallError::Status { code: code.unwrap_or(2), message }))
 }
 
+/// The type of an answer's content if it is not gRPC's.
+pub fn other_content(headers: &HeaderMap) -> Option<String> {
+    let Some(kind) = headers.get(http::header::CONTENT_TYPE) else { return Some("of no type".to_owned()) };
+    let rest = kind.as_bytes().strip_prefix(b"application/grpc");
+    // With a suffix (`+proto`) or a parameter it is as good.
+    let good = rest.is_some_and(|rest| rest.first().is_none_or(|next| matches!(next, b'+' | b';')));
+    (!good).then(|| String::from_utf8_lossy(kind.as_bytes()).chars().take(100).collect())
+}
+
 /// What an HTTP status other than 200 means in gRPC's terms, where the answer does not say it itself.
 pub fn http_status(status: StatusCode) -> CallError {
     let code = match status.as_u16() {
@@ -176,6 +185,20 @@ mod tests {
         assert_eq!(status(&headers), Some(Ok(())));
         headers.insert("grpc-status", "x".parse().unwrap());
         assert!(matches!(status(&headers), Some(Err(CallError::Status { code: 2, .. }))));
+    }
+
+    #[test]
+    fn what_is_not_grpc_is_told_from_what_is() {
+        let of = |kind: &str| {
+            other_content(&[(http::header::CONTENT_TYPE, kind.parse().unwrap())].into_iter().collect::<HeaderMap>())
+        };
+        for kind in ["application/grpc", "application/grpc+proto", "application/grpc;v=1"] {
+            assert_eq!(of(kind), None);
+        }
+        for kind in ["text/html", "application/grpc-web", "application/json"] {
+            assert_eq!(of(kind).as_deref(), Some(kind));
+        }
+        assert!(other_content(&HeaderMap::new()).is_some());
     }
 
     #[test]

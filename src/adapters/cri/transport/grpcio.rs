@@ -11,7 +11,7 @@ use super::{Call, CallError, CallId, Completion, Transport};
 use crate::api::time::Boot;
 use ::grpcio::{
     CallOption, Channel, ChannelBuilder, Client, ConnectivityState, EnvBuilder, GrpcSlice, Marshaller, MessageReader,
-    Method, MethodType,
+    MetadataBuilder, Method, MethodType,
 };
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -166,6 +166,12 @@ impl GrpcioTransport {
         let mut options = CallOption::default();
         if let Some(deadline) = call.deadline {
             options = options.timeout(deadline.since(now) + PEER_GRACE);
+        }
+        if let Some((name, value)) = call.header {
+            let mut metadata = MetadataBuilder::new();
+            let added = metadata.add_str(name, value).map(|_| ());
+            added.map_err(|e| CallError::NotSent(format!("{}: {name}: {e}", call.path)))?;
+            options = options.headers(metadata.build());
         }
         let messages = self.client.server_streaming(&method(call.path), &call.body, options);
         let mut messages = messages.map_err(|e| CallError::NotSent(format!("{}: {e}", call.path)))?;

@@ -3,7 +3,7 @@
 //! Two implementations pass the same tests: `h2` (the default) and `grpcio` (a build feature). A transport owns one
 //! connection to one unix socket, makes it again with a back-off when it is lost, and never blocks.
 
-mod backoff;
+pub mod backoff;
 mod grpc;
 #[cfg(feature = "grpcio")]
 pub mod grpcio;
@@ -27,6 +27,8 @@ pub struct Call {
     pub deadline: Option<Boot>,
     /// The answer is a stream: a `Completion::Message` each, then `Done` with empty bytes.
     pub server_stream: bool,
+    /// One more header (gRPC calls it metadata), in lower case.
+    pub header: Option<(&'static str, &'static str)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -6,9 +6,10 @@
 use super::stops::retry_after;
 use super::{Beside, Doing, Record, State, Terminating, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
-use crate::api::names::SandboxId;
+use crate::api::names::{ContainerId, SandboxId};
 use crate::engine::context::Context;
 use crate::engine::effect::{FilesCall, RecordChange, RuntimeCall, Severity};
+use crate::engine::op::{Code, OpError};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::{plan, record};
 use std::time::Duration;
@@ -50,6 +51,29 @@ impl Worker {
         self.op = Some((op, Doing::RemoveContainer { id: c.id.clone(), log_path }));
     }
 
+    /// `ended`: what went, or should have gone, with it. (A connection that is gone is told of already.)
+    pub(super) fn removal_failed(
+        &mut self,
+        what: &str,
+        ended: impl Iterator<Item = ContainerId>,
+        e: &OpError,
+        ctx: &mut Context<'_>,
+    ) {
+        if !matches!(e, OpError::NotSent(_)) {
+            let message = format!("{what} could not be removed: {e}");
+            ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCleanup"), message);
+        }
+        // A start that was given up because wherry was killed may leave a task (and `runc init` in it) that containerd
+        // shows as exited and removes by no call of the CRI.
+        if matches!(e, OpError::Answered { code: Code::FailedPrecondition, .. }) {
+            for id in ended {
+                let op = ctx.runtime(&self.uid, RuntimeCall::DeleteTask { id });
+                self.beside.insert(op, Beside::Other);
+            }
+        }
+        self.cleanup_failed(ctx);
+    }
+
     pub(super) fn cleanup_failed(&mut self, ctx: &mut Context<'_>) {
         self.retry_at = Some(ctx.now.boot + retry_after(self.retries, ctx));
         self.retries = self.retries.saturating_add(1);
@@ -63,25 +87,31 @@ impl Worker {
             self.terminal_recorded = false;
             return;
         }
-        if self.desired && self.restart.is_none() {
+        let content_goes = self.content_should_be_removed();
+        if self.stays() && !(content_goes && self.terminal_recorded) {
             return;
         }
         if !ctx.up || self.op.is_some() || !entry.usable() || self.cleaning_waits(ctx) {
             return;
         }
         let facts = entry.facts();
-        if let Some(s) = facts.sandboxes.first() {
-            return self.remove_sandbox(s.id.clone(), ctx);
-        }
-        if let Some(c) = facts.containers.first() {
+        // Of one that stays the logs go with the containers; of the others everything goes with the sandbox.
+        // The oldest first: should wherry be killed in between, restart counts do not go back (W25).
+        let container = facts.containers.last().filter(|_| self.stays() || facts.sandboxes.is_empty());
+        if let Some(c) = container {
             return self.remove_container(&c.clone(), ctx);
         }
-        if !self.beside.is_empty() {
+        if let Some(s) = facts.sandboxes.last() {
+            return self.remove_sandbox(s.id.clone(), ctx);
+        }
+        if !self.beside.is_empty() || self.stays() {
             return;
         }
         if !self.files_removed {
             let (namespace, name) = (self.name.namespace.clone(), self.name.name.clone());
-            let op = ctx.files(&self.uid, FilesCall::RemovePod { uid: self.uid.clone(), namespace, name });
+            // As a kubelet: a runtime that was killed in the middle of a stop may lose a process.
+            let kill = !self.only_files;
+            let op = ctx.files(&self.uid, FilesCall::RemovePod { uid: self.uid.clone(), namespace, name, kill });
             self.beside.insert(op, Beside::RemovePodFiles);
         } else if self.record != Record::None {
             self.record = Record::None;
@@ -100,7 +130,7 @@ impl Worker {
 
     /// W7: what ended stays ended, whatever becomes of its dead containers.
     pub(super) fn record_terminal(&mut self, ctx: &mut Context<'_>) {
-        let stays = self.is_finished() && self.desired && self.restart.is_none();
+        let stays = self.is_finished() && self.stays();
         let settled = self.beside.is_empty() && self.op.is_none() && self.over_shown;
         if self.terminal_recorded || !stays || !settled {
             return;
@@ -111,7 +141,7 @@ impl Worker {
             return;
         }
         let status = self.status.clone();
-        self.put_record(None, Some(&status), ctx);
+        self.put_record(None, Some(status), ctx);
     }
 
     /// What is noted of containers and sandboxes goes with them.
@@ -119,6 +149,10 @@ impl Worker {
         let facts = entry.facts();
         self.messages.retain(|id, _| facts.containers.iter().any(|c| c.id == *id));
         self.start_errors.retain(|id, _| facts.containers.iter().any(|c| c.id == *id));
+        if entry.known() {
+            self.pre_stopped.retain(|id| facts.containers.iter().any(|c| c.id == *id));
+            self.started_here.retain(|id| facts.containers.iter().any(|c| c.id == *id));
+        }
         self.stopped.retain(|id| facts.sandboxes.iter().any(|s| s.id == *id));
         self.lost_sandbox = self.lost_sandbox.filter(|lost| facts.sandboxes.iter().all(|s| s.attempt < *lost));
     }

@@ -1,6 +1,7 @@
 //! The answers to a worker's operations. Each only notes what is now known; the step that follows decides.
 
 use super::holds::{Hold, PullBackoff};
+use super::measure::measure_start_error;
 use super::{Beside, Doing, Record, State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
@@ -25,7 +26,7 @@ type Outcome = Result<Answer, OpError>;
 impl Worker {
     pub fn done(&mut self, op: OpId, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
         if let Some(beside) = self.beside.remove(&op) {
-            return self.beside_done(beside, result, entry, ctx);
+            return self.beside_done(op, beside, result, entry, ctx);
         }
         match self.op.take() {
             Some((o, doing)) if o == op => self.main_done(doing, result, entry, ctx),
@@ -33,7 +34,7 @@ impl Worker {
         }
     }
 
-    fn beside_done(&mut self, beside: Beside, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
+    fn beside_done(&mut self, op: OpId, beside: Beside, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
         match beside {
             // Stopped or not: the next status read tells (W2).
             Beside::Stop { id } => {
@@ -46,6 +47,8 @@ impl Worker {
                 entry.changed_somehow(ctx.turn);
             }
             Beside::Record => match result {
+                // Of several that are being written the last one counts.
+                Ok(_) if self.beside.values().any(|b| matches!(b, Beside::Record)) || self.record == Record::Stale => {}
                 Ok(_) => self.record = Record::Durable,
                 Err(e) => {
                     // Disk full or worn out: the pod is worth more than its record.
@@ -72,6 +75,9 @@ impl Worker {
                     self.cleanup_failed(ctx);
                 }
             }
+            Beside::PreStop { container } => self.pre_stop_done(&container, result.map(drop), ctx),
+            Beside::Probe => self.probed(op, result, ctx),
+            Beside::Unmount => self.volumes_unmounted(result.map(drop), ctx),
             Beside::RemoveCgroup | Beside::Other => {}
         }
     }
@@ -80,7 +86,12 @@ impl Worker {
         // A call that failed may have changed something, unless it was never sent.
         let changing = !matches!(
             doing,
-            Doing::PreparePod { .. } | Doing::PrepareContainer { .. } | Doing::ImageStatus { .. } | Doing::Pull { .. }
+            Doing::PreparePod { .. }
+                | Doing::PrepareContainer { .. }
+                | Doing::ImageStatus { .. }
+                | Doing::Pull { .. }
+                | Doing::PostStart { .. }
+                | Doing::MountVolumes
         );
         if changing && matches!(&result, Err(e) if !matches!(e, OpError::NotSent(_))) {
             entry.changed_somehow(ctx.turn);
@@ -135,9 +146,23 @@ impl Worker {
             }
             (Doing::RemoveContainer { id, .. }, Err(e)) if e.is_not_found() => entry.forget_container(&id, ctx.turn),
             (Doing::RemoveSandbox { id }, Err(e)) if e.is_not_found() => entry.forget_sandbox(&id, ctx.turn),
-            (Doing::RemoveContainer { .. } | Doing::RemoveSandbox { .. }, Err(_)) => self.cleanup_failed(ctx),
+            (Doing::RemoveContainer { id, .. }, Err(e)) => {
+                self.removal_failed(&format!("container {id}"), [id.clone()].into_iter(), &e, ctx);
+            }
+            (Doing::RemoveSandbox { id }, Err(e)) => {
+                let containers = entry.facts().containers.iter();
+                let ended = containers.filter(|c| c.sandbox == id && c.state == ContainerState::Exited);
+                self.removal_failed(&format!("sandbox {id}"), ended.map(|c| c.id.clone()), &e, ctx);
+            }
             // From here on nothing matters to a pod that is being stopped.
             _ if !syncing => {}
+            (Doing::MountVolumes, result) => self.volumes_mounted(result.map(drop), ctx),
+            (Doing::PostStart { .. }, Ok(_)) => {}
+            (Doing::PostStart { index, id, .. }, Err(e)) => {
+                if let Some(pod) = pod {
+                    self.post_start_failed(&pod, index, id, &e, ctx);
+                }
+            }
             (Doing::PreparePod { attempt }, Ok(_)) => {
                 if let Some(pod) = pod {
                     let call = crate::engine::effect::RuntimeCall::RunSandbox { pod, attempt };
@@ -172,8 +197,6 @@ impl Worker {
     ) {
         match result {
             Ok(Answer::Sandbox(fact)) => {
-                ctx.measure(Measure::RunSandboxDuration(ctx.now.boot.since(began)));
-                ctx.measure(Measure::StartedPod);
                 // One that dies at once is not made again and again.
                 self.sandbox_hold = None;
                 self.sandbox_ran = Some(began);
@@ -182,8 +205,6 @@ impl Worker {
             }
             Ok(_) => entry.changed_somehow(ctx.turn),
             Err(e) if matches!(self.state, State::Sync) => {
-                ctx.measure(Measure::RunSandboxError);
-                ctx.measure(Measure::StartedPodError);
                 self.sandbox_failed(&e, ctx);
             }
             Err(_) => {}
@@ -191,6 +212,7 @@ impl Worker {
     }
 
     fn sandbox_failed(&mut self, e: &OpError, ctx: &mut Context<'_>) {
+        ctx.measure(Measure::StartedPodError);
         let wait = match e {
             // The runtime is gone: the node steps every worker when it is back.
             OpError::NotSent(_) => ctx.rng.jitter(Duration::from_secs(1)),
@@ -211,7 +233,7 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         let Some(pod) = self.pod.clone() else { return };
-        let spec = &pod.containers()[index];
+        let spec = pod.at(index);
         let message = format!("Created container: {}", spec.name);
         ctx.tell(Some(&pod), Some(&spec.name), (Severity::Normal, "Created"), message);
         let sandbox = plan::ready_sandbox(entry.facts()).map(|s| s.id.clone());
@@ -231,6 +253,7 @@ impl Worker {
             image_ref: String::new(),
             backoff_level: level,
             grace_seconds: None,
+            pre_stop: None,
             termination_file: None,
             fallback_to_logs: false,
             log_path: String::new(),
@@ -249,9 +272,14 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         let Some(pod) = self.pod.clone() else { return };
-        let name = &pod.containers()[index].name;
+        let name = &pod.at(index).name;
         ctx.tell(Some(&pod), Some(name), (Severity::Normal, "Started"), format!("Started container {name}"));
-        ctx.measure(Measure::StartedContainer);
+        if self.asks.probes {
+            self.started_here.insert(id.clone());
+        }
+        if self.asks.hooks && matches!(self.state, State::Sync) {
+            self.begin_post_start(&pod, index, &id, entry, ctx);
+        }
         let link = FilesCall::LinkLog { pod: pod.clone(), container: name.clone(), id, attempt: fact.attempt };
         let op = ctx.files(&self.uid, link);
         self.beside.insert(op, Beside::Other);
@@ -268,7 +296,7 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         let Some(pod) = self.pod.clone() else { return };
-        let name = &pod.containers()[index].name;
+        let name = &pod.at(index).name;
         match result {
             Ok(Answer::Image(Some(found))) => {
                 let message = format!("Successfully pulled image \"{image}\" in {}ms", took.as_millis());
@@ -282,6 +310,7 @@ impl Worker {
                 self.hold_error(&pod, index, "ImageInspectError", message, ctx);
             }
             Err(e) => {
+                measure_start_error(&pod, index, "ErrImagePull", ctx);
                 let failures = self.pulls.get(&image).map_or(0, |b| b.failures) + 1;
                 let until = ctx.now.boot + backoff::pull(failures);
                 let failed = format!("Failed to pull image \"{image}\": {e}");
@@ -309,17 +338,17 @@ impl Worker {
             _ => return,
         };
         if let OpError::NotSent(_) = e {
-            // Nothing happened, and the runtime is gone: no error of the container's.
-            let name = pod.containers()[index].name.clone();
+            // Nothing happened, and the runtime is gone: no error of the container's (a kubelet counts it as one).
+            measure_start_error(pod, index, reason, ctx);
+            let name = pod.at(index).name.clone();
             let until = ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1));
             self.holds.insert(name, Hold::new(None, until, None, None));
             self.image = None;
             return;
         }
-        ctx.measure(Measure::StartedContainerError { code: reason.to_string() });
         if let (Doing::Start { id, .. }, OpError::Answered { .. }) = (doing, e) {
             // The runtime shows it as ended (its back-off counts then), or still as created.
-            self.start_errors.insert(id, e.message().to_string());
+            self.start_errors.insert(id, (reason.to_string(), e.message().to_string()));
         }
         self.hold_error(pod, index, reason, e.message().to_string(), ctx);
     }

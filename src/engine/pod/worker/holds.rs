@@ -3,12 +3,13 @@
 
 use crate::api::names::ContainerId;
 use crate::api::time::Boot;
+use serde::Serialize;
 use std::time::Duration;
 
 /// A waiting reason and its message.
 pub type Shown = (String, String);
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Hold {
     /// The container after whose end it waits; None after an error of ours.
     pub after: Option<ContainerId>,
@@ -42,7 +43,7 @@ impl Hold {
 }
 
 /// The back-off of an image whose pull failed.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct PullBackoff {
     pub failures: u32,
     pub until: Boot,

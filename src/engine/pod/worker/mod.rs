@@ -6,33 +6,47 @@
 //!
 //! `step` looks at what is desired and what was observed and emits what to do next; it is called after every event that
 //! concerns the pod, and calling it once more changes nothing. `sync` starts and restarts, `terminate` stops and verifies,
-//! `cleanup` takes away what is left; `done` takes the answers.
+//! `cleanup` takes away what is left; `hooks`, `probing` and `volumes` are for pods that have such; `done` takes the answers.
 
 mod cleanup;
 mod done;
 mod holds;
+mod hooks;
+mod inside;
+mod killing;
+mod measure;
+mod probing;
+mod questions;
 mod stops;
 mod sync;
 mod terminate;
+mod volumes;
 
 use crate::api::facts::ImageFact;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
-use crate::api::pod::Pod;
+use crate::api::pod::{Pod, is_sidecar};
 use crate::api::time::{Boot, Now, Wall};
 use crate::engine::context::Context;
-use crate::engine::effect::{Effect, RecordChange};
+use crate::engine::effect::{Effect, Measure};
 use crate::engine::op::OpId;
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::record::{self, Termination};
+use crate::engine::pod::kill::{KillId, Killer};
+use crate::engine::pod::record;
 use crate::engine::pod::status::{self, Cause};
-use holds::{Hold, PullBackoff};
+use crate::engine::probe::Probes;
+use holds::{Hold, PullBackoff, Shown};
+pub use inside::{Inside, NextPull, NextStart};
 use k8s_openapi::api::core::v1 as core;
+use measure::Measured;
+use probing::Doomed;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use stops::Stops;
+use volumes::Volumes;
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub enum State {
     /// Another pod of its full name has not finished yet (W8).
     Waiting,
@@ -45,17 +59,19 @@ pub enum State {
     Forgotten,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Terminating {
     pub began: Boot,
     /// When the grace period ends: it counts from the first request and only shrinks (W4).
     pub cut: Boot,
     sandbox_tries: u32,
     sandbox_retry_at: Option<Boot>,
+    /// A status read after the last stop shows that no container runs.
+    quiet: bool,
 }
 
 /// The one changing operation in flight.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 enum Doing {
     PreparePod {
         attempt: u32,
@@ -91,6 +107,13 @@ enum Doing {
         index: usize,
         id: ContainerId,
     },
+    /// Its container is running; `cancelled`: not any more.
+    PostStart {
+        index: usize,
+        id: ContainerId,
+        cancelled: bool,
+    },
+    MountVolumes,
     /// `log_path`: of a dead one, to go with it.
     RemoveContainer {
         id: ContainerId,
@@ -102,7 +125,7 @@ enum Doing {
 }
 
 /// Operations beside it: they change nothing that a plan depends on, or count as one with others (stops).
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 enum Beside {
     Stop {
         id: ContainerId,
@@ -112,20 +135,47 @@ enum Beside {
     Message {
         id: ContainerId,
     },
+    PreStop {
+        container: String,
+    },
+    Probe,
+    Unmount,
     RemoveCgroup,
     RemovePodFiles,
     /// Nobody waits for it.
     Other,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Record {
     None,
+    /// It says that the pod waits, and it does not any more.
+    Stale,
     Writing,
     Durable,
 }
 
-#[derive(Debug)]
+/// What its pod asks for beside plain containers: what it does not have costs it nothing.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Asks {
+    probes: bool,
+    hooks: bool,
+    sidecars: bool,
+    volumes: bool,
+}
+
+impl Asks {
+    fn of(pod: &Pod) -> Asks {
+        Asks {
+            probes: crate::engine::probe::any(pod),
+            hooks: pod.all_containers().any(|c| c.lifecycle.is_some()),
+            sidecars: pod.init_containers().iter().any(is_sidecar),
+            volumes: pod.spec().volumes.as_ref().is_some_and(|v| !v.is_empty()),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
 pub struct Worker {
     pub uid: Uid,
     pub name: FullName,
@@ -138,9 +188,21 @@ pub struct Worker {
     pub restart: Option<Rc<Pod>>,
     /// Its end was asked for by whoever desires pods: should it be desired again, it starts anew (W6).
     replaced: bool,
+    /// The last record said so.
+    recorded_again: bool,
     pub status: core::PodStatus,
     /// Why it was killed, for the status.
     pub cause: Option<Cause>,
+    /// A3: why the node does not take it at present. Of one that waits only.
+    rejected: Option<Cause>,
+    /// W6: it is to run again, but not before these are over.
+    waits_for: BTreeSet<Killer>,
+    /// W5: whom to tell when nothing of it runs any more.
+    askers: Vec<KillId>,
+    /// Nothing of it ever ran that is known to be ours.
+    only_files: bool,
+    /// Its full name was free once: something of it may have been started.
+    begun: bool,
     /// All containers ended and none is to run again: a terminal phase may be shown (W3).
     ended: bool,
     /// The status as it was when the pod was over is shown.
@@ -150,6 +212,7 @@ pub struct Worker {
     pub start_time: Wall,
     qos_class: &'static str,
     made: Boot,
+    measured: Measured,
     ran: bool,
     deadline: Option<Boot>,
     op: Option<(OpId, Doing)>,
@@ -162,7 +225,17 @@ pub struct Worker {
     /// The image found for the container that is being started: (index, attempt, image).
     image: Option<(usize, u32, ImageFact)>,
     holds: BTreeMap<String, Hold>,
-    start_errors: BTreeMap<ContainerId, String>,
+    /// Why a start failed: the waiting reason and its message.
+    start_errors: BTreeMap<ContainerId, Shown>,
+    asks: Asks,
+    probes: Probes,
+    /// Containers that this worker started, not found running.
+    started_here: BTreeSet<ContainerId>,
+    /// Running containers that are to be killed and start anew.
+    doomed: BTreeMap<ContainerId, Doomed>,
+    /// Their preStop hooks have begun (W4: once).
+    pre_stopped: BTreeSet<ContainerId>,
+    volumes: Volumes,
     /// No call about sandboxes before: one failed, or the last one did not live long.
     sandbox_hold: Option<Boot>,
     sandbox_ran: Option<Boot>,
@@ -199,6 +272,7 @@ impl Worker {
         // The start may lie far back, or (a clock set back) ahead: never more than the whole deadline from now.
         worker.deadline = pod.active_deadline().map(|d| now.boot + d.saturating_sub(now.wall.since(start_time)));
         worker.status = status::waiting();
+        worker.asks = Asks::of(&pod);
         worker.pod = Some(pod);
         worker
     }
@@ -207,19 +281,23 @@ impl Worker {
     pub fn revive(record: record::Record, now: Now) -> Worker {
         let mut worker = Worker::new(record.pod, record.start_time, now);
         worker.record = Record::Durable;
-        worker.ran = true;
+        worker.begun = !record.waiting;
+        worker.ran = !record.waiting;
+        worker.replaced = record.again;
+        worker.recorded_again = record.again;
+        worker.waits_for = record.waits_for;
+        worker.pre_stopped = record.pre_stopped.into_iter().collect();
         if let Some(t) = record.termination {
             // Clocks are set: what is left is never more than the whole.
             let left = t.cut.since(now.wall).min(t.cut.since(t.began));
             worker.state = State::Terminating(Terminating::new(now.boot, left));
-            worker.replaced = t.cause.is_none();
+            worker.measured = Measured::killed(now.boot);
             worker.cause = t.cause;
         }
         if let Some(status) = record.terminal {
             if !matches!(worker.state, State::Terminating(_)) {
                 worker.state = State::Terminating(Terminating::new(now.boot, worker.grace_period()));
             }
-            worker.replaced = false;
             worker.terminal = true;
             worker.terminal_recorded = true;
             worker.ended = true;
@@ -242,6 +320,15 @@ impl Worker {
     pub fn orphan(uid: Uid, name: FullName, grace: Duration, now: Now) -> Worker {
         let mut worker = Worker::bare(uid, name, now);
         worker.state = State::Terminating(Terminating::new(now.boot, grace));
+        worker.measured = Measured::killed(now.boot);
+        worker
+    }
+
+    /// Of a pod of which nothing is left but files, and volumes maybe.
+    pub fn leftover(uid: Uid, name: FullName, now: Now) -> Worker {
+        let mut worker = Worker::bare(uid, name, now);
+        worker.state = State::Terminated;
+        worker.only_files = true;
         worker
     }
 
@@ -254,14 +341,21 @@ impl Worker {
             desired: false,
             restart: None,
             replaced: false,
+            recorded_again: false,
             status: core::PodStatus::default(),
             cause: None,
+            rejected: None,
+            waits_for: BTreeSet::new(),
+            askers: Vec::new(),
+            only_files: false,
+            begun: false,
             ended: false,
             over_shown: false,
             terminal: false,
             start_time: now.wall,
             qos_class: "",
             made: now.boot,
+            measured: Measured::default(),
             ran: false,
             deadline: None,
             op: None,
@@ -272,6 +366,12 @@ impl Worker {
             image: None,
             holds: BTreeMap::new(),
             start_errors: BTreeMap::new(),
+            asks: Asks::default(),
+            probes: Probes::default(),
+            started_here: BTreeSet::new(),
+            doomed: BTreeMap::new(),
+            pre_stopped: BTreeSet::new(),
+            volumes: Volumes::default(),
             sandbox_hold: None,
             sandbox_ran: None,
             lost_sandbox: None,
@@ -293,11 +393,35 @@ impl Worker {
         }
     }
 
+    /// The node does not take it: it is shown so, and does not begin, until `admit`.
+    pub fn reject(&mut self, cause: Cause) {
+        self.rejected = Some(cause);
+    }
+
+    pub fn admit(&mut self) {
+        self.rejected = None;
+    }
+
+    /// It waits, and nothing of it was ever started.
+    pub fn never_began(&self) -> bool {
+        matches!(self.state, State::Waiting) && !self.begun
+    }
+
+    /// It began in this life of wherry or an earlier one.
+    pub fn was_begun(&self) -> bool {
+        self.begun
+    }
+
     /// Its full name is free: it may start. True if it waited for that.
     pub fn begin(&mut self) -> bool {
         let waited = matches!(self.state, State::Waiting);
         if waited {
             self.state = State::Sync;
+            // Its record says that it waits still.
+            if !self.begun && self.record != Record::None {
+                self.record = Record::Stale;
+            }
+            self.begun = true;
         }
         waited
     }
@@ -311,73 +435,6 @@ impl Worker {
                 true
             }
             _ => false,
-        }
-    }
-
-    /// Asks for the pod's end within `grace` (W4, W5). What was asked for before goes on, only sooner.
-    pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) {
-        let before = self.termination(ctx);
-        match &mut self.state {
-            // W8: it never started anything. One of which something may run goes the whole way.
-            State::Waiting if self.record == Record::None && entry.shows_nothing() => self.state = State::Finished,
-            State::Waiting | State::Sync => {
-                self.state = State::Terminating(Terminating::new(ctx.now.boot, grace));
-                self.cancel_op(ctx);
-                // Nothing to stop: a call that was lost may have made something by now.
-                if entry.facts().sandboxes.is_empty() || self.lost_sandbox.is_some() {
-                    entry.want_read();
-                }
-            }
-            State::Terminating(t) => t.shrink(grace),
-            State::Terminated | State::Finished | State::Forgotten => return,
-        }
-        if cause.is_some() {
-            self.cause = cause;
-        }
-        // W4: a restart of wherry goes on with what is left.
-        let now = self.termination(ctx);
-        if now != before && self.record != Record::None {
-            self.put_record(now.as_ref(), None, ctx);
-        }
-    }
-
-    /// It is not desired any more, or otherwise: it ends, and starts anew should it be desired (W6).
-    pub fn replace(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
-        self.replaced = true;
-        self.kill(self.grace_period(), None, entry, ctx);
-    }
-
-    /// Would it have to start anew to be what `pod` says (W6, D3)?
-    pub fn is_other_than(&self, pod: &Pod) -> bool {
-        let same = self.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
-        !same || !self.desired || self.replaced || self.restart.is_some()
-    }
-
-    fn termination(&self, ctx: &Context<'_>) -> Option<Termination> {
-        let State::Terminating(t) = &self.state else { return None };
-        let ago = i64::try_from(ctx.now.boot.since(t.began).as_nanos()).unwrap_or(0);
-        let began = Wall(ctx.now.wall.0.saturating_sub(ago));
-        Some(Termination { began, cut: began + t.cut.since(t.began), cause: self.cause.clone() })
-    }
-
-    fn put_record(
-        &mut self,
-        termination: Option<&Termination>,
-        terminal: Option<&core::PodStatus>,
-        ctx: &mut Context<'_>,
-    ) {
-        let Some(pod) = &self.pod else { return };
-        let value = record::write(pod, self.start_time, termination, terminal);
-        let op = ctx.record(&self.uid, RecordChange::Put { key: record::key(&self.uid), value });
-        self.beside.insert(op, Beside::Record);
-    }
-
-    /// W2: pulls, creates and starts do not hold up a termination; what became of them is looked up.
-    fn cancel_op(&mut self, ctx: &mut Context<'_>) {
-        if let Some((op, Doing::RunSandbox { .. } | Doing::Pull { .. } | Doing::Create { .. } | Doing::Start { .. })) =
-            &self.op
-        {
-            ctx.out.push(Effect::Cancel { op: *op });
         }
     }
 
@@ -404,9 +461,10 @@ impl Worker {
                 break;
             }
         }
+        self.probe(entry, ctx);
         self.read_messages(entry, ctx);
         let starting = match &self.op {
-            Some((_, Doing::Pull { .. })) | None => false,
+            Some((_, Doing::Pull { .. } | Doing::PostStart { .. } | Doing::MountVolumes)) | None => false,
             Some(_) => true,
         };
         if !starting {
@@ -421,6 +479,7 @@ impl Worker {
         }
         self.update_status(entry, ctx);
         self.record_terminal(ctx);
+        self.tell_askers(ctx);
     }
 
     /// When `step` is due without an event; Some only when it changed since the last call.
@@ -453,6 +512,27 @@ impl Worker {
         matches!(self.state, State::Forgotten)
     }
 
+    /// A call that makes or removes something is in flight; its answer says what came of it.
+    pub fn is_changing(&self) -> bool {
+        !matches!(
+            &self.op,
+            None | Some((
+                _,
+                Doing::PreparePod { .. }
+                    | Doing::MountVolumes
+                    | Doing::ImageStatus { .. }
+                    | Doing::Pull { .. }
+                    | Doing::PostStart { .. }
+            ))
+        )
+    }
+
+    /// A call that stops this container or sandbox is in flight.
+    pub fn is_stopping(&self, id: &str) -> bool {
+        let sandbox = matches!(&self.op, Some((_, Doing::StopSandbox { id: stopping })) if stopping.as_str() == id);
+        sandbox || self.beside.values().any(|b| matches!(b, Beside::Stop { id: stopping } if stopping.as_str() == id))
+    }
+
     /// Has it ever asked the runtime for something, or does the runtime have something of it?
     pub fn has_begun(&self) -> bool {
         !matches!(self.state, State::Waiting)
@@ -461,37 +541,50 @@ impl Worker {
     fn update_status(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         let Some(pod) = &self.pod else { return };
         // What was not looked at yet is not shown as if it were not there, nor what is being removed as never there.
-        let going = self.is_finished() && (!self.desired || self.restart.is_some());
+        let going = self.is_finished() && !self.stays();
         if self.terminal || going && self.over_shown || !entry.known() {
             return;
         }
         // A container's end is shown together with its termination message.
         if self.beside.values().any(|b| matches!(b, Beside::Message { .. })) {
-            return;
+            return self.status_waits(ctx);
         }
         let new = if matches!(self.state, State::Waiting) {
-            status::waiting()
+            self.rejected.as_ref().map_or_else(status::waiting, status::rejected)
         } else {
             let holds = &self.holds;
             let now = ctx.now.boot;
+            let hooked = self.post_start();
+            // In a shutdown sandboxes are left for later; what was shown then is not taken back.
+            let shown_over = matches!(self.status.phase.as_deref(), Some("Failed" | "Succeeded"));
+            let over = self.ended || self.is_over() || self.is_quiet() && (ctx.hurried || shown_over);
+            let creating = if pod.init_containers().is_empty() { "ContainerCreating" } else { "PodInitializing" };
             status::of(&status::View {
                 pod,
                 facts: entry.facts(),
                 ips: entry.ips(),
                 start_time: self.start_time,
                 qos_class: self.qos_class,
+                starting: &|id| match hooked == Some(id) {
+                    true => Some((creating.to_string(), String::new())),
+                    false => self.start_errors.get(id).filter(|_| self.doomed.contains_key(id)).cloned(),
+                },
+                started: &|spec, c| self.probes.started(spec, &c.id),
+                ready: &|spec, c| self.probes.ready(spec, &c.id),
                 waiting: &|name| holds.get(name).and_then(|h| h.shown(now)),
                 messages: &self.messages,
                 cause: self.cause.as_ref(),
-                over: self.ended || self.is_over(),
+                over,
                 runtime: ctx.runtime_name,
                 previous: &self.status,
                 now: ctx.now.wall,
             })
         };
         self.over_shown = self.is_finished();
+        let waited = self.status_waited(ctx);
         if new != self.status {
             self.status = new;
+            ctx.measure(Measure::PodStatusDuration(waited));
             ctx.out.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
         }
     }

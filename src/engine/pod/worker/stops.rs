@@ -1,13 +1,20 @@
 //! Rounds of stops: each running container is asked to stop once; a status read after the last answer tells which of them
 //! run still, and those are asked again after a back-off (W2). A shorter period sends a second stop beside one that is in
 //! flight (W4).
+//!
+//! Before that a container's preStop hook runs, and a sidecar waits for its turn: both within the grace period, and cut
+//! at its end.
 
-use super::{Beside, Worker};
+use super::{Beside, State, Worker};
+use crate::api::facts::ContainerFact;
 use crate::api::names::ContainerId;
+use crate::api::pod::is_sidecar;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
-use crate::engine::effect::{RuntimeCall, Severity};
+use crate::engine::effect::{Effect, RuntimeCall, Severity};
+use crate::engine::op::OpId;
 use crate::engine::pleg::cache::Entry;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -15,19 +22,33 @@ use std::time::Duration;
 const SHORTEST_STOP: Duration = Duration::from_secs(2);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
-#[derive(Debug, Default)]
+/// What a container that is to be stopped waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Wait {
+    /// That its preStop hook begins is being recorded; not waited for after that.
+    Record(Boot),
+    Hook(OpId),
+    /// W11: what it serves still runs. (Its hook, if it has one, is over.)
+    Turn,
+}
+
+#[derive(Debug, Default, Serialize)]
 pub struct Stops {
     /// Asked in this round, and by when they are to be dead.
     asked: BTreeMap<ContainerId, Boot>,
+    waits: BTreeMap<ContainerId, Wait>,
     /// Rounds that left something running.
     rounds: u32,
     retry_at: Option<Boot>,
 }
 
 impl Stops {
-    /// Nothing runs that should not.
-    pub fn over(&mut self) {
-        *self = Stops::default();
+    pub fn wait(&self, id: &ContainerId) -> Option<Wait> {
+        self.waits.get(id).copied()
+    }
+
+    pub fn set_wait(&mut self, id: &ContainerId, wait: Wait) {
+        self.waits.insert(id.clone(), wait);
     }
 }
 
@@ -42,9 +63,42 @@ impl Worker {
         self.beside.values().any(|b| matches!(b, Beside::Stop { .. }))
     }
 
-    /// Has `running` stopped by `cut`; called again and again until they have.
-    pub(super) fn stop_all(&mut self, running: &[ContainerId], cut: Boot, entry: &Entry, ctx: &mut Context<'_>) {
+    /// Nothing runs that should not.
+    pub(super) fn stops_are_over(&mut self, ctx: &mut Context<'_>) {
+        let stops = std::mem::take(&mut self.stops);
+        for wait in stops.waits.into_values() {
+            self.give_up_hook(wait, ctx);
+        }
+    }
+
+    fn give_up_hook(&self, wait: Wait, ctx: &mut Context<'_>) {
+        if let Wait::Hook(op) = wait
+            && self.beside.contains_key(&op)
+        {
+            ctx.out.push(Effect::Cancel { op });
+        }
+    }
+
+    /// Has `running` stopped by `cut`; called again and again until they have. With `turns` the sidecars after all others,
+    /// in reverse order.
+    pub(super) fn stop_all(
+        &mut self,
+        running: &[ContainerId],
+        cut: Boot,
+        turns: bool,
+        entry: &Entry,
+        ctx: &mut Context<'_>,
+    ) {
         let stopping = self.stopping();
+        // W4: what is waited for is cut at the end of the period, whatever else goes on.
+        if cut <= ctx.now.boot {
+            for id in running {
+                if let Some(wait @ Wait::Hook(_)) = self.stops.wait(id) {
+                    self.stops.set_wait(id, Wait::Turn);
+                    self.give_up_hook(wait, ctx);
+                }
+            }
+        }
         // A status read after the last answer shows that they run still.
         if !stopping && entry.usable() && running.iter().any(|id| self.stops.asked.contains_key(id)) {
             self.stops.asked.clear();
@@ -52,26 +106,85 @@ impl Worker {
             self.stops.rounds = self.stops.rounds.saturating_add(1);
         }
         if let Some(at) = self.stops.retry_at.filter(|at| *at > ctx.now.boot) {
+            if running.iter().any(|id| matches!(self.stops.wait(id), Some(Wait::Hook(_)))) {
+                self.wake_at(cut);
+            }
             return self.wake_at(at);
         }
         for id in running {
             let in_flight = self.beside.values().any(|b| matches!(b, Beside::Stop { id: i } if i == id));
             match self.stops.asked.get(id) {
                 Some(by) if *by <= cut || !in_flight => {}
-                _ => self.stop_container(id, cut, entry, ctx),
+                Some(_) => self.stop_container(id, cut, ctx),
+                None => {
+                    let c = entry.facts().containers.iter().find(|c| c.id == *id);
+                    if let Some(c) = c {
+                        self.tell_of_stop(c, ctx);
+                    }
+                    if cut <= ctx.now.boot || !c.is_some_and(|c| self.waits(c, running, cut, turns, entry, ctx)) {
+                        self.stop_container(id, cut, ctx);
+                    }
+                }
             }
         }
     }
 
-    fn stop_container(&mut self, id: &ContainerId, cut: Boot, entry: &Entry, ctx: &mut Context<'_>) {
-        if self.stops.rounds == 0
-            && !self.stops.asked.contains_key(id)
-            && let Some(c) = entry.facts().containers.iter().find(|c| c.id == *id)
-        {
-            let message = format!("Stopping container {}", c.name);
-            ctx.tell(self.pod.as_ref(), Some(&c.name), (Severity::Normal, "Killing"), message);
+    /// Its preStop hook runs, or its turn has not come.
+    fn waits(
+        &mut self,
+        c: &ContainerFact,
+        running: &[ContainerId],
+        cut: Boot,
+        turns: bool,
+        entry: &Entry,
+        ctx: &mut Context<'_>,
+    ) -> bool {
+        let waits = self.pre_stop(c, cut, entry, ctx) || turns && !self.turn_has_come(c, running, entry);
+        if waits {
+            self.wake_at(cut);
+            if self.stops.wait(&c.id).is_none_or(|w| matches!(w, Wait::Hook(op) if !self.beside.contains_key(&op))) {
+                self.stops.set_wait(&c.id, Wait::Turn);
+            }
         }
+        waits
+    }
+
+    /// W11: a sidecar is stopped when a status no older than the last call shows none of what came after it.
+    fn turn_has_come(&self, c: &ContainerFact, running: &[ContainerId], entry: &Entry) -> bool {
+        let Some(pod) = self.pod.as_ref().filter(|_| self.asks.sidecars) else { return true };
+        let sidecar = |name: &str| pod.init_containers().iter().position(|s| s.name == name && is_sidecar(s));
+        let Some(own) = sidecar(&c.name) else { return true };
+        let others = entry.facts().containers.iter().filter(|o| running.contains(&o.id) && o.id != c.id);
+        let mut before = others.filter(|o| sidecar(&o.name).is_none_or(|other| other > own));
+        before.next().is_none() && self.op.is_none() && entry.usable()
+    }
+
+    fn tell_of_stop(&mut self, c: &ContainerFact, ctx: &mut Context<'_>) {
+        if self.stops.rounds > 0 || self.stops.waits.contains_key(&c.id) {
+            return;
+        }
+        let message = match self.doomed.get(&c.id) {
+            Some(doomed) if matches!(self.state, State::Sync) => doomed.message.clone(),
+            _ => format!("Stopping container {}", c.name),
+        };
+        ctx.tell(self.pod.as_ref(), Some(&c.name), (Severity::Normal, "Killing"), message);
+    }
+
+    /// Stops what is doomed, each by its own time. True while something of it runs.
+    pub(super) fn stop_doomed(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
+        let facts = entry.facts();
+        self.doomed.retain(|id, _| entry.running().any(|c| c.id == *id));
+        for c in facts.containers.iter() {
+            if let Some(cut) = self.doomed.get(&c.id).map(|d| d.cut) {
+                self.stop_all(std::slice::from_ref(&c.id), cut, false, entry, ctx);
+            }
+        }
+        !self.doomed.is_empty()
+    }
+
+    fn stop_container(&mut self, id: &ContainerId, cut: Boot, ctx: &mut Context<'_>) {
         self.stops.asked.insert(id.clone(), cut);
+        self.stops.waits.remove(id);
         // The CRI counts in whole seconds.
         let left = cut.since(ctx.now.boot) + Duration::from_millis(500);
         let grace = Duration::from_secs(left.as_secs()).max(SHORTEST_STOP);

@@ -1,6 +1,8 @@
 //! Sync: starts and restarts containers until the pod is asked to end or ends by itself (W1, W9 to W13).
 
 use super::holds::Hold;
+use super::measure::{container_type, measure_start_error};
+use super::probing::Doomed;
 use super::{Doing, Record, State, Terminating, Worker};
 use crate::api::facts::{ContainerState, ImageFact, PodFacts};
 use crate::api::names::ContainerId;
@@ -10,7 +12,7 @@ use crate::engine::context::Context;
 use crate::engine::effect::{CreateContainer, FilesCall, Measure, RuntimeCall, Severity};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::backoff;
-use crate::engine::pod::plan::{self, Next};
+use crate::engine::pod::plan::{self, Look, Next};
 use crate::engine::pod::status::Cause;
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,7 +29,7 @@ impl Worker {
             if deadline <= ctx.now.boot {
                 let message = "Pod was active on the node longer than the specified deadline";
                 ctx.tell(Some(&pod), None, (Severity::Normal, "DeadlineExceeded"), message.into());
-                let cause = Cause { reason: "DeadlineExceeded".into(), message: message.into() };
+                let cause = Cause { reason: "DeadlineExceeded".into(), message: message.into(), by: None };
                 return self.kill(pod.grace_period(), Some(cause), entry, ctx);
             }
             self.wake_at(deadline);
@@ -44,15 +46,22 @@ impl Worker {
         if !entry.usable() {
             return;
         }
-        self.know_own_sandbox(&pod, entry.facts(), ctx);
+        self.measure_first_sync(&pod, ctx);
+        self.give_up_post_start(entry, ctx);
+        self.know_own_sandbox(&pod, entry.facts());
         self.note_running(&pod, entry, ctx);
         self.hold_the_ended(&pod, entry, ctx);
+        // What is doomed does not wait for a long pull, or a hook, of another container.
+        let busy =
+            !matches!(self.op, None | Some((_, Doing::Pull { .. } | Doing::PostStart { .. } | Doing::MountVolumes)));
+        let dooming = !busy && ctx.up && self.stop_doomed(entry, ctx);
         if self.op.is_some() || self.stopping() {
             return;
         }
-        if ctx.up {
+        if ctx.up && !dooming {
             self.advance(&pod, entry, ctx);
         }
+        self.measure_sync(ctx);
         if matches!(self.state, State::Sync) {
             self.schedule(ctx);
         }
@@ -60,11 +69,7 @@ impl Worker {
 
     /// An empty sandbox that this worker did not make may be another version's of a pod with a UID of its own (a call that
     /// was given up came late): it is replaced.
-    fn know_own_sandbox(&mut self, pod: &Pod, facts: &PodFacts, ctx: &mut Context<'_>) {
-        if self.record == Record::None && !facts.containers.is_empty() {
-            // Adopted without one.
-            self.keep_record(ctx);
-        }
+    fn know_own_sandbox(&mut self, pod: &Pod, facts: &PodFacts) {
         let Some(ready) = plan::ready_sandbox(facts) else { return };
         if self.own_sandbox.as_ref() == Some(&ready.id) || facts.containers.iter().any(|c| c.sandbox == ready.id) {
             return;
@@ -80,8 +85,14 @@ impl Worker {
         let next = {
             let holds = &self.holds;
             let stopped = &self.stopped;
-            let held = |name: &str| holds.get(name).is_some_and(|h| h.until > now);
-            plan::next(pod, entry.facts(), self.first_attempt, held, |id| stopped.contains(id))
+            plan::next(&Look {
+                pod,
+                facts: entry.facts(),
+                first_attempt: self.first_attempt,
+                held: &|name| holds.get(name).is_some_and(|h| h.until > now),
+                stopped: &|id| stopped.contains(id),
+                started: &|c| pod.container(&c.name).is_none_or(|spec| self.probes.started(spec, &c.id)),
+            })
         };
         match next {
             Next::Ended => {
@@ -92,7 +103,13 @@ impl Worker {
             Next::Nothing => {}
             Next::StopContainers(ids) => {
                 self.tell_of_a_dead_sandbox(pod, entry.facts(), ctx);
-                return self.stop_all(&ids, now + pod.grace_period(), entry, ctx);
+                for c in entry.running().filter(|c| ids.contains(&c.id)) {
+                    let message = format!("Stopping container {}", c.name);
+                    let cut = now + pod.grace_period();
+                    self.doomed.entry(c.id.clone()).or_insert(Doomed { message, cut });
+                }
+                self.stop_doomed(entry, ctx);
+                return;
             }
             Next::StopSandbox(id) => {
                 self.tell_of_a_dead_sandbox(pod, entry.facts(), ctx);
@@ -101,13 +118,15 @@ impl Worker {
                     self.op = Some((op, Doing::StopSandbox { id }));
                 }
             }
+            // A3: nothing new while the node is shut down.
+            Next::RunSandbox { .. } if ctx.shutting_down && entry.facts().sandboxes.is_empty() => {}
             Next::RunSandbox { .. } | Next::Create { .. } | Next::Start { .. } => {
                 if self.may_start(pod, &next, ctx) {
                     self.start_next(pod, next, entry, ctx);
                 }
             }
         }
-        self.stops.over();
+        self.stops_are_over(ctx);
         if self.op.is_none() {
             self.clear_away(entry, ctx);
         }
@@ -131,7 +150,7 @@ impl Worker {
 
     /// P6, W9: nothing new while the runtime, its network or PLEG is not well; the node steps every worker when that changes.
     fn may_start(&mut self, pod: &Pod, next: &Next, ctx: &mut Context<'_>) -> bool {
-        if !ctx.may_start {
+        if !ctx.may_start || !self.volumes_may_be_mounted(ctx) {
             return false;
         }
         if matches!(next, Next::RunSandbox { .. }) {
@@ -155,11 +174,12 @@ impl Worker {
 
     fn start_next(&mut self, pod: &Rc<Pod>, next: Next, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.keep_record(ctx);
+        if !self.mount_volumes(pod, ctx) {
+            return;
+        }
         match next {
             Next::RunSandbox { attempt } => {
-                if attempt == 0 && entry.facts().sandboxes.is_empty() {
-                    ctx.measure(Measure::PodWorkerStartDuration(ctx.now.boot.since(self.made)));
-                }
+                ctx.measure(Measure::StartedPod);
                 let op = ctx.files(&self.uid, FilesCall::PreparePod { pod: pod.clone() });
                 self.op = Some((op, Doing::PreparePod { attempt }));
             }
@@ -182,15 +202,9 @@ impl Worker {
         }
     }
 
-    fn keep_record(&mut self, ctx: &mut Context<'_>) {
-        if self.record == Record::None {
-            self.record = Record::Writing;
-            self.put_record(None, None, ctx);
-        }
-    }
-
     fn look_for_image(&mut self, pod: &Rc<Pod>, index: usize, attempt: u32, ctx: &mut Context<'_>) {
-        let spec = &pod.containers()[index];
+        ctx.measure(Measure::StartedContainer { container_type: container_type(pod, index) });
+        let spec = pod.at(index);
         let asked = spec.image.as_deref().unwrap_or_default();
         match crate::api::image::normalize(asked) {
             Ok(image) => {
@@ -207,7 +221,7 @@ impl Worker {
     /// The image's status is known: use it, pull it, or wait.
     pub(super) fn image_found(&mut self, index: usize, attempt: u32, found: Option<ImageFact>, ctx: &mut Context<'_>) {
         let Some(pod) = self.pod.clone() else { return };
-        let spec = &pod.containers()[index];
+        let spec = pod.at(index);
         let image = spec.image.clone().unwrap_or_default();
         let policy = spec.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
         match (policy, found) {
@@ -226,10 +240,11 @@ impl Worker {
     }
 
     fn pull(&mut self, pod: &Rc<Pod>, index: usize, attempt: u32, ctx: &mut Context<'_>) {
-        let spec = &pod.containers()[index];
+        let spec = pod.at(index);
         let image = spec.image.clone().unwrap_or_default();
         self.pull_wanted = None;
         if let Some(b) = self.pulls.get(&image).filter(|b| b.until > ctx.now.boot) {
+            measure_start_error(pod, index, "ImagePullBackOff", ctx);
             let shown = ("ImagePullBackOff".to_string(), format!("Back-off pulling image \"{image}\": {}", b.error));
             self.holds.insert(spec.name.clone(), Hold::new(None, b.until, Some(shown), None));
             return;
@@ -253,7 +268,7 @@ impl Worker {
         entry: &Entry,
         ctx: &mut Context<'_>,
     ) {
-        let spec = &pod.containers()[index];
+        let spec = pod.at(index);
         if let Err(message) = may_run_as(pod, index, image) {
             self.image = None;
             return self.hold_error(pod, index, "CreateContainerConfigError", message, ctx);
@@ -278,7 +293,7 @@ impl Worker {
     ) {
         let Some(pod) = self.pod.clone() else { return };
         let Some(sandbox) = plan::ready_sandbox(entry.facts()) else { return };
-        let name = &pod.containers()[index].name;
+        let name = &pod.at(index).name;
         let level = match plan::newest(entry.facts(), name) {
             Some(unused) if unused.state == ContainerState::Created => unused.backoff_level,
             Some(dead) if dead.attempt < attempt => backoff::after(dead, ctx.config.max_restart_backoff).1,
@@ -305,11 +320,12 @@ impl Worker {
         &mut self,
         pod: &Rc<Pod>,
         index: usize,
-        reason: &str,
+        reason: &'static str,
         message: String,
         ctx: &mut Context<'_>,
     ) {
-        let name = &pod.containers()[index].name;
+        measure_start_error(pod, index, reason, ctx);
+        let name = &pod.at(index).name;
         let said = match reason {
             "CreateContainerError" | "CreateContainerConfigError" | "RunContainerError" => format!("Error: {message}"),
             _ => format!("Error: {reason}"),
@@ -322,13 +338,12 @@ impl Worker {
 
     /// What is to run again after its end gets its back-off (W10), counted from that end.
     fn hold_the_ended(&mut self, pod: &Rc<Pod>, entry: &Entry, ctx: &mut Context<'_>) {
-        let policy = pod.restart_policy();
-        for spec in pod.containers() {
+        for (index, spec) in pod.all_containers().enumerate() {
             let Some(dead) = plan::newest(entry.facts(), &spec.name) else { continue };
             if dead.state != ContainerState::Exited {
                 continue;
             }
-            if !plan::restarts(policy, dead.exit_code) {
+            if !plan::restarts(pod.restart_policy_of(index), dead) {
                 self.holds.remove(&spec.name);
                 continue;
             }
@@ -342,7 +357,8 @@ impl Worker {
             // Clocks are set: never more than the whole delay from now.
             let left = delay.saturating_sub(ctx.now.wall.since(dead.finished_at)).min(delay);
             let until = ctx.now.boot + left;
-            let error = self.start_errors.get(&dead.id).map(|m| ("RunContainerError".to_string(), m.clone()));
+            // (Once: an error that comes after it, of its image say, has a hold of its own.)
+            let error = self.start_errors.remove(&dead.id);
             if delay.is_zero() {
                 self.holds.insert(spec.name.clone(), Hold::new(Some(dead.id.clone()), until, error, None));
                 continue;
@@ -366,7 +382,7 @@ impl Worker {
         self.holds.retain(|name, _| !running(name));
         let runs =
             |id: &ContainerId| facts.containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running);
-        self.start_errors.retain(|id, _| !runs(id));
+        self.start_errors.retain(|id, _| !runs(id) || self.doomed.contains_key(id));
         if !self.ran && pod.containers().iter().all(|c| running(&c.name)) {
             self.ran = true;
             ctx.measure(Measure::PodStartDuration(ctx.now.boot.since(self.made)));
@@ -390,7 +406,7 @@ impl Worker {
 
 /// `runAsNonRoot` against the user that the container would have.
 fn may_run_as(pod: &Pod, index: usize, image: &ImageFact) -> Result<(), String> {
-    let spec = &pod.containers()[index];
+    let spec = pod.at(index);
     let of_pod = pod.spec().security_context.as_ref();
     let of_container = spec.security_context.as_ref();
     let non_root = of_container.and_then(|s| s.run_as_non_root).or(of_pod.and_then(|s| s.run_as_non_root));

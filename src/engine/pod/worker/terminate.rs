@@ -1,12 +1,12 @@
 //! Terminating: stops every container and the sandbox, again and again, until a status read after the last call shows
-//! that none runs (W2, W4). Terminated: the cgroup goes.
+//! that none runs (W2, W4). Terminated: the volumes go, then the cgroup.
 
 use super::stops::retry_after;
 use super::{Beside, Doing, State, Terminating, Worker};
 use crate::api::names::ContainerId;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
-use crate::engine::effect::{FilesCall, RuntimeCall};
+use crate::engine::effect::{FilesCall, Measure, RuntimeCall};
 use crate::engine::pleg::cache::Entry;
 use std::time::Duration;
 
@@ -17,7 +17,13 @@ const SANDBOX_TRIES: u32 = 5;
 
 impl Terminating {
     pub(super) fn new(began: Boot, grace: Duration) -> Terminating {
-        Terminating { began, cut: began + grace.max(SHORTEST_GRACE), sandbox_tries: 0, sandbox_retry_at: None }
+        Terminating {
+            began,
+            cut: began + grace.max(SHORTEST_GRACE),
+            sandbox_tries: 0,
+            sandbox_retry_at: None,
+            quiet: false,
+        }
     }
 
     pub(super) fn shrink(&mut self, grace: Duration) {
@@ -38,12 +44,18 @@ impl Worker {
         if !running.is_empty() {
             self.ended = false;
             self.terminal = false;
-            return self.stop_all(&running, cut, entry, ctx);
+            self.quiet(false);
+            return self.stop_all(&running, cut, true, entry, ctx);
         }
         if self.op.is_some() || self.stopping() || !entry.usable() {
             return;
         }
-        self.stops.over();
+        self.stops_are_over(ctx);
+        // What became of a lost call may turn up yet, until its sandbox is stopped.
+        self.quiet(!entry.in_doubt(ctx.now.boot));
+        if ctx.hurried && self.is_quiet() {
+            return;
+        }
         let mut sandboxes = entry.facts().sandboxes.iter();
         // Of a pod that was over in an earlier life the dead sandboxes were stopped then.
         let sandbox = sandboxes.find(|s| s.ready || !self.terminal && !self.stopped.contains(&s.id));
@@ -59,6 +71,23 @@ impl Worker {
             return;
         }
         self.state = State::Terminated;
+        self.begin_work("terminated", ctx);
+    }
+
+    fn quiet(&mut self, quiet: bool) {
+        if let State::Terminating(t) = &mut self.state {
+            t.quiet = quiet;
+        }
+    }
+
+    /// No container runs and none is coming; its sandbox may still be there.
+    pub fn is_quiet(&self) -> bool {
+        self.is_over() || matches!(&self.state, State::Terminating(t) if t.quiet)
+    }
+
+    /// It is being stopped, and no call that may yet start something is in flight.
+    pub fn is_only_stopping(&self) -> bool {
+        matches!(self.state, State::Terminating(_)) && self.op.is_none()
     }
 
     /// A sandbox could not be stopped.
@@ -70,13 +99,21 @@ impl Worker {
     }
 
     pub(super) fn step_terminated(&mut self, ctx: &mut Context<'_>) {
+        // W2: in this order.
+        if !self.unmount_volumes(ctx) {
+            return;
+        }
         if !self.cgroup_tried {
             self.cgroup_tried = true;
+            if let Some(pod) = self.pod.clone().filter(|_| self.asks.probes) {
+                ctx.measure(Measure::NoMoreProbes { pod });
+            }
             let op = ctx.files(&self.uid, FilesCall::RemoveCgroup { uid: self.uid.clone() });
             self.beside.insert(op, Beside::RemoveCgroup);
         }
         if !self.beside.values().any(|b| matches!(b, Beside::RemoveCgroup)) {
             self.state = State::Finished;
+            self.end_work(ctx);
         }
     }
 }

@@ -57,6 +57,9 @@ pub fn start(
         .header(CONTENT_TYPE, "application/grpc")
         .header(TE, "trailers")
         .header(USER_AGENT, concat!("wherry/", env!("CARGO_PKG_VERSION")));
+    if let Some((name, value)) = call.header {
+        request = request.header(name, value);
+    }
     if let Some(deadline) = call.deadline {
         request = request.header("grpc-timeout", timeout(deadline.since(now) + PEER_GRACE));
     }
@@ -124,6 +127,9 @@ impl Active {
             }
             if response.status() != StatusCode::OK {
                 return Poll::Ready(Err(grpc::http_status(response.status())));
+            }
+            if let Some(other) = grpc::other_content(response.headers()) {
+                return Poll::Ready(Err(CallError::Unknown(format!("{}: the answer is {other}, not gRPC", self.path))));
             }
             let stream = response.into_body();
             self.answer = Answer::Body { stream, deframer: Deframer::default(), message: None };

@@ -1,0 +1,125 @@
+//! The system bus's address, as libdbus understands it: `method:key=value,key=value;...`, values with %xx. Pure.
+
+use std::fmt;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+/// libdbus's own, and where it was before /run.
+pub const DEFAULT: &str = "unix:path=/run/dbus/system_bus_socket;unix:path=/var/run/dbus/system_bus_socket";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Socket {
+    Path(PathBuf),
+    Abstract(Vec<u8>),
+}
+
+/// One place where the bus may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Alone, as libdbus wants it.
+    pub(super) address: String,
+    pub(super) socket: Socket,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.socket {
+            Socket::Path(path) => write!(f, "{}", path.display()),
+            Socket::Abstract(name) => write!(f, "@{}", String::from_utf8_lossy(name)),
+        }
+    }
+}
+
+/// The places of an address, in their order. Only unix sockets: another machine's logind is not ours, and the rest (a name to
+/// look up, a program to start) would block.
+///
+/// # Errors
+/// What of it cannot be used; nothing of it is.
+pub(super) fn parse(address: &str) -> Result<Vec<Place>, String> {
+    let places: Result<Vec<Place>, String> = address.split(';').filter(|a| !a.is_empty()).map(place).collect();
+    match places {
+        Ok(places) if places.is_empty() => Err("the system bus's address is empty".to_owned()),
+        other => other,
+    }
+}
+
+fn place(address: &str) -> Result<Place, String> {
+    let wrong = |why: &str| format!("the system bus's address {address:?}: {why}");
+    let (method, rest) = address.split_once(':').ok_or_else(|| wrong("no method (unix:path=...)"))?;
+    if method != "unix" {
+        return Err(wrong("only unix:path=... and unix:abstract=... can be used"));
+    }
+    let pairs = rest.split(',').filter_map(|pair| pair.split_once('='));
+    for (key, value) in pairs {
+        let value = || unescaped(value).ok_or_else(|| wrong("a value is not escaped as D-Bus wants it"));
+        let socket = match key {
+            "path" => Socket::Path(PathBuf::from(std::ffi::OsString::from_vec(value()?))),
+            "abstract" => Socket::Abstract(value()?),
+            _ => continue,
+        };
+        return Ok(Place { address: address.to_owned(), socket });
+    }
+    Err(wrong("no path= and no abstract="))
+}
+
+/// None: half a %xx, or a zero byte.
+fn unescaped(value: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let (byte, after) = match first {
+            b'%' => (u8::from_str_radix(std::str::from_utf8(after.get(..2)?).ok()?, 16).ok()?, &after[2..]),
+            other => (other, after),
+        };
+        if byte == 0 {
+            return None;
+        }
+        bytes.push(byte);
+        rest = after;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sockets(address: &str) -> Vec<Socket> {
+        parse(address).unwrap().into_iter().map(|p| p.socket).collect()
+    }
+
+    #[test]
+    fn the_places_of_an_address_in_their_order() {
+        let path = |p: &str| Socket::Path(p.into());
+        assert_eq!(sockets(DEFAULT), [path("/run/dbus/system_bus_socket"), path("/var/run/dbus/system_bus_socket")],);
+        assert_eq!(
+            sockets("unix:guid=00ff,path=/a%20b;unix:abstract=/x"),
+            [path("/a b"), Socket::Abstract(b"/x".into())]
+        );
+        let places = parse("unix:path=/a;unix:path=/b,guid=1").unwrap();
+        assert_eq!(
+            places.iter().map(|p| p.address.as_str()).collect::<Vec<_>>(),
+            ["unix:path=/a", "unix:path=/b,guid=1"]
+        );
+        assert_eq!(places.iter().map(Place::to_string).collect::<Vec<_>>(), ["/a", "/b"]);
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        for (address, why) in [
+            ("", "empty"),
+            (";;", "empty"),
+            ("/run/dbus/system_bus_socket", "no method"),
+            ("tcp:host=localhost,port=1", "only unix:"),
+            ("unixexec:path=/bin/sh", "only unix:"),
+            ("unix:tmpdir=/tmp", "no path="),
+            ("unix:path=/a%2", "escaped"),
+            ("unix:path=/a%zz", "escaped"),
+            ("unix:path=/a%00", "escaped"),
+            ("unix:path=/a;systemd:", "only unix:"),
+        ] {
+            let error = parse(address).unwrap_err();
+            assert!(error.contains(why), "{address}: {error}");
+        }
+    }
+}

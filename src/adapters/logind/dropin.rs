@@ -1,0 +1,150 @@
+//! Our drop-in for logind (S2): how long it waits for delay locks. One file, and no other is ever touched. It syncs: for a
+//! helper thread.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Late in the order, so that it wins over most.
+pub const NAME: &str = "99-wherry.conf";
+/// logind reads only what ends in .conf.
+const ASIDE: &str = ".99-wherry.conf.new";
+/// Ours is much shorter, in bytes.
+const MAX_SIZE: u64 = 4096;
+
+/// Durable when it returns. False: it said so already, and nothing was written.
+///
+/// # Errors
+/// What could not be done to which path, and why.
+pub fn write(directory: &Path, delay: Duration) -> Result<bool, String> {
+    let path = directory.join(NAME);
+    let content = content(delay);
+    if read(&path).is_some_and(|old| old == content.as_bytes()) {
+        return Ok(false);
+    }
+    let failed = |what: &str, at: &Path, e: &std::io::Error| format!("{what} {}: {e}", at.display());
+    make(directory).map_err(|(at, e)| failed("make the directory", &at, &e))?;
+    let aside = directory.join(ASIDE);
+    let written = write_aside(&aside, &content)
+        .map_err(|e| failed("write", &aside, &e))
+        .and_then(|()| fs::rename(&aside, &path).map_err(|e| failed("write", &path, &e)));
+    if written.is_err() {
+        let _ = fs::remove_file(&aside);
+    }
+    written?;
+    sync(directory).map_err(|e| failed("sync", directory, &e))?;
+    Ok(true)
+}
+
+fn content(delay: Duration) -> String {
+    // Less than asked for would cut the last pods short.
+    let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
+    format!(
+        "# Written by wherry: the sum of its shutdown grace periods. It is written again when they change.\n\
+         [Login]\nInhibitDelayMaxSec={seconds}\n"
+    )
+}
+
+/// None: not there, or not like ours.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let mut content = Vec::new();
+    // (It may have become a FIFO.)
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed()).open(path).ok()?;
+    file.take(MAX_SIZE).read_to_end(&mut content).ok()?;
+    Some(content)
+}
+
+fn make(directory: &Path) -> Result<(), (PathBuf, std::io::Error)> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let parent = directory.parent().filter(|p| !p.as_os_str().is_empty());
+    if let Some(parent) = parent {
+        make(parent)?;
+    }
+    match DirBuilder::new().mode(0o755).create(directory) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err((directory.to_owned(), e)),
+        _ => {}
+    }
+    let parent = parent.unwrap_or(Path::new("."));
+    sync(parent).map_err(|e| (parent.to_owned(), e))
+}
+
+fn write_aside(aside: &Path, content: &str) -> std::io::Result<()> {
+    match fs::remove_file(aside) {
+        // What an earlier write, cut off by a power failure, has left.
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(aside)?;
+    file.write_all(content.as_bytes())?;
+    file.sync_all()
+}
+
+fn sync(directory: &Path) -> std::io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(directory).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn s2_the_drop_in_is_written_only_if_it_says_something_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let conf = dir.path().join("systemd/logind.conf.d");
+        assert_eq!(write(&conf, Duration::from_secs(30)), Ok(true));
+        let path = conf.join(NAME);
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), ["[Login]", "InhibitDelayMaxSec=30"]);
+        assert!(text.starts_with("# Written by wherry"), "{text}");
+        let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
+        let before = inode();
+        assert_eq!(write(&conf, Duration::from_secs(30)), Ok(false));
+        assert_eq!(inode(), before);
+        assert_eq!(write(&conf, Duration::from_millis(30_001)), Ok(true));
+        assert!(fs::read_to_string(&path).unwrap().ends_with("\nInhibitDelayMaxSec=31\n"));
+        assert_eq!(names(&conf), [NAME]);
+    }
+
+    #[test]
+    fn s2_no_other_file_is_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let (theirs, target) = (dir.path().join("10-theirs.conf"), dir.path().join("target"));
+        fs::write(&theirs, "[Login]\nInhibitDelayMaxSec=5\n").unwrap();
+        fs::write(&target, "theirs").unwrap();
+        // A link in our place is replaced, not followed; what a cut-off write left is cleaned up.
+        std::os::unix::fs::symlink(&target, dir.path().join(NAME)).unwrap();
+        std::os::unix::fs::symlink(&target, dir.path().join(ASIDE)).unwrap();
+        assert_eq!(write(dir.path(), Duration::from_secs(7)), Ok(true));
+        assert_eq!(fs::read_to_string(&theirs).unwrap(), "[Login]\nInhibitDelayMaxSec=5\n");
+        assert_eq!(fs::read_to_string(&target).unwrap(), "theirs");
+        assert_eq!(names(dir.path()), ["10-theirs.conf", NAME, "target"]);
+        assert!(fs::symlink_metadata(dir.path().join(NAME)).unwrap().is_file());
+    }
+
+    #[test]
+    fn an_error_names_the_path_and_the_cause() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        let error = write(&dir.path().join("file/conf.d"), Duration::from_secs(1)).unwrap_err();
+        assert!(error.contains("file/conf.d") && error.contains("Not a directory"), "{error}");
+        // A place that cannot be written to, for root either.
+        let error = write(Path::new("/proc/wherry"), Duration::from_secs(1)).unwrap_err();
+        assert!(error.starts_with("make the directory /proc/wherry: "), "{error}");
+        fs::create_dir(dir.path().join(NAME)).unwrap();
+        let error = write(dir.path(), Duration::from_secs(1)).unwrap_err();
+        assert!(error.starts_with(&format!("write {}/{NAME}: ", dir.path().display())), "{error}");
+        assert_eq!(names(dir.path()), [NAME, "file"]);
+    }
+}

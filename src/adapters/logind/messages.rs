@@ -1,0 +1,360 @@
+//! What is said on the bus, and how answers and signals are read. Nothing is sent here.
+
+use crate::api::time::Boot;
+use crate::engine::effect::LogindCall;
+use crate::engine::event::{Answer, LogindEvent};
+use crate::engine::op::{Code, OpError};
+use dbus::arg::{Arg, ArgType, Get, Variant};
+use dbus::strings::BusName;
+use dbus::{Message, MessageType};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+pub(super) const LOGIND: &str = "org.freedesktop.login1";
+const LOGIND_PATH: &str = "/org/freedesktop/login1";
+const MANAGER: &str = "org.freedesktop.login1.Manager";
+const SYSTEMD: &str = "org.freedesktop.systemd1";
+const SYSTEMD_PATH: &str = "/org/freedesktop/systemd1";
+const BUS: &str = "org.freedesktop.DBus";
+const BUS_PATH: &str = "/org/freedesktop/DBus";
+/// What libdbus itself says of a connection.
+const LOCAL: &str = "org.freedesktop.DBus.Local";
+const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
+
+/// Who holds our lock, in logind's list.
+pub const WHO: &str = "wherry";
+const WHAT: &str = "shutdown";
+const WHY: &str = "pods are stopped in order";
+const MODE: &str = "delay";
+
+/// logind's numbers of microseconds: for ever.
+const INFINITY: u64 = u64::MAX;
+
+/// gRPC's number for an error of no other kind.
+const UNKNOWN: u32 = 2;
+const PERMISSION_DENIED: u32 = 7;
+
+type Made = Result<Message, String>;
+
+fn to_bus(member: &'static str) -> Made {
+    Message::new_method_call(BUS, BUS_PATH, BUS, member)
+}
+
+pub(super) fn hello() -> Made {
+    to_bus("Hello")
+}
+
+/// logind coming and going.
+pub(super) fn match_owner() -> Made {
+    let rule = format!(
+        "type='signal',sender='{BUS}',path='{BUS_PATH}',interface='{BUS}',member='NameOwnerChanged',arg0='{LOGIND}'"
+    );
+    Ok(to_bus("AddMatch")?.append1(rule))
+}
+
+pub(super) fn get_owner() -> Made {
+    Ok(to_bus("GetNameOwner")?.append1(LOGIND))
+}
+
+/// Has the bus start logind.
+pub(super) fn start_logind() -> Made {
+    Ok(to_bus("StartServiceByName")?.append2(LOGIND, 0u32))
+}
+
+/// The message of a call; `logind` is its unique name, so that only the one that we know of answers.
+pub(super) fn request(call: &LogindCall, logind: &str) -> Made {
+    let manager = |interface: &'static str, member: &'static str| {
+        let destination = BusName::new(logind)?;
+        Message::new_method_call(destination, LOGIND_PATH, interface, member)
+    };
+    let property = |name: &'static str| Ok(manager(PROPERTIES, "Get")?.append2(MANAGER, name));
+    match call {
+        LogindCall::ReadDelay => property("InhibitDelayMaxUSec"),
+        LogindCall::ReadPreparing => property("PreparingForShutdown"),
+        LogindCall::Reload => {
+            let message =
+                Message::new_method_call(SYSTEMD, SYSTEMD_PATH, "org.freedesktop.systemd1.Manager", "KillUnit")?;
+            Ok(message.append3("systemd-logind.service", "all", SIGHUP))
+        }
+        LogindCall::Inhibit => {
+            let mut message = manager(MANAGER, "Inhibit")?;
+            message.append_all((WHAT, WHO, WHY, MODE));
+            Ok(message)
+        }
+        LogindCall::Subscribe => {
+            let rule = format!(
+                "type='signal',sender='{LOGIND}',path='{LOGIND_PATH}',interface='{MANAGER}',member='PrepareForShutdown'"
+            );
+            Ok(to_bus("AddMatch")?.append1(rule))
+        }
+        LogindCall::ListInhibitors => manager(MANAGER, "ListInhibitors"),
+        LogindCall::WriteDropIn { .. } => Err("the drop-in is no matter of the bus".to_owned()),
+    }
+}
+
+const SIGHUP: i32 = 1;
+
+/// A lock comes with its descriptor.
+// One at a time, and moved once.
+#[allow(clippy::large_enum_variant)]
+#[derive(Debug)]
+pub(super) enum Answered {
+    Plain(Answer),
+    Lock(OwnedFd),
+}
+
+/// The answer to a call. `uid` is ours.
+pub(super) fn answer(call: &LogindCall, reply: &Message, uid: u32) -> Result<Answered, OpError> {
+    fine(reply)?;
+    let wrong = |why: String| OpError::Unknown(format!("an answer that makes no sense to {call:?}: {why}"));
+    let plain = match call {
+        LogindCall::ReadDelay => Answer::Delay(delay(only::<Variant<u64>>(reply).map_err(wrong)?.0)),
+        LogindCall::ReadPreparing => Answer::Preparing(only::<Variant<bool>>(reply).map_err(wrong)?.0),
+        LogindCall::Inhibit => return only(reply).map(Answered::Lock).map_err(wrong),
+        LogindCall::ListInhibitors => {
+            let list: Vec<Inhibitor> = only(reply).map_err(wrong)?;
+            Answer::Inhibited(list.iter().any(|i| is_ours(i, uid)))
+        }
+        LogindCall::Reload | LogindCall::Subscribe | LogindCall::WriteDropIn { .. } => Answer::Ok,
+    };
+    Ok(Answered::Plain(plain))
+}
+
+/// What, who, why, mode, uid, pid.
+type Inhibitor = (String, String, String, String, u32, u32);
+
+/// The pid says nothing: a lock that systemd kept was taken by an earlier process.
+fn is_ours((what, who, _, mode, uid, _): &Inhibitor, our_uid: u32) -> bool {
+    what.split(':').any(|w| w == WHAT) && who == WHO && mode == MODE && *uid == our_uid
+}
+
+fn delay(microseconds: u64) -> Duration {
+    if microseconds == INFINITY { Duration::MAX } else { Duration::from_micros(microseconds) }
+}
+
+/// The one argument of a message, if that is all there is.
+fn only<'m, T: Arg + Get<'m>>(message: &'m Message) -> Result<T, String> {
+    let mut arguments = message.iter_init();
+    let value = arguments.read::<T>().map_err(|e| e.to_string())?;
+    match arguments.arg_type() {
+        ArgType::Invalid => Ok(value),
+        more => Err(format!("a further argument of type {more:?}")),
+    }
+}
+
+/// The argument of an answer of the bus itself.
+pub(super) fn text(reply: &Message) -> Result<String, OpError> {
+    fine(reply)?;
+    only(reply).map_err(OpError::Unknown)
+}
+
+/// Whatever it says, it is no error.
+pub(super) fn fine(reply: &Message) -> Result<(), OpError> {
+    if reply.msg_type() == MessageType::Error { Err(error(reply)) } else { Ok(()) }
+}
+
+/// The kinds that the engine decides on, and for people the name and the text.
+fn error(reply: &Message) -> OpError {
+    // (`as_result` changes nothing but wants a `mut`.)
+    let (name, text) = match reply.duplicate().map(|mut m| m.as_result().err()) {
+        Ok(Some(e)) => (e.name().unwrap_or("").to_owned(), e.message().unwrap_or("").to_owned()),
+        _ => (String::new(), String::new()),
+    };
+    let message = if text.is_empty() { name.clone() } else { format!("{text} ({name})") };
+    let of_bus = name.strip_prefix("org.freedesktop.DBus.Error.");
+    let code = match of_bus {
+        // The other side went, or the bus gave up: nobody knows what it did.
+        Some("NoReply" | "Timeout" | "TimedOut" | "Disconnected") => return OpError::Unknown(message),
+        Some("ServiceUnknown" | "NameHasNoOwner") => Code::NotFound,
+        Some("UnknownMethod" | "UnknownProperty" | "UnknownInterface" | "UnknownObject") => Code::Unimplemented,
+        Some("InvalidArgs") => Code::InvalidArgument,
+        Some("AccessDenied") => Code::Other(PERMISSION_DENIED),
+        // An Inhibit while the machine is shutting down.
+        _ if name == "org.freedesktop.login1.OperationInProgress" => Code::FailedPrecondition,
+        _ => Code::Other(UNKNOWN),
+    };
+    OpError::Answered { code, message }
+}
+
+/// What a signal says to us.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// logind's new unique name; None: it is gone.
+    Owner(Option<String>),
+    Event(LogindEvent),
+    /// Nothing that matters.
+    Other,
+    /// It claims to be what it must not be, or makes no sense. What, for people, the same for all of its kind; and of whom.
+    Strange(&'static str),
+}
+
+/// `logind` is its unique name: nobody else may say that the machine shuts down.
+pub(super) fn signal(message: &Message, logind: Option<&str>) -> Signal {
+    let (sender, interface, member) = (message.sender(), message.interface(), message.member());
+    let (interface, member) = (interface.as_deref().unwrap_or(""), member.as_deref().unwrap_or(""));
+    let sender = sender.as_deref().unwrap_or("");
+    match (interface, member) {
+        (LOCAL, _) | (BUS, "NameAcquired" | "NameLost") => Signal::Other,
+        (BUS, "NameOwnerChanged") if sender == BUS => match message.read3::<&str, &str, &str>() {
+            Ok((LOGIND, _, "")) => Signal::Owner(None),
+            Ok((LOGIND, _, new)) => Signal::Owner(Some(new.to_owned())),
+            Ok(_) => Signal::Other,
+            Err(_) => Signal::Strange("a NameOwnerChanged with another signature"),
+        },
+        (_, "PrepareForShutdown") => {
+            if logind.is_none_or(|logind| logind != sender) {
+                return Signal::Strange("a PrepareForShutdown that is not from logind");
+            }
+            if interface != MANAGER || message.path().as_deref() != Some(LOGIND_PATH) {
+                return Signal::Strange("a PrepareForShutdown of another interface or object");
+            }
+            match only::<bool>(message) {
+                Ok(begins) => Signal::Event(LogindEvent::Preparing(begins)),
+                Err(_) => Signal::Strange("a PrepareForShutdown with another signature"),
+            }
+        }
+        _ => Signal::Strange("a signal that was not asked for"),
+    }
+}
+
+/// A call that waits for its answer.
+pub(super) struct Pending<W> {
+    pub(super) serial: u32,
+    pub(super) deadline: Boot,
+    pub(super) what: W,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u32 = 0;
+
+    fn reply() -> Message {
+        let mut call = hello().unwrap();
+        call.set_serial(7);
+        call.method_return()
+    }
+
+    fn read(call: &LogindCall, reply: &Message) -> Result<Answer, OpError> {
+        match answer(call, reply, US)? {
+            Answered::Plain(answer) => Ok(answer),
+            Answered::Lock(_) => panic!("a lock"),
+        }
+    }
+
+    fn failed(name: &str, text: &str) -> OpError {
+        let mut call = hello().unwrap();
+        call.set_serial(7);
+        let text = std::ffi::CString::new(text).unwrap();
+        read(&LogindCall::Inhibit, &call.error(&name.into(), &text)).unwrap_err()
+    }
+
+    #[test]
+    fn s2_the_delay_is_microseconds_and_may_be_infinite() {
+        let delay = |us: u64| read(&LogindCall::ReadDelay, &reply().append1(Variant(us)));
+        assert_eq!(delay(5_000_000), Ok(Answer::Delay(Duration::from_secs(5))));
+        assert_eq!(delay(0), Ok(Answer::Delay(Duration::ZERO)));
+        assert_eq!(delay(u64::MAX), Ok(Answer::Delay(Duration::MAX)));
+        for wrong in
+            [reply(), reply().append1(5u64), reply().append1(Variant("5")), reply().append2(Variant(5u64), 1u8)]
+        {
+            let error = read(&LogindCall::ReadDelay, &wrong).unwrap_err();
+            assert!(matches!(&error, OpError::Unknown(m) if m.contains("makes no sense")), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn s7_a_lock_is_ours_by_what_who_mode_and_uid() {
+        let lock = |what: &str, who: &str, mode: &str, uid: u32| {
+            (what.to_owned(), who.to_owned(), "x".to_owned(), mode.to_owned(), uid, 99u32)
+        };
+        let found = |list: Vec<Inhibitor>| read(&LogindCall::ListInhibitors, &reply().append1(list));
+        let others = vec![
+            lock("sleep", "wherry", "delay", US),
+            lock("shutdown", "kubelet", "delay", US),
+            lock("shutdown", "wherry", "block", US),
+            lock("shutdown", "wherry", "delay", 1000),
+            lock("noshutdown", "wherry", "delay", US),
+        ];
+        assert_eq!(found(vec![]), Ok(Answer::Inhibited(false)));
+        assert_eq!(found(others.clone()), Ok(Answer::Inhibited(false)));
+        let ours = [others, vec![lock("sleep:shutdown", "wherry", "delay", US)]].concat();
+        assert_eq!(found(ours), Ok(Answer::Inhibited(true)));
+    }
+
+    #[test]
+    fn an_error_has_its_name_and_text_and_the_kind_that_is_decided_on() {
+        let answered = |code, message: &str| OpError::Answered { code, message: message.to_owned() };
+        assert_eq!(
+            failed("org.freedesktop.login1.OperationInProgress", "already running"),
+            answered(Code::FailedPrecondition, "already running (org.freedesktop.login1.OperationInProgress)"),
+        );
+        assert_eq!(
+            failed("org.freedesktop.DBus.Error.AccessDenied", "no"),
+            answered(Code::Other(7), "no (org.freedesktop.DBus.Error.AccessDenied)"),
+        );
+        assert_eq!(failed("com.example.Odd", ""), answered(Code::Other(2), "com.example.Odd"));
+        assert!(matches!(failed("org.freedesktop.DBus.Error.NoReply", "gone"), OpError::Unknown(_)));
+        assert!(failed("org.freedesktop.DBus.Error.ServiceUnknown", "gone").is_not_found());
+    }
+
+    fn prepare(sender: &str) -> Message {
+        let mut message = Message::new_signal(LOGIND_PATH, MANAGER, "PrepareForShutdown").unwrap();
+        message.set_sender(Some(sender.to_owned().into()));
+        message
+    }
+
+    #[test]
+    fn s4_only_logind_itself_says_that_the_machine_shuts_down() {
+        let told = |message: &Message| signal(message, Some(":1.5"));
+        assert_eq!(told(&prepare(":1.5").append1(true)), Signal::Event(LogindEvent::Preparing(true)));
+        assert_eq!(told(&prepare(":1.5").append1(false)), Signal::Event(LogindEvent::Preparing(false)));
+        let strange = |signal| assert!(matches!(signal, Signal::Strange(_)), "{signal:?}");
+        for other in [prepare(":1.6").append1(true), prepare(LOGIND).append1(true)] {
+            strange(told(&other));
+        }
+        strange(signal(&prepare(":1.5").append1(true), None));
+        for wrong in [prepare(":1.5"), prepare(":1.5").append1(1u32), prepare(":1.5").append2(true, true)] {
+            strange(told(&wrong));
+        }
+        for (path, interface) in [("/", MANAGER), (LOGIND_PATH, "org.freedesktop.login1.User")] {
+            let mut message = Message::new_signal(path, interface, "PrepareForShutdown").unwrap().append1(true);
+            message.set_sender(Some(":1.5".into()));
+            strange(told(&message));
+        }
+        let mut sleep = Message::new_signal(LOGIND_PATH, MANAGER, "PrepareForSleep").unwrap().append1(true);
+        sleep.set_sender(Some(":1.5".into()));
+        strange(told(&sleep));
+    }
+
+    #[test]
+    fn s7_only_the_bus_says_that_logind_came_or_went() {
+        let changed = |sender: &str, name: &str, new: &str| {
+            let mut message =
+                Message::new_signal(BUS_PATH, BUS, "NameOwnerChanged").unwrap().append3(name, ":1.4", new);
+            message.set_sender(Some(sender.to_owned().into()));
+            signal(&message, Some(":1.4"))
+        };
+        assert_eq!(changed(BUS, LOGIND, ""), Signal::Owner(None));
+        assert_eq!(changed(BUS, LOGIND, ":1.9"), Signal::Owner(Some(":1.9".into())));
+        assert_eq!(changed(BUS, "org.example", ":1.9"), Signal::Other);
+        assert!(matches!(changed(":1.9", LOGIND, ":1.9"), Signal::Strange(_)));
+    }
+
+    #[test]
+    fn every_call_of_the_bus_can_be_made() {
+        for call in [
+            LogindCall::ReadDelay,
+            LogindCall::Reload,
+            LogindCall::Inhibit,
+            LogindCall::Subscribe,
+            LogindCall::ReadPreparing,
+            LogindCall::ListInhibitors,
+        ] {
+            assert!(request(&call, ":1.5").is_ok(), "{call:?}");
+        }
+        assert!(request(&LogindCall::ReadDelay, "not a name").is_err());
+        assert!(request(&LogindCall::WriteDropIn { delay: Duration::ZERO }, ":1.5").is_err());
+    }
+}

@@ -1,0 +1,475 @@
+//! systemd-logind over the system's D-Bus, through libdbus, on the agent's one loop: what graceful shutdown asks of it (S2, S3) and
+//! what it says (S4, S7). Nothing here waits or decides.
+//!
+//! While there is a connection nothing is done but what its socket brings: no timer, no look now and then. While there is none, the
+//! directory of the bus's socket is watched, and it is tried now and then (`retry`); `probe` is what keeps a hung bus from hanging
+//! us. Calls of libdbus that block are not used: the connection is opened by its address, and the bus is greeted with an
+//! ordinary message. libdbus knows of no loop: its one socket is in ours.
+//!
+//! - `address`: where the bus is;
+//! - `probe`, `retry`, `watch`: finding it;
+//! - `messages`: what is said, and how it is read;
+//! - `dropin`: logind's configuration, a file.
+
+mod address;
+pub mod dropin;
+mod messages;
+mod probe;
+mod retry;
+mod watch;
+
+pub use address::DEFAULT as DEFAULT_ADDRESS;
+pub use messages::WHO;
+
+use crate::api::time::Boot;
+use crate::engine::effect::LogindCall;
+use crate::engine::event::{Answer, LogindEvent};
+use crate::engine::op::{OpError, OpId};
+use address::{Place, Socket};
+use dbus::channel::{Channel, default_reply};
+use dbus::{Message, MessageType};
+use messages::{Answered, Pending, Signal};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use probe::Probe;
+use retry::Retry;
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+use watch::Watch;
+
+/// Until a bus that accepts connections but does not answer is told of.
+const SILENT: Duration = Duration::from_secs(5);
+/// For the bus's answers when a connection is new; to start logind takes a slow machine long.
+const GREETING: Duration = Duration::from_secs(60);
+/// A connection that held for so long is not one that is lost at once again and again.
+const HELD: Duration = Duration::from_secs(5);
+
+const OFF: &str = "graceful shutdown was turned off";
+
+/// A delay lock of logind's: a machine that shuts down waits until it is closed, which dropping it does.
+#[derive(Debug)]
+pub struct Lock(OwnedFd);
+
+impl Lock {
+    /// From a descriptor that was logind's answer once; it must be closed at exec.
+    pub fn new(fd: OwnedFd) -> Lock {
+        Lock(fd)
+    }
+}
+
+impl AsFd for Lock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+// Few, and moved once.
+#[allow(clippy::large_enum_variant)]
+#[derive(Debug)]
+pub enum BusEvent {
+    /// The connection and logind coming and going, and logind's signal.
+    Said(LogindEvent),
+    /// The end of a call; every call has one, except:
+    Done { op: OpId, result: Result<Answer, OpError> },
+    /// the end of an Inhibit that went well.
+    Locked { op: OpId, lock: Lock },
+}
+
+/// The connection to the bus, and what waits for an answer there.
+pub struct Logind {
+    token: Token,
+    places: Result<Vec<Place>, String>,
+    uid: u32,
+    link: Link,
+    retry: Retry,
+    watch: Watch,
+    /// The last reason of a `Down`; none after an `Up`.
+    down: Option<String>,
+    /// Ends of calls that need no answer from the bus any more.
+    ended: Vec<(OpId, Result<Answer, OpError>)>,
+    /// The `Down` of a connection that was given up is to be told.
+    turned_off: bool,
+    strange_told: BTreeSet<&'static str>,
+}
+
+enum Link {
+    /// Not wanted.
+    Off,
+    Waiting {
+        at: Boot,
+    },
+    Probing {
+        probe: Probe,
+        /// When its silence is told of.
+        silent: Option<Boot>,
+    },
+    Open(Box<Open>),
+}
+
+struct Open {
+    channel: Channel,
+    since: Boot,
+    /// Answers are awaited to these.
+    pending: Vec<Pending<What>>,
+    /// logind's unique name.
+    logind: Option<String>,
+    /// PrepareForShutdown is sent to us.
+    subscribed: bool,
+}
+
+#[derive(Debug)]
+enum What {
+    Hello,
+    MatchOwner,
+    GetOwner,
+    Start,
+    Call { op: OpId, call: LogindCall },
+}
+
+impl Logind {
+    /// Off, until it is enabled. `address` is of D-Bus's form; `token` is ready whenever `drive` has something to do.
+    pub fn new(address: &str, token: Token) -> Logind {
+        let places = address::parse(address);
+        let path = |place: &Place| match &place.socket {
+            Socket::Path(path) => Some(path.clone()),
+            Socket::Abstract(_) => None,
+        };
+        let paths = places.iter().flatten().filter_map(path).collect();
+        Logind {
+            token,
+            places,
+            uid: rustix::process::geteuid().as_raw(),
+            link: Link::Off,
+            retry: Retry::default(),
+            watch: Watch::new(paths),
+            down: None,
+            ended: Vec::new(),
+            turned_off: false,
+            strange_told: BTreeSet::new(),
+        }
+    }
+
+    /// Off: there is no connection, and no look for one; one that there was ends as `Down`. `drive` is due after a change.
+    pub fn set_enabled(&mut self, enabled: bool) {
+        match (&self.link, enabled) {
+            (Link::Off, true) => {
+                self.link = Link::Waiting { at: Boot(0) };
+                self.retry = Retry::default();
+            }
+            (Link::Off, false) | (_, true) => {}
+            (_, false) => {
+                if let Link::Open(open) = std::mem::replace(&mut self.link, Link::Off) {
+                    self.ended.extend(abandoned(open.pending, OFF));
+                    self.turned_off = open.logind.is_some();
+                }
+                self.watch.disarm();
+                self.down = None;
+            }
+        }
+    }
+
+    pub fn is_enabled(&self) -> bool {
+        !matches!(self.link, Link::Off)
+    }
+
+    /// Begins a call, to be followed by a `drive`. Without an answer after `timeout` it ends as Unknown.
+    pub fn start(&mut self, op: OpId, call: LogindCall, timeout: Duration, now: Boot) {
+        if let Err(why) = self.send(op, call, now + timeout) {
+            self.ended.push((op, Err(OpError::NotSent(why))));
+        }
+    }
+
+    fn send(&mut self, op: OpId, call: LogindCall, deadline: Boot) -> Result<(), String> {
+        let Link::Open(open) = &mut self.link else {
+            return Err(self.down.clone().unwrap_or_else(|| "there is no connection to the system bus".to_owned()));
+        };
+        let logind = open.logind.as_deref().ok_or("logind is not on the system bus")?;
+        if open.subscribed && call == LogindCall::Subscribe {
+            // To its name, whoever has it: that holds for as long as the connection does.
+            self.ended.push((op, Ok(Answer::Ok)));
+            return Ok(());
+        }
+        let message = messages::request(&call, logind)?;
+        open.send(message, What::Call { op, call }, deadline)
+    }
+
+    /// Reads and writes what there is, and connects when that is due.
+    pub fn drive(&mut self, registry: &Registry, now: Boot, out: &mut Vec<BusEvent>) {
+        if std::mem::take(&mut self.turned_off) {
+            out.push(BusEvent::Said(LogindEvent::Down { why: OFF.to_owned() }));
+        }
+        let link = std::mem::replace(&mut self.link, Link::Off);
+        self.link = match link {
+            Link::Off => Link::Off,
+            Link::Waiting { at } => {
+                if self.watch.changed() {
+                    self.retry.anew(now);
+                    self.attempt(registry, now, out)
+                } else if at <= now {
+                    self.attempt(registry, now, out)
+                } else {
+                    Link::Waiting { at }
+                }
+            }
+            Link::Probing { probe, silent } => self.ask(probe, silent, registry, now, out),
+            Link::Open(open) => self.converse(open, registry, now, out),
+        };
+        out.extend(self.ended.drain(..).map(|(op, result)| BusEvent::Done { op, result }));
+    }
+
+    /// When `drive` must be called at the latest.
+    pub fn next_deadline(&self) -> Option<Boot> {
+        if !self.ended.is_empty() || self.turned_off {
+            return Some(Boot(0));
+        }
+        match &self.link {
+            Link::Off => None,
+            Link::Waiting { at } => Some(*at),
+            Link::Probing { silent, .. } => *silent,
+            Link::Open(open) => open.pending.iter().map(|p| p.deadline).min(),
+        }
+    }
+
+    fn attempt(&mut self, registry: &Registry, now: Boot, out: &mut Vec<BusEvent>) -> Link {
+        let places = match &self.places {
+            Ok(places) => places,
+            Err(why) => {
+                // It never becomes better.
+                let why = why.clone();
+                self.tell_down(why, out);
+                return Link::Waiting { at: Boot(u64::MAX) };
+            }
+        };
+        let mut failures = Vec::new();
+        for place in places {
+            match Probe::begin(place, registry, self.token) {
+                Ok(probe) => {
+                    self.watch.disarm();
+                    return Link::Probing { probe, silent: Some(now + SILENT) };
+                }
+                Err(why) => failures.push(why),
+            }
+        }
+        self.failed(failures.join("; "), registry, now, out)
+    }
+
+    /// There is no connection: another time.
+    fn failed(&mut self, why: String, registry: &Registry, now: Boot, out: &mut Vec<BusEvent>) -> Link {
+        self.tell_down(why, out);
+        // First the watch: what comes before it is seen by the next attempt.
+        self.watch.arm(registry, self.token);
+        Link::Waiting { at: self.retry.next(now) }
+    }
+
+    fn tell_down(&mut self, why: String, out: &mut Vec<BusEvent>) {
+        if self.down.as_ref() != Some(&why) {
+            self.down = Some(why.clone());
+            out.push(BusEvent::Said(LogindEvent::Down { why }));
+        }
+    }
+
+    fn ask(
+        &mut self,
+        mut probe: Probe,
+        silent: Option<Boot>,
+        registry: &Registry,
+        now: Boot,
+        out: &mut Vec<BusEvent>,
+    ) -> Link {
+        match probe.look() {
+            probe::Answered::Yes => {
+                let place = probe.place.clone();
+                drop(probe);
+                match Open::connect(&place, registry, self.token, now) {
+                    Ok(open) => self.converse(Box::new(open), registry, now, out),
+                    Err(why) => self.failed(why, registry, now, out),
+                }
+            }
+            probe::Answered::No(why) => self.failed(why, registry, now, out),
+            probe::Answered::NotYet if silent.is_some_and(|at| at <= now) => {
+                self.tell_down(format!("{}: the system bus does not answer", probe.place), out);
+                Link::Probing { probe, silent: None }
+            }
+            probe::Answered::NotYet => Link::Probing { probe, silent },
+        }
+    }
+
+    fn converse(&mut self, mut open: Box<Open>, registry: &Registry, now: Boot, out: &mut Vec<BusEvent>) -> Link {
+        let mut lost = open.channel.read_write(Some(Duration::ZERO)).is_err();
+        let mut why = None;
+        while let Some(message) = open.channel.pop_message() {
+            if let Err(e) = self.take(&mut open, &message, now, out) {
+                why.get_or_insert(e);
+            }
+        }
+        lost |= !open.channel.is_connected();
+        let late = |p: &Pending<What>| p.deadline <= now;
+        for Pending { what, .. } in open.pending.extract_if(.., |p| late(p)) {
+            match what {
+                What::Call { op, .. } => {
+                    let e = OpError::Unknown("no answer in time".to_owned());
+                    out.push(BusEvent::Done { op, result: Err(e) });
+                }
+                // The bus itself does not answer; a logind that does not start is another matter.
+                What::Start => self.tell_down("logind could not be started in time".to_owned(), out),
+                What::Hello | What::MatchOwner | What::GetOwner => {
+                    why.get_or_insert_with(|| "the system bus does not answer".to_owned());
+                }
+            }
+        }
+        if lost {
+            why.get_or_insert_with(|| "the connection to the system bus was lost".to_owned());
+        }
+        let why = why.or_else(|| open.watch(registry, self.token, false).err());
+        match why {
+            None => Link::Open(open),
+            Some(why) => {
+                if now.since(open.since) >= HELD {
+                    self.retry.anew(now);
+                }
+                self.ended.extend(abandoned(open.pending, &why));
+                self.failed(why, registry, now, out)
+            }
+        }
+    }
+
+    /// # Errors
+    /// Why the connection is of no use.
+    fn take(&mut self, open: &mut Open, message: &Message, now: Boot, out: &mut Vec<BusEvent>) -> Result<(), String> {
+        match message.msg_type() {
+            MessageType::MethodReturn | MessageType::Error => {
+                let serial = message.get_reply_serial();
+                let Some(at) = open.pending.iter().position(|p| Some(p.serial) == serial) else {
+                    // It came after its deadline. A lock in it is let go with it.
+                    return Ok(());
+                };
+                let what = open.pending.swap_remove(at).what;
+                self.answered(open, what, message, now, out)
+            }
+            MessageType::Signal => {
+                match messages::signal(message, open.logind.as_deref()) {
+                    Signal::Owner(owner) => self.owner(open, owner, out),
+                    Signal::Event(event) => out.push(BusEvent::Said(event)),
+                    Signal::Other => {}
+                    Signal::Strange(what) => {
+                        if self.strange_told.insert(what) {
+                            let sender = message.sender().map(|s| s.to_string()).unwrap_or_default();
+                            log::warn!("ignored on the system bus, now and from now on: {what} sender={sender}");
+                        }
+                    }
+                }
+                Ok(())
+            }
+            MessageType::MethodCall => {
+                // We offer nothing; a caller should not have to wait for that.
+                if let Some(reply) = default_reply(message).filter(|_| !message.get_no_reply()) {
+                    let _ = open.channel.send(reply);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn answered(
+        &mut self,
+        open: &mut Open,
+        what: What,
+        reply: &Message,
+        now: Boot,
+        out: &mut Vec<BusEvent>,
+    ) -> Result<(), String> {
+        let refused = |what: &str, e: &OpError| format!("the system bus refused {what}: {}", e.message());
+        match what {
+            What::Hello => {
+                messages::text(reply).map_err(|e| refused("us", &e))?;
+            }
+            What::MatchOwner => messages::fine(reply).map_err(|e| refused("to tell of logind", &e))?,
+            What::GetOwner => match messages::text(reply) {
+                Ok(owner) => self.owner(open, Some(owner), out),
+                Err(e) if e.is_not_found() => {
+                    // It may have come since.
+                    if open.logind.is_none() {
+                        open.send(messages::start_logind()?, What::Start, now + GREETING)?;
+                    }
+                }
+                Err(e) => return Err(refused("to say who logind is", &e)),
+            },
+            What::Start => {
+                // Well: its name has an owner, and the bus has told of that.
+                if let Err(e) = messages::fine(reply)
+                    && open.logind.is_none()
+                {
+                    self.tell_down(format!("there is no logind on the system bus: {}", e.message()), out);
+                }
+            }
+            What::Call { op, call } => {
+                let answer = messages::answer(&call, reply, self.uid);
+                if call == LogindCall::Subscribe && answer.is_ok() {
+                    open.subscribed = true;
+                }
+                out.push(match answer {
+                    Ok(Answered::Lock(fd)) => BusEvent::Locked { op, lock: Lock(fd) },
+                    Ok(Answered::Plain(answer)) => BusEvent::Done { op, result: Ok(answer) },
+                    Err(e) => BusEvent::Done { op, result: Err(e) },
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// logind's name has an owner, another one, or none any more.
+    fn owner(&mut self, open: &mut Open, owner: Option<String>, out: &mut Vec<BusEvent>) {
+        if open.logind == owner {
+            return;
+        }
+        open.logind = owner;
+        if open.logind.is_some() {
+            self.down = None;
+            out.push(BusEvent::Said(LogindEvent::Up));
+        } else {
+            self.tell_down("logind has left the system bus".to_owned(), out);
+        }
+    }
+}
+
+impl Open {
+    /// To a bus that has just answered.
+    fn connect(place: &Place, registry: &Registry, token: Token, now: Boot) -> Result<Open, String> {
+        let channel = Channel::open_private(&place.address)
+            .map_err(|e| format!("connect to {place}: {}", e.message().unwrap_or("no reason given")))?;
+        let mut open = Open { channel, since: now, pending: Vec::new(), logind: None, subscribed: false };
+        open.channel.set_watch_enabled(true);
+        open.watch(registry, token, true)?;
+        let deadline = now + GREETING;
+        open.send(messages::hello()?, What::Hello, deadline)?;
+        open.send(messages::match_owner()?, What::MatchOwner, deadline)?;
+        open.send(messages::get_owner()?, What::GetOwner, deadline)?;
+        Ok(open)
+    }
+
+    fn send(&mut self, message: Message, what: What, deadline: Boot) -> Result<(), String> {
+        let serial = self.channel.send(message).map_err(|()| "libdbus has no memory for a message".to_owned())?;
+        self.pending.push(Pending { serial, deadline, what });
+        Ok(())
+    }
+
+    /// Asks the poll for what libdbus waits for. It tells of what is there already, too: libdbus does not say whether it has
+    /// read everything.
+    fn watch(&self, registry: &Registry, token: Token, new: bool) -> Result<(), String> {
+        let watch = self.channel.watch();
+        let interest = if watch.write { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        let fd = &mut SourceFd(&watch.fd);
+        let result =
+            if new { registry.register(fd, token, interest) } else { registry.reregister(fd, token, interest) };
+        result.map_err(|e| format!("watch the system bus's socket: {e}"))
+    }
+}
+
+/// What waited for an answer that never comes.
+fn abandoned(pending: Vec<Pending<What>>, why: &str) -> impl Iterator<Item = (OpId, Result<Answer, OpError>)> {
+    pending.into_iter().filter_map(move |p| match p.what {
+        What::Call { op, .. } => Some((op, Err(OpError::Unknown(why.to_owned())))),
+        _ => None,
+    })
+}

@@ -1,0 +1,102 @@
+//! Is anybody there? libdbus connects with a blocking connect(2), which waits for ever where nobody accepts and the queue is
+//! full. So a socket of our own goes first, which never blocks, and says the first words of D-Bus's authentication. Once
+//! something answers, the bus accepts and reads, and libdbus may connect. A bus that is stopped costs this one socket, and when it
+//! goes on, it answers and is found.
+
+use super::address::{Place, Socket};
+use mio::net::UnixStream;
+use mio::{Interest, Registry, Token};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+
+/// A zero byte for the credentials, and a question for the mechanisms: any line is an answer.
+const QUESTION: &[u8] = b"\0AUTH\r\n";
+
+pub(super) struct Probe {
+    stream: UnixStream,
+    /// Which place it asks.
+    pub(super) place: Place,
+}
+
+pub(super) enum Answered {
+    Yes,
+    NotYet,
+    No(String),
+}
+
+impl Probe {
+    /// # Errors
+    /// Why there can be no connection now.
+    pub(super) fn begin(place: &Place, registry: &Registry, token: Token) -> Result<Probe, String> {
+        let failed = |e: &io::Error| match e.kind() {
+            ErrorKind::WouldBlock => {
+                format!("connect to {place}: nobody accepts connections there, and too many wait already")
+            }
+            _ => format!("connect to {place}: {e}"),
+        };
+        let connected = match &place.socket {
+            Socket::Path(path) => UnixStream::connect(path),
+            Socket::Abstract(name) => SocketAddr::from_abstract_name(name).and_then(|a| UnixStream::connect_addr(&a)),
+        };
+        let mut stream = connected.map_err(|e| failed(&e))?;
+        // Seven bytes fit into the buffer of a new socket.
+        stream.write_all(QUESTION).map_err(|e| failed(&e))?;
+        registry.register(&mut stream, token, Interest::READABLE).map_err(|e| failed(&e))?;
+        Ok(Probe { stream, place: place.clone() })
+    }
+
+    pub(super) fn look(&mut self) -> Answered {
+        let mut answer = [0; 256];
+        match self.stream.read(&mut answer) {
+            Ok(0) => Answered::No(format!("{}: the connection was closed before an answer", self.place)),
+            Ok(_) => Answered::Yes,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Answered::NotYet,
+            Err(e) => Answered::No(format!("{}: {e}", self.place)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::address;
+    use super::*;
+    use mio::Poll;
+    use std::os::unix::net::UnixListener;
+    use std::time::Instant;
+
+    fn place(path: &std::path::Path) -> Place {
+        address::parse(&format!("unix:path={}", path.display())).unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_socket_that_nobody_accepts_on_never_blocks() {
+        let poll = Poll::new().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bus");
+        let error = Probe::begin(&place(&path), poll.registry(), Token(1)).err().unwrap();
+        assert!(error.contains("bus: No such file"), "{error}");
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut probe = Probe::begin(&place(&path), poll.registry(), Token(1)).unwrap();
+        assert!(matches!(probe.look(), Answered::NotYet));
+        // Until the queue is full.
+        let begin = Instant::now();
+        let mut waiting = 0;
+        let error = loop {
+            // (One that is closed waits there all the same.)
+            match Probe::begin(&place(&path), poll.registry(), Token(2)) {
+                Ok(_) => waiting += 1,
+                Err(e) => break e,
+            }
+            assert!(waiting < 100_000, "the queue is never full");
+        };
+        assert!(error.contains("nobody accepts"), "{error}");
+        assert!(begin.elapsed().as_secs() < 10);
+        // It goes on after all.
+        let (mut accepted, _) = listener.accept().unwrap();
+        accepted.write_all(b"REJECTED EXTERNAL\r\n").unwrap();
+        assert!(matches!(probe.look(), Answered::Yes));
+        drop((listener, accepted));
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,65 @@
+//! When to look for the bus again (S7): each second for a minute, then each 30 s, and a few times quickly when its directory has
+//! changed, for a socket is there a moment before anybody listens on it. Pure.
+
+use crate::api::time::Boot;
+use std::time::Duration;
+
+const QUICK: Duration = Duration::from_millis(50);
+const QUICK_TRIES: u32 = 4;
+const SOON: Duration = Duration::from_secs(1);
+const SOON_FOR: Duration = Duration::from_secs(60);
+const LATE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+pub(super) struct Retry {
+    since: Option<Boot>,
+    quick: u32,
+}
+
+impl Retry {
+    /// There is reason to hope: a good connection was lost, or something moved where the socket should be.
+    pub(super) fn anew(&mut self, now: Boot) {
+        self.since = Some(now);
+        self.quick = QUICK_TRIES;
+    }
+
+    /// An attempt failed: when the next one is due.
+    pub(super) fn next(&mut self, now: Boot) -> Boot {
+        let since = *self.since.get_or_insert(now);
+        if self.quick > 0 {
+            self.quick -= 1;
+            now + QUICK
+        } else if now.since(since) < SOON_FOR {
+            now + SOON
+        } else {
+            now + LATE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waits(retry: &mut Retry, now: &mut Boot, count: usize) -> Vec<u128> {
+        let wait = |_| {
+            let next = retry.next(*now);
+            let wait = next.since(*now).as_millis();
+            *now = next;
+            wait
+        };
+        (0..count).map(wait).collect()
+    }
+
+    #[test]
+    fn s7_each_second_for_a_minute_then_each_30_s() {
+        let mut retry = Retry::default();
+        let mut now = Boot(5_000_000_000);
+        assert_eq!(waits(&mut retry, &mut now, 60), [1000; 60]);
+        assert_eq!(waits(&mut retry, &mut now, 5), [30_000; 5]);
+        retry.anew(now);
+        assert_eq!(waits(&mut retry, &mut now, 6), [50, 50, 50, 50, 1000, 1000]);
+        now = now + SOON_FOR;
+        assert_eq!(waits(&mut retry, &mut now, 1), [30_000]);
+    }
+}

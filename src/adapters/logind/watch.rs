@@ -1,0 +1,118 @@
+//! inotify on the directories in which the bus's socket would appear (S7), only while there is no bus. Where a directory is
+//! missing, the nearest one above it that is there.
+
+use inotify::{Inotify, WatchMask};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// Buffers read at a time; what is left waits for the next.
+const READS: usize = 16;
+
+pub(super) struct Watch {
+    paths: Vec<PathBuf>,
+    inotify: Option<Inotify>,
+    /// By watch, the names in that directory that matter.
+    names: BTreeMap<i32, Vec<OsString>>,
+}
+
+impl Watch {
+    pub(super) fn new(paths: Vec<PathBuf>) -> Watch {
+        Watch { paths, inotify: None, names: BTreeMap::new() }
+    }
+
+    /// Watches what is there now. Best effort: without it the bus is found again a little later.
+    pub(super) fn arm(&mut self, registry: &Registry, token: Token) {
+        if self.paths.is_empty() {
+            return;
+        }
+        if self.inotify.is_none() {
+            let Ok(inotify) = Inotify::init() else { return };
+            if registry.register(&mut SourceFd(&inotify.as_raw_fd()), token, Interest::READABLE).is_err() {
+                return;
+            }
+            self.inotify = Some(inotify);
+        }
+        let Some(inotify) = &self.inotify else { return };
+        self.names.clear();
+        for path in &self.paths {
+            let Some((directory, name)) = nearest(path) else { continue };
+            let mask = WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::ATTRIB | WatchMask::DELETE_SELF;
+            if let Ok(descriptor) = inotify.watches().add(directory, mask | WatchMask::MASK_ADD) {
+                self.names.entry(descriptor.get_watch_descriptor_id()).or_default().push(name);
+            }
+        }
+    }
+
+    pub(super) fn disarm(&mut self) {
+        // Closed, it leaves the poll by itself.
+        self.inotify = None;
+        self.names.clear();
+    }
+
+    /// True if something that matters was made or changed since the last look.
+    pub(super) fn changed(&mut self) -> bool {
+        let Some(inotify) = &mut self.inotify else { return false };
+        let mut changed = false;
+        let mut buffer = [0; 4096];
+        for _ in 0..READS {
+            let Ok(events) = inotify.read_events(&mut buffer) else { return changed };
+            for event in events {
+                let names = self.names.get(&event.wd.get_watch_descriptor_id());
+                let matters = |name: &std::ffi::OsStr| names.is_some_and(|names| names.iter().any(|n| n == name));
+                // Without a name: the directory itself, or lost events.
+                changed |= event.name.is_none_or(matters);
+            }
+        }
+        // More than that at once: look, and read the rest another time.
+        true
+    }
+}
+
+/// The nearest directory above `path` that is there, and the name in it that leads on.
+fn nearest(path: &Path) -> Option<(&Path, OsString)> {
+    let mut here = path;
+    while let (Some(parent), Some(name)) = (here.parent(), here.file_name()) {
+        if parent.is_dir() {
+            return Some((parent, name.to_owned()));
+        }
+        here = parent;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::{Events, Poll};
+    use std::time::Duration;
+
+    fn told(poll: &mut Poll, watch: &mut Watch) -> bool {
+        let mut events = Events::with_capacity(4);
+        poll.poll(&mut events, Some(Duration::from_millis(20))).unwrap();
+        !events.is_empty() && watch.changed()
+    }
+
+    #[test]
+    fn s7_a_socket_that_appears_is_seen_also_in_a_directory_that_is_not_there_yet() {
+        let mut poll = Poll::new().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("run/dbus/socket");
+        let mut watch = Watch::new(vec![socket.clone()]);
+        for step in ["run", "run/dbus", "run/dbus/socket"] {
+            watch.arm(poll.registry(), Token(3));
+            std::fs::write(dir.path().join(step).with_file_name("other"), "").unwrap();
+            assert!(!told(&mut poll, &mut watch), "another file beside {step}");
+            std::fs::create_dir(dir.path().join(step)).unwrap();
+            assert!(told(&mut poll, &mut watch), "{step}");
+            assert!(!told(&mut poll, &mut watch));
+        }
+        watch.disarm();
+        std::fs::remove_dir(&socket).unwrap();
+        std::fs::create_dir(&socket).unwrap();
+        assert!(!told(&mut poll, &mut watch));
+    }
+}

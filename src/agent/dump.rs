@@ -1,0 +1,90 @@
+//! `wherry debug dump`: the engine's whole state, and what the agent has beside it.
+
+use super::effects::{Job, Jobs, RecordQueue, Work};
+use super::history::History;
+use crate::adapters::cri::client::Client;
+use crate::adapters::pidfds::Pidfds;
+use crate::adapters::server::http::Door;
+use crate::api::names::Uid;
+use crate::api::time::Now;
+use crate::engine::effect::TimerKey;
+use crate::engine::node::Engine;
+use crate::event_loop::{Helpers, Timers};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What only the agent knows; borrowed for one drive of the server.
+pub(super) struct Beside<'a> {
+    pub timers: &'a Timers<TimerKey>,
+    pub helpers: &'a Helpers<Work>,
+    pub jobs: &'a Jobs,
+    pub records: &'a RecordQueue,
+    pub pidfds: &'a Pidfds,
+    pub client: &'a Client,
+    /// Those of before this turn: door, state, bytes queued, lines lost.
+    pub connections: Vec<(Door, &'static str, usize, u64)>,
+    pub events_waiting: usize,
+    /// The runtime's event stream is wanted (there is one, or it is being tried).
+    pub event_stream: bool,
+}
+
+pub(super) fn dump(engine: &Engine, beside: &Beside<'_>, history: &History, started: Now, now: Now) -> Value {
+    // Without `..`: a new one is to be shown too.
+    let Beside { timers, helpers, jobs, records, pidfds, client, connections, events_waiting, event_stream } = beside;
+    let (pods, of_pods, of_node) = history.counts();
+    let timers: BTreeMap<String, Value> = timers.all().map(|(key, at)| (format!("{key:?}"), json!(at))).collect();
+    let jobs: BTreeMap<String, &str> = jobs
+        .iter()
+        .map(|(id, job)| {
+            let what = match job {
+                Job::Records(_) => "write pods' records",
+                Job::Manifest => "write a manifest's record",
+                Job::Files(_) => "remove files",
+            };
+            (id.0.to_string(), what)
+        })
+        .collect();
+    let helpers: Vec<Value> = helpers
+        .at_work()
+        .map(|(id, name, deadline, begun)| json!({ "job": id.0, "name": name, "deadline": deadline, "begun": begun }))
+        .collect();
+    let connections: Vec<Value> = connections
+        .iter()
+        .map(|(door, state, queued, lost)| {
+            json!({ "door": format!("{door:?}"), "state": state, "bytesQueued": queued, "linesLost": lost })
+        })
+        .collect();
+    let watched: BTreeMap<&str, &Uid> = pidfds.watched().collect();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "started": started,
+        "now": now,
+        "agent": {
+            "descriptors": descriptors(),
+            "timers": timers,
+            "helpers": helpers,
+            "jobs": jobs,
+            "recordsWaiting": records.waiting(),
+            "recordsBeingWritten": records.is_writing(),
+            "processesWatched": watched,
+            "runtimeCalls": client.in_flight().collect::<Vec<String>>(),
+            "connections": connections,
+            "engineEventsWaiting": events_waiting,
+            "runtimeEventStream": event_stream,
+            "history": { "pods": pods, "eventsOfPods": of_pods, "eventsOfTheNode": of_node },
+        },
+        "engine": engine.dump(),
+    })
+}
+
+/// What the process has open, by number.
+fn descriptors() -> BTreeMap<u32, String> {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return BTreeMap::new() };
+    let one = |e: std::fs::DirEntry| {
+        let number = e.file_name().to_str()?.parse().ok()?;
+        // The directory's own descriptor is there only now.
+        let target = std::fs::read_link(e.path()).ok()?.to_string_lossy().into_owned();
+        (!target.ends_with("/fd")).then_some((number, target))
+    };
+    entries.flatten().filter_map(one).collect()
+}

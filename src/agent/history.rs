@@ -1,0 +1,482 @@
+//! The events of pods and of the node that people may still want to see: the last of each pod, equal ones counted.
+//!
+//! They are in memory only, and bounded: of a pod, of the node, and in all. What is over the total goes from pods that are
+//! gone first, then from whoever has most. Those of a pod that is gone, and the node's, end after an hour; nothing wakes up for
+//! that: they are left out when somebody asks, and dropped with the next one that comes. Equal texts are held once.
+
+use crate::api::names::{FullName, Uid};
+use crate::api::time::{Boot, Now, Wall};
+use crate::engine::effect::Severity;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// As `kubectl describe` users expect to find.
+const OF_A_POD: usize = 50;
+const OF_ALL_PODS: usize = 1000;
+const OF_THE_NODE: usize = 100;
+/// How long after its last time an event of the node, or of a pod that is gone, can be seen (the API server's default).
+const LIFE: Duration = Duration::from_secs(3600);
+/// The API's limit for a message, in characters.
+const MAX_MESSAGE: usize = 1024;
+
+/// What there is to tell.
+#[derive(Clone, Copy, Debug)]
+pub struct Happened<'a> {
+    /// None: of the node.
+    pub pod: Option<(&'a Uid, &'a FullName)>,
+    pub container: Option<&'a str>,
+    pub severity: Severity,
+    pub reason: &'static str,
+    pub message: &'a str,
+}
+
+#[derive(Debug, Default)]
+pub struct History {
+    node_name: String,
+    pods: BTreeMap<Uid, OfPod>,
+    node: VecDeque<Kept>,
+    /// Texts of events, each once.
+    texts: BTreeSet<Rc<str>>,
+    /// Events in `pods`.
+    kept: usize,
+    /// Of the last event told.
+    last: u64,
+}
+
+#[derive(Debug)]
+struct OfPod {
+    name: FullName,
+    gone: bool,
+    /// In the order of their last times.
+    events: VecDeque<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    id: u64,
+    /// Its place in the order of all: grows with each repetition.
+    order: u64,
+    reason: &'static str,
+    message: Rc<str>,
+    container: Option<Rc<str>>,
+    first: Wall,
+    last: Wall,
+    last_boot: Boot,
+    count: u32,
+    severity: Severity,
+}
+
+impl Kept {
+    fn says(&self, told: &Happened<'_>, message: &str) -> bool {
+        self.reason == told.reason
+            && self.severity == told.severity
+            && *self.message == *message
+            && self.container.as_deref() == told.container
+    }
+
+    fn is_over(&self, now: Boot) -> bool {
+        now.since(self.last_boot) >= LIFE
+    }
+}
+
+impl History {
+    pub fn new(node_name: &str) -> History {
+        History { node_name: node_name.to_owned(), ..History::default() }
+    }
+
+    /// Keeps it, or counts it if the same was told before. With `line`, a line for those who watch.
+    pub fn tell(&mut self, told: &Happened<'_>, now: Now, line: bool) -> Option<Vec<u8>> {
+        self.drop_what_is_over(now.boot);
+        self.last += 1;
+        let order = self.last;
+        let message = cut(told.message);
+        let events = match told.pod {
+            None => Some(&mut self.node),
+            Some((uid, _)) => self.pods.get_mut(uid).map(|p| &mut p.events),
+        };
+        let before = events.and_then(|events| {
+            let at = events.iter().rposition(|e| e.says(told, message))?;
+            events.remove(at)
+        });
+        let (kind, event) = match before {
+            Some(mut event) => {
+                event.count = event.count.saturating_add(1);
+                (event.order, event.last, event.last_boot) = (order, now.wall, now.boot);
+                ("MODIFIED", event)
+            }
+            None => {
+                self.kept += usize::from(told.pod.is_some());
+                let (first, last, last_boot) = (now.wall, now.wall, now.boot);
+                let (message, container) = (self.text(message), told.container.map(|c| self.text(c)));
+                let (reason, severity) = (told.reason, told.severity);
+                let event =
+                    Kept { id: order, order, reason, message, container, first, last, last_boot, count: 1, severity };
+                ("ADDED", event)
+            }
+        };
+        let line = line.then(|| {
+            let mut out = Vec::with_capacity(512);
+            self.write_line(kind, told.pod, &event, &mut out);
+            out
+        });
+        match told.pod {
+            None => self.node.push_back(event),
+            Some((uid, name)) => {
+                let new = || OfPod { name: name.clone(), gone: false, events: VecDeque::new() };
+                let pod = self.pods.entry(uid.clone()).or_insert_with(new);
+                // One may come back under its UID.
+                pod.gone = false;
+                pod.events.push_back(event);
+            }
+        }
+        self.keep_bounds(told.pod.map(|(uid, _)| uid));
+        line
+    }
+
+    /// Nothing is left of the pod: its events end in an hour.
+    pub fn pod_gone(&mut self, uid: &Uid) {
+        if let Some(pod) = self.pods.get_mut(uid) {
+            pod.gone = true;
+        }
+    }
+
+    /// Writes events in the order of their last times, those after `after`, until `out` is `enough` bytes long: with
+    /// `lines` a line of a watch each, else as the items of a list, a comma between them. What `after` is next, and whether
+    /// there are more.
+    pub fn write_after(
+        &self,
+        after: Option<u64>,
+        now: Boot,
+        lines: bool,
+        enough: usize,
+        out: &mut Vec<u8>,
+    ) -> (Option<u64>, bool) {
+        let of_node = self.node.iter().filter(|e| !e.is_over(now)).map(|e| (e, None));
+        let of_pods = self.pods.iter().flat_map(|(uid, p)| {
+            let there = p.events.iter().filter(move |e| !(p.gone && e.is_over(now)));
+            there.map(move |e| (e, Some((uid, &p.name))))
+        });
+        let mut rest: Vec<_> = of_node.chain(of_pods).filter(|(e, _)| Some(e.order) > after).collect();
+        rest.sort_unstable_by_key(|(e, _)| e.order);
+        let mut last = after;
+        for (event, pod) in rest {
+            if out.len() >= enough {
+                return (last, true);
+            }
+            if lines {
+                self.write_line("ADDED", pod, event, out);
+            } else {
+                if last.is_some() {
+                    out.push(b',');
+                }
+                self.write(pod, event, out);
+            }
+            last = Some(event.order);
+        }
+        (last, false)
+    }
+
+    /// Pods, events of theirs, events of the node: for the dump.
+    pub fn counts(&self) -> (usize, usize, usize) {
+        (self.pods.len(), self.kept, self.node.len())
+    }
+
+    fn text(&mut self, text: &str) -> Rc<str> {
+        if let Some(there) = self.texts.get(text) {
+            return there.clone();
+        }
+        let new: Rc<str> = Rc::from(text);
+        self.texts.insert(new.clone());
+        new
+    }
+
+    fn forget(&mut self, event: Kept) {
+        for text in [Some(event.message), event.container].into_iter().flatten() {
+            // The set's own and this one.
+            if Rc::strong_count(&text) == 2 {
+                self.texts.remove(&text);
+            }
+        }
+    }
+
+    fn keep_bounds(&mut self, touched: Option<&Uid>) {
+        if self.node.len() > OF_THE_NODE
+            && let Some(event) = self.node.pop_front()
+        {
+            self.forget(event);
+        }
+        if let Some(uid) = touched
+            && self.pods.get(uid).is_some_and(|p| p.events.len() > OF_A_POD)
+        {
+            self.drop_oldest(&uid.clone());
+        }
+        while self.kept > OF_ALL_PODS {
+            let least = self.pods.iter().max_by_key(|(_, p)| {
+                let oldest = p.events.front().map_or(u64::MAX, |e| e.order);
+                (p.gone, if p.gone { 0 } else { p.events.len() }, std::cmp::Reverse(oldest))
+            });
+            let Some(uid) = least.map(|(uid, _)| uid.clone()) else { return };
+            self.drop_oldest(&uid);
+        }
+    }
+
+    fn drop_oldest(&mut self, uid: &Uid) {
+        let Some(pod) = self.pods.get_mut(uid) else { return };
+        let oldest = pod.events.pop_front();
+        if pod.events.is_empty() {
+            self.pods.remove(uid);
+        }
+        if let Some(event) = oldest {
+            self.kept -= 1;
+            self.forget(event);
+        }
+    }
+
+    fn drop_what_is_over(&mut self, now: Boot) {
+        while self.node.front().is_some_and(|e| e.is_over(now)) {
+            if let Some(event) = self.node.pop_front() {
+                self.forget(event);
+            }
+        }
+        let over = |p: &OfPod| p.gone && p.events.front().is_some_and(|e| e.is_over(now));
+        while let Some(uid) = self.pods.iter().find(|(_, p)| over(p)).map(|(uid, _)| uid.clone()) {
+            self.drop_oldest(&uid);
+        }
+    }
+
+    fn write_line(&self, kind: &str, pod: Option<(&Uid, &FullName)>, event: &Kept, out: &mut Vec<u8>) {
+        out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
+        self.write(pod, event, out);
+        out.extend_from_slice(b"}\n");
+    }
+
+    /// An event as the API has it (core/v1).
+    fn write(&self, pod: Option<(&Uid, &FullName)>, event: &Kept, out: &mut Vec<u8>) {
+        let name = pod.map_or(self.node_name.as_str(), |(_, name)| &*name.name);
+        let namespace = pod.map_or("default", |(_, name)| &*name.namespace);
+        let time = |at: Wall| at.timestamp().map(|t| format!("{t:.3}"));
+        let object = Event {
+            kind: "Event",
+            api_version: "v1",
+            metadata: Metadata { name: format!("{name}.{:x}", event.id), namespace },
+            involved_object: Involved {
+                kind: if pod.is_some() { "Pod" } else { "Node" },
+                namespace: pod.map(|_| namespace),
+                name,
+                uid: pod.map(|(uid, _)| uid.as_str()),
+                field_path: event.container.as_ref().map(|c| format!("spec.containers{{{c}}}")),
+            },
+            reason: event.reason,
+            message: &event.message,
+            source: Source { component: "wherry", host: &self.node_name },
+            first_timestamp: time(event.first),
+            last_timestamp: time(event.last),
+            count: event.count,
+            r#type: match event.severity {
+                Severity::Normal => "Normal",
+                Severity::Warning => "Warning",
+            },
+        };
+        if let Err(e) = serde_json::to_writer(&mut *out, &object) {
+            // The type has no keys that JSON lacks, and a Vec takes everything.
+            log::error!("an event could not be written as JSON: {e}");
+        }
+    }
+}
+
+fn cut(message: &str) -> &str {
+    message.char_indices().nth(MAX_MESSAGE).map_or(message, |(end, _)| &message[..end])
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Event<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: Metadata<'a>,
+    involved_object: Involved<'a>,
+    reason: &'a str,
+    message: &'a str,
+    source: Source<'a>,
+    first_timestamp: Option<String>,
+    last_timestamp: Option<String>,
+    count: u32,
+    r#type: &'static str,
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    name: String,
+    namespace: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Involved<'a> {
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field_path: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Source<'a> {
+    component: &'static str,
+    host: &'a str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn at(seconds: u64) -> Now {
+        let wall = Wall(1_800_000_000_000_000_000) + Duration::from_secs(seconds);
+        Now { boot: Boot(0) + Duration::from_secs(seconds), wall }
+    }
+
+    fn told<'a>(pod: &'a (Uid, FullName), reason: &'static str, message: &'a str) -> Happened<'a> {
+        let severity = if reason == "BackOff" { Severity::Warning } else { Severity::Normal };
+        Happened { pod: Some((&pod.0, &pod.1)), container: Some("main"), severity, reason, message }
+    }
+
+    fn pod(name: &str) -> (Uid, FullName) {
+        (Uid::from(format!("uid-{name}")), FullName::new("default", name))
+    }
+
+    fn all(history: &History, now: Now) -> Vec<Value> {
+        let mut out = b"[".to_vec();
+        history.write_after(None, now.boot, false, usize::MAX, &mut out);
+        out.push(b']');
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    #[test]
+    fn an_event_is_written_as_the_api_has_it_and_repeated_ones_are_counted() {
+        let mut history = History::new("lab");
+        let web = pod("web");
+        assert!(history.tell(&told(&web, "BackOff", "again"), at(0), false).is_none());
+        history.tell(&told(&web, "Started", "Started container main"), at(1), false);
+        let line = history.tell(&told(&web, "BackOff", "again"), at(20), true).unwrap();
+        let line: Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(line["type"], "MODIFIED");
+        let event = json!({
+            "kind": "Event", "apiVersion": "v1",
+            "metadata": {"name": "web.1", "namespace": "default"},
+            "involvedObject": {"kind": "Pod", "namespace": "default", "name": "web", "uid": "uid-web",
+                               "fieldPath": "spec.containers{main}"},
+            "reason": "BackOff", "message": "again", "source": {"component": "wherry", "host": "lab"},
+            "firstTimestamp": "2027-01-15T08:00:00.000Z", "lastTimestamp": "2027-01-15T08:00:20.000Z",
+            "count": 2, "type": "Warning",
+        });
+        assert_eq!(line["object"], event);
+        let shown = all(&history, at(21));
+        assert_eq!(shown.len(), 2);
+        assert_eq!((&shown[0]["reason"], &shown[1]), (&json!("Started"), &event), "in the order of their last times");
+    }
+
+    #[test]
+    fn a_pod_keeps_its_last_fifty_and_all_together_a_thousand() {
+        let mut history = History::new("lab");
+        let (noisy, calm) = (pod("noisy"), pod("calm"));
+        history.tell(&told(&calm, "Started", "x"), at(0), false);
+        for i in 0..200 {
+            history.tell(&told(&noisy, "Failed", &format!("error {i}")), at(i), false);
+        }
+        assert_eq!(history.counts(), (2, 51, 0));
+        assert_eq!(all(&history, at(200))[1]["message"], "error 150");
+        for p in 0..40 {
+            let other = pod(&format!("p{p}"));
+            for i in 0..50 {
+                history.tell(&told(&other, "Failed", &format!("error {p} {i}")), at(300), false);
+            }
+        }
+        let (pods, kept, _) = history.counts();
+        assert_eq!((pods, kept), (42, 1000));
+        let shown = all(&history, at(301));
+        assert!(shown.iter().any(|e| e["involvedObject"]["name"] == "calm"), "the noisy ones pay");
+        let fewest = (0..40).map(|p| {
+            let name = format!("p{p}");
+            shown.iter().filter(|e| e["involvedObject"]["name"] == *name).count()
+        });
+        assert!(fewest.min() >= Some(20));
+        for i in 0..300 {
+            let node = Happened { pod: None, ..told(&calm, "Conflict", "") };
+            history.tell(&Happened { message: &format!("{i}"), ..node }, at(302), false);
+        }
+        assert_eq!(history.counts(), (42, 1000, 100));
+    }
+
+    #[test]
+    fn events_outlive_their_pod_by_an_hour_and_stay_while_it_lives() {
+        let mut history = History::new("lab");
+        let (gone, lives) = (pod("gone"), pod("lives"));
+        history.tell(&told(&gone, "Started", "x"), at(0), false);
+        history.tell(&told(&lives, "Started", "x"), at(0), false);
+        history.tell(&Happened { pod: None, ..told(&lives, "Starting", "wherry") }, at(0), false);
+        history.tell(&told(&gone, "Killing", "y"), at(100), false);
+        history.pod_gone(&gone.0);
+        let names = |now| -> Vec<String> {
+            all(&history, now).iter().map(|e| e["metadata"]["name"].as_str().unwrap().to_string()).collect()
+        };
+        assert_eq!(names(at(3599)), ["gone.1", "lives.2", "lab.3", "gone.4"]);
+        assert_eq!(names(at(3600)), ["lives.2", "gone.4"]);
+        assert_eq!(names(at(3700)), ["lives.2"]);
+        history.tell(&told(&lives, "Killing", "z"), at(100_000), false);
+        assert_eq!((history.counts(), history.texts.len()), ((1, 2, 0), 3), "{:?}", history.texts);
+    }
+
+    #[test]
+    fn a_list_goes_on_where_it_stopped() {
+        let mut history = History::new("lab");
+        let web = pod("web");
+        for i in 0..40 {
+            history.tell(&told(&web, "Failed", &format!("error {i}")), at(i), false);
+        }
+        for lines in [true, false] {
+            let (mut after, mut more, mut pieces, mut text) = (None, true, 0, Vec::new());
+            while more {
+                let mut out = Vec::new();
+                (after, more) = history.write_after(after, at(50).boot, lines, 1000, &mut out);
+                assert!(out.len() < 1500);
+                text.extend(out);
+                pieces += 1;
+            }
+            assert_eq!(after, Some(40));
+            assert!(pieces > 5);
+            let text = String::from_utf8(text).unwrap();
+            let events: Vec<Value> = if lines {
+                text.lines().map(|l| serde_json::from_str::<Value>(l).unwrap()["object"].take()).collect()
+            } else {
+                serde_json::from_str(&format!("[{text}]")).unwrap()
+            };
+            assert_eq!(events.len(), 40);
+            assert_eq!(events[39]["message"], "error 39");
+        }
+    }
+
+    /// A pod that runs has three (Pulled, Created, Started); the messages of most are the same as other pods'.
+    #[test]
+    fn an_event_costs_a_hundred_bytes_and_its_text_once() {
+        assert!(size_of::<Kept>() <= 104, "{}", size_of::<Kept>());
+        let mut history = History::new("lab");
+        for p in 0..300 {
+            let one = pod(&format!("p{p}"));
+            history.tell(&told(&one, "Pulled", "Container image \"i:1\" already present on machine"), at(0), false);
+            history.tell(&told(&one, "Created", "Created container main"), at(0), false);
+            history.tell(&told(&one, "Started", "Started container main"), at(0), false);
+        }
+        assert_eq!(history.counts(), (300, 900, 0));
+        // Three messages and a container's name.
+        assert_eq!(history.texts.len(), 4);
+        let long = "\u{e4}".repeat(5000);
+        history.tell(&told(&pod("p0"), "Failed", &long), at(1), false);
+        assert!(history.texts.iter().all(|t| t.chars().count() <= MAX_MESSAGE));
+    }
+}

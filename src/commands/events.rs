@@ -1,0 +1,245 @@
+//! `wherry events`: what happened to pods and to the node, from the control socket.
+
+use crate::commands::client;
+use crate::commands::output::{Failure, document, tell};
+use crate::commands::row::{since, text};
+use crate::commands::select::Target;
+use crate::commands::table::Table;
+use jiff::Timestamp;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use std::path::Path;
+
+const HEADER: [&str; 6] = ["NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"];
+
+/// What to show.
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    /// All, if None.
+    pub pod: Option<Target>,
+    /// All, if None; with `pod` it says the same.
+    pub namespace: Option<String>,
+    /// All, if empty: `Normal`, `Warning`, in any case.
+    pub types: Vec<String>,
+    pub json: bool,
+    pub watch: bool,
+}
+
+impl Query {
+    fn wants(&self, event: &Value) -> bool {
+        let of = |name: &str| text(event, &format!("/involvedObject/{name}"));
+        let is_pod = of("kind") == "Pod";
+        self.pod.as_ref().is_none_or(|p| is_pod && p.is(of("namespace"), of("name"), of("uid")))
+            && self.namespace.as_deref().is_none_or(|n| is_pod && n == of("namespace"))
+            && (self.types.is_empty() || self.types.iter().any(|t| t.eq_ignore_ascii_case(text(event, "/type"))))
+    }
+}
+
+pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
+    if query.watch {
+        return watch(out, client::get(socket, "/events?watch=1", true)?, query);
+    }
+    let list = client::get_json(socket, "/events")?;
+    show(out, list, query, Timestamp::now())
+}
+
+/// The events of one pod, the oldest first.
+pub fn of_pod(list: &Value, uid: &str) -> Vec<Value> {
+    let items = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    items.iter().filter(|e| text(e, "/involvedObject/uid") == uid).cloned().collect()
+}
+
+fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> Result<u8, Failure> {
+    let mut events = match list.get_mut("items").map(Value::take) {
+        Some(Value::Array(events)) => events,
+        _ => Vec::new(),
+    };
+    events.retain(|e| query.wants(e));
+    if query.json {
+        list["items"] = Value::Array(events);
+        document(out, &list, false)?;
+        return Ok(0);
+    }
+    if events.is_empty() {
+        tell("there are no events");
+        return Ok(0);
+    }
+    print(out, &mut Table::new(&HEADER), true, &events, now)?;
+    Ok(0)
+}
+
+/// Shows the events there are, then a row (or a document on a line) for each new one, until the agent goes.
+fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result<u8, Failure> {
+    let broken = |e: std::io::Error| Failure::message(format!("the watch broke off: {e}"));
+    // By its name: one may come twice while the list is on its way.
+    let mut first: Option<BTreeMap<String, usize>> = Some(BTreeMap::new());
+    let mut gathered: Vec<Value> = Vec::new();
+    let mut table = Table::new(&HEADER);
+    // Rows that come later should mostly fit under the header.
+    table.widen(&["", "100s (x100 over 100m)", "Warning", "ErrImageNeverPull", "", ""]);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if stream.read_line(&mut line).map_err(broken)? == 0 {
+            return Err(Failure::message("the watch ended: wherry stopped"));
+        }
+        let mut change: Value = serde_json::from_str(&line)
+            .map_err(|e| Failure::message(format!("the watch sent something that is no JSON: {e}")))?;
+        let event = change["object"].take();
+        match text(&change, "/type") {
+            "LOST" => {
+                let count = change["count"].as_u64().unwrap_or(0);
+                tell(&format!("{count} events were left out: this end was too slow"));
+                continue;
+            }
+            "BOOKMARK" => {
+                first = None;
+                let mut events = std::mem::take(&mut gathered);
+                events.retain(|e| !e.is_null());
+                if query.json {
+                    events.iter().try_for_each(|e| writeln!(out, "{e}"))?;
+                } else {
+                    print(out, &mut table, true, &events, Timestamp::now())?;
+                }
+            }
+            _ if !query.wants(&event) => continue,
+            _ => match &mut first {
+                Some(seen) => {
+                    let key = [text(&event, "/involvedObject/uid"), text(&event, "/metadata/name")].concat();
+                    match seen.insert(key, gathered.len()) {
+                        // (Its place in time is the later one.)
+                        Some(before) => {
+                            gathered[before] = Value::Null;
+                            gathered.push(event);
+                        }
+                        None => gathered.push(event),
+                    }
+                }
+                None if query.json => writeln!(out, "{event}")?,
+                None => print(out, &mut table, false, &[event], Timestamp::now())?,
+            },
+        }
+        out.flush()?;
+    }
+}
+
+fn print(
+    out: &mut dyn Write,
+    table: &mut Table,
+    header: bool,
+    events: &[Value],
+    now: Timestamp,
+) -> std::io::Result<()> {
+    let rows: Vec<[String; 6]> = events.iter().map(|e| row(e, now)).collect();
+    let rows: Vec<&[String]> = rows.iter().map(<[String; 6]>::as_slice).collect();
+    table.print(out, header, &rows)
+}
+
+fn row(event: &Value, now: Timestamp) -> [String; 6] {
+    let of = |path: &str| text(event, path).to_owned();
+    let kind = text(event, "/involvedObject/kind").to_lowercase();
+    let namespace = if kind == "pod" { of("/involvedObject/namespace") } else { "-".into() };
+    let object = format!("{kind}/{}", text(event, "/involvedObject/name"));
+    // A message may have lines; a row has not.
+    let message = text(event, "/message").split_whitespace().collect::<Vec<_>>().join(" ");
+    [namespace, age(event, now), of("/type"), of("/reason"), object, message]
+}
+
+/// `3s`, and with repetitions `3s (x5 over 2m)`: since its last time, how often, and since its first.
+pub fn age(event: &Value, now: Timestamp) -> String {
+    let time = |name: &str| text(event, name).parse::<Timestamp>().ok();
+    let ago = |at: Option<Timestamp>| at.map_or("<unknown>".to_owned(), |at| since(at, now));
+    let last = ago(time("/lastTimestamp"));
+    match event.get("count").and_then(Value::as_u64) {
+        Some(count) if count > 1 => format!("{last} (x{count} over {})", ago(time("/firstTimestamp"))),
+        _ => last,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn now() -> Timestamp {
+        "2026-11-20T15:00:00Z".parse().unwrap()
+    }
+
+    fn event(name: &str, reason: &str, kind: &str, count: u64) -> Value {
+        json!({
+            "metadata": {"name": format!("{name}.{reason}"), "namespace": "default"},
+            "involvedObject": {"kind": "Pod", "namespace": "default", "name": name, "uid": format!("u-{name}")},
+            "reason": reason, "message": format!("{reason} of\n{name}"), "type": kind, "count": count,
+            "firstTimestamp": "2026-11-20T14:58:00.000Z", "lastTimestamp": "2026-11-20T14:59:57.500Z",
+        })
+    }
+
+    fn list() -> Value {
+        let mut node = event("lab", "Starting", "Normal", 1);
+        node["involvedObject"] = json!({"kind": "Node", "name": "lab"});
+        let items = [node, event("web", "Started", "Normal", 1), event("db", "BackOff", "Warning", 5)];
+        json!({"kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": items})
+    }
+
+    fn shown(query: &Query) -> String {
+        let mut out = Vec::new();
+        assert_eq!(show(&mut out, list(), query, now()).unwrap(), 0);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_table_counts_repetitions_as_kubectl_does() {
+        assert_eq!(
+            shown(&Query::default()),
+            "NAMESPACE   LAST SEEN         TYPE      REASON     OBJECT     MESSAGE\n\
+             -           3s                Normal    Starting   node/lab   Starting of lab\n\
+             default     3s                Normal    Started    pod/web    Started of web\n\
+             default     3s (x5 over 2m)   Warning   BackOff    pod/db     BackOff of db\n"
+        );
+    }
+
+    #[test]
+    fn pods_namespaces_and_types_select() {
+        let of = |query: &Query| -> Vec<String> {
+            let rows = shown(query);
+            rows.lines().skip(1).map(|l| l.split_whitespace().find(|w| w.contains('/')).unwrap().to_owned()).collect()
+        };
+        let pod = Target::parse("default/web", None).unwrap();
+        assert_eq!(of(&Query { pod: Some(pod), ..Query::default() }), ["pod/web"]);
+        assert_eq!(of(&Query { namespace: Some("default".into()), ..Query::default() }), ["pod/web", "pod/db"]);
+        assert_eq!(of(&Query { types: vec!["warning".into()], ..Query::default() }), ["pod/db"]);
+        let text = shown(&Query { json: true, types: vec!["Normal".into()], ..Query::default() });
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&value["kind"], value["items"].as_array().unwrap().len()), (&json!("EventList"), 2));
+    }
+
+    #[test]
+    fn a_watch_shows_the_list_once_and_then_what_comes() {
+        let line = |kind: &str, event: Value| format!("{}\n", json!({"type": kind, "object": event}));
+        let stream = [
+            line("ADDED", event("web", "Started", "Normal", 1)),
+            line("ADDED", event("db", "BackOff", "Warning", 5)),
+            line("MODIFIED", event("web", "Started", "Normal", 2)),
+            line("BOOKMARK", json!({})),
+            line("ADDED", event("web", "Killing", "Normal", 1)),
+            "{\"type\":\"LOST\",\"count\":7}\n".to_string(),
+            line("ADDED", event("db", "Pulled", "Normal", 1)),
+        ]
+        .concat();
+        let run = |query: &Query| {
+            let mut out = Vec::new();
+            let end = watch(&mut out, stream.as_bytes(), query);
+            assert!(matches!(end, Err(Failure::Message(_, 1))));
+            String::from_utf8(out).unwrap()
+        };
+        let text = run(&Query::default());
+        let reasons: Vec<&str> = text.lines().map(|l| l.rsplit(" of ").nth(1).unwrap_or(l)).collect();
+        let reasons: Vec<&str> = reasons.iter().map(|l| l.split_whitespace().last().unwrap()).collect();
+        assert_eq!(reasons, ["MESSAGE", "BackOff", "Started", "Killing", "Pulled"], "{text}");
+        let text = run(&Query { json: true, ..Query::default() });
+        let events: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert_eq!(events.len(), 4);
+        assert_eq!(events[1]["count"], 2);
+    }
+}

@@ -1,0 +1,461 @@
+//! `wherry logs`: what containers wrote, read from the files that the runtime keeps. The agent says which pod is meant and how its
+//! containers stand; without it the files are found by their names.
+
+use crate::adapters::logs::files::{self, PodLogs};
+use crate::adapters::logs::print::{Printer, Stop};
+use crate::adapters::logs::reader::{Progress, Reader};
+use crate::adapters::logs::watch::Watch;
+use crate::commands::client;
+use crate::commands::output::{Failure, tell};
+use crate::commands::row::{is_object, list, text};
+use crate::commands::select::Target;
+use jiff::Timestamp;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// What to show.
+#[derive(Clone, Debug)]
+pub struct Query {
+    pub target: Target,
+    /// None: the first, or all with `all`.
+    pub container: Option<String>,
+    pub all: bool,
+    pub follow: bool,
+    pub previous: bool,
+    pub tail: Option<u64>,
+    pub since: Option<Timestamp>,
+    pub timestamps: bool,
+    pub limit: Option<u64>,
+}
+
+/// Where the logs of one container are.
+#[derive(Debug, PartialEq, Eq)]
+struct Log {
+    container: String,
+    directory: PathBuf,
+    instance: u32,
+}
+
+/// The pod and the agent's word on it, if there is an agent.
+struct Found {
+    logs: Vec<Log>,
+    uid: Option<String>,
+}
+
+pub fn run(out: &mut dyn Write, socket: &Path, log_dir: &Path, query: &Query) -> Result<u8, Failure> {
+    // The stream begins before the list is asked for: nothing is missed in between.
+    let watch = query.follow.then(|| client::get(socket, "/pods?watch=1", true)).and_then(Result::ok);
+    let found = match client::get_json(socket, "/pods?verbose=1") {
+        Ok(mut list) => {
+            let pods = query.target.find(&mut list).map_err(Failure::message)?;
+            of_pod(&choose(pods)?, query)?
+        }
+        Err(Failure::Message(why, _)) => {
+            let found = without_agent(log_dir, query).map_err(|e| Failure::message(format!("{why}\n{e}")))?;
+            tell(&format!("{why}; these are the files below {}", log_dir.display()));
+            found
+        }
+        Err(other) => return Err(other),
+    };
+    let mut printer = Printer { out, since: query.since, timestamps: query.timestamps, left: query.limit };
+    let end = show(&found, query, watch, &mut printer);
+    match end {
+        Ok(()) | Err(Stop::Full) => Ok(0),
+        Err(Stop::Output(e)) => Err(Failure::Output(e)),
+        Err(Stop::Log(why)) => Err(Failure::message(why)),
+    }
+}
+
+fn show(
+    found: &Found,
+    query: &Query,
+    watch: Option<BufReader<UnixStream>>,
+    printer: &mut Printer<'_>,
+) -> Result<(), Stop> {
+    let files = Watch::new().map_err(|e| Stop::Log(format!("watch the logs: {e}")));
+    let mut files = if query.follow { Some(files?) } else { None };
+    let mut open = Vec::new();
+    for log in &found.logs {
+        if let Some(files) = &files {
+            let wrong = |e| Stop::Log(format!("watch {}: {e}", log.directory.display()));
+            files.add(&log.directory).map_err(wrong)?;
+        }
+        let reader = Reader::open(&log.directory, log.instance, query.tail, query.since).map_err(Stop::Log)?;
+        open.push((log.container.as_str(), reader));
+    }
+    let Some(files) = &mut files else {
+        return open.iter_mut().try_for_each(|(_, reader)| reader.print(printer));
+    };
+    let mut pod = match (watch, &found.uid) {
+        (Some(stream), Some(uid)) => PodWatch::new(stream, uid),
+        _ => None,
+    };
+    let mut told = pod.is_none();
+    loop {
+        let ended = pod.as_mut().map(PodWatch::take).unwrap_or_default();
+        if pod.as_ref().is_some_and(|p| p.broken) {
+            pod = None;
+        }
+        if pod.is_none() && !std::mem::replace(&mut told, true) {
+            tell("wherry stopped; going on with the files");
+        }
+        let mut still = Vec::new();
+        for (container, mut reader) in open {
+            if ended.covers(container) {
+                reader.finish(printer)?;
+            } else if reader.follow(printer)? == Progress::End {
+                still.push((container, reader));
+            } else {
+                reader.finish(printer)?;
+            }
+        }
+        open = still;
+        printer.out.flush().map_err(Stop::Output)?;
+        if open.is_empty() {
+            return Ok(());
+        }
+        let stream: Vec<_> = pod.iter().map(PodWatch::as_fd).collect();
+        let gone = files.wait(&stream, std::io::stdout().as_fd()).map_err(|e| Stop::Log(format!("wait: {e}")))?;
+        if gone {
+            return Ok(());
+        }
+    }
+}
+
+/// What of the pod writes no more.
+#[derive(Debug, Default)]
+struct Ended {
+    all: bool,
+    containers: Vec<String>,
+}
+
+impl Ended {
+    fn covers(&self, container: &str) -> bool {
+        self.all || self.containers.iter().any(|c| c == container)
+    }
+}
+
+/// The agent's word on the pod, as it changes.
+struct PodWatch {
+    stream: BufReader<UnixStream>,
+    uid: String,
+    line: Vec<u8>,
+    broken: bool,
+}
+
+impl PodWatch {
+    fn new(stream: BufReader<UnixStream>, uid: &str) -> Option<PodWatch> {
+        stream.get_ref().set_nonblocking(true).ok()?;
+        Some(PodWatch { stream, uid: uid.to_owned(), line: Vec::new(), broken: false })
+    }
+
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.stream.get_ref().as_fd()
+    }
+
+    /// Reads what has come, without waiting.
+    fn take(&mut self) -> Ended {
+        let mut ended = Ended::default();
+        loop {
+            match self.stream.read_until(b'\n', &mut self.line) {
+                Ok(n) if n > 0 && self.line.ends_with(b"\n") => {
+                    if let Ok(change) = serde_json::from_slice(&self.line) {
+                        self.look(&change, &mut ended);
+                    }
+                    self.line.clear();
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return ended,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                _ => {
+                    self.broken = true;
+                    return ended;
+                }
+            }
+        }
+    }
+
+    fn look(&self, change: &Value, ended: &mut Ended) {
+        if text(change, "/object/metadata/uid") != self.uid {
+            return;
+        }
+        if text(change, "/type") == "DELETED" {
+            ended.all = true;
+        } else {
+            let pod = &change["object"];
+            ended.all |= matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
+            ended.containers = over(pod);
+        }
+    }
+}
+
+/// The containers that ended and are not started again.
+fn over(pod: &Value) -> Vec<String> {
+    let policy = text(pod, "/spec/restartPolicy");
+    let over = |status: &&Value| {
+        let code = status.pointer("/state/terminated/exitCode").and_then(Value::as_i64);
+        code.is_some_and(|code| policy == "Never" || policy == "OnFailure" && code == 0)
+    };
+    list(pod, "/status/containerStatuses").iter().filter(over).map(|c| text(c, "/name").to_owned()).collect()
+}
+
+/// The one of which there are logs: where one takes another's place, the old one until the new one has begun.
+fn choose(mut pods: Vec<Value>) -> Result<Value, Failure> {
+    let full = |p: &Value| format!("{}/{}", text(p, "/metadata/namespace"), text(p, "/metadata/name"));
+    let first = pods.first().map(full).unwrap_or_default();
+    if pods.iter().any(|p| full(p) != first) {
+        let names: Vec<String> = pods.iter().map(full).collect();
+        return Err(Failure::message(format!("there are several, say which: {}", names.join(", "))));
+    }
+    let begun = |p: &Value| list(p, "/status/containerStatuses").iter().any(|c| !text(c, "/containerID").is_empty());
+    pods.sort_by_key(|p| (begun(p), p["wherry"]["desired"] == true));
+    pods.pop().ok_or_else(|| Failure::message("there is no such pod"))
+}
+
+fn of_pod(pod: &Value, query: &Query) -> Result<Found, Failure> {
+    let names: Vec<&str> = list(pod, "/spec/containers").iter().map(|c| text(c, "/name")).collect();
+    let annotated = text(pod, "/metadata/annotations/kubectl.kubernetes.io~1default-container");
+    let wanted = wanted(&names, Some(annotated).filter(|a| names.contains(a)), query, text(pod, "/metadata/name"))?;
+    let mut logs = Vec::new();
+    for name in wanted {
+        let directory = Path::new(text(pod, "/wherry/logDirectory")).join(&name);
+        let status = list(pod, "/status/containerStatuses").iter().find(|c| text(c, "/name") == name);
+        let instance = instance(status.unwrap_or(&Value::Null), query.previous);
+        match instance {
+            Ok(newest) => {
+                // One that was just created may have no file yet.
+                let there = files::instances(&directory).into_iter().filter(|i| *i <= newest).max();
+                let instance = if query.previous { newest } else { there.unwrap_or(newest) };
+                logs.push(Log { container: name, directory, instance });
+            }
+            // Of several those that have logs are shown.
+            Err(why) if query.all => tell(&format!("container {name:?}: {why}")),
+            Err(why) => {
+                let pod = text(pod, "/metadata/name");
+                return Err(Failure::message(format!("container {name:?} in pod {pod:?}: {why}")));
+            }
+        }
+    }
+    if logs.is_empty() {
+        return Err(Failure::message("no container of the pod has a log yet"));
+    }
+    Ok(Found { logs, uid: Some(text(pod, "/metadata/uid").to_owned()) })
+}
+
+/// The instance whose log is asked for; an error says why there is none.
+fn instance(status: &Value, previous: bool) -> Result<u32, String> {
+    let count = status["restartCount"].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+    let waiting = is_object(status, "/state/waiting");
+    if previous {
+        return match (is_object(status, "/lastState/terminated"), waiting) {
+            (false, _) => Err("there is no previous, terminated one".into()),
+            // It is the newest one that ended, and the next is waited for.
+            (true, true) => Ok(count),
+            (true, false) => count.checked_sub(1).ok_or_else(|| "there is no previous one".into()),
+        };
+    }
+    let begun = !text(status, "/containerID").is_empty();
+    if begun && !(waiting && count == 0 && !is_object(status, "/lastState/terminated")) {
+        return Ok(count);
+    }
+    let of = |name: &str| text(status, &format!("/state/waiting/{name}"));
+    let reason = if of("reason").is_empty() { "ContainerCreating" } else { of("reason") };
+    let message = if of("message").is_empty() { String::new() } else { format!(": {}", of("message")) };
+    Err(format!("it is waiting to start: {reason}{message}"))
+}
+
+/// The containers meant, out of those there are.
+fn wanted(names: &[&str], default: Option<&str>, query: &Query, pod: &str) -> Result<Vec<String>, Failure> {
+    if query.all {
+        return Ok(names.iter().map(|n| (*n).to_owned()).collect());
+    }
+    if let Some(name) = &query.container {
+        return if names.contains(&name.as_str()) {
+            Ok(vec![name.clone()])
+        } else {
+            Err(Failure::message(format!("container {name:?} is not in pod {pod:?}; there are {}", names.join(", "))))
+        };
+    }
+    let Some(first) = default.or(names.first().copied()) else {
+        return Err(Failure::message(format!("pod {pod:?} has no containers")));
+    };
+    if names.len() > 1 {
+        tell(&format!("defaulted container {first:?} out of: {}", names.join(", ")));
+    }
+    Ok(vec![first.to_owned()])
+}
+
+/// By the names of directories and files alone.
+fn without_agent(log_dir: &Path, query: &Query) -> Result<Found, String> {
+    let pods = files::pods(log_dir).map_err(|e| format!("read {}: {e}", log_dir.display()))?;
+    let mut pods: Vec<PodLogs> = pods.into_iter().filter(|p| query.target.is(&p.namespace, &p.name, &p.uid)).collect();
+    let Some(newest) = pods.first() else {
+        return Err(format!("there are no logs of {} in {}", query.target, log_dir.display()));
+    };
+    if pods.iter().any(|p| p.namespace != newest.namespace) {
+        let names: Vec<String> = pods.iter().map(|p| format!("{}/{}", p.namespace, p.name)).collect();
+        return Err(format!("there are several, say which: {}", names.join(", ")));
+    }
+    let pod = pods.swap_remove(0);
+    let names = files::containers(&pod.path);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let message = |e: Failure| match e {
+        Failure::Message(text, _) => text,
+        Failure::Output(e) => e.to_string(),
+    };
+    let mut logs = Vec::new();
+    for container in wanted(&names, None, query, &pod.name).map_err(message)? {
+        let directory = pod.path.join(&container);
+        let mut instances = files::instances(&directory);
+        let newest = instances.pop();
+        let instance = if query.previous { instances.pop() } else { newest };
+        let instance = instance.ok_or_else(|| format!("{}: there is no such log", directory.display()))?;
+        logs.push(Log { container, directory, instance });
+    }
+    Ok(Found { logs, uid: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn query(name: &str) -> Query {
+        Query {
+            target: Target::parse(name, None).unwrap(),
+            container: None,
+            all: false,
+            follow: false,
+            previous: false,
+            tail: None,
+            since: None,
+            timestamps: false,
+            limit: None,
+        }
+    }
+
+    fn status(name: &str, state: Value, last: Value, restarts: u32) -> Value {
+        let id = if restarts > 0 || state.get("waiting").is_none() { "containerd://c" } else { "" };
+        json!({"name": name, "restartCount": restarts, "containerID": id, "state": state, "lastState": last})
+    }
+
+    fn pod() -> Value {
+        json!({
+            "metadata": {"namespace": "shop", "name": "web", "uid": "u1"},
+            "spec": {"restartPolicy": "Always", "containers": [{"name": "main"}, {"name": "side"}, {"name": "new"}]},
+            "status": {"phase": "Running", "containerStatuses": [
+                status("main", json!({"running": {}}), json!({"terminated": {"exitCode": 1}}), 2),
+                status("side", json!({"waiting": {"reason": "CrashLoopBackOff"}}), json!({"terminated": {"exitCode": 1}}), 4),
+                status("new", json!({"waiting": {"reason": "ErrImagePull", "message": "no route"}}), json!({}), 0),
+            ]},
+            "wherry": {"logDirectory": "/logs/shop_web_u1", "desired": true},
+        })
+    }
+
+    fn found(query: &Query) -> Result<Vec<(String, u32)>, String> {
+        match of_pod(&pod(), query) {
+            Ok(found) => Ok(found.logs.into_iter().map(|l| (l.directory.display().to_string(), l.instance)).collect()),
+            Err(Failure::Message(text, 1)) => Err(text),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_first_container_is_the_default_and_others_are_named() {
+        let one = |name: &str, previous| found(&Query { container: Some(name.into()), previous, ..query("web") });
+        assert_eq!(found(&query("web")).unwrap(), [("/logs/shop_web_u1/main".into(), 2)]);
+        assert_eq!(one("main", true).unwrap(), [("/logs/shop_web_u1/main".into(), 1)]);
+        // Its last run is the newest there is, as kubectl has it.
+        assert_eq!(one("side", false).unwrap(), one("side", true).unwrap());
+        assert_eq!(
+            one("nope", false).unwrap_err(),
+            "container \"nope\" is not in pod \"web\"; there are main, side, new"
+        );
+        let why = one("new", false).unwrap_err();
+        assert_eq!(why, "container \"new\" in pod \"web\": it is waiting to start: ErrImagePull: no route");
+        assert!(one("new", true).unwrap_err().ends_with("there is no previous, terminated one"));
+        let all = found(&Query { all: true, ..query("web") }).unwrap();
+        assert_eq!(all, [("/logs/shop_web_u1/main".into(), 2), ("/logs/shop_web_u1/side".into(), 4)]);
+    }
+
+    #[test]
+    fn of_two_pods_of_one_name_the_one_with_logs_is_meant() {
+        let mut new = pod();
+        new["metadata"]["uid"] = json!("u2");
+        new["status"] = json!({"phase": "Pending"});
+        assert_eq!(choose(vec![pod(), new.clone()]).unwrap()["metadata"]["uid"], "u1");
+        new["status"] = pod()["status"].clone();
+        let mut old = pod();
+        old["wherry"]["desired"] = json!(false);
+        assert_eq!(choose(vec![new.clone(), old]).unwrap()["metadata"]["uid"], "u2");
+        new["metadata"]["namespace"] = json!("other");
+        assert!(matches!(choose(vec![pod(), new]), Err(Failure::Message(m, 1)) if m.contains("shop/web, other/web")));
+    }
+
+    #[test]
+    fn a_container_is_over_when_nothing_starts_it_again() {
+        let mut pod = pod();
+        let terminated = |code: i32| json!({"terminated": {"exitCode": code}});
+        pod["status"]["containerStatuses"] =
+            json!([status("main", terminated(0), json!({}), 0), status("side", terminated(1), json!({}), 0)]);
+        let mut over = |policy: &str| {
+            pod["spec"]["restartPolicy"] = json!(policy);
+            super::over(&pod)
+        };
+        assert!(over("Always").is_empty());
+        assert_eq!(over("OnFailure"), ["main"]);
+        assert_eq!(over("Never"), ["main", "side"]);
+    }
+
+    fn directory() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, text) in [("main/0.log", "old"), ("main/1.log", "new"), ("side/0.log", "side")] {
+            let path = dir.path().join("shop_web_u1").join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, format!("2026-11-20T14:46:39Z stdout F {text}\n")).unwrap();
+        }
+        dir
+    }
+
+    fn shown(query: &Query) -> String {
+        let dir = directory();
+        let mut out = Vec::new();
+        assert_eq!(run(&mut out, &dir.path().join("no.sock"), dir.path(), query).unwrap(), 0);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn without_an_agent_the_files_are_found_by_name() {
+        assert_eq!(shown(&query("shop/web")), "new\n");
+        assert_eq!(shown(&Query { previous: true, ..query("u1") }), "old\n");
+        assert_eq!(
+            shown(&Query { all: true, timestamps: true, limit: Some(30), ..query("web") }),
+            "2026-11-20T14:46:39Z new\n2026-"
+        );
+        let dir = directory();
+        let end = run(&mut Vec::new(), &dir.path().join("no.sock"), dir.path(), &query("shop/nope"));
+        let Err(Failure::Message(text, 1)) = end else { panic!("{end:?}") };
+        assert!(text.contains("there is no socket") && text.contains("there are no logs of shop/nope in"), "{text}");
+    }
+
+    #[test]
+    fn following_ends_with_the_pod_and_goes_on_when_the_agent_stops() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let line = |kind: &str, uid: &str| format!("{}\n", json!({"type": kind, "object": {"metadata": {"uid": uid}}}));
+        let mut watch = PodWatch::new(BufReader::new(ours), "u1").unwrap();
+        let ended = watch.take();
+        assert!(!ended.covers("main") && !watch.broken);
+        (&theirs).write_all([line("DELETED", "u2"), line("MODIFIED", "u1")].concat().as_bytes()).unwrap();
+        assert!(!watch.take().covers("main"));
+        let gone = line("DELETED", "u1");
+        (&theirs).write_all(&gone.as_bytes()[..20]).unwrap();
+        assert!(!watch.take().covers("main") && !watch.broken);
+        (&theirs).write_all(&gone.as_bytes()[20..]).unwrap();
+        assert!(watch.take().covers("main"));
+        drop(theirs);
+        watch.take();
+        assert!(watch.broken);
+    }
+}

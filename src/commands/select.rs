@@ -1,0 +1,137 @@
+//! Which pod a person means: `NAME`, `NAMESPACE/NAME`, `pod/NAME` as kubectl has it, or a UID.
+
+use crate::commands::row::text;
+use serde_json::Value;
+
+/// At most so many other pods are named.
+const MAX_NAMED: usize = 10;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Any, if None.
+    pub namespace: Option<String>,
+    /// Or a UID.
+    pub name: String,
+}
+
+impl Target {
+    /// # Errors
+    /// If it is no name, or speaks of two namespaces.
+    pub fn parse(given: &str, namespace: Option<&str>) -> Result<Target, String> {
+        let kinds = ["pod/", "pods/", "po/"];
+        let rest = kinds.iter().find_map(|kind| given.strip_prefix(kind)).unwrap_or(given);
+        let (of_name, name) = match rest.split_once('/') {
+            Some((ns, name)) => (Some(ns), name),
+            None => (None, rest),
+        };
+        if name.is_empty() || name.contains('/') || of_name == Some("") {
+            return Err(format!("{given:?} names no pod; write NAMESPACE/NAME, NAME or a UID"));
+        }
+        match (of_name, namespace) {
+            (Some(a), Some(b)) if a != b => Err(format!("{given:?} is not in namespace {b:?}")),
+            (a, b) => Ok(Target { namespace: a.or(b).map(str::to_owned), name: name.to_owned() }),
+        }
+    }
+
+    /// Is it this one?
+    pub fn is(&self, namespace: &str, name: &str, uid: &str) -> bool {
+        self.namespace.as_deref().is_none_or(|n| n == namespace) && (self.name == name || self.name == uid)
+    }
+
+    /// Those of a `PodList` that are meant: several where one pod replaces another.
+    ///
+    /// # Errors
+    /// If there are none: which others there are.
+    pub fn find(&self, list: &mut Value) -> Result<Vec<Value>, String> {
+        let pods = match list.get_mut("items").map(Value::take) {
+            Some(Value::Array(pods)) => pods,
+            _ => Vec::new(),
+        };
+        let (found, others): (Vec<Value>, Vec<Value>) = pods.into_iter().partition(|p| {
+            self.is(text(p, "/metadata/namespace"), text(p, "/metadata/name"), text(p, "/metadata/uid"))
+        });
+        if found.is_empty() { Err(self.not_found(&others)) } else { Ok(found) }
+    }
+
+    fn not_found(&self, others: &[Value]) -> String {
+        let full = |p: &Value| format!("{}/{}", text(p, "/metadata/namespace"), text(p, "/metadata/name"));
+        let alike = |p: &&Value| {
+            let name = text(p, "/metadata/name");
+            let common = name.chars().zip(self.name.chars()).take_while(|(a, b)| a == b).count();
+            common >= 3 || self.name.len() >= 3 && (name.contains(&self.name) || self.name.contains(name))
+        };
+        let mut near: Vec<String> = others.iter().filter(alike).map(full).collect();
+        let what = if near.is_empty() { "there are" } else { "there is a like name:" };
+        if near.is_empty() {
+            near = others.iter().map(full).collect();
+        }
+        near.sort();
+        near.dedup();
+        let more = near.len().saturating_sub(MAX_NAMED);
+        near.truncate(MAX_NAMED);
+        let mut message = format!("pod {self} was not found");
+        match (near.is_empty(), more) {
+            (true, _) => message.push_str("; there are no pods"),
+            (false, 0) => message.push_str(&format!("; {what} {}", near.join(", "))),
+            (false, n) => message.push_str(&format!("; {what} {} and {n} more", near.join(", "))),
+        }
+        message
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn parse(given: &str) -> Target {
+        Target::parse(given, None).unwrap()
+    }
+
+    #[test]
+    fn a_pod_is_named_in_several_ways() {
+        let of = |namespace: Option<&str>, name: &str| Target {
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+        };
+        assert_eq!(parse("web"), of(None, "web"));
+        assert_eq!(parse("shop/web"), of(Some("shop"), "web"));
+        assert_eq!(parse("pod/web"), of(None, "web"));
+        assert_eq!(parse("pods/shop/web"), of(Some("shop"), "web"));
+        assert_eq!(Target::parse("web", Some("shop")).unwrap(), of(Some("shop"), "web"));
+        assert_eq!(Target::parse("shop/web", Some("shop")).unwrap(), of(Some("shop"), "web"));
+        assert!(Target::parse("shop/web", Some("other")).unwrap_err().contains("not in namespace \"other\""));
+        for bad in ["", "/web", "shop/", "a/b/c", "pod/"] {
+            assert!(Target::parse(bad, None).is_err(), "{bad}");
+        }
+    }
+
+    fn list() -> Value {
+        let pod = |namespace: &str, name: &str, uid: &str| json!({"metadata": {"namespace": namespace, "name": name, "uid": uid}});
+        json!({"items": [pod("shop", "web", "u1"), pod("shop", "web", "u2"), pod("default", "webby", "u3"), pod("default", "db", "u4")]})
+    }
+
+    #[test]
+    fn all_of_one_name_are_found_and_a_uid_finds_one() {
+        assert_eq!(parse("shop/web").find(&mut list()).unwrap().len(), 2);
+        assert_eq!(parse("u2").find(&mut list()).unwrap().len(), 1);
+        assert_eq!(parse("default/db").find(&mut list()).unwrap()[0]["metadata"]["uid"], "u4");
+    }
+
+    #[test]
+    fn one_that_is_not_there_says_which_are() {
+        let say = |given: &str| parse(given).find(&mut list()).unwrap_err();
+        assert_eq!(say("weber"), "pod weber was not found; there is a like name: default/webby, shop/web");
+        assert_eq!(say("x/y"), "pod x/y was not found; there are default/db, default/webby, shop/web");
+        assert_eq!(parse("x").find(&mut json!({"items": []})).unwrap_err(), "pod x was not found; there are no pods");
+    }
+}

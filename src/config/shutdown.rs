@@ -1,0 +1,113 @@
+//! Graceful shutdown in the configuration (S1): three fields of a KubeletConfiguration, in two forms of which one may be used,
+//! become the groups.
+//!
+//! What is wrong with one value is told where it is read; what is wrong with several together, which may be in different
+//! files, when all are.
+
+use crate::api::shutdown::{Groups, LONGEST};
+use crate::config::Config;
+use crate::config::duration::format;
+use crate::config::problem::{Place, Problems};
+use crate::config::table::{Given, Wrong};
+use crate::config::yaml::{Node, Value};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const TOTAL: &str = "shutdownGracePeriod";
+const CRITICAL: &str = "shutdownGracePeriodCriticalPods";
+const BY_PRIORITY: &str = "shutdownGracePeriodByPodPriority";
+const PRIORITY: &str = "priority";
+const SECONDS: &str = "shutdownGracePeriodSeconds";
+
+/// The fields as they were said last.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Said {
+    pub total: Duration,
+    pub critical: Duration,
+    /// Priorities and seconds.
+    pub by_priority: Vec<(i32, u64)>,
+}
+
+/// `shutdownGracePeriod` or `shutdownGracePeriodCriticalPods`.
+pub fn period(v: &Given) -> Result<Duration, String> {
+    let d = v.duration();
+    if d > LONGEST {
+        return Err(format!("{} is longer than an hour; it must be at most {}", format(d), format(LONGEST)));
+    }
+    if !d.is_zero() && d < Duration::from_secs(1) {
+        return Err(format!("{} is shorter than a second; it must be 1s or more, or 0s for none", format(d)));
+    }
+    Ok(d)
+}
+
+/// `shutdownGracePeriodByPodPriority`: a list of objects, of the types that the table names.
+pub fn by_pod_priority(c: &mut Config, list: &Node, wrong: Wrong) {
+    let Value::List(entries) = &list.value else { return };
+    let mut groups: Vec<(i32, u64)> = Vec::new();
+    let mut first_with: BTreeMap<i32, usize> = BTreeMap::new();
+    for (i, entry) in entries.iter().enumerate() {
+        let (line, n) = said(entry, PRIORITY);
+        let priority = priority(n).and_then(|p| match *first_with.entry(p).or_insert(i) {
+            first if first == i => Ok(p),
+            first => Err(format!("{p} is the priority of entry [{first}] too; leave one of them out")),
+        });
+        let priority = priority.map_err(|why| wrong(line, &format!("[{i}].{PRIORITY}"), why));
+        let (line, n) = said(entry, SECONDS);
+        let seconds = seconds(n).map_err(|why| wrong(line, &format!("[{i}].{SECONDS}"), why));
+        groups.extend(priority.ok().zip(seconds.ok()));
+    }
+    c.shutdown_said.by_priority = groups;
+}
+
+/// A number of an entry and its line; where it is not said, the entry's.
+fn said(entry: &Node, name: &str) -> (u64, Option<i64>) {
+    match entry.value.get(name) {
+        Some(Node { line, value: Value::Int(n) }) => (*line, Some(*n)),
+        _ => (entry.line, None),
+    }
+}
+
+fn priority(said: Option<i64>) -> Result<i32, String> {
+    let said = said.ok_or("is missing; say from which priority on pods belong to this entry")?;
+    i32::try_from(said).map_err(|_| format!("{said} is out of range; it must be between {} and {}", i32::MIN, i32::MAX))
+}
+
+fn seconds(said: Option<i64>) -> Result<u64, String> {
+    let said = said.ok_or("is missing; say how many seconds these pods get, or 0 for hardly any")?;
+    match u64::try_from(said) {
+        Ok(seconds) if seconds <= LONGEST.as_secs() => Ok(seconds),
+        Ok(_) => Err(format!("{said} is longer than an hour; it must be at most {}", LONGEST.as_secs())),
+        Err(_) => Err(format!("{said} is negative; it must be 0 or more")),
+    }
+}
+
+/// When all files were read: what they say together.
+pub fn decide(config: &mut Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
+    let Said { total, critical, by_priority } = &config.shutdown_said;
+    let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
+    let total_refused = problems.errors.iter().any(|p| p.field == TOTAL);
+    if critical > total && !total_refused {
+        let least = format(*critical);
+        let message = if total.is_zero() {
+            format!("is the last part of {TOTAL}, which is not set; set that to {least} or more")
+        } else {
+            let total = format(*total);
+            format!("{least} is longer than {TOTAL} ({total}), of which it is the last part; make that {least} or more")
+        };
+        problems.error(&place(CRITICAL), CRITICAL, message);
+    }
+    let other = [(TOTAL, total), (CRITICAL, critical)].into_iter().find(|(_, d)| !d.is_zero());
+    if let (false, Some((other, _))) = (by_priority.is_empty(), other) {
+        let message = format!(
+            "cannot be used together with {other} ({}); keep one of them (a drop-in takes back what was said before it with \
+             [] or 0s)",
+            place(other)
+        );
+        problems.error(&place(BY_PRIORITY), BY_PRIORITY, message);
+    }
+    config.shutdown = if by_priority.is_empty() {
+        Groups::from_total(*total, *critical)
+    } else {
+        Groups::by_priority(by_priority.iter().copied())
+    };
+}

@@ -1,0 +1,102 @@
+//! Resources against what the node has left (A2, A3).
+
+use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
+
+/// One resource of which there is not enough.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Insufficient {
+    pub resource: String,
+    pub requested: u64,
+    pub used: u64,
+    pub capacity: u64,
+}
+
+impl Insufficient {
+    /// The pod's reason, as a kubelet has it: `OutOfcpu`.
+    pub fn reason(&self) -> String {
+        format!("OutOf{}", self.resource)
+    }
+
+    /// How much has to become free. Of a resource that is over-used already, all that is missing.
+    pub fn shortage(&self) -> u64 {
+        (self.requested.saturating_add(self.used)).saturating_sub(self.capacity)
+    }
+
+    /// A kubelet's words.
+    pub fn message(&self) -> String {
+        let Insufficient { resource, requested, used, capacity } = self;
+        format!(
+            "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
+        )
+    }
+}
+
+/// The order in which reasons are given (A3); others by name after these.
+const ORDER: [&str; 4] = [PODS, CPU, MEMORY, EPHEMERAL_STORAGE];
+
+/// What is missing of all that is requested, in the order of A3. A resource that the node does not know has a capacity of zero.
+pub fn insufficient(requested: &Resources, used: &Resources, allocatable: &Resources) -> Vec<Insufficient> {
+    let mut missing: Vec<Insufficient> = requested
+        .iter()
+        .map(|(resource, requested)| Insufficient {
+            resource: resource.to_owned(),
+            requested,
+            used: used.get(resource),
+            capacity: allocatable.get(resource),
+        })
+        .filter(|i| i.shortage() > 0)
+        .collect();
+    let place = |name: &str| ORDER.iter().position(|o| *o == name).unwrap_or(ORDER.len());
+    missing.sort_by(|a, b| (place(&a.resource), &a.resource).cmp(&(place(&b.resource), &b.resource)));
+    missing
+}
+
+/// What has to become free, by resource: `preempt::victims` is asked for it.
+pub fn shortages(missing: &[Insufficient]) -> Resources {
+    let mut all = Resources::default();
+    missing.iter().for_each(|i| all.set(&i.resource, i.shortage()));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a3_all_reasons_are_found_in_their_order() {
+        let allocatable =
+            Resources::from([(CPU, 2000), (MEMORY, 1000), (PODS, 2), ("x.io/gpu", 1), (EPHEMERAL_STORAGE, 5)]);
+        let used = Resources::from([(CPU, 1500), (MEMORY, 1200), (PODS, 2)]);
+        let requested = Resources::from([
+            (CPU, 501),
+            (MEMORY, 1),
+            (PODS, 1),
+            ("x.io/gpu", 1),
+            ("a.io/unknown", 3),
+            (EPHEMERAL_STORAGE, 6),
+        ]);
+        let missing = insufficient(&requested, &used, &allocatable);
+        let reasons: Vec<String> = missing.iter().map(Insufficient::reason).collect();
+        assert_eq!(reasons, ["OutOfpods", "OutOfcpu", "OutOfmemory", "OutOfephemeral-storage", "OutOfa.io/unknown"]);
+        assert_eq!(
+            missing[1].message(),
+            "Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000"
+        );
+        let short = Resources::from([(PODS, 1), (CPU, 1), (MEMORY, 201), (EPHEMERAL_STORAGE, 1), ("a.io/unknown", 3)]);
+        assert_eq!(shortages(&missing), short);
+    }
+
+    #[test]
+    fn a2_what_fits_exactly_fits_and_what_is_not_asked_for_is_not_looked_at() {
+        let allocatable = Resources::from([(CPU, 2000), (PODS, 110)]);
+        let used = Resources::from([(CPU, 1500), (PODS, 109), (MEMORY, 99)]);
+        assert_eq!(insufficient(&Resources::from([(CPU, 500), (PODS, 1)]), &used, &allocatable), []);
+        assert_eq!(insufficient(&Resources::default(), &used, &allocatable), []);
+    }
+
+    #[test]
+    fn a2_amounts_beyond_counting_are_too_much() {
+        let most = Resources::from([(CPU, u64::MAX)]);
+        assert_eq!(insufficient(&most, &most, &Resources::from([(CPU, u64::MAX - 1)])).len(), 1);
+    }
+}

@@ -1,0 +1,45 @@
+//! What people ask of one pod beyond its status: the worker's own word, and what the node holds it up with (W8, P6, limits).
+
+use super::Engine;
+use crate::api::names::Uid;
+use crate::api::time::Boot;
+use crate::engine::pod::worker::{Inside, State};
+
+impl Engine {
+    pub fn inside(&self, uid: &Uid, now: Boot) -> Option<Inside> {
+        let worker = self.workers.get(uid)?;
+        let mut inside = worker.inside(now);
+        match worker.state {
+            State::Waiting => {
+                let first = self.names.get(&worker.name).and_then(|queue| queue.front());
+                if let Some(first) = first.filter(|first| *first != uid) {
+                    inside.waits_for.push(format!("the pod {first} of the same name, which has not finished yet"));
+                }
+            }
+            State::Sync => {
+                if let Some(before) = self.starts.before(uid) {
+                    inside.waits_for.push(format!("its turn to start: {before} before it"));
+                }
+                if let Some(before) = self.pulls.before(uid) {
+                    inside.waits_for.push(format!("its turn to pull an image: {before} before it"));
+                }
+                // What runs goes on all the same.
+                if !self.may_start() {
+                    let failed = self.checks(now).into_iter().filter_map(|c| c.result.err());
+                    inside.waits_for.extend(failed.map(|why| format!("starts: {why}")));
+                } else if !self.runtime.network_ready() {
+                    inside.waits_for.push("sandboxes: the container runtime's network is not ready".into());
+                }
+            }
+            State::Terminating(_) | State::Terminated | State::Finished | State::Forgotten => {
+                if !self.runtime.up {
+                    inside.waits_for.push("a connection to the container runtime".into());
+                }
+            }
+        }
+        if let Some(why) = self.cache.get(uid).and_then(|e| e.error.as_deref()) {
+            inside.waits_for.push(format!("a good reading of its status; the last one failed: {why}"));
+        }
+        Some(inside)
+    }
+}

@@ -1,0 +1,71 @@
+//! W11: init containers one after another, each to success, before the main containers; sidecars among them are started
+//! in their turn and kept running.
+//!
+//! Only what happened in the current sandbox counts: in a new one all begins with the first again (W13). And the furthest
+//! step counts: the dead instances of earlier ones may be gone, which does not undo them.
+
+use super::{Look, Next, newest};
+use crate::api::facts::{ContainerFact, ContainerState, SandboxFact};
+use crate::api::pod::{RestartPolicy, is_sidecar};
+
+pub(super) enum Init {
+    /// The main containers may run.
+    Done,
+    /// Something runs, or has to wait, that comes before the main containers.
+    Wait,
+    Next(Next),
+}
+
+pub(super) fn next(look: &Look<'_>, current: &SandboxFact) -> Init {
+    let init = look.pod.init_containers();
+    // Of that name the one that counts, if it is of this sandbox. (One whose sandbox is not told runs: in this one.)
+    let of_this = |c: &ContainerFact| c.sandbox == current.id || c.sandbox.as_str().is_empty();
+    let here = |name: &str| -> Option<&ContainerFact> { newest(look.facts, name).filter(|c| of_this(c)) };
+    // (One that was only created says nothing: under a UID of its own it may be another version's.)
+    let ran = |name: &str| {
+        let mut all = look.facts.containers.iter().filter(|c| c.name == name && of_this(c));
+        all.any(|c| c.state != ContainerState::Created)
+    };
+    let main_begun = look.pod.containers().iter().any(|c| ran(&c.name));
+    let reached = if main_begun { init.len() } else { init.iter().rposition(|c| ran(&c.name)).unwrap_or(0) };
+
+    let front = init.get(reached);
+    let ended = front.filter(|c| !is_sidecar(c)).and_then(|c| here(&c.name));
+    let failed = ended.is_some_and(|c| c.state == ContainerState::Exited && c.exit_code != 0);
+    let had_its_try = ended.is_some_and(|c| !c.start_was_given_up());
+    if failed && had_its_try && look.pod.restart_policy() == RestartPolicy::Never {
+        return Init::Next(Next::Ended);
+    }
+    // Sidecars that were started once are kept running, whatever else goes on.
+    for (index, sidecar) in init.iter().enumerate().take(reached).filter(|(_, c)| is_sidecar(c)) {
+        let runs = here(&sidecar.name).is_some_and(|c| c.state == ContainerState::Running);
+        if !runs && !(look.held)(&sidecar.name) {
+            return Init::Next(begin(look, current, index));
+        }
+    }
+    let Some(front) = front else { return Init::Done };
+    let then = |index: usize| match init.get(index) {
+        None => Init::Done,
+        Some(c) if (look.held)(&c.name) => Init::Wait,
+        Some(_) => Init::Next(begin(look, current, index)),
+    };
+    match here(&front.name) {
+        Some(c) if c.state == ContainerState::Running => match is_sidecar(front) && (look.started)(c) {
+            true => then(reached + 1),
+            false => Init::Wait,
+        },
+        Some(c) if c.state == ContainerState::Exited && !is_sidecar(front) && !failed => then(reached + 1),
+        _ => then(reached),
+    }
+}
+
+/// Goes on with a container that was created in this sandbox, or creates one.
+fn begin(look: &Look<'_>, current: &SandboxFact, index: usize) -> Next {
+    match newest(look.facts, &look.pod.init_containers()[index].name) {
+        None => Next::Create { index, attempt: 0 },
+        Some(c) if c.state == ContainerState::Created && c.sandbox == current.id => {
+            Next::Start { index, id: c.id.clone() }
+        }
+        Some(c) => Next::Create { index, attempt: c.attempt.saturating_add(1) },
+    }
+}

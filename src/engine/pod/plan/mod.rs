@@ -1,0 +1,178 @@
+//! What a pod in Sync needs next, from its spec and what was observed: the one place that says whether a container is
+//! started, restarted or left alone. Pure and without memory; when a container has to wait is the worker's (`holds`).
+
+mod init;
+#[cfg(test)]
+mod tests;
+
+use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
+use crate::api::names::{ContainerId, SandboxId};
+use crate::api::pod::{Pod, RestartPolicy};
+use init::Init;
+
+/// The next changing step; the worker makes them one after another, looking again after each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// All that should run runs, or has to wait.
+    Nothing,
+    /// All containers ended and none is to run again: the pod is over (W1).
+    Ended,
+    /// Containers that survived their sandbox (W13), or whose state the runtime does not know.
+    StopContainers(Vec<ContainerId>),
+    /// A sandbox that died, or a superfluous one.
+    StopSandbox(SandboxId),
+    RunSandbox {
+        attempt: u32,
+    },
+    /// `index` of `Pod::all_containers`.
+    Create {
+        index: usize,
+        attempt: u32,
+    },
+    /// Created and not started yet (wherry was killed in between): go on with it.
+    Start {
+        index: usize,
+        id: ContainerId,
+    },
+}
+
+/// The newest sandbox, if it is ready.
+pub fn ready_sandbox(facts: &PodFacts) -> Option<&SandboxFact> {
+    facts.sandboxes.first().filter(|s| s.ready)
+}
+
+/// The container of that name that counts: the one that runs, else the newest. (One that was created by a call given up
+/// long ago may have a higher number.)
+pub fn newest<'a>(facts: &'a PodFacts, name: &str) -> Option<&'a ContainerFact> {
+    let of_name = facts.containers.iter().filter(|c| c.name == name);
+    of_name.max_by_key(|c| (c.state == ContainerState::Running, c.attempt, c.created_at))
+}
+
+/// Does the restart policy start a container again that ended so?
+pub fn restarts(policy: RestartPolicy, c: &ContainerFact) -> bool {
+    match policy {
+        RestartPolicy::Always => true,
+        RestartPolicy::OnFailure => c.exit_code != 0,
+        RestartPolicy::Never => c.start_was_given_up(),
+    }
+}
+
+/// What a plan is made from.
+pub struct Look<'a> {
+    pub pod: &'a Pod,
+    pub facts: &'a PodFacts,
+    /// Sandboxes with a lower attempt are an earlier pod's.
+    pub first_attempt: u32,
+    /// The container of that name has to wait (a back-off, an error).
+    pub held: &'a dyn Fn(&str) -> bool,
+    /// The dead sandbox's network was taken down already, which its state does not show.
+    pub stopped: &'a dyn Fn(&SandboxId) -> bool,
+    /// A running container has started: its start-up probe passed, or it has none.
+    pub started: &'a dyn Fn(&ContainerFact) -> bool,
+}
+
+pub fn next(look: &Look<'_>) -> Next {
+    let Look { pod, facts, first_attempt, .. } = *look;
+    let policy = pod.restart_policy();
+    let ended = |c: &ContainerFact| c.state == ContainerState::Exited && !restarts(policy, c);
+    // (Sidecars do not keep a pod from its end.)
+    let all_ended = pod.containers().iter().all(|c| newest(facts, &c.name).is_some_and(ended));
+    if all_ended {
+        return Next::Ended;
+    }
+
+    let current = ready_sandbox(facts).filter(|s| s.attempt >= first_attempt);
+    let survivors: Vec<ContainerId> = facts
+        .containers
+        .iter()
+        .filter(|c| match c.state {
+            // (A runtime that does not tell the sandbox is asked again by the next read.)
+            ContainerState::Running => {
+                current.is_none_or(|s| c.sandbox != s.id && !c.sandbox.as_str().is_empty())
+                    || newest(facts, &c.name).is_some_and(|n| n.id != c.id)
+            }
+            ContainerState::Unknown => true,
+            ContainerState::Created | ContainerState::Exited => false,
+        })
+        .map(|c| c.id.clone())
+        .collect();
+    if !survivors.is_empty() {
+        return Next::StopContainers(survivors);
+    }
+    // Of several ready sandboxes the newest counts.
+    if let Some(old) = facts.sandboxes.iter().find(|s| s.ready && current.is_none_or(|c| c.id != s.id)) {
+        return Next::StopSandbox(old.id.clone());
+    }
+    let Some(current) = current else {
+        // W13: a pod that never restarts anything gets no second sandbox once a container existed.
+        if policy == RestartPolicy::Never && !facts.containers.iter().all(ContainerFact::start_was_given_up) {
+            return Next::Ended;
+        }
+        // Nothing to run in it yet: no sandbox.
+        let wanted = match pod.init_containers().first() {
+            Some(first) => !(look.held)(&first.name),
+            None => {
+                let mut containers = pod.containers().iter();
+                containers.any(|c| !(look.held)(&c.name) && !newest(facts, &c.name).is_some_and(ended))
+            }
+        };
+        if !wanted {
+            return Next::Nothing;
+        }
+        // A dead sandbox still holds its address and host ports until it is stopped.
+        if let Some(dead) = facts.sandboxes.iter().find(|s| !(look.stopped)(&s.id)) {
+            return Next::StopSandbox(dead.id.clone());
+        }
+        let attempt = facts.sandboxes.iter().map(|s| s.attempt.saturating_add(1)).max().unwrap_or(0).max(first_attempt);
+        return Next::RunSandbox { attempt };
+    };
+
+    let first_main = pod.init_containers().len();
+    if first_main > 0 {
+        match init::next(look, current) {
+            Init::Next(next) => return next,
+            Init::Wait => return Next::Nothing,
+            Init::Done => {}
+        }
+    }
+    for (n, container) in pod.containers().iter().enumerate() {
+        if (look.held)(&container.name) {
+            continue;
+        }
+        let index = first_main + n;
+        match newest(facts, &container.name) {
+            None => return Next::Create { index, attempt: 0 },
+            Some(c) => match c.state {
+                ContainerState::Running | ContainerState::Unknown => {}
+                ContainerState::Created if c.sandbox == current.id => return Next::Start { index, id: c.id.clone() },
+                // Its sandbox is no more. It never ran, but its name is taken.
+                ContainerState::Created => return Next::Create { index, attempt: c.attempt.saturating_add(1) },
+                ContainerState::Exited if restarts(policy, c) => {
+                    return Next::Create { index, attempt: c.attempt.saturating_add(1) };
+                }
+                ContainerState::Exited => {}
+            },
+        }
+    }
+    Next::Nothing
+}
+
+/// W26: a dead container that nobody looks at any more. Of each name the two newest stay: the one that runs or ended
+/// last, and the one before it (`lastState`, `logs -p`).
+pub fn superfluous(facts: &PodFacts) -> Option<&ContainerFact> {
+    facts.containers.iter().find(|c| {
+        let newer = |o: &&ContainerFact| o.name == c.name && (o.attempt, o.created_at) > (c.attempt, c.created_at);
+        match c.state {
+            ContainerState::Exited => facts.containers.iter().filter(newer).count() >= 2,
+            ContainerState::Created => newest(facts, &c.name).is_some_and(|n| n.id != c.id),
+            ContainerState::Running | ContainerState::Unknown => false,
+        }
+    })
+}
+
+/// An old sandbox without any container; the newest stays.
+pub fn superfluous_sandbox(facts: &PodFacts) -> Option<SandboxId> {
+    let mut old = facts.sandboxes.iter().skip(1);
+    let found = old.find(|s| !s.ready && !facts.containers.iter().any(|c| c.sandbox == s.id));
+    found.map(|s| s.id.clone())
+}

@@ -1,0 +1,164 @@
+//! Hooks: postStart as a part of a container's start (W11), preStop before its stop (W4).
+//!
+//! preStop runs once for a container, whatever becomes of wherry: that it began is in the pod's record before it begins.
+
+use super::probing::Doomed;
+use super::stops::Wait;
+use super::{Beside, Doing, Record, State, Worker};
+use crate::api::facts::{ContainerFact, ContainerState};
+use crate::api::names::ContainerId;
+use crate::api::pod::Pod;
+use crate::api::time::Boot;
+use crate::engine::context::Context;
+use crate::engine::effect::{Effect, HookCall, HookKind, Severity};
+use crate::engine::op::OpError;
+use crate::engine::pleg::cache::Entry;
+use k8s_openapi::api::core::v1::LifecycleHandler;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// *(ours: a kubelet waits for ever)* A postStart hook that is not done by then has failed.
+const POST_START_TIMEOUT: Duration = Duration::from_secs(1800);
+/// So long a preStop hook waits for its record.
+const RECORD_PATIENCE: Duration = Duration::from_secs(1);
+
+impl Worker {
+    /// The container whose postStart hook is under way.
+    pub(super) fn post_start(&self) -> Option<&ContainerId> {
+        match &self.op {
+            Some((_, Doing::PostStart { id, .. })) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// The container runs now: its postStart hook comes before anything else of the pod.
+    pub(super) fn begin_post_start(
+        &mut self,
+        pod: &Rc<Pod>,
+        index: usize,
+        id: &ContainerId,
+        entry: &Entry,
+        ctx: &mut Context<'_>,
+    ) {
+        let spec = pod.at(index);
+        let Some(handler) = spec.lifecycle.as_ref().and_then(|l| l.post_start.clone()) else { return };
+        let call = HookCall {
+            kind: HookKind::PostStart,
+            pod: Some(pod.clone()),
+            container: spec.name.clone(),
+            id: id.clone(),
+            handler,
+            ips: entry.ips().to_vec(),
+        };
+        let op = ctx.hook(&self.uid, call, POST_START_TIMEOUT);
+        self.op = Some((op, Doing::PostStart { index, id: id.clone(), cancelled: false }));
+    }
+
+    /// A hook of a container that ended meanwhile is not waited for.
+    pub(super) fn give_up_post_start(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
+        if let Some((op, Doing::PostStart { id, cancelled, .. })) = &mut self.op
+            && !*cancelled
+            && !entry.facts().containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running)
+        {
+            *cancelled = true;
+            ctx.out.push(Effect::Cancel { op: *op });
+        }
+    }
+
+    /// W10, PostStartHookError: the container is killed, and starts anew after its back-off.
+    pub(super) fn post_start_failed(
+        &mut self,
+        pod: &Rc<Pod>,
+        index: usize,
+        id: ContainerId,
+        e: &OpError,
+        ctx: &mut Context<'_>,
+    ) {
+        let spec = pod.at(index);
+        // (The words of the hook are for the status alone: an event is seen by more people.)
+        let message = "PostStartHook failed".to_string();
+        ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, "FailedPostStartHook"), message);
+        let handler = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
+        let what = handler.map(describe).unwrap_or_default();
+        let whose = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
+        let message =
+            format!("{what} for Container \"{}\" in Pod \"{whose}\" failed - error: {}", spec.name, e.message());
+        self.start_errors.insert(id.clone(), ("PostStartHookError".into(), message));
+        let cut = ctx.now.boot + pod.grace_period();
+        self.doomed.insert(id, Doomed { message: "FailedPostStartHook".into(), cut });
+    }
+
+    /// True while the container's preStop hook holds up its stop.
+    pub(super) fn pre_stop(&mut self, c: &ContainerFact, cut: Boot, entry: &Entry, ctx: &mut Context<'_>) -> bool {
+        let now = ctx.now.boot;
+        match self.stops.wait(&c.id) {
+            Some(Wait::Hook(op)) => return self.beside.contains_key(&op),
+            Some(Wait::Record(until)) => {
+                let written = !self.beside.values().any(|b| matches!(b, Beside::Record));
+                if !written && now < until {
+                    self.wake_at(until);
+                    return true;
+                }
+            }
+            Some(Wait::Turn) => return false,
+            None => {
+                if self.pre_stopped.contains(&c.id) || self.pre_stop_of(c).is_none() {
+                    return false;
+                }
+                self.pre_stopped.insert(c.id.clone());
+                if self.record != Record::None {
+                    let termination = self.termination(ctx);
+                    self.put_record(termination, None, ctx);
+                    self.stops.set_wait(&c.id, Wait::Record(now + RECORD_PATIENCE));
+                    self.wake_at(now + RECORD_PATIENCE);
+                    return true;
+                }
+            }
+        }
+        let Some(handler) = self.pre_stop_of(c) else { return false };
+        let call = HookCall {
+            kind: HookKind::PreStop,
+            pod: self.pod.clone(),
+            container: c.name.clone(),
+            id: c.id.clone(),
+            handler,
+            ips: entry.ips().to_vec(),
+        };
+        let op = ctx.hook(&self.uid, call, cut.since(now));
+        self.beside.insert(op, Beside::PreStop { container: c.name.clone() });
+        self.stops.set_wait(&c.id, Wait::Hook(op));
+        true
+    }
+
+    /// By the spec, and for what has none by its annotation (W21).
+    fn pre_stop_of(&self, c: &ContainerFact) -> Option<LifecycleHandler> {
+        match &self.pod {
+            Some(_) if !self.asks.hooks => None,
+            Some(pod) => pod.container(&c.name)?.lifecycle.as_ref()?.pre_stop.clone(),
+            None => serde_json::from_str(c.pre_stop.as_deref()?).ok(),
+        }
+    }
+
+    pub(super) fn pre_stop_done(&mut self, container: &str, result: Result<(), OpError>, ctx: &mut Context<'_>) {
+        // (One that was cut by a shorter period, or ended with its container, is no failure to tell of.)
+        let told = matches!(self.state, State::Sync | State::Terminating(_));
+        if let (true, Err(OpError::Answered { .. })) = (told, &result) {
+            let message = "PreStopHook failed".to_string();
+            ctx.tell(self.pod.as_ref(), Some(container), (Severity::Warning, "FailedPreStopHook"), message);
+        }
+    }
+}
+
+/// As a kubelet names it in its error.
+fn describe(handler: &LifecycleHandler) -> String {
+    match handler {
+        LifecycleHandler { exec: Some(exec), .. } => {
+            format!("Exec lifecycle hook ([{}])", exec.command.iter().flatten().cloned().collect::<Vec<_>>().join(" "))
+        }
+        LifecycleHandler { http_get: Some(get), .. } => {
+            format!("HTTP lifecycle hook ({})", get.path.as_deref().unwrap_or_default())
+        }
+        LifecycleHandler { sleep: Some(sleep), .. } => format!("Sleep lifecycle hook ({})", sleep.seconds),
+        _ => "Lifecycle hook".into(),
+    }
+}

@@ -1,0 +1,140 @@
+//! What a worker says of itself to people beyond the pod's status: where it is, what it is at, and what it waits for.
+
+use super::{Doing, Record, State, Worker};
+use crate::api::time::Boot;
+use crate::engine::pod::backoff::in_words;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Beside a pod's status, for `wherry describe`. Seconds are rounded up: what is shown as 1 s is not over yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Inside {
+    /// `Waiting`, `Sync`, `Terminating`, `Terminated` or `Finished`.
+    pub state: &'static str,
+    /// Of a Terminating pod: how much of its grace period is left (W4).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace_left_seconds: Option<u64>,
+    /// The operation in flight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doing: Option<String>,
+    /// W9, W10: containers that are started again later.
+    pub back_off: Vec<NextStart>,
+    /// Images that are pulled again later.
+    pub pull_back_off: Vec<NextPull>,
+    /// What else holds it up, a sentence each.
+    pub waits_for: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NextStart {
+    pub container: String,
+    /// Until it is tried again.
+    pub seconds: u64,
+    /// After its end (W10); else after an error (W9).
+    pub after_end: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NextPull {
+    pub image: String,
+    pub seconds: u64,
+    /// In a row.
+    pub failures: u32,
+    pub error: String,
+}
+
+impl Worker {
+    pub fn inside(&self, now: Boot) -> Inside {
+        let left = |until: Boot| (until > now).then(|| seconds_up(until.since(now)));
+        let mut inside = Inside { state: self.state.name(), doing: self.doing(), ..Inside::default() };
+        match &self.state {
+            State::Sync => {
+                let holds = self.holds.iter().filter_map(|(name, hold)| {
+                    let seconds = left(hold.until)?;
+                    Some(NextStart { container: name.clone(), seconds, after_end: hold.after.is_some() })
+                });
+                inside.back_off = holds.collect();
+                let pulls = self.pulls.iter().filter_map(|(image, b)| {
+                    let (failures, error) = (b.failures, b.error.clone());
+                    Some(NextPull { image: image.clone(), seconds: left(b.until)?, failures, error })
+                });
+                inside.pull_back_off = pulls.collect();
+                if let Some(s) = self.sandbox_hold.and_then(left) {
+                    inside.waits_for.push(format!("the next try with its sandbox in {}", words(s)));
+                }
+                if self.record == Record::Writing {
+                    inside.waits_for.push("its record to be durable".into());
+                }
+                if let Some(s) = self.deadline.and_then(left) {
+                    inside.waits_for.push(format!("its activeDeadlineSeconds, in {}", words(s)));
+                }
+            }
+            State::Terminating(t) => {
+                inside.grace_left_seconds = Some(seconds_up(t.cut.since(now)));
+                if let Some(s) = t.sandbox_retry_at.and_then(left) {
+                    inside.waits_for.push(format!("the next try to stop its sandbox in {}", words(s)));
+                }
+            }
+            State::Finished if self.retry_at.and_then(left).is_some() => {
+                let s = self.retry_at.and_then(left).unwrap_or(0);
+                inside.waits_for.push(format!("the next try to remove what is left of it in {}", words(s)));
+            }
+            State::Waiting | State::Terminated | State::Finished | State::Forgotten => {}
+        }
+        for killer in &self.waits_for {
+            inside.waits_for.push(format!("the end of the {}, to start anew", killer.name()));
+        }
+        if self.restart.is_some() && self.waits_for.is_empty() {
+            inside.waits_for.push("its end, to start anew as its manifest says now".into());
+        }
+        inside
+    }
+
+    fn doing(&self) -> Option<String> {
+        let container = |index: usize| {
+            let spec = self.pod.as_deref();
+            spec.map_or("?", |p| p.at(index).name.as_str())
+        };
+        let Some((_, doing)) = &self.op else {
+            return self.stopping().then(|| "stopping containers".to_owned());
+        };
+        Some(match doing {
+            Doing::PreparePod { .. } => "making its directories".into(),
+            Doing::RunSandbox { attempt, .. } => format!("making sandbox {attempt}"),
+            Doing::StopSandbox { .. } => "stopping its sandbox".into(),
+            Doing::ImageStatus { index, .. } => format!("looking for the image of {}", container(*index)),
+            Doing::Pull { image, .. } => format!("pulling {image}"),
+            Doing::PrepareContainer { index, .. } => format!("making the files of {}", container(*index)),
+            Doing::Create { index, .. } => format!("creating {}", container(*index)),
+            Doing::Start { index, .. } => format!("starting {}", container(*index)),
+            Doing::PostStart { index, .. } => format!("waiting for the postStart hook of {}", container(*index)),
+            Doing::MountVolumes => "mounting its volumes".into(),
+            Doing::RemoveContainer { .. } => "removing a dead container".into(),
+            Doing::RemoveSandbox { .. } => "removing a dead sandbox".into(),
+        })
+    }
+}
+
+impl State {
+    pub fn name(&self) -> &'static str {
+        match self {
+            State::Waiting => "Waiting",
+            State::Sync => "Sync",
+            State::Terminating(_) => "Terminating",
+            State::Terminated => "Terminated",
+            State::Finished => "Finished",
+            State::Forgotten => "Forgotten",
+        }
+    }
+}
+
+fn seconds_up(d: Duration) -> u64 {
+    d.as_secs() + u64::from(d.subsec_nanos() > 0)
+}
+
+fn words(seconds: u64) -> String {
+    in_words(Duration::from_secs(seconds))
+}

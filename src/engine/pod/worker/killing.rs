@@ -1,0 +1,151 @@
+//! How a pod is asked to end, by whom, and what becomes of it then (W4 to W6); its record.
+
+use super::{Beside, Doing, Record, State, Terminating, Worker};
+use crate::api::pod::Pod;
+use crate::api::time::Wall;
+use crate::engine::context::Context;
+use crate::engine::effect::{Effect, RecordChange};
+use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::kill::{Kill, KillId, Killer};
+use crate::engine::pod::record::{self, Termination};
+use crate::engine::pod::status::Cause;
+use k8s_openapi::api::core::v1 as core;
+use std::time::Duration;
+
+impl Worker {
+    /// Somebody else than who desires pods wants its end (W5): it runs again when that is over (W6).
+    pub fn kill_for(&mut self, id: Option<KillId>, kill: &Kill, entry: &mut Entry, ctx: &mut Context<'_>) {
+        self.askers.extend(id);
+        // What completed by itself stays so.
+        if !self.is_over() && !self.ended {
+            let cause = kill.cause();
+            // (A new life of wherry asks once more for what it was asked before.)
+            if self.waits_for.insert(kill.by) || self.cause.as_ref() != Some(&cause) {
+                let (severity, reason) = kill.by.notice();
+                ctx.tell(self.pod.as_ref(), None, (severity, reason), cause.message.clone());
+            }
+            self.kill(kill.grace.unwrap_or(self.grace_period()), Some(cause), entry, ctx);
+        } else if let Some(grace) = kill.grace {
+            self.kill(grace, None, entry, ctx);
+        }
+    }
+
+    /// What killed it is over: if it waits for nothing else it starts anew.
+    pub fn release(&mut self, by: Killer, ctx: &mut Context<'_>) {
+        if !self.waits_for.remove(&by) {
+            return;
+        }
+        if self.waits_for.is_empty() && self.desired {
+            self.replaced = true;
+            self.restart = self.restart.take().or_else(|| self.pod.clone());
+        }
+        if self.record != Record::None {
+            let status = self.terminal.then(|| self.status.clone());
+            self.put_record(self.termination(ctx), status, ctx);
+        }
+    }
+
+    /// W5.
+    pub(super) fn tell_askers(&mut self, ctx: &mut Context<'_>) {
+        if self.is_over() {
+            ctx.out.extend(self.askers.drain(..).map(|id| Effect::Killed { id }));
+        }
+    }
+
+    /// Finished, it is kept: desired and not to start anew, or not yet (W6, W23).
+    pub(super) fn stays(&self) -> bool {
+        self.desired && (self.restart.is_none() || !self.waits_for.is_empty())
+    }
+
+    /// Asks for the pod's end within `grace` (W4, W5). What was asked for before goes on, only sooner.
+    pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) {
+        let before = (self.termination(ctx), self.recorded_again);
+        match &mut self.state {
+            // W8: it never started anything. One of which something may run goes the whole way.
+            State::Waiting if !self.begun && entry.shows_nothing() => self.state = State::Finished,
+            State::Waiting | State::Sync => {
+                self.state = State::Terminating(Terminating::new(ctx.now.boot, grace));
+                self.begin_work("kill", ctx);
+                self.cancel_op(ctx);
+                // Nothing to stop: a call that was lost may have made something by now.
+                if entry.facts().sandboxes.is_empty() || self.lost_sandbox.is_some() {
+                    entry.want_read();
+                }
+            }
+            State::Terminating(t) => t.shrink(grace),
+            State::Terminated | State::Finished | State::Forgotten => return,
+        }
+        if cause.is_some() {
+            self.cause = cause;
+        }
+        // W4: a restart of wherry goes on with what is left.
+        let now = (self.termination(ctx), self.replaced);
+        if now.0.is_some() && now != before && self.record != Record::None {
+            self.put_record(now.0, None, ctx);
+        }
+    }
+
+    /// It is not desired any more, or otherwise: it ends, and starts anew should it be desired (W6).
+    pub fn replace(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
+        self.replaced = true;
+        self.kill(self.grace_period(), None, entry, ctx);
+    }
+
+    /// Would it have to start anew to be what `pod` says (W6, D3)?
+    pub fn is_other_than(&self, pod: &Pod) -> bool {
+        let same = self.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
+        !same || !self.desired || self.replaced || self.restart.is_some()
+    }
+
+    pub(super) fn termination(&self, ctx: &Context<'_>) -> Option<Termination> {
+        let State::Terminating(t) = &self.state else { return None };
+        let ago = i64::try_from(ctx.now.boot.since(t.began).as_nanos()).unwrap_or(0);
+        let began = Wall(ctx.now.wall.0.saturating_sub(ago));
+        Some(Termination { began, cut: began + t.cut.since(t.began), cause: self.cause.clone() })
+    }
+
+    /// Writes the pod's record, if there is none that says where it stands.
+    pub fn keep_record(&mut self, ctx: &mut Context<'_>) {
+        if matches!(self.record, Record::None | Record::Stale) {
+            self.record = Record::Writing;
+            self.put_record(None, None, ctx);
+        }
+    }
+
+    pub(super) fn put_record(
+        &mut self,
+        termination: Option<Termination>,
+        terminal: Option<core::PodStatus>,
+        ctx: &mut Context<'_>,
+    ) {
+        let Some(pod) = &self.pod else { return };
+        self.recorded_again = self.replaced;
+        let value = record::write(&record::Record {
+            pod: pod.clone(),
+            start_time: self.start_time,
+            waiting: !self.begun,
+            again: self.replaced,
+            waits_for: self.waits_for.clone(),
+            pre_stopped: self.pre_stopped.clone(),
+            termination,
+            terminal,
+        });
+        let op = ctx.record(&self.uid, RecordChange::Put { key: record::key(&self.uid), value });
+        self.beside.insert(op, Beside::Record);
+    }
+
+    /// W2: pulls, creates and starts do not hold up a termination; what became of them is looked up.
+    pub(super) fn cancel_op(&mut self, ctx: &mut Context<'_>) {
+        if let Some((
+            op,
+            Doing::RunSandbox { .. }
+            | Doing::Pull { .. }
+            | Doing::Create { .. }
+            | Doing::Start { .. }
+            | Doing::PostStart { cancelled: false, .. },
+        )) = &self.op
+        {
+            ctx.out.push(Effect::Cancel { op: *op });
+        }
+    }
+}

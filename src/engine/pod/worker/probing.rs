@@ -1,0 +1,109 @@
+//! Probing of a worker's running containers: asks for what is due, and what its verdicts lead to (a restart, `ready`).
+
+use super::{Beside, State, Worker};
+use crate::api::facts::ContainerState;
+use crate::api::pod::{Pod, RestartPolicy};
+use crate::api::time::Boot;
+use crate::engine::context::Context;
+use crate::engine::effect::{Measure, ProbeCall, Severity};
+use crate::engine::event::{Answer, ProbeResult};
+use crate::engine::op::{OpError, OpId};
+use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::plan;
+use crate::engine::probe::{Judged, Kind, Verdict};
+use serde::Serialize;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A running container that is to be killed, so that it starts anew.
+#[derive(Debug, Serialize)]
+pub struct Doomed {
+    /// For its Killing event.
+    pub message: String,
+    /// The end of its grace period.
+    pub cut: Boot,
+}
+
+impl Worker {
+    /// A pod that is being stopped is still probed for its readiness, as by a kubelet: who is sent to it should know.
+    pub(super) fn probe(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
+        let all = match self.state {
+            State::Sync => true,
+            State::Terminating(_) => false,
+            _ => return,
+        };
+        if !self.asks.probes || !entry.known() {
+            return;
+        }
+        let Some(pod) = self.pod.clone() else { return };
+        let wanted = |kind| all || kind == Kind::Readiness;
+        // (A container is probed once its postStart hook is done.)
+        let hooked = self.post_start().cloned();
+        let running = |name: &str| {
+            let c = plan::newest(entry.facts(), name)?;
+            (c.state == ContainerState::Running && Some(&c.id) != hooked.as_ref()).then_some(c)
+        };
+        let own = &self.started_here;
+        self.probes.follow(&pod, running, |id| !own.contains(id), ctx.now, ctx.rng);
+        for due in self.probes.due(ctx.now.boot, wanted) {
+            let call = ProbeCall {
+                kind: due.kind,
+                pod: pod.clone(),
+                container: pod.at(due.index).name.clone(),
+                id: due.id.clone(),
+                ips: entry.ips().to_vec(),
+            };
+            let op = ctx.probe(&self.uid, call, due.timeout);
+            self.probes.asked(&due, op, ctx.now.boot);
+            self.beside.insert(op, Beside::Probe);
+        }
+        if let Some(at) = self.probes.next(ctx.now.boot, wanted) {
+            self.wake_at(at);
+        }
+    }
+
+    pub(super) fn probed(&mut self, op: OpId, result: Result<Answer, OpError>, ctx: &mut Context<'_>) {
+        let passed = match &result {
+            Ok(Answer::Probe(ProbeResult::Failed(_))) => Some(false),
+            Ok(Answer::Probe(_)) => Some(true),
+            _ => None,
+        };
+        let (Some(pod), Some(judged)) = (self.pod.clone(), self.probes.judge(op, passed)) else { return };
+        let Judged { id, index, kind, verdict } = judged;
+        let spec = pod.at(index);
+        let (probe, warning) =
+            (Measure::Probe { kind, passed, pod: pod.clone(), container: spec.name.clone() }, Severity::Warning);
+        ctx.measure(probe);
+        let title = kind.title();
+        let said = match result {
+            Ok(Answer::Probe(ProbeResult::Failed(output))) => {
+                Some(("Unhealthy", format!("{title} probe failed: {output}")))
+            }
+            Ok(Answer::Probe(ProbeResult::Warning(output))) => {
+                Some(("ProbeWarning", format!("{title} probe warning: {output}")))
+            }
+            // That the runtime is gone is told elsewhere.
+            Ok(_) | Err(OpError::NotSent(_)) => None,
+            Err(e) => Some(("Unhealthy", format!("{title} probe errored and resulted in unknown state: {e}"))),
+        };
+        if let Some((reason, message)) = said {
+            ctx.tell(Some(&pod), Some(&spec.name), (warning, reason), message);
+        }
+        if kind != Kind::Readiness && verdict == Some(Verdict::Failed) && matches!(self.state, State::Sync) {
+            let grace = kind.spec(spec).and_then(|p| p.termination_grace_period_seconds);
+            let grace = grace.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0).map(Duration::from_secs);
+            let message = last_words(&pod, index, kind);
+            let cut = ctx.now.boot + grace.unwrap_or_else(|| pod.grace_period());
+            self.doomed.insert(id, Doomed { message, cut });
+        }
+    }
+}
+
+fn last_words(pod: &Rc<Pod>, index: usize, kind: Kind) -> String {
+    let (name, kind) = (&pod.at(index).name, kind.word());
+    match (pod.is_init(index), pod.restart_policy()) {
+        (true, _) => format!("Init container {name} failed {kind} probe"),
+        (false, RestartPolicy::Never) => format!("Container {name} failed {kind} probe"),
+        (false, _) => format!("Container {name} failed {kind} probe, will be restarted"),
+    }
+}

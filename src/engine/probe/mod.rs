@@ -1,0 +1,156 @@
+//! Probes of containers: when each is due, and what its results mean (the kubelet's prober worker, without its ticker).
+//!
+//! A start-up probe gates the other two. Results belong to one container: a new one begins anew, also the container that
+//! a new wherry finds running. What a verdict leads to (`ready`, a kill) is the worker's.
+
+mod machine;
+
+pub use machine::{Kind, Verdict};
+
+use crate::api::facts::{ContainerFact, ContainerState};
+use crate::api::names::ContainerId;
+use crate::api::pod::Pod;
+use crate::api::time::{Boot, Now};
+use crate::engine::op::OpId;
+use crate::engine::rng::Rng;
+use k8s_openapi::api::core::v1 as core;
+use machine::Machine;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// All probes of a pod's running containers.
+#[derive(Debug, Default, Serialize)]
+pub struct Probes {
+    of: BTreeMap<ContainerId, OfContainer>,
+}
+
+#[derive(Debug, Serialize)]
+struct OfContainer {
+    /// In `Pod::all_containers`.
+    index: usize,
+    machines: Vec<Machine>,
+}
+
+/// A probe to be made now.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Due {
+    pub id: ContainerId,
+    pub index: usize,
+    pub kind: Kind,
+    pub timeout: Duration,
+}
+
+/// What an answer led to.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Judged {
+    pub id: ContainerId,
+    pub index: usize,
+    pub kind: Kind,
+    /// The verdict, if this answer changed it.
+    pub verdict: Option<Verdict>,
+}
+
+pub fn any(pod: &Pod) -> bool {
+    pod.all_containers().any(|c| Kind::ALL.iter().any(|kind| kind.spec(c).is_some()))
+}
+
+impl Probes {
+    /// Forgets containers that run no more, and begins with those that do. One that was `found` running may have others
+    /// beside it: as after a kubelet's restart its first probe comes within a random part of the period.
+    pub fn follow<'f>(
+        &mut self,
+        pod: &Pod,
+        running: impl Fn(&str) -> Option<&'f ContainerFact>,
+        found: impl Fn(&ContainerId) -> bool,
+        now: Now,
+        rng: &mut Rng,
+    ) {
+        self.of.retain(|id, of| running(&pod.at(of.index).name).is_some_and(|c| c.id == *id));
+        for (index, spec) in pod.all_containers().enumerate() {
+            let probed = Kind::ALL.iter().any(|kind| kind.spec(spec).is_some());
+            let Some(c) = running(&spec.name).filter(|c| probed && c.state == ContainerState::Running) else {
+                continue;
+            };
+            if self.of.contains_key(&c.id) {
+                continue;
+            }
+            // Clocks are set: it began at most now.
+            let ago = now.wall.since(c.started_at);
+            let found = found(&c.id);
+            let machines = Kind::ALL.iter().filter_map(|kind| {
+                let mut machine = Machine::new(*kind, kind.spec(spec)?);
+                let delay = machine.initial_delay.saturating_sub(ago);
+                let spread = if found { part(machine.period, rng) } else { Duration::ZERO };
+                machine.due = now.boot + delay.max(spread);
+                Some(machine)
+            });
+            self.of.insert(c.id.clone(), OfContainer { index, machines: machines.collect() });
+        }
+    }
+
+    /// The probes that are due, of the kinds that are wanted. Each is to be answered to `judge`, by the operation that
+    /// `asked` is told.
+    pub fn due(&self, now: Boot, wanted: impl Fn(Kind) -> bool) -> Vec<Due> {
+        let mut all = Vec::new();
+        for (id, of) in &self.of {
+            for m in of.machines.iter().filter(|m| wanted(m.kind) && of.may_run(m.kind) && m.is_due(now)) {
+                all.push(Due { id: id.clone(), index: of.index, kind: m.kind, timeout: m.timeout });
+            }
+        }
+        all
+    }
+
+    pub fn asked(&mut self, due: &Due, op: OpId, now: Boot) {
+        let of = self.of.get_mut(&due.id).into_iter().flat_map(|of| &mut of.machines);
+        of.filter(|m| m.kind == due.kind).for_each(|m| m.asked(op, now));
+    }
+
+    /// The next moment at which one is due.
+    pub fn next(&self, now: Boot, wanted: impl Fn(Kind) -> bool) -> Option<Boot> {
+        let all = self.of.values().flat_map(|of| of.machines.iter().filter(|m| wanted(m.kind) && of.may_run(m.kind)));
+        all.filter_map(|m| m.next(now)).min()
+    }
+
+    /// The answer to `op`: passed, failed, or None if nobody knows. None: the container is not the one any more.
+    pub fn judge(&mut self, op: OpId, passed: Option<bool>) -> Option<Judged> {
+        for (id, of) in &mut self.of {
+            if let Some(m) = of.machines.iter_mut().find(|m| m.in_flight == Some(op)) {
+                let verdict = m.judge(passed);
+                return Some(Judged { id: id.clone(), index: of.index, kind: m.kind, verdict });
+            }
+        }
+        None
+    }
+
+    fn verdict(&self, id: &ContainerId, kind: Kind) -> Option<Verdict> {
+        self.of.get(id).and_then(|of| of.verdict(kind))
+    }
+
+    /// A running container has started: its start-up probe passed, or it has none.
+    pub fn started(&self, spec: &core::Container, id: &ContainerId) -> bool {
+        spec.startup_probe.is_none() || self.verdict(id, Kind::Startup) == Some(Verdict::Passed)
+    }
+
+    /// A running container is ready, once it has started.
+    pub fn ready(&self, spec: &core::Container, id: &ContainerId) -> bool {
+        spec.readiness_probe.is_none() || self.verdict(id, Kind::Readiness) == Some(Verdict::Passed)
+    }
+}
+
+impl OfContainer {
+    fn verdict(&self, kind: Kind) -> Option<Verdict> {
+        self.machines.iter().find(|m| m.kind == kind).map(|m| m.verdict)
+    }
+
+    /// The others wait for the start-up probe, which runs until it has its verdict.
+    fn may_run(&self, kind: Kind) -> bool {
+        kind == Kind::Startup || self.verdict(Kind::Startup).is_none_or(|v| v == Verdict::Passed)
+    }
+}
+
+/// A random part of `period`, in milliseconds.
+fn part(period: Duration, rng: &mut Rng) -> Duration {
+    let ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1);
+    Duration::from_millis(rng.draw() % ms)
+}

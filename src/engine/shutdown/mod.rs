@@ -1,0 +1,169 @@
+//! Graceful node shutdown (S1 to S10), the pure part: `lock` is what logind is asked for, `record` what survives wherry and the
+//! machine, `view` (in `api`, where commands find it) what people see. Here: how far a shutdown in progress is, in time. Who is killed, and has ended, the
+//! composition knows (`node/shutdown`).
+
+pub mod lock;
+pub mod record;
+
+pub use crate::api::shutdown::view;
+
+use crate::api::names::Uid;
+use crate::api::shutdown::Groups;
+use crate::api::time::{Boot, Now, Wall};
+use lock::Lock;
+use record::Record;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// S7: without a lock nobody waits for the pods. Each group gets so long (StopContainer takes no less than 2 s).
+const MINIMUM: Duration = Duration::from_secs(2);
+
+/// So long a new wherry waits for logind's word on the shutdown that its record tells of.
+const WORD: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Serialize)]
+pub struct Shutdown {
+    pub lock: Lock,
+    /// The one in progress.
+    pub progress: Option<Progress>,
+    /// The last one, the one in progress included.
+    pub last: Option<Record>,
+    /// The record tells of a shutdown in progress; until then logind has time to say whether it is so.
+    pub in_doubt: Option<Boot>,
+    /// Its record could not be written: again then.
+    pub keep_at: Option<Boot>,
+    /// The timer.
+    pub armed: Option<Boot>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Progress {
+    pub began: Boot,
+    /// As they were then: other settings do not change what has begun.
+    pub groups: Groups,
+    /// What each group gets, lowest priority first.
+    pub periods: Vec<Duration>,
+    /// The group that is being stopped; their number once all are done.
+    pub group: usize,
+    /// None: it has not begun.
+    pub current: Option<Current>,
+    /// There is no lock: everything is killed with the minimum.
+    pub unlocked: bool,
+    pub released: bool,
+}
+
+/// The group that is being stopped.
+#[derive(Debug, Serialize)]
+pub struct Current {
+    pub began: Boot,
+    pub until: Boot,
+    pub pods: BTreeSet<Uid>,
+}
+
+impl Progress {
+    /// The lock is released then, whatever happened (S4).
+    pub fn end(&self) -> Boot {
+        self.began + self.periods.iter().sum()
+    }
+
+    /// Until when the next group may take. A group that begins sooner than planned, as those before it ended sooner, has its
+    /// own period; one that begins late, as wherry was away meanwhile, has what is left.
+    pub fn until(&self, now: Boot) -> Boot {
+        let planned = self.began + self.periods.iter().take(self.group + 1).sum();
+        match self.periods.get(self.group) {
+            Some(period) if self.unlocked => now + *period,
+            Some(period) => (now + *period).min(planned),
+            None => now,
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.group >= self.periods.len()
+    }
+
+    /// When something is due if no pod ends.
+    pub fn next(&self) -> Option<Boot> {
+        let end = Some(self.end()).filter(|_| !self.released && !self.unlocked);
+        let group = self.current.as_ref().map(|c| c.until);
+        end.into_iter().chain(group).min()
+    }
+}
+
+impl Shutdown {
+    pub fn new(groups: Groups) -> Shutdown {
+        Shutdown { lock: Lock::new(groups), progress: None, last: None, in_doubt: None, keep_at: None, armed: None }
+    }
+
+    /// Nothing is to be started.
+    pub fn is_on(&self) -> bool {
+        self.progress.is_some() || self.in_doubt.is_some()
+    }
+
+    /// The record of an earlier life. True if the node has come back since that shutdown, or was never down: pods that were
+    /// stopped by it run again.
+    pub fn found(&mut self, record: Option<Record>, boot_id: &str, off: bool, now: Now) -> bool {
+        let Some(mut record) = record else { return true };
+        let back = record.over || record.boot_id != boot_id || off;
+        if back {
+            record.over = true;
+            if record.ended == Wall(0) {
+                record.ended = now.wall;
+            }
+        } else {
+            self.in_doubt = Some(now.boot + WORD);
+        }
+        self.last = Some(record);
+        back
+    }
+
+    /// It begins, or goes on in a new life of wherry.
+    pub fn begin(&mut self, groups: &Groups, boot_id: &str, now: Now) {
+        let goes_on = self.in_doubt.take().and(self.last.clone()).filter(|r| r.periods.len() == groups.len());
+        let unlocked = !self.lock.is_held();
+        let (began, periods) = match (&goes_on, unlocked) {
+            (_, true) => (now.boot, vec![MINIMUM; groups.len()]),
+            (Some(record), false) => (record.began, record.periods.clone()),
+            (None, false) => (now.boot, self.lock.granted()),
+        };
+        self.last = Some(match goes_on {
+            Some(record) => Record { ended: Wall(0), ..record },
+            None => Record {
+                boot_id: boot_id.to_owned(),
+                began,
+                started: now.wall,
+                ended: Wall(0),
+                over: false,
+                periods: periods.clone(),
+            },
+        });
+        self.progress = Some(Progress {
+            began,
+            groups: groups.clone(),
+            periods,
+            group: 0,
+            current: None,
+            unlocked,
+            released: false,
+        });
+    }
+
+    /// Its work is done: the lock may go.
+    pub fn ended(&mut self, now: Now) {
+        if let Some(last) = &mut self.last {
+            last.ended = now.wall;
+        }
+    }
+
+    /// It was called off.
+    pub fn over(&mut self, now: Now) {
+        self.progress = None;
+        self.in_doubt = None;
+        if let Some(last) = &mut self.last {
+            last.over = true;
+            if last.ended == Wall(0) {
+                last.ended = now.wall;
+            }
+        }
+    }
+}

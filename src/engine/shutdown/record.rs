@@ -1,0 +1,80 @@
+//! The record of the node's last shutdown (S7, S8): one JSON object.
+
+use crate::api::time::{Boot, Wall};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+pub const KIND: &str = "shutdown";
+/// There is one.
+pub const KEY: &str = "shutdown/last";
+const VERSION: u64 = 1;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Record {
+    /// The boot of which the node was shut down.
+    pub boot_id: String,
+    /// On that boot's clock.
+    pub began: Boot,
+    pub started: Wall,
+    /// When the lock was released, or the shutdown called off; zero before.
+    pub ended: Wall,
+    /// It was called off, or the node has come back since.
+    pub over: bool,
+    /// What each group was granted, in whole milliseconds, lowest priority first.
+    pub periods: Vec<Duration>,
+}
+
+pub fn write(record: &Record) -> String {
+    json!({
+        "version": VERSION,
+        "bootId": record.boot_id,
+        "began": record.began.0,
+        "started": record.started.0,
+        "ended": record.ended.0,
+        "over": record.over,
+        "periodsMillis": record.periods.iter().map(|p| p.as_millis() as u64).collect::<Vec<_>>(),
+    })
+    .to_string()
+}
+
+/// # Errors
+/// If it is no JSON, lacks something, or is of another version.
+pub fn read(text: &str) -> Result<Record, String> {
+    let value: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    match value.get("version").and_then(Value::as_u64) {
+        Some(VERSION) => {}
+        other => return Err(format!("version {other:?}; this wherry reads version {VERSION}")),
+    }
+    let time = |name: &str| value.get(name).and_then(Value::as_i64).ok_or(format!("no {name}"));
+    let periods = value.get("periodsMillis").and_then(Value::as_array).ok_or("no periodsMillis")?;
+    Ok(Record {
+        boot_id: value.get("bootId").and_then(Value::as_str).ok_or("no bootId")?.to_owned(),
+        began: Boot(u64::try_from(time("began")?).map_err(|e| format!("began: {e}"))?),
+        started: Wall(time("started")?),
+        ended: Wall(time("ended")?),
+        over: value.get("over").and_then(Value::as_bool).ok_or("no over")?,
+        periods: periods.iter().map(|p| Duration::from_millis(p.as_u64().unwrap_or_default())).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_and_nothing_else_is_one() {
+        let record = Record {
+            boot_id: "b".into(),
+            began: Boot(5),
+            started: Wall(6),
+            ended: Wall(7),
+            over: true,
+            periods: vec![Duration::from_secs(2), Duration::ZERO],
+        };
+        assert_eq!(read(&write(&record)), Ok(record));
+        for bad in ["", "{}", "[]", r#"{"version": 2}"#, r#"{"version": 1, "bootId": "b", "began": -1}"#] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The engine on a node where all goes well: every effect is answered at once by the simulation's model of a runtime, and
+//! what the engine itself spends on each step is counted. What a real node's adapters cost is not in it.
+
+use crate::runtime::{Life, Outcome, Runtime, end};
+use allocation_counter::measure;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use wherry::api::document::{Context, read};
+use wherry::api::names::Uid;
+use wherry::api::pod::Pod;
+use wherry::api::time::{Boot, Now, Wall};
+use wherry::engine::config::EngineConfig;
+use wherry::engine::effect::{Effect, FilesCall, RuntimeCall, TimerKey};
+use wherry::engine::event::{Answer, Event, Kind, PlegEvent};
+use wherry::engine::node::Engine;
+use wherry::event_loop::Timers;
+
+const S: u64 = 1_000_000_000;
+
+/// What the engine spent on some steps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    pub steps: u64,
+    pub time: Duration,
+    pub allocations: u64,
+    /// Allocated, whatever became of it.
+    pub bytes: u64,
+}
+
+pub struct Node {
+    pub engine: Engine,
+    pub runtime: Runtime,
+    pub spent: Spent,
+    now: u64,
+    manifests: BTreeMap<String, Rc<Pod>>,
+    events: VecDeque<Event>,
+    timers: Timers<TimerKey>,
+    watched: BTreeMap<String, Uid>,
+}
+
+/// A pod as a user writes it, with so many containers.
+pub fn pod(name: &str, containers: usize, more: &str) -> Rc<Pod> {
+    let containers: Vec<String> = (0..containers)
+        .map(|i| {
+            let resources = "{requests: {cpu: 10m, memory: 16Mi}, limits: {memory: 32Mi}}";
+            format!(
+                "{{name: c{i}, image: 'registry.k8s.io/app:1.2', command: [/app, serve], resources: {resources}, \
+                 env: [{{name: A, value: '1'}}, {{name: B, value: two}}], ports: [{{containerPort: 8080}}]}}"
+            )
+        })
+        .collect();
+    let text = format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, labels: {{app: {name}}}}}, \
+         spec: {{{more}containers: [{}]}}}}",
+        containers.join(", ")
+    );
+    let context = Context { node_name: "node", unsafe_sysctls: &[], seen: "2027-01-15T08:00:00Z" };
+    let (mut pods, problems) = read(text.as_bytes(), &format!("/etc/wherry/manifests/{name}.yaml"), context);
+    assert!(problems.is_empty(), "{problems:?}");
+    Rc::new(pods.remove(0))
+}
+
+impl Node {
+    /// A node that is up, without a pod.
+    pub fn new() -> Node {
+        let config = EngineConfig { owner: "root-1".into(), seed: 7, ..EngineConfig::default() };
+        let mut runtime = Runtime::new(&config.owner);
+        runtime.images.insert("registry.k8s.io/app:1.2".into());
+        runtime.id_length = 63;
+        let mut node = Node {
+            engine: Engine::new(config),
+            runtime,
+            spent: Spent::default(),
+            now: 1000 * S,
+            manifests: BTreeMap::new(),
+            events: VecDeque::new(),
+            timers: Timers::new(),
+            watched: BTreeMap::new(),
+        };
+        node.events.extend([Event::Records(Vec::new()), Event::Desired(Vec::new()), Event::RuntimeUp]);
+        node.settle();
+        node.relist();
+        node
+    }
+
+    /// One with so many pods running, and nothing left to do.
+    pub fn with_pods(pods: usize, containers: usize) -> Node {
+        let mut node = Node::new();
+        for i in 0..pods {
+            let pod = pod(&format!("pod-{i:05}"), containers, "");
+            node.manifests.insert(pod.source.path.clone(), pod);
+        }
+        node.desire();
+        node.wait(90);
+        node.relist();
+        let running = node.runtime.containers.values().filter(|c| c.runs()).count();
+        assert_eq!(running, pods * containers, "containers that run");
+        node.spent = Spent::default();
+        node
+    }
+
+    /// The manifest of that pod is written, or removed.
+    pub fn write(&mut self, pod: Rc<Pod>) {
+        self.manifests.insert(pod.source.path.clone(), pod);
+        self.desire();
+    }
+
+    pub fn remove(&mut self, pod: &Pod) {
+        assert!(self.manifests.remove(&pod.source.path).is_some(), "no such manifest");
+        self.desire();
+    }
+
+    /// The whole desired set reaches the engine, as it stands.
+    pub fn desire(&mut self) {
+        self.events.push_back(Event::Desired(self.manifests.values().cloned().collect()));
+        self.settle();
+    }
+
+    /// P1, as the timer asks for it.
+    pub fn relist(&mut self) {
+        self.timers.clear(&TimerKey::Relist);
+        self.now += S;
+        self.events.push_back(Event::Timer(TimerKey::Relist));
+        self.settle();
+    }
+
+    /// A container that never ended before ends, and its pidfd says so.
+    pub fn end_one(&mut self) {
+        let wall = self.time().wall;
+        let mut running = self.runtime.containers.values_mut().filter(|c| c.runs() && c.attempt == 0);
+        let running = running.next().expect("a container that runs");
+        end(running, 1, wall);
+        let id = running.id.clone();
+        self.look_at_pidfds();
+        assert!(self.events.iter().any(|e| matches!(e, Event::Ended { id: i, .. } if *i == id)), "{id} is watched");
+        self.settle();
+    }
+
+    pub fn hint(&mut self) {
+        let uid = self.runtime.containers.values().next().expect("a container").uid.clone();
+        let event = PlegEvent { id: "?".into(), kind: Kind::ContainerDied };
+        self.events.push_back(Event::Hint { uid: Some(uid), event });
+        self.settle();
+    }
+
+    /// Lets so many seconds pass: timers fire at their times.
+    pub fn wait(&mut self, seconds: u64) {
+        let end = self.now + seconds * S;
+        while let Some(at) = self.timers.next().filter(|at| at.0 <= end) {
+            self.now = self.now.max(at.0);
+            self.events.extend(self.timers.expired(at).into_iter().map(Event::Timer));
+            self.settle();
+        }
+        self.now = end;
+    }
+
+    pub fn time(&self) -> Now {
+        Now { boot: Boot(self.now), wall: Wall((1_800_000_000 * S + self.now) as i64) }
+    }
+
+    /// Answers everything at once, until nothing follows.
+    fn settle(&mut self) {
+        while let Some(event) = self.events.pop_front() {
+            let now = self.time();
+            let mut effects = Vec::new();
+            let (engine, mut taken) = (&mut self.engine, Duration::ZERO);
+            let allocated = measure(|| {
+                let begun = Instant::now();
+                effects = engine.step(event, now);
+                taken = begun.elapsed();
+            });
+            self.spent.steps += 1;
+            self.spent.time += taken;
+            self.spent.allocations += allocated.count_total;
+            self.spent.bytes += allocated.bytes_total;
+            effects.into_iter().for_each(|effect| self.carry_out(effect));
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Runtime { op, call, .. } => {
+                let ends = matches!(
+                    call,
+                    RuntimeCall::StopContainer { .. }
+                        | RuntimeCall::StopSandbox { .. }
+                        | RuntimeCall::RemoveSandbox { .. }
+                );
+                let result = self.call(&call);
+                self.events.push_back(Event::Done { op, result });
+                if ends {
+                    self.look_at_pidfds();
+                }
+            }
+            Effect::Files { op, call } => {
+                let answer = match call {
+                    FilesCall::PrepareContainer { pod, container, attempt, .. } => Answer::Prepared {
+                        termination_file: format!("/var/lib/wherry/pods/{}/containers/{container}/{attempt}", pod.uid),
+                    },
+                    FilesCall::ReadTermination { .. } => Answer::Message(String::new()),
+                    _ => Answer::Ok,
+                };
+                self.events.push_back(Event::Done { op, result: Ok(answer) });
+            }
+            Effect::Record { op, .. } => self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) }),
+            Effect::Watch { uid, id, .. } => {
+                self.watched.insert(id.clone(), uid.clone());
+                self.events.push_back(Event::Watched { uid, id, ok: true });
+            }
+            Effect::Unwatch { id } => drop(self.watched.remove(&id)),
+            Effect::Timer { key, at: Some(at) } => self.timers.set(key, at),
+            Effect::Timer { key, at: None } => self.timers.clear(&key),
+            _ => {}
+        }
+    }
+
+    fn call(&mut self, call: &RuntimeCall) -> Result<Answer, wherry::engine::op::OpError> {
+        let wall = self.time().wall;
+        match self.runtime.call(call, wall, |_| Life::FOREVER) {
+            Outcome::Answer(result) => result,
+            Outcome::Started(_, answer) => Ok(answer),
+            Outcome::Stopping(id, _) => {
+                if let Some(container) = self.runtime.containers.get_mut(&id) {
+                    end(container, 143, wall);
+                }
+                Ok(Answer::Ok)
+            }
+        }
+    }
+
+    fn look_at_pidfds(&mut self) {
+        let over: Vec<String> = self.watched.keys().filter(|id| !self.runtime.lives(id)).cloned().collect();
+        for id in over {
+            if let Some(uid) = self.watched.remove(&id) {
+                self.events.push_back(Event::Ended { uid, id });
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+#!/bin/bash
+# Prints a directory with another containerd than the system's, to be put first in PATH: `newer-runtime.sh 1.7`.
+#
+# 1.7 is Debian 13's, unpacked into ~/.cache/wherry-lab, on a Debian 12 whose own is 1.6. Nothing is installed: apt works with
+# lists and directories of its own, with this machine's mirror and keyring. What is there is used without a look at the
+# network. runc stays the system's (Debian 13's needs a newer libc). Exit code 69 (nothing printed): it cannot be had here,
+# and why is said.
+set -euo pipefail
+# shellcheck source=tests/lab/common.sh
+. "$(dirname "$0")/common.sh"
+
+UNAVAILABLE=69
+
+cannot() {
+	say "containerd $WANTED is not to be had here: $*"
+	exit "$UNAVAILABLE"
+}
+
+[ $# = 1 ] || die "usage: newer-runtime.sh VERSION (1.7)"
+WANTED=$1
+case $WANTED in
+1.7) SUITE=trixie ;;
+*) die "unknown runtime $WANTED (1.7)" ;;
+esac
+DIR=${XDG_CACHE_HOME:-$(caller_home)/.cache}/wherry-lab/containerd-$WANTED
+BIN=$DIR/unpacked/usr/bin
+
+# containerd and its shim have to match.
+complete() { [ -x "$BIN/containerd-shim-runc-v2" ] && "$BIN/containerd" --version >/dev/null 2>&1; }
+
+# Where this machine's packages come from.
+mirror() {
+	awk '/^URIs:/ { print $2; exit }' /etc/apt/sources.list.d/debian.sources 2>/dev/null ||
+		awk '$1 == "deb" { for (i = 2; i <= NF; i++) if ($i ~ /^http/) { print $i; exit } }' /etc/apt/sources.list 2>/dev/null
+}
+
+apt_alone() {
+	apt-get -q -o Dir::Etc::sourcelist="$DIR/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$DIR/lists" \
+		-o Dir::Cache::archives="$DIR/archives" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
+		-o Acquire::Retries=3 -o Acquire::http::Timeout=30 -o Acquire::Languages=none -o APT::Get::List-Cleanup=0 "$@"
+}
+
+fetch() {
+	local from keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+	rm -rf "$DIR"
+	mkdir -p "$DIR"/{lists/partial,archives/partial,unpacked}
+	from=$(mirror)
+	printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "${from:-http://deb.debian.org/debian}" "$SUITE" >"$DIR/sources.list"
+	apt_alone -o APT::Update::Error-Mode=any update
+	cd "$DIR/archives"
+	apt_alone download containerd
+	for package in *.deb; do dpkg -x "$package" "$DIR/unpacked"; done
+	rm -rf "$DIR/lists" "$DIR/archives"
+}
+
+if ! complete; then
+	# shellcheck disable=SC1091
+	. /etc/os-release
+	[ "${ID:-}" = debian ] && [ "${VERSION_ID:-}" = 12 ] || cannot "it is unpacked from Debian 13's packages on a Debian 12, and this is ${PRETTY_NAME:-something else}"
+	if ! have apt-get || ! have dpkg; then cannot "it takes apt-get and dpkg"; fi
+	say "unpacking Debian 13's containerd into $DIR"
+	log=$(mktemp)
+	for try in 1 2 3; do
+		# (A subshell of its own: under `if` the shell would not stop at an error.)
+		status=0
+		(export -f fetch apt_alone mirror; export DIR SUITE; bash -euo pipefail -c fetch) >"$log" 2>&1 || status=$?
+		[ "$status" != 0 ] || break
+		[ "$try" = 3 ] || sleep $((try * 3))
+	done
+	[ "$status" = 0 ] || tail -n 5 "$log" >&2
+	rm -f "$log"
+	[ "$status" = 0 ] || cannot "its packages cannot be fetched (above is why)"
+	complete || cannot "$BIN/containerd does not run"
+fi
+printf '%s\n' "$BIN"

@@ -1,0 +1,109 @@
+//! The list of mutations, and their places in the sources.
+
+use std::ops::Range;
+use std::path::Path;
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mutation {
+    pub name: String,
+    /// Below `src/`.
+    pub file: String,
+    original: String,
+    mutated: String,
+}
+
+/// Blocks of a name, a file, the original lines after `-` and the mutated ones after `+`; `#` begins a comment.
+///
+/// # Errors
+/// If a block lacks something, or two have one name.
+pub fn read(path: &Path) -> Result<Vec<Mutation>, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("read {}: {e}", path.display()))?;
+    let mut mutations: Vec<Mutation> = Vec::new();
+    for block in text.split("\n\n") {
+        let lines: Vec<&str> = block.lines().filter(|l| !l.starts_with('#') && !l.trim().is_empty()).collect();
+        let [name, file, rest @ ..] = lines.as_slice() else {
+            if lines.is_empty() {
+                continue;
+            }
+            return Err(format!("{block}: a name, a file, and what is to be replaced"));
+        };
+        let of = |sign: char| {
+            let lines = rest.iter().filter_map(|l| l.strip_prefix(sign));
+            lines.collect::<Vec<_>>().join("\n").trim().to_string()
+        };
+        let mutation = Mutation { name: name.to_string(), file: file.to_string(), original: of('-'), mutated: of('+') };
+        let known = rest.iter().all(|l| l.starts_with(['-', '+']));
+        if mutation.original.is_empty() || !known || !rest.iter().any(|l| l.starts_with('+')) {
+            return Err(format!("{name}: what is replaced (-), and with what (+)"));
+        }
+        if mutations.iter().any(|m| m.name == mutation.name) {
+            return Err(format!("{name} is there twice"));
+        }
+        mutations.push(mutation);
+    }
+    Ok(mutations)
+}
+
+/// The source with all of the file's mutations (number, mutation) in it, each in force if `crate::mutation::is(number)`.
+///
+/// # Errors
+/// If an original text is not there exactly once, or two overlap.
+pub fn apply(source: &str, mutations: &[(usize, &Mutation)]) -> Result<String, String> {
+    let mut places = Vec::new();
+    for (number, m) in mutations {
+        let found = find(source, &m.original);
+        let [place] = found.as_slice() else {
+            return Err(format!(
+                "{}: its original text is {} times in src/{}, and has to be there once:\n{}",
+                m.name,
+                found.len(),
+                m.file,
+                m.original
+            ));
+        };
+        places.push((place.clone(), *number, *m));
+    }
+    places.sort_by_key(|(place, ..)| place.start);
+    let mut text = String::new();
+    let mut at = 0;
+    for (place, number, m) in places {
+        if place.start < at {
+            return Err(format!("{}: another mutation has changed a part of it", m.name));
+        }
+        text += &source[at..place.start];
+        text += &replacement(&source[place.clone()], m, number);
+        at = place.end;
+    }
+    Ok(text + &source[at..])
+}
+
+fn replacement(original: &str, m: &Mutation, number: usize) -> String {
+    let is = format!("crate::mutation::is({number})");
+    if m.mutated.contains("MUTATION") {
+        return m.mutated.replace("MUTATION", &is);
+    }
+    let choice = format!("if {is} {{ {} }} else {{ {original} }}", m.mutated);
+    if original.ends_with([';', '}']) { choice } else { format!("({choice})") }
+}
+
+/// Where a text is; what is between words may be any white space, as a formatter changes it.
+fn find(source: &str, text: &str) -> Vec<Range<usize>> {
+    let wanted: Vec<char> = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().collect();
+    // The source with single spaces, and where each character was.
+    let mut packed: Vec<(usize, char)> = Vec::new();
+    for (at, c) in source.char_indices() {
+        match (c.is_whitespace(), packed.last()) {
+            (true, Some((_, ' '))) => {}
+            (true, _) => packed.push((at, ' ')),
+            (false, _) => packed.push((at, c)),
+        }
+    }
+    let same = |i: &usize| packed[*i..].iter().map(|(_, c)| c).zip(&wanted).all(|(a, b)| a == b);
+    let last = packed.len().saturating_sub(wanted.len());
+    let found = (0..=last).filter(|_| wanted.len() <= packed.len()).filter(same);
+    let range = |i: usize| {
+        let (end, c) = packed[i + wanted.len() - 1];
+        packed[i].0..end + c.len_utf8()
+    };
+    found.map(range).collect()
+}

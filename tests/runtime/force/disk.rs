@@ -1,0 +1,139 @@
+//! The root directory's disk is full, or read-only, for a while; records are damaged, or of another version.
+
+use super::exact::{self, wait_exact};
+use super::{all_run, identities};
+use crate::support::agent::Agent;
+use crate::support::lab::Runtime;
+use crate::support::yaml::TRAP;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const LIVES: [&str; 2] = ["lives-0", "lives-1"];
+
+fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().expect(program);
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// Agent and its root directory on a small file system of its own, with pods that run.
+fn agent(name: &str) -> Agent {
+    let mut agent = Agent::prepare(name, &Runtime::shared());
+    run("mount", &["-t", "tmpfs", "-o", "size=2m,mode=755", "tmpfs", path(&agent.root())]);
+    agent.run();
+    for name in LIVES.iter().chain(&["goes"]) {
+        agent.apply(name, TRAP);
+    }
+    let mut desired = all_run(&LIVES);
+    desired.extend(all_run(&["goes"]));
+    wait_exact(&agent, &desired);
+    agent
+}
+
+/// A pod goes, one comes, and wherry is killed, while nothing can be written; `brim` sees to that after the first has gone,
+/// `again` makes the disk well.
+fn survives(mut agent: Agent, error: &str, brim: impl Fn(&Agent), again: impl FnOnce(&Agent)) {
+    let before = identities(&agent, &LIVES);
+    agent.delete("goes");
+    agent.wait("it is stopped", |a| a.running("goes", "main").is_none());
+    agent.kill();
+    agent.run();
+    brim(&agent);
+    agent.apply("comes", TRAP);
+    for name in LIVES {
+        agent.wait_running(name);
+    }
+    agent.wait("the log says why", |a| {
+        a.log().lines().any(|l| l.contains("/comes ") && l.contains(error) && l.contains("WARN"))
+    });
+    assert!(agent.running("comes", "main").is_none());
+    assert_eq!(identities(&agent, &LIVES), before);
+    again(&agent);
+    let mut desired = all_run(&LIVES);
+    desired.extend(all_run(&["comes"]));
+    wait_exact(&agent, &desired);
+    agent.kill();
+    agent.run();
+    wait_exact(&agent, &desired);
+    assert_eq!(identities(&agent, &LIVES), before);
+    for name in desired.keys() {
+        agent.delete(name);
+    }
+    wait_exact(&agent, &exact::Desired::new());
+    agent.kill();
+    run("umount", &["-l", path(&agent.root())]);
+}
+
+#[test]
+fn a_full_disk_stops_no_pod_and_what_waited_for_room_starts_when_there_is_some() {
+    let agent = agent("full");
+    let filler = agent.root().join("filler");
+    let fill = || {
+        let mut file = fs::OpenOptions::new().append(true).create(true).open(&filler).expect("filler");
+        let full = std::io::Write::write_all(&mut file, &vec![0; 4 << 20]);
+        assert!(full.is_err_and(|e| e.kind() == std::io::ErrorKind::StorageFull));
+    };
+    fill();
+    // What the pod that went has freed is filled again.
+    let brim = |agent: &Agent| {
+        agent.wait_gone("goes");
+        agent.wait("its directory is gone", |a| exact::names(&a.root().join("pods")).len() == LIVES.len());
+        agent.wait("its record is gone", |a| exact::names(&a.root().join("records/pods")).len() == LIVES.len());
+        fill();
+    };
+    survives(agent, "No space left", brim, |_| fs::remove_file(&filler).expect("remove"));
+}
+
+#[test]
+fn a_disk_that_is_read_only_for_a_while_stops_no_pod_and_loses_none() {
+    let agent = agent("readonly");
+    // Over itself: a file system with open files is not made read-only otherwise.
+    let root = agent.root();
+    run("mount", &["--bind", path(&root), path(&root)]);
+    run("mount", &["-o", "remount,bind,ro", path(&root)]);
+    assert!(fs::write(root.join("x"), "").is_err());
+    survives(agent, "Read-only file system", |_| (), |a| run("umount", &["-l", path(&a.root())]));
+}
+
+#[test]
+fn records_that_cannot_be_read_are_set_aside_and_their_pods_run_on() {
+    let mut agent = Agent::start("records");
+    let pods = ["cut", "old", "older", "well"];
+    for name in pods {
+        agent.apply(name, TRAP);
+    }
+    let desired = all_run(&pods);
+    wait_exact(&agent, &desired);
+    let before = identities(&agent, &pods);
+    let records = agent.root().join("records/pods");
+    let file = |agent: &Agent, name: &str| {
+        let uid = crate::support::agent::uid(&agent.pod(name).expect("listed"));
+        records.join(format!("{uid}.json"))
+    };
+    let files: Vec<_> = pods.iter().map(|name| file(&agent, name)).collect();
+    agent.kill();
+    let text = fs::read_to_string(&files[0]).expect("record");
+    fs::write(&files[0], &text[..text.len() / 2]).expect("cut");
+    // The file's form is older; and what it holds is, its form being right.
+    let text = fs::read_to_string(&files[1]).expect("record");
+    fs::write(&files[1], text.replacen("\"version\":1", "\"version\":0", 1)).expect("old");
+    let own = wherry::adapters::records::Records::open(&agent.root()).expect("records");
+    let uid = files[2].file_stem().expect("a name").to_string_lossy().into_owned();
+    own.put(&format!("pods/{uid}"), "{\"version\":0,\"of\":\"another time\"}").expect("older");
+    agent.run();
+    for (name, file) in pods.iter().zip(&files).take(3) {
+        let aside = format!("{}.corrupt", file.display());
+        agent.wait(&format!("the record of {name} is set aside"), |_| Path::new(&aside).exists());
+        assert!(
+            agent.log().lines().any(|l| l.contains("WARN") && l.contains("set aside") && l.contains(&aside)),
+            "{name}: {aside}"
+        );
+        fs::remove_file(&aside).expect("remove");
+    }
+    wait_exact(&agent, &desired);
+    assert_eq!(identities(&agent, &pods), before);
+}

@@ -1,0 +1,139 @@
+//! What an earlier life, or somebody else, left behind or took away.
+
+use super::exact::{Desired, names, wait_exact};
+use super::{all_run, identities};
+use crate::support::agent::{Agent, container, uid};
+use crate::support::lab::Runtime;
+use crate::support::yaml::TRAP;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+#[test]
+fn directories_of_pods_that_nobody_knows_are_removed_at_start_and_nothing_else() {
+    let mut agent = Agent::start("leftover");
+    agent.apply("web", TRAP);
+    wait_exact(&agent, &all_run(&["web"]));
+    let before = identities(&agent, &["web"]);
+    agent.kill();
+    // As a kill leaves them between a pod's directories and its record.
+    let (pods, logs) = (agent.root().join("pods"), agent.dir.join("log/pods"));
+    fs::create_dir_all(pods.join("0123/containers")).expect("directory");
+    fs::create_dir_all(logs.join(format!("{}_lost_0123", agent.namespace))).expect("directory");
+    fs::create_dir_all(pods.join("4567/volumes")).expect("directory");
+    fs::write(pods.join("4567/etc-hosts"), "127.0.0.1 localhost\n").expect("file");
+    // Of others: logs of a pod that has no directory here, a link, a file.
+    fs::create_dir_all(logs.join("ns_theirs_89ab")).expect("directory");
+    let theirs = agent.dir.join("theirs");
+    fs::create_dir_all(&theirs).expect("directory");
+    fs::write(theirs.join("file"), "kept").expect("file");
+    symlink(&theirs, pods.join("link")).expect("link");
+    symlink(&theirs, pods.join("4567/link")).expect("link");
+    fs::write(pods.join("file"), "kept").expect("file");
+    // A volume that is still mounted.
+    let volume = pods.join("cdef/volumes/data");
+    fs::create_dir_all(&volume).expect("directory");
+    let status = Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&volume).status().expect("mount");
+    assert!(status.success());
+    fs::write(volume.join("file"), "kept").expect("file");
+
+    agent.run();
+    agent.wait("those of nobody are gone", |_| !pods.join("0123").exists() && !pods.join("4567").exists());
+    agent.wait("the volume is told of", |a| {
+        a.log().lines().any(|l| l.contains("cdef") && l.contains("could not be removed"))
+    });
+    for file in [theirs.join("file"), volume.join("file"), pods.join("file")] {
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "kept");
+    }
+    assert!(fs::symlink_metadata(pods.join("link")).is_ok_and(|m| m.is_symlink()));
+    let logged: Vec<String> =
+        names(&logs).into_iter().filter(|n| n.ends_with("_0123") || n.ends_with("_89ab")).collect();
+    assert_eq!(logged, ["ns_theirs_89ab"]);
+    assert!(agent.log().contains(&pods.join("0123").display().to_string()), "the path is in the log");
+    assert_eq!(identities(&agent, &["web"]), before);
+
+    let status = Command::new("umount").arg(&volume).status().expect("umount");
+    assert!(status.success());
+    agent.wait("it goes once it is unmounted", |_| !pods.join("cdef").exists());
+    fs::remove_file(pods.join("link")).expect("link");
+    fs::remove_file(pods.join("file")).expect("file");
+    fs::remove_dir(logs.join("ns_theirs_89ab")).expect("directory");
+    wait_exact(&agent, &all_run(&["web"]));
+    assert_eq!(identities(&agent, &["web"]), before);
+}
+
+#[test]
+fn the_control_socket_is_made_again_when_its_file_is_removed() {
+    let agent = Agent::start("socket");
+    for _ in 0..3 {
+        fs::remove_file(&agent.socket).expect("remove");
+        agent.wait("it is there again", |a| a.get("/livez").is_ok_and(|r| r.status == 200));
+    }
+    let aside = agent.socket.with_extension("moved");
+    fs::rename(&agent.socket, &aside).expect("rename");
+    agent.wait("it is there again", |a| a.get("/livez").is_ok_and(|r| r.status == 200));
+    fs::remove_file(aside).expect("remove");
+}
+
+/// As containerd leaves it when StartContainer's caller is killed in the middle, only that this one runs: a task of a
+/// container that it shows as ended. No call of the CRI can remove that.
+#[test]
+fn w26_a_task_that_containerd_has_lost_goes_with_its_pod() {
+    let agent = Agent::start("task");
+    agent.apply(
+        "web",
+        "
+        restartPolicy: OnFailure
+        containers:
+        - name: main
+          image: localhost/trap:1
+        - name: ends
+          image: localhost/busybox:1.35
+          command: [sh, -c, 'test ! -e /again || sleep 10000; touch /again']
+    ",
+    );
+    agent.wait("one of its containers has ended", |a| {
+        a.pod("web").is_some_and(|p| container(&p, "ends")["state"]["terminated"]["exitCode"] == 0)
+    });
+    let all = agent.containers("web");
+    let ended = &all.iter().find(|c| c.metadata.name == "ends").expect("it is kept").id;
+    let runtime = Runtime::shared();
+    let ctr = |arguments: &[&str]| {
+        let mut ctr = Command::new("ctr");
+        ctr.arg("-a").arg(&runtime.socket).args(["-n", "k8s.io"]).args(arguments);
+        let output = ctr.output().expect("ctr");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    ctr(&["tasks", "start", "-d", ended]);
+    assert!(ctr(&["tasks", "ls", "-q"]).contains(ended.as_str()));
+    assert_eq!(agent.running("web", "ends"), None, "the CRI shows nothing of it");
+
+    agent.delete("web");
+    wait_exact(&agent, &Desired::new());
+    assert!(!ctr(&["tasks", "ls", "-q"]).contains(ended.as_str()));
+    assert!(!ctr(&["containers", "ls", "-q"]).contains(ended.as_str()));
+}
+
+#[test]
+fn a_process_that_the_runtime_knows_nothing_of_is_killed_when_its_pod_goes() {
+    let agent = Agent::start("lost");
+    agent.apply("web", TRAP);
+    agent.apply("other", TRAP);
+    wait_exact(&agent, &all_run(&["web", "other"]));
+    let before = identities(&agent, &["other"]);
+    let mut lost = Command::new("sleep").arg("10000").spawn().expect("sleep");
+    for cgroup in agent.cgroups(&uid(&agent.pod("web").expect("listed"))) {
+        let inside = cgroup.join("lost");
+        fs::create_dir(&inside).expect("cgroup");
+        // (A cpuset takes no process before it is told its CPUs and memory.)
+        let _ = fs::write(inside.join("cgroup.procs"), lost.id().to_string());
+    }
+    let within = fs::read_to_string(format!("/proc/{}/cgroup", lost.id())).expect("its cgroups");
+    assert!(within.contains("/lost\n"), "{within}");
+    agent.delete("web");
+    wait_exact(&agent, &all_run(&["other"]));
+    assert_eq!(lost.wait().expect("it ends").signal(), Some(9));
+    assert_eq!(identities(&agent, &["other"]), before);
+}

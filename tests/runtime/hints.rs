@@ -1,0 +1,93 @@
+//! What makes a change known at once (P8): the runtime's event stream where it has one, and pidfds where they can be had.
+
+use crate::support::agent::{Agent, container};
+use crate::support::lab::{Runtime, signal};
+use crate::support::yaml::TRAP;
+use std::time::Duration;
+
+const ASKED: &str = "kubelet_evented_pleg_connection_success_count";
+const FAILED: &str = "kubelet_evented_pleg_connection_error_count";
+const EVENTS: &str = "kubelet_evented_pleg_connection_latency_seconds_count";
+const RELISTS: &str = "kubelet_pleg_relist_interval_seconds_count";
+const WITHOUT: &str = "the runtime has no stream of container events";
+
+/// containerd has it from 1.7 on.
+fn has_stream(runtime: &Runtime) -> bool {
+    let version = runtime.connect().version().expect("Version").runtime_version;
+    let number = |n: usize| -> u32 {
+        version
+            .trim_start_matches('v')
+            .split(['.', '~', '-', '+'])
+            .nth(n)
+            .and_then(|p| p.parse().ok())
+            .expect("a version")
+    };
+    (number(0), number(1)) >= (1, 7)
+}
+
+fn kill_and_wait(agent: &Agent, pod: &str, restarts: u32) {
+    let id = agent.running(pod, "main").expect("runs");
+    let pid = agent.cri().container_pid(&id);
+    signal(&pid.to_string(), "KILL");
+    agent.wait("it was restarted", |a| a.pod(pod).is_some_and(|p| container(&p, "main")["restartCount"] == restarts));
+    agent.wait_running(pod);
+}
+
+#[test]
+fn p8_the_event_stream_is_listened_to_where_there_is_one_and_done_without_elsewhere() {
+    let runtime = Runtime::own("events");
+    let there = has_stream(&runtime);
+    let mut agent = Agent::prepare("events", &runtime);
+    agent.run();
+    agent.wait("the stream was asked for", |a| a.metric(ASKED) == 1.0);
+    agent.apply("web", TRAP);
+    agent.wait_running("web");
+    kill_and_wait(&agent, "web", 1);
+    if there {
+        // At least: its sandbox created and started, two containers created and started, one of them stopped.
+        agent.wait("events came", |a| a.metric(EVENTS) >= 7.0);
+        assert_eq!((agent.metric(ASKED), agent.metric(FAILED)), (1.0, 0.0));
+        assert!(!agent.log().contains(WITHOUT));
+    } else {
+        assert_eq!((agent.metric(ASKED), agent.metric(FAILED), agent.metric(EVENTS)), (1.0, 1.0, 0.0));
+        assert_eq!(agent.log().matches(WITHOUT).count(), 1);
+    }
+    // The next runtime is asked anew.
+    runtime.kill();
+    runtime.start_again();
+    agent.wait("the stream was asked for again", |a| a.metric(ASKED) >= 2.0);
+    let before = agent.metric(EVENTS);
+    agent.delete("web");
+    agent.wait_gone("web");
+    if there {
+        agent.wait("events come again", |a| a.metric(EVENTS) > before);
+    } else {
+        assert_eq!(agent.metric(FAILED), 2.0);
+    }
+    assert_eq!(agent.metric("kubelet_orphaned_runtime_pods_total"), 0.0);
+}
+
+#[test]
+fn p8_where_pidfds_are_not_to_be_had_everything_is_listed_each_second_and_deaths_are_seen_all_the_same() {
+    let runtime = Runtime::own("otherns");
+    let mut agent = Agent::prepare("otherns", &runtime);
+    // The PIDs that the runtime tells mean nothing there, or somebody else.
+    agent.under = vec!["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"];
+    agent.run();
+    agent.apply("web", TRAP);
+    agent.wait_running("web");
+    let before = agent.metric(RELISTS);
+    std::thread::sleep(Duration::from_secs(5));
+    let relists = agent.metric(RELISTS) - before;
+    // (Twice the time at most is slept on a machine that is busy.)
+    assert!(relists >= 3.0, "{relists} in 5 s");
+    kill_and_wait(&agent, "web", 1);
+    agent.delete("web");
+    agent.wait_gone("web");
+    // Without pods nothing can change without a hint.
+    agent.wait("the lists are rare again", |a| {
+        let before = a.metric(RELISTS);
+        std::thread::sleep(Duration::from_secs(3));
+        a.metric(RELISTS) - before <= 1.0
+    });
+}

@@ -1,0 +1,174 @@
+//! The end of a life: the faults stop, and a while later what runs is what is desired, all else is gone, what is asked for
+//! next is done at once, and when nothing is asked for any more nothing is left.
+
+use crate::check::Violation;
+use crate::plan::KILLERS;
+use crate::random::Pool;
+use crate::tell::brief;
+use crate::world::World;
+use std::collections::{BTreeMap, BTreeSet};
+use wherry::api::names::Uid;
+use wherry::api::pod::{RestartPolicy, is_sidecar};
+use wherry::engine::effect::TimerKey;
+use wherry::engine::node::PodView;
+
+type Judged = Result<(), Violation>;
+
+fn unless(well: bool, rule: &'static str, what: impl FnOnce() -> String) -> Judged {
+    if well { Ok(()) } else { Err(Violation { rule, what: what() }) }
+}
+
+/// The faults stop; a while later all is as it should be.
+pub fn settle(w: &mut World, pool: &Pool) -> Judged {
+    w.note(|| "--- from here on all is well".into());
+    w.all_is_well();
+    // Deadlines: 40 s, and the clock may have been set; those pods end by then.
+    w.run(20);
+    KILLERS.into_iter().for_each(|by| w.release(by));
+    w.run(150);
+    w.checks.so_far()?;
+    let (asked, answered) = (w.kills - w.kills_before, w.killed.len() as u64);
+    unless(asked == answered, "W5: each requester is told", || format!("{answered} of {asked}"))?;
+    rests(w)?;
+    as_desired(w)?;
+    nothing_else(w)?;
+    goes_on(w, pool)?;
+    ends_clean(w)
+}
+
+/// Nothing moves when nothing happens.
+fn rests(w: &mut World) -> Judged {
+    let (published, steps, calls, probed) = (w.published, w.steps, w.changing_calls, w.parts.probed);
+    w.run(20);
+    w.checks.so_far()?;
+    unless(w.published == published, "rest: nothing is shown anew", || format!("{} times", w.published - published))?;
+    unless(w.changing_calls == calls, "rest: nothing is changed", || format!("{} calls", w.changing_calls - calls))?;
+    // Two lists at most a second, their answers, and what is due each minute.
+    let steps = w.steps - steps;
+    let allowed = 20 * 2 + 40 + 2 * (w.parts.probed - probed);
+    unless(steps <= allowed, "rest: few steps", || format!("{steps} steps in 20 s"))
+}
+
+fn as_desired(w: &World) -> Judged {
+    for view in w.engine.pods() {
+        unless(view.desired, "end: only what is desired is there", || format!("{} is", view.pod.uid))?;
+        runs_as_it_should(w, &view)?;
+    }
+    // Each file's pod is there, or stands behind another of its name or UID.
+    for p in w.files.values() {
+        let there = w.engine.pod(&p.uid).is_some_and(|v| v.pod.digest == p.digest && v.pod.source == p.source);
+        let behind = w.engine.conflicts().iter().any(|c| c.source == p.source);
+        unless(there != behind, "end: each file's pod is there or behind another", || {
+            format!("{} of {}: there {there}, behind another {behind}", p.uid, p.source.path)
+        })?;
+    }
+    Ok(())
+}
+
+fn runs_as_it_should(w: &World, view: &PodView<'_>) -> Judged {
+    const RULE: &str = "end: what runs is what is desired";
+    let uid = &view.pod.uid;
+    let running: Vec<&str> = w.runtime.of(uid).filter(|c| c.runs()).map(|c| c.name.as_str()).collect();
+    let always = view.pod.restart_policy() == RestartPolicy::Always;
+    match view.status.phase.as_deref().unwrap_or_default() {
+        "Running" => {
+            let sidecars = view.pod.init_containers().iter().filter(|c| is_sidecar(c));
+            for c in sidecars.chain(view.pod.containers()) {
+                let n = running.iter().filter(|r| **r == c.name).count();
+                let mut shown = view.status.container_statuses.iter().flatten();
+                let done = shown.any(|s| s.name == c.name && s.state.as_ref().is_some_and(|s| s.terminated.is_some()));
+                unless(n == 1 || n == 0 && done && !always, RULE, || {
+                    format!("{n} of {} of {uid} run: {}", c.name, brief(view.status))
+                })?;
+            }
+            Ok(())
+        }
+        phase @ ("Succeeded" | "Failed") => {
+            unless(running.is_empty(), RULE, || format!("{uid} is {phase} and {running:?} run"))?;
+            let may_end = !always || view.pod.active_deadline().is_some();
+            unless(may_end, RULE, || format!("{uid} is {phase} and should run"))
+        }
+        other => unless(false, RULE, || format!("{uid} is {other}: {}", brief(view.status))),
+    }
+}
+
+fn ours(w: &World) -> impl Iterator<Item = (&String, &Uid)> {
+    let sandboxes = w.runtime.sandboxes.values().map(|s| (&s.id, &s.uid));
+    let all = sandboxes.chain(w.runtime.containers.values().map(|c| (&c.id, &c.uid)));
+    all.filter(|(_, uid)| uid.as_str() != "foreign")
+}
+
+/// All else is gone: in the runtime, on disk, and in what the engine keeps.
+fn nothing_else(w: &World) -> Judged {
+    const RULE: &str = "end: all else is gone";
+    let wanted: Vec<Uid> = w.engine.pods().iter().map(|v| v.pod.uid.clone()).collect();
+    for (id, uid) in ours(w) {
+        unless(wanted.contains(uid), RULE, || format!("{id} of {uid} is left"))?;
+    }
+    for uid in &wanted {
+        let ready = w.runtime.sandboxes.values().filter(|s| s.uid == *uid && s.ready).count();
+        unless(ready <= 1, RULE, || format!("{ready} sandboxes of {uid} are ready"))?;
+        // (A pod that ended keeps what it had then.)
+        let of: Vec<(&str, u32)> = w.runtime.of(uid).map(|c| (c.name.as_str(), c.attempt)).collect();
+        let containers = w.engine.pod(uid).map_or(0, |v| v.pod.all_containers().count());
+        // (With a UID of its own a pod may have inherited another version's.)
+        let names = of.iter().map(|(name, _)| name).collect::<BTreeSet<_>>().len();
+        unless(of.len() <= 3 * containers.max(names).max(2), "W26: dead containers do not pile up", || {
+            format!("{of:?}")
+        })?;
+    }
+    let foreign = w.runtime.sandboxes.values().any(|s| s.uid.as_str() == "foreign" && s.ready);
+    unless(foreign, "W21: what others own is left alone", || "somebody else's sandbox was stopped".into())?;
+    for key in w.records.keys() {
+        let known = key == "shutdown/last" || wanted.iter().any(|uid| *key == format!("pods/{uid}"));
+        unless(known, "leak: records", || format!("{key} is left"))?;
+    }
+    let stray = w.directories.keys().find(|d| !wanted.contains(d));
+    unless(stray.is_none(), "leak: directories", || format!("that of {stray:?} is left"))?;
+    // (A record that could not be written does not tell of them.)
+    let volumes = w.parts.mounted.iter().find(|uid| (w.life == 0 || w.checks.strict) && !wanted.contains(uid));
+    unless(volumes.is_none(), "leak: volumes", || format!("those of {volumes:?} are left"))?;
+    for id in w.watched.keys() {
+        unless(w.runtime.lives(id), "leak: watches", || format!("{id} is watched, and is over"))?;
+    }
+    unless(w.pending_ops() <= 1, "leak: operations", || format!("{} are in flight", w.pending_ops()))?;
+    let known = w.engine.summary(w.time().boot).operations_in_flight;
+    unless(known <= 1, "leak: operations", || format!("{known} are waited for"))?;
+    for key in w.timers() {
+        let fine = match &key {
+            TimerKey::Relist | TimerKey::RuntimeStatus => true,
+            TimerKey::Pod(uid) => wanted.contains(uid),
+            TimerKey::Reread(_) | TimerKey::Shutdown | TimerKey::Logind => false,
+        };
+        unless(fine, "leak: timers", || format!("{key:?} is armed"))?;
+    }
+    Ok(())
+}
+
+/// A turn that was never given back would show now: new pods start, and pull their image.
+fn goes_on(w: &mut World, pool: &Pool) -> Judged {
+    w.note(|| "--- two more pods".into());
+    w.runtime.images.remove("other:1");
+    let mut files = w.files.clone();
+    files.extend(pool.more.iter().map(|p| (p.source.path.clone(), p.clone())));
+    w.set_files(files);
+    w.run(10);
+    w.checks.so_far()?;
+    for p in &pool.more {
+        let phase = w.engine.pod(&p.uid).and_then(|v| v.status.phase.clone()).unwrap_or_default();
+        unless(phase == "Running", "leak: turns", || format!("{} is {phase} after 10 s", p.uid))?;
+    }
+    Ok(())
+}
+
+/// No manifest asks for anything any more.
+fn ends_clean(w: &mut World) -> Judged {
+    w.note(|| "--- all manifests go".into());
+    w.set_files(BTreeMap::new());
+    w.run(60);
+    w.checks.so_far()?;
+    let pods = w.engine.pods().len();
+    unless(pods == 0, "end: nothing hangs", || format!("{pods} pods are left 60 s after their manifests went"))?;
+    nothing_else(w)?;
+    unless(w.engine.summary(w.time().boot).working.is_empty(), "leak: workers", || "of pods that are gone".into())
+}

@@ -1,0 +1,368 @@
+//! Kills by others than who desires pods: W4 to W6, W26, W27.
+
+use crate::runtime::Life;
+use crate::story::{NEVER, ONE, TWO, node};
+use crate::tell::brief;
+use crate::world::{Fault, World};
+use std::time::Duration;
+use wherry::api::names::Uid;
+use wherry::engine::event::Event;
+use wherry::engine::pod::kill::{Kill, KillId, Killer};
+
+fn uid_of(w: &World, name: &str) -> Uid {
+    w.files[&format!("/m/{name}.yaml")].uid.clone()
+}
+
+impl World {
+    pub fn kill(&mut self, name: &str, by: Killer, grace: Option<u64>) -> KillId {
+        let uid = uid_of(self, name);
+        self.kill_uid(uid, by, grace)
+    }
+
+    pub fn kill_uid(&mut self, uid: Uid, by: Killer, grace: Option<u64>) -> KillId {
+        self.kills += 1;
+        let id = KillId(self.kills);
+        self.checks.killed(&uid, by, &self.engine, &self.runtime);
+        let kill = Kill { by, message: None, grace: grace.map(Duration::from_secs) };
+        self.step(Event::Kill { id, uid, kill });
+        id
+    }
+
+    pub fn release(&mut self, by: Killer) {
+        self.checks.released(by);
+        self.step(Event::Release { by, uids: None });
+    }
+}
+
+fn running(name: &str) -> World {
+    let mut w = node();
+    w.file(name, ONE);
+    w.run(2);
+    assert!(w.runs(&format!("{name}/main")));
+    w
+}
+
+#[test]
+fn w27_a_drained_pod_ends_as_failed_and_stays_so_until_undrain_over_restarts() {
+    let mut w = running("web");
+    let kill = w.kill("web", Killer::Drain, None);
+    // W3: the phase so far, with the reason.
+    assert_eq!(w.status("web").reason.as_deref(), Some("Drained"));
+    assert_eq!(w.status("web").phase.as_deref(), Some("Running"));
+    w.run(5);
+    assert_eq!(w.killed, [kill]);
+    assert_eq!(w.status("web").phase.as_deref(), Some("Failed"));
+    w.read_manifests();
+    w.restart_engine();
+    w.run(120);
+    assert_eq!(w.status("web").phase.as_deref(), Some("Failed"));
+    assert_eq!(w.status("web").reason.as_deref(), Some("Drained"));
+    assert!(!w.runs("web/main"));
+    w.release(Killer::Drain);
+    w.run(3);
+    assert!(w.runs("web/main"));
+    assert_eq!(w.status("web").phase.as_deref(), Some("Running"));
+    assert_eq!(w.status("web").reason, None);
+    w.assert_well();
+}
+
+#[test]
+fn w6_a_pod_that_waits_for_two_things_starts_when_both_are_over() {
+    let mut w = running("web");
+    w.kill("web", Killer::Preemption, None);
+    w.run(5);
+    // None applies once Terminated: it has the first one's reason, and waits for nothing else.
+    w.kill("web", Killer::Drain, None);
+    assert_eq!(w.status("web").reason.as_deref(), Some("Preempting"));
+    w.release(Killer::Preemption);
+    w.run(3);
+    assert!(w.runs("web/main"));
+
+    w.life("web/main", &[Life::deaf()]);
+    w.remove("web");
+    w.run(40);
+    w.file("web", ONE);
+    w.run(3);
+    w.kill("web", Killer::Drain, None);
+    w.run(1);
+    w.kill("web", Killer::Shutdown, None);
+    assert_eq!(w.status("web").reason.as_deref(), Some("Terminated"), "the last one counts");
+    w.run(40);
+    w.release(Killer::Shutdown);
+    w.run(5);
+    assert!(!w.runs("web/main"), "it is drained still");
+    w.release(Killer::Drain);
+    w.run(5);
+    assert!(w.runs("web/main"));
+    w.assert_well();
+}
+
+#[test]
+fn w6_a_release_in_the_middle_of_the_end_starts_it_anew_after_it() {
+    for restart in [false, true] {
+        let mut w = node();
+        w.life("web/main", &[Life::deaf(), Life::FOREVER]);
+        w.file("web", ONE);
+        w.run(2);
+        w.kill("web", Killer::Shutdown, Some(10));
+        w.run(2);
+        w.release(Killer::Shutdown);
+        w.run(1);
+        if restart {
+            w.restart_engine();
+        }
+        w.run(4);
+        assert!(w.runs("web/main"), "the end goes on");
+        w.run(10);
+        assert!(w.runs("web/main"));
+        assert_eq!(w.status("web").reason, None);
+        assert_eq!(w.times("StartContainer", 0).len(), 2);
+        w.assert_well();
+    }
+}
+
+#[test]
+fn w6_a_release_is_not_forgotten_at_a_kill_of_wherry() {
+    let mut w = running("web");
+    w.kill("web", Killer::Drain, None);
+    w.run(5);
+    // The runtime is away: nothing can be cleared away yet.
+    w.runtime_down();
+    w.release(Killer::Drain);
+    w.run(1);
+    w.restart_engine();
+    w.run(1);
+    w.runtime_up();
+    w.run(5);
+    assert!(w.runs("web/main"));
+    w.assert_well();
+}
+
+#[test]
+fn w4_the_shortest_period_asked_for_cuts_a_running_stop_short() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", ONE);
+    w.run(2);
+    w.calls.clear();
+    w.kill("web", Killer::Drain, Some(20));
+    w.run(4);
+    // A longer one changes nothing.
+    w.kill("web", Killer::Eviction, Some(60));
+    w.run(1);
+    // 8 s from the first request: 3 are left.
+    w.kill("web", Killer::Shutdown, Some(8));
+    let stops = w.said().into_iter().filter(|c| c.starts_with("StopContainer")).collect::<Vec<_>>();
+    assert_eq!(stops, ["StopContainer web/main#0 20000ms", "StopContainer web/main#0 3000ms"]);
+    w.run(4);
+    assert!(!w.runs("web/main"));
+    assert_eq!(w.killed.len(), 3, "each of them is told");
+    assert_eq!(w.status("web").reason.as_deref(), Some("Terminated"));
+}
+
+#[test]
+fn w4_what_is_left_goes_on_over_a_restart_with_the_cause() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", ONE);
+    w.run(2);
+    w.kill("web", Killer::Preemption, Some(20));
+    w.run(5);
+    w.calls.clear();
+    w.restart_engine();
+    w.run(1);
+    let stops = w.said().into_iter().filter(|c| c.starts_with("StopContainer")).collect::<Vec<_>>();
+    assert_eq!(stops, ["StopContainer web/main#0 15000ms"]);
+    assert_eq!(w.status("web").reason.as_deref(), Some("Preempting"));
+    w.run(20);
+    assert_eq!(w.status("web").phase.as_deref(), Some("Failed"));
+    w.run(60);
+    assert!(!w.runs("web/main"));
+}
+
+#[test]
+fn w5_a_requester_is_told_at_once_of_what_does_not_run_and_never_left_waiting() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(2);
+    let unknown = w.kill_uid("nobody".into(), Killer::Drain, None);
+    assert_eq!(w.killed, [unknown]);
+    // The runtime is away in the middle.
+    let first = w.kill("web", Killer::Shutdown, None);
+    w.runtime_down();
+    w.run(60);
+    assert_eq!(w.killed, [unknown]);
+    w.runtime_up();
+    w.run(5);
+    assert_eq!(w.killed, [unknown, first]);
+    let again = w.kill("web", Killer::Shutdown, None);
+    assert_eq!(w.killed, [unknown, first, again]);
+}
+
+#[test]
+fn w5_a_kill_that_comes_before_the_manifests_were_read_waits_for_them() {
+    let mut w = running("web");
+    w.kill_engine();
+    let uid = uid_of(&w, "web");
+    let records = w.records.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    w.step(Event::Records(records));
+    let kill = w.kill_uid(uid, Killer::Drain, None);
+    w.step(Event::RuntimeUp);
+    w.run(5);
+    assert!(w.killed.is_empty() && w.runs("web/main"), "D1");
+    w.read_manifests();
+    w.run(5);
+    assert_eq!(w.killed, [kill]);
+    assert_eq!(w.status("web").reason.as_deref(), Some("Drained"));
+}
+
+#[test]
+fn w5_a_pod_killed_in_the_middle_of_its_start_is_told_of_when_nothing_can_come_any_more() {
+    for ms in (0..260).step_by(10) {
+        let mut w = node();
+        w.fault("CreateContainer", Fault::Slow(Duration::from_secs(3)));
+        w.heard_anyway = true;
+        w.file("web", TWO);
+        w.run_ms(ms);
+        let kill = w.kill("web", Killer::Drain, None);
+        for _ in 0..200 {
+            w.run_ms(50);
+            if w.killed.contains(&kill) {
+                assert!(!w.runtime.containers.values().any(|c| c.runs()), "after {ms} ms");
+            }
+        }
+        assert_eq!(w.killed, [kill], "after {ms} ms");
+        w.run(20);
+        assert!(!w.runtime.containers.values().any(|c| c.runs()), "after {ms} ms");
+        assert_eq!(w.status("web").phase.as_deref(), Some("Failed"));
+    }
+}
+
+#[test]
+fn what_completed_by_itself_is_not_failed_by_a_kill() {
+    let mut w = node();
+    w.life("job/main", &[Life::exits(0, Duration::from_secs(1))]);
+    w.file("job", NEVER);
+    w.run(5);
+    assert_eq!(w.status("job").phase.as_deref(), Some("Succeeded"));
+    let kill = w.kill("job", Killer::Shutdown, None);
+    assert_eq!(w.killed, [kill]);
+    w.release(Killer::Shutdown);
+    w.run(60);
+    assert_eq!(w.status("job").phase.as_deref(), Some("Succeeded"));
+    assert_eq!(w.times("StartContainer", 0).len(), 1, "it is not run again");
+}
+
+#[test]
+fn w26_the_content_of_an_evicted_pod_goes_and_its_status_stays_over_a_restart() {
+    for (by, content_goes) in [(Killer::Eviction, true), (Killer::Preemption, true), (Killer::Drain, false)] {
+        let mut w = running("web");
+        w.kill("web", by, None);
+        w.run(10);
+        assert_eq!(w.runtime.containers.is_empty(), content_goes, "{by:?}");
+        let status = w.status("web");
+        assert_eq!(status.phase.as_deref(), Some("Failed"));
+        assert_eq!(status.container_statuses.as_ref().map(Vec::len), Some(1));
+        w.restart_engine();
+        w.run(60);
+        assert_eq!(brief(&w.status("web")), brief(&status), "{by:?}");
+        assert_eq!(w.status("web").reason, status.reason, "{by:?}");
+        w.release(by);
+        w.run(5);
+        assert!(w.runs("web/main"), "{by:?}");
+        w.assert_well();
+    }
+}
+
+#[test]
+fn a_disruption_is_a_condition_of_the_pod_and_a_drain_is_none() {
+    for (by, disrupts) in [(Killer::Shutdown, true), (Killer::Preemption, true), (Killer::Drain, false)] {
+        let mut w = running("web");
+        w.kill("web", by, None);
+        w.run(5);
+        let of_kind =
+            w.status("web").conditions.unwrap_or_default().into_iter().find(|c| c.type_ == "DisruptionTarget");
+        assert_eq!(of_kind.is_some(), disrupts, "{by:?}");
+        if let Some(c) = of_kind {
+            assert_eq!((c.status.as_str(), c.reason.as_deref()), ("True", Some("TerminationByKubelet")));
+        }
+    }
+}
+
+#[test]
+fn w8_a_pod_drained_while_it_waits_for_its_name_starts_nothing() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf(), Life::FOREVER]);
+    w.file("web", ONE);
+    w.run(2);
+    // Edited: the new one waits for 30 s.
+    w.file("web", TWO);
+    w.run(2);
+    let kill = w.kill("web", Killer::Drain, None);
+    assert_eq!(w.killed, [kill]);
+    w.run(60);
+    assert!(w.runtime.containers.values().all(|c| !c.runs()));
+    assert_eq!(w.status("web").reason.as_deref(), Some("Drained"));
+    w.release(Killer::Drain);
+    w.run(5);
+    assert!(w.runs("web/one") && w.runs("web/two"));
+    w.assert_well();
+}
+
+#[test]
+fn w23_a_drained_pod_whose_file_goes_is_forgotten() {
+    let mut w = running("web");
+    w.kill("web", Killer::Drain, None);
+    w.run(5);
+    w.remove("web");
+    w.run(5);
+    assert!(w.engine.pods().is_empty() && w.records.is_empty());
+    w.assert_clean();
+}
+
+#[test]
+fn a4_the_time_a_pod_was_first_seen_stands_in_its_record_while_it_waits() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf(), Life::FOREVER]);
+    w.file("web", ONE);
+    w.run(2);
+    w.file("web", TWO);
+    w.run(1);
+    let waiting = w.records.values().filter(|r| r.contains("\"waiting\":true")).count();
+    assert_eq!((waiting, w.records.len()), (1, 2));
+    let first_seen = w.wall_now();
+    w.restart_engine();
+    w.run(2);
+    assert!(w.runs("web/main") && !w.runs("web/one"), "it waits still");
+    w.run(40);
+    assert!(w.runs("web/one") && w.runs("web/two"));
+    let start = w.status("web").start_time.map_or(0, |t| t.0.as_second());
+    assert_eq!(start, first_seen.0 / 1_000_000_000 - 1);
+    assert!(w.records.values().all(|r| !r.contains("waiting")));
+    w.assert_well();
+}
+
+#[test]
+fn w8_what_runs_has_its_name_first_even_if_its_record_says_that_it_waits() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.file("web", ONE);
+    w.run(2);
+    w.file("web", TWO);
+    w.run(1);
+    w.kill_engine();
+    // Of the one that runs an old record was left; the clock was set back between the two.
+    for record in w.records.values_mut() {
+        if record.contains("waiting") {
+            *record = record.replace("\"startTime\":1", "\"startTime\":");
+        } else {
+            *record = record.replacen('{', "{\"waiting\":true,", 1);
+        }
+    }
+    w.start();
+    w.run(5);
+    assert!(w.runs("web/main") && w.times("RunSandbox", 0).len() == 1, "{:?}", w.calls);
+    w.run(40);
+    assert!(w.runs("web/one") && w.runs("web/two"));
+    w.assert_well();
+}

@@ -1,0 +1,236 @@
+//! Probes: when they are made, what their results lead to, and what they cost.
+
+use crate::pods::{Answers, BADLY, WELL};
+use crate::runtime::Life;
+use crate::story::*;
+use crate::world::{MS, World};
+use std::time::Duration;
+use wherry::engine::effect::Measure;
+
+/// One container with these probes.
+fn probed(probes: &str) -> String {
+    format!("containers: [{{name: main, image: 'busybox:1.35', {probes}}}]")
+}
+
+/// When that probe was made, in ms since `since`.
+fn probes(w: &World, kind: &str, since: u64) -> Vec<u64> {
+    let of = format!("web/main/{kind}");
+    let all = w.parts.probes.iter().filter(|(at, what)| *at >= since && *what == of);
+    all.map(|(at, _)| (at - since) / MS).collect()
+}
+
+fn ready(w: &World) -> (bool, Option<bool>) {
+    let c = w.container_status("web", "main");
+    (c.ready, c.started)
+}
+
+#[test]
+fn a_liveness_probe_that_fails_so_often_in_a_row_restarts_the_container() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf(), Life::FOREVER]);
+    w.parts.answers("web/main/Liveness", &[WELL, BADLY, WELL, BADLY, BADLY, WELL]);
+    w.file(
+        "web",
+        &format!(
+            "terminationGracePeriodSeconds: 3, {}",
+            probed("livenessProbe: {exec: {}, periodSeconds: 5, failureThreshold: 2}")
+        ),
+    );
+    w.until("it runs", 2, |w| w.runs("web/main"));
+    let begin = w.now;
+    w.run(19);
+    let times = probes(&w, "Liveness", begin);
+    assert_eq!(times.iter().map(|t| t / 1000).collect::<Vec<_>>(), [0, 5, 10, 15], "{times:?}");
+    assert_eq!(ready(&w), (true, Some(true)));
+    w.said();
+    w.run(3);
+    let failed = "Liveness probe failed: it is not well";
+    assert_eq!(w.notices("Unhealthy"), [failed, failed, failed]);
+    assert_eq!(w.notices("Killing"), ["Container main failed liveness probe, will be restarted"]);
+    assert_eq!(w.said(), ["StopContainer web/main#0 3000ms"]);
+    w.run(5);
+    assert_eq!(w.shown("web"), "Running main#1:running");
+    let last = w.container_status("web", "main").last_state.unwrap().terminated.unwrap();
+    assert_eq!(last.exit_code, 137);
+    w.run(100);
+    assert_eq!(w.shown("web"), "Running main#1:running", "the new one's probes begin anew");
+}
+
+#[test]
+fn a_liveness_probes_own_grace_period_counts_and_under_never_nothing_starts_again() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.parts.answers("web/main/Liveness", &[BADLY]);
+    let probe = "livenessProbe: {exec: {}, periodSeconds: 1, failureThreshold: 1, terminationGracePeriodSeconds: 4}";
+    w.file("web", &format!("restartPolicy: Never, {}", probed(probe)));
+    w.run(10);
+    assert_eq!(w.notices("Killing"), ["Container main failed liveness probe"]);
+    assert_eq!(w.times("StopContainer", 0).len(), 1);
+    assert!(w.calls.iter().any(|(_, c)| c == "StopContainer web/main#0 4000ms"));
+    assert_eq!(w.shown("web"), "Failed main#0:terminated Error 137");
+}
+
+#[test]
+fn a_probe_that_hangs_is_a_failure_and_one_that_is_lost_is_none() {
+    let mut w = node();
+    w.parts.answers("web/main/Liveness", &[Answers::Never, Answers::Lost, Answers::Never, WELL]);
+    w.file("web", &probed("livenessProbe: {exec: {}, periodSeconds: 3, timeoutSeconds: 2, failureThreshold: 2}"));
+    w.run(12);
+    assert_eq!(
+        w.notices("Unhealthy"),
+        [
+            "Liveness probe failed: timed out",
+            "Liveness probe errored and resulted in unknown state: connection lost",
+            "Liveness probe failed: timed out",
+        ]
+    );
+    assert_eq!(w.notices("Killing"), ["Container main failed liveness probe, will be restarted"]);
+    let of =
+        |passed| w.measures.iter().filter(|m| matches!(m, Measure::Probe { passed: p, .. } if *p == passed)).count();
+    assert_eq!((of(Some(false)), of(None)), (2, 1));
+}
+
+#[test]
+fn readiness_decides_ready_and_never_restarts() {
+    let mut w = node();
+    w.parts.answers("web/main/Readiness", &[BADLY, WELL, BADLY, BADLY, WELL]);
+    w.file("web", &probed("readinessProbe: {exec: {}, periodSeconds: 4, failureThreshold: 2}"));
+    w.until("it runs", 2, |w| w.runs("web/main"));
+    w.run(2);
+    assert_eq!(ready(&w), (false, Some(true)));
+    assert_eq!(w.condition("web", "Ready").2, "containers with unready status: [main]");
+    assert_eq!(w.status("web").phase.as_deref(), Some("Running"));
+    w.run(4);
+    assert!(ready(&w).0);
+    w.run(4);
+    assert!(ready(&w).0, "one failure is below the threshold");
+    w.run(4);
+    assert!(!ready(&w).0);
+    w.run(4);
+    assert!(ready(&w).0);
+    assert_eq!(w.notices("Unhealthy").len(), 3);
+    assert_eq!(w.times("StopContainer", 0), [] as [u64; 0]);
+}
+
+#[test]
+fn the_initial_delay_counts_from_the_start_and_the_period_from_the_last_probe() {
+    let mut w = node();
+    w.parts.answers(
+        "web/main/Readiness",
+        &[Answers::Well(Duration::from_millis(900)), Answers::Well(Duration::from_millis(5500)), WELL],
+    );
+    w.file("web", &probed("readinessProbe: {exec: {}, initialDelaySeconds: 7, periodSeconds: 5, timeoutSeconds: 6}"));
+    w.until("it runs", 2, |w| w.runs("web/main"));
+    let begin = w.now;
+    w.run(25);
+    let times: Vec<u64> = probes(&w, "Readiness", begin).iter().map(|t| t / 100).collect();
+    // 7 s, 12 s (which takes 5.5 s), then at once, then 5 s later.
+    assert_eq!(times, [70, 120, 175, 225], "{times:?}");
+}
+
+#[test]
+fn the_startup_probe_gates_the_others_and_its_failure_restarts() {
+    let mut w = node();
+    let all = "startupProbe: {exec: {}, periodSeconds: 2, failureThreshold: 3}, \
+               livenessProbe: {exec: {}, periodSeconds: 5}, readinessProbe: {exec: {}, periodSeconds: 5}";
+    w.parts.answers("web/main/Startup", &[BADLY, BADLY, BADLY, BADLY, WELL]);
+    w.file("web", &probed(all));
+    w.run(3);
+    assert_eq!(ready(&w), (false, Some(false)));
+    w.until("the second instance", 10, |w| w.container_status("web", "main").restart_count == 1);
+    assert_eq!(w.notices("Killing"), ["Container main failed startup probe, will be restarted"]);
+    assert_eq!(w.notices("Unhealthy")[0], "Startup probe failed: it is not well");
+    assert!(!w.parts.probes.iter().any(|(_, p)| p != "web/main/Startup"), "{:?}", w.parts.probes);
+    w.run(5);
+    assert_eq!(ready(&w), (true, Some(true)));
+    let startups = probes(&w, "Startup", 0).len();
+    w.run(60);
+    assert_eq!(probes(&w, "Startup", 0).len(), startups, "it is over with its success");
+    assert!(probes(&w, "Liveness", 0).len() >= 12 && probes(&w, "Readiness", 0).len() >= 12);
+}
+
+#[test]
+fn w11_a_sidecar_with_a_startup_probe_holds_the_next_until_it_passes() {
+    let mut w = node();
+    let spec = "initContainers: [{name: side, image: 'busybox:1.35', restartPolicy: Always, \
+                startupProbe: {exec: {}, periodSeconds: 2}}], containers: [{name: main, image: 'busybox:1.35'}]";
+    w.parts.answers("web/side/Startup", &[BADLY, BADLY, WELL]);
+    w.file("web", spec);
+    w.run(3);
+    assert_eq!(w.shown("web"), "Pending side#0:running main#0:waiting PodInitializing");
+    assert_eq!(w.condition("web", "Initialized").2, "containers with incomplete status: [side]");
+    w.run(3);
+    assert_eq!(w.shown("web"), "Running side#0:running main#0:running");
+    // It fails to start anew: the main container runs on.
+    w.parts.answers("web/side/Startup", &[BADLY]);
+    w.exit_of("web/side", 1);
+    w.run(12);
+    assert!(
+        w.notices("Killing").contains(&"Init container side failed startup probe".into()),
+        "{:?}",
+        w.notices("Killing")
+    );
+    assert!(w.runs("web/main"));
+    assert_eq!(w.status("web").phase.as_deref(), Some("Running"));
+}
+
+#[test]
+fn a_pod_that_is_being_stopped_is_probed_for_readiness_alone() {
+    let mut w = node();
+    w.life("web/main", &[Life::deaf()]);
+    w.parts.answers("web/main/Liveness", &[WELL, WELL, BADLY]);
+    w.file("web", &format!(
+        "terminationGracePeriodSeconds: 20, {}",
+        probed("livenessProbe: {exec: {}, periodSeconds: 2, failureThreshold: 1}, readinessProbe: {exec: {}, periodSeconds: 2}")
+    ));
+    w.run(3);
+    let begin = w.now;
+    w.remove("web");
+    w.run(15);
+    assert_eq!(probes(&w, "Liveness", begin), [] as [u64; 0]);
+    assert!(probes(&w, "Readiness", begin).len() >= 6);
+    assert_eq!(w.notices("Killing"), ["Stopping container main"]);
+    w.run(10);
+    let last = w.parts.probes.len();
+    w.run(60);
+    assert_eq!(w.parts.probes.len(), last);
+    assert_eq!(w.measures.iter().filter(|m| matches!(m, Measure::NoMoreProbes { .. })).count(), 1);
+    w.assert_clean();
+}
+
+#[test]
+fn w25_what_a_new_wherry_finds_running_is_not_ready_before_its_probe_which_comes_within_a_period() {
+    let mut w = node();
+    w.file(
+        "web",
+        &probed("startupProbe: {exec: {}, periodSeconds: 10}, readinessProbe: {exec: {}, periodSeconds: 10}"),
+    );
+    w.run(30);
+    assert_eq!(ready(&w), (true, Some(true)));
+    w.restart_engine();
+    w.until("it is shown", 2, |w| w.container_status("web", "main").started.is_some());
+    assert_eq!(ready(&w), (false, Some(false)));
+    w.run(20);
+    assert_eq!(ready(&w), (true, Some(true)));
+    assert_eq!(w.container_status("web", "main").restart_count, 0);
+    assert_eq!(w.times("StopContainer", 0), [] as [u64; 0]);
+}
+
+#[test]
+fn a_probe_costs_its_own_wake_up_and_no_read() {
+    let idle = |spec: &str| {
+        let mut w = node();
+        w.pidfds = true;
+        w.file("web", spec);
+        w.run(65);
+        let (wakes, reads, steps) = (w.wake_ups, w.reads, w.steps);
+        w.run(600);
+        (w.wake_ups - wakes, w.reads - reads, w.steps - steps)
+    };
+    let (wakes, reads, steps) = idle(ONE);
+    let (more_wakes, more_reads, more_steps) = idle(&probed("livenessProbe: {exec: {}, periodSeconds: 10}"));
+    assert_eq!(more_reads, reads);
+    // 60 probes: one step begins it, one has its answer. (Some fall together with what is due anyway.)
+    assert!((105..=122).contains(&(more_wakes - wakes)), "{wakes} and {more_wakes}");
+    assert!((105..=122).contains(&(more_steps - steps)), "{steps} and {more_steps}");
+}

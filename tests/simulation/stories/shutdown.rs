@@ -1,0 +1,695 @@
+//! Graceful node shutdown: S1 to S10.
+
+use crate::runtime::Life;
+use crate::story::*;
+use crate::world::{S, World, config};
+use std::time::Duration;
+use wherry::api::shutdown::Groups;
+use wherry::engine::config::EngineConfig;
+use wherry::engine::effect::{LogindCall, TimerKey};
+use wherry::engine::event::{Event, LogindEvent};
+
+const PERIODS: [(i32, u64); 3] = [(0, 10), (1000, 6), (2_000_000_000, 4)];
+
+fn with_shutdown() -> EngineConfig {
+    EngineConfig { shutdown: Groups::by_priority(PERIODS), boot_id: "boot-1".into(), ..config() }
+}
+
+/// Armed: logind waits as long as it should.
+fn armed() -> World {
+    let w = node_with(with_shutdown());
+    assert!(w.engine.shutdown(w.time().boot).armed, "{}", w.told());
+    w
+}
+
+fn priority(n: i32) -> String {
+    format!("priority: {n}, {ONE}")
+}
+
+/// Its containers take so long to end after SIGTERM.
+fn takes(ms: u64) -> Life {
+    Life { on_term: Some((Duration::from_millis(ms), 143)), ..Life::FOREVER }
+}
+
+/// A node with a pod of each group, and one more of the lowest: `low-1`, `low-2`, `high`, `top`.
+fn busy() -> World {
+    let mut w = armed();
+    for (name, n) in [("low-1", -5), ("low-2", 999), ("high", 1000), ("top", 2_000_001_000)] {
+        w.life(&format!("{name}/main"), &[takes(2000)]);
+        w.file(name, &priority(n));
+    }
+    w.run(5);
+    assert_eq!(w.notices("Started").len(), 4);
+    w.said();
+    w
+}
+
+/// The stops, in ms from `since`.
+fn stops(w: &World, since: u64) -> Vec<(u64, String)> {
+    let of = |(at, text): &(u64, String)| ((at - since) / 1_000_000, text.clone());
+    let mut all: Vec<_> =
+        w.calls.iter().filter(|(at, t)| *at >= since && t.starts_with("StopContainer")).map(of).collect();
+    // (Those of one moment are in no order.)
+    all.sort_by(|a, b| (a.0 / 10, &a.1).cmp(&(b.0 / 10, &b.1)));
+    all
+}
+
+fn released(w: &World, since: u64) -> Vec<u64> {
+    w.logind.releases.iter().map(|at| (at - since) / 1_000_000).collect()
+}
+
+#[test]
+fn s2_s3_the_delay_is_raised_then_the_lock_is_taken_and_then_the_state_is_read() {
+    let w = armed();
+    let sum = Duration::from_secs(20);
+    use LogindCall::{Inhibit, ReadDelay, ReadPreparing, Reload, Subscribe, WriteDropIn};
+    assert_eq!(
+        w.logind.calls,
+        [ReadDelay, WriteDropIn { delay: sum }, Reload, ReadDelay, Inhibit, Subscribe, ReadPreparing]
+    );
+    assert_eq!(w.notices("ShutdownArmed"), ["graceful shutdown is armed: pods get up to 20s, logind waits up to 20s"]);
+    let view = w.engine.shutdown(w.time().boot);
+    assert_eq!((view.problem, view.delay_seconds, view.needed_seconds), (None, Some(20.0), 20));
+}
+
+#[test]
+fn s2_a_delay_that_is_long_enough_is_left_alone() {
+    let mut w = World::new(with_shutdown());
+    w.history = Some(Vec::new());
+    w.logind.delay = Duration::from_secs(60);
+    w.start();
+    w.run(1);
+    assert!(w.logind.calls.iter().all(|c| !matches!(c, LogindCall::WriteDropIn { .. } | LogindCall::Reload)));
+    assert!(w.engine.shutdown(w.time().boot).armed);
+}
+
+#[test]
+fn s2_a_delay_that_stays_too_short_is_told_and_the_highest_groups_get_what_there_is() {
+    type Set = fn(&mut World);
+    let cases: [(Set, &str); 3] = [
+        (|w| w.logind.read_only = true, "/etc: read-only file system"),
+        (|w| w.logind.no_reload = true, "logind could not be reloaded: access denied"),
+        (|w| w.logind.other = Some(Duration::from_secs(8)), "our drop-in is there"),
+    ];
+    for (set, why) in cases {
+        let mut w = World::new(with_shutdown());
+        w.history = Some(Vec::new());
+        w.logind.delay = Duration::from_secs(8);
+        set(&mut w);
+        w.start();
+        w.run(3);
+        let view = w.engine.shutdown(w.time().boot);
+        assert!(view.armed, "{}", w.told());
+        let problem = view.problem.unwrap_or_default();
+        assert!(
+            problem.starts_with("logind waits 8s at most, and 20s are asked for: ") && problem.contains(why),
+            "{problem}"
+        );
+        assert_eq!(w.notices("ShutdownNotArmed"), [problem]);
+        let granted: Vec<u64> = view.groups.iter().map(|g| g.granted_seconds).collect();
+        assert_eq!(granted, [0, 4, 4]);
+        let looks = w.logind.calls.iter().filter(|c| **c == LogindCall::ReadDelay).count();
+        assert_eq!(looks, if why.starts_with("our") { 6 } else { 1 });
+    }
+}
+
+#[test]
+fn s4_groups_are_stopped_one_after_another_and_the_lock_is_released_with_the_last_pods_end() {
+    let mut w = busy();
+    let since = w.now;
+    w.power_off();
+    w.run(10);
+    let stops = stops(&w, since);
+    let texts: Vec<&str> = stops.iter().map(|(_, t)| t.as_str()).collect();
+    // The pods' own grace period is 30 s: each has its group's.
+    assert_eq!(
+        texts,
+        [
+            "StopContainer low-1/main#0 10000ms",
+            "StopContainer low-2/main#0 10000ms",
+            "StopContainer high/main#0 6000ms",
+            "StopContainer top/main#0 4000ms"
+        ]
+    );
+    let at: Vec<u64> = stops.iter().map(|(at, _)| at / 1000).collect();
+    assert_eq!(at, [0, 0, 2, 4]);
+    let [released] = released(&w, since)[..] else { panic!("{}", w.told()) };
+    assert!((6000..6500).contains(&released), "{released}");
+    // The machine did not wait for sandboxes.
+    let sandboxes = w.times("StopSandbox", since);
+    assert_eq!(sandboxes.len(), 4);
+    assert!(sandboxes.iter().all(|at| *at >= released), "{sandboxes:?} {released}");
+    for name in ["low-1", "low-2", "high", "top"] {
+        let status = w.status(name);
+        let is = |s: &Option<String>| s.clone().unwrap_or_default();
+        assert_eq!(
+            (is(&status.phase), is(&status.reason), is(&status.message)),
+            (
+                "Failed".into(),
+                "Terminated".into(),
+                "Pod was terminated in response to imminent node shutdown.".to_string()
+            )
+        );
+        let (disrupted, by, _) = w.condition(name, "DisruptionTarget");
+        assert_eq!((disrupted.as_str(), by.as_str()), ("True", "TerminationByKubelet"));
+    }
+    assert_eq!(w.notices("Terminated").len(), 4);
+    assert_eq!(
+        w.notices("NodeShutdown"),
+        [
+            "Shutdown manager detected shutdown event",
+            "priority 0: 2 pods to stop within 10s",
+            "priority 0: 2 pods ended after 2.0s",
+            "priority 1000: 1 pod to stop within 6s",
+            "priority 1000: 1 pod ended after 2.0s",
+            "priority 2000000000: 1 pod to stop within 4s",
+            "priority 2000000000: 1 pod ended after 2.0s",
+            "the node may go down, 6.0s after the begin"
+        ]
+    );
+    w.assert_well();
+}
+
+#[test]
+fn s4_a_pods_own_shorter_grace_period_is_kept_and_a_pod_that_is_deaf_is_not_waited_for_longer_than_its_groups_period() {
+    let mut w = armed();
+    for (name, n, grace) in [("low", 0, 3), ("high", 1000, 40)] {
+        w.life(&format!("{name}/main"), &[Life::deaf()]);
+        w.file(name, &format!("terminationGracePeriodSeconds: {grace}, {}", priority(n)));
+    }
+    // Of which not even SIGKILL makes an end.
+    w.file("top", &priority(2_000_000_000));
+    w.run(5);
+    w.said();
+    let since = w.now;
+    w.fault("StopContainer top", crate::world::Fault::Slow(Duration::from_secs(100)));
+    w.power_off();
+    w.run(30);
+    let texts: Vec<(u64, String)> = stops(&w, since).into_iter().map(|(at, t)| (at / 1000, t)).collect();
+    assert_eq!(texts[0], (0, "StopContainer low/main#0 3000ms".into()));
+    assert_eq!(texts[1], (3, "StopContainer high/main#0 6000ms".into()));
+    assert_eq!(texts[2], (9, "StopContainer top/main#0 4000ms".into()));
+    let [released] = released(&w, since)[..] else { panic!("{}", w.told()) };
+    assert!((13_000..13_500).contains(&released), "{released}");
+    assert!(
+        w.notices("NodeShutdown").iter().any(|m| m == "priority 2000000000: 1 pod has not ended in 4.0s: default/top")
+    );
+    w.assert_well();
+}
+
+#[test]
+fn s4_a_group_with_period_zero_is_killed_and_not_waited_for_and_an_empty_one_takes_no_time() {
+    let groups = Groups::by_priority([(0, 0), (10, 5), (20, 5)]);
+    let mut w = node_with(EngineConfig { shutdown: groups, ..with_shutdown() });
+    for (name, n) in [("zero", 0), ("last", 20)] {
+        w.life(&format!("{name}/main"), &[takes(1500)]);
+        w.file(name, &priority(n));
+    }
+    w.run(5);
+    w.said();
+    let since = w.now;
+    w.power_off();
+    w.run(5);
+    let texts: Vec<(u64, String)> = stops(&w, since);
+    assert!(texts.iter().all(|(at, _)| *at < 50), "{texts:?}");
+    let texts: Vec<String> = w.said().into_iter().filter(|t| t.starts_with("StopContainer")).collect();
+    assert_eq!(texts, ["StopContainer zero/main#0 2000ms", "StopContainer last/main#0 5000ms"]);
+    assert_eq!(released(&w, since).len(), 1);
+    w.assert_well();
+}
+
+#[test]
+fn s4_w6_nothing_new_begins_and_pods_of_later_groups_go_on_meanwhile() {
+    let mut w = busy();
+    w.life("low-1/main", &[takes(9000)]);
+    w.file("low-1", &format!("restartPolicy: OnFailure, {}", priority(1)));
+    w.run(20);
+    w.said();
+    w.power_off();
+    w.run(1);
+    assert!(w.engine.shutting_down());
+    w.file("new", ONE);
+    // One that waits for its predecessor's end (W8).
+    w.file("low-2", &priority(3));
+    w.exit_of("top/main", 1);
+    w.run(4);
+    assert_eq!(w.status("new").phase.as_deref(), Some("Failed"));
+    assert_eq!(w.status("new").reason.as_deref(), Some("NodeShutdown"));
+    assert_eq!(w.status("new").message.as_deref(), Some("Pod was rejected as the node is shutting down."));
+    assert!(w.runs("top/main"), "its group has not begun: it was started again\n{}", w.told());
+    w.run(60);
+    let starts: Vec<String> = w.said().into_iter().filter(|t| t.starts_with("RunSandbox")).collect();
+    assert_eq!(starts, Vec::<String>::new());
+    assert!(!w.runs("top/main"));
+    w.assert_well();
+    // S6
+    w.call_off();
+    w.run(90);
+    for name in ["new", "low-1", "low-2", "high", "top"] {
+        assert!(w.runs(&format!("{name}/main")), "{name}: {}", w.shown(name));
+    }
+    assert!(!w.engine.shutting_down());
+    w.assert_well();
+}
+
+#[test]
+fn s5_what_completed_by_itself_stays_so_and_the_others_run_again_after_the_reboot() {
+    let mut w = armed();
+    for policy in ["Always", "OnFailure", "Never"] {
+        w.file(&policy.to_lowercase(), &format!("restartPolicy: {policy}, {ONE}"));
+    }
+    w.life("done/main", &[Life::exits(0, Duration::from_secs(1))]);
+    w.file("done", NEVER);
+    w.run(5);
+    assert_eq!(w.status("done").phase.as_deref(), Some("Succeeded"));
+    let since = w.now;
+    w.power_off();
+    w.run(5);
+    assert_eq!(released(&w, since).len(), 1);
+    assert_eq!(w.status("done").phase.as_deref(), Some("Succeeded"));
+    assert!(!w.runs("never/main"));
+    w.said();
+    w.reboot(5 * S);
+    w.run(20);
+    for policy in ["always", "onfailure", "never"] {
+        assert!(w.runs(&format!("{policy}/main")), "{policy}: {}\n{}", w.shown(policy), w.told());
+    }
+    assert_eq!(w.status("done").phase.as_deref(), Some("Succeeded"));
+    let view = w.engine.shutdown(w.time().boot);
+    assert!(view.in_progress.is_none() && view.started_at.is_some() && view.ended_at.is_some() && view.armed);
+    w.assert_well();
+}
+
+#[test]
+fn s6_a_cancelled_shutdown_kills_no_further_group_and_takes_a_new_lock() {
+    let mut w = busy();
+    let since = w.now;
+    w.power_off();
+    w.run(1);
+    w.call_off();
+    w.logind.calls.clear();
+    w.run(30);
+    assert!(w.runs("high/main") && w.runs("top/main"));
+    let stopped: Vec<String> = stops(&w, since).into_iter().map(|(_, t)| t).collect();
+    assert_eq!(stopped, ["StopContainer low-1/main#0 10000ms", "StopContainer low-2/main#0 10000ms"]);
+    assert_eq!(w.logind.calls, [LogindCall::Inhibit, LogindCall::Subscribe, LogindCall::ReadPreparing]);
+    assert!(w.logind.locked);
+    assert_eq!(w.logind.releases, Vec::<u64>::new());
+    assert!(w.runs("low-1/main") && w.runs("low-2/main"));
+    assert_eq!(w.notices("NodeShutdown").last().unwrap(), "Shutdown manager detected shutdown cancellation");
+    let view = w.engine.shutdown(w.time().boot);
+    assert!(view.armed && view.in_progress.is_none());
+    w.assert_well();
+    // And the next one goes as any.
+    let since = w.now;
+    w.power_off();
+    w.run(20);
+    assert_eq!(released(&w, since).len(), 1);
+}
+
+#[test]
+fn s4_a_second_word_of_the_same_and_a_false_one_first_do_no_harm() {
+    let mut w = busy();
+    w.step(Event::Logind(LogindEvent::Preparing(false)));
+    w.run(2);
+    assert_eq!(w.said(), Vec::<String>::new());
+    let since = w.now;
+    w.power_off();
+    w.run(1);
+    w.step(Event::Logind(LogindEvent::Preparing(true)));
+    w.run(10);
+    assert_eq!(stops(&w, since).len(), 4);
+    assert_eq!(released(&w, since).len(), 1);
+    assert_eq!(w.notices("NodeShutdown").iter().filter(|m| m.contains("detected")).count(), 1);
+}
+
+#[test]
+fn s7_wherry_killed_in_the_middle_takes_the_lock_back_and_goes_on_with_the_time_that_is_left() {
+    let mut w = busy();
+    let since = w.now;
+    w.power_off();
+    // In the middle of the second group.
+    w.run(3);
+    assert_eq!(stops(&w, since).len(), 3);
+    w.kill_engine();
+    w.run(1);
+    assert!(w.logind.locked, "systemd keeps it");
+    w.start();
+    w.run(10);
+    let at: Vec<u64> = stops(&w, since).iter().filter(|(_, t)| t.contains(" top/")).map(|(at, _)| at / 1000).collect();
+    assert_eq!(at, [4], "{}", w.told());
+    assert_eq!(stops(&w, since).last().unwrap().1, "StopContainer top/main#0 4000ms");
+    let [released] = released(&w, since)[..] else { panic!("{}", w.told()) };
+    assert!((6000..7000).contains(&released), "{released}");
+    let view = w.engine.shutdown(w.time().boot);
+    assert!(view.in_progress.is_some());
+    // It is one shutdown: its begin is the first one's.
+    assert_eq!(w.notices("Terminated").iter().filter(|m| m.contains("imminent")).count(), 4);
+    assert!(view.started_at.unwrap() < view.ended_at.unwrap());
+    w.assert_well();
+}
+
+#[test]
+fn s7_without_a_descriptor_store_everything_is_killed_with_the_minimum_in_order() {
+    let mut w = busy();
+    w.logind.store = false;
+    let since = w.now;
+    w.power_off();
+    w.run(1);
+    w.kill_engine();
+    w.start();
+    w.run(20);
+    let texts: Vec<String> = stops(&w, since).into_iter().map(|(_, t)| t).collect();
+    let last: Vec<&str> = texts[texts.len() - 2..].iter().map(String::as_str).collect();
+    assert_eq!(last, ["StopContainer high/main#0 2000ms", "StopContainer top/main#0 2000ms"]);
+    assert!(w.notices("NodeShutdown").iter().any(|m| m.starts_with("there is no inhibitor lock")));
+    w.assert_well();
+    // And after the reboot all is as before.
+    w.reboot(S);
+    w.run(20);
+    for name in ["low-1", "low-2", "high", "top"] {
+        assert!(w.runs(&format!("{name}/main")), "{name}");
+    }
+}
+
+#[test]
+fn s7_a_shutdown_that_was_called_off_while_wherry_was_away_is_over() {
+    let mut w = busy();
+    w.power_off();
+    w.run(1);
+    w.kill_engine();
+    w.call_off();
+    w.run(2);
+    w.start();
+    w.run(30);
+    for name in ["low-1", "low-2", "high", "top"] {
+        assert!(w.runs(&format!("{name}/main")), "{name}: {}\n{}", w.shown(name), w.told());
+    }
+    assert!(!w.engine.shutting_down());
+    assert!(w.engine.shutdown(w.time().boot).armed);
+    w.assert_well();
+}
+
+#[test]
+fn s7_a_record_of_a_shutdown_of_which_nobody_can_tell_holds_pods_up_for_ten_seconds() {
+    let mut w = busy();
+    w.power_off();
+    w.run(8);
+    w.kill_engine();
+    w.logind.up = false;
+    w.start();
+    w.run(8);
+    assert!(w.engine.shutting_down());
+    assert!(!w.runs("low-1/main"));
+    w.run(20);
+    assert!(!w.engine.shutting_down());
+    for name in ["low-1", "low-2", "high", "top"] {
+        assert!(w.runs(&format!("{name}/main")), "{name}");
+    }
+    w.assert_well();
+}
+
+#[test]
+fn s7_a_bus_that_goes_in_the_middle_changes_nothing_and_logind_that_restarts_keeps_our_lock() {
+    let mut w = busy();
+    w.bus(false);
+    w.run(1);
+    assert!(!w.engine.shutdown(w.time().boot).armed);
+    assert_eq!(w.notices("ShutdownNotArmed"), ["no bus"]);
+    w.logind.calls.clear();
+    w.bus(true);
+    w.run(1);
+    use LogindCall::{ListInhibitors, ReadDelay, ReadPreparing, Subscribe};
+    assert_eq!(w.logind.calls, [ReadDelay, ListInhibitors, Subscribe, ReadPreparing]);
+    assert!(w.engine.shutdown(w.time().boot).armed);
+    let since = w.now;
+    w.power_off();
+    w.run(1);
+    w.bus(false);
+    w.run(10);
+    assert_eq!(stops(&w, since).len(), 4);
+    assert_eq!(released(&w, since).len(), 1);
+    w.assert_well();
+}
+
+#[test]
+fn s7_a_lock_that_is_gone_is_taken_again_when_logind_is_back() {
+    let mut w = armed();
+    w.bus(false);
+    w.logind.locked = false;
+    w.run(1);
+    w.bus(true);
+    w.run(1);
+    assert!(w.logind.locked);
+    assert_eq!(w.logind.calls.iter().filter(|c| **c == LogindCall::Inhibit).count(), 2);
+}
+
+#[test]
+fn s3_what_logind_refuses_is_asked_for_again_each_second_for_a_minute_then_each_half() {
+    let mut w = World::new(with_shutdown());
+    w.history = Some(Vec::new());
+    w.logind.no_lock = true;
+    w.start();
+    w.run(1);
+    let view = w.engine.shutdown(w.time().boot);
+    assert!(!view.armed);
+    let why = "logind gives no lock: The operation inhibition has been requested for is already running";
+    assert_eq!(view.problem.as_deref(), Some(why));
+    w.run(299);
+    let tries = w.logind.calls.iter().filter(|c| **c == LogindCall::Inhibit).count();
+    assert!((64..72).contains(&tries), "{tries}");
+    assert_eq!(w.notices("ShutdownNotArmed"), [why], "told once");
+    w.logind.no_lock = false;
+    w.run(31);
+    assert!(w.engine.shutdown(w.time().boot).armed);
+    assert_eq!(w.notices("ShutdownArmed").len(), 1);
+}
+
+#[test]
+fn s3_without_the_signal_the_lock_is_released() {
+    let mut w = World::new(with_shutdown());
+    w.history = Some(Vec::new());
+    w.logind.no_signal = true;
+    w.start();
+    w.run_ms(100);
+    assert!(!w.logind.locked);
+    assert_eq!(w.logind.releases.len(), 1);
+    w.logind.no_signal = false;
+    w.run(3);
+    assert!(w.logind.locked && w.engine.shutdown(w.time().boot).armed);
+}
+
+#[test]
+fn s3_turned_off_the_lock_is_released_and_turned_on_it_is_taken() {
+    let mut w = armed();
+    let off = EngineConfig { shutdown: Groups::default(), ..with_shutdown() };
+    w.step(Event::Configure(Box::new(off)));
+    w.run(1);
+    assert!(!w.logind.locked);
+    assert!(!w.engine.shutdown(w.time().boot).enabled);
+    w.step(Event::Configure(Box::new(with_shutdown())));
+    w.run(1);
+    assert!(w.logind.locked && w.engine.shutdown(w.time().boot).armed);
+}
+
+#[test]
+fn s8_the_begin_is_recorded_with_the_end_zero_until_the_work_is_done() {
+    let mut w = busy();
+    w.power_off();
+    w.run(1);
+    let view = w.engine.shutdown(w.time().boot);
+    assert!(view.started_at.is_some() && view.ended_at.is_none());
+    let record = |w: &World| wherry::engine::shutdown::record::read(&w.records["shutdown/last"]).unwrap();
+    assert_eq!((record(&w).ended.0, record(&w).over), (0, false));
+    w.run(9);
+    assert!(record(&w).ended.0 > record(&w).started.0);
+    // Power is lost before that is written.
+    let mut w = busy();
+    w.power_off();
+    w.run(1);
+    w.reboot(S);
+    w.run(2);
+    assert!(record(&w).over && record(&w).ended.0 > 0);
+}
+
+#[test]
+fn s8_a_record_that_cannot_be_read_is_set_aside() {
+    let mut w = busy();
+    w.kill_engine();
+    w.records.insert("shutdown/last".into(), "{".into());
+    w.start();
+    w.run(5);
+    assert!(w.notices("BadRecord")[0].contains("shutdown/last"));
+    assert!(!w.records.contains_key("shutdown/last"));
+    assert!(w.engine.shutdown(w.time().boot).armed);
+}
+
+#[test]
+fn s9_without_a_bus_it_is_told_once_and_all_else_works() {
+    let mut w = World::new(with_shutdown());
+    w.history = Some(Vec::new());
+    w.runtime.images.insert(IMAGE.into());
+    w.logind.up = false;
+    w.start();
+    w.file("web", ONE);
+    w.run(100);
+    assert!(w.runs("web/main"));
+    assert_eq!(w.notices("ShutdownNotArmed"), ["no bus"]);
+    assert!(!w.timers().contains(&TimerKey::Logind), "the connection is the adapter's");
+    w.bus(true);
+    w.run(1);
+    assert!(w.engine.shutdown(w.time().boot).armed);
+}
+
+#[test]
+fn s10_wherry_that_ends_leaves_pods_running() {
+    let mut w = busy();
+    w.restart_engine();
+    w.run(5);
+    assert_eq!(w.said(), Vec::<String>::new());
+    assert!(w.runs("low-1/main"));
+    assert!(w.engine.shutdown(w.time().boot).armed);
+}
+
+#[test]
+fn the_plan_says_who_is_stopped_when_and_with_what() {
+    let mut w = busy();
+    w.file("short", &format!("terminationGracePeriodSeconds: 3, {}", priority(0)));
+    w.run(3);
+    let plan = w.engine.shutdown_plan();
+    let groups: Vec<(i32, u64, u64)> =
+        plan.groups.iter().map(|g| (g.priority, g.from_seconds, g.until_seconds)).collect();
+    assert_eq!(groups, [(0, 0, 10), (1000, 10, 16), (2_000_000_000, 16, 20)]);
+    let pods: Vec<(&str, u64, u64)> =
+        plan.groups[0].pods.iter().map(|p| (p.name.as_str(), p.grace_seconds, p.own_grace_seconds)).collect();
+    assert_eq!(pods, [("low-1", 10, 30), ("short", 3, 3), ("low-2", 10, 30)]);
+}
+
+#[test]
+fn s7_a_group_that_began_before_wherry_was_killed_gets_no_more_than_its_time() {
+    let mut w = armed();
+    w.file("low", &priority(0));
+    w.file("top", &priority(2_000_000_000));
+    w.run(5);
+    let since = w.now;
+    // Not even SIGKILL makes an end of it.
+    for _ in 0..4 {
+        w.fault("StopContainer low", crate::world::Fault::Slow(Duration::from_secs(100)));
+    }
+    w.power_off();
+    w.run(4);
+    w.restart_engine();
+    w.run(20);
+    let at: Vec<u64> = stops(&w, since).iter().filter(|(_, t)| t.contains(" top/")).map(|(at, _)| at / 1000).collect();
+    assert_eq!(at, [10], "{}", w.told());
+    assert!(w.notices("NodeShutdown").contains(&"priority 0: 1 pod to stop within 6s".into()));
+    w.assert_well();
+}
+
+#[test]
+fn s4_what_its_pidfd_says_has_ended_is_not_waited_for_until_the_runtime_shows_it() {
+    let mut w = World::new(with_shutdown());
+    w.history = Some(Vec::new());
+    w.runtime.images.insert(IMAGE.into());
+    w.pidfds = true;
+    w.start();
+    for (name, n) in [("low", 0), ("top", 2_000_000_000)] {
+        w.life(&format!("{name}/main"), &[takes(500)]);
+        w.file(name, &priority(n));
+    }
+    w.run(5);
+    w.exit_lag = 3000;
+    let since = w.now;
+    w.power_off();
+    w.run(20);
+    let at: Vec<u64> = stops(&w, since).into_iter().map(|(at, _)| at).collect();
+    assert!(at[0] < 10 && (500..520).contains(&at[1]), "{at:?}");
+    let [released] = released(&w, since)[..] else { panic!("{}", w.told()) };
+    assert!((1000..1050).contains(&released), "{released}");
+    for name in ["low", "top"] {
+        assert_eq!(w.shown(name), "Failed (Terminated) main#0:terminated Error 143", "{name}");
+    }
+    w.assert_well();
+}
+
+#[test]
+fn s1_other_periods_do_not_change_a_shutdown_that_has_begun() {
+    let mut w = busy();
+    let since = w.now;
+    w.power_off();
+    w.run(1);
+    let one = EngineConfig { shutdown: Groups::by_priority([(0, 3)]), ..with_shutdown() };
+    w.step(Event::Configure(Box::new(one)));
+    w.run(10);
+    let last = stops(&w, since).pop().unwrap().1;
+    assert_eq!((stops(&w, since).len(), last.as_str()), (4, "StopContainer top/main#0 4000ms"));
+    assert_eq!(released(&w, since).len(), 1);
+    w.assert_well();
+}
+
+#[test]
+fn s2_a_logind_that_waits_without_a_limit_is_said_so() {
+    let mut w = World::new(with_shutdown());
+    w.history = Some(Vec::new());
+    w.logind.delay = Duration::MAX;
+    w.start();
+    w.run(1);
+    assert_eq!(
+        w.notices("ShutdownArmed"),
+        ["graceful shutdown is armed: pods get up to 20s, logind waits without a limit"]
+    );
+}
+
+#[test]
+fn s6_what_was_rejected_waits_as_any_other_when_the_shutdown_is_called_off() {
+    let mut w = armed();
+    w.life("low/main", &[takes(8000)]);
+    w.file("low", &priority(0));
+    w.run(5);
+    w.power_off();
+    w.run(1);
+    w.file("low", &priority(1));
+    w.run(1);
+    let of = |w: &World, n: &str| w.engine.pods().iter().filter(|v| v.status.reason.as_deref() == Some(n)).count();
+    assert_eq!(of(&w, "NodeShutdown"), 1);
+    w.call_off();
+    w.run(1);
+    // Its predecessor has not ended yet (W8).
+    assert!(w.runs("low/main"));
+    assert_eq!(of(&w, "NodeShutdown"), 0);
+    w.run(20);
+    assert_eq!(w.shown("low"), "Running main#0:running");
+    w.assert_well();
+}
+
+#[test]
+fn s5_after_the_reboot_pods_do_not_wait_for_logind() {
+    let mut w = busy();
+    w.power_off();
+    w.run(10);
+    w.logind.up = false;
+    w.reboot(S);
+    w.run(5);
+    for name in ["low-1", "low-2", "high", "top"] {
+        assert!(w.runs(&format!("{name}/main")), "{name}: {}", w.shown(name));
+    }
+}
+
+#[test]
+fn s6_w3_what_was_shown_as_over_is_not_shown_otherwise_until_it_starts_anew() {
+    let mut w = busy();
+    w.power_off();
+    w.run_ms(2500);
+    assert_eq!(w.shown("low-1"), "Failed (Terminated) main#0:terminated Error 143");
+    w.call_off();
+    let mut seen = Vec::new();
+    for _ in 0..500 {
+        w.run_ms(1);
+        seen.push(w.shown("low-1"));
+    }
+    seen.dedup();
+    let anew = seen.iter().position(|s| s.starts_with("Pending")).expect("it starts anew");
+    assert!(seen[..anew].iter().all(|s| s.starts_with("Failed")), "{seen:?}");
+    w.run(5);
+    assert!(w.runs("low-1/main"));
+}

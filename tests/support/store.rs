@@ -1,0 +1,85 @@
+//! systemd's descriptor store, as far as wherry uses it: what it sends to NOTIFY_SOCKET is kept, and given back to the next process
+//! with LISTEN_FDS, as systemd does for a service.
+
+use super::agent::Agent;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+pub struct Store {
+    path: PathBuf,
+    socket: UnixDatagram,
+    kept: Vec<(String, OwnedFd)>,
+    /// Every message, its lines joined by spaces.
+    messages: Vec<String>,
+}
+
+impl Store {
+    pub fn new(dir: &Path) -> Store {
+        let path = dir.join("notify");
+        let socket = UnixDatagram::bind(&path).expect("notify");
+        socket.set_nonblocking(true).expect("nonblocking");
+        Store { path, socket, kept: Vec::new(), messages: Vec::new() }
+    }
+
+    /// From its next start on the agent is a service with this store, and is given what is in it by then.
+    pub fn serve(&mut self, agent: &mut Agent) {
+        agent.set("NOTIFY_SOCKET", &self.path.display().to_string());
+        let names: Vec<String> = self.names();
+        let pid = std::process::id();
+        let paths: Vec<String> = self.kept.iter().map(|(_, fd)| format!("/proc/{pid}/fd/{}", fd.as_raw_fd())).collect();
+        agent.set("STORED", &paths.join(" "));
+        agent.set("LISTEN_FDS", &names.len().to_string());
+        agent.set("LISTEN_FDNAMES", &names.join(":"));
+        // To open the FIFO again is to have one more writer.
+        let give = "n=3; for f in $STORED; do eval \"exec $n>$f\"; n=$((n+1)); done; LISTEN_PID=$$ exec \"$@\"";
+        agent.under = vec!["sh", "-c", give, "sh"];
+    }
+
+    /// The names of what is kept, in the order in which it came.
+    pub fn names(&mut self) -> Vec<String> {
+        self.read();
+        self.kept.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// What was sent since the last call.
+    pub fn messages(&mut self) -> Vec<String> {
+        self.read();
+        std::mem::take(&mut self.messages)
+    }
+
+    /// As if an earlier wherry had left it.
+    pub fn put(&mut self, name: &str, fd: OwnedFd) {
+        self.kept.push((name.to_owned(), fd));
+    }
+
+    fn read(&mut self) {
+        let mut bytes = [0; 4096];
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let received =
+                recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+            let Ok(received) = received else { return };
+            let text = String::from_utf8_lossy(&bytes[..received.bytes]).into_owned();
+            let mut fds = Vec::new();
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(more) = message {
+                    fds.extend(more);
+                }
+            }
+            let lines: Vec<&str> = text.lines().collect();
+            let name = lines.iter().find_map(|l| l.strip_prefix("FDNAME=")).unwrap_or("stored");
+            if lines.contains(&"FDSTORE=1") {
+                self.kept.extend(fds.into_iter().map(|fd| (name.to_owned(), fd)));
+            }
+            if lines.contains(&"FDSTOREREMOVE=1") {
+                self.kept.retain(|(n, _)| n != name);
+            }
+            self.messages.push(lines.join(" "));
+        }
+    }
+}
