@@ -41,17 +41,18 @@ for unit in containerd.service apt-daily.timer apt-daily-upgrade.timer fstrim.ti
 	systemd-timesyncd.service systemd-networkd-wait-online.service; do
 	ln -sf /dev/null "$root/etc/systemd/system/$unit"
 done
-# The input is a tar on the second disk, as it is: it is unpacked at the root, and its run.sh is run.
+# The input is a tar on the second disk, as it is: it is unpacked at the root, and its run.sh is run, which is to turn the
+# machine off. One that cannot be run does not keep it on.
 cat >"$root/etc/systemd/system/wherry-vm.service" <<'END'
 [Unit]
 Description=What this machine was started for
 After=multi-user.target
+FailureAction=poweroff
 
 [Service]
 Type=oneshot
 TimeoutStartSec=infinity
 ExecStart=/bin/sh -c 'tar -xf /dev/vdb -C / && exec /wherry-vm/run.sh >/dev/ttyS1 2>&1'
-ExecStopPost=/bin/systemctl --no-block poweroff
 
 [Install]
 WantedBy=default.target

@@ -1,0 +1,46 @@
+#!/bin/bash
+# The runtime tests in a virtual machine (`make test-vm`): systemd and pure cgroup v2, as a fresh Debian has them. Arguments go
+# to the test program.
+#
+# Ends with 77 where no virtual machine can be run, with 1 if a test failed or the machine did not end in time.
+set -euo pipefail
+# shellcheck source=tests/vm/machine.sh
+. "$(dirname "$0")/machine.sh"
+
+# Seconds; the whole of it.
+LIMIT=${WHERRY_VM_LIMIT:-7200}
+
+prepare_machine
+cd "$PROJECT"
+"$LAB/install.sh" build runtime
+images=$PROJECT/target/lab-images
+as_caller "$LAB/images.sh" "$images"
+# The paths of the checkout are compiled into the tests: they are the same in there.
+test_program=$("$LAB/cargo.sh" test --no-run --test runtime --message-format=json |
+	grep '"kind":\["test"\]' | grep -o '"executable":"[^"]*"' | cut -d'"' -f4 | tail -n 1)
+[ -x "$test_program" ] || die 'the test program was not built'
+
+in=$work/in
+mkdir -p "$in/wherry-vm" "$in$PROJECT/tests" "$in$images" "$in$(dirname "$test_program")" "$in$PROJECT/target/debug"
+cp -r "$LAB" "$PROJECT/tests/fixtures" "$in$PROJECT/tests/"
+cp -r "$images/." "$in$images/"
+strip -o "$in$test_program" "$test_program"
+strip -o "$in$PROJECT/target/debug/wherry" "$PROJECT/target/debug/wherry"
+cat >"$in/wherry-vm/run.sh" <<SCRIPT
+#!/bin/bash
+cd $PROJECT
+export WHERRY_LAB_IMAGES=$images WHERRY_LAB_SLOW=10 RUST_BACKTRACE=1 HOME=/root
+echo "kernel \$(uname -r), systemd \$(systemctl --version | head -n 1), cgroups \$(stat -f -c %T /sys/fs/cgroup)"
+status=0
+tests/lab/isolate.sh tests/lab/in-lab.sh --inside $test_program --test-threads=2 $* || status=\$?
+echo "wherry-vm: ended with \$status"
+systemctl --no-block poweroff
+SCRIPT
+chmod +x "$in/wherry-vm/run.sh"
+pack_input "$in"
+
+boot "$LIMIT" "$CACHE/rootfs.ext4,snapshot=on"
+if grep -q '^wherry-vm: ended with 0' "$work/result.log"; then exit 0; fi
+grep -q '^wherry-vm: ended with' "$work/result.log" || { tail -n 30 "$work/console.log" >&2; say 'the machine ended before the tests did'; }
+keep_logs
+exit 1

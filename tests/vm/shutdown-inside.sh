@@ -1,0 +1,138 @@
+#!/bin/bash
+# Inside the machine of shutdown.sh: brings wherry up or finds it up, looks whether all is as it should be, and turns the machine off.
+# Which of its boots this is the kernel's command line tells.
+# shellcheck disable=SC2317 # functions are given to others by name
+set -uo pipefail
+
+PODS=4
+# Seconds; the processor is emulated, and shared.
+PATIENCE=300
+boot=$(sed -n 's/.*wherry-vm\.boot=\([0-9]*\).*/\1/p' /proc/cmdline)
+
+# On the console too, where the pods write.
+tell() { echo "<5>wherry-vm: $*" >/dev/kmsg; }
+
+# `check TEXT COMMAND...`
+check() {
+	if "${@:2}"; then echo "passed: $1"; else echo "FAILED: $1"; fi
+}
+
+# `until_true TEXT COMMAND...`; the machine is of no more use if it does not become true.
+until_true() {
+	local end=$((SECONDS + PATIENCE))
+	until "${@:2}" >/dev/null 2>&1; do
+		if [ $SECONDS -ge $end ]; then
+			echo "FAILED: within $PATIENCE s: $1"
+			wherry status
+			wherry pods
+			wherry events | tail -n 20
+			journalctl -b -u wherry -u containerd -n 60 --no-pager
+			exit 1
+		fi
+		sleep 0.5
+	done
+	echo "passed: $1"
+}
+
+running() { [ "$(wherry pods | awk '$3 == "1/1" && $4 == "Running"' | wc -l)" = "$PODS" ]; }
+armed() { wherry status -o json | grep -q '"armed": true'; }
+locks() { systemd-inhibit --list --no-legend | awk '$1 == "wherry" && /shutdown/ && / delay *$/' | wc -l; }
+property() { systemctl show --property="$1" --value wherry.service; }
+is() { [ "$1" = "$2" ] || { echo "   it is $1, not $2"; return 1; }; }
+at_least() { [ "$1" -ge "$2" ] || { echo "   it is $1, less than $2"; return 1; }; }
+# Ids of the containers that run.
+containers() { ctr -n k8s.io tasks ls | awk '$3 == "RUNNING" { print $1 }' | sort | tr '\n' ' '; }
+delay() { busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec | cut -d' ' -f2; }
+starts() { dmesg | grep -c "pod $1 started\$"; }
+
+install_all() {
+	echo "kernel $(uname -r), $(systemctl --version | head -n 1), $(containerd --version | cut -d' ' -f1,3), cgroups $(stat -f -c %T /sys/fs/cgroup)"
+	cp -rT /wherry-vm/files /
+	rm -f /etc/systemd/system/containerd.service
+	systemctl daemon-reload
+	check 'systemd has nothing to say about the unit' is "$(systemd-analyze verify wherry.service 2>&1)" ''
+	systemctl start containerd
+	until_true 'containerd answers' ctr version
+	ctr -n k8s.io images import /wherry-vm/images.tar >/dev/null
+	systemctl enable --now containerd wherry 2>/dev/null
+}
+
+# What holds the lock, and that it is held over restarts of either side.
+look_at_lock() {
+	local before
+	check 'logind waits as long as the groups may take' at_least "$(delay)" 105000000
+	check 'logind knows one lock of wherry' is "$(locks)" 1
+	check 'systemd keeps its descriptor' is "$(property NFileDescriptorStore)" 1
+	check 'no container is in the cgroup of wherry' is "$(wc -l </sys/fs/cgroup/system.slice/wherry.service/cgroup.procs)" 1
+	before=$(containers)
+	check 'all containers run' is "$(wc -w <<<"$before")" $((2 * PODS))
+
+	systemctl restart systemd-logind
+	until_true 'armed after a restart of logind' armed
+	check 'still one lock' is "$(locks)" 1
+	check 'still one descriptor in the store' is "$(property NFileDescriptorStore)" 1
+
+	systemctl restart wherry
+	until_true 'armed after a restart of wherry' armed
+	until_true 'all pods run' running
+	check 'still one lock' is "$(locks)" 1
+	check 'still one descriptor in the store' is "$(property NFileDescriptorStore)" 1
+	check 'the containers outlived wherry' is "$(containers)" "$before"
+
+	systemctl stop wherry
+	check 'no lock of a wherry that was stopped' is "$(locks)" 0
+	systemctl start wherry
+	until_true 'armed again' armed
+	until_true 'all pods run' running
+	check 'the containers outlived that too' is "$(containers)" "$before"
+}
+
+# After a boot that followed a shutdown.
+look_at_pods() {
+	local pod status
+	status=$(wherry status -o json)
+	for pod in low-a low-b middle critical; do
+		check "$pod was started once" is "$(starts $pod)" 1
+		check "$pod shows $((boot - 1)) restarts or less" at_least $((boot - 1)) "$(wherry pods | awk -v pod=$pod '$2 == pod { print $5 }')"
+	done
+	check 'no shutdown is in progress' is "$(grep -c '"inProgress"' <<<"$status")" 0
+	check 'it is known when the last one began and ended' is "$(grep -cE '"(startedAt|endedAt)"' <<<"$status")" 2
+}
+
+# `systemctl` comes back when logind has been told; the machine goes on for as long as logind waits.
+go() {
+	tell "systemctl $1"
+	systemctl "$1"
+}
+
+kill_in_the_middle() {
+	local pid
+	until_true 'the middle group is being stopped' sh -c "dmesg | grep -q 'pod middle stopping\$'"
+	pid=$(property MainPID)
+	tell "kill -9 $pid"
+	kill -9 "$pid"
+	again() { [ "$(property MainPID)" != "$pid" ] && wherry status; }
+	until_true 'wherry is there again' again
+	check 'its lock was not let go' is "$(locks)" 1
+	check 'systemd keeps its descriptor' is "$(property NFileDescriptorStore)" 1
+	wherry status
+}
+
+[ "$boot" != 1 ] || install_all
+until_true 'all pods run' running
+until_true 'the shutdown is armed' armed
+[ "$boot" = 1 ] || look_at_pods
+wherry status
+wherry shutdown-plan
+wherry pods
+[ "$boot" != 1 ] || look_at_lock
+case $boot in
+1 | 4) go poweroff ;;
+2) go reboot ;;
+3)
+	go poweroff
+	kill_in_the_middle
+	;;
+esac
+echo "wherry-vm: boot $boot did what it was to do"
+exit 0
