@@ -6,10 +6,12 @@ use super::http::{self, Response};
 use super::lab::{Runtime, signal};
 use super::yaml;
 use serde_json::Value;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -41,6 +43,22 @@ pub struct Agent {
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
+thread_local! {
+    /// Why this test failed. It is told again below the log: of a long output only the end may have been kept.
+    static FAILURE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+fn remember_failures() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            FAILURE.with(|f| *f.borrow_mut() = info.to_string());
+            usual(info);
+        }));
+    });
+}
+
 impl Agent {
     /// An agent on the shared runtime, running. `name` is for people who read logs.
     pub fn start(name: &str) -> Agent {
@@ -51,6 +69,7 @@ impl Agent {
 
     /// Its directories and configuration, not running yet.
     pub fn prepare(name: &str, runtime: &Runtime) -> Agent {
+        remember_failures();
         let number = COUNT.fetch_add(1, Ordering::SeqCst);
         let namespace = format!("{name}-{number}");
         let dir = Runtime::shared().dir.join("agents").join(&namespace);
@@ -384,6 +403,7 @@ impl Drop for Agent {
             for line in &lines[lines.len().saturating_sub(60)..] {
                 eprintln!("{line}");
             }
+            eprintln!("--- {} fails: {}", self.namespace, FAILURE.with(|f| f.borrow().clone()));
         }
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
