@@ -12,6 +12,7 @@ pub mod image;
 pub mod layout;
 pub mod log_line;
 pub mod names;
+pub mod node;
 pub mod pod;
 pub mod priority;
 pub mod problem;

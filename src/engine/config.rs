@@ -1,5 +1,6 @@
 //! What the engine is told once, at its start. Durations are as the configuration gives them.
 
+use crate::api::node::NodeFacts;
 use crate::api::shutdown::Groups;
 use serde::Serialize;
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub struct EngineConfig {
     pub parallel_pulls: usize,
     /// How many pods' statuses are read side by side (P3).
     pub parallel_reads: usize,
+    /// A2
+    pub node: NodeFacts,
     /// S1
     pub shutdown: Groups,
     /// The kernel's id of this boot: a shutdown of another boot is over.
@@ -44,6 +47,7 @@ impl Default for EngineConfig {
             parallel_starts: 4,
             parallel_pulls: 1,
             parallel_reads: 16,
+            node: NodeFacts::default(),
             shutdown: Groups::default(),
             boot_id: String::new(),
             seed: 1,

@@ -5,7 +5,8 @@ use crate::api::pod::Pod;
 use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
 use crate::engine::effect::{
-    Effect, FilesCall, HookCall, Measure, Notice, ProbeCall, RecordChange, RuntimeCall, Severity, VolumesCall,
+    CgroupCall, Effect, FilesCall, HookCall, Measure, Notice, ProbeCall, RecordChange, RuntimeCall, Severity,
+    VolumesCall,
 };
 use crate::engine::op::OpId;
 use crate::engine::pleg::cache::Turn;
@@ -170,6 +171,12 @@ impl Context<'_> {
     pub fn files(&mut self, uid: &Uid, call: FilesCall) -> OpId {
         let op = self.ops.begin(Owner::Worker(uid.clone()));
         self.out.push(Effect::Files { op, call });
+        op
+    }
+
+    pub fn cgroup(&mut self, uid: &Uid, call: CgroupCall) -> OpId {
+        let op = self.ops.begin(Owner::Worker(uid.clone()));
+        self.out.push(Effect::Cgroup { op, call });
         op
     }
 

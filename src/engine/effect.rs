@@ -20,6 +20,8 @@ pub enum Effect {
     Cancel { op: OpId },
     /// Work on the pod's directories and files under the root and log directories.
     Files { op: OpId, call: FilesCall },
+    /// Work on the cgroups that pods' containers are in.
+    Cgroup { op: OpId, call: CgroupCall },
     /// Make a pod's volumes ready, or take them away. `timeout` as for `Runtime`.
     Volumes { op: OpId, call: VolumesCall, timeout: Duration },
     /// Run a container's hook: `Ok`, or an error that says what it printed. A hook that is not done after `timeout` is ended.
@@ -146,8 +148,17 @@ pub enum FilesCall {
     /// Everything of a pod that is over: its directory, log directory, links, cgroup. Fine if it is gone.
     /// `kill`: what still runs in that cgroup, though the runtime knows nothing of it any more, is killed first.
     RemovePod { uid: Uid, namespace: Rc<str>, name: Rc<str>, kill: bool },
-    /// The pod's cgroup in every hierarchy (empty by now).
-    RemoveCgroup { uid: Uid },
+}
+
+/// Each answers `Ok`, or says what could not be made or written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CgroupCall {
+    /// The pod's own cgroup, and what the pod may use as a whole; before its sandbox. What is there already is set anew.
+    Make { pod: Rc<Pod> },
+    /// The pod's cgroup goes from every hierarchy (it is empty by now). Fine if there is none.
+    Remove { uid: Uid },
+    /// The weight of the burstable class: what its pods that are here ask for together, in milli-CPU.
+    Weigh { burstable: u64 },
 }
 
 /// Each is done again and again until it succeeds: what is there already is left as it is.
@@ -282,6 +293,14 @@ pub enum Measure {
         code: &'static str,
     },
     OrphanedPod,
+    /// A3. `reason`: the first one; resources of the machine's own making are not told apart (`OutOfExtendedResources`).
+    AdmissionRejected {
+        reason: &'static str,
+    },
+    /// A8: a victim has stopped. `signal`: the first resource that was short.
+    Preempted {
+        signal: Rc<str>,
+    },
     RestartedPod,
     ContainersPerPod(usize),
     /// `passed`: None if nobody knows.

@@ -47,6 +47,10 @@ pub enum Event {
         by: Killer,
         uids: Option<Vec<Uid>>,
     },
+    /// A3: the pod that was rejected is looked at again.
+    Retry {
+        uid: Uid,
+    },
     /// From logind.
     Logind(LogindEvent),
     /// The answer to `Watch`. One that could not be had leaves its pod to the list.

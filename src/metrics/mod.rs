@@ -15,7 +15,9 @@ use crate::api::pod::Pod;
 use crate::engine::effect::Measure;
 use crate::engine::probe::Kind;
 use classic::PlainCounter;
-use labels::{CGROUP_OPERATIONS, CONTAINER_TYPES, LIFECYCLES, OPERATIONS, START_ERRORS, WORKER_OPERATIONS, closed};
+use labels::{
+    CGROUP_OPERATIONS, CONTAINER_TYPES, LIFECYCLES, OPERATIONS, REJECTIONS, START_ERRORS, WORKER_OPERATIONS, closed,
+};
 use process::Process;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -88,6 +90,8 @@ pub struct Metrics {
     running_containers: Gauges,
     restarted_pods: Counters,
     orphaned_pods: PlainCounter,
+    admission_rejections: Counters,
+    preemptions: Counters,
     containers_per_pod: Histogram,
     relist_duration: Histogram,
     relist_interval: Histogram,
@@ -150,6 +154,18 @@ impl Metrics {
                 "wherry_manifest_errors",
                 "Things in the manifest directory that are wrong at present",
                 Gauge::default(),
+            ),
+            admission_rejections: put(
+                &mut r,
+                "kubelet_admission_rejections_total",
+                "Pods that the node did not take, by the first reason against them",
+                Counters::default(),
+            ),
+            preemptions: put(
+                &mut r,
+                "kubelet_preemptions",
+                "Pods that have stopped to make room for another one, by the first resource that was short",
+                Counters::default(),
             ),
             orphaned_pods: put(
                 &mut r,
@@ -345,6 +361,13 @@ impl Metrics {
                 let (kind, code) = (closed(container_type, &CONTAINER_TYPES), closed(code, &START_ERRORS));
                 let labels = vec![("container_type", kind.into()), ("code", code.into())];
                 self.started_container_errors.get_or_create(&labels).inc();
+            }
+            Measure::AdmissionRejected { reason } => {
+                let labels = label("reason", closed(reason, &REJECTIONS));
+                self.admission_rejections.get_or_create(&labels).inc();
+            }
+            Measure::Preempted { signal } => {
+                self.preemptions.get_or_create(&vec![("preemption_signal", Cow::Owned(signal.to_string()))]).inc();
             }
             Measure::OrphanedPod => self.orphaned_pods.inc(),
             Measure::RestartedPod => self.restarted_pods.get_or_create(&label("static", "true")).inc(),

@@ -203,7 +203,9 @@ impl Node {
                 };
                 self.events.push_back(Event::Done { op, result: Ok(answer) });
             }
-            Effect::Record { op, .. } => self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) }),
+            Effect::Record { op, .. } | Effect::Cgroup { op, .. } => {
+                self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) })
+            }
             Effect::Watch { uid, id, .. } => {
                 self.watched.insert(id.clone(), uid.clone());
                 self.events.push_back(Event::Watched { uid, id, ok: true });

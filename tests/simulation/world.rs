@@ -18,8 +18,8 @@ use wherry::api::pod::Pod;
 use wherry::api::time::{Boot, Now, Wall};
 use wherry::engine::config::EngineConfig;
 use wherry::engine::effect::{
-    Effect, FilesCall, HookCall, HookKind, LogindCall, Measure, Notice, ProbeCall, RecordChange, RuntimeCall, TimerKey,
-    VolumesCall,
+    CgroupCall, Effect, FilesCall, HookCall, HookKind, LogindCall, Measure, Notice, ProbeCall, RecordChange,
+    RuntimeCall, TimerKey, VolumesCall,
 };
 use wherry::engine::event::{Answer, Event, LogindEvent, PodDirectory, ProbeResult};
 use wherry::engine::node::Engine;
@@ -959,6 +959,7 @@ impl World {
                 self.checks.cancelled(op);
             }
             Effect::Files { op, call } => self.files_call(op, call),
+            Effect::Cgroup { op, call } => self.cgroup_call(op, &call),
             Effect::Volumes { op, call, timeout } => self.volumes_call(op, &call, timeout),
             Effect::Hook { op, call, timeout } => self.hook(op, &call, timeout),
             Effect::Probe { op, call, timeout } => self.probe(op, &call, timeout),
@@ -1191,9 +1192,7 @@ impl World {
                     Ok(Answer::Prepared { termination_file: format!("/pods/{}/{container}/{attempt}", pod.uid) })
                 }
                 FilesCall::ReadTermination { .. } => Ok(Answer::Message(self.termination_message.clone())),
-                FilesCall::RemoveCgroup { uid } | FilesCall::RemovePod { uid, .. }
-                    if self.parts.mounted.contains(&uid) =>
-                {
+                FilesCall::RemovePod { uid, .. } if self.parts.mounted.contains(&uid) => {
                     self.checks.fail("W2", format!("{uid} is taken away while its volumes are mounted"));
                     Ok(Answer::Ok)
                 }
@@ -1203,6 +1202,28 @@ impl World {
                 }
                 _ => Ok(Answer::Ok),
             }
+        };
+        self.at(MS / 2, Item::Answer { key, result });
+    }
+
+    fn cgroup_call(&mut self, op: OpId, call: &CgroupCall) {
+        let text = match call {
+            CgroupCall::Make { pod } => format!("MakeCgroup {}", pod.name),
+            CgroupCall::Remove { uid } => format!("RemoveCgroup {uid}"),
+            CgroupCall::Weigh { burstable } => format!("WeighCgroups {burstable}m"),
+        };
+        self.note(|| format!("  < {op} {text}"));
+        self.begin(op);
+        match call {
+            CgroupCall::Remove { uid } if self.parts.mounted.contains(uid) => {
+                self.checks.fail("W2", format!("{uid} is taken away while its volumes are mounted"));
+            }
+            _ => {}
+        }
+        let key = (self.life, op);
+        let result = match self.goes_wrong("an I/O error in", &text, 2) {
+            true => Err(OpError::Answered { code: Code::Other(5), message: "input/output error".into() }),
+            false => Ok(Answer::Ok),
         };
         self.at(MS / 2, Item::Answer { key, result });
     }

@@ -72,7 +72,6 @@ impl PodFiles {
             FilesCall::RemovePod { uid, namespace, name, kill } => {
                 self.remove_all(uid.as_str(), namespace, name, *kill).map(|()| Answer::Ok)
             }
-            FilesCall::RemoveCgroup { uid } => (self.remove_cgroup)(uid.as_str(), false).map(|()| Answer::Ok),
         };
         answer(result)
     }

@@ -4,6 +4,7 @@
 //! the workers, `leftovers` looks for what pods left on disk, `kills` takes what others want, `questions` answers them,
 //! `relist` is PLEG's driver, `shutdown` the node's end, `view` and `inside` answer what people ask, `dump` shows everything.
 
+mod admission;
 mod desired;
 mod dump;
 mod hints;
@@ -192,6 +193,7 @@ impl Engine {
             Event::Hint { uid, event } => self.hinted(uid, event),
             Event::Kill { id, uid, kill } => self.kill(id, uid, kill),
             Event::Release { by, uids } => self.release(by, uids),
+            Event::Retry { uid } => self.retry(&uid),
             Event::Logind(event) => self.logind(event),
             Event::Watched { uid, id, ok } => self.watched(&uid, &id, ok),
             Event::Ended { uid, id } => self.process_ended(&uid, &id),

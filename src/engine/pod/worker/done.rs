@@ -8,7 +8,7 @@ use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
 use crate::engine::context::Context;
-use crate::engine::effect::{FilesCall, Measure, Severity};
+use crate::engine::effect::{CgroupCall, FilesCall, Measure, Severity};
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
@@ -87,6 +87,7 @@ impl Worker {
         let changing = !matches!(
             doing,
             Doing::PreparePod { .. }
+                | Doing::MakeCgroup { .. }
                 | Doing::PrepareContainer { .. }
                 | Doing::ImageStatus { .. }
                 | Doing::Pull { .. }
@@ -165,12 +166,18 @@ impl Worker {
             }
             (Doing::PreparePod { attempt }, Ok(_)) => {
                 if let Some(pod) = pod {
+                    let op = ctx.cgroup(&self.uid, CgroupCall::Make { pod });
+                    self.op = Some((op, Doing::MakeCgroup { attempt }));
+                }
+            }
+            (Doing::MakeCgroup { attempt }, Ok(_)) => {
+                if let Some(pod) = pod {
                     let call = crate::engine::effect::RuntimeCall::RunSandbox { pod, attempt };
                     let op = ctx.runtime(&self.uid, call);
                     self.op = Some((op, Doing::RunSandbox { began: ctx.now.boot, attempt }));
                 }
             }
-            (Doing::PreparePod { .. }, Err(e)) => self.sandbox_failed(&e, ctx),
+            (Doing::PreparePod { .. } | Doing::MakeCgroup { .. }, Err(e)) => self.sandbox_failed(&e, ctx),
             (Doing::ImageStatus { index, attempt }, Ok(Answer::Image(found))) => {
                 self.image_found(index, attempt, found, ctx);
             }

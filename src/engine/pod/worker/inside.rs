@@ -103,6 +103,7 @@ impl Worker {
         };
         Some(match doing {
             Doing::PreparePod { .. } => "making its directories".into(),
+            Doing::MakeCgroup { .. } => "making its cgroup".into(),
             Doing::RunSandbox { attempt, .. } => format!("making sandbox {attempt}"),
             Doing::StopSandbox { .. } => "stopping its sandbox".into(),
             Doing::ImageStatus { index, .. } => format!("looking for the image of {}", container(*index)),

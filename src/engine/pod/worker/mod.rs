@@ -76,6 +76,9 @@ enum Doing {
     PreparePod {
         attempt: u32,
     },
+    MakeCgroup {
+        attempt: u32,
+    },
     RunSandbox {
         began: Boot,
         attempt: u32,

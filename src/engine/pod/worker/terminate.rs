@@ -6,7 +6,7 @@ use super::{Beside, Doing, State, Terminating, Worker};
 use crate::api::names::ContainerId;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
-use crate::engine::effect::{FilesCall, Measure, RuntimeCall};
+use crate::engine::effect::{CgroupCall, Measure, RuntimeCall};
 use crate::engine::pleg::cache::Entry;
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ impl Worker {
             if let Some(pod) = self.pod.clone().filter(|_| self.asks.probes) {
                 ctx.measure(Measure::NoMoreProbes { pod });
             }
-            let op = ctx.files(&self.uid, FilesCall::RemoveCgroup { uid: self.uid.clone() });
+            let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone() });
             self.beside.insert(op, Beside::RemoveCgroup);
         }
         if !self.beside.values().any(|b| matches!(b, Beside::RemoveCgroup)) {
