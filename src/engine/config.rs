@@ -1,6 +1,7 @@
 //! What the engine is told once, at its start. Durations are as the configuration gives them.
 
 use crate::api::node::NodeFacts;
+use crate::api::resources::{CPU, MEMORY, PODS, Resources};
 use crate::api::shutdown::Groups;
 use serde::Serialize;
 use std::time::Duration;
@@ -47,7 +48,10 @@ impl Default for EngineConfig {
             parallel_starts: 4,
             parallel_pulls: 1,
             parallel_reads: 16,
-            node: NodeFacts::default(),
+            node: NodeFacts {
+                allocatable: Resources::from([(PODS, 110), (CPU, 4000), (MEMORY, 8 << 30)]),
+                ..NodeFacts::default()
+            },
             shutdown: Groups::default(),
             boot_id: String::new(),
             seed: 1,

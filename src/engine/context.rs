@@ -24,6 +24,7 @@ const VOLUMES_TIMEOUT: Duration = Duration::from_secs(123);
 pub enum Owner {
     Relist,
     RuntimeStatus,
+    Cgroups,
     Logind,
     ShutdownRecord,
     Worker(Uid),

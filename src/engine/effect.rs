@@ -244,6 +244,8 @@ pub enum TimerKey {
     Reread(Uid),
     /// A group's period is over, or the whole time is.
     Shutdown,
+    /// A9: a victim of preemption may be tried again.
+    Admission,
     /// Logind is asked again.
     Logind,
 }

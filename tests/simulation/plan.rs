@@ -9,8 +9,8 @@ use std::rc::Rc;
 use wherry::engine::pod::kill::Killer;
 use wherry::engine::rng::Rng;
 
-/// (A shutdown is logind's.)
-pub const KILLERS: [Killer; 3] = [Killer::Drain, Killer::Eviction, Killer::Preemption];
+/// (A shutdown is logind's, a preemption the engine's own.)
+pub const KILLERS: [Killer; 2] = [Killer::Drain, Killer::Eviction];
 
 /// What happens to a node from outside. Times are ms; a `pick` chooses among what is there then.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -138,7 +138,7 @@ fn nothing_else(w: &World) -> Judged {
         let fine = match &key {
             TimerKey::Relist | TimerKey::RuntimeStatus => true,
             TimerKey::Pod(uid) => wanted.contains(uid),
-            TimerKey::Reread(_) | TimerKey::Shutdown | TimerKey::Logind => false,
+            TimerKey::Reread(_) | TimerKey::Shutdown | TimerKey::Logind | TimerKey::Admission => false,
         };
         unless(fine, "leak: timers", || format!("{key:?} is armed"))?;
     }

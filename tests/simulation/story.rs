@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1 as core;
 use std::rc::Rc;
 use wherry::api::document::{Context, parse};
 use wherry::api::pod::Pod;
+use wherry::engine::event::Event;
 
 pub const IMAGE: &str = "busybox:1.35";
 
@@ -70,6 +71,17 @@ impl World {
         let mut files = self.files.clone();
         assert!(files.remove(&format!("/m/{name}.yaml")).is_some(), "no file of {name}");
         self.set_files(files);
+    }
+
+    /// A9: nothing that was preempted comes back by itself.
+    pub fn has_no_room(&mut self) {
+        self.config.node.allocatable = Default::default();
+        self.step(Event::Configure(Box::new(self.config.clone())));
+    }
+
+    pub fn has_room(&mut self) {
+        self.config.node = config().node;
+        self.step(Event::Configure(Box::new(self.config.clone())));
     }
 
     pub fn set_files(&mut self, files: std::collections::BTreeMap<String, Rc<Pod>>) {

@@ -156,6 +156,8 @@ pub struct World {
     pub calls: Vec<(u64, String)>,
     pub notices: Vec<(u64, Notice)>,
     pub measures: Vec<Measure>,
+    /// The burstable class, in milli-CPU.
+    pub weighed: Option<u64>,
     /// Kills that were answered.
     pub killed: Vec<KillId>,
     /// Kills that were asked for.
@@ -225,6 +227,7 @@ impl World {
             calls: Vec::new(),
             notices: Vec::new(),
             measures: Vec::new(),
+            weighed: None,
             killed: Vec::new(),
             kills: 0,
             kills_before: 0,
@@ -1215,6 +1218,7 @@ impl World {
         self.note(|| format!("  < {op} {text}"));
         self.begin(op);
         match call {
+            CgroupCall::Weigh { burstable } => self.weighed = Some(*burstable),
             CgroupCall::Remove { uid } if self.parts.mounted.contains(uid) => {
                 self.checks.fail("W2", format!("{uid} is taken away while its volumes are mounted"));
             }

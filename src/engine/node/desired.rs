@@ -4,6 +4,7 @@
 use super::Engine;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::{Pod, Source};
+use crate::api::priority;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, Notice, RecordChange, Severity};
 use crate::engine::pleg::cache::Entry;
@@ -12,6 +13,7 @@ use crate::engine::pod::status::Cause;
 use crate::engine::pod::worker::Worker;
 use crate::engine::shutdown;
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -75,12 +77,18 @@ impl Engine {
         for uid in undesired {
             self.undesire(&uid);
         }
-        for (uid, pod) in chosen {
-            if self.workers.contains_key(&uid) {
-                self.desire_again(&uid, pod);
-            } else {
-                self.add_worker(pod);
-            }
+        let (known, mut new): (Vec<_>, Vec<_>) =
+            chosen.into_values().partition(|pod| self.workers.contains_key(&pod.uid));
+        for pod in known {
+            self.desire_again(&pod.uid.clone(), pod);
+        }
+        // A1: of those that come together the more important ones ask first.
+        new.sort_by(|a, b| {
+            let key = |p: &Pod| (Reverse(priority::of(p.spec())), p.source.clone());
+            key(a).cmp(&key(b))
+        });
+        for pod in new {
+            self.add_worker(pod, None);
         }
         self.pleg.all_claimed();
     }
@@ -160,7 +168,8 @@ impl Engine {
     }
 
     /// W22: a new worker, behind those that have its full name (W8).
-    pub(super) fn add_worker(&mut self, pod: Rc<Pod>) {
+    /// `place`: of the one that it replaces under its UID (A1).
+    pub(super) fn add_worker(&mut self, pod: Rc<Pod>, place: Option<u64>) {
         let (uid, name) = (pod.uid.clone(), pod.name.clone());
         // Of a pod that was never here the runtime has nothing: no reading before its start.
         let entry = if self.pleg.knows_nothing_of(&uid) { Entry::empty(self.turn) } else { Entry::default() };
@@ -169,9 +178,10 @@ impl Engine {
         let refused = !self.may_begin(&uid);
         if let Some(worker) = self.workers.get_mut(&uid) {
             worker.begin_at(first_attempt);
-            if refused {
-                worker.reject(Cause::node_shutdown());
-            }
+            worker.place = place.unwrap_or(worker.place);
+        }
+        if refused {
+            self.with_worker(&uid, |worker, _, ctx| worker.reject(Cause::node_shutdown(), ctx));
         }
         self.queue_for_name(&uid, name);
         // A4: when it was first seen.
@@ -179,7 +189,7 @@ impl Engine {
     }
 
     /// S4: while the node is shut down only what may be running already does.
-    fn may_begin(&self, uid: &Uid) -> bool {
+    pub(super) fn may_begin(&self, uid: &Uid) -> bool {
         let begun = || self.workers.get(uid).is_some_and(Worker::was_begun);
         !self.shutdown.is_on() || begun() || !self.pleg.knows_nothing_of(uid)
     }
@@ -188,12 +198,10 @@ impl Engine {
     pub(super) fn queue_for_name(&mut self, uid: &Uid, name: FullName) {
         let queue = self.names.entry(name).or_default();
         queue.push_back(uid.clone());
-        if queue.len() == 1
-            && self.may_begin(uid)
-            && let Some(worker) = self.workers.get_mut(uid)
-        {
-            worker.begin();
+        if queue.len() == 1 {
+            self.begin(uid);
         }
+        self.room_changed();
         self.dirty.insert(uid.clone());
     }
 
@@ -215,9 +223,12 @@ impl Engine {
         queue.retain(|u| u != uid);
         queue.insert(usize::from(!begins), uid.clone());
         if begins && let Some(worker) = self.workers.get_mut(uid) {
+            // What runs has its part of the node.
+            worker.admit();
             worker.begin();
             self.dirty.insert(uid.clone());
         }
+        self.room_changed();
     }
 
     /// Sends a worker that has not begun anything back to wait.
@@ -230,6 +241,7 @@ impl Engine {
         if self.directories.remove(uid).is_some() {
             worker.has_directory();
         }
+        worker.place = self.next_place(&worker);
         self.workers.insert(uid.clone(), worker);
         self.cache.insert(uid.clone(), entry);
     }
@@ -243,12 +255,7 @@ impl Engine {
                 self.names.remove(name);
             }
             Some(next) => {
-                if self.may_begin(&next)
-                    && let Some(worker) = self.workers.get_mut(&next)
-                    && worker.begin()
-                {
-                    self.dirty.insert(next);
-                }
+                self.begin(&next);
             }
         }
     }

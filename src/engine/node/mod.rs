@@ -36,6 +36,7 @@ use crate::engine::pod::record::Record;
 use crate::engine::pod::worker::Worker;
 use crate::engine::rng::Rng;
 use crate::engine::shutdown::Shutdown;
+use admission::Admitting;
 use hints::Hints;
 use kills::Early;
 use relist::Pleg;
@@ -100,6 +101,7 @@ pub struct Engine {
     /// Directories found at start of pods that have no worker yet.
     directories: BTreeMap<Uid, PodDirectory>,
     shutdown: Shutdown,
+    admitting: Admitting,
     workers: BTreeMap<Uid, Worker>,
     cache: BTreeMap<Uid, Entry>,
     /// W8: who may run under a full name (the first), and who waits.
@@ -130,6 +132,7 @@ impl Engine {
             early: Vec::new(),
             directories: BTreeMap::new(),
             shutdown: Shutdown::new(config.shutdown.clone()),
+            admitting: Admitting::default(),
             workers: BTreeMap::new(),
             cache: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -163,6 +166,7 @@ impl Engine {
             Event::Configure(config) => {
                 self.configure(*config);
                 self.configure_shutdown();
+                self.room_changed();
             }
             Event::RuntimeUp => {
                 self.runtime.up = true;
@@ -189,6 +193,7 @@ impl Engine {
             }
             Event::Timer(TimerKey::Reread(uid)) => self.read_soon(&uid),
             Event::Timer(TimerKey::Shutdown) => self.shutdown_timer(),
+            Event::Timer(TimerKey::Admission) => self.admission_timer(),
             Event::Timer(TimerKey::Logind) => self.logind_timer(),
             Event::Hint { uid, event } => self.hinted(uid, event),
             Event::Kill { id, uid, kill } => self.kill(id, uid, kill),
@@ -202,6 +207,7 @@ impl Engine {
                 None => {}
                 Some(Owner::Relist) => self.listed(result),
                 Some(Owner::RuntimeStatus) => self.status_came(result),
+                Some(Owner::Cgroups) => self.weighed(result),
                 Some(Owner::Logind) => self.logind_answered(op, result),
                 Some(Owner::ShutdownRecord) => self.shutdown_record_kept(result),
                 Some(Owner::Read(uid)) => self.pod_read(op, &uid, result),
@@ -217,9 +223,10 @@ impl Engine {
         }
         self.clear_leftovers();
         self.settle();
-        while self.step_shutdown() {
+        while self.admit() || self.step_shutdown() {
             self.settle();
         }
+        self.arm_returns();
         self.arm_relist();
         std::mem::take(&mut self.out)
     }
@@ -289,7 +296,10 @@ impl Engine {
         if let Some(at) = worker.take_timer() {
             self.out.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at });
         }
-        let (finished, name) = (worker.is_finished(), worker.name.clone());
+        let (finished, worker_is_over, name) = (worker.is_finished(), worker.is_over(), worker.name.clone());
+        if worker_is_over {
+            self.room_changed();
+        }
         if finished {
             self.free_name(&name, uid);
         }
@@ -315,8 +325,9 @@ impl Engine {
         // W6: what was asked for meanwhile starts anew.
         if let Some(pod) = worker.restart {
             self.out.push(Effect::Measure(Measure::RestartedPod));
-            self.add_worker(pod);
+            self.add_worker(pod, Some(worker.place));
         }
+        self.room_changed();
     }
 
     fn ask_status(&mut self) {

@@ -185,6 +185,9 @@ impl Engine {
             if self.workers.contains_key(uid) {
                 // It began in an earlier life, whatever its record says.
                 if first_list && shown.runs() {
+                    if let Some(worker) = self.workers.get_mut(uid) {
+                        worker.admit();
+                    }
                     self.put_first(uid);
                 }
                 self.compare_pod(uid, &shown, began);

@@ -170,14 +170,13 @@ impl Engine {
         self.shutdown.over(self.now);
         self.keep_shutdown();
         self.release(Killer::Shutdown, None);
-        for worker in self.workers.values_mut() {
-            worker.admit();
+        let rejected = self.workers.values().filter(|w| w.is_rejected_for_now()).map(|w| w.uid.clone());
+        for uid in rejected.collect::<Vec<Uid>>() {
+            self.with_worker(&uid, |worker, _, ctx| worker.ask_again(ctx));
         }
         let first: Vec<Uid> = self.names.values().filter_map(|queue| queue.front().cloned()).collect();
         for uid in first {
-            if let Some(worker) = self.workers.get_mut(&uid) {
-                worker.begin();
-            }
+            self.begin(&uid);
         }
         self.touch_all();
         self.arm_shutdown();
@@ -320,7 +319,7 @@ impl Engine {
         }
     }
 
-    fn tell_of_node(&mut self, severity: Severity, reason: &'static str, message: String) {
+    pub(super) fn tell_of_node(&mut self, severity: Severity, reason: &'static str, message: String) {
         self.out.push(Effect::Notice(Notice { pod: None, container: None, severity, reason, message }));
     }
 

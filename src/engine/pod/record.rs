@@ -25,6 +25,8 @@ pub struct Record {
     pub start_time: Wall,
     /// It waited for its name (W8): nothing of it was ever started.
     pub waiting: bool,
+    /// A3: why the node did not take it.
+    pub rejected: Option<Cause>,
     /// It starts anew once it is over, if it is desired then (W6).
     pub again: bool,
     /// W6: not before all of these are over.
@@ -72,6 +74,9 @@ pub fn write(record: &Record) -> String {
             value[name] = json!(true);
         }
     }
+    if let Some(cause) = &record.rejected {
+        value["rejected"] = json!({ "reason": cause.reason, "message": cause.message });
+    }
     if !record.waits_for.is_empty() {
         value["waitsFor"] = record.waits_for.iter().map(|k| json!(k.name())).collect();
     }
@@ -112,6 +117,8 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, String> {
         let cause = (!reason.is_empty()).then(|| Cause { reason, message: text_of(t, "message"), by });
         Termination { began: time("began"), cut: time("cut"), cause }
     });
+    let rejected =
+        value.get("rejected").map(|r| Cause { reason: text_of(r, "reason"), message: text_of(r, "message"), by: None });
     let is_so = |name| value.get(name).and_then(Value::as_bool) == Some(true);
     let (waiting, again) = (is_so("waiting"), is_so("again"));
     let waits_for = value.get("waitsFor").and_then(Value::as_array).into_iter().flatten();
@@ -130,7 +137,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, String> {
     let name = meta.name.as_deref().ok_or("no metadata.name")?;
     let name = FullName::new(meta.namespace.as_deref().ok_or("no metadata.namespace")?, name);
     let pod = Rc::new(Pod { uid, name, source: Source { path, document }, digest, object });
-    Ok(Record { pod, start_time: Wall(start), waiting, again, waits_for, termination, terminal, pre_stopped })
+    Ok(Record { pod, start_time: Wall(start), waiting, rejected, again, waits_for, termination, terminal, pre_stopped })
 }
 
 #[cfg(test)]
@@ -150,6 +157,7 @@ mod tests {
             pod: pod.clone(),
             start_time: Wall(5),
             waiting: false,
+            rejected: None,
             again: false,
             waits_for: BTreeSet::new(),
             termination: None,
@@ -168,6 +176,7 @@ mod tests {
         let cause = Cause { reason: "Preempting".into(), message: "room".into(), by };
         let full = Record {
             waiting: true,
+            rejected: Some(Cause { reason: "OutOfcpu".into(), message: "too much".into(), by: None }),
             again: true,
             pre_stopped: ["c1".into()].into(),
             waits_for: [Killer::Drain, Killer::Preemption].into(),

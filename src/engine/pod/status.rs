@@ -64,6 +64,11 @@ pub fn waiting() -> core::PodStatus {
     core::PodStatus { phase: Some("Pending".into()), ..Default::default() }
 }
 
+/// Of a pod that fits once others are gone (A4).
+pub fn waits_for_room(why: &str) -> core::PodStatus {
+    core::PodStatus { reason: Some("WaitingForRoom".into()), message: Some(why.into()), ..waiting() }
+}
+
 /// Of a pod that the node does not take (A3).
 pub fn rejected(why: &Cause) -> core::PodStatus {
     core::PodStatus {

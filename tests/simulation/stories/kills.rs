@@ -69,11 +69,13 @@ fn w27_a_drained_pod_ends_as_failed_and_stays_so_until_undrain_over_restarts() {
 #[test]
 fn w6_a_pod_that_waits_for_two_things_starts_when_both_are_over() {
     let mut w = running("web");
+    w.has_no_room();
     w.kill("web", Killer::Preemption, None);
     w.run(5);
     // None applies once Terminated: it has the first one's reason, and waits for nothing else.
     w.kill("web", Killer::Drain, None);
     assert_eq!(w.status("web").reason.as_deref(), Some("Preempting"));
+    w.has_room();
     w.release(Killer::Preemption);
     w.run(3);
     assert!(w.runs("web/main"));
@@ -166,6 +168,7 @@ fn w4_what_is_left_goes_on_over_a_restart_with_the_cause() {
     w.life("web/main", &[Life::deaf()]);
     w.file("web", ONE);
     w.run(2);
+    w.has_no_room();
     w.kill("web", Killer::Preemption, Some(20));
     w.run(5);
     w.calls.clear();
@@ -257,6 +260,7 @@ fn what_completed_by_itself_is_not_failed_by_a_kill() {
 fn w26_the_content_of_an_evicted_pod_goes_and_its_status_stays_over_a_restart() {
     for (by, content_goes) in [(Killer::Eviction, true), (Killer::Preemption, true), (Killer::Drain, false)] {
         let mut w = running("web");
+        w.has_no_room();
         w.kill("web", by, None);
         w.run(10);
         assert_eq!(w.runtime.containers.is_empty(), content_goes, "{by:?}");
@@ -267,6 +271,7 @@ fn w26_the_content_of_an_evicted_pod_goes_and_its_status_stays_over_a_restart() 
         w.run(60);
         assert_eq!(brief(&w.status("web")), brief(&status), "{by:?}");
         assert_eq!(w.status("web").reason, status.reason, "{by:?}");
+        w.has_room();
         w.release(by);
         w.run(5);
         assert!(w.runs("web/main"), "{by:?}");
@@ -278,6 +283,7 @@ fn w26_the_content_of_an_evicted_pod_goes_and_its_status_stays_over_a_restart() 
 fn a_disruption_is_a_condition_of_the_pod_and_a_drain_is_none() {
     for (by, disrupts) in [(Killer::Shutdown, true), (Killer::Preemption, true), (Killer::Drain, false)] {
         let mut w = running("web");
+        w.has_no_room();
         w.kill("web", by, None);
         w.run(5);
         let of_kind =

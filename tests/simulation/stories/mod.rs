@@ -1,5 +1,6 @@
 //! The rules, told as stories.
 
+mod admission;
 mod adoption;
 mod desired;
 mod finished;

@@ -199,7 +199,9 @@ fn w9_pods_that_are_well_share_their_wake_ups() {
 
 #[test]
 fn at_most_four_pods_are_started_at_one_time() {
-    let mut w = node();
+    let mut config = crate::world::config();
+    config.node.allocatable.set("pods", 300);
+    let mut w = node_with(config);
     let mut files = w.files.clone();
     for i in 0..300 {
         let path = format!("/m/p{i}.yaml");

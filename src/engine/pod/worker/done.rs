@@ -281,10 +281,10 @@ impl Worker {
         let Some(pod) = self.pod.clone() else { return };
         let name = &pod.at(index).name;
         ctx.tell(Some(&pod), Some(name), (Severity::Normal, "Started"), format!("Started container {name}"));
-        if self.asks.probes {
+        if self.extras.probes {
             self.started_here.insert(id.clone());
         }
-        if self.asks.hooks && matches!(self.state, State::Sync) {
+        if self.extras.hooks && matches!(self.state, State::Sync) {
             self.begin_post_start(&pod, index, &id, entry, ctx);
         }
         let link = FilesCall::LinkLog { pod: pod.clone(), container: name.clone(), id, attempt: fact.attempt };

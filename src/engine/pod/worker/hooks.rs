@@ -133,7 +133,7 @@ impl Worker {
     /// By the spec, and for what has none by its annotation (W21).
     fn pre_stop_of(&self, c: &ContainerFact) -> Option<LifecycleHandler> {
         match &self.pod {
-            Some(_) if !self.asks.hooks => None,
+            Some(_) if !self.extras.hooks => None,
             Some(pod) => pod.container(&c.name)?.lifecycle.as_ref()?.pre_stop.clone(),
             None => serde_json::from_str(c.pre_stop.as_deref()?).ok(),
         }

@@ -124,6 +124,7 @@ impl Worker {
             pod: pod.clone(),
             start_time: self.start_time,
             waiting: !self.begun,
+            rejected: self.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
             again: self.replaced,
             waits_for: self.waits_for.clone(),
             pre_stopped: self.pre_stopped.clone(),

@@ -5,9 +5,11 @@
 //! ```
 //!
 //! `step` looks at what is desired and what was observed and emits what to do next; it is called after every event that
-//! concerns the pod, and calling it once more changes nothing. `sync` starts and restarts, `terminate` stops and verifies,
+//! concerns the pod, and calling it once more changes nothing. `admission` is what the node says
+//! of it, `sync` starts and restarts, `terminate` stops and verifies,
 //! `cleanup` takes away what is left; `hooks`, `probing` and `volumes` are for pods that have such; `done` takes the answers.
 
+mod admission;
 mod cleanup;
 mod done;
 mod holds;
@@ -26,6 +28,8 @@ use crate::api::facts::ImageFact;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::time::{Boot, Now, Wall};
+use crate::engine::admission::Admission;
+use crate::engine::admission::asks::Asks;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, Measure};
 use crate::engine::op::OpId;
@@ -160,16 +164,16 @@ enum Record {
 
 /// What its pod asks for beside plain containers: what it does not have costs it nothing.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Asks {
+struct Extras {
     probes: bool,
     hooks: bool,
     sidecars: bool,
     volumes: bool,
 }
 
-impl Asks {
-    fn of(pod: &Pod) -> Asks {
-        Asks {
+impl Extras {
+    fn of(pod: &Pod) -> Extras {
+        Extras {
             probes: crate::engine::probe::any(pod),
             hooks: pod.all_containers().any(|c| c.lifecycle.is_some()),
             sidecars: pod.init_containers().iter().any(is_sidecar),
@@ -196,8 +200,13 @@ pub struct Worker {
     pub status: core::PodStatus,
     /// Why it was killed, for the status.
     pub cause: Option<Cause>,
-    /// A3: why the node does not take it at present. Of one that waits only.
-    rejected: Option<Cause>,
+    admission: Admission,
+    /// A1: its place among those that ask for room: first come, first served.
+    pub place: u64,
+    /// It is to have a sandbox, and nobody has looked yet whether it fits.
+    wants_room: bool,
+    /// A2; of what only the runtime knows: one pod.
+    pub asks: Rc<Asks>,
     /// W6: it is to run again, but not before these are over.
     waits_for: BTreeSet<Killer>,
     /// W5: whom to tell when nothing of it runs any more.
@@ -230,7 +239,7 @@ pub struct Worker {
     holds: BTreeMap<String, Hold>,
     /// Why a start failed: the waiting reason and its message.
     start_errors: BTreeMap<ContainerId, Shown>,
-    asks: Asks,
+    extras: Extras,
     probes: Probes,
     /// Containers that this worker started, not found running.
     started_here: BTreeSet<ContainerId>,
@@ -275,7 +284,8 @@ impl Worker {
         // The start may lie far back, or (a clock set back) ahead: never more than the whole deadline from now.
         worker.deadline = pod.active_deadline().map(|d| now.boot + d.saturating_sub(now.wall.since(start_time)));
         worker.status = status::waiting();
-        worker.asks = Asks::of(&pod);
+        worker.extras = Extras::of(&pod);
+        worker.asks = Rc::new(Asks::of(&pod));
         worker.pod = Some(pod);
         worker
     }
@@ -290,6 +300,9 @@ impl Worker {
         worker.recorded_again = record.again;
         worker.waits_for = record.waits_for;
         worker.pre_stopped = record.pre_stopped.into_iter().collect();
+        if let Some(cause) = record.rejected {
+            worker.admission = Admission::Rejected(cause);
+        }
         if let Some(t) = record.termination {
             // Clocks are set: what is left is never more than the whole.
             let left = t.cut.since(now.wall).min(t.cut.since(t.began));
@@ -347,7 +360,10 @@ impl Worker {
             recorded_again: false,
             status: core::PodStatus::default(),
             cause: None,
-            rejected: None,
+            admission: Admission::Open,
+            place: 0,
+            wants_room: false,
+            asks: Rc::new(Asks::default()),
             waits_for: BTreeSet::new(),
             askers: Vec::new(),
             only_files: false,
@@ -369,7 +385,7 @@ impl Worker {
             image: None,
             holds: BTreeMap::new(),
             start_errors: BTreeMap::new(),
-            asks: Asks::default(),
+            extras: Extras::default(),
             probes: Probes::default(),
             started_here: BTreeSet::new(),
             doomed: BTreeMap::new(),
@@ -394,15 +410,6 @@ impl Worker {
             wake: None,
             armed: None,
         }
-    }
-
-    /// The node does not take it: it is shown so, and does not begin, until `admit`.
-    pub fn reject(&mut self, cause: Cause) {
-        self.rejected = Some(cause);
-    }
-
-    pub fn admit(&mut self) {
-        self.rejected = None;
     }
 
     /// It waits, and nothing of it was ever started.
@@ -553,7 +560,7 @@ impl Worker {
             return self.status_waits(ctx);
         }
         let new = if matches!(self.state, State::Waiting) {
-            self.rejected.as_ref().map_or_else(status::waiting, status::rejected)
+            self.status_before()
         } else {
             let holds = &self.holds;
             let now = ctx.now.boot;

@@ -32,7 +32,7 @@ impl Worker {
             State::Terminating(_) => false,
             _ => return,
         };
-        if !self.asks.probes || !entry.known() {
+        if !self.extras.probes || !entry.known() {
             return;
         }
         let Some(pod) = self.pod.clone() else { return };

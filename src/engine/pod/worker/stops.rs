@@ -151,7 +151,7 @@ impl Worker {
 
     /// W11: a sidecar is stopped when a status no older than the last call shows none of what came after it.
     fn turn_has_come(&self, c: &ContainerFact, running: &[ContainerId], entry: &Entry) -> bool {
-        let Some(pod) = self.pod.as_ref().filter(|_| self.asks.sidecars) else { return true };
+        let Some(pod) = self.pod.as_ref().filter(|_| self.extras.sidecars) else { return true };
         let sidecar = |name: &str| pod.init_containers().iter().position(|s| s.name == name && is_sidecar(s));
         let Some(own) = sidecar(&c.name) else { return true };
         let others = entry.facts().containers.iter().filter(|o| running.contains(&o.id) && o.id != c.id);

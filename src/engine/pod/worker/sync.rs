@@ -50,6 +50,10 @@ impl Worker {
         self.give_up_post_start(entry, ctx);
         self.know_own_sandbox(&pod, entry.facts());
         self.note_running(&pod, entry, ctx);
+        // What runs has its part of the node already.
+        if entry.facts().sandboxes.iter().any(|s| s.ready) || entry.running().next().is_some() {
+            self.admit();
+        }
         self.hold_the_ended(&pod, entry, ctx);
         // What is doomed does not wait for a long pull, or a hook, of another container.
         let busy =
@@ -118,6 +122,8 @@ impl Worker {
                     self.op = Some((op, Doing::StopSandbox { id }));
                 }
             }
+            // A2: it began in an earlier life, and nothing of it runs any more.
+            Next::RunSandbox { .. } if !self.is_admitted() => self.wants_room = true,
             // A3: nothing new while the node is shut down.
             Next::RunSandbox { .. } if ctx.shutting_down && entry.facts().sandboxes.is_empty() => {}
             Next::RunSandbox { .. } | Next::Create { .. } | Next::Start { .. } => {

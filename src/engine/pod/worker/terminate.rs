@@ -105,7 +105,7 @@ impl Worker {
         }
         if !self.cgroup_tried {
             self.cgroup_tried = true;
-            if let Some(pod) = self.pod.clone().filter(|_| self.asks.probes) {
+            if let Some(pod) = self.pod.clone().filter(|_| self.extras.probes) {
                 ctx.measure(Measure::NoMoreProbes { pod });
             }
             let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone() });

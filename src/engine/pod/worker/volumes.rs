@@ -31,7 +31,7 @@ impl Worker {
 
     /// Something of the pod may be started as far as its volumes go.
     pub(super) fn volumes_may_be_mounted(&mut self, ctx: &Context<'_>) -> bool {
-        if !self.asks.volumes || self.volumes.mounted {
+        if !self.extras.volumes || self.volumes.mounted {
             return true;
         }
         match self.volumes.hold.filter(|at| *at > ctx.now.boot) {
@@ -46,7 +46,7 @@ impl Worker {
 
     /// True if they are there; else they are asked for.
     pub(super) fn mount_volumes(&mut self, pod: &Rc<Pod>, ctx: &mut Context<'_>) -> bool {
-        if !self.asks.volumes || self.volumes.mounted {
+        if !self.extras.volumes || self.volumes.mounted {
             return true;
         }
         if self.record == Record::Durable {
@@ -69,7 +69,7 @@ impl Worker {
 
     /// True once nothing is mounted any more. (Of what has no spec nobody knows whether it has volumes.)
     pub(super) fn unmount_volumes(&mut self, ctx: &mut Context<'_>) -> bool {
-        if self.volumes.unmounted || self.pod.is_some() && !self.asks.volumes && !self.volumes.found {
+        if self.volumes.unmounted || self.pod.is_some() && !self.extras.volumes && !self.volumes.found {
             return true;
         }
         if self.beside.values().any(|b| matches!(b, Beside::Unmount)) {

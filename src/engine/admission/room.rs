@@ -1,0 +1,118 @@
+//! What of the node is taken, by whom and for how long (A1, A4), and what that means for one more pod.
+//!
+//! Three kinds of pods have a part of the node: those that were admitted hold theirs; those that end give theirs back soon; those
+//! that wait, and came before, were promised theirs. A successor was promised what its predecessor gives back: the two never
+//! run at one time (W8), so that together they count as the larger one.
+
+use super::asks::Asks;
+use super::fit::{Insufficient, insufficient};
+use super::predicates::{self, HostPort, Refusal, clash};
+use crate::api::names::FullName;
+use crate::api::node::NodeFacts;
+use crate::api::pod::Pod;
+use crate::api::resources::Resources;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug)]
+pub struct Room<'a> {
+    node: &'a NodeFacts,
+    /// Held, or promised.
+    taken: Resources,
+    /// That, and what is given back soon.
+    in_use: Resources,
+    ports: Vec<HostPort>,
+    /// Given back soon.
+    ports_in_use: Vec<HostPort>,
+    /// Of names with pods that end or wait.
+    names: BTreeMap<FullName, Shared>,
+}
+
+/// What pods of one full name give back and were promised.
+#[derive(Clone, Debug, Default)]
+struct Shared {
+    ending: Resources,
+    promised: Resources,
+}
+
+/// What there is for a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    Fits,
+    /// A4: once the pods that end are gone. What is missing till then; empty if it is a port.
+    Later(Vec<Insufficient>),
+    /// A3: all that is against it.
+    Against {
+        refusals: Vec<Refusal>,
+        missing: Vec<Insufficient>,
+    },
+}
+
+impl<'a> Room<'a> {
+    pub fn new(node: &'a NodeFacts) -> Room<'a> {
+        Room {
+            node,
+            taken: Resources::default(),
+            in_use: Resources::default(),
+            ports: Vec::new(),
+            ports_in_use: Vec::new(),
+            names: BTreeMap::new(),
+        }
+    }
+
+    /// An admitted pod.
+    pub fn hold(&mut self, asks: &Asks) {
+        self.taken.add(&asks.requests);
+        self.in_use.add(&asks.requests);
+        self.ports.extend_from_slice(&asks.ports);
+    }
+
+    /// A pod that ends: its part is in use still.
+    pub fn give_back(&mut self, name: &FullName, asks: &Asks) {
+        self.share(name, |shared| shared.ending.add(&asks.requests));
+        self.ports_in_use.extend_from_slice(&asks.ports);
+    }
+
+    /// A pod that waits, before all that are asked for after it.
+    pub fn promise(&mut self, name: &FullName, asks: &Asks) {
+        self.taken.add(&asks.requests);
+        self.share(name, |shared| shared.promised.add(&asks.requests));
+        self.ports.extend_from_slice(&asks.ports);
+    }
+
+    fn share(&mut self, name: &FullName, change: impl FnOnce(&mut Shared)) {
+        let shared = self.names.entry(name.clone()).or_default();
+        self.in_use.subtract(&shared.larger());
+        change(shared);
+        self.in_use.add(&shared.larger());
+    }
+
+    /// What pods that were admitted, end or wait ask for together.
+    pub fn in_use(&self) -> &Resources {
+        &self.in_use
+    }
+
+    pub fn look_at(&self, pod: &Pod, asks: &Asks) -> Verdict {
+        let allocatable = &self.node.allocatable;
+        let mut refusals = predicates::against(pod, self.node);
+        if let Some(port) = clash(&asks.ports, &self.ports) {
+            refusals.push(predicates::port_is_taken(port));
+        }
+        let missing = insufficient(&asks.requests, &self.taken, allocatable);
+        if !refusals.is_empty() || !missing.is_empty() {
+            return Verdict::Against { refusals, missing };
+        }
+        let missing = insufficient(&asks.requests, &self.in_use, allocatable);
+        match missing.is_empty() && clash(&asks.ports, &self.ports_in_use).is_none() {
+            true => Verdict::Fits,
+            false => Verdict::Later(missing),
+        }
+    }
+}
+
+impl Shared {
+    fn larger(&self) -> Resources {
+        let mut larger = self.ending.clone();
+        larger.raise_to(&self.promised);
+        larger
+    }
+}

@@ -1,0 +1,513 @@
+//! What fits runs (A): rejections, pods that wait for others to end, the order after a restart, and preemption.
+
+use crate::runtime::Life;
+use crate::story::{ONE, node, node_with};
+use crate::stories::shutdown::with_shutdown;
+use crate::world::{Fault, World, config};
+use std::time::Duration;
+use wherry::api::node::NodeFacts;
+use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
+use wherry::engine::config::EngineConfig;
+use wherry::engine::effect::Measure;
+use wherry::engine::event::Event;
+use wherry::engine::pod::kill::Killer;
+
+/// A node of 1000 milli-CPU, and what was made of it later.
+fn small() -> World {
+    node_with(of(1000, 110))
+}
+
+fn of(cpu: u64, pods: u64) -> EngineConfig {
+    let allocatable = Resources::from([(CPU, cpu), (MEMORY, 1 << 30), (PODS, pods)]);
+    EngineConfig { node: NodeFacts { name: "lab".into(), allocatable, ..NodeFacts::default() }, ..config() }
+}
+
+/// A pod of one container that asks for so much.
+fn asks(milli: u64) -> String {
+    format!("containers: [{{name: main, image: 'busybox:1.35', resources: {{requests: {{cpu: {milli}m}}}}}}]")
+}
+
+fn critical(milli: u64) -> String {
+    format!("priority: 2000000000, {}", asks(milli))
+}
+
+impl World {
+    fn allow(&mut self, cpu: u64, pods: u64) {
+        self.config.node = of(cpu, pods).node;
+        self.step(Event::Configure(Box::new(self.config.clone())));
+    }
+
+    /// An engine that starts later has so much.
+    fn allow_later(&mut self, cpu: u64) {
+        self.config.node = of(cpu, 110).node;
+    }
+
+    fn reboot_with(&mut self, cpu: u64) {
+        self.allow_later(cpu);
+        self.reboot(0);
+    }
+
+    fn phase(&self, name: &str) -> String {
+        self.status(name).phase.unwrap_or_default()
+    }
+
+    fn reason(&self, name: &str) -> String {
+        self.status(name).reason.unwrap_or_default()
+    }
+
+    fn counted(&self, what: impl Fn(&Measure) -> bool) -> usize {
+        self.measures.iter().filter(|m| what(m)).count()
+    }
+
+    fn preempted(&self) -> usize {
+        self.counted(|m| matches!(m, Measure::Preempted { signal } if **signal == *CPU))
+    }
+}
+
+#[test]
+fn a3_what_does_not_fit_is_rejected_with_all_reasons_and_stays_so_over_a_restart() {
+    let mut w = small();
+    w.allow(1000, 1);
+    w.file("a", &asks(600));
+    w.run(2);
+    w.file("b", &asks(500));
+    w.run(2);
+    let shown = w.status("b");
+    assert_eq!((w.phase("b").as_str(), w.reason("b").as_str()), ("Failed", "OutOfpods"));
+    let cpu = "Node didn't have enough resource: cpu, requested: 500, used: 600, capacity: 1000";
+    assert_eq!(
+        shown.message.as_deref(),
+        Some(format!("Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1; {cpu}").as_str())
+    );
+    assert_eq!(w.counted(|m| matches!(m, Measure::AdmissionRejected { reason: "OutOfpods" })), 1);
+    assert_eq!(w.notices("OutOfpods").len(), 1);
+
+    // There is room now, and nobody asked for another look: a restart is none.
+    w.remove("a");
+    w.run(40);
+    w.restart_engine();
+    w.run(5);
+    assert_eq!(w.status("b"), shown);
+    assert!(w.times("RunSandbox", 0).len() == 1, "{:?}", w.said());
+    assert_eq!(w.counted(|m| matches!(m, Measure::AdmissionRejected { .. })), 1);
+
+    let uid = w.files["/m/b.yaml"].uid.clone();
+    w.step(Event::Retry { uid });
+    w.run(2);
+    assert!(w.runs("b/main"));
+    w.restart_engine();
+    w.run(2);
+    assert_eq!(w.phase("b"), "Running", "the rejection is forgotten");
+    w.remove("b");
+    w.run(40);
+    w.assert_clean();
+}
+
+#[test]
+fn a3_a_rejected_pod_makes_no_room_for_itself_and_takes_none() {
+    let mut w = small();
+    w.file("a", &asks(2000));
+    w.run(1);
+    assert_eq!(w.reason("a"), "OutOfcpu");
+    w.file("b", &asks(1000));
+    w.run(2);
+    assert!(w.runs("b/main"), "what was rejected is not counted (A1)");
+    // Edited, it is another pod.
+    w.file("a", &asks(0));
+    w.run(2);
+    assert!(w.runs("a/main"));
+    // A retry without room changes nothing but the count.
+    w.file("c", &asks(1));
+    w.run(1);
+    let uid = w.files["/m/c.yaml"].uid.clone();
+    w.step(Event::Retry { uid });
+    w.run(1);
+    assert_eq!(w.reason("c"), "OutOfcpu");
+    w.set_files(Default::default());
+    w.run(40);
+    w.assert_clean();
+}
+
+#[test]
+fn a4_a_big_pod_is_edited_on_a_full_node() {
+    let mut w = small();
+    w.life("big/main", &[Life::deaf(), Life::FOREVER]);
+    w.file("big", &asks(900));
+    w.run(2);
+    let began = w.now;
+    w.file("big", &asks(950));
+    w.run(5);
+    // It waits for its name (W8), and its part is what its predecessor gives back.
+    w.file("small", &asks(50));
+    w.file("medium", &asks(100));
+    w.run(2);
+    assert!(w.runs("small/main"), "50 of 1000 are nobody's");
+    assert_eq!((w.phase("medium").as_str(), w.reason("medium").as_str()), ("Failed", "OutOfcpu"));
+    w.run(40);
+    assert!(w.runs("big/main"));
+    assert_eq!(w.times("RunSandbox big", began).len(), 1);
+    assert_eq!(w.counted(|m| matches!(m, Measure::AdmissionRejected { .. })), 1, "only the medium one");
+    w.assert_well();
+}
+
+#[test]
+fn a4_a_pod_that_fits_once_others_are_gone_waits_and_says_for_whom() {
+    let mut w = small();
+    w.life("old/main", &[Life::deaf()]);
+    w.file("old", &asks(700));
+    w.file("stays", &asks(100));
+    w.run(2);
+    w.remove("old");
+    w.run(1);
+    w.file("new", &asks(800));
+    w.file("later", &asks(150));
+    w.run(2);
+    assert_eq!((w.phase("new").as_str(), w.reason("new").as_str()), ("Pending", "WaitingForRoom"));
+    let message = w.status("new").message.unwrap_or_default();
+    assert_eq!(
+        message,
+        "waiting for default/old to end: Node didn't have enough resource: cpu, requested: 800, used: 800, capacity: 1000"
+    );
+    // First come, first served: what waits has its part already.
+    assert_eq!(w.reason("later"), "OutOfcpu");
+    // Over a restart too.
+    w.restart_engine();
+    w.run(2);
+    assert_eq!(w.reason("new"), "WaitingForRoom");
+    let stopped = w.until("the old one ends", 40, |w| !w.runs("old/main"));
+    assert!(stopped > 20_000, "{stopped}");
+    w.run(1);
+    assert!(w.runs("new/main"));
+    assert_eq!(w.reason("new"), "");
+    w.assert_well();
+}
+
+#[test]
+fn a4_what_waits_and_is_asked_for_no_more_leaves_its_place() {
+    let mut w = small();
+    w.life("old/main", &[Life::deaf()]);
+    w.file("old", &asks(1000));
+    w.run(2);
+    w.remove("old");
+    w.file("first", &asks(600));
+    w.run(1);
+    w.file("second", &asks(400));
+    w.run(1);
+    w.remove("first");
+    w.run(1);
+    w.file("third", &asks(600));
+    w.run(1);
+    assert_eq!(w.reason("third"), "WaitingForRoom");
+    w.run(40);
+    assert!(w.runs("second/main") && w.runs("third/main"));
+    w.assert_well();
+}
+
+#[test]
+fn a4_after_a_restart_what_runs_is_admitted_before_what_is_new() {
+    let mut w = small();
+    w.file("z", &asks(600));
+    w.run(2);
+    w.kill_engine();
+    w.file("a", &critical(0).replace("2000000000", "1000"));
+    w.file("b", &asks(600));
+    w.start();
+    w.run(3);
+    assert!(w.runs("z/main") && w.runs("a/main"));
+    assert_eq!(w.reason("b"), "OutOfcpu");
+    assert_eq!(w.times("StopContainer", 0).len(), 0);
+    w.assert_well();
+}
+
+#[test]
+fn a4_after_a_reboot_pods_are_admitted_in_the_order_in_which_they_were_seen() {
+    let mut w = small();
+    for name in ["c", "a", "b"] {
+        w.file(name, &asks(300));
+        w.run(2);
+    }
+    // The machine comes back with less.
+    w.reboot_with(700);
+    w.run(20);
+    assert!(w.runs("c/main") && w.runs("a/main"));
+    assert_eq!((w.phase("b").as_str(), w.reason("b").as_str()), ("Failed", "OutOfcpu"));
+    // And once more with all of it: a rejection stays.
+    w.reboot_with(1000);
+    w.run(20);
+    assert!(w.runs("c/main") && w.runs("a/main"));
+    assert_eq!(w.reason("b"), "OutOfcpu");
+    let uid = w.files["/m/b.yaml"].uid.clone();
+    w.step(Event::Retry { uid });
+    w.run(5);
+    assert!(w.runs("b/main"));
+    w.assert_well();
+}
+
+#[test]
+fn a4_what_runs_goes_on_though_there_is_less_room_than_it_has() {
+    let mut w = small();
+    w.file("a", &asks(900));
+    w.run(2);
+    w.allow(500, 110);
+    w.run(5);
+    w.restart_engine();
+    w.run(5);
+    // Its sandbox dies: it has its part still.
+    let sandbox = w.sandbox("a");
+    w.sandbox_dies(&sandbox);
+    w.run(20);
+    assert!(w.runs("a/main"));
+    w.assert_well();
+}
+
+#[test]
+fn a7_of_pods_that_come_together_the_more_important_ones_ask_first() {
+    let mut w = small();
+    let mut files = w.files.clone();
+    for (name, spec) in [("a", asks(600)), ("b", critical(600))] {
+        let path = format!("/m/{name}.yaml");
+        files.insert(path.clone(), crate::story::pod(&path, name, "", &spec));
+    }
+    w.set_files(files);
+    w.run(5);
+    assert!(w.runs("b/main"));
+    assert_eq!(w.reason("a"), "OutOfcpu");
+    assert_eq!(w.preempted(), 0);
+}
+
+#[test]
+fn a8_a_critical_pod_starts_when_its_victims_have_stopped() {
+    let mut w = small();
+    w.life("v1/main", &[Life { on_term: Some((Duration::from_secs(3), 0)), ..Life::FOREVER }, Life::FOREVER]);
+    w.life("v2/main", &[Life { on_term: Some((Duration::from_secs(7), 0)), ..Life::FOREVER }, Life::FOREVER]);
+    w.file("v1", &asks(300));
+    w.file("v2", &asks(400));
+    w.file("v3", &asks(300));
+    w.run(2);
+    let began = w.now;
+    w.calls.clear();
+    w.file("vip", &critical(600));
+    w.run(1);
+    // Nearest first (A7): 400, then 300 of the two with the smaller UID; both at once.
+    let killed: Vec<&str> = ["v1", "v2", "v3"].into_iter().filter(|v| w.reason(v) == "Preempting").collect();
+    assert_eq!(killed.len(), 2, "{killed:?}");
+    assert!(killed.contains(&"v2"));
+    assert_eq!(w.times("StopContainer", began).len(), 2);
+    assert_eq!((w.phase("vip").as_str(), w.reason("vip").as_str()), ("Pending", "WaitingForRoom"));
+    // The room is reserved.
+    w.file("thief", &asks(300));
+    w.run(1);
+    assert_eq!(w.reason("thief"), "OutOfcpu");
+    let preempted = w.status("v2");
+    assert_eq!(preempted.phase.as_deref(), Some("Running"), "W3: its phase so far");
+    w.until("the critical pod runs", 20, |w| w.runs("vip/main"));
+    let started = w.times("RunSandbox vip", began);
+    assert_eq!(started.len(), 1);
+    assert!((7000..8000).contains(&started[0]), "{started:?}");
+    w.run(2);
+    let status = w.status("v2");
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    assert_eq!(status.message.as_deref(), Some("Preempted in order to admit critical pod"));
+    let (is, why, _) = w.condition("v2", "DisruptionTarget");
+    assert_eq!((is.as_str(), why.as_str()), ("True", "TerminationByKubelet"));
+    assert_eq!(w.preempted(), 2);
+    assert_eq!(w.notices("Preempting").len(), 2);
+    w.assert_well();
+}
+
+#[test]
+fn a9_a_victim_comes_back_when_there_is_room_and_not_within_30_s() {
+    let mut w = small();
+    w.file("v1", &asks(500));
+    w.run(1);
+    w.file("v2", &asks(500));
+    w.run(2);
+    w.file("vip", &critical(1000));
+    w.run(5);
+    assert!(w.runs("vip/main") && !w.runs("v1/main") && !w.runs("v2/main"));
+    w.run(100);
+    w.restart_engine();
+    w.run(20);
+    assert_eq!(w.reason("v1"), "Preempting", "over a restart too");
+    assert!(!w.runs("v1/main"));
+    // Half of it: the older one's turn.
+    w.file("vip", &critical(500));
+    w.run(5);
+    assert!(w.runs("vip/main") && w.runs("v1/main") && !w.runs("v2/main"));
+    w.remove("vip");
+    w.run(5);
+    assert!(w.runs("v2/main"));
+    assert_eq!(w.reason("v2"), "");
+
+    // Room at once: 30 s after the kill.
+    let again = w.now;
+    w.file("vip", &critical(600));
+    w.run(3);
+    w.remove("vip");
+    w.run(20);
+    assert!(!w.runs("v1/main") && !w.runs("v2/main"));
+    w.run(30);
+    assert!(w.runs("v1/main") && w.runs("v2/main"));
+    for name in ["v1", "v2"] {
+        let at = w.times(&format!("RunSandbox {name}"), again);
+        assert!(at.len() == 1 && at[0] >= 30_000, "{name}: {at:?}");
+    }
+    w.assert_well();
+}
+
+#[test]
+fn a8_nobody_else_goes_when_the_critical_pod_is_asked_for_no_more() {
+    let mut w = small();
+    w.life("v1/main", &[Life::deaf(), Life::FOREVER]);
+    w.file("v1", &asks(600));
+    w.file("v2", &asks(400));
+    w.run(2);
+    w.file("vip", &critical(600));
+    w.run(3);
+    w.remove("vip");
+    w.run(60);
+    assert!(w.runs("v1/main") && w.runs("v2/main"), "{}", w.told());
+    assert_eq!(w.preempted(), 1);
+    assert_eq!(w.times("RunSandbox vip", 0).len(), 0);
+    w.assert_well();
+}
+
+#[test]
+fn a8_wherry_is_killed_while_victims_end() {
+    let mut w = small();
+    w.life("v1/main", &[Life::deaf(), Life::FOREVER]);
+    w.file("v1", &asks(600));
+    w.file("v2", &asks(400));
+    w.run(2);
+    let began = w.now;
+    w.file("vip", &critical(600));
+    w.run(5);
+    w.restart_engine();
+    w.run(3);
+    assert_eq!(w.reason("vip"), "WaitingForRoom");
+    w.run(40);
+    assert!(w.runs("vip/main") && w.runs("v2/main") && !w.runs("v1/main"));
+    assert_eq!(w.reason("v1"), "Preempting");
+    let at = w.times("RunSandbox vip", began);
+    assert!(at.len() == 1 && at[0] >= 30_000, "{at:?}");
+    w.assert_well();
+}
+
+#[test]
+fn a8_a_victim_that_does_not_stop_is_kept_at() {
+    let mut w = small();
+    w.file("v1", &asks(600));
+    w.run(2);
+    for _ in 0..4 {
+        w.fault("StopContainer v1/main#0", Fault::Error("not now".into()));
+    }
+    let began = w.now;
+    w.file("vip", &critical(600));
+    w.run(20);
+    assert!(!w.runs("vip/main") && w.runs("v1/main"), "{}", w.told());
+    w.run(120);
+    assert!(w.runs("vip/main") && !w.runs("v1/main"));
+    assert!(w.times("StopContainer v1", began).len() >= 5);
+    w.assert_well();
+}
+
+#[test]
+fn a6_with_any_other_reason_nobody_goes() {
+    let mut w = small();
+    w.file("v1", &asks(600));
+    w.run(2);
+    w.file("vip", &format!("nodeName: other, {}", critical(600)));
+    w.run(5);
+    assert_eq!((w.phase("vip").as_str(), w.reason("vip").as_str()), ("Failed", "NodeName"));
+    assert!(w.runs("v1/main"));
+    // Nor if all together would not do.
+    w.file("vast", &critical(1600));
+    w.run(5);
+    assert_eq!(w.reason("vast"), "OutOfcpu");
+    // Nor for one whose class never preempts.
+    w.file("meek", &format!("preemptionPolicy: Never, {}", critical(600)));
+    w.run(5);
+    assert_eq!(w.reason("meek"), "OutOfcpu");
+    assert!(w.runs("v1/main"));
+    assert_eq!(w.times("StopContainer", 0).len(), 0);
+}
+
+#[test]
+fn a6_the_higher_priority_goes_first_and_equals_stay() {
+    let mut w = small();
+    let of = |priority: i32, milli| format!("priority: {priority}, {}", asks(milli));
+    w.file("low", &of(1, 500));
+    w.file("high", &of(5, 500));
+    w.run(2);
+    w.file("same", &of(1, 500));
+    w.run(2);
+    assert_eq!(w.reason("same"), "OutOfcpu");
+    w.file("middle", &of(3, 500));
+    w.run(5);
+    assert!(w.runs("middle/main") && w.runs("high/main"));
+    assert_eq!(w.reason("low"), "Preempting");
+    // What was pushed out does not push out in turn.
+    w.run(100);
+    assert!(w.runs("middle/main") && !w.runs("low/main"));
+    assert_eq!(w.preempted(), 1);
+}
+
+#[test]
+fn a8_preemption_and_shutdown() {
+    let mut w = node_with(EngineConfig { node: of(1000, 110).node, ..with_shutdown() });
+    w.life("v1/main", &[Life::deaf(), Life::FOREVER]);
+    w.file("v1", &asks(600));
+    w.run(2);
+    w.file("vip", &critical(600));
+    w.run(1);
+    assert_eq!(w.reason("v1"), "Preempting");
+    w.power_off();
+    w.run(2);
+    // The victim's last word is the shutdown's (W5); nobody starts.
+    w.file("late", &critical(100));
+    w.run(100);
+    assert_eq!(w.reason("late"), "NodeShutdown");
+    assert_eq!(w.times("RunSandbox vip", 0).len() + w.times("RunSandbox late", 0).len(), 0);
+    w.call_off();
+    w.run(60);
+    assert!(w.runs("vip/main") && w.runs("late/main"));
+    assert!(!w.runs("v1/main"), "it was preempted before, and there is no room");
+    w.remove("vip");
+    w.run(60);
+    assert!(w.runs("v1/main"));
+    w.assert_well();
+}
+
+#[test]
+fn a1_the_burstable_class_is_weighed_with_what_its_pods_ask_for() {
+    let mut w = node();
+    assert_eq!(w.weighed, Some(0));
+    w.file("a", &asks(300));
+    w.file("b", &asks(200));
+    w.file("c", ONE);
+    w.run(2);
+    assert_eq!(w.weighed, Some(500));
+    w.remove("a");
+    w.run(40);
+    assert_eq!(w.weighed, Some(200));
+    let (node, requested) = w.engine.node();
+    assert_eq!((node.allocatable.get(PODS), requested.get(PODS), requested.get(CPU)), (110, 2, 200));
+}
+
+#[test]
+fn a9_what_somebody_else_killed_waits_for_him_too() {
+    let mut w = small();
+    w.life("v1/main", &[Life::deaf(), Life::FOREVER]);
+    w.file("v1", &asks(600));
+    w.run(2);
+    w.file("vip", &critical(600));
+    w.run(2);
+    w.kill("v1", Killer::Drain, None);
+    w.run(40);
+    w.remove("vip");
+    w.run(60);
+    assert!(!w.runs("v1/main"), "it is drained");
+    w.release(Killer::Drain);
+    w.run(60);
+    assert!(w.runs("v1/main"));
+}
