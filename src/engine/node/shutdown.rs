@@ -149,10 +149,9 @@ impl Engine {
             );
         }
         self.shutdown_over();
-        if seen || !self.shutdown.lock.is_held() {
-            let asks = self.shutdown.lock.take_anew();
-            self.carry_out(asks);
-        }
+        let lock = &mut self.shutdown.lock;
+        let asks = if seen { lock.take_anew() } else { lock.begin_anew(self.now.boot) };
+        self.carry_out(asks);
     }
 
     pub(super) fn shutdown_timer(&mut self) {
@@ -191,6 +190,8 @@ impl Engine {
         if self.shutdown.in_doubt.is_some_and(|until| until <= self.now.boot) {
             // Nobody says that it goes on.
             self.shutdown_over();
+            let asks = self.shutdown.lock.begin_anew(self.now.boot);
+            self.carry_out(asks);
             return true;
         }
         // One group at a time: its stops are asked for before the next one's.

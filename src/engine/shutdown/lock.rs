@@ -170,6 +170,12 @@ impl Lock {
         vec![self.call(Step::Inhibit)]
     }
 
+    /// The shutdown that was in doubt is none: a whole round, with the drop-in that was left alone.
+    pub fn begin_anew(&mut self, now: Boot) -> Vec<Ask> {
+        self.hurried = false;
+        self.begin(now)
+    }
+
     pub fn timer(&mut self, now: Boot) -> Vec<Ask> {
         match (self.step, self.op) {
             (Some(step @ Step::ReadDelay { .. }), None) if self.up => vec![self.call(step)],

@@ -390,6 +390,74 @@ fn s7_a_shutdown_that_was_called_off_while_wherry_was_away_is_over() {
     w.assert_well();
 }
 
+/// While a shutdown is in doubt the drop-in is left alone; logind forgot what it was told before.
+fn in_doubt_with_a_short_delay() -> World {
+    let mut w = busy();
+    w.power_off();
+    w.run(1);
+    w.kill_engine();
+    w.call_off();
+    w.logind.configured = Duration::from_secs(5);
+    w.logind.delay = Duration::from_secs(5);
+    w.logind.calls.clear();
+    w
+}
+
+#[test]
+fn s7_s2_after_a_shutdown_in_doubt_that_was_called_off_the_delay_is_raised() {
+    let mut w = in_doubt_with_a_short_delay();
+    w.start();
+    w.run(3);
+    let sum = Duration::from_secs(20);
+    use LogindCall::{ListInhibitors, ReadDelay, ReadPreparing, Reload, Subscribe, WriteDropIn};
+    assert_eq!(
+        w.logind.calls,
+        [
+            // In doubt.
+            ReadDelay,
+            ListInhibitors,
+            Subscribe,
+            ReadPreparing,
+            // And anew.
+            ReadDelay,
+            WriteDropIn { delay: sum },
+            Reload,
+            ReadDelay,
+            ListInhibitors,
+            Subscribe,
+            ReadPreparing
+        ]
+    );
+    let view = w.engine.shutdown(w.time().boot);
+    assert_eq!((view.armed, view.problem, view.delay_seconds), (true, None, Some(20.0)));
+    // One that stays too short is told.
+    let mut w = in_doubt_with_a_short_delay();
+    w.logind.read_only = true;
+    w.start();
+    w.run(3);
+    let problem = w.engine.shutdown(w.time().boot).problem.unwrap_or_default();
+    assert!(problem.starts_with("logind waits 5s at most, and 20s are asked for: "), "{problem}");
+    assert_eq!(w.notices("ShutdownNotArmed"), [problem]);
+    w.assert_well();
+}
+
+#[test]
+fn s7_s2_after_a_shutdown_of_which_nobody_could_tell_the_delay_is_raised() {
+    let mut w = in_doubt_with_a_short_delay();
+    w.logind.no_signal = true;
+    w.start();
+    w.run(9);
+    assert!(w.engine.shutting_down());
+    assert!(!w.logind.calls.iter().any(|c| matches!(c, LogindCall::WriteDropIn { .. })));
+    w.run(2);
+    assert!(!w.engine.shutting_down());
+    w.logind.no_signal = false;
+    w.run(3);
+    let view = w.engine.shutdown(w.time().boot);
+    assert_eq!((view.armed, view.problem, view.delay_seconds), (true, None, Some(20.0)));
+    w.assert_well();
+}
+
 #[test]
 fn s7_a_record_of_a_shutdown_of_which_nobody_can_tell_holds_pods_up_for_ten_seconds() {
     let mut w = busy();
