@@ -217,22 +217,30 @@ impl Lock {
             self.failed = Some(why.clone());
             return self.round_over(now);
         }
-        let failed = |what: &str, e: &OpError| Some(format!("{what}: {}", e.message()));
+        // Remedies: the round after a `failed` one comes by itself, after a `short` one with the next logind or wherry.
+        let failed = |what: &str, e: &OpError| {
+            let remedy = "it is asked again, and systemctl status systemd-logind may say why";
+            Some(format!("{what}: {}; {remedy}", e.message()))
+        };
         match (step, result) {
             (Step::ReadDelay { looks }, Ok(Answer::Delay(delay))) => self.delay_is(delay, looks, now),
             (Step::ReadDelay { .. }, other) => {
                 let e = other.err().unwrap_or(OpError::Unknown("an answer that makes no sense".into()));
-                self.short = failed("logind does not say how long it waits", &e);
+                let remedy = "look at systemctl status systemd-logind, then systemctl restart wherry asks again";
+                self.short = Some(format!("logind does not say how long it waits: {}; {remedy}", e.message()));
                 vec![self.lock()]
             }
             (Step::WriteDropIn, Ok(_)) => vec![self.call(Step::Reload)],
             (Step::WriteDropIn, Err(e)) => {
-                self.short = Some(self.too_short(e.message()));
+                let remedy = "make that writable, or name another directory with logindConfDir (WherryConfiguration), \
+                              then systemctl restart wherry";
+                self.short = Some(self.too_short(&format!("{}; {remedy}", e.message())));
                 vec![self.lock()]
             }
             (Step::Reload, Ok(_)) => vec![self.call(Step::ReadDelay { looks: Some(1) })],
             (Step::Reload, Err(e)) => {
-                self.short = Some(self.too_short(&format!("logind could not be reloaded: {}", e.message())));
+                let remedy = "systemctl restart systemd-logind has it read the drop-in";
+                self.short = Some(self.too_short(&format!("logind could not be reloaded: {}; {remedy}", e.message())));
                 vec![self.lock()]
             }
             (Step::List, Ok(Answer::Inhibited(true))) => vec![self.call(Step::Subscribe)],
@@ -280,8 +288,9 @@ impl Lock {
                 vec![Ask::Timer(Some(now + APART))]
             }
             Some(_) => {
-                let why = "our drop-in is there and logind was reloaded, but another one of a later name says less, or logind does \
-                           not read it";
+                let why = "our drop-in is there and logind was reloaded, but another one of a later name says less, or logind \
+                           does not read it; systemd-analyze cat-config systemd/logind.conf shows which file wins: mend \
+                           that one, then systemctl restart systemd-logind";
                 self.short = Some(self.too_short(why));
                 vec![self.lock()]
             }

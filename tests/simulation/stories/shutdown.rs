@@ -86,12 +86,20 @@ fn s2_a_delay_that_is_long_enough_is_left_alone() {
 #[test]
 fn s2_a_delay_that_stays_too_short_is_told_and_the_highest_groups_get_what_there_is() {
     type Set = fn(&mut World);
-    let cases: [(Set, &str); 3] = [
-        (|w| w.logind.read_only = true, "/etc: read-only file system"),
-        (|w| w.logind.no_reload = true, "logind could not be reloaded: access denied"),
-        (|w| w.logind.other = Some(Duration::from_secs(8)), "our drop-in is there"),
+    let cases: [(Set, &str, &str); 3] = [
+        (|w| w.logind.read_only = true, "/etc: read-only file system", "logindConfDir"),
+        (
+            |w| w.logind.no_reload = true,
+            "logind could not be reloaded: access denied",
+            "systemctl restart systemd-logind",
+        ),
+        (
+            |w| w.logind.other = Some(Duration::from_secs(8)),
+            "our drop-in is there",
+            "systemd-analyze cat-config systemd/logind.conf",
+        ),
     ];
-    for (set, why) in cases {
+    for (set, why, remedy) in cases {
         let mut w = World::new(with_shutdown());
         w.history = Some(Vec::new());
         w.logind.delay = Duration::from_secs(8);
@@ -105,6 +113,7 @@ fn s2_a_delay_that_stays_too_short_is_told_and_the_highest_groups_get_what_there
             problem.starts_with("logind waits 8s at most, and 20s are asked for: ") && problem.contains(why),
             "{problem}"
         );
+        assert!(problem.contains(remedy), "{problem}");
         assert_eq!(w.notices("ShutdownNotArmed"), [problem]);
         let granted: Vec<u64> = view.groups.iter().map(|g| g.granted_seconds).collect();
         assert_eq!(granted, [0, 4, 4]);
@@ -521,7 +530,8 @@ fn s3_what_logind_refuses_is_asked_for_again_each_second_for_a_minute_then_each_
     w.run(1);
     let view = w.engine.shutdown(w.time().boot);
     assert!(!view.armed);
-    let why = "logind gives no lock: The operation inhibition has been requested for is already running";
+    let why = "logind gives no lock: The operation inhibition has been requested for is already running; \
+               it is asked again, and systemctl status systemd-logind may say why";
     assert_eq!(view.problem.as_deref(), Some(why));
     w.run(299);
     let tries = w.logind.calls.iter().filter(|c| **c == LogindCall::Inhibit).count();
