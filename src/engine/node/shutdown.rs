@@ -4,6 +4,7 @@
 use super::Engine;
 use crate::api::names::Uid;
 use crate::api::priority;
+use crate::api::shutdown::view::{GroupView, PlanGroup, PlanPod, PlanView, ProgressView, ShutdownView};
 use crate::api::shutdown::{Group, Groups};
 use crate::api::time::{Boot, Wall};
 use crate::engine::context::Owner;
@@ -14,7 +15,6 @@ use crate::engine::pod::kill::{Kill, Killer};
 use crate::engine::pod::worker::Worker;
 use crate::engine::shutdown::lock::{self, Ask};
 use crate::engine::shutdown::record;
-use crate::engine::shutdown::view::{GroupView, PlanGroup, PlanPod, PlanView, ProgressView, ShutdownView};
 use crate::engine::shutdown::{Current, Progress};
 use std::collections::BTreeSet;
 use std::time::Duration;

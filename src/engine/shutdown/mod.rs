@@ -1,11 +1,9 @@
-//! Graceful node shutdown (S1 to S10), the pure part: `lock` is what logind is asked for, `record` what survives wherry and the
-//! machine, `view` (in `api`, where commands find it) what people see. Here: how far a shutdown in progress is, in time. Who is killed, and has ended, the
-//! composition knows (`node/shutdown`).
+//! Graceful node shutdown (S1 to S10), the pure part: `lock` is what logind is asked for, `record` what survives wherry and
+//! the machine. Here: how far a shutdown in progress is, in time. Who is killed, and has ended, the composition knows
+//! (`node/shutdown`); what people see is in `api::shutdown::view`.
 
 pub mod lock;
 pub mod record;
-
-pub use crate::api::shutdown::view;
 
 use crate::api::names::Uid;
 use crate::api::shutdown::Groups;
