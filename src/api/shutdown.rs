@@ -54,14 +54,6 @@ impl Groups {
         self.0.iter()
     }
 
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.is_off()
-    }
-
     pub fn get(&self, index: usize) -> Option<&Group> {
         self.0.get(index)
     }

@@ -333,7 +333,7 @@ impl Engine {
     pub fn shutdown(&self, now: Boot) -> ShutdownView {
         let lock = &self.shutdown.lock;
         let groups = &self.config.shutdown;
-        let mut of_group = vec![0; groups.len()];
+        let mut of_group = vec![0; groups.iter().len()];
         for worker in self.workers.values().filter(|w| !w.is_over() && !w.never_began()) {
             if let Some(n) = of_group.get_mut(groups.index_of(priority_of(worker))) {
                 *n += 1;

@@ -117,10 +117,10 @@ impl Shutdown {
 
     /// It begins, or goes on in a new life of wherry.
     pub fn begin(&mut self, groups: &Groups, boot_id: &str, now: Now) {
-        let goes_on = self.in_doubt.take().and(self.last.clone()).filter(|r| r.periods.len() == groups.len());
+        let goes_on = self.in_doubt.take().and(self.last.clone()).filter(|r| r.periods.len() == groups.iter().len());
         let unlocked = !self.lock.is_held();
         let (began, periods) = match (&goes_on, unlocked) {
-            (_, true) => (now.boot, vec![MINIMUM; groups.len()]),
+            (_, true) => (now.boot, vec![MINIMUM; groups.iter().len()]),
             (Some(record), false) => (record.began, record.periods.clone()),
             (None, false) => (now.boot, self.lock.granted()),
         };
