@@ -1,6 +1,7 @@
 //! How the time of a node's shutdown is shared out among its pods: groups by priority (S1). Pure arithmetic.
-//! `view` is how people see it.
+//! `view` is how people see it, `retry` how often logind is asked again.
 
+pub mod retry;
 pub mod view;
 
 use crate::api::priority::CRITICAL;

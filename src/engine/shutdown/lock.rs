@@ -4,7 +4,7 @@
 //! lock (none if logind still knows ours), the signal, and at last whether a shutdown has begun already. A step that fails
 //! does not keep the later ones from being done; what is missing then is tried again.
 
-use crate::api::shutdown::Groups;
+use crate::api::shutdown::{Groups, retry};
 use crate::api::time::Boot;
 use crate::engine::effect::LogindCall;
 use crate::engine::event::Answer;
@@ -19,10 +19,6 @@ const LOOKS: u32 = 5;
 const APART: Duration = Duration::from_millis(200);
 /// Of a logind that waits for as long as it takes ("infinity"): a thousand years, so that it can be shown in numbers too.
 const NO_LIMIT: Duration = Duration::from_secs(1000 * 365 * 86_400);
-/// S7: what failed is tried again so often, for so long; then more rarely.
-const SOON: Duration = Duration::from_secs(1);
-const SOON_FOR: Duration = Duration::from_secs(60);
-const LATER: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Step {
@@ -313,7 +309,7 @@ impl Lock {
             self.failing_since = None;
         } else if self.up {
             let since = *self.failing_since.get_or_insert(now);
-            let at = now + if now.since(since) < SOON_FOR { SOON } else { LATER };
+            let at = now + retry::wait(now.since(since));
             self.retry_at = Some(at);
             asks.push(Ask::Timer(Some(at)));
         }
