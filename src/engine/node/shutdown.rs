@@ -51,11 +51,10 @@ impl Engine {
     }
 
     pub(super) fn logind(&mut self, event: LogindEvent) {
-        let now = self.now.boot;
         let hurried = self.shutdown.is_on();
         let asks = match event {
             LogindEvent::Inherited => self.shutdown.lock.inherited(),
-            LogindEvent::Up => self.shutdown.lock.up(hurried, now),
+            LogindEvent::Up => self.shutdown.lock.up(hurried),
             LogindEvent::Down { why } => self.shutdown.lock.down(why),
             LogindEvent::Preparing(preparing) => vec![Ask::Preparing(preparing)],
         };
@@ -87,7 +86,7 @@ impl Engine {
 
     /// Other settings: a shutdown in progress goes on as it was begun.
     pub(super) fn configure_shutdown(&mut self) {
-        let asks = self.shutdown.lock.configure(self.config.shutdown.clone(), self.now.boot);
+        let asks = self.shutdown.lock.configure(self.config.shutdown.clone());
         self.carry_out(asks);
         if self.config.shutdown.is_off() {
             self.shutdown_over();
@@ -150,7 +149,7 @@ impl Engine {
         }
         self.shutdown_over();
         let lock = &mut self.shutdown.lock;
-        let asks = if seen { lock.take_anew() } else { lock.begin_anew(self.now.boot) };
+        let asks = if seen { lock.take_anew() } else { lock.begin_anew() };
         self.carry_out(asks);
     }
 
@@ -190,7 +189,7 @@ impl Engine {
         if self.shutdown.in_doubt.is_some_and(|until| until <= self.now.boot) {
             // Nobody says that it goes on.
             self.shutdown_over();
-            let asks = self.shutdown.lock.begin_anew(self.now.boot);
+            let asks = self.shutdown.lock.begin_anew();
             self.carry_out(asks);
             return true;
         }

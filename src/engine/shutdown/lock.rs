@@ -111,7 +111,7 @@ impl Lock {
     }
 
     /// Other periods, or none (S3: then the lock is let go).
-    pub fn configure(&mut self, groups: Groups, now: Boot) -> Vec<Ask> {
+    pub fn configure(&mut self, groups: Groups) -> Vec<Ask> {
         if groups == self.groups {
             return Vec::new();
         }
@@ -122,7 +122,7 @@ impl Lock {
             self.held = false;
             return vec![Ask::Timer(None), Ask::Release];
         }
-        self.begin(now)
+        self.begin()
     }
 
     /// systemd kept the lock of an earlier wherry.
@@ -137,12 +137,12 @@ impl Lock {
     }
 
     /// logind is there, or there anew. `hurried`: a shutdown may be in progress.
-    pub fn up(&mut self, hurried: bool, now: Boot) -> Vec<Ask> {
+    pub fn up(&mut self, hurried: bool) -> Vec<Ask> {
         self.up = true;
         self.down = None;
         self.subscribed = false;
         self.hurried = hurried;
-        self.begin(now)
+        self.begin()
     }
 
     pub fn down(&mut self, why: String) -> Vec<Ask> {
@@ -167,20 +167,20 @@ impl Lock {
     }
 
     /// The shutdown that was in doubt is none: a whole round, with the drop-in that was left alone.
-    pub fn begin_anew(&mut self, now: Boot) -> Vec<Ask> {
+    pub fn begin_anew(&mut self) -> Vec<Ask> {
         self.hurried = false;
-        self.begin(now)
+        self.begin()
     }
 
     pub fn timer(&mut self, now: Boot) -> Vec<Ask> {
         match (self.step, self.op) {
             (Some(step @ Step::ReadDelay { .. }), None) if self.up => vec![self.call(step)],
-            (None, None) if self.retry_at.is_some_and(|at| at <= now) => self.begin(now),
+            (None, None) if self.retry_at.is_some_and(|at| at <= now) => self.begin(),
             _ => Vec::new(),
         }
     }
 
-    fn begin(&mut self, _: Boot) -> Vec<Ask> {
+    fn begin(&mut self) -> Vec<Ask> {
         if !self.up || self.groups.is_off() {
             return Vec::new();
         }
