@@ -346,7 +346,6 @@ impl Engine {
         };
         let last = self.shutdown.last.as_ref();
         let seconds = |at: Wall| at.0 as f64 / 1e9;
-        let text = |at: Wall| at.timestamp().map(|t| t.to_string());
         ShutdownView {
             enabled: !groups.is_off(),
             armed: lock.is_armed(),
@@ -362,8 +361,8 @@ impl Engine {
             }),
             started_seconds: last.map_or(0.0, |r| seconds(r.started)),
             ended_seconds: last.map_or(0.0, |r| seconds(r.ended)),
-            started_at: last.and_then(|r| text(r.started)),
-            ended_at: last.and_then(|r| text(r.ended)),
+            started_at: last.and_then(|r| r.started.whole_seconds()),
+            ended_at: last.and_then(|r| r.ended.whole_seconds()),
         }
     }
 
