@@ -15,6 +15,16 @@ fn with_shutdown() -> EngineConfig {
     EngineConfig { shutdown: Groups::by_priority(PERIODS), boot_id: "boot-1".into(), ..config() }
 }
 
+/// Started on a node that `set` has made what it is.
+fn started(set: impl FnOnce(&mut World)) -> World {
+    let mut w = World::new(with_shutdown());
+    w.history = Some(Vec::new());
+    w.runtime.images.insert(IMAGE.into());
+    set(&mut w);
+    w.start();
+    w
+}
+
 /// Armed: logind waits as long as it should.
 fn armed() -> World {
     let w = node_with(with_shutdown());
@@ -74,10 +84,7 @@ fn s2_s3_the_delay_is_raised_then_the_lock_is_taken_and_then_the_state_is_read()
 
 #[test]
 fn s2_a_delay_that_is_long_enough_is_left_alone() {
-    let mut w = World::new(with_shutdown());
-    w.history = Some(Vec::new());
-    w.logind.delay = Duration::from_secs(60);
-    w.start();
+    let mut w = started(|w| w.logind.delay = Duration::from_secs(60));
     w.run(1);
     assert!(w.logind.calls.iter().all(|c| !matches!(c, LogindCall::WriteDropIn { .. } | LogindCall::Reload)));
     assert!(w.engine.shutdown(w.time().boot).armed);
@@ -100,11 +107,10 @@ fn s2_a_delay_that_stays_too_short_is_told_and_the_highest_groups_get_what_there
         ),
     ];
     for (set, why, remedy) in cases {
-        let mut w = World::new(with_shutdown());
-        w.history = Some(Vec::new());
-        w.logind.delay = Duration::from_secs(8);
-        set(&mut w);
-        w.start();
+        let mut w = started(|w| {
+            w.logind.delay = Duration::from_secs(8);
+            set(w);
+        });
         w.run(3);
         let view = w.engine.shutdown(w.time().boot);
         assert!(view.armed, "{}", w.told());
@@ -523,10 +529,7 @@ fn s7_a_lock_that_is_gone_is_taken_again_when_logind_is_back() {
 
 #[test]
 fn s3_what_logind_refuses_is_asked_for_again_each_second_for_a_minute_then_each_half() {
-    let mut w = World::new(with_shutdown());
-    w.history = Some(Vec::new());
-    w.logind.no_lock = true;
-    w.start();
+    let mut w = started(|w| w.logind.no_lock = true);
     w.run(1);
     let view = w.engine.shutdown(w.time().boot);
     assert!(!view.armed);
@@ -545,10 +548,7 @@ fn s3_what_logind_refuses_is_asked_for_again_each_second_for_a_minute_then_each_
 
 #[test]
 fn s3_without_the_signal_the_lock_is_released() {
-    let mut w = World::new(with_shutdown());
-    w.history = Some(Vec::new());
-    w.logind.no_signal = true;
-    w.start();
+    let mut w = started(|w| w.logind.no_signal = true);
     w.run_ms(100);
     assert!(!w.logind.locked);
     assert_eq!(w.logind.releases.len(), 1);
@@ -607,11 +607,7 @@ fn s8_a_record_that_cannot_be_read_is_set_aside() {
 
 #[test]
 fn s9_without_a_bus_it_is_told_once_and_all_else_works() {
-    let mut w = World::new(with_shutdown());
-    w.history = Some(Vec::new());
-    w.runtime.images.insert(IMAGE.into());
-    w.logind.up = false;
-    w.start();
+    let mut w = started(|w| w.logind.up = false);
     w.file("web", ONE);
     w.run(100);
     assert!(w.runs("web/main"));
@@ -669,11 +665,7 @@ fn s7_a_group_that_began_before_wherry_was_killed_gets_no_more_than_its_time() {
 
 #[test]
 fn s4_what_its_pidfd_says_has_ended_is_not_waited_for_until_the_runtime_shows_it() {
-    let mut w = World::new(with_shutdown());
-    w.history = Some(Vec::new());
-    w.runtime.images.insert(IMAGE.into());
-    w.pidfds = true;
-    w.start();
+    let mut w = started(|w| w.pidfds = true);
     for (name, n) in [("low", 0), ("top", 2_000_000_000)] {
         w.life(&format!("{name}/main"), &[takes(500)]);
         w.file(name, &priority(n));
@@ -710,10 +702,7 @@ fn s1_other_periods_do_not_change_a_shutdown_that_has_begun() {
 
 #[test]
 fn s2_a_logind_that_waits_without_a_limit_is_said_so() {
-    let mut w = World::new(with_shutdown());
-    w.history = Some(Vec::new());
-    w.logind.delay = Duration::MAX;
-    w.start();
+    let mut w = started(|w| w.logind.delay = Duration::MAX);
     w.run(1);
     assert_eq!(
         w.notices("ShutdownArmed"),
