@@ -1,6 +1,7 @@
 //! How the time of a node's shutdown is shared out among its pods: groups by priority (S1). Pure arithmetic.
-//! `view` is how people see it.
+//! `view` is how people see it, `retry` how often logind is asked again.
 
+pub mod retry;
 pub mod view;
 
 use crate::api::priority::CRITICAL;
@@ -52,14 +53,6 @@ impl Groups {
 
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Group> {
         self.0.iter()
-    }
-
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.is_off()
     }
 
     pub fn get(&self, index: usize) -> Option<&Group> {

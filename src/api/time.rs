@@ -46,6 +46,11 @@ impl Wall {
         }
         jiff::Timestamp::from_nanosecond(i128::from(self.0)).ok()
     }
+
+    /// RFC 3339, UTC, fractions of a second cut off; None when not set.
+    pub fn whole_seconds(self) -> Option<String> {
+        self.timestamp().map(|t| format!("{t:.0}"))
+    }
 }
 
 /// As people write it; null when not set.
@@ -70,4 +75,17 @@ impl std::ops::Add<Duration> for Wall {
 pub struct Now {
     pub boot: Boot,
     pub wall: Wall,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_for_people_has_no_fractions_of_a_second() {
+        let at = Wall(1_795_185_999_740_788_540);
+        assert_eq!(at.timestamp().unwrap().to_string(), "2026-11-20T14:46:39.74078854Z");
+        assert_eq!(at.whole_seconds().unwrap(), "2026-11-20T14:46:39Z");
+        assert_eq!(Wall(0).whole_seconds(), None);
+    }
 }

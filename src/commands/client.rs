@@ -51,6 +51,26 @@ pub fn get_json(socket: &Path, target: &str) -> Result<serde_json::Value, Failur
     serde_json::from_slice(&body).map_err(cut)
 }
 
+/// Writes a JSON answer: with `json` as it is, else what `show` makes of it.
+pub fn print<T: serde::de::DeserializeOwned>(
+    out: &mut dyn Write,
+    socket: &Path,
+    target: &str,
+    json: bool,
+    show: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
+) -> Result<u8, Failure> {
+    let value = get_json(socket, target)?;
+    if json {
+        let text = serde_json::to_string_pretty(&value).map_err(|e| Failure::message(e.to_string()))?;
+        writeln!(out, "{text}")?;
+        return Ok(0);
+    }
+    let unknown = |e| Failure::message(format!("{target}: the answer is not understood: {e}"));
+    let answer: T = serde_json::from_value(value).map_err(unknown)?;
+    show(out, &answer)?;
+    Ok(0)
+}
+
 fn no_answer(socket: &Path, e: &std::io::Error) -> Failure {
     let path = socket.display();
     match e.kind() {
@@ -118,6 +138,18 @@ mod tests {
         assert!(matches!(get_json(&path, "/x"), Err(Failure::Message(m, 1)) if m.contains("cut short")));
         let (_dir, path) = answer(b"HTTP/1.1 503 Service Unavailable\r\n\r\ntoo many watches\n");
         assert_eq!(failure(&path), "/x: 503 too many watches");
+        let shown = |body, json| {
+            let (_dir, path) = answer(body);
+            let mut out = Vec::new();
+            let show = |out: &mut dyn Write, n: &u8| writeln!(out, "it is {n}");
+            print(&mut out, &path, "/x", json, show).map(|code| (code, String::from_utf8(out).unwrap()))
+        };
+        assert_eq!(shown(b"HTTP/1.1 200 OK\r\n\r\n7", false).unwrap(), (0, "it is 7\n".into()));
+        // As it is, also what this version does not understand.
+        assert_eq!(shown(b"HTTP/1.1 200 OK\r\n\r\n[7]", true).unwrap(), (0, "[\n  7\n]\n".into()));
+        let message = "/x: the answer is not understood";
+        let result = shown(b"HTTP/1.1 200 OK\r\n\r\n[7]", false);
+        assert!(matches!(result, Err(Failure::Message(m, 1)) if m.starts_with(message)));
         let (_dir, path) = answer(b"hello\r\n\r\n");
         assert!(failure(&path).contains("no HTTP"));
     }

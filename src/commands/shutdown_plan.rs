@@ -8,7 +8,6 @@ use crate::commands::client;
 use crate::commands::output::Failure;
 use crate::commands::table::{GAP, Table};
 use crate::config::duration;
-use serde::Deserialize as _;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -19,16 +18,7 @@ const WIDTH: usize = 80;
 const BARS: std::ops::RangeInclusive<usize> = 10..=100;
 
 pub fn run(out: &mut dyn Write, socket: &Path, json: bool) -> Result<u8, Failure> {
-    let value = client::get_json(socket, "/shutdown-plan")?;
-    if json {
-        let text = serde_json::to_string_pretty(&value).map_err(|e| Failure::message(e.to_string()))?;
-        writeln!(out, "{text}")?;
-        return Ok(0);
-    }
-    let plan = PlanView::deserialize(value)
-        .map_err(|e| Failure::message(format!("/shutdown-plan: the answer is not understood: {e}")))?;
-    show(out, &plan, width())?;
-    Ok(0)
+    client::print(out, socket, "/shutdown-plan", json, |out, plan: &PlanView| show(out, plan, width()))
 }
 
 /// Of the terminal, in columns. What runs us for a terminal (watch) says it in COLUMNS.
@@ -199,6 +189,7 @@ pub fn span(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde::Deserialize as _;
 
     fn pod(name: &str, priority: i32, grace: u64, own: u64) -> PlanPod {
         PlanPod {

@@ -7,21 +7,11 @@ use crate::commands::output::Failure;
 use crate::commands::row::human;
 use crate::commands::shutdown_plan::span;
 use crate::commands::table::Table;
-use serde::Deserialize as _;
 use std::io::Write;
 use std::path::Path;
 
 pub fn run(out: &mut dyn Write, socket: &Path, json: bool) -> Result<u8, Failure> {
-    let value = client::get_json(socket, "/status")?;
-    if json {
-        let text = serde_json::to_string_pretty(&value).map_err(|e| Failure::message(e.to_string()))?;
-        writeln!(out, "{text}")?;
-        return Ok(0);
-    }
-    let status = NodeStatus::deserialize(value)
-        .map_err(|e| Failure::message(format!("/status: the answer is not understood: {e}")))?;
-    show(out, &status)?;
-    Ok(0)
+    client::print(out, socket, "/status", json, show)
 }
 
 fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
@@ -140,6 +130,7 @@ fn count(n: u64, what: &str) -> String {
 mod tests {
     use super::*;
     use crate::adapters::server::status::{ManifestStatus, PlegStatus, PodCounts, RuntimeStatus};
+    use serde::Deserialize as _;
 
     #[test]
     fn a_status_is_a_few_lines() {

@@ -1,14 +1,12 @@
 //! When to look for the bus again (S7): each second for a minute, then each 30 s, and a few times quickly when its directory has
 //! changed, for a socket is there a moment before anybody listens on it. Pure.
 
+use crate::api::shutdown::retry;
 use crate::api::time::Boot;
 use std::time::Duration;
 
 const QUICK: Duration = Duration::from_millis(50);
 const QUICK_TRIES: u32 = 4;
-const SOON: Duration = Duration::from_secs(1);
-const SOON_FOR: Duration = Duration::from_secs(60);
-const LATE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct Retry {
@@ -29,10 +27,8 @@ impl Retry {
         if self.quick > 0 {
             self.quick -= 1;
             now + QUICK
-        } else if now.since(since) < SOON_FOR {
-            now + SOON
         } else {
-            now + LATE
+            now + retry::wait(now.since(since))
         }
     }
 }
@@ -59,7 +55,7 @@ mod tests {
         assert_eq!(waits(&mut retry, &mut now, 5), [30_000; 5]);
         retry.anew(now);
         assert_eq!(waits(&mut retry, &mut now, 6), [50, 50, 50, 50, 1000, 1000]);
-        now = now + SOON_FOR;
+        now = now + Duration::from_secs(60);
         assert_eq!(waits(&mut retry, &mut now, 1), [30_000]);
     }
 }

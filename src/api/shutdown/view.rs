@@ -23,7 +23,7 @@ pub struct ShutdownView {
     pub groups: Vec<GroupView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_progress: Option<ProgressView>,
-    /// RFC 3339: when the last shutdown of the node began, and when its work was done.
+    /// RFC 3339 in whole seconds: when the last shutdown of the node began, and when its work was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,6 +4,7 @@
 use super::Engine;
 use crate::api::names::Uid;
 use crate::api::priority;
+use crate::api::shutdown::view::{GroupView, PlanGroup, PlanPod, PlanView, ProgressView, ShutdownView};
 use crate::api::shutdown::{Group, Groups};
 use crate::api::time::{Boot, Wall};
 use crate::engine::context::Owner;
@@ -14,7 +15,6 @@ use crate::engine::pod::kill::{Kill, Killer};
 use crate::engine::pod::worker::Worker;
 use crate::engine::shutdown::lock::{self, Ask};
 use crate::engine::shutdown::record;
-use crate::engine::shutdown::view::{GroupView, PlanGroup, PlanPod, PlanView, ProgressView, ShutdownView};
 use crate::engine::shutdown::{Current, Progress};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -51,11 +51,10 @@ impl Engine {
     }
 
     pub(super) fn logind(&mut self, event: LogindEvent) {
-        let now = self.now.boot;
         let hurried = self.shutdown.is_on();
         let asks = match event {
             LogindEvent::Inherited => self.shutdown.lock.inherited(),
-            LogindEvent::Up => self.shutdown.lock.up(hurried, now),
+            LogindEvent::Up => self.shutdown.lock.up(hurried),
             LogindEvent::Down { why } => self.shutdown.lock.down(why),
             LogindEvent::Preparing(preparing) => vec![Ask::Preparing(preparing)],
         };
@@ -87,7 +86,7 @@ impl Engine {
 
     /// Other settings: a shutdown in progress goes on as it was begun.
     pub(super) fn configure_shutdown(&mut self) {
-        let asks = self.shutdown.lock.configure(self.config.shutdown.clone(), self.now.boot);
+        let asks = self.shutdown.lock.configure(self.config.shutdown.clone());
         self.carry_out(asks);
         if self.config.shutdown.is_off() {
             self.shutdown_over();
@@ -149,10 +148,9 @@ impl Engine {
             );
         }
         self.shutdown_over();
-        if seen || !self.shutdown.lock.is_held() {
-            let asks = self.shutdown.lock.take_anew();
-            self.carry_out(asks);
-        }
+        let lock = &mut self.shutdown.lock;
+        let asks = if seen { lock.take_anew() } else { lock.begin_anew() };
+        self.carry_out(asks);
     }
 
     pub(super) fn shutdown_timer(&mut self) {
@@ -190,6 +188,8 @@ impl Engine {
         if self.shutdown.in_doubt.is_some_and(|until| until <= self.now.boot) {
             // Nobody says that it goes on.
             self.shutdown_over();
+            let asks = self.shutdown.lock.begin_anew();
+            self.carry_out(asks);
             return true;
         }
         // One group at a time: its stops are asked for before the next one's.
@@ -331,7 +331,7 @@ impl Engine {
     pub fn shutdown(&self, now: Boot) -> ShutdownView {
         let lock = &self.shutdown.lock;
         let groups = &self.config.shutdown;
-        let mut of_group = vec![0; groups.len()];
+        let mut of_group = vec![0; groups.iter().len()];
         for worker in self.workers.values().filter(|w| !w.is_over() && !w.never_began()) {
             if let Some(n) = of_group.get_mut(groups.index_of(priority_of(worker))) {
                 *n += 1;
@@ -345,7 +345,6 @@ impl Engine {
         };
         let last = self.shutdown.last.as_ref();
         let seconds = |at: Wall| at.0 as f64 / 1e9;
-        let text = |at: Wall| at.timestamp().map(|t| t.to_string());
         ShutdownView {
             enabled: !groups.is_off(),
             armed: lock.is_armed(),
@@ -361,8 +360,8 @@ impl Engine {
             }),
             started_seconds: last.map_or(0.0, |r| seconds(r.started)),
             ended_seconds: last.map_or(0.0, |r| seconds(r.ended)),
-            started_at: last.and_then(|r| text(r.started)),
-            ended_at: last.and_then(|r| text(r.ended)),
+            started_at: last.and_then(|r| r.started.whole_seconds()),
+            ended_at: last.and_then(|r| r.ended.whole_seconds()),
         }
     }
 

@@ -43,9 +43,7 @@ impl Watches {
     pub fn uncovered(&self) -> Vec<Uid> {
         self.uncovered.iter().cloned().collect()
     }
-}
 
-impl Watches {
     /// Its pidfd has told.
     pub(super) fn has_ended(&self, uid: &Uid, id: &str) -> bool {
         self.by_pod.get(uid).and_then(|w| w.get(id)).is_some_and(|s| matches!(s, State::Ended(_)))

@@ -4,7 +4,7 @@
 //! lock (none if logind still knows ours), the signal, and at last whether a shutdown has begun already. A step that fails
 //! does not keep the later ones from being done; what is missing then is tried again.
 
-use crate::api::shutdown::Groups;
+use crate::api::shutdown::{Groups, retry};
 use crate::api::time::Boot;
 use crate::engine::effect::LogindCall;
 use crate::engine::event::Answer;
@@ -19,10 +19,6 @@ const LOOKS: u32 = 5;
 const APART: Duration = Duration::from_millis(200);
 /// Of a logind that waits for as long as it takes ("infinity"): a thousand years, so that it can be shown in numbers too.
 const NO_LIMIT: Duration = Duration::from_secs(1000 * 365 * 86_400);
-/// S7: what failed is tried again so often, for so long; then more rarely.
-const SOON: Duration = Duration::from_secs(1);
-const SOON_FOR: Duration = Duration::from_secs(60);
-const LATER: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Step {
@@ -115,7 +111,7 @@ impl Lock {
     }
 
     /// Other periods, or none (S3: then the lock is let go).
-    pub fn configure(&mut self, groups: Groups, now: Boot) -> Vec<Ask> {
+    pub fn configure(&mut self, groups: Groups) -> Vec<Ask> {
         if groups == self.groups {
             return Vec::new();
         }
@@ -126,7 +122,7 @@ impl Lock {
             self.held = false;
             return vec![Ask::Timer(None), Ask::Release];
         }
-        self.begin(now)
+        self.begin()
     }
 
     /// systemd kept the lock of an earlier wherry.
@@ -141,12 +137,12 @@ impl Lock {
     }
 
     /// logind is there, or there anew. `hurried`: a shutdown may be in progress.
-    pub fn up(&mut self, hurried: bool, now: Boot) -> Vec<Ask> {
+    pub fn up(&mut self, hurried: bool) -> Vec<Ask> {
         self.up = true;
         self.down = None;
         self.subscribed = false;
         self.hurried = hurried;
-        self.begin(now)
+        self.begin()
     }
 
     pub fn down(&mut self, why: String) -> Vec<Ask> {
@@ -170,15 +166,21 @@ impl Lock {
         vec![self.call(Step::Inhibit)]
     }
 
+    /// The shutdown that was in doubt is none: a whole round, with the drop-in that was left alone.
+    pub fn begin_anew(&mut self) -> Vec<Ask> {
+        self.hurried = false;
+        self.begin()
+    }
+
     pub fn timer(&mut self, now: Boot) -> Vec<Ask> {
         match (self.step, self.op) {
             (Some(step @ Step::ReadDelay { .. }), None) if self.up => vec![self.call(step)],
-            (None, None) if self.retry_at.is_some_and(|at| at <= now) => self.begin(now),
+            (None, None) if self.retry_at.is_some_and(|at| at <= now) => self.begin(),
             _ => Vec::new(),
         }
     }
 
-    fn begin(&mut self, _: Boot) -> Vec<Ask> {
+    fn begin(&mut self) -> Vec<Ask> {
         if !self.up || self.groups.is_off() {
             return Vec::new();
         }
@@ -211,22 +213,30 @@ impl Lock {
             self.failed = Some(why.clone());
             return self.round_over(now);
         }
-        let failed = |what: &str, e: &OpError| Some(format!("{what}: {}", e.message()));
+        // Remedies: the round after a `failed` one comes by itself, after a `short` one with the next logind or wherry.
+        let failed = |what: &str, e: &OpError| {
+            let remedy = "it is asked again, and systemctl status systemd-logind may say why";
+            Some(format!("{what}: {}; {remedy}", e.message()))
+        };
         match (step, result) {
             (Step::ReadDelay { looks }, Ok(Answer::Delay(delay))) => self.delay_is(delay, looks, now),
             (Step::ReadDelay { .. }, other) => {
                 let e = other.err().unwrap_or(OpError::Unknown("an answer that makes no sense".into()));
-                self.short = failed("logind does not say how long it waits", &e);
+                let remedy = "look at systemctl status systemd-logind, then systemctl restart wherry asks again";
+                self.short = Some(format!("logind does not say how long it waits: {}; {remedy}", e.message()));
                 vec![self.lock()]
             }
             (Step::WriteDropIn, Ok(_)) => vec![self.call(Step::Reload)],
             (Step::WriteDropIn, Err(e)) => {
-                self.short = Some(self.too_short(e.message()));
+                let remedy = "make that writable, or name another directory with logindConfDir (WherryConfiguration), \
+                              then systemctl restart wherry";
+                self.short = Some(self.too_short(&format!("{}; {remedy}", e.message())));
                 vec![self.lock()]
             }
             (Step::Reload, Ok(_)) => vec![self.call(Step::ReadDelay { looks: Some(1) })],
             (Step::Reload, Err(e)) => {
-                self.short = Some(self.too_short(&format!("logind could not be reloaded: {}", e.message())));
+                let remedy = "systemctl restart systemd-logind has it read the drop-in";
+                self.short = Some(self.too_short(&format!("logind could not be reloaded: {}; {remedy}", e.message())));
                 vec![self.lock()]
             }
             (Step::List, Ok(Answer::Inhibited(true))) => vec![self.call(Step::Subscribe)],
@@ -274,8 +284,9 @@ impl Lock {
                 vec![Ask::Timer(Some(now + APART))]
             }
             Some(_) => {
-                let why = "our drop-in is there and logind was reloaded, but another one of a later name says less, or logind does \
-                           not read it";
+                let why = "our drop-in is there and logind was reloaded, but another one of a later name says less, or logind \
+                           does not read it; systemd-analyze cat-config systemd/logind.conf shows which file wins: mend \
+                           that one, then systemctl restart systemd-logind";
                 self.short = Some(self.too_short(why));
                 vec![self.lock()]
             }
@@ -298,7 +309,7 @@ impl Lock {
             self.failing_since = None;
         } else if self.up {
             let since = *self.failing_since.get_or_insert(now);
-            let at = now + if now.since(since) < SOON_FOR { SOON } else { LATER };
+            let at = now + retry::wait(now.since(since));
             self.retry_at = Some(at);
             asks.push(Ask::Timer(Some(at)));
         }

@@ -1,11 +1,9 @@
-//! Graceful node shutdown (S1 to S10), the pure part: `lock` is what logind is asked for, `record` what survives wherry and the
-//! machine, `view` (in `api`, where commands find it) what people see. Here: how far a shutdown in progress is, in time. Who is killed, and has ended, the
-//! composition knows (`node/shutdown`).
+//! Graceful node shutdown (S1 to S10), the pure part: `lock` is what logind is asked for, `record` what survives wherry and
+//! the machine. Here: how far a shutdown in progress is, in time. Who is killed, and has ended, the composition knows
+//! (`node/shutdown`); what people see is in `api::shutdown::view`.
 
 pub mod lock;
 pub mod record;
-
-pub use crate::api::shutdown::view;
 
 use crate::api::names::Uid;
 use crate::api::shutdown::Groups;
@@ -119,10 +117,10 @@ impl Shutdown {
 
     /// It begins, or goes on in a new life of wherry.
     pub fn begin(&mut self, groups: &Groups, boot_id: &str, now: Now) {
-        let goes_on = self.in_doubt.take().and(self.last.clone()).filter(|r| r.periods.len() == groups.len());
+        let goes_on = self.in_doubt.take().and(self.last.clone()).filter(|r| r.periods.len() == groups.iter().len());
         let unlocked = !self.lock.is_held();
         let (began, periods) = match (&goes_on, unlocked) {
-            (_, true) => (now.boot, vec![MINIMUM; groups.len()]),
+            (_, true) => (now.boot, vec![MINIMUM; groups.iter().len()]),
             (Some(record), false) => (record.began, record.periods.clone()),
             (None, false) => (now.boot, self.lock.granted()),
         };

@@ -186,18 +186,24 @@ fn a_bad_record_is_set_aside_and_told() {
     assert!(w.records.is_empty());
 }
 
+/// The pod web, after wherry was killed while its container was being started, and the runtime gave that up.
+fn start_given_up(spec: &str) -> World {
+    let mut w = node();
+    w.file("web", spec);
+    w.until("it is created", 5, |w| !w.runtime.containers.is_empty());
+    w.kill_engine();
+    let now = w.wall_now();
+    let id = w.runtime.containers.keys().next().cloned().unwrap();
+    w.runtime.give_up_start(&id, now);
+    w.start();
+    w.run(5);
+    w
+}
+
 #[test]
 fn w25_a_start_given_up_because_wherry_was_killed_is_not_the_pod_s_one_try() {
     for spec in [NEVER, ON_FAILURE, ONE] {
-        let mut w = node();
-        w.file("web", spec);
-        w.until("it is created", 5, |w| !w.runtime.containers.is_empty());
-        w.kill_engine();
-        let now = w.wall_now();
-        let id = w.runtime.containers.keys().next().cloned().unwrap();
-        w.runtime.give_up_start(&id, now);
-        w.start();
-        w.run(5);
+        let mut w = start_given_up(spec);
         assert_eq!(w.shown("web"), "Running main#1:running", "{spec}");
         // An end of its own is one.
         w.exit_of("web/main", 3);
@@ -209,15 +215,7 @@ fn w25_a_start_given_up_because_wherry_was_killed_is_not_the_pod_s_one_try() {
 
 #[test]
 fn w26_what_containerd_keeps_of_a_start_given_up_is_deleted_so_that_the_pod_can_go() {
-    let mut w = node();
-    w.file("web", ONE);
-    w.until("it is created", 5, |w| !w.runtime.containers.is_empty());
-    w.kill_engine();
-    let now = w.wall_now();
-    let id = w.runtime.containers.keys().next().cloned().unwrap();
-    w.runtime.give_up_start(&id, now);
-    w.start();
-    w.run(5);
+    let mut w = start_given_up(ONE);
     assert_eq!(w.shown("web"), "Running main#1:running");
     w.said();
     w.remove("web");

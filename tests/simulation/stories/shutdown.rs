@@ -15,6 +15,16 @@ fn with_shutdown() -> EngineConfig {
     EngineConfig { shutdown: Groups::by_priority(PERIODS), boot_id: "boot-1".into(), ..config() }
 }
 
+/// Started on a node that `set` has made what it is.
+fn started(set: impl FnOnce(&mut World)) -> World {
+    let mut w = World::new(with_shutdown());
+    w.history = Some(Vec::new());
+    w.runtime.images.insert(IMAGE.into());
+    set(&mut w);
+    w.start();
+    w
+}
+
 /// Armed: logind waits as long as it should.
 fn armed() -> World {
     let w = node_with(with_shutdown());
@@ -74,10 +84,7 @@ fn s2_s3_the_delay_is_raised_then_the_lock_is_taken_and_then_the_state_is_read()
 
 #[test]
 fn s2_a_delay_that_is_long_enough_is_left_alone() {
-    let mut w = World::new(with_shutdown());
-    w.history = Some(Vec::new());
-    w.logind.delay = Duration::from_secs(60);
-    w.start();
+    let mut w = started(|w| w.logind.delay = Duration::from_secs(60));
     w.run(1);
     assert!(w.logind.calls.iter().all(|c| !matches!(c, LogindCall::WriteDropIn { .. } | LogindCall::Reload)));
     assert!(w.engine.shutdown(w.time().boot).armed);
@@ -86,17 +93,24 @@ fn s2_a_delay_that_is_long_enough_is_left_alone() {
 #[test]
 fn s2_a_delay_that_stays_too_short_is_told_and_the_highest_groups_get_what_there_is() {
     type Set = fn(&mut World);
-    let cases: [(Set, &str); 3] = [
-        (|w| w.logind.read_only = true, "/etc: read-only file system"),
-        (|w| w.logind.no_reload = true, "logind could not be reloaded: access denied"),
-        (|w| w.logind.other = Some(Duration::from_secs(8)), "our drop-in is there"),
+    let cases: [(Set, &str, &str); 3] = [
+        (|w| w.logind.read_only = true, "/etc: read-only file system", "logindConfDir"),
+        (
+            |w| w.logind.no_reload = true,
+            "logind could not be reloaded: access denied",
+            "systemctl restart systemd-logind",
+        ),
+        (
+            |w| w.logind.other = Some(Duration::from_secs(8)),
+            "our drop-in is there",
+            "systemd-analyze cat-config systemd/logind.conf",
+        ),
     ];
-    for (set, why) in cases {
-        let mut w = World::new(with_shutdown());
-        w.history = Some(Vec::new());
-        w.logind.delay = Duration::from_secs(8);
-        set(&mut w);
-        w.start();
+    for (set, why, remedy) in cases {
+        let mut w = started(|w| {
+            w.logind.delay = Duration::from_secs(8);
+            set(w);
+        });
         w.run(3);
         let view = w.engine.shutdown(w.time().boot);
         assert!(view.armed, "{}", w.told());
@@ -105,6 +119,7 @@ fn s2_a_delay_that_stays_too_short_is_told_and_the_highest_groups_get_what_there
             problem.starts_with("logind waits 8s at most, and 20s are asked for: ") && problem.contains(why),
             "{problem}"
         );
+        assert!(problem.contains(remedy), "{problem}");
         assert_eq!(w.notices("ShutdownNotArmed"), [problem]);
         let granted: Vec<u64> = view.groups.iter().map(|g| g.granted_seconds).collect();
         assert_eq!(granted, [0, 4, 4]);
@@ -390,6 +405,74 @@ fn s7_a_shutdown_that_was_called_off_while_wherry_was_away_is_over() {
     w.assert_well();
 }
 
+/// While a shutdown is in doubt the drop-in is left alone; logind forgot what it was told before.
+fn in_doubt_with_a_short_delay() -> World {
+    let mut w = busy();
+    w.power_off();
+    w.run(1);
+    w.kill_engine();
+    w.call_off();
+    w.logind.configured = Duration::from_secs(5);
+    w.logind.delay = Duration::from_secs(5);
+    w.logind.calls.clear();
+    w
+}
+
+#[test]
+fn s7_s2_after_a_shutdown_in_doubt_that_was_called_off_the_delay_is_raised() {
+    let mut w = in_doubt_with_a_short_delay();
+    w.start();
+    w.run(3);
+    let sum = Duration::from_secs(20);
+    use LogindCall::{ListInhibitors, ReadDelay, ReadPreparing, Reload, Subscribe, WriteDropIn};
+    assert_eq!(
+        w.logind.calls,
+        [
+            // In doubt.
+            ReadDelay,
+            ListInhibitors,
+            Subscribe,
+            ReadPreparing,
+            // And anew.
+            ReadDelay,
+            WriteDropIn { delay: sum },
+            Reload,
+            ReadDelay,
+            ListInhibitors,
+            Subscribe,
+            ReadPreparing
+        ]
+    );
+    let view = w.engine.shutdown(w.time().boot);
+    assert_eq!((view.armed, view.problem, view.delay_seconds), (true, None, Some(20.0)));
+    // One that stays too short is told.
+    let mut w = in_doubt_with_a_short_delay();
+    w.logind.read_only = true;
+    w.start();
+    w.run(3);
+    let problem = w.engine.shutdown(w.time().boot).problem.unwrap_or_default();
+    assert!(problem.starts_with("logind waits 5s at most, and 20s are asked for: "), "{problem}");
+    assert_eq!(w.notices("ShutdownNotArmed"), [problem]);
+    w.assert_well();
+}
+
+#[test]
+fn s7_s2_after_a_shutdown_of_which_nobody_could_tell_the_delay_is_raised() {
+    let mut w = in_doubt_with_a_short_delay();
+    w.logind.no_signal = true;
+    w.start();
+    w.run(9);
+    assert!(w.engine.shutting_down());
+    assert!(!w.logind.calls.iter().any(|c| matches!(c, LogindCall::WriteDropIn { .. })));
+    w.run(2);
+    assert!(!w.engine.shutting_down());
+    w.logind.no_signal = false;
+    w.run(3);
+    let view = w.engine.shutdown(w.time().boot);
+    assert_eq!((view.armed, view.problem, view.delay_seconds), (true, None, Some(20.0)));
+    w.assert_well();
+}
+
 #[test]
 fn s7_a_record_of_a_shutdown_of_which_nobody_can_tell_holds_pods_up_for_ten_seconds() {
     let mut w = busy();
@@ -446,14 +529,12 @@ fn s7_a_lock_that_is_gone_is_taken_again_when_logind_is_back() {
 
 #[test]
 fn s3_what_logind_refuses_is_asked_for_again_each_second_for_a_minute_then_each_half() {
-    let mut w = World::new(with_shutdown());
-    w.history = Some(Vec::new());
-    w.logind.no_lock = true;
-    w.start();
+    let mut w = started(|w| w.logind.no_lock = true);
     w.run(1);
     let view = w.engine.shutdown(w.time().boot);
     assert!(!view.armed);
-    let why = "logind gives no lock: The operation inhibition has been requested for is already running";
+    let why = "logind gives no lock: The operation inhibition has been requested for is already running; \
+               it is asked again, and systemctl status systemd-logind may say why";
     assert_eq!(view.problem.as_deref(), Some(why));
     w.run(299);
     let tries = w.logind.calls.iter().filter(|c| **c == LogindCall::Inhibit).count();
@@ -467,10 +548,7 @@ fn s3_what_logind_refuses_is_asked_for_again_each_second_for_a_minute_then_each_
 
 #[test]
 fn s3_without_the_signal_the_lock_is_released() {
-    let mut w = World::new(with_shutdown());
-    w.history = Some(Vec::new());
-    w.logind.no_signal = true;
-    w.start();
+    let mut w = started(|w| w.logind.no_signal = true);
     w.run_ms(100);
     assert!(!w.logind.locked);
     assert_eq!(w.logind.releases.len(), 1);
@@ -503,6 +581,9 @@ fn s8_the_begin_is_recorded_with_the_end_zero_until_the_work_is_done() {
     assert_eq!((record(&w).ended.0, record(&w).over), (0, false));
     w.run(9);
     assert!(record(&w).ended.0 > record(&w).started.0);
+    // People see no fractions of a second.
+    let ended = w.engine.shutdown(w.time().boot).ended_at.unwrap();
+    assert!(record(&w).ended.0 % 1_000_000_000 != 0 && !ended.contains('.') && ended.ends_with('Z'), "{ended}");
     // Power is lost before that is written.
     let mut w = busy();
     w.power_off();
@@ -526,11 +607,7 @@ fn s8_a_record_that_cannot_be_read_is_set_aside() {
 
 #[test]
 fn s9_without_a_bus_it_is_told_once_and_all_else_works() {
-    let mut w = World::new(with_shutdown());
-    w.history = Some(Vec::new());
-    w.runtime.images.insert(IMAGE.into());
-    w.logind.up = false;
-    w.start();
+    let mut w = started(|w| w.logind.up = false);
     w.file("web", ONE);
     w.run(100);
     assert!(w.runs("web/main"));
@@ -588,11 +665,7 @@ fn s7_a_group_that_began_before_wherry_was_killed_gets_no_more_than_its_time() {
 
 #[test]
 fn s4_what_its_pidfd_says_has_ended_is_not_waited_for_until_the_runtime_shows_it() {
-    let mut w = World::new(with_shutdown());
-    w.history = Some(Vec::new());
-    w.runtime.images.insert(IMAGE.into());
-    w.pidfds = true;
-    w.start();
+    let mut w = started(|w| w.pidfds = true);
     for (name, n) in [("low", 0), ("top", 2_000_000_000)] {
         w.life(&format!("{name}/main"), &[takes(500)]);
         w.file(name, &priority(n));
@@ -629,10 +702,7 @@ fn s1_other_periods_do_not_change_a_shutdown_that_has_begun() {
 
 #[test]
 fn s2_a_logind_that_waits_without_a_limit_is_said_so() {
-    let mut w = World::new(with_shutdown());
-    w.history = Some(Vec::new());
-    w.logind.delay = Duration::MAX;
-    w.start();
+    let mut w = started(|w| w.logind.delay = Duration::MAX);
     w.run(1);
     assert_eq!(
         w.notices("ShutdownArmed"),
