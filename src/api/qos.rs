@@ -7,7 +7,7 @@ use crate::api::quantity::{Quantity, amount};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use std::fmt;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub enum Qos {
     Guaranteed,
     Burstable,

@@ -27,6 +27,8 @@ impl Resources {
     pub fn set(&mut self, name: &str, amount: u64) {
         if amount == 0 {
             self.0.remove(name);
+        } else if let Some(known) = self.0.get_mut(name) {
+            *known = amount;
         } else {
             self.0.insert(name.to_owned(), amount);
         }
