@@ -20,6 +20,7 @@ pub mod qos;
 pub mod quantity;
 pub mod resources;
 pub mod shutdown;
+pub mod sysctls;
 pub mod time;
 pub mod uid;
 pub mod validate;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use wherry::api::facts::ContainerState;
 use wherry::api::names::{FullName, Uid};
 use wherry::api::pod::Pod;
+use wherry::api::node::NodeFacts;
 use wherry::api::time::{Boot, Now, Wall};
 use wherry::engine::config::EngineConfig;
 use wherry::engine::effect::{
@@ -192,7 +193,9 @@ pub struct World {
 
 /// The engine as a story's node has it; W10's maximum and P1's period as by default.
 pub fn config() -> EngineConfig {
-    EngineConfig { owner: "root-1".into(), seed: 7, ..EngineConfig::default() }
+    let defaults = EngineConfig::default();
+    let node = NodeFacts { name: "lab".into(), ..defaults.node };
+    EngineConfig { owner: "root-1".into(), seed: 7, node, ..defaults }
 }
 
 impl World {

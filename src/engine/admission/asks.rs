@@ -1,33 +1,91 @@
+//! What admission asks of a pod again and again (A2, A5, A6), taken from its spec once.
+
 use super::predicates::{HostPort, host_ports};
 use crate::api::pod::Pod;
 use crate::api::priority;
 use crate::api::qos::Qos;
-use crate::api::resources::{Resources, requested_by};
+use crate::api::resources::{PODS, Resources, requested_by};
+use serde::Serialize;
 
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Asks {
+    /// One of `pods` included.
     pub requests: Resources,
     pub ports: Vec<HostPort>,
     pub qos: Qos,
     pub priority: i32,
+    /// May it push others out (A6)? Not with `preemptionPolicy: Never`.
     pub preempts: bool,
 }
 
 impl Asks {
+    /// Of a defaulted and validated pod.
     pub fn of(pod: &Pod) -> Asks {
+        let spec = pod.spec();
         Asks {
             requests: requested_by(pod),
             ports: host_ports(pod),
-            qos: Qos::of(pod.spec()),
-            priority: priority::of(pod.spec()),
-            preempts: pod.spec().preemption_policy.as_deref() != Some("Never"),
+            qos: Qos::of(spec),
+            priority: priority::of(spec),
+            preempts: spec.preemption_policy.as_deref() != Some("Never"),
         }
     }
 }
 
+/// What only the runtime knows: one pod, which asks for nothing that is known.
 impl Default for Asks {
     fn default() -> Asks {
-        let requests = Resources::from([(crate::api::resources::PODS, 1)]);
+        let requests = Resources::from([(PODS, 1)]);
         Asks { requests, ports: Vec::new(), qos: Qos::BestEffort, priority: 0, preempts: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::priority::CRITICAL;
+    use crate::api::resources::{CPU, MEMORY};
+    use crate::engine::admission::predicates::tests::pod;
+    use serde_json::json;
+
+    #[test]
+    fn a2_all_that_admission_asks_of_a_pod_is_taken_from_its_spec() {
+        let bare = Asks::of(&pod(json!({ "containers": [{ "name": "c" }] })));
+        let requests = Resources::from([(PODS, 1)]);
+        assert_eq!(bare, Asks { requests, ports: vec![], qos: Qos::BestEffort, priority: 0, preempts: true });
+
+        let asks = Asks::of(&pod(json!({
+            "priorityClassName": "system-cluster-critical", "preemptionPolicy": "Never",
+            "containers": [{
+                "name": "c", "ports": [{ "containerPort": 80, "hostPort": 8080 }],
+                "resources": { "limits": { "cpu": "2", "memory": "1Gi" } }
+            }]
+        })));
+        assert_eq!(asks.requests, Resources::from([(CPU, 2000), (MEMORY, 1 << 30), (PODS, 1)]));
+        assert_eq!(asks.ports.len(), 1);
+        assert_eq!((asks.qos, asks.priority, asks.preempts), (Qos::Guaranteed, CRITICAL, false));
+    }
+
+    #[test]
+    fn a6_only_never_keeps_a_class_from_preempting() {
+        for (policy, preempts) in [(json!(null), true), (json!("PreemptLowerPriority"), true), (json!("Never"), false)]
+        {
+            let asks = Asks::of(&pod(json!({ "preemptionPolicy": policy, "containers": [{ "name": "c" }] })));
+            assert_eq!(asks.preempts, preempts, "{policy}");
+        }
+    }
+
+    #[test]
+    fn what_a_pod_asks_for_is_shown_to_who_looks_inside() {
+        let spec = json!({ "containers": [{ "name": "c", "ports": [
+            { "containerPort": 53, "hostPort": 53, "hostIP": "10.0.0.1", "protocol": "UDP" },
+            { "containerPort": 80, "hostPort": 80 },
+        ] }] });
+        let shown = serde_json::to_value(Asks::of(&pod(spec))).unwrap();
+        let ports =
+            json!([{ "protocol": "UDP", "ip": "10.0.0.1", "port": 53 }, { "protocol": "TCP", "ip": null, "port": 80 }]);
+        let wanted =
+            json!({ "requests": { "pods": 1 }, "ports": ports, "qos": "BestEffort", "priority": 0, "preempts": true });
+        assert_eq!(shown, wanted);
     }
 }

@@ -1,25 +1,155 @@
+//! What is against a pod on this node, whatever room there is (A2, A3): its operating system, node affinity, node name, host ports
+//! and sysctls. The words are a kubelet's; what it leaves out, which label or port it was, comes after them.
+
+mod affinity;
+#[cfg(test)]
+pub(super) mod tests;
+
 use crate::api::node::NodeFacts;
-use crate::api::pod::Pod;
+use crate::api::pod::{Pod, is_sidecar};
+use crate::api::sysctls;
+use serde::Serialize;
+use std::fmt;
+use std::net::IpAddr;
+
+/// One reason against a pod that is no shortage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
+    /// As A3 has it.
     pub reason: String,
+    /// For people.
     pub message: String,
 }
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+
+impl Refusal {
+    fn new(reason: &str, message: String) -> Refusal {
+        Refusal { reason: reason.to_owned(), message }
+    }
+
+    /// In the form of a kubelet's failed predicates.
+    fn predicate(name: &str, what: &str, detail: fmt::Arguments<'_>) -> Refusal {
+        Refusal::new(name, format!("Predicate {name} failed: {what}: {detail}"))
+    }
+}
+
+/// The order in which reasons are given (A3).
+const ORDER: [&str; 5] = ["PodOSNotSupported", "NodeAffinity", "NodeName", "NodePorts", "SysctlForbidden"];
+
+/// Puts refusals of several sources (`against`, `port_is_taken`) into the order of A3.
+pub fn in_order(refusals: &mut [Refusal]) {
+    refusals.sort_by_key(|refusal| ORDER.iter().position(|reason| *reason == refusal.reason));
+}
+
+/// All that is against the pod on this node, whatever else runs there, in the order of A3: not resources, not host ports.
+pub fn against(pod: &Pod, node: &NodeFacts) -> Vec<Refusal> {
+    [operating_system(pod), node_affinity(pod, node), node_name(pod, node), unsafe_sysctls(pod, node)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn operating_system(pod: &Pod) -> Option<Refusal> {
+    let name = &pod.spec().os.as_ref().filter(|os| os.name != "linux")?.name;
+    let what = "Failed to admit pod as the OS field doesn't match node OS";
+    Some(Refusal::new(ORDER[0], format!("{what}: spec.os.name is {name:?}, this node runs linux")))
+}
+
+fn node_affinity(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
+    let spec = pod.spec();
+    let required = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let required = required.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
+    let mut mismatches = affinity::of_selector(spec.node_selector.iter().flatten(), node);
+    mismatches.extend(required.and_then(|terms| affinity::of_terms(&terms.node_selector_terms, node)));
+    let what = "node(s) didn't match Pod's node affinity/selector";
+    let detail = mismatches.join("; ");
+    (!mismatches.is_empty()).then(|| Refusal::predicate(ORDER[1], what, format_args!("{detail}")))
+}
+
+fn node_name(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
+    let name = pod.spec().node_name.as_deref().filter(|name| !name.is_empty() && *name != node.name)?;
+    let what = "node(s) didn't match the requested node name";
+    let detail = format_args!("spec.nodeName is {name:?}, this node is {:?}", node.name);
+    Some(Refusal::predicate(ORDER[2], what, detail))
+}
+
+/// A port of a pod is in use: the one that `clash` found.
+pub fn port_is_taken(port: &HostPort) -> Refusal {
+    let what = "node(s) didn't have free ports for the requested pod ports";
+    Refusal::predicate(ORDER[3], what, format_args!("{port} is taken"))
+}
+
+fn unsafe_sysctls(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
+    let set = pod.spec().security_context.as_ref().and_then(|context| context.sysctls.as_ref());
+    let forbidden: Vec<String> = set
+        .into_iter()
+        .flatten()
+        .filter(|sysctl| !sysctls::is_allowed(&sysctl.name, &node.allowed_unsafe_sysctls))
+        .map(|sysctl| format!("{:?} not allowlisted", sysctl.name))
+        .collect();
+    (!forbidden.is_empty()).then(|| Refusal::new(ORDER[4], format!("forbidden sysctl: {}", forbidden.join(", "))))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Protocol {
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+/// A port of the node that a pod wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct HostPort {
-    pub protocol: String,
-    pub ip: String,
-    pub port: i32,
+    pub protocol: Protocol,
+    /// None: on every address of the node.
+    pub ip: Option<IpAddr>,
+    pub port: u16,
 }
-pub fn against(_pod: &Pod, _node: &NodeFacts) -> Vec<Refusal> {
-    Vec::new()
+
+impl HostPort {
+    /// Can the two not be bound at the same time? Every address clashes with each one, `::` too (*ours*: for a kubelet it is an
+    /// address like others, and the second pod fails when its sandbox starts).
+    fn excludes(&self, other: &HostPort) -> bool {
+        let same_address = self.ip.is_none() || other.ip.is_none() || self.ip == other.ip;
+        self.port == other.port && self.protocol == other.protocol && same_address
+    }
 }
-pub fn host_ports(_pod: &Pod) -> Vec<HostPort> {
-    Vec::new()
+
+/// `TCP 8080`, `UDP 10.0.0.1:53`.
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.protocol {
+            Protocol::Tcp => "TCP ",
+            Protocol::Udp => "UDP ",
+            Protocol::Sctp => "SCTP ",
+        })?;
+        match self.ip {
+            Some(ip) => std::net::SocketAddr::new(ip, self.port).fmt(f),
+            None => self.port.fmt(f),
+        }
+    }
 }
-pub fn clash<'a>(_a: &'a [HostPort], _b: &[HostPort]) -> Option<&'a HostPort> {
-    None
+
+/// The ports of the node that a defaulted and validated pod wants (with `hostNetwork` defaulting made every container port one).
+/// Those of sidecars and main containers: init containers end before anyone could use theirs.
+pub fn host_ports(pod: &Pod) -> Vec<HostPort> {
+    let sidecars = pod.init_containers().iter().filter(|container| is_sidecar(container));
+    let ports = sidecars.chain(pod.containers()).flat_map(|container| container.ports.iter().flatten());
+    ports
+        .filter_map(|port| {
+            let number = port.host_port.and_then(|number| u16::try_from(number).ok()).filter(|number| *number != 0)?;
+            let protocol = match port.protocol.as_deref() {
+                Some("UDP") => Protocol::Udp,
+                Some("SCTP") => Protocol::Sctp,
+                _ => Protocol::Tcp,
+            };
+            let ip = port.host_ip.as_deref().and_then(|ip| ip.parse::<IpAddr>().ok()).map(|ip| ip.to_canonical());
+            Some(HostPort { protocol, ip: ip.filter(|ip| !ip.is_unspecified()), port: number })
+        })
+        .collect()
 }
-pub fn port_is_taken(_p: &HostPort) -> Refusal {
-    Refusal { reason: "NodePorts".into(), message: String::new() }
+
+/// The first of `a` that cannot be bound beside those of `b`.
+pub fn clash<'a>(a: &'a [HostPort], b: &[HostPort]) -> Option<&'a HostPort> {
+    a.iter().find(|port| b.iter().any(|other| port.excludes(other)))
 }

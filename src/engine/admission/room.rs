@@ -96,6 +96,7 @@ impl<'a> Room<'a> {
         let mut refusals = predicates::against(pod, self.node);
         if let Some(port) = clash(&asks.ports, &self.ports) {
             refusals.push(predicates::port_is_taken(port));
+            predicates::in_order(&mut refusals);
         }
         let missing = insufficient(&asks.requests, &self.taken, allocatable);
         if !refusals.is_empty() || !missing.is_empty() {

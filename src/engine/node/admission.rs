@@ -7,6 +7,7 @@
 use super::Engine;
 use crate::api::names::Uid;
 use crate::api::node::NodeFacts;
+use crate::api::priority::CRITICAL;
 use crate::api::qos::Qos;
 use crate::api::resources::{CPU, Resources};
 use crate::api::time::Boot;
@@ -111,6 +112,12 @@ impl Engine {
         begins
     }
 
+    pub(super) fn begin_if_first(&mut self, uid: &Uid) {
+        if self.workers.get(uid).is_some_and(|w| self.has_its_name(w)) {
+            self.begin(uid);
+        }
+    }
+
     /// One pass over who asks for room. True if there is more to step, or to look at.
     pub(super) fn admit(&mut self) -> bool {
         if !self.sources_ready || !self.pleg.was_compared() {
@@ -204,7 +211,8 @@ impl Engine {
                         decisions.push(Decision::Preempt(victims, signal));
                         return decisions;
                     }
-                    let cause = rejection(&refusals, &missing, !may_go.is_empty());
+                    let critical = worker.asks.priority >= CRITICAL;
+                    let cause = rejection(&refusals, &missing, critical || !may_go.is_empty());
                     decisions.push(Decision::Reject(worker.uid.clone(), cause));
                 }
             }

@@ -161,6 +161,9 @@ impl Engine {
         match result {
             Ok(Answer::Listed(listed)) => {
                 let first_list = self.pleg.last_ok.replace(at).is_none();
+                if first_list {
+                    self.room_changed();
+                }
                 self.pleg.error = None;
                 // (Before the failed readings are forgotten: those pods are in doubt.)
                 self.compare(&listed, began, first_list);
@@ -189,6 +192,7 @@ impl Engine {
                         worker.admit();
                     }
                     self.put_first(uid);
+                    self.begin_if_first(uid);
                 }
                 self.compare_pod(uid, &shown, began);
             } else if let Some((name, grace)) = whose(&shown) {

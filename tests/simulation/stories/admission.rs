@@ -1,8 +1,8 @@
 //! What fits runs (A): rejections, pods that wait for others to end, the order after a restart, and preemption.
 
 use crate::runtime::Life;
-use crate::story::{ONE, node, node_with};
 use crate::stories::shutdown::with_shutdown;
+use crate::story::{ONE, node, node_with};
 use crate::world::{Fault, World, config};
 use std::time::Duration;
 use wherry::api::node::NodeFacts;
@@ -254,7 +254,7 @@ fn a4_what_runs_goes_on_though_there_is_less_room_than_it_has() {
     w.run(5);
     // Its sandbox dies: it has its part still.
     let sandbox = w.sandbox("a");
-    w.sandbox_dies(&sandbox);
+    w.kill_sandbox(&sandbox);
     w.run(20);
     assert!(w.runs("a/main"));
     w.assert_well();
@@ -403,7 +403,7 @@ fn a8_a_victim_that_does_not_stop_is_kept_at() {
     }
     let began = w.now;
     w.file("vip", &critical(600));
-    w.run(20);
+    w.run(2);
     assert!(!w.runs("vip/main") && w.runs("v1/main"), "{}", w.told());
     w.run(120);
     assert!(w.runs("vip/main") && !w.runs("v1/main"));

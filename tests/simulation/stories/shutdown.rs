@@ -11,7 +11,7 @@ use wherry::engine::event::{Event, LogindEvent};
 
 const PERIODS: [(i32, u64); 3] = [(0, 10), (1000, 6), (2_000_000_000, 4)];
 
-fn with_shutdown() -> EngineConfig {
+pub fn with_shutdown() -> EngineConfig {
     EngineConfig { shutdown: Groups::by_priority(PERIODS), boot_id: "boot-1".into(), ..config() }
 }
 

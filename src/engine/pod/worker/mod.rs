@@ -552,14 +552,15 @@ impl Worker {
         let Some(pod) = &self.pod else { return };
         // What was not looked at yet is not shown as if it were not there, nor what is being removed as never there.
         let going = self.is_finished() && !self.stays();
-        if self.terminal || going && self.over_shown || !entry.known() {
+        let waits = matches!(self.state, State::Waiting);
+        if self.terminal || going && self.over_shown || !entry.known() && !waits {
             return;
         }
         // A container's end is shown together with its termination message.
         if self.beside.values().any(|b| matches!(b, Beside::Message { .. })) {
             return self.status_waits(ctx);
         }
-        let new = if matches!(self.state, State::Waiting) {
+        let new = if waits {
             self.status_before()
         } else {
             let holds = &self.holds;
