@@ -1,8 +1,8 @@
-//! Who goes so that a critical pod fits (A6, A7): of the pods that may be preempted as few of the better classes as will do, and
-//! within a class, again and again, the one nearest to what is still needed.
+//! Who goes so that a critical pod fits (A6, A7): of the pods that may be preempted as few of the better classes as
+//! will do, and within a class, again and again, the one nearest to what is still needed.
 //!
-//! Each choice looks at every pod that is left, so the work grows with the square of the pods where nearly all have to go. To keep a
-//! look cheap, what pods ask for is copied into plain arrays first, of the needed resources alone.
+//! Each choice looks at every pod that is left, so the work grows with the square of the pods where nearly all have
+//! to go. To keep a look cheap, what pods ask for is copied into plain arrays first, of the needed resources alone.
 
 #[cfg(test)]
 mod properties;
@@ -33,8 +33,8 @@ pub fn may_preempt(by: i32, victim: i32) -> bool {
     by > victim || by >= CRITICAL && victim < CRITICAL
 }
 
-/// The pods to kill so that `needed` becomes free; None if all candidates together would not do. In the order in which they were
-/// chosen: guaranteed, burstable, best-effort. The same for the same candidates in any order.
+/// The pods to kill so that `needed` becomes free; None if all candidates together would not do. In the order in
+/// which they were chosen: guaranteed, burstable, best-effort. The same for the same candidates in any order.
 pub fn victims(needed: &Resources, candidates: &[Candidate<'_>]) -> Option<Vec<Uid>> {
     let names: Vec<&str> = needed.iter().map(|(name, _)| name).collect();
     let needed: Vec<u64> = needed.iter().map(|(_, amount)| amount).collect();
@@ -150,8 +150,8 @@ impl<'a> Class<'a> {
     }
 }
 
-/// A7: over all resources the square of the part that would still be needed after a pod that frees these amounts. None if it is
-/// more than `least`.
+/// A7: over all resources the square of the part that would still be needed after a pod that frees these amounts.
+/// None if it is more than `least`.
 fn distance(needed: &[u64], amounts: &[u64], least: f64) -> Option<f64> {
     let mut sum = 0.0;
     for (needed, amount) in needed.iter().zip(amounts) {

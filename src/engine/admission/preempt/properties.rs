@@ -1,4 +1,5 @@
-//! What holds of every choice, over many nodes by chance: it is the one that A7 describes, it is enough, and it is not too much.
+//! What holds of every choice, over many nodes by chance: it is the one that A7 describes, it is enough, and it is
+//! not too much.
 
 use super::*;
 use crate::api::resources::PODS;

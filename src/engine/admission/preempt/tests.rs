@@ -1,5 +1,6 @@
-//! Who is chosen, case by case. A pod is written as `name:CLASS` and what it has: `c` cpu, `m` memory, `s` ephemeral storage,
-//! `g` an extended resource, `p` its priority, `t` the time since when it is there. What is needed is written alike, `n` are pods.
+//! Who is chosen, case by case. A pod is written as `name:CLASS` and what it has: `c` cpu, `m` memory, `s` ephemeral
+//! storage, `g` an extended resource, `p` its priority, `t` the time since when it is there. What is needed is
+//! written alike, `n` are pods.
 
 use super::*;
 use crate::api::resources::{EPHEMERAL_STORAGE, PODS};
