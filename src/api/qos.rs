@@ -59,11 +59,12 @@ fn asks_nothing(container: &Container) -> bool {
     DECIDING.iter().all(|r| request(container, r).is_none() && limit(container, r).is_none())
 }
 
+/// An explicit request of zero is no limit's equal; a missing one takes the limit.
 fn is_guaranteed(container: &Container) -> bool {
-    DECIDING.iter().all(|r| match (request(container, r), limit(container, r)) {
-        (request, Some(limit)) => request.is_none_or(|request| request == limit),
-        (_, None) => false,
-    })
+    let requests = container.resources.as_ref().and_then(|r| r.requests.as_ref());
+    DECIDING
+        .iter()
+        .all(|r| limit(container, r).is_some_and(|limit| amount(requests, r).is_none_or(|request| request == limit)))
 }
 
 #[cfg(test)]
@@ -97,9 +98,41 @@ mod tests {
             (vec![container(&[("cpu", "100m"), ("memory", "32Mi")], &both)], Qos::Burstable),
             (vec![container(&[("cpu", "1")], &[("cpu", "1")])], Qos::Burstable),
             (vec![container(&both, &[])], Qos::Burstable),
+            (vec![container(&[], &both)], Qos::Guaranteed),
+            (vec![container(&[], &[("cpu", "0"), ("memory", "0")])], Qos::BestEffort),
+            (vec![container(&[("cpu", "0"), ("memory", "32Mi")], &both)], Qos::Burstable),
+            (vec![container(&[("memory", "1")], &[])], Qos::Burstable),
+            (vec![container(&[], &[("memory", "1")])], Qos::Burstable),
+            (vec![container(&[], &[("cpu", "1"), ("memory", "0")])], Qos::Burstable),
+            (vec![container(&[], &[("x.io/gpu", "1"), ("hugepages-2Mi", "2Mi")])], Qos::BestEffort),
+            // Other resources change nothing.
+            (vec![container(&[("ephemeral-storage", "1")], &[("cpu", "1"), ("memory", "1")])], Qos::Guaranteed),
+            // Each container by itself.
+            (vec![container(&both, &both), container(&[], &[("cpu", "1"), ("memory", "1Gi")])], Qos::Guaranteed),
+            (vec![container(&both, &both), container(&[], &[("cpu", "1")])], Qos::Burstable),
         ] {
             let spec = PodSpec { containers, ..PodSpec::default() };
             assert_eq!(Qos::of(&spec), class, "{:?}", spec.containers);
+        }
+    }
+
+    #[test]
+    fn init_containers_and_sidecars_count_like_main_ones() {
+        let both = [("cpu", "250m"), ("memory", "32Mi")];
+        let sidecar = |c: Container| Container { restart_policy: Some("Always".to_owned()), ..c };
+        let (full, bare) = (|| container(&both, &both), || container(&[], &[]));
+        for (init, main, class) in [
+            (bare(), bare(), Qos::BestEffort),
+            (full(), full(), Qos::Guaranteed),
+            (bare(), full(), Qos::Burstable),
+            (full(), bare(), Qos::Burstable),
+            (container(&both, &[]), full(), Qos::Burstable),
+        ] {
+            for init in [init.clone(), sidecar(init)] {
+                let spec =
+                    PodSpec { containers: vec![main.clone()], init_containers: Some(vec![init]), ..PodSpec::default() };
+                assert_eq!(Qos::of(&spec), class, "{spec:?}");
+            }
         }
     }
 }

@@ -208,7 +208,59 @@ mod tests {
             ("000000000000000000000000000000000000000000007", 7, 7000),
             ("9223372036854775807", i64::MAX, i64::MAX),
             ("7Ei", 7 << 60, i64::MAX),
+            ("8191Pi", 8191 << 50, i64::MAX),
+            ("9.2E", 9_200_000_000_000_000_000, i64::MAX),
+            ("9223372036854775.807k", i64::MAX, i64::MAX),
+            ("-9223372036854775807", -i64::MAX, -i64::MAX),
             ("1e-9999", 1, 1),
+        ] {
+            assert_eq!((q(text).value(), q(text).milli_value()), (value, milli), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_suffix_is_its_power() {
+        for (i, suffix) in ["", "k", "M", "G", "T", "P", "E"].iter().enumerate() {
+            let power = 1000i64.pow(i as u32);
+            let exponent = 3 * i;
+            for text in [
+                format!("1{suffix}"),
+                format!("1e{exponent}"),
+                format!("1E+{exponent}"),
+                format!("0.1e{}", exponent + 1),
+            ] {
+                assert_eq!((q(&text).value(), q(&text).milli_value()), (power, power.saturating_mul(1000)), "{text}");
+            }
+        }
+        for (i, suffix) in ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().enumerate() {
+            let power = 1i64 << (10 * (i + 1));
+            let text = format!("1{suffix}");
+            assert_eq!((q(&text).value(), q(&text).milli_value()), (power, power.saturating_mul(1000)), "{text}");
+            assert_eq!(q(&format!("0.5{suffix}")).value(), power / 2);
+        }
+    }
+
+    #[test]
+    fn what_does_not_come_out_even_is_rounded_away_from_zero() {
+        for (text, value, milli) in [
+            ("999999n", 1, 1),
+            ("1000000n", 1, 1),
+            ("1000001n", 1, 2),
+            ("999999999n", 1, 1000),
+            ("1000000001n", 2, 1001),
+            ("1001u", 1, 2),
+            ("0.5m", 1, 1),
+            ("1.5m", 1, 2),
+            ("-1.5m", -1, -2),
+            ("-0.1", -1, -100),
+            ("-1000000001n", -2, -1001),
+            ("15e-1", 2, 1500),
+            ("1.0001", 2, 1001),
+            ("0.001Ki", 2, 1024),
+            ("0.0005Ki", 1, 512),
+            ("0.3Gi", 322_122_548, 322_122_547_200),
+            ("1.0000000000000000000001Ki", 1025, 1_024_001),
+            ("0.00000000000000000001", 1, 1),
         ] {
             assert_eq!((q(text).value(), q(text).milli_value()), (value, milli), "{text}");
         }
@@ -242,6 +294,15 @@ mod tests {
             "1e9999",
             "99999999999999999999999999999999999999999999",
             "9999999999999E",
+            "1e30",
+            "-1e30",
+            "1E19",
+            "10E",
+            "9.3E",
+            "8192Pi",
+            "9223372036854775807.1",
+            "9223372036854775807000000001n",
+            "9223372036854775.808k",
         ] {
             assert!(Quantity::parse(text).unwrap_err().contains("too large"), "{text}");
         }

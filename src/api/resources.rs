@@ -174,4 +174,69 @@ mod tests {
             assert_eq!(cpu(init, "10m"), sum + 10);
         }
     }
+
+    #[test]
+    fn a2_of_each_resource_the_larger_of_starting_and_running_counts() {
+        let sidecar = |cpu: &str, memory: &str| {
+            let mut c = asks(cpu, memory);
+            c["restartPolicy"] = json!("Always");
+            c
+        };
+        let sum = |spec: serde_json::Value| {
+            let all = requested_by(&pod(spec));
+            assert_eq!(all.get(PODS), 1);
+            (all.get(CPU), all.get(MEMORY))
+        };
+        let main = || json!([asks("100m", "100"), asks("100m", "100")]);
+        for (init, wanted) in [
+            (json!([]), (200, 200)),
+            // One is larger in cpu, the other in memory; neither in both.
+            (json!([asks("300m", "1"), asks("1m", "300")]), (300, 300)),
+            (json!([asks("300m", "1"), asks("1m", "3")]), (300, 200)),
+            // Two sidecars run beside what comes after them, and beside the main containers.
+            (json!([sidecar("10m", "20"), sidecar("30m", "40")]), (240, 260)),
+            (json!([sidecar("10m", "20"), sidecar("30m", "40"), asks("190m", "0"), asks("0", "201")]), (240, 261)),
+            (json!([asks("500m", "0"), sidecar("10m", "20")]), (500, 220)),
+            (json!([sidecar("500m", "0"), asks("1m", "1")]), (700, 200)),
+        ] {
+            let spec = |overhead: serde_json::Value| {
+                sum(json!({ "initContainers": init, "containers": main(), "overhead": overhead }))
+            };
+            assert_eq!(spec(json!({})), wanted, "{init}");
+            assert_eq!(spec(json!({ "cpu": "5m", "memory": "7" })), (wanted.0 + 5, wanted.1 + 7), "{init}");
+        }
+    }
+
+    #[test]
+    fn a2_limits_stand_in_for_the_requests_of_init_containers_and_sidecars_too() {
+        let limited = |policy: serde_json::Value| {
+            json!({ "name": "l", "restartPolicy": policy, "resources": {
+                "limits": { "cpu": "1", "x.io/gpu": "2", "ephemeral-storage": "1Ki" }, "requests": { "cpu": "500m" } } })
+        };
+        let main = json!([{ "name": "c", "resources": { "requests": { "cpu": "100m", "x.io/gpu": "1" } } }]);
+        let of = |policy| requested_by(&pod(json!({ "initContainers": [limited(policy)], "containers": main })));
+        let init = [(CPU, 500), ("x.io/gpu", 2), (EPHEMERAL_STORAGE, 1024), (PODS, 1)];
+        assert_eq!(of(json!(null)), Resources::from(init));
+        let sidecar = [(CPU, 600), ("x.io/gpu", 3), (EPHEMERAL_STORAGE, 1024), (PODS, 1)];
+        assert_eq!(of(json!("Always")), Resources::from(sidecar));
+        // Overhead of a resource that nobody else asks for.
+        let spec = json!({ "containers": [{ "name": "c" }], "overhead": { "memory": "120Mi" } });
+        assert_eq!(requested_by(&pod(spec)), Resources::from([(MEMORY, 120 << 20), (PODS, 1)]));
+    }
+
+    #[test]
+    fn amounts_add_up_without_overflow_and_never_go_below_zero() {
+        let a = || Resources::from([(CPU, 5), (MEMORY, u64::MAX - 1), ("x.io/gpu", 0)]);
+        let b = Resources::from([(CPU, 7), (MEMORY, 3), (PODS, 1)]);
+        assert_eq!(a().iter().count(), 2, "zero is not there");
+        let after = |change: fn(&mut Resources, &Resources)| {
+            let mut all = a();
+            change(&mut all, &b);
+            all
+        };
+        assert_eq!(after(Resources::add), Resources::from([(CPU, 12), (MEMORY, u64::MAX), (PODS, 1)]));
+        assert_eq!(after(Resources::subtract), Resources::from([(MEMORY, u64::MAX - 4)]));
+        assert_eq!(after(Resources::raise_to), Resources::from([(CPU, 7), (MEMORY, u64::MAX - 1), (PODS, 1)]));
+        assert!(after(|all, _| *all = Resources::from([(CPU, 0)])).is_empty());
+    }
 }

@@ -18,8 +18,8 @@ const SAFE: [&str; 12] = [
     "net.ipv4.tcp_wmem",
 ];
 
-/// The one form that names are compared in: dots between the parts. In a name whose first separator is a slash the two have
-/// changed places (`net/ipv4/conf/eth0.1/forwarding`), as for sysctl(8) and a kubelet.
+/// The one form that names are compared in: dots between the parts. In a name whose first separator is a slash the
+/// two have changed places (`net/ipv4/conf/eth0.1/forwarding`), as for sysctl(8) and a kubelet.
 pub fn dotted(name: &str) -> Cow<'_, str> {
     match name.find(['.', '/']) {
         Some(first) if name[first..].starts_with('/') => {

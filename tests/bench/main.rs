@@ -17,6 +17,7 @@ mod runtime;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admission;
 mod crowd;
 mod direct;
 mod engine;
@@ -40,6 +41,7 @@ fn main() {
     }
     if asked("engine") {
         engine::engine(&mut table);
+        admission::admission(&mut table);
     }
     if asked("latency") {
         latency::start(&mut table);

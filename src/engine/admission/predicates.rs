@@ -1,5 +1,6 @@
-//! What is against a pod on this node, whatever room there is (A2, A3): its operating system, node affinity, node name, host ports
-//! and sysctls. The words are a kubelet's; what it leaves out, which label or port it was, comes after them.
+//! What is against a pod on this node, whatever room there is (A2, A3): its operating system, node affinity, node
+//! name, host ports and sysctls. The words are a kubelet's; what it leaves out, which label or port it was, comes
+//! after them.
 
 mod affinity;
 #[cfg(test)]
@@ -40,7 +41,8 @@ pub fn in_order(refusals: &mut [Refusal]) {
     refusals.sort_by_key(|refusal| ORDER.iter().position(|reason| *reason == refusal.reason));
 }
 
-/// All that is against the pod on this node, whatever else runs there, in the order of A3: not resources, not host ports.
+/// All that is against the pod on this node, whatever else runs there, in the order of A3: not resources, not host
+/// ports.
 pub fn against(pod: &Pod, node: &NodeFacts) -> Vec<Refusal> {
     [operating_system(pod), node_affinity(pod, node), node_name(pod, node), unsafe_sysctls(pod, node)]
         .into_iter()
@@ -107,8 +109,8 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// Can the two not be bound at the same time? Every address clashes with each one, `::` too (*ours*: for a kubelet it is an
-    /// address like others, and the second pod fails when its sandbox starts).
+    /// Can the two not be bound at the same time? Every address clashes with each one, `::` too (*ours*: for a
+    /// kubelet it is an address like others, and the second pod fails when its sandbox starts).
     fn excludes(&self, other: &HostPort) -> bool {
         let same_address = self.ip.is_none() || other.ip.is_none() || self.ip == other.ip;
         self.port == other.port && self.protocol == other.protocol && same_address
@@ -130,8 +132,8 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// The ports of the node that a defaulted and validated pod wants (with `hostNetwork` defaulting made every container port one).
-/// Those of sidecars and main containers: init containers end before anyone could use theirs.
+/// The ports of the node that a defaulted and validated pod wants (with `hostNetwork` defaulting made every container
+/// port one). Those of sidecars and main containers: init containers end before anyone could use theirs.
 pub fn host_ports(pod: &Pod) -> Vec<HostPort> {
     let sidecars = pod.init_containers().iter().filter(|container| is_sidecar(container));
     let ports = sidecars.chain(pod.containers()).flat_map(|container| container.ports.iter().flatten());

@@ -1,5 +1,5 @@
-//! Node labels against what a pod wants of them: `nodeSelector`, and the terms of the required node affinity. Either gives what did
-//! not match, for people.
+//! Node labels against what a pod wants of them: `nodeSelector`, and the terms of the required node affinity. Either
+//! gives what did not match, for people.
 
 use crate::api::node::NodeFacts;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
@@ -73,8 +73,8 @@ fn unmet(
     }
 }
 
-/// Does it hold for a label of this value? None if the operator is none or its values are not as it wants them; the term does not
-/// match then, as in a scheduler.
+/// Does it hold for a label of this value? None if the operator is none or its values are not as it wants them; the
+/// term does not match then, as in a scheduler.
 fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> Option<bool> {
     let values = requirement.values.as_deref().unwrap_or_default();
     let is_one_of_them = || values.iter().any(|one| Some(one.as_str()) == value);

@@ -1,0 +1,84 @@
+//! What admission costs: one pod on a full node, and choosing victims, at its worst, by the number of pods.
+
+use crate::node::pod;
+use crate::table::{Table, median};
+use std::hint::black_box;
+use std::time::Instant;
+use wherry::api::names::Uid;
+use wherry::api::node::NodeFacts;
+use wherry::api::pod::Pod;
+use wherry::api::qos::Qos;
+use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
+use wherry::api::time::Wall;
+use wherry::engine::admission::asks::Asks;
+use wherry::engine::admission::preempt::{Candidate, victims};
+use wherry::engine::admission::{fit, predicates};
+use wherry::engine::rng::Rng;
+
+/// Pods, and at most ms. The limit that we hold ourselves to is that of 1,000; the others show how it grows.
+const CHOICES: [(usize, f64); 3] = [(100, 0.5), (1000, 10.0), (10_000, 2000.0)];
+/// Of all that the pods ask for, in percent, what has to become free.
+const PARTS: [u64; 2] = [10, 99];
+
+pub fn admission(table: &mut Table) {
+    let there: Vec<Asks> = (0..110).map(|i| Asks::of(&pod(&format!("pod-{i:05}"), 1, ""))).collect();
+    let one = pod("one-more", 1, "nodeName: node, ");
+    let capacity = Resources::from([(CPU, 4000), (MEMORY, 8 << 30), (PODS, 111)]);
+    let node = NodeFacts { name: "node".into(), allocatable: capacity.clone(), capacity, ..NodeFacts::default() };
+    assert!(fits(&node, &there, &one), "a pod that fits is what is measured");
+    let us = median(times(21, || fits(&node, &there, &one))) * 1e6;
+    table.row("engine: admission of one pod beside 110, µs", us, None, 100.0, "");
+
+    for (pods, most) in CHOICES {
+        for part in PARTS {
+            let (asked, needed) = crowd(pods, part);
+            let candidates: Vec<Candidate<'_>> = asked
+                .iter()
+                .map(|(uid, requests)| Candidate { uid, requests, priority: 0, qos: Qos::Burstable, since: Wall(1) })
+                .collect();
+            let gone = victims(&needed, &candidates).map_or(0, |all| all.len());
+            assert!(gone * 100 >= pods * part as usize, "{gone} of {pods} pods are no {part} %");
+            let ms = median(times(if pods > 1000 { 3 } else { 21 }, || victims(&needed, &candidates))) * 1e3;
+            let what = format!("engine: choosing victims among {pods} pods, 3 resources, {part} % needed, ms");
+            table.row(&what, ms, None, most, "");
+        }
+    }
+}
+
+/// Seconds of each round.
+fn times<T>(rounds: usize, mut act: impl FnMut() -> T) -> Vec<f64> {
+    let once = |_| {
+        let begun = Instant::now();
+        black_box(act());
+        begun.elapsed().as_secs_f64()
+    };
+    (0..rounds).map(once).collect()
+}
+
+/// All that is asked of one more pod, with the sums made anew.
+fn fits(node: &NodeFacts, there: &[Asks], pod: &Pod) -> bool {
+    let (mut used, mut ports) = (Resources::default(), Vec::new());
+    for asks in there {
+        used.add(&asks.requests);
+        ports.extend_from_slice(&asks.ports);
+    }
+    let asks = Asks::of(pod);
+    fit::insufficient(&asks.requests, &used, &node.allocatable).is_empty()
+        && predicates::against(pod, node).is_empty()
+        && predicates::clash(&asks.ports, &ports).is_none()
+}
+
+/// Pods that all ask for something else, and that part of the sum of each resource.
+fn crowd(pods: usize, percent: u64) -> (Vec<(Uid, Resources)>, Resources) {
+    let mut rng = Rng::new(7);
+    let mut sum = Resources::default();
+    let one = |i| {
+        let requests = Resources::from([(CPU, 1 + rng.draw() % 1000), (MEMORY, 1 + rng.draw() % (1 << 30)), (PODS, 1)]);
+        sum.add(&requests);
+        (Uid::from(format!("{i:032x}")), requests)
+    };
+    let asked = (0..pods).map(one).collect();
+    let mut needed = Resources::default();
+    sum.iter().for_each(|(name, amount)| needed.set(name, amount * percent / 100));
+    (asked, needed)
+}
