@@ -25,11 +25,11 @@ pub use view::{Check, PodView, Summary};
 use crate::api::facts::RuntimeFact;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
-use crate::api::time::Now;
+use crate::api::time::{Boot, Now};
 use crate::engine::config::EngineConfig;
 use crate::engine::context::{Context, Ops, Owner, Slots};
 use crate::engine::effect::{Effect, Measure, RuntimeCall, TimerKey};
-use crate::engine::event::{Answer, Event, PodDirectory};
+use crate::engine::event::{Answer, Event};
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::{Entry, Turn};
 use crate::engine::pod::record::Record;
@@ -38,6 +38,7 @@ use crate::engine::rng::Rng;
 use crate::engine::shutdown::Shutdown;
 use hints::Hints;
 use kills::Early;
+use leftovers::Leftover;
 use relist::Pleg;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -97,8 +98,9 @@ pub struct Engine {
     recorded: BTreeMap<Uid, Record>,
     /// Kills and releases that came before the sources were read.
     early: Vec<Early>,
-    /// Directories found at start of pods that have no worker yet.
-    directories: BTreeMap<Uid, PodDirectory>,
+    /// Directories of pods that have no worker: found at start, or kept until nothing can turn up of the pod any more.
+    directories: BTreeMap<Uid, Leftover>,
+    leftovers_armed: Option<Boot>,
     shutdown: Shutdown,
     workers: BTreeMap<Uid, Worker>,
     cache: BTreeMap<Uid, Entry>,
@@ -129,6 +131,7 @@ impl Engine {
             recorded: BTreeMap::new(),
             early: Vec::new(),
             directories: BTreeMap::new(),
+            leftovers_armed: None,
             shutdown: Shutdown::new(config.shutdown.clone()),
             workers: BTreeMap::new(),
             cache: BTreeMap::new(),
@@ -190,6 +193,7 @@ impl Engine {
             Event::Timer(TimerKey::Reread(uid)) => self.read_soon(&uid),
             Event::Timer(TimerKey::Shutdown) => self.shutdown_timer(),
             Event::Timer(TimerKey::Logind) => self.logind_timer(),
+            Event::Timer(TimerKey::Leftovers) => self.leftovers_armed = None,
             Event::Hint { uid, event } => self.hinted(uid, event),
             Event::Kill { id, uid, kill } => self.kill(id, uid, kill),
             Event::Release { by, uids } => self.release(by, uids),
@@ -221,6 +225,7 @@ impl Engine {
             self.settle();
         }
         self.arm_relist();
+        self.arm_leftovers();
         std::mem::take(&mut self.out)
     }
 
@@ -309,6 +314,9 @@ impl Engine {
         self.pleg.forgotten(uid, self.turn);
         if let Some(attempt) = worker.lost_sandbox() {
             self.pleg.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
+        }
+        if let Some(due) = worker.kept_directory() {
+            self.directories.insert(uid.clone(), Leftover::of_this_life(worker.name.clone(), due));
         }
         self.out.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at: None });
         self.out.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });
