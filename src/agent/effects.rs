@@ -71,7 +71,7 @@ impl Agent {
                 return true;
             }
             Effect::Files { op, call } => self.use_files(op, call, now),
-            Effect::Cgroup { op, call } => self.use_cgroups(op, call),
+            Effect::Cgroup { op, call } => self.use_cgroups(op, call, now),
             // No manifest that asks for one is accepted (`api/validate/later.rs`).
             // Nothing was ever mounted.
             Effect::Volumes { op, call: VolumesCall::Unmount { .. }, .. } => {
@@ -122,10 +122,10 @@ impl Agent {
         let files = self.files.clone();
         let deadline = now.boot + REMOVE_TIMEOUT;
         let id = match call {
-            FilesCall::RemovePod { uid, namespace, name, kill } => {
+            FilesCall::RemovePod { uid, namespace, name, kill, keep_directory } => {
                 let (uid, namespace, name) = (uid.to_string(), namespace.to_string(), name.to_string());
                 self.helpers.submit("remove a pod's files", deadline, move || {
-                    Work::Files(files.remove_pod(&uid, &namespace, &name, kill))
+                    Work::Files(files.remove_pod(&uid, &namespace, &name, kill, keep_directory))
                 })
             }
             FilesCall::RemoveContainerFiles { id, log_path } => {
@@ -142,9 +142,19 @@ impl Agent {
         self.jobs.insert(id, Job::Files(op));
     }
 
-    fn use_cgroups(&mut self, op: OpId, call: CgroupCall) {
+    fn use_cgroups(&mut self, op: OpId, call: CgroupCall, now: Now) {
         let result = match call {
-            CgroupCall::Remove { uid } => {
+            // What is killed takes a moment to go.
+            CgroupCall::Remove { uid, kill: true } => {
+                let (remove, uid) = (self.files.remove_cgroup.clone(), uid.to_string());
+                let deadline = now.boot + REMOVE_TIMEOUT;
+                let id = self.helpers.submit("remove a pod's cgroup", deadline, move || {
+                    Work::Files(remove(&uid, true).map_err(OpError::Unknown))
+                });
+                self.jobs.insert(id, Job::Files(op));
+                return;
+            }
+            CgroupCall::Remove { uid, kill: false } => {
                 let began = clock::now().boot;
                 let result = (self.files.remove_cgroup)(uid.as_str(), false);
                 self.metrics.cgroup_operation("destroy", clock::now().boot.since(began));

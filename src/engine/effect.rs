@@ -147,7 +147,8 @@ pub enum FilesCall {
     RemoveContainerFiles { id: ContainerId, log_path: String },
     /// Everything of a pod that is over: its directory, log directory, links, cgroup. Fine if it is gone.
     /// `kill`: what still runs in that cgroup, though the runtime knows nothing of it any more, is killed first.
-    RemovePod { uid: Uid, namespace: Rc<str>, name: Rc<str>, kill: bool },
+    /// `keep_directory`: its directory stays, empty, as the mark that the cgroup may turn up again.
+    RemovePod { uid: Uid, namespace: Rc<str>, name: Rc<str>, kill: bool, keep_directory: bool },
 }
 
 /// Each answers `Ok`, or says what could not be made or written.
@@ -155,8 +156,8 @@ pub enum FilesCall {
 pub enum CgroupCall {
     /// The pod's own cgroup, and what the pod may use as a whole; before its sandbox. What is there already is set anew.
     Make { pod: Rc<Pod> },
-    /// The pod's cgroup goes from every hierarchy (it is empty by now). Fine if there is none.
-    Remove { uid: Uid },
+    /// The pod's cgroup goes from every hierarchy (it is empty by now). Fine if there is none. `kill`: as for `RemovePod`.
+    Remove { uid: Uid, kill: bool },
     /// The weight of the burstable class: what its pods that are here ask for together, in milli-CPU.
     Weigh { burstable: u64 },
 }
@@ -248,6 +249,8 @@ pub enum TimerKey {
     Admission,
     /// Logind is asked again.
     Logind,
+    /// What is left on disk of a pod that is gone is due.
+    Leftovers,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

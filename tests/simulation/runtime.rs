@@ -110,6 +110,10 @@ pub enum Outcome {
 pub struct Runtime {
     pub sandboxes: BTreeMap<String, Sandbox>,
     pub containers: BTreeMap<String, Container>,
+    /// The pods' cgroups: made with a sandbox, removed by others.
+    pub cgroups: BTreeSet<Uid>,
+    /// The sandboxes' names (pod and attempt) that calls have which were given up and are not over.
+    pub reserved: BTreeSet<(Uid, u32)>,
     pub images: BTreeSet<String>,
     /// Images that no registry has.
     pub unknown_images: BTreeSet<String>,
@@ -239,7 +243,8 @@ impl Runtime {
     }
 
     fn run_sandbox(&mut self, pod: &Rc<Pod>, attempt: u32, now: Wall) -> Outcome {
-        if self.sandboxes.values().any(|s| s.uid == pod.uid && s.attempt == attempt) {
+        let reserved = self.reserved.contains(&(pod.uid.clone(), attempt));
+        if reserved || self.sandboxes.values().any(|s| s.uid == pod.uid && s.attempt == attempt) {
             return failed("failed to reserve sandbox name: it is reserved");
         }
         let id = self.id("s");
@@ -257,6 +262,7 @@ impl Runtime {
             pid: 500_000 + self.last_id,
         };
         let fact = sandbox_fact(&s, pod.host_network());
+        self.cgroups.insert(pod.uid.clone());
         self.sandboxes.insert(id, s);
         ok(Answer::Sandbox(fact))
     }

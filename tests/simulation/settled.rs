@@ -123,6 +123,12 @@ fn nothing_else(w: &World) -> Judged {
         let known = key == "shutdown/last" || wanted.iter().any(|uid| *key == format!("pods/{uid}"));
         unless(known, "leak: records", || format!("{key} is left"))?;
     }
+    let over = |uid: &Uid| {
+        let phase = w.engine.pod(uid).and_then(|v| v.status.phase.clone());
+        phase.is_none_or(|p| ["Succeeded", "Failed"].contains(&p.as_str()))
+    };
+    let stray = w.runtime.cgroups.iter().find(|uid| uid.as_str() != "foreign" && over(uid));
+    unless(stray.is_none(), "leak: cgroups", || format!("that of {stray:?} is left"))?;
     let stray = w.directories.keys().find(|d| !wanted.contains(d));
     unless(stray.is_none(), "leak: directories", || format!("that of {stray:?} is left"))?;
     // (A record that could not be written does not tell of them.)
@@ -138,7 +144,8 @@ fn nothing_else(w: &World) -> Judged {
         let fine = match &key {
             TimerKey::Relist | TimerKey::RuntimeStatus => true,
             TimerKey::Pod(uid) => wanted.contains(uid),
-            TimerKey::Reread(_) | TimerKey::Shutdown | TimerKey::Logind | TimerKey::Admission => false,
+            TimerKey::Reread(_) | TimerKey::Shutdown | TimerKey::Logind => false,
+            TimerKey::Leftovers | TimerKey::Admission => false,
         };
         unless(fine, "leak: timers", || format!("{key:?} is armed"))?;
     }

@@ -190,6 +190,8 @@ impl World {
         assert!(all.is_empty(), "left in the runtime: {all:?}\n{}", self.told());
         assert!(self.records.is_empty(), "left: {:?}", self.records.keys());
         assert!(self.directories.is_empty(), "left: {:?}", self.directories);
+        let cgroups = &self.runtime.cgroups;
+        assert!(cgroups.is_empty(), "left: the cgroups of {cgroups:?}\n{}", self.told());
     }
 
     pub fn assert_well(&self) {

@@ -43,6 +43,8 @@ pub enum Fault {
     Slow(Duration),
     /// It acts in time, and the answer comes so late.
     Stale(Duration),
+    /// RunPodSandbox: it is given up, and so long after that the runtime makes the pod's cgroup all the same.
+    GivenUp(Duration),
 }
 
 enum Item {
@@ -77,6 +79,11 @@ enum Item {
     Kill {
         container: String,
         by: (u32, OpId),
+    },
+    /// What a call that was given up does yet.
+    LateCgroup {
+        uid: Uid,
+        attempt: u32,
     },
     Up,
     /// The engine's process is started again.
@@ -360,6 +367,9 @@ impl World {
     /// The node has gone down and comes up: nothing runs, and it is another boot.
     pub fn reboot(&mut self, away: u64) {
         self.kill_engine();
+        self.runtime.cgroups.clear();
+        self.runtime.reserved.clear();
+        self.queue.retain(|_, item| !matches!(item, Item::LateCgroup { .. }));
         self.note(|| "--- the node boots".into());
         self.logind.preparing = None;
         self.logind.locked = false;
@@ -476,11 +486,14 @@ impl World {
                     if self.chaos.as_mut().is_some_and(|c| c.mishap("lost by the kill", "", 500).is_some()) =>
                 {
                     lost.push(*at);
-                    if let Item::Act { key } = item
-                        && let Some(RuntimeCall::StartContainer { id }) = self.flights.get(key).map(|f| &f.call)
-                        && self.chaos.as_mut().is_some_and(|c| c.mishap("given up by the kill", "", 500).is_some())
-                    {
-                        given_up.push(id.clone());
+                    let Item::Act { key } = item else { continue };
+                    let Some(call @ (RuntimeCall::StartContainer { .. } | RuntimeCall::RunSandbox { .. })) =
+                        self.flights.get(key).map(|f| &f.call)
+                    else {
+                        continue;
+                    };
+                    if let Some(dice) = self.chaos.as_mut().and_then(|c| c.mishap("given up by the kill", "", 500)) {
+                        given_up.push((call.clone(), dice));
                     }
                 }
                 Item::Record { change, .. } => {
@@ -493,7 +506,12 @@ impl World {
         lost.iter().for_each(|at| drop(self.queue.remove(at)));
         kept.into_iter().for_each(|change| self.keep(change));
         let now = self.wall_now();
-        given_up.iter().for_each(|id| self.runtime.give_up_start(id.as_str(), now));
+        for (call, mut dice) in given_up {
+            match &call {
+                RuntimeCall::StartContainer { id } => self.runtime.give_up_start(id.as_str(), now),
+                _ => self.give_up_sandbox(&call, below(&mut dice, 10_000) * MS),
+            }
+        }
         self.config.seed += 1;
         self.engine = Engine::new(self.config.clone());
         self.checks.engine_killed(&self.runtime, &self.records);
@@ -664,6 +682,11 @@ impl World {
                     self.exit(&container, 137);
                 }
             }
+            Item::LateCgroup { uid, attempt } => {
+                self.note(|| format!("    the cgroup of {uid} turns up"));
+                self.runtime.reserved.remove(&(uid.clone(), attempt));
+                self.runtime.cgroups.insert(uid);
+            }
             Item::Up => self.runtime_up(),
             Item::Start { life } => {
                 if life == self.life && !self.alive {
@@ -751,6 +774,10 @@ impl World {
         let result = match &fault {
             Some(Fault::Error(m)) => Err(OpError::Answered { code: Code::Other(2), message: m.clone() }),
             Some(Fault::Dropped) => Err(OpError::Unknown("connection lost".into())),
+            Some(Fault::GivenUp(late)) => {
+                self.give_up_sandbox(&call, late.as_nanos() as u64);
+                Err(OpError::Unknown("connection lost".into()))
+            }
             _ => {
                 let wall = self.wall_now();
                 let (lives, chaos) = (&mut self.lives, &mut self.chaos);
@@ -796,6 +823,15 @@ impl World {
             back += d.as_nanos() as u64;
         }
         self.at(back, Item::Answer { key, result });
+    }
+
+    /// As containerd does with RunPodSandbox whose caller is gone: nothing of it is ever shown, but the OCI runtime had been
+    /// started, and makes the cgroup.
+    fn give_up_sandbox(&mut self, call: &RuntimeCall, late: u64) {
+        if let RuntimeCall::RunSandbox { pod, attempt } = call {
+            self.runtime.reserved.insert((pod.uid.clone(), *attempt));
+            self.at(late, Item::LateCgroup { uid: pod.uid.clone(), attempt: *attempt });
+        }
     }
 
     fn note_changes(&mut self, call: &RuntimeCall) {
@@ -957,8 +993,11 @@ impl World {
                             Some(c) => c.mishap("a cancelled call acts", "", 500).is_none(),
                             None => !self.heard_anyway,
                         };
-                    if in_time {
-                        self.flights.remove(&key);
+                    if in_time && let Some(flight) = self.flights.remove(&key) {
+                        let late = self.chaos.as_mut().and_then(|c| c.mishap("given up late", "", 300));
+                        if let Some(mut dice) = late.filter(|_| !flight.acted) {
+                            self.give_up_sandbox(&flight.call, below(&mut dice, 10_000) * MS);
+                        }
                     }
                     self.at(MS / 10, Item::Answer { key, result: Err(OpError::Unknown("cancelled".into())) });
                 }
@@ -1202,9 +1241,12 @@ impl World {
                     self.checks.fail("W2", format!("{uid} is taken away while its volumes are mounted"));
                     Ok(Answer::Ok)
                 }
-                FilesCall::RemovePod { uid, .. } => {
-                    self.directories.remove(&uid);
-                    Ok(Answer::Ok)
+                FilesCall::RemovePod { uid, kill, keep_directory, .. } => {
+                    let result = self.remove_cgroup(&uid, kill);
+                    if result.is_ok() && !keep_directory {
+                        self.directories.remove(&uid);
+                    }
+                    result
                 }
                 _ => Ok(Answer::Ok),
             }
@@ -1215,14 +1257,14 @@ impl World {
     fn cgroup_call(&mut self, op: OpId, call: &CgroupCall) {
         let text = match call {
             CgroupCall::Make { pod } => format!("MakeCgroup {}", pod.name),
-            CgroupCall::Remove { uid } => format!("RemoveCgroup {uid}"),
+            CgroupCall::Remove { uid, .. } => format!("RemoveCgroup {uid}"),
             CgroupCall::Weigh { burstable } => format!("WeighCgroups {burstable}m"),
         };
         self.note(|| format!("  < {op} {text}"));
         self.begin(op);
         match call {
             CgroupCall::Weigh { burstable } => self.weighed = Some(*burstable),
-            CgroupCall::Remove { uid } if self.parts.mounted.contains(uid) => {
+            CgroupCall::Remove { uid, .. } if self.parts.mounted.contains(uid) => {
                 self.checks.fail("W2", format!("{uid} is taken away while its volumes are mounted"));
             }
             _ => {}
@@ -1230,9 +1272,27 @@ impl World {
         let key = (self.life, op);
         let result = match self.goes_wrong("an I/O error in", &text, 2) {
             true => Err(OpError::Answered { code: Code::Other(5), message: "input/output error".into() }),
-            false => Ok(Answer::Ok),
+            false => match call {
+                CgroupCall::Make { pod } => {
+                    self.runtime.cgroups.insert(pod.uid.clone());
+                    Ok(Answer::Ok)
+                }
+                CgroupCall::Remove { uid, kill } => self.remove_cgroup(uid, *kill),
+                CgroupCall::Weigh { .. } => Ok(Answer::Ok),
+            },
         };
         self.at(MS / 2, Item::Answer { key, result });
+    }
+
+    /// While something of the pod runs it cannot be removed.
+    fn remove_cgroup(&mut self, uid: &Uid, kill: bool) -> Result<Answer, OpError> {
+        let busy = self.runtime.of(uid).any(|c| c.runs() || c.stuck && !kill)
+            || self.runtime.sandboxes.values().any(|s| s.uid == *uid && s.ready);
+        if busy && self.runtime.cgroups.contains(uid) {
+            return Err(OpError::Answered { code: Code::Other(13), message: "processes are left in it".into() });
+        }
+        self.runtime.cgroups.remove(uid);
+        Ok(Answer::Ok)
     }
 
     fn volumes_call(&mut self, op: OpId, call: &VolumesCall, timeout: Duration) {

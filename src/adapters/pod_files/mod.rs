@@ -20,6 +20,7 @@ use crate::api::pod::Pod;
 use crate::engine::effect::FilesCall;
 use crate::engine::event::Answer;
 use crate::engine::op::{Code, OpError};
+use remove::remove_below;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -69,8 +70,8 @@ impl PodFiles {
             FilesCall::RemoveContainerFiles { id, log_path } => {
                 self.remove_container_files(id.as_str(), log_path).map(|()| Answer::Ok)
             }
-            FilesCall::RemovePod { uid, namespace, name, kill } => {
-                self.remove_all(uid.as_str(), namespace, name, *kill).map(|()| Answer::Ok)
+            FilesCall::RemovePod { uid, namespace, name, kill, keep_directory } => {
+                self.remove_all(uid.as_str(), namespace, name, *kill, *keep_directory).map(|()| Answer::Ok)
             }
         };
         answer(result)
@@ -82,8 +83,15 @@ impl PodFiles {
     }
 
     /// `RemovePod`, for a helper thread.
-    pub fn remove_pod(&self, uid: &str, namespace: &str, name: &str, kill: bool) -> std::result::Result<(), OpError> {
-        answer(self.remove_all(uid, namespace, name, kill))
+    pub fn remove_pod(
+        &self,
+        uid: &str,
+        namespace: &str,
+        name: &str,
+        kill: bool,
+        keep_directory: bool,
+    ) -> std::result::Result<(), OpError> {
+        answer(self.remove_all(uid, namespace, name, kill, keep_directory))
     }
 
     fn prepare_pod(&self, pod: &Pod) -> Result<()> {
@@ -153,8 +161,9 @@ impl PodFiles {
         Ok(())
     }
 
-    /// All of a pod. Each part is tried, whatever became of the others; the first error is told.
-    fn remove_all(&self, uid: &str, namespace: &str, name: &str, kill: bool) -> Result<()> {
+    /// All of a pod. Each part is tried, whatever became of the others; the first error is told. Its directory goes last,
+    /// and only when all else is gone: by it a pod without a record is found again after a kill.
+    fn remove_all(&self, uid: &str, namespace: &str, name: &str, kill: bool, keep_directory: bool) -> Result<()> {
         for part in [uid, namespace, name] {
             one_part(part)?;
         }
@@ -162,11 +171,12 @@ impl PodFiles {
         [
             self.remove_links(namespace, name, &format!("{}/{logs}/", self.layout.logs)),
             remove_tree(&self.layout.logs, &logs),
-            remove_tree(&self.layout.pods(), uid),
+            remove_below(&format!("{}/{uid}", self.layout.pods())),
             (self.remove_cgroup)(uid, kill),
         ]
         .into_iter()
-        .collect()
+        .collect::<Result<()>>()?;
+        if keep_directory { Ok(()) } else { remove_tree(&self.layout.pods(), uid) }
     }
 
     /// The links that lead below `target`.

@@ -45,6 +45,22 @@ pub fn remove_tree(parent: &str, name: &str) -> Result<()> {
     }
 }
 
+/// Removes all below a directory, whose path no container can change; fine if it is gone, or is a file or a link.
+pub fn remove_below(directory: &str) -> Result<()> {
+    let Ok(true) = std::fs::symlink_metadata(directory).map(|m| m.is_dir()) else { return Ok(()) };
+    let entries = std::fs::read_dir(directory).map_err(|e| format!("read {directory}: {e}"))?;
+    let mut result = Ok(());
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        result = result.and(match name.to_str() {
+            Some(name) => remove_tree(directory, name),
+            // (Nobody but root could have made it.)
+            None => Err(format!("remove {directory}/{name:?}: its name is not UTF-8: remove it by hand")),
+        });
+    }
+    result
+}
+
 struct Tree<'a> {
     top: OwnedFd,
     parent: &'a str,

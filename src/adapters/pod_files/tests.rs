@@ -122,7 +122,7 @@ fn the_hosts_file_keeps_its_inode_when_it_is_written_again() {
 fn names_that_would_lead_elsewhere_are_refused() {
     let place = place();
     for uid in ["..", "", "a/b", "."] {
-        assert!(place.files.remove_pod(uid, "ns", "n", true).is_err(), "{uid:?}");
+        assert!(place.files.remove_pod(uid, "ns", "n", true, false).is_err(), "{uid:?}");
     }
 }
 
@@ -254,16 +254,36 @@ fn all_of_a_pod_is_removed_and_nothing_else() {
     std::fs::write(format!("{base}/precious/deep/file"), "x").unwrap();
     std::os::unix::fs::symlink(format!("{base}/precious"), format!("{base}/root/pods/u1/containers/link")).unwrap();
 
-    let remove =
-        FilesCall::RemovePod { uid: Uid::from("u1"), namespace: "default".into(), name: "p20".into(), kill: false };
-    for _ in 0..2 {
-        assert_eq!(place.files.execute(&remove), Ok(Answer::Ok));
-    }
+    let remove = |keep_directory| {
+        let (uid, namespace, name) = (Uid::from("u1"), "default".into(), "p20".into());
+        let call = FilesCall::RemovePod { uid, namespace, name, kill: false, keep_directory };
+        assert_eq!(place.files.execute(&call), Ok(Answer::Ok));
+    };
+    remove(true);
+    let left: Vec<_> = std::fs::read_dir(format!("{base}/root/pods/u1")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert!(!exists(&format!("{base}/logs/default_p20_u1")));
+    remove(false);
+    remove(false);
     assert!(!exists(&format!("{base}/root/pods/u1")) && !exists(&format!("{base}/logs/default_p20_u1")));
     assert!(!exists(&format!("{base}/links/p20_default_main-c1.log")));
     assert!(exists(&format!("{base}/links/p20_default_x-c2.log")));
     assert!(exists(&format!("{base}/precious/deep/file")));
-    assert_eq!(*place.cgroups.lock().unwrap(), ["u1", "u1"]);
+    assert_eq!(*place.cgroups.lock().unwrap(), ["u1", "u1", "u1"]);
+}
+
+#[test]
+fn a_pods_directory_stays_while_something_else_of_it_cannot_be_removed() {
+    let mut place = place();
+    prepare(&place, &pod("{}"), 0);
+    let directory = format!("{}/root/pods/u1", place.dir.path().to_str().unwrap());
+    let removed = place.files.remove_cgroup.clone();
+    place.files.remove_cgroup = Arc::new(|_, _| Err("processes are left in it".into()));
+    assert!(place.files.remove_pod("u1", "default", "p20", true, false).is_err());
+    assert!(exists(&directory) && !exists(&format!("{directory}/containers")));
+    place.files.remove_cgroup = removed;
+    place.files.remove_pod("u1", "default", "p20", true, false).unwrap();
+    assert!(!exists(&directory));
 }
 
 #[test]

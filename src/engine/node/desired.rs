@@ -238,8 +238,8 @@ impl Engine {
     }
 
     pub(super) fn insert_worker(&mut self, uid: &Uid, entry: Entry, mut worker: Worker) {
-        if self.directories.remove(uid).is_some() {
-            worker.has_directory();
+        if let Some(leftover) = self.directories.remove(uid) {
+            leftover.is_taken_over(&mut worker);
         }
         worker.place = self.next_place(&worker);
         self.workers.insert(uid.clone(), worker);

@@ -1,34 +1,84 @@
 //! Directories of pods that nobody knows. A kill between making a pod's directory and its record, and the pod gone from the
-//! desired set meanwhile: neither a record, nor the runtime, nor a manifest tells of it. Once all three have been asked it
-//! is removed, by a worker, so that it is in nobody's way should the pod come back.
+//! desired set meanwhile: neither a record, nor the runtime, nor a manifest tells of it. And where a call for a sandbox was
+//! given up, the runtime may make the pod's cgroup when all else of the pod is gone: its empty directory stays as the mark of
+//! that, over a kill too.
+//!
+//! Once all three have been asked, and nothing can turn up late any more, it is removed with the cgroup, by a worker, so that
+//! it is in nobody's way should the pod come back.
 
 use super::Engine;
-use crate::engine::effect::{Effect, Notice, Severity};
+use crate::api::names::{FullName, Uid};
+use crate::api::time::Boot;
+use crate::engine::effect::{Effect, Notice, Severity, TimerKey};
 use crate::engine::event::PodDirectory;
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::worker::Worker;
+use crate::engine::pod::worker::{LATE, Worker};
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Leftover {
+    name: FullName,
+    /// Of one that was found at start.
+    path: Option<String>,
+    due: Boot,
+}
+
+impl Leftover {
+    /// Of a pod that is gone but for what may turn up until `due`.
+    pub fn of_this_life(name: FullName, due: Boot) -> Leftover {
+        Leftover { name, path: None, due }
+    }
+
+    /// The pod is known after all.
+    pub fn is_taken_over(self, worker: &mut Worker) {
+        if self.path.is_some() {
+            worker.has_directory();
+        }
+        worker.may_be_late(self.due);
+    }
+}
 
 impl Engine {
     pub(super) fn take_directories(&mut self, found: Vec<PodDirectory>) {
-        let unknown = found.into_iter().filter(|d| !self.workers.contains_key(&d.uid));
-        self.directories.extend(unknown.map(|d| (d.uid.clone(), d)));
+        // What an earlier life asked for may be under way.
+        let due = self.now.boot + LATE;
+        for PodDirectory { uid, name, path } in found {
+            if !self.workers.contains_key(&uid) {
+                self.directories.insert(uid, Leftover { name, path: Some(path), due });
+            }
+        }
     }
 
     pub(super) fn clear_leftovers(&mut self) {
         if self.directories.is_empty() || !self.sources_ready || !self.pleg.was_compared() {
             return;
         }
-        for (uid, found) in std::mem::take(&mut self.directories) {
-            self.out.push(Effect::Notice(Notice {
-                pod: None,
-                container: None,
-                severity: Severity::Warning,
-                reason: "LeftoverDirectory",
-                message: format!("{} is of no pod that is known: it is removed", found.path),
-            }));
+        let now = self.now.boot;
+        let due: Vec<Uid> = self.directories.iter().filter(|(_, l)| l.due <= now).map(|(uid, _)| uid.clone()).collect();
+        for uid in due {
+            let Some(leftover) = self.directories.remove(&uid) else { continue };
+            if let Some(path) = leftover.path {
+                self.out.push(Effect::Notice(Notice {
+                    pod: None,
+                    container: None,
+                    severity: Severity::Warning,
+                    reason: "LeftoverDirectory",
+                    message: format!("{path} is of no pod that is known: it is removed"),
+                }));
+            }
             // The runtime has nothing of it that is ours; what is not ours is not looked at.
-            self.insert_worker(&uid, Entry::empty(self.turn), Worker::leftover(uid.clone(), found.name, self.now));
+            self.insert_worker(&uid, Entry::empty(self.turn), Worker::leftover(uid.clone(), leftover.name, self.now));
             self.dirty.insert(uid);
+        }
+    }
+
+    pub(super) fn arm_leftovers(&mut self) {
+        let at = self.directories.values().map(|l| l.due.max(self.now.boot)).min();
+        // Those that are due wait for the first list and the manifests, which make a step themselves.
+        let at = at.filter(|at| *at > self.now.boot);
+        if at != self.leftovers_armed {
+            self.leftovers_armed = at;
+            self.out.push(Effect::Timer { key: TimerKey::Leftovers, at });
         }
     }
 }

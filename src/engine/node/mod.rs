@@ -25,11 +25,11 @@ pub use view::{Check, PodView, Summary};
 use crate::api::facts::RuntimeFact;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
-use crate::api::time::Now;
+use crate::api::time::{Boot, Now};
 use crate::engine::config::EngineConfig;
 use crate::engine::context::{Context, Ops, Owner, Slots};
 use crate::engine::effect::{Effect, Measure, RuntimeCall, TimerKey};
-use crate::engine::event::{Answer, Event, PodDirectory};
+use crate::engine::event::{Answer, Event};
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::{Entry, Turn};
 use crate::engine::pod::record::Record;
@@ -39,6 +39,7 @@ use crate::engine::shutdown::Shutdown;
 use admission::Admitting;
 use hints::Hints;
 use kills::Early;
+use leftovers::Leftover;
 use relist::Pleg;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -98,8 +99,9 @@ pub struct Engine {
     recorded: BTreeMap<Uid, Record>,
     /// Kills and releases that came before the sources were read.
     early: Vec<Early>,
-    /// Directories found at start of pods that have no worker yet.
-    directories: BTreeMap<Uid, PodDirectory>,
+    /// Directories of pods that have no worker: found at start, or kept until nothing can turn up of the pod any more.
+    directories: BTreeMap<Uid, Leftover>,
+    leftovers_armed: Option<Boot>,
     shutdown: Shutdown,
     admitting: Admitting,
     workers: BTreeMap<Uid, Worker>,
@@ -131,6 +133,7 @@ impl Engine {
             recorded: BTreeMap::new(),
             early: Vec::new(),
             directories: BTreeMap::new(),
+            leftovers_armed: None,
             shutdown: Shutdown::new(config.shutdown.clone()),
             admitting: Admitting::default(),
             workers: BTreeMap::new(),
@@ -195,6 +198,7 @@ impl Engine {
             Event::Timer(TimerKey::Shutdown) => self.shutdown_timer(),
             Event::Timer(TimerKey::Admission) => self.admission_timer(),
             Event::Timer(TimerKey::Logind) => self.logind_timer(),
+            Event::Timer(TimerKey::Leftovers) => self.leftovers_armed = None,
             Event::Hint { uid, event } => self.hinted(uid, event),
             Event::Kill { id, uid, kill } => self.kill(id, uid, kill),
             Event::Release { by, uids } => self.release(by, uids),
@@ -228,6 +232,7 @@ impl Engine {
         }
         self.arm_returns();
         self.arm_relist();
+        self.arm_leftovers();
         std::mem::take(&mut self.out)
     }
 
@@ -319,6 +324,9 @@ impl Engine {
         self.pleg.forgotten(uid, self.turn);
         if let Some(attempt) = worker.lost_sandbox() {
             self.pleg.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
+        }
+        if let Some(due) = worker.kept_directory() {
+            self.directories.insert(uid.clone(), Leftover::of_this_life(worker.name.clone(), due));
         }
         self.out.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at: None });
         self.out.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });

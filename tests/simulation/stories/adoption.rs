@@ -254,7 +254,7 @@ fn w21_a_directory_made_just_before_a_kill_goes_when_its_pod_is_gone_from_the_de
     w.directories.insert(pod.uid.clone(), pod.name.clone());
     w.start();
     assert_eq!(w.notices("LeftoverDirectory").len(), 0, "the runtime was not asked yet");
-    w.until("it is noticed", 5, |w| !w.notices("LeftoverDirectory").is_empty());
+    w.until("it is noticed", 40, |w| !w.notices("LeftoverDirectory").is_empty());
     w.document("/m/web.yaml", pod);
     w.run(20);
     assert_eq!(w.shown("web"), "Running main#0:running");

@@ -151,6 +151,8 @@ fn w20_and_when_wherry_is_killed_in_the_middle_too() {
         w.run_ms(ms);
         w.restart_engine();
         w.run(5);
+        assert!(w.engine.pods().is_empty() && w.records.is_empty());
+        w.run(30);
         w.assert_clean();
     }
 }
@@ -244,5 +246,78 @@ fn w5_a_removal_does_not_take_the_cause_of_an_earlier_kill_away() {
     w.run(5);
     assert_eq!(w.shown("web"), "Running (DeadlineExceeded) main#0:running");
     w.run(30);
+    w.assert_clean();
+}
+
+/// As containerd does when its client goes in the middle of RunPodSandbox: nothing is ever shown, and a moment later runc
+/// makes the pod's cgroup.
+#[test]
+fn w26_the_cgroup_that_a_sandbox_given_up_makes_late_goes_too() {
+    let late = || {
+        let mut w = node();
+        w.fault("RunSandbox", Fault::GivenUp(Duration::from_secs(2)));
+        w.file("web", ONE);
+        w.run_ms(20);
+        w
+    };
+    // Cancelled by the pod's end.
+    let mut w = late();
+    w.run_ms(60);
+    w.remove("web");
+    w.run(1);
+    assert!(w.engine.pods().is_empty() && w.runtime.cgroups.is_empty() && w.directories.len() == 1);
+    w.run(2);
+    assert_eq!(w.runtime.cgroups.len(), 1);
+    w.run(60);
+    w.assert_clean();
+    // Killed, once and twice; the manifest goes meanwhile, or a second later.
+    for (twice, gone) in [(false, true), (true, true), (false, false), (true, false)] {
+        let mut w = late();
+        w.kill_engine();
+        if gone {
+            w.files.clear();
+        }
+        w.start();
+        w.run(1);
+        if !gone {
+            w.remove("web");
+            w.run_ms(300);
+        }
+        if twice {
+            w.restart_engine();
+        }
+        w.run(60);
+        w.assert_clean();
+    }
+}
+
+#[test]
+fn w26_the_cgroup_that_turns_up_late_under_a_pod_that_is_over_goes_and_the_pod_stays() {
+    let mut w = node();
+    w.fault("RunSandbox", Fault::GivenUp(Duration::from_secs(35)));
+    w.life("web/main", &[Life::exits(0, Duration::from_millis(100))]);
+    w.file("web", NEVER);
+    w.until("it is over", 34, |w| w.shown("web").starts_with("Succeeded") && w.runtime.cgroups.is_empty());
+    w.until("it turns up", 30, |w| !w.runtime.cgroups.is_empty());
+    w.run(40);
+    assert!(w.runtime.cgroups.is_empty());
+    assert_eq!(w.shown("web"), "Succeeded main#0:terminated Completed 0");
+    w.assert_well();
+}
+
+#[test]
+fn w2_a_cgroup_that_something_is_left_in_is_tried_again_while_the_pod_stays() {
+    let mut w = node();
+    w.life("web/main", &[Life::exits(0, Duration::from_secs(2))]);
+    w.file("web", NEVER);
+    w.run(1);
+    // What a start that was given up may leave.
+    let id = w.running("web/main");
+    w.runtime.containers.get_mut(&id).expect("it is there").stuck = true;
+    w.run(20);
+    assert_eq!(w.shown("web"), "Succeeded main#0:terminated Completed 0");
+    assert!(w.runtime.cgroups.is_empty());
+    w.remove("web");
+    w.run(60);
     w.assert_clean();
 }

@@ -104,5 +104,6 @@ fn w2_a_kill_during_a_slow_start_leaves_no_volume() {
     w.remove("web");
     w.run(10);
     assert!(w.parts.mounted.is_empty());
+    w.run(30);
     w.assert_clean();
 }

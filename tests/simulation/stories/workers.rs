@@ -232,6 +232,9 @@ fn w2_a_kill_cancels_what_is_being_started() {
     w.remove("web");
     w.run(2);
     assert_eq!(w.shown("web"), "");
+    assert!(w.records.is_empty());
+    // (For a while its cgroup might turn up.)
+    w.run(30);
     w.assert_clean();
 }
 

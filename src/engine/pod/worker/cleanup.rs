@@ -8,11 +8,16 @@ use super::{Beside, Doing, Record, State, Terminating, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{ContainerId, SandboxId};
 use crate::engine::context::Context;
-use crate::engine::effect::{FilesCall, RecordChange, RuntimeCall, Severity};
+use crate::engine::effect::{CgroupCall, FilesCall, RecordChange, RuntimeCall, Severity};
 use crate::engine::op::{Code, OpError};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::{plan, record};
 use std::time::Duration;
+
+/// So long what a call for a sandbox did that was given up may turn up. A runtime goes on with the step that it is in, and
+/// then takes back all that it made, but not the pod's cgroup, which its OCI runtime made. (Two seconds were seen on a busy
+/// machine.)
+pub const LATE: Duration = Duration::from_secs(30);
 
 impl Worker {
     /// W26: in the background, never in anybody's way.
@@ -88,6 +93,9 @@ impl Worker {
             return;
         }
         let content_goes = self.content_should_be_removed();
+        if self.stays() {
+            self.try_cgroup_again(ctx);
+        }
         if self.stays() && !(content_goes && self.terminal_recorded) {
             return;
         }
@@ -111,7 +119,10 @@ impl Worker {
             let (namespace, name) = (self.name.namespace.clone(), self.name.name.clone());
             // As a kubelet: a runtime that was killed in the middle of a stop may lose a process.
             let kill = !self.only_files;
-            let op = ctx.files(&self.uid, FilesCall::RemovePod { uid: self.uid.clone(), namespace, name, kill });
+            self.keeps_directory = self.late.filter(|until| *until > ctx.now.boot);
+            let keep_directory = self.keeps_directory.is_some();
+            let call = FilesCall::RemovePod { uid: self.uid.clone(), namespace, name, kill, keep_directory };
+            let op = ctx.files(&self.uid, call);
             self.beside.insert(op, Beside::RemovePodFiles);
         } else if self.record != Record::None {
             self.record = Record::None;
@@ -120,6 +131,32 @@ impl Worker {
         } else {
             self.state = State::Forgotten;
         }
+    }
+
+    /// A pod that is over and stays has no cgroup either.
+    fn try_cgroup_again(&mut self, ctx: &mut Context<'_>) {
+        let Some(at) = self.cgroup_again else { return };
+        if at > ctx.now.boot {
+            return self.wake_at(at);
+        }
+        self.cgroup_again = None;
+        // What the runtime has lost is killed, as by a kubelet.
+        let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone(), kill: true });
+        self.beside.insert(op, Beside::RemoveCgroup);
+    }
+
+    pub(super) fn cgroup_removed(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
+        self.cgroup_again = match result {
+            Ok(()) => self.late.filter(|until| *until > ctx.now.boot),
+            Err(e) => {
+                if self.is_finished() {
+                    let message = format!("the pod's cgroup could not be removed: {}", e.message());
+                    ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCleanup"), message);
+                }
+                self.cgroup_tries = self.cgroup_tries.saturating_add(1);
+                Some(ctx.now.boot + retry_after(self.cgroup_tries, ctx))
+            }
+        };
     }
 
     pub(super) fn files_not_removed(&mut self, why: &str, ctx: &mut Context<'_>) {
@@ -152,6 +189,10 @@ impl Worker {
         if entry.known() {
             self.pre_stopped.retain(|id| facts.containers.iter().any(|c| c.id == *id));
             self.started_here.retain(|id| facts.containers.iter().any(|c| c.id == *id));
+        }
+        // The first sandbox there can be is ready: no other call for one was made.
+        if entry.known() && plan::ready_sandbox(facts).is_some_and(|s| s.attempt == 0) {
+            self.late = None;
         }
         self.stopped.retain(|id| facts.sandboxes.iter().any(|s| s.id == *id));
         self.lost_sandbox = self.lost_sandbox.filter(|lost| facts.sandboxes.iter().all(|s| s.attempt < *lost));

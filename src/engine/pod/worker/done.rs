@@ -2,7 +2,7 @@
 
 use super::holds::{Hold, PullBackoff};
 use super::measure::measure_start_error;
-use super::{Beside, Doing, Record, State, Worker};
+use super::{Beside, Doing, LATE, Record, State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
@@ -78,7 +78,8 @@ impl Worker {
             Beside::PreStop { container } => self.pre_stop_done(&container, result.map(drop), ctx),
             Beside::Probe => self.probed(op, result, ctx),
             Beside::Unmount => self.volumes_unmounted(result.map(drop), ctx),
-            Beside::RemoveCgroup | Beside::Other => {}
+            Beside::RemoveCgroup => self.cgroup_removed(result.map(drop), ctx),
+            Beside::Other => {}
         }
     }
 
@@ -122,9 +123,15 @@ impl Worker {
             }
             (Doing::RunSandbox { began, attempt }, result) => {
                 match &result {
-                    Err(OpError::Unknown(_)) => self.lost_sandbox = Some(attempt),
+                    Err(OpError::Unknown(_)) => {
+                        self.lost_sandbox = Some(attempt);
+                        self.may_be_late(ctx.now.boot + LATE);
+                    }
                     // A call that was given up has the name, and perhaps makes a sandbox yet; it is not waited for.
-                    Err(e) if e.is_name_taken() => self.first_attempt = attempt.saturating_add(1),
+                    Err(e) if e.is_name_taken() => {
+                        self.first_attempt = attempt.saturating_add(1);
+                        self.may_be_late(ctx.now.boot + LATE);
+                    }
                     _ => {}
                 }
                 self.sandbox_ran(began, result, entry, ctx);

@@ -38,6 +38,7 @@ use crate::engine::pod::kill::{KillId, Killer};
 use crate::engine::pod::record;
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::probe::Probes;
+pub use cleanup::LATE;
 use holds::{Hold, PullBackoff, Shown};
 pub use inside::{Inside, NextPull, NextStart};
 use k8s_openapi::api::core::v1 as core;
@@ -253,6 +254,10 @@ pub struct Worker {
     sandbox_ran: Option<Boot>,
     /// Nobody knows what became of the call for this attempt (W2): the sandbox may turn up later.
     lost_sandbox: Option<u32>,
+    /// A call for a sandbox that was given up, here or in an earlier life, may make the pod's cgroup until then (W26).
+    late: Option<Boot>,
+    /// Its directory stays as the mark of that.
+    keeps_directory: Option<Boot>,
     /// The first attempt of this worker's own: what turns up from before is not its sandbox.
     first_attempt: u32,
     /// The last sandbox that this worker made.
@@ -268,6 +273,9 @@ pub struct Worker {
     retry_at: Option<Boot>,
     retries: u32,
     cgroup_tried: bool,
+    /// When it is tried again: something was left in it, or it may turn up late. Of one that stays.
+    cgroup_again: Option<Boot>,
+    cgroup_tries: u32,
     terminal_recorded: bool,
     files_removed: bool,
     wake: Option<Boot>,
@@ -325,6 +333,16 @@ impl Worker {
     /// A sandbox of this attempt may turn up in the runtime after the worker is gone.
     pub fn lost_sandbox(&self) -> Option<u32> {
         self.lost_sandbox
+    }
+
+    /// W26: a call that was given up may make the pod's cgroup until then, whatever the runtime shows.
+    pub fn may_be_late(&mut self, until: Boot) {
+        self.late = self.late.max(Some(until));
+    }
+
+    /// What is left of it, gone by now: its directory, until then.
+    pub fn kept_directory(&self) -> Option<Boot> {
+        self.keeps_directory
     }
 
     /// Sandboxes with a lower attempt are not this worker's.
@@ -394,6 +412,8 @@ impl Worker {
             sandbox_hold: None,
             sandbox_ran: None,
             lost_sandbox: None,
+            late: None,
+            keeps_directory: None,
             first_attempt: 0,
             own_sandbox: None,
             sandbox_told: None,
@@ -405,6 +425,8 @@ impl Worker {
             retry_at: None,
             retries: 0,
             cgroup_tried: false,
+            cgroup_again: None,
+            cgroup_tries: 0,
             terminal_recorded: false,
             files_removed: false,
             wake: None,

@@ -108,7 +108,7 @@ impl Worker {
             if let Some(pod) = self.pod.clone().filter(|_| self.extras.probes) {
                 ctx.measure(Measure::NoMoreProbes { pod });
             }
-            let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone() });
+            let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone(), kill: false });
             self.beside.insert(op, Beside::RemoveCgroup);
         }
         if !self.beside.values().any(|b| matches!(b, Beside::RemoveCgroup)) {
