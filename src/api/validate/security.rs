@@ -6,30 +6,7 @@ use k8s_openapi::api::core::v1::{
     AppArmorProfile, PodSecurityContext, PodSpec, SELinuxOptions, SeccompProfile, SecurityContext,
 };
 
-/// The sysctls that are namespaced and cannot hurt the node or other pods (kubelet 1.32's list).
-const SAFE_SYSCTLS: [&str; 12] = [
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.tcp_wmem",
-];
-
-/// `allowed`: the unsafe sysctls that this node lets pods set.
-pub(super) fn of_pod(
-    context: &PodSecurityContext,
-    spec: &PodSpec,
-    allowed: &[String],
-    at: At<'_>,
-    faults: &mut Faults,
-) {
+pub(super) fn of_pod(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     id(context.run_as_user, at.field("runAsUser"), faults);
     id(context.run_as_group, at.field("runAsGroup"), faults);
     id(context.fs_group, at.field("fsGroup"), faults);
@@ -57,7 +34,7 @@ pub(super) fn of_pod(
     }
     linux_modules(context.app_armor_profile.as_ref(), context.se_linux_options.as_ref(), at, faults);
     seccomp(context.seccomp_profile.as_ref(), at.field("seccompProfile"), faults);
-    sysctls(context, spec, allowed, at.field("sysctls"), faults);
+    sysctls(context, spec, at.field("sysctls"), faults);
 }
 
 pub(super) fn of_container(context: &SecurityContext, at: At<'_>, faults: &mut Faults) {
@@ -149,14 +126,8 @@ fn seccomp(profile: Option<&SeccompProfile>, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-fn sysctls(context: &PodSecurityContext, spec: &PodSpec, allowed: &[String], at: At<'_>, faults: &mut Faults) {
-    let allowed: Vec<String> = allowed.iter().map(|pattern| pattern.replace('/', ".")).collect();
-    let is_allowed = |name: &str| {
-        allowed.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning),
-            None => name == pattern,
-        })
-    };
+/// Whether the node allows them is not asked here: that is admission (A3).
+fn sysctls(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     let mut seen: Vec<String> = Vec::new();
     for (i, sysctl) in context.sysctls.iter().flatten().enumerate() {
         let item = at.item(i);
@@ -180,8 +151,6 @@ fn sysctls(context: &PodSecurityContext, spec: &PodSpec, allowed: &[String], at:
             faults.invalid(at, &sysctl.name, "may not be specified when 'hostNetwork' is true");
         } else if ipc && spec.host_ipc == Some(true) {
             faults.invalid(at, &sysctl.name, "may not be specified when 'hostIPC' is true");
-        } else if !SAFE_SYSCTLS.contains(&name.as_str()) && !is_allowed(&name) {
-            faults.forbidden(at, format_args!("forbidden sysctl: {:?} not allowlisted", sysctl.name));
         }
         seen.push(name);
     }
