@@ -3,6 +3,7 @@
 //! Exit code 0: nothing is wrong; 1: something is; 2: a file cannot be read.
 
 use crate::adapters::manifests;
+use crate::agent;
 use crate::api::document::{self, Object};
 use crate::api::pod::Pod;
 use crate::api::priority::{Classes, PriorityClass};
@@ -32,6 +33,11 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
     if files.is_empty() {
         report.files += loaded.files.len();
         report.problems(&loaded.problems)?;
+        if loaded.is_ok() {
+            // Only here can one tell whether the machine has what is reserved.
+            let errors = agent::node_facts(&loaded.config).err().unwrap_or_default();
+            report.problems(&config::problem::Problems { errors, warnings: Vec::new() })?;
+        }
         report.path(&loaded.config.manifests)?;
     }
     for file in files {
@@ -183,7 +189,7 @@ mod tests {
             std::fs::write(d.join("m").join(file), text).unwrap();
         }
         let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
-        std::fs::write(&config, format!("{head}staticPodPath: {}/m\nmaxPods: 3\nnope: 1\n", d.display())).unwrap();
+        std::fs::write(&config, format!("{head}staticPodPath: {}/m\nstaticPodURL: x\nnope: 1\n", d.display())).unwrap();
         let flags = Flags {
             config: Some(config.clone()),
             config_dir: Some(PathBuf::new()),
@@ -196,7 +202,7 @@ mod tests {
             text,
             format!(
                 "{d}/config.yaml:5: nope: unknown field\n\
-                 warning: {d}/config.yaml:4: maxPods: known, but not honoured by wherry: it has no effect\n\
+                 warning: {d}/config.yaml:4: staticPodURL: known, but not honoured by wherry: it has no effect\n\
                  {d}/m/bad.yaml:8: spec.containers[0].imagee: unknown field; did you mean image?\n\
                  {d}/m/bad.yaml:7: spec.containers[0].image: Required value\n\
                  {d}/m/second.yaml: metadata.name: Duplicate value: \"default/web\": {d}/m/ok.yaml (document 1) has \
@@ -247,5 +253,31 @@ mod tests {
         let (text, code) = check(&flags, &[d.join("new.yaml"), d.join("silver.yaml")]);
         assert!(text.contains("silver.yaml: document 2: metadata.name: Duplicate value: \"silver\": "), "{text}");
         assert_eq!((text.lines().count(), code), (1, 1));
+    }
+
+    #[test]
+    fn a2_more_reserved_than_this_machine_has_is_an_error_of_its_configuration() {
+        let dir = tempfile::tempdir().unwrap();
+        let d = dir.path();
+        std::fs::create_dir(d.join("m")).unwrap();
+        let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+        let text = format!("{head}staticPodPath: {}/m\nsystemReserved:\n  memory: 1Ei\n", d.display());
+        std::fs::write(d.join("config.yaml"), text).unwrap();
+        let flags = Flags {
+            config: Some(d.join("config.yaml")),
+            config_dir: Some(PathBuf::new()),
+            hostname: Some("lab".into()),
+            ..Flags::default()
+        };
+        let (text, code) = check(&flags, &[]);
+        let begins = format!(
+            "{}/config.yaml:4: systemReserved: resource \"memory\" has a reservation of 1152921504711704576 bytes \
+             (systemReserved 1152921504606846976 bytes, evictionHard 104857600 bytes) but capacity of ",
+            d.display()
+        );
+        assert!(text.starts_with(&begins), "{text}");
+        assert_eq!((text.lines().count(), code), (1, 1));
+        // Whether another machine has it nobody can say here.
+        assert_eq!(check(&flags, &[d.join("config.yaml")]), (String::new(), 0));
     }
 }
