@@ -4,6 +4,7 @@ use super::{Agent, EVENTS, RUNTIME, logging, start};
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::StreamEvent;
 use crate::api::names::Uid;
+use crate::api::node::NodeFacts;
 use crate::api::time::Now;
 use crate::config::Config;
 use crate::engine::effect::Severity;
@@ -132,10 +133,17 @@ impl Agent {
         for problem in loaded.problems.errors.iter().chain(&loaded.problems.warnings) {
             log::warn!("reload: {problem}");
         }
-        if loaded.is_ok() {
-            self.apply(loaded.config, now);
-        } else {
-            log::error!("reload: the configuration has errors, the one of before stays in force");
+        let new = loaded.config;
+        // Until the next start the node is who it is, and lives where it does.
+        let at_start =
+            Config { node_name: self.config.node_name.clone(), root_dir: self.config.root_dir.clone(), ..new.clone() };
+        let node = start::node_facts(&at_start);
+        for problem in node.as_ref().err().into_iter().flatten() {
+            log::warn!("reload: {problem}");
+        }
+        match node {
+            Ok(node) if loaded.problems.errors.is_empty() => self.apply(new, node, now),
+            _ => log::error!("reload: the configuration has errors, the one of before stays in force"),
         }
         let pods = self.manifests.reload(now);
         self.tell_manifest_errors(now);
@@ -144,9 +152,10 @@ impl Agent {
     }
 
     /// What can change while wherry runs, does; the rest needs a restart, which leaves pods running.
-    fn apply(&mut self, new: Config, now: Now) {
+    fn apply(&mut self, mut new: Config, node: NodeFacts, now: Now) {
         logging::set_verbosity(new.verbosity);
-        let settings = start::engine_config(&new, &self.root.id);
+        self.metrics.set_node_size(&node);
+        let settings = start::engine_config(&new, node, &self.root.id);
         self.events.push_back(Event::Configure(Box::new(settings)));
         self.logind.set_enabled(!new.shutdown.is_off());
         self.drive_logind(now);
@@ -164,11 +173,14 @@ impl Agent {
         fixed.seccomp_default = self.config.seccomp_default;
         fixed.cpu_cfs_quota = self.config.cpu_cfs_quota;
         fixed.cpu_cfs_quota_period = self.config.cpu_cfs_quota_period;
+        fixed.node.clone_from(&self.config.node);
+        fixed.allowed_unsafe_sysctls.clone_from(&self.config.allowed_unsafe_sysctls);
         fixed.shutdown_said.clone_from(&self.config.shutdown_said);
         fixed.shutdown.clone_from(&self.config.shutdown);
         if fixed != self.config {
             log::warn!("reload: some of what changed (paths, ports, names, cgroups) takes effect at the next start");
         }
+        new.node_name.clone_from(&self.config.node_name);
         self.config = new;
     }
 }

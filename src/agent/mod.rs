@@ -39,6 +39,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::process::ExitCode;
 
+pub use start::node_facts;
+
 const SIGNALS: Token = Token(0);
 const HELPERS: Token = Token(1);
 const RUNTIME: Token = Token(2);

@@ -10,7 +10,7 @@ use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig};
 use crate::adapters::cri::transport::Transport;
 use crate::adapters::manifests::{Manifests, Settings};
-use crate::adapters::node::{cgroups::Cgroups, machine};
+use crate::adapters::node::{capacity, cgroups::Cgroups, machine};
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
@@ -18,7 +18,9 @@ use crate::adapters::records::Root;
 use crate::adapters::server::{Doors, Server};
 use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
+use crate::api::node::{self, NodeFacts};
 use crate::config::Config;
+use crate::config::problem::Problem;
 use crate::engine::config::EngineConfig;
 use crate::engine::event::{Event, LogindEvent};
 use crate::engine::node::Engine;
@@ -40,6 +42,10 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let started = clock::now();
     let lock = HeldLock::inherited();
     ready_the_process();
+    let node = node_facts(&config).map_err(|problems| {
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        problems.join("; ")
+    })?;
     let root = Root::open(&config.root_dir)?;
     let records = Records::open(&config.root_dir)?;
     let event_loop = EventLoop::new().map_err(|e| e.to_string())?;
@@ -53,7 +59,9 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     settings.unsafe_sysctls.clone_from(&config.allowed_unsafe_sysctls);
     let manifests = Manifests::open(settings, registry, MANIFESTS);
     let doors = Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
-    let engine = Engine::new(engine_config(&config, &root.id));
+    let metrics = Metrics::new(&config.node_name);
+    metrics.set_node_size(&node);
+    let engine = Engine::new(engine_config(&config, node, &root.id));
     let files = pod_files(&config);
     let found = Event::Directories(files.found());
     let kept = Event::Records(records.load(&[record::KIND, shutdown::record::KIND]));
@@ -73,7 +81,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         files,
         logind: logind::bus(&config),
         lock,
-        metrics: Metrics::new(&config.node_name),
+        metrics,
         server: Server::new(doors, SERVER),
         container_events: ContainerEvents::new(&root.id),
         pidfds: Pidfds::default(),
@@ -125,13 +133,14 @@ pub(super) fn transport(path: &Path, registry: &Registry, token: Token) -> Resul
 }
 
 /// What the engine takes from the configuration.
-pub(super) fn engine_config(config: &Config, owner: &str) -> EngineConfig {
+pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str) -> EngineConfig {
     let defaults = EngineConfig::default();
     EngineConfig {
         owner: owner.to_string(),
         sync_frequency: config.sync_frequency,
         request_timeout: config.runtime_request_timeout,
         max_restart_backoff: config.max_container_restart_period,
+        node,
         shutdown: config.shutdown.clone(),
         boot_id: machine::boot_id(),
         parallel_pulls: config.parallel_image_pulls().map_or(usize::MAX, |n| n as usize),
@@ -139,6 +148,15 @@ pub(super) fn engine_config(config: &Config, owner: &str) -> EngineConfig {
         seed: owner.bytes().fold(0, |seed: u64, b| seed.wrapping_mul(31).wrapping_add(u64::from(b))),
         ..defaults
     }
+}
+
+/// What this machine is as a node of this configuration (A2).
+///
+/// # Errors
+/// What is reserved and not there.
+pub fn node_facts(config: &Config) -> Result<NodeFacts, Vec<Problem>> {
+    let machine = capacity::read(&config.root_dir);
+    node::facts(&machine, &config.sizing()).map_err(|wrong| config.node.problems(wrong))
 }
 
 fn cgroup_names(config: &Config) -> CgroupNames {

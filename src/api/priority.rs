@@ -1,9 +1,23 @@
-//! The priority of a pod: `spec.priority`, else that of a system class (A5).
+//! The priority of a pod (A5): its own, that of a class, or that of the default class; and the classes that manifests
+//! define beside the two built-in ones.
+//!
+//! A class is looked up once for each version of a pod, as an API server does when a pod is made: what becomes of the class
+//! later changes nothing for the pods that have its value.
 
+use crate::api::pod::Source;
+use crate::api::problem::Problem;
 use k8s_openapi::api::core::v1::PodSpec;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// From this on a pod is critical (A5).
 pub const CRITICAL: i32 = 2_000_000_000;
+/// The highest value of a class that is not built in (Kubernetes' `HighestUserDefinablePriority`).
+pub const HIGHEST_OF_USERS: i32 = 1_000_000_000;
+/// Names that begin so are kept for the built-in classes.
+pub const SYSTEM_PREFIX: &str = "system-";
+/// What a class and a pod say of preemption if they say nothing.
+const PREEMPT: &str = "PreemptLowerPriority";
 
 /// The value of a built-in class; None for every other name.
 pub fn system_class(name: &str) -> Option<i32> {
@@ -23,4 +37,232 @@ pub fn of(spec: &PodSpec) -> i32 {
 /// Critical pods preempt others, stop last, and are the last that the kernel kills for memory.
 pub fn is_critical(spec: &PodSpec) -> bool {
     of(spec) >= CRITICAL
+}
+
+/// A class of a manifest, accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PriorityClass {
+    pub name: String,
+    pub value: i32,
+    /// For pods that name no class.
+    pub global_default: bool,
+    /// `PreemptLowerPriority` or `Never`.
+    pub preemption_policy: String,
+    pub source: Source,
+    /// Of the parsed content, as a pod's (D3).
+    pub digest: String,
+}
+
+impl PriorityClass {
+    /// `policy`: as it was written.
+    pub fn preemption_policy(policy: Option<&str>) -> String {
+        policy.unwrap_or(PREEMPT).to_owned()
+    }
+}
+
+/// What a pod got from a class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Given {
+    pub class: String,
+    pub value: i32,
+    pub preemption_policy: String,
+    /// The pod named no class; this was the default one.
+    pub by_default: bool,
+}
+
+impl Given {
+    /// Completes the spec. Its own preemption policy stays.
+    pub fn apply(&self, spec: &mut PodSpec) {
+        spec.priority_class_name = Some(self.class.clone());
+        spec.priority = Some(self.value);
+        spec.preemption_policy.get_or_insert_with(|| self.preemption_policy.clone());
+    }
+}
+
+/// The class that a spec names.
+pub fn named(spec: &PodSpec) -> Option<&str> {
+    spec.priority_class_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// All classes in force, the built-in ones aside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Classes {
+    /// Value and preemption policy by name.
+    named: BTreeMap<String, (i32, String)>,
+    default: Option<String>,
+}
+
+impl Classes {
+    /// Of two with one name the first is in force, and of two defaults; the problems are those of the others.
+    pub fn collect<'c>(classes: impl IntoIterator<Item = &'c PriorityClass>) -> (Classes, Vec<Problem>) {
+        let mut all = Classes::default();
+        let mut places: BTreeMap<&str, &Source> = BTreeMap::new();
+        let mut problems = Vec::new();
+        for class in classes {
+            let mut problem = |field: &str, message: String| {
+                let Source { path, document } = class.source.clone();
+                problems.push(Problem { path, document, line: None, field: Some(field.to_owned()), message });
+            };
+            if let Some(first) = places.get(class.name.as_str()) {
+                let (name, path, document) = (&class.name, &first.path, first.document);
+                let message = format!(
+                    "Duplicate value: {name:?}: {path} (document {document}) defines this PriorityClass too, and only that one \
+                     is in force; rename one of them"
+                );
+                problem("metadata.name", message);
+                continue;
+            }
+            if class.global_default {
+                match all.default.as_deref().and_then(|name| Some((name, places.get(name)?))) {
+                    Some((name, first)) => {
+                        let (path, document) = (&first.path, first.document);
+                        let message = format!(
+                            "Invalid value: true: PriorityClass {name:?} of {path} (document {document}) is the default already; \
+                             this one is not, until only one says so"
+                        );
+                        problem("globalDefault", message);
+                    }
+                    None => all.default = Some(class.name.clone()),
+                }
+            }
+            places.insert(&class.name, &class.source);
+            all.named.insert(class.name.clone(), (class.value, class.preemption_policy.clone()));
+        }
+        (all, problems)
+    }
+
+    pub fn knows(&self, name: &str) -> bool {
+        system_class(name).is_some() || self.named.contains_key(name)
+    }
+
+    /// What a pod gets; None: it has a priority of its own, or there is no default class (then it is 0).
+    ///
+    /// # Errors
+    /// What is wrong with `spec.priorityClassName`: nobody knows it, or the spec gives another priority.
+    pub fn give(&self, spec: &PodSpec) -> Result<Option<Given>, String> {
+        let given = |name: &str, value, policy: &str, by_default| Given {
+            class: name.to_owned(),
+            value,
+            preemption_policy: policy.to_owned(),
+            by_default,
+        };
+        let Some(name) = named(spec) else {
+            let default = self.default.as_deref().filter(|_| spec.priority.is_none());
+            let class = |name: &str| self.named.get(name).map(|(value, policy)| given(name, *value, policy, true));
+            return Ok(default.and_then(class));
+        };
+        let given = match (system_class(name), self.named.get(name)) {
+            (Some(value), _) => given(name, value, PREEMPT, false),
+            (None, Some((value, policy))) => given(name, *value, policy, false),
+            (None, None) => return Err(not_found(name)),
+        };
+        match spec.priority {
+            Some(own) if own != given.value => {
+                Err(format!("Invalid value: {name:?}: its priority is {}, not what spec.priority says", given.value))
+            }
+            _ => Ok(Some(given)),
+        }
+    }
+}
+
+/// What an API server says of such a pod, and what to do.
+pub fn not_found(class: &str) -> String {
+    format!("no PriorityClass with name {class} was found; add a manifest of kind PriorityClass with this name")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(name: &str, value: i32, path: &str) -> PriorityClass {
+        PriorityClass {
+            name: name.into(),
+            value,
+            global_default: false,
+            preemption_policy: PriorityClass::preemption_policy(None),
+            source: Source { path: path.into(), document: 1 },
+            digest: String::new(),
+        }
+    }
+
+    fn spec(class: &str, priority: Option<i32>) -> PodSpec {
+        PodSpec { priority_class_name: Some(class.into()), priority, ..PodSpec::default() }
+    }
+
+    #[test]
+    fn a5_a_pod_has_the_priority_of_its_class() {
+        let never = PriorityClass { preemption_policy: "Never".into(), ..class("low", -7, "/m/b") };
+        let (classes, problems) = Classes::collect([&class("gold", 5, "/m/a"), &never]);
+        assert_eq!(problems, []);
+        for (name, own, value, policy) in [
+            ("gold", None, 5, PREEMPT),
+            ("gold", Some(5), 5, PREEMPT),
+            ("low", None, -7, "Never"),
+            ("system-node-critical", None, 2_000_001_000, PREEMPT),
+            ("system-cluster-critical", Some(2_000_000_000), 2_000_000_000, PREEMPT),
+        ] {
+            let mut spec = spec(name, own);
+            classes.give(&spec).unwrap().unwrap().apply(&mut spec);
+            let found = (of(&spec), spec.preemption_policy.as_deref(), spec.priority_class_name.as_deref());
+            assert_eq!(found, (value, Some(policy), Some(name)));
+        }
+        let mut own = PodSpec { preemption_policy: Some(PREEMPT.into()), ..spec("low", None) };
+        classes.give(&own).unwrap().unwrap().apply(&mut own);
+        assert_eq!(own.preemption_policy.as_deref(), Some(PREEMPT), "the pod's own stays");
+    }
+
+    #[test]
+    fn a5_a_class_that_nobody_knows_or_another_priority_is_an_error() {
+        let (classes, _) = Classes::collect([&class("gold", 5, "/m/a")]);
+        for (spec, message) in [
+            (
+                spec("silver", None),
+                "no PriorityClass with name silver was found; add a manifest of kind PriorityClass with this name",
+            ),
+            (spec("gold", Some(6)), "Invalid value: \"gold\": its priority is 5, not what spec.priority says"),
+            (
+                spec("system-node-critical", Some(6)),
+                "Invalid value: \"system-node-critical\": its priority is 2000001000, not what spec.priority says",
+            ),
+        ] {
+            assert_eq!(classes.give(&spec).unwrap_err(), message);
+        }
+    }
+
+    #[test]
+    fn a5_without_a_class_the_default_counts_unless_the_pod_says_a_number() {
+        let default = PriorityClass { global_default: true, ..class("usual", 3, "/m/a") };
+        let (classes, _) = Classes::collect([&default]);
+        let mut plain = PodSpec::default();
+        let given = classes.give(&plain).unwrap().unwrap();
+        assert!(given.by_default);
+        given.apply(&mut plain);
+        assert_eq!((of(&plain), plain.priority_class_name.as_deref()), (3, Some("usual")));
+        assert_eq!(classes.give(&PodSpec { priority: Some(0), ..PodSpec::default() }), Ok(None));
+        assert_eq!(Classes::default().give(&PodSpec::default()), Ok(None));
+    }
+
+    #[test]
+    fn a5_of_two_classes_alike_and_of_two_defaults_the_first_is_in_force() {
+        let default =
+            |name: &str, value, path: &str| PriorityClass { global_default: true, ..class(name, value, path) };
+        let all = [default("a", 1, "/m/1"), class("a", 2, "/m/2"), default("b", 3, "/m/3"), default("a", 4, "/m/4")];
+        let (classes, problems) = Classes::collect(&all);
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            problems,
+            [
+                "/m/2: metadata.name: Duplicate value: \"a\": /m/1 (document 1) defines this PriorityClass too, and only that \
+                 one is in force; rename one of them",
+                "/m/3: globalDefault: Invalid value: true: PriorityClass \"a\" of /m/1 (document 1) is the default already; \
+                 this one is not, until only one says so",
+                "/m/4: metadata.name: Duplicate value: \"a\": /m/1 (document 1) defines this PriorityClass too, and only that \
+                 one is in force; rename one of them",
+            ]
+        );
+        assert_eq!(classes.give(&spec("a", None)).unwrap().unwrap().value, 1);
+        assert_eq!(classes.give(&spec("b", None)).unwrap().unwrap().value, 3);
+        assert_eq!(classes.give(&PodSpec::default()).unwrap().unwrap().class, "a");
+    }
 }

@@ -54,6 +54,11 @@ impl Quantity {
         self.nanos == 0
     }
 
+    /// Without a fraction.
+    pub fn is_whole(self) -> bool {
+        self.nanos % NANO == 0
+    }
+
     pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
@@ -273,6 +278,7 @@ mod tests {
         assert_eq!(q("1000000000n"), q("1e0"));
         assert!(q("0.1") < q("101m"));
         assert!(q("-1").is_negative() && q("0m").is_zero());
+        assert!(q("2000m").is_whole() && q("1Ki").is_whole() && !q("0.1Ki").is_whole() && !q("1n").is_whole());
     }
 
     #[test]

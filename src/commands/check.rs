@@ -3,8 +3,11 @@
 //! Exit code 0: nothing is wrong; 1: something is; 2: a file cannot be read.
 
 use crate::adapters::manifests;
-use crate::api::document;
+use crate::agent;
+use crate::api::document::{self, Object};
 use crate::api::pod::Pod;
+use crate::api::priority::{Classes, PriorityClass};
+use crate::api::problem::Problem;
 use crate::commands::output::{Failure, tell};
 use crate::config::{self, Flags};
 use std::fs::File;
@@ -17,16 +20,33 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
     let loaded = config::load(flags);
     let node = loaded.config.node_name.clone();
     let unsafe_sysctls = loaded.config.allowed_unsafe_sysctls.clone();
-    let mut report = Report { out, node, unsafe_sysctls, files: 0, errors: 0, unreadable: false, pods: Vec::new() };
+    let mut report = Report {
+        out,
+        node,
+        unsafe_sysctls,
+        files: 0,
+        errors: 0,
+        unreadable: false,
+        pods: Vec::new(),
+        classes: Vec::new(),
+    };
     if files.is_empty() {
         report.files += loaded.files.len();
         report.problems(&loaded.problems)?;
+        if loaded.is_ok() {
+            // Only here can one tell whether the machine has what is reserved.
+            let errors = agent::node_facts(&loaded.config).err().unwrap_or_default();
+            report.problems(&config::problem::Problems { errors, warnings: Vec::new() })?;
+        }
         report.path(&loaded.config.manifests)?;
     }
     for file in files {
         report.path(file)?;
     }
-    report.collisions()?;
+    if !files.is_empty() {
+        report.know_classes_of(&loaded.config.manifests);
+    }
+    report.together()?;
     let Report { out, files, errors, unreadable, .. } = report;
     // The summary comes last, also where both go to one place.
     out.flush()?;
@@ -43,8 +63,9 @@ struct Report<'a> {
     files: usize,
     errors: usize,
     unreadable: bool,
-    /// All good pods so far, to see which of them collide (D4).
+    /// All good pods so far, to see which of them collide (D4) or name a class that is not there (A5).
     pods: Vec<Pod>,
+    classes: Vec<PriorityClass>,
 }
 
 impl Report<'_> {
@@ -69,21 +90,49 @@ impl Report<'_> {
         if config::is_configuration(path) == Some(true) {
             return self.problems(&config::check_file(path));
         }
-        match manifests::check_file(path, &self.node, &self.unsafe_sysctls) {
-            Ok(pods) => self.pods.extend(pods),
-            Err(problems) => {
-                for problem in problems {
-                    self.errors += 1;
-                    writeln!(self.out, "{problem}")?;
-                }
+        let (objects, problems) = manifests::check_file(path, &self.node, &self.unsafe_sysctls);
+        for object in objects {
+            match object {
+                Object::Pod(pod) => self.pods.push(*pod),
+                Object::PriorityClass(class) => self.classes.push(class),
             }
         }
-        Ok(())
+        self.errors_of(problems)
     }
 
-    /// Pods of different files that cannot both run; those of one file were told with it.
-    fn collisions(&mut self) -> Result<(), Failure> {
-        for problem in document::collisions(self.pods.iter()) {
+    /// The pods of single files may name the classes that the node has.
+    fn know_classes_of(&mut self, directory: &Path) {
+        for file in manifests::files_in(directory).into_iter().flatten() {
+            let objects = manifests::check_file(&file, &self.node, &self.unsafe_sysctls).0;
+            let new = objects.into_iter().filter_map(|object| match object {
+                Object::PriorityClass(class) if !self.classes.iter().any(|c| c.name == class.name) => Some(class),
+                _ => None,
+            });
+            let new: Vec<PriorityClass> = new.map(|class| PriorityClass { global_default: false, ..class }).collect();
+            self.classes.extend(new);
+        }
+    }
+
+    /// What is wrong with several documents together.
+    fn together(&mut self) -> Result<(), Failure> {
+        let (classes, mut problems) = Classes::collect(&self.classes);
+        problems.extend(document::collisions(self.pods.iter()));
+        for pod in &self.pods {
+            if let Err(message) = classes.give(pod.spec()) {
+                problems.push(Problem {
+                    path: pod.source.path.clone(),
+                    document: pod.source.document,
+                    line: None,
+                    field: Some("spec.priorityClassName".to_owned()),
+                    message,
+                });
+            }
+        }
+        self.errors_of(problems)
+    }
+
+    fn errors_of(&mut self, problems: Vec<Problem>) -> Result<(), Failure> {
+        for problem in problems {
             self.errors += 1;
             writeln!(self.out, "{problem}")?;
         }
@@ -140,7 +189,7 @@ mod tests {
             std::fs::write(d.join("m").join(file), text).unwrap();
         }
         let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
-        std::fs::write(&config, format!("{head}staticPodPath: {}/m\nmaxPods: 3\nnope: 1\n", d.display())).unwrap();
+        std::fs::write(&config, format!("{head}staticPodPath: {}/m\nstaticPodURL: x\nnope: 1\n", d.display())).unwrap();
         let flags = Flags {
             config: Some(config.clone()),
             config_dir: Some(PathBuf::new()),
@@ -153,7 +202,7 @@ mod tests {
             text,
             format!(
                 "{d}/config.yaml:5: nope: unknown field\n\
-                 warning: {d}/config.yaml:4: maxPods: known, but not honoured by wherry: it has no effect\n\
+                 warning: {d}/config.yaml:4: staticPodURL: known, but not honoured by wherry: it has no effect\n\
                  {d}/m/bad.yaml:8: spec.containers[0].imagee: unknown field; did you mean image?\n\
                  {d}/m/bad.yaml:7: spec.containers[0].image: Required value\n\
                  {d}/m/second.yaml: metadata.name: Duplicate value: \"default/web\": {d}/m/ok.yaml (document 1) has \
@@ -168,5 +217,67 @@ mod tests {
         let (text, code) = check(&Flags::default(), &[dir.path().join("gone.yaml"), dir.path().join("m/bad.yaml")]);
         assert!(text.contains("gone.yaml: cannot be read: No such file") && text.contains("unknown field"), "{text}");
         assert_eq!(code, 2);
+    }
+
+    #[test]
+    fn a5_classes_are_looked_up_in_what_is_checked_and_on_the_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let d = dir.path();
+        std::fs::create_dir(d.join("m")).unwrap();
+        let class = |name: &str| {
+            let kind = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\n";
+            format!("{kind}metadata: {{name: {name}}}\nvalue: 5\n")
+        };
+        let pod_of =
+            |class: &str| pod("web", "image").replace("spec:", &format!("spec:\n  priorityClassName: {class}"));
+        std::fs::write(d.join("m/gold.yaml"), class("gold")).unwrap();
+        std::fs::write(d.join("m/web.yaml"), pod_of("gold")).unwrap();
+        std::fs::write(d.join("new.yaml"), pod_of("silver")).unwrap();
+        let flags = Flags {
+            config_dir: Some(d.join("none")),
+            manifests: Some(d.join("m")),
+            hostname: Some("lab".into()),
+            ..Flags::default()
+        };
+        std::fs::create_dir(d.join("none")).unwrap();
+        let (text, code) = check(&flags, &[d.join("m/web.yaml")]);
+        assert_eq!((text.as_str(), code), ("", 0));
+        let (text, code) = check(&flags, &[d.join("new.yaml")]);
+        let found = format!(
+            "{}: spec.priorityClassName: no PriorityClass with name silver was found; add a manifest of kind PriorityClass \
+             with this name\n",
+            d.join("new.yaml").display()
+        );
+        assert_eq!((text, code), (found, 1));
+        std::fs::write(d.join("silver.yaml"), class("silver") + "---\n" + &class("silver")).unwrap();
+        let (text, code) = check(&flags, &[d.join("new.yaml"), d.join("silver.yaml")]);
+        assert!(text.contains("silver.yaml: document 2: metadata.name: Duplicate value: \"silver\": "), "{text}");
+        assert_eq!((text.lines().count(), code), (1, 1));
+    }
+
+    #[test]
+    fn a2_more_reserved_than_this_machine_has_is_an_error_of_its_configuration() {
+        let dir = tempfile::tempdir().unwrap();
+        let d = dir.path();
+        std::fs::create_dir(d.join("m")).unwrap();
+        let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+        let text = format!("{head}staticPodPath: {}/m\nsystemReserved:\n  memory: 1Ei\n", d.display());
+        std::fs::write(d.join("config.yaml"), text).unwrap();
+        let flags = Flags {
+            config: Some(d.join("config.yaml")),
+            config_dir: Some(PathBuf::new()),
+            hostname: Some("lab".into()),
+            ..Flags::default()
+        };
+        let (text, code) = check(&flags, &[]);
+        let begins = format!(
+            "{}/config.yaml:4: systemReserved: resource \"memory\" has a reservation of 1152921504711704576 bytes \
+             (systemReserved 1152921504606846976 bytes, evictionHard 104857600 bytes) but capacity of ",
+            d.display()
+        );
+        assert!(text.starts_with(&begins), "{text}");
+        assert_eq!((text.lines().count(), code), (1, 1));
+        // Whether another machine has it nobody can say here.
+        assert_eq!(check(&flags, &[d.join("config.yaml")]), (String::new(), 0));
     }
 }

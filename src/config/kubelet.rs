@@ -4,8 +4,8 @@
 
 use crate::config::Config;
 use crate::config::problem::absolute;
-use crate::config::shutdown;
-use crate::config::table::{Field, Given, INT32, INT64, Kind, Set, Use};
+use crate::config::table::{Field, Given, INT32, INT64, Kind, Set, SetParts, Use};
+use crate::config::{node, shutdown};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -17,6 +17,10 @@ const TEXT_MAP: Kind = Kind::MapOf(&Kind::Text);
 
 const fn set(name: &'static str, kind: Kind, set: Set) -> Field {
     Field { name, kind, what: Use::Honoured(set) }
+}
+
+const fn parts(name: &'static str, kind: Kind, set: SetParts) -> Field {
+    Field { name, kind, what: Use::Parts(set) }
 }
 
 const fn none(name: &'static str, kind: Kind) -> Field {
@@ -113,10 +117,10 @@ pub static FIELDS: &[Field] = &[
     none_pointer("enableServer", Kind::Bool),
     none_pointer("enableSystemLogHandler", Kind::Bool),
     none_pointer("enableSystemLogQuery", Kind::Bool),
-    none("enforceNodeAllocatable", TEXTS),
+    set("enforceNodeAllocatable", TEXTS, node::enforce),
     none("eventBurst", INT32),
     none_pointer("eventRecordQPS", INT32),
-    none("evictionHard", TEXT_MAP),
+    parts("evictionHard", TEXT_MAP, node::eviction_hard),
     none("evictionMaxPodGracePeriod", INT32),
     none("evictionMinimumReclaim", TEXT_MAP),
     none("evictionPressureTransitionPeriod", Kind::Duration),
@@ -154,7 +158,7 @@ pub static FIELDS: &[Field] = &[
     none_pointer("kernelMemcgNotification", Kind::Bool),
     none("kubeAPIBurst", INT32),
     none_pointer("kubeAPIQPS", INT32),
-    none("kubeReserved", TEXT_MAP),
+    parts("kubeReserved", TEXT_MAP, node::kube_reserved),
     none("kubeReservedCgroup", Kind::Text),
     none("kubeletCgroups", Kind::Text),
     none_pointer("localStorageCapacityIsolation", Kind::Bool),
@@ -184,11 +188,14 @@ pub static FIELDS: &[Field] = &[
             Some(u32::try_from(v.int()).ok().filter(|n| *n > 0).ok_or("must be 1 or more, or left out for no limit")?);
         Ok(())
     }),
-    none("maxPods", INT32),
+    set("maxPods", INT32, node::max_pods),
     none("memoryManagerPolicy", Kind::OneOf(&["None", "Static"])),
     inner("memorySwap", &[none("swapBehavior", Kind::OneOf(&["NoSwap", "LimitedSwap"]))]),
     none_pointer("memoryThrottlingFactor", Kind::Float),
-    none_pointer("mergeDefaultEvictionSettings", Kind::Bool),
+    set("mergeDefaultEvictionSettings", Kind::Bool, |c, v| {
+        c.node.merge_eviction = v.bool();
+        Ok(())
+    }),
     none("nodeLeaseDurationSeconds", INT32),
     none_pointer("nodeStatusMaxImages", INT32),
     none("nodeStatusReportFrequency", Kind::Duration),
@@ -198,8 +205,8 @@ pub static FIELDS: &[Field] = &[
     set("podLogsDir", Kind::Text, |c, v| {
         or_default(v, absolute, |d| d.pod_logs_dir.clone()).map(|p| c.pod_logs_dir = p)
     }),
-    none_pointer("podPidsLimit", INT64),
-    none("podsPerCore", INT32),
+    set("podPidsLimit", INT64, node::pod_pids_limit),
+    set("podsPerCore", INT32, node::pods_per_core),
     none("port", INT32),
     none("preloadedImagesVerificationAllowlist", TEXTS),
     none("protectKernelDefaults", Kind::Bool),
@@ -263,7 +270,7 @@ pub static FIELDS: &[Field] = &[
         frequency(v, Duration::from_secs(1), |d| d.sync_frequency).map(|f| c.sync_frequency = f)
     }),
     none("systemCgroups", Kind::Text),
-    none("systemReserved", TEXT_MAP),
+    parts("systemReserved", TEXT_MAP, node::system_reserved),
     none("systemReservedCgroup", Kind::Text),
     none("tlsCertFile", Kind::Text),
     none("tlsCipherSuites", TEXTS),

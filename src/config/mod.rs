@@ -8,6 +8,7 @@
 pub mod duration;
 mod files;
 pub mod kubelet;
+pub mod node;
 pub mod problem;
 pub mod shutdown;
 pub mod table;
@@ -102,6 +103,8 @@ pub struct Config {
     pub max_parallel_image_pulls: Option<u32>,
     /// Names, and prefixes with a `*` at their end.
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// As it was said; `sizing` is what follows.
+    pub node: node::Said,
     /// As it was said; use `shutdown`.
     pub shutdown_said: shutdown::Said,
     /// S1; empty: off.
@@ -144,6 +147,7 @@ impl Default for Config {
             serialize_image_pulls: None,
             max_parallel_image_pulls: None,
             allowed_unsafe_sysctls: Vec::new(),
+            node: node::Said::default(),
             shutdown_said: shutdown::Said::default(),
             shutdown: Groups::default(),
             logind_conf_dir: "/etc/systemd/logind.conf.d".into(),
@@ -240,6 +244,7 @@ fn assemble(texts: &[Text], flags: &Flags, host: &str, problems: &mut Problems) 
         }
     }
     check_together(&config, &places, problems);
+    node::decide(&mut config, &places, problems);
     shutdown::decide(&mut config, &places, problems);
     config
 }

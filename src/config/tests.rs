@@ -76,12 +76,12 @@ fn every_error_is_told_at_once_with_file_line_and_field() {
 
 #[test]
 fn a_known_field_without_effect_is_a_warning_once() {
-    let (_, problems) = one("maxPods: 30\nfailSwapOn: false\nrotateCertificates: true\n");
+    let (_, problems) = one("maxOpenFiles: 30\nfailSwapOn: false\nrotateCertificates: true\n");
     assert!(problems.errors.is_empty(), "{problems:?}");
     assert_eq!(
         lines(&problems.warnings),
         [
-            "/c.yaml:3: maxPods: known, but not honoured by wherry: it has no effect",
+            "/c.yaml:3: maxOpenFiles: known, but not honoured by wherry: it has no effect",
             "/c.yaml:4: failSwapOn: known, but not honoured by wherry: it has no effect",
             "/c.yaml:5: rotateCertificates: known, but not honoured by wherry: it has no effect",
         ]
@@ -378,4 +378,135 @@ fn the_tables_are_in_the_order_of_the_alphabet_and_name_nothing_twice() {
     for fields in [kubelet::FIELDS, wherry::FIELDS] {
         assert!(fields.is_sorted_by(|a, b| a.name < b.name));
     }
+}
+
+#[test]
+fn a2_the_nodes_size_is_as_in_a_kubelet_by_default() {
+    let (c, problems) = one("");
+    assert_eq!(problems, Problems::default());
+    let sizing = c.sizing();
+    assert_eq!((sizing.name.as_str(), sizing.max_pods, sizing.pods_per_core), ("boat-7", 110, None));
+    assert_eq!(sizing.memory_available.unwrap().of(u64::MAX), 100 << 20);
+    assert_eq!(sizing.nodefs_available.unwrap().of(1000), 100);
+    assert!(sizing.system_reserved.is_empty() && sizing.kube_reserved.is_empty() && sizing.extended.is_empty());
+    assert_eq!((c.node.pod_pids_limit, c.node.enforces_pods(), c.node.reserved_pids()), (None, true, 0));
+}
+
+#[test]
+fn a2_the_nodes_size_is_set_and_maps_are_merged_key_by_key() {
+    let a = format!(
+        "{HEAD}maxPods: 30\npodsPerCore: 4\npodPidsLimit: 1024\nenforceNodeAllocatable: [none]\n\
+         systemReserved: {{cpu: 500m, memory: 1Gi, pid: \"100\"}}\nkubeReserved: {{memory: 0.5Gi, ephemeral-storage: 1G, pid: \"50\"}}\n\
+         evictionHard: {{memory.available: 5%, nodefs.available: 1Gi}}\n---\n\
+         apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\n\
+         nodeLabels: {{zone: b, example.com/kind: \"\"}}\nextendedResources: {{example.com/gpu: 2}}\n"
+    );
+    let b = format!(
+        "{HEAD}systemReserved: {{cpu: \"1\"}}\nevictionHard: {{nodefs.available: \"0%\"}}\n---\n\
+         apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nnodeLabels: {{zone: c}}\n"
+    );
+    let (c, problems) = read(&[("/a", &a), ("/b", &b)], &Flags::default());
+    assert_eq!(problems, Problems::default());
+    let s = c.sizing();
+    assert_eq!((s.max_pods, s.pods_per_core, c.node.pod_pids_limit), (30, Some(4), Some(1024)));
+    assert_eq!(s.system_reserved.iter().collect::<Vec<_>>(), [("cpu", 1000), ("memory", 1 << 30)]);
+    assert_eq!(s.kube_reserved.iter().collect::<Vec<_>>(), [("ephemeral-storage", 1_000_000_000), ("memory", 1 << 29)]);
+    assert_eq!((c.node.reserved_pids(), c.node.enforces_pods()), (150, false));
+    assert_eq!((s.memory_available.unwrap().of(1000), s.nodefs_available), (50, None));
+    let labels: Vec<_> = s.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    assert_eq!(labels, [("example.com/kind", ""), ("zone", "c")]);
+    assert_eq!(s.extended, BTreeMap::from([("example.com/gpu".to_owned(), 2)]));
+    // What says nothing of a signal turns it off, unless it is to be merged with the defaults.
+    let off = "evictionHard: {memory.available: 1Gi}\n";
+    let (c, _) = one(off);
+    assert_eq!(c.sizing().nodefs_available, None);
+    let (c, problems) = one(&format!("{off}mergeDefaultEvictionSettings: true\n"));
+    assert_eq!((problems, c.sizing().nodefs_available.map(|t| t.of(1000))), (Problems::default(), Some(100)));
+    let (c, problems) = one("maxPods: 0\npodPidsLimit: -1\nevictionHard: {}\n");
+    assert_eq!((problems, c.sizing().max_pods, c.sizing().memory_available), (Problems::default(), 110, None));
+}
+
+#[test]
+fn a2_each_wrong_reservation_says_which_and_what_would_be_right() {
+    let (_, problems) = one("maxPods: -1\npodsPerCore: -2\npodPidsLimit: -2\nenforceNodeAllocatable: [pods, nodes]\n\
+         systemReserved:\n  cpu: 1 core\n  memory: -1Gi\n  hugepages-2Mi: 1Gi\n  pid: 5\n\
+         kubeReserved: {memory: \"1e30\"}\n\
+         evictionHard:\n  memory.available: 101%\n  memory.free: 1Gi\n  nodefs.available: \"0\"\n");
+    let signals = "allocatableMemory.available, containerfs.available, containerfs.inodesFree, imagefs.available, \
+         imagefs.inodesFree, memory.available, nodefs.available, nodefs.inodesFree, pid.available";
+    assert_eq!(
+        lines(&problems.errors),
+        [
+            "/c.yaml:3: maxPods: -1 is negative; it must be 0 or more".to_owned(),
+            "/c.yaml:4: podsPerCore: -2 is negative; it must be 0 or more".to_owned(),
+            "/c.yaml:5: podPidsLimit: -2 is negative; it must be 1 or more, or -1 for no limit".to_owned(),
+            "/c.yaml:6: enforceNodeAllocatable: \"nodes\" is none of kube-reserved, none, pods, system-reserved".to_owned(),
+            // A wrong type is told alone.
+            "/c.yaml:11: systemReserved.pid: expected a string, found the number 5 (quote it)".to_owned(),
+            "/c.yaml:12: kubeReserved.memory: \"1e30\": 1e30 is too large".to_owned(),
+            "/c.yaml:14: evictionHard.memory.available: \"101%\": eviction percentage threshold 101% must be <= 100%"
+                .to_owned(),
+            format!("/c.yaml:15: evictionHard.memory.free: unknown eviction signal; it must be one of {signals}"),
+            "/c.yaml:16: evictionHard.nodefs.available: \"0\": eviction threshold 0 must be positive; leave the signal out, or \
+             write \"0%\", for none"
+                .to_owned(),
+        ]
+    );
+    let (_, problems) = one("enforceNodeAllocatable: [none, pods]\n\
+         systemReserved:\n  cpu: 1 core\n  memory: -1Gi\n  hugepages-2Mi: 1Gi\n");
+    let syntax = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+    assert_eq!(
+        lines(&problems.errors),
+        [
+            "/c.yaml:3: enforceNodeAllocatable: may not contain additional enforcements when \"none\" is specified"
+                .to_owned(),
+            format!("/c.yaml:5: systemReserved.cpu: \"1 core\": {syntax}"),
+            "/c.yaml:6: systemReserved.memory: \"-1Gi\" is negative; it must be 0 or more".to_owned(),
+            "/c.yaml:7: systemReserved.hugepages-2Mi: cannot reserve \"hugepages-2Mi\"; it must be cpu, memory, \
+             ephemeral-storage or pid"
+                .to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn a2_what_is_known_of_eviction_and_enforcement_and_has_no_effect_is_a_warning() {
+    let (_, problems) = one("enforceNodeAllocatable: [pods, system-reserved, kube-reserved]\n\
+         evictionHard: {memory.available: 1Gi, pid.available: 5%, imagefs.available: 15%}\n");
+    let nothing = "known, but not honoured by wherry: it has no effect";
+    assert_eq!(problems.errors, []);
+    assert_eq!(
+        lines(&problems.warnings),
+        [
+            format!("/c.yaml:4: evictionHard.imagefs.available: {nothing}"),
+            format!("/c.yaml:4: evictionHard.pid.available: {nothing}"),
+            format!("/c.yaml:3: enforceNodeAllocatable[1]: {nothing}"),
+            format!("/c.yaml:3: enforceNodeAllocatable[2]: {nothing}"),
+        ]
+    );
+}
+
+#[test]
+fn a2_labels_and_extended_resources_are_checked() {
+    let head = "apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\n";
+    let body = "nodeLabels:\n  kubernetes.io/os: linux\n  a b: c\n  a: b c\n  d: yes\n\
+                extendedResources:\n  gpu: 1\n  node.kubernetes.io/gpu: 1\n  example.com/gpu: -1\n";
+    let (_, problems) = read(&[("/c.yaml", &format!("{head}{}", body.replace("  d: yes\n", "")))], &Flags::default());
+    let found = lines(&problems.errors);
+    let begins = [
+        "/c.yaml:4: nodeLabels.kubernetes.io/os: wherry sets this label itself; leave it out",
+        "/c.yaml:5: nodeLabels.a b: name part must consist of",
+        "/c.yaml:6: nodeLabels.a: a valid label must be",
+        "/c.yaml:8: extendedResources.gpu: \"gpu\" doesn't follow extended resource name standard",
+        "/c.yaml:9: extendedResources.node.kubernetes.io/gpu: \"node.kubernetes.io/gpu\" doesn't follow",
+        "/c.yaml:10: extendedResources.example.com/gpu: -1 is negative; it must be 0 or more",
+    ];
+    assert_eq!(found.len(), begins.len(), "{found:#?}");
+    assert!(found.iter().zip(begins).all(|(found, begin)| found.starts_with(begin)), "{found:#?}");
+    let (_, problems) =
+        read(&[("/c.yaml", &format!("{head}extendedResources: {{example.com/gpu: 1.5}}\n"))], &Flags::default());
+    assert_eq!(
+        lines(&problems.errors),
+        ["/c.yaml:3: extendedResources.example.com/gpu: expected a whole number, found the number 1.5"]
+    );
 }

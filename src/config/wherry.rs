@@ -1,8 +1,9 @@
 //! `kind: WherryConfiguration` (wherry.io/v1alpha1): what a KubeletConfiguration has no field for, because a kubelet
 //! takes it on its command line or not at all.
 
+use crate::config::node;
 use crate::config::problem::absolute;
-use crate::config::table::{Field, Kind, Set, Use};
+use crate::config::table::{Field, INT64, Kind, Set, SetParts, Use};
 
 pub const API_VERSION: &str = "wherry.io/v1alpha1";
 pub const KIND: &str = "WherryConfiguration";
@@ -11,10 +12,16 @@ const fn set(name: &'static str, kind: Kind, set: Set) -> Field {
     Field { name, kind, what: Use::Honoured(set) }
 }
 
+const fn parts(name: &'static str, kind: Kind, set: SetParts) -> Field {
+    Field { name, kind, what: Use::Parts(set) }
+}
+
 /// In the order of the alphabet.
 pub static FIELDS: &[Field] = &[
     set("containerLogsDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.container_logs_dir = p)),
+    parts("extendedResources", Kind::MapOf(&INT64), node::extended),
     set("logindConfDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.logind_conf_dir = p)),
+    parts("nodeLabels", Kind::MapOf(&Kind::Text), node::labels),
     set("nodeName", Kind::Text, |c, v| {
         super::check_node_name(v.text())?;
         c.node_name = v.text().to_owned();

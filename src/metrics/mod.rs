@@ -7,11 +7,14 @@
 
 mod classic;
 mod labels;
+mod node;
 mod process;
 #[cfg(test)]
 mod tests;
 
+use crate::api::node::NodeFacts;
 use crate::api::pod::Pod;
+use crate::api::resources::Resources;
 use crate::engine::effect::Measure;
 use crate::engine::probe::Kind;
 use classic::PlainCounter;
@@ -117,6 +120,7 @@ pub struct Metrics {
     started_container_errors: Counters,
     cgroup_duration: Histograms,
     manifest_errors: Gauge,
+    node: node::Node,
     log_lines_dropped: PlainCounter,
 }
 
@@ -155,6 +159,7 @@ impl Metrics {
                 "Things in the manifest directory that are wrong at present",
                 Gauge::default(),
             ),
+            node: node::Node::new(&mut r),
             admission_rejections: put(
                 &mut r,
                 "kubelet_admission_rejections_total",
@@ -472,6 +477,16 @@ impl Metrics {
 
     pub fn set_manifest_errors(&self, n: u64) {
         self.manifest_errors.set(signed(n));
+    }
+
+    /// What the node has and what of it is for pods.
+    pub fn set_node_size(&self, node: &NodeFacts) {
+        self.node.set_size(node);
+    }
+
+    /// What the pods that count for admission ask for, all together.
+    pub fn set_node_requested(&self, node: &NodeFacts, requested: &Resources) {
+        self.node.set_requested(node, requested);
     }
 
     /// All that were dropped since the start.

@@ -340,3 +340,60 @@ fn probes_are_counted_by_their_results_until_their_pod_is_gone() {
     metrics.observe(&Measure::NoMoreProbes { pod });
     assert_eq!(lines(), Vec::<String>::new());
 }
+
+#[test]
+fn m_the_nodes_size_is_shown_by_resource_and_unit() {
+    let m = Metrics::new("lab");
+    let amounts = |cpu, gpu| {
+        let memory = 16u64 << 30;
+        Resources::from([
+            ("cpu", cpu),
+            ("memory", memory),
+            ("pods", 110),
+            ("hugepages-2Mi", 4 << 20),
+            ("x.io/gpu", gpu),
+        ])
+    };
+    let node =
+        |cpu, gpu| NodeFacts { capacity: amounts(4000, 2), allocatable: amounts(cpu, gpu), ..NodeFacts::default() };
+    m.set_node_size(&node(3500, 2));
+    m.set_node_requested(&node(3500, 2), &Resources::from([("cpu", 1250), ("pods", 3), ("ephemeral-storage", 5)]));
+    let series = |family: &str| -> Vec<String> {
+        let text = String::from_utf8(m.render()).unwrap();
+        let mut lines: Vec<String> = text
+            .lines()
+            .filter_map(|l| l.strip_prefix(family))
+            .filter(|l| l.starts_with('{'))
+            .map(Into::into)
+            .collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(
+        series("kube_node_status_allocatable"),
+        [
+            "{resource=\"cpu\",unit=\"core\"} 3.5",
+            "{resource=\"hugepages_2Mi\",unit=\"byte\"} 4194304.0",
+            "{resource=\"memory\",unit=\"byte\"} 17179869184.0",
+            "{resource=\"pods\",unit=\"integer\"} 110.0",
+            "{resource=\"x_io_gpu\",unit=\"integer\"} 2.0",
+        ]
+    );
+    assert_eq!(series("kube_node_status_capacity")[0], "{resource=\"cpu\",unit=\"core\"} 4.0");
+    assert_eq!(
+        series("wherry_node_requested"),
+        [
+            "{resource=\"cpu\",unit=\"core\"} 1.25",
+            "{resource=\"ephemeral_storage\",unit=\"byte\"} 5.0",
+            "{resource=\"hugepages_2Mi\",unit=\"byte\"} 0.0",
+            "{resource=\"memory\",unit=\"byte\"} 0.0",
+            "{resource=\"pods\",unit=\"integer\"} 3.0",
+            "{resource=\"x_io_gpu\",unit=\"integer\"} 0.0",
+        ]
+    );
+    // A reload took some away; what pods ask for goes with them.
+    m.set_node_size(&NodeFacts::default());
+    m.set_node_requested(&NodeFacts::default(), &Resources::default());
+    assert!(series("kube_node_status_capacity").is_empty() && series("wherry_node_requested").is_empty());
+    read(&m);
+}

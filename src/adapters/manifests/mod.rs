@@ -1,4 +1,5 @@
-//! The manifest directory: what its files say is the desired set of pods (D1 to D5).
+//! The manifest directory: what its files say is the desired set of pods (D1 to D5), with the priorities that the classes
+//! beside them give (A5).
 //!
 //! A change is read when it is complete (its writer closed the file, or renamed it into place). What is only *seen* (by
 //! a full read, or as a new name) is read once it has not changed for a second. A file that is gone is believed to be gone
@@ -19,8 +20,9 @@ mod watch;
 pub use standing::Standing;
 pub use store::Write;
 
-use crate::api::document::{self, Context, Document};
+use crate::api::document::{self, Context, Document, Object};
 use crate::api::pod::Pod;
+use crate::api::priority::{Classes, PriorityClass};
 use crate::api::problem::Problem;
 use crate::api::time::{Boot, Now};
 use crate::api::uid;
@@ -85,6 +87,8 @@ struct Source {
     link: bool,
     /// It could not be read at all, the last time.
     unreadable: bool,
+    /// Its record was not asked yet about pods whose class is not there.
+    unrecalled: bool,
 }
 
 /// A file to look at again.
@@ -108,6 +112,8 @@ pub struct Manifests {
     /// Nothing was read yet.
     fresh: bool,
     changed: bool,
+    /// Files were read or went: what classes there are, and what pods have of them, is to be looked at (A5).
+    unsettled: bool,
     next_full: Boot,
     /// Events are left over from the last turn.
     more: bool,
@@ -136,6 +142,7 @@ impl Manifests {
             identity: None,
             fresh: true,
             changed: false,
+            unsettled: false,
             next_full: Boot(0),
             more: false,
             dirty: BTreeSet::new(),
@@ -149,7 +156,7 @@ impl Manifests {
     /// Something moved. Gives the whole desired set in the order of paths, if it changed.
     pub fn ready(&mut self, now: Now) -> Option<Vec<Rc<Pod>>> {
         self.events(now);
-        if self.fresh { self.due(now) } else { self.desired() }
+        if self.fresh { self.due(now) } else { self.desired(now) }
     }
 
     /// What was due by now. Gives the whole desired set if it changed, and the first time.
@@ -178,7 +185,7 @@ impl Manifests {
         if all {
             self.read_all(now);
         }
-        self.desired()
+        self.desired(now)
     }
 
     /// When `due` wants to be called.
@@ -195,7 +202,7 @@ impl Manifests {
     /// SIGHUP: all is read again. Gives the whole desired set if it changed.
     pub fn reload(&mut self, now: Now) -> Option<Vec<Rc<Pod>>> {
         self.read_all(now);
-        self.desired()
+        self.desired(now)
     }
 
     /// What is wrong at present, by path.
@@ -210,7 +217,7 @@ impl Manifests {
 
     /// The desired set as it was given last, or as it is about to be.
     pub fn pods(&self) -> impl Iterator<Item = &Rc<Pod>> {
-        self.sources.values().flat_map(|source| &source.held).map(|held| &held.pod)
+        self.sources.values().flat_map(|source| &source.held).filter_map(Held::pod)
     }
 
     /// Records to write, when there is nothing more urgent; one batch at a time. Run it, here or on a helper thread, and
@@ -481,12 +488,16 @@ impl Manifests {
         let seen = seen(now);
         let (node_name, sysctls) = (self.settings.node_name.clone(), self.settings.unsafe_sysctls.clone());
         let context = Context { node_name: &node_name, unsafe_sysctls: &sysctls, seen: &seen };
-        let make = |document: &Document| document.pod(&shown, Some(text), context);
+        let make = |document: &Document| document.object(&shown, Some(text), context);
         let old = self.sources.get_mut(name).map(|source| std::mem::take(&mut source.held));
-        let before: Vec<Rc<Pod>> = old.iter().flatten().map(|held| held.pod.clone()).collect();
+        let unknown = old.is_none();
+        let before: Vec<Rc<Pod>> = old.iter().flatten().filter_map(Held::pod).cloned().collect();
         let (held, problems) = contents::merge(old, || self.recall(name, now).unwrap_or_default(), documents, make);
         self.changed |= !same_pods(&held, &before);
-        self.sources.entry(name.to_owned()).or_default().held = held;
+        self.unsettled = true;
+        let source = self.sources.entry(name.to_owned()).or_default();
+        source.held = held;
+        source.unrecalled |= unknown;
         self.dirty.insert(name.to_owned());
         self.standing.set(&shown, Kind::Content, problems, now);
     }
@@ -503,10 +514,12 @@ impl Manifests {
     fn remove(&mut self, name: &OsStr, now: Now) {
         let shown = self.shown(name);
         if let Some(source) = self.sources.remove(name) {
-            self.changed |= !source.held.is_empty();
+            self.changed |= source.held.iter().any(|held| held.pod().is_some());
+            self.unsettled = true;
             self.dirty.insert(name.to_owned());
         }
         self.standing.set(&shown, Kind::Content, Vec::new(), now);
+        self.standing.set(&shown, Kind::Class, Vec::new(), now);
         if self.sources.is_empty() {
             // An empty directory is watched in another way.
             self.next_full = now.boot;
@@ -516,7 +529,8 @@ impl Manifests {
     /// Puts in force what the record of a file says. False if there is none.
     fn restore(&mut self, name: &OsStr, now: Now) -> bool {
         let Some(held) = self.recall(name, now) else { return false };
-        self.changed |= !held.is_empty();
+        self.changed |= held.iter().any(|held| held.pod().is_some());
+        self.unsettled = true;
         self.sources.insert(name.to_owned(), Source { held, ..Source::default() });
         true
     }
@@ -529,9 +543,9 @@ impl Manifests {
         let Settings { node_name, unsafe_sysctls, .. } = &self.settings;
         let context = Context { node_name, unsafe_sysctls, seen: &seen };
         let mut held = Vec::new();
-        for RecordedDocument { number, content, .. } in record.documents {
-            match Document::from_content(number, content).pod(&shown, None, context) {
-                Ok(pod) => held.push(Held { pod: Rc::new(pod), content: None }),
+        for RecordedDocument { number, content, priority, .. } in record.documents {
+            match Document::from_content(number, content).object(&shown, None, context) {
+                Ok(object) => held.push(Held::accepted(object, priority)),
                 Err(problems) => {
                     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
                     log::warn!("manifests: what was accepted before is not any more path={shown:?} error={problems:?}");
@@ -550,8 +564,51 @@ impl Manifests {
         }
     }
 
+    /// A5: pods get their priority when all that is known of classes was read, so the order of files does not matter.
+    fn settle(&mut self, now: Now) {
+        // A class in a file that was just renamed is not there twice.
+        let (going, staying): (Vec<_>, Vec<_>) =
+            self.sources.iter().partition(|(name, _)| matches!(self.waits.get(*name), Some((_, Wait::Gone))));
+        let classes = |sources: &[(&OsString, &Source)]| -> Vec<PriorityClass> {
+            sources.iter().flat_map(|(_, source)| &source.held).filter_map(Held::class).cloned().collect()
+        };
+        let (going, staying) = (classes(&going), classes(&staying));
+        let moved = going.iter().filter(|class| !staying.iter().any(|other| other.name == class.name));
+        let (classes, mut wrong) = Classes::collect(staying.iter().chain(moved));
+        for name in self.sources.keys().cloned().collect::<Vec<_>>() {
+            self.settle_file(&name, &classes, &mut wrong, now);
+        }
+    }
+
+    fn settle_file(&mut self, name: &OsStr, classes: &Classes, wrong: &mut Vec<Problem>, now: Now) {
+        let shown = self.shown(name);
+        let Some(source) = self.sources.get_mut(name) else { return };
+        let mut held = std::mem::take(&mut source.held);
+        let unrecalled = std::mem::take(&mut source.unrecalled);
+        let mut new = held.iter_mut().map(|held| usize::from(held.decide(classes))).sum::<usize>();
+        if unrecalled && held.iter().any(Held::is_lost) {
+            let recorded = self.recall(name, now).unwrap_or_default();
+            let lost = held.iter_mut().filter(|held| held.is_lost());
+            new += lost.map(|held| usize::from(held.recall(&recorded))).sum::<usize>();
+        }
+        if new > 0 {
+            self.changed = true;
+            self.dirty.insert(name.to_owned());
+        }
+        let mut problems: Vec<Problem> = wrong.extract_if(.., |problem| problem.path == shown).collect();
+        problems.extend(held.iter().filter_map(|held| held.problem(classes)));
+        problems.sort_by_key(|problem| problem.document);
+        self.standing.set(&shown, Kind::Class, problems, now);
+        if let Some(source) = self.sources.get_mut(name) {
+            source.held = held;
+        }
+    }
+
     /// The desired set, if it changed. Two pods of one name are both in it: who runs is the engine's to say (D4).
-    fn desired(&mut self) -> Option<Vec<Rc<Pod>>> {
+    fn desired(&mut self, now: Now) -> Option<Vec<Rc<Pod>>> {
+        if !self.fresh && std::mem::take(&mut self.unsettled) {
+            self.settle(now);
+        }
         if self.fresh || !self.changed || self.is_being_renamed() {
             return None;
         }
@@ -564,7 +621,7 @@ impl Manifests {
         let (leaving, staying): (Vec<_>, Vec<_>) = self
             .sources
             .iter()
-            .flat_map(|(name, source)| source.held.iter().map(move |held| (name, &held.pod.name)))
+            .flat_map(|(name, source)| source.held.iter().filter_map(Held::pod).map(move |pod| (name, &pod.name)))
             .partition(|(name, _)| matches!(self.waits.get(*name), Some((_, Wait::Gone))));
         leaving.iter().any(|(_, pod)| staying.iter().any(|(_, other)| other == pod))
     }
@@ -588,27 +645,31 @@ impl Manifests {
         while let Some(name) = self.dirty.pop_first() {
             let path = self.shown(&name);
             let mut old = self.store.load(&path);
-            let Some(source) = self.sources.get_mut(&name).filter(|source| !source.held.is_empty()) else {
+            let has_one = |source: &&mut Source| source.held.iter().any(|held| held.in_force().is_some());
+            let Some(source) = self.sources.get_mut(&name).filter(has_one) else {
                 if old.is_some() {
                     return Some(self.store.delete(&path));
                 }
                 continue;
             };
-            let recorded = old.iter().flat_map(|record| &record.documents).map(|d| &d.digest);
-            if recorded.eq(source.held.iter().map(|held| &held.pod.digest)) {
-                source.held.iter_mut().for_each(|held| held.content = None);
+            let recorded = old.iter().flat_map(|record| &record.documents);
+            let recorded = recorded.map(|d| (d.digest.as_str(), d.priority.as_ref()));
+            let in_force = source.held.iter().filter_map(Held::in_force);
+            if recorded.eq(in_force.map(|held| (held.digest(), held.given()))) {
+                source.held.iter_mut().filter_map(Held::in_force_mut).for_each(|held| held.content = None);
                 continue;
             }
             let mut documents = Vec::new();
-            for held in &mut source.held {
-                let digest = held.pod.digest.clone();
+            for held in source.held.iter_mut().filter_map(Held::in_force_mut) {
+                let digest = held.digest().to_owned();
+                let priority = held.given().cloned();
                 let mut old = old.iter_mut().flat_map(|record| &mut record.documents);
                 let content = held
                     .content
                     .take()
                     .or_else(|| old.find(|d| d.digest == digest).map(|d| std::mem::take(&mut d.content)));
                 if let Some(content) = content {
-                    documents.push(RecordedDocument { number: held.pod.source.document, digest, content });
+                    documents.push(RecordedDocument { number: held.number(), digest, content, priority });
                 }
             }
             return Some(self.store.put(&path, documents));
@@ -628,31 +689,26 @@ impl Manifests {
         self.dirty.insert(name.to_owned());
         for document in record.documents {
             let held = self.sources.get_mut(name).into_iter().flat_map(|source| &mut source.held);
-            for held in held.filter(|held| held.pod.digest == document.digest) {
+            for held in held.filter_map(Held::in_force_mut).filter(|held| held.digest() == document.digest) {
                 held.content.get_or_insert_with(|| document.content.clone());
             }
         }
     }
 }
 
-/// All pods of a file, and whether they can be run on a node of that name which allows these unsafe sysctls: for
-/// `wherry check FILE`.
-///
-/// # Errors
-/// Everything that is wrong with it.
-pub fn check_file(path: &Path, node_name: &str, unsafe_sysctls: &[String]) -> Result<Vec<Pod>, Vec<Problem>> {
+/// All good objects of a file, as a node of that name which allows these unsafe sysctls would read it, and everything that is
+/// wrong with the others: for `wherry check FILE`.
+pub fn check_file(path: &Path, node_name: &str, unsafe_sysctls: &[String]) -> (Vec<Object>, Vec<Problem>) {
     let shown = path.to_string_lossy();
-    let (text, _) = file::read(path).map_err(|unread| {
-        let why = match unread {
-            Unread::Gone => "no such file".to_owned(),
-            Unread::Changing => "it changes while it is read".to_owned(),
-            Unread::Broken { why, .. } => why,
-        };
-        vec![Problem::of_file(&shown, why)]
-    })?;
-    let (pods, mut problems) = document::read(&text, &shown, Context { node_name, unsafe_sysctls, seen: "" });
-    problems.extend(document::collisions(pods.iter()));
-    if problems.is_empty() { Ok(pods) } else { Err(problems) }
+    let why = match file::read(path) {
+        Ok((text, _)) => {
+            return document::read_objects(&text, &shown, Context { node_name, unsafe_sysctls, seen: "" });
+        }
+        Err(Unread::Gone) => "no such file".to_owned(),
+        Err(Unread::Changing) => "it changes while it is read".to_owned(),
+        Err(Unread::Broken { why, .. }) => why,
+    };
+    (Vec::new(), vec![Problem::of_file(&shown, why)])
 }
 
 /// The manifests of a directory, in order, by the names that count: for `wherry check` without a file.
@@ -683,7 +739,8 @@ fn seen(now: Now) -> String {
 
 /// Whether these are the very same pods: what is equal and made anew is not.
 fn same_pods(held: &[Held], before: &[Rc<Pod>]) -> bool {
-    held.len() == before.len() && held.iter().zip(before).all(|(held, pod)| Rc::ptr_eq(&held.pod, pod))
+    let now: Vec<&Rc<Pod>> = held.iter().filter_map(Held::pod).collect();
+    now.len() == before.len() && now.iter().zip(before).all(|(now, pod)| Rc::ptr_eq(now, pod))
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ const AGAIN: Duration = Duration::from_secs(60);
 pub(super) enum Kind {
     /// Reading and understanding it.
     Content,
+    /// The priority classes of it and of its pods (A5): other files matter too.
+    Class,
     /// Its record could not be written.
     Record,
 }

@@ -6,6 +6,7 @@
 //! it is set aside, with a warning. Writing never comes between a manifest and its pod: it is a `Write` to be carried out
 //! later, by a helper thread if one likes.
 
+use crate::api::priority::Given;
 use crate::api::uid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -32,6 +33,9 @@ pub(super) struct RecordedDocument {
     pub(super) number: u32,
     pub(super) digest: String,
     pub(super) content: Value,
+    /// What a pod got from a class (A5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) priority: Option<Given>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -41,7 +41,7 @@ pub fn huge_page_sizes() -> Vec<u64> {
 }
 
 /// `hugepages-2048kB`
-fn huge_page_size(name: &str) -> Option<u64> {
+pub(super) fn huge_page_size(name: &str) -> Option<u64> {
     name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 

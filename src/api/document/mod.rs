@@ -1,8 +1,8 @@
-//! From the bytes of a manifest file to pods: YAML or JSON, several documents, `Pod`, `List` and `PodList`.
+//! From the bytes of a manifest file to objects: YAML or JSON, several documents, `Pod`, `PriorityClass`, `List` and `PodList`.
 //!
 //! Two steps, so that what did not change is not made again. `parse` gives the documents as plain values, each with
-//! its digest; only a fault of the file's form (no YAML, a key twice, too big) fails the file as a whole. `Document::pod`
-//! then makes the typed pod of one: types and unknown fields (`typed`), defaults, validation. An error in one document
+//! its digest; only a fault of the file's form (no YAML, a key twice, too big) fails the file as a whole. `Document::object`
+//! then makes the typed object of one: types and unknown fields (`typed`), defaults, validation. An error in one document
 //! leaves the others alone.
 //!
 //! YAML is read as Kubernetes reads it (YAML 1.1: `yes`, `on` and `y` are booleans, `0644` is octal), with bounds on size,
@@ -13,9 +13,11 @@ mod typed;
 
 use crate::api::names::FullName;
 use crate::api::pod::{Pod, Source};
+use crate::api::priority::PriorityClass;
 use crate::api::problem::{Fault, FieldPath, Problem, Step};
 use crate::api::{defaults, uid, validate};
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::scheduling::v1 as scheduling;
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 
@@ -31,14 +33,32 @@ const MAX_ALIASES: usize = 100;
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     pub node_name: &'a str,
-    /// `allowedUnsafeSysctls`: names, or the beginning of names and `*`.
+    /// `allowedUnsafeSysctls`. Admission asks for them (A3), nothing here does.
     pub unsafe_sysctls: &'a [String],
     /// For the annotation `config.seen`: RFC 3339 with nanoseconds, UTC.
     pub seen: &'a str,
 }
 
+/// The kinds that are read.
+const KINDS: [&str; 4] = ["Pod", "PriorityClass", "List", "PodList"];
+const PRIORITY_CLASS: &str = "PriorityClass";
+
+/// What a good document is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Object {
+    Pod(Box<Pod>),
+    PriorityClass(PriorityClass),
+}
+
+/// What a document says it is: of two with equal keys the later version replaces the earlier one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    Pod(FullName),
+    PriorityClass(String),
+}
+
 /// What is wrong with a typed, defaulted pod.
-type Validate = fn(&core::Pod, Context<'_>) -> Vec<Fault>;
+type Validate = fn(&core::Pod) -> Vec<Fault>;
 
 /// One document of a file (an item of a List counts as one), as it was written.
 #[derive(Clone, Debug)]
@@ -80,22 +100,29 @@ pub fn parse(text: &[u8], path: &str) -> Result<Vec<Document>, Problem> {
     Ok(documents)
 }
 
-/// All pods and all problems of a file's text: `parse` and `Document::pod` in one.
-pub fn read(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Pod>, Vec<Problem>) {
-    let mut pods = Vec::new();
+/// All objects and all problems of a file's text: `parse` and `Document::object` in one.
+pub fn read_objects(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Object>, Vec<Problem>) {
+    let mut objects = Vec::new();
     let mut problems = Vec::new();
     match parse(text, path) {
         Err(problem) => problems.push(problem),
         Ok(documents) => {
             for document in documents {
-                match document.pod(path, Some(text), context) {
-                    Ok(pod) => pods.push(pod),
+                match document.object(path, Some(text), context) {
+                    Ok(object) => objects.push(object),
                     Err(more) => problems.extend(more),
                 }
             }
         }
     }
-    (pods, problems)
+    (objects, problems)
+}
+
+/// The same, of the objects the pods only, with the priority that they give themselves.
+pub fn read(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Pod>, Vec<Problem>) {
+    let (objects, problems) = read_objects(text, path, context);
+    let pod = |object| if let Object::Pod(pod) = object { Some(*pod) } else { None };
+    (objects.into_iter().filter_map(pod).collect(), problems)
 }
 
 /// A pod that was accepted before, from a record's JSON (W25): typed, not checked again.
@@ -156,15 +183,35 @@ impl Document {
         Some(FullName::new(if namespace.is_empty() { "default" } else { namespace }, name))
     }
 
-    /// Not surely something else than a pod: a wrong one of these may stand for a pod that was good before (D2).
-    pub fn may_be_pod(&self) -> bool {
+    /// What it says it is, if that can be read whatever else is wrong.
+    pub fn key(&self) -> Option<Key> {
+        let name = self.name()?;
+        Some(match self.content.get("kind").and_then(Value::as_str) {
+            Some(kind) if near(kind, PRIORITY_CLASS) => Key::PriorityClass(name.name.to_string()),
+            _ => Key::Pod(name),
+        })
+    }
+
+    /// Not surely something else than what is read: a wrong one of these may stand for one that was good before (D2).
+    pub fn may_be_ours(&self) -> bool {
         match self.content.get("kind") {
             // Something that could be no kind at all is a document cut short, or in the middle of an edit.
             Some(Value::String(kind)) if !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphanumeric()) => {
-                ["Pod", "List", "PodList"].into_iter().any(|k| near(kind, k))
+                KINDS.into_iter().any(|k| near(kind, k))
             }
             _ => true,
         }
+    }
+
+    /// The object: typed, defaulted, validated. `text` is the file's, to find the lines of errors.
+    ///
+    /// # Errors
+    /// All that is wrong with it (of wrong types only the first, since no more is known then).
+    pub fn object(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Object, Vec<Problem>> {
+        if self.content.get("kind").and_then(Value::as_str) != Some(PRIORITY_CLASS) {
+            return self.pod(path, text, context).map(|pod| Object::Pod(Box::new(pod)));
+        }
+        self.priority_class(path).map(Object::PriorityClass).map_err(|faults| self.problems(path, text, faults))
     }
 
     /// The pod: typed, defaulted, validated. `text` is the file's, to find the lines of errors.
@@ -172,10 +219,7 @@ impl Document {
     /// # Errors
     /// All that is wrong with it (of wrong types only the first, since no more is known then).
     pub fn pod(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Pod, Vec<Problem>> {
-        self.make(path, context, validate::pod).map_err(|faults| {
-            let text = text.and_then(|t| std::str::from_utf8(t).ok());
-            faults.into_iter().map(|fault| self.problem(path, text, fault)).collect()
-        })
+        self.make(path, context, validate::pod).map_err(|faults| self.problems(path, text, faults))
     }
 
     /// The pod, also if it asks for what the engine knows and no adapter does yet. For simulations: what is read from
@@ -203,7 +247,7 @@ impl Document {
         let own_uid = object.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
         let uid = own_uid.map_or_else(|| uid::of(path, &self.digest), Into::into);
         defaults::apply(&mut object, &uid, context);
-        faults.extend(validate(&object, context));
+        faults.extend(validate(&object));
         if !faults.is_empty() {
             return Err(faults);
         }
@@ -214,6 +258,35 @@ impl Document {
         );
         let source = Source { path: path.to_owned(), document: self.number };
         Ok(Pod { uid, name, source, digest: self.digest.clone(), object })
+    }
+
+    fn priority_class(&self, path: &str) -> Result<PriorityClass, Vec<Fault>> {
+        if !self.faults.is_empty() {
+            return Err(self.faults.clone());
+        }
+        let (typed, mut faults) = typed::from_value::<scheduling::PriorityClass>(&self.content);
+        let class = typed.map_err(|fault| {
+            faults.insert(0, fault);
+            std::mem::take(&mut faults)
+        })?;
+        let says_value = self.content.get("value").is_some_and(|value| !value.is_null());
+        faults.extend(validate::priority_class(&class, says_value));
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        Ok(PriorityClass {
+            name: class.metadata.name.unwrap_or_default(),
+            value: class.value,
+            global_default: class.global_default == Some(true),
+            preemption_policy: PriorityClass::preemption_policy(class.preemption_policy.as_deref()),
+            source: Source { path: path.to_owned(), document: self.number },
+            digest: self.digest.clone(),
+        })
+    }
+
+    fn problems(&self, path: &str, text: Option<&[u8]>, faults: Vec<Fault>) -> Vec<Problem> {
+        let text = text.and_then(|t| std::str::from_utf8(t).ok());
+        faults.into_iter().map(|fault| self.problem(path, text, fault)).collect()
     }
 
     fn problem(&self, path: &str, text: Option<&str>, fault: Fault) -> Problem {
@@ -257,20 +330,24 @@ fn faults_of(value: &Value) -> Vec<Fault> {
     }
     let mut faults = Vec::new();
     match value.get("kind") {
-        Some(Value::String(kind)) if matches!(kind.as_str(), "Pod" | "List" | "PodList") => {
+        Some(Value::String(kind)) if KINDS.contains(&kind.as_str()) => {
+            let right = if kind == PRIORITY_CLASS { "scheduling.k8s.io/v1" } else { "v1" };
             match value.get("apiVersion") {
-                Some(Value::String(version)) if version == "v1" => {}
-                None | Some(Value::Null) => faults.push(fault("apiVersion", "Required value: must be v1")),
+                Some(Value::String(version)) if version == right => {}
+                None | Some(Value::Null) => {
+                    faults.push(fault("apiVersion", &format!("Required value: must be {right}")));
+                }
                 Some(other) => {
-                    faults.push(fault("apiVersion", &format!("Unsupported value: {other}: supported values: \"v1\"")));
+                    let message = format!("Unsupported value: {other}: supported values: {right:?}");
+                    faults.push(fault("apiVersion", &message));
                 }
             }
         }
-        Some(Value::String(kind)) => match ["Pod", "List", "PodList"].into_iter().find(|k| near(kind, k)) {
+        Some(Value::String(kind)) => match KINDS.into_iter().find(|k| near(kind, k)) {
             Some(meant) => faults.push(fault("kind", &format!("Unsupported value: {kind:?}; did you mean {meant}?"))),
             None => faults.push(fault("kind", &format!("{kind} is not supported yet"))),
         },
-        None | Some(Value::Null) => faults.push(fault("kind", "Required value: must be Pod or List")),
+        None | Some(Value::Null) => faults.push(fault("kind", "Required value: must be Pod, PriorityClass or List")),
         Some(other) => faults.push(fault("kind", &format!("must be a string, not {other}"))),
     }
     faults

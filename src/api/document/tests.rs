@@ -58,7 +58,7 @@ fn d5_one_bad_document_leaves_the_others_alone_and_is_named_with_its_line() {
         ]
     );
     let documents = parse(text.as_bytes(), PATH).unwrap();
-    assert_eq!(documents.iter().map(Document::may_be_pod).collect::<Vec<_>>(), [true, true, false, true]);
+    assert_eq!(documents.iter().map(Document::may_be_ours).collect::<Vec<_>>(), [true, true, false, true]);
     assert_eq!(documents[1].name(), Some(FullName::new("default", "b")));
 }
 
@@ -209,4 +209,86 @@ fn defaults_of_containers_follow_image_limits_and_network() {
     let requests = pod.containers()[2].resources.as_ref().unwrap().requests.as_ref().unwrap();
     let requests: Vec<_> = requests.iter().map(|(k, v)| (k.as_str(), v.0.as_str())).collect();
     assert_eq!(requests, [("cpu", "100m"), ("memory", "64Mi")]);
+}
+
+fn classes(text: &str) -> Vec<PriorityClass> {
+    let (objects, problems) = read_objects(text.as_bytes(), PATH, CONTEXT);
+    assert_eq!(problems, [], "{text}");
+    let class = |object| if let Object::PriorityClass(class) = object { Some(class) } else { None };
+    objects.into_iter().filter_map(class).collect()
+}
+
+const CLASS: &str = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: gold}\n";
+
+#[test]
+fn a5_priority_classes_are_read_beside_pods_and_in_lists() {
+    let item = format!("{CLASS}value: -3\npreemptionPolicy: Never\nglobalDefault: true\n").replace('\n', "\n  ");
+    let text = format!(
+        "{}---\n{CLASS}value: 1000000000\ndescription: for what earns money\n---\napiVersion: v1\nkind: List\nitems:\n- {}\n",
+        pod_named("a"),
+        item.trim_end()
+    );
+    let found = classes(&text);
+    let said = |c: &PriorityClass| (c.source.document, c.value, c.global_default, c.preemption_policy.clone());
+    assert_eq!(
+        found.iter().map(said).collect::<Vec<_>>(),
+        [(2, 1_000_000_000, false, "PreemptLowerPriority".to_owned()), (3, -3, true, "Never".to_owned())]
+    );
+    assert_eq!(pods(&text).len(), 1, "who asks for pods gets the pods");
+    let key = |kind: &str| {
+        let text = format!("apiVersion: x\nkind: {kind}\nmetadata: {{name: gold}}\n");
+        parse(text.as_bytes(), PATH).unwrap()[0].key().unwrap()
+    };
+    assert_eq!(key("PriorityClas"), Key::PriorityClass("gold".into()));
+    assert_eq!(key("Pod"), Key::Pod(FullName::new("default", "gold")));
+}
+
+#[test]
+fn a5_a_wrong_priority_class_is_told_by_line_and_field() {
+    let whole = |head: &str, body: &str| problems(&format!("{head}{body}"));
+    for (body, expected) in [
+        ("value: 1000000001\n", ":4: value: Forbidden: maximum allowed value of a user defined priority is 1000000000"),
+        ("value: 99999999999\n", ":4: value: must be an integer, not integer 99999999999"),
+        ("value: high\n", ":4: value: must be an integer, not the text \"high\""),
+        ("", ":1: value: Required value"),
+        ("value: null\n", ":4: value: Required value"),
+        ("value: 1\nglobaldefault: true\n", ":5: globaldefault: unknown field; did you mean globalDefault?"),
+        (
+            "value: 1\npreemptionPolicy: never\n",
+            ":5: preemptionPolicy: Unsupported value: \"never\": supported values: \"PreemptLowerPriority\", \"Never\"",
+        ),
+        ("value: 1\npreemptionPolicy: \"\"\n", ":5: preemptionPolicy: Required value"),
+    ] {
+        assert_eq!(whole(CLASS, body), [format!("{PATH}{expected}")], "{body}");
+    }
+    for (from, to, expected) in [
+        (
+            "gold",
+            "system-node-critical",
+            ":3: metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only; \
+             system-node-critical is built in and needs no manifest",
+        ),
+        (
+            "gold",
+            "system-mine",
+            ":3: metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only; \
+             choose another name",
+        ),
+        ("name: gold", "labels: {}", ":3: metadata.name: Required value: name is needed for the priority class"),
+        ("name: gold", "name: gold, namespace: a", ":3: metadata.namespace: Forbidden: not allowed on this type"),
+        (
+            "io/v1",
+            "io/v1beta1",
+            ":1: apiVersion: Unsupported value: \"scheduling.k8s.io/v1beta1\": supported values: \
+             \"scheduling.k8s.io/v1\"",
+        ),
+        (
+            "kind: PriorityClass",
+            "kind: Priorityclass",
+            ":2: kind: Unsupported value: \"Priorityclass\"; did you mean \
+             PriorityClass?",
+        ),
+    ] {
+        assert_eq!(whole(&CLASS.replace(from, to), "value: 1\n"), [format!("{PATH}{expected}")], "{to}");
+    }
 }

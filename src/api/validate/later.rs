@@ -1,10 +1,9 @@
 //! What Kubernetes knows and we do not act on yet: refused by the name of its field, never left out in silence.
 //!
 //! Not here is what has no meaning on a node without a scheduler and an API server, and does no harm: tolerations,
-//! schedulerName, podAffinity, podAntiAffinity, topologySpreadConstraints, preemptionPolicy, serviceAccountName,
-//! automountServiceAccountToken, enableServiceLinks, resizePolicy.
+//! schedulerName, podAffinity, podAntiAffinity, topologySpreadConstraints, preferred node affinity,
+//! serviceAccountName, automountServiceAccountToken, enableServiceLinks, resizePolicy.
 
-use crate::api::priority;
 use crate::api::problem::{At, Faults};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
@@ -18,8 +17,6 @@ pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         (spec.host_users == Some(false), "hostUsers"),
         (some(spec.image_pull_secrets.as_ref()), "imagePullSecrets"),
         (some(spec.init_containers.as_ref()), "initContainers"),
-        (spec.node_selector.as_ref().is_some_and(|labels| !labels.is_empty()), "nodeSelector"),
-        (spec.overhead.as_ref().is_some_and(|list| !list.is_empty()), "overhead"),
         (some(spec.readiness_gates.as_ref()), "readinessGates"),
         (some(spec.resource_claims.as_ref()), "resourceClaims"),
         (spec.resources.as_ref().is_some_and(|resources| *resources != Default::default()), "resources"),
@@ -29,19 +26,6 @@ pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     ] {
         if used {
             faults.not_yet(at.field(field));
-        }
-    }
-    if spec.affinity.as_ref().is_some_and(|affinity| affinity.node_affinity.is_some()) {
-        faults.not_yet(at.field("affinity").field("nodeAffinity"));
-    }
-    if let Some(class) = spec.priority_class_name.as_deref().filter(|class| !class.is_empty()) {
-        let at = at.field("priorityClassName");
-        match priority::system_class(class) {
-            None => faults.add(at, format!("{class:?} is no system class, and others are not supported yet")),
-            Some(value) if spec.priority.is_some_and(|given| given != value) => {
-                faults.invalid(at, class, format_args!("its priority is {value}, not what spec.priority says"));
-            }
-            Some(_) => {}
         }
     }
 }

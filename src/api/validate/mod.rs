@@ -4,32 +4,78 @@
 
 mod later;
 mod network;
+mod placement;
 mod resources;
 mod security;
 mod syntax;
 
-use crate::api::document::Context;
+use crate::api::priority;
 use crate::api::problem::{At, Fault, Faults, NOT_YET};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// The largest sum of all annotations' keys and values, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-pub(crate) fn pod(pod: &Pod, context: Context<'_>) -> Vec<Fault> {
+pub(crate) fn pod(pod: &Pod) -> Vec<Fault> {
     let mut faults = Faults::default();
     let root = At::Root;
     metadata(&pod.metadata, root.field("metadata"), &mut faults);
     let empty = PodSpec::default();
-    spec(pod.spec.as_ref().unwrap_or(&empty), context, root.field("spec"), &mut faults);
+    spec(pod.spec.as_ref().unwrap_or(&empty), root.field("spec"), &mut faults);
     faults.0
 }
 
 /// What `pod` finds, but for fields that are not supported yet.
-pub(crate) fn pod_ahead(pod: &Pod, context: Context<'_>) -> Vec<Fault> {
-    let mut faults = self::pod(pod, context);
+pub(crate) fn pod_ahead(pod: &Pod) -> Vec<Fault> {
+    let mut faults = self::pod(pod);
     faults.retain(|fault| fault.message != NOT_YET);
     faults
+}
+
+/// `says_value`: the value is there, and not the zero of a field left out.
+pub(crate) fn priority_class(class: &PriorityClass, says_value: bool) -> Vec<Fault> {
+    let mut faults = Faults::default();
+    let root = At::Root;
+    let at = root.field("metadata");
+    let name = class.metadata.name.as_deref().unwrap_or_default();
+    if name.starts_with(priority::SYSTEM_PREFIX) {
+        let remedy = match priority::system_class(name) {
+            Some(_) => format!("{name} is built in and needs no manifest"),
+            None => "choose another name".to_owned(),
+        };
+        let reserved = "priority class names with 'system-' prefix are reserved for system use only";
+        faults.forbidden(at.field("name"), format_args!("{reserved}; {remedy}"));
+    }
+    if class.metadata.namespace.as_deref().is_some_and(|namespace| !namespace.is_empty()) {
+        faults.forbidden(at.field("namespace"), "not allowed on this type");
+    }
+    any_metadata(&class.metadata, "priority class", at, &mut faults);
+    if !says_value {
+        faults.required(root.field("value"), "");
+    } else if class.value > priority::HIGHEST_OF_USERS {
+        let most = priority::HIGHEST_OF_USERS;
+        let detail = format_args!("maximum allowed value of a user defined priority is {most}");
+        faults.forbidden(root.field("value"), detail);
+    }
+    let at = root.field("preemptionPolicy");
+    match class.preemption_policy.as_deref() {
+        Some("") => faults.required(at, ""),
+        Some(policy) => one_of(Some(policy), &["PreemptLowerPriority", "Never"], at, &mut faults),
+        None => {}
+    }
+    faults.0
+}
+
+/// What breaks a label's key or value, in Kubernetes' words; empty if nothing does.
+pub fn label(key: &str, value: &str) -> Vec<String> {
+    syntax::qualified_name(key).into_iter().chain(syntax::label_value(value)).collect()
+}
+
+/// Can this be the name of an extended resource: has it a domain that is not Kubernetes' own?
+pub fn is_extended_resource(name: &str) -> bool {
+    resources::is_extended(name)
 }
 
 fn complain(complaints: syntax::Complaints, value: &str, at: At<'_>, faults: &mut Faults) {
@@ -37,16 +83,21 @@ fn complain(complaints: syntax::Complaints, value: &str, at: At<'_>, faults: &mu
 }
 
 fn metadata(metadata: &ObjectMeta, at: At<'_>, faults: &mut Faults) {
-    match metadata.name.as_deref() {
-        None | Some("") => faults.required(at.field("name"), "name is needed for the pod"),
-        Some(name) => complain(syntax::dns_subdomain(name), name, at.field("name"), faults),
-    }
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     complain(syntax::dns_label(namespace), namespace, at.field("namespace"), faults);
     let uid = metadata.uid.as_deref().unwrap_or_default();
     complain(syntax::uid(uid), uid, at.field("uid"), faults);
     if metadata.deletion_timestamp.is_some() {
         faults.forbidden(at.field("deletionTimestamp"), "to remove the pod remove its manifest");
+    }
+    any_metadata(metadata, "pod", at, faults);
+}
+
+/// What objects of every kind have.
+fn any_metadata(metadata: &ObjectMeta, kind: &str, at: At<'_>, faults: &mut Faults) {
+    match metadata.name.as_deref() {
+        None | Some("") => faults.required(at.field("name"), &format!("name is needed for the {kind}")),
+        Some(name) => complain(syntax::dns_subdomain(name), name, at.field("name"), faults),
     }
     let at_labels = at.field("labels");
     for (key, value) in metadata.labels.iter().flatten() {
@@ -65,10 +116,13 @@ fn metadata(metadata: &ObjectMeta, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-fn spec(spec: &PodSpec, node: Context<'_>, at: At<'_>, faults: &mut Faults) {
+fn spec(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     one_of(spec.restart_policy.as_deref(), &["Always", "Never", "OnFailure"], at.field("restartPolicy"), faults);
     if let Some(policy) = &spec.preemption_policy {
         one_of(Some(policy), &["Never", "PreemptLowerPriority"], at.field("preemptionPolicy"), faults);
+    }
+    if let Some(class) = priority::named(spec) {
+        complain(syntax::dns_subdomain(class), class, at.field("priorityClassName"), faults);
     }
     if let Some(grace) = spec.termination_grace_period_seconds.filter(|s| *s < 0) {
         let at = at.field("terminationGracePeriodSeconds");
@@ -80,15 +134,9 @@ fn spec(spec: &PodSpec, node: Context<'_>, at: At<'_>, faults: &mut Faults) {
         let at = at.field("activeDeadlineSeconds");
         faults.invalid(at, deadline, "must be between 1 and 2147483647, inclusive");
     }
-    if let Some(name) = spec.node_name.as_deref()
-        && name != node.node_name
-    {
-        faults.invalid(at.field("nodeName"), name, format_args!("this node is {:?}", node.node_name));
-    }
-    match spec.os.as_ref().map(|os| os.name.as_str()) {
-        None | Some("linux") => {}
-        Some("windows") => faults.invalid(at.field("os").field("name"), "windows", "this node runs linux"),
-        Some(other) => faults.unsupported_value(at.field("os").field("name"), other, &["linux", "windows"]),
+    placement::placement(spec, at, faults);
+    if let Some(overhead) = &spec.overhead {
+        resources::overhead(overhead, at.field("overhead"), faults);
     }
     if spec.share_process_namespace == Some(true) && spec.host_pid == Some(true) {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
@@ -97,7 +145,7 @@ fn spec(spec: &PodSpec, node: Context<'_>, at: At<'_>, faults: &mut Faults) {
     network::names(spec, at, faults);
     network::dns(spec, at, faults);
     if let Some(context) = &spec.security_context {
-        security::of_pod(context, spec, node.unsafe_sysctls, at.field("securityContext"), faults);
+        security::of_pod(context, spec, at.field("securityContext"), faults);
     }
     later::of_pod(spec, at, faults);
 

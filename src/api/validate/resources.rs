@@ -31,7 +31,7 @@ pub(super) fn resources(resources: &ResourceRequirements, at: At<'_>, faults: &m
         };
         let Some(limit) = limit.get(name.as_str()) else { continue };
         let shown = &limits[name].0;
-        if name.starts_with(HUGE_PAGES) {
+        if is_never_shared(name) {
             if request != *limit {
                 faults.invalid(at_requests, &written.0, format_args!("must be equal to {name} limit of {shown}"));
             }
@@ -46,11 +46,32 @@ pub(super) fn resources(resources: &ResourceRequirements, at: At<'_>, faults: &m
         if !named(|n| n == "cpu" || n == "memory") {
             faults.forbidden(at, "HugePages require cpu or memory");
         }
-        for name in requests.keys().filter(|n| n.starts_with(HUGE_PAGES) && !limits.contains_key(*n)) {
-            faults.required(at_limits.key(name), "Limit must be set for non overcommitable resources");
-        }
+    }
+    for name in requests.keys().filter(|n| is_never_shared(n) && !limits.contains_key(*n)) {
+        faults.required(at_limits.key(name), "Limit must be set for non overcommitable resources");
     }
 }
+
+/// What a pod needs beside its containers. It has a meaning with a runtime class only, and a kubelet takes it for what it
+/// says also without one.
+pub(super) fn overhead(overhead: &List, at: At<'_>, faults: &mut Faults) {
+    for (name, written) in overhead {
+        one(name, written, at, faults);
+    }
+}
+
+/// A domain other than Kubernetes' own, and short enough for the name of a quota.
+pub(super) fn is_extended(name: &str) -> bool {
+    let own = name.split_once('/').is_none_or(|(domain, _)| domain.ends_with("kubernetes.io"));
+    !own && !name.starts_with(QUOTA) && syntax::qualified_name(&format!("{QUOTA}{name}")).is_empty()
+}
+
+/// Whole pieces, one pod's or another's: a request is the limit.
+fn is_never_shared(name: &str) -> bool {
+    name.starts_with(HUGE_PAGES) || name.contains('/')
+}
+
+const QUOTA: &str = "requests.";
 
 const HUGE_PAGES: &str = "hugepages-";
 
@@ -58,15 +79,18 @@ const HUGE_PAGES: &str = "hugepages-";
 fn one(name: &str, written: &Written, at: At<'_>, faults: &mut Faults) -> Option<Quantity> {
     let at = at.key(name);
     let page_size = || name.strip_prefix(HUGE_PAGES).and_then(|size| Quantity::parse(size).ok());
-    if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && page_size().is_none() {
-        let complaints = syntax::qualified_name(name);
-        if !complaints.is_empty() {
-            complaints.into_iter().for_each(|complaint| faults.invalid(at, name, complaint));
-        } else if name.contains('/') {
-            faults.add(at, "extended resources are not supported yet");
-        } else {
-            faults.invalid(at, name, "must be a standard resource for containers");
-        }
+    let extended = name.contains('/');
+    let complaints = syntax::qualified_name(name);
+    if !complaints.is_empty() {
+        complaints.into_iter().for_each(|complaint| faults.invalid(at, name, complaint));
+        return None;
+    }
+    if extended && !is_extended(name) {
+        faults.invalid(at, name, "doesn't follow extended resource name standard");
+        return None;
+    }
+    if !extended && !matches!(name, "cpu" | "memory" | "ephemeral-storage") && page_size().is_none() {
+        faults.invalid(at, name, "must be a standard resource for containers");
         return None;
     }
     match Quantity::parse(&written.0) {
@@ -74,6 +98,7 @@ fn one(name: &str, written: &Written, at: At<'_>, faults: &mut Faults) -> Option
         Ok(amount) if amount.is_negative() => {
             faults.invalid(at, &written.0, "must be greater than or equal to 0");
         }
+        Ok(amount) if extended && !amount.is_whole() => faults.invalid(at, &written.0, "must be an integer"),
         Ok(amount) => return Some(amount),
     }
     None

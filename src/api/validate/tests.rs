@@ -189,7 +189,32 @@ fn requests_and_limits_are_checked() {
             json!({"limits": {"memori": "4Mi"}}),
             "limits[memori]: Invalid value: \"memori\": must be a standard resource for containers",
         ),
-        (json!({"limits": {"x.io/gpu": 1}}), "limits[x.io/gpu]: extended resources are not supported yet"),
+        (json!({"limits": {"x.io/gpu": 1}}), ""),
+        (json!({"limits": {"x.io/gpu": "2k"}, "requests": {"x.io/gpu": 2000}}), ""),
+        (json!({"limits": {"x.io/gpu": "1500m"}}), "limits[x.io/gpu]: Invalid value: \"1500m\": must be an integer"),
+        (
+            json!({"limits": {"x.io/gpu": 2}, "requests": {"x.io/gpu": 1}}),
+            "requests: Invalid value: \"1\": must be equal to x.io/gpu limit of 2",
+        ),
+        (
+            json!({"requests": {"x.io/gpu": 1}}),
+            "limits[x.io/gpu]: Required value: Limit must be set for non overcommitable resources",
+        ),
+        (
+            json!({"limits": {"node.kubernetes.io/gpu": 1}}),
+            "limits[node.kubernetes.io/gpu]: Invalid value: \"node.kubernetes.io/gpu\": doesn't follow extended resource name \
+             standard",
+        ),
+        (
+            json!({"limits": {"requests.x.io/gpu": 1}}),
+            "limits[requests.x.io/gpu]: Invalid value: \"requests.x.io/gpu\": doesn't follow extended resource name standard",
+        ),
+        (
+            json!({"limits": {"memory": "64mb"}}),
+            "limits[memory]: Invalid value: \"64mb\": quantities must match the regular \
+             expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        ),
+        (json!({"limits": {"cpu": "1e30"}}), "limits[cpu]: Invalid value: \"1e30\": 1e30 is too large"),
         (json!({"claims": [{"name": "a"}]}), "claims: not supported yet"),
     ] {
         let found = with_container(json!({"resources": resources}));
@@ -215,8 +240,6 @@ fn the_spec_is_checked() {
             json!({"activeDeadlineSeconds": 0}),
             "activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive",
         ),
-        (json!({"nodeName": "other"}), "nodeName: Invalid value: \"other\": this node is \"lab\""),
-        (json!({"os": {"name": "windows"}}), "os.name: Invalid value: \"windows\": this node runs linux"),
         (
             json!({"hostPID": true, "shareProcessNamespace": true}),
             "shareProcessNamespace: Invalid value: true: ShareProcessNamespace and HostPID cannot both be enabled",
@@ -260,10 +283,6 @@ fn the_spec_is_checked() {
              \"RuntimeDefault\", \"Unconfined\"",
         ),
         (
-            json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}),
-            "securityContext.sysctls[0].name: Forbidden: forbidden sysctl: \"kernel.msgmax\" not allowlisted",
-        ),
-        (
             json!({"hostNetwork": true, "securityContext": {"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}}),
             "securityContext.sysctls[0].name: Invalid value: \"net.ipv4.tcp_syncookies\": may not be specified when \
              'hostNetwork' is true",
@@ -291,13 +310,10 @@ fn what_is_not_supported_yet_is_refused_by_name() {
         (json!({"initContainers": [{"name": "i", "image": "i:1"}]}), "initContainers"),
         (json!({"ephemeralContainers": [{"name": "i", "image": "i:1"}]}), "ephemeralContainers"),
         (json!({"imagePullSecrets": [{"name": "s"}]}), "imagePullSecrets"),
-        (json!({"nodeSelector": {"a": "b"}}), "nodeSelector"),
-        (json!({"affinity": {"nodeAffinity": {}}}), "affinity.nodeAffinity"),
         (json!({"readinessGates": [{"conditionType": "a"}]}), "readinessGates"),
         (json!({"resourceClaims": [{"name": "a"}]}), "resourceClaims"),
         (json!({"schedulingGates": [{"name": "a"}]}), "schedulingGates"),
         (json!({"runtimeClassName": "kata"}), "runtimeClassName"),
-        (json!({"overhead": {"cpu": "1"}}), "overhead"),
         (json!({"hostUsers": false}), "hostUsers"),
         (json!({"resources": {"limits": {"cpu": "1"}}}), "resources"),
         (json!({"securityContext": {"seLinuxOptions": {"level": "s0"}}}), "securityContext.seLinuxOptions"),
@@ -327,24 +343,113 @@ fn what_is_not_supported_yet_is_refused_by_name() {
     ] {
         assert_eq!(with_container(more), [format!("spec.containers[0].{field}: not supported yet")]);
     }
-    assert_eq!(
-        with_fields(json!({"priorityClassName": "gold"})),
-        ["spec.priorityClassName: \"gold\" is no system class, and others are not supported yet"]
-    );
 }
 
 #[test]
-fn unsafe_sysctls_are_for_nodes_that_allow_them() {
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {
-        "securityContext": {"sysctls": [{"name": "net.core.somaxconn", "value": "9"}, {"name": "kernel.msgmax", "value": "9"}]},
-        "containers": [{"name": "main", "image": "img:1"}]}});
-    let faults = |allowed: &[&str]| {
-        let allowed: Vec<String> = allowed.iter().map(|s| (*s).to_owned()).collect();
-        let context = Context { node_name: "lab", unsafe_sysctls: &allowed, seen: "now" };
-        read(pod.to_string().as_bytes(), "f", context).1.len()
+fn a3_what_only_admission_can_say_is_no_error_of_the_manifest() {
+    let required = |term: Value| {
+        json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}})
     };
-    assert_eq!(faults(&[]), 2);
-    assert_eq!(faults(&["net.*"]), 1);
-    assert_eq!(faults(&["net/core/*", "kernel.msgmax"]), 0);
-    assert_eq!(faults(&["net.core", "kernel.msg"]), 2);
+    for more in [
+        json!({"nodeName": "other"}),
+        json!({"os": {"name": "windows"}}),
+        json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}, {"name": "net/core/x", "value": ""}]}}),
+        json!({"nodeSelector": {"kubernetes.io/os": "plan9", "a": ""}}),
+        json!({"overhead": {"cpu": "10m", "memory": "1Mi"}}),
+        json!({"affinity": required(json!({}))}),
+        json!({"affinity": required(json!({
+            "matchExpressions": [
+                {"key": "a", "operator": "In", "values": ["b", ""]}, {"key": "x.io/a", "operator": "NotIn", "values": ["b"]},
+                {"key": "a", "operator": "Exists"}, {"key": "a", "operator": "DoesNotExist", "values": []},
+                {"key": "a", "operator": "Gt", "values": ["5"]}, {"key": "a", "operator": "Lt", "values": ["7"]},
+            ],
+            "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["other"]}],
+        }))}),
+    ] {
+        assert_eq!(with_fields(more.clone()), Vec::<String>::new(), "{more}");
+    }
+}
+
+#[test]
+fn a2_a_malformed_placement_is_refused_in_kubernetes_words() {
+    let term = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    let required = |terms: Value| {
+        let terms = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+        with_fields(json!({"affinity": {"nodeAffinity": terms}}))
+    };
+    assert_eq!(required(json!([])), [format!("{term}: Required value: must have at least one node selector term")]);
+    for (requirement, expected) in [
+        (
+            json!({"key": "a", "operator": "In"}),
+            "values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+        ),
+        (
+            json!({"key": "a", "operator": "Exists", "values": ["b"]}),
+            "values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        ),
+        (
+            json!({"key": "a", "operator": "Gt", "values": ["1", "2"]}),
+            "values: Required value: must be specified single value when `operator` is 'Lt' or 'Gt'",
+        ),
+        (
+            json!({"key": "a", "operator": "Lt", "values": ["x"]}),
+            "values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer",
+        ),
+        (json!({"key": "a", "operator": "in"}), "operator: Invalid value: \"in\": not a valid selector operator"),
+        (json!({"key": "a b", "operator": "Exists"}), "key: Invalid value: \"a b\": name part must consist of "),
+        (
+            json!({"key": "a", "operator": "In", "values": ["b c"]}),
+            "values[0]: Invalid value: \"b c\": a valid label must be ",
+        ),
+    ] {
+        let found = required(json!([{}, {"matchExpressions": [requirement]}]));
+        let expected = format!("{term}[1].matchExpressions[0].{expected}");
+        assert!(found.len() == 1 && found[0].starts_with(&expected), "{found:?} {expected}");
+    }
+    for (requirement, expected) in [
+        (
+            json!({"key": "metadata.name", "operator": "In", "values": ["a", "b"]}),
+            "values: Required value: must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
+        ),
+        (
+            json!({"key": "metadata.name", "operator": "Exists"}),
+            "operator: Invalid value: \"Exists\": not a valid selector operator",
+        ),
+        (
+            json!({"key": "metadata.namespace", "operator": "In", "values": ["a"]}),
+            "key: Invalid value: \"metadata.namespace\": not a valid field selector key",
+        ),
+    ] {
+        let found = required(json!([{"matchFields": [requirement]}]));
+        assert_eq!(found, [format!("{term}[0].matchFields[0].{expected}")]);
+    }
+    for (more, expected) in [
+        (
+            json!({"nodeSelector": {"a b": "c"}}),
+            "nodeSelector[a b]: Invalid value: \"a b\": name part must consist of ",
+        ),
+        (json!({"nodeSelector": {"a": "b c"}}), "nodeSelector[a]: Invalid value: \"b c\": a valid label must be "),
+        (json!({"nodeName": "Other_one"}), "nodeName: Invalid value: \"Other_one\": a lowercase RFC 1123 subdomain "),
+        (
+            json!({"os": {"name": "plan9"}}),
+            "os.name: Unsupported value: \"plan9\": supported values: \"linux\", \"windows\"",
+        ),
+        (
+            json!({"overhead": {"cpu": "-1"}}),
+            "overhead[cpu]: Invalid value: \"-1\": must be greater than or equal to 0",
+        ),
+        (
+            json!({"securityContext": {"sysctls": [{"name": "Kernel.x", "value": "1"}]}}),
+            "securityContext.sysctls[0].name: Invalid value: \"Kernel.x\": ",
+        ),
+        (
+            json!({"priorityClassName": "Gold Class"}),
+            "priorityClassName: Invalid value: \"Gold Class\": a lowercase RFC 1123 subdomain ",
+        ),
+    ] {
+        let found = with_fields(more);
+        assert!(found.len() == 1 && found[0].starts_with(&format!("spec.{expected}")), "{found:?} {expected}");
+    }
 }

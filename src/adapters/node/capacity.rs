@@ -1,0 +1,99 @@
+//! How large the machine is (A2): cpus, memory, disk, huge pages, read from /proc, /sys and the file system of the root directory.
+
+use crate::adapters::node::machine;
+use crate::api::node::Machine;
+use std::fs;
+use std::path::Path;
+
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
+/// A machine that does not tell its memory is taken for a small one, in bytes.
+const UNKNOWN_MEMORY: u64 = 1 << 30;
+
+/// What the machine has at present. Asks the file system of `root` (or of what there is of its parents) for its size, which
+/// blocks if that hangs: for the start, and for a reload. What cannot be read is said in the log.
+pub fn read(root: &Path) -> Machine {
+    let cpus = fs::read_to_string(ONLINE)
+        .map_err(|e| format!("read {ONLINE}: {e}"))
+        .and_then(|list| cpus(&list).ok_or_else(|| format!("{ONLINE}: {:?} is no list of cpus", list.trim())));
+    let known = |what: &str, found: Result<u64, String>, instead: u64| {
+        found.unwrap_or_else(|e| {
+            log::warn!("the machine does not tell what it has resource={what} taken={instead} error={e:?}");
+            instead
+        })
+    };
+    let usable = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    Machine {
+        cpus: known("cpu", cpus, usable),
+        memory: known("memory", machine::memory_capacity(), UNKNOWN_MEMORY),
+        storage: known("ephemeral-storage", storage(root), 0),
+        huge_pages: huge_pages(Path::new(HUGE_PAGES)),
+        architecture: std::env::consts::ARCH.to_owned(),
+    }
+}
+
+/// How many there are in `0-3,7`.
+fn cpus(list: &str) -> Option<u64> {
+    let mut count = 0u64;
+    for part in list.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+    }
+    Some(count)
+}
+
+/// In bytes.
+fn storage(root: &Path) -> Result<u64, String> {
+    let there = root.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let sizes = rustix::fs::statvfs(there).map_err(|e| format!("statfs {}: {e}", there.display()))?;
+    Ok(sizes.f_blocks.saturating_mul(sizes.f_frsize))
+}
+
+/// Sizes in bytes, and how many there are of each; ascending.
+fn huge_pages(directory: &Path) -> Vec<(u64, u64)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut all: Vec<(u64, u64)> = entries
+        .filter_map(|entry| {
+            let size = machine::huge_page_size(entry.file_name().to_str()?)?;
+            let count = fs::read_to_string(entry.path().join("nr_hugepages")).ok()?;
+            Some((size, count.trim().parse().ok()?))
+        })
+        .collect();
+    all.sort_unstable();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a2_online_cpus_are_counted() {
+        for (list, count) in [("0-3\n", 4), ("0", 1), ("0-1,4,8-15\n", 11)] {
+            assert_eq!(cpus(list), Some(count), "{list}");
+        }
+        for list in ["", "x", "3-1", "0-", "0-18446744073709551615,1"] {
+            assert_eq!(cpus(list), None, "{list}");
+        }
+    }
+
+    #[test]
+    fn a2_huge_pages_are_read_by_size() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in [("hugepages-1048576kB", "2\n"), ("hugepages-2048kB", "512\n"), ("hugepages-64kB", "junk")]
+        {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join("nr_hugepages"), text).unwrap();
+        }
+        assert_eq!(huge_pages(dir.path()), [(2 << 20, 512), (1 << 30, 2)]);
+        assert_eq!(huge_pages(&dir.path().join("none")), []);
+    }
+
+    #[test]
+    fn a2_this_machine_has_something_of_each() {
+        let found = read(Path::new("/nowhere/at/all"));
+        assert!(found.cpus > 0 && found.memory > 0 && found.storage > 0, "{found:?}");
+        assert_eq!(found.storage, storage(Path::new("/")).unwrap(), "of what there is of its parents");
+    }
+}

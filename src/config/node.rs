@@ -1,0 +1,265 @@
+//! The node's size in the configuration (A2): how many pods, what is kept for the machine, labels and extended resources.
+//!
+//! Maps are merged key by key, as objects are. Whether the machine has what is reserved is asked when it is looked at
+//! (`api::node::facts`), with the places kept here for the message.
+
+use crate::api::node::{self, Sizing, Threshold};
+use crate::api::quantity::Quantity;
+use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
+use crate::api::validate;
+use crate::config::Config;
+use crate::config::problem::{Place, Problem, Problems};
+use crate::config::table::{Given, Wrong};
+use crate::config::yaml::{Node, Value};
+use std::collections::BTreeMap;
+
+const SYSTEM: &str = "systemReserved";
+const KUBE: &str = "kubeReserved";
+const EVICTION: &str = "evictionHard";
+const ENFORCE: &str = "enforceNodeAllocatable";
+const PID: &str = "pid";
+
+/// The kubelet's thresholds of hard eviction.
+const DEFAULT_EVICTION: [(&str, &str); 4] =
+    [("imagefs.available", "15%"), (MEMORY_AVAILABLE, "100Mi"), (NODEFS_AVAILABLE, "10%"), ("nodefs.inodesFree", "5%")];
+const MEMORY_AVAILABLE: &str = "memory.available";
+const NODEFS_AVAILABLE: &str = "nodefs.available";
+/// The other signals of a kubelet.
+const OTHER_SIGNALS: [&str; 7] = [
+    "allocatableMemory.available",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "nodefs.inodesFree",
+    "pid.available",
+];
+
+/// The fields as they were said, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    pub max_pods: u64,
+    /// 0: no limit.
+    pub pods_per_core: u64,
+    /// None: no limit.
+    pub pod_pids_limit: Option<u64>,
+    pub system_reserved: BTreeMap<String, u64>,
+    pub kube_reserved: BTreeMap<String, u64>,
+    /// Texts that were checked; None: the defaults.
+    pub eviction: Option<BTreeMap<String, String>>,
+    /// What is not in `eviction` is as by default.
+    pub merge_eviction: bool,
+    pub enforce: Vec<String>,
+    pub labels: BTreeMap<String, String>,
+    pub extended: BTreeMap<String, u64>,
+    places: BTreeMap<&'static str, Place>,
+}
+
+impl Default for Said {
+    fn default() -> Said {
+        Said {
+            max_pods: 110,
+            pods_per_core: 0,
+            pod_pids_limit: None,
+            system_reserved: BTreeMap::new(),
+            kube_reserved: BTreeMap::new(),
+            eviction: None,
+            merge_eviction: false,
+            enforce: vec!["pods".to_owned()],
+            labels: BTreeMap::new(),
+            extended: BTreeMap::new(),
+            places: BTreeMap::new(),
+        }
+    }
+}
+
+impl Said {
+    /// Are all pods together held to what is allocatable?
+    pub fn enforces_pods(&self) -> bool {
+        self.enforce.iter().any(|what| what == "pods")
+    }
+
+    /// Process ids kept for the machine, all together.
+    pub fn reserved_pids(&self) -> u64 {
+        let of = |list: &BTreeMap<String, u64>| list.get(PID).copied().unwrap_or(0);
+        of(&self.system_reserved).saturating_add(of(&self.kube_reserved))
+    }
+
+    /// The threshold of a signal that is in force.
+    fn threshold(&self, signal: &str) -> Option<Threshold> {
+        let default = || DEFAULT_EVICTION.iter().find(|(name, _)| *name == signal).map(|(_, value)| *value);
+        let value = match &self.eviction {
+            None => default(),
+            Some(said) => said.get(signal).map(String::as_str).or_else(|| default().filter(|_| self.merge_eviction)),
+        };
+        value.and_then(|value| Threshold::parse(value).ok().flatten())
+    }
+
+    /// What is wrong with the whole of it on a machine (`api::node::facts`), by file and field.
+    pub fn problems(&self, wrong: Vec<(&'static str, String)>) -> Vec<Problem> {
+        let place = |field| self.places.get(field).cloned().unwrap_or_else(Place::flag);
+        let problem =
+            |(field, message): (&'static str, String)| Problem { place: place(field), field: field.into(), message };
+        wrong.into_iter().map(problem).collect()
+    }
+}
+
+impl Config {
+    /// What the node's size follows from.
+    pub fn sizing(&self) -> Sizing {
+        let resources = |list: &BTreeMap<String, u64>| {
+            let mut all = Resources::default();
+            list.iter().filter(|(name, _)| *name != PID).for_each(|(name, amount)| all.set(name, *amount));
+            all
+        };
+        let said = &self.node;
+        Sizing {
+            name: self.node_name.clone(),
+            max_pods: said.max_pods,
+            pods_per_core: Some(said.pods_per_core).filter(|pods| *pods > 0),
+            system_reserved: resources(&said.system_reserved),
+            kube_reserved: resources(&said.kube_reserved),
+            memory_available: said.threshold(MEMORY_AVAILABLE),
+            nodefs_available: said.threshold(NODEFS_AVAILABLE),
+            extended: said.extended.clone(),
+            labels: said.labels.clone(),
+            allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
+        }
+    }
+}
+
+/// `maxPods`: 0 asks for the default.
+pub fn max_pods(c: &mut Config, v: &Given) -> Result<(), String> {
+    c.node.max_pods = match not_negative(v)? {
+        0 => Said::default().max_pods,
+        pods => pods,
+    };
+    Ok(())
+}
+
+pub fn pods_per_core(c: &mut Config, v: &Given) -> Result<(), String> {
+    c.node.pods_per_core = not_negative(v)?;
+    Ok(())
+}
+
+pub fn pod_pids_limit(c: &mut Config, v: &Given) -> Result<(), String> {
+    c.node.pod_pids_limit = match v.int() {
+        -1 | 0 => None,
+        n => Some(u64::try_from(n).map_err(|_| format!("{n} is negative; it must be 1 or more, or -1 for no limit"))?),
+    };
+    Ok(())
+}
+
+pub fn enforce(c: &mut Config, v: &Given) -> Result<(), String> {
+    const KNOWN: [&str; 4] = ["kube-reserved", "none", "pods", "system-reserved"];
+    let list = v.texts();
+    if let Some(other) = list.iter().find(|what| !KNOWN.contains(&what.as_str())) {
+        return Err(format!("{other:?} is none of {}", KNOWN.join(", ")));
+    }
+    if list.len() > 1 && list.iter().any(|what| what == "none") {
+        return Err("may not contain additional enforcements when \"none\" is specified".to_owned());
+    }
+    c.node.enforce = list;
+    Ok(())
+}
+
+fn not_negative(v: &Given) -> Result<u64, String> {
+    u64::try_from(v.int()).map_err(|_| format!("{} is negative; it must be 0 or more", v.int()))
+}
+
+pub fn system_reserved(c: &mut Config, map: &Node, wrong: Wrong) {
+    reserved(&mut c.node.system_reserved, map, wrong);
+}
+
+pub fn kube_reserved(c: &mut Config, map: &Node, wrong: Wrong) {
+    reserved(&mut c.node.kube_reserved, map, wrong);
+}
+
+fn reserved(into: &mut BTreeMap<String, u64>, map: &Node, wrong: Wrong) {
+    each(map, wrong, |name, value| {
+        if ![CPU, MEMORY, EPHEMERAL_STORAGE, PID].contains(&name) {
+            return Err(format!("cannot reserve {name:?}; it must be cpu, memory, ephemeral-storage or pid"));
+        }
+        let text = value.text().unwrap_or_default();
+        let amount = Quantity::parse(text).map_err(|why| format!("{text:?}: {why}"))?;
+        let whole = if name == CPU { amount.milli_value() } else { amount.value() };
+        let whole = u64::try_from(whole).map_err(|_| format!("{text:?} is negative; it must be 0 or more"))?;
+        into.insert(name.to_owned(), whole);
+        Ok(())
+    });
+}
+
+pub fn eviction_hard(c: &mut Config, map: &Node, wrong: Wrong) {
+    let into = c.node.eviction.get_or_insert_default();
+    each(map, wrong, |name, value| {
+        let signals = [MEMORY_AVAILABLE, NODEFS_AVAILABLE].into_iter().chain(OTHER_SIGNALS);
+        if !signals.clone().any(|signal| signal == name) {
+            let mut all: Vec<&str> = signals.collect();
+            all.sort_unstable();
+            return Err(format!("unknown eviction signal; it must be one of {}", all.join(", ")));
+        }
+        let text = value.text().unwrap_or_default();
+        Threshold::parse(text).map_err(|why| format!("{text:?}: {why}"))?;
+        into.insert(name.to_owned(), text.to_owned());
+        Ok(())
+    });
+}
+
+pub fn labels(c: &mut Config, map: &Node, wrong: Wrong) {
+    let into = &mut c.node.labels;
+    each(map, wrong, |key, value| {
+        let value = value.text().unwrap_or_default();
+        if node::well_known_labels("", "").iter().any(|(known, _)| *known == key) {
+            return Err("wherry sets this label itself; leave it out".to_owned());
+        }
+        if let Some(complaint) = validate::label(key, value).into_iter().next() {
+            return Err(complaint);
+        }
+        into.insert(key.to_owned(), value.to_owned());
+        Ok(())
+    });
+}
+
+pub fn extended(c: &mut Config, map: &Node, wrong: Wrong) {
+    let into = &mut c.node.extended;
+    each(map, wrong, |name, value| {
+        if !validate::is_extended_resource(name) {
+            return Err(format!(
+                "{name:?} doesn't follow extended resource name standard: a domain that is not Kubernetes' own, and a name, as \
+                 example.com/gpu"
+            ));
+        }
+        let Value::Int(n) = *value else { return Ok(()) };
+        let n = u64::try_from(n).map_err(|_| format!("{n} is negative; it must be 0 or more"))?;
+        into.insert(name.to_owned(), n);
+        Ok(())
+    });
+}
+
+/// Each entry of a map whose types the table made sure of.
+fn each(map: &Node, wrong: Wrong, mut take: impl FnMut(&str, &Value) -> Result<(), String>) {
+    let Value::Map(entries) = &map.value else { return };
+    for entry in entries {
+        if let Err(why) = take(&entry.key, &entry.node.value) {
+            wrong(entry.line, &format!(".{}", entry.key), why);
+        }
+    }
+}
+
+/// When all files were read: what has no effect, and where things were said.
+pub fn decide(config: &mut Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
+    for field in [SYSTEM, KUBE, EVICTION] {
+        config.node.places.extend(places.get(field).map(|place| (field, place.clone())));
+    }
+    let said = &config.node;
+    let mut no_effect = |field: &'static str, part: &str| {
+        let place = places.get(field).cloned().unwrap_or_else(Place::flag);
+        problems.warning(&place, format!("{field}{part}"), "known, but not honoured by wherry: it has no effect");
+    };
+    for signal in said.eviction.iter().flat_map(BTreeMap::keys).filter(|name| OTHER_SIGNALS.contains(&name.as_str())) {
+        no_effect(EVICTION, &format!(".{signal}"));
+    }
+    for (i, _) in said.enforce.iter().enumerate().filter(|(_, what)| what.ends_with("-reserved")) {
+        no_effect(ENFORCE, &format!("[{i}]"));
+    }
+}

@@ -1,0 +1,67 @@
+//! What the node has, what of it pods may ask for, and what they ask for: the first two under the names of kube-state-metrics
+//! (whose `node` label is left out: there is one node), the third our own.
+
+use super::{Labels, put};
+use crate::api::node::NodeFacts;
+use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::sync::atomic::AtomicU64;
+
+/// Fractions: cpu is in cores.
+type Amounts = Family<Labels, Gauge<f64, AtomicU64>>;
+
+pub(super) struct Node {
+    capacity: Amounts,
+    allocatable: Amounts,
+    requested: Amounts,
+}
+
+impl Node {
+    pub(super) fn new(r: &mut Registry) -> Node {
+        Node {
+            allocatable: put(
+                r,
+                "kube_node_status_allocatable",
+                "What pods may ask for: the capacity less what is reserved, by resource",
+                Amounts::default(),
+            ),
+            capacity: put(r, "kube_node_status_capacity", "What the node has, by resource", Amounts::default()),
+            requested: put(
+                r,
+                "wherry_node_requested",
+                "What the pods that count for admission ask for, by resource",
+                Amounts::default(),
+            ),
+        }
+    }
+
+    pub(super) fn set_size(&self, node: &NodeFacts) {
+        for (family, amounts) in [(&self.capacity, &node.capacity), (&self.allocatable, &node.allocatable)] {
+            // A resource may have gone with a reload.
+            family.clear();
+            set(family, &node.capacity, amounts);
+        }
+    }
+
+    pub(super) fn set_requested(&self, node: &NodeFacts, requested: &Resources) {
+        self.requested.clear();
+        set(&self.requested, &node.capacity, requested);
+    }
+}
+
+/// One series for each resource that the node has, zero included, and for what is asked for beyond.
+fn set(family: &Amounts, known: &Resources, amounts: &Resources) {
+    let none = known.iter().map(|(name, _)| (name, 0)).filter(|(name, _)| amounts.get(name) == 0);
+    for (name, amount) in none.chain(amounts.iter()) {
+        let (unit, value) = match name {
+            CPU => ("core", amount as f64 / 1000.0),
+            MEMORY | EPHEMERAL_STORAGE => ("byte", amount as f64),
+            huge if huge.starts_with("hugepages-") => ("byte", amount as f64),
+            _ => ("integer", amount as f64),
+        };
+        let resource: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        family.get_or_create(&vec![("resource", resource.into()), ("unit", unit.into())]).set(value);
+    }
+}
