@@ -132,7 +132,7 @@ pub fn huge_pages(size: u64) -> String {
     let units = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     let mut number = size;
     let mut unit = 0;
-    while number != 0 && number % 1024 == 0 && unit + 1 < units.len() {
+    while number != 0 && number.is_multiple_of(1024) && unit + 1 < units.len() {
         number /= 1024;
         unit += 1;
     }

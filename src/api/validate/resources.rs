@@ -42,10 +42,8 @@ pub(super) fn resources(resources: &ResourceRequirements, at: At<'_>, faults: &m
     }
 
     let named = |wanted: fn(&str) -> bool| limits.keys().chain(requests.keys()).any(|name| wanted(name));
-    if named(|n| n.starts_with(HUGE_PAGES)) {
-        if !named(|n| n == "cpu" || n == "memory") {
-            faults.forbidden(at, "HugePages require cpu or memory");
-        }
+    if named(|n| n.starts_with(HUGE_PAGES)) && !named(|n| n == "cpu" || n == "memory") {
+        faults.forbidden(at, "HugePages require cpu or memory");
     }
     for name in requests.keys().filter(|n| is_never_shared(n) && !limits.contains_key(*n)) {
         faults.required(at_limits.key(name), "Limit must be set for non overcommitable resources");
