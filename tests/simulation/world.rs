@@ -14,8 +14,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use wherry::api::facts::ContainerState;
 use wherry::api::names::{FullName, Uid};
-use wherry::api::pod::Pod;
 use wherry::api::node::NodeFacts;
+use wherry::api::pod::Pod;
 use wherry::api::time::{Boot, Now, Wall};
 use wherry::engine::config::EngineConfig;
 use wherry::engine::effect::{

@@ -225,13 +225,13 @@ impl Engine {
 
     /// A7
     fn victims(&self, missing: &[Insufficient], may_go: &[&Worker]) -> Option<Vec<Uid>> {
-        let candidates: Vec<Candidate> = may_go
+        let candidates: Vec<Candidate<'_>> = may_go
             .iter()
             .map(|w| Candidate {
-                uid: w.uid.clone(),
+                uid: &w.uid,
                 priority: w.asks.priority,
                 qos: w.asks.qos,
-                requests: w.asks.requests.clone(),
+                requests: &w.asks.requests,
                 since: w.start_time,
             })
             .collect();
