@@ -37,7 +37,13 @@ impl Runtime {
 
     /// One of the test's own, gone when dropped. `name`: at most 12 of a-z, 0-9.
     pub fn own(name: &str) -> Runtime {
+        Runtime::own_with(name, None)
+    }
+
+    /// The same; `programs`: a directory whose programs are taken before the system's.
+    pub fn own_with(name: &str, programs: Option<&Path>) -> Runtime {
         let dir = PathBuf::from(variable("WHERRY_LAB_DIR")).join(name);
+        let path = std::env::var("PATH").unwrap_or_default();
         // A name decides the network: no two tests take the same one at the same time.
         let third = name.bytes().fold(0u32, |a, b| (a * 31 + u32::from(b)) % 60) * 4;
         let status = Command::new(script("runtime.sh"))
@@ -46,6 +52,7 @@ impl Runtime {
             .arg(name)
             .env("WHERRY_LAB_CGROUP", format!("{}/{name}", variable("WHERRY_LAB_CGROUP")))
             .env("WHERRY_LAB_SUBNET", format!("10.199.{third}.0/22"))
+            .env("PATH", programs.map_or(path.clone(), |first| format!("{}:{path}", first.display())))
             .status()
             .expect("runtime.sh");
         assert!(status.success(), "runtime.sh up {name}: {status}");

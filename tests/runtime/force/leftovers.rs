@@ -6,8 +6,9 @@ use crate::support::agent::{Agent, container, uid};
 use crate::support::lab::Runtime;
 use crate::support::yaml::TRAP;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -136,4 +137,60 @@ fn a_process_that_the_runtime_knows_nothing_of_is_killed_when_its_pod_goes() {
     wait_exact(&agent, &all_run(&["other"]));
     assert_eq!(lost.wait().expect("it ends").signal(), Some(9));
     assert_eq!(identities(&agent, &["other"]), before);
+}
+
+/// A runc that takes two seconds longer to create something while the file `slow` is beside it, and says in the file `began`
+/// that it has begun.
+fn slow_runc(directory: &Path) {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
+    let runc = path.split(':').map(|d| Path::new(d).join("runc")).find(|p| p.exists()).expect("runc");
+    let here = directory.display();
+    let text = format!(
+        "#!/bin/sh\ncase \" $* \" in *' create '*) if [ -e {here}/slow ]; then echo >>{here}/began; sleep 2; fi;; \
+         esac\nexec {} \"$@\"\n",
+        runc.display()
+    );
+    fs::create_dir_all(directory).expect("directory");
+    fs::write(directory.join("runc"), text).expect("script");
+    fs::set_permissions(directory.join("runc"), fs::Permissions::from_mode(0o755)).expect("mode");
+}
+
+/// containerd takes back what a RunPodSandbox made whose caller is gone, but not the pod's cgroup; and that is made when
+/// nothing else of the pod is left.
+#[test]
+fn w26_the_cgroup_that_a_sandbox_given_up_makes_late_goes_too() {
+    let programs = Runtime::shared().dir.join("slow-runc");
+    slow_runc(&programs);
+    let runtime = Runtime::own_with("fslow", Some(&programs));
+    let mut agent = Agent::prepare("fslow", &runtime);
+    agent.run();
+    agent.apply("web", TRAP);
+    wait_exact(&agent, &all_run(&["web"]));
+    let before = identities(&agent, &["web"]);
+    let apply = |agent: &Agent, name: &str, began: usize| {
+        let spec = "{containers: [{name: main, image: 'localhost/trap:1'}]}";
+        let meta = format!("{{name: {name}, namespace: {}, uid: uid-{name}}}", agent.namespace);
+        agent.write(
+            &format!("{name}.yaml"),
+            &format!("{{apiVersion: v1, kind: Pod, metadata: {meta}, spec: {spec}}}\n"),
+        );
+        agent.wait("runc makes its sandbox", |_| {
+            fs::read_to_string(programs.join("began")).is_ok_and(|text| text.lines().count() == began)
+        });
+    };
+    fs::write(programs.join("slow"), "").expect("file");
+    // One call is cancelled, another one loses its caller.
+    apply(&agent, "cancelled", 1);
+    agent.delete("cancelled");
+    agent.wait("it is gone", |a| a.pod("cancelled").is_none());
+    apply(&agent, "killed", 2);
+    agent.kill();
+    agent.delete("killed");
+    agent.launch();
+    for name in ["cancelled", "killed"] {
+        agent.wait("its cgroup turns up", |a| !a.cgroups(&format!("uid-{name}")).is_empty());
+    }
+    fs::remove_file(programs.join("slow")).expect("file");
+    wait_exact(&agent, &all_run(&["web"]));
+    assert_eq!(identities(&agent, &["web"]), before);
 }
