@@ -5,10 +5,10 @@ use crate::adapters::cri::requests::dns_notices;
 use crate::adapters::server::http::Route;
 use crate::api::pod::Pod;
 use crate::api::time::Now;
-use crate::engine::effect::{CgroupCall, Effect, FilesCall, Notice, RecordChange, RuntimeCall, Severity, VolumesCall};
+use crate::engine::effect::{Effect, FilesCall, Notice, RecordChange, RuntimeCall, Severity, VolumesCall};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::{Code, OpError, OpId};
-use crate::event_loop::{Finished, JobError, JobId, clock};
+use crate::event_loop::{Finished, JobError, JobId};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl Agent {
                 return true;
             }
             Effect::Files { op, call } => self.use_files(op, call, now),
-            Effect::Cgroup { op, call } => self.use_cgroups(op, call),
+            Effect::Cgroup { op, call } => self.use_cgroups(op, call, now),
             // No manifest that asks for one is accepted (`api/validate/later.rs`).
             // Nothing was ever mounted.
             Effect::Volumes { op, call: VolumesCall::Unmount { .. }, .. } => {
@@ -140,20 +140,6 @@ impl Agent {
             }
         };
         self.jobs.insert(id, Job::Files(op));
-    }
-
-    fn use_cgroups(&mut self, op: OpId, call: CgroupCall) {
-        let result = match call {
-            CgroupCall::Remove { uid } => {
-                let began = clock::now().boot;
-                let result = (self.files.remove_cgroup)(uid.as_str(), false);
-                self.metrics.cgroup_operation("destroy", clock::now().boot.since(began));
-                result
-            }
-            CgroupCall::Make { .. } | CgroupCall::Weigh { .. } => Ok(()),
-        };
-        let result = result.map(|()| Answer::Ok).map_err(OpError::Unknown);
-        self.events.push_back(Event::Done { op, result });
     }
 
     /// For a new sandbox: the host's resolvers are those of now (a network may come up after us), and what the pod does not

@@ -1,5 +1,6 @@
 //! Puts an agent together from the configuration: opens what it needs, in the order in which a failure says most.
 
+use super::cgroups::{self, PodCgroups};
 use super::effects::RecordQueue;
 use super::history::History;
 use super::logind::{self, HeldLock};
@@ -18,6 +19,8 @@ use crate::adapters::records::Root;
 use crate::adapters::server::{Doors, Server};
 use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
+use crate::api::limits::{self, PodRules};
+use crate::api::resources::{self, Resources};
 use crate::config::Config;
 use crate::engine::config::EngineConfig;
 use crate::engine::event::{Event, LogindEvent};
@@ -31,7 +34,6 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
-use std::sync::Arc;
 
 /// A machine that does not tell its memory is taken for a small one, in bytes.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
@@ -54,7 +56,8 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let manifests = Manifests::open(settings, registry, MANIFESTS);
     let doors = Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
     let engine = Engine::new(engine_config(&config, &root.id));
-    let files = pod_files(&config);
+    let cgroups = PodCgroups::new(cgroup_settings(&config));
+    let files = pod_files(&config, &cgroups);
     let found = Event::Directories(files.found());
     let kept = Event::Records(records.load(&[record::KIND, shutdown::record::KIND]));
     let mut events = VecDeque::from([kept, found]);
@@ -70,6 +73,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         config.runtime_socket.display()
     );
     Ok(Agent {
+        cgroups,
         files,
         logind: logind::bus(&config),
         lock,
@@ -145,10 +149,6 @@ fn cgroup_names(config: &Config) -> CgroupNames {
     CgroupNames { root: config.cgroup_root.clone(), driver: config.cgroup_driver, per_qos: config.cgroups_per_qos }
 }
 
-fn cgroups(config: &Config) -> Option<Cgroups> {
-    Cgroups::discover(cgroup_names(config)).map_err(|e| log::warn!("cgroups cannot be found error={e:?}")).ok()
-}
-
 fn layout(config: &Config) -> Layout {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     Layout {
@@ -158,13 +158,36 @@ fn layout(config: &Config) -> Layout {
     }
 }
 
-fn pod_files(config: &Config) -> PodFiles {
-    let cgroups = cgroups(config);
+/// What can change about new pods' cgroups while wherry runs.
+pub(super) fn pod_rules(config: &Config) -> PodRules {
+    PodRules {
+        cpu_cfs_quota: config.cpu_cfs_quota,
+        cpu_cfs_period: u64::try_from(config.cpu_cfs_quota_period.as_micros()).unwrap_or(u64::MAX),
+        pids_limit: None,
+        huge_page_sizes: machine::huge_page_sizes(),
+    }
+}
+
+/// What the node says about pods' cgroups.
+fn cgroup_settings(config: &Config) -> cgroups::Settings {
+    cgroups::Settings {
+        names: cgroup_names(config),
+        rules: pod_rules(config),
+        capacity: Resources::from([
+            (resources::CPU, machine::processors().saturating_mul(1000)),
+            (resources::MEMORY, machine::memory_capacity().unwrap_or(0)),
+            (limits::PIDS, machine::most_processes().unwrap_or(0)),
+        ]),
+        reserved: Resources::default(),
+    }
+}
+
+fn pod_files(config: &Config, cgroups: &PodCgroups) -> PodFiles {
     PodFiles {
         layout: layout(config),
         cluster_domain: config.cluster_domain.clone(),
         host_hosts: "/etc/hosts".into(),
-        remove_cgroup: Arc::new(move |uid, kill| cgroups.as_ref().map_or(Ok(()), |c| c.remove_pod(uid, kill))),
+        remove_cgroup: cgroups.remover(),
     }
 }
 
@@ -198,6 +221,6 @@ pub(super) fn request_config(config: &Config, owner: &str) -> RequestConfig {
         cpu_cfs_period: i64::try_from(config.cpu_cfs_quota_period.as_micros()).unwrap_or(i64::MAX),
         memory_capacity: memory,
         huge_page_sizes: machine::huge_page_sizes(),
-        oom_group: cgroups(config).is_some_and(|c| c.is_v2()),
+        oom_group: Cgroups::discover(cgroup_names(config)).is_ok_and(|c| c.is_v2()),
     }
 }
