@@ -55,6 +55,8 @@ pub(super) struct PodCgroups {
     burstable: u64,
     /// The levels are there, as far as we know.
     ready: bool,
+    /// The class was to be weighed before the driver was known.
+    held: bool,
     waiting: BTreeMap<Ticket, Waiting>,
     /// Removals whose slices are being stopped.
     removals: BTreeMap<OpId, Removal>,
@@ -103,6 +105,7 @@ impl PodCgroups {
             node: limits::of_node(&settings.capacity, &settings.reserved),
             burstable: 0,
             ready: false,
+            held: false,
             waiting: BTreeMap::new(),
             removals: BTreeMap::new(),
             swept: false,
@@ -199,6 +202,12 @@ impl Agent {
             self.cgroups_done(op, Ok(()));
             return;
         }
+        if let (CgroupCall::Weigh { burstable }, None) = (&call, self.cgroups.told) {
+            // Levels of another driver than the runtime's would be in nobody's use.
+            (self.cgroups.burstable, self.cgroups.held) = (*burstable, true);
+            self.cgroups_done(op, Ok(()));
+            return;
+        }
         match (self.cgroups.names.driver, call) {
             (CgroupDriver::Cgroupfs, CgroupCall::Make { pod }) => {
                 let made = self.make_cgroup(&pod);
@@ -222,15 +231,11 @@ impl Agent {
             }
             (CgroupDriver::Systemd, CgroupCall::Weigh { burstable }) => {
                 self.cgroups.burstable = burstable;
-                if self.cgroups.ready {
-                    let level = Level::Class(Qos::Burstable);
-                    let (name, limits) = (self.cgroups.level_name(level), self.cgroups.level_limits(level));
-                    self.cgroups.begin_slice(&name, &limits, Then::Weighed { op }, now.boot);
-                    self.drive_slices(now);
-                } else {
-                    // Said when the class is made.
-                    self.cgroups_done(op, Ok(()));
-                }
+                self.cgroups.begin_levels(now.boot);
+                let level = Level::Class(Qos::Burstable);
+                let (name, limits) = (self.cgroups.level_name(level), self.cgroups.level_limits(level));
+                self.cgroups.begin_slice(&name, &limits, Then::Weighed { op }, now.boot);
+                self.drive_slices(now);
             }
             (CgroupDriver::Systemd, CgroupCall::Remove { uid }) => {
                 let removal = Removal { uid: uid.clone(), left: CLASSES.len(), began: now.boot, trouble: None };
@@ -267,14 +272,20 @@ impl Agent {
         Ok(())
     }
 
+    /// All of them, unless they are there.
+    fn set_levels(&mut self) -> Result<(), String> {
+        if !self.cgroups.ready {
+            Level::ALL.into_iter().try_for_each(|level| self.set_level(level))?;
+            self.cgroups.ready = true;
+        }
+        Ok(())
+    }
+
     fn make_cgroup(&mut self, pod: &Pod) -> Result<(), String> {
         let limits = limits::of_pod(pod, &self.cgroups.rules);
         let cgroup = self.cgroups.names.pod(Qos::of(pod.spec()), &pod.uid);
         for _ in 0..TRIES {
-            if !self.cgroups.ready {
-                Level::ALL.into_iter().try_for_each(|level| self.set_level(level))?;
-                self.cgroups.ready = true;
-            }
+            self.set_levels()?;
             let began = clock::boot();
             match self.cgroups.tree()?.set_pod(&cgroup, &limits)? {
                 Some(made) => {
@@ -291,8 +302,11 @@ impl Agent {
         let level = Level::Class(Qos::Burstable);
         let before = self.cgroups.level_limits(level);
         self.cgroups.burstable = burstable;
-        // Before there is a class, there is nothing to weigh: it is told when it is made.
-        if !self.cgroups.ready || self.cgroups.level_limits(level) == before {
+        if !self.cgroups.ready {
+            // Also of an earlier life, with pods in it.
+            return self.set_levels();
+        }
+        if self.cgroups.level_limits(level) == before {
             return Ok(());
         }
         let weighed = self.set_level(level);
@@ -367,7 +381,7 @@ impl Agent {
 
     /// The runtime has told which driver it uses, or that it does not tell. What goes to it from now on is in those
     /// terms already.
-    pub(super) fn take_driver(&mut self, told: Option<CgroupDriver>) {
+    pub(super) fn take_driver(&mut self, told: Option<CgroupDriver>, now: Now) {
         let configured = self.cgroups.configured;
         let driver = told.unwrap_or(configured);
         if self.cgroups.told != Some(told) {
@@ -384,6 +398,19 @@ impl Agent {
         }
         self.cgroups.set_driver(driver);
         self.files.remove_cgroup = self.cgroups.remover();
+        if std::mem::take(&mut self.cgroups.held) {
+            match driver {
+                CgroupDriver::Systemd => {
+                    self.cgroups.begin_levels(now.boot);
+                    self.drive_slices(now);
+                }
+                CgroupDriver::Cgroupfs => {
+                    if let Err(e) = self.set_levels() {
+                        log::warn!("cgroups error={e:?}");
+                    }
+                }
+            }
+        }
     }
 
     /// Once, with the first list: cgroups of pods that neither the runtime nor we know, in which nothing runs.

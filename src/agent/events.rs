@@ -44,7 +44,7 @@ impl Agent {
                     }
                     self.events.push_back(Event::Done { op, result });
                 }
-                ClientEvent::Driver(driver) => self.take_driver(driver),
+                ClientEvent::Driver(driver) => self.take_driver(driver, now),
                 ClientEvent::Nonsense { why } => {
                     if let Some(repeated) = self.standing.tell(&format!("nonsense: {why}"), now.boot) {
                         log::warn!("the runtime's answer makes no sense error={why:?} repeated={repeated}");
