@@ -110,21 +110,21 @@ mod tests {
 
     #[test]
     fn a3_a_retry_tells_what_came_of_it() {
-        let (small, big) = (pod("small", 1), pod("big", 4));
-        let mut engine = node(vec![small.clone(), big.clone()]);
-        let (status, words, effects) = ask(&mut engine, big.uid.as_str());
+        let (first, second) = (pod("first", 1), pod("second", 4));
+        let mut engine = node(vec![first, second.clone()]);
+        let (status, words, effects) = ask(&mut engine, second.uid.as_str());
         let why = "Node didn't have enough resource: cpu, requested: 4000, used: 1000, capacity: 4000";
-        assert_eq!(words, format!("pod default/big was tried again: it is rejected again (OutOfcpu): {why}"));
+        assert_eq!(words, format!("pod default/second was tried again: it is rejected again (OutOfcpu): {why}"));
         assert_eq!(status, 200);
         assert!(effects > 0, "it is recorded, counted and told");
 
         engine.step(Event::Configure(Box::new(config(5))), at(3));
         assert_eq!(engine.summary(at(3).boot).rejected, 1, "room alone is no retry");
-        let (status, words, effects) = ask(&mut engine, big.uid.as_str());
-        assert_eq!((status, words.as_str()), (200, "pod default/big was tried again: it is admitted"));
+        let (status, words, effects) = ask(&mut engine, second.uid.as_str());
+        assert_eq!((status, words.as_str()), (200, "pod default/second was tried again: it is admitted"));
         assert!(effects > 0);
-        let (status, words, effects) = ask(&mut engine, big.uid.as_str());
-        assert_eq!((status, words.as_str()), (409, "pod default/big is not rejected, it is Pending"));
+        let (status, words, effects) = ask(&mut engine, second.uid.as_str());
+        assert_eq!((status, words.as_str()), (409, "pod default/second is not rejected, it is Pending"));
         assert_eq!(effects, 0);
     }
 
