@@ -43,7 +43,7 @@ impl Node {
     fn pod(i: u32) -> String {
         let filler = "x".repeat(2000);
         format!(
-            r#"{{"metadata":{{"name":"p{i:03}","namespace":"default","uid":"u/{i}","labels":{{"f":"{filler}"}}}},"spec":{{"containers":[{{}}]}},"status":{{"phase":"Running"}}}}"#
+            r#"{{"metadata":{{"name":"p{i:03}","namespace":"default","uid":"u{i}","labels":{{"f":"{filler}"}}}},"spec":{{"containers":[{{}}]}},"status":{{"phase":"Running"}}}}"#
         )
     }
 }
@@ -54,8 +54,8 @@ impl Content for Node {
             Route::Pods => Response { status: 200, content_type: http::JSON, body: Body::Parts(Cursor::default()) },
             // Pod 7 was rejected, pod 8 runs.
             Route::Retry => match request.uid.as_deref() {
-                Some("u/7") => Response::text(200, "pod default/p007 was tried again: it is admitted\n"),
-                Some("u/8") => Response::text(409, "pod default/p008 is not rejected, it is Running\n"),
+                Some("u7") => Response::text(200, "pod default/p007 was tried again: it is admitted\n"),
+                Some("u8") => Response::text(409, "pod default/p008 is not rejected, it is Running\n"),
                 other => Response::text(404, format!("there is no pod with the UID {other:?}\n")),
             },
             Route::Status => {

@@ -306,7 +306,7 @@ impl Connection {
                     route,
                     verbose: http::asks_for(&head.query, "verbose"),
                     watch: self.door == Door::Control && http::asks_for(&head.query, "watch"),
-                    uid: http::value_of(&head.query, "uid"),
+                    uid: http::value_of(&head.query, "uid").map(str::to_owned),
                 };
                 if request.watch && watches_left == 0 {
                     Response::text(503, "too many watches\n")
