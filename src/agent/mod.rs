@@ -1,8 +1,8 @@
 //! The daemon: one loop that carries events to the engine and its effects to the adapters. Nothing is decided here.
 //!
-//! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `logind` both for graceful shutdown, `content` what
-//! the server shows, `retry` the one thing that it changes, `views` how a pod looks there, `telling` what the log says of pods, `history` the events that can still be
-//! seen.
+//! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `logind` both for graceful shutdown, `content`
+//! what the server shows, `retry` the one thing that it changes, `views` how a pod looks there, `telling` what the log says
+//! of pods, `history` the events that can still be seen.
 
 mod content;
 mod dump;

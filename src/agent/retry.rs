@@ -8,8 +8,8 @@ use crate::engine::event::Event;
 use crate::engine::node::Engine;
 use crate::engine::pod::status::Cause;
 
-/// The HTTP status and a sentence: 200 if it was tried again, whatever came of it; what is to be done about it is added to
-/// `effects`.
+/// The HTTP status and a sentence: 200 if it was tried again, whatever came of it; what is to be done about it is added
+/// to `effects`.
 pub(super) fn retry(engine: &mut Engine, uid: Option<&str>, now: Now, effects: &mut Vec<Effect>) -> (u16, String) {
     let Some(uid) = uid.filter(|uid| !uid.is_empty()).map(Uid::from) else {
         return (400, "say which pod: /retry?uid=UID".to_owned());

@@ -126,9 +126,9 @@ enum Command {
     Logs(LogsArgs),
     /// Try a pod again that the node has rejected
     ///
-    /// A pod that the node did not take (OutOfcpu, NodeAffinity, ...) stays rejected until its manifest changes. This looks at it
-    /// again, as if it had come now, and prints what came of it. A pod rejected as the node shuts down is tried again when that
-    /// ends, without this; one that waits for room, or was preempted, needs it neither.
+    /// A pod that the node did not take (OutOfcpu, NodeAffinity, ...) stays rejected until its manifest changes. This looks
+    /// at it again, as if it had come now, and prints what came of it. A pod rejected as the node shuts down is tried again
+    /// when that ends, without this; one that waits for room, or was preempted, needs it neither.
     ///
     /// Exit code: 0 it was tried again, 1 it was not: it is not rejected, or is not there.
     Retry {
@@ -145,8 +145,9 @@ enum Command {
     Debug(DebugCommand),
     /// Show how the node does
     ///
-    /// The runtime and its version, the age of the last look at it, counts of pods, what the node has, how much of it pods may
-    /// ask for and do ask for, manifests with errors, whether the machine waits for the pods when it is shut down, and what wherry waits for.
+    /// The runtime and its version, the age of the last look at it, counts of pods, what the node has, how much of it pods
+    /// may ask for and do ask for, manifests with errors, whether the machine waits for the pods when it is shut down, and
+    /// what wherry waits for.
     Status {
         /// Another format than text
         #[arg(short, long, value_enum)]

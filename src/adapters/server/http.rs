@@ -39,8 +39,8 @@ pub enum Route {
     Events,
     /// Everything that the agent knows, in its own words: for people who look for a mistake in it.
     Dump,
-    /// A3: the rejected pod with this `?uid=` is tried again; the answer is a sentence on what came of it. The one route that
-    /// changes something.
+    /// A3: the rejected pod with this `?uid=` is tried again; the answer is a sentence on what came of it. The one route
+    /// that changes something.
     Retry,
 }
 

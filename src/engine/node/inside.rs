@@ -1,4 +1,5 @@
-//! What people ask of one pod beyond its status: the worker's own word, and what the node holds it up with (W8, P6, limits, A3, A4).
+//! What people ask of one pod beyond its status: the worker's own word, and what the node holds it up with (W8, P6, limits,
+//! A3, A4).
 
 use super::Engine;
 use crate::api::names::Uid;
