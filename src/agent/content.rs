@@ -3,17 +3,18 @@
 use super::dump::{self, Beside};
 use super::history::History;
 use super::telling::Told;
-use super::{Agent, views};
+use super::{Agent, retry, views};
 use crate::adapters::manifests::Manifests;
 use crate::adapters::server::Content;
 use crate::adapters::server::health::{self, Check};
 use crate::adapters::server::http::{Body, Cursor, Door, JSON, Request, Response, Route};
-use crate::adapters::server::status::{ManifestStatus, NodeStatus, PlegStatus, PodCounts, RuntimeStatus};
+use crate::adapters::server::status::{ManifestStatus, NodeRoom, NodeStatus, PlegStatus, PodCounts, RuntimeStatus};
 use crate::api::layout::Layout;
 use crate::api::names::{FullName, Uid};
 use crate::api::problem::Problem;
 use crate::api::time::Now;
 use crate::config::Config;
+use crate::engine::effect::Effect;
 use crate::engine::node::{Engine, PodView, Summary};
 use crate::metrics::{ContainerCounts, Metrics, Working};
 
@@ -33,7 +34,9 @@ const EVENTS_BEGUN: u32 = 6;
 const EVENTS_WATCH: u32 = 7;
 
 struct Shown<'a> {
-    engine: &'a Engine,
+    engine: &'a mut Engine,
+    /// What the engine wants done after a request that changed something.
+    effects: Vec<Effect>,
     metrics: &'a Metrics,
     manifests: &'a Manifests,
     told: &'a Told,
@@ -92,6 +95,7 @@ impl Agent {
         };
         let mut shown = Shown {
             engine,
+            effects: Vec::new(),
             metrics,
             manifests,
             told,
@@ -102,14 +106,20 @@ impl Agent {
             started: *started,
             now,
         };
-        if server.drive(event_loop.registry(), now.boot, &mut shown) {
+        let unfinished = server.drive(event_loop.registry(), now.boot, &mut shown);
+        let effects = shown.effects;
+        // Watches are told of what changed in the next turn.
+        if unfinished || !effects.is_empty() {
             event_loop.again(mio::Token(super::SERVER));
+        }
+        if !effects.is_empty() {
+            self.settle_after(effects, now);
         }
     }
 }
 
 impl Content for Shown<'_> {
-    fn get(&mut self, request: &Request) -> Response {
+    fn answer(&mut self, request: &Request) -> Response {
         match request.route {
             // A slow runtime is no reason to restart the agent.
             Route::Livez => health::response(request.route, &[ping()], request.verbose),
@@ -141,6 +151,10 @@ impl Content for Shown<'_> {
                 Response::json(serde_json::to_vec(&dump).unwrap_or_default())
             }
             Route::Status => Response::json(serde_json::to_vec(&self.status()).unwrap_or_default()),
+            Route::Retry => {
+                let (status, words) = retry::retry(self.engine, request.uid.as_deref(), self.now, &mut self.effects);
+                Response::text(status, words + "\n")
+            }
             Route::ShutdownPlan => Response::json(serde_json::to_vec(&self.engine.shutdown_plan()).unwrap_or_default()),
         }
     }
@@ -231,7 +245,7 @@ impl Shown<'_> {
         let s = self.engine.summary(self.now.boot);
         let m = self.metrics;
         m.set_desired_pods(s.desired as u64);
-        m.set_active_pods(active(&s));
+        m.set_active_pods(s.active as u64);
         for lifecycle in ["sync", "terminating", "terminated"] {
             let of = |config| s.working.get(&(lifecycle, config)).copied().unwrap_or(0) as u64;
             let working = Working { desired: of("desired"), orphan: of("orphan"), runtime_only: of("runtime_only") };
@@ -252,6 +266,8 @@ impl Shown<'_> {
         let shutdown = self.engine.shutdown(self.now.boot);
         m.set_graceful_shutdown(shutdown.started_seconds, shutdown.ended_seconds);
         let in_files: usize = self.manifests.problems().map(|p| p.problems.len()).sum();
+        let (node, requested) = self.engine.node();
+        m.set_node_requested(node, &requested);
         m.set_manifest_errors((in_files + s.conflicts.len()) as u64);
         m.set_log_lines_dropped(super::logging::dropped());
     }
@@ -278,6 +294,7 @@ impl Shown<'_> {
             self.engine.checks(self.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
         let not_ready = views::not_ready(self.engine.shutting_down(), &waiting);
         waiting.extend(views::unready(&pods, |uid| self.told.warning(uid)));
+        let (node, requested) = self.engine.node();
         let of = |state| s.containers.get(state).copied().unwrap_or(0) as u64;
         let terminating: usize = s.working.iter().filter(|((l, _), _)| *l == "terminating").map(|(_, n)| n).sum();
         NodeStatus {
@@ -295,17 +312,20 @@ impl Shown<'_> {
                 not_ready: s.runtime_error.clone().or(runtime.runtime_not_ready),
                 network_not_ready: runtime.network_not_ready,
             },
+            node: NodeRoom::of(node, &requested),
             pleg: PlegStatus {
                 healthy: self.engine.pleg_healthy(self.now.boot),
                 age_seconds: s.pleg_age.map(|d| d.as_secs_f64()),
             },
             pods: PodCounts {
                 desired: s.desired as u64,
-                active: active(&s),
+                active: s.active as u64,
                 pending: phase("Pending"),
                 running: phase("Running"),
                 succeeded: phase("Succeeded"),
                 failed: phase("Failed"),
+                rejected: s.rejected as u64,
+                waiting_for_room: s.waiting_for_room as u64,
                 terminating: terminating as u64,
                 containers: of("running"),
             },
@@ -318,9 +338,4 @@ impl Shown<'_> {
             waiting_for: waiting,
         }
     }
-}
-
-/// A1, without admission: every pod that is not terminated.
-fn active(s: &Summary) -> u64 {
-    s.working.iter().filter(|((lifecycle, _), _)| *lifecycle != "terminated").map(|(_, n)| *n as u64).sum()
 }

@@ -1,8 +1,8 @@
 //! The daemon: one loop that carries events to the engine and its effects to the adapters. Nothing is decided here.
 //!
-//! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `logind` both for graceful shutdown, `cgroups` both for
-//! those of pods, `content` what the server shows, `views` how a pod looks there, `telling` what the log says of pods, `history` the events that can still be
-//! seen.
+//! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `logind` both for graceful shutdown, `cgroups` both
+//! for those of pods, `content` what the server shows, `retry` the one thing that it changes, `views` how a pod looks there,
+//! `telling` what the log says of pods, `history` the events that can still be seen.
 
 mod cgroups;
 mod content;
@@ -12,6 +12,7 @@ mod events;
 mod history;
 pub mod logging;
 mod logind;
+mod retry;
 mod start;
 mod telling;
 mod views;
@@ -29,7 +30,7 @@ use crate::adapters::server::Server;
 use crate::api::facts::RuntimeFact;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
-use crate::engine::effect::{Severity, TimerKey};
+use crate::engine::effect::{Effect, Severity, TimerKey};
 use crate::engine::event::Event;
 use crate::engine::node::Engine;
 use crate::event_loop::{EventLoop, Helpers, Signal, Signals, Timers, clock};
@@ -182,15 +183,22 @@ impl Agent {
 
     /// Gives the engine its events and carries out what it asks for, until there is nothing more to give.
     fn settle(&mut self, now: Now) {
+        self.settle_after(Vec::new(), now);
+    }
+
+    /// The same, when the engine has asked for something already.
+    fn settle_after(&mut self, mut effects: Vec<Effect>, now: Now) {
+        let mut called = false;
         loop {
-            let mut called = false;
-            while let Some(event) = self.events.pop_front() {
-                for effect in self.engine.step(event, now) {
-                    called |= self.carry_out(effect, now);
-                }
+            for effect in effects.drain(..) {
+                called |= self.carry_out(effect, now);
+            }
+            if let Some(event) = self.events.pop_front() {
+                effects = self.engine.step(event, now);
+                continue;
             }
             self.write_records(now);
-            if !called {
+            if !std::mem::take(&mut called) {
                 return;
             }
             // The requests leave at once.

@@ -8,15 +8,42 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const MAX_HEAD: usize = 16 * 1024;
+/// Of an answer in words, in bytes.
+const MAX_SENTENCE: u64 = 16 * 1024;
 
 /// Asks for `target`; the body is read from what is returned. With `endless`, a pause is no error.
 pub fn get(socket: &Path, target: &str, endless: bool) -> Result<BufReader<UnixStream>, Failure> {
+    let (status, reader) = ask(socket, &format!("GET {target} HTTP/1.0\r\n\r\n"))?;
+    if status != 200 {
+        return Err(Failure::message(format!("{target}: {status} {}", sentence(reader))));
+    }
+    if endless {
+        let broken = |e: std::io::Error| Failure::message(format!("{}: {e}", socket.display()));
+        reader.get_ref().set_read_timeout(None).map_err(broken)?;
+    }
+    Ok(reader)
+}
+
+/// Asks for a change. The status (200: done), and what the agent has to say.
+pub fn post(socket: &Path, target: &str) -> Result<(u16, String), Failure> {
+    let (status, reader) = ask(socket, &format!("POST {target} HTTP/1.0\r\nContent-Length: 0\r\n\r\n"))?;
+    Ok((status, sentence(reader)))
+}
+
+/// As much of a short answer as there is.
+fn sentence(reader: impl Read) -> String {
+    let mut body = Vec::new();
+    let _ = reader.take(MAX_SENTENCE).read_to_end(&mut body);
+    String::from_utf8_lossy(&body).trim().to_owned()
+}
+
+fn ask(socket: &Path, request: &str) -> Result<(u16, BufReader<UnixStream>), Failure> {
     crate::config::check_socket(&socket.to_string_lossy()).map_err(Failure::message)?;
     let mut stream = UnixStream::connect(socket).map_err(|e| cannot_connect(socket, &e))?;
     let broken = |e: std::io::Error| Failure::message(format!("{}: {e}", socket.display()));
     stream.set_read_timeout(Some(PATIENCE)).map_err(broken)?;
     stream.set_write_timeout(Some(PATIENCE)).map_err(broken)?;
-    stream.write_all(format!("GET {target} HTTP/1.0\r\n\r\n").as_bytes()).map_err(broken)?;
+    stream.write_all(request.as_bytes()).map_err(broken)?;
     let mut reader = BufReader::new(stream);
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -32,15 +59,7 @@ pub fn get(socket: &Path, target: &str, endless: bool) -> Result<BufReader<UnixS
         Ok(httparse::Status::Complete(_)) => response.code.unwrap_or(0),
         _ => return Err(Failure::message(format!("{}: the answer is no HTTP", socket.display()))),
     };
-    if status != 200 {
-        let mut body = String::new();
-        let _ = reader.take(4096).read_to_string(&mut body);
-        return Err(Failure::message(format!("{target}: {status} {}", body.trim())));
-    }
-    if endless {
-        reader.get_ref().set_read_timeout(None).map_err(broken)?;
-    }
-    Ok(reader)
+    Ok((status, reader))
 }
 
 /// The whole of a JSON answer.
@@ -136,6 +155,8 @@ mod tests {
         assert_eq!(get_json(&path, "/x").unwrap()["a"], 1);
         let (_dir, path) = answer(b"HTTP/1.1 200 OK\r\n\r\n{\"a\":");
         assert!(matches!(get_json(&path, "/x"), Err(Failure::Message(m, 1)) if m.contains("cut short")));
+        let (_dir, path) = answer(b"HTTP/1.1 409 Conflict\r\n\r\nit is Running\n");
+        assert_eq!(post(&path, "/x").unwrap(), (409, "it is Running".into()));
         let (_dir, path) = answer(b"HTTP/1.1 503 Service Unavailable\r\n\r\ntoo many watches\n");
         assert_eq!(failure(&path), "/x: 503 too many watches");
         let shown = |body, json| {

@@ -473,6 +473,26 @@ Events:
     }
 
     #[test]
+    fn a3_a4_one_that_the_node_does_not_take_says_why_and_what_would_help() {
+        let mut pod = crashing();
+        let why = "Node didn't have enough resource: cpu, requested: 500, used: 600, capacity: 1000";
+        pod["status"] = json!({"phase": "Failed", "reason": "OutOfcpu", "message": why});
+        pod["wherry"] = json!({"state": "Waiting", "desired": true, "document": 1,
+                               "waitsFor": ["another version of its manifest, or `wherry retry`"]});
+        let text = described(vec![pod.clone()], None);
+        let head = format!("Status:          Failed\nReason:          OutOfcpu\nMessage:         {why}\n");
+        assert!(text.contains(&head), "{text}");
+        assert!(text.contains("Waits For:       another version of its manifest, or `wherry retry`\n"), "{text}");
+
+        let why = format!("waiting for shop/old to end: {why}");
+        pod["status"] = json!({"phase": "Pending", "reason": "WaitingForRoom", "message": why});
+        pod["wherry"]["waitsFor"] = json!([format!("room: {why}")]);
+        let text = described(vec![pod], None);
+        let head = format!("Status:          Pending\nReason:          WaitingForRoom\nMessage:         {why}\n");
+        assert!(text.contains(&head) && text.contains(&format!("Waits For:       room: {why}\n")), "{text}");
+    }
+
+    #[test]
     fn documents_have_the_events_too() {
         let value: Value = serde_json::from_str(&described(vec![crashing()], Some(Format::Json))).unwrap();
         assert_eq!((&value["kind"], &value["events"][0]["reason"]), (&json!("Pod"), &json!("BackOff")));

@@ -10,6 +10,7 @@ mod events;
 mod logs;
 mod output;
 mod pods;
+mod retry;
 mod row;
 mod select;
 mod shutdown_plan;
@@ -123,13 +124,30 @@ enum Command {
     /// container is started again (kubectl does not), and ends when the pod is gone or the container is not started again.
     /// Without a running agent the files are found by their names.
     Logs(LogsArgs),
+    /// Try a pod again that the node has rejected
+    ///
+    /// A pod that the node did not take (OutOfcpu, NodeAffinity, ...) stays rejected until its manifest changes. This looks
+    /// at it again, as if it had come now, and prints what came of it. A pod rejected as the node shuts down is tried again
+    /// when that ends, without this; one that waits for room, or was preempted, needs it neither.
+    ///
+    /// Exit code: 0 it was tried again, 1 it was not: it is not rejected, or is not there.
+    Retry {
+        /// NAME, NAMESPACE/NAME, or a UID
+        pod: String,
+        /// The pod's namespace [default: any]
+        #[arg(short, long)]
+        namespace: Option<String>,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
     /// Look for a mistake in wherry
     #[command(subcommand)]
     Debug(DebugCommand),
     /// Show how the node does
     ///
-    /// The runtime and its version, the age of the last look at it, counts of pods, manifests with errors, whether the
-    /// machine waits for the pods when it is shut down, and what wherry waits for.
+    /// The runtime and its version, the age of the last look at it, counts of pods, what the node has, how much of it pods
+    /// may ask for and do ask for, manifests with errors, whether the machine waits for the pods when it is shut down, and
+    /// what wherry waits for.
     Status {
         /// Another format than text
         #[arg(short, long, value_enum)]
@@ -322,6 +340,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             events::run(out, &socket.path(), &query)
         }),
         Command::Logs(args) => output::finish(|out| logs(out, args)),
+        Command::Retry { pod, namespace, socket } => output::finish(|out| {
+            let target = select(&pod, namespace.as_deref())?;
+            retry::run(out, &socket.path(), &target)
+        }),
         Command::Debug(DebugCommand::Dump { socket }) => output::finish(|out| debug::dump(out, &socket.path())),
         Command::Status { output, socket } => {
             output::finish(|out| status::run(out, &socket.path(), output == Some(StatusFormat::Json)))

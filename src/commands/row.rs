@@ -100,6 +100,10 @@ impl Summary {
         if !initializing || condition(pod, "Initialized") {
             summary.containers(pod, &sidecars);
         }
+        // What the node did to a pod says more than how its containers ended, which is what kubectl shows.
+        if phase == "Failed" && !reason.is_empty() {
+            summary.status = reason.to_owned();
+        }
         let over = matches!(phase, "Succeeded" | "Failed");
         if !text(pod, "/metadata/deletionTimestamp").is_empty() && !over {
             summary.status = "Terminating".into();
@@ -312,6 +316,25 @@ mod tests {
         assert_eq!(status(&p), "Terminating");
         p["status"]["phase"] = json!("Failed");
         assert_eq!(status(&p), "Failed");
+    }
+
+    #[test]
+    fn a3_a4_what_the_node_does_with_a_pod_is_its_status() {
+        let with_reason = |phase: &str, reason: &str, states: &[(Value, bool, i64)]| {
+            let mut p = pod(phase, states);
+            p["status"]["reason"] = json!(reason);
+            status(&p)
+        };
+        for reason in ["OutOfcpu", "OutOfexample.com/gpu", "NodeAffinity", "NodePorts", "NodeShutdown"] {
+            assert_eq!(with_reason("Failed", reason, &[]), reason);
+        }
+        assert_eq!(with_reason("Pending", "WaitingForRoom", &[]), "WaitingForRoom");
+        // A victim was there: how its containers ended is not what became of it (A8).
+        let ended = [(terminated("Error", 137), false, 0), (terminated("Completed", 0), false, 0)];
+        assert_eq!(with_reason("Failed", "Preempting", &ended), "Preempting");
+        assert_eq!(with_reason("Failed", "", &ended), "Error");
+        // While it ends it says so already.
+        assert_eq!(with_reason("Running", "Preempting", &[(running(), true, 0)]), "Preempting");
     }
 
     #[test]

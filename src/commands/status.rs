@@ -1,6 +1,7 @@
 //! `wherry status`: how the node does, in a few lines.
 
-use crate::adapters::server::status::NodeStatus;
+use crate::adapters::server::status::{NodeRoom, NodeStatus, PodCounts, ResourceRoom};
+use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use crate::api::shutdown::view::{GroupView, ProgressView, ShutdownView};
 use crate::commands::client;
 use crate::commands::output::Failure;
@@ -43,21 +44,8 @@ fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
         Some(age) => writeln!(out, "PLEG:       {pleg}, last relist {age:.1}s ago")?,
         None => writeln!(out, "PLEG:       {pleg}, no relist yet")?,
     }
-    let p = &s.pods;
-    write!(out, "Pods:       {} desired", p.desired)?;
-    // What is none is not worth a word.
-    for (n, what) in [
-        (p.running, "running"),
-        (p.pending, "pending"),
-        (p.succeeded, "succeeded"),
-        (p.failed, "failed"),
-        (p.terminating, "terminating"),
-    ] {
-        if n > 0 {
-            write!(out, ", {n} {what}")?;
-        }
-    }
-    writeln!(out, "; {} running", count(p.containers, "container"))?;
+    pods(out, &s.pods)?;
+    room(out, &s.node)?;
     let m = &s.manifests;
     let errors = if m.errors.is_empty() { "no errors".into() } else { count(m.errors.len() as u64, "error") };
     writeln!(out, "Manifests:  {} in {}, {errors}", count(m.files, "file"), m.directory)?;
@@ -72,6 +60,63 @@ fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn pods(out: &mut dyn Write, p: &PodCounts) -> std::io::Result<()> {
+    write!(out, "Pods:       {} desired", p.desired)?;
+    // What is none is not worth a word.
+    for (n, what, part, of_them) in [
+        (p.running, "running", 0, ""),
+        (p.pending, "pending", p.waiting_for_room, "waiting for room"),
+        (p.succeeded, "succeeded", 0, ""),
+        (p.failed, "failed", p.rejected, "rejected"),
+        (p.terminating, "terminating", 0, ""),
+    ] {
+        if n > 0 {
+            write!(out, ", {n} {what}")?;
+        }
+        if part > 0 {
+            write!(out, " ({part} {of_them})")?;
+        }
+    }
+    writeln!(out, "; {} running", count(p.containers, "container"))
+}
+
+/// What the node has, a line for each resource.
+fn room(out: &mut dyn Write, node: &NodeRoom) -> std::io::Result<()> {
+    const ORDER: [&str; 4] = [CPU, MEMORY, EPHEMERAL_STORAGE, PODS];
+    let mut resources: Vec<_> = node.resources.iter().collect();
+    resources.sort_by_key(|(name, _)| ORDER.iter().position(|first| first == name).unwrap_or(ORDER.len()));
+    let line = |(name, room): &(&String, &ResourceRoom)| {
+        let of = |amount| amount_of(name, amount);
+        [format!("  {name}"), of(room.capacity), of(room.allocatable), of(room.requested)]
+    };
+    let rows: Vec<[String; 4]> = resources.iter().map(line).collect();
+    let rows: Vec<&[String]> = rows.iter().map(|r| &r[..]).collect();
+    if rows.is_empty() {
+        // An older agent does not say.
+        return Ok(());
+    }
+    Table::new(&["Resources:", "Capacity", "Allocatable", "Requested"]).print(out, true, &rows)
+}
+
+/// Cpus as Kubernetes writes them, bytes to a tenth of the largest unit that there is one of.
+fn amount_of(resource: &str, amount: u64) -> String {
+    if resource == CPU {
+        return if amount.is_multiple_of(1000) { (amount / 1000).to_string() } else { format!("{amount}m") };
+    }
+    if !matches!(resource, MEMORY | EPHEMERAL_STORAGE) && !resource.starts_with("hugepages-") {
+        return amount.to_string();
+    }
+    let units = [(60, "Ei"), (50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];
+    let Some((shift, unit)) = units.into_iter().find(|(shift, _)| amount >> shift > 0) else {
+        return amount.to_string();
+    };
+    let tenths = (u128::from(amount) * 10) >> shift;
+    match (tenths / 10, tenths % 10) {
+        (whole, 0) => format!("{whole}{unit}"),
+        (whole, tenth) => format!("{whole}.{tenth}{unit}"),
+    }
 }
 
 fn shutdown(out: &mut dyn Write, s: &ShutdownView) -> std::io::Result<()> {
@@ -129,7 +174,9 @@ fn count(n: u64, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::server::status::{ManifestStatus, PlegStatus, PodCounts, RuntimeStatus};
+    use crate::adapters::server::status::{ManifestStatus, PlegStatus, RuntimeStatus};
+    use crate::api::node::NodeFacts;
+    use crate::api::resources::Resources;
     use serde::Deserialize as _;
 
     #[test]
@@ -148,6 +195,7 @@ mod tests {
             },
             pleg: PlegStatus { healthy: true, age_seconds: Some(0.44) },
             pods: PodCounts { desired: 3, pending: 1, running: 2, containers: 1, ..PodCounts::default() },
+            node: NodeRoom::default(),
             manifests: ManifestStatus {
                 directory: "/m".into(),
                 files: 4,
@@ -176,6 +224,81 @@ mod tests {
              Waiting for:\n\
              \x20 the runtime's network\n"
         );
+    }
+
+    #[test]
+    fn pods_that_the_node_does_not_take_or_not_yet_are_counted() {
+        let counts = PodCounts {
+            desired: 7,
+            pending: 3,
+            waiting_for_room: 2,
+            failed: 4,
+            rejected: 1,
+            terminating: 1,
+            ..PodCounts::default()
+        };
+        let mut out = Vec::new();
+        pods(&mut out, &counts).unwrap();
+        let line = "Pods:       7 desired, 3 pending (2 waiting for room), 4 failed (1 rejected), 1 terminating; \
+                    0 containers running\n";
+        assert_eq!(String::from_utf8(out).unwrap(), line);
+    }
+
+    #[test]
+    fn the_nodes_room_is_a_table_in_peoples_units_and_raw_as_json() {
+        const GI: u64 = 1 << 30;
+        let size = [(CPU, 4000), (MEMORY, 16 * GI), (EPHEMERAL_STORAGE, 100 * GI), (PODS, 110), ("x.io/gpu", 2)];
+        let mut node = NodeFacts { capacity: Resources::from(size), ..NodeFacts::default() };
+        node.capacity.set("hugepages-2Mi", GI);
+        node.allocatable = node.capacity.clone();
+        node.allocatable.subtract(&Resources::from([(CPU, 500), (MEMORY, 100 << 20)]));
+        // What the node does not have any more is shown as long as somebody has it.
+        let requested = Resources::from([(CPU, 1250), (MEMORY, 700 << 20), (PODS, 3), ("gone.io/x", 1)]);
+        let view = NodeRoom::of(&node, &requested);
+        let mut out = Vec::new();
+        room(&mut out, &view).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "Resources:            Capacity   Allocatable   Requested\n\
+             \x20 cpu                 4          3500m         1250m\n\
+             \x20 memory              16Gi       15.9Gi        700Mi\n\
+             \x20 ephemeral-storage   100Gi      100Gi         0\n\
+             \x20 pods                110        110           3\n\
+             \x20 gone.io/x           0          0             1\n\
+             \x20 hugepages-2Mi       1Gi        1Gi           0\n\
+             \x20 x.io/gpu            2          2             0\n"
+        );
+        let raw = serde_json::to_value(NodeStatus { node: view, ..NodeStatus::default() }).unwrap();
+        let cpu = serde_json::json!({"capacity": 4000, "allocatable": 3500, "requested": 1250});
+        assert_eq!(raw["node"]["resources"]["cpu"], cpu);
+        assert_eq!(raw["node"]["resources"]["memory"]["requested"], 700u64 << 20);
+
+        // An older agent says nothing of it, and a node without anything has its four lines.
+        let mut out = Vec::new();
+        room(&mut out, &NodeRoom::default()).unwrap();
+        assert!(out.is_empty());
+        assert_eq!(NodeRoom::of(&NodeFacts::default(), &Resources::default()).resources.len(), 4);
+    }
+
+    #[test]
+    fn amounts_are_written_for_people() {
+        for (resource, amount, text) in [
+            (CPU, 0, "0"),
+            (CPU, 1, "1m"),
+            (CPU, 4000, "4"),
+            (CPU, 3500, "3500m"),
+            (MEMORY, 1023, "1023"),
+            (MEMORY, 1024, "1Ki"),
+            (MEMORY, (1 << 20) + (1 << 19), "1.5Mi"),
+            // Not more than there is.
+            (MEMORY, (16 << 30) - 1, "15.9Gi"),
+            ("hugepages-1Gi", 3 << 30, "3Gi"),
+            (EPHEMERAL_STORAGE, u64::MAX, "15.9Ei"),
+            ("x.io/gpu", 4096, "4096"),
+            (PODS, 110, "110"),
+        ] {
+            assert_eq!(amount_of(resource, amount), text, "{resource} {amount}");
+        }
     }
 
     fn shutdown_of(view: &ShutdownView) -> String {

@@ -43,15 +43,21 @@ impl Node {
     fn pod(i: u32) -> String {
         let filler = "x".repeat(2000);
         format!(
-            r#"{{"metadata":{{"name":"p{i:03}","namespace":"default","labels":{{"f":"{filler}"}}}},"spec":{{"containers":[{{}}]}},"status":{{"phase":"Running"}}}}"#
+            r#"{{"metadata":{{"name":"p{i:03}","namespace":"default","uid":"u{i}","labels":{{"f":"{filler}"}}}},"spec":{{"containers":[{{}}]}},"status":{{"phase":"Running"}}}}"#
         )
     }
 }
 
 impl Content for Node {
-    fn get(&mut self, request: &Request) -> Response {
+    fn answer(&mut self, request: &Request) -> Response {
         match request.route {
             Route::Pods => Response { status: 200, content_type: http::JSON, body: Body::Parts(Cursor::default()) },
+            // Pod 7 was rejected, pod 8 runs.
+            Route::Retry => match request.uid.as_deref() {
+                Some("u7") => Response::text(200, "pod default/p007 was tried again: it is admitted\n"),
+                Some("u8") => Response::text(409, "pod default/p008 is not rejected, it is Running\n"),
+                other => Response::text(404, format!("there is no pod with the UID {other:?}\n")),
+            },
             Route::Status => {
                 let status = NodeStatus { node_name: "lab".into(), ..NodeStatus::default() };
                 Response::json(serde_json::to_vec(&status).unwrap())
@@ -145,6 +151,25 @@ fn commands_and_server_understand_each_other() {
     let text = print(|out, socket| shutdown_plan::run(out, socket, true), &node.socket());
     let plan: PlanView = serde_json::from_str(&text).unwrap();
     assert_eq!((plan.enabled, plan.needed_seconds), (true, 30));
+}
+
+#[test]
+fn a3_a_retry_prints_what_came_of_it_and_ends_with_it() {
+    let node = Running::start();
+    let retry = |pod: &str| {
+        let mut out = Vec::new();
+        let end = retry::run(&mut out, &node.socket(), &Target::parse(pod, None).unwrap());
+        (end, String::from_utf8(out).unwrap())
+    };
+    for pod in ["default/p007", "p007", "pod/p007"] {
+        let (end, text) = retry(pod);
+        assert_eq!((end.unwrap(), text.as_str()), (0, "pod default/p007 was tried again: it is admitted\n"), "{pod}");
+    }
+    let (end, text) = retry("p008");
+    assert_eq!((end.unwrap(), text.as_str()), (1, ""));
+    let (end, text) = retry("default/nobody");
+    assert!(matches!(end, Err(Failure::Message(m, 1)) if m.contains("default/nobody was not found")));
+    assert_eq!(text, "");
 }
 
 /// A reader that has seen enough.

@@ -202,7 +202,10 @@ impl Connection {
                         Step::Wait => return Outcome::Wait,
                         Step::Close => return Outcome::Close,
                         Step::Head(head) => self.answer(head, now, content, watches_left),
-                        Step::Refused(status, why) => self.refuse(status, why, now),
+                        Step::Refused(status, why) => self.refuse(status, why, &[], now),
+                        Step::WrongMethod(allow) => {
+                            self.refuse(405, &format!("only {}", allow.join(" and ")), allow, now);
+                        }
                     }
                     answered += 1;
                 }
@@ -253,9 +256,10 @@ impl Connection {
     fn read_head(&mut self, now: Boot) -> Step {
         loop {
             if !self.input.is_empty() {
-                match http::parse(&self.input) {
+                match http::parse(self.door, &self.input) {
                     Parsed::Partial => {}
                     Parsed::Refused(status, why) => return Step::Refused(status, why),
+                    Parsed::WrongMethod(allow) => return Step::WrongMethod(allow),
                     Parsed::Head(head) => {
                         if head.length == self.input.len() {
                             self.input = Vec::new();
@@ -302,11 +306,12 @@ impl Connection {
                     route,
                     verbose: http::asks_for(&head.query, "verbose"),
                     watch: self.door == Door::Control && http::asks_for(&head.query, "watch"),
+                    uid: http::value_of(&head.query, "uid").map(str::to_owned),
                 };
                 if request.watch && watches_left == 0 {
                     Response::text(503, "too many watches\n")
                 } else {
-                    content.get(&request)
+                    content.answer(&request)
                 }
             }
         };
@@ -317,7 +322,7 @@ impl Connection {
             Body::Watch(_) => (Framing::Chunked, false),
         };
         let keep = keep && !self.end_of_input;
-        let mut out = http::response_head(response.status, response.content_type, framing, Some(&head), keep);
+        let mut out = http::response_head(response.status, response.content_type, framing, Some(&head), keep, &[]);
         let mut rest = None;
         match response.body {
             _ if head.is_head => {}
@@ -336,9 +341,9 @@ impl Connection {
         self.state = State::Answering { keep, rest };
     }
 
-    fn refuse(&mut self, status: u16, why: &str, now: Boot) {
+    fn refuse(&mut self, status: u16, why: &str, allow: &[&str], now: Boot) {
         let body = format!("{why}\n");
-        let mut out = http::response_head(status, http::TEXT, Framing::Length(body.len()), None, false);
+        let mut out = http::response_head(status, http::TEXT, Framing::Length(body.len()), None, false, allow);
         out.extend_from_slice(body.as_bytes());
         self.push(out);
         self.deadline = Some(now + ANSWER_TIMEOUT);
@@ -446,6 +451,7 @@ enum Step {
     Close,
     Head(Head),
     Refused(u16, &'static str),
+    WrongMethod(&'static [&'static str]),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! HTTP/1.1 as far as a node's endpoints need it: GET and HEAD, no bodies in requests, keep-alive and pipelining,
-//! HTTP/1.0 for the simplest of clients. Bytes in, values out; no socket in here.
+//! HTTP/1.1 as far as a node's endpoints need it: GET and HEAD, POST where something is changed, no bodies in requests,
+//! keep-alive and pipelining, HTTP/1.0 for the simplest of clients. Bytes in, values out; no socket in here.
 
 use bytes::Bytes;
 use std::rc::Rc;
@@ -39,6 +39,9 @@ pub enum Route {
     Events,
     /// Everything that the agent knows, in its own words: for people who look for a mistake in it.
     Dump,
+    /// A3: the rejected pod with this `?uid=` is tried again; the answer is a sentence on what came of it. The one route
+    /// that changes something.
+    Retry,
 }
 
 impl Route {
@@ -55,6 +58,7 @@ impl Route {
             "/shutdown-plan" => Route::ShutdownPlan,
             "/events" => Route::Events,
             "/debug/dump" => Route::Dump,
+            "/retry" => Route::Retry,
             _ => return None,
         };
         let open = match door {
@@ -68,6 +72,14 @@ impl Route {
     }
 }
 
+/// The methods of a route. Of what is not there those that could find something.
+fn methods(route: Option<Route>) -> &'static [&'static str] {
+    match route {
+        Some(Route::Retry) => &["POST"],
+        _ => &["GET", "HEAD"],
+    }
+}
+
 /// A request for something that there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -77,6 +89,8 @@ pub struct Request {
     pub verbose: bool,
     /// `?watch=1`, on the control socket only.
     pub watch: bool,
+    /// `?uid=`, of a pod.
+    pub uid: Option<String>,
 }
 
 /// Where in a streamed body its content is; only the content understands it.
@@ -141,10 +155,12 @@ pub enum Parsed {
     Head(Head),
     /// Answer with this status and close: where the next request would begin is not known.
     Refused(u16, &'static str),
+    /// The same with 405: these are the methods of what was asked for.
+    WrongMethod(&'static [&'static str]),
 }
 
-/// Reads the head at the beginning of `input`.
-pub fn parse(input: &[u8]) -> Parsed {
+/// Reads the head at the beginning of `input`, which came to `door`.
+pub fn parse(door: Door, input: &[u8]) -> Parsed {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let length = match request.parse(input) {
@@ -182,13 +198,14 @@ pub fn parse(input: &[u8]) -> Parsed {
     if hosts > 1 || (hosts == 0 && !http10) {
         return Parsed::Refused(400, "a request has one Host header");
     }
-    if method != "GET" && method != "HEAD" {
-        return Parsed::Refused(405, "only GET and HEAD");
+    let (path, query) = split_target(target);
+    let methods = methods(Route::find(door, path));
+    if !methods.contains(&method) {
+        return Parsed::WrongMethod(methods);
     }
     if body {
         return Parsed::Refused(413, "a request here has no body");
     }
-    let (path, query) = split_target(target);
     Parsed::Head(Head {
         length,
         is_head: method == "HEAD",
@@ -216,6 +233,11 @@ pub fn asks_for(query: &str, name: &str) -> bool {
     })
 }
 
+/// What `name` is in the query, as it is written: a UID has no letter that would have to be written otherwise.
+pub fn value_of<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
 /// How the end of a body is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
@@ -225,8 +247,15 @@ pub enum Framing {
     Close,
 }
 
-/// The head of a response.
-pub fn response_head(status: u16, content_type: &str, framing: Framing, head: Option<&Head>, keep: bool) -> Vec<u8> {
+/// The head of a response. `head`: of the request, if it was one; `allow`: the methods that it could have had (405).
+pub fn response_head(
+    status: u16,
+    content_type: &str,
+    framing: Framing,
+    head: Option<&Head>,
+    keep: bool,
+    allow: &[&str],
+) -> Vec<u8> {
     let mut out = String::with_capacity(192);
     out.push_str("HTTP/1.1 ");
     out.push_str(&status.to_string());
@@ -244,8 +273,10 @@ pub fn response_head(status: u16, content_type: &str, framing: Framing, head: Op
         Framing::Chunked => out.push_str("Transfer-Encoding: chunked\r\n"),
         Framing::Close => {}
     }
-    if status == 405 {
-        out.push_str("Allow: GET, HEAD\r\n");
+    if !allow.is_empty() {
+        out.push_str("Allow: ");
+        out.push_str(&allow.join(", "));
+        out.push_str("\r\n");
     }
     if !keep {
         out.push_str("Connection: close\r\n");
@@ -262,6 +293,7 @@ fn reason(status: u16) -> &'static str {
         400 => "Bad Request",
         404 => "Not Found",
         405 => "Method Not Allowed",
+        409 => "Conflict",
         413 => "Content Too Large",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",
@@ -294,14 +326,14 @@ mod tests {
     use super::*;
 
     fn head(text: &str) -> Head {
-        match parse(text.as_bytes()) {
+        match parse(Door::Control, text.as_bytes()) {
             Parsed::Head(head) => head,
             other => panic!("{text:?}: {other:?}"),
         }
     }
 
     fn refused(text: &str) -> u16 {
-        match parse(text.as_bytes()) {
+        match parse(Door::Control, text.as_bytes()) {
             Parsed::Refused(status, _) => status,
             other => panic!("{text:?}: {other:?}"),
         }
@@ -329,7 +361,6 @@ mod tests {
 
     #[test]
     fn what_is_not_served_is_refused_by_its_own_status() {
-        assert_eq!(refused("POST /pods HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"), 405);
         assert_eq!(refused("GET /pods HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"), 413);
         assert_eq!(refused("GET /pods HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"), 413);
         assert_eq!(refused("GET /pods HTTP/1.1\r\n\r\n"), 400);
@@ -338,7 +369,42 @@ mod tests {
         assert_eq!(refused("\u{1}\u{2}\u{3}"), 400);
         assert_eq!(refused(&format!("GET / HTTP/1.0\r\n{}\r\n", "a: b\r\n".repeat(65))), 431);
         assert_eq!(refused(&format!("GET /{} HTTP/1.0\r\n\r\n", "a".repeat(MAX_HEAD))), 431);
-        assert_eq!(parse(b"GET / HTTP/1.1\r\nHo"), Parsed::Partial);
+        assert_eq!(parse(Door::Control, b"GET / HTTP/1.1\r\nHo"), Parsed::Partial);
+    }
+
+    #[test]
+    fn each_route_has_its_methods() {
+        let at = |door: Door, method: &str, path: &str, more: &str| {
+            parse(door, format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{more}\r\n").as_bytes())
+        };
+        let parsed = |method: &str, path: &str, more: &str| at(Door::Control, method, path, more);
+        let reads: &[&str] = &["GET", "HEAD"];
+        for (method, path) in [("POST", "/pods"), ("PUT", "/pods"), ("POST", "/nothing"), ("POST", "/retry/")] {
+            assert_eq!(parsed(method, path, ""), Parsed::WrongMethod(reads), "{method} {path}");
+        }
+        // The method comes before the body.
+        assert_eq!(parsed("POST", "/pods", "Content-Length: 3\r\n"), Parsed::WrongMethod(reads));
+        for method in ["GET", "HEAD", "PUT", "post"] {
+            assert_eq!(parsed(method, "/retry?uid=u", ""), Parsed::WrongMethod(&["POST"]), "{method}");
+        }
+        // Where it is not, it is like everything that is not.
+        for door in [Door::Health, Door::ReadOnly] {
+            assert_eq!(at(door, "POST", "/retry?uid=u", ""), Parsed::WrongMethod(reads), "{door:?}");
+            assert!(matches!(at(door, "GET", "/retry?uid=u", ""), Parsed::Head(_)), "{door:?}");
+        }
+        for more in ["", "Content-Length: 0\r\n"] {
+            let Parsed::Head(head) = parsed("POST", "/retry?uid=u", more) else { panic!("{more}") };
+            assert_eq!((head.path.as_str(), head.query.as_str(), head.is_head), ("/retry", "uid=u", false));
+        }
+        for more in ["Content-Length: 3\r\n", "Transfer-Encoding: chunked\r\n"] {
+            assert!(matches!(parsed("POST", "/retry?uid=u", more), Parsed::Refused(413, _)), "{more}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_a_query_is_the_first_of_its_name() {
+        assert_eq!(value_of("watch=1&uid=4a57-F6&uid=b&x", "uid"), Some("4a57-F6"));
+        assert_eq!((value_of("uid=", "uid"), value_of("uid", "uid"), value_of("a=uid", "uid")), (Some(""), None, None));
     }
 
     #[test]
@@ -355,6 +421,10 @@ mod tests {
         assert_eq!(Route::find(Door::ReadOnly, "/pods"), Some(Route::Pods));
         assert_eq!(Route::find(Door::Control, "/status"), Some(Route::Status));
         assert_eq!(Route::find(Door::Control, "/"), None);
+        // What changes something is for those who may open the control socket.
+        assert_eq!(Route::find(Door::Control, "/retry"), Some(Route::Retry));
+        assert_eq!(Route::find(Door::ReadOnly, "/retry"), None);
+        assert_eq!(Route::find(Door::Health, "/retry"), None);
         assert_eq!(Route::find(Door::ReadOnly, "/metrics"), Some(Route::Metrics));
         assert_eq!(Route::find(Door::ReadOnly, "/metrics/probes"), Some(Route::ProbeMetrics));
         assert_eq!(Route::find(Door::Health, "/metrics/probes"), None);

@@ -34,11 +34,12 @@ const ACCEPT_BUDGET: usize = 16;
 
 /// What the answers say.
 pub trait Content {
-    /// Answers a request. Called when its head is complete; only routes that exist at its door come here.
-    fn get(&mut self, request: &Request) -> Response;
+    /// Answers a request. Called when its head is complete; only routes that exist at its door come here, with a method
+    /// that they have.
+    fn answer(&mut self, request: &Request) -> Response;
 
-    /// Appends the next piece (a few kilobytes) of a body that `get` began as `Parts` or `Watch`, and moves the cursor.
-    /// False if it was the last. Other things happen between two pieces: a cursor may find that what it points to
+    /// Appends the next piece (a few kilobytes) of a body that `answer` began as `Parts` or `Watch`, and moves the
+    /// cursor. False if it was the last. Other things happen between two pieces: a cursor may find that what it points to
     /// is gone.
     fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool;
 }

@@ -17,7 +17,7 @@ struct Pages {
 }
 
 impl Content for Pages {
-    fn get(&mut self, request: &Request) -> Response {
+    fn answer(&mut self, request: &Request) -> Response {
         self.asked.push(request.route);
         match request.route {
             Route::Pods | Route::Events if request.watch => Response {
@@ -27,6 +27,9 @@ impl Content for Pages {
             },
             Route::Pods => Response { status: 200, content_type: http::JSON, body: Body::Parts(Cursor::default()) },
             Route::Metrics => Response::metrics(vec![b'm'; 3_000_000]),
+            Route::Retry => {
+                Response::text(200, format!("{} is tried again\n", request.uid.as_deref().unwrap_or_default()))
+            }
             route => health::response(route, &[health::Check { name: "ping", failure: None }], request.verbose),
         }
     }
@@ -286,6 +289,39 @@ fn garbage_a_huge_head_and_bodies_are_refused_and_the_answer_arrives() {
     }
     node.skip(Duration::from_secs(2));
     assert_eq!(node.connections(), 0, "what a refused client still sends is not waited for");
+}
+
+#[test]
+fn what_changes_something_is_asked_for_by_post_on_the_control_socket_alone() {
+    let mut node = Node::new();
+    let post = "POST /retry?uid=u1 HTTP/1.1\r\nHost: x\r\n";
+    let mut client = node.unix();
+    // One with a length of zero, one with none, and a GET after them on the same connection.
+    let requests = format!("{post}Content-Length: 0\r\n\r\n{post}\r\nGET /healthz HTTP/1.0\r\n\r\n");
+    let answers = node.ask(&mut client, &requests);
+    assert_eq!(count(answers.as_bytes(), "HTTP/1.1 200 OK"), 3, "{answers}");
+    assert_eq!(count(answers.as_bytes(), "u1 is tried again"), 2, "{answers}");
+    assert_eq!(node.pages.asked, [Route::Retry, Route::Retry, Route::Healthz]);
+
+    let mut client = node.unix();
+    let answer = node.ask(&mut client, "GET /retry?uid=u HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 405 ") && answer.contains("\r\nAllow: POST\r\n"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\nonly POST\n"), "{answer}");
+    let mut client = node.unix();
+    let answer = node.ask(&mut client, &format!("{post}Content-Length: 3\r\n\r\nabc"));
+    assert!(answer.starts_with("HTTP/1.1 413 ") && !answer.contains("Allow"), "{answer}");
+    let mut client = node.unix();
+    let answer = node.ask(&mut client, "POST /pods HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 405 ") && answer.contains("\r\nAllow: GET, HEAD\r\n"), "{answer}");
+    for door in [Door::Health, Door::ReadOnly] {
+        let mut client = node.tcp(door);
+        let answer = node.ask(&mut client, &format!("{post}\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 405 "), "{door:?}: {answer}");
+        let mut client = node.tcp(door);
+        let answer = node.ask(&mut client, "GET /retry?uid=u HTTP/1.0\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{door:?}: {answer}");
+    }
+    assert_eq!(node.pages.asked.len(), 3, "nothing of this reached the content");
 }
 
 #[test]

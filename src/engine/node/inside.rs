@@ -1,8 +1,10 @@
-//! What people ask of one pod beyond its status: the worker's own word, and what the node holds it up with (W8, P6, limits).
+//! What people ask of one pod beyond its status: the worker's own word, and what the node holds it up with (W8, P6, limits,
+//! A3, A4).
 
 use super::Engine;
 use crate::api::names::Uid;
 use crate::api::time::Boot;
+use crate::engine::admission::Admission;
 use crate::engine::pod::worker::{Inside, State};
 
 impl Engine {
@@ -12,8 +14,23 @@ impl Engine {
         match worker.state {
             State::Waiting => {
                 let first = self.names.get(&worker.name).and_then(|queue| queue.front());
-                if let Some(first) = first.filter(|first| *first != uid) {
+                let first = first.filter(|first| *first != uid);
+                if let Some(first) = first {
                     inside.waits_for.push(format!("the pod {first} of the same name, which has not finished yet"));
+                }
+                match worker.admission() {
+                    Admission::Waits(why) => inside.waits_for.push(format!("room: {why}")),
+                    Admission::Rejected(_) if worker.is_rejected_for_now() => {
+                        inside.waits_for.push("the end of the node's shutdown".into());
+                    }
+                    Admission::Rejected(_) => {
+                        inside.waits_for.push("another version of its manifest, or `wherry retry`".into());
+                    }
+                    // A4: what runs is admitted before what is new.
+                    Admission::Open if first.is_none() && !self.pleg.was_compared() => {
+                        inside.waits_for.push("the first list of what runs".into());
+                    }
+                    Admission::Open | Admission::Admitted => {}
                 }
             }
             State::Sync => {

@@ -3,13 +3,24 @@
 use super::*;
 use crate::api::document;
 use crate::api::facts::{ContainerFact, ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts, SandboxFact};
+use crate::api::shutdown::Groups;
 use crate::api::time::{Boot, Wall};
+use crate::engine::event::LogindEvent;
 use serde_json::Value;
 
 fn pod(name: &str, secret: &str) -> Rc<Pod> {
+    read(name, &format!("env: [{{name: A, value: {secret}}}]"))
+}
+
+/// A pod that asks for so many cpus; the node has four.
+fn asking(name: &str, cpus: u32) -> Rc<Pod> {
+    read(name, &format!("resources: {{requests: {{cpu: {cpus}}}}}"))
+}
+
+fn read(name: &str, more: &str) -> Rc<Pod> {
     let text = format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: m, image: i:1, \
-         env: [{{name: A, value: {secret}}}]}}]}}}}"
+         {more}}}]}}}}"
     );
     let context = document::Context { node_name: "lab", unsafe_sysctls: &[], seen: "2027-01-15T08:00:00Z" };
     Rc::new(document::read(text.as_bytes(), &format!("/m/{name}.yaml"), context).0.remove(0))
@@ -48,9 +59,17 @@ fn listed(uid: &str, name: &str) -> Listed {
     Listed { sandboxes: vec![sandbox], containers: vec![container] }
 }
 
+/// A node of four cpus, `lab`, which shuts down gracefully.
+fn config() -> EngineConfig {
+    let shutdown = Groups::from_total(Duration::from_secs(30), Duration::from_secs(10));
+    let mut config = EngineConfig { owner: "me".into(), shutdown, ..EngineConfig::default() };
+    config.node.name = "lab".into();
+    config
+}
+
 /// A node on which the runtime is there at 5 s, and a list came at 6 s that shows what is given.
 fn node(desired: Vec<Rc<Pod>>, shown: Listed) -> (Engine, Vec<Effect>) {
-    let mut engine = Engine::new(EngineConfig { owner: "me".into(), ..EngineConfig::default() });
+    let mut engine = Engine::new(config());
     engine.step(Event::Desired(desired), at(5));
     let mut effects = engine.step(Event::RuntimeUp, at(5));
     let list = op_of(&effects, |call| matches!(call, RuntimeCall::List));
@@ -81,17 +100,8 @@ fn the_dump_has_everything_and_no_secret() {
     assert!(!dump.to_string().contains("s3cret"));
 }
 
-#[test]
-fn a_pod_says_what_holds_it_up() {
-    let old = pod("web", "one");
-    let (mut engine, effects) = node(vec![old.clone()], listed(old.uid.as_str(), "web"));
-    let inside = engine.inside(&old.uid, at(6).boot).unwrap();
-    assert_eq!(inside.state, "Sync");
-    let waits = ["its record to be durable", "starts: the container runtime has not answered yet"];
-    assert_eq!(inside.waits_for, waits);
-
-    // It runs, and its manifest is edited: one ends, one waits.
-    let read = op_of(&effects, |call| matches!(call, RuntimeCall::ReadPod { .. }));
+/// A pod of which the container `m` runs.
+fn running() -> PodFacts {
     let (id, created_at) = ("s-1".into(), Wall(1));
     let sandbox = SandboxFact { id, attempt: 0, ready: true, created_at, ips: Vec::new(), owner: None, pid: None };
     let container = ContainerFact {
@@ -117,8 +127,20 @@ fn a_pod_says_what_holds_it_up() {
         pre_stop: None,
         pid: None,
     };
-    let facts = PodFacts { sandboxes: vec![sandbox], containers: vec![container] };
-    engine.step(Event::Done { op: read, result: Ok(Answer::Pod(facts)) }, at(7));
+    PodFacts { sandboxes: vec![sandbox], containers: vec![container] }
+}
+
+#[test]
+fn a_pod_says_what_holds_it_up() {
+    let old = pod("web", "one");
+    let (mut engine, effects) = node(vec![old.clone()], listed(old.uid.as_str(), "web"));
+    let inside = engine.inside(&old.uid, at(6).boot).unwrap();
+    assert_eq!(inside.state, "Sync");
+    assert_eq!(inside.waits_for, ["starts: the container runtime has not answered yet"]);
+
+    // It runs, and its manifest is edited: one ends, one waits.
+    let read = op_of(&effects, |call| matches!(call, RuntimeCall::ReadPod { .. }));
+    engine.step(Event::Done { op: read, result: Ok(Answer::Pod(running())) }, at(7));
     let new = pod("web", "two");
     engine.step(Event::Desired(vec![new.clone()]), at(8));
     let ends = engine.inside(&old.uid, at(18).boot).unwrap();
@@ -128,4 +150,49 @@ fn a_pod_says_what_holds_it_up() {
     assert_eq!(waits.state, "Waiting");
     assert_eq!(waits.waits_for, [format!("the pod {} of the same name, which has not finished yet", old.uid)]);
     assert_eq!(engine.inside(&Uid::from("nobody"), at(18).boot), None);
+}
+
+#[test]
+fn a1_a3_a4_who_is_rejected_or_waits_for_room_says_so_and_counts_as_that() {
+    let (old, big) = (asking("old", 3), asking("big", 5));
+    let (mut engine, effects) = node(vec![old.clone(), big.clone()], listed(old.uid.as_str(), "old"));
+    let read = op_of(&effects, |call| matches!(call, RuntimeCall::ReadPod { .. }));
+    engine.step(Event::Done { op: read, result: Ok(Answer::Pod(running())) }, at(7));
+    let s = engine.summary(at(7).boot);
+    assert_eq!((s.desired, s.active, s.rejected, s.waiting_for_room), (2, 1, 1, 0));
+    assert_eq!(s.working, BTreeMap::from([(("sync", "desired"), 1)]), "a kubelet has no worker for a rejected pod");
+    assert_eq!(engine.pod(&big.uid).unwrap().status.reason.as_deref(), Some("OutOfcpu"));
+    let inside = engine.inside(&big.uid, at(7).boot).unwrap();
+    assert_eq!(inside.waits_for, ["another version of its manifest, or `wherry retry`"]);
+
+    // The old one ends, which takes a while; the new one fits after that.
+    let new = asking("new", 2);
+    engine.step(Event::Desired(vec![big.clone(), new.clone()]), at(8));
+    let s = engine.summary(at(8).boot);
+    assert_eq!((s.desired, s.active, s.rejected, s.waiting_for_room), (2, 2, 1, 1));
+    assert_eq!(s.working, BTreeMap::from([(("sync", "desired"), 1), (("terminating", "orphan"), 1)]));
+    let status = engine.pod(&new.uid).unwrap().status.clone();
+    assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Pending"), Some("WaitingForRoom")));
+    let inside = engine.inside(&new.uid, at(8).boot).unwrap();
+    assert_eq!((inside.state, &*inside.waits_for), ("Waiting", &[format!("room: {}", status.message.unwrap())][..]));
+    assert!(inside.waits_for[0].starts_with("room: waiting for default/old to end: "), "{inside:?}");
+}
+
+#[test]
+fn a4_what_is_new_waits_for_the_first_list() {
+    let mut engine = Engine::new(config());
+    let web = asking("web", 1);
+    engine.step(Event::Desired(vec![web.clone()]), at(5));
+    assert_eq!(engine.inside(&web.uid, at(5).boot).unwrap().waits_for, ["the first list of what runs"]);
+}
+
+#[test]
+fn s4_a_pod_rejected_for_a_shutdown_waits_for_its_end() {
+    let (mut engine, _) = node(Vec::new(), Listed::default());
+    engine.step(Event::Logind(LogindEvent::Preparing(true)), at(7));
+    let web = asking("web", 1);
+    engine.step(Event::Desired(vec![web.clone()]), at(8));
+    assert_eq!(engine.pod(&web.uid).unwrap().status.reason.as_deref(), Some("NodeShutdown"));
+    assert_eq!(engine.inside(&web.uid, at(8).boot).unwrap().waits_for, ["the end of the node's shutdown"]);
+    assert_eq!(engine.summary(at(8).boot).rejected, 1);
 }

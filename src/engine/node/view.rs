@@ -5,6 +5,7 @@ use crate::api::facts::{ContainerState, RuntimeFact};
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::time::{Boot, Wall};
+use crate::engine::admission::Admission;
 use crate::engine::pod::worker::{State, Worker};
 use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ pub struct PodView<'a> {
     pub status: &'a core::PodStatus,
     /// A manifest asks for it.
     pub desired: bool,
+    /// A3, A4: where it stands with the node.
+    pub admission: &'a Admission,
     /// When it was asked to end and the grace period that it has, in seconds.
     pub deletion: Option<(Wall, i64)>,
 }
@@ -38,7 +41,13 @@ pub struct Summary {
     pub pleg_error: Option<String>,
     pub sources_ready: bool,
     pub desired: usize,
-    /// By (lifecycle, config) as in `kubelet_working_pods`.
+    /// A1: those that have, or wait for, a part of the node.
+    pub active: usize,
+    /// A3
+    pub rejected: usize,
+    /// A4
+    pub waiting_for_room: usize,
+    /// By (lifecycle, config) as in `kubelet_working_pods`. A rejected pod is in none: a kubelet has no worker for it.
     pub working: BTreeMap<(&'static str, &'static str), usize>,
     /// Pods with a ready sandbox.
     pub running_pods: usize,
@@ -74,7 +83,19 @@ impl Engine {
             }
             _ => None,
         };
-        Some(PodView { pod, status: &worker.status, desired: worker.desired, deletion })
+        Some(PodView { pod, status: &worker.status, desired: worker.desired, admission: worker.admission(), deletion })
+    }
+
+    /// A1: it has a part of the node, or waits for one.
+    fn is_active(&self, worker: &Worker) -> bool {
+        match worker.state {
+            State::Waiting | State::Sync => worker.rejection().is_none(),
+            State::Terminating(_) => true,
+            // Something of it turned up again.
+            State::Terminated | State::Finished | State::Forgotten => {
+                self.cache.get(&worker.uid).is_some_and(|e| e.running().next().is_some())
+            }
+        }
     }
 
     pub fn pleg_healthy(&self, now: Boot) -> bool {
@@ -130,6 +151,15 @@ impl Engine {
         };
         for w in self.workers.values() {
             s.desired += usize::from(w.desired);
+            s.active += usize::from(self.is_active(w));
+            match (&w.state, w.admission()) {
+                (State::Waiting | State::Sync, Admission::Rejected(_)) => {
+                    s.rejected += 1;
+                    continue;
+                }
+                (State::Waiting | State::Sync, Admission::Waits(_)) => s.waiting_for_room += 1,
+                _ => {}
+            }
             let lifecycle = match w.state {
                 State::Waiting | State::Sync => "sync",
                 State::Terminating(_) => "terminating",

@@ -3,6 +3,7 @@
 use super::{Doing, Record, State, Worker};
 use crate::api::time::Boot;
 use crate::engine::pod::backoff::in_words;
+use crate::engine::pod::kill::Killer;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -85,7 +86,11 @@ impl Worker {
             State::Waiting | State::Terminated | State::Finished | State::Forgotten => {}
         }
         for killer in &self.waits_for {
-            inside.waits_for.push(format!("the end of the {}, to start anew", killer.name()));
+            inside.waits_for.push(match killer {
+                // A9
+                Killer::Preemption => "room, to start anew".to_owned(),
+                killer => format!("the end of the {}, to start anew", killer.name()),
+            });
         }
         if self.restart.is_some() && self.waits_for.is_empty() {
             inside.waits_for.push("its end, to start anew as its manifest says now".into());
