@@ -174,11 +174,13 @@ fn a8_a_preemption_goes_on_after_a_kill_in_the_middle_of_it() {
     assert_preempted(&agent.wait_phase("v1", "Failed"), "Failed");
     assert_eq!(agent.running("v2", "main"), stays, "nobody else goes");
     assert_eq!(reason(&agent.pod("v2").expect("listed")), "");
+    assert_eq!(preempted(&agent), 1.0, "it is counted by the life in which it ended");
     // And once more, after the end of it.
     agent.kill();
     agent.run();
     let pod = agent.wait_running("vip");
     assert_preempted(&wait_reason(&agent, "v1", "Preempting"), "Failed");
+    assert_eq!(preempted(&agent), 0.0);
     assert_eq!((agent.sandboxes("vip").len(), agent.containers("vip").len(), attempt(&pod)), (1, 1, 0));
     assert_eq!(agent.running("v2", "main"), stays);
     for pod in ["v2", "vip"] {
@@ -187,13 +189,14 @@ fn a8_a_preemption_goes_on_after_a_kill_in_the_middle_of_it() {
 }
 
 #[test]
-fn a8_a_critical_pod_that_is_asked_for_no_more_takes_nobody_else() {
-    let agent = node("preempt-leave", "");
+fn a8_a_critical_pod_that_is_asked_for_no_more_takes_nobody_else_and_a9_its_victim_comes_back() {
+    let mut agent = node("preempt-leave", "");
     agent.apply("v1", &gated(600));
     agent.apply("v2", &gated(400));
     let victim = Log::of(&agent, "v1");
     agent.wait_running("v2");
     let stays = agent.running("v2", "main");
+    let begun = uptime();
     agent.apply("vip", &critical(600));
     agent.wait("the victim is asked to end", |_| victim.says("asked"));
     agent.delete("vip");
@@ -201,8 +204,13 @@ fn a8_a_critical_pod_that_is_asked_for_no_more_takes_nobody_else() {
     open_gate(&agent, "v1");
     // Nobody stands in its way, and it has its part again.
     agent.wait_phase("v1", "Failed");
+    agent.wait("it is counted", |a| preempted(a) == 1.0);
+    // Though no sooner because of a restart.
+    agent.kill();
+    agent.run();
     agent.wait_long("it comes back", 120, |a| a.pod("v1").filter(crate::support::agent::is_running));
-    assert_eq!(preempted(&agent), 1.0);
+    let again = Log::of(&agent, "v1").time("begin");
+    assert!(again >= begun + 30.0, "v1 came back {} s after its kill", again - begun);
     assert_eq!(agent.running("v2", "main"), stays);
     for pod in ["v1", "v2"] {
         open_gate(&agent, pod);
