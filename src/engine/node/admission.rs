@@ -312,11 +312,14 @@ impl Engine {
 
     /// A8: each is counted once it stopped.
     fn count_victims(&mut self) {
-        let workers = &self.workers;
-        let stopped = |uid: &Uid| workers.get(uid).is_none_or(Worker::is_over);
-        for (_, signal) in self.admitting.victims.extract_if(.., |uid, _| stopped(uid)) {
-            self.out.push(Effect::Measure(Measure::Preempted { signal }));
-        }
+        let Engine { workers, admitting, out, .. } = self;
+        admitting.victims.retain(|uid, signal| {
+            let stopped = workers.get(uid).is_none_or(Worker::is_over);
+            if stopped {
+                out.push(Effect::Measure(Measure::Preempted { signal: signal.clone() }));
+            }
+            !stopped
+        });
     }
 
     /// A9: the next time that a victim may be tried again.

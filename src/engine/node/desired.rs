@@ -240,7 +240,7 @@ impl Engine {
 
     pub(super) fn insert_worker(&mut self, uid: &Uid, entry: Entry, mut worker: Worker) {
         if let Some(leftover) = self.directories.remove(uid) {
-            leftover.is_taken_over(&mut worker);
+            leftover.go_over_to(&mut worker);
         }
         worker.place = self.next_place(&worker);
         self.workers.insert(uid.clone(), worker);

@@ -30,7 +30,7 @@ impl Leftover {
     }
 
     /// The pod is known after all.
-    pub fn is_taken_over(self, worker: &mut Worker) {
+    pub fn go_over_to(self, worker: &mut Worker) {
         if self.path.is_some() {
             worker.has_directory();
         }
