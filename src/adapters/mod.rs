@@ -1,7 +1,7 @@
 //! Each adapter talks to one thing, and knows no other adapter.
 
+pub mod bus;
 pub mod cri;
-pub mod logind;
 pub mod logs;
 pub mod manifests;
 pub mod node;

@@ -1,5 +1,6 @@
 //! `wherry debug dump`: the engine's whole state, and what the agent has beside it.
 
+use super::cgroups::PodCgroups;
 use super::effects::{Job, Jobs, RecordQueue, Work};
 use super::history::History;
 use crate::adapters::cri::client::Client;
@@ -19,6 +20,7 @@ pub(super) struct Beside<'a> {
     pub helpers: &'a Helpers<Work>,
     pub jobs: &'a Jobs,
     pub records: &'a RecordQueue,
+    pub cgroups: &'a PodCgroups,
     pub pidfds: &'a Pidfds,
     pub client: &'a Client,
     /// Those of before this turn: door, state, bytes queued, lines lost.
@@ -30,7 +32,8 @@ pub(super) struct Beside<'a> {
 
 pub(super) fn dump(engine: &Engine, beside: &Beside<'_>, history: &History, started: Now, now: Now) -> Value {
     // Without `..`: a new one is to be shown too.
-    let Beside { timers, helpers, jobs, records, pidfds, client, connections, events_waiting, event_stream } = beside;
+    let Beside { timers, helpers, jobs, records, cgroups, pidfds, client, connections, events_waiting, event_stream } =
+        beside;
     let (pods, of_pods, of_node) = history.counts();
     let timers: BTreeMap<String, Value> = timers.all().map(|(key, at)| (format!("{key:?}"), json!(at))).collect();
     let jobs: BTreeMap<String, &str> = jobs
@@ -66,6 +69,7 @@ pub(super) fn dump(engine: &Engine, beside: &Beside<'_>, history: &History, star
             "jobs": jobs,
             "recordsWaiting": records.waiting(),
             "recordsBeingWritten": records.is_writing(),
+            "cgroups": cgroups.shown(),
             "processesWatched": watched,
             "runtimeCalls": client.in_flight().collect::<Vec<String>>(),
             "connections": connections,

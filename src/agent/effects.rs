@@ -3,12 +3,13 @@
 use super::{Agent, start, views};
 use crate::adapters::cri::requests::dns_notices;
 use crate::adapters::server::http::Route;
+use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::time::Now;
-use crate::engine::effect::{CgroupCall, Effect, FilesCall, Notice, RecordChange, RuntimeCall, Severity, VolumesCall};
+use crate::engine::effect::{Effect, FilesCall, Notice, RecordChange, RuntimeCall, Severity, VolumesCall};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::{Code, OpError, OpId};
-use crate::event_loop::{Finished, JobError, JobId, clock};
+use crate::event_loop::{Finished, JobError, JobId};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
@@ -142,28 +143,13 @@ impl Agent {
         self.jobs.insert(id, Job::Files(op));
     }
 
-    fn use_cgroups(&mut self, op: OpId, call: CgroupCall, now: Now) {
-        let result = match call {
-            // What is killed takes a moment to go.
-            CgroupCall::Remove { uid, kill: true } => {
-                let (remove, uid) = (self.files.remove_cgroup.clone(), uid.to_string());
-                let deadline = now.boot + REMOVE_TIMEOUT;
-                let id = self.helpers.submit("remove a pod's cgroup", deadline, move || {
-                    Work::Files(remove(&uid, true).map_err(OpError::Unknown))
-                });
-                self.jobs.insert(id, Job::Files(op));
-                return;
-            }
-            CgroupCall::Remove { uid, kill: false } => {
-                let began = clock::now().boot;
-                let result = (self.files.remove_cgroup)(uid.as_str(), false);
-                self.metrics.cgroup_operation("destroy", clock::now().boot.since(began));
-                result
-            }
-            CgroupCall::Make { .. } | CgroupCall::Weigh { .. } => Ok(()),
-        };
-        let result = result.map(|()| Answer::Ok).map_err(OpError::Unknown);
-        self.events.push_back(Event::Done { op, result });
+    /// A pod's cgroup, with what its runtime has lost in it: that takes a moment to go.
+    pub(super) fn remove_by_force(&mut self, op: OpId, uid: &Uid, now: Now) {
+        let (remove, uid) = (self.files.remove_cgroup.clone(), uid.to_string());
+        let id = self.helpers.submit("remove a pod's cgroup", now.boot + REMOVE_TIMEOUT, move || {
+            Work::Files(remove(&uid, true).map_err(OpError::Unknown))
+        });
+        self.jobs.insert(id, Job::Files(op));
     }
 
     /// For a new sandbox: the host's resolvers are those of now (a network may come up after us), and what the pod does not

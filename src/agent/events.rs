@@ -3,6 +3,7 @@
 use super::{Agent, EVENTS, RUNTIME, logging, start};
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::StreamEvent;
+use crate::adapters::cri::requests::RequestConfig;
 use crate::api::names::Uid;
 use crate::api::node::NodeFacts;
 use crate::api::time::Now;
@@ -34,12 +35,17 @@ impl Agent {
                     self.events.push_back(Event::RuntimeDown { why });
                 }
                 ClientEvent::Done { op, result } => {
-                    if let Ok(Answer::Runtime(fact)) = &result {
-                        self.tell_runtime(fact, now);
-                        self.open_container_events();
+                    match &result {
+                        Ok(Answer::Runtime(fact)) => {
+                            self.tell_runtime(fact, now);
+                            self.open_container_events();
+                        }
+                        Ok(Answer::Listed(listed)) => self.sweep_cgroups(listed, now),
+                        _ => {}
                     }
                     self.events.push_back(Event::Done { op, result });
                 }
+                ClientEvent::Driver(driver) => self.take_driver(driver, now),
                 ClientEvent::Nonsense { why } => {
                     if let Some(repeated) = self.standing.tell(&format!("nonsense: {why}"), now.boot) {
                         log::warn!("the runtime's answer makes no sense error={why:?} repeated={repeated}");
@@ -159,7 +165,10 @@ impl Agent {
         self.events.push_back(Event::Configure(Box::new(settings)));
         self.logind.set_enabled(!new.shutdown.is_off());
         self.drive_logind(now);
-        *self.client.config_mut() = start::request_config(&new, &self.root.id);
+        let requests = start::request_config(&new, &self.root.id);
+        self.cgroups.set_rules(start::pod_rules(&new));
+        // The cgroups stay those that pods are in.
+        *self.client.config_mut() = RequestConfig { cgroups: self.cgroups.names().clone(), ..requests };
         let mut fixed = new.clone();
         fixed.verbosity = self.config.verbosity;
         fixed.sync_frequency = self.config.sync_frequency;

@@ -2,7 +2,8 @@
 
 use super::effects::{Job, Work};
 use super::{Agent, LOGIND};
-use crate::adapters::logind::{BusEvent, DEFAULT_ADDRESS, Lock, Logind, dropin};
+use crate::adapters::bus::DEFAULT_ADDRESS;
+use crate::adapters::bus::logind::{BusEvent, Lock, Logind, dropin};
 use crate::adapters::systemd;
 use crate::api::time::Now;
 use crate::config::Config;

@@ -1,9 +1,10 @@
 //! The daemon: one loop that carries events to the engine and its effects to the adapters. Nothing is decided here.
 //!
-//! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `logind` both for graceful shutdown, `content` what
-//! the server shows, `views` how a pod looks there, `telling` what the log says of pods, `history` the events that can still be
+//! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `logind` both for graceful shutdown, `cgroups` both for
+//! those of pods, `content` what the server shows, `views` how a pod looks there, `telling` what the log says of pods, `history` the events that can still be
 //! seen.
 
+mod cgroups;
 mod content;
 mod dump;
 mod effects;
@@ -15,10 +16,10 @@ mod start;
 mod telling;
 mod views;
 
+use crate::adapters::bus::logind::Logind;
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::ContainerEvents;
-use crate::adapters::logind::Logind;
 use crate::adapters::manifests::Manifests;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
@@ -47,6 +48,7 @@ const RUNTIME: Token = Token(2);
 const MANIFESTS: Token = Token(3);
 const EVENTS: Token = Token(4);
 const LOGIND: Token = Token(5);
+const SLICES: Token = Token(6);
 /// The server's are from here on.
 const SERVER: usize = 1024;
 
@@ -62,6 +64,7 @@ pub struct Agent {
     manifests: Manifests,
     logind: Logind,
     lock: logind::HeldLock,
+    cgroups: cgroups::PodCgroups,
     pidfds: Pidfds,
     files: PodFiles,
     records: Records,
@@ -128,6 +131,7 @@ impl Agent {
                     MANIFESTS => self.read_manifests(now),
                     EVENTS => self.drive_container_events(now),
                     LOGIND => self.drive_logind(now),
+                    SLICES => self.drive_slices(now),
                     token if self.server.owns(token) => self.server.ready(token),
                     token if self.pidfds.owns(token) => self.process_ended(token),
                     token => log::debug!("an event of a source that is gone token={}", token.0),
@@ -146,6 +150,7 @@ impl Agent {
             self.container_events.next_deadline(),
             Some(self.manifests.next_deadline()),
             self.logind.next_deadline(),
+            self.cgroups.next_deadline(),
             self.server.next_deadline(),
             self.helpers.next_deadline(),
         ];
@@ -162,6 +167,9 @@ impl Agent {
         }
         if due(self.logind.next_deadline()) {
             self.drive_logind(now);
+        }
+        if due(self.cgroups.next_deadline()) {
+            self.drive_slices(now);
         }
         if due(Some(self.manifests.next_deadline())) {
             self.manifests_due(now);

@@ -1,5 +1,6 @@
 //! Puts an agent together from the configuration: opens what it needs, in the order in which a failure says most.
 
+use super::cgroups::{self, PodCgroups};
 use super::effects::RecordQueue;
 use super::history::History;
 use super::logind::{self, HeldLock};
@@ -18,7 +19,9 @@ use crate::adapters::records::Root;
 use crate::adapters::server::{Doors, Server};
 use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
+use crate::api::limits::{self, PodRules};
 use crate::api::node::{self, NodeFacts};
+use crate::api::resources::Resources;
 use crate::config::Config;
 use crate::config::problem::Problem;
 use crate::engine::config::EngineConfig;
@@ -33,7 +36,6 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
-use std::sync::Arc;
 
 /// A machine that does not tell its memory is taken for a small one, in bytes.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
@@ -61,8 +63,9 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let doors = Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
     let metrics = Metrics::new(&config.node_name);
     metrics.set_node_size(&node);
+    let cgroups = PodCgroups::new(cgroup_settings(&config, &node));
     let engine = Engine::new(engine_config(&config, node, &root.id));
-    let files = pod_files(&config);
+    let files = pod_files(&config, &cgroups);
     let found = Event::Directories(files.found());
     let kept = Event::Records(records.load(&[record::KIND, shutdown::record::KIND]));
     let mut events = VecDeque::from([kept, found]);
@@ -78,6 +81,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         config.runtime_socket.display()
     );
     Ok(Agent {
+        cgroups,
         files,
         logind: logind::bus(&config),
         lock,
@@ -163,10 +167,6 @@ fn cgroup_names(config: &Config) -> CgroupNames {
     CgroupNames { root: config.cgroup_root.clone(), driver: config.cgroup_driver, per_qos: config.cgroups_per_qos }
 }
 
-fn cgroups(config: &Config) -> Option<Cgroups> {
-    Cgroups::discover(cgroup_names(config)).map_err(|e| log::warn!("cgroups cannot be found error={e:?}")).ok()
-}
-
 fn layout(config: &Config) -> Layout {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     Layout {
@@ -176,13 +176,37 @@ fn layout(config: &Config) -> Layout {
     }
 }
 
-fn pod_files(config: &Config) -> PodFiles {
-    let cgroups = cgroups(config);
+/// What can change about new pods' cgroups while wherry runs.
+pub(super) fn pod_rules(config: &Config) -> PodRules {
+    PodRules {
+        cpu_cfs_quota: config.cpu_cfs_quota,
+        cpu_cfs_period: u64::try_from(config.cpu_cfs_quota_period.as_micros()).unwrap_or(u64::MAX),
+        pids_limit: config.node.pod_pids_limit,
+        huge_page_sizes: machine::huge_page_sizes(),
+    }
+}
+
+/// What the node says about pods' cgroups.
+/// A kubelet holds all pods together to what is neither the system's nor its own; hard eviction has its part of that.
+fn cgroup_settings(config: &Config, node: &NodeFacts) -> cgroups::Settings {
+    let mut capacity = node.capacity.clone();
+    capacity.set(limits::PIDS, machine::most_processes().unwrap_or(0));
+    let mut reserved = Resources::default();
+    if config.node.enforces_pods() {
+        for (name, amount) in config.node.system_reserved.iter().chain(&config.node.kube_reserved) {
+            reserved.add(&Resources::from([(name.as_str(), *amount)]));
+        }
+        reserved.set(limits::PIDS, config.node.reserved_pids());
+    }
+    cgroups::Settings { names: cgroup_names(config), rules: pod_rules(config), capacity, reserved }
+}
+
+fn pod_files(config: &Config, cgroups: &PodCgroups) -> PodFiles {
     PodFiles {
         layout: layout(config),
         cluster_domain: config.cluster_domain.clone(),
         host_hosts: "/etc/hosts".into(),
-        remove_cgroup: Arc::new(move |uid, kill| cgroups.as_ref().map_or(Ok(()), |c| c.remove_pod(uid, kill))),
+        remove_cgroup: cgroups.remover(),
     }
 }
 
@@ -216,6 +240,6 @@ pub(super) fn request_config(config: &Config, owner: &str) -> RequestConfig {
         cpu_cfs_period: i64::try_from(config.cpu_cfs_quota_period.as_micros()).unwrap_or(i64::MAX),
         memory_capacity: memory,
         huge_page_sizes: machine::huge_page_sizes(),
-        oom_group: cgroups(config).is_some_and(|c| c.is_v2()),
+        oom_group: Cgroups::discover(cgroup_names(config)).is_ok_and(|c| c.is_v2()),
     }
 }

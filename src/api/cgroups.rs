@@ -37,8 +37,39 @@ impl CgroupNames {
         if !self.per_qos {
             return format!("/{}", self.root_parts().collect::<Vec<_>>().join("/"));
         }
-        let pod = format!("pod{uid}");
-        let parts: Vec<&str> = self.root_parts().chain(["kubepods"]).chain(parent(qos)).chain([pod.as_str()]).collect();
+        self.below_root(["kubepods"].into_iter().chain(parent(qos)).chain([format!("pod{uid}").as_str()]))
+    }
+
+    /// What all pods are in, of both drivers.
+    pub fn node(&self) -> String {
+        self.below_root(["kubepods"])
+    }
+
+    /// What a class' pods are in.
+    pub fn class(&self, qos: Qos) -> String {
+        self.below_root(["kubepods"].into_iter().chain(parent(qos)))
+    }
+
+    /// `cgroupRoot` as it is found on the machine; None for the root of all cgroups.
+    pub fn base(&self) -> Option<String> {
+        self.root_parts().next().map(|_| self.below_root([]))
+    }
+
+    /// The UID (dashes are underscores with systemd) of the pod whose cgroup is `name` in its class' one.
+    pub fn uid_in<'a>(&self, qos: Qos, name: &'a str) -> Option<&'a str> {
+        let uid = match self.driver {
+            CgroupDriver::Cgroupfs => name.strip_prefix("pod")?,
+            CgroupDriver::Systemd => {
+                let class = self.class(qos);
+                let class = unit_of(&class)?.strip_suffix(".slice")?;
+                name.strip_suffix(".slice")?.strip_prefix(class)?.strip_prefix("-pod")?
+            }
+        };
+        (!uid.is_empty()).then_some(uid)
+    }
+
+    fn below_root<'a>(&'a self, parts: impl IntoIterator<Item = &'a str>) -> String {
+        let parts: Vec<&str> = self.root_parts().chain(parts).collect();
         match self.driver {
             CgroupDriver::Cgroupfs => format!("/{}", parts.join("/")),
             CgroupDriver::Systemd => slices(&parts),
@@ -64,6 +95,16 @@ fn slices(parts: &[&str]) -> String {
         path.push_str(".slice");
     }
     path
+}
+
+/// The unit's name of a slice's path.
+pub fn unit_of(slice: &str) -> Option<&str> {
+    slice.rsplit('/').next().filter(|name| !name.is_empty())
+}
+
+/// The unit that a slice is in; None for one in the root slice.
+pub fn parent_unit(slice: &str) -> Option<&str> {
+    unit_of(slice.rsplit_once('/')?.0)
 }
 
 #[cfg(test)]
@@ -93,6 +134,38 @@ mod tests {
             "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_b.slice"
         );
         assert_eq!(n.pod(Qos::Guaranteed, &Uid::from("a-b")), "/kubepods.slice/kubepods-poda_b.slice");
+    }
+
+    #[test]
+    fn the_levels_above_pods_have_names_of_their_own() {
+        let n = names("/a-b", CgroupDriver::Cgroupfs, true);
+        assert_eq!(n.base().as_deref(), Some("/a-b"));
+        assert_eq!(n.node(), "/a-b/kubepods");
+        assert_eq!(n.class(Qos::Burstable), "/a-b/kubepods/burstable");
+        assert_eq!(n.class(Qos::Guaranteed), n.node());
+        let n = names("/a-b", CgroupDriver::Systemd, true);
+        assert_eq!(n.base().as_deref(), Some("/a_b.slice"));
+        let class = n.class(Qos::BestEffort);
+        assert_eq!(class, "/a_b.slice/a_b-kubepods.slice/a_b-kubepods-besteffort.slice");
+        assert_eq!(unit_of(&class), Some("a_b-kubepods-besteffort.slice"));
+        assert_eq!(parent_unit(&class), Some("a_b-kubepods.slice"));
+        assert_eq!(parent_unit("/kubepods.slice"), None);
+        assert_eq!(names("/", CgroupDriver::Systemd, true).base(), None);
+    }
+
+    #[test]
+    fn a_pods_cgroup_tells_its_uid() {
+        let n = names("/", CgroupDriver::Cgroupfs, true);
+        assert_eq!(n.uid_in(Qos::Burstable, "poda-b"), Some("a-b"));
+        for other in ["burstable", "pod", "system"] {
+            assert_eq!(n.uid_in(Qos::Guaranteed, other), None, "{other}");
+        }
+        let n = names("/", CgroupDriver::Systemd, true);
+        assert_eq!(n.uid_in(Qos::BestEffort, "kubepods-besteffort-poda_b.slice"), Some("a_b"));
+        assert_eq!(n.uid_in(Qos::Guaranteed, "kubepods-poda_b.slice"), Some("a_b"));
+        for other in ["kubepods-besteffort.slice", "kubepods-besteffort-poda_b.slice", "kubepods-pod.slice", "poda"] {
+            assert_eq!(n.uid_in(Qos::Guaranteed, other), None, "{other}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod hash;
 pub mod hostname;
 pub mod image;
 pub mod layout;
+pub mod limits;
 pub mod log_line;
 pub mod names;
 pub mod node;

@@ -88,6 +88,9 @@ container_of() {
 }
 
 start_agent() {
+	local mount
+	# The agent takes a cgroupRoot that is not there for a mistake.
+	while read -r mount; do mkdir -p "$mount/wherry-demo"; done < <(cgroup_mounts)
 	mkdir -p "$DEMO/config.d" "$DEMO/manifests"
 	cat >"$DEMO/config.yaml" <<END
 apiVersion: kubelet.config.k8s.io/v1beta1

@@ -8,6 +8,7 @@
 mod support;
 
 mod admission;
+mod cgroups;
 mod endings;
 mod force;
 mod hints;

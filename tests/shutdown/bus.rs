@@ -6,7 +6,7 @@ use dbus::Message;
 use mio::Token;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
-use wherry::adapters::logind::{BusEvent, Lock, Logind, dropin};
+use wherry::adapters::bus::logind::{BusEvent, Lock, Logind, dropin};
 use wherry::engine::effect::LogindCall;
 use wherry::engine::event::{Answer, LogindEvent};
 use wherry::engine::op::{Code, OpError, OpId};

@@ -10,4 +10,5 @@ mod support;
 
 mod bus;
 mod pods;
+mod slices;
 mod store;

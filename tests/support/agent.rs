@@ -77,6 +77,8 @@ impl Agent {
             fs::create_dir_all(dir.join(sub)).expect("directories");
         }
         let cgroup = format!("{}/{namespace}", runtime.cgroup);
+        // As with a kubelet, `cgroupRoot` is there before.
+        make_cgroup(&cgroup);
         let socket = PathBuf::from(format!("/run/wherry-{namespace}.sock"));
         // The network namespace is the lab's own: nobody else is there.
         let healthz_port = 20_000 + number as u16;
@@ -440,6 +442,14 @@ pub fn condition(pod: &Value, kind: &str) -> Value {
 
 pub fn uid(pod: &Value) -> String {
     pod["metadata"]["uid"].as_str().expect("a uid").to_string()
+}
+
+/// In every hierarchy.
+pub fn make_cgroup(cgroup: &str) {
+    for mount in cgroup_mounts() {
+        let path = mount.join(cgroup.trim_start_matches('/'));
+        fs::create_dir_all(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    }
 }
 
 pub fn cgroup_mounts() -> Vec<PathBuf> {

@@ -6,9 +6,10 @@
 use super::agent::{Agent, patience};
 use super::lab::{Runtime, script};
 use dbus::Message;
-use dbus::arg::{OwnedFd, Variant};
+use dbus::arg::{OwnedFd, RefArg, Variant};
 use dbus::channel::{Channel, Sender};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -105,6 +106,11 @@ impl Node {
         );
         fs::write(agent.dir.join("config.d/logind.yaml"), text).expect("logind.yaml");
         agent
+    }
+
+    /// The slices that systemd was asked for, with the numbers that they were last told.
+    pub fn slices(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
+        self.systemd.state().slices.clone()
     }
 
     // ---- processes
@@ -375,6 +381,8 @@ struct State {
     started: Vec<Started>,
     signals: Vec<i32>,
     job: Job,
+    /// Slices, by what they were last told.
+    slices: BTreeMap<String, BTreeMap<String, u64>>,
     over: bool,
 }
 
@@ -385,7 +393,14 @@ struct Systemd {
 
 impl Systemd {
     fn start(address: &str) -> Systemd {
-        let state = State { logind: None, started: Vec::new(), signals: Vec::new(), job: Job::Lasts, over: false };
+        let state = State {
+            logind: None,
+            started: Vec::new(),
+            signals: Vec::new(),
+            job: Job::Lasts,
+            slices: BTreeMap::new(),
+            over: false,
+        };
         let state = Arc::new(Mutex::new(state));
         let (theirs, address) = (state.clone(), address.to_owned());
         let thread = std::thread::spawn(move || {
@@ -413,6 +428,14 @@ impl Drop for Systemd {
             let _ = thread.join();
         }
     }
+}
+
+/// Properties of a unit.
+type Told = Vec<(String, Variant<Box<dyn RefArg>>)>;
+
+/// Those that are numbers.
+fn numbers(told: &Told) -> BTreeMap<String, u64> {
+    told.iter().filter_map(|(name, value)| Some((name.clone(), value.0.as_u64()?))).collect()
 }
 
 fn serve(state: &Mutex<State>, address: &str) -> Result<(), dbus::Error> {
@@ -454,6 +477,33 @@ fn serve(state: &Mutex<State>, address: &str) -> Result<(), dbus::Error> {
                         }
                         message.method_return().append1(job_path(jobs))
                     }
+                }
+            }
+            "StartTransientUnit" => {
+                let (unit, _, told): (String, String, Told) = message.read3().unwrap_or_default();
+                let mut state = state.lock().expect("no panic");
+                if state.slices.contains_key(&unit) {
+                    message.error(&"org.freedesktop.systemd1.UnitExists".into(), c"it is there")
+                } else {
+                    state.slices.insert(unit.clone(), numbers(&told));
+                    jobs += 1;
+                    ending.push((now, jobs, unit));
+                    message.method_return().append1(job_path(jobs))
+                }
+            }
+            "SetUnitProperties" => {
+                let (unit, _, told): (String, bool, Told) = message.read3().unwrap_or_default();
+                state.lock().expect("no panic").slices.insert(unit, numbers(&told));
+                message.method_return()
+            }
+            "StopUnit" => {
+                let unit: String = message.read1().unwrap_or_default();
+                if state.lock().expect("no panic").slices.remove(&unit).is_none() {
+                    message.error(&"org.freedesktop.systemd1.NoSuchUnit".into(), c"not loaded")
+                } else {
+                    jobs += 1;
+                    ending.push((now, jobs, unit));
+                    message.method_return().append1(job_path(jobs))
                 }
             }
             "KillUnit" => {

@@ -4,6 +4,7 @@
 //!   both ways, broken answers);
 //! - `trouble`: bytes that no HTTP/2 library would send (`raw`);
 //! - `events`: the stream of container events over them;
+//! - `driver`: which cgroup driver the runtime says that it uses;
 //! - `containerd`: a real one, started by the test in a directory of its own, killed and started again. Needs root and
 //!   `containerd` in PATH; without them its tests say so and are skipped.
 
@@ -24,6 +25,7 @@ macro_rules! over_each_transport {
 }
 
 mod containerd;
+mod driver;
 mod events;
 mod raw;
 mod rig;

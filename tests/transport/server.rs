@@ -18,7 +18,9 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use wherry::adapters::cri::proto::{ContainerEventResponse, ContainerEventType};
+use wherry::adapters::cri::proto::{
+    CgroupDriver, ContainerEventResponse, ContainerEventType, RuntimeConfigResponse, StatusResponse, VersionResponse,
+};
 
 #[derive(Clone, Copy)]
 pub struct Options {
@@ -28,6 +30,8 @@ pub struct Options {
     /// Accept, and never say a word.
     pub mute: bool,
     pub events: Events,
+    /// What it answers to RuntimeConfig; None: Unimplemented.
+    pub driver: Option<CgroupDriver>,
 }
 
 /// What it does when it is asked for its stream of container events.
@@ -42,7 +46,13 @@ pub enum Events {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { max_streams: 1000, read_at_once: usize::MAX, mute: false, events: Events::Unimplemented }
+        Options {
+            max_streams: 1000,
+            read_at_once: usize::MAX,
+            mute: false,
+            events: Events::Unimplemented,
+            driver: None,
+        }
     }
 }
 
@@ -248,12 +258,23 @@ async fn call(
             after = After::GoAway;
         }
         "/t/Drop" => after = After::Drop,
-        "/runtime.v1.RuntimeService/GetContainerEvents" => match options.events {
-            Events::Unimplemented => {
-                let response =
-                    Response::builder().header("content-type", "application/grpc").header("grpc-status", "12");
-                respond.send_response(response.body(()).unwrap(), true).unwrap();
+        "/runtime.v1.RuntimeService/Version" => {
+            let version = VersionResponse { runtime_name: "small".into(), ..Default::default() };
+            answer(respond, &[version.write_to_bytes().unwrap().into()]).await;
+        }
+        "/runtime.v1.RuntimeService/Status" => {
+            answer(respond, &[StatusResponse::new().write_to_bytes().unwrap().into()]).await;
+        }
+        "/runtime.v1.RuntimeService/RuntimeConfig" => match options.driver {
+            None => unimplemented(respond),
+            Some(driver) => {
+                let mut config = RuntimeConfigResponse::new();
+                config.linux.mut_or_insert_default().cgroup_driver = driver.into();
+                answer(respond, &[config.write_to_bytes().unwrap().into()]).await;
             }
+        },
+        "/runtime.v1.RuntimeService/GetContainerEvents" => match options.events {
+            Events::Unimplemented => unimplemented(respond),
             Events::Once => answer(respond, &[event(0)]).await,
             Events::Burst(count) => {
                 let mut messages: Vec<Bytes> = (0..count).map(event).collect();
@@ -267,6 +288,11 @@ async fn call(
     }
     seen.lock().unwrap().at_once -= 1;
     after
+}
+
+fn unimplemented(mut respond: SendResponse<Bytes>) {
+    let response = Response::builder().header("content-type", "application/grpc").header("grpc-status", "12");
+    respond.send_response(response.body(()).unwrap(), true).unwrap();
 }
 
 async fn read(mut stream: RecvStream) -> Bytes {

@@ -87,6 +87,44 @@ look_at_lock() {
 	check 'the containers outlived that too' is "$(containers)" "$before"
 }
 
+# The unit of the one guaranteed pod, below kubepods.slice.
+slice() { systemctl list-units --all --plain --no-legend 'kubepods-pod*.slice' | awk '{ print $1 }'; }
+no_slice() { [ -z "$(slice)" ] && [ -z "$(find /sys/fs/cgroup/kubepods.slice -maxdepth 1 -name 'kubepods-pod*')" ]; }
+
+# What systemd and the kernel have been told of pods: the driver is systemd, and so is runc's.
+look_at_cgroups() {
+	local unit dir id
+	dir=/sys/fs/cgroup/kubepods.slice
+	check 'all pods may have what the machine has' is "$(cat $dir/memory.max)" $(($(awk '/^MemTotal/ { print $2 }' /proc/meminfo) * 1024))
+	check 'best-effort pods weigh least' is "$(cat $dir/kubepods-besteffort.slice/cpu.weight)" 1
+	check 'their slice is a unit of systemd' is "$(systemctl show --property=ActiveState --value kubepods-besteffort.slice)" active
+	cat >/etc/wherry/manifests/limited.yaml <<-POD
+		apiVersion: v1
+		kind: Pod
+		metadata:
+		  name: limited
+		spec:
+		  containers:
+		    - name: main
+		      image: localhost/trap:1
+		      resources:
+		        limits: {cpu: 500m, memory: 64Mi}
+	POD
+	until_true 'the limited pod runs' sh -c "wherry pods | awk '\$2 == \"limited\"' | grep -q Running"
+	unit=$(slice)
+	check 'it has a slice' is "$(wc -w <<<"$unit")" 1
+	check 'its weight is known to systemd' is "$(systemctl show --property=CPUWeight --value "$unit")" 20
+	check 'its weight is told to the kernel' is "$(cat "$dir/$unit/cpu.weight")" 20
+	check 'so is its quota' is "$(cat "$dir/$unit/cpu.max")" '50000 100000'
+	check 'so is its memory limit' is "$(cat "$dir/$unit/memory.max")" 67108864
+	check 'it may have no huge pages' is "$(cat "$dir/$unit/hugetlb.2MB.max")" 0
+	check 'its containers are in it' is "$(find "$dir/$unit" -maxdepth 1 -name '*.scope' | wc -l)" 2
+	id=$(find "$dir/$unit" -maxdepth 1 -name '*.scope' | head -n 1)
+	check 'it is the last to be killed for memory' at_least -997 "$(cat "/proc/$(head -n 1 "$id/cgroup.procs")/oom_score_adj")"
+	rm /etc/wherry/manifests/limited.yaml
+	until_true 'its slice is gone' no_slice
+}
+
 # After a boot that followed a shutdown.
 look_at_pods() {
 	local pod status
@@ -125,7 +163,10 @@ until_true 'the shutdown is armed' armed
 wherry status
 wherry shutdown-plan
 wherry pods
-[ "$boot" != 1 ] || look_at_lock
+if [ "$boot" = 1 ]; then
+	look_at_cgroups
+	look_at_lock
+fi
 case $boot in
 1 | 4) go poweroff ;;
 2) go reboot ;;

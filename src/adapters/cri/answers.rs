@@ -4,6 +4,7 @@
 //! as 0 or as the zero time of their language, which is negative; both become `Wall(0)`.
 
 use crate::adapters::cri::proto::{self, NamespaceMode};
+use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::{
     ContainerFact, ContainerState, ImageFact, ListedContainer, ListedSandbox, RuntimeFact, SandboxFact,
 };
@@ -20,6 +21,15 @@ pub fn runtime(version: &proto::VersionResponse, status: &proto::StatusResponse)
         version: version.runtime_version.clone(),
         runtime_not_ready: not_ready(status, "RuntimeReady"),
         network_not_ready: not_ready(status, "NetworkReady"),
+    }
+}
+
+/// None: it does not tell, or tells of one that we do not know.
+pub fn cgroup_driver(config: &proto::RuntimeConfigResponse) -> Option<CgroupDriver> {
+    match config.linux.as_ref()?.cgroup_driver.enum_value() {
+        Ok(proto::CgroupDriver::SYSTEMD) => Some(CgroupDriver::Systemd),
+        Ok(proto::CgroupDriver::CGROUPFS) => Some(CgroupDriver::Cgroupfs),
+        Err(_) => None,
     }
 }
 

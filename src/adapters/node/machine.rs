@@ -19,6 +19,17 @@ fn mem_total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
+/// How many processors can be used, at least 1.
+pub fn processors() -> u64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
+}
+
+/// How many processes and threads the kernel lets there be.
+pub fn most_processes() -> Option<u64> {
+    let read = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"].into_iter().filter_map(read).min()
+}
+
 /// The kernel's id of this boot; empty if it tells none.
 pub fn boot_id() -> String {
     let path = "/proc/sys/kernel/random/boot_id";
@@ -63,7 +74,7 @@ mod tests {
         assert_eq!(mem_total("MemTotal:       24563948 kB\nMemFree: 1 kB\n"), Some(24_563_948 * 1024));
         assert_eq!(mem_total("nothing"), None);
         assert_eq!(huge_page_size("hugepages-1048576kB"), Some(1 << 30));
-        assert!(memory_capacity().unwrap() > 0);
+        assert!(memory_capacity().unwrap() > 0 && processors() > 0 && most_processes().unwrap() > 100);
         assert!(huge_page_sizes().is_sorted());
     }
 }

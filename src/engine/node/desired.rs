@@ -240,7 +240,7 @@ impl Engine {
 
     pub(super) fn insert_worker(&mut self, uid: &Uid, entry: Entry, mut worker: Worker) {
         if let Some(leftover) = self.directories.remove(uid) {
-            leftover.go_over_to(&mut worker);
+            leftover.hand_over(&mut worker);
         }
         worker.place = self.next_place(&worker);
         self.workers.insert(uid.clone(), worker);

@@ -29,8 +29,8 @@ impl Leftover {
         Leftover { name, path: None, due }
     }
 
-    /// The pod is known after all.
-    pub fn go_over_to(self, worker: &mut Worker) {
+    /// The pod is known after all: what its worker has to know.
+    pub fn hand_over(self, worker: &mut Worker) {
         if self.path.is_some() {
             worker.has_directory();
         }

@@ -20,6 +20,7 @@ const fn containerd(path: &'static str, operation_type: &'static str) -> Method 
 
 pub const VERSION: Method = method("/runtime.v1.RuntimeService/Version", "version");
 pub const STATUS: Method = method("/runtime.v1.RuntimeService/Status", "status");
+pub const RUNTIME_CONFIG: Method = method("/runtime.v1.RuntimeService/RuntimeConfig", "runtime_config");
 pub const LIST_POD_SANDBOX: Method = method("/runtime.v1.RuntimeService/ListPodSandbox", "list_podsandbox");
 pub const POD_SANDBOX_STATUS: Method = method("/runtime.v1.RuntimeService/PodSandboxStatus", "podsandbox_status");
 pub const RUN_POD_SANDBOX: Method = method("/runtime.v1.RuntimeService/RunPodSandbox", "run_podsandbox");

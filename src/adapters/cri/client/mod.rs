@@ -20,6 +20,7 @@ use self::wire::{invalid, lists_of, parse, parse_each};
 use super::transport::{Call, CallError, CallId, Completion, Transport};
 use super::{answers, proto, requests};
 use crate::adapters::cri::requests::RequestConfig;
+use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::{ContainerFact, ContainerState, Listed, PodFacts, SandboxFact};
 use crate::api::names::ContainerId;
 use crate::api::time::Boot;
@@ -45,6 +46,9 @@ pub enum ClientEvent {
     Down { why: String },
     /// The one end of an operation.
     Done { op: OpId, result: Result<Answer, OpError> },
+    /// The driver that the runtime uses for cgroups, before the first `Done` that depends on it; None: it does not
+    /// tell.
+    Driver(Option<CgroupDriver>),
     /// One gRPC call has ended, by the kubelet's name of it: to be counted and timed.
     Called { operation_type: &'static str, duration: Duration, error: bool },
     /// An answer, or something in it, makes no sense. What can be used of it was.
@@ -58,6 +62,10 @@ pub struct Client {
     calls: BTreeMap<CallId, InFlight>,
     /// To be told at the next drive: of operations that ended before they made a call, and nonsense.
     ended: Vec<ClientEvent>,
+    /// For a runtime that does not tell its driver.
+    configured_driver: CgroupDriver,
+    /// The runtime has been asked which cgroup driver it uses since it was connected.
+    driver_known: bool,
     /// Of running containers and ready sandboxes, by their id.
     pids: BTreeMap<String, u32>,
     /// The runtime said that it is containerd.
@@ -98,6 +106,7 @@ struct InFlight {
 enum Step {
     Version,
     Status,
+    RuntimeConfig,
     ListSandboxes,
     ListContainers,
     /// The two lists of one pod.
@@ -128,10 +137,12 @@ impl Client {
     pub fn new(transport: Box<dyn Transport>, config: RequestConfig) -> Client {
         Client {
             transport,
+            configured_driver: config.cgroups.driver,
             config,
             operations: BTreeMap::new(),
             calls: BTreeMap::new(),
             ended: Vec::new(),
+            driver_known: false,
             pids: BTreeMap::new(),
             containerd: false,
             completions: Vec::new(),
@@ -191,7 +202,11 @@ impl Client {
             let mut begun = false;
             for completion in completions.drain(..) {
                 match completion {
-                    Completion::Up => out.push(ClientEvent::Up),
+                    Completion::Up => {
+                        // It may have been restarted with another configuration.
+                        self.driver_known = false;
+                        out.push(ClientEvent::Up);
+                    }
                     Completion::Down { why } => out.push(ClientEvent::Down { why }),
                     Completion::Done { id, result } => begun |= self.call_ended(id, result, now, out),
                     // No operation has a stream.
@@ -216,7 +231,12 @@ impl Client {
             RuntimeCall::Status => {
                 let version = proto::VersionRequest { version: KUBELET_API_VERSION.into(), ..Default::default() };
                 self.call(op, Step::Version, method::VERSION, &version, now)?;
-                self.call(op, Step::Status, method::STATUS, &proto::StatusRequest::new(), now)
+                self.call(op, Step::Status, method::STATUS, &proto::StatusRequest::new(), now)?;
+                if !self.driver_known {
+                    let request = proto::RuntimeConfigRequest::new();
+                    self.call(op, Step::RuntimeConfig, method::RUNTIME_CONFIG, &request, now)?;
+                }
+                Ok(())
             }
             RuntimeCall::List => {
                 let (sandboxes, containers) =
@@ -399,6 +419,11 @@ impl Client {
         let error = op_error(error);
         match step {
             Step::ReadSandbox | Step::ReadContainer { .. } if error.is_not_found() => self.read_so_far(op),
+            // containerd before 2.0.
+            Step::RuntimeConfig if is_unimplemented(&error) => {
+                self.driver_told(None);
+                self.status_so_far(op, None, None)
+            }
             // Its process is gone already, as a rule.
             Step::KillTask(id) if matches!(error, OpError::Answered { .. }) => self.delete_task(op, id, now),
             _ => Err(error),
@@ -409,6 +434,11 @@ impl Client {
         match step {
             Step::Version => self.status_so_far(op, Some(parse(method, body)?), None),
             Step::Status => self.status_so_far(op, None, Some(parse(method, body)?)),
+            Step::RuntimeConfig => {
+                let answer: proto::RuntimeConfigResponse = parse(method, body)?;
+                self.driver_told(answers::cgroup_driver(&answer));
+                self.status_so_far(op, None, None)
+            }
             Step::ListSandboxes => {
                 let sandboxes = self.list(method, body, answers::odd_sandbox, answers::listed_sandbox)?;
                 if let Some(Work::List(listed)) = self.work(op) {
@@ -545,6 +575,13 @@ impl Client {
         })
     }
 
+    /// What is asked of the runtime from now on is in terms of its driver.
+    fn driver_told(&mut self, driver: Option<CgroupDriver>) {
+        self.driver_known = true;
+        self.config.cgroups.driver = driver.unwrap_or(self.configured_driver);
+        self.ended.push(ClientEvent::Driver(driver));
+    }
+
     fn list_so_far(&mut self, op: OpId) -> Result<Next, OpError> {
         let Some(Work::List(listed)) = self.complete(op) else { return Ok(None) };
         let mut listed = std::mem::take(listed);
@@ -619,4 +656,8 @@ impl Client {
             (true, None) => self.pids.get(id).copied(),
         }
     }
+}
+
+fn is_unimplemented(error: &OpError) -> bool {
+    matches!(error, OpError::Answered { code: Code::Unimplemented, .. })
 }

@@ -53,13 +53,14 @@ struct Bench {
     client: Client,
     called: Vec<(&'static str, bool)>,
     nonsense: Vec<String>,
+    drivers: Vec<Option<CgroupDriver>>,
 }
 
 impl Bench {
     fn new(call: RuntimeCall) -> Bench {
         let wire = Rc::new(RefCell::new(Wire::default()));
         let client = Client::new(Box::new(Scripted(wire.clone())), config());
-        let mut bench = Bench { wire, client, called: Vec::new(), nonsense: Vec::new() };
+        let mut bench = Bench { wire, client, called: Vec::new(), nonsense: Vec::new(), drivers: Vec::new() };
         bench.client.start(OP, call, TIMEOUT, NOW);
         bench
     }
@@ -104,6 +105,8 @@ impl Bench {
                     self.called.push((operation_type, error));
                 }
                 ClientEvent::Nonsense { why } => self.nonsense.push(why),
+                // Before what depends on it.
+                ClientEvent::Driver(driver) if end.is_none() => self.drivers.push(driver),
                 other => panic!("{other:?}"),
             }
         }
@@ -153,15 +156,70 @@ fn is_unknown(end: Option<Result<Answer, OpError>>) -> bool {
 }
 
 #[test]
-fn status_is_two_calls_side_by_side_answered_as_one() {
+fn status_is_calls_side_by_side_answered_as_one() {
     let mut b = Bench::new(RuntimeCall::Status);
-    assert_eq!(b.open(), ["Version", "Status"]);
+    assert_eq!(b.open(), ["Version", "Status", "RuntimeConfig"]);
     b.ok("Status", &proto::StatusResponse::new());
+    assert_eq!(b.drive(), None);
+    b.error("RuntimeConfig", 12);
     assert_eq!(b.drive(), None);
     b.ok("Version", &proto::VersionResponse { runtime_name: "containerd".into(), ..Default::default() });
     let Some(Ok(Answer::Runtime(fact))) = b.drive() else { panic!() };
     assert_eq!(fact.name, "containerd");
-    assert_eq!(b.called, [("status", false), ("version", false)]);
+    assert_eq!(b.called, [("status", false), ("runtime_config", true), ("version", false)]);
+    assert_eq!(b.drivers, [None]);
+    assert_eq!(b.client.config.cgroups.driver, CgroupDriver::Cgroupfs, "the configured one");
+}
+
+#[test]
+fn the_runtimes_cgroup_driver_is_asked_for_once_a_connection_and_used_at_once() {
+    let tells = |driver: proto::CgroupDriver| {
+        let linux = proto::LinuxRuntimeConfiguration { cgroup_driver: driver.into(), ..Default::default() };
+        proto::RuntimeConfigResponse { linux: MessageField::some(linux), ..Default::default() }
+    };
+    let mut b = Bench::new(RuntimeCall::Status);
+    let status = |b: &mut Bench| {
+        b.ok("Status", &proto::StatusResponse::new());
+        b.ok("Version", &proto::VersionResponse::new());
+    };
+    status(&mut b);
+    b.ok("RuntimeConfig", &tells(proto::CgroupDriver::SYSTEMD));
+    assert!(matches!(b.drive(), Some(Ok(Answer::Runtime(_)))));
+    assert_eq!(b.drivers, [Some(CgroupDriver::Systemd)]);
+    assert_eq!(b.client.config.cgroups.driver, CgroupDriver::Systemd);
+    b.client.start(OP, RuntimeCall::Status, TIMEOUT, NOW);
+    assert_eq!(b.open(), ["Version", "Status"]);
+    status(&mut b);
+    assert!(matches!(b.drive(), Some(Ok(Answer::Runtime(_)))));
+    // Another one may be behind a new connection. Nothing is known of the driver until it has answered.
+    let up = |b: &mut Bench| {
+        b.wire.borrow_mut().answers.push(Completion::Up);
+        let mut out = Vec::new();
+        b.client.drive(NOW, &mut out);
+        assert_eq!(out, [ClientEvent::Up]);
+        b.client.start(OP, RuntimeCall::Status, TIMEOUT, NOW);
+        status(b);
+    };
+    up(&mut b);
+    b.error("RuntimeConfig", 2);
+    let end = b.drive();
+    assert!(matches!(end, Some(Err(OpError::Answered { code: Code::Other(2), .. }))), "{end:?}");
+    b.client.start(OP, RuntimeCall::Status, TIMEOUT, NOW);
+    assert_eq!(b.open(), ["Version", "Status", "RuntimeConfig"]);
+    status(&mut b);
+    b.error("RuntimeConfig", 12);
+    assert!(matches!(b.drive(), Some(Ok(Answer::Runtime(_)))));
+    assert_eq!(b.drivers, [Some(CgroupDriver::Systemd), None]);
+    assert_eq!(b.client.config.cgroups.driver, CgroupDriver::Cgroupfs, "the configured one again");
+    up(&mut b);
+    b.ok("RuntimeConfig", &tells(proto::CgroupDriver::CGROUPFS));
+    assert!(matches!(b.drive(), Some(Ok(Answer::Runtime(_)))));
+    assert_eq!(b.drivers.last(), Some(&Some(CgroupDriver::Cgroupfs)));
+    // An empty answer tells nothing.
+    up(&mut b);
+    b.ok("RuntimeConfig", &proto::RuntimeConfigResponse::new());
+    assert!(matches!(b.drive(), Some(Ok(Answer::Runtime(_)))));
+    assert_eq!(b.drivers.last(), Some(&None));
 }
 
 #[test]
@@ -246,6 +304,7 @@ fn a_task_is_killed_and_deleted_of_containerd_alone() {
         let mut b = Bench::new(RuntimeCall::Status);
         b.ok("Version", &proto::VersionResponse { runtime_name: "containerd".into(), ..Default::default() });
         b.ok("Status", &proto::StatusResponse::new());
+        b.error("RuntimeConfig", 12);
         b.drive();
         b.client.start(OP, delete(), TIMEOUT, NOW);
         let call = b.wire.borrow().sent[0].1.clone();

@@ -20,6 +20,7 @@ pub use sandbox::sandbox_config;
 
 use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
+use crate::api::pod::is_sidecar;
 use k8s_openapi::api::core::v1 as core;
 
 /// What the node, not the pod, decides about sandboxes and containers.
@@ -52,11 +53,6 @@ pub struct RequestConfig {
 
 /// The cpu quota's period unless configured otherwise, in microseconds.
 pub const DEFAULT_CPU_CFS_PERIOD: i64 = 100_000;
-
-/// Restarts for ever beside the main containers, though listed as an init container.
-fn is_sidecar(c: &core::Container) -> bool {
-    c.restart_policy.as_deref() == Some("Always")
-}
 
 fn init_containers(spec: &core::PodSpec) -> &[core::Container] {
     spec.init_containers.as_deref().unwrap_or_default()

@@ -123,16 +123,13 @@ impl Worker {
             }
             (Doing::RunSandbox { began, attempt }, result) => {
                 match &result {
-                    Err(OpError::Unknown(_)) => {
-                        self.lost_sandbox = Some(attempt);
-                        self.may_be_late(ctx.now.boot + LATE);
-                    }
+                    Err(OpError::Unknown(_)) => self.lost_sandbox = Some(attempt),
                     // A call that was given up has the name, and perhaps makes a sandbox yet; it is not waited for.
-                    Err(e) if e.is_name_taken() => {
-                        self.first_attempt = attempt.saturating_add(1);
-                        self.may_be_late(ctx.now.boot + LATE);
-                    }
+                    Err(e) if e.is_name_taken() => self.first_attempt = attempt.saturating_add(1),
                     _ => {}
+                }
+                if matches!(&result, Err(e) if matches!(e, OpError::Unknown(_)) || e.is_name_taken()) {
+                    self.may_be_late(ctx.now.boot + LATE);
                 }
                 self.sandbox_ran(began, result, entry, ctx);
             }

@@ -1,10 +1,18 @@
-//! Pods' cgroups on the machine. The runtime makes a pod's cgroup for the first container and removes only what is
-//! below it, so the empty rest is removed here: in every hierarchy (each v1 controller, and the unified one), under
-//! each QoS parent, deepest first.
+//! Pods' cgroups on the machine: finding what is mounted, making and setting the tree that pods are in (`tree`, with
+//! the cgroupfs driver), and removing what is left of a pod. The numbers come from `api::limits`, the names from
+//! `api::cgroups`.
 //!
-//! Only empty cgroups can be removed, so nothing that runs can be hurt, unless it is asked for: a process that its runtime has
-//! lost is killed, as a kubelet does. With the systemd driver the slice's directory
-//! goes; systemd notices and forgets the slice by itself.
+//! The runtime removes only what is below a pod's cgroup, so the empty rest is removed here: in every hierarchy (each
+//! v1 controller, and the unified one), under each QoS parent, deepest first.
+//!
+//! Only empty cgroups can be removed, so nothing that runs can be hurt, unless it is asked for: a process that its
+//! runtime has lost is killed, as a kubelet does. With the systemd driver the slice's directory goes; systemd notices
+//! and forgets the slice by itself.
+
+mod files;
+mod tree;
+
+pub use tree::{Level, Tree};
 
 use crate::api::cgroups::CgroupNames;
 use crate::api::names::Uid;
@@ -14,7 +22,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+/// The classes by which pods' cgroups are kept apart.
+const CLASSES: [Qos; 3] = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort];
+/// A cgroup that was made a moment ago is about to be used, by whoever made it.
+const YOUNG: Duration = Duration::from_secs(60);
 
 /// One mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +36,8 @@ pub struct Hierarchy {
     /// The part of the hierarchy that is mounted there: `/` but in containers.
     pub root: String,
     pub unified: bool,
+    /// What it controls: cpu, memory, ...
+    pub controllers: Vec<String>,
 }
 
 /// Errors name the directory.
@@ -37,7 +52,13 @@ impl Cgroups {
     pub fn discover(names: CgroupNames) -> Result<Cgroups, String> {
         let path = "/proc/self/mountinfo";
         let text = fs::read(path).map_err(|e| format!("read {path}: {e}"))?;
-        Ok(Cgroups { hierarchies: hierarchies(&String::from_utf8_lossy(&text)), names })
+        let mut hierarchies = hierarchies(&String::from_utf8_lossy(&text));
+        for unified in hierarchies.iter_mut().filter(|h| h.unified) {
+            // (One that cannot be read shows none.)
+            let controllers = fs::read_to_string(format!("{}/cgroup.controllers", unified.mount_point));
+            unified.controllers = controllers.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+        }
+        Ok(Cgroups { hierarchies, names })
     }
 
     /// Whether the unified hierarchy is the only one (cgroup v2), as opposed to v1 or a hybrid of both.
@@ -45,8 +66,8 @@ impl Cgroups {
         !self.hierarchies.is_empty() && self.hierarchies.iter().all(|h| h.unified)
     }
 
-    /// Removes what is left of a pod's cgroups; fine if there is none. What still runs in one is killed first if so asked
-    /// (that may take a second), else an error.
+    /// Removes what is left of a pod's cgroups; fine if there is none. What still runs in one is killed first if so
+    /// asked (that may take a second), else an error.
     pub fn remove_pod(&self, uid: &str, kill: bool) -> Result<(), String> {
         if !self.names.per_qos || uid.is_empty() || uid.contains(['/', '\0']) {
             return Ok(());
@@ -54,7 +75,7 @@ impl Cgroups {
         let uid = Uid::from(uid);
         let mut result = Ok(());
         for hierarchy in &self.hierarchies {
-            for qos in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
+            for qos in CLASSES {
                 if let Some(directory) = hierarchy.directory(&self.names.pod(qos, &uid)) {
                     result = result.and(match kill {
                         true => remove_with_force(&directory),
@@ -65,6 +86,48 @@ impl Cgroups {
         }
         result
     }
+
+    /// Removes the cgroups of pods that nobody knows, if they are empty and not young; the names of those that are gone
+    /// for it. `known` is given a UID as the cgroup's name has it. Nothing that runs is touched.
+    pub fn sweep(&self, known: &dyn Fn(&str) -> bool) -> BTreeSet<String> {
+        let mut gone = BTreeSet::new();
+        if !self.names.per_qos {
+            return gone;
+        }
+        let mut kept = BTreeSet::new();
+        let mut found = Vec::new();
+        for (hierarchy, qos) in self.hierarchies.iter().flat_map(|h| CLASSES.map(|qos| (h, qos))) {
+            let Some(class) = hierarchy.directory(&self.names.class(qos)) else { continue };
+            for entry in fs::read_dir(class).into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let Some(uid) = self.names.uid_in(qos, &name) else { continue };
+                if known(uid) || is_young(&entry) || is_used(&entry.path()) {
+                    kept.insert(uid.to_owned());
+                } else {
+                    found.push((uid.to_owned(), name.clone(), entry.path()));
+                }
+            }
+        }
+        // One hierarchy's cgroup may be empty while another's is not.
+        for (uid, name, path) in found {
+            if !kept.contains(&uid) && remove(&path).is_ok() {
+                gone.insert(name);
+            }
+        }
+        gone
+    }
+}
+
+fn is_young(directory: &fs::DirEntry) -> bool {
+    let changed = directory.metadata().and_then(|m| m.modified());
+    // One of which nothing is known is left.
+    !changed.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age >= YOUNG))
+}
+
+/// Is a process in it, or below it? What cannot be read counts as one.
+fn is_used(directory: &Path) -> bool {
+    let Ok(all) = with_all_below(directory) else { return true };
+    all.iter().any(|cgroup| !fs::read_to_string(cgroup.join("cgroup.procs")).is_ok_and(|text| text.trim().is_empty()))
 }
 
 impl Hierarchy {
@@ -96,7 +159,10 @@ fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
             continue;
         };
         if seen.insert((device.to_owned(), root.to_owned())) {
-            found.push(Hierarchy { mount_point: unescape(mount_point), root: unescape(root), unified });
+            // The last field: options of the whole hierarchy, of v1 its controllers.
+            let options = after.rsplit(' ').next().unwrap_or_default();
+            let controllers = options.split(',').filter(|_| !unified).map(str::to_owned).collect();
+            found.push(Hierarchy { mount_point: unescape(mount_point), root: unescape(root), unified, controllers });
         }
     }
     found
@@ -205,7 +271,12 @@ mod tests {
 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 ";
 
-    fn names(driver: CgroupDriver) -> CgroupNames {
+    pub(super) fn hierarchy(mount_point: &str, controllers: &[&str], unified: bool) -> Hierarchy {
+        let controllers = controllers.iter().map(|c| (*c).to_owned()).collect();
+        Hierarchy { mount_point: mount_point.into(), root: "/".into(), unified, controllers }
+    }
+
+    pub(super) fn names(driver: CgroupDriver) -> CgroupNames {
         CgroupNames { root: "/".into(), driver, per_qos: true }
     }
 
@@ -222,6 +293,8 @@ mod tests {
                 ("/sys/fs/cgroup/unified", true),
             ]
         );
+        assert_eq!(found[0].controllers, ["rw", "cpu"]);
+        assert!(found[3].controllers.is_empty());
         let cgroups = |text: &str| Cgroups { hierarchies: hierarchies(text), names: names(CgroupDriver::Systemd) };
         assert!(!cgroups(HYBRID).is_v2());
         assert!(cgroups("26 23 0:24 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw").is_v2());
@@ -230,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_hierarchy_shows_only_what_is_in_it() {
-        let h = |root: &str| Hierarchy { mount_point: "/m".into(), root: root.into(), unified: true };
+        let h = |root: &str| Hierarchy { root: root.into(), ..hierarchy("/m", &[], true) };
         assert_eq!(h("/").directory("/kubepods/x"), Some("/m/kubepods/x".into()));
         assert_eq!(h("/../..").directory("/kubepods/x"), Some("/m/kubepods/x".into()));
         assert_eq!(h("/docker/a").directory("/docker/a/kubepods"), Some("/m/kubepods".into()));
@@ -241,8 +314,7 @@ mod tests {
     fn a_pods_cgroups_go_with_all_below_them_and_others_stay() {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().to_str().unwrap();
-        let hierarchy =
-            |name: &str, unified| Hierarchy { mount_point: format!("{base}/{name}"), root: "/".into(), unified };
+        let hierarchy = |name: &str, unified| hierarchy(&format!("{base}/{name}"), &[], unified);
         let cgroups = Cgroups {
             hierarchies: vec![hierarchy("cpu", false), hierarchy("unified", true), hierarchy("not-there", false)],
             names: names(CgroupDriver::Cgroupfs),
@@ -272,15 +344,47 @@ mod tests {
     fn what_cannot_be_removed_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().to_str().unwrap();
-        let mount_point = base.to_owned();
-        let cgroups = Cgroups {
-            hierarchies: vec![Hierarchy { mount_point, root: "/".into(), unified: true }],
-            names: names(CgroupDriver::Systemd),
-        };
+        let cgroups = Cgroups { hierarchies: vec![hierarchy(base, &[], true)], names: names(CgroupDriver::Systemd) };
         let slice = format!("{base}/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda_b.slice");
         fs::create_dir_all(&slice).unwrap();
         fs::write(format!("{slice}/file"), "").unwrap();
         let error = cgroups.remove_pod("a-b", false).unwrap_err();
         assert!(error.contains("kubepods-burstable-poda_b.slice"), "{error}");
+    }
+
+    #[test]
+    fn of_pods_that_nobody_knows_only_what_is_old_and_empty_everywhere_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().to_str().unwrap();
+        let cgroups = Cgroups {
+            hierarchies: vec![
+                hierarchy(&format!("{base}/cpu"), &[], false),
+                hierarchy(&format!("{base}/memory"), &[], false),
+            ],
+            names: names(CgroupDriver::Cgroupfs),
+        };
+        let make = |path: &str, procs: &str, old: bool| {
+            let path = format!("{base}/{path}");
+            fs::create_dir_all(&path).unwrap();
+            fs::write(format!("{path}/cgroup.procs"), procs).unwrap();
+            if old {
+                fs::File::open(&path).unwrap().set_modified(SystemTime::now() - 2 * YOUNG).unwrap();
+            }
+        };
+        make("cpu/kubepods/besteffort/podused", "", true);
+        make("memory/kubepods/besteffort/podused", "17\n", true);
+        make("cpu/kubepods/podknown", "", true);
+        make("cpu/kubepods/podyoung", "", false);
+        make("cpu/kubepods/burstable", "", true);
+        // A plain directory with a file in it cannot be removed as a cgroup can; one without a list of processes is not
+        // known.
+        make("cpu/kubepods/burstable/podgone", "", true);
+        assert_eq!(cgroups.sweep(&|uid| uid == "known"), BTreeSet::new());
+        let asked = std::cell::RefCell::new(BTreeSet::new());
+        cgroups.sweep(&|uid| !asked.borrow_mut().insert(uid.to_owned()));
+        assert_eq!(asked.into_inner(), ["gone", "known", "used", "young"].map(String::from).into());
+        for there in ["besteffort/podused", "podknown", "podyoung", "burstable/podgone"] {
+            assert!(Path::new(&format!("{base}/cpu/kubepods/{there}")).exists(), "{there}");
+        }
     }
 }

@@ -1,22 +1,18 @@
 //! What is said on the bus, and how answers and signals are read. Nothing is sent here.
 
-use crate::api::time::Boot;
+use super::super::reply::{BUS, BUS_PATH, Made, SYSTEMD, SYSTEMD_MANAGER, SYSTEMD_PATH, fine, only, to_bus};
 use crate::engine::effect::LogindCall;
 use crate::engine::event::{Answer, LogindEvent};
-use crate::engine::op::{Code, OpError};
-use dbus::arg::{Arg, ArgType, Get, Variant};
+use crate::engine::op::OpError;
+use dbus::Message;
+use dbus::arg::Variant;
 use dbus::strings::BusName;
-use dbus::{Message, MessageType};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 pub(super) const LOGIND: &str = "org.freedesktop.login1";
 const LOGIND_PATH: &str = "/org/freedesktop/login1";
 const MANAGER: &str = "org.freedesktop.login1.Manager";
-const SYSTEMD: &str = "org.freedesktop.systemd1";
-const SYSTEMD_PATH: &str = "/org/freedesktop/systemd1";
-const BUS: &str = "org.freedesktop.DBus";
-const BUS_PATH: &str = "/org/freedesktop/DBus";
 /// What libdbus itself says of a connection.
 const LOCAL: &str = "org.freedesktop.DBus.Local";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
@@ -29,20 +25,6 @@ const MODE: &str = "delay";
 
 /// logind's numbers of microseconds: for ever.
 const INFINITY: u64 = u64::MAX;
-
-/// gRPC's number for an error of no other kind.
-const UNKNOWN: u32 = 2;
-const PERMISSION_DENIED: u32 = 7;
-
-type Made = Result<Message, String>;
-
-fn to_bus(member: &'static str) -> Made {
-    Message::new_method_call(BUS, BUS_PATH, BUS, member)
-}
-
-pub(super) fn hello() -> Made {
-    to_bus("Hello")
-}
 
 /// logind coming and going.
 pub(super) fn match_owner() -> Made {
@@ -72,8 +54,7 @@ pub(super) fn request(call: &LogindCall, logind: &str) -> Made {
         LogindCall::ReadDelay => property("InhibitDelayMaxUSec"),
         LogindCall::ReadPreparing => property("PreparingForShutdown"),
         LogindCall::Reload => {
-            let message =
-                Message::new_method_call(SYSTEMD, SYSTEMD_PATH, "org.freedesktop.systemd1.Manager", "KillUnit")?;
+            let message = Message::new_method_call(SYSTEMD, SYSTEMD_PATH, SYSTEMD_MANAGER, "KillUnit")?;
             Ok(message.append3("systemd-logind.service", "all", SIGHUP))
         }
         LogindCall::Inhibit => {
@@ -132,48 +113,10 @@ fn delay(microseconds: u64) -> Duration {
     if microseconds == INFINITY { Duration::MAX } else { Duration::from_micros(microseconds) }
 }
 
-/// The one argument of a message, if that is all there is.
-fn only<'m, T: Arg + Get<'m>>(message: &'m Message) -> Result<T, String> {
-    let mut arguments = message.iter_init();
-    let value = arguments.read::<T>().map_err(|e| e.to_string())?;
-    match arguments.arg_type() {
-        ArgType::Invalid => Ok(value),
-        more => Err(format!("a further argument of type {more:?}")),
-    }
-}
-
 /// The argument of an answer of the bus itself.
 pub(super) fn text(reply: &Message) -> Result<String, OpError> {
     fine(reply)?;
     only(reply).map_err(OpError::Unknown)
-}
-
-/// Whatever it says, it is no error.
-pub(super) fn fine(reply: &Message) -> Result<(), OpError> {
-    if reply.msg_type() == MessageType::Error { Err(error(reply)) } else { Ok(()) }
-}
-
-/// The kinds that the engine decides on, and for people the name and the text.
-fn error(reply: &Message) -> OpError {
-    // (`as_result` changes nothing but wants a `mut`.)
-    let (name, text) = match reply.duplicate().map(|mut m| m.as_result().err()) {
-        Ok(Some(e)) => (e.name().unwrap_or("").to_owned(), e.message().unwrap_or("").to_owned()),
-        _ => (String::new(), String::new()),
-    };
-    let message = if text.is_empty() { name.clone() } else { format!("{text} ({name})") };
-    let of_bus = name.strip_prefix("org.freedesktop.DBus.Error.");
-    let code = match of_bus {
-        // The other side went, or the bus gave up: nobody knows what it did.
-        Some("NoReply" | "Timeout" | "TimedOut" | "Disconnected") => return OpError::Unknown(message),
-        Some("ServiceUnknown" | "NameHasNoOwner") => Code::NotFound,
-        Some("UnknownMethod" | "UnknownProperty" | "UnknownInterface" | "UnknownObject") => Code::Unimplemented,
-        Some("InvalidArgs") => Code::InvalidArgument,
-        Some("AccessDenied") => Code::Other(PERMISSION_DENIED),
-        // An Inhibit while the machine is shutting down.
-        _ if name == "org.freedesktop.login1.OperationInProgress" => Code::FailedPrecondition,
-        _ => Code::Other(UNKNOWN),
-    };
-    OpError::Answered { code, message }
 }
 
 /// What a signal says to us.
@@ -217,16 +160,11 @@ pub(super) fn signal(message: &Message, logind: Option<&str>) -> Signal {
     }
 }
 
-/// A call that waits for its answer.
-pub(super) struct Pending<W> {
-    pub(super) serial: u32,
-    pub(super) deadline: Boot,
-    pub(super) what: W,
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::super::reply::hello;
     use super::*;
+    use crate::engine::op::Code;
 
     const US: u32 = 0;
 

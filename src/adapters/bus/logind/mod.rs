@@ -1,37 +1,31 @@
-//! systemd-logind over the system's D-Bus, through libdbus, on the agent's one loop: what graceful shutdown asks of it (S2, S3) and
-//! what it says (S4, S7). Nothing here waits or decides.
+//! systemd-logind: what graceful shutdown asks of it (S2, S3) and what it says (S4, S7). Nothing here waits or decides.
 //!
 //! While there is a connection nothing is done but what its socket brings: no timer, no look now and then. While there is none, the
-//! directory of the bus's socket is watched, and it is tried now and then (`retry`); `probe` is what keeps a hung bus from hanging
-//! us. Calls of libdbus that block are not used: the connection is opened by its address, and the bus is greeted with an
-//! ordinary message. libdbus knows of no loop: its one socket is in ours.
+//! directory of the bus's socket is watched, and it is tried now and then (`retry`).
 //!
-//! - `address`: where the bus is;
-//! - `probe`, `retry`, `watch`: finding it;
+//! - `retry`, `watch`: finding the bus;
 //! - `messages`: what is said, and how it is read;
 //! - `dropin`: logind's configuration, a file.
 
-mod address;
 pub mod dropin;
 mod messages;
-mod probe;
 mod retry;
 mod watch;
 
-pub use address::DEFAULT as DEFAULT_ADDRESS;
 pub use messages::WHO;
 
+use super::address::{self, Place, Socket};
+use super::probe::{self, Probe};
+use super::reply::{self, Pending};
 use crate::api::time::Boot;
 use crate::engine::effect::LogindCall;
 use crate::engine::event::{Answer, LogindEvent};
 use crate::engine::op::{OpError, OpId};
-use address::{Place, Socket};
 use dbus::channel::{Channel, default_reply};
 use dbus::{Message, MessageType};
-use messages::{Answered, Pending, Signal};
+use messages::{Answered, Signal};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use probe::Probe;
 use retry::Retry;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -384,7 +378,7 @@ impl Logind {
             What::Hello => {
                 messages::text(reply).map_err(|e| refused("us", &e))?;
             }
-            What::MatchOwner => messages::fine(reply).map_err(|e| refused("to tell of logind", &e))?,
+            What::MatchOwner => reply::fine(reply).map_err(|e| refused("to tell of logind", &e))?,
             What::GetOwner => match messages::text(reply) {
                 Ok(owner) => self.owner(open, Some(owner), out),
                 Err(e) if e.is_not_found() => {
@@ -397,7 +391,7 @@ impl Logind {
             },
             What::Start => {
                 // Well: its name has an owner, and the bus has told of that.
-                if let Err(e) = messages::fine(reply)
+                if let Err(e) = reply::fine(reply)
                     && open.logind.is_none()
                 {
                     self.tell_down(format!("there is no logind on the system bus: {}", e.message()), out);
@@ -442,7 +436,7 @@ impl Open {
         open.channel.set_watch_enabled(true);
         open.watch(registry, token, true)?;
         let deadline = now + GREETING;
-        open.send(messages::hello()?, What::Hello, deadline)?;
+        open.send(reply::hello()?, What::Hello, deadline)?;
         open.send(messages::match_owner()?, What::MatchOwner, deadline)?;
         open.send(messages::get_owner()?, What::GetOwner, deadline)?;
         Ok(open)

@@ -1,0 +1,552 @@
+//! systemd as the one who makes pods' cgroups (`cgroupDriver: systemd`): transient slices, started and changed and
+//! stopped by calls to its manager. A call ends when systemd's job is done, or says why not.
+//!
+//! The connection is made with the first call and kept. Where there is none, calls fail with the reason and nothing
+//! goes on looking: whoever wants the slice asks again.
+//!
+//! The properties are those that runc gives to a slice (libcontainer/cgroups/systemd), so that the two do not undo each
+//! other.
+
+use super::address::{self, Place};
+use super::probe::{self, Probe};
+use super::reply::{Made, Pending, SYSTEMD, SYSTEMD_MANAGER, SYSTEMD_PATH, fine, hello, named, only, to_bus};
+use crate::api::cgroups::{parent_unit, unit_of};
+use crate::api::limits::{CpuQuota, Limits, weight};
+use crate::api::time::Boot;
+use dbus::arg::{RefArg, Variant};
+use dbus::channel::{Channel, default_reply};
+use dbus::{Message, MessageType, Path};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// For one call with its job; as runc's.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+/// A percent of a processor in microseconds a second: systemd keeps no finer one.
+const PERCENT: u64 = 10_000;
+/// Microseconds; systemd's own.
+const USUAL_PERIOD: u64 = 100_000;
+const INFINITY: u64 = u64::MAX;
+
+/// A call, until its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// The one end of a call.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ended {
+    pub ticket: Ticket,
+    /// True if a unit was made.
+    pub result: Result<bool, String>,
+}
+
+pub struct Slices {
+    token: Token,
+    address: String,
+    places: Result<Vec<Place>, String>,
+    link: Link,
+    last: u64,
+    calls: BTreeMap<Ticket, Call>,
+    ended: Vec<Ended>,
+}
+
+enum Link {
+    Closed,
+    Probing(Probe),
+    Open(Open),
+}
+
+struct Open {
+    channel: Channel,
+    pending: Vec<Pending<What>>,
+    /// Jobs that calls wait for: their path, and systemd's name on the bus, which alone may say that they are done.
+    jobs: BTreeMap<(String, String), Ticket>,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Greeting,
+    Call(Ticket),
+}
+
+struct Call {
+    request: Request,
+    deadline: Boot,
+    sent: bool,
+}
+
+enum Request {
+    /// The unit, and the one that it is in.
+    Start {
+        unit: String,
+        parent: Option<String>,
+        limits: Limits,
+        v2: bool,
+    },
+    /// It is there already: only its properties.
+    Change {
+        unit: String,
+        limits: Limits,
+        v2: bool,
+    },
+    Stop {
+        unit: String,
+    },
+}
+
+impl Request {
+    fn unit(&self) -> &str {
+        match self {
+            Request::Start { unit, .. } | Request::Change { unit, .. } | Request::Stop { unit } => unit,
+        }
+    }
+
+    fn message(&self) -> Made {
+        let manager = |member: &'static str| Message::new_method_call(SYSTEMD, SYSTEMD_PATH, SYSTEMD_MANAGER, member);
+        match self {
+            Request::Start { unit, parent, limits, v2 } => {
+                let mut all = start_properties(unit, parent.as_deref(), *v2);
+                all.extend(limit_properties(limits, *v2, true));
+                let beside: Vec<(String, Properties)> = Vec::new();
+                let mut message = manager("StartTransientUnit")?;
+                message.append_all((unit.as_str(), "replace", all, beside));
+                Ok(message)
+            }
+            Request::Change { unit, limits, v2 } => {
+                Ok(manager("SetUnitProperties")?.append3(unit.as_str(), true, limit_properties(limits, *v2, false)))
+            }
+            Request::Stop { unit } => Ok(manager("StopUnit")?.append2(unit.as_str(), "replace")),
+        }
+    }
+}
+
+type Property = (String, Variant<Box<dyn RefArg>>);
+type Properties = Vec<Property>;
+
+fn property(name: &str, value: impl RefArg + 'static) -> Property {
+    (name.to_owned(), Variant(Box::new(value)))
+}
+
+/// What a new slice is.
+fn start_properties(unit: &str, parent: Option<&str>, v2: bool) -> Properties {
+    let mut all = vec![property("Description", format!("Kubernetes pods ({unit})"))];
+    all.extend(parent.map(|parent| property("Wants", vec![parent.to_owned()])));
+    all.push(property("DefaultDependencies", false));
+    let io = if v2 { "IOAccounting" } else { "BlockIOAccounting" };
+    all.extend(["CPUAccounting", "MemoryAccounting", "TasksAccounting", io].map(|name| property(name, true)));
+    all
+}
+
+/// `new`: what is not limited needs no word.
+fn limit_properties(limits: &Limits, v2: bool, new: bool) -> Properties {
+    let mut all = Vec::new();
+    if let Some(shares) = limits.cpu_shares {
+        all.push(if v2 { property("CPUWeight", weight(shares)) } else { property("CPUShares", shares) });
+    }
+    // systemd before 242 knows of no periods: one is told only if it is asked for.
+    if let Some(cpu) = limits.cpu.filter(|cpu| cpu.period != USUAL_PERIOD) {
+        all.push(property("CPUQuotaPeriodUSec", cpu.period));
+    }
+    let mut tell = |name: &str, limit: Option<u64>| {
+        if let Some(limit) = limit.or((!new).then_some(INFINITY)) {
+            all.push(property(name, limit));
+        }
+    };
+    tell("CPUQuotaPerSecUSec", limits.cpu.map(per_second));
+    tell(if v2 { "MemoryMax" } else { "MemoryLimit" }, limits.memory);
+    tell("TasksMax", limits.pids);
+    all
+}
+
+/// Rounded up to what systemd can keep, so that containers within it can have what they are to have.
+fn per_second(cpu: CpuQuota) -> u64 {
+    let exact = u128::from(cpu.quota) * 1_000_000 / u128::from(cpu.period.max(1));
+    u64::try_from(exact).unwrap_or(INFINITY).div_ceil(PERCENT).saturating_mul(PERCENT)
+}
+
+impl Slices {
+    /// `address` is of D-Bus's form; `token` is ready whenever `drive` has something to do.
+    pub fn new(address: &str, token: Token) -> Slices {
+        Slices {
+            token,
+            address: address.to_owned(),
+            places: address::parse(address),
+            link: Link::Closed,
+            last: 0,
+            calls: BTreeMap::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// The slice of that path is to be there, with these limits. To be followed by a `drive`, as the other one.
+    pub fn set(&mut self, slice: &str, limits: &Limits, v2: bool, now: Boot) -> Ticket {
+        let unit = unit_of(slice).unwrap_or_default().to_owned();
+        let parent = parent_unit(slice).map(str::to_owned);
+        self.begin(Request::Start { unit, parent, limits: limits.clone(), v2 }, now)
+    }
+
+    /// The slice is to be gone; fine if it is.
+    pub fn stop(&mut self, slice: &str, now: Boot) -> Ticket {
+        self.begin(Request::Stop { unit: unit_of(slice).unwrap_or_default().to_owned() }, now)
+    }
+
+    fn begin(&mut self, request: Request, now: Boot) -> Ticket {
+        self.last += 1;
+        let ticket = Ticket(self.last);
+        self.calls.insert(ticket, Call { request, deadline: now + TIMEOUT, sent: false });
+        ticket
+    }
+
+    /// Reads and writes what there is.
+    pub fn drive(&mut self, registry: &Registry, now: Boot, out: &mut Vec<Ended>) {
+        let link = std::mem::replace(&mut self.link, Link::Closed);
+        self.link = match link {
+            Link::Closed if self.calls.is_empty() => Link::Closed,
+            Link::Closed => self.connect(registry),
+            Link::Probing(probe) => self.ask(probe, registry, now),
+            Link::Open(open) => self.converse(open, registry, now),
+        };
+        let late: Vec<Ticket> = self.calls.iter().filter(|(_, c)| c.deadline <= now).map(|(t, _)| *t).collect();
+        for ticket in late {
+            self.end(ticket, Err(format!("systemd has not answered within {} s", TIMEOUT.as_secs())));
+        }
+        out.append(&mut self.ended);
+    }
+
+    /// When `drive` must be called at the latest.
+    pub fn next_deadline(&self) -> Option<Boot> {
+        if !self.ended.is_empty() {
+            return Some(Boot(0));
+        }
+        self.calls.values().map(|c| c.deadline).min()
+    }
+
+    fn connect(&mut self, registry: &Registry) -> Link {
+        let mut failures = Vec::new();
+        match &self.places {
+            Err(why) => failures.push(why.clone()),
+            Ok(places) => {
+                for place in places {
+                    match Probe::begin(place, registry, self.token) {
+                        Ok(probe) => return Link::Probing(probe),
+                        Err(why) => failures.push(why),
+                    }
+                }
+            }
+        }
+        self.failed(&failures.join("; "))
+    }
+
+    fn ask(&mut self, mut probe: Probe, registry: &Registry, now: Boot) -> Link {
+        match probe.look() {
+            probe::Answered::NotYet => Link::Probing(probe),
+            probe::Answered::No(why) => self.failed(&why),
+            probe::Answered::Yes => {
+                let place = probe.place.clone();
+                drop(probe);
+                match Open::connect(&place, registry, self.token, now) {
+                    Ok(open) => self.converse(open, registry, now),
+                    Err(why) => self.failed(&why),
+                }
+            }
+        }
+    }
+
+    /// There is no connection: nothing of what was asked for comes true.
+    fn failed(&mut self, why: &str) -> Link {
+        let all: Vec<Ticket> = self.calls.keys().copied().collect();
+        for ticket in all {
+            self.end(ticket, Err(format!("systemd cannot be reached on the system bus at {}: {why}", self.address)));
+        }
+        Link::Closed
+    }
+
+    fn end(&mut self, ticket: Ticket, result: Result<bool, String>) {
+        if let Some(call) = self.calls.remove(&ticket) {
+            let result = result.map_err(|e| {
+                format!("cgroupDriver systemd: {} the slice {}: {e}", call.request.verb(), call.request.unit())
+            });
+            self.ended.push(Ended { ticket, result });
+        }
+    }
+
+    fn converse(&mut self, mut open: Open, registry: &Registry, now: Boot) -> Link {
+        let mut lost = open.channel.read_write(Some(Duration::ZERO)).is_err();
+        let mut why = None;
+        while let Some(message) = open.channel.pop_message() {
+            if let Err(e) = self.take(&mut open, &message) {
+                why.get_or_insert(e);
+            }
+        }
+        lost |= !open.channel.is_connected();
+        if lost {
+            why.get_or_insert_with(|| "the connection was lost".to_owned());
+        }
+        let sent = self.send_new(&mut open);
+        let greeted = open.pending.iter().any(|p| matches!(p.what, What::Greeting) && p.deadline <= now);
+        if greeted {
+            why.get_or_insert_with(|| "the bus does not answer".to_owned());
+        }
+        let why = why.or(sent.err()).or_else(|| open.watch(registry, self.token, false).err());
+        match why {
+            None => Link::Open(open),
+            Some(why) => self.failed(&why),
+        }
+    }
+
+    fn send_new(&mut self, open: &mut Open) -> Result<(), String> {
+        for (ticket, call) in self.calls.iter_mut().filter(|(_, call)| !call.sent) {
+            open.send(call.request.message()?, What::Call(*ticket), call.deadline)?;
+            call.sent = true;
+        }
+        // What is late has ended; its answer is awaited no more.
+        open.pending.retain(|p| !matches!(p.what, What::Call(ticket) if !self.calls.contains_key(&ticket)));
+        open.jobs.retain(|_, ticket| self.calls.contains_key(ticket));
+        Ok(())
+    }
+
+    /// # Errors
+    /// Why the connection is of no use.
+    fn take(&mut self, open: &mut Open, message: &Message) -> Result<(), String> {
+        match message.msg_type() {
+            MessageType::MethodReturn | MessageType::Error => {
+                let serial = message.get_reply_serial();
+                let Some(at) = open.pending.iter().position(|p| Some(p.serial) == serial) else { return Ok(()) };
+                match open.pending.swap_remove(at).what {
+                    What::Greeting => fine(message).map_err(|e| format!("the bus refused us: {}", e.message())),
+                    What::Call(ticket) => {
+                        self.answered(open, ticket, message);
+                        Ok(())
+                    }
+                }
+            }
+            MessageType::Signal => {
+                if let Some((path, result)) = removed_job(message)
+                    && let Some(ticket) = open.jobs.remove(&(path, sender(message)))
+                {
+                    let made = matches!(self.calls.get(&ticket), Some(Call { request: Request::Start { .. }, .. }));
+                    let failed = || format!("systemd's job ended as {result:?}");
+                    self.end(ticket, if result == "done" { Ok(made) } else { Err(failed()) });
+                }
+                Ok(())
+            }
+            MessageType::MethodCall => {
+                // We offer nothing; a caller should not have to wait for that.
+                if let Some(reply) = default_reply(message).filter(|_| !message.get_no_reply()) {
+                    let _ = open.channel.send(reply);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn answered(&mut self, open: &mut Open, ticket: Ticket, reply: &Message) {
+        let Some(call) = self.calls.get_mut(&ticket) else { return };
+        if let Err(e) = fine(reply) {
+            let (name, _) = named(reply);
+            match (&call.request, name.as_str()) {
+                // Somebody has made it, or a slice in it was there first: it is set as it should be.
+                (Request::Start { unit, limits, v2, .. }, "org.freedesktop.systemd1.UnitExists") => {
+                    call.request = Request::Change { unit: unit.clone(), limits: limits.clone(), v2: *v2 };
+                    call.sent = false;
+                }
+                (Request::Stop { .. }, "org.freedesktop.systemd1.NoSuchUnit") => self.end(ticket, Ok(false)),
+                _ => self.end(ticket, Err(e.message().to_owned())),
+            }
+            return;
+        }
+        match &call.request {
+            Request::Change { .. } => self.end(ticket, Ok(false)),
+            Request::Start { .. } | Request::Stop { .. } => match only::<Path<'_>>(reply) {
+                Ok(job) => {
+                    open.jobs.insert((job.to_string(), sender(reply)), ticket);
+                }
+                Err(e) => self.end(ticket, Err(format!("an answer that makes no sense: {e}"))),
+            },
+        }
+    }
+}
+
+impl Request {
+    fn verb(&self) -> &'static str {
+        match self {
+            Request::Start { .. } => "make",
+            Request::Change { .. } => "change",
+            Request::Stop { .. } => "stop",
+        }
+    }
+}
+
+fn sender(message: &Message) -> String {
+    message.sender().map(|s| s.to_string()).unwrap_or_default()
+}
+
+/// The path of a job that is over, and how it ended.
+fn removed_job(message: &Message) -> Option<(String, String)> {
+    if message.interface().as_deref() != Some(SYSTEMD_MANAGER) || message.member().as_deref() != Some("JobRemoved") {
+        return None;
+    }
+    let (_, job, _, result) = message.read4::<u32, Path<'_>, &str, &str>().ok()?;
+    Some((job.to_string(), result.to_owned()))
+}
+
+impl Open {
+    /// To a bus that has just answered.
+    fn connect(place: &Place, registry: &Registry, token: Token, now: Boot) -> Result<Open, String> {
+        let channel = Channel::open_private(&place.address)
+            .map_err(|e| format!("connect to {place}: {}", e.message().unwrap_or("no reason given")))?;
+        let mut open = Open { channel, pending: Vec::new(), jobs: BTreeMap::new() };
+        open.channel.set_watch_enabled(true);
+        open.watch(registry, token, true)?;
+        open.send(hello()?, What::Greeting, now + TIMEOUT)?;
+        open.send(match_jobs()?, What::Greeting, now + TIMEOUT)?;
+        Ok(open)
+    }
+
+    fn send(&mut self, message: Message, what: What, deadline: Boot) -> Result<(), String> {
+        let serial = self.channel.send(message).map_err(|()| "libdbus has no memory for a message".to_owned())?;
+        self.pending.push(Pending { serial, deadline, what });
+        Ok(())
+    }
+
+    /// Asks the poll for what libdbus waits for, and to be told of what is there already.
+    fn watch(&self, registry: &Registry, token: Token, new: bool) -> Result<(), String> {
+        let watch = self.channel.watch();
+        let interest = if watch.write { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        let fd = &mut SourceFd(&watch.fd);
+        let result =
+            if new { registry.register(fd, token, interest) } else { registry.reregister(fd, token, interest) };
+        result.map_err(|e| format!("watch the system bus's socket: {e}"))
+    }
+}
+
+fn match_jobs() -> Made {
+    let rule = format!(
+        "type='signal',sender='{SYSTEMD}',path='{SYSTEMD_PATH}',interface='{SYSTEMD_MANAGER}',member='JobRemoved'"
+    );
+    Ok(to_bus("AddMatch")?.append1(rule))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(all: &Properties) -> Vec<String> {
+        let number = |value: &dyn RefArg| value.as_u64().map_or_else(|| format!("{value:?}"), |n| n.to_string());
+        all.iter().map(|(name, value)| format!("{name}={}", number(&*value.0))).collect()
+    }
+
+    fn limits() -> Limits {
+        Limits {
+            cpu_shares: Some(1024),
+            cpu: Some(CpuQuota { quota: 25_500, period: 100_000 }),
+            memory: Some(4096),
+            pids: Some(9),
+            huge_pages: [(2 << 20, 0)].into(),
+        }
+    }
+
+    #[test]
+    fn limits_are_systemds_properties_by_the_version_of_cgroups() {
+        assert_eq!(
+            shown(&limit_properties(&limits(), true, true)),
+            ["CPUWeight=39", "CPUQuotaPerSecUSec=260000", "MemoryMax=4096", "TasksMax=9"]
+        );
+        assert_eq!(
+            shown(&limit_properties(&limits(), false, true)),
+            ["CPUShares=1024", "CPUQuotaPerSecUSec=260000", "MemoryLimit=4096", "TasksMax=9"]
+        );
+        let other = Limits { cpu: Some(CpuQuota { quota: 5000, period: 10_000 }), ..Limits::default() };
+        assert_eq!(
+            shown(&limit_properties(&other, true, true)),
+            ["CPUQuotaPeriodUSec=10000", "CPUQuotaPerSecUSec=500000"]
+        );
+        assert!(limit_properties(&Limits::default(), true, true).is_empty());
+        let none = u64::MAX;
+        assert_eq!(
+            shown(&limit_properties(&Limits::default(), true, false)),
+            ["CPUQuotaPerSecUSec", "MemoryMax", "TasksMax"].map(|n| format!("{n}={none}"))
+        );
+    }
+
+    #[test]
+    fn a_quota_is_rounded_up_to_a_percent() {
+        let of = |quota, period| per_second(CpuQuota { quota, period });
+        assert_eq!(of(100_000, 100_000), 1_000_000);
+        assert_eq!(of(1000, 100_000), 10_000);
+        assert_eq!(of(1001, 100_000), 20_000);
+        assert_eq!(of(u64::MAX, 1), u64::MAX);
+    }
+
+    #[test]
+    fn every_call_can_be_made() {
+        let unit = || "a-b.slice".to_owned();
+        for request in [
+            Request::Start { unit: unit(), parent: Some("a.slice".into()), limits: limits(), v2: true },
+            Request::Start { unit: unit(), parent: None, limits: Limits::default(), v2: false },
+            Request::Change { unit: unit(), limits: limits(), v2: true },
+            Request::Stop { unit: unit() },
+        ] {
+            assert!(request.message().is_ok(), "{}", request.verb());
+        }
+        assert!(match_jobs().is_ok());
+        let properties = start_properties("a-b.slice", Some("a.slice"), true);
+        let names: Vec<&str> = properties.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "Description",
+                "Wants",
+                "DefaultDependencies",
+                "CPUAccounting",
+                "MemoryAccounting",
+                "TasksAccounting",
+                "IOAccounting"
+            ]
+        );
+    }
+
+    #[test]
+    fn without_a_bus_each_call_ends_with_the_reason() {
+        let poll = mio::Poll::new().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let address = format!("unix:path={}", dir.path().join("bus").display());
+        for (address, why) in [(address.as_str(), "No such file"), ("tcp:host=x", "only unix:")] {
+            let mut slices = Slices::new(address, Token(1));
+            assert_eq!(slices.next_deadline(), None);
+            let first = slices.set("/kubepods.slice/kubepods-podu.slice", &limits(), true, Boot(0));
+            let second = slices.stop("/kubepods.slice", Boot(0));
+            let mut out = Vec::new();
+            slices.drive(poll.registry(), Boot(0), &mut out);
+            assert_eq!(out.iter().map(|e| e.ticket).collect::<Vec<_>>(), [first, second]);
+            let error = out[0].result.clone().unwrap_err();
+            assert!(
+                error
+                    .starts_with("cgroupDriver systemd: make the slice kubepods-podu.slice: systemd cannot be reached")
+            );
+            assert!(error.contains(address) && error.contains(why), "{error}");
+            assert_eq!(slices.next_deadline(), None);
+        }
+    }
+
+    #[test]
+    fn a_bus_that_does_not_answer_costs_a_call_its_time_and_no_more() {
+        let poll = mio::Poll::new().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bus");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let mut slices = Slices::new(&format!("unix:path={}", path.display()), Token(1));
+        let ticket = slices.stop("/kubepods.slice", Boot(0));
+        let mut out = Vec::new();
+        slices.drive(poll.registry(), Boot(0), &mut out);
+        assert!(out.is_empty());
+        let due = slices.next_deadline().unwrap();
+        assert_eq!(due, Boot(0) + TIMEOUT);
+        slices.drive(poll.registry(), due, &mut out);
+        let [Ended { ticket: ended, result: Err(why) }] = out.as_slice() else { panic!("{out:?}") };
+        assert_eq!(*ended, ticket);
+        assert!(why.contains("has not answered within 30 s"), "{why}");
+        drop(listener);
+    }
+}

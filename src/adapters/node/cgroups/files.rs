@@ -1,0 +1,231 @@
+//! What is written to a cgroup's files: from limits to (file, value), for v1 and v2, and the writing itself, with
+//! errors that say what to do about them.
+
+use crate::api::limits::{Limits, page_size_name, weight};
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+/// The controllers that are told something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Controller {
+    Cpu,
+    Memory,
+    Pids,
+    HugePages,
+}
+
+pub(super) const CONTROLLERS: [Controller; 4] =
+    [Controller::Cpu, Controller::Memory, Controller::Pids, Controller::HugePages];
+
+impl Controller {
+    /// The kernel's name of it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Controller::Cpu => "cpu",
+            Controller::Memory => "memory",
+            Controller::Pids => "pids",
+            Controller::HugePages => "hugetlb",
+        }
+    }
+
+    /// What a kernel without it needs.
+    pub(super) fn remedy(self) -> &'static str {
+        match self {
+            // As on a Raspberry Pi, where it is off unless asked for.
+            Controller::Memory => "add cgroup_enable=memory to the kernel's command line and reboot",
+            Controller::Cpu => "the kernel needs CONFIG_FAIR_GROUP_SCHED and CONFIG_CFS_BANDWIDTH",
+            Controller::Pids => "the kernel needs CONFIG_CGROUP_PIDS",
+            Controller::HugePages => "the kernel needs CONFIG_CGROUP_HUGETLB",
+        }
+    }
+}
+
+/// One value of one file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Value {
+    pub(super) file: String,
+    pub(super) text: String,
+    /// Somebody relies on it; without the file it is an error, and no small loss.
+    pub(super) needed: bool,
+}
+
+/// What a controller's files are told. `new`: the cgroup was just made, and what is not limited needs no word.
+pub(super) fn values(controller: Controller, limits: &Limits, unified: bool, new: bool) -> Vec<Value> {
+    let mut all = Vec::new();
+    let mut tell = |file: &str, text: String, needed: bool| all.push(Value { file: file.to_owned(), text, needed });
+    let number_or = |number: Option<u64>, none: &str| number.map_or_else(|| none.to_owned(), |n| n.to_string());
+    match (controller, unified) {
+        (Controller::Cpu, false) => {
+            if let Some(shares) = limits.cpu_shares {
+                tell("cpu.shares", shares.to_string(), false);
+            }
+            if let Some(cpu) = limits.cpu {
+                // The kernel's own period needs no word in a new one.
+                if !new || cpu.period != KERNELS_PERIOD {
+                    tell("cpu.cfs_period_us", cpu.period.to_string(), true);
+                }
+                tell("cpu.cfs_quota_us", cpu.quota.to_string(), true);
+            } else if !new {
+                tell("cpu.cfs_quota_us", "-1".to_owned(), false);
+            }
+        }
+        (Controller::Cpu, true) => {
+            if let Some(shares) = limits.cpu_shares {
+                tell("cpu.weight", weight(shares).to_string(), false);
+            }
+            if let Some(cpu) = limits.cpu {
+                tell("cpu.max", format!("{} {}", cpu.quota, cpu.period), true);
+            } else if !new {
+                tell("cpu.max", "max".to_owned(), false);
+            }
+        }
+        (Controller::Memory, _) if limits.memory.is_some() || !new => {
+            let (file, none) = if unified { ("memory.max", "max") } else { ("memory.limit_in_bytes", "-1") };
+            tell(file, number_or(limits.memory, none), limits.memory.is_some());
+        }
+        (Controller::Pids, _) if limits.pids.is_some() || !new => {
+            tell("pids.max", number_or(limits.pids, "max"), false);
+        }
+        (Controller::Memory | Controller::Pids, _) => {}
+        (Controller::HugePages, _) => {
+            let file = if unified { "max" } else { "limit_in_bytes" };
+            for (&size, limit) in &limits.huge_pages {
+                tell(&format!("hugetlb.{}.{file}", page_size_name(size)), limit.to_string(), false);
+            }
+        }
+    }
+    all
+}
+
+/// Microseconds, in a new cgroup.
+const KERNELS_PERIOD: u64 = 100_000;
+
+/// # Errors
+/// The file, what was written, and what the kernel said.
+pub(super) fn write(directory: &Path, value: &Value) -> Result<(), String> {
+    let path = directory.join(&value.file);
+    match put(&path, &value.text) {
+        Err(e) if e.kind() == ErrorKind::NotFound && !value.needed => Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(format!(
+            "write {} to {}: the kernel has no such file, so this limit cannot be kept",
+            value.text,
+            path.display()
+        )),
+        other => other.map_err(|e| format!("write {} to {}: {}", value.text, path.display(), said(&e))),
+    }
+}
+
+/// An existing file's text, in one write.
+pub(super) fn put(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
+}
+
+/// What the kernel said, and the remedy where one is known.
+pub(super) fn said(e: &io::Error) -> String {
+    match e.kind() {
+        ErrorKind::ReadOnlyFilesystem => format!(
+            "{e}: wherry has to write cgroups: mount the cgroup file system read-write (in a container: run it \
+             privileged)"
+        ),
+        ErrorKind::PermissionDenied => {
+            format!("{e}: wherry has to write cgroups: run it as root, and without a confinement that forbids it")
+        }
+        ErrorKind::StorageFull => format!("{e}: the kernel makes no more cgroups: see cgroup.max.descendants above it"),
+        _ => e.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::limits::CpuQuota;
+    use std::fs;
+
+    fn full() -> Limits {
+        Limits {
+            cpu_shares: Some(1024),
+            cpu: Some(CpuQuota { quota: 25_000, period: 100_000 }),
+            memory: Some(1 << 20),
+            pids: Some(50),
+            huge_pages: [(2 << 20, 4 << 20), (1 << 30, 0)].into(),
+        }
+    }
+
+    fn told(limits: &Limits, unified: bool, new: bool) -> Vec<String> {
+        let all = CONTROLLERS.into_iter().flat_map(|c| values(c, limits, unified, new));
+        all.map(|v| format!("{}={}{}", v.file, v.text, if v.needed { "!" } else { "" })).collect()
+    }
+
+    #[test]
+    fn v1_and_v2_are_told_the_same_in_their_own_words() {
+        assert_eq!(
+            told(&full(), false, true),
+            [
+                "cpu.shares=1024",
+                "cpu.cfs_quota_us=25000!",
+                "memory.limit_in_bytes=1048576!",
+                "pids.max=50",
+                "hugetlb.2MB.limit_in_bytes=4194304",
+                "hugetlb.1GB.limit_in_bytes=0",
+            ]
+        );
+        assert_eq!(
+            told(&full(), true, true),
+            [
+                "cpu.weight=39",
+                "cpu.max=25000 100000!",
+                "memory.max=1048576!",
+                "pids.max=50",
+                "hugetlb.2MB.max=4194304",
+                "hugetlb.1GB.max=0",
+            ]
+        );
+        let other = Limits { cpu: Some(CpuQuota { quota: 5000, period: 10_000 }), ..Limits::default() };
+        assert_eq!(told(&other, false, true), ["cpu.cfs_period_us=10000!", "cpu.cfs_quota_us=5000!"]);
+    }
+
+    #[test]
+    fn only_what_is_there_already_is_told_that_it_has_no_limit() {
+        assert!(told(&Limits::default(), false, true).is_empty());
+        assert!(told(&Limits::default(), true, true).is_empty());
+        assert_eq!(
+            told(&Limits::default(), false, false),
+            ["cpu.cfs_quota_us=-1", "memory.limit_in_bytes=-1", "pids.max=max"]
+        );
+        assert_eq!(told(&Limits::default(), true, false), ["cpu.max=max", "memory.max=max", "pids.max=max"]);
+    }
+
+    #[test]
+    fn a_file_that_the_kernel_lacks_matters_only_where_somebody_relies_on_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let value = |needed| Value { file: "memory.max".into(), text: "7".into(), needed };
+        assert_eq!(write(dir.path(), &value(false)), Ok(()));
+        let error = write(dir.path(), &value(true)).unwrap_err();
+        assert!(
+            error.starts_with("write 7 to ") && error.contains("memory.max: the kernel has no such file"),
+            "{error}"
+        );
+        let path = dir.path().join("memory.max");
+        fs::write(&path, "max").unwrap();
+        assert_eq!(write(dir.path(), &value(true)), Ok(()));
+        assert!(fs::read_to_string(path).unwrap().starts_with('7'));
+        // What cannot be written, for root either.
+        let forbidden = Value { file: "version".into(), text: "7".into(), needed: false };
+        let error = write(Path::new("/proc"), &forbidden).unwrap_err();
+        assert!(error.starts_with("write 7 to /proc/version: "), "{error}");
+    }
+
+    #[test]
+    fn refusals_come_with_their_remedy() {
+        for (errno, wanted) in [
+            (rustix::io::Errno::ROFS, "read-write"),
+            (rustix::io::Errno::ACCESS, "as root"),
+            (rustix::io::Errno::PERM, "as root"),
+        ] {
+            let text = said(&errno.into());
+            assert!(text.contains(wanted), "{text}");
+        }
+        assert_eq!(said(&rustix::io::Errno::BUSY.into()), io::Error::from(rustix::io::Errno::BUSY).to_string());
+    }
+}

@@ -1,0 +1,432 @@
+//! The tree that pods' cgroups are in, `kubepods` and its classes, and the pods' own, made and set with the cgroupfs
+//! driver: a mkdir and a few small writes. Of each controller there is one place, its v1 hierarchy or else the unified
+//! one, so that v1, hybrid and v2 are one case. On v2 a controller also has to be let through by each level above
+//! (`cgroup.subtree_control`).
+//!
+//! What the runtime needs besides (cpuset, devices, freezer, ...) it makes by itself, in a way that suits its
+//! containers.
+
+use super::files::{self, CONTROLLERS, Controller, said, values};
+use super::{Cgroups, Hierarchy};
+use crate::api::limits::Limits;
+use crate::api::qos::Qos;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// What is let through to pods on v2, where it is there: what they are limited by, and what the runtime wants for
+/// containers.
+const LET_THROUGH: [&str; 6] = ["cpu", "memory", "pids", "hugetlb", "io", "cpuset"];
+
+/// A cgroup above those of pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// `kubepods`.
+    Node,
+    Class(Qos),
+}
+
+impl Level {
+    /// From the top.
+    pub const ALL: [Level; 3] = [Level::Node, Level::Class(Qos::Burstable), Level::Class(Qos::BestEffort)];
+}
+
+/// Which hierarchy has a controller. Errors name the file or directory, and the remedy where one is known.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    cgroups: Cgroups,
+    /// In the order of `CONTROLLERS`.
+    places: [Option<usize>; 4],
+}
+
+impl Tree {
+    pub fn new(cgroups: Cgroups) -> Tree {
+        let place = |controller: Controller| {
+            let has = |h: &Hierarchy| h.controllers.iter().any(|c| c == controller.name());
+            cgroups.hierarchies.iter().position(has)
+        };
+        let places = CONTROLLERS.map(place);
+        Tree { cgroups, places }
+    }
+
+    pub fn cgroups(&self) -> &Cgroups {
+        &self.cgroups
+    }
+
+    pub fn cgroups_mut(&mut self) -> &mut Cgroups {
+        &mut self.cgroups
+    }
+
+    /// What of the machine will keep pods from starting, or their limits from being kept: to be told at start.
+    pub fn troubles(&self) -> Vec<String> {
+        if self.cgroups.hierarchies.is_empty() {
+            return vec![NOTHING_MOUNTED.to_owned()];
+        }
+        let missing = [Controller::Cpu, Controller::Memory].into_iter().filter(|c| self.place(*c).is_none());
+        let mut troubles: Vec<String> = missing.map(no_controller).collect();
+        troubles.extend(self.base_is_there().err());
+        troubles
+    }
+
+    /// The cgroup of a level, made where it is not there and set. True if it was made.
+    pub fn set_level(&self, level: Level, limits: &Limits) -> Result<bool, String> {
+        let names = &self.cgroups.names;
+        let cgroup = match level {
+            Level::Node => {
+                self.base_is_there()?;
+                names.node()
+            }
+            Level::Class(qos) => names.class(qos),
+        };
+        // First from above, or its own files are not there.
+        self.let_through(parent(&cgroup))?;
+        let made = self.set(&cgroup, limits)?;
+        self.let_through(&cgroup)?;
+        Ok(made)
+    }
+
+    /// A pod's cgroup, or any other below the levels. True if it was made; `Ok(None)`: a level above it is not there
+    /// (any more).
+    pub fn set_pod(&self, cgroup: &str, limits: &Limits) -> Result<Option<bool>, String> {
+        let above = parent(cgroup);
+        let there = |hierarchy: &Hierarchy| hierarchy.directory(above).is_some_and(|d| d.is_dir());
+        match self.set(cgroup, limits) {
+            Ok(made) => Ok(Some(made)),
+            Err(_) if !self.used().all(there) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// What systemd knows nothing of, into a slice that it has made.
+    pub fn set_huge_pages(&self, cgroup: &str, limits: &Limits) -> Result<(), String> {
+        let only = Limits { huge_pages: limits.huge_pages.clone(), ..Limits::default() };
+        let Some(index) = self.place(Controller::HugePages).filter(|_| !only.huge_pages.is_empty()) else {
+            return Ok(());
+        };
+        let hierarchy = &self.cgroups.hierarchies[index];
+        let mut path = String::new();
+        for part in cgroup.split('/').filter(|p| !p.is_empty()) {
+            if hierarchy.unified {
+                self.let_through(if path.is_empty() { "/" } else { &path })?;
+            }
+            path = format!("{path}/{part}");
+            let directory = hierarchy.directory(&path).ok_or_else(|| outside(&path, hierarchy))?;
+            make(&directory)?;
+        }
+        let directory = hierarchy.directory(cgroup).ok_or_else(|| outside(cgroup, hierarchy))?;
+        let all = values(Controller::HugePages, &only, hierarchy.unified, true);
+        all.iter().try_for_each(|value| files::write(&directory, value))
+    }
+
+    fn place(&self, controller: Controller) -> Option<usize> {
+        CONTROLLERS.iter().position(|c| *c == controller).and_then(|at| self.places[at])
+    }
+
+    /// Each hierarchy that has a controller of ours, once.
+    fn used(&self) -> impl Iterator<Item = &Hierarchy> {
+        let is_used = |index: &usize| self.places.contains(&Some(*index));
+        self.cgroups.hierarchies.iter().enumerate().filter(move |(index, _)| is_used(index)).map(|(_, h)| h)
+    }
+
+    /// `cgroupRoot` is the administrator's: a kubelet does not make it either, and a misspelt one should not go
+    /// unnoticed.
+    fn base_is_there(&self) -> Result<(), String> {
+        let Some(base) = self.cgroups.names.base() else { return Ok(()) };
+        let directories: Vec<PathBuf> = self.used().filter_map(|h| h.directory(&base)).collect();
+        if directories.iter().any(|d| d.is_dir()) {
+            return Ok(());
+        }
+        let first = directories.first().map_or(base.clone(), |d| d.display().to_string());
+        Err(format!(
+            "cgroupRoot: the cgroup {base} does not exist: make it ({first}), or leave cgroupRoot out to \
+             have pods below /kubepods"
+        ))
+    }
+
+    /// Makes a cgroup, where its parent is, and writes its limits.
+    fn set(&self, cgroup: &str, limits: &Limits) -> Result<bool, String> {
+        if self.used().next().is_none() {
+            return Err(NOTHING_MOUNTED.to_owned());
+        }
+        self.refuse_what_cannot_be_kept(limits)?;
+        let mut made = false;
+        for (index, hierarchy) in self.cgroups.hierarchies.iter().enumerate() {
+            let controllers = CONTROLLERS.into_iter().filter(|c| self.place(*c) == Some(index));
+            let mut directory = None;
+            for controller in controllers {
+                let (directory, new) = match &directory {
+                    Some(known) => known,
+                    None => {
+                        let path = hierarchy.directory(cgroup).ok_or_else(|| outside(cgroup, hierarchy))?;
+                        let new = self.make(&path, cgroup, hierarchy)?;
+                        made |= new;
+                        &*directory.insert((path, new))
+                    }
+                };
+                for value in values(controller, limits, hierarchy.unified, *new) {
+                    files::write(directory, &value)?;
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// Limits that the kernel has no controller for.
+    fn refuse_what_cannot_be_kept(&self, limits: &Limits) -> Result<(), String> {
+        let wanted = [(Controller::Cpu, limits.cpu.is_some()), (Controller::Memory, limits.memory.is_some())];
+        match wanted.into_iter().find(|(controller, wanted)| *wanted && self.place(*controller).is_none()) {
+            Some((controller, _)) => Err(no_controller(controller)),
+            None => Ok(()),
+        }
+    }
+
+    fn make(&self, path: &Path, cgroup: &str, hierarchy: &Hierarchy) -> Result<bool, String> {
+        // `cgroupRoot` need not be in all hierarchies.
+        let above = self.cgroups.names.base().filter(|base| cgroup == self.cgroups.names.node() && base != cgroup);
+        if let Some(base) = above.and_then(|base| hierarchy.directory(&base)) {
+            fs::create_dir_all(&base).map_err(|e| format!("make the cgroup {}: {}", base.display(), said(&e)))?;
+        }
+        let new = make(path)?;
+        if new && !hierarchy.unified && cgroup == self.cgroups.names.node() {
+            // Before Linux 5.11, and where no systemd has done it: without this a pod's limit is not one for its
+            // containers.
+            let file = path.join("memory.use_hierarchy");
+            if fs::read_to_string(&file).is_ok_and(|text| text.trim() == "0") {
+                files::put(&file, "1").map_err(|e| format!("write 1 to {}: {}", file.display(), said(&e)))?;
+            }
+        }
+        Ok(new)
+    }
+
+    /// v2: this cgroup and all above it let controllers through to those below.
+    fn let_through(&self, cgroup: &str) -> Result<(), String> {
+        for hierarchy in self.used().filter(|h| h.unified) {
+            let Some(directory) = hierarchy.directory(cgroup) else { continue };
+            let top = Path::new(&hierarchy.mount_point);
+            let mut levels: Vec<&Path> = directory.ancestors().take_while(|d| d.starts_with(top)).collect();
+            levels.reverse();
+            levels.into_iter().try_for_each(let_through)?;
+        }
+        Ok(())
+    }
+}
+
+const NOTHING_MOUNTED: &str = "no cgroup hierarchy with a controller is mounted: mount one (cgroup2 at /sys/fs/cgroup)";
+
+fn no_controller(controller: Controller) -> String {
+    let name = controller.name();
+    format!("no cgroup hierarchy has the {name} controller, so {name} limits cannot be kept: {}", controller.remedy())
+}
+
+fn outside(cgroup: &str, hierarchy: &Hierarchy) -> String {
+    format!("the cgroup {cgroup} is outside of what is mounted at {} ({})", hierarchy.mount_point, hierarchy.root)
+}
+
+/// What it is in.
+fn parent(cgroup: &str) -> &str {
+    cgroup.rsplit_once('/').map(|(parent, _)| parent).filter(|parent| !parent.is_empty()).unwrap_or("/")
+}
+
+fn make(path: &Path) -> Result<bool, String> {
+    match fs::create_dir(path) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(e) => Err(format!("make the cgroup {}: {}", path.display(), said(&e))),
+    }
+}
+
+fn let_through(directory: &Path) -> Result<(), String> {
+    let read = |name: &str| {
+        let path = directory.join(name);
+        fs::read_to_string(&path).map_err(|e| format!("read {}: {e}", path.display()))
+    };
+    let (there, already) = (read("cgroup.controllers")?, read("cgroup.subtree_control")?);
+    let has = |text: &str, name: &str| text.split_whitespace().any(|c| c == name);
+    let missing: Vec<String> = LET_THROUGH
+        .into_iter()
+        .filter(|name| has(&there, name) && !has(&already, name))
+        .map(|name| format!("+{name}"))
+        .collect();
+    let path = directory.join("cgroup.subtree_control");
+    if missing.is_empty() || files::put(&path, &missing.join(" ")).is_ok() {
+        return Ok(());
+    }
+    // One that cannot be had keeps all others out: one after the other.
+    for name in missing {
+        if let Err(e) = files::put(&path, &name) {
+            let what = format!("write {name} to {}", path.display());
+            if e.kind() == ErrorKind::ResourceBusy {
+                return Err(format!(
+                    "{what}: processes are in this cgroup itself, and a cgroup v2 has processes or other cgroups that it \
+                     limits, not both: \
+                     move them into a cgroup below it"
+                ));
+            }
+            // A limit that needs it says so.
+            log::debug!("{what} error={e:?}");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{hierarchy, names};
+    use super::*;
+    use crate::api::cgroups::{CgroupDriver, CgroupNames};
+    use crate::api::limits::CpuQuota;
+
+    struct Place {
+        dir: tempfile::TempDir,
+    }
+
+    impl Place {
+        fn new(directories: &[&str]) -> Place {
+            let place = Place { dir: tempfile::tempdir().unwrap() };
+            directories.iter().for_each(|d| fs::create_dir_all(place.path(d)).unwrap());
+            place
+        }
+
+        fn path(&self, path: &str) -> PathBuf {
+            self.dir.path().join(path)
+        }
+
+        /// As the kernel would have it there.
+        fn file(&self, path: &str, text: &str) {
+            fs::create_dir_all(self.path(path).parent().unwrap()).unwrap();
+            fs::write(self.path(path), text).unwrap();
+        }
+
+        fn read(&self, path: &str) -> String {
+            fs::read_to_string(self.path(path)).unwrap()
+        }
+
+        fn tree(&self, hierarchies: &[(&str, &[&str], bool)], root: &str) -> Tree {
+            let of = |(name, controllers, unified): &(&str, &[&str], bool)| {
+                hierarchy(self.path(name).to_str().unwrap(), controllers, *unified)
+            };
+            let names = CgroupNames { root: root.into(), ..names(CgroupDriver::Cgroupfs) };
+            Tree::new(Cgroups { hierarchies: hierarchies.iter().map(of).collect(), names })
+        }
+    }
+
+    const V1: [(&str, &[&str], bool); 3] =
+        [("cpu", &["rw", "cpu", "cpuacct"], false), ("memory", &["rw", "memory"], false), ("unified", &[], true)];
+
+    fn limits() -> Limits {
+        Limits {
+            cpu_shares: Some(512),
+            cpu: Some(CpuQuota { quota: 50_000, period: 100_000 }),
+            memory: Some(4096),
+            pids: Some(9),
+            huge_pages: [(2 << 20, 0)].into(),
+        }
+    }
+
+    #[test]
+    fn on_v1_each_controller_has_its_hierarchy_and_one_that_is_missing_is_skipped() {
+        let place = Place::new(&["cpu", "memory", "unified"]);
+        let tree = place.tree(&V1, "/");
+        assert!(tree.troubles().is_empty(), "{:?}", tree.troubles());
+        assert_eq!(tree.set_level(Level::Node, &Limits::default()), Ok(true));
+        assert_eq!(tree.set_level(Level::Node, &Limits::default()), Ok(false));
+        assert_eq!(tree.set_level(Level::Class(Qos::Burstable), &Limits::default()), Ok(true));
+        // The kernel makes the files of a new cgroup; here they are there before.
+        for file in ["cpu.shares", "cpu.cfs_period_us", "cpu.cfs_quota_us"] {
+            place.file(&format!("cpu/kubepods/burstable/podu/{file}"), "");
+        }
+        place.file("memory/kubepods/burstable/podu/memory.limit_in_bytes", "");
+        assert_eq!(tree.set_pod("/kubepods/burstable/podu", &limits()), Ok(Some(false)));
+        assert_eq!(place.read("cpu/kubepods/burstable/podu/cpu.shares"), "512");
+        assert_eq!(place.read("cpu/kubepods/burstable/podu/cpu.cfs_quota_us"), "50000");
+        assert_eq!(place.read("memory/kubepods/burstable/podu/memory.limit_in_bytes"), "4096");
+        assert!(!place.path("unified/kubepods").exists(), "it has no controller");
+        // A new one with nothing to say.
+        assert_eq!(tree.set_pod("/kubepods/podv", &Limits::default()), Ok(Some(true)));
+        assert!(place.path("cpu/kubepods/podv").is_dir() && place.path("memory/kubepods/podv").is_dir());
+    }
+
+    #[test]
+    fn a_level_that_is_gone_is_told_from_a_pod_that_cannot_be_made() {
+        let place = Place::new(&["cpu", "memory", "unified"]);
+        let tree = place.tree(&V1, "/");
+        assert_eq!(tree.set_pod("/kubepods/burstable/podu", &limits()), Ok(None));
+        fs::create_dir_all(place.path("cpu/kubepods")).unwrap();
+        assert_eq!(tree.set_pod("/kubepods/podu", &Limits::default()), Ok(None), "not in all hierarchies");
+        fs::create_dir_all(place.path("memory/kubepods")).unwrap();
+        // A plain directory has none of the files.
+        let error = tree.set_pod("/kubepods/podu", &limits()).unwrap_err();
+        assert!(error.contains("cpu/kubepods/podu/cpu.cfs_period_us: the kernel has no such file"), "{error}");
+    }
+
+    #[test]
+    fn on_v2_each_level_lets_the_controllers_through() {
+        let place = Place::new(&[]);
+        let v2 = [("fs", ["cpu", "memory", "pids", "io", "rdma"].as_slice(), true)];
+        for level in ["fs", "fs/edge", "fs/edge/kubepods", "fs/edge/kubepods/besteffort"] {
+            place.file(&format!("{level}/cgroup.controllers"), "cpuset cpu io memory pids rdma\n");
+            place.file(&format!("{level}/cgroup.subtree_control"), "memory\n");
+        }
+        let tree = place.tree(&v2, "/edge");
+        assert_eq!(tree.set_level(Level::Node, &Limits::default()), Ok(false));
+        for level in ["fs", "fs/edge", "fs/edge/kubepods"] {
+            let told = place.read(&format!("{level}/cgroup.subtree_control"));
+            // (The kernel would keep the names; a plain file keeps what was written, and those above are looked at again.)
+            let asked = if level == "fs/edge/kubepods" { "+cpu +pids" } else { "+cpu +memory +pids" };
+            assert_eq!(told, format!("{asked} +io +cpuset"), "{level}");
+        }
+        assert_eq!(place.read("fs/edge/kubepods/besteffort/cgroup.subtree_control"), "memory\n");
+        assert_eq!(tree.set_level(Level::Class(Qos::BestEffort), &Limits::default()), Ok(false));
+        assert_eq!(place.read("fs/edge/kubepods/besteffort/cgroup.subtree_control"), "+cpu +pids +io +cpuset");
+        for file in ["cpu.weight", "cpu.max", "memory.max", "pids.max"] {
+            place.file(&format!("fs/edge/kubepods/podu/{file}"), "");
+        }
+        assert_eq!(tree.set_pod("/edge/kubepods/podu", &limits()), Ok(Some(false)));
+        let read = |file: &str| place.read(&format!("fs/edge/kubepods/podu/{file}"));
+        assert_eq!([read("cpu.weight"), read("cpu.max")], ["20", "50000 100000"]);
+        assert_eq!([read("memory.max"), read("pids.max")], ["4096", "9"]);
+    }
+
+    #[test]
+    fn a_cgroup_root_that_does_not_exist_is_an_error_that_names_the_field() {
+        let place = Place::new(&["cpu", "memory", "unified/edge"]);
+        let tree = place.tree(&V1, "/edge");
+        let error = tree.set_level(Level::Node, &Limits::default()).unwrap_err();
+        assert!(error.starts_with("cgroupRoot: the cgroup /edge does not exist: make it (/"), "{error}");
+        assert_eq!(tree.troubles(), [error]);
+        assert!(!place.path("cpu/edge").exists());
+        // In one hierarchy it is said that it is meant: the others follow.
+        fs::create_dir(place.path("memory/edge")).unwrap();
+        assert_eq!(tree.set_level(Level::Node, &Limits::default()), Ok(true));
+        assert!(place.path("cpu/edge/kubepods").is_dir() && tree.troubles().is_empty());
+    }
+
+    #[test]
+    fn what_the_kernel_lacks_is_told_with_its_remedy() {
+        let place = Place::new(&["cpu"]);
+        let tree = place.tree(&V1[..1], "/");
+        assert!(tree.troubles()[0].contains("cgroup_enable=memory"), "{:?}", tree.troubles());
+        tree.set_level(Level::Node, &Limits::default()).unwrap();
+        let error = tree.set_pod("/kubepods/podu", &Limits { memory: Some(1), ..Limits::default() }).unwrap_err();
+        assert!(error.contains("no cgroup hierarchy has the memory controller"), "{error}");
+        assert_eq!(tree.set_pod("/kubepods/podu", &Limits::default()), Ok(Some(true)));
+        let none = place.tree(&[], "/");
+        assert!(none.troubles()[0].contains("no cgroup hierarchy"), "{:?}", none.troubles());
+        assert!(none.set_level(Level::Node, &Limits::default()).is_err());
+    }
+
+    #[test]
+    fn huge_pages_are_written_beside_what_systemd_does() {
+        let place = Place::new(&["cpu", "hugetlb"]);
+        let hierarchies: [(&str, &[&str], bool); 2] = [("cpu", &["cpu"], false), ("hugetlb", &["hugetlb"], false)];
+        let tree = place.tree(&hierarchies, "/");
+        place.file("hugetlb/a.slice/a-b.slice/hugetlb.2MB.limit_in_bytes", "");
+        assert_eq!(tree.set_huge_pages("/a.slice/a-b.slice", &limits()), Ok(()));
+        assert_eq!(place.read("hugetlb/a.slice/a-b.slice/hugetlb.2MB.limit_in_bytes"), "0");
+        assert!(!place.path("cpu/a.slice").exists());
+        // Without huge pages, or their controller: nothing.
+        assert_eq!(tree.set_huge_pages("/c.slice", &Limits::default()), Ok(()));
+        assert_eq!(place.tree(&V1, "/").set_huge_pages("/c.slice", &limits()), Ok(()));
+        assert!(!place.path("hugetlb/c.slice").exists());
+    }
+}

@@ -1,0 +1,442 @@
+//! Pods' cgroups on their way to the machine: the files of the cgroup file system with the driver cgroupfs, systemd's
+//! slices with the driver systemd. Which one, the runtime says where it tells (RuntimeConfig), else the configuration.
+//!
+//! The levels above pods (`kubepods` and its classes) are made with the first pod and kept in mind: a pod costs a few
+//! system calls, or one message to systemd.
+
+use super::{Agent, SLICES};
+use crate::adapters::bus::DEFAULT_ADDRESS;
+use crate::adapters::bus::slices::{Ended, Slices, Ticket};
+use crate::adapters::node::cgroups::{Cgroups, Level, Tree};
+use crate::adapters::pod_files::RemoveCgroup;
+use crate::api::cgroups::{CgroupDriver, CgroupNames};
+use crate::api::facts::Listed;
+use crate::api::limits::{self, Limits, PodRules};
+use crate::api::names::Uid;
+use crate::api::pod::Pod;
+use crate::api::qos::Qos;
+use crate::api::resources::Resources;
+use crate::api::time::{Boot, Now};
+use crate::engine::effect::CgroupCall;
+use crate::engine::event::{Answer, Event};
+use crate::engine::op::{Code, OpError, OpId};
+use crate::event_loop::clock;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// gRPC's number for an error of our own.
+const INTERNAL: u32 = 13;
+/// How often the levels are made anew for one pod, if somebody takes them away.
+const TRIES: u32 = 3;
+/// A pod's slice may be in any of them: `Remove` does not say.
+const CLASSES: [Qos; 3] = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort];
+
+/// What the configuration and the machine say about cgroups.
+pub(super) struct Settings {
+    pub names: CgroupNames,
+    pub rules: PodRules,
+    /// All that the machine has, and what of it is not for pods.
+    pub capacity: Resources,
+    pub reserved: Resources,
+}
+
+pub(super) struct PodCgroups {
+    tree: Result<Tree, String>,
+    slices: Slices,
+    names: CgroupNames,
+    /// `cgroupDriver`, for a runtime that does not tell.
+    configured: CgroupDriver,
+    /// What was last told of the driver.
+    told: Option<Option<CgroupDriver>>,
+    rules: PodRules,
+    node: Limits,
+    /// Of the burstable class, in milli-CPU.
+    burstable: u64,
+    /// The levels are there, as far as we know.
+    ready: bool,
+    /// The class was to be weighed before the driver was known.
+    held: bool,
+    waiting: BTreeMap<Ticket, Waiting>,
+    /// Removals whose slices are being stopped.
+    removals: BTreeMap<OpId, Removal>,
+    /// What dead pods left was looked for.
+    swept: bool,
+}
+
+/// What comes after systemd's answer.
+struct Waiting {
+    began: Boot,
+    then: Then,
+}
+
+enum Then {
+    Level,
+    Made { op: OpId, cgroup: String, limits: Limits },
+    Weighed { op: OpId },
+    Stopped { op: OpId },
+    Swept,
+}
+
+struct Removal {
+    uid: Uid,
+    /// Slices that systemd has not answered for.
+    left: usize,
+    began: Boot,
+    trouble: Option<String>,
+}
+
+impl PodCgroups {
+    pub(super) fn new(settings: Settings) -> PodCgroups {
+        let tree = Cgroups::discover(settings.names.clone()).map(Tree::new);
+        match &tree {
+            Ok(tree) => tree.troubles().iter().for_each(|trouble| log::warn!("cgroups error={trouble:?}")),
+            Err(e) => log::warn!("cgroups cannot be found error={e:?}"),
+        }
+        // As libdbus takes it: also an empty one counts as none.
+        let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok().filter(|a| !a.is_empty());
+        PodCgroups {
+            tree,
+            slices: Slices::new(address.as_deref().unwrap_or(DEFAULT_ADDRESS), SLICES),
+            configured: settings.names.driver,
+            names: settings.names,
+            told: None,
+            rules: settings.rules,
+            node: limits::of_node(&settings.capacity, &settings.reserved),
+            burstable: 0,
+            ready: false,
+            held: false,
+            waiting: BTreeMap::new(),
+            removals: BTreeMap::new(),
+            swept: false,
+        }
+    }
+
+    /// For pods that are made from now on.
+    pub(super) fn set_rules(&mut self, rules: PodRules) {
+        self.rules = rules;
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Boot> {
+        self.slices.next_deadline()
+    }
+
+    /// For `wherry debug dump`.
+    pub(super) fn shown(&self) -> Value {
+        json!({
+            "driver": text(self.names.driver),
+            "levelsAreMade": self.ready,
+            "burstableMilliCpu": self.burstable,
+            "waitsForSystemd": self.waiting.len(),
+        })
+    }
+
+    pub(super) fn names(&self) -> &CgroupNames {
+        &self.names
+    }
+
+    /// For the helpers, who remove what is left of a pod.
+    pub(super) fn remover(&self) -> RemoveCgroup {
+        let cgroups = self.tree.as_ref().map(|tree| tree.cgroups().clone()).ok();
+        Arc::new(move |uid, kill| cgroups.as_ref().map_or(Ok(()), |c| c.remove_pod(uid, kill)))
+    }
+
+    fn tree(&self) -> Result<&Tree, String> {
+        self.tree.as_ref().map_err(Clone::clone)
+    }
+
+    fn is_v2(&self) -> bool {
+        self.tree.as_ref().is_ok_and(|tree| tree.cgroups().is_v2())
+    }
+
+    fn level_limits(&self, level: Level) -> Limits {
+        match level {
+            Level::Node => self.node.clone(),
+            Level::Class(qos) => limits::of_class(qos, self.burstable),
+        }
+    }
+
+    fn level_name(&self, level: Level) -> String {
+        match level {
+            Level::Node => self.names.node(),
+            Level::Class(qos) => self.names.class(qos),
+        }
+    }
+
+    fn begin_slice(&mut self, cgroup: &str, limits: &Limits, then: Then, began: Boot) {
+        let ticket = self.slices.set(cgroup, limits, self.is_v2(), began);
+        self.waiting.insert(ticket, Waiting { began, then });
+    }
+
+    fn begin_levels(&mut self, began: Boot) {
+        if !std::mem::replace(&mut self.ready, true) {
+            for level in Level::ALL {
+                let (name, limits) = (self.level_name(level), self.level_limits(level));
+                self.begin_slice(&name, &limits, Then::Level, began);
+            }
+        }
+    }
+
+    fn set_driver(&mut self, driver: CgroupDriver) {
+        if self.names.driver != driver {
+            self.names.driver = driver;
+            self.ready = false;
+            if let Ok(tree) = &mut self.tree {
+                tree.cgroups_mut().names.driver = driver;
+            }
+        }
+    }
+}
+
+fn text(driver: CgroupDriver) -> &'static str {
+    match driver {
+        CgroupDriver::Cgroupfs => "cgroupfs",
+        CgroupDriver::Systemd => "systemd",
+    }
+}
+
+impl Agent {
+    pub(super) fn use_cgroups(&mut self, op: OpId, call: CgroupCall, now: Now) {
+        if !self.cgroups.names.per_qos {
+            // `cgroupsPerQOS: false`: pods have none of their own.
+            self.cgroups_done(op, Ok(()));
+            return;
+        }
+        if let (CgroupCall::Weigh { burstable }, None) = (&call, self.cgroups.told) {
+            // Levels of another driver than the runtime's would be in nobody's use.
+            (self.cgroups.burstable, self.cgroups.held) = (*burstable, true);
+            self.cgroups_done(op, Ok(()));
+            return;
+        }
+        match (self.cgroups.names.driver, call) {
+            (_, CgroupCall::Remove { uid, kill: true }) => self.remove_by_force(op, &uid, now),
+            (CgroupDriver::Cgroupfs, CgroupCall::Make { pod }) => {
+                let made = self.make_cgroup(&pod);
+                self.cgroups_done(op, made);
+            }
+            (CgroupDriver::Cgroupfs, CgroupCall::Weigh { burstable }) => {
+                let weighed = self.weigh(burstable);
+                self.cgroups_done(op, weighed);
+            }
+            (CgroupDriver::Cgroupfs, CgroupCall::Remove { uid, kill: false }) => {
+                let removed = self.remove_cgroup(&uid, clock::boot());
+                self.cgroups_done(op, removed);
+            }
+            (CgroupDriver::Systemd, CgroupCall::Make { pod }) => {
+                let limits = limits::of_pod(&pod, &self.cgroups.rules);
+                let cgroup = self.cgroups.names.pod(Qos::of(pod.spec()), &pod.uid);
+                self.cgroups.begin_levels(now.boot);
+                let then = Then::Made { op, cgroup: cgroup.clone(), limits: limits.clone() };
+                self.cgroups.begin_slice(&cgroup, &limits, then, now.boot);
+                self.drive_slices(now);
+            }
+            (CgroupDriver::Systemd, CgroupCall::Weigh { burstable }) => {
+                self.cgroups.burstable = burstable;
+                self.cgroups.begin_levels(now.boot);
+                let level = Level::Class(Qos::Burstable);
+                let (name, limits) = (self.cgroups.level_name(level), self.cgroups.level_limits(level));
+                self.cgroups.begin_slice(&name, &limits, Then::Weighed { op }, now.boot);
+                self.drive_slices(now);
+            }
+            (CgroupDriver::Systemd, CgroupCall::Remove { uid, kill: false }) => {
+                let removal = Removal { uid: uid.clone(), left: CLASSES.len(), began: now.boot, trouble: None };
+                self.cgroups.removals.insert(op, removal);
+                for qos in CLASSES {
+                    let cgroup = self.cgroups.names.pod(qos, &uid);
+                    let ticket = self.cgroups.slices.stop(&cgroup, now.boot);
+                    let waiting = Waiting { began: now.boot, then: Then::Stopped { op } };
+                    self.cgroups.waiting.insert(ticket, waiting);
+                }
+                self.drive_slices(now);
+            }
+        }
+    }
+
+    fn cgroups_done(&mut self, op: OpId, result: Result<(), String>) {
+        let result = match result {
+            Ok(()) => Ok(Answer::Ok),
+            Err(message) => Err(OpError::Answered { code: Code::Other(INTERNAL), message }),
+        };
+        self.events.push_back(Event::Done { op, result });
+    }
+
+    /// Counts what was done since then.
+    fn count_cgroup(&mut self, made: bool, began: Boot) {
+        let operation = if made { "create" } else { "update" };
+        self.metrics.cgroup_operation(operation, clock::boot().since(began));
+    }
+
+    fn set_level(&mut self, level: Level) -> Result<(), String> {
+        let began = clock::boot();
+        let made = self.cgroups.tree()?.set_level(level, &self.cgroups.level_limits(level))?;
+        self.count_cgroup(made, began);
+        Ok(())
+    }
+
+    /// All of them, unless they are there.
+    fn set_levels(&mut self) -> Result<(), String> {
+        if !self.cgroups.ready {
+            Level::ALL.into_iter().try_for_each(|level| self.set_level(level))?;
+            self.cgroups.ready = true;
+        }
+        Ok(())
+    }
+
+    fn make_cgroup(&mut self, pod: &Pod) -> Result<(), String> {
+        let limits = limits::of_pod(pod, &self.cgroups.rules);
+        let cgroup = self.cgroups.names.pod(Qos::of(pod.spec()), &pod.uid);
+        for _ in 0..TRIES {
+            self.set_levels()?;
+            let began = clock::boot();
+            match self.cgroups.tree()?.set_pod(&cgroup, &limits)? {
+                Some(made) => {
+                    self.count_cgroup(made, began);
+                    return Ok(());
+                }
+                None => self.cgroups.ready = false,
+            }
+        }
+        Err(format!("make the cgroup {cgroup}: those above it are removed by somebody again and again"))
+    }
+
+    fn weigh(&mut self, burstable: u64) -> Result<(), String> {
+        let level = Level::Class(Qos::Burstable);
+        let before = self.cgroups.level_limits(level);
+        self.cgroups.burstable = burstable;
+        if !self.cgroups.ready {
+            // Also of an earlier life, with pods in it.
+            return self.set_levels();
+        }
+        if self.cgroups.level_limits(level) == before {
+            return Ok(());
+        }
+        let weighed = self.set_level(level);
+        if weighed.is_err() {
+            // With the next pod, all of it.
+            self.cgroups.ready = false;
+        }
+        weighed
+    }
+
+    fn remove_cgroup(&mut self, uid: &Uid, began: Boot) -> Result<(), String> {
+        let result = (self.files.remove_cgroup)(uid.as_str(), false);
+        self.metrics.cgroup_operation("destroy", clock::boot().since(began));
+        result
+    }
+
+    /// Carries systemd's answers on.
+    pub(super) fn drive_slices(&mut self, now: Now) {
+        let mut out = Vec::new();
+        self.cgroups.slices.drive(self.event_loop.registry(), now.boot, &mut out);
+        for Ended { ticket, result } in out {
+            let Some(Waiting { began, then }) = self.cgroups.waiting.remove(&ticket) else { continue };
+            log::debug!("systemd slice={result:?}");
+            match then {
+                Then::Made { op, cgroup, limits } => {
+                    let set = result.and_then(|made| {
+                        self.cgroups.tree()?.set_huge_pages(&cgroup, &limits)?;
+                        self.count_cgroup(made, began);
+                        Ok(())
+                    });
+                    self.cgroups_done(op, set);
+                }
+                Then::Weighed { op } => {
+                    self.count_cgroup(false, began);
+                    self.cgroups_done(op, result.map(drop));
+                }
+                Then::Level => match result {
+                    Ok(made) => self.count_cgroup(made, began),
+                    Err(e) => {
+                        // With the next pod again; the one that it was for fares the same.
+                        self.cgroups.ready = false;
+                        if let Some(repeated) = self.standing.tell(&format!("slice: {e}"), now.boot) {
+                            log::warn!("cgroups error={e:?} repeated={repeated}");
+                        }
+                    }
+                },
+                Then::Stopped { op } => self.slice_stopped(op, result),
+                Then::Swept => {
+                    if let Err(e) = result {
+                        log::debug!("a slice of a dead pod error={e:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// When all that may be the pod's are stopped: what is left of them.
+    fn slice_stopped(&mut self, op: OpId, result: Result<bool, String>) {
+        let Some(removal) = self.cgroups.removals.get_mut(&op) else { return };
+        removal.left -= 1;
+        if let Err(e) = result {
+            removal.trouble.get_or_insert(e);
+        }
+        if removal.left > 0 {
+            return;
+        }
+        if let Some(Removal { uid, began, trouble, .. }) = self.cgroups.removals.remove(&op) {
+            let removed = self.remove_cgroup(&uid, began);
+            self.cgroups_done(op, removed.and(trouble.map_or(Ok(()), Err)));
+        }
+    }
+
+    /// The runtime has told which driver it uses, or that it does not tell. What goes to it from now on is in those
+    /// terms already.
+    pub(super) fn take_driver(&mut self, told: Option<CgroupDriver>, now: Now) {
+        let configured = self.cgroups.configured;
+        let driver = told.unwrap_or(configured);
+        if self.cgroups.told != Some(told) {
+            match told {
+                Some(of_runtime) if of_runtime != configured => log::warn!(
+                    "cgroups driver={} the runtime uses it, and that counts more than cgroupDriver: {}",
+                    text(driver),
+                    text(configured)
+                ),
+                Some(_) => log::info!("cgroups driver={}", text(driver)),
+                None => log::info!("cgroups driver={} (cgroupDriver; the runtime does not tell its own)", text(driver)),
+            }
+            self.cgroups.told = Some(told);
+        }
+        self.cgroups.set_driver(driver);
+        self.files.remove_cgroup = self.cgroups.remover();
+        if std::mem::take(&mut self.cgroups.held) {
+            match driver {
+                CgroupDriver::Systemd => {
+                    self.cgroups.begin_levels(now.boot);
+                    self.drive_slices(now);
+                }
+                CgroupDriver::Cgroupfs => {
+                    if let Err(e) = self.set_levels() {
+                        log::warn!("cgroups error={e:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Once, with the first list: cgroups of pods that neither the runtime nor we know, in which nothing runs.
+    pub(super) fn sweep_cgroups(&mut self, listed: &Listed, now: Now) {
+        if std::mem::replace(&mut self.cgroups.swept, true) {
+            return;
+        }
+        let uids =
+            listed.sandboxes.iter().map(|s| s.uid.as_str()).chain(listed.containers.iter().map(|c| c.uid.as_str()));
+        let running: BTreeSet<&str> = uids.collect();
+        let engine = &self.engine;
+        let known = |uid: &str| {
+            // systemd's names have no dashes of their own, UIDs no underscores.
+            let uid = uid.replace('_', "-");
+            running.contains(uid.as_str()) || engine.pod(&Uid::from(uid)).is_some()
+        };
+        let Ok(tree) = &self.cgroups.tree else { return };
+        let gone = tree.cgroups().sweep(&known);
+        for name in gone {
+            log::info!("the cgroup of a pod that is over was removed cgroup={name}");
+            if self.cgroups.names.driver == CgroupDriver::Systemd {
+                let ticket = self.cgroups.slices.stop(&name, now.boot);
+                self.cgroups.waiting.insert(ticket, Waiting { began: now.boot, then: Then::Swept });
+            }
+        }
+        self.drive_slices(now);
+    }
+}

@@ -1,0 +1,385 @@
+//! What a cgroup lets those in it have: the arithmetic from what a pod's containers ask for to the numbers that the
+//! kernel is told, as a kubelet does it (pkg/kubelet/cm: helpers_linux.go, qos_container_manager_linux.go,
+//! node_container_manager_linux.go). The container's own numbers in the CRI come from here, too.
+
+use crate::api::pod::{Pod, is_sidecar};
+use crate::api::qos::Qos;
+use crate::api::quantity::{Quantity, amount};
+use crate::api::resources::{CPU, MEMORY, Resources, requested_by};
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use std::collections::BTreeMap;
+
+/// The kernel's smallest and largest cpu.shares.
+pub const MIN_SHARES: u64 = 2;
+const MAX_SHARES: u64 = 262_144;
+/// The largest cpu.weight of cgroup v2; the smallest is 1.
+const MAX_WEIGHT: u64 = 10_000;
+/// The kernel's smallest cpu quota, microseconds.
+const MIN_QUOTA: u64 = 1000;
+
+/// A number of processes in `Resources`.
+pub const PIDS: &str = "pid";
+/// Before a huge page's size in `Resources`.
+const HUGE_PAGES: &str = "hugepages-";
+
+type Quantities = BTreeMap<String, Written>;
+
+/// What one cgroup is told. None: nothing is said, or no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Of cgroup v1; `weight` makes v2's of it.
+    pub cpu_shares: Option<u64>,
+    pub cpu: Option<CpuQuota>,
+    /// Bytes.
+    pub memory: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+    /// Bytes by page size in bytes.
+    pub huge_pages: BTreeMap<u64, u64>,
+}
+
+/// Microseconds of processor time in each period of so many microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuQuota {
+    pub quota: u64,
+    pub period: u64,
+}
+
+/// What the node, not the pod, decides about pods' cgroups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodRules {
+    /// `cpuCFSQuota`: cpu limits are enforced.
+    pub cpu_cfs_quota: bool,
+    /// `cpuCFSQuotaPeriod` in microseconds.
+    pub cpu_cfs_period: u64,
+    /// `podPidsLimit`; None: no limit.
+    pub pids_limit: Option<u64>,
+    /// The machine's huge page sizes in bytes: each is limited, to 0 where a pod asks for none.
+    pub huge_page_sizes: Vec<u64>,
+}
+
+/// Requested and limited, of one container or a whole pod: milli-CPU and bytes. None: nothing said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    pub cpu_request: Option<i64>,
+    pub cpu_limit: Option<i64>,
+    pub memory_limit: Option<i64>,
+}
+
+pub fn requests(c: &core::Container) -> Option<&Quantities> {
+    c.resources.as_ref()?.requests.as_ref()
+}
+
+pub fn limits(c: &core::Container) -> Option<&Quantities> {
+    c.resources.as_ref()?.limits.as_ref()
+}
+
+/// In milli.
+pub fn cpu(list: Option<&Quantities>) -> Option<i64> {
+    amount(list, CPU).map(Quantity::milli_value)
+}
+
+/// In bytes.
+pub fn memory(list: Option<&Quantities>) -> Option<i64> {
+    amount(list, MEMORY).map(Quantity::value)
+}
+
+/// The bytes of huge pages of that size; None if it is not named.
+pub fn huge_pages(list: Option<&Quantities>, page_size: u64) -> Option<u64> {
+    list.into_iter().flatten().find_map(|(name, q)| {
+        (huge_page_size(name)? == page_size).then(|| Quantity::parse(&q.0).ok()).flatten()?.value().try_into().ok()
+    })
+}
+
+/// `hugepages-2Mi`, in bytes.
+fn huge_page_size(resource: &str) -> Option<u64> {
+    Quantity::parse(resource.strip_prefix(HUGE_PAGES)?).ok()?.value().try_into().ok()
+}
+
+/// As the kernel's hugetlb controller names it: 2MB, 1GB, 64KB.
+pub fn page_size_name(bytes: u64) -> String {
+    match bytes {
+        b if b >= 1 << 30 => format!("{}GB", b >> 30),
+        b if b >= 1 << 20 => format!("{}MB", b >> 20),
+        b => format!("{}KB", b >> 10),
+    }
+}
+
+impl Needs {
+    pub fn of(c: &core::Container) -> Needs {
+        Needs { cpu_request: cpu(requests(c)), cpu_limit: cpu(limits(c)), memory_limit: memory(limits(c)) }
+    }
+
+    fn combine(self, other: Needs, how: impl Fn(i64, i64) -> i64) -> Needs {
+        let both = |a: Option<i64>, b: Option<i64>| match (a, b) {
+            (Some(a), Some(b)) => Some(how(a, b)),
+            (a, b) => a.or(b),
+        };
+        Needs {
+            cpu_request: both(self.cpu_request, other.cpu_request),
+            cpu_limit: both(self.cpu_limit, other.cpu_limit),
+            memory_limit: both(self.memory_limit, other.memory_limit),
+        }
+    }
+
+    /// All containers together with the sidecars, or the hungriest moment of the init phase if that is more. Without
+    /// overhead.
+    pub fn of_pod(spec: &core::PodSpec) -> Needs {
+        let mut main =
+            spec.containers.iter().fold(Needs::default(), |n, c| n.combine(Needs::of(c), i64::saturating_add));
+        let (mut sidecars, mut init) = (Needs::default(), Needs::default());
+        for c in spec.init_containers.iter().flatten() {
+            let moment = sidecars.combine(Needs::of(c), i64::saturating_add);
+            if is_sidecar(c) {
+                main = main.combine(Needs::of(c), i64::saturating_add);
+                sidecars = moment;
+            }
+            init = init.combine(moment, i64::max);
+        }
+        main.combine(init, i64::max)
+    }
+}
+
+fn natural(amount: i64) -> u64 {
+    u64::try_from(amount).unwrap_or(0)
+}
+
+/// cpu.shares: 1024 a core.
+pub fn shares(milli: u64) -> u64 {
+    (milli.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
+}
+
+/// cpu.weight of cgroup v2 for those shares: the two ranges end to end, as runc and a kubelet do.
+pub fn weight(shares: u64) -> u64 {
+    let shares = shares.clamp(MIN_SHARES, MAX_SHARES);
+    1 + (shares - MIN_SHARES) * (MAX_WEIGHT - 1) / (MAX_SHARES - MIN_SHARES)
+}
+
+/// None: no limit.
+pub fn quota(milli: u64, period: u64) -> Option<CpuQuota> {
+    let quota = (milli.saturating_mul(period) / 1000).max(MIN_QUOTA);
+    (milli > 0).then_some(CpuQuota { quota, period })
+}
+
+/// Of a pod as a whole. A burstable pod is limited only in what all of its containers are.
+pub fn of_pod(pod: &Pod, rules: &PodRules) -> Limits {
+    let spec = pod.spec();
+    let requested = requested_by(pod);
+    let huge_pages =
+        rules.huge_page_sizes.iter().map(|&size| (size, huge_pages_of(&requested, size).unwrap_or(0))).collect();
+    let limits = Limits { pids: rules.pids_limit, huge_pages, ..Limits::default() };
+    if Qos::of(spec) == Qos::BestEffort {
+        return Limits { cpu_shares: Some(MIN_SHARES), ..limits };
+    }
+    let all = |of: fn(Option<&Quantities>) -> Option<i64>| {
+        pod.all_containers().all(|c| of(self::limits(c)).is_some_and(|limit| limit > 0))
+    };
+    let needs = Needs::of_pod(spec);
+    // Overhead is added to what is limited.
+    let overhead = spec.overhead.as_ref();
+    let with = |limit: Option<i64>, overhead: Option<i64>| {
+        natural(limit.unwrap_or(0)).saturating_add(natural(overhead.unwrap_or(0)))
+    };
+    let cpu_limit = all(cpu).then(|| with(needs.cpu_limit, cpu(overhead)));
+    Limits {
+        cpu_shares: Some(shares(requested.get(CPU))),
+        cpu: cpu_limit.filter(|_| rules.cpu_cfs_quota).and_then(|milli| quota(milli, rules.cpu_cfs_period)),
+        memory: all(memory).then(|| with(needs.memory_limit, memory(overhead))),
+        ..limits
+    }
+}
+
+/// Of a QoS class' own cgroup. `burstable`: the milli-CPU that the pods of that class ask for together.
+pub fn of_class(class: Qos, burstable: u64) -> Limits {
+    let cpu_shares = match class {
+        Qos::BestEffort => MIN_SHARES,
+        _ => shares(burstable),
+    };
+    Limits { cpu_shares: Some(cpu_shares), ..Limits::default() }
+}
+
+/// Of `kubepods`: what the machine has less what is reserved for others on it (with `enforceNodeAllocatable: [pods]`;
+/// else nothing is). What is kept for hard eviction is not taken off: pods may use it until they are evicted.
+pub fn of_node(capacity: &Resources, reserved: &Resources) -> Limits {
+    let mut left = capacity.clone();
+    left.subtract(reserved);
+    let known = |name: &str| Some(left.get(name)).filter(|_| capacity.get(name) > 0);
+    let huge_pages = capacity.iter().filter_map(|(name, _)| Some((huge_page_size(name)?, left.get(name)))).collect();
+    Limits { cpu_shares: Some(shares(left.get(CPU))), cpu: None, memory: known(MEMORY), pids: known(PIDS), huge_pages }
+}
+
+fn huge_pages_of(resources: &Resources, page_size: u64) -> Option<u64> {
+    resources.iter().find(|(name, _)| huge_page_size(name) == Some(page_size)).map(|(_, bytes)| bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::names::{FullName, Uid};
+    use crate::api::pod::Source;
+    use serde_json::{Value, json};
+
+    const MIB: u64 = 1 << 20;
+
+    fn pod(spec: Value) -> Pod {
+        Pod {
+            uid: Uid::from("u"),
+            name: FullName { namespace: "ns".into(), name: "p".into() },
+            source: Source { path: String::new(), document: 1 },
+            digest: String::new(),
+            object: serde_json::from_value(json!({ "spec": spec })).unwrap(),
+        }
+    }
+
+    fn rules() -> PodRules {
+        PodRules { cpu_cfs_quota: true, cpu_cfs_period: 100_000, pids_limit: None, huge_page_sizes: vec![] }
+    }
+
+    fn container(requests: Value, limits: Value) -> Value {
+        json!({ "name": "c", "resources": { "requests": requests, "limits": limits } })
+    }
+
+    fn of(containers: Value) -> Limits {
+        of_pod(&pod(json!({ "containers": containers })), &rules())
+    }
+
+    fn said(shares: u64, quota: Option<u64>, memory: Option<u64>) -> Limits {
+        let cpu = quota.map(|quota| CpuQuota { quota, period: 100_000 });
+        Limits { cpu_shares: Some(shares), cpu, memory, ..Limits::default() }
+    }
+
+    #[test]
+    fn shares_weight_and_quota_keep_the_kernels_bounds() {
+        for (milli, of_v1, of_v2) in [
+            (0, 2, 1),
+            (1, 2, 1),
+            (2, 2, 1),
+            (3, 3, 1),
+            (100, 102, 4),
+            (250, 256, 10),
+            (1000, 1024, 39),
+            (2000, 2048, 79),
+            (256_000, 262_144, 10_000),
+            (300_000, 262_144, 10_000),
+            (u64::MAX, 262_144, 10_000),
+        ] {
+            assert_eq!((shares(milli), weight(shares(milli))), (of_v1, of_v2), "{milli}m");
+        }
+        assert_eq!((weight(0), weight(u64::MAX)), (1, 10_000));
+        let of = |milli, period| quota(milli, period).map(|q| q.quota);
+        assert_eq!(of(0, 100_000), None);
+        assert_eq!(of(1, 100_000), Some(1000), "the kernel takes no less");
+        assert_eq!(of(11, 100_000), Some(1100));
+        assert_eq!(of(250, 100_000), Some(25_000));
+        assert_eq!(of(250, 10_000), Some(2500));
+        assert_eq!(of(u64::MAX, 100_000), Some(u64::MAX / 1000));
+    }
+
+    #[test]
+    fn a_guaranteed_pod_is_limited_in_all_and_a_best_effort_one_in_nothing() {
+        let both = json!({ "cpu": "250m", "memory": "32Mi" });
+        assert_eq!(of(json!([container(both.clone(), both.clone())])), said(256, Some(25_000), Some(32 * MIB)));
+        // Requests that are not given are the limits.
+        assert_eq!(of(json!([container(json!({}), both.clone())])), said(256, Some(25_000), Some(32 * MIB)));
+        let two = of(json!([container(both.clone(), both.clone()), container(both.clone(), both)]));
+        assert_eq!(two, said(512, Some(50_000), Some(64 * MIB)));
+        assert_eq!(of(json!([{ "name": "c" }, { "name": "d" }])), said(2, None, None));
+        assert_eq!(of(json!([container(json!({ "cpu": "0" }), json!({}))])), said(2, None, None));
+    }
+
+    #[test]
+    fn a_burstable_pod_is_limited_only_in_what_all_its_containers_are() {
+        let c = |requests: Value, limits: Value| container(requests, limits);
+        let none = || json!({ "name": "n" });
+        for (containers, wanted) in [
+            (json!([c(json!({ "cpu": "100m" }), json!({}))]), said(102, None, None)),
+            (json!([c(json!({ "memory": "1Mi" }), json!({}))]), said(2, None, None)),
+            (json!([c(json!({ "cpu": "100m" }), json!({ "cpu": "200m" }))]), said(102, Some(20_000), None)),
+            (json!([c(json!({}), json!({ "memory": "8Mi" }))]), said(2, None, Some(8 * MIB))),
+            (json!([c(json!({ "cpu": "100m" }), json!({ "cpu": "200m" })), none()]), said(102, None, None)),
+            (
+                json!([c(json!({}), json!({ "cpu": "1", "memory": "8Mi" })), c(json!({}), json!({ "memory": "4Mi" }))]),
+                said(1024, None, Some(12 * MIB)),
+            ),
+            (
+                json!([c(json!({}), json!({ "memory": "8Mi" })), c(json!({}), json!({ "memory": "0" }))]),
+                said(2, None, None),
+            ),
+        ] {
+            assert_eq!(of(containers.clone()), wanted, "{containers}");
+        }
+    }
+
+    #[test]
+    fn init_containers_sidecars_and_overhead_count_as_in_a_request() {
+        let asks = |cpu: &str, sidecar: bool| {
+            let amounts = json!({ "cpu": cpu, "memory": "1Mi" });
+            let mut c = container(amounts.clone(), amounts);
+            if sidecar {
+                c["restartPolicy"] = json!("Always");
+            }
+            c
+        };
+        let of = |init: Value, overhead: Value| {
+            let spec = json!({ "initContainers": init, "containers": [asks("100m", false)], "overhead": overhead });
+            of_pod(&pod(spec), &rules())
+        };
+        assert_eq!(of(json!([asks("300m", false)]), json!({})), said(307, Some(30_000), Some(MIB)));
+        assert_eq!(of(json!([asks("50m", true)]), json!({})), said(153, Some(15_000), Some(2 * MIB)));
+        let overhead = json!({ "cpu": "100m", "memory": "2Mi" });
+        assert_eq!(of(json!([]), overhead.clone()), said(204, Some(20_000), Some(3 * MIB)));
+        // An init container without a limit: none for the pod.
+        let spec =
+            json!({ "initContainers": [{ "name": "i" }], "containers": [asks("100m", false)], "overhead": overhead });
+        assert_eq!(of_pod(&pod(spec), &rules()), said(204, None, None));
+    }
+
+    #[test]
+    fn the_nodes_rules_for_quotas_processes_and_huge_pages() {
+        let both = json!({ "cpu": "1", "memory": "32Mi", "hugepages-2Mi": "4Mi" });
+        let spec = json!({ "containers": [container(both.clone(), both.clone()), container(both.clone(), both)] });
+        let rules = PodRules {
+            cpu_cfs_quota: false,
+            pids_limit: Some(100),
+            huge_page_sizes: vec![2 * MIB, 1 << 30],
+            ..rules()
+        };
+        let wanted = Limits {
+            pids: Some(100),
+            huge_pages: [(2 * MIB, 8 * MIB), (1 << 30, 0)].into(),
+            ..said(2048, None, Some(64 * MIB))
+        };
+        assert_eq!(of_pod(&pod(spec), &rules), wanted);
+        let idle = of_pod(&pod(json!({ "containers": [{ "name": "c" }] })), &rules);
+        assert_eq!((idle.pids, idle.huge_pages), (Some(100), [(2 * MIB, 0), (1 << 30, 0)].into()));
+        let rules = PodRules { cpu_cfs_quota: true, cpu_cfs_period: 10_000, ..rules };
+        let one = json!({ "cpu": "500m", "memory": "1Mi" });
+        let limits = of_pod(&pod(json!({ "containers": [container(one.clone(), one)] })), &rules);
+        assert_eq!(limits.cpu, Some(CpuQuota { quota: 5000, period: 10_000 }));
+    }
+
+    #[test]
+    fn the_classes_and_the_node() {
+        assert_eq!(of_class(Qos::BestEffort, 4000), said(2, None, None));
+        assert_eq!(of_class(Qos::Burstable, 0), said(2, None, None));
+        assert_eq!(of_class(Qos::Burstable, 1500), said(1536, None, None));
+        let capacity = Resources::from([(CPU, 2000), (MEMORY, 512 * MIB), (PIDS, 1000), ("hugepages-2Mi", 8 * MIB)]);
+        assert_eq!(
+            of_node(&capacity, &Resources::from([(CPU, 500), (MEMORY, 128 * MIB)])),
+            Limits { pids: Some(1000), huge_pages: [(2 * MIB, 8 * MIB)].into(), ..said(1536, None, Some(384 * MIB)) }
+        );
+        // More reserved than there is: nothing is left, which is not the same as no limit.
+        let greedy = of_node(&Resources::from([(CPU, 1000), (MEMORY, MIB)]), &Resources::from([(MEMORY, 2 * MIB)]));
+        assert_eq!(greedy, said(1024, None, Some(0)));
+        assert_eq!(of_node(&Resources::default(), &Resources::default()), said(2, None, None));
+    }
+
+    #[test]
+    fn huge_pages_are_found_by_size_however_it_is_written() {
+        let list: Quantities = [("hugepages-2048Ki".to_owned(), Written("4Mi".into()))].into();
+        assert_eq!(huge_pages(Some(&list), 2 * MIB), Some(4 * MIB));
+        assert_eq!(huge_pages(Some(&list), 1 << 30), None);
+        assert_eq!([2 * MIB, 1 << 30, 64 << 10].map(page_size_name), ["2MB", "1GB", "64KB"]);
+    }
+}

@@ -1,0 +1,215 @@
+//! The cgroups of pods, read back from the kernel: what each level and each pod is told, that nothing stays behind, and
+//! what is said where they cannot be made. The driver is cgroupfs; `tests/shutdown/slices.rs` and the virtual machine
+//! have systemd.
+
+use crate::support::agent::{Agent, cgroup_mounts, container, make_cgroup, uid};
+use crate::support::lab::Runtime;
+use crate::support::yaml::TRAP;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::{Duration, SystemTime};
+
+fn is_v2() -> bool {
+    cgroup_mounts().iter().all(|m| m.join("cgroup.controllers").exists())
+}
+
+/// Where a cgroup is in the hierarchy of a controller; None if this machine has no such controller.
+fn directory(controller: &str, cgroup: &str) -> Option<PathBuf> {
+    let mounts = cgroup_mounts();
+    let of = |m: &&PathBuf| m.file_name().is_some_and(|n| n.to_string_lossy().split(',').any(|c| c == controller));
+    let mount = if is_v2() { mounts.first() } else { mounts.iter().find(of) };
+    mount.map(|m| m.join(cgroup.trim_start_matches('/')))
+}
+
+/// A file's text, by its names on v1 and v2; "none" where the machine has no such controller.
+fn read(controller: &str, cgroup: &str, v1: &str, v2: &str) -> String {
+    let Some(directory) = directory(controller, cgroup) else { return "none".to_string() };
+    let path = directory.join(if is_v2() { v2 } else { v1 });
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())).trim().to_string()
+}
+
+/// shares (or the weight that they are on v2), quota, and memory limit of a cgroup.
+fn limits(cgroup: &str) -> [String; 3] {
+    [
+        read("cpu", cgroup, "cpu.shares", "cpu.weight"),
+        read("cpu", cgroup, "cpu.cfs_quota_us", "cpu.max"),
+        read("memory", cgroup, "memory.limit_in_bytes", "memory.max"),
+    ]
+}
+
+/// By version: shares or weight, quota in a period of 100 ms, bytes.
+fn told(shares: (u64, u64), quota: Option<u64>, memory: Option<u64>) -> [String; 3] {
+    if is_v2() {
+        let or_max = |n: Option<u64>| n.map_or("max".to_string(), |n| n.to_string());
+        [shares.1.to_string(), format!("{} 100000", or_max(quota)), or_max(memory)]
+    } else {
+        let quota = quota.map_or("-1".to_string(), |q| q.to_string());
+        // The kernel's largest, in whole pages.
+        let memory = memory.unwrap_or(i64::MAX as u64 / 4096 * 4096).to_string();
+        [shares.0.to_string(), quota, memory]
+    }
+}
+
+fn score(pid: u32) -> i64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("oom_score_adj");
+    text.trim().parse().expect("a number")
+}
+
+fn meminfo() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").expect("meminfo");
+    let line = text.lines().find(|l| l.starts_with("MemTotal:")).expect("MemTotal");
+    line.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("a number") << 10
+}
+
+fn with_resources(name: &str, resources: &str) -> String {
+    format!("- name: {name}\n          image: localhost/trap:1\n          resources: {resources}")
+}
+
+fn spec(containers: &[String]) -> String {
+    format!(
+        "\n        terminationGracePeriodSeconds: 2\n        containers:\n        {}\n",
+        containers.join("\n        ")
+    )
+}
+
+#[test]
+fn each_level_and_each_pod_is_told_what_it_may_have_and_nothing_stays() {
+    let mut agent = Agent::start("cgroups");
+    let both = "{limits: {cpu: 250m, memory: 32Mi}}";
+    let asks = "{requests: {cpu: 100m, memory: 16Mi}, limits: {memory: 64Mi}}";
+    agent.apply("sure", &spec(&[with_resources("main", both), with_resources("beside", both)]));
+    agent.apply("some", &spec(&[with_resources("main", asks)]));
+    agent.apply("free", TRAP);
+    let pods = ["sure", "some", "free"].map(|name| (name, uid(&agent.wait_running(name))));
+    let [sure, some, free] = pods.clone().map(|(_, uid)| uid);
+    let node = format!("{}/kubepods", agent.cgroup);
+    let mib = 1 << 20;
+    let of_pods = [
+        (format!("{node}/pod{sure}"), told((512, 20), Some(50_000), Some(64 * mib))),
+        (format!("{node}/burstable/pod{some}"), told((102, 4), None, Some(64 * mib))),
+        (format!("{node}/besteffort/pod{free}"), told((2, 1), None, None)),
+    ];
+    for (cgroup, wanted) in &of_pods {
+        assert_eq!(limits(cgroup), *wanted, "{cgroup}");
+    }
+    let processors = std::thread::available_parallelism().expect("processors").get() as u64;
+    let weight = 1 + (processors * 1024 - 2) * 9999 / 262_142;
+    assert_eq!(limits(&node), told((processors * 1024, weight), None, Some(meminfo() / 4096 * 4096)));
+    assert_eq!(limits(&format!("{node}/besteffort")), told((2, 1), None, None));
+    let pids = read("pids", &node, "pids.max", "pids.max");
+    assert!(pids == "none" || pids.parse::<u64>().is_ok_and(|n| n > 100), "{pids}");
+
+    // The scores; where nobody may go below the runtime's own, that is what they are at least.
+    let runtime = fs::read_to_string(Runtime::shared().dir.join("containerd.toml")).expect("containerd.toml");
+    let (restricted, own) = (runtime.contains("restrict_oom_score_adj = true"), score(std::process::id()));
+    let of = |wanted: i64| if restricted { wanted.max(own) } else { wanted };
+    let pid = |pod: &str| agent.cri().container_pid(&agent.running(pod, "main").expect("runs"));
+    assert_eq!(score(pid("sure")), of(-997));
+    assert_eq!(score(pid("free")), of(1000));
+    let burstable = 1000 - (16 * mib as i64 * 1000) / meminfo() as i64;
+    assert_eq!(score(pid("some")), of(burstable.clamp(3, 999)));
+    assert_eq!(score(agent.cri().sandbox_pid(&agent.sandboxes("free")[0].id)), of(-998));
+
+    let count = |a: &Agent, operation: &str| {
+        let text = a.get("/metrics").expect("/metrics").body;
+        let line = format!("kubelet_cgroup_manager_duration_seconds_count{{operation_type=\"{operation}\"}} ");
+        text.lines().find_map(|l| l.strip_prefix(&line)?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    assert_eq!((count(&agent, "create"), count(&agent, "destroy")), (6, 0), "three levels and three pods");
+
+    // The next life adopts them as they are, and the levels serve the next pod.
+    agent.kill();
+    agent.run();
+    agent.apply("next", TRAP);
+    let next = uid(&agent.wait_running("next"));
+    for (cgroup, wanted) in &of_pods {
+        assert_eq!(limits(cgroup), *wanted, "{cgroup}");
+    }
+    assert_eq!(count(&agent, "create"), 1, "the pod is new, the levels are not");
+    assert!(count(&agent, "update") >= 3, "they are set anew");
+    for (name, uid) in pods.into_iter().chain([("next", next)]) {
+        agent.delete(name);
+        agent.wait(&format!("the cgroups of {name} are gone"), |a| a.cgroups(&uid).is_empty());
+    }
+    agent.wait("all are counted", |a| count(a, "destroy") == 4);
+    assert!(agent.pod_cgroups().is_empty());
+    assert_eq!(limits(&format!("{node}/besteffort")), told((2, 1), None, None), "the levels stay");
+}
+
+#[test]
+fn a_cgroup_root_that_does_not_exist_is_told_and_pods_start_once_it_does() {
+    let agent = {
+        let mut agent = Agent::prepare("noroot", &Runtime::shared());
+        for mount in cgroup_mounts() {
+            fs::remove_dir(mount.join(agent.cgroup.trim_start_matches('/'))).expect("remove it");
+        }
+        agent.run();
+        agent
+    };
+    let wanted = format!("cgroupRoot: the cgroup {} does not exist", agent.cgroup);
+    assert!(agent.log().contains(&wanted), "told at start");
+    agent.apply("early", TRAP);
+    agent.wait("the pod's event says so", |a| {
+        a.get("/events").is_ok_and(|r| r.body.contains("FailedCreatePodSandBox") && r.body.contains(&wanted))
+    });
+    assert!(agent.sandboxes("early").is_empty());
+    make_cgroup(&agent.cgroup);
+    agent.wait_running("early");
+}
+
+/// A process in a cgroup of its own making, which goes with it.
+struct Within {
+    child: Child,
+    cgroups: Vec<PathBuf>,
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.cgroups.iter().for_each(|c| drop(fs::remove_dir(c)));
+    }
+}
+
+#[test]
+fn at_start_the_empty_cgroups_of_dead_pods_go_and_no_other() {
+    let mut agent = Agent::start("deadpods");
+    agent.apply("web", TRAP);
+    let web = uid(&agent.wait_running("web"));
+    agent.kill();
+    let make = |name: &str, old: bool| -> Vec<PathBuf> {
+        let cgroup = format!("{}/kubepods/besteffort/{name}", agent.cgroup);
+        let mut directories: Vec<PathBuf> =
+            ["cpu", "memory"].into_iter().filter_map(|controller| directory(controller, &cgroup)).collect();
+        // On v2 they are one.
+        directories.dedup();
+        for directory in &directories {
+            fs::create_dir_all(directory.join("inner")).expect("a cgroup");
+            let time = if old { SystemTime::now() - Duration::from_secs(3600) } else { SystemTime::now() };
+            fs::File::open(directory).and_then(|d| d.set_modified(time)).expect("its time");
+        }
+        directories
+    };
+    let dead = make("poddead", true);
+    let young = make("podyoung", false);
+    let foreign = make("notapod", true);
+    let used = make("podused", true);
+    let child = Command::new("sleep").arg("600").spawn().expect("sleep");
+    // In one hierarchy only: it is in use all the same.
+    fs::write(used.last().expect("one").join("inner/cgroup.procs"), child.id().to_string()).expect("move it");
+    let mut used = Within { child, cgroups: used };
+    agent.run();
+    agent.wait("the dead pod's are gone", |_| dead.iter().all(|d| !d.exists()));
+    assert!(agent.log().contains("the cgroup of a pod that is over was removed cgroup=poddead"));
+    for there in young.iter().chain(&foreign).chain(&used.cgroups) {
+        assert!(there.join("inner").is_dir(), "{}", there.display());
+    }
+    assert!(matches!(used.child.try_wait(), Ok(None)), "nothing is killed");
+    assert!(!agent.cgroups(&web).is_empty());
+    assert_eq!(container(&agent.wait_running("web"), "main")["restartCount"], 0);
+    let inner: Vec<PathBuf> = young.iter().chain(&foreign).flat_map(|d| [d.join("inner"), d.clone()]).collect();
+    inner.iter().for_each(|d| fs::remove_dir(d).expect("empty"));
+    let inside: Vec<PathBuf> = used.cgroups.iter().map(|c| c.join("inner")).collect();
+    used.cgroups.splice(0..0, inside);
+}

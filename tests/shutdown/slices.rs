@@ -1,0 +1,125 @@
+//! systemd's slices for pods, asked for on a real system bus. systemd itself is the stub of `support::logind`, which
+//! keeps what it is told; in the virtual machine (`make test-vm-shutdown`) it is the real one.
+
+use crate::support::agent::{cgroup_mounts, patience, uid};
+use crate::support::logind::Node;
+use crate::support::yaml::TRAP;
+use mio::Token;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use wherry::adapters::bus::slices::{Slices, Ticket};
+use wherry::api::limits::{CpuQuota, Limits};
+use wherry::event_loop::{EventLoop, clock};
+
+const TOKEN: Token = Token(1);
+const POD: &str = "/kubepods.slice/kubepods-podu.slice";
+
+/// Until that call has ended; nothing but the bus wakes it before its deadline.
+fn end(slices: &mut Slices, event_loop: &mut EventLoop, ticket: Ticket) -> Result<bool, String> {
+    let latest = clock::boot() + patience(20);
+    let mut ready = Vec::new();
+    loop {
+        let mut out = Vec::new();
+        slices.drive(event_loop.registry(), clock::boot(), &mut out);
+        if let Some(ended) = out.pop() {
+            assert!(out.is_empty() && ended.ticket == ticket, "another end: {ended:?} {out:?}");
+            return ended.result;
+        }
+        assert!(clock::boot() < latest, "no end");
+        let due = slices.next_deadline().expect("a deadline");
+        event_loop.turn(Some(due.min(latest)), &mut ready).expect("turn");
+    }
+}
+
+fn told(pairs: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    pairs.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect()
+}
+
+#[test]
+fn a_slice_is_made_changed_and_stopped_over_the_bus_and_after_it_was_away() {
+    let mut node = Node::without_logind("slices");
+    let mut event_loop = EventLoop::new().expect("a loop");
+    let mut slices = Slices::new(&node.address(), TOKEN);
+    let limits = Limits {
+        cpu_shares: Some(1024),
+        cpu: Some(CpuQuota { quota: 50_000, period: 100_000 }),
+        memory: Some(4096),
+        ..Limits::default()
+    };
+    let numbers = |node: &Node| {
+        let mut all = node.slices().remove("kubepods-podu.slice").expect("the slice");
+        all.retain(|name, _| !name.ends_with("Accounting") && name != "DefaultDependencies");
+        all
+    };
+    let ticket = slices.set(POD, &limits, true, clock::boot());
+    assert_eq!(end(&mut slices, &mut event_loop, ticket), Ok(true));
+    let wanted = told(&[("CPUWeight", 39), ("CPUQuotaPerSecUSec", 500_000), ("MemoryMax", 4096)]);
+    assert_eq!(numbers(&node), wanted);
+    // It is there: only its properties, and what is not limited any more is said.
+    let ticket = slices.set(POD, &Limits { cpu_shares: Some(2), ..Limits::default() }, true, clock::boot());
+    assert_eq!(end(&mut slices, &mut event_loop, ticket), Ok(false));
+    let none = u64::MAX;
+    let wanted = told(&[("CPUWeight", 1), ("CPUQuotaPerSecUSec", none), ("MemoryMax", none), ("TasksMax", none)]);
+    assert_eq!(numbers(&node), wanted);
+    for _ in 0..2 {
+        let ticket = slices.stop(POD, clock::boot());
+        assert_eq!(end(&mut slices, &mut event_loop, ticket), Ok(false));
+        assert!(node.slices().is_empty());
+    }
+    node.kill_bus();
+    let ticket = slices.set(POD, &limits, true, clock::boot());
+    let error = end(&mut slices, &mut event_loop, ticket).expect_err("there is no bus");
+    assert!(error.contains("systemd cannot be reached on the system bus at unix:path="), "{error}");
+    node.start_bus();
+    let ticket = slices.set(POD, &limits, false, clock::boot());
+    assert_eq!(end(&mut slices, &mut event_loop, ticket), Ok(true));
+    assert_eq!(numbers(&node)["CPUShares"], 1024);
+}
+
+/// What the runtime, which has another driver, made of the slices' paths in the cgroup file systems.
+struct Made(String);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for mount in cgroup_mounts() {
+            remove(&mount.join(&self.0));
+        }
+    }
+}
+
+fn remove(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            remove(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(directory);
+}
+
+#[test]
+fn with_the_driver_systemd_a_pod_and_its_levels_are_slices_until_it_ends() {
+    let node = Node::without_logind("driver");
+    let mut agent = node.agent("driver");
+    agent.configure("cgroupDriver: systemd\n");
+    let base = agent.cgroup.trim_matches('/').replace('-', "_").replace('/', "-");
+    let _made = Made(format!("{}.slice", base.split('-').next().expect("a root")));
+    agent.run();
+    agent.apply("web", TRAP);
+    let id = uid(&agent.wait_running("web")).replace('-', "_");
+    let levels = ["-besteffort.slice", "-burstable.slice", ".slice"].map(|end| format!("{base}-kubepods{end}"));
+    let pod = format!("{base}-kubepods-besteffort-pod{id}.slice");
+    let names = |node: &Node| node.slices().into_keys().collect::<BTreeSet<_>>();
+    let with_pod: BTreeSet<String> = levels.iter().chain([&pod]).cloned().collect();
+    assert_eq!(names(&node), with_pod);
+    let parent = agent.sandboxes("web").remove(0);
+    let pid = agent.cri().sandbox_pid(&parent.id);
+    assert!(fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("its cgroups").contains(&pod));
+    agent.delete("web");
+    let levels: BTreeSet<String> = levels.into();
+    agent.wait("only the levels are left", |_| names(&node) == levels);
+    agent.wait_gone("web");
+    let left = |a: &Path| fs::read_dir(a).into_iter().flatten().flatten().any(|e| *e.file_name() == *pod.as_str());
+    let class = format!("{base}-kubepods.slice/{base}-kubepods-besteffort.slice");
+    assert!(!cgroup_mounts().iter().any(|m| left(&m.join(&class))));
+}
