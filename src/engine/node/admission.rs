@@ -21,6 +21,7 @@ use crate::engine::effect::{CgroupCall, Effect, Measure, Severity, TimerKey};
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use crate::engine::pod::kill::{Kill, Killer};
+use crate::engine::pod::record::{Preempted, Record};
 use crate::engine::pod::status::Cause;
 use crate::engine::pod::worker::{State, Worker};
 use serde::Serialize;
@@ -277,6 +278,9 @@ impl Engine {
             }
             Decision::Preempt(victims, signal) => {
                 for uid in victims {
+                    if let Some(worker) = self.workers.get_mut(&uid) {
+                        worker.preempted = Some(Preempted { at: self.now.wall, signal: signal.clone() });
+                    }
                     let kill = Kill { by: Killer::Preemption, message: None, grace: None };
                     self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
                     self.admitting.victims.insert(uid.clone(), signal.clone());
@@ -291,13 +295,31 @@ impl Engine {
         }
     }
 
+    /// A victim of an earlier life of wherry is counted and comes back as one of this life.
+    pub(super) fn remember_victim(&mut self, record: &Record) {
+        let Some(of) = record.preempted.as_ref().filter(|_| record.waits_for.contains(&Killer::Preemption)) else {
+            return;
+        };
+        let uid = &record.pod.uid;
+        if record.termination.is_some() && record.terminal.is_none() {
+            self.admitting.victims.insert(uid.clone(), of.signal.clone());
+        }
+        // Of a clock that was set back no more is taken than the whole wait from now.
+        let ago = u64::try_from(self.now.wall.since(of.at).as_nanos()).unwrap_or(u64::MAX);
+        let at = Boot(self.now.boot.0.saturating_sub(ago));
+        self.admitting.tried.insert(uid.clone(), at);
+    }
+
     /// A8: each is counted once it stopped.
     fn count_victims(&mut self) {
-        let workers = &self.workers;
-        let stopped = |uid: &Uid| workers.get(uid).is_none_or(Worker::is_over);
-        for (_, signal) in self.admitting.victims.extract_if(.., |uid, _| stopped(uid)) {
-            self.out.push(Effect::Measure(Measure::Preempted { signal }));
-        }
+        let Engine { workers, admitting, out, .. } = self;
+        admitting.victims.retain(|uid, signal| {
+            let stopped = workers.get(uid).is_none_or(Worker::is_over);
+            if stopped {
+                out.push(Effect::Measure(Measure::Preempted { signal: signal.clone() }));
+            }
+            !stopped
+        });
     }
 
     /// A9: the next time that a victim may be tried again.

@@ -61,6 +61,7 @@ impl Engine {
         for record in recorded {
             let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
             if !self.workers.contains_key(&uid) {
+                self.remember_victim(&record);
                 self.insert_worker(&uid, Entry::default(), Worker::revive(record, self.now));
                 self.queue_for_name(&uid, name);
             }

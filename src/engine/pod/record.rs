@@ -31,11 +31,21 @@ pub struct Record {
     pub again: bool,
     /// W6: not before all of these are over.
     pub waits_for: BTreeSet<Killer>,
+    pub preempted: Option<Preempted>,
     pub termination: Option<Termination>,
     /// It ended by itself, or for a cause, and was shown so (W7).
     pub terminal: Option<core::PodStatus>,
     /// Containers whose preStop hook has begun (W4: it runs once).
     pub pre_stopped: BTreeSet<ContainerId>,
+}
+
+/// A8, A9: others were made room for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Preempted {
+    /// When it was killed for that.
+    pub at: Wall,
+    /// The first resource that was short.
+    pub signal: Rc<str>,
 }
 
 /// A termination that was asked for.
@@ -79,6 +89,9 @@ pub fn write(record: &Record) -> String {
     }
     if !record.waits_for.is_empty() {
         value["waitsFor"] = record.waits_for.iter().map(|k| json!(k.name())).collect();
+    }
+    if let Some(of) = &record.preempted {
+        value["preempted"] = json!({ "at": of.at.0, "signal": &*of.signal });
     }
     if !record.pre_stopped.is_empty() {
         value["preStopped"] = record.pre_stopped.iter().map(ContainerId::as_str).collect();
@@ -124,6 +137,10 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, String> {
     let waits_for = value.get("waitsFor").and_then(Value::as_array).into_iter().flatten();
     let waits_for = waits_for.map(|k| k.as_str().and_then(Killer::from_name).ok_or(format!("waitsFor: {k}")));
     let waits_for = waits_for.collect::<Result<BTreeSet<Killer>, String>>()?;
+    let preempted = value.get("preempted").map(|p| Preempted {
+        at: Wall(p.get("at").and_then(Value::as_i64).unwrap_or_default()),
+        signal: text_of(p, "signal").into(),
+    });
     let pre_stopped = value.get("preStopped").and_then(Value::as_array).into_iter().flatten();
     let pre_stopped = pre_stopped.filter_map(Value::as_str).map(ContainerId::from).collect();
     let object = value.get_mut("pod").map(Value::take).ok_or("no pod")?;
@@ -137,7 +154,8 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, String> {
     let name = meta.name.as_deref().ok_or("no metadata.name")?;
     let name = FullName::new(meta.namespace.as_deref().ok_or("no metadata.namespace")?, name);
     let pod = Rc::new(Pod { uid, name, source: Source { path, document }, digest, object });
-    Ok(Record { pod, start_time: Wall(start), waiting, rejected, again, waits_for, termination, terminal, pre_stopped })
+    let start_time = Wall(start);
+    Ok(Record { pod, start_time, waiting, rejected, again, waits_for, preempted, termination, terminal, pre_stopped })
 }
 
 #[cfg(test)]
@@ -160,6 +178,7 @@ mod tests {
             rejected: None,
             again: false,
             waits_for: BTreeSet::new(),
+            preempted: None,
             termination: None,
             terminal: None,
             pre_stopped: BTreeSet::new(),
@@ -180,6 +199,7 @@ mod tests {
             again: true,
             pre_stopped: ["c1".into()].into(),
             waits_for: [Killer::Drain, Killer::Preemption].into(),
+            preempted: Some(Preempted { at: Wall(6), signal: "cpu".into() }),
             termination: Some(Termination { began: Wall(6), cut: Wall(9), cause: Some(cause) }),
             terminal: Some(core::PodStatus { phase: Some("Failed".into()), ..Default::default() }),
             ..plain

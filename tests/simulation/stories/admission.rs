@@ -511,3 +511,45 @@ fn a9_what_somebody_else_killed_waits_for_him_too() {
     w.run(60);
     assert!(w.runs("v1/main"));
 }
+
+#[test]
+fn a9_a_victim_comes_back_no_sooner_because_of_a_restart() {
+    let mut w = small();
+    w.file("v1", &asks(600));
+    w.run(2);
+    let began = w.now;
+    w.file("vip", &critical(600));
+    w.run(3);
+    assert!(w.runs("vip/main"));
+    w.remove("vip");
+    w.run(2);
+    w.restart_engine();
+    w.run(20);
+    assert!(!w.runs("v1/main"));
+    w.run(20);
+    assert!(w.runs("v1/main"));
+    let at = w.times("RunSandbox v1", began);
+    assert!(at.len() == 1 && at[0] >= 30_000, "{at:?}");
+    w.assert_well();
+}
+
+#[test]
+fn a8_a_victim_that_stops_after_a_restart_is_counted() {
+    let mut w = small();
+    w.life("v1/main", &[Life::deaf()]);
+    w.file("v1", &asks(600));
+    w.run(2);
+    w.file("vip", &critical(600));
+    w.run(5);
+    w.restart_engine();
+    w.run(5);
+    assert_eq!(w.preempted(), 0);
+    w.run(40);
+    assert!(w.runs("vip/main"));
+    assert_eq!(w.preempted(), 1);
+    // And no more after it.
+    w.restart_engine();
+    w.run(20);
+    assert_eq!(w.preempted(), 1);
+    w.assert_well();
+}

@@ -127,6 +127,7 @@ impl Worker {
             rejected: self.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
             again: self.replaced,
             waits_for: self.waits_for.clone(),
+            preempted: self.preempted.clone(),
             pre_stopped: self.pre_stopped.clone(),
             termination,
             terminal,

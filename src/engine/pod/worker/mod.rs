@@ -35,7 +35,7 @@ use crate::engine::effect::{Effect, Measure};
 use crate::engine::op::OpId;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::{KillId, Killer};
-use crate::engine::pod::record;
+use crate::engine::pod::record::{self, Preempted};
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::probe::Probes;
 pub use cleanup::LATE;
@@ -210,6 +210,8 @@ pub struct Worker {
     pub asks: Rc<Asks>,
     /// W6: it is to run again, but not before these are over.
     waits_for: BTreeSet<Killer>,
+    /// A8: for its record.
+    pub preempted: Option<Preempted>,
     /// W5: whom to tell when nothing of it runs any more.
     askers: Vec<KillId>,
     /// Nothing of it ever ran that is known to be ours.
@@ -307,6 +309,7 @@ impl Worker {
         worker.replaced = record.again;
         worker.recorded_again = record.again;
         worker.waits_for = record.waits_for;
+        worker.preempted = record.preempted;
         worker.pre_stopped = record.pre_stopped.into_iter().collect();
         if let Some(cause) = record.rejected {
             worker.admission = Admission::Rejected(cause);
@@ -383,6 +386,7 @@ impl Worker {
             wants_room: false,
             asks: Rc::new(Asks::default()),
             waits_for: BTreeSet::new(),
+            preempted: None,
             askers: Vec::new(),
             only_files: false,
             begun: false,
