@@ -47,6 +47,8 @@ pub struct Admitting {
     /// A9: when victims were killed or tried last.
     tried: BTreeMap<Uid, Boot>,
     armed: Option<Boot>,
+    /// New in this step.
+    pub(super) new: Vec<Uid>,
     /// What the burstable class was last weighed with, in milli-CPU; None: not yet, or it failed.
     weighed: Option<u64>,
 }
@@ -80,6 +82,13 @@ impl Engine {
             self.admitting.last_place += 1;
             self.admitting.last_place
         })
+    }
+
+    /// A4: when a pod was first seen, once it is known whether it begins: one record says both.
+    pub(super) fn record_the_new(&mut self) {
+        for uid in std::mem::take(&mut self.admitting.new) {
+            self.with_worker(&uid, |worker, _, ctx| worker.keep_record(ctx));
+        }
     }
 
     /// What is there changed: pods that ask are looked at again.

@@ -185,8 +185,7 @@ impl Engine {
             self.with_worker(&uid, |worker, _, ctx| worker.reject(Cause::node_shutdown(), ctx));
         }
         self.queue_for_name(&uid, name);
-        // A4: when it was first seen.
-        self.with_worker(&uid, |worker, _, ctx| worker.keep_record(ctx));
+        self.admitting.new.push(uid);
     }
 
     /// S4: while the node is shut down only what may be running already does.

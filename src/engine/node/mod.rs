@@ -230,6 +230,7 @@ impl Engine {
         while self.admit() || self.step_shutdown() {
             self.settle();
         }
+        self.record_the_new();
         self.arm_returns();
         self.arm_relist();
         self.arm_leftovers();
