@@ -8,10 +8,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wherry::api::document::{Context, read};
 use wherry::api::names::Uid;
+use wherry::api::node::NodeFacts;
 use wherry::api::pod::Pod;
+use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::api::time::{Boot, Now, Wall};
 use wherry::engine::config::EngineConfig;
-use wherry::engine::effect::{Effect, FilesCall, RuntimeCall, TimerKey};
+use wherry::engine::effect::{CgroupCall, Effect, FilesCall, RuntimeCall, TimerKey};
 use wherry::engine::event::{Answer, Event, Kind, PlegEvent};
 use wherry::engine::node::Engine;
 use wherry::event_loop::Timers;
@@ -64,7 +66,9 @@ pub fn pod(name: &str, containers: usize, more: &str) -> Rc<Pod> {
 impl Node {
     /// A node that is up, without a pod.
     pub fn new() -> Node {
-        let config = EngineConfig { owner: "root-1".into(), seed: 7, ..EngineConfig::default() };
+        let allocatable = Resources::from([(PODS, 10_000), (CPU, 10_000_000), (MEMORY, 1 << 50)]);
+        let node = NodeFacts { name: "node".into(), allocatable, ..NodeFacts::default() };
+        let config = EngineConfig { owner: "root-1".into(), seed: 7, node, ..EngineConfig::default() };
         let mut runtime = Runtime::new(&config.owner);
         runtime.images.insert("registry.k8s.io/app:1.2".into());
         runtime.id_length = 63;
@@ -203,9 +207,13 @@ impl Node {
                 };
                 self.events.push_back(Event::Done { op, result: Ok(answer) });
             }
-            Effect::Record { op, .. } | Effect::Cgroup { op, .. } => {
-                self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) })
+            Effect::Cgroup { op, call } => {
+                if let CgroupCall::Remove { uid, .. } = call {
+                    self.runtime.cgroups.remove(&uid);
+                }
+                self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) });
             }
+            Effect::Record { op, .. } => self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) }),
             Effect::Watch { uid, id, .. } => {
                 self.watched.insert(id.clone(), uid.clone());
                 self.events.push_back(Event::Watched { uid, id, ok: true });

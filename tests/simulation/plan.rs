@@ -104,6 +104,8 @@ pub struct Plan {
     pub parallel_starts: usize,
     pub parallel_reads: usize,
     pub pidfds: bool,
+    /// Only some of the pods fit.
+    pub scarce: bool,
     /// Graceful shutdown is on; systemd keeps descriptors.
     pub shutdown: bool,
     pub store: bool,
@@ -135,8 +137,9 @@ impl Plan {
         });
         let turns = turns.collect();
         let pidfds = !seed.is_multiple_of(3);
+        let scarce = seed % 7 < 3;
         let lies = if seed % 5 == 4 { 20 } else { 0 };
-        Plan { seed, faults, lies, parallel_starts, parallel_reads, pidfds, shutdown, store, turns, only: None }
+        Plan { seed, faults, lies, parallel_starts, parallel_reads, pidfds, scarce, shutdown, store, turns, only: None }
     }
 }
 
@@ -199,11 +202,11 @@ fn files_change(d: &mut Rng, pool: &Pool, files: &mut BTreeMap<usize, usize>, ti
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { seed, faults, lies, parallel_starts, parallel_reads, pidfds, shutdown, store, .. } = self;
+        let Plan { seed, faults, lies, parallel_starts, parallel_reads, pidfds, scarce, shutdown, store, .. } = self;
         writeln!(
             f,
             "seed {seed}: faults in 1000 calls {faults}, lies {lies}, parallel starts {parallel_starts}, reads {parallel_reads}, \
-             pidfds {pidfds}, shutdown {shutdown} (descriptors kept {store})"
+             pidfds {pidfds}, scarce {scarce}, shutdown {shutdown} (descriptors kept {store})"
         )?;
         for turn in &self.turns {
             writeln!(f, "  {:?}, then {} ms", turn.action, turn.wait)?;

@@ -30,10 +30,12 @@ pub struct Pool {
 
 impl Pool {
     pub fn new() -> Pool {
-        let one = "containers: [{name: main, image: 'busybox:1.35'}]";
-        let two = "containers: [{name: main, image: 'busybox:1.35'}, {name: side, image: 'other:1'}]";
         // (Images other than this one may be gone.)
         let image = "image: 'busybox:1.35'";
+        let asks = format!("resources: {{requests: {{cpu: {ASKS}m}}}}");
+        let one = format!("containers: [{{name: main, {image}, {asks}}}]");
+        let two = format!("containers: [{{name: main, {image}, {asks}}}, {{name: side, image: 'other:1'}}]");
+        let modest = "containers: [{name: main, image: 'busybox:1.35'}, {name: side, image: 'other:1'}]";
         let init = format!("initContainers: [{{name: i1, {image}}}, {{name: i2, {image}}}]");
         let sidecars = format!(
             "initContainers: [{{name: s1, {image}, restartPolicy: Always}}, {{name: i2, {image}}}, \
@@ -41,12 +43,12 @@ impl Pool {
         );
         let hook = "{exec: {command: [sh]}}";
         let hooked = format!(
-            "containers: [{{name: main, {image}, lifecycle: {{postStart: {hook}, preStop: {hook}}}}}, \
+            "containers: [{{name: main, {image}, {asks}, lifecycle: {{postStart: {hook}, preStop: {hook}}}}}, \
              {{name: side, {image}, lifecycle: {{preStop: {hook}}}}}]"
         );
         let probe = |more: &str| format!("{{exec: {{}}, periodSeconds: 4, failureThreshold: 2{more}}}");
         let probed = format!(
-            "containers: [{{name: main, {image}, startupProbe: {}, livenessProbe: {}, readinessProbe: {}}}]",
+            "containers: [{{name: main, {image}, {asks}, startupProbe: {}, livenessProbe: {}, readinessProbe: {}}}]",
             probe(""),
             probe(", initialDelaySeconds: 3"),
             probe(", successThreshold: 2")
@@ -78,7 +80,7 @@ impl Pool {
                 versions("/m/e.yaml", "e", "fixed-c", 3, 2),
                 versions("/m/f.yaml", "b", "fixed-f", 0, 2),
             ],
-            more: ["more-1", "more-2"].map(|name| pod(&format!("/m/{name}.yaml"), name, "", two)).to_vec(),
+            more: ["more-1", "more-2"].map(|name| pod(&format!("/m/{name}.yaml"), name, "", modest)).to_vec(),
         }
     }
 }
@@ -113,6 +115,11 @@ pub struct Played {
     pub result: Result<(), Violation>,
 }
 
+/// What each pod of the pool asks for, in milli-CPU.
+const ASKS: u64 = 300;
+/// So many of them fit onto a scarce node.
+const FIT: u64 = 3;
+
 /// Plays one node's life. `plant` may add to the checks, for the tests of this test.
 pub fn play(pool: &Pool, plan: &Plan, tell: bool, plant: fn(&mut Checks)) -> Played {
     let mut c = config();
@@ -126,7 +133,11 @@ pub fn play(pool: &Pool, plan: &Plan, tell: bool, plant: fn(&mut Checks)) -> Pla
         c.shutdown = Groups::by_priority([(0, 6), (1000, 4), (2_000_000_000, 3)]);
         c.boot_id = "boot".into();
     }
+    if plan.scarce {
+        c.node.allocatable.set("cpu", FIT * ASKS + ASKS / 2);
+    }
     let mut w = World::new(c);
+    w.scarce = plan.scarce.then_some(FIT as usize);
     w.logind.store = plan.store;
     // (A call that was under way while the machine slept comes late.)
     let sleeps = plan.turns.iter().any(|t| matches!(t.action, Action::Sleep { .. }));

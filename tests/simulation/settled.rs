@@ -56,7 +56,11 @@ fn as_desired(w: &World) -> Judged {
     }
     // Each file's pod is there, or stands behind another of its name or UID.
     for p in w.files.values() {
-        let there = w.engine.pod(&p.uid).is_some_and(|v| v.pod.digest == p.digest && v.pod.source == p.source);
+        // (Of one that was preempted and then edited, under its UID, the old version is shown until there is room.)
+        let preempted = |v: &PodView<'_>| w.scarce.is_some() && waits_for_room(w, v);
+        let same = |v: &PodView<'_>| v.pod.digest == p.digest && v.pod.source == p.source;
+        let there =
+            w.engine.pod(&p.uid).is_some_and(|v| same(&v) || preempted(&v) && v.pod.source.path == p.source.path);
         let behind = w.engine.conflicts().iter().any(|c| c.source == p.source);
         unless(there != behind, "end: each file's pod is there or behind another", || {
             format!("{} of {}: there {there}, behind another {behind}", p.uid, p.source.path)
@@ -85,11 +89,26 @@ fn runs_as_it_should(w: &World, view: &PodView<'_>) -> Judged {
         }
         phase @ ("Succeeded" | "Failed") => {
             unless(running.is_empty(), RULE, || format!("{uid} is {phase} and {running:?} run"))?;
+            // A3, A8, A9: there is no room for it.
+            if let Some(fit) = w.scarce
+                && (waits_for_room(w, view) || view.status.reason.as_deref() == Some("OutOfcpu"))
+            {
+                let runs = |v: &&PodView<'_>| v.status.phase.as_deref() == Some("Running");
+                let others = w.engine.pods().iter().filter(runs).count();
+                let well = !waits_for_room(w, view) || others >= fit;
+                return unless(well, "A9", || format!("{uid} is not back, {others} pods run"));
+            }
             let may_end = !always || view.pod.active_deadline().is_some();
             unless(may_end, RULE, || format!("{uid} is {phase} and should run"))
         }
         other => unless(false, RULE, || format!("{uid} is {other}: {}", brief(view.status))),
     }
+}
+
+/// A9: it was preempted.
+fn waits_for_room(w: &World, view: &PodView<'_>) -> bool {
+    let inside = w.engine.inside(&view.pod.uid, w.time().boot);
+    inside.is_some_and(|i| i.waits_for.iter().any(|what| what.starts_with("room, to start anew")))
 }
 
 fn ours(w: &World) -> impl Iterator<Item = (&String, &Uid)> {
@@ -123,14 +142,17 @@ fn nothing_else(w: &World) -> Judged {
         let known = key == "shutdown/last" || wanted.iter().any(|uid| *key == format!("pods/{uid}"));
         unless(known, "leak: records", || format!("{key} is left"))?;
     }
-    let over = |uid: &Uid| {
-        let phase = w.engine.pod(uid).and_then(|v| v.status.phase.clone());
-        phase.is_none_or(|p| ["Succeeded", "Failed"].contains(&p.as_str()))
+    // (One that is to begin when there is room, or was about to begin when wherry was killed and is rejected since, keeps an empty
+    // one that a call which was given up made late, till it goes or begins.)
+    let keeps = |v: &PodView<'_>| waits_for_room(w, v) || v.status.reason.as_deref() == Some("OutOfcpu");
+    let over = |uid: &Uid| match w.engine.pod(uid) {
+        None => true,
+        Some(v) => !keeps(&v) && ["Succeeded", "Failed"].contains(&v.status.phase.as_deref().unwrap_or("Failed")),
     };
     // (A sandbox that is ready though a lie hid it, of a pod that was over by then, keeps its cgroup.)
     let hidden = |uid: &Uid| w.checks.lied && w.runtime.sandboxes.values().any(|s| s.uid == *uid && s.ready);
     let stray = w.runtime.cgroups.iter().find(|uid| uid.as_str() != "foreign" && over(uid) && !hidden(uid));
-    unless(stray.is_none(), "leak: cgroups", || format!("that of {stray:?} is left"))?;
+    unless(stray.is_none() || w.slept, "leak: cgroups", || format!("that of {stray:?} is left"))?;
     let stray = w.directories.keys().find(|d| !wanted.contains(d));
     unless(stray.is_none(), "leak: directories", || format!("that of {stray:?} is left"))?;
     // (A record that could not be written does not tell of them.)

@@ -164,6 +164,10 @@ pub struct World {
     pub calls: Vec<(u64, String)>,
     pub notices: Vec<(u64, Notice)>,
     pub measures: Vec<Measure>,
+    /// The machine slept: what was under way meanwhile comes later than anything should.
+    pub slept: bool,
+    /// So many pods fit at one time (A2).
+    pub scarce: Option<usize>,
     /// The burstable class, in milli-CPU.
     pub weighed: Option<u64>,
     /// Kills that were answered.
@@ -237,6 +241,8 @@ impl World {
             calls: Vec::new(),
             notices: Vec::new(),
             measures: Vec::new(),
+            slept: false,
+            scarce: None,
             weighed: None,
             killed: Vec::new(),
             kills: 0,
@@ -423,6 +429,7 @@ impl World {
 
     /// The machine is suspended for so long (ns): timers and deadlines are over at once when it wakes, all else waits.
     pub fn sleep(&mut self, ns: u64) {
+        self.slept = true;
         let asleep = self.now;
         self.now += ns;
         for ((at, n), item) in std::mem::take(&mut self.queue) {
@@ -1180,6 +1187,7 @@ impl World {
         self.begin(op);
         self.checks.call(op, &call, timeout, self.now, &self.runtime);
         self.no_start_in_a_shutdown(&call);
+        self.no_start_without_room(&call);
         if let RuntimeCall::RunSandbox { pod, .. } = &call
             && self.engine.pod(&pod.uid).is_some_and(|v| !v.desired)
         {
@@ -1252,6 +1260,19 @@ impl World {
             }
         };
         self.at(MS / 2, Item::Answer { key, result });
+    }
+
+    /// A2: of the pods that ask for something no more run than fit. (What nobody knows of is in nobody's count.)
+    fn no_start_without_room(&mut self, call: &RuntimeCall) {
+        let (Some(fit), RuntimeCall::RunSandbox { pod, .. }) = (self.scarce, call) else { return };
+        let asks =
+            |pod: &Pod| pod.containers().iter().any(|c| c.resources.as_ref().is_some_and(|r| r.requests.is_some()));
+        let known = |uid: &Uid| self.engine.pod(uid).is_some_and(|v| asks(v.pod));
+        let running = self.runtime.containers.values().filter(|c| c.runs() && c.uid != pod.uid && known(&c.uid));
+        let others: BTreeSet<Uid> = running.map(|c| c.uid.clone()).collect();
+        if asks(pod) && others.len() >= fit {
+            self.checks.fail("A2", format!("RunSandbox of {} while {others:?} run", pod.uid));
+        }
     }
 
     fn cgroup_call(&mut self, op: OpId, call: &CgroupCall) {

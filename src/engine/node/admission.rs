@@ -122,7 +122,12 @@ impl Engine {
         begins
     }
 
-    pub(super) fn begin_if_first(&mut self, uid: &Uid) {
+    /// Something of it runs: it has its part of the node, and its name.
+    pub(super) fn adopt(&mut self, uid: &Uid) {
+        if let Some(worker) = self.workers.get_mut(uid) {
+            worker.admit();
+        }
+        self.put_first(uid);
         if self.workers.get(uid).is_some_and(|w| self.has_its_name(w)) {
             self.begin(uid);
         }
@@ -252,8 +257,13 @@ impl Engine {
     fn who_returns(&self, room: &Room<'_>, mut returning: Vec<&Worker>) -> Option<Decision> {
         returning.sort_by_key(|w| (Reverse(w.asks.priority), w.start_time));
         let fits = |w: &&&Worker| {
-            let verdict = w.pod.as_deref().map(|pod| room.look_at(pod, &w.asks));
-            self.may_return_at(w) <= self.now.boot && verdict == Some(Verdict::Fits)
+            // It may have been edited meanwhile, under its UID.
+            let verdict = match (w.restart.as_deref(), w.pod.as_deref()) {
+                (Some(then), _) => room.look_at(then, &Asks::of(then)),
+                (None, Some(pod)) => room.look_at(pod, &w.asks),
+                (None, None) => return false,
+            };
+            self.may_return_at(w) <= self.now.boot && verdict == Verdict::Fits
         };
         returning.iter().find(fits).map(|w| Decision::Return(w.uid.clone()))
     }

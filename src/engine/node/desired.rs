@@ -67,9 +67,12 @@ impl Engine {
             }
         }
         // W21: what a list showed before the sources were read and nobody knows has its name before what is new.
-        for (uid, (name, grace)) in self.pleg.unclaimed() {
+        for (uid, (name, grace, runs)) in self.pleg.unclaimed() {
             if self.workers.contains_key(&uid) {
-                self.put_first(&uid);
+                match runs {
+                    true => self.adopt(&uid),
+                    false => self.put_first(&uid),
+                }
             } else if !chosen.contains_key(&uid) {
                 self.adopt_orphan(&uid, name, grace);
             }
@@ -180,6 +183,10 @@ impl Engine {
         if let Some(worker) = self.workers.get_mut(&uid) {
             worker.begin_at(first_attempt);
             worker.place = place.unwrap_or(worker.place);
+            // What runs without a record has its part of the node.
+            if self.pleg.shows_running(&uid) {
+                worker.admit();
+            }
         }
         if refused {
             self.with_worker(&uid, |worker, _, ctx| worker.reject(Cause::node_shutdown(), ctx));

@@ -36,8 +36,9 @@ pub struct Pleg {
     /// A hint of something that no worker knows came since the last relist began.
     hinted: bool,
     armed: Option<Boot>,
-    /// Pods of ours that the last list showed and that have no worker (before the sources were read).
-    unclaimed: BTreeMap<Uid, (FullName, Duration)>,
+    /// Pods of ours that the last list showed and that have no worker (before the sources were read); whether something of
+    /// them runs.
+    unclaimed: BTreeMap<Uid, (FullName, Duration, bool)>,
     /// Workers dropped since a list in flight began: what it shows of them is old.
     forgotten: BTreeMap<Uid, Turn>,
     /// W2: sandboxes that may turn up though their workers were dropped, and how long that may take.
@@ -74,8 +75,13 @@ impl Pleg {
         self.unclaimed.contains_key(uid)
     }
 
+    /// Something of this pod runs, and it has no worker yet.
+    pub fn shows_running(&self, uid: &Uid) -> bool {
+        self.unclaimed.get(uid).is_some_and(|(_, _, runs)| *runs)
+    }
+
     /// Those pods, with their names and grace periods.
-    pub fn unclaimed(&self) -> BTreeMap<Uid, (FullName, Duration)> {
+    pub fn unclaimed(&self) -> BTreeMap<Uid, (FullName, Duration, bool)> {
         self.unclaimed.clone()
     }
 
@@ -188,16 +194,12 @@ impl Engine {
             if self.workers.contains_key(uid) {
                 // It began in an earlier life, whatever its record says.
                 if first_list && shown.runs() {
-                    if let Some(worker) = self.workers.get_mut(uid) {
-                        worker.admit();
-                    }
-                    self.put_first(uid);
-                    self.begin_if_first(uid);
+                    self.adopt(uid);
                 }
                 self.compare_pod(uid, &shown, began);
             } else if let Some((name, grace)) = whose(&shown) {
                 if !self.sources_ready {
-                    self.pleg.unclaimed.insert(uid.clone(), (name, grace));
+                    self.pleg.unclaimed.insert(uid.clone(), (name, grace, shown.runs()));
                 } else if self.pleg.forgotten.get(uid).is_none_or(|turn| *turn < began) {
                     self.adopt_orphan(uid, name, grace);
                 }
