@@ -93,7 +93,8 @@ fn events(agent: &Agent) -> Vec<String> {
     let output = agent.wherry(&["events", "-o", "json"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let list: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
-    let of_node = |e: &&Value| e["reason"] == "NodeShutdown";
+    // (A pod that is rejected has one of this reason too.)
+    let of_node = |e: &&Value| e["reason"] == "NodeShutdown" && e["involvedObject"]["kind"] == "Node";
     let items = list["items"].as_array().cloned().unwrap_or_default();
     items.iter().filter(of_node).map(|e| e["message"].as_str().unwrap_or_default().to_owned()).collect()
 }
