@@ -4,9 +4,10 @@
 //!
 //! - `logind`: graceful shutdown;
 //! - `slices`: systemd makes the slices that pods are in;
-//! - `address`, `probe`, `reply`: what both need.
+//! - `address`, `probe`, `channel`, `reply`: what both need.
 
 mod address;
+mod channel;
 pub mod logind;
 mod probe;
 mod reply;

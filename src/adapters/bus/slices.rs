@@ -8,6 +8,7 @@
 //! other.
 
 use super::address::{self, Place};
+use super::channel;
 use super::probe::{self, Probe};
 use super::reply::{Made, Pending, SYSTEMD, SYSTEMD_MANAGER, SYSTEMD_PATH, fine, hello, named, only, to_bus};
 use crate::api::cgroups::{parent_unit, unit_of};
@@ -16,8 +17,7 @@ use crate::api::time::Boot;
 use dbus::arg::{RefArg, Variant};
 use dbus::channel::{Channel, default_reply};
 use dbus::{Message, MessageType, Path};
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
+use mio::{Registry, Token};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -288,7 +288,7 @@ impl Slices {
         if greeted {
             why.get_or_insert_with(|| "the bus does not answer".to_owned());
         }
-        let why = why.or(sent.err()).or_else(|| open.watch(registry, self.token, false).err());
+        let why = why.or(sent.err()).or_else(|| channel::watch(&open.channel, registry, self.token, false).err());
         match why {
             None => Link::Open(open),
             Some(why) => self.failed(&why),
@@ -394,11 +394,9 @@ fn removed_job(message: &Message) -> Option<(String, String)> {
 impl Open {
     /// To a bus that has just answered.
     fn connect(place: &Place, registry: &Registry, token: Token, now: Boot) -> Result<Open, String> {
-        let channel = Channel::open_private(&place.address)
-            .map_err(|e| format!("connect to {place}: {}", e.message().unwrap_or("no reason given")))?;
+        let channel = channel::open(place)?;
         let mut open = Open { channel, pending: Vec::new(), jobs: BTreeMap::new() };
-        open.channel.set_watch_enabled(true);
-        open.watch(registry, token, true)?;
+        channel::watch(&open.channel, registry, token, true)?;
         open.send(hello()?, What::Greeting, now + TIMEOUT)?;
         open.send(match_jobs()?, What::Greeting, now + TIMEOUT)?;
         Ok(open)
@@ -408,16 +406,6 @@ impl Open {
         let serial = self.channel.send(message).map_err(|()| "libdbus has no memory for a message".to_owned())?;
         self.pending.push(Pending { serial, deadline, what });
         Ok(())
-    }
-
-    /// Asks the poll for what libdbus waits for, and to be told of what is there already.
-    fn watch(&self, registry: &Registry, token: Token, new: bool) -> Result<(), String> {
-        let watch = self.channel.watch();
-        let interest = if watch.write { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-        let fd = &mut SourceFd(&watch.fd);
-        let result =
-            if new { registry.register(fd, token, interest) } else { registry.reregister(fd, token, interest) };
-        result.map_err(|e| format!("watch the system bus's socket: {e}"))
     }
 }
 

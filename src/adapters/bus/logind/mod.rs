@@ -15,6 +15,7 @@ mod watch;
 pub use messages::WHO;
 
 use super::address::{self, Place, Socket};
+use super::channel;
 use super::probe::{self, Probe};
 use super::reply::{self, Pending};
 use crate::api::time::Boot;
@@ -24,8 +25,7 @@ use crate::engine::op::{OpError, OpId};
 use dbus::channel::{Channel, default_reply};
 use dbus::{Message, MessageType};
 use messages::{Answered, Signal};
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
+use mio::{Registry, Token};
 use retry::Retry;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -315,7 +315,7 @@ impl Logind {
         if lost {
             why.get_or_insert_with(|| "the connection to the system bus was lost".to_owned());
         }
-        let why = why.or_else(|| open.watch(registry, self.token, false).err());
+        let why = why.or_else(|| channel::watch(&open.channel, registry, self.token, false).err());
         match why {
             None => Link::Open(open),
             Some(why) => {
@@ -430,11 +430,9 @@ impl Logind {
 impl Open {
     /// To a bus that has just answered.
     fn connect(place: &Place, registry: &Registry, token: Token, now: Boot) -> Result<Open, String> {
-        let channel = Channel::open_private(&place.address)
-            .map_err(|e| format!("connect to {place}: {}", e.message().unwrap_or("no reason given")))?;
+        let channel = channel::open(place)?;
         let mut open = Open { channel, since: now, pending: Vec::new(), logind: None, subscribed: false };
-        open.channel.set_watch_enabled(true);
-        open.watch(registry, token, true)?;
+        channel::watch(&open.channel, registry, token, true)?;
         let deadline = now + GREETING;
         open.send(reply::hello()?, What::Hello, deadline)?;
         open.send(messages::match_owner()?, What::MatchOwner, deadline)?;
@@ -446,17 +444,6 @@ impl Open {
         let serial = self.channel.send(message).map_err(|()| "libdbus has no memory for a message".to_owned())?;
         self.pending.push(Pending { serial, deadline, what });
         Ok(())
-    }
-
-    /// Asks the poll for what libdbus waits for. It tells of what is there already, too: libdbus does not say whether it has
-    /// read everything.
-    fn watch(&self, registry: &Registry, token: Token, new: bool) -> Result<(), String> {
-        let watch = self.channel.watch();
-        let interest = if watch.write { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-        let fd = &mut SourceFd(&watch.fd);
-        let result =
-            if new { registry.register(fd, token, interest) } else { registry.reregister(fd, token, interest) };
-        result.map_err(|e| format!("watch the system bus's socket: {e}"))
     }
 }
 
