@@ -12,6 +12,7 @@ mod events;
 mod history;
 pub mod logging;
 mod logind;
+pub mod purge;
 mod retry;
 mod start;
 mod telling;

@@ -163,11 +163,11 @@ pub fn node_facts(config: &Config) -> Result<NodeFacts, Vec<Problem>> {
     node::facts(&machine, &config.sizing()).map_err(|wrong| config.node.problems(wrong))
 }
 
-fn cgroup_names(config: &Config) -> CgroupNames {
+pub(super) fn cgroup_names(config: &Config) -> CgroupNames {
     CgroupNames { root: config.cgroup_root.clone(), driver: config.cgroup_driver, per_qos: config.cgroups_per_qos }
 }
 
-fn layout(config: &Config) -> Layout {
+pub(super) fn layout(config: &Config) -> Layout {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     Layout {
         root: text(&config.root_dir),

@@ -10,6 +10,7 @@ mod events;
 mod logs;
 mod output;
 mod pods;
+mod purge;
 mod retry;
 mod row;
 mod select;
@@ -19,7 +20,7 @@ mod table;
 
 use crate::agent::logging;
 use crate::config::{self, Flags};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use jiff::Timestamp;
 use output::Failure;
 use select::Target;
@@ -166,6 +167,23 @@ enum Command {
         #[command(flatten)]
         socket: SocketArgs,
     },
+    /// Remove all pods of this node, and all that wherry keeps
+    ///
+    /// For a machine that wherry leaves for good, when no agent runs. Without --yes the pods are listed, and nothing is changed.
+    /// With it they are stopped, each with its own grace period as far as --timeout allows, and removed, with their
+    /// logs; then the state directory and logind's drop-in go. Pods of others, the configuration and the manifests stay.
+    ///
+    /// Exit code: 0 nothing is left, 1 something is, stderr says what.
+    Purge {
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        /// How long it may take, as 90s or 5m
+        #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = config::duration::parse)]
+        timeout: Duration,
+        #[command(flatten)]
+        config: ConfigArgs,
+    },
     /// Print the version
     Version,
 }
@@ -307,6 +325,11 @@ impl SocketArgs {
     }
 }
 
+/// The command line as it is defined: for its man pages and completions (packaging/texts).
+pub fn definition() -> clap::Command {
+    Cli::command()
+}
+
 /// The whole program.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
@@ -351,6 +374,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::ShutdownPlan { output, socket } => {
             output::finish(|out| shutdown_plan::run(out, &socket.path(), output == Some(StatusFormat::Json)))
         }
+        Command::Purge { yes, timeout, config } => output::finish(|out| purge::run(out, &config.into(), yes, timeout)),
         Command::Version => output::finish(|out| {
             writeln!(out, "wherry {}", env!("CARGO_PKG_VERSION"))?;
             Ok::<u8, Failure>(0)

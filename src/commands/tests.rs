@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn the_command_line_is_sound() {
-    use clap::CommandFactory;
-    Cli::command().debug_assert();
+    definition().debug_assert();
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod root;
 #[cfg(test)]
 mod tests;
 
-pub use root::Root;
+pub use root::{Root, existing_id};
 
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;

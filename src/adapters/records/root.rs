@@ -30,6 +30,18 @@ impl Root {
     }
 }
 
+/// The id of a root directory that is there; None if there was never a wherry on it. Nothing is made.
+///
+/// # Errors
+/// It cannot be read, or is no id.
+pub fn existing_id(root: &Path) -> Result<Option<String>, String> {
+    let path = root.join("id");
+    if path.symlink_metadata().is_err_and(|e| e.kind() == ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    id(&path).map(Some)
+}
+
 fn lock(path: &Path) -> Result<File, String> {
     let mut writable = OpenOptions::new();
     writable.read(true).write(true).create(true).truncate(false).mode(0o640);

@@ -38,6 +38,19 @@ pub fn write(directory: &Path, delay: Duration) -> Result<bool, String> {
     Ok(true)
 }
 
+/// Removes what `write` wrote. False: there is none. logind goes by it until it reads its configuration again.
+///
+/// # Errors
+/// What could not be removed, and why.
+pub fn remove(directory: &Path) -> Result<bool, String> {
+    let path = directory.join(NAME);
+    match fs::remove_file(&path) {
+        Ok(()) => Ok(true),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+        Err(e) => Err(format!("remove {}: {e}", path.display())),
+    }
+}
+
 fn content(delay: Duration) -> String {
     // Less than asked for would cut the last pods short.
     let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
@@ -115,6 +128,9 @@ mod tests {
         assert_eq!(write(&conf, Duration::from_millis(30_001)), Ok(true));
         assert!(fs::read_to_string(&path).unwrap().ends_with("\nInhibitDelayMaxSec=31\n"));
         assert_eq!(names(&conf), [NAME]);
+        assert_eq!((remove(&conf), remove(&conf)), (Ok(true), Ok(false)));
+        assert!(names(&conf).is_empty());
+        assert_eq!(remove(&conf.join("missing")), Ok(false));
     }
 
     #[test]

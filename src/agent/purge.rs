@@ -1,0 +1,284 @@
+//! The opposite of everything: removes the pods that a wherry runs on this machine, their files and cgroups, its records, and its
+//! drop-in for logind. For `wherry purge`, when no agent runs and none is to come.
+//!
+//! It is a straight procedure, not the engine: nothing is desired any more, nothing has to survive a kill (it is done again), and
+//! it ends in a time that is known before. Only what carries this root directory's id is touched (W21).
+
+use super::{RUNTIME, start};
+use crate::adapters::bus::logind::dropin;
+use crate::adapters::cri::client::{Client, ClientEvent};
+use crate::adapters::node::cgroups::Cgroups;
+use crate::adapters::pod_files::{self, PodFiles};
+use crate::adapters::records::{Root, existing_id};
+use crate::api::cgroups::CgroupDriver;
+use crate::api::facts::{ContainerState, Listed};
+use crate::api::names::{FullName, Uid};
+use crate::api::time::Boot;
+use crate::config::Config;
+use crate::engine::effect::RuntimeCall;
+use crate::engine::event::Answer;
+use crate::engine::op::{OpError, OpId};
+use crate::event_loop::{EventLoop, clock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A runtime that does not answer within this is away.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Kept back of the whole time for what comes after the containers' grace periods.
+const AFTER_STOPS: Duration = Duration::from_secs(10);
+/// A call gets this much, also when the time is over: it may be the one that kills.
+const LEAST: Duration = Duration::from_secs(2);
+/// What a stop may take beyond its grace period.
+const STOP_SLACK: Duration = Duration::from_secs(2);
+/// The grace period of what carries none (the default of Kubernetes).
+const GRACE: Duration = Duration::from_secs(30);
+/// In the root directory: what a package leaves for the purge (the copy of the binary that runs it).
+const KEPT: &str = "purge";
+
+/// A pod that the runtime has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodThere {
+    pub name: FullName,
+    pub uid: Uid,
+    /// Its containers that run.
+    pub running: usize,
+}
+
+/// The pods of this root directory that the runtime has, by name.
+///
+/// # Errors
+/// The runtime does not answer, or the root directory's id cannot be read.
+pub fn pods(config: &Config) -> Result<Vec<PodThere>, String> {
+    let Some(owner) = existing_id(&config.root_dir)? else { return Ok(Vec::new()) };
+    let mut runtime = Runtime::connect(config, &owner, clock::boot() + CONNECT)?;
+    Ok(pods_of(&runtime.list()?))
+}
+
+/// Removes everything, within about `limit`. `tell` is given a line for each thing done.
+///
+/// # Errors
+/// What could not be removed, and why; then the state stays, so that it can be tried again.
+pub fn purge(config: &Config, limit: Duration, tell: &mut dyn FnMut(String)) -> Result<(), Vec<String>> {
+    let one = |e: String| vec![e];
+    if let Some(owner) = existing_id(&config.root_dir).map_err(one)? {
+        // Also keeps an agent from starting meanwhile.
+        let _root = Root::open(&config.root_dir).map_err(one)?;
+        let driver = remove_pods(config, &owner, limit, tell)?;
+        remove_files(config, driver).map_err(one)?;
+        remove_state(config)?;
+        tell(format!("removed the state in {}", config.root_dir.display()));
+    }
+    if dropin::remove(&config.logind_conf_dir).map_err(one)? {
+        tell(format!("removed {}", config.logind_conf_dir.join(dropin::NAME).display()));
+    }
+    Ok(())
+}
+
+/// The runtime has none of our pods when this returns without an error. The driver that the runtime says it uses.
+fn remove_pods(
+    config: &Config,
+    owner: &str,
+    limit: Duration,
+    tell: &mut dyn FnMut(String),
+) -> Result<Option<CgroupDriver>, Vec<String>> {
+    let end = clock::boot() + limit;
+    let one = |e: String| vec![e];
+    let mut runtime = Runtime::connect(config, owner, end).map_err(one)?;
+    let listed = runtime.list().map_err(one)?;
+    let mut errors: BTreeMap<Uid, OpError> = BTreeMap::new();
+
+    let stopping = listed.containers.iter().filter(|c| c.state != ContainerState::Exited);
+    let longest = end.since(clock::boot()).saturating_sub(AFTER_STOPS);
+    let stops = stopping.map(|c| {
+        let grace = c.grace_seconds.map_or(GRACE, Duration::from_secs).min(longest);
+        (c.uid.clone(), RuntimeCall::StopContainer { id: c.id.clone(), grace }, grace + STOP_SLACK)
+    });
+    let stops: Vec<_> = stops.collect();
+    runtime.call_all(stops, &mut errors);
+    // Containers that did not stop are killed by the end of their sandbox, or by their removal.
+    for step in [stop_sandbox, remove_containers, remove_sandbox] {
+        let left = end.since(clock::boot()).max(LEAST);
+        let calls = step(&listed).into_iter().map(|(uid, call)| (uid, call, left)).collect();
+        runtime.call_all(calls, &mut errors);
+    }
+
+    let left = pods_of(&runtime.list().map_err(one)?);
+    for pod in pods_of(&listed).iter().filter(|p| !left.iter().any(|l| l.uid == p.uid)) {
+        tell(format!("pod {} is stopped and removed", pod.name));
+    }
+    if left.is_empty() {
+        return Ok(runtime.driver);
+    }
+    let why = |uid: &Uid| errors.get(uid).map_or("it came again".to_owned(), ToString::to_string);
+    Err(left.iter().map(|pod| format!("pod {} cannot be removed: {}", pod.name, why(&pod.uid))).collect())
+}
+
+type Calls = Vec<(Uid, RuntimeCall)>;
+
+fn stop_sandbox(listed: &Listed) -> Calls {
+    let ready = listed.sandboxes.iter().filter(|s| s.ready);
+    ready.map(|s| (s.uid.clone(), RuntimeCall::StopSandbox { id: s.id.clone() })).collect()
+}
+
+fn remove_containers(listed: &Listed) -> Calls {
+    listed.containers.iter().map(|c| (c.uid.clone(), RuntimeCall::RemoveContainer { id: c.id.clone() })).collect()
+}
+
+fn remove_sandbox(listed: &Listed) -> Calls {
+    listed.sandboxes.iter().map(|s| (s.uid.clone(), RuntimeCall::RemoveSandbox { id: s.id.clone() })).collect()
+}
+
+/// Directories, logs and cgroups of all pods that are known by their directories.
+fn remove_files(config: &Config, driver: Option<CgroupDriver>) -> Result<(), String> {
+    let mut names = start::cgroup_names(config);
+    names.driver = driver.unwrap_or(names.driver);
+    let cgroups = Cgroups::discover(names);
+    let files = PodFiles {
+        layout: start::layout(config),
+        cluster_domain: config.cluster_domain.clone(),
+        host_hosts: "/etc/hosts".into(),
+        // What the runtime has lost is killed.
+        remove_cgroup: Arc::new(move |uid, kill| cgroups.as_ref().map_or(Ok(()), |c| c.remove_pod(uid, kill))),
+    };
+    for found in files.found() {
+        let FullName { namespace, name } = &found.name;
+        files.remove_pod(found.uid.as_str(), namespace, name, true, false).map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+/// All of the root directory. A mount below it is not entered, and an error.
+fn remove_state(config: &Config) -> Result<(), Vec<String>> {
+    let root = config.root_dir.to_string_lossy();
+    let entries = fs::read_dir(&config.root_dir).map_err(|e| vec![format!("read {root}: {e}")])?;
+    let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+    // The id goes last: without it nobody knows whose pods these were.
+    let names: BTreeSet<(bool, String)> = names.filter(|n| n != KEPT).map(|n| (n == "id", n)).collect();
+    let errors: Vec<String> = names.iter().filter_map(|(_, name)| pod_files::remove_tree(&root, name).err()).collect();
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    // Not if the package's copy is in it.
+    let _ = fs::remove_dir(&config.root_dir);
+    Ok(())
+}
+
+fn pods_of(listed: &Listed) -> Vec<PodThere> {
+    let mut pods: BTreeMap<(FullName, Uid), usize> = BTreeMap::new();
+    for s in &listed.sandboxes {
+        pods.entry((s.name.clone(), s.uid.clone())).or_default();
+    }
+    for c in &listed.containers {
+        *pods.entry((c.pod_name.clone(), c.uid.clone())).or_default() +=
+            usize::from(c.state == ContainerState::Running);
+    }
+    pods.into_iter().map(|((name, uid), running)| PodThere { name, uid, running }).collect()
+}
+
+/// The runtime's client, waited for.
+struct Runtime {
+    event_loop: EventLoop,
+    client: Client,
+    owner: String,
+    /// What the runtime says that it uses.
+    driver: Option<CgroupDriver>,
+    next_op: u64,
+}
+
+impl Runtime {
+    fn connect(config: &Config, owner: &str, end: Boot) -> Result<Runtime, String> {
+        let event_loop = EventLoop::new().map_err(|e| e.to_string())?;
+        let transport = start::transport(&config.runtime_socket, event_loop.registry(), RUNTIME)?;
+        let client = Client::new(transport, start::request_config(config, owner));
+        let mut runtime = Runtime { event_loop, client, owner: owner.to_owned(), driver: None, next_op: 0 };
+        let end = end.min(clock::boot() + CONNECT);
+        let mut why = "it does not answer".to_owned();
+        while !runtime.client.is_up() && clock::boot() < end {
+            for event in runtime.turn(Some(end)).map_err(|e| e.to_string())? {
+                if let ClientEvent::Down { why: down } = event {
+                    why = down;
+                }
+            }
+        }
+        let away = |why: &str| format!("the container runtime on unix://{}: {why}", config.runtime_socket.display());
+        if !runtime.client.is_up() {
+            return Err(away(&why));
+        }
+        runtime.call(RuntimeCall::Status, CONNECT).map_err(|e| away(&e.to_string()))?;
+        Ok(runtime)
+    }
+
+    /// Ours of all that it has.
+    fn list(&mut self) -> Result<Listed, String> {
+        match self.call(RuntimeCall::List, CONNECT).map_err(|e| format!("list the pods: {e}"))? {
+            Answer::Listed(mut listed) => {
+                listed.sandboxes.retain(|s| s.owner.as_ref() == Some(&self.owner));
+                listed.containers.retain(|c| c.owner.as_ref() == Some(&self.owner));
+                Ok(listed)
+            }
+            other => Err(format!("list the pods: the answer is another: {other:?}")),
+        }
+    }
+
+    fn call(&mut self, call: RuntimeCall, timeout: Duration) -> Result<Answer, OpError> {
+        let mut results = self.run(vec![(call, timeout)]);
+        results.pop().unwrap_or_else(|| Err(OpError::Unknown("it was not answered".to_owned())))
+    }
+
+    /// All at once; what fails is noted. What is not there any more is what was wanted.
+    fn call_all(&mut self, calls: Vec<(Uid, RuntimeCall, Duration)>, errors: &mut BTreeMap<Uid, OpError>) {
+        let (uids, calls): (Vec<Uid>, Vec<_>) =
+            calls.into_iter().map(|(uid, call, timeout)| (uid, (call, timeout))).unzip();
+        for (uid, result) in uids.into_iter().zip(self.run(calls)) {
+            if let Err(e) = result.map_err(|e| (!e.is_not_found()).then_some(e)) {
+                errors.extend(e.map(|e| (uid, e)));
+            }
+        }
+    }
+
+    /// The calls' results, in their order. Each ends by its time-out at the latest.
+    fn run(&mut self, calls: Vec<(RuntimeCall, Duration)>) -> Vec<Result<Answer, OpError>> {
+        let first = self.next_op;
+        let mut results: Vec<Option<Result<Answer, OpError>>> = vec![None; calls.len()];
+        for (call, timeout) in calls {
+            self.client.start(OpId(self.next_op), call, timeout, clock::boot());
+            self.next_op += 1;
+        }
+        while results.iter().any(Option::is_none) {
+            let events = match self.turn(None) {
+                Ok(events) => events,
+                Err(e) => {
+                    let failed = || Some(Err(OpError::Unknown(e.to_string())));
+                    results.iter_mut().filter(|r| r.is_none()).for_each(|r| *r = failed());
+                    break;
+                }
+            };
+            for event in events {
+                match event {
+                    ClientEvent::Done { op, result } => {
+                        let at = op.0.checked_sub(first).and_then(|n| usize::try_from(n).ok());
+                        if let Some(slot) = at.and_then(|at| results.get_mut(at)) {
+                            *slot = Some(result);
+                        }
+                    }
+                    ClientEvent::Driver(driver) => self.driver = driver,
+                    _ => {}
+                }
+            }
+        }
+        results.into_iter().flatten().collect()
+    }
+
+    /// Moves bytes, and waits if there is nothing to be told yet, `until` at the longest.
+    fn turn(&mut self, until: Option<Boot>) -> std::io::Result<Vec<ClientEvent>> {
+        let mut events = Vec::new();
+        let again = self.client.drive(clock::boot(), &mut events);
+        if events.is_empty() && !again {
+            let deadline = self.client.next_deadline().into_iter().chain(until).min();
+            self.event_loop.turn(deadline, &mut Vec::new())?;
+        }
+        Ok(events)
+    }
+}
