@@ -16,7 +16,7 @@ DESTDIR ?=
 PREFIX ?= /usr
 
 .DEFAULT_GOAL := all
-.PHONY: all help build release test test-unit test-runtime test-shutdown test-grpcio test-vm test-vm-shutdown test-mutations simulate bench soak demo demo-down fmt lint install clean
+.PHONY: all help build release deb rpm test test-unit test-runtime test-shutdown test-grpcio test-packages test-vm test-vm-shutdown test-mutations simulate bench soak demo demo-down fmt lint install clean
 
 all: release ## what one would install (the same as release)
 
@@ -28,6 +28,14 @@ build: ## the development build: target/debug/wherry
 
 release: ## the binary for use: target/release/wherry
 	$(CARGO) build --release
+
+deb: ## a package for Debian and its kin: target/package/*.deb
+	@tests/lab/install.sh build packages
+	@packaging/deb.sh
+
+rpm: ## a package for Fedora and its kin: target/package/*.rpm
+	@tests/lab/install.sh build packages
+	@packaging/rpm.sh
 
 test: ## all tests of an ordinary run, with all they need (root or sudo for the runtime tests)
 	@tests/lab/test.sh
@@ -47,6 +55,10 @@ test-grpcio: ## the runtime tests with gRPC's C-core as the transport (a C++ bui
 	@tests/lab/install.sh build grpcio runtime
 	$(CARGO) test --features grpcio --target-dir $(CACHE)/grpcio --lib --test transport
 	$(CARGO) test --features grpcio --target-dir $(CACHE)/grpcio --test runtime $(RUNNER) -- --test-threads=$(THREADS) $(ARGS)
+
+test-packages: ## the deb and the rpm: built twice and compared, looked over, installed, upgraded, removed (root or sudo); ARGS=once: built once
+	@tests/lab/install.sh build packages lintian
+	@tests/packages/test.sh $(ARGS)
 
 test-vm-shutdown: ## a virtual machine powers off and reboots under pods, through its logind
 	@tests/vm/shutdown.sh
@@ -89,6 +101,7 @@ lint: ## formatting and clippy, warnings are errors
 install: ## binary, unit and a commented configuration below DESTDIR and PREFIX
 	install -D -m 755 target/release/wherry $(DESTDIR)$(PREFIX)/bin/wherry
 	install -D -m 644 packaging/wherry.service $(DESTDIR)/usr/lib/systemd/system/wherry.service
+	install -D -m 644 packaging/tmpfiles.conf $(DESTDIR)/usr/lib/tmpfiles.d/wherry.conf
 	test -e $(DESTDIR)/etc/wherry/config.yaml || install -D -m 644 packaging/config.yaml $(DESTDIR)/etc/wherry/config.yaml
 	install -d -m 755 $(DESTDIR)/etc/wherry/config.d $(DESTDIR)/etc/wherry/manifests
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs from the distribution what this machine lacks: `install.sh [build] [runtime] [lint] [logind] [grpcio]` (the first
-# three if none is named).
+# Installs from the distribution what this machine lacks: `install.sh [build] [runtime] [lint] [logind] [grpcio] [packages]
+# [lintian]` (the first three if none is named).
 #
 # What is in PATH is used as it is, Docker's own containerd (containerd.io) and a rustup included; with nothing missing
 # no package manager is called. Nothing is removed, and no service is started (policy-rc.d, for as long as it takes).
@@ -51,6 +51,21 @@ look_for_logind() {
 look_for_grpcio() {
 	have c++ || have g++ || want g++
 	have cmake || want cmake
+}
+
+# To build a deb and an rpm.
+look_for_packages() {
+	have dpkg-shlibdeps || want dpkg-dev
+	have rpmbuild || want rpm
+	have xz || want xz-utils
+}
+
+# To look them over.
+look_for_lintian() {
+	have lintian || want lintian
+	have rpmlint || want rpmlint
+	have man || want man-db
+	have systemd-analyze || want systemd
 }
 
 look_for_lint() {
@@ -132,8 +147,8 @@ install_missing() {
 [ $# -gt 0 ] || set -- build runtime lint
 for part; do
 	case $part in
-	build | runtime | lint | logind | grpcio) "look_for_$part" ;;
-	*) die "unknown part $part (build, runtime, lint, logind, grpcio)" ;;
+	build | runtime | lint | logind | grpcio | packages | lintian) "look_for_$part" ;;
+	*) die "unknown part $part (build, runtime, lint, logind, grpcio, packages, lintian)" ;;
 	esac
 done
 if [ ${#missing[@]} -gt 0 ]; then

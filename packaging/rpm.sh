@@ -1,0 +1,37 @@
+#!/bin/bash
+# `make rpm`: target/package/wherry-VERSION.ARCHITECTURE.rpm, by rpmbuild. Prints its path. WHERRY_REVISION=2 makes a later revision.
+set -euo pipefail
+# shellcheck source=tests/lab/common.sh
+. "$(dirname "$0")/../tests/lab/common.sh"
+
+cd "$PROJECT"
+SOURCE_DATE_EPOCH=$(packaging/version.sh date)
+export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
+umask 022
+out=${WHERRY_PACKAGES:-$PROJECT/target/package}
+tree=$out/rpm
+upstream=$(packaging/version.sh upstream)
+revision=$(packaging/version.sh revision)
+
+packaging/build.sh "$tree"
+install -D -m 644 LICENSE "$tree/usr/share/licenses/wherry/LICENSE"
+install -m 644 CHANGELOG.md "$tree/usr/share/doc/wherry/CHANGELOG.md"
+
+top=$out/rpm.top
+rm -rf "$top"
+install -d "$top"
+{
+	cat packaging/rpm/wherry.spec
+	# A revision without an entry of its own.
+	if ! grep -q -- " - $upstream-$revision\$" packaging/rpm/changelog; then
+		printf '* %s Wherry maintainers <maintainers@wherry.invalid> - %s-%s\n- Rebuilt.\n\n' \
+			"$(date -u -d "@$SOURCE_DATE_EPOCH" '+%a %b %d %Y')" "$upstream" "$revision"
+	fi
+	cat packaging/rpm/changelog
+} >"$top/wherry.spec"
+# (The definition of the place is before all others: a user's own must not be in the way.)
+rpmbuild --quiet -bb --define "_topdir $top" --define "_tmppath $top" --define "tree $tree" --define "upstream $upstream" \
+	--define "revision $revision" "$top/wherry.spec" >&2
+rpm=$(find "$top/RPMS" -name '*.rpm')
+mv "$rpm" "$out/"
+printf '%s\n' "$out/$(basename "$rpm")"

@@ -1,0 +1,22 @@
+#!/bin/bash
+# `version.sh upstream`: the crate's version. `version.sh revision`: the package's, 1 or WHERRY_REVISION. `version.sh date`: seconds since
+# the epoch of the commit, or of the last entry of the changelog where there is no git.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case ${1:-} in
+upstream) sed -n '/^\[package\]/,/^\[/s/^version *= *"\(.*\)".*/\1/p' Cargo.toml ;;
+revision) printf '%s\n' "${WHERRY_REVISION:-1}" ;;
+date)
+	if [ -n "${SOURCE_DATE_EPOCH:-}" ]; then
+		printf '%s\n' "$SOURCE_DATE_EPOCH"
+	else
+		# (Under sudo the checkout is somebody else's.)
+		git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || date -u -d "$(sed -n 's/^ -- .*>  //p' packaging/deb/changelog | head -n 1)" +%s
+	fi
+	;;
+*)
+	echo "usage: version.sh upstream|revision|date" >&2
+	exit 2
+	;;
+esac
