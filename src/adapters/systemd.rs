@@ -1,5 +1,6 @@
-//! systemd as our service manager: its notification socket, and the descriptors that it keeps for us while wherry restarts.
-//! Without NOTIFY_SOCKET, that is without systemd, everything here is nothing.
+//! systemd as our service manager: its notification socket (sd_notify(3)), by which it is told how the service does, and the
+//! descriptors that it keeps for us while wherry restarts. Without NOTIFY_SOCKET, that is without systemd, everything here is
+//! nothing.
 //!
 //! What systemd keeps has a name, and is removed by its name only. It is told not to look at a descriptor (FDPOLL=0): of a FIFO
 //! whose other end is closed for a moment, as while logind restarts, it would let go.
@@ -9,6 +10,75 @@ use sd_notify::NotifyState;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+/// systemd takes messages of a page; a line of `systemctl status` is shorter, in bytes.
+const MAX_STATUS: usize = 1024;
+
+/// What systemd is told of the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said<'a> {
+    /// It is up; also: the configuration has been read again.
+    Ready,
+    /// It reads its configuration again, from now on until `Ready`.
+    Reloading,
+    /// It ends, because it was told to.
+    Stopping,
+    /// What it is at: the line `Status:` of systemctl status.
+    Status(&'a str),
+    /// It is not stuck.
+    Alive,
+}
+
+/// Is there somebody to be told?
+pub fn is_there() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
+/// How often it wants to hear `Said::Alive` (WATCHDOG_USEC, meant for this process), if at all. At half of that is right.
+pub fn watchdog() -> Option<Duration> {
+    sd_notify::watchdog_enabled().filter(|period| is_there() && !period.is_zero())
+}
+
+/// All in one message.
+///
+/// # Errors
+/// Why it could not be told.
+pub fn tell(said: &[Said<'_>]) -> Result<(), String> {
+    let statuses: Vec<String> =
+        said.iter().filter_map(|s| if let Said::Status(text) = s { Some(one_line(text)) } else { None }).collect();
+    let mut texts = statuses.iter();
+    let mut state = Vec::with_capacity(said.len() + 1);
+    for s in said {
+        match s {
+            Said::Ready => state.push(NotifyState::Ready),
+            Said::Reloading => {
+                state.push(NotifyState::Reloading);
+                // By which a systemd of 253 or newer (Type=notify-reload) tells this one from an earlier.
+                let now = NotifyState::monotonic_usec_now().map_err(|e| format!("read the monotonic clock: {e}"))?;
+                state.push(now);
+            }
+            Said::Stopping => state.push(NotifyState::Stopping),
+            Said::Status(_) => state.extend(texts.next().map(|text| NotifyState::Status(text))),
+            Said::Alive => state.push(NotifyState::Watchdog),
+        }
+    }
+    notify(&state, &[])
+}
+
+/// A line is a message of its own: what others wrote (a manifest, a runtime's message) must not begin one.
+fn one_line(text: &str) -> String {
+    let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.len() > MAX_STATUS {
+        let mut end = MAX_STATUS - 3;
+        while !line.is_char_boundary(end) {
+            end -= 1;
+        }
+        line.truncate(end);
+        line.push_str("...");
+    }
+    line
+}
 
 /// Has systemd keep a copy of the descriptor (FDSTORE). The unit's FileDescriptorStoreMax has to allow it, which systemd does not
 /// tell.
@@ -91,6 +161,13 @@ mod tests {
         assert!(!is_broken(write.as_fd()));
         drop(read);
         assert!(is_broken(write.as_fd()));
+    }
+
+    #[test]
+    fn a_status_is_one_line_and_short() {
+        assert_eq!(one_line("a\nREADY=1\r\u{1b}b"), "a READY=1  b");
+        let long = one_line(&"\u{20ac}".repeat(1000));
+        assert!(long.len() <= MAX_STATUS && long.ends_with("\u{20ac}..."), "{long}");
     }
 
     #[test]

@@ -70,6 +70,7 @@ impl Agent {
             jobs,
             server,
             metrics,
+            service: _,
             standing: _,
             told,
             history,

@@ -97,6 +97,7 @@ impl Agent {
             Effect::Timer { key, at: Some(at) } => self.timers.set(key, at),
             Effect::Timer { key, at: None } => self.timers.clear(&key),
             Effect::Publish { uid, name } => {
+                self.service.changed();
                 if self.tell_change(&uid, &name, now) && self.server.has_watches(Route::Pods) {
                     let mut line = Vec::with_capacity(4096);
                     match self.engine.pod(&uid) {

@@ -30,6 +30,7 @@ impl Agent {
                 }
                 ClientEvent::Down { why } => {
                     log::warn!("runtime=disconnected error={why:?}");
+                    self.service.runtime_told = true;
                     self.container_events.close();
                     self.keep_node_event(Severity::Warning, "RuntimeDisconnected", &why, now);
                     self.events.push_back(Event::RuntimeDown { why });
@@ -135,6 +136,7 @@ impl Agent {
 
     /// SIGHUP: the configuration and all manifests are read again.
     pub(super) fn reload(&mut self, now: Now) {
+        self.tell_reload(now);
         let loaded = crate::config::load(&self.config.flags);
         for problem in loaded.problems.errors.iter().chain(&loaded.problems.warnings) {
             log::warn!("reload: {problem}");
@@ -147,6 +149,8 @@ impl Agent {
         for problem in node.as_ref().err().into_iter().flatten() {
             log::warn!("reload: {problem}");
         }
+        let of_node = node.as_ref().err().into_iter().flatten();
+        self.service.reload_error = loaded.problems.errors.iter().chain(of_node).next().map(ToString::to_string);
         match node {
             Ok(node) if loaded.problems.errors.is_empty() => self.apply(new, node, now),
             _ => log::error!("reload: the configuration has errors, the one of before stays in force"),

@@ -2,7 +2,7 @@
 //!
 //! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `logind` both for graceful shutdown, `cgroups` both
 //! for those of pods, `content` what the server shows, `retry` the one thing that it changes, `views` how a pod looks there,
-//! `telling` what the log says of pods, `history` the events that can still be seen.
+//! `telling` what the log says of pods, `history` the events that can still be seen, `service` what systemd is told.
 
 mod cgroups;
 mod content;
@@ -14,6 +14,7 @@ pub mod logging;
 mod logind;
 pub mod purge;
 mod retry;
+pub mod service;
 mod start;
 mod telling;
 mod views;
@@ -74,6 +75,7 @@ pub struct Agent {
     jobs: effects::Jobs,
     server: Server,
     metrics: Metrics,
+    service: service::Service,
     standing: logging::Standing,
     told: telling::Told,
     history: history::History,
@@ -94,6 +96,7 @@ pub fn run(config: Config) -> ExitCode {
         Ok(agent) => agent,
         Err(message) => {
             log::error!("cannot start: {message}");
+            service::tell_failure(&message);
             return ExitCode::FAILURE;
         }
     };
@@ -118,6 +121,7 @@ impl Agent {
         self.drive_logind(now);
         self.drive_server(now);
         self.settle(now);
+        self.tell_service(now);
         loop {
             self.event_loop.turn(self.next_deadline(), &mut ready)?;
             let now = clock::now();
@@ -142,6 +146,7 @@ impl Agent {
             self.do_what_is_due(now);
             self.settle(now);
             self.drive_server(now);
+            self.tell_service(now);
         }
     }
 
@@ -155,6 +160,7 @@ impl Agent {
             self.cgroups.next_deadline(),
             self.server.next_deadline(),
             self.helpers.next_deadline(),
+            self.service.next_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -213,6 +219,7 @@ impl Agent {
             match signal {
                 Signal::Terminate | Signal::Interrupt => {
                     log::info!("stopping signal={signal:?}; pods go on running");
+                    self.tell_stopping(now);
                     return true;
                 }
                 Signal::Hangup => self.reload(now),

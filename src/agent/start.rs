@@ -4,6 +4,7 @@ use super::cgroups::{self, PodCgroups};
 use super::effects::RecordQueue;
 use super::history::History;
 use super::logind::{self, HeldLock};
+use super::service::Service;
 use super::telling::Told;
 use super::{Agent, HELPERS, MANIFESTS, RUNTIME, SERVER, SIGNALS, logging};
 use crate::adapters::cri::client::Client;
@@ -86,6 +87,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         logind: logind::bus(&config),
         lock,
         metrics,
+        service: Service::new(started.boot),
         server: Server::new(doors, SERVER),
         container_events: ContainerEvents::new(&root.id),
         pidfds: Pidfds::default(),

@@ -78,6 +78,7 @@ impl Agent {
             }
         }
         self.runtime_told = Some(fact.clone());
+        self.service.runtime_told = true;
     }
 
     /// A pod's status changed, or it is gone. False if it is gone and that was told before.
@@ -132,6 +133,7 @@ impl Agent {
 
     /// For those who ask later, and those who watch.
     fn keep_event(&mut self, told: &history::Happened<'_>, now: Now) {
+        self.service.changed();
         let watched = self.server.has_watches(Route::Events);
         if let Some(line) = self.history.tell(told, now, watched) {
             self.server.publish(Route::Events, line, now.boot);

@@ -18,7 +18,7 @@ mod shutdown_plan;
 mod status;
 mod table;
 
-use crate::agent::logging;
+use crate::agent::{self, logging};
 use crate::config::{self, Flags};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use jiff::Timestamp;
@@ -414,10 +414,11 @@ fn run(flags: Flags) -> ExitCode {
     for error in &loaded.problems.errors {
         log::error!("configuration: {error}");
     }
-    if !loaded.is_ok() {
+    if let Some(first) = loaded.problems.errors.first() {
+        agent::service::tell_failure(&format!("the configuration has errors: {first}"));
         return ExitCode::FAILURE;
     }
-    crate::agent::run(loaded.config)
+    agent::run(loaded.config)
 }
 
 #[cfg(test)]

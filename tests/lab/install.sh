@@ -46,6 +46,8 @@ look_for_runtime() {
 look_for_logind() {
 	[ -x /usr/lib/systemd/systemd-logind ] || [ -x /lib/systemd/systemd-logind ] || want systemd
 	have dbus-daemon || want dbus-daemon
+	have strace || want strace
+	have setpriv || want util-linux
 }
 
 look_for_grpcio() {

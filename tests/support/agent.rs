@@ -114,6 +114,11 @@ impl Agent {
     }
 
     pub fn command(&self) -> Command {
+        self.command_of("run")
+    }
+
+    /// A subcommand that takes the flags of `run`.
+    pub fn command_of(&self, subcommand: &str) -> Command {
         let wherry = env!("CARGO_BIN_EXE_wherry");
         let mut command = match self.under.split_first() {
             Some((first, rest)) => {
@@ -123,7 +128,7 @@ impl Agent {
             }
             None => Command::new(wherry),
         };
-        command.arg("run");
+        command.arg(subcommand);
         for (flag, value) in [
             ("--config", self.dir.join("config.yaml")),
             ("--config-dir", self.dir.join("config.d")),

@@ -25,6 +25,11 @@ impl Store {
         Store { path, socket, kept: Vec::new(), messages: Vec::new() }
     }
 
+    /// From its next start on the agent says here what it says to systemd; nothing is given to it.
+    pub fn listen_to(&self, agent: &mut Agent) {
+        agent.set("NOTIFY_SOCKET", &self.path.display().to_string());
+    }
+
     /// From its next start on the agent is a service with this store, and is given what is in it by then.
     pub fn serve(&mut self, agent: &mut Agent) {
         agent.set("NOTIFY_SOCKET", &self.path.display().to_string());

@@ -1,0 +1,153 @@
+//! What systemd is told (sd_notify(3)), read from a notification socket as systemd reads it.
+
+use crate::support::agent::{Agent, patience};
+use crate::support::lab::{Runtime, signal};
+use crate::support::store::Store;
+use crate::support::yaml::TRAP;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Everything said until something has `what` in it, that included.
+fn until(store: &mut Store, what: &str) -> Vec<String> {
+    let end = Instant::now() + patience(60);
+    let mut all = Vec::new();
+    loop {
+        all.extend(store.messages());
+        if all.iter().any(|m| m.contains(what)) {
+            return all;
+        }
+        assert!(Instant::now() < end, "{what:?} is not said: {all:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn count(messages: &[String], what: &str) -> usize {
+    messages.iter().filter(|m| m.contains(what)).count()
+}
+
+fn served(name: &str) -> (Agent, Store) {
+    let mut agent = Agent::prepare(name, &Runtime::shared());
+    let store = Store::new(&agent.dir);
+    store.listen_to(&mut agent);
+    (agent, store)
+}
+
+#[test]
+fn systemd_hears_when_it_is_ready_what_it_is_at_when_it_reads_again_and_that_it_stops() {
+    let (mut agent, mut store) = served("notify");
+    agent.run();
+    let said = until(&mut store, "READY=1");
+    assert_eq!(count(&said, "READY=1"), 1, "{said:?}");
+    let ready = said.last().expect("it was said");
+    assert!(ready.contains("STATUS=") && ready.contains("no pods"), "{ready}");
+    assert_eq!(count(&said, "WATCHDOG=1"), 0, "nobody asked for it");
+
+    agent.apply("one", TRAP);
+    agent.apply("absent", "{containers: [{name: main, image: 'localhost/absent:1', imagePullPolicy: Never}]}");
+    let said = until(&mut store, "1 of 2 pods running; pod ");
+    assert!(said.last().is_some_and(|m| m.contains("ErrImageNeverPull")), "{said:?}");
+    assert_eq!(count(&said, "READY=1"), 0, "once");
+    agent.delete("absent");
+    until(&mut store, "STATUS=1 pod running");
+
+    agent.hang_up();
+    let said = until(&mut store, "READY=1");
+    let begun = said.iter().position(|m| m.starts_with("RELOADING=1 MONOTONIC_USEC=")).expect("it begins");
+    let done = said.iter().position(|m| m.starts_with("READY=1")).expect("it ends");
+    assert!(begun < done && count(&said, "RELOADING=1") == 1, "{said:?}");
+
+    // A configuration that is broken meanwhile is not taken, and the status says where.
+    agent.configure("maxPods: many\n");
+    agent.hang_up();
+    let said = until(&mut store, "the one on disk has errors");
+    let file = agent.dir.join("config.yaml");
+    let line = format!("; the configuration of before is in force, the one on disk has errors: {}:", file.display());
+    assert!(said.iter().any(|m| m.contains(&line) && m.contains("maxPods")), "{said:?}");
+    agent.configure("");
+    agent.hang_up();
+    let said = until(&mut store, "READY=1");
+    assert!(said.last().is_some_and(|m| m.ends_with("STATUS=1 pod running")), "{said:?}");
+
+    assert_eq!(agent.terminate(), Some(0));
+    let said = until(&mut store, "STOPPING=1");
+    assert!(said.last().is_some_and(|m| m.contains("pods go on running")), "{said:?}");
+}
+
+#[test]
+fn systemd_hears_why_it_does_not_start() {
+    let (mut agent, mut store) = served("refuse");
+    agent.configure("maxPods: many\n");
+    agent.launch();
+    assert_eq!(agent.ended(), Some(1));
+    let said = store.messages();
+    let [only] = said.as_slice() else { panic!("{said:?}") };
+    assert!(only.starts_with("STATUS=cannot start: the configuration has errors: "), "{only}");
+    assert!(only.contains("config.yaml:5: maxPods"), "{only}");
+    // Another one has its root directory.
+    agent.configure("");
+    agent.run();
+    until(&mut store, "READY=1");
+    let mut second = agent.command();
+    let done = second.env("NOTIFY_SOCKET", agent.dir.join("notify")).output().expect("wherry");
+    assert_eq!(done.status.code(), Some(1));
+    let said = until(&mut store, "cannot start");
+    assert!(said.iter().any(|m| m.contains("is in use by another wherry")), "{said:?}");
+}
+
+#[test]
+fn a_runtime_that_is_away_does_not_keep_it_from_being_ready_and_a_slow_one_not_from_being_alive() {
+    let runtime = Runtime::own("slow");
+    runtime.kill();
+    let mut agent = Agent::prepare("slow", &runtime);
+    let mut store = Store::new(&agent.dir);
+    store.listen_to(&mut agent);
+    agent.set("WATCHDOG_USEC", "400000");
+    agent.launch();
+    let said = until(&mut store, "READY=1");
+    assert!(said.last().is_some_and(|m| m.contains("no connection to the container runtime")), "{said:?}");
+    runtime.start_again();
+    until(&mut store, "STATUS=no pods");
+
+    // It takes connections and answers nothing.
+    let pid = fs::read_to_string(&runtime.pid_file).expect("containerd.pid").trim().to_owned();
+    signal(&pid, "STOP");
+    agent.apply("one", TRAP);
+    store.messages();
+    for _ in 0..5 {
+        until(&mut store, "WATCHDOG=1");
+    }
+    signal(&pid, "CONT");
+    until(&mut store, "STATUS=1 pod running");
+    agent.delete("one");
+    agent.wait_gone("one");
+}
+
+#[test]
+fn a_loop_that_does_not_go_round_is_not_called_alive() {
+    let (mut agent, mut store) = served("watchdog");
+    agent.set("WATCHDOG_USEC", "400000");
+    agent.run();
+    for _ in 0..3 {
+        until(&mut store, "WATCHDOG=1");
+    }
+    let pid = agent.pid().to_string();
+    signal(&pid, "STOP");
+    let state = || fs::read_to_string(Path::new("/proc").join(&pid).join("stat")).expect("stat");
+    agent.wait("it is stopped", |_| state().rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('T')));
+    store.messages();
+    // Ten of its turns.
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(store.messages(), Vec::<String>::new());
+    signal(&pid, "CONT");
+    until(&mut store, "WATCHDOG=1");
+
+    // Meant for another process (the one that started it): then it is not.
+    assert_eq!(agent.terminate(), Some(0));
+    agent.set("WATCHDOG_PID", "1");
+    store.messages();
+    agent.run();
+    until(&mut store, "READY=1");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(count(&store.messages(), "WATCHDOG=1"), 0);
+}

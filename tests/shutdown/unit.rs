@@ -1,0 +1,147 @@
+//! The rights that packaging/wherry.service leaves the agent are enough for its work: it runs with the unit's capabilities and
+//! without new privileges, and what it asks of the kernel on the way (strace tells) is what the unit's filters let through.
+
+use crate::support::agent::Agent;
+use crate::support::logind::{Node, wait};
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+const UNIT: &str = include_str!("../../packaging/wherry.service");
+
+/// The words of all lines of a setting.
+fn setting(name: &str) -> Vec<&'static str> {
+    let lines = UNIT.lines().filter_map(|l| l.strip_prefix(name)?.strip_prefix('='));
+    lines.flat_map(str::split_whitespace).collect()
+}
+
+/// A set of system calls as this systemd knows it, with those in it.
+fn expand(word: &str, into: &mut BTreeSet<String>) {
+    if !word.starts_with('@') {
+        into.insert(word.to_owned());
+        return;
+    }
+    let shown = Command::new("systemd-analyze").args(["syscall-filter", "--no-pager", word]).output();
+    let shown = shown.expect("systemd-analyze");
+    assert!(shown.status.success(), "{word}: {shown:?}");
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let inside = text.lines().skip(1).map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
+    inside.for_each(|l| expand(l, into));
+}
+
+/// What both lines of SystemCallFilter leave: the first allows, the second takes away.
+fn allowed() -> BTreeSet<String> {
+    let lines: Vec<&str> = UNIT.lines().filter_map(|l| l.strip_prefix("SystemCallFilter=")).collect();
+    let [allow, deny] = lines.as_slice() else { panic!("{lines:?}") };
+    let (mut allowed, mut denied) = (BTreeSet::new(), BTreeSet::new());
+    allow.split_whitespace().for_each(|w| expand(w, &mut allowed));
+    deny.strip_prefix('~').expect("it takes away").split_whitespace().for_each(|w| expand(w, &mut denied));
+    let left: BTreeSet<String> = allowed.difference(&denied).cloned().collect();
+    assert!(left.contains("epoll_wait") && !left.contains("mount") && !left.contains("chown"), "{left:?}");
+    left
+}
+
+fn leak(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
+#[test]
+fn the_units_rights_are_enough_and_none_is_asked_for_beyond_them() {
+    let mut node = Node::start("unit");
+    let mut agent = node.agent("unit");
+    let trace = agent.dir.join("trace");
+    let capabilities = setting("CapabilityBoundingSet");
+    let names = capabilities.iter().map(|c| format!("+{}", c.strip_prefix("CAP_").expect("CAP_").to_lowercase()));
+    let bounding = format!("-all,{}", names.collect::<Vec<_>>().join(","));
+    agent.under = vec![
+        "setpriv",
+        "--no-new-privs",
+        "--bounding-set",
+        leak(bounding),
+        "--inh-caps",
+        "-all",
+        "strace",
+        "-f",
+        "-qq",
+        "-o",
+        leak(trace.display().to_string()),
+    ];
+    agent.configure("shutdownGracePeriod: 10s\n");
+    agent.run();
+    rights(&agent, &capabilities);
+    // Pods of somebody who is not root, that write, crash, and are removed; a reload; a shutdown that is called off.
+    agent.apply(
+        "user",
+        "
+        securityContext: {runAsUser: 1000}
+        terminationGracePeriodSeconds: 2
+        containers:
+        - name: main
+          image: localhost/busybox:1.35
+          resources: {limits: {cpu: 100m, memory: 32Mi}}
+          command: [sh, -c, 'echo said; echo last > /dev/termination-log; sleep 1; exit 3']
+        ",
+    );
+    agent.wait("it was started again", |a| {
+        a.pod("user").is_some_and(|p| p["status"]["containerStatuses"][0]["restartCount"] != 0)
+    });
+    agent.apply(
+        "quick",
+        "{restartPolicy: Never, containers: [{name: main, image: 'localhost/busybox:1.35', command: ['true']}]}",
+    );
+    agent.wait_phase("quick", "Succeeded");
+    let status = agent.wherry(&["status"]);
+    assert!(status.status.success(), "{status:?}");
+    assert!(agent.wherry(&["logs", &format!("{}/user", agent.namespace)]).status.success());
+    wait("the lock is held", || (node.locks() == 1).then_some(()));
+    agent.hang_up();
+    agent.wait("it has read again", |a| a.log().contains("reloaded"));
+    for name in ["user", "quick"] {
+        agent.delete(name);
+        agent.wait_gone(name);
+    }
+    node.kill_logind();
+    node.start_logind();
+    wait("the lock is held again", || (node.locks() == 1).then_some(()));
+    assert!(!agent.log().contains("Operation not permitted"), "{}", agent.log());
+    // (strace ends when the agent has, which it passes the signal on to.)
+    crate::support::lab::signal(&traced(&agent).to_string(), "TERM");
+    assert_eq!(agent.ended(), Some(0));
+
+    let text = fs::read_to_string(&trace).expect("trace");
+    let calls: Vec<&str> = text.lines().filter_map(|l| l.split_once(' ').map(|(_, call)| call.trim_start())).collect();
+    let allowed = allowed();
+    let mut used = BTreeSet::new();
+    for call in &calls {
+        let Some((name, arguments)) = call.split_once('(') else { continue };
+        if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            continue;
+        }
+        used.insert(name.to_owned());
+        if name == "socket" {
+            let families = setting("RestrictAddressFamilies");
+            assert!(families.iter().any(|f| arguments.starts_with(&format!("{f},"))), "{call}");
+        }
+        // MemoryDenyWriteExecute
+        assert!(!(name == "mprotect" && arguments.contains("PROT_EXEC")), "{call}");
+        assert!(!(name == "mmap" && arguments.contains("PROT_WRITE|PROT_EXEC")), "{call}");
+    }
+    assert!(used.contains("epoll_wait") && used.contains("timerfd_settime") && used.contains("sendmsg"), "{used:?}");
+    let beyond: Vec<&String> = used.difference(&allowed).collect();
+    assert!(beyond.is_empty(), "the unit forbids {beyond:?}");
+}
+
+/// The agent below strace.
+fn traced(agent: &Agent) -> u32 {
+    let pid = agent.pid();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("children");
+    children.split_whitespace().next().and_then(|c| c.parse().ok()).expect("a child")
+}
+
+fn rights(agent: &Agent, capabilities: &[&str]) {
+    let status = fs::read_to_string(format!("/proc/{}/status", traced(agent))).expect("status");
+    let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim).unwrap_or_default();
+    let effective = u64::from_str_radix(field("CapEff:"), 16).expect("hexadecimal");
+    assert_eq!(effective.count_ones() as usize, capabilities.len(), "{status}");
+    assert_eq!(field("NoNewPrivs:"), "1");
+}
