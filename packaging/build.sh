@@ -26,8 +26,12 @@ else
 	CARGO_ENCODED_RUSTFLAGS=$(remap) "$LAB/cargo.sh" build --release --locked --bin wherry --target-dir "$build" >&2
 	binary=$build/release/wherry
 fi
-# (The development build: most of it is there from the tests.)
-"$LAB/cargo.sh" run --quiet --locked --example texts -- "$build/texts" >&2
+# (The development build: most of it is there from the tests. WHERRY_TEXTS: a program that is built already.)
+if [ -n "${WHERRY_TEXTS:-}" ]; then
+	"$WHERRY_TEXTS" "$build/texts"
+else
+	"$LAB/cargo.sh" run --quiet --locked --example texts -- "$build/texts" >&2
+fi
 
 rm -rf "$tree"
 # `put MODE FILE PLACE`

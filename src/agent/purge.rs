@@ -26,6 +26,8 @@ use std::time::Duration;
 
 /// A runtime that does not answer within this is away.
 const CONNECT: Duration = Duration::from_secs(10);
+/// One that refuses connections, or is not there, is waited for no longer than this: it may be about to start.
+const REFUSES: Duration = Duration::from_secs(3);
 /// Kept back of the whole time for what comes after the containers' grace periods.
 const AFTER_STOPS: Duration = Duration::from_secs(10);
 /// A call gets this much, also when the time is over: it may be the one that kills.
@@ -193,12 +195,13 @@ impl Runtime {
         let transport = start::transport(&config.runtime_socket, event_loop.registry(), RUNTIME)?;
         let client = Client::new(transport, start::request_config(config, owner));
         let mut runtime = Runtime { event_loop, client, owner: owner.to_owned(), driver: None, next_op: 0 };
-        let end = end.min(clock::boot() + CONNECT);
+        let mut end = end.min(clock::boot() + CONNECT);
         let mut why = "it does not answer".to_owned();
         while !runtime.client.is_up() && clock::boot() < end {
             for event in runtime.turn(Some(end)).map_err(|e| e.to_string())? {
                 if let ClientEvent::Down { why: down } = event {
                     why = down;
+                    end = end.min(clock::boot() + REFUSES);
                 }
             }
         }

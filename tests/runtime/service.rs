@@ -151,3 +151,22 @@ fn a_loop_that_does_not_go_round_is_not_called_alive() {
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(count(&store.messages(), "WATCHDOG=1"), 0);
 }
+
+/// 100 ms is what it may take; a busy machine is given ten times that.
+#[test]
+fn beside_ten_running_pods_it_is_ready_at_once() {
+    let (mut agent, mut store) = served("tenready");
+    agent.run();
+    let names: Vec<String> = (0..10).map(|n| format!("p{n}")).collect();
+    names.iter().for_each(|name| agent.apply(name, TRAP));
+    until(&mut store, "STATUS=10 pods running");
+    agent.kill();
+    store.messages();
+    let begun = Instant::now();
+    agent.launch();
+    until(&mut store, "READY=1");
+    let took = begun.elapsed();
+    println!("ready after {} ms", took.as_millis());
+    assert!(took < patience(1), "{took:?}");
+    until(&mut store, "STATUS=10 pods running");
+}

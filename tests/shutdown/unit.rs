@@ -2,6 +2,7 @@
 //! without new privileges, and what it asks of the kernel on the way (strace tells) is what the unit's filters let through.
 
 use crate::support::agent::Agent;
+use crate::support::lab::signal;
 use crate::support::logind::{Node, wait};
 use std::collections::BTreeSet;
 use std::fs;
@@ -69,7 +70,7 @@ fn the_units_rights_are_enough_and_none_is_asked_for_beyond_them() {
     agent.configure("shutdownGracePeriod: 10s\n");
     agent.run();
     rights(&agent, &capabilities);
-    // Pods of somebody who is not root, that write, crash, and are removed; a reload; a shutdown that is called off.
+    // Pods of somebody who is not root, that write, crash, and are removed; a reload; a logind that goes and comes.
     agent.apply(
         "user",
         "
@@ -83,7 +84,7 @@ fn the_units_rights_are_enough_and_none_is_asked_for_beyond_them() {
         ",
     );
     agent.wait("it was started again", |a| {
-        a.pod("user").is_some_and(|p| p["status"]["containerStatuses"][0]["restartCount"] != 0)
+        a.pod("user").is_some_and(|p| p["status"]["containerStatuses"][0]["restartCount"].as_u64() > Some(0))
     });
     agent.apply(
         "quick",
@@ -94,7 +95,7 @@ fn the_units_rights_are_enough_and_none_is_asked_for_beyond_them() {
     assert!(status.status.success(), "{status:?}");
     assert!(agent.wherry(&["logs", &format!("{}/user", agent.namespace)]).status.success());
     wait("the lock is held", || (node.locks() == 1).then_some(()));
-    agent.hang_up();
+    signal(&traced(&agent).to_string(), "HUP");
     agent.wait("it has read again", |a| a.log().contains("reloaded"));
     for name in ["user", "quick"] {
         agent.delete(name);
@@ -105,7 +106,7 @@ fn the_units_rights_are_enough_and_none_is_asked_for_beyond_them() {
     wait("the lock is held again", || (node.locks() == 1).then_some(()));
     assert!(!agent.log().contains("Operation not permitted"), "{}", agent.log());
     // (strace ends when the agent has, which it passes the signal on to.)
-    crate::support::lab::signal(&traced(&agent).to_string(), "TERM");
+    signal(&traced(&agent).to_string(), "TERM");
     assert_eq!(agent.ended(), Some(0));
 
     let text = fs::read_to_string(&trace).expect("trace");
@@ -144,4 +145,19 @@ fn rights(agent: &Agent, capabilities: &[&str]) {
     let effective = u64::from_str_radix(field("CapEff:"), 16).expect("hexadecimal");
     assert_eq!(effective.count_ones() as usize, capabilities.len(), "{status}");
     assert_eq!(field("NoNewPrivs:"), "1");
+}
+
+/// Mounting is a right that the unit does not leave. Who writes the first mount opens the unit, and docs/service.md.
+#[test]
+fn nothing_is_mounted_as_long_as_the_unit_forbids_it() {
+    assert!(!setting("CapabilityBoundingSet").contains(&"CAP_SYS_ADMIN"));
+    let mut waiting = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+    while let Some(path) = waiting.pop() {
+        if path.is_dir() {
+            waiting.extend(fs::read_dir(&path).expect("sources").map(|e| e.expect("an entry").path()));
+        } else if path.file_name().is_some_and(|n| n != "tests.rs") {
+            let code = fs::read_to_string(&path).expect("a source");
+            assert!(!code.contains("rustix::mount") && !code.contains("mount_bind("), "{}", path.display());
+        }
+    }
 }
