@@ -1,7 +1,7 @@
 //! Puts an agent together from the configuration: opens what it needs, in the order in which a failure says most.
 
 use super::cgroups::{self, PodCgroups};
-use super::effects::RecordQueue;
+use super::effects::{REST_AFTER, RecordQueue};
 use super::history::History;
 use super::logind::{self, HeldLock};
 use super::telling::Told;
@@ -106,6 +106,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         records,
         events,
         started,
+        rest_at: Some(started.boot + REST_AFTER),
         root,
     })
 }
