@@ -16,7 +16,7 @@ DESTDIR ?=
 PREFIX ?= /usr
 
 .DEFAULT_GOAL := all
-.PHONY: all help build release deb rpm test test-unit test-runtime test-shutdown test-grpcio test-packages test-vm test-vm-shutdown test-mutations simulate bench soak demo demo-down fmt lint install clean
+.PHONY: all help build release deb rpm test test-unit test-runtime test-shutdown test-grpcio test-packages test-vm test-vm-shutdown test-vm-package test-mutations simulate bench soak demo demo-down fmt lint install clean
 
 all: release ## what one would install (the same as release)
 
@@ -63,7 +63,10 @@ test-packages: ## the deb and the rpm: built twice and compared, looked over, in
 test-vm-shutdown: ## a virtual machine powers off and reboots under pods, through its logind
 	@tests/vm/shutdown.sh
 
-test-vm: test-vm-shutdown ## that, and the runtime tests in a virtual machine with systemd and pure cgroup v2 (slow)
+test-vm-package: ## a virtual machine: the deb installed, upgraded, harmed, the plug pulled five times, removed and purged
+	@tests/vm/package.sh
+
+test-vm: test-vm-shutdown test-vm-package ## both, and the runtime tests in a virtual machine with systemd and pure cgroup v2 (slow)
 	@tests/vm/runtime.sh $(ARGS)
 
 simulate: ## the simulation alone; ARGS=filter, SEEDS=n lives

@@ -75,17 +75,48 @@ finish() {
 	rm -rf "$work"
 }
 
+# `runtime_configuration DIRECTORY`: below it containerd's and a network's, for the driver systemd.
+runtime_configuration() {
+	mkdir -p "$1/etc/containerd" "$1/etc/cni/net.d"
+	cat >"$1/etc/containerd/config.toml" <<'CONFIG'
+version = 2
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "localhost/pause:3.9"
+
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      SystemdCgroup = true
+CONFIG
+	cat >"$1/etc/cni/net.d/10-vm.conflist" <<'CONFIG'
+{
+  "cniVersion": "0.4.0",
+  "name": "vm",
+  "plugins": [
+    {
+      "type": "bridge", "bridge": "cni0", "isGateway": true,
+      "ipam": { "type": "host-local", "ranges": [[{ "subnet": "10.88.0.0/24" }]] }
+    }
+  ]
+}
+CONFIG
+}
+
 # The directory $1 becomes the machine's input.
 pack_input() {
 	tar -C "$1" --owner=0 --group=0 -cf "$work/input.tar" .
 }
 
-# `boot SECONDS DISK WORD...`: runs the machine until it goes off, at most so long. DISK is a path, with ",snapshot=on" if
-# nothing of what it writes is to stay; words are added to the kernel's. What run.sh says is printed and in $work/result.log,
-# what the kernel says in $work/console.log.
-boot() {
-	local limit=$1 disk=$2 result=0
-	shift 2
+# `switch_on DISK WORD...`: DISK is a path, with ",snapshot=on" if nothing of what is written to it is to stay; words are added to the
+# kernel's. What run.sh says is printed and in $work/result.log, what the kernel says in $work/console.log.
+switch_on() {
+	local disk=$1
+	shift
 	: >"$work/result.log"
 	"${QEMU[@]}" -accel tcg,thread=multi -cpu max -M q35 -m 2048 -smp 2 -display none -nodefaults -no-reboot \
 		-serial "file:$work/console.log" -serial "file:$work/result.log" \
@@ -95,6 +126,11 @@ boot() {
 		-append "root=/dev/vda rw console=ttyS0 panic=-1 mitigations=off $*" </dev/null &
 	machine=$!
 	tail -n +1 -f --pid="$machine" "$work/result.log" &
+}
+
+# `until_off SECONDS`: waits until the machine goes off, at most so long.
+until_off() {
+	local limit=$1 result=0
 	for _ in $(seq 1 "$limit"); do
 		kill -0 "$machine" 2>/dev/null || break
 		sleep 1
@@ -109,6 +145,34 @@ boot() {
 	# The last lines are still on their way to the terminal.
 	sleep 1
 	[ "$result" = 0 ] || die "qemu ended with $result"
+}
+
+# `until_said SECONDS TEXT`: waits until the machine has printed a line of that text.
+until_said() {
+	for _ in $(seq 1 "$1"); do
+		if grep -qxF "$2" "$work/result.log"; then return; fi
+		kill -0 "$machine" 2>/dev/null || break
+		sleep 1
+	done
+	tail -n 20 "$work/console.log" >&2
+	keep_logs
+	die "the machine did not say '$2' within $1 s; above is the end of its console"
+}
+
+# The machine is gone from one moment to the next; what it has written to its disk is there.
+pull_plug() {
+	kill -KILL "$machine"
+	wait "$machine" 2>/dev/null || true
+	machine=
+	sleep 1
+}
+
+# `boot SECONDS DISK WORD...`: runs the machine until it goes off.
+boot() {
+	local limit=$1
+	shift
+	switch_on "$@"
+	until_off "$limit"
 }
 
 # After a failure, as the runtime tests do it.

@@ -4,42 +4,15 @@
 # shellcheck disable=SC2317 # functions are given to others by name
 set -uo pipefail
 
+# shellcheck source=tests/vm/inside.sh
+. /wherry-vm/inside.sh
 PODS=4
-# Seconds; the processor is emulated, and shared.
-PATIENCE=300
-boot=$(sed -n 's/.*wherry-vm\.boot=\([0-9]*\).*/\1/p' /proc/cmdline)
-
 # On the console too, where the pods write.
 tell() { echo "<5>wherry-vm: $*" >/dev/kmsg; }
-
-# `check TEXT COMMAND...`
-check() {
-	if "${@:2}"; then echo "passed: $1"; else echo "FAILED: $1"; fi
-}
-
-# `until_true TEXT COMMAND...`; the machine is of no more use if it does not become true.
-until_true() {
-	local end=$((SECONDS + PATIENCE))
-	until "${@:2}" >/dev/null 2>&1; do
-		if [ $SECONDS -ge $end ]; then
-			echo "FAILED: within $PATIENCE s: $1"
-			wherry status
-			wherry pods
-			wherry events | tail -n 20
-			journalctl -b -u wherry -u containerd -n 60 --no-pager
-			exit 1
-		fi
-		sleep 0.5
-	done
-	echo "passed: $1"
-}
 
 running() { [ "$(wherry pods | awk '$3 == "1/1" && $4 == "Running"' | wc -l)" = "$PODS" ]; }
 armed() { wherry status -o json | grep -q '"armed": true'; }
 locks() { systemd-inhibit --list --no-legend | awk '$1 == "wherry" && /shutdown/ && / delay *$/' | wc -l; }
-property() { systemctl show --property="$1" --value wherry.service; }
-is() { [ "$1" = "$2" ] || { echo "   it is $1, not $2"; return 1; }; }
-at_least() { [ "$1" -ge "$2" ] || { echo "   it is $1, less than $2"; return 1; }; }
 # Ids of the containers that run.
 containers() { ctr -n k8s.io tasks ls | awk '$3 == "RUNNING" { print $1 }' | sort | tr '\n' ' '; }
 delay() { busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec | cut -d' ' -f2; }

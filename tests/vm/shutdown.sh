@@ -67,6 +67,7 @@ in=$work/in
 files=$in/wherry-vm/files
 mkdir -p "$files"/etc/{containerd,cni/net.d,wherry/manifests} "$files"/usr/{bin,lib/systemd/system}
 cp "$VM/shutdown-inside.sh" "$in/wherry-vm/run.sh"
+cp "$VM/inside.sh" "$in/wherry-vm/"
 cp target/lab-images/images.tar "$in/wherry-vm/"
 strip -o "$files/usr/bin/wherry" target/debug/wherry
 cp packaging/wherry.service "$files/usr/lib/systemd/system/"
@@ -82,33 +83,7 @@ shutdownGracePeriodByPodPriority:
   - priority: 2000000000
     shutdownGracePeriodSeconds: $CRITICAL
 CONFIG
-cat >"$files/etc/containerd/config.toml" <<'CONFIG'
-version = 2
-
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "localhost/pause:3.9"
-
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
-
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      SystemdCgroup = true
-CONFIG
-cat >"$files/etc/cni/net.d/10-vm.conflist" <<'CONFIG'
-{
-  "cniVersion": "0.4.0",
-  "name": "vm",
-  "plugins": [
-    {
-      "type": "bridge", "bridge": "cni0", "isGateway": true,
-      "ipam": { "type": "host-local", "ranges": [[{ "subnet": "10.88.0.0/24" }]] }
-    }
-  ]
-}
-CONFIG
+runtime_configuration "$files"
 pod low-a 'priority: 0'
 pod low-b 'priority: 999'
 pod middle 'priority: 1000'

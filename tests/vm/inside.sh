@@ -1,0 +1,33 @@
+# shellcheck shell=bash
+# What the scripts inside the machines share: what is true, and what is not. Sourced, never run.
+# shellcheck disable=SC2034,SC2317
+
+# Seconds; the processor is emulated, and shared.
+PATIENCE=300
+boot=$(sed -n 's/.*wherry-vm\.boot=\([0-9]*\).*/\1/p' /proc/cmdline)
+
+# `check TEXT COMMAND...`
+check() {
+	if "${@:2}"; then echo "passed: $1"; else echo "FAILED: $1"; fi
+}
+
+# `until_true TEXT COMMAND...`; the machine is of no more use if it does not become true.
+until_true() {
+	local end=$((SECONDS + PATIENCE))
+	until "${@:2}" >/dev/null 2>&1; do
+		if [ $SECONDS -ge $end ]; then
+			echo "FAILED: within $PATIENCE s: $1"
+			wherry status
+			wherry pods
+			wherry events | tail -n 20
+			journalctl -b -u wherry -u containerd -n 60 --no-pager
+			exit 1
+		fi
+		sleep 0.5
+	done
+	echo "passed: $1"
+}
+
+property() { systemctl show --property="$1" --value wherry.service; }
+is() { [ "$1" = "$2" ] || { echo "   it is $1, not $2"; return 1; }; }
+at_least() { [ "$1" -ge "$2" ] || { echo "   it is $1, less than $2"; return 1; }; }
