@@ -150,7 +150,7 @@ until_off() {
 # `until_said SECONDS TEXT`: waits until the machine has printed a line of that text.
 until_said() {
 	for _ in $(seq 1 "$1"); do
-		if grep -qxF "$2" "$work/result.log"; then return; fi
+		if grep -qF "$2" "$work/result.log"; then return; fi
 		kill -0 "$machine" 2>/dev/null || break
 		sleep 1
 	done

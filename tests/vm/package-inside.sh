@@ -75,7 +75,7 @@ install() {
 	check 'it is installed' is "$(dpkg-query -W -f '${Status}' wherry)" 'install ok installed'
 	until_true 'the service is active' agent
 	check 'it will start at boot' is "$(systemctl is-enabled wherry)" enabled
-	check 'systemd has nothing to say about the unit' is "$(systemd-analyze verify wherry.service 2>&1)" ''
+	check 'systemd has nothing to say about the unit' is "$(systemd-analyze --man=no verify wherry.service 2>&1)" ''
 	systemctl show -p Type,WatchdogUSec,NotifyAccess,StatusText wherry
 	for pod in "${STEADY[@]}"; do place "$pod" 1; done
 	place crashes 1 Always 'sleep 2; exit 1'

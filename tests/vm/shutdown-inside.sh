@@ -23,7 +23,7 @@ install_all() {
 	cp -rT /wherry-vm/files /
 	rm -f /etc/systemd/system/containerd.service
 	systemctl daemon-reload
-	check 'systemd has nothing to say about the unit' is "$(systemd-analyze verify wherry.service 2>&1)" ''
+	check 'systemd has nothing to say about the unit' is "$(systemd-analyze --man=no verify wherry.service 2>&1)" ''
 	systemctl start containerd
 	until_true 'containerd answers' ctr version
 	ctr -n k8s.io images import /wherry-vm/images.tar >/dev/null
