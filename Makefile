@@ -31,11 +31,11 @@ release: ## the binary for use: target/release/wherry
 
 deb: ## a package for Debian and its kin: target/package/*.deb
 	@tests/lab/install.sh build packages
-	@packaging/deb.sh
+	@source tests/lab/common.sh && as_caller packaging/deb.sh
 
 rpm: ## a package for Fedora and its kin: target/package/*.rpm
 	@tests/lab/install.sh build packages
-	@packaging/rpm.sh
+	@source tests/lab/common.sh && as_caller packaging/rpm.sh
 
 test: ## all tests of an ordinary run, with all they need (root or sudo for the runtime tests)
 	@tests/lab/test.sh

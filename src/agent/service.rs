@@ -101,12 +101,13 @@ impl Service {
         due
     }
 
-    /// The status, if it is another one than the last.
-    fn news(&mut self, status: String) -> Option<String> {
-        (status != self.status).then(|| {
-            self.status.clone_from(&status);
-            status
-        })
+    /// Is it another status than the last?
+    fn news(&mut self, status: &str) -> bool {
+        if status == self.status {
+            return false;
+        }
+        status.clone_into(&mut self.status);
+        true
     }
 
     /// It was not told: all of it is due again, in a moment.
@@ -201,7 +202,9 @@ impl Agent {
         let mut due = self.service.due(read, now.boot);
         if due.look {
             let line = self.doing(now).line();
-            due.status = self.service.news(line);
+            let news = self.service.news(&line);
+            // Who waits for it to be ready sees at once how.
+            due.status = (news || due.ready).then_some(line);
         }
         let said = due.said();
         if !said.is_empty()
@@ -322,11 +325,11 @@ mod tests {
         let mut s = Service { pace: None, ..service() };
         s.runtime_told = true;
         assert!(due(&mut s, true, 0).look);
-        assert_eq!(s.news("a".into()), Some("a".into()));
+        assert!(s.news("a"));
         assert!(!due(&mut s, true, 5).look, "nothing happened");
         s.changed();
         assert!(due(&mut s, true, 5).look);
-        assert_eq!(s.news("a".into()), None);
+        assert!(!s.news("a"));
         s.changed();
         assert!(!due(&mut s, true, 5).look, "not twice in a second");
         assert_eq!(s.next_deadline(), Some(at(6)));

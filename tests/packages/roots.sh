@@ -111,12 +111,12 @@ life_of_deb() {
 	grep -q 'Of version 2' "$root/etc/wherry/config.yaml.dpkg-dist" || fail 'the new default is not beside it'
 
 	# One with a broken configuration: it is kept, the error is told, and the agent that runs is left as it is.
-	echo 'maxPods: many' >>"$root/etc/wherry/config.yaml"
+	echo 'podsPerCore: many' >>"$root/etc/wherry/config.yaml"
 	next_deb 3
 	install_deb "$root.3.deb"
-	says_config 'maxPods: many'
+	says_config 'podsPerCore: many'
 	says '/etc/wherry/config.yaml:'
-	says 'maxPods: '
+	says ': podsPerCore: '
 	says 'The agent of before goes on'
 	asks 'systemctl reload wherry.service'
 	asks_not 'restart'
@@ -127,7 +127,7 @@ life_of_deb() {
 	says 'tries again until they are mended'
 	asks 'deb-systemd-invoke restart wherry.service'
 	rm "$root/answers/--quiet"
-	sed -i '/^maxPods: many/d' "$root/etc/wherry/config.yaml"
+	sed -i '/^podsPerCore: many/d' "$root/etc/wherry/config.yaml"
 
 	# A manifest with an error is no reason to stay behind.
 	echo 'kind: [' >"$root/etc/wherry/manifests/broken.yaml"
@@ -186,14 +186,14 @@ life_of_rpm() {
 	asks_not ' stop '
 	says_config 'maxPods: 20'
 
-	echo 'maxPods: many' >>"$root/etc/wherry/config.yaml"
+	echo 'podsPerCore: many' >>"$root/etc/wherry/config.yaml"
 	quietly rpm --root "$root" --nodeps -U --oldpackage "$package"
-	says_config 'maxPods: many'
+	says_config 'podsPerCore: many'
 	says '/etc/wherry/config.yaml:'
 	says 'it goes on with the configuration of before'
 	asks 'systemctl try-reload-or-restart wherry.service'
 	asks_not 'try-restart'
-	sed -i '/^maxPods: many/d' "$root/etc/wherry/config.yaml"
+	sed -i '/^podsPerCore: many/d' "$root/etc/wherry/config.yaml"
 
 	mkdir -p "$root/var/lib/wherry/records"
 	echo 0123456789abcdef0123456789abcdef >"$root/var/lib/wherry/id"

@@ -64,6 +64,7 @@ fn systemd_hears_when_it_is_ready_what_it_is_at_when_it_reads_again_and_that_it_
     let file = agent.dir.join("config.yaml");
     let line = format!("; the configuration of before is in force, the one on disk has errors: {}:", file.display());
     assert!(said.iter().any(|m| m.contains(&line) && m.contains("maxPods")), "{said:?}");
+    assert!(said.iter().any(|m| m.starts_with("READY=1")), "{said:?}");
     agent.configure("");
     agent.hang_up();
     let said = until(&mut store, "READY=1");
