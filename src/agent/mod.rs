@@ -165,7 +165,7 @@ impl Agent {
     fn do_what_is_due(&mut self, now: Now) {
         let due = |at: Option<Boot>| at.is_some_and(|at| at <= now.boot);
         if due(self.client.next_deadline()) {
-            self.drive_runtime(now);
+            self.flush_to_runtime(now);
         }
         if due(self.container_events.next_deadline()) {
             self.drive_container_events(now);
@@ -208,11 +208,20 @@ impl Agent {
                 continue;
             }
             self.write_records(now);
-            if !std::mem::take(&mut called) {
+            if std::mem::take(&mut called) {
+                // The requests leave at once.
+                self.flush_to_runtime(now);
+                continue;
+            }
+            // What helpers were given begins now, not after one more turn that does not wait. One that was done meanwhile
+            // may have left more to write.
+            let jobs = self.jobs.len();
+            if self.helpers.next_deadline() == Some(Boot(0)) {
+                self.helpers_done(now);
+            }
+            if self.jobs.len() == jobs && self.events.is_empty() {
                 return;
             }
-            // The requests leave at once.
-            self.drive_runtime(now);
         }
     }
 
