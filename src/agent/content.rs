@@ -75,6 +75,7 @@ impl Agent {
             history,
             manifest_errors_told: _,
             runtime_told: _,
+            runtime_checked: _,
             client_events: _,
             container_events,
             events,

@@ -42,6 +42,7 @@ impl Agent {
                     self.events.push_back(Event::RuntimeUp);
                 }
                 ClientEvent::Down { why } => {
+                    self.preflight_runtime(Err(&why));
                     log::warn!("runtime=disconnected error={why:?}");
                     self.container_events.close();
                     self.keep_node_event(Severity::Warning, "RuntimeDisconnected", &why, now);
@@ -50,6 +51,7 @@ impl Agent {
                 ClientEvent::Done { op, result } => {
                     match &result {
                         Ok(Answer::Runtime(fact)) => {
+                            self.preflight_runtime(Ok(fact));
                             self.tell_runtime(fact, now);
                             self.open_container_events();
                         }

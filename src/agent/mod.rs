@@ -1,8 +1,9 @@
 //! The daemon: one loop that carries events to the engine and its effects to the adapters. Nothing is decided here.
 //!
 //! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `logind` both for graceful shutdown, `cgroups` both
-//! for those of pods, `content` what the server shows, `retry` the one thing that it changes, `views` how a pod looks there,
-//! `telling` what the log says of pods, `history` the events that can still be seen.
+//! for those of pods, `preflight` looks at the machine first, `content` is what the server shows, `retry` the one thing
+//! that it changes, `views` how a pod looks there, `telling` what the log says of
+//! pods, `history` the events that can still be seen.
 
 mod cgroups;
 mod content;
@@ -12,6 +13,7 @@ mod events;
 mod history;
 pub mod logging;
 mod logind;
+pub mod preflight;
 mod retry;
 mod start;
 mod telling;
@@ -79,6 +81,8 @@ pub struct Agent {
     history: history::History,
     manifest_errors_told: BTreeSet<String>,
     runtime_told: Option<RuntimeFact>,
+    /// Its part of the look at the machine was told.
+    runtime_checked: bool,
     /// Kept for its space.
     client_events: Vec<ClientEvent>,
     /// What is to reach the engine, in order.

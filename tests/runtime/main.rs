@@ -20,6 +20,7 @@ mod looking;
 mod manifests;
 mod many;
 mod metrics;
+mod preflight;
 mod recorded;
 mod reference;
 mod restarts;
