@@ -2,11 +2,12 @@
 //!
 //! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `logind` both for graceful shutdown, `cgroups` both
 //! for those of pods, `preflight` looks at the machine first, `content` is what the server shows, `retry` the one thing
-//! that it changes, `views` how a pod looks there, `telling` what the log says of
+//! that it changes, `views` how a pod looks there, `descriptors` and `dump` what is inside, `telling` what the log says of
 //! pods, `history` the events that can still be seen.
 
 mod cgroups;
 mod content;
+mod descriptors;
 mod dump;
 mod effects;
 mod events;
@@ -83,6 +84,8 @@ pub struct Agent {
     runtime_told: Option<RuntimeFact>,
     /// Its part of the look at the machine was told.
     runtime_checked: bool,
+    /// Descriptors of whoever started us, by number: no use is made of them.
+    inherited: BTreeSet<i32>,
     /// Kept for its space.
     client_events: Vec<ClientEvent>,
     /// What is to reach the engine, in order.

@@ -5,7 +5,7 @@ use super::effects::{REST_AFTER, RecordQueue};
 use super::history::History;
 use super::logind::{self, HeldLock};
 use super::telling::Told;
-use super::{Agent, HELPERS, MANIFESTS, RUNTIME, SERVER, SIGNALS, logging, preflight};
+use super::{Agent, HELPERS, MANIFESTS, RUNTIME, SERVER, SIGNALS, descriptors, logging, preflight};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig};
@@ -48,6 +48,7 @@ const TELL_AGAIN: Duration = Duration::from_secs(60);
 pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let started = clock::now();
     let lock = HeldLock::inherited();
+    let inherited = descriptors::open().into_keys().filter(|fd| *fd > 2).collect();
     ready_the_process();
     preflight::tell(&preflight::machine(&config));
     let node = node_facts(&config).map_err(|problems| {
@@ -101,6 +102,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         manifest_errors_told: BTreeSet::new(),
         runtime_told: None,
         runtime_checked: false,
+        inherited,
         client_events: Vec::new(),
         config,
         event_loop,

@@ -233,6 +233,17 @@ enum DebugCommand {
         #[command(flatten)]
         socket: SocketArgs,
     },
+    /// List the descriptors of the running agent
+    ///
+    /// Each with its kind, the events that the loop has seen for it, and what it waits for: what one needs to read a
+    /// trace of its system calls (strace).
+    Fds {
+        /// Another format than the table
+        #[arg(short, long, value_enum)]
+        output: Option<StatusFormat>,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -360,6 +371,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             retry::run(out, &socket.path(), &target)
         }),
         Command::Debug(DebugCommand::Dump { socket }) => output::finish(|out| debug::dump(out, &socket.path())),
+        Command::Debug(DebugCommand::Fds { output, socket }) => {
+            output::finish(|out| debug::fds(out, &socket.path(), output.is_some()))
+        }
         Command::Status { output, socket } => {
             output::finish(|out| status::run(out, &socket.path(), output == Some(StatusFormat::Json)))
         }
