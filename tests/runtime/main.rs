@@ -24,4 +24,5 @@ mod preflight;
 mod recorded;
 mod reference;
 mod restarts;
+mod strace;
 mod trouble;

@@ -12,3 +12,4 @@ mod bus;
 mod pods;
 mod slices;
 mod store;
+mod strace;
