@@ -21,6 +21,7 @@ const MAX_CGROUPS: u64 = 64 << 10;
 struct Watch {
     uid: Uid,
     id: String,
+    pid: u32,
     fd: OwnedFd,
 }
 
@@ -48,7 +49,7 @@ impl Pidfds {
         registry
             .register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)
             .map_err(|e| format!("watch a pidfd: {e}"))?;
-        self.watches.insert(token.0, Watch { uid, id: id.to_owned(), fd });
+        self.watches.insert(token.0, Watch { uid, id: id.to_owned(), pid, fd });
         self.tokens.insert(id.to_owned(), token.0);
         Ok(())
     }
@@ -56,6 +57,11 @@ impl Pidfds {
     /// What is watched: the container's or sandbox's id, and its pod.
     pub fn watched(&self) -> impl Iterator<Item = (&str, &Uid)> {
         self.watches.values().map(|w| (w.id.as_str(), &w.uid))
+    }
+
+    /// What the descriptor of this token is of: the process, the container's or sandbox's id, its pod.
+    pub fn of(&self, token: Token) -> Option<(u32, &str, &Uid)> {
+        self.watches.get(&token.0).map(|w| (w.pid, w.id.as_str(), &w.uid))
     }
 
     /// Fine if it is not watched.

@@ -89,10 +89,7 @@ struct Removal {
 impl PodCgroups {
     pub(super) fn new(settings: Settings) -> PodCgroups {
         let tree = Cgroups::discover(settings.names.clone()).map(Tree::new);
-        match &tree {
-            Ok(tree) => tree.troubles().iter().for_each(|trouble| log::warn!("cgroups error={trouble:?}")),
-            Err(e) => log::warn!("cgroups cannot be found error={e:?}"),
-        }
+        // (What is wrong with them the preflight has told.)
         // As libdbus takes it: also an empty one counts as none.
         let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok().filter(|a| !a.is_empty());
         PodCgroups {

@@ -1,5 +1,6 @@
 //! What the server shows: pods, metrics, health, status. Borrowed from the agent for one drive of the server.
 
+use super::descriptors;
 use super::dump::{self, Beside};
 use super::history::History;
 use super::telling::Told;
@@ -54,14 +55,14 @@ impl Agent {
         let Agent {
             config,
             event_loop,
-            signals: _,
+            signals,
             helpers,
             timers,
             engine,
             client,
             manifests,
             logind: _,
-            lock: _,
+            lock,
             cgroups,
             pidfds,
             files,
@@ -76,12 +77,14 @@ impl Agent {
             history,
             manifest_errors_told: _,
             runtime_told: _,
+            runtime_checked: _,
+            inherited,
             client_events: _,
             container_events,
             events,
             started,
             rest_at: _,
-            root: _,
+            root,
         } = self;
         let beside = Beside {
             timers,
@@ -92,6 +95,12 @@ impl Agent {
             pidfds,
             client,
             connections: server.connections(),
+            event_loop,
+            signals,
+            lock,
+            root,
+            inherited,
+            doors: server.doors(),
             events_waiting: events.len(),
             event_stream: !container_events.is_closed(),
         };
@@ -151,6 +160,10 @@ impl Content for Shown<'_> {
             Route::Dump => {
                 let dump = dump::dump(self.engine, &self.beside, self.history, self.started, self.now);
                 Response::json(serde_json::to_vec(&dump).unwrap_or_default())
+            }
+            Route::Descriptors => {
+                let list = descriptors::list(&self.beside, self.engine, self.config, self.now);
+                Response::json(serde_json::to_vec(&list).unwrap_or_default())
             }
             Route::Status => Response::json(serde_json::to_vec(&self.status()).unwrap_or_default()),
             Route::Retry => {

@@ -1,18 +1,22 @@
 //! `wherry debug dump`: the engine's whole state, and what the agent has beside it.
 
 use super::cgroups::PodCgroups;
+use super::descriptors;
 use super::effects::{Job, Jobs, RecordQueue, Work};
 use super::history::History;
+use super::logind::HeldLock;
 use crate::adapters::cri::client::Client;
 use crate::adapters::pidfds::Pidfds;
+use crate::adapters::records::Root;
+use crate::adapters::server::LISTENERS;
 use crate::adapters::server::http::Door;
 use crate::api::names::Uid;
 use crate::api::time::Now;
 use crate::engine::effect::TimerKey;
 use crate::engine::node::Engine;
-use crate::event_loop::{Helpers, Timers};
+use crate::event_loop::{EventLoop, Helpers, Signals, Timers};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What only the agent knows; borrowed for one drive of the server.
 pub(super) struct Beside<'a> {
@@ -25,6 +29,13 @@ pub(super) struct Beside<'a> {
     pub client: &'a Client,
     /// Those of before this turn: door, state, bytes queued, lines lost.
     pub connections: Vec<(Door, &'static str, usize, u64)>,
+    pub event_loop: &'a EventLoop,
+    pub signals: &'a Signals,
+    pub lock: &'a HeldLock,
+    pub root: &'a Root,
+    pub inherited: &'a BTreeSet<i32>,
+    /// By the order of the server's listeners.
+    pub doors: [Option<Door>; LISTENERS],
     pub events_waiting: usize,
     /// The runtime's event stream is wanted (there is one, or it is being tried).
     pub event_stream: bool,
@@ -32,8 +43,24 @@ pub(super) struct Beside<'a> {
 
 pub(super) fn dump(engine: &Engine, beside: &Beside<'_>, history: &History, started: Now, now: Now) -> Value {
     // Without `..`: a new one is to be shown too.
-    let Beside { timers, helpers, jobs, records, cgroups, pidfds, client, connections, events_waiting, event_stream } =
-        beside;
+    let Beside {
+        timers,
+        helpers,
+        jobs,
+        records,
+        cgroups,
+        pidfds,
+        client,
+        connections,
+        events_waiting,
+        event_stream,
+        event_loop: _,
+        signals: _,
+        lock: _,
+        root: _,
+        inherited: _,
+        doors: _,
+    } = beside;
     let (pods, of_pods, of_node) = history.counts();
     let timers: BTreeMap<String, Value> = timers.all().map(|(key, at)| (format!("{key:?}"), json!(at))).collect();
     let jobs: BTreeMap<String, &str> = jobs
@@ -63,7 +90,7 @@ pub(super) fn dump(engine: &Engine, beside: &Beside<'_>, history: &History, star
         "started": started,
         "now": now,
         "agent": {
-            "descriptors": descriptors(),
+            "descriptors": descriptors::open(),
             "timers": timers,
             "helpers": helpers,
             "jobs": jobs,
@@ -79,16 +106,4 @@ pub(super) fn dump(engine: &Engine, beside: &Beside<'_>, history: &History, star
         },
         "engine": engine.dump(),
     })
-}
-
-/// What the process has open, by number.
-fn descriptors() -> BTreeMap<u32, String> {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return BTreeMap::new() };
-    let one = |e: std::fs::DirEntry| {
-        let number = e.file_name().to_str()?.parse().ok()?;
-        // The directory's own descriptor is there only now.
-        let target = std::fs::read_link(e.path()).ok()?.to_string_lossy().into_owned();
-        (!target.ends_with("/fd")).then_some((number, target))
-    };
-    entries.flatten().filter_map(one).collect()
 }

@@ -15,9 +15,22 @@ use mio::Token;
 use std::collections::BTreeMap;
 
 impl Agent {
+    /// The runtime may have answered.
     pub(super) fn drive_runtime(&mut self, now: Now) {
         let mut out = std::mem::take(&mut self.client_events);
-        if self.client.drive(now.boot, &mut out) {
+        let again = self.client.drive(now.boot, &mut out);
+        self.take_client_events(again, out, now);
+    }
+
+    /// Calls were made, or one is too late.
+    pub(super) fn flush_to_runtime(&mut self, now: Now) {
+        let mut out = std::mem::take(&mut self.client_events);
+        let again = self.client.flush(now.boot, &mut out);
+        self.take_client_events(again, out, now);
+    }
+
+    fn take_client_events(&mut self, again: bool, mut out: Vec<ClientEvent>, now: Now) {
+        if again {
             self.event_loop.again(RUNTIME);
         }
         for event in out.drain(..) {
@@ -29,6 +42,7 @@ impl Agent {
                     self.events.push_back(Event::RuntimeUp);
                 }
                 ClientEvent::Down { why } => {
+                    self.preflight_runtime(Err(&why));
                     log::warn!("runtime=disconnected error={why:?}");
                     self.service.runtime_told = true;
                     self.container_events.close();
@@ -38,6 +52,7 @@ impl Agent {
                 ClientEvent::Done { op, result } => {
                     match &result {
                         Ok(Answer::Runtime(fact)) => {
+                            self.preflight_runtime(Ok(fact));
                             self.tell_runtime(fact, now);
                             self.open_container_events();
                         }

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::engine::effect::{LogindCall, Severity};
 use crate::engine::event::{Answer, Event, LogindEvent};
 use crate::engine::op::{Code, OpError, OpId};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 /// What systemd keeps is removed by its name only: the new lock and the old one, for a moment both there, have different ones.
@@ -53,6 +53,10 @@ impl HeldLock {
             }
         }
         HeldLock(held)
+    }
+
+    pub(super) fn descriptor(&self) -> Option<i32> {
+        self.0.as_ref().map(|(_, lock)| lock.as_fd().as_raw_fd())
     }
 
     pub(super) fn is_held(&self) -> bool {

@@ -1,17 +1,20 @@
 //! The daemon: one loop that carries events to the engine and its effects to the adapters. Nothing is decided here.
 //!
 //! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `logind` both for graceful shutdown, `cgroups` both
-//! for those of pods, `content` what the server shows, `retry` the one thing that it changes, `views` how a pod looks there,
-//! `telling` what the log says of pods, `history` the events that can still be seen, `service` what systemd is told.
+//! for those of pods, `preflight` looks at the machine first, `content` is what the server shows, `retry` the one thing
+//! that it changes, `views` how a pod looks there, `descriptors` and `dump` what is inside, `telling` what the log says of
+//! pods, `history` the events that can still be seen, `service` what systemd is told.
 
 mod cgroups;
 mod content;
+mod descriptors;
 mod dump;
 mod effects;
 mod events;
 mod history;
 pub mod logging;
 mod logind;
+pub mod preflight;
 pub mod purge;
 mod retry;
 pub mod service;
@@ -82,6 +85,10 @@ pub struct Agent {
     history: history::History,
     manifest_errors_told: BTreeSet<String>,
     runtime_told: Option<RuntimeFact>,
+    /// Its part of the look at the machine was told.
+    runtime_checked: bool,
+    /// Descriptors of whoever started us, by number: no use is made of them.
+    inherited: BTreeSet<i32>,
     /// Kept for its space.
     client_events: Vec<ClientEvent>,
     /// What is to reach the engine, in order.
@@ -172,7 +179,7 @@ impl Agent {
     fn do_what_is_due(&mut self, now: Now) {
         let due = |at: Option<Boot>| at.is_some_and(|at| at <= now.boot);
         if due(self.client.next_deadline()) {
-            self.drive_runtime(now);
+            self.flush_to_runtime(now);
         }
         if due(self.container_events.next_deadline()) {
             self.drive_container_events(now);
@@ -215,11 +222,20 @@ impl Agent {
                 continue;
             }
             self.write_records(now);
-            if !std::mem::take(&mut called) {
+            if std::mem::take(&mut called) {
+                // The requests leave at once.
+                self.flush_to_runtime(now);
+                continue;
+            }
+            // What helpers were given begins now, not after one more turn that does not wait. One that was done meanwhile
+            // may have left more to write.
+            let jobs = self.jobs.len();
+            if self.helpers.next_deadline() == Some(Boot(0)) {
+                self.helpers_done(now);
+            }
+            if self.jobs.len() == jobs && self.events.is_empty() {
                 return;
             }
-            // The requests leave at once.
-            self.drive_runtime(now);
         }
     }
 

@@ -6,12 +6,13 @@ use super::history::History;
 use super::logind::{self, HeldLock};
 use super::service::Service;
 use super::telling::Told;
-use super::{Agent, HELPERS, MANIFESTS, RUNTIME, SERVER, SIGNALS, logging};
+use super::{Agent, HELPERS, MANIFESTS, RUNTIME, SERVER, SIGNALS, descriptors, logging, preflight};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig};
 use crate::adapters::cri::transport::Transport;
 use crate::adapters::manifests::{Manifests, Settings};
+use crate::adapters::node::preflight::is_stuck as stuck;
 use crate::adapters::node::{capacity, cgroups::Cgroups, machine};
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
@@ -37,20 +38,25 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
+use std::time::Duration;
 
 /// A machine that does not tell its memory is taken for a small one, in bytes.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
+/// A root directory that cannot be written is tried again, and told of again.
+const RETRY: Duration = Duration::from_secs(2);
+const TELL_AGAIN: Duration = Duration::from_secs(60);
 
 pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let started = clock::now();
     let lock = HeldLock::inherited();
+    let inherited = descriptors::open().into_keys().filter(|fd| *fd > 2).collect();
     ready_the_process();
+    preflight::tell(&preflight::machine(&config));
     let node = node_facts(&config).map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         problems.join("; ")
     })?;
-    let root = Root::open(&config.root_dir)?;
-    let records = Records::open(&config.root_dir)?;
+    let (root, records) = keeping_place(&config.root_dir)?;
     let event_loop = EventLoop::new().map_err(|e| e.to_string())?;
     let registry = event_loop.registry();
     let signals = Signals::new(registry, SIGNALS).map_err(|e| format!("watch signals: {e}"))?;
@@ -97,6 +103,8 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         history: History::new(&config.node_name),
         manifest_errors_told: BTreeSet::new(),
         runtime_told: None,
+        runtime_checked: false,
+        inherited,
         client_events: Vec::new(),
         config,
         event_loop,
@@ -111,6 +119,34 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         rest_at: Some(started.boot + REST_AFTER),
         root,
     })
+}
+
+/// The root directory, locked, and the records in it. A file system that is full or read-only may be so for a while
+/// (`/var` at a boot after a crash): that is waited for, as long as nothing can be begun without. What runs goes on
+/// meanwhile. (No signal is taken over yet: SIGTERM ends it.)
+fn keeping_place(path: &Path) -> Result<(Root, Records), String> {
+    let mut told_at = None;
+    loop {
+        let why = match Root::open(path).and_then(|root| Ok((root, Records::open(path)?))) {
+            Ok(both) => {
+                if told_at.is_some() {
+                    log::info!("the root directory can be used now root={}", path.display());
+                }
+                return Ok(both);
+            }
+            Err(why) => why,
+        };
+        let Some(stuck) = stuck(path) else { return Err(why) };
+        let now = clock::boot();
+        if told_at.is_none_or(|at| now.since(at) >= TELL_AGAIN) {
+            log::error!(
+                "waiting for the root directory: {stuck} error={why:?} root={} retry={RETRY:?}",
+                path.display()
+            );
+            told_at = Some(now);
+        }
+        std::thread::sleep(RETRY);
+    }
 }
 
 /// What is inherited and matters: the modes of new files must not depend on the umask of who started us, and the soft

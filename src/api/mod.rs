@@ -15,6 +15,7 @@ pub mod log_line;
 pub mod names;
 pub mod node;
 pub mod pod;
+pub mod preflight;
 pub mod priority;
 pub mod problem;
 pub mod qos;

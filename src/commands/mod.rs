@@ -10,6 +10,7 @@ mod events;
 mod logs;
 mod output;
 mod pods;
+mod preflight;
 mod purge;
 mod retry;
 mod row;
@@ -53,15 +54,26 @@ enum Command {
     /// it is stopped. Pods go on running when it stops (SIGTERM), and are taken over when it starts again. SIGHUP reads
     /// configuration and manifests again.
     Run(ConfigArgs),
-    /// Check configuration and manifests
+    /// Check configuration and manifests, or the machine
     ///
     /// Checks FILES (configuration or manifests, each says which it is), or without any the configuration and all
     /// manifests that `wherry run` would read. Prints a line for each problem: file, line, field, and what is wrong.
     ///
-    /// Exit code: 0 nothing is wrong, 1 something is, 2 a file cannot be read, or the command line is wrong.
+    /// With --system the machine instead: kernel, cgroups, container runtime and its network, logind, directories, disk,
+    /// clock. A line for each: ok, warning or error, and what to do. Nothing is changed; it takes 5 s at the longest.
+    ///
+    /// Exit code: 0 nothing is wrong (with --system: there may be warnings), 1 something is, 2 a file cannot be read, or
+    /// the command line is wrong.
     Check {
         /// Files, or directories of manifests
+        #[arg(conflicts_with = "system")]
         files: Vec<PathBuf>,
+        /// The machine, not files
+        #[arg(long)]
+        system: bool,
+        /// Another format than text, with --system
+        #[arg(short, long, value_enum, requires = "system")]
+        output: Option<StatusFormat>,
         #[command(flatten)]
         config: ConfigArgs,
     },
@@ -239,6 +251,17 @@ enum DebugCommand {
         #[command(flatten)]
         socket: SocketArgs,
     },
+    /// List the descriptors of the running agent
+    ///
+    /// Each with its kind, the events that the loop has seen for it, and what it waits for: what one needs to read a
+    /// trace of its system calls (strace).
+    Fds {
+        /// Another format than the table
+        #[arg(short, long, value_enum)]
+        output: Option<StatusFormat>,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -348,7 +371,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match cli.command {
         Command::Run(args) => run(args.into()),
-        Command::Check { files, config } => output::finish(|out| check::run(out, &config.into(), &files)),
+        Command::Check { system: true, output, config, .. } => {
+            output::finish(|out| preflight::run(out, &config.into(), output.is_some()))
+        }
+        Command::Check { files, config, .. } => output::finish(|out| check::run(out, &config.into(), &files)),
         Command::Pods { names, namespace, output, watch, socket } => {
             let query = pods::Query { names, namespace, format: output, watch };
             output::finish(|out| pods::run(out, &socket.path(), &query))
@@ -368,6 +394,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             retry::run(out, &socket.path(), &target)
         }),
         Command::Debug(DebugCommand::Dump { socket }) => output::finish(|out| debug::dump(out, &socket.path())),
+        Command::Debug(DebugCommand::Fds { output, socket }) => {
+            output::finish(|out| debug::fds(out, &socket.path(), output.is_some()))
+        }
         Command::Status { output, socket } => {
             output::finish(|out| status::run(out, &socket.path(), output == Some(StatusFormat::Json)))
         }

@@ -35,6 +35,16 @@ fn flags_reach_the_configuration() {
     assert_eq!(flags, expected);
 }
 
+#[test]
+fn the_machine_is_checked_without_files_and_other_formats_are_only_for_it() {
+    let parse = |line: &str| Cli::try_parse_from(line.split_whitespace()).map(|cli| cli.command);
+    let found = parse("wherry check --system -o json --root-dir /r");
+    assert!(matches!(found, Ok(Command::Check { system: true, output: Some(StatusFormat::Json), .. })));
+    assert!(matches!(parse("wherry check a.yaml"), Ok(Command::Check { system: false, .. })));
+    assert!(parse("wherry check --system a.yaml").is_err());
+    assert!(parse("wherry check -o json").is_err());
+}
+
 /// 300 pods of two kilobytes.
 struct Node;
 

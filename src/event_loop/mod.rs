@@ -3,6 +3,7 @@
 //! nothing ticks: a turn with no work sleeps until the next real deadline.
 //!
 //! - `poll`: the turn, tokens, the ready list;
+//! - `registered`: what the poll watches, as the kernel tells;
 //! - `timers`: named deadlines, pure;
 //! - `clock`: the only reader of clocks;
 //! - `signals`: signals as an enum;
@@ -48,6 +49,7 @@
 pub mod clock;
 pub mod helpers;
 pub mod poll;
+mod registered;
 pub mod signals;
 pub mod timers;
 

@@ -16,15 +16,16 @@ use mio::{Events, Interest, Poll, Registry, Token};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// Tokens below are the caller's constants; `EventLoop::token` gives out the others.
 pub const FIRST_DYNAMIC: usize = 1 << 16;
 
 /// The timer's own; never among the ready ones.
-const TIMER: Token = Token(usize::MAX - 1);
+pub(super) const TIMER: Token = Token(usize::MAX - 1);
 
 /// What one system call can report. More than these come at the next turn; the kernel rotates them.
 const EVENTS: usize = 64;
@@ -37,6 +38,8 @@ pub struct EventLoop {
     armed: Option<Boot>,
     again: Vec<Token>,
     next_token: usize,
+    seen: BTreeMap<usize, u64>,
+    turns: u64,
 }
 
 impl EventLoop {
@@ -55,6 +58,8 @@ impl EventLoop {
             armed: None,
             again: Vec::new(),
             next_token: FIRST_DYNAMIC,
+            seen: BTreeMap::new(),
+            turns: 0,
         })
     }
 
@@ -91,9 +96,11 @@ impl EventLoop {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => self.events.clear(),
             Err(e) => return Err(named("wait in epoll", e)),
         }
+        self.turns += 1;
         ready.append(&mut self.again);
         for event in &self.events {
             let token = event.token();
+            *self.seen.entry(counted_as(token)).or_default() += 1;
             if token == TIMER {
                 self.armed = None;
             } else if !ready.contains(&token) {
@@ -101,6 +108,21 @@ impl EventLoop {
             }
         }
         Ok(())
+    }
+
+    /// How often the wait has ended.
+    pub fn turns(&self) -> u64 {
+        self.turns
+    }
+
+    /// Events that came for a token since the start; of one given out by `token`, for all of those together.
+    pub fn seen(&self, token: Token) -> u64 {
+        self.seen.get(&counted_as(token)).copied().unwrap_or(0)
+    }
+
+    /// The epoll, the timerfd, and when that fires next.
+    pub fn own(&self) -> (RawFd, RawFd, Option<Boot>) {
+        (self.poll.as_raw_fd(), self.timer.as_raw_fd(), self.armed)
     }
 
     fn arm(&mut self, deadline: Option<Boot>) -> io::Result<()> {
@@ -119,6 +141,11 @@ impl EventLoop {
         self.armed = deadline;
         Ok(())
     }
+}
+
+/// Tokens that are never used again would fill the table of counts.
+fn counted_as(token: Token) -> usize {
+    if token == TIMER { TIMER.0 } else { token.0.min(FIRST_DYNAMIC) }
 }
 
 fn named(what: &str, e: io::Error) -> io::Error {
@@ -220,6 +247,8 @@ mod tests {
         assert_eq!(ready, [QUIET]);
         event_loop.turn(Some(clock::boot() + Duration::from_millis(5)), &mut ready).unwrap();
         assert!(ready.is_empty());
+        assert_eq!((event_loop.turns(), event_loop.seen(QUIET), event_loop.seen(FLOOD)), (2, 1, 0));
+        assert_eq!(event_loop.seen(TIMER), 1);
         assert_ne!(event_loop.token(), event_loop.token());
     }
 }

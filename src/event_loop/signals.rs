@@ -7,6 +7,7 @@ use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level;
 use std::io::{self, Read};
+use std::os::fd::{AsRawFd, RawFd};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
@@ -23,19 +24,27 @@ const SIGNALS: [(i32, Signal); 3] =
 
 pub struct Signals {
     sources: Vec<(Signal, SigId, UnixStream)>,
+    /// The handlers' ends.
+    handlers: Vec<RawFd>,
 }
 
 impl Signals {
     /// Takes over SIGTERM, SIGINT and SIGHUP.
     pub fn new(registry: &Registry, token: Token) -> io::Result<Signals> {
-        let mut signals = Signals { sources: Vec::with_capacity(SIGNALS.len()) };
+        let mut signals = Signals { sources: Vec::with_capacity(SIGNALS.len()), handlers: Vec::new() };
         for (number, signal) in SIGNALS {
             let (mut read, write) = UnixStream::pair()?;
             registry.register(&mut read, token, Interest::READABLE)?;
+            signals.handlers.push(write.as_raw_fd());
             let id = low_level::pipe::register(number, write)?;
             signals.sources.push((signal, id, read));
         }
         Ok(signals)
+    }
+
+    /// Both ends for each signal: ours, which the poll watches, and the handler's.
+    pub fn descriptors(&self) -> impl Iterator<Item = (Signal, RawFd, RawFd)> {
+        self.sources.iter().zip(&self.handlers).map(|((signal, _, read), write)| (*signal, read.as_raw_fd(), *write))
     }
 
     /// The signals that came since the last call. To be called when the token is ready.

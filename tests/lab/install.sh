@@ -32,6 +32,7 @@ look_for_runtime() {
 	have runc || want runc
 	have iptables || want iptables
 	have ip || want iproute2
+	have strace || want strace
 	cni_plugins >/dev/null || want containernetworking-plugins
 	if ! static_busybox >/dev/null; then
 		if have busybox; then

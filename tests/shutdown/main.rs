@@ -12,4 +12,5 @@ mod bus;
 mod pods;
 mod slices;
 mod store;
+mod strace;
 mod unit;

@@ -107,6 +107,11 @@ impl Agent {
         fs::write(self.dir.join("config.yaml"), text).expect("config.yaml");
     }
 
+    /// Another runtime's socket, from its next start on.
+    pub fn set_runtime_socket(&mut self, socket: &Path) {
+        self.runtime_socket = socket.to_owned();
+    }
+
     /// Sets a variable of its environment, from its next start on.
     pub fn set(&mut self, name: &str, value: &str) {
         self.environment.retain(|(n, _)| n != name);

@@ -31,6 +31,7 @@ use file::{Found, Stamp, Unread};
 use standing::{Kind, StandingProblems};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -45,6 +46,8 @@ const GONE: Duration = Duration::from_millis(10);
 const NET: Duration = Duration::from_secs(600);
 /// When a record that could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(60);
+/// The length of most mount tables, in bytes; a longer one takes more reads.
+const MOUNTS: usize = 16 << 10;
 /// Records that are written together.
 const BATCH: usize = 16;
 
@@ -385,7 +388,12 @@ impl Manifests {
     fn not_another_mount(&mut self, names: &BTreeSet<OsString>) -> Result<(), String> {
         let directory = &self.settings.directory;
         let real = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.clone());
-        let text = std::fs::read_to_string(&self.settings.mountinfo).unwrap_or_default();
+        // Of a file of /proc nobody knows the length: with room for it, it is read at once.
+        let mut text = String::with_capacity(MOUNTS);
+        let read = std::fs::File::open(&self.settings.mountinfo).and_then(|mut file| file.read_to_string(&mut text));
+        if read.is_err() {
+            text.clear();
+        }
         let Some(point) = mount::point_of(&text, &real) else { return Ok(()) };
         let recorded = self.store.mount_point(directory);
         if names.is_empty() {

@@ -1,6 +1,8 @@
-//! The machine: its size, cgroups, memory, huge pages, name and resolvers. Read from /proc, /sys and /etc when asked.
+//! The machine: its size, cgroups, memory, huge pages, name and resolvers, and whether it is fit for pods
+//! (`preflight`). Read from /proc, /sys and /etc when asked.
 
 pub mod capacity;
 pub mod cgroups;
 pub mod machine;
 pub mod own_code;
+pub mod preflight;

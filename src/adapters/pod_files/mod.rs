@@ -306,7 +306,8 @@ fn write_in_place(path: &str, content: &str) -> Result<()> {
     let mode = Mode::from_raw_mode(0o644);
     let mut file = File::from(rustix::fs::open(path, flags, mode).map_err(|e| failed("open", path, e))?);
     let wrong = |e: std::io::Error| format!("write {path}: {e}");
-    let mut there = Vec::new();
+    // (Room for all of it: it is read at once.)
+    let mut there = Vec::with_capacity(content.len() + 1);
     (&mut file).take(content.len() as u64 + 1).read_to_end(&mut there).map_err(wrong)?;
     rustix::fs::fchmod(&file, mode).map_err(|e| failed("set the mode of", path, e))?;
     if there == content.as_bytes() {

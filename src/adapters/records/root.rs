@@ -5,6 +5,7 @@ use super::{failed, hex, make_directory, write_durably};
 use rustix::fs::FlockOperation;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -16,17 +17,22 @@ pub struct Root {
     pub path: PathBuf,
     /// 32 hexadecimal digits.
     pub id: String,
-    _lock: File,
+    lock: File,
 }
 
 impl Root {
+    /// Of the lock file.
+    pub fn descriptor(&self) -> i32 {
+        self.lock.as_raw_fd()
+    }
+
     /// # Errors
     /// Someone else has the lock (with the PID that it left there), or the file system says no.
     pub fn open(path: &Path) -> Result<Root, String> {
         make_directory(path)?;
         let lock = lock(&path.join("lock"))?;
         let id = id(&path.join("id"))?;
-        Ok(Root { path: path.to_owned(), id, _lock: lock })
+        Ok(Root { path: path.to_owned(), id, lock })
     }
 }
 

@@ -39,6 +39,8 @@ pub enum Route {
     Events,
     /// Everything that the agent knows, in its own words: for people who look for a mistake in it.
     Dump,
+    /// Every descriptor of the process and what it is for.
+    Descriptors,
     /// A3: the rejected pod with this `?uid=` is tried again; the answer is a sentence on what came of it. The one route
     /// that changes something.
     Retry,
@@ -58,6 +60,7 @@ impl Route {
             "/shutdown-plan" => Route::ShutdownPlan,
             "/events" => Route::Events,
             "/debug/dump" => Route::Dump,
+            "/debug/fds" => Route::Descriptors,
             "/retry" => Route::Retry,
             _ => return None,
         };
@@ -418,6 +421,8 @@ mod tests {
         assert_eq!(Route::find(Door::ReadOnly, "/events"), None);
         assert_eq!(Route::find(Door::ReadOnly, "/debug/dump"), None);
         assert_eq!(Route::find(Door::Control, "/debug/dump"), Some(Route::Dump));
+        assert_eq!(Route::find(Door::Health, "/debug/fds"), None);
+        assert_eq!(Route::find(Door::Control, "/debug/fds"), Some(Route::Descriptors));
         assert_eq!(Route::find(Door::ReadOnly, "/pods"), Some(Route::Pods));
         assert_eq!(Route::find(Door::Control, "/status"), Some(Route::Status));
         assert_eq!(Route::find(Door::Control, "/"), None);

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 const MAX_CONNECTIONS: usize = 32;
 /// Watches on the control socket: the rest is for those who ask one thing.
 const MAX_WATCHES: usize = 16;
-const LISTENERS: usize = 3;
+pub const LISTENERS: usize = 3;
 /// New connections of a listener in one turn.
 const ACCEPT_BUDGET: usize = 16;
 
@@ -147,6 +147,20 @@ impl Server {
     /// What each connection is at, for the dump: (door, state, bytes queued, lines lost).
     pub fn connections(&self) -> Vec<(Door, &'static str, usize, u64)> {
         self.slots.iter().flatten().map(Connection::told).collect()
+    }
+
+    /// What each listener is, in their order.
+    pub fn doors(&self) -> [Option<Door>; LISTENERS] {
+        std::array::from_fn(|index| self.listeners.get(index).map(|l| l.door))
+    }
+
+    /// Which listener, by `doors`, a token of `first` and on belongs to, and whether it is one of its connections'.
+    pub fn part(token: Token, first: usize) -> Option<(usize, bool)> {
+        match token.0.checked_sub(first)? {
+            index if index < LISTENERS => Some((index, false)),
+            index if index < Server::TOKENS => Some(((index - LISTENERS) / MAX_CONNECTIONS, true)),
+            _ => None,
+        }
     }
 
     /// Is this door open?

@@ -195,10 +195,22 @@ impl Client {
     /// Moves bytes and appends what came of it. True if it stopped for its budget and wants to be driven again
     /// without waiting.
     pub fn drive(&mut self, now: Boot, out: &mut Vec<ClientEvent>) -> bool {
+        self.drive_all(now, true, out)
+    }
+
+    /// The same where operations were begun, or a deadline is due, and nothing said that the runtime has answered.
+    pub fn flush(&mut self, now: Boot, out: &mut Vec<ClientEvent>) -> bool {
+        self.drive_all(now, false, out)
+    }
+
+    fn drive_all(&mut self, now: Boot, mut look: bool, out: &mut Vec<ClientEvent>) -> bool {
         out.append(&mut self.ended);
         loop {
             let mut completions = std::mem::take(&mut self.completions);
-            let again = self.transport.drive(now, &mut completions);
+            let again = match std::mem::take(&mut look) {
+                true => self.transport.drive(now, &mut completions),
+                false => self.transport.flush(now, &mut completions),
+            };
             let mut begun = false;
             for completion in completions.drain(..) {
                 match completion {

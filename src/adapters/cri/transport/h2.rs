@@ -171,11 +171,11 @@ impl H2Transport {
     }
 
     /// Drives the current connection. True if it stopped for its budget.
-    fn drive_link(&mut self, now: Boot, out: &mut Vec<Completion>) -> bool {
+    fn drive_link(&mut self, now: Boot, look: bool, out: &mut Vec<Completion>) -> bool {
         let (Link::Up { connection } | Link::Greeting { connection, .. }) = &mut self.link else { return false };
         let before = out.len();
         let mut ended = Vec::new();
-        let health = connection.drive(out, &mut ended);
+        let health = connection.drive(look, out, &mut ended);
         let greeted = connection.is_greeted();
         self.forget_deadlines(&ended);
         match health {
@@ -223,10 +223,10 @@ impl H2Transport {
         self.link = Link::Down { at: self.backoff.next(now), why };
     }
 
-    fn drive_leaving(&mut self, out: &mut Vec<Completion>) -> bool {
+    fn drive_leaving(&mut self, look: bool, out: &mut Vec<Completion>) -> bool {
         let mut stopped = false;
         let mut ended = Vec::new();
-        self.leaving.retain_mut(|connection| match connection.drive(out, &mut ended) {
+        self.leaving.retain_mut(|connection| match connection.drive(look, out, &mut ended) {
             Health::Over { .. } => false,
             Health::Good { again } | Health::Leaving { again, .. } => {
                 stopped |= again;
@@ -235,6 +235,27 @@ impl H2Transport {
         });
         self.forget_deadlines(&ended);
         stopped
+    }
+
+    /// `look`: the socket may have become readable.
+    fn drive_all(&mut self, now: Boot, look: bool, out: &mut Vec<Completion>) -> bool {
+        self.expire(now);
+        if matches!(&self.link, Link::Greeting { until, .. } if *until <= now) {
+            let why = format!("connected, but no answer in {} s", GREETING.as_secs());
+            self.lose(&why, now, out);
+        }
+        self.connect_if_due(now, out);
+        self.start_queued(now);
+        let mut again = self.drive_link(now, look, out);
+        again |= self.drive_leaving(look, out);
+        // A peer that left is replaced in the same drive, and ended calls make room for waiting ones.
+        again |= self.connect_if_due(now, out);
+        again |= self.start_queued(now);
+        if self.told_up != Some(true) {
+            self.refuse_queue(out);
+        }
+        out.append(&mut self.ended);
+        again
     }
 
     fn forget_deadlines(&mut self, ended: &[(CallId, Option<Boot>)]) {
@@ -273,23 +294,11 @@ impl Transport for H2Transport {
     }
 
     fn drive(&mut self, now: Boot, out: &mut Vec<Completion>) -> bool {
-        self.expire(now);
-        if matches!(&self.link, Link::Greeting { until, .. } if *until <= now) {
-            let why = format!("connected, but no answer in {} s", GREETING.as_secs());
-            self.lose(&why, now, out);
-        }
-        self.connect_if_due(now, out);
-        self.start_queued(now);
-        let mut again = self.drive_link(now, out);
-        again |= self.drive_leaving(out);
-        // A peer that left is replaced in the same drive, and ended calls make room for waiting ones.
-        again |= self.connect_if_due(now, out);
-        again |= self.start_queued(now);
-        if self.told_up != Some(true) {
-            self.refuse_queue(out);
-        }
-        out.append(&mut self.ended);
-        again
+        self.drive_all(now, true, out)
+    }
+
+    fn flush(&mut self, now: Boot, out: &mut Vec<Completion>) -> bool {
+        self.drive_all(now, false, out)
     }
 
     fn next_deadline(&self) -> Option<Boot> {

@@ -64,6 +64,12 @@ pub trait Transport {
     /// append what came of it. True if it stopped for its budget and wants to be driven again without waiting.
     fn drive(&mut self, now: Boot, out: &mut Vec<Completion>) -> bool;
 
+    /// The same where nothing said that the descriptor is ready: calls were made, or a deadline is due. Spares a look at
+    /// a socket that was empty when it was looked at last (the poll is edge-triggered: it tells of what came since).
+    fn flush(&mut self, now: Boot, out: &mut Vec<Completion>) -> bool {
+        self.drive(now, out)
+    }
+
     /// When `drive` must be called at the latest: the earliest call deadline or reconnection.
     fn next_deadline(&self) -> Option<Boot>;
 

@@ -50,8 +50,12 @@ pub struct Cgroups {
 impl Cgroups {
     /// Finds what is mounted.
     pub fn discover(names: CgroupNames) -> Result<Cgroups, String> {
-        let path = "/proc/self/mountinfo";
-        let text = fs::read(path).map_err(|e| format!("read {path}: {e}"))?;
+        Cgroups::discover_in(Path::new("/proc/self/mountinfo"), names)
+    }
+
+    /// The same, of another file of that form.
+    pub fn discover_in(mountinfo: &Path, names: CgroupNames) -> Result<Cgroups, String> {
+        let text = fs::read(mountinfo).map_err(|e| format!("read {}: {e}", mountinfo.display()))?;
         let mut hierarchies = hierarchies(&String::from_utf8_lossy(&text));
         for unified in hierarchies.iter_mut().filter(|h| h.unified) {
             // (One that cannot be read shows none.)

@@ -109,9 +109,12 @@ impl Connection {
         Some((call.path(), call.deadline))
     }
 
-    /// Moves bytes and answers. Ended calls are in `out` and gone from here; their deadlines go to `ended`.
-    pub fn drive(&mut self, out: &mut Vec<Completion>, ended: &mut Vec<(CallId, Option<Boot>)>) -> Health {
-        self.gauge.begin();
+    /// Moves bytes and answers; `look`: the socket may have become readable since it was empty. Ended calls are in `out`
+    /// and gone from here; their deadlines go to `ended`.
+    pub fn drive(&mut self, look: bool, out: &mut Vec<Completion>, ended: &mut Vec<(CallId, Option<Boot>)>) -> Health {
+        if look {
+            self.gauge.begin();
+        }
         self.gauge.slice(SLICE);
         let mut slices = 1;
         let mut poll = true;

@@ -24,7 +24,7 @@ struct State {
     write_budget: usize,
     /// The slice's budget stopped us, not the socket.
     stopped: bool,
-    /// The last read would have blocked: not tried again in this drive.
+    /// The last read would have blocked: not tried again until the poll tells.
     drained: bool,
     /// In all.
     read: u64,

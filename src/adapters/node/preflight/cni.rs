@@ -1,0 +1,120 @@
+//! The network's configuration, as the runtime reads it: the first file of a directory, and the programs that it names.
+
+use crate::api::preflight::Finding;
+use serde_json::Value;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Where they are unless the runtime says otherwise; distributions differ about the programs.
+pub const CONFIGURATIONS: &str = "/etc/cni/net.d";
+pub const PROGRAMS: [&str; 4] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/usr/local/libexec/cni"];
+/// A longer file is no configuration of a network, in bytes.
+const MAX_SIZE: u64 = 1 << 20;
+/// The runtime uses it for each pod, whatever the configuration says.
+const LOOPBACK: &str = "loopback";
+
+pub fn look(directory: &Path, programs: &[PathBuf]) -> Finding {
+    let shown = directory.display();
+    let names = match names(directory) {
+        Ok(names) => names,
+        Err(e) => {
+            let message = format!("{shown}: {e}: pods get no network (those with hostNetwork need none)");
+            return Finding::error("cni", message, format!("make {shown} and put a network configuration there"));
+        }
+    };
+    let Some(first) = names.first() else {
+        let message = format!("no configuration in {shown}: pods get no network (those with hostNetwork need none)");
+        return Finding::error("cni", message, format!("put one there, as {shown}/10-bridge.conflist"));
+    };
+    let path = directory.join(first);
+    let (network, plugins) = match read(&path) {
+        Ok(read) => read,
+        Err(e) => return Finding::error("cni", format!("{}: {e}", path.display()), "mend or remove it"),
+    };
+    let is_there = |name: &&String| !programs.iter().any(|d| d.join(name).exists());
+    let missing: Vec<&String> = plugins.iter().filter(is_there).collect();
+    if !missing.is_empty() {
+        let missing: Vec<&str> = missing.into_iter().map(String::as_str).collect();
+        let places: Vec<String> = programs.iter().map(|p| p.display().to_string()).collect();
+        let message = format!("{}: no program {} in {}", path.display(), missing.join(", "), places.join(", "));
+        let remedy = "install the CNI plugins (Debian: containernetworking-plugins), or set the runtime's bin_dir";
+        return Finding::error("cni", message, remedy);
+    }
+    Finding::ok("cni", format!("network {network} of {} ({})", path.display(), plugins.join(" ")))
+}
+
+/// Of the files that a runtime reads, in its order.
+fn names(directory: &Path) -> std::io::Result<Vec<String>> {
+    let entries = std::fs::read_dir(directory)?;
+    let mut names: Vec<String> = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
+    names.retain(|n| [".conflist", ".conf", ".json"].iter().any(|end| n.ends_with(end)));
+    names.sort();
+    Ok(names)
+}
+
+/// The network's name, and the programs that it needs.
+fn read(path: &Path) -> Result<(String, Vec<String>), String> {
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
+    file.take(MAX_SIZE).read_to_string(&mut text).map_err(|e| e.to_string())?;
+    let value: Value = serde_json::from_str(&text).map_err(|e| format!("no JSON: {e}"))?;
+    let alone = [value.clone()];
+    let plugins = value["plugins"].as_array().map_or(&alone[..], Vec::as_slice);
+    let mut programs = Vec::new();
+    for plugin in plugins {
+        let kind = plugin["type"].as_str().ok_or("a plugin without a type")?;
+        programs.push(kind.to_owned());
+        programs.extend(plugin["ipam"]["type"].as_str().map(str::to_owned));
+    }
+    if programs.is_empty() {
+        return Err("no plugins in it".to_owned());
+    }
+    programs.push(LOOPBACK.to_owned());
+    let mut seen = std::collections::BTreeSet::new();
+    programs.retain(|p| seen.insert(p.clone()));
+    Ok((value["name"].as_str().unwrap_or("without a name").to_owned(), programs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::preflight::Level;
+    use std::fs;
+
+    const BRIDGE: &str =
+        r#"{"name": "pods", "plugins": [{"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "portmap"}]}"#;
+
+    #[test]
+    fn the_first_configuration_counts_and_its_programs_have_to_be_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (conf, bin) = (dir.path().join("net.d"), dir.path().join("bin"));
+        let look = || look(&conf, &[dir.path().join("other"), bin.clone()]);
+        let failed = |part: &str| {
+            let finding = look();
+            assert!(finding.level == Level::Error && finding.message.contains(part), "{part}: {finding:?}");
+            assert!(finding.remedy.is_some());
+        };
+        failed("No such file");
+        fs::create_dir(&conf).unwrap();
+        fs::create_dir(&bin).unwrap();
+        fs::write(conf.join("README"), "").unwrap();
+        failed("no configuration in");
+        fs::write(conf.join("20-later.conf"), r#"{"name": "later", "type": "ptp"}"#).unwrap();
+        failed("no program ptp, loopback in");
+        fs::write(conf.join("10-pods.conflist"), BRIDGE).unwrap();
+        failed("10-pods.conflist: no program bridge, host-local, portmap, loopback in");
+        for program in ["bridge", "host-local", "portmap", "loopback"] {
+            fs::write(bin.join(program), "").unwrap();
+        }
+        let finding = look();
+        assert_eq!(finding.level, Level::Ok);
+        assert!(
+            finding.message.starts_with("network pods of ")
+                && finding.message.ends_with("(bridge host-local portmap loopback)")
+        );
+        fs::write(conf.join("05-broken.conf"), "{").unwrap();
+        failed("05-broken.conf: no JSON");
+        fs::write(conf.join("05-broken.conf"), r#"{"plugins": []}"#).unwrap();
+        failed("no plugins in it");
+    }
+}

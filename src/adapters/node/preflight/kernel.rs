@@ -1,0 +1,257 @@
+//! What the kernel offers to containers and to the agent itself.
+
+use super::{Roots, text};
+use crate::api::preflight::Finding;
+use rustix::fs::inotify;
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
+use std::path::Path;
+
+/// Namespaces without which no container starts, and those that only some pods use.
+const NEEDED: [&str; 5] = ["mnt", "net", "pid", "ipc", "uts"];
+const OPTIONAL: [&str; 2] = ["cgroup", "user"];
+/// The kernel's own default is more. The agent takes three instances, its pods share what is left (limits are by user).
+const INOTIFY_INSTANCES: u64 = 64;
+const INOTIFY_WATCHES: u64 = 4096;
+/// A pidfd for each container and sandbox, and what else is open.
+const DESCRIPTORS: u64 = 4096;
+
+pub(super) fn look(roots: &Roots, seccomp_default: bool) -> Vec<Finding> {
+    let mut found = vec![version(), pidfd(pidfd_open(getpid(), PidfdFlags::empty()).map(drop))];
+    found.push(namespaces(&roots.proc));
+    found.push(seccomp(&roots.proc, seccomp_default));
+    found.push(overlay(&roots.proc));
+    found.push(inotify_limits(&roots.proc));
+    found.push(descriptors(getrlimit(Resource::Nofile).maximum));
+    found.push(user(rustix::process::geteuid().is_root()));
+    found.push(apparmor(roots));
+    found
+}
+
+fn version() -> Finding {
+    let name = rustix::system::uname();
+    let part = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+    Finding::ok("kernel", format!("{} {} {}", part(name.sysname()), part(name.release()), part(name.machine())))
+}
+
+/// P8 lives from it.
+fn pidfd(result: Result<(), Errno>) -> Finding {
+    match result {
+        Ok(()) => Finding::ok("pidfd", "the kernel tells of the end of a container's process (pidfd_open)"),
+        Err(e) => Finding::warning(
+            "pidfd",
+            format!("pidfd_open: {e}: all pods are looked at each second instead of each 30 s"),
+            "use Linux 5.3 or newer, and let the agent make that call (SystemCallFilter= of its unit)",
+        ),
+    }
+}
+
+fn namespaces(proc: &Path) -> Finding {
+    let missing = |names: &[&'static str]| -> Vec<&'static str> {
+        names.iter().copied().filter(|n| proc.join("self/ns").join(n).symlink_metadata().is_err()).collect()
+    };
+    let (needed, optional) = (missing(&NEEDED), missing(&OPTIONAL));
+    if !needed.is_empty() {
+        let message = format!("the kernel lacks the namespaces {}: no container can start", needed.join(", "));
+        Finding::error("namespaces", message, "use a kernel with CONFIG_NAMESPACES and all of its kinds")
+    } else if !optional.is_empty() {
+        let message = format!("the kernel lacks the namespaces {}: some pods cannot start", optional.join(", "));
+        Finding::warning(
+            "namespaces",
+            message,
+            "use a kernel with CONFIG_CGROUP_NS and CONFIG_USER_NS if pods need them",
+        )
+    } else {
+        Finding::ok("namespaces", [NEEDED.as_slice(), OPTIONAL.as_slice()].concat().join(" "))
+    }
+}
+
+fn seccomp(proc: &Path, wanted: bool) -> Finding {
+    let here = text(&proc.join("sys/kernel/seccomp/actions_avail")).is_some_and(|actions| actions.contains("errno"));
+    let remedy = "use a kernel with CONFIG_SECCOMP_FILTER";
+    match (here, wanted) {
+        (true, _) => Finding::ok("seccomp", "system calls of containers can be filtered"),
+        (false, true) => Finding::error("seccomp", "the kernel has no seccomp, and seccompDefault asks for it", remedy),
+        (false, false) => Finding::warning("seccomp", "the kernel has no seccomp: pods that ask for it fail", remedy),
+    }
+}
+
+fn overlay(proc: &Path) -> Finding {
+    let known = text(&proc.join("filesystems"));
+    if known.is_some_and(|list| list.lines().any(|l| l.split_whitespace().last() == Some("overlay"))) {
+        return Finding::ok("overlayfs", "the kernel has it");
+    }
+    Finding::warning(
+        "overlayfs",
+        "the kernel has not loaded it: image layers are copied, or the runtime fails",
+        "modprobe overlay, and its name into a file of /etc/modules-load.d",
+    )
+}
+
+fn inotify_limits(proc: &Path) -> Finding {
+    let limit = |name: &str| text(&proc.join("sys/fs/inotify").join(name)).and_then(|t| t.parse::<u64>().ok());
+    let (Some(instances), Some(watches)) = (limit("max_user_instances"), limit("max_user_watches")) else {
+        return Finding::warning(
+            "inotify",
+            "the kernel has none: manifests are read again each fileCheckFrequency instead of when they change",
+            "use a kernel with CONFIG_INOTIFY_USER",
+        );
+    };
+    if instances < INOTIFY_INSTANCES || watches < INOTIFY_WATCHES {
+        return Finding::warning(
+            "inotify",
+            format!(
+                "{instances} instances and {watches} watches for each user: few for the agent and all pods of root"
+            ),
+            "sysctl fs.inotify.max_user_instances=512 fs.inotify.max_user_watches=65536, and into /etc/sysctl.d",
+        );
+    }
+    Finding::ok("inotify", format!("{instances} instances, {watches} watches for each user"))
+}
+
+pub(super) fn try_inotify() -> Option<Finding> {
+    let e = inotify::init(inotify::CreateFlags::CLOEXEC).err()?;
+    Some(Finding::warning(
+        "inotify",
+        format!("none can be had: {e}: manifests are read again each fileCheckFrequency instead of when they change"),
+        "sysctl fs.inotify.max_user_instances=512, or end what has them all (ls -l /proc/*/fd | grep inotify)",
+    ))
+}
+
+/// None: no limit.
+fn descriptors(limit: Option<u64>) -> Finding {
+    match limit {
+        Some(n) if n < DESCRIPTORS => Finding::warning(
+            "descriptors",
+            format!("{n} at most for a process: a node with many pods runs out of them"),
+            "LimitNOFILE=65536 in the unit, or ulimit -Hn 65536",
+        ),
+        Some(n) => Finding::ok("descriptors", format!("{n} at most for a process")),
+        None => Finding::ok("descriptors", "no limit"),
+    }
+}
+
+fn user(root: bool) -> Finding {
+    if root {
+        return Finding::ok("user", "root");
+    }
+    Finding::warning(
+        "user",
+        "not root: the runtime, cgroups and what is below /var are root's; all of this is how it looks from here",
+        "run it as root (sudo wherry check --system)",
+    )
+}
+
+/// AppArmor is in the way where the agent itself is confined, or where the runtime cannot load its profile.
+fn apparmor(roots: &Roots) -> Finding {
+    if text(&roots.sys.join("module/apparmor/parameters/enabled")).as_deref() != Some("Y") {
+        return Finding::ok("apparmor", "off");
+    }
+    let own = [roots.proc.join("self/attr/apparmor/current"), roots.proc.join("self/attr/current")];
+    let own = own.iter().find_map(|path| text(path)).unwrap_or_else(|| "unconfined".to_owned());
+    if own != "unconfined" && !own.ends_with("(complain)") && !own.ends_with("(unconfined)") {
+        return Finding::warning(
+            "apparmor",
+            format!("this process is confined by the profile {own}: files, cgroups and sockets may be refused to it"),
+            "let that profile allow what is refused (journalctl -k | grep apparmor), or aa-complain it",
+        );
+    }
+    let parser = |directory: &str| Path::new(directory).join("apparmor_parser").exists();
+    if !["/sbin", "/usr/sbin", "/bin", "/usr/bin"].into_iter().any(parser) {
+        return Finding::warning(
+            "apparmor",
+            "on, and there is no apparmor_parser: the runtime cannot load profiles, and pods that name one fail",
+            "install the package apparmor, or boot with apparmor=0",
+        );
+    }
+    Finding::ok("apparmor", format!("on, this process is {own}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::preflight::Level;
+    use std::fs;
+
+    /// A made-up /proc and /sys below a directory.
+    fn roots(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        let below = |name: &str| dir.path().join(name);
+        let roots = Roots { proc: below("proc"), sys: below("sys"), run: below("run") };
+        (dir, roots)
+    }
+
+    #[test]
+    fn what_the_kernel_lacks_is_told_with_a_remedy() {
+        let (_dir, bare) = roots(&[]);
+        for (finding, level) in [
+            (namespaces(&bare.proc), Level::Error),
+            (seccomp(&bare.proc, false), Level::Warning),
+            (seccomp(&bare.proc, true), Level::Error),
+            (overlay(&bare.proc), Level::Warning),
+            (inotify_limits(&bare.proc), Level::Warning),
+            (pidfd(Err(Errno::NOSYS)), Level::Warning),
+            (descriptors(Some(1024)), Level::Warning),
+            (user(false), Level::Warning),
+        ] {
+            assert_eq!(finding.level, level, "{finding:?}");
+            assert!(finding.remedy.is_some() && !finding.message.contains('\n'), "{finding:?}");
+        }
+        assert!(namespaces(&bare.proc).message.contains("mnt, net, pid, ipc, uts"));
+    }
+
+    #[test]
+    fn a_kernel_with_everything_is_fine() {
+        let (_dir, full) = roots(&[
+            ("proc/self/ns/mnt", ""),
+            ("proc/self/ns/net", ""),
+            ("proc/self/ns/pid", ""),
+            ("proc/self/ns/ipc", ""),
+            ("proc/self/ns/uts", ""),
+            ("proc/self/ns/cgroup", ""),
+            ("proc/self/ns/user", ""),
+            ("proc/sys/kernel/seccomp/actions_avail", "kill_process trap errno log allow\n"),
+            ("proc/filesystems", "nodev\tsysfs\nnodev\toverlay\n\text4\n"),
+            ("proc/sys/fs/inotify/max_user_instances", "128\n"),
+            ("proc/sys/fs/inotify/max_user_watches", "65536\n"),
+        ]);
+        for finding in [
+            namespaces(&full.proc),
+            seccomp(&full.proc, true),
+            overlay(&full.proc),
+            inotify_limits(&full.proc),
+            apparmor(&full),
+            pidfd(Ok(())),
+            descriptors(None),
+            user(true),
+        ] {
+            assert_eq!((finding.level, finding.remedy.as_deref()), (Level::Ok, None), "{finding:?}");
+        }
+        assert_eq!(apparmor(&full).message, "off");
+        fs::write(full.proc.join("sys/fs/inotify/max_user_instances"), "8").unwrap();
+        assert_eq!(inotify_limits(&full.proc).level, Level::Warning);
+        fs::remove_file(full.proc.join("self/ns/user")).unwrap();
+        let finding = namespaces(&full.proc);
+        assert!(finding.level == Level::Warning && finding.message.contains(" user:"), "{finding:?}");
+    }
+
+    #[test]
+    fn apparmor_is_in_the_way_where_it_confines_the_agent() {
+        let (_dir, on) = roots(&[
+            ("sys/module/apparmor/parameters/enabled", "Y\n"),
+            ("proc/self/attr/current", "wherry (enforce)\n"),
+        ]);
+        let finding = apparmor(&on);
+        assert_eq!(finding.level, Level::Warning);
+        assert!(finding.message.contains("confined by the profile wherry (enforce)"), "{finding:?}");
+        // The newer of the two files counts.
+        fs::create_dir_all(on.proc.join("self/attr/apparmor")).unwrap();
+        fs::write(on.proc.join("self/attr/apparmor/current"), "unconfined\n").unwrap();
+        assert!(!apparmor(&on).message.contains("confined by"));
+    }
+}

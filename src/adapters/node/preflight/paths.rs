@@ -1,0 +1,241 @@
+//! Directories: are they there, or can they be made; may this process write them, and nobody else; is there room.
+//! Nothing is written for it: the kernel is asked (access(2) knows a read-only file system, statvfs(2) a full one).
+
+use crate::api::preflight::Finding;
+use rustix::fs::{Access, StatVfs, StatVfsMountFlags, access, statvfs};
+use std::collections::BTreeSet;
+use std::fs::Metadata;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Less room than this, in bytes, is none: a record takes a few KiB, its directory as much.
+const NO_ROOM: u64 = 1 << 20;
+/// A kubelet evicts pods below these, of the file system of its root directory (evictionHard's defaults, in percent).
+const LITTLE_ROOM: u64 = 10;
+const FEW_INODES: u64 = 5;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Records, volumes, logs: written, and room is needed.
+    Keep,
+    /// Written now and then, a few bytes: sockets, a drop-in.
+    Write,
+    /// Manifests.
+    Read,
+}
+
+/// One directory of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directory {
+    /// The name of its finding.
+    pub check: &'static str,
+    pub path: PathBuf,
+    /// What changes it: a field, or a flag.
+    pub field: &'static str,
+    pub purpose: Purpose,
+}
+
+pub(super) fn look(directories: &[Directory]) -> Vec<Finding> {
+    let mut found: Vec<Finding> = directories.iter().map(one).collect();
+    let mut devices = BTreeSet::new();
+    for directory in directories.iter().filter(|d| d.purpose == Purpose::Keep) {
+        let there = nearest(&directory.path);
+        // (One line for each file system.)
+        if std::fs::metadata(there).is_ok_and(|m| devices.insert(m.dev())) {
+            found.push(room(there, statvfs(there).map_err(|e| e.to_string())));
+        }
+    }
+    found
+}
+
+/// Why nothing can be kept below this directory, if it is the file system that does not let one: a reason that may pass.
+pub fn is_stuck(directory: &Path) -> Option<&'static str> {
+    let room = statvfs(nearest(directory)).ok()?;
+    if room.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return Some("its file system is read-only");
+    }
+    let no_inodes = room.f_files > 0 && room.f_favail == 0;
+    (no_inodes || available(&room) < NO_ROOM).then_some("its file system is full")
+}
+
+/// The directory, or what there is of the way to it.
+fn nearest(path: &Path) -> &Path {
+    path.ancestors().find(|p| p.symlink_metadata().is_ok()).unwrap_or(Path::new("/"))
+}
+
+fn one(directory: &Directory) -> Finding {
+    let Directory { check, path, field, purpose } = directory;
+    let shown = path.display();
+    let there = match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => Some(meta),
+        Ok(_) => {
+            return Finding::error(check, format!("{shown} is no directory"), format!("remove it, or change {field}"));
+        }
+        Err(_) if path.symlink_metadata().is_ok() => {
+            let message = format!("{shown} is a link that leads nowhere");
+            return Finding::error(check, message, format!("mend it, or change {field}"));
+        }
+        Err(_) => None,
+    };
+    if *purpose == Purpose::Read {
+        return read(directory, there.as_ref());
+    }
+    let nearest = nearest(path);
+    if let Err(e) = access(nearest, Access::WRITE_OK | Access::EXEC_OK) {
+        let what = if there.is_some() { "cannot be written" } else { "is not there and cannot be made" };
+        let at = if there.is_some() { String::new() } else { format!("{}: ", nearest.display()) };
+        let remedy = match e {
+            rustix::io::Errno::ROFS => {
+                format!("mount -o remount,rw the file system of {}, or change {field}", nearest.display())
+            }
+            _ => format!("let this user write {}, or change {field}", nearest.display()),
+        };
+        return Finding::error(check, format!("{shown} {what}: {at}{e}"), remedy);
+    }
+    match there {
+        Some(meta) => open_to_all(directory, &meta).unwrap_or_else(|| Finding::ok(check, format!("{shown}"))),
+        None => Finding::ok(check, format!("{shown} is not there yet, it is made at the start")),
+    }
+}
+
+fn read(directory: &Directory, there: Option<&Metadata>) -> Finding {
+    let Directory { check, path, field, .. } = directory;
+    let shown = path.display();
+    let Some(meta) = there else {
+        let message = format!("{shown} is not there: no pod is desired until it is");
+        return Finding::warning(check, message, format!("mkdir -p {shown}, or change {field}"));
+    };
+    if let Err(e) = access(path, Access::READ_OK | Access::EXEC_OK) {
+        return Finding::error(check, format!("{shown} cannot be read: {e}"), format!("chmod it, or change {field}"));
+    }
+    open_to_all(directory, meta).unwrap_or_else(|| Finding::ok(check, format!("{shown}")))
+}
+
+/// Whoever can write there can have anything run as root.
+fn open_to_all(directory: &Directory, meta: &Metadata) -> Option<Finding> {
+    let mode = meta.permissions().mode() & 0o7777;
+    let shown = directory.path.display();
+    (mode & 0o002 != 0 && directory.purpose != Purpose::Write).then(|| {
+        let message = format!("everybody may write {shown} (mode {mode:o}), and so run anything as root");
+        Finding::warning(directory.check, message, format!("chmod o-w {shown}"))
+    })
+}
+
+fn available(room: &StatVfs) -> u64 {
+    room.f_bavail.saturating_mul(room.f_frsize)
+}
+
+fn room(path: &Path, room: Result<StatVfs, String>) -> Finding {
+    let shown = path.display();
+    let room = match room {
+        Ok(room) => room,
+        Err(e) => return Finding::warning("disk", format!("statfs {shown}: {e}"), "look at that mount"),
+    };
+    let free = available(&room);
+    let percent = |part: u64, of: u64| part.saturating_mul(100) / of.max(1);
+    let share = percent(room.f_bavail, room.f_blocks);
+    let mib = free >> 20;
+    // (Some file systems, btrfs for one, do not count them.)
+    let inodes = (room.f_files > 0).then(|| percent(room.f_favail, room.f_files));
+    let remedy = "make room there (journalctl --vacuum-size=100M, crictl rmi --prune), or use a larger disk";
+    if room.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        let message = format!("{shown} is read-only: nothing new can be kept, no new pod starts");
+        return Finding::error("disk", message, "mount -o remount,rw it; dmesg tells if the disk is broken");
+    }
+    if free < NO_ROOM {
+        return Finding::error("disk", format!("{shown} is full: nothing new can be kept, no new pod starts"), remedy);
+    }
+    match inodes {
+        Some(0) if room.f_favail == 0 => {
+            Finding::error("disk", format!("{shown} has no inode left: no new pod starts"), remedy)
+        }
+        Some(inodes) if inodes < FEW_INODES => {
+            Finding::warning("disk", format!("{shown} has {inodes} % of its inodes left"), remedy)
+        }
+        _ if share < LITTLE_ROOM => Finding::warning("disk", format!("{shown} has {mib} MiB ({share} %) left"), remedy),
+        Some(inodes) => {
+            Finding::ok("disk", format!("{shown} has {mib} MiB ({share} %) and {inodes} % of its inodes left"))
+        }
+        None => Finding::ok("disk", format!("{shown} has {mib} MiB ({share} %) left")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::preflight::Level;
+    use std::fs;
+
+    fn directory(path: &Path, purpose: Purpose) -> Directory {
+        Directory { check: "state", path: path.to_owned(), field: "--root-dir", purpose }
+    }
+
+    fn statvfs_of(free: u64, inodes: (u64, u64), flags: StatVfsMountFlags) -> StatVfs {
+        StatVfs {
+            f_frsize: 1 << 20,
+            f_blocks: 1000,
+            f_bavail: free,
+            f_files: inodes.1,
+            f_favail: inodes.0,
+            f_flag: flags,
+            ..statvfs("/").unwrap()
+        }
+    }
+
+    #[test]
+    fn a_directory_is_there_or_can_be_made_or_the_reason_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let d = dir.path();
+        fs::set_permissions(d, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(d.join("file"), "").unwrap();
+        std::os::unix::fs::symlink(d.join("gone"), d.join("link")).unwrap();
+        let level = |path: &str, purpose| one(&directory(&d.join(path), purpose));
+        assert_eq!(level("", Purpose::Keep).level, Level::Ok);
+        let made = level("a/b/c", Purpose::Keep);
+        assert!(made.level == Level::Ok && made.message.ends_with("made at the start"), "{made:?}");
+        for (path, purpose, expected, part) in [
+            ("file", Purpose::Keep, Level::Error, "is no directory"),
+            ("file/x", Purpose::Keep, Level::Error, "cannot be made"),
+            ("link", Purpose::Write, Level::Error, "leads nowhere"),
+            ("none", Purpose::Read, Level::Warning, "no pod is desired"),
+        ] {
+            let finding = level(path, purpose);
+            assert!(finding.level == expected && finding.message.contains(part), "{finding:?}");
+            assert!(finding.remedy.is_some());
+        }
+        fs::set_permissions(d, fs::Permissions::from_mode(0o777)).unwrap();
+        for purpose in [Purpose::Keep, Purpose::Read] {
+            let finding = level("", purpose);
+            assert!(finding.level == Level::Warning && finding.message.contains("mode 777"), "{finding:?}");
+        }
+        assert_eq!(level("", Purpose::Write).level, Level::Ok);
+    }
+
+    #[test]
+    fn a_disk_that_is_full_or_nearly_so_or_read_only_is_told() {
+        let none = StatVfsMountFlags::empty();
+        for (sizes, level, part) in [
+            (statvfs_of(500, (50, 100), none), Level::Ok, "500 MiB (50 %) and 50 % of its inodes"),
+            (statvfs_of(500, (0, 0), none), Level::Ok, "500 MiB (50 %) left"),
+            (statvfs_of(99, (50, 100), none), Level::Warning, "99 MiB (9 %) left"),
+            (statvfs_of(500, (4, 100), none), Level::Warning, "4 % of its inodes"),
+            (statvfs_of(500, (0, 100), none), Level::Error, "no inode left"),
+            (statvfs_of(0, (50, 100), none), Level::Error, "is full"),
+            (statvfs_of(500, (50, 100), StatVfsMountFlags::RDONLY), Level::Error, "is read-only"),
+        ] {
+            let finding = room(Path::new("/var/lib"), Ok(sizes));
+            assert!(finding.level == level && finding.message.contains(part), "{finding:?}");
+        }
+        assert_eq!(room(Path::new("/"), Err("Input/output error".into())).level, Level::Warning);
+    }
+
+    #[test]
+    fn each_file_system_is_told_of_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let d = dir.path();
+        fs::set_permissions(d, fs::Permissions::from_mode(0o700)).unwrap();
+        let found = look(&[directory(&d.join("a"), Purpose::Keep), directory(&d.join("b"), Purpose::Keep)]);
+        assert_eq!(found.iter().map(|f| f.check).collect::<Vec<_>>(), ["state", "state", "disk"]);
+        assert_eq!(is_stuck(&d.join("a/b")), None);
+    }
+}

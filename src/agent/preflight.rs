@@ -1,0 +1,391 @@
+//! The look at the machine before pods are started on it: `wherry check --system` whole, and at the start of `wherry run`
+//! what costs nothing; of the runtime the agent then hears anyway.
+//!
+//! From outside the runtime and logind are asked side by side on a loop of its own, for `PATIENCE` at the longest: one
+//! that hangs is told of like one that is not there.
+
+use super::{Agent, logind, start};
+use crate::adapters::bus::logind::{BusEvent, Logind, dropin};
+use crate::adapters::cri::preflight::{Questions, Told};
+use crate::adapters::node::preflight::{self, Directory, Purpose, Roots, Wanted, cni};
+use crate::api::cgroups::{CgroupDriver, CgroupNames};
+use crate::api::facts::RuntimeFact;
+use crate::api::preflight::{Count, Finding, Level};
+use crate::config::Config;
+use crate::engine::effect::LogindCall;
+use crate::engine::event::{Answer, LogindEvent};
+use crate::engine::op::OpId;
+use crate::event_loop::{EventLoop, clock};
+use mio::Token;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// For the runtime and logind together.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// (logind's is the agent's.)
+const RUNTIME: Token = Token(0);
+
+/// Sockets of runtimes, where their packages put them.
+const KNOWN_SOCKETS: [&str; 4] = [
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/run/cri-dockerd.sock",
+];
+const PROGRAMS: [(&str, &str); 2] = [("containerd", "containerd"), ("crio", "crio")];
+
+/// Everything, with the runtime and logind asked. Takes `PATIENCE` at the longest (and what a hung file system takes).
+pub fn look(config: &Config) -> Vec<Finding> {
+    let mut found = machine(config);
+    if let Some(finding) = preflight::inotify() {
+        found.retain(|f| f.check != finding.check);
+        found.push(finding);
+    }
+    let heard = ask(config);
+    found.extend(runtime(config, &heard.runtime));
+    found.extend(bus(config, heard.logind));
+    found
+}
+
+/// What needs nobody's answer.
+pub(super) fn machine(config: &Config) -> Vec<Finding> {
+    preflight::machine(&Roots::default(), &wanted(config))
+}
+
+fn wanted(config: &Config) -> Wanted {
+    let directory = |check, path: &Path, field, purpose| Directory { check, path: path.to_owned(), field, purpose };
+    let mut directories = vec![
+        directory("manifests", &config.manifests, "staticPodPath", Purpose::Read),
+        directory("state", &config.root_dir, "--root-dir", Purpose::Keep),
+        directory("logs", &config.pod_logs_dir, "podLogsDir", Purpose::Keep),
+        directory("log-links", &config.container_logs_dir, "--container-log-dir", Purpose::Write),
+    ];
+    let socket = config.socket.parent().unwrap_or(Path::new("/"));
+    directories.push(directory("run", socket, "--socket", Purpose::Write));
+    if !config.shutdown.is_off() {
+        directories.push(directory("logind-drop-in", &config.logind_conf_dir, "logindConfDir", Purpose::Write));
+    }
+    Wanted {
+        cgroups: CgroupNames {
+            root: config.cgroup_root.clone(),
+            driver: config.cgroup_driver,
+            per_qos: config.cgroups_per_qos,
+        },
+        seccomp_default: config.seccomp_default,
+        directories,
+        now: clock::now().wall,
+    }
+}
+
+struct Heard {
+    runtime: Result<Told, String>,
+    /// None: it is not needed. How long logind waits for delay locks.
+    logind: Option<Result<Duration, String>>,
+}
+
+fn ask(config: &Config) -> Heard {
+    let needs_bus = !config.shutdown.is_off() || config.cgroup_driver == CgroupDriver::Systemd;
+    let failed = |why: String| Heard { runtime: Err(why.clone()), logind: needs_bus.then_some(Err(why)) };
+    let mut event_loop = match EventLoop::new() {
+        Ok(event_loop) => event_loop,
+        Err(e) => return failed(e.to_string()),
+    };
+    let until = clock::boot() + PATIENCE;
+    let mut questions = match start::transport(&config.runtime_socket, event_loop.registry(), RUNTIME) {
+        Ok(transport) => Questions::new(transport, until),
+        Err(e) => return failed(e),
+    };
+    let silence = format!("no answer for {} s", PATIENCE.as_secs());
+    let mut logind = logind::bus(config);
+    logind.set_enabled(needs_bus);
+    let mut runtime = None;
+    let mut delay = None;
+    let mut ready = Vec::new();
+    while runtime.is_none() || (needs_bus && delay.is_none()) {
+        let now = clock::boot();
+        if now >= until {
+            break;
+        }
+        if questions.drive(now) {
+            event_loop.again(RUNTIME);
+        }
+        runtime = runtime.or(questions.answer());
+        drive_logind(&mut logind, &event_loop, &mut delay);
+        if runtime.is_some() && (!needs_bus || delay.is_some()) {
+            break;
+        }
+        let deadlines = [questions.next_deadline(), logind.next_deadline(), Some(until)];
+        if let Err(e) = event_loop.turn(deadlines.into_iter().flatten().min(), &mut ready) {
+            return failed(e.to_string());
+        }
+    }
+    Heard {
+        runtime: runtime.unwrap_or_else(|| Err(silence.clone())),
+        logind: needs_bus.then(|| delay.unwrap_or(Err(silence))),
+    }
+}
+
+fn drive_logind(logind: &mut Logind, event_loop: &EventLoop, delay: &mut Option<Result<Duration, String>>) {
+    let now = clock::boot();
+    let mut out = Vec::new();
+    logind.drive(event_loop.registry(), now, &mut out);
+    for event in out {
+        match event {
+            BusEvent::Said(LogindEvent::Up) => logind.start(OpId(0), LogindCall::ReadDelay, PATIENCE, now),
+            BusEvent::Said(LogindEvent::Down { why }) => {
+                delay.get_or_insert(Err(why));
+            }
+            BusEvent::Done { result, .. } => {
+                delay.get_or_insert(match result {
+                    Ok(Answer::Delay(delay)) => Ok(delay),
+                    Ok(other) => Err(format!("logind's answer makes no sense: {other:?}")),
+                    Err(e) => Err(e.to_string()),
+                });
+            }
+            BusEvent::Said(_) | BusEvent::Locked { .. } => {}
+        }
+    }
+}
+
+fn runtime(config: &Config, told: &Result<Told, String>) -> Vec<Finding> {
+    match told {
+        Err(why) => vec![no_runtime(config, why)],
+        Ok(told) => {
+            let mut found = of_fact(config, &told.fact);
+            found.extend(driver(config, told));
+            found.extend(network(told));
+            found
+        }
+    }
+}
+
+/// The runtime's conditions, as it tells them itself.
+fn of_fact(config: &Config, fact: &RuntimeFact) -> Vec<Finding> {
+    let RuntimeFact { name, version, runtime_not_ready, network_not_ready } = fact;
+    let at = format!("{name} {version} at {}", config.runtime_socket.display());
+    let runtime = match runtime_not_ready {
+        None => Finding::ok("runtime", format!("{at} is ready")),
+        Some(why) => Finding::error("runtime", format!("{at}: {why}"), format!("journalctl -u {name} says more")),
+    };
+    let network = match network_not_ready {
+        None => Finding::ok("network", "the runtime says that it is ready"),
+        Some(why) => Finding::error(
+            "network",
+            format!("{why}: pods with a network of their own wait (those with hostNetwork run)"),
+            "put a network configuration into /etc/cni/net.d, or where the runtime has its conf_dir",
+        ),
+    };
+    vec![runtime, network]
+}
+
+fn no_runtime(config: &Config, why: &str) -> Finding {
+    let socket = &config.runtime_socket;
+    let shown = socket.display();
+    // The transport's words begin with the path too.
+    let why = why.strip_prefix(&format!("{shown}: ")).unwrap_or(why);
+    let error = |message: String, remedy: String| Finding::error("runtime", message, remedy);
+    if why.contains("no CRI v1") {
+        let remedy = "take \"cri\" out of disabled_plugins in /etc/containerd/config.toml and restart containerd";
+        return error(format!("{shown}: {why}"), remedy.to_owned());
+    }
+    if why.contains("ermission denied") {
+        return error(format!("{shown}: {why}"), "run it as root, or as a user who may open that socket".to_owned());
+    }
+    if socket.exists() {
+        let remedy = "look at it (systemctl status containerd), and restart it if it hangs; its containers live on";
+        return error(format!("{shown}: {why}"), remedy.to_owned());
+    }
+    let other = KNOWN_SOCKETS.into_iter().find(|s| Path::new(s) != socket && Path::new(s).exists());
+    if let Some(other) = other {
+        let remedy = format!("containerRuntimeEndpoint: unix://{other} in the configuration");
+        return error(format!("there is no socket {shown}, but one at {other}"), remedy);
+    }
+    match PROGRAMS.into_iter().find(|(program, _)| in_path(program)) {
+        Some((program, unit)) => error(
+            format!("there is no socket {shown}: {program} is installed, but does not run"),
+            format!("systemctl enable --now {unit}"),
+        ),
+        None => error(
+            format!("there is no socket {shown}, and neither containerd nor crio is installed"),
+            "install one of them (Debian: apt install containerd)".to_owned(),
+        ),
+    }
+}
+
+fn in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/usr/local/bin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(usual).any(|directory| directory.join(program).is_file())
+}
+
+/// Two that disagree about who makes cgroups put pods and their limits into different ones.
+fn driver(config: &Config, told: &Told) -> Option<Finding> {
+    let name = |driver| match driver {
+        CgroupDriver::Systemd => "systemd",
+        CgroupDriver::Cgroupfs => "cgroupfs",
+    };
+    let ours = name(config.cgroup_driver);
+    let check = "cgroup-driver";
+    Some(match (told.driver.map(name), told.driver_counts) {
+        (None, _) => {
+            let unknown = format!("{ours}; the runtime does not tell its own, which has to be the same");
+            Finding::ok(check, unknown)
+        }
+        (Some(theirs), _) if theirs == ours => Finding::ok(check, format!("{ours}, as the runtime's")),
+        (Some(theirs), true) => Finding::warning(
+            check,
+            format!("the runtime uses {theirs}, which counts more than cgroupDriver: {ours}"),
+            format!("cgroupDriver: {theirs} in the configuration, so that it says what is done"),
+        ),
+        (Some(theirs), false) => Finding::error(
+            check,
+            format!("the runtime uses {theirs}, and cgroupDriver is {ours}: pods fail, or escape their limits"),
+            format!("cgroupDriver: {theirs} in the configuration (containerd's side is SystemdCgroup)"),
+        ),
+    })
+}
+
+fn network(told: &Told) -> Option<Finding> {
+    match &told.network {
+        Some(network) => Some(cni::look(&network.configurations, &network.programs)),
+        // Of a runtime that is content nothing needs to be guessed.
+        None if told.fact.network_not_ready.is_none() => None,
+        None => Some(cni::look(Path::new(cni::CONFIGURATIONS), &cni::PROGRAMS.map(PathBuf::from))),
+    }
+}
+
+fn bus(config: &Config, heard: Option<Result<Duration, String>>) -> Vec<Finding> {
+    let wanted = config.shutdown.sum();
+    match heard {
+        None => vec![Finding::ok("logind", "not asked: shutdownGracePeriod is not set, a shutdown waits for no pod")],
+        Some(Err(why)) if config.cgroup_driver == CgroupDriver::Systemd => vec![Finding::error(
+            "logind",
+            format!("{why}: no pod gets its cgroup with cgroupDriver: systemd"),
+            "install and start dbus (systemctl enable --now dbus), or cgroupDriver: cgroupfs here and in the runtime",
+        )],
+        Some(Err(why)) => vec![Finding::warning(
+            "logind",
+            format!("{why}: a shutdown does not wait for pods"),
+            "install and start dbus and systemd-logind; without systemd leave shutdownGracePeriod out",
+        )],
+        Some(Ok(_)) if config.shutdown.is_off() => vec![Finding::ok("logind", "it answers on the system bus")],
+        Some(Ok(delay)) => vec![inhibit_delay(delay, wanted, config.logind_conf_dir.join(dropin::NAME).as_path())],
+    }
+}
+
+/// S2.
+fn inhibit_delay(delay: Duration, wanted: Duration, ours: &Path) -> Finding {
+    let (has, wants) = (delay.as_secs(), wanted.as_secs());
+    if delay >= wanted {
+        return Finding::ok("logind", format!("it waits {has} s for pods at a shutdown, {wants} s are asked for"));
+    }
+    let drop_in = ours.display();
+    if ours.exists() {
+        return Finding::warning(
+            "logind",
+            format!("it waits {has} s for pods at a shutdown, {wants} s are asked for, although {drop_in} is there"),
+            "systemctl kill -s HUP systemd-logind; if that changes nothing a later drop-in has InhibitDelayMaxSec too",
+        );
+    }
+    Finding::ok(
+        "logind",
+        format!("it waits {has} s for pods at a shutdown; the {wants} s asked for are set at the start ({drop_in})"),
+    )
+}
+
+/// The look of a start: what is not as it should be, a line each, and one line of the whole.
+pub(super) fn tell(findings: &[Finding]) {
+    findings.iter().for_each(line);
+    log::info!("preflight: {} (wherry check --system tells all, the runtime and logind too)", Count::of(findings));
+}
+
+fn line(finding: &Finding) {
+    let Finding { check, level, message, remedy } = finding;
+    let remedy = remedy.as_ref().map(|r| format!(" remedy={r:?}")).unwrap_or_default();
+    match level {
+        Level::Ok => log::debug!("preflight={check} level=ok message={message:?}"),
+        Level::Warning => log::warn!("preflight={check} level=warning message={message:?}{remedy}"),
+        Level::Error => log::error!("preflight={check} level=error message={message:?}{remedy}"),
+    }
+}
+
+impl Agent {
+    /// The runtime was heard of, or could not be: told once, the first time. What changes later is told as it comes.
+    pub(super) fn preflight_runtime(&mut self, heard: Result<&RuntimeFact, &str>) {
+        if std::mem::replace(&mut self.runtime_checked, true) {
+            return;
+        }
+        let found = match heard {
+            Ok(fact) => of_fact(&self.config, fact),
+            Err(why) => vec![no_runtime(&self.config, why)],
+        };
+        found.iter().for_each(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::shutdown::Groups;
+
+    fn told(driver: Option<CgroupDriver>, driver_counts: bool) -> Told {
+        Told { driver, driver_counts, ..Told::default() }
+    }
+
+    #[test]
+    fn drivers_that_disagree_are_told_by_how_much_it_matters() {
+        let config = Config { cgroup_driver: CgroupDriver::Cgroupfs, ..Config::default() };
+        let level = |d, counts| driver(&config, &told(d, counts)).unwrap().level;
+        assert_eq!(level(None, false), Level::Ok);
+        assert_eq!(level(Some(CgroupDriver::Cgroupfs), false), Level::Ok);
+        assert_eq!(level(Some(CgroupDriver::Systemd), true), Level::Warning);
+        assert_eq!(level(Some(CgroupDriver::Systemd), false), Level::Error);
+    }
+
+    #[test]
+    fn a_runtime_that_is_not_there_is_told_with_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { runtime_socket: dir.path().join("sock"), ..Config::default() };
+        let gone = no_runtime(&config, "connect: No such file");
+        assert!(gone.level == Level::Error && gone.message.contains(dir.path().to_str().unwrap()), "{gone:?}");
+        std::fs::write(&config.runtime_socket, "").unwrap();
+        let hangs = no_runtime(&config, "no answer for 5 s");
+        assert!(hangs.message.ends_with("sock: no answer for 5 s") && hangs.remedy.unwrap().contains("restart it"));
+        let refused = no_runtime(&config, "connect: Permission denied (os error 13)");
+        assert!(refused.remedy.unwrap().contains("as root"));
+        let old = no_runtime(&config, "it answers, but has no CRI v1 service: x");
+        assert!(old.remedy.unwrap().contains("disabled_plugins"));
+    }
+
+    #[test]
+    fn conditions_are_taken_in_the_runtimes_words() {
+        let fact = RuntimeFact {
+            name: "containerd".into(),
+            version: "1.7".into(),
+            runtime_not_ready: None,
+            network_not_ready: Some("NetworkReady=false reason:R message:cni".into()),
+        };
+        let found = of_fact(&Config::default(), &fact);
+        assert_eq!(found.iter().map(|f| f.level).collect::<Vec<_>>(), [Level::Ok, Level::Error]);
+        assert!(found[1].message.starts_with("NetworkReady=false reason:R"), "{found:?}");
+    }
+
+    #[test]
+    fn s2_a_delay_that_is_too_short_is_fine_until_our_drop_in_should_have_raised_it() {
+        let s = Duration::from_secs;
+        let dir = tempfile::tempdir().unwrap();
+        let ours = dir.path().join(dropin::NAME);
+        assert_eq!(inhibit_delay(s(30), s(30), &ours).level, Level::Ok);
+        let before = inhibit_delay(s(5), s(30), &ours);
+        assert!(before.level == Level::Ok && before.message.contains("set at the start"), "{before:?}");
+        std::fs::write(&ours, "").unwrap();
+        assert_eq!(inhibit_delay(s(5), s(30), &ours).level, Level::Warning);
+        let on = Config { shutdown: Groups::from_total(s(30), s(10)), ..Config::default() };
+        assert_eq!(bus(&on, Some(Err("x".into())))[0].level, Level::Warning);
+        let systemd = Config { cgroup_driver: CgroupDriver::Systemd, ..Config::default() };
+        assert_eq!(bus(&systemd, Some(Err("x".into())))[0].level, Level::Error);
+        assert_eq!(bus(&systemd, Some(Ok(s(5))))[0].level, Level::Ok);
+        assert_eq!(bus(&Config::default(), None)[0].level, Level::Ok);
+    }
+}

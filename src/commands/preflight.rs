@@ -1,0 +1,75 @@
+//! `wherry check --system`: is this machine fit for pods? A line for each thing that was looked at.
+//!
+//! Exit code 0: no error (there may be warnings); 1: an error. Nothing is changed, and the running agent is not asked.
+
+use crate::agent::preflight;
+use crate::api::preflight::{Count, Finding};
+use crate::commands::output::{Failure, document, tell};
+use crate::config::{self, Flags};
+use serde_json::json;
+use std::io::Write;
+
+/// Looks at the machine with the configuration that `flags` lead to.
+pub fn run(out: &mut dyn Write, flags: &Flags, as_json: bool) -> Result<u8, Failure> {
+    let loaded = config::load(flags);
+    let mut findings = vec![configuration(&loaded)];
+    findings.extend(preflight::look(&loaded.config));
+    print(out, &findings, as_json)
+}
+
+fn configuration(loaded: &config::Loaded) -> Finding {
+    let files = match loaded.files.len() {
+        0 => "no file: everything is at its default".to_owned(),
+        _ => loaded.files.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", "),
+    };
+    match loaded.problems.errors.as_slice() {
+        [] => Finding::ok("configuration", files),
+        [first, more @ ..] => {
+            let more = if more.is_empty() { String::new() } else { format!(", and {} more", more.len()) };
+            Finding::error("configuration", format!("{first}{more}"), "wherry check tells all of it")
+        }
+    }
+}
+
+fn print(out: &mut dyn Write, findings: &[Finding], as_json: bool) -> Result<u8, Failure> {
+    let count = Count::of(findings);
+    if as_json {
+        let Count { ok, warnings, errors } = count;
+        let value = json!({ "ok": ok, "warnings": warnings, "errors": errors, "checks": findings });
+        document(out, &value, false)?;
+    } else {
+        let width = findings.iter().map(|f| f.check.len()).max().unwrap_or(0);
+        for Finding { check, level, message, remedy } in findings {
+            let remedy = remedy.as_ref().map(|r| format!(". To do: {r}")).unwrap_or_default();
+            let line: String =
+                format!("{message}{remedy}").chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            writeln!(out, "{:<7}  {check:<width$}  {line}", level.name())?;
+        }
+    }
+    out.flush()?;
+    tell(&format!("checked the system: {count}"));
+    Ok(u8::from(count.errors > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(findings: &[Finding], as_json: bool) -> (String, u8) {
+        let mut out = Vec::new();
+        let code = print(&mut out, findings, as_json).unwrap();
+        (String::from_utf8(out).unwrap(), code)
+    }
+
+    #[test]
+    fn each_finding_is_one_line_and_only_errors_make_the_exit_code() {
+        let fine = [Finding::ok("disk", "much"), Finding::warning("clock", "late\nor not", "set it")];
+        let (text, code) = printed(&fine, false);
+        assert_eq!(text, "ok       disk   much\nwarning  clock  late or not. To do: set it\n");
+        assert_eq!(code, 0);
+        let (text, code) = printed(&[Finding::error("runtime", "none", "install one")], true);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((value["errors"].as_u64(), value["ok"].as_u64(), code), (Some(1), Some(0), 1));
+        assert_eq!(value["checks"][0]["remedy"], "install one");
+    }
+}

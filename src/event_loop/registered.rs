@@ -1,0 +1,65 @@
+//! What the poll watches, by the kernel's own list: /proc/self/fdinfo of the epoll has a line for each descriptor in it,
+//! with the token that it was registered under. So nobody needs to keep a second list that could be wrong.
+
+use super::EventLoop;
+use mio::Token;
+use std::collections::BTreeMap;
+use std::os::fd::RawFd;
+
+impl EventLoop {
+    /// The descriptors in the poll with their tokens; the timerfd's is the loop's own. Empty if /proc cannot be read.
+    pub fn registered(&self) -> BTreeMap<RawFd, Token> {
+        let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.own().0)).unwrap_or_default();
+        parse(&text)
+    }
+
+    /// True for the token of the loop's timerfd.
+    pub fn is_timer(token: Token) -> bool {
+        token == super::poll::TIMER
+    }
+}
+
+/// `tfd:       19 events: 80002019 data:              400  pos:0 ino:40e sdev:10`; the data is hexadecimal.
+fn parse(fdinfo: &str) -> BTreeMap<RawFd, Token> {
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        if words.next()? != "tfd:" {
+            return None;
+        }
+        let fd = words.next()?.parse().ok()?;
+        words.find(|w| *w == "data:")?;
+        Some((fd, Token(usize::from_str_radix(words.next()?, 16).ok()?)))
+    };
+    fdinfo.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::Interest;
+    use mio::net::UnixStream;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn the_kernels_lines_are_read() {
+        let text = "pos:\t0\nflags:\t02000002\nmnt_id:\t16\nino:\t1038\n\
+                    tfd:       19 events: 80002019 data:              40f  pos:0 ino:40e sdev:10\n\
+                    tfd:        5 events: 80002019 data: fffffffffffffffe  pos:0 ino:40e sdev:10\ntfd: x\n";
+        let found = parse(text);
+        assert_eq!(found, [(19, Token(0x40f)), (5, super::super::poll::TIMER)].into());
+        assert!(EventLoop::is_timer(found[&5]));
+    }
+
+    #[test]
+    fn what_is_registered_is_found_under_its_token_until_it_is_closed() {
+        let event_loop = EventLoop::new().unwrap();
+        let (_ours, mut watched) = UnixStream::pair().unwrap();
+        event_loop.registry().register(&mut watched, Token(77), Interest::READABLE).unwrap();
+        let fd = watched.as_raw_fd();
+        let found = event_loop.registered();
+        assert_eq!(found.get(&fd), Some(&Token(77)));
+        assert_eq!(found.len(), 2, "the timerfd and this one: {found:?}");
+        drop(watched);
+        assert_eq!(event_loop.registered().len(), 1);
+    }
+}
