@@ -13,6 +13,9 @@ use std::time::Duration;
 pub struct Inside {
     /// `Waiting`, `Sync`, `Terminating`, `Terminated` or `Finished`.
     pub state: &'static str,
+    /// W27: it is not started until `undrain`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub drained: bool,
     /// Of a Terminating pod: how much of its grace period is left (W4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_left_seconds: Option<u64>,
@@ -50,7 +53,8 @@ pub struct NextPull {
 impl Worker {
     pub fn inside(&self, now: Boot) -> Inside {
         let left = |until: Boot| (until > now).then(|| seconds_up(until.since(now)));
-        let mut inside = Inside { state: self.state.name(), doing: self.doing(), ..Inside::default() };
+        let mut inside =
+            Inside { state: self.state.name(), drained: self.is_drained(), doing: self.doing(), ..Inside::default() };
         match &self.state {
             State::Sync => {
                 let holds = self.holds.iter().filter_map(|(name, hold)| {
@@ -89,6 +93,7 @@ impl Worker {
             inside.waits_for.push(match killer {
                 // A9
                 Killer::Preemption => "room, to start anew".to_owned(),
+                Killer::Drain => "`wherry undrain`, to start anew".to_owned(),
                 killer => format!("the end of the {}, to start anew", killer.name()),
             });
         }
