@@ -2,7 +2,7 @@
 
 use super::{Agent, start, views};
 use crate::adapters::cri::requests::dns_notices;
-use crate::adapters::server::http::Route;
+use crate::adapters::server::http::{Response, Route, Ticket};
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::time::Now;
@@ -44,9 +44,64 @@ pub type Jobs = BTreeMap<JobId, Job>;
 pub struct RecordQueue {
     waiting: VecDeque<(OpId, RecordChange)>,
     writing: bool,
+    /// How many were ever asked for, and how many of them were written, or were not to be written.
+    asked: u64,
+    done: u64,
+    answers: VecDeque<Durable>,
+}
+
+/// An answer that is to be true after a kill of wherry, too: it is given when the records after `from` up to `until` are
+/// written.
+struct Durable {
+    from: u64,
+    until: u64,
+    ticket: Ticket,
+    body: Vec<u8>,
+    /// Why one of them could not be written.
+    failure: Option<String>,
 }
 
 impl RecordQueue {
+    fn push(&mut self, op: OpId, change: RecordChange) {
+        self.asked += 1;
+        self.waiting.push_back((op, change));
+    }
+
+    /// The next one, in the order in which they were asked for, is written or was not to be.
+    fn one_done(&mut self, failure: Option<&str>) {
+        self.done += 1;
+        if let Some(why) = failure {
+            let of_it = self.answers.iter_mut().filter(|a| a.from < self.done && self.done <= a.until);
+            of_it.for_each(|a| a.failure = Some(why.to_owned()));
+        }
+    }
+
+    /// How many were asked for so far.
+    pub fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// Gives `body` as the answer once all that was asked for since `from` is written.
+    pub fn answer_then(&mut self, ticket: Ticket, body: Vec<u8>, from: u64) {
+        self.answers.push_back(Durable { from, until: self.asked, ticket, body, failure: None });
+    }
+
+    /// The answers that can be given now.
+    fn answers(&mut self) -> Vec<(Ticket, Response)> {
+        let (done, all) = (self.done, std::mem::take(&mut self.answers));
+        let (ready, later) = all.into_iter().partition(|a: &Durable| a.until <= done);
+        self.answers = later;
+        let response = |a: Durable| match a.failure {
+            None => Response::json(a.body),
+            Some(why) => {
+                let words = format!("done, but it would not outlive a restart yet: {why}; it is written again\n");
+                Response::text(500, words)
+            }
+        };
+        let ready: VecDeque<Durable> = ready;
+        ready.into_iter().map(|a| (a.ticket, response(a))).collect()
+    }
+
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -83,7 +138,7 @@ impl Agent {
             Effect::Probe { op, .. } => self.cannot(op, "probes"),
             Effect::Logind { op, call, timeout } => self.ask_logind(op, call, timeout, now),
             Effect::ReleaseLock => self.release_lock(),
-            Effect::Record { op, change } => self.record_queue.waiting.push_back((op, change)),
+            Effect::Record { op, change } => self.record_queue.push(op, change),
             Effect::Watch { uid, id, pid } => {
                 let token = self.event_loop.token();
                 let watched = self.pidfds.watch(self.event_loop.registry(), token, uid.clone(), &id, pid);
@@ -93,7 +148,7 @@ impl Agent {
                 self.events.push_back(Event::Watched { uid, id, ok: watched.is_ok() });
             }
             Effect::Unwatch { id } => self.pidfds.unwatch(self.event_loop.registry(), &id),
-            Effect::Killed { id } => log::debug!("kill={} done", id.0),
+            Effect::Killed { id } => self.drains.ended(id),
             Effect::Timer { key, at: Some(at) } => self.timers.set(key, at),
             Effect::Timer { key, at: None } => self.timers.clear(&key),
             Effect::Publish { uid, name } => {
@@ -188,6 +243,19 @@ impl Agent {
         }
     }
 
+    /// What was asked for over the control socket, and is durable by now.
+    pub(super) fn answer_durable(&mut self, now: Now) {
+        for (ticket, response) in self.record_queue.answers() {
+            self.answer_later(ticket, response, now);
+        }
+    }
+
+    /// The answer to a request that was put off.
+    pub(super) fn answer_later(&mut self, ticket: Ticket, response: Response, now: Now) {
+        self.server.answer(ticket, response, now.boot);
+        self.event_loop.again(mio::Token(super::SERVER));
+    }
+
     pub(super) fn helpers_done(&mut self, now: Now) {
         let mut finished = Vec::new();
         self.helpers.drive(now.boot, &mut finished);
@@ -198,6 +266,7 @@ impl Agent {
                 Err(e) => self.work_failed(job, &e, now),
             }
         }
+        self.answer_durable(now);
     }
 
     fn work_done(&mut self, job: Job, work: Work, now: Now) {
@@ -205,6 +274,7 @@ impl Agent {
             (_, Work::Records(written)) => {
                 self.record_queue.writing = false;
                 for (op, result) in written {
+                    self.record_queue.one_done(result.as_ref().err().map(String::as_str));
                     let result = result.map(|()| Answer::Ok).map_err(OpError::Unknown);
                     self.events.push_back(Event::Done { op, result });
                 }
@@ -225,6 +295,7 @@ impl Agent {
         let ops = match job {
             Job::Records(ops) => {
                 self.record_queue.writing = false;
+                ops.iter().for_each(|_| self.record_queue.one_done(Some(&e.to_string())));
                 ops
             }
             Job::Manifest => {

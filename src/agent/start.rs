@@ -1,6 +1,8 @@
 //! Puts an agent together from the configuration: opens what it needs, in the order in which a failure says most.
 
+use super::asks::Asks;
 use super::cgroups::{self, PodCgroups};
+use super::drain::Drains;
 use super::effects::RecordQueue;
 use super::history::History;
 use super::logind::{self, HeldLock};
@@ -91,6 +93,8 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         pidfds: Pidfds::default(),
         timers: Timers::new(),
         record_queue: RecordQueue::default(),
+        drains: Drains::default(),
+        asks: Asks::default(),
         jobs: BTreeMap::new(),
         standing: logging::Standing::new(),
         told: Told::default(),

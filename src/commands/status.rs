@@ -70,6 +70,7 @@ fn pods(out: &mut dyn Write, p: &PodCounts) -> std::io::Result<()> {
         (p.pending, "pending", p.waiting_for_room, "waiting for room"),
         (p.succeeded, "succeeded", 0, ""),
         (p.failed, "failed", p.rejected, "rejected"),
+        (p.drained, "drained", 0, ""),
         (p.terminating, "terminating", 0, ""),
     ] {
         if n > 0 {
@@ -101,7 +102,7 @@ fn room(out: &mut dyn Write, node: &NodeRoom) -> std::io::Result<()> {
 }
 
 /// Cpus as Kubernetes writes them, bytes to a tenth of the largest unit that there is one of.
-fn amount_of(resource: &str, amount: u64) -> String {
+pub fn amount_of(resource: &str, amount: u64) -> String {
     if resource == CPU {
         return if amount.is_multiple_of(1000) { (amount / 1000).to_string() } else { format!("{amount}m") };
     }
