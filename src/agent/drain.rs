@@ -58,9 +58,7 @@ pub(super) fn drain(
         let id = drains.next(&name);
         effects.extend(engine.step(Event::Kill { id, uid: uid.clone(), kill: kill.clone() }, now));
         // (Of one that was not desired, and not yet gone, nothing may be left now.)
-        let outcome = outcome_of_drain(engine, uid, now);
-        log::info!("pod={name} reason=Drained outcome={outcome:?}");
-        pod(uid, &name, outcome)
+        pod(uid, &name, outcome_of_drain(engine, uid, now))
     };
     Ok(Drained { pods: uids(&request).iter().map(one).collect() })
 }
@@ -84,7 +82,6 @@ pub(super) fn undrain(
         effects.extend(engine.step(Event::Release { by: Killer::Drain, uids: Some(vec![uid.clone()]) }, now));
         let held = engine.shutting_down() || engine.is_held_back(uid);
         let outcome = if held { DrainOutcome::Waits } else { DrainOutcome::Starts };
-        log::info!("pod={name} reason=Undrained outcome={outcome:?}");
         pod(uid, &name, outcome)
     };
     Ok(Drained { pods: uids(&request).iter().map(one).collect() })

@@ -309,3 +309,58 @@ impl Agent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(records: u64) -> RecordQueue {
+        let mut queue = RecordQueue::default();
+        (0..records).for_each(|n| queue.push(OpId(n), RecordChange::Delete { key: format!("pods/{n}") }));
+        queue
+    }
+
+    fn statuses(queue: &mut RecordQueue) -> Vec<(u64, u16)> {
+        queue.answers().into_iter().map(|(ticket, response)| (ticket.0, response.status)).collect()
+    }
+
+    #[test]
+    fn w27_an_answer_waits_for_all_records_that_it_speaks_of() {
+        let mut queue = queue(2);
+        let from = queue.asked();
+        queue.push(OpId(2), RecordChange::Delete { key: "pods/2".into() });
+        queue.push(OpId(3), RecordChange::Delete { key: "pods/3".into() });
+        queue.answer_then(Ticket(1), Vec::new(), from);
+        // What comes later is not waited for.
+        queue.push(OpId(4), RecordChange::Delete { key: "pods/4".into() });
+        // An error in what was asked for before is not this one's.
+        queue.one_done(None);
+        queue.one_done(Some("disk full"));
+        queue.one_done(None);
+        assert_eq!(statuses(&mut queue), []);
+        queue.one_done(None);
+        assert_eq!(statuses(&mut queue), [(1, 200)]);
+        queue.one_done(Some("disk full"));
+        assert_eq!(statuses(&mut queue), [], "once");
+    }
+
+    #[test]
+    fn w27_a_record_that_could_not_be_written_is_no_success() {
+        let mut queue = queue(0);
+        // Nothing to write: at once.
+        queue.answer_then(Ticket(1), Vec::new(), 0);
+        assert_eq!(statuses(&mut queue), [(1, 200)]);
+        for n in 0..3 {
+            queue.push(OpId(n), RecordChange::Delete { key: format!("pods/{n}") });
+        }
+        queue.answer_then(Ticket(2), Vec::new(), 1);
+        queue.answer_then(Ticket(3), Vec::new(), 2);
+        queue.one_done(None);
+        queue.one_done(Some("disk full"));
+        queue.one_done(None);
+        let answers = queue.answers();
+        let said: Vec<(u64, u16)> = answers.iter().map(|(ticket, r)| (ticket.0, r.status)).collect();
+        assert_eq!(said, [(2, 500), (3, 200)]);
+        assert!(format!("{:?}", answers[0].1.body).contains("would not outlive a restart yet: disk full"));
+    }
+}

@@ -6,7 +6,7 @@ use crate::api::selector::Selector;
 use crate::commands::client;
 use crate::commands::output::{Failure, tell};
 use crate::commands::row::{flag, human, text};
-use crate::commands::screen::{Screen, shorten};
+use crate::commands::screen::Screen;
 use crate::commands::select::Target;
 use serde_json::Value;
 use signal_hook::consts::SIGINT;
@@ -228,7 +228,7 @@ impl Waiting {
         }
         out.flush()?;
         if !ending.is_empty() {
-            let line = format!("{} of {} down; {}", self.of - self.left.len(), self.of, ending.join(", "));
+            let line = format!("{} of {} down, waiting for {}", self.of - self.left.len(), self.of, ending.join(", "));
             self.progress(&line);
         }
         Ok(code)
@@ -241,7 +241,11 @@ impl Waiting {
         }
         self.clear();
         // The cursor stays on the line.
-        let line = shorten(line, self.screen.width.unwrap_or(80).saturating_sub(1));
+        let room = self.screen.width.unwrap_or(80).saturating_sub(1);
+        let line = match line.char_indices().nth(room) {
+            Some(_) => line.chars().take(room.saturating_sub(1)).chain(['…']).collect(),
+            None => line.to_owned(),
+        };
         let mut err = std::io::stderr();
         let _ = write!(err, "{line}").and_then(|()| err.flush());
         self.shown = true;
@@ -254,14 +258,14 @@ impl Waiting {
     }
 }
 
-/// `Terminating, 12s of grace left, stopping containers`
+/// `(12s left)` of its grace period; after that what it is at.
 fn at_what(pod: &Value) -> String {
-    let mut parts = vec![text(pod, "/wherry/state").to_owned()];
-    if let Some(seconds) = pod.pointer("/wherry/graceLeftSeconds").and_then(Value::as_i64).filter(|s| *s > 0) {
-        parts.push(format!("{} of grace left", human(seconds)));
+    let left = pod.pointer("/wherry/graceLeftSeconds").and_then(Value::as_i64).filter(|s| *s > 0);
+    match (left, text(pod, "/wherry/doing")) {
+        (Some(seconds), _) => format!("({} left)", human(seconds)),
+        (None, "") => format!("({})", text(pod, "/wherry/state")),
+        (None, doing) => format!("({doing})"),
     }
-    parts.extend(Some(text(pod, "/wherry/doing").to_owned()).filter(|doing| !doing.is_empty()));
-    format!("({})", parts.join(", "))
 }
 
 #[cfg(test)]
@@ -375,7 +379,11 @@ mod tests {
     fn what_a_pod_is_at_is_said_in_brief() {
         let of = |wherry| at_what(&pod("default", "a", "", wherry));
         let doing = json!({"state": "Terminating", "graceLeftSeconds": 12, "doing": "stopping containers"});
-        assert_eq!(of(doing), "(Terminating, 12s of grace left, stopping containers)");
+        assert_eq!(of(doing), "(12s left)");
+        assert_eq!(
+            of(json!({"state": "Terminating", "graceLeftSeconds": 0, "doing": "stopping its sandbox"})),
+            "(stopping its sandbox)"
+        );
         assert_eq!(of(json!({"state": "Terminated"})), "(Terminated)");
     }
 }

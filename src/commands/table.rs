@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 /// Between two columns.
 pub const GAP: &str = "   ";
-/// A column that gives way keeps so many characters.
+/// A column that gives way keeps so many characters, and its header.
 const LEAST: usize = 8;
 
 /// The colour of a cell, by its column's header.
@@ -63,7 +63,8 @@ impl Table {
         let gaps = GAP.len() * widths.len().saturating_sub(1);
         let mut over = (widths.iter().sum::<usize>() + gaps).saturating_sub(room);
         while over > 0 {
-            let may = |i: &usize| self.flexible.contains(&self.header[*i]) && widths[*i] > LEAST;
+            let least = |i: usize| LEAST.max(self.header[i].len());
+            let may = |i: &usize| self.flexible.contains(&self.header[*i]) && widths[*i] > least(*i);
             let Some(widest) = (0..widths.len()).filter(may).max_by_key(|i| widths[*i]) else { break };
             widths[widest] -= 1;
             over -= 1;
@@ -120,12 +121,12 @@ mod tests {
         let width = |w| Screen { width: Some(w), ..Screen::default() };
         assert_eq!(printed(width(36)), printed(Screen::default()));
         assert!(printed(width(32)).contains("default     web-f…nd-0   Running\n"), "{}", printed(width(32)));
-        for w in 29..40 {
+        for w in 30..40 {
             let text = printed(width(w));
             assert!(text.lines().all(|l| l.chars().count() <= w), "{w}:\n{text}");
         }
         // What is left is not worth less.
-        assert_eq!(printed(width(10)), printed(width(29)));
+        assert_eq!(printed(width(10)), printed(width(30)));
     }
 
     #[test]

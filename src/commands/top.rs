@@ -343,8 +343,8 @@ mod tests {
         let text = shown(&watched, low);
         assert!(text.ends_with("idle   1m     3Mi      0\n... and 1 more lines\n"), "{text}");
         assert_eq!(text.lines().count(), 4, "the cursor's line is left");
-        let narrow = Screen { width: Some(42), height: None, colours: false };
-        assert!(shown(&watched, narrow).lines().all(|l| l.chars().count() <= 42));
+        let narrow = Screen { width: Some(43), height: None, colours: false };
+        assert!(shown(&watched, narrow).lines().all(|l| l.chars().count() <= 43));
     }
 
     #[test]
