@@ -1,6 +1,8 @@
 //! What the server shows: pods, metrics, health, status. Borrowed from the agent for one drive of the server.
 
+use super::asks::{self, Asks, Wanted};
 use super::descriptors;
+use super::drain::{self, Drains};
 use super::dump::{self, Beside};
 use super::history::History;
 use super::telling::Told;
@@ -8,8 +10,9 @@ use super::{Agent, retry, views};
 use crate::adapters::manifests::Manifests;
 use crate::adapters::server::Content;
 use crate::adapters::server::health::{self, Check};
-use crate::adapters::server::http::{Body, Cursor, Door, JSON, Request, Response, Route};
+use crate::adapters::server::http::{Body, Cursor, Door, JSON, Request, Response, Route, Ticket};
 use crate::adapters::server::status::{ManifestStatus, NodeRoom, NodeStatus, PlegStatus, PodCounts, RuntimeStatus};
+use crate::api::control::Drained;
 use crate::api::layout::Layout;
 use crate::api::names::{FullName, Uid};
 use crate::api::problem::Problem;
@@ -38,6 +41,14 @@ struct Shown<'a> {
     engine: &'a mut Engine,
     /// What the engine wants done after a request that changed something.
     effects: Vec<Effect>,
+    drains: &'a mut Drains,
+    /// Answers to be given once what the engine wants recorded is durable.
+    durable: Vec<(Ticket, Vec<u8>)>,
+    asks: &'a Asks,
+    /// What the runtime is to be asked.
+    asked: Vec<(Ticket, Wanted)>,
+    /// Clients that do not wait for their answers any more.
+    gone: Vec<Ticket>,
     metrics: &'a Metrics,
     manifests: &'a Manifests,
     told: &'a Told,
@@ -68,6 +79,8 @@ impl Agent {
             files,
             records: _,
             record_queue,
+            drains,
+            asks,
             jobs,
             server,
             metrics,
@@ -107,6 +120,11 @@ impl Agent {
         let mut shown = Shown {
             engine,
             effects: Vec::new(),
+            drains,
+            durable: Vec::new(),
+            asks,
+            asked: Vec::new(),
+            gone: Vec::new(),
             metrics,
             manifests,
             told,
@@ -118,14 +136,23 @@ impl Agent {
             now,
         };
         let unfinished = server.drive(event_loop.registry(), now.boot, &mut shown);
-        let effects = shown.effects;
+        let Shown { effects, durable, asked, gone, .. } = shown;
+        let from = self.record_queue.asked();
         // Watches are told of what changed in the next turn.
         if unfinished || !effects.is_empty() {
-            event_loop.again(mio::Token(super::SERVER));
+            self.event_loop.again(mio::Token(super::SERVER));
         }
         if !effects.is_empty() {
             self.settle_after(effects, now);
         }
+        if !durable.is_empty() {
+            for (ticket, body) in durable {
+                self.record_queue.answer_then(ticket, body, from);
+            }
+            self.answer_durable(now);
+        }
+        asked.into_iter().for_each(|(ticket, wanted)| self.ask_runtime(ticket, wanted, now));
+        gone.into_iter().for_each(|ticket| self.asker_gone(ticket));
     }
 }
 
@@ -170,8 +197,28 @@ impl Content for Shown<'_> {
                 let (status, words) = retry::retry(self.engine, request.uid.as_deref(), self.now, &mut self.effects);
                 Response::text(status, words + "\n")
             }
+            Route::Drain => {
+                let drained = drain::drain(self.engine, self.drains, &request.body, self.now, &mut self.effects);
+                self.when_durable(request.ticket, drained)
+            }
+            Route::Undrain => {
+                let drained = drain::undrain(self.engine, &request.body, self.now, &mut self.effects);
+                self.when_durable(request.ticket, drained)
+            }
+            Route::Exec => {
+                let execs = self.asks.execs() + self.asked.len();
+                match asks::exec(self.engine, execs, &request.body) {
+                    Ok(wanted) => self.ask(request.ticket, wanted),
+                    Err((status, words)) => Response::text(status, words + "\n"),
+                }
+            }
+            Route::Usage => self.ask(request.ticket, asks::usage()),
             Route::ShutdownPlan => Response::json(serde_json::to_vec(&self.engine.shutdown_plan()).unwrap_or_default()),
         }
+    }
+
+    fn gone(&mut self, ticket: Ticket) {
+        self.gone.push(ticket);
     }
 
     fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
@@ -234,6 +281,22 @@ fn ping() -> Check {
 }
 
 impl Shown<'_> {
+    fn ask(&mut self, ticket: Ticket, wanted: Wanted) -> Response {
+        self.asked.push((ticket, wanted));
+        Response::later()
+    }
+
+    /// What was done is told once it outlives a kill of the agent.
+    fn when_durable(&mut self, ticket: Ticket, done: Result<Drained, (u16, String)>) -> Response {
+        match done {
+            Err((status, words)) => Response::text(status, words + "\n"),
+            Ok(drained) => {
+                self.durable.push((ticket, serde_json::to_vec(&drained).unwrap_or_default()));
+                Response::later()
+            }
+        }
+    }
+
     fn part_of_events(&self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
         let watch = cursor.stage == EVENTS_WATCH;
         if cursor.stage == EVENTS {
@@ -283,6 +346,7 @@ impl Shown<'_> {
         let in_files: usize = self.manifests.problems().map(|p| p.problems.len()).sum();
         let (node, requested) = self.engine.node();
         m.set_node_requested(node, &requested);
+        m.set_drained_pods(s.drained as u64);
         m.set_manifest_errors((in_files + s.conflicts.len()) as u64);
         m.set_log_lines_dropped(super::logging::dropped());
     }
@@ -341,6 +405,7 @@ impl Shown<'_> {
                 failed: phase("Failed"),
                 rejected: s.rejected as u64,
                 waiting_for_room: s.waiting_for_room as u64,
+                drained: s.drained as u64,
                 terminating: terminating as u64,
                 containers: of("running"),
             },

@@ -2,7 +2,7 @@
 
 use super::{Agent, start, views};
 use crate::adapters::cri::requests::dns_notices;
-use crate::adapters::server::http::Route;
+use crate::adapters::server::http::{Response, Route, Ticket};
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::time::Now;
@@ -58,9 +58,64 @@ pub type Jobs = BTreeMap<JobId, Job>;
 pub struct RecordQueue {
     waiting: VecDeque<(OpId, RecordChange)>,
     writing: bool,
+    /// How many were ever asked for, and how many of them were written, or were not to be written.
+    asked: u64,
+    done: u64,
+    answers: VecDeque<Durable>,
+}
+
+/// An answer that is to be true after a kill of wherry, too: it is given when the records after `from` up to `until` are
+/// written.
+struct Durable {
+    from: u64,
+    until: u64,
+    ticket: Ticket,
+    body: Vec<u8>,
+    /// Why one of them could not be written.
+    failure: Option<String>,
 }
 
 impl RecordQueue {
+    fn push(&mut self, op: OpId, change: RecordChange) {
+        self.asked += 1;
+        self.waiting.push_back((op, change));
+    }
+
+    /// The next one, in the order in which they were asked for, is written or was not to be.
+    fn one_done(&mut self, failure: Option<&str>) {
+        self.done += 1;
+        if let Some(why) = failure {
+            let of_it = self.answers.iter_mut().filter(|a| a.from < self.done && self.done <= a.until);
+            of_it.for_each(|a| a.failure = Some(why.to_owned()));
+        }
+    }
+
+    /// How many were asked for so far.
+    pub fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// Gives `body` as the answer once all that was asked for since `from` is written.
+    pub fn answer_then(&mut self, ticket: Ticket, body: Vec<u8>, from: u64) {
+        self.answers.push_back(Durable { from, until: self.asked, ticket, body, failure: None });
+    }
+
+    /// The answers that can be given now.
+    fn answers(&mut self) -> Vec<(Ticket, Response)> {
+        let (done, all) = (self.done, std::mem::take(&mut self.answers));
+        let (ready, later) = all.into_iter().partition(|a: &Durable| a.until <= done);
+        self.answers = later;
+        let response = |a: Durable| match a.failure {
+            None => Response::json(a.body),
+            Some(why) => {
+                let words = format!("done, but it would not outlive a restart yet: {why}; it is written again\n");
+                Response::text(500, words)
+            }
+        };
+        let ready: VecDeque<Durable> = ready;
+        ready.into_iter().map(|a| (a.ticket, response(a))).collect()
+    }
+
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -100,7 +155,7 @@ impl Agent {
             Effect::Probe { op, .. } => self.cannot(op, "probes"),
             Effect::Logind { op, call, timeout } => self.ask_logind(op, call, timeout, now),
             Effect::ReleaseLock => self.release_lock(),
-            Effect::Record { op, change } => self.record_queue.waiting.push_back((op, change)),
+            Effect::Record { op, change } => self.record_queue.push(op, change),
             Effect::Watch { uid, id, pid } => {
                 let token = self.event_loop.token();
                 let watched = self.pidfds.watch(self.event_loop.registry(), token, uid.clone(), &id, pid);
@@ -110,7 +165,7 @@ impl Agent {
                 self.events.push_back(Event::Watched { uid, id, ok: watched.is_ok() });
             }
             Effect::Unwatch { id } => self.pidfds.unwatch(self.event_loop.registry(), &id),
-            Effect::Killed { id } => log::debug!("kill={} done", id.0),
+            Effect::Killed { id } => self.drains.ended(id),
             Effect::Timer { key, at: Some(at) } => self.timers.set(key, at),
             Effect::Timer { key, at: None } => self.timers.clear(&key),
             Effect::Publish { uid, name } => {
@@ -206,6 +261,19 @@ impl Agent {
         }
     }
 
+    /// What was asked for over the control socket, and is durable by now.
+    pub(super) fn answer_durable(&mut self, now: Now) {
+        for (ticket, response) in self.record_queue.answers() {
+            self.answer_later(ticket, response, now);
+        }
+    }
+
+    /// The answer to a request that was put off.
+    pub(super) fn answer_later(&mut self, ticket: Ticket, response: Response, now: Now) {
+        self.server.answer(ticket, response, now.boot);
+        self.event_loop.again(mio::Token(super::SERVER));
+    }
+
     pub(super) fn helpers_done(&mut self, now: Now) {
         let mut finished = Vec::new();
         self.helpers.drive(now.boot, &mut finished);
@@ -216,6 +284,7 @@ impl Agent {
                 Err(e) => self.work_failed(job, &e, now),
             }
         }
+        self.answer_durable(now);
     }
 
     fn work_done(&mut self, job: Job, work: Work, now: Now) {
@@ -223,6 +292,7 @@ impl Agent {
             (_, Work::Records(written)) => {
                 self.record_queue.writing = false;
                 for (op, result) in written {
+                    self.record_queue.one_done(result.as_ref().err().map(String::as_str));
                     let result = result.map(|()| Answer::Ok).map_err(OpError::Unknown);
                     self.events.push_back(Event::Done { op, result });
                 }
@@ -243,6 +313,7 @@ impl Agent {
         let ops = match job {
             Job::Records(ops) => {
                 self.record_queue.writing = false;
+                ops.iter().for_each(|_| self.record_queue.one_done(Some(&e.to_string())));
                 ops
             }
             Job::Manifest => {
@@ -254,5 +325,60 @@ impl Agent {
         for op in ops {
             self.events.push_back(Event::Done { op, result: Err(OpError::Unknown(e.to_string())) });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(records: u64) -> RecordQueue {
+        let mut queue = RecordQueue::default();
+        (0..records).for_each(|n| queue.push(OpId(n), RecordChange::Delete { key: format!("pods/{n}") }));
+        queue
+    }
+
+    fn statuses(queue: &mut RecordQueue) -> Vec<(u64, u16)> {
+        queue.answers().into_iter().map(|(ticket, response)| (ticket.0, response.status)).collect()
+    }
+
+    #[test]
+    fn w27_an_answer_waits_for_all_records_that_it_speaks_of() {
+        let mut queue = queue(2);
+        let from = queue.asked();
+        queue.push(OpId(2), RecordChange::Delete { key: "pods/2".into() });
+        queue.push(OpId(3), RecordChange::Delete { key: "pods/3".into() });
+        queue.answer_then(Ticket(1), Vec::new(), from);
+        // What comes later is not waited for.
+        queue.push(OpId(4), RecordChange::Delete { key: "pods/4".into() });
+        // An error in what was asked for before is not this one's.
+        queue.one_done(None);
+        queue.one_done(Some("disk full"));
+        queue.one_done(None);
+        assert_eq!(statuses(&mut queue), []);
+        queue.one_done(None);
+        assert_eq!(statuses(&mut queue), [(1, 200)]);
+        queue.one_done(Some("disk full"));
+        assert_eq!(statuses(&mut queue), [], "once");
+    }
+
+    #[test]
+    fn w27_a_record_that_could_not_be_written_is_no_success() {
+        let mut queue = queue(0);
+        // Nothing to write: at once.
+        queue.answer_then(Ticket(1), Vec::new(), 0);
+        assert_eq!(statuses(&mut queue), [(1, 200)]);
+        for n in 0..3 {
+            queue.push(OpId(n), RecordChange::Delete { key: format!("pods/{n}") });
+        }
+        queue.answer_then(Ticket(2), Vec::new(), 1);
+        queue.answer_then(Ticket(3), Vec::new(), 2);
+        queue.one_done(None);
+        queue.one_done(Some("disk full"));
+        queue.one_done(None);
+        let answers = queue.answers();
+        let said: Vec<(u64, u16)> = answers.iter().map(|(ticket, r)| (ticket.0, r.status)).collect();
+        assert_eq!(said, [(2, 500), (3, 200)]);
+        assert!(format!("{:?}", answers[0].1.body).contains("would not outlive a restart yet: disk full"));
     }
 }

@@ -61,6 +61,7 @@ impl Agent {
                     }
                     self.events.push_back(Event::Done { op, result });
                 }
+                ClientEvent::Answered { id, result } => self.runtime_told(id, result, now),
                 ClientEvent::Driver(driver) => self.take_driver(driver, now),
                 ClientEvent::Nonsense { why } => {
                     if let Some(repeated) = self.standing.tell(&format!("nonsense: {why}"), now.boot) {

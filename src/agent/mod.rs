@@ -1,13 +1,15 @@
 //! The daemon: one loop that carries events to the engine and its effects to the adapters. Nothing is decided here.
 //!
 //! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `logind` both for graceful shutdown, `cgroups` both
-//! for those of pods, `preflight` looks at the machine first, `content` is what the server shows, `retry` the one thing
-//! that it changes, `views` how a pod looks there, `descriptors` and `dump` what is inside, `telling` what the log says of
-//! pods, `history` the events that can still be seen, `service` what systemd is told.
+//! for those of pods, `preflight` looks at the machine first, `content` is what the server shows, `retry` and `drain` what it
+//! changes, `asks` what it asks the runtime, `views` how a pod looks there, `descriptors` and `dump` what is inside, `telling` what
+//! the log says of pods, `history` the events that can still be seen, `service` what systemd is told.
 
+mod asks;
 mod cgroups;
 mod content;
 mod descriptors;
+mod drain;
 mod dump;
 mod effects;
 mod events;
@@ -76,6 +78,8 @@ pub struct Agent {
     files: PodFiles,
     records: Records,
     record_queue: RecordQueue,
+    drains: drain::Drains,
+    asks: asks::Asks,
     jobs: effects::Jobs,
     server: Server,
     metrics: Metrics,

@@ -21,7 +21,9 @@ pub(super) fn retry(engine: &mut Engine, uid: Option<&str>, now: Now, effects: &
     let Admission::Rejected(cause) = view.admission else {
         let phase = view.status.phase.as_deref().unwrap_or("Unknown");
         let reason = view.status.reason.as_deref().map_or(String::new(), |reason| format!(", {reason}"));
-        return (409, format!("pod {name} is not rejected, it is {phase}{reason}"));
+        let drained = engine.inside(&uid, now.boot).is_some_and(|inside| inside.drained);
+        let remedy = if drained { "; `wherry undrain` lets it run again" } else { "" };
+        return (409, format!("pod {name} is not rejected, it is {phase}{reason}{remedy}"));
     };
     if *cause == Cause::node_shutdown() {
         return (409, format!("pod {name} is rejected as the node shuts down: it is tried again when that ends"));
@@ -51,8 +53,9 @@ fn outcome(engine: &Engine, uid: &Uid, now: Now) -> String {
     }
 }
 
+/// A small node for the tests of what the control socket changes.
 #[cfg(test)]
-mod tests {
+pub(super) mod lab {
     use super::*;
     use crate::api::document::{self, Context};
     use crate::api::facts::Listed;
@@ -61,17 +64,17 @@ mod tests {
     use crate::api::time::{Boot, Wall};
     use crate::engine::config::EngineConfig;
     use crate::engine::effect::RuntimeCall;
-    use crate::engine::event::{Answer, LogindEvent};
+    use crate::engine::event::Answer;
     use std::rc::Rc;
     use std::time::Duration;
 
-    fn at(seconds: u64) -> Now {
+    pub fn at(seconds: u64) -> Now {
         let passed = Duration::from_secs(seconds);
         Now { boot: Boot(0) + passed, wall: Wall(1_800_000_000_000_000_000) + passed }
     }
 
     /// It asks for so many cpus.
-    fn pod(name: &str, cpus: u32) -> Rc<Pod> {
+    pub fn pod(name: &str, cpus: u32) -> Rc<Pod> {
         let text = format!(
             "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: m, image: i:1, \
              resources: {{requests: {{cpu: {cpus}}}}}}}]}}}}"
@@ -81,7 +84,7 @@ mod tests {
     }
 
     /// A node of so many cpus, `lab`, which shuts down gracefully.
-    fn config(cpus: u64) -> EngineConfig {
+    pub fn config(cpus: u64) -> EngineConfig {
         let shutdown = Groups::from_total(Duration::from_secs(30), Duration::from_secs(10));
         let mut config = EngineConfig { shutdown, ..EngineConfig::default() };
         config.node.name = "lab".into();
@@ -90,7 +93,7 @@ mod tests {
     }
 
     /// A node of four cpus on which nothing runs yet.
-    fn node(desired: Vec<Rc<Pod>>) -> Engine {
+    pub fn node(desired: Vec<Rc<Pod>>) -> Engine {
         let mut engine = Engine::new(config(4));
         engine.step(Event::Desired(desired), at(1));
         let effects = engine.step(Event::RuntimeUp, at(1));
@@ -101,6 +104,13 @@ mod tests {
         engine.step(Event::Done { op: list.unwrap(), result: Ok(Answer::Listed(Listed::default())) }, at(2));
         engine
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lab::{at, config, node, pod};
+    use super::*;
+    use crate::engine::event::LogindEvent;
 
     fn ask(engine: &mut Engine, uid: &str) -> (u16, String, usize) {
         let mut effects = Vec::new();

@@ -1,6 +1,8 @@
 //! Puts an agent together from the configuration: opens what it needs, in the order in which a failure says most.
 
+use super::asks::Asks;
 use super::cgroups::{self, PodCgroups};
+use super::drain::Drains;
 use super::effects::{REST_AFTER, RecordQueue};
 use super::history::History;
 use super::logind::{self, HeldLock};
@@ -19,6 +21,7 @@ use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
 use crate::adapters::server::{Doors, Server};
+use crate::adapters::systemd::{self, Said};
 use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
 use crate::api::limits::{self, PodRules};
@@ -97,6 +100,8 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         pidfds: Pidfds::default(),
         timers: Timers::new(),
         record_queue: RecordQueue::default(),
+        drains: Drains::default(),
+        asks: Asks::default(),
         jobs: BTreeMap::new(),
         standing: logging::Standing::new(),
         told: Told::default(),
@@ -143,9 +148,18 @@ fn keeping_place(path: &Path) -> Result<(Root, Records), String> {
                 "waiting for the root directory: {stuck} error={why:?} root={} retry={RETRY:?}",
                 path.display()
             );
+            // It is up, as far as it can be: systemd would start it anew else, again and again.
+            tell_systemd(&[Said::Ready, Said::Status(&format!("waiting for the root directory: {stuck}"))]);
             told_at = Some(now);
         }
+        tell_systemd(&[Said::Alive]);
         std::thread::sleep(RETRY);
+    }
+}
+
+fn tell_systemd(said: &[Said<'_>]) {
+    if let Err(e) = systemd::tell(said) {
+        log::warn!("systemd is not told error={e:?}");
     }
 }
 

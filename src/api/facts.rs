@@ -118,6 +118,20 @@ impl ContainerFact {
     }
 }
 
+/// What a container uses, as the runtime's stats show it; None of what it does not tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageFact {
+    pub id: ContainerId,
+    /// When the processor time was looked at, in nanoseconds of a clock of the runtime's.
+    pub cpu_at: i64,
+    /// Processor time since the container was made, in nanoseconds, on all processors.
+    pub cpu_nanos: Option<u64>,
+    /// What the runtime makes of its last looks: thousand millionths of a processor.
+    pub cpu_nano_cores: Option<u64>,
+    /// The working set.
+    pub memory_bytes: Option<u64>,
+}
+
 /// All that the runtime has of one pod; sandboxes and containers newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PodFacts {

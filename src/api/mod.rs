@@ -2,6 +2,7 @@
 //! sandboxes and containers. No clock, no file, no protobuf.
 
 pub mod cgroups;
+pub mod control;
 pub mod defaults;
 pub mod document;
 pub mod expand;
@@ -21,6 +22,7 @@ pub mod problem;
 pub mod qos;
 pub mod quantity;
 pub mod resources;
+pub mod selector;
 pub mod shutdown;
 pub mod sysctls;
 pub mod time;

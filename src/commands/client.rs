@@ -25,9 +25,53 @@ pub fn get(socket: &Path, target: &str, endless: bool) -> Result<BufReader<UnixS
 }
 
 /// Asks for a change. The status (200: done), and what the agent has to say.
-pub fn post(socket: &Path, target: &str) -> Result<(u16, String), Failure> {
+pub fn post_plain(socket: &Path, target: &str) -> Result<(u16, String), Failure> {
     let (status, reader) = ask(socket, &format!("POST {target} HTTP/1.0\r\nContent-Length: 0\r\n\r\n"))?;
     Ok((status, sentence(reader)))
+}
+
+/// Asks for what `body` says, and reads what came of it.
+///
+/// # Errors
+/// The agent's own words, if it does not do it.
+pub fn post_json<T: serde::de::DeserializeOwned>(
+    socket: &Path,
+    target: &str,
+    body: &impl serde::Serialize,
+) -> Result<T, Failure> {
+    let mut reader = match post(socket, target, body, PATIENCE)? {
+        Answer::Done(reader) => reader,
+        Answer::Refused(_, words) => return Err(Failure::message(words)),
+    };
+    let mut answer = Vec::new();
+    reader.read_to_end(&mut answer).map_err(|e| no_answer(socket, &e))?;
+    serde_json::from_slice(&answer)
+        .map_err(|e| Failure::message(format!("{target}: the answer is not understood: {e}")))
+}
+
+/// What came of a request.
+#[derive(Debug)]
+pub enum Answer {
+    /// Its body.
+    Done(BufReader<UnixStream>),
+    /// The status, and the agent's words.
+    Refused(u16, String),
+}
+
+/// Asks for what `body` says; the answer begins within `patience`.
+pub fn post(socket: &Path, target: &str, body: &impl serde::Serialize, patience: Duration) -> Result<Answer, Failure> {
+    let body = serde_json::to_string(body).map_err(|e| Failure::message(e.to_string()))?;
+    let (status, reader) = ask_within(socket, &post_request(target, &body), patience)?;
+    match status {
+        200 => Ok(Answer::Done(reader)),
+        // One that has not got the route has not got its method either.
+        405 => Err(Failure::message("the running wherry is too old for this")),
+        status => Ok(Answer::Refused(status, sentence(reader))),
+    }
+}
+
+fn post_request(target: &str, body: &str) -> String {
+    format!("POST {target} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
 /// As much of a short answer as there is.
@@ -38,10 +82,14 @@ fn sentence(reader: impl Read) -> String {
 }
 
 fn ask(socket: &Path, request: &str) -> Result<(u16, BufReader<UnixStream>), Failure> {
+    ask_within(socket, request, PATIENCE)
+}
+
+fn ask_within(socket: &Path, request: &str, patience: Duration) -> Result<(u16, BufReader<UnixStream>), Failure> {
     crate::config::check_socket(&socket.to_string_lossy()).map_err(Failure::message)?;
     let mut stream = UnixStream::connect(socket).map_err(|e| cannot_connect(socket, &e))?;
     let broken = |e: std::io::Error| Failure::message(format!("{}: {e}", socket.display()));
-    stream.set_read_timeout(Some(PATIENCE)).map_err(broken)?;
+    stream.set_read_timeout(Some(patience)).map_err(broken)?;
     stream.set_write_timeout(Some(PATIENCE)).map_err(broken)?;
     stream.write_all(request.as_bytes()).map_err(broken)?;
     let mut reader = BufReader::new(stream);
@@ -156,7 +204,7 @@ mod tests {
         let (_dir, path) = answer(b"HTTP/1.1 200 OK\r\n\r\n{\"a\":");
         assert!(matches!(get_json(&path, "/x"), Err(Failure::Message(m, 1)) if m.contains("cut short")));
         let (_dir, path) = answer(b"HTTP/1.1 409 Conflict\r\n\r\nit is Running\n");
-        assert_eq!(post(&path, "/x").unwrap(), (409, "it is Running".into()));
+        assert_eq!(post_plain(&path, "/x").unwrap(), (409, "it is Running".into()));
         let (_dir, path) = answer(b"HTTP/1.1 503 Service Unavailable\r\n\r\ntoo many watches\n");
         assert_eq!(failure(&path), "/x: 503 too many watches");
         let shown = |body, json| {

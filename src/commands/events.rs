@@ -3,8 +3,9 @@
 use crate::commands::client;
 use crate::commands::output::{Failure, document, tell};
 use crate::commands::row::{since, text};
+use crate::commands::screen::{Colour, Screen};
 use crate::commands::select::Target;
-use crate::commands::table::Table;
+use crate::commands::table::{Paint, Table};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -65,7 +66,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
         tell("there are no events");
         return Ok(0);
     }
-    print(out, &mut Table::new(&HEADER), true, &events, now)?;
+    print(out, &mut table(), true, &events, now)?;
     Ok(0)
 }
 
@@ -75,7 +76,7 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
     // By its name: one may come twice while the list is on its way.
     let mut first: Option<BTreeMap<String, usize>> = Some(BTreeMap::new());
     let mut gathered: Vec<Value> = Vec::new();
-    let mut table = Table::new(&HEADER);
+    let mut table = table();
     // Rows that come later should mostly fit under the header.
     table.widen(&["", "100s (x100 over 100m)", "Warning", "ErrImageNeverPull", "", ""]);
     let mut line = String::new();
@@ -122,6 +123,12 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
         }
         out.flush()?;
     }
+}
+
+/// Messages are whole on every screen.
+fn table() -> Table {
+    let paint: Paint = |header, cell| (header == "TYPE" && cell == "Warning").then_some(Colour::Yellow);
+    Table::new(&HEADER).on(Screen::stdout(), &[], paint)
 }
 
 fn print(

@@ -6,7 +6,9 @@ pub mod check;
 mod client;
 mod debug;
 mod describe;
+mod drain;
 mod events;
+mod exec;
 mod logs;
 mod output;
 mod pods;
@@ -14,14 +16,17 @@ mod preflight;
 mod purge;
 mod retry;
 mod row;
+mod screen;
 mod select;
 mod shutdown_plan;
 mod status;
 mod table;
+mod top;
 
 use crate::agent::{self, logging};
+use crate::api::selector::Selector;
 use crate::config::{self, Flags};
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{ArgGroup, Args, CommandFactory as _, Parser, Subcommand};
 use jiff::Timestamp;
 use output::Failure;
 use select::Target;
@@ -153,6 +158,44 @@ enum Command {
         #[command(flatten)]
         socket: SocketArgs,
     },
+    /// Stop pods until `wherry undrain`
+    ///
+    /// Each pod is stopped with its grace period and its preStop hooks, ends as Failed with the reason Drained, and is not
+    /// started again until `wherry undrain`: not by a restart of wherry, not by a reboot, and not by a new version of its
+    /// manifest. It takes no part of the node meanwhile. Only a manifest that is taken away, and comes back once the pod is
+    /// gone, begins anew. Waits until nothing of the pods runs any more; Ctrl-C ends the wait and not the drain.
+    ///
+    /// Exit code: 0 the pods are down, 1 not in time, or one is not there, 130 after Ctrl-C.
+    #[command(after_help = DRAIN_EXAMPLES)]
+    Drain(DrainArgs),
+    /// Run a command in a container
+    ///
+    /// The command runs in the container's own namespaces, without a shell, a terminal or input, and its output is printed when
+    /// it has ended: stdout, then stderr. (Interactive commands and output as it comes are for a later version; the runtime
+    /// hands over at most 16 MiB.) Ctrl-C ends the command.
+    ///
+    /// Exit code: the command's own. 124 it was killed as it took too long, 126 it cannot be executed, 127 it is not there,
+    /// 125 anything else kept it from running: no such pod or container, one that does not run, no agent.
+    #[command(after_help = EXEC_EXAMPLES)]
+    Exec(ExecArgs),
+    /// Show what pods and containers use
+    ///
+    /// Processor time over a second (over the interval with --watch; 1000m is one processor), memory (the working set) and
+    /// restarts, as the runtime tells them, those that use most first. A `-` is not known: the container has just been started.
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArgs),
+    /// Let drained pods run again
+    ///
+    /// They are looked at as if they had come now: each starts if it fits, else waits or is rejected.
+    ///
+    /// Exit code: 0 they may run again, 1 none of those named was drained.
+    #[command(after_help = UNDRAIN_EXAMPLES)]
+    Undrain {
+        #[command(flatten)]
+        which: WhichArgs,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
     /// Look for a mistake in wherry
     #[command(subcommand)]
     Debug(DebugCommand),
@@ -198,6 +241,135 @@ enum Command {
     },
     /// Print the version
     Version,
+}
+
+const DRAIN_EXAMPLES: &str = "\
+Examples:
+  wherry drain default/db                   stop one pod, and wait until it is down
+  wherry drain -l app=web,tier!=cache       those with these labels
+  wherry drain --all --timeout 5m           all, but wait no longer than that
+  wherry drain --all --grace-period 5 --no-wait";
+
+const UNDRAIN_EXAMPLES: &str = "\
+Examples:
+  wherry undrain default/db
+  wherry undrain --all                      all that are drained";
+
+const EXEC_EXAMPLES: &str = "\
+Examples:
+  wherry exec shop/web -- nginx -T
+  wherry exec shop/web -c sidecar -- sh -c 'ls /tmp | wc -l'
+  wherry exec db --timeout 10m -- pg_dump -f /backup/db.sql";
+
+const TOP_EXAMPLES: &str = "\
+Examples:
+  wherry top                                those that use most first
+  wherry top --containers --sort-by memory
+  wherry top -l app=web --watch
+  wherry top -o json | jq '.pods[0]'";
+
+#[derive(Debug, Args)]
+struct ExecArgs {
+    /// NAME, NAMESPACE/NAME, or a UID
+    pod: String,
+    /// The pod's namespace [default: any]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// The container [default: that of the annotation kubectl.kubernetes.io/default-container, else the first]
+    #[arg(short, long)]
+    container: Option<String>,
+    /// The command is killed after so long, as 10s or 5m
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = exec_timeout)]
+    timeout: Duration,
+    #[command(flatten)]
+    socket: SocketArgs,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+/// From a second to a day.
+fn exec_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = config::duration::parse(text).map_err(|e| e.to_string())?;
+    let fits = (1..=24 * 3600).contains(&timeout.as_secs());
+    fits.then_some(timeout).ok_or_else(|| "it is from 1s to 24h".to_owned())
+}
+
+#[derive(Debug, Args)]
+struct TopArgs {
+    /// Only this pod: NAME, NAMESPACE/NAME, or a UID
+    pod: Option<String>,
+    /// Only pods of this namespace
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Only pods with these labels, as in `wherry drain`
+    #[arg(short = 'l', long, value_parser = Selector::parse)]
+    selector: Option<Selector>,
+    /// A line for each container, too
+    #[arg(long)]
+    containers: bool,
+    /// What comes first
+    #[arg(long, value_enum, default_value = "cpu")]
+    sort_by: top::SortBy,
+    /// Another format than the table; with --watch a document on each line
+    #[arg(short, long, value_enum)]
+    output: Option<StatusFormat>,
+    /// Go on until Ctrl-C
+    #[arg(short, long)]
+    watch: bool,
+    /// Between two looks of --watch
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = interval, requires = "watch")]
+    interval: Duration,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// At least a second: each look costs the runtime something.
+fn interval(text: &str) -> Result<Duration, String> {
+    let every = config::duration::parse(text).map_err(|e| e.to_string())?;
+    (every.as_secs() >= 1).then_some(every).ok_or_else(|| "it is at least 1s".to_owned())
+}
+
+#[derive(Debug, Args)]
+#[group(skip)]
+#[command(group(ArgGroup::new("which").args(["pods", "selector", "all"]).required(true).multiple(true)))]
+struct WhichArgs {
+    /// NAME, NAMESPACE/NAME, or a UID
+    #[arg(conflicts_with_all = ["selector", "all"])]
+    pods: Vec<String>,
+    /// Only pods of this namespace
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Pods with these labels: app=web,tier!=cache, 'env in (test,dev)', canary, '!canary'
+    #[arg(short = 'l', long, conflicts_with = "all", value_parser = Selector::parse)]
+    selector: Option<Selector>,
+    /// All pods
+    #[arg(long)]
+    all: bool,
+}
+
+impl WhichArgs {
+    fn which(self) -> Result<drain::Which, Failure> {
+        let targets = self.pods.iter().map(|pod| select(pod, self.namespace.as_deref())).collect::<Result<_, _>>()?;
+        Ok(drain::Which { targets, namespace: self.namespace, selector: self.selector, all: self.all })
+    }
+}
+
+#[derive(Debug, Args)]
+struct DrainArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+    /// How long the pods have to end, instead of their own terminationGracePeriodSeconds; at least 1 s
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=604_800))]
+    grace_period: Option<u64>,
+    /// How long to wait, as 90s or 5m [default: as long as it takes]
+    #[arg(long, value_name = "DURATION", value_parser = config::duration::parse, conflicts_with = "no_wait")]
+    timeout: Option<Duration>,
+    /// Do not wait until the pods are down
+    #[arg(long)]
+    no_wait: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
 }
 
 #[derive(Debug, Args)]
@@ -393,6 +565,39 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             let target = select(&pod, namespace.as_deref())?;
             retry::run(out, &socket.path(), &target)
         }),
+        Command::Drain(args) => output::finish(|out| {
+            let query = drain::Query {
+                which: args.which.which()?,
+                grace_period_seconds: args.grace_period,
+                timeout: args.timeout,
+                wait: !args.no_wait,
+            };
+            drain::drain(out, &args.socket.path(), &query)
+        }),
+        Command::Exec(args) => output::finish(|out| {
+            let query = exec::Query {
+                target: select(&args.pod, args.namespace.as_deref())?,
+                container: args.container,
+                command: args.command,
+                timeout: args.timeout,
+            };
+            exec::run(out, &mut std::io::stderr(), &args.socket.path(), &query)
+        }),
+        Command::Top(args) => output::finish(|out| {
+            let query = top::Query {
+                target: args.pod.map(|pod| select(&pod, args.namespace.as_deref())).transpose()?,
+                namespace: args.namespace,
+                selector: args.selector,
+                containers: args.containers,
+                sort: args.sort_by,
+                json: args.output.is_some(),
+                watch: args.watch.then_some(args.interval),
+            };
+            top::run(out, &args.socket.path(), &query)
+        }),
+        Command::Undrain { which, socket } => {
+            output::finish(|out| drain::undrain(out, &socket.path(), &which.which()?))
+        }
         Command::Debug(DebugCommand::Dump { socket }) => output::finish(|out| debug::dump(out, &socket.path())),
         Command::Debug(DebugCommand::Fds { output, socket }) => {
             output::finish(|out| debug::fds(out, &socket.path(), output.is_some()))

@@ -3,6 +3,7 @@
 use crate::commands::client;
 use crate::commands::output::{Failure, document};
 use crate::commands::row::{Row, text};
+use crate::commands::screen::{Colour, Screen};
 use crate::commands::table::Table;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -160,7 +161,21 @@ const HEADER: [&str; 9] = ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "
 
 fn table(format: Option<Format>) -> Table {
     let columns = if format == Some(Format::Wide) { HEADER.len() } else { 6 };
-    Table::new(&HEADER[..columns])
+    Table::new(&HEADER[..columns]).on(Screen::stdout(), &["NAMESPACE", "NAME"], paint)
+}
+
+/// What is not well is red, what is on its way is yellow.
+fn paint(header: &str, cell: &str) -> Option<Colour> {
+    if header != "STATUS" {
+        return None;
+    }
+    match cell {
+        "Running" | "Completed" | "Succeeded" | "Deleted" => None,
+        "Pending" | "ContainerCreating" | "PodInitializing" | "Terminating" | "Drained" | "WaitingForRoom"
+        | "NotReady" => Some(Colour::Yellow),
+        init if init.starts_with("Init:") && !init.contains("Err") && !init.contains("BackOff") => Some(Colour::Yellow),
+        _ => Some(Colour::Red),
+    }
 }
 
 fn print(out: &mut dyn Write, table: &mut Table, header: bool, rows: &[Row]) -> std::io::Result<()> {

@@ -15,7 +15,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, target: &Target) -> Result<u8, Fa
     let mut tried = false;
     // Where one pod replaces another each is asked for: it is not the one that ends that was rejected.
     for pod in &found {
-        match client::post(socket, &format!("/retry?uid={}", text(pod, "/metadata/uid")))? {
+        match client::post_plain(socket, &format!("/retry?uid={}", text(pod, "/metadata/uid")))? {
             (200, words) => {
                 tried = true;
                 writeln!(out, "{words}")?;

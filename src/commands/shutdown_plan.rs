@@ -6,6 +6,7 @@
 use crate::api::shutdown::view::{PlanGroup, PlanPod, PlanView};
 use crate::commands::client;
 use crate::commands::output::Failure;
+use crate::commands::screen::Screen;
 use crate::commands::table::{GAP, Table};
 use crate::config::duration;
 use std::io::Write;
@@ -24,11 +25,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, json: bool) -> Result<u8, Failure
 /// Of the terminal, in columns. What runs us for a terminal (watch) says it in COLUMNS.
 fn width() -> usize {
     let said = || std::env::var("COLUMNS").ok()?.parse().ok();
-    match rustix::termios::tcgetwinsize(std::io::stdout()) {
-        // A serial console does not know its size.
-        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
-        _ => said().unwrap_or(WIDTH),
-    }
+    Screen::stdout().width.or_else(said).unwrap_or(WIDTH)
 }
 
 fn show(out: &mut dyn Write, plan: &PlanView, width: usize) -> std::io::Result<()> {

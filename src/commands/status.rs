@@ -65,18 +65,22 @@ fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
 fn pods(out: &mut dyn Write, p: &PodCounts) -> std::io::Result<()> {
     write!(out, "Pods:       {} desired", p.desired)?;
     // What is none is not worth a word.
-    for (n, what, part, of_them) in [
-        (p.running, "running", 0, ""),
-        (p.pending, "pending", p.waiting_for_room, "waiting for room"),
-        (p.succeeded, "succeeded", 0, ""),
-        (p.failed, "failed", p.rejected, "rejected"),
-        (p.terminating, "terminating", 0, ""),
+    let none: &[(u64, &str)] = &[];
+    for (n, what, parts) in [
+        (p.running, "running", none),
+        (p.pending, "pending", &[(p.waiting_for_room, "waiting for room")]),
+        (p.succeeded, "succeeded", none),
+        // (One that is being drained has not failed yet.)
+        (p.failed, "failed", &[(p.rejected, "rejected"), (p.drained.min(p.failed), "drained")]),
+        (p.terminating, "terminating", none),
     ] {
         if n > 0 {
             write!(out, ", {n} {what}")?;
         }
-        if part > 0 {
-            write!(out, " ({part} {of_them})")?;
+        let some = parts.iter().filter(|(part, _)| *part > 0);
+        let parts: Vec<String> = some.map(|(part, of_them)| format!("{part} {of_them}")).collect();
+        if !parts.is_empty() {
+            write!(out, " ({})", parts.join(", "))?;
         }
     }
     writeln!(out, "; {} running", count(p.containers, "container"))
@@ -101,7 +105,7 @@ fn room(out: &mut dyn Write, node: &NodeRoom) -> std::io::Result<()> {
 }
 
 /// Cpus as Kubernetes writes them, bytes to a tenth of the largest unit that there is one of.
-fn amount_of(resource: &str, amount: u64) -> String {
+pub fn amount_of(resource: &str, amount: u64) -> String {
     if resource == CPU {
         return if amount.is_multiple_of(1000) { (amount / 1000).to_string() } else { format!("{amount}m") };
     }

@@ -1,18 +1,41 @@
-//! Tables as kubectl prints them: columns as wide as their widest cell so far, blanks apart.
+//! Tables as kubectl prints them: columns as wide as their widest cell so far, blanks apart. On a terminal that is too narrow
+//! the columns that may give way are shortened; the header is bold there, and cells may have a colour.
 
+use super::screen::{Colour, Screen, shorten};
 use std::io::{self, Write};
 
 /// Between two columns.
 pub const GAP: &str = "   ";
+/// A column that gives way keeps so many characters, and its header.
+const LEAST: usize = 8;
+
+/// The colour of a cell, by its column's header.
+pub type Paint = fn(&str, &str) -> Option<Colour>;
 
 pub struct Table {
     header: Vec<&'static str>,
     widths: Vec<usize>,
+    screen: Screen,
+    /// Headers of columns that may be shortened.
+    flexible: &'static [&'static str],
+    paint: Paint,
 }
 
 impl Table {
     pub fn new(header: &[&'static str]) -> Table {
-        Table { header: header.to_vec(), widths: header.iter().map(|h| h.chars().count()).collect() }
+        Table {
+            header: header.to_vec(),
+            widths: header.iter().map(|h| h.chars().count()).collect(),
+            screen: Screen::default(),
+            flexible: &[],
+            paint: |_, _| None,
+        }
+    }
+
+    /// For that screen; columns with these headers may be shortened.
+    pub fn on(mut self, screen: Screen, flexible: &'static [&'static str], paint: Paint) -> Table {
+        (self.screen, self.flexible, self.paint) = (screen, flexible, paint);
+        self
     }
 
     /// Makes room for these cells; those beyond the last column do not count.
@@ -25,17 +48,96 @@ impl Table {
     /// The header, if asked for, and the rows.
     pub fn print<T: AsRef<str>>(&mut self, out: &mut dyn Write, header: bool, rows: &[&[T]]) -> io::Result<()> {
         rows.iter().for_each(|row| self.widen(row));
+        let widths = self.fitting();
         if header {
-            self.line(out, &self.header)?;
+            let bold = |_: &str, _: &str| Some(Colour::Bold);
+            self.line(out, &self.header, &widths, bold)?;
         }
-        rows.iter().try_for_each(|row| self.line(out, row))
+        rows.iter().try_for_each(|row| self.line(out, row, &widths, self.paint))
     }
 
-    fn line<T: AsRef<str>>(&self, out: &mut dyn Write, cells: &[T]) -> io::Result<()> {
+    /// The widths that the screen has room for: the widest of the columns that may be shortened gives way first.
+    fn fitting(&self) -> Vec<usize> {
+        let mut widths = self.widths.clone();
+        let Some(room) = self.screen.width else { return widths };
+        let gaps = GAP.len() * widths.len().saturating_sub(1);
+        let mut over = (widths.iter().sum::<usize>() + gaps).saturating_sub(room);
+        while over > 0 {
+            let least = |i: usize| LEAST.max(self.header[i].len());
+            let may = |i: &usize| self.flexible.contains(&self.header[*i]) && widths[*i] > least(*i);
+            let Some(widest) = (0..widths.len()).filter(may).max_by_key(|i| widths[*i]) else { break };
+            widths[widest] -= 1;
+            over -= 1;
+        }
+        widths
+    }
+
+    fn line<T: AsRef<str>>(
+        &self,
+        out: &mut dyn Write,
+        cells: &[T],
+        widths: &[usize],
+        paint: impl Fn(&str, &str) -> Option<Colour>,
+    ) -> io::Result<()> {
         let mut line = String::new();
-        for (width, cell) in self.widths.iter().zip(cells) {
-            line.push_str(&format!("{:<width$}{GAP}", cell.as_ref()));
+        // Blanks go before the next cell, so that none are at the end.
+        let mut blanks = 0;
+        for ((header, width), cell) in self.header.iter().zip(widths).zip(cells) {
+            let cell = shorten(cell.as_ref(), *width);
+            if !cell.is_empty() {
+                line.extend(std::iter::repeat_n(' ', std::mem::take(&mut blanks)));
+                line.push_str(&self.screen.paint(&cell, paint(header, &cell)));
+            }
+            blanks += width - cell.chars().count() + GAP.len();
         }
         writeln!(out, "{}", line.trim_end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: [&[&str]; 2] = [&["default", "web-frontend-0", "Running"], &["default", "db", "Failed"]];
+
+    fn printed(screen: Screen) -> String {
+        let red: Paint = |header, cell| (header == "STATUS" && cell == "Failed").then_some(Colour::Red);
+        let mut out = Vec::new();
+        let mut table = Table::new(&["NAMESPACE", "NAME", "STATUS"]).on(screen, &["NAMESPACE", "NAME"], red);
+        table.print(&mut out, true, &ROWS).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_is_no_terminal_gets_every_cell_whole() {
+        let expected = "NAMESPACE   NAME             STATUS\n\
+                        default     web-frontend-0   Running\n\
+                        default     db               Failed\n";
+        assert_eq!(printed(Screen::default()), expected);
+    }
+
+    #[test]
+    fn every_width_is_kept_while_there_is_something_to_shorten() {
+        let width = |w| Screen { width: Some(w), ..Screen::default() };
+        assert_eq!(printed(width(36)), printed(Screen::default()));
+        assert!(printed(width(32)).contains("default     web-f…nd-0   Running\n"), "{}", printed(width(32)));
+        for w in 30..40 {
+            let text = printed(width(w));
+            assert!(text.lines().all(|l| l.chars().count() <= w), "{w}:\n{text}");
+        }
+        // What is left is not worth less.
+        assert_eq!(printed(width(10)), printed(width(30)));
+    }
+
+    #[test]
+    fn colours_do_not_move_the_columns() {
+        let text = printed(Screen { colours: true, ..Screen::default() });
+        assert!(
+            text.starts_with("\x1b[1mNAMESPACE\x1b[0m   \x1b[1mNAME\x1b[0m             \x1b[1mSTATUS\x1b[0m\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("default     db               \x1b[31mFailed\x1b[0m\n"), "{text}");
+        let plain: String = text.replace("\x1b[1m", "").replace("\x1b[31m", "").replace("\x1b[0m", "");
+        assert_eq!(plain, printed(Screen::default()));
     }
 }

@@ -15,6 +15,44 @@ fn the_command_line_is_sound() {
 }
 
 #[test]
+fn w27_which_pods_are_meant_is_said_in_one_way() {
+    let parsed = |args: &str| Cli::try_parse_from(args.split_whitespace()).map(|cli| cli.command);
+    for good in [
+        "wherry drain web",
+        "wherry drain shop/web db --grace-period 5 --timeout 90s",
+        "wherry drain -l app=web -n shop --no-wait",
+        "wherry drain --all",
+        "wherry undrain --all -n shop",
+        "wherry undrain web db",
+        "wherry exec web -- ls -l",
+        "wherry exec web -c main --timeout 5m -- sh -c exit",
+        "wherry top",
+        "wherry top web --containers --sort-by memory --watch --interval 5s",
+    ] {
+        assert!(parsed(good).is_ok(), "{good}: {:?}", parsed(good).err());
+    }
+    for bad in [
+        "wherry drain",
+        "wherry undrain",
+        "wherry drain -n shop",
+        "wherry drain web --all",
+        "wherry drain --all -l app=web",
+        "wherry drain -l app=",
+        "wherry drain -l a=b=c",
+        "wherry drain web --timeout 5s --no-wait",
+        "wherry exec web",
+        "wherry exec web ls",
+        "wherry exec web --timeout 0s -- ls",
+        "wherry exec web --timeout 25h -- ls",
+        "wherry top --interval 5s",
+        "wherry top --watch --interval 10ms",
+    ] {
+        let error = parsed(bad).err().map(|e| e.exit_code());
+        assert_eq!(error, if bad.ends_with("app=") { None } else { Some(2) }, "{bad}");
+    }
+}
+
+#[test]
 fn flags_reach_the_configuration() {
     let args = "wherry run --config /c --manifests /m --root-dir /r --log-dir /l --runtime-endpoint /e --socket /s \
                 --hostname h --healthz-port 0 -v4";

@@ -118,6 +118,7 @@ pub struct Metrics {
     started_container_errors: Counters,
     cgroup_duration: Histograms,
     manifest_errors: Gauge,
+    drained_pods: Gauge,
     node: node::Node,
     log_lines_dropped: PlainCounter,
 }
@@ -151,6 +152,12 @@ impl Metrics {
                 Histogram::new(CONTAINERS_BUCKETS),
             ),
             desired_pods: put(&mut r, "kubelet_desired_pods", "Pods that manifests ask for", Gauges::default()),
+            drained_pods: put(
+                &mut r,
+                "wherry_drained_pods",
+                "Pods that wherry drain has taken down, until wherry undrain",
+                Gauge::default(),
+            ),
             manifest_errors: put(
                 &mut r,
                 "wherry_manifest_errors",
@@ -471,6 +478,10 @@ impl Metrics {
     pub fn set_graceful_shutdown(&self, started: f64, ended: f64) {
         self.shutdown_start.set(started as i64);
         self.shutdown_end.set(ended as i64);
+    }
+
+    pub fn set_drained_pods(&self, n: u64) {
+        self.drained_pods.set(signed(n));
     }
 
     pub fn set_manifest_errors(&self, n: u64) {

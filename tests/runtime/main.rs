@@ -9,7 +9,9 @@ mod support;
 
 mod admission;
 mod cgroups;
+mod drain;
 mod endings;
+mod exec;
 mod force;
 mod hints;
 mod images;

@@ -3,6 +3,7 @@
 
 use crate::support::agent::{Agent, patience};
 use crate::support::lab::Runtime;
+use crate::support::store::Store;
 use crate::support::yaml::TRAP;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -188,7 +189,13 @@ fn a_read_only_root_directory_is_said_and_waited_for() {
     );
     let state = lines(&output)["state"].1.clone();
     assert!(state.contains("Read-only file system") && state.contains("remount,rw"), "{state}");
+    // systemd is told that it is up and waits, and that it is not stuck.
+    let mut store = Store::new(&on.agent.dir);
+    store.listen_to(&mut on.agent);
     waits_then_starts(&mut on.agent, "its file system is read-only", |a| {
+        let said = store.messages();
+        assert!(said[0].starts_with("READY=1 STATUS=waiting for the root directory: "), "{said:?}");
+        assert!(said.len() >= 2 && said[1..].iter().all(|m| m == "WATCHDOG=1"), "{said:?}");
         run("mount", &["-o", "remount,rw", path(&a.root())]);
     });
     assert!(told(&on.agent, "error").iter().any(|l| l.contains("preflight=state")), "{}", on.agent.log());

@@ -1,11 +1,13 @@
 //! One connection's life: read a head, answer it, and again; or stream, or drain and close.
 //!
 //! The poll is edge-triggered, so a connection remembers whether it may read or write until the kernel says that it
-//! would block. Nobody is waited for: every state but an idle watch has a deadline, reading stops while an answer is
-//! being written, a body is made only as fast as the client takes it, and what one `drive` may do is bounded.
+//! would block. Nobody is waited for: every state but an idle watch, and a request that its content has put off, has a
+//! deadline, reading stops while an answer is being written, a body is made only as fast as the client takes it, and what one `drive` may do is bounded.
 
 use crate::adapters::server::Content;
-use crate::adapters::server::http::{self, Body, Cursor, Door, Framing, Head, Parsed, Request, Response, Route};
+use crate::adapters::server::http::{
+    self, Body, Cursor, Door, Framing, Head, Parsed, Request, Response, Route, Ticket,
+};
 use crate::adapters::server::stream::Stream;
 use crate::api::time::Boot;
 use bytes::Bytes;
@@ -45,6 +47,8 @@ pub enum Outcome {
 enum State {
     /// Waiting for a head, or for the rest of one.
     Reading,
+    /// The content has put the answer off. What the client sends meanwhile is its next request.
+    Pending { ticket: Ticket, head: Head },
     /// An answer is on its way. With `rest`, more of its body is to be made.
     Answering { keep: bool, rest: Option<Rest> },
     /// All that there was is written; what is published follows.
@@ -129,11 +133,28 @@ impl Connection {
     pub fn told(&self) -> (Door, &'static str, usize, u64) {
         let state = match &self.state {
             State::Reading => "reading",
+            State::Pending { .. } => "pending",
             State::Answering { .. } => "answering",
             State::Watching { .. } => "watching",
             State::Draining { .. } => "draining",
         };
         (self.door, state, self.queued, self.lost)
+    }
+
+    /// The request that is answered later, if there is one.
+    pub fn waits_for_answer(&self) -> Option<Ticket> {
+        match &self.state {
+            State::Pending { ticket, .. } => Some(*ticket),
+            _ => None,
+        }
+    }
+
+    /// The answer that was put off.
+    pub fn respond(&mut self, response: Response, now: Boot) {
+        match std::mem::replace(&mut self.state, State::Reading) {
+            State::Pending { head, .. } => self.begin_answer(response, &head, None, now),
+            other => self.state = other,
+        }
     }
 
     /// How little is lost if it is closed for the sake of another: None if an answer is on its way.
@@ -187,7 +208,14 @@ impl Connection {
     }
 
     /// Does what can be done without waiting.
-    pub fn drive(&mut self, now: Boot, content: &mut dyn Content, watches_left: usize) -> Outcome {
+    /// `last_ticket`: of all connections.
+    pub fn drive(
+        &mut self,
+        now: Boot,
+        content: &mut dyn Content,
+        watches_left: usize,
+        last_ticket: &mut u64,
+    ) -> Outcome {
         if self.overrun || self.deadline.is_some_and(|at| at <= now) {
             return Outcome::Close;
         }
@@ -201,13 +229,20 @@ impl Connection {
                     match self.read_head(now) {
                         Step::Wait => return Outcome::Wait,
                         Step::Close => return Outcome::Close,
-                        Step::Head(head) => self.answer(head, now, content, watches_left),
+                        Step::Head(head, body) => {
+                            *last_ticket += 1;
+                            self.answer(head, body, Ticket(*last_ticket), now, content, watches_left);
+                        }
                         Step::Refused(status, why) => self.refuse(status, why, &[], now),
                         Step::WrongMethod(allow) => {
                             self.refuse(405, &format!("only {}", allow.join(" and ")), allow, now);
                         }
                     }
                     answered += 1;
+                }
+                State::Pending { .. } => {
+                    self.read_ahead();
+                    return if self.end_of_input { Outcome::Close } else { Outcome::Wait };
                 }
                 State::Answering { .. } => match self.write(&mut written) {
                     Written::Blocked => return Outcome::Wait,
@@ -254,20 +289,25 @@ impl Connection {
 
     /// Reads until there is a head, or nothing to read.
     fn read_head(&mut self, now: Boot) -> Step {
+        // Of the head, and of its body once its length is known.
+        let mut most = http::MAX_HEAD;
         loop {
             if !self.input.is_empty() {
                 match http::parse(self.door, &self.input) {
                     Parsed::Partial => {}
                     Parsed::Refused(status, why) => return Step::Refused(status, why),
                     Parsed::WrongMethod(allow) => return Step::WrongMethod(allow),
-                    Parsed::Head(head) => {
-                        if head.length == self.input.len() {
+                    Parsed::Head(head) if self.input.len() >= head.length + head.body => {
+                        let end = head.length + head.body;
+                        let body = Bytes::copy_from_slice(&self.input[head.length..end]);
+                        if end == self.input.len() {
                             self.input = Vec::new();
                         } else {
-                            self.input.drain(..head.length);
+                            self.input.drain(..end);
                         }
-                        return Step::Head(head);
+                        return Step::Head(head, body);
                     }
+                    Parsed::Head(head) => most = head.length + head.body,
                 }
             }
             if self.end_of_input {
@@ -281,7 +321,7 @@ impl Connection {
                 return Step::Wait;
             }
             let mut buffer = [0; http::MAX_HEAD];
-            let room = http::MAX_HEAD - self.input.len();
+            let room = most.saturating_sub(self.input.len()).min(buffer.len());
             match self.stream.read(&mut buffer[..room]) {
                 Ok(0) => self.end_of_input = true,
                 Ok(n) => {
@@ -297,16 +337,44 @@ impl Connection {
         }
     }
 
-    fn answer(&mut self, head: Head, now: Boot, content: &mut dyn Content, watches_left: usize) {
-        let response = match Route::find(self.door, &head.path) {
+    /// While an answer is awaited: the next request may come, and it shows if the client goes.
+    fn read_ahead(&mut self) {
+        let mut buffer = [0; 1024];
+        while self.may_read && self.input.len() < http::MAX_HEAD {
+            let room = (http::MAX_HEAD - self.input.len()).min(buffer.len());
+            match self.stream.read(&mut buffer[..room]) {
+                Ok(n) if n > 0 => self.input.extend_from_slice(&buffer[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_read = false,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => {
+                    self.end_of_input = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        head: Head,
+        body: Bytes,
+        ticket: Ticket,
+        now: Boot,
+        content: &mut dyn Content,
+        watches_left: usize,
+    ) {
+        let route = Route::find(self.door, &head.path);
+        let response = match route {
             None => Response::text(404, "not found\n"),
             Some(route) => {
                 let request = Request {
+                    ticket,
                     door: self.door,
                     route,
                     verbose: http::asks_for(&head.query, "verbose"),
                     watch: self.door == Door::Control && http::asks_for(&head.query, "watch"),
                     uid: http::value_of(&head.query, "uid").map(str::to_owned),
+                    body,
                 };
                 if request.watch && watches_left == 0 {
                     Response::text(503, "too many watches\n")
@@ -315,17 +383,30 @@ impl Connection {
                 }
             }
         };
+        if response.body == Body::Later {
+            self.deadline = None;
+            self.state = State::Pending { ticket, head };
+            return;
+        }
+        self.begin_answer(response, &head, route, now);
+    }
+
+    /// `route`: what a watch goes on to show.
+    fn begin_answer(&mut self, response: Response, head: &Head, route: Option<Route>, now: Boot) {
         let (framing, keep) = match &response.body {
+            // (An answer that is put off once more would never come: its content knows better.)
+            Body::Later => (Framing::Length(0), false),
             Body::Full(bytes) => (Framing::Length(bytes.len()), head.keep_alive),
             Body::Parts(_) | Body::Watch(_) if head.http10 => (Framing::Close, false),
             Body::Parts(_) => (Framing::Chunked, head.keep_alive),
             Body::Watch(_) => (Framing::Chunked, false),
         };
         let keep = keep && !self.end_of_input;
-        let mut out = http::response_head(response.status, response.content_type, framing, Some(&head), keep, &[]);
+        let mut out = http::response_head(response.status, response.content_type, framing, Some(head), keep, &[]);
         let mut rest = None;
         match response.body {
             _ if head.is_head => {}
+            Body::Later => {}
             Body::Full(bytes) if bytes.len() <= GATHER => out.extend_from_slice(&bytes),
             Body::Full(bytes) => {
                 self.push(std::mem::take(&mut out));
@@ -333,7 +414,7 @@ impl Connection {
             }
             Body::Parts(cursor) => rest = Some(Rest { cursor, chunked: !head.http10, watch: None }),
             Body::Watch(cursor) => {
-                rest = Some(Rest { cursor, chunked: !head.http10, watch: Route::find(self.door, &head.path) });
+                rest = Some(Rest { cursor, chunked: !head.http10, watch: route });
             }
         }
         self.push(out);
@@ -449,7 +530,7 @@ impl Connection {
 enum Step {
     Wait,
     Close,
-    Head(Head),
+    Head(Head, Bytes),
     Refused(u16, &'static str),
     WrongMethod(&'static [&'static str]),
 }

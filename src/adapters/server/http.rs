@@ -1,5 +1,5 @@
-//! HTTP/1.1 as far as a node's endpoints need it: GET and HEAD, POST where something is changed, no bodies in requests,
-//! keep-alive and pipelining, HTTP/1.0 for the simplest of clients. Bytes in, values out; no socket in here.
+//! HTTP/1.1 as far as a node's endpoints need it: GET and HEAD, POST where something is changed, a small body where that
+//! needs one, keep-alive and pipelining, HTTP/1.0 for the simplest of clients. Bytes in, values out; no socket in here.
 
 use bytes::Bytes;
 use std::rc::Rc;
@@ -7,6 +7,8 @@ use std::rc::Rc;
 /// The longest request line with its headers, in bytes.
 pub const MAX_HEAD: usize = 8 * 1024;
 const MAX_HEADERS: usize = 64;
+/// The longest body of a request, in bytes: a command line with a script in it, the UIDs of a thousand pods.
+pub const MAX_BODY: usize = 128 * 1024;
 
 /// Which of the three listeners a request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +43,16 @@ pub enum Route {
     Dump,
     /// Every descriptor of the process and what it is for.
     Descriptors,
-    /// A3: the rejected pod with this `?uid=` is tried again; the answer is a sentence on what came of it. The one route
-    /// that changes something.
+    /// A3: the rejected pod with this `?uid=` is tried again; the answer is a sentence on what came of it.
     Retry,
+    /// W27: a `control::DrainRequest`; the answer, a `control::Drained`, comes when it outlives a kill of the agent.
+    Drain,
+    /// W27: the end of that, in the same way.
+    Undrain,
+    /// A `control::ExecRequest`: a command in a container. The answer comes when that has ended.
+    Exec,
+    /// A `control::Usage`: what containers use, as the runtime tells it.
+    Usage,
 }
 
 impl Route {
@@ -62,6 +71,10 @@ impl Route {
             "/debug/dump" => Route::Dump,
             "/debug/fds" => Route::Descriptors,
             "/retry" => Route::Retry,
+            "/drain" => Route::Drain,
+            "/undrain" => Route::Undrain,
+            "/exec" => Route::Exec,
+            "/usage" => Route::Usage,
             _ => return None,
         };
         let open = match door {
@@ -78,14 +91,24 @@ impl Route {
 /// The methods of a route. Of what is not there those that could find something.
 fn methods(route: Option<Route>) -> &'static [&'static str] {
     match route {
-        Some(Route::Retry) => &["POST"],
+        Some(Route::Retry | Route::Drain | Route::Undrain | Route::Exec) => &["POST"],
         _ => &["GET", "HEAD"],
     }
 }
 
+/// Does what is asked for stand in a body?
+fn has_body(route: Option<Route>) -> bool {
+    matches!(route, Some(Route::Drain | Route::Undrain | Route::Exec))
+}
+
+/// Names a request that is answered later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
 /// A request for something that there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
+    pub ticket: Ticket,
     pub door: Door,
     pub route: Route,
     /// `?verbose`
@@ -94,6 +117,7 @@ pub struct Request {
     pub watch: bool,
     /// `?uid=`, of a pod.
     pub uid: Option<String>,
+    pub body: Bytes,
 }
 
 /// Where in a streamed body its content is; only the content understands it.
@@ -111,6 +135,8 @@ pub enum Body {
     Parts(Cursor),
     /// The same, and then every `Server::publish` until the client goes.
     Watch(Cursor),
+    /// Comes with the whole response, by `Server::answer`. A client that ends its side meanwhile is taken for gone.
+    Later,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +158,11 @@ impl Response {
         Response { status: 200, content_type: JSON, body: Body::Full(Bytes::from(body)) }
     }
 
+    /// `Server::answer` has it in time.
+    pub fn later() -> Response {
+        Response { status: 200, content_type: TEXT, body: Body::Later }
+    }
+
     /// The text format of Prometheus.
     pub fn metrics(body: Vec<u8>) -> Response {
         let content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -142,8 +173,10 @@ impl Response {
 /// The head of a request, as far as anybody here is interested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Its length in bytes; what follows is the next request.
+    /// Its length in bytes; what follows is its body, and then the next request.
     pub length: usize,
+    /// The length of its body, in bytes.
+    pub body: usize,
     pub is_head: bool,
     pub http10: bool,
     pub keep_alive: bool,
@@ -179,15 +212,15 @@ pub fn parse(door: Door, input: &[u8]) -> Parsed {
     };
     let http10 = minor == 0;
     let mut keep_alive = !http10;
-    let (mut hosts, mut body) = (0, false);
+    let (mut hosts, mut lengths, mut unmeasured) = (0, Vec::new(), false);
     for header in request.headers.iter() {
         let name = header.name;
         if name.eq_ignore_ascii_case("host") {
             hosts += 1;
         } else if name.eq_ignore_ascii_case("content-length") {
-            body |= header.value.trim_ascii() != b"0";
+            lengths.push(std::str::from_utf8(header.value.trim_ascii()).ok().and_then(|v| v.parse::<usize>().ok()));
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
-            body = true;
+            unmeasured = true;
         } else if name.eq_ignore_ascii_case("connection") {
             for word in header.value.split(|b| *b == b',') {
                 if word.trim_ascii().eq_ignore_ascii_case(b"close") {
@@ -202,15 +235,25 @@ pub fn parse(door: Door, input: &[u8]) -> Parsed {
         return Parsed::Refused(400, "a request has one Host header");
     }
     let (path, query) = split_target(target);
-    let methods = methods(Route::find(door, path));
+    let route = Route::find(door, path);
+    let methods = methods(route);
     if !methods.contains(&method) {
         return Parsed::WrongMethod(methods);
     }
-    if body {
-        return Parsed::Refused(413, "a request here has no body");
-    }
+    lengths.dedup();
+    let body = match lengths[..] {
+        _ if unmeasured && has_body(route) => return Parsed::Refused(411, "say the body's length in Content-Length"),
+        _ if unmeasured => return Parsed::Refused(413, "this request has no body"),
+        [] | [Some(0)] => 0,
+        [Some(_)] if !has_body(route) => return Parsed::Refused(413, "this request has no body"),
+        [Some(n)] if n > MAX_BODY => return Parsed::Refused(413, "the request's body is larger than 128 KiB"),
+        [Some(n)] => n,
+        // (Two that differ are a way to smuggle a request past others.)
+        _ => return Parsed::Refused(400, "Content-Length is not one number"),
+    };
     Parsed::Head(Head {
         length,
+        body,
         is_head: method == "HEAD",
         http10,
         keep_alive,
@@ -297,10 +340,13 @@ fn reason(status: u16) -> &'static str {
         404 => "Not Found",
         405 => "Method Not Allowed",
         409 => "Conflict",
+        411 => "Length Required",
         413 => "Content Too Large",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",
+        502 => "Bad Gateway",
         503 => "Service Unavailable",
+        504 => "Gateway Timeout",
         505 => "HTTP Version Not Supported",
         _ => "",
     }
@@ -366,6 +412,7 @@ mod tests {
     fn what_is_not_served_is_refused_by_its_own_status() {
         assert_eq!(refused("GET /pods HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"), 413);
         assert_eq!(refused("GET /pods HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"), 413);
+        assert_eq!(refused("GET /pods HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n\r\n"), 400);
         assert_eq!(refused("GET /pods HTTP/1.1\r\n\r\n"), 400);
         assert_eq!(refused("GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n"), 400);
         assert_eq!(refused("GET / HTTP/2.0\r\n\r\n"), 505);
@@ -405,6 +452,28 @@ mod tests {
     }
 
     #[test]
+    fn a_body_is_measured_and_not_large() {
+        let with = |more: &str| {
+            let text = format!("POST /drain HTTP/1.1\r\nHost: x\r\n{more}\r\n{{\"uids\": []}}");
+            parse(Door::Control, text.as_bytes())
+        };
+        let Parsed::Head(head) = with("Content-Length: 12\r\nContent-Length: 12\r\n") else { panic!() };
+        assert_eq!(head.body, 12);
+        let Parsed::Head(head) = with("") else { panic!() };
+        assert_eq!(head.body, 0);
+        for (more, status) in [
+            ("Content-Length: 131073\r\n", 413),
+            ("Content-Length: 99999999999999999999999\r\n", 400),
+            ("Content-Length: -1\r\n", 400),
+            ("Content-Length: 12\r\nContent-Length: 13\r\n", 400),
+            ("Transfer-Encoding: chunked\r\n", 411),
+            ("Transfer-Encoding: chunked\r\nContent-Length: 12\r\n", 411),
+        ] {
+            assert!(matches!(with(more), Parsed::Refused(s, _) if s == status), "{more}: {:?}", with(more));
+        }
+    }
+
+    #[test]
     fn a_value_of_a_query_is_the_first_of_its_name() {
         assert_eq!(value_of("watch=1&uid=4a57-F6&uid=b&x", "uid"), Some("4a57-F6"));
         assert_eq!((value_of("uid=", "uid"), value_of("uid", "uid"), value_of("a=uid", "uid")), (Some(""), None, None));
@@ -430,6 +499,11 @@ mod tests {
         assert_eq!(Route::find(Door::Control, "/retry"), Some(Route::Retry));
         assert_eq!(Route::find(Door::ReadOnly, "/retry"), None);
         assert_eq!(Route::find(Door::Health, "/retry"), None);
+        for path in ["/drain", "/undrain", "/exec", "/usage"] {
+            assert!(Route::find(Door::Control, path).is_some(), "{path}");
+            assert_eq!(Route::find(Door::ReadOnly, path), None, "{path}");
+            assert_eq!(Route::find(Door::Health, path), None, "{path}");
+        }
         assert_eq!(Route::find(Door::ReadOnly, "/metrics"), Some(Route::Metrics));
         assert_eq!(Route::find(Door::ReadOnly, "/metrics/probes"), Some(Route::ProbeMetrics));
         assert_eq!(Route::find(Door::Health, "/metrics/probes"), None);

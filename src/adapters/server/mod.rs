@@ -18,7 +18,7 @@ mod tests;
 use crate::api::time::Boot;
 use bytes::Bytes;
 use connection::{Connection, Outcome};
-use http::{Cursor, Door, Request, Response, Route};
+use http::{Cursor, Door, Request, Response, Route, Ticket};
 use listener::{Listener, Place};
 use mio::{Registry, Token};
 use std::net::SocketAddr;
@@ -42,6 +42,9 @@ pub trait Content {
     /// cursor. False if it was the last. Other things happen between two pieces: a cursor may find that what it points to
     /// is gone.
     fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool;
+
+    /// The client of a request that `answer` put off to later has gone: nobody waits for it any more.
+    fn gone(&mut self, _ticket: Ticket) {}
 }
 
 /// Where to listen; None is off.
@@ -60,6 +63,8 @@ pub struct Server {
     slots: Vec<Option<Connection>>,
     /// Something may be done without waiting.
     work: bool,
+    /// Of the last request.
+    last_ticket: u64,
 }
 
 impl Server {
@@ -72,7 +77,7 @@ impl Server {
         let health = doors.health.map(|a| Listener::new(Door::Health, Place::Tcp(a)));
         let read_only = doors.read_only.map(|a| Listener::new(Door::ReadOnly, Place::Tcp(a)));
         let listeners = [control, health, read_only].into_iter().flatten().collect();
-        Server { first, listeners, slots: Vec::new(), work: false }
+        Server { first, listeners, slots: Vec::new(), work: false, last_ticket: 0 }
     }
 
     pub fn owns(&self, token: Token) -> bool {
@@ -144,6 +149,14 @@ impl Server {
         }
     }
 
+    /// The answer to a request that was put off (`Body::Later`); `drive` is to be called. Fine if its client has gone.
+    pub fn answer(&mut self, ticket: Ticket, response: Response, now: Boot) {
+        if let Some(connection) = self.slots.iter_mut().flatten().find(|c| c.waits_for_answer() == Some(ticket)) {
+            connection.respond(response, now);
+            self.work = true;
+        }
+    }
+
     /// What each connection is at, for the dump: (door, state, bytes queued, lines lost).
     pub fn connections(&self) -> Vec<(Door, &'static str, usize, u64)> {
         self.slots.iter().flatten().map(Connection::told).collect()
@@ -186,10 +199,16 @@ impl Server {
     fn drive_slot(&mut self, slot: usize, registry: &Registry, now: Boot, content: &mut dyn Content) {
         let watches = self.slots.iter().flatten().filter(|c| c.watches().is_some()).count();
         let Some(Some(connection)) = self.slots.get_mut(slot) else { return };
-        match connection.drive(now, content, MAX_WATCHES.saturating_sub(watches)) {
+        let outcome = connection.drive(now, content, MAX_WATCHES.saturating_sub(watches), &mut self.last_ticket);
+        match outcome {
             Outcome::Wait => {}
             Outcome::Again => self.work = true,
-            Outcome::Close => self.drop_slot(slot, registry),
+            Outcome::Close => {
+                if let Some(ticket) = connection.waits_for_answer() {
+                    content.gone(ticket);
+                }
+                self.drop_slot(slot, registry);
+            }
         }
     }
 

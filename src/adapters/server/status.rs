@@ -71,6 +71,8 @@ pub struct PodCounts {
     /// Of the pending ones: they fit once others are gone (A4).
     pub waiting_for_room: u64,
     pub terminating: u64,
+    /// W27: not started until `wherry undrain`.
+    pub drained: u64,
     /// Containers running.
     pub containers: u64,
 }

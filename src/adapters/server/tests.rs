@@ -1,4 +1,4 @@
-use super::http::{Body, Route};
+use super::http::{Body, Route, Ticket};
 use super::*;
 use mio::{Events, Poll};
 use std::io::{ErrorKind, Read, Write};
@@ -14,6 +14,9 @@ const FIRST: usize = 1000;
 struct Pages {
     asked: Vec<Route>,
     parts: usize,
+    /// `/drain` is answered later.
+    later: Vec<(Ticket, Bytes)>,
+    gone: Vec<Ticket>,
 }
 
 impl Content for Pages {
@@ -27,11 +30,19 @@ impl Content for Pages {
             },
             Route::Pods => Response { status: 200, content_type: http::JSON, body: Body::Parts(Cursor::default()) },
             Route::Metrics => Response::metrics(vec![b'm'; 3_000_000]),
+            Route::Drain => {
+                self.later.push((request.ticket, request.body.clone()));
+                Response::later()
+            }
             Route::Retry => {
                 Response::text(200, format!("{} is tried again\n", request.uid.as_deref().unwrap_or_default()))
             }
             route => health::response(route, &[health::Check { name: "ping", failure: None }], request.verbose),
         }
+    }
+
+    fn gone(&mut self, ticket: Ticket) {
+        self.gone.push(ticket);
     }
 
     fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
@@ -66,7 +77,7 @@ impl Node {
         let mut node = Node {
             poll: Poll::new().unwrap(),
             server: Server::new(doors, FIRST),
-            pages: Pages { asked: Vec::new(), parts: 0 },
+            pages: Pages { asked: Vec::new(), parts: 0, later: Vec::new(), gone: Vec::new() },
             began: Instant::now(),
             skipped: Duration::ZERO,
             dir,
@@ -589,7 +600,7 @@ fn a_port_in_use_is_tried_again_until_it_is_free() {
     let address = taken.local_addr().unwrap();
     let mut server = Server::new(Doors { health: Some(address), ..Doors::default() }, FIRST);
     let poll = Poll::new().unwrap();
-    let mut pages = Pages { asked: Vec::new(), parts: 0 };
+    let mut pages = Pages { asked: Vec::new(), parts: 0, later: Vec::new(), gone: Vec::new() };
     let mut now = Boot(1);
     for wait in [1, 2, 4, 8, 16, 30, 30] {
         server.drive(poll.registry(), now, &mut pages);
@@ -626,4 +637,84 @@ fn without_descriptors_accepting_pauses_and_goes_on() {
     node.skip(Duration::from_secs(1));
     let (all, _) = node.read(&mut client, |_| false);
     assert!(all.ends_with(b"ok"));
+}
+
+fn drain(body: &str, more: &str) -> String {
+    format!("POST /drain HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n{more}\r\n{body}", body.len())
+}
+
+#[test]
+fn an_answer_that_is_put_off_holds_up_nobody_and_comes_in_its_place() {
+    let mut node = Node::new();
+    let (mut one, mut two) = (node.unix(), node.unix());
+    // A request behind it waits for it.
+    one.write_all(format!("{}GET /livez HTTP/1.0\r\n\r\n", drain("first", "")).as_bytes()).unwrap();
+    two.write_all(drain("second", "Connection: close\r\n").as_bytes()).unwrap();
+    node.settle();
+    let (first, second) = (node.pages.later[0].clone(), node.pages.later[1].clone());
+    assert_eq!((&first.1[..], &second.1[..]), (&b"first"[..], &b"second"[..]));
+    assert_ne!(first.0, second.0);
+    assert_eq!(node.server.next_deadline(), None, "whoever puts it off sees to its end");
+    let mut other = node.unix();
+    assert!(node.ask(&mut other, "GET /livez HTTP/1.0\r\n\r\n").ends_with("ok"));
+
+    // However long it takes.
+    node.skip(Duration::from_secs(3600));
+    let now = node.now();
+    node.server.answer(second.0, Response::text(409, "no"), now);
+    node.server.answer(first.0, Response::text(200, "yes"), now);
+    // Once more, and of a request that nobody made: nothing comes of it.
+    node.server.answer(first.0, Response::text(500, "late"), now);
+    node.server.answer(Ticket(99), Response::text(500, "lost"), now);
+    let (all, end) = node.read(&mut two, |_| false);
+    let text = String::from_utf8(all).unwrap();
+    assert!(end && text.starts_with("HTTP/1.1 409 Conflict\r\n") && text.ends_with("\r\n\r\nno"), "{text}");
+    let (all, end) = node.read(&mut one, |_| false);
+    let text = String::from_utf8(all).unwrap();
+    assert!(
+        end && text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("\r\n\r\nyesHTTP/1.1 200 OK\r\n"),
+        "{text}"
+    );
+    assert!(text.ends_with("\r\n\r\nok"), "{text}");
+    assert_eq!(node.pages.gone, []);
+}
+
+#[test]
+fn of_a_client_that_goes_before_its_answer_the_content_hears_once() {
+    let mut node = Node::new();
+    let mut client = node.unix();
+    client.write_all(drain("x", "").as_bytes()).unwrap();
+    node.settle();
+    let ticket = node.pages.later[0].0;
+    assert_eq!(node.pages.gone, []);
+    drop(client);
+    node.settle();
+    assert_eq!((node.pages.gone.as_slice(), node.connections()), (&[ticket][..], 0));
+    let now = node.now();
+    node.server.answer(ticket, Response::text(200, "yes"), now);
+    node.settle();
+    assert_eq!(node.pages.gone, [ticket]);
+}
+
+#[test]
+fn a_body_comes_in_pieces_and_one_that_does_not_come_is_not_waited_for() {
+    let mut node = Node::new();
+    let body = "b".repeat(http::MAX_BODY);
+    let request = drain(&body, "");
+    let mut client = node.unix();
+    for piece in request.as_bytes().chunks(5000) {
+        client.write_all(piece).unwrap();
+        node.turn(Duration::from_millis(5));
+    }
+    node.settle();
+    assert_eq!(node.pages.later.len(), 1);
+    assert_eq!(node.pages.later[0].1, body);
+    // Of another one only the half comes.
+    let mut client = node.unix();
+    client.write_all(&request.as_bytes()[..70_000]).unwrap();
+    node.settle();
+    node.skip(Duration::from_secs(6));
+    let (_, end) = node.read(&mut client, |_| false);
+    assert!(end);
+    assert_eq!(node.pages.later.len(), 1);
 }

@@ -7,6 +7,7 @@
 use super::Engine;
 use crate::api::names::Uid;
 use crate::api::node::NodeFacts;
+use crate::api::pod::Pod;
 use crate::api::priority::CRITICAL;
 use crate::api::qos::Qos;
 use crate::api::resources::{CPU, Resources};
@@ -189,7 +190,12 @@ impl Engine {
         for one in &asking {
             let worker = one.worker;
             if let Some(asks) = &one.then {
-                room.promise(&worker.name, asks);
+                // What would be rejected at its turn keeps nobody else out (A6: it may push others out).
+                let pushes = asks.preempts && held.iter().any(|w| may_preempt(asks.priority, w.asks.priority));
+                let against = |pod: &Rc<Pod>| matches!(room.look_at(pod, asks), Verdict::Against { .. });
+                if pushes || !worker.restart.as_ref().is_some_and(against) {
+                    room.promise(&worker.name, asks);
+                }
                 continue;
             }
             let entry = self.cache.get(&worker.uid);

@@ -77,6 +77,7 @@ impl Engine {
                 self.adopt_orphan(&uid, name, grace);
             }
         }
+        let drained = self.drained_names();
         let undesired: Vec<Uid> = self.workers.keys().filter(|uid| !chosen.contains_key(*uid)).cloned().collect();
         for uid in undesired {
             self.undesire(&uid);
@@ -92,7 +93,11 @@ impl Engine {
             key(a).cmp(&key(b))
         });
         for pod in new {
+            let (uid, holds) = (pod.uid.clone(), drained.contains(&pod.name));
             self.add_worker(pod, None);
+            if holds {
+                self.drain_successor(&uid);
+            }
         }
         self.pleg.all_claimed();
     }

@@ -1,11 +1,16 @@
 //! Kills by others than who desires pods, and their release (W5, W6, W27). What comes before the sources were read (D1) waits
 //! for that: the pods of before have no workers yet.
+//!
+//! A drain is of a pod as people know it, by its full name: a new version of its manifest, and what takes its place while
+//! anything of it is there, is held back as well (W27). With the last of it the drain is forgotten.
 
 use super::Engine;
-use crate::api::names::Uid;
+use crate::api::names::{FullName, Uid};
 use crate::engine::effect::Effect;
 use crate::engine::pod::kill::{Kill, KillId, Killer};
+use crate::engine::pod::worker::Worker;
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// A request from before the sources were read.
 #[derive(Debug, Serialize)]
@@ -35,6 +40,25 @@ impl Engine {
             self.with_worker(&uid, |worker, _, ctx| worker.release(by, ctx));
             self.dirty.insert(uid);
         }
+        // A9: one that waits for room alone now is looked at.
+        self.room_changed();
+    }
+
+    /// W6: it is to run again, and something else than its end keeps it from that.
+    pub fn is_held_back(&self, uid: &Uid) -> bool {
+        self.workers.get(uid).is_some_and(Worker::is_held_back)
+    }
+
+    /// W27: whose successors are held back.
+    pub(super) fn drained_names(&self) -> BTreeSet<FullName> {
+        self.workers.values().filter(|w| w.is_drained()).map(|w| w.name.clone()).collect()
+    }
+
+    /// W27: it takes the place of a drained pod.
+    pub(super) fn drain_successor(&mut self, uid: &Uid) {
+        let kill = Kill { by: Killer::Drain, message: None, grace: None };
+        self.with_worker(uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
+        self.dirty.insert(uid.clone());
     }
 
     /// The sources were read.

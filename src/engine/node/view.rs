@@ -1,7 +1,7 @@
 //! What people ask: the pods and their status, health, and a summary.
 
 use super::{Conflict, Engine};
-use crate::api::facts::{ContainerState, RuntimeFact};
+use crate::api::facts::{ContainerFact, ContainerState, RuntimeFact};
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::time::{Boot, Wall};
@@ -47,6 +47,8 @@ pub struct Summary {
     pub rejected: usize,
     /// A4
     pub waiting_for_room: usize,
+    /// W27: of the desired ones.
+    pub drained: usize,
     /// By (lifecycle, config) as in `kubelet_working_pods`. A rejected pod is in none: a kubelet has no worker for it.
     pub working: BTreeMap<(&'static str, &'static str), usize>,
     /// Pods with a ready sandbox.
@@ -96,6 +98,16 @@ impl Engine {
                 self.cache.get(&worker.uid).is_some_and(|e| e.running().next().is_some())
             }
         }
+    }
+
+    /// What the runtime shows of a pod's containers, newest first.
+    pub fn containers(&self, uid: &Uid) -> &[ContainerFact] {
+        self.cache.get(uid).map_or(&[], |entry| &entry.facts().containers)
+    }
+
+    /// D1: every manifest source was read.
+    pub fn sources_ready(&self) -> bool {
+        self.sources_ready
     }
 
     pub fn pleg_healthy(&self, now: Boot) -> bool {
@@ -152,6 +164,7 @@ impl Engine {
         for w in self.workers.values() {
             s.desired += usize::from(w.desired);
             s.active += usize::from(self.is_active(w));
+            s.drained += usize::from(w.desired && w.is_drained());
             match (&w.state, w.admission()) {
                 (State::Waiting | State::Sync, Admission::Rejected(_)) => {
                     s.rejected += 1;

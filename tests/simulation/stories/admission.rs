@@ -13,7 +13,7 @@ use wherry::engine::event::Event;
 use wherry::engine::pod::kill::Killer;
 
 /// A node of 1000 milli-CPU, and what was made of it later.
-fn small() -> World {
+pub fn small() -> World {
     node_with(of(1000, 110))
 }
 
@@ -23,11 +23,11 @@ fn of(cpu: u64, pods: u64) -> EngineConfig {
 }
 
 /// A pod of one container that asks for so much.
-fn asks(milli: u64) -> String {
+pub fn asks(milli: u64) -> String {
     format!("containers: [{{name: main, image: 'busybox:1.35', resources: {{requests: {{cpu: {milli}m}}}}}}]")
 }
 
-fn critical(milli: u64) -> String {
+pub fn critical(milli: u64) -> String {
     format!("priority: 2000000000, {}", asks(milli))
 }
 

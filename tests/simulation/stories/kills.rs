@@ -72,11 +72,15 @@ fn w6_a_pod_that_waits_for_two_things_starts_when_both_are_over() {
     w.has_no_room();
     w.kill("web", Killer::Preemption, None);
     w.run(5);
-    // None applies once Terminated: it has the first one's reason, and waits for nothing else.
+    // None applies once Terminated: it has the first one's reason. But a drain holds it back too (W27).
+    w.kill("web", Killer::Eviction, None);
     w.kill("web", Killer::Drain, None);
     assert_eq!(w.status("web").reason.as_deref(), Some("Preempting"));
     w.has_room();
     w.release(Killer::Preemption);
+    w.run(3);
+    assert!(!w.runs("web/main"));
+    w.release(Killer::Drain);
     w.run(3);
     assert!(w.runs("web/main"));
 

@@ -3,6 +3,7 @@
 mod admission;
 mod adoption;
 mod desired;
+mod drains;
 mod finished;
 mod hooks;
 mod images;

@@ -32,6 +32,9 @@ pub const CREATE_CONTAINER: Method = method("/runtime.v1.RuntimeService/CreateCo
 pub const START_CONTAINER: Method = method("/runtime.v1.RuntimeService/StartContainer", "start_container");
 pub const STOP_CONTAINER: Method = method("/runtime.v1.RuntimeService/StopContainer", "stop_container");
 pub const REMOVE_CONTAINER: Method = method("/runtime.v1.RuntimeService/RemoveContainer", "remove_container");
+pub const EXEC_SYNC: Method = method("/runtime.v1.RuntimeService/ExecSync", "exec_sync");
+pub const LIST_CONTAINER_STATS: Method =
+    method("/runtime.v1.RuntimeService/ListContainerStats", "list_container_stats");
 pub const IMAGE_STATUS: Method = method("/runtime.v1.ImageService/ImageStatus", "image_status");
 pub const PULL_IMAGE: Method = method("/runtime.v1.ImageService/PullImage", "pull_image");
 pub const KILL_TASK: Method = containerd("/containerd.services.tasks.v1.Tasks/Kill", "kill_task");

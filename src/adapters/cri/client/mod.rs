@@ -9,11 +9,13 @@
 //! runs: an init process' PID never changes, and the verbose status that tells it costs the runtime more than all
 //! others together, so it is asked for once.
 
+pub mod asks;
 pub mod method;
 #[cfg(test)]
 mod tests;
 mod wire;
 
+use self::asks::{AskId, Asked, Told};
 use self::method::Method;
 pub(super) use self::wire::op_error;
 use self::wire::{invalid, lists_of, parse, parse_each};
@@ -46,6 +48,8 @@ pub enum ClientEvent {
     Down { why: String },
     /// The one end of an operation.
     Done { op: OpId, result: Result<Answer, OpError> },
+    /// The one end of what people asked for.
+    Answered { id: AskId, result: Result<Told, OpError> },
     /// The driver that the runtime uses for cgroups, before the first `Done` that depends on it; None: it does not
     /// tell.
     Driver(Option<CgroupDriver>),
@@ -60,6 +64,7 @@ pub struct Client {
     config: RequestConfig,
     operations: BTreeMap<OpId, Operation>,
     calls: BTreeMap<CallId, InFlight>,
+    asked: BTreeMap<CallId, Asked>,
     /// To be told at the next drive: of operations that ended before they made a call, and nonsense.
     ended: Vec<ClientEvent>,
     /// For a runtime that does not tell its driver.
@@ -141,6 +146,7 @@ impl Client {
             config,
             operations: BTreeMap::new(),
             calls: BTreeMap::new(),
+            asked: BTreeMap::new(),
             ended: Vec::new(),
             driver_known: false,
             pids: BTreeMap::new(),
@@ -155,7 +161,11 @@ impl Client {
 
     /// The calls in flight, a text each: operation, kind, since when in seconds of the boot clock.
     pub fn in_flight(&self) -> impl Iterator<Item = String> {
-        self.calls.values().map(|c| format!("{} {} since {:.3}", c.op, c.method.operation_type, c.begun.0 as f64 / 1e9))
+        let line = |of: String, method: Method, begun: Boot| {
+            format!("{of} {} since {:.3}", method.operation_type, begun.0 as f64 / 1e9)
+        };
+        let operations = self.calls.values().map(move |c| line(c.op.to_string(), c.method, c.begun));
+        operations.chain(self.asked.values().map(move |a| line(format!("ask{}", a.id.0), a.method, a.begun)))
     }
 
     /// The node's settings for the requests from now on.
@@ -220,7 +230,11 @@ impl Client {
                         out.push(ClientEvent::Up);
                     }
                     Completion::Down { why } => out.push(ClientEvent::Down { why }),
-                    Completion::Done { id, result } => begun |= self.call_ended(id, result, now, out),
+                    Completion::Done { id, result } => {
+                        if !self.ask_ended(id, &result, now, out) {
+                            begun |= self.call_ended(id, result, now, out);
+                        }
+                    }
                     // No operation has a stream.
                     Completion::Message { .. } => {}
                 }

@@ -528,3 +528,61 @@ fn an_answer_that_cannot_be_read_is_unknown_and_told() {
     assert_eq!(b.drive(), Some(Ok(Answer::Listed(Listed::default()))));
     assert!(b.nonsense.is_empty());
 }
+
+#[test]
+fn what_people_ask_is_one_call_beside_the_operations_and_ends_once() {
+    use super::asks::{Ask, AskId, Told};
+    let wire = Rc::new(RefCell::new(Wire::default()));
+    let mut client = Client::new(Box::new(Scripted(wire.clone())), config());
+    let command = vec!["ls".to_owned(), "-l".to_owned()];
+    let exec = |n: &str| Ask::Exec { id: n.into(), command: command.clone(), timeout: Duration::from_millis(1500) };
+    client.ask(AskId(1), exec("c1"), NOW);
+    client.ask(AskId(2), Ask::Usage, NOW);
+    client.ask(AskId(3), exec("c3"), NOW);
+    client.cancel_ask(AskId(3));
+    client.cancel_ask(AskId(9));
+    let sent = wire.borrow().sent.clone();
+    let paths: Vec<&str> = sent.iter().map(|(_, call)| call.path.rsplit('/').next().unwrap()).collect();
+    assert_eq!(paths, ["ExecSync", "ListContainerStats", "ExecSync"]);
+    let request = proto::ExecSyncRequest::parse_from_bytes(&sent[0].1.body).unwrap();
+    assert_eq!((request.container_id.as_str(), &request.cmd, request.timeout), ("c1", &command, 2));
+    assert!(sent[0].1.deadline.is_some_and(|at| at > NOW + Duration::from_secs(2)), "the runtime's end comes first");
+    assert_eq!(wire.borrow().cancelled, [sent[2].0]);
+
+    let executed =
+        proto::ExecSyncResponse { stdout: b"o".to_vec(), stderr: b"e".to_vec(), exit_code: 7, ..Default::default() };
+    let value = |value| MessageField::some(proto::UInt64Value { value, ..Default::default() });
+    let mut stats = proto::ContainerStats::new();
+    stats.attributes.mut_or_insert_default().id = "c1".into();
+    let cpu = stats.cpu.mut_or_insert_default();
+    (cpu.timestamp, cpu.usage_core_nano_seconds) = (5, value(11));
+    stats.memory.mut_or_insert_default().working_set_bytes = value(0);
+    // One without an id is nobody's.
+    let usage = proto::ListContainerStatsResponse { stats: vec![stats, Default::default()], ..Default::default() };
+    for (id, body) in [(sent[0].0, executed.write_to_bytes()), (sent[1].0, usage.write_to_bytes())] {
+        wire.borrow_mut().answers.push(Completion::Done { id, result: Ok(Bytes::from(body.unwrap())) });
+    }
+    let mut out = Vec::new();
+    client.drive(NOW, &mut out);
+    client.drive(NOW, &mut out);
+    let answered: Vec<(u64, Result<Told, OpError>)> = out
+        .into_iter()
+        .filter_map(|e| match e {
+            ClientEvent::Answered { id, result } => Some((id.0, result)),
+            _ => None,
+        })
+        .collect();
+    let fact = crate::api::facts::UsageFact {
+        id: "c1".into(),
+        cpu_at: 5,
+        cpu_nanos: Some(11),
+        cpu_nano_cores: None,
+        memory_bytes: Some(0),
+    };
+    let expected = [
+        (3, Err(OpError::Unknown("cancelled".into()))),
+        (1, Ok(Told::Executed { exit_code: 7, stdout: b"o".to_vec(), stderr: b"e".to_vec() })),
+        (2, Ok(Told::Usage(vec![fact]))),
+    ];
+    assert_eq!(answered, expected);
+}

@@ -13,6 +13,9 @@ use std::time::Duration;
 pub struct Inside {
     /// `Waiting`, `Sync`, `Terminating`, `Terminated` or `Finished`.
     pub state: &'static str,
+    /// W27: it is not started until `undrain`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub drained: bool,
     /// Of a Terminating pod: how much of its grace period is left (W4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_left_seconds: Option<u64>,
@@ -50,7 +53,12 @@ pub struct NextPull {
 impl Worker {
     pub fn inside(&self, now: Boot) -> Inside {
         let left = |until: Boot| (until > now).then(|| seconds_up(until.since(now)));
-        let mut inside = Inside { state: self.state.name(), doing: self.doing(), ..Inside::default() };
+        let mut inside = Inside {
+            state: self.state.name(),
+            drained: self.is_drained(),
+            doing: self.doing(now),
+            ..Inside::default()
+        };
         match &self.state {
             State::Sync => {
                 let holds = self.holds.iter().filter_map(|(name, hold)| {
@@ -89,6 +97,7 @@ impl Worker {
             inside.waits_for.push(match killer {
                 // A9
                 Killer::Preemption => "room, to start anew".to_owned(),
+                Killer::Drain => "`wherry undrain`, to start anew".to_owned(),
                 killer => format!("the end of the {}, to start anew", killer.name()),
             });
         }
@@ -98,7 +107,7 @@ impl Worker {
         inside
     }
 
-    fn doing(&self) -> Option<String> {
+    fn doing(&self, now: Boot) -> Option<String> {
         let container = |index: usize| {
             let spec = self.pod.as_deref();
             spec.map_or("?", |p| p.at(index).name.as_str())
@@ -112,7 +121,7 @@ impl Worker {
             Doing::RunSandbox { attempt, .. } => format!("making sandbox {attempt}"),
             Doing::StopSandbox { .. } => "stopping its sandbox".into(),
             Doing::ImageStatus { index, .. } => format!("looking for the image of {}", container(*index)),
-            Doing::Pull { image, .. } => format!("pulling {image}"),
+            Doing::Pull { image, began, .. } => format!("pulling {image} for {}", words(now.since(*began).as_secs())),
             Doing::PrepareContainer { index, .. } => format!("making the files of {}", container(*index)),
             Doing::Create { index, .. } => format!("creating {}", container(*index)),
             Doing::Start { index, .. } => format!("starting {}", container(*index)),

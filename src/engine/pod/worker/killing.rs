@@ -4,7 +4,7 @@ use super::{Beside, Doing, Record, State, Terminating, Worker};
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
 use crate::engine::context::Context;
-use crate::engine::effect::{Effect, RecordChange};
+use crate::engine::effect::{Effect, RecordChange, Severity};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::{Kill, KillId, Killer};
 use crate::engine::pod::record::{self, Termination};
@@ -16,18 +16,44 @@ impl Worker {
     /// Somebody else than who desires pods wants its end (W5): it runs again when that is over (W6).
     pub fn kill_for(&mut self, id: Option<KillId>, kill: &Kill, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.askers.extend(id);
+        let cause = kill.cause();
+        let (severity, reason) = kill.by.notice();
         // What completed by itself stays so.
         if !self.is_over() && !self.ended {
-            let cause = kill.cause();
             // (A new life of wherry asks once more for what it was asked before.)
-            if self.waits_for.insert(kill.by) || self.cause.as_ref() != Some(&cause) {
-                let (severity, reason) = kill.by.notice();
+            let marked = self.waits_for.insert(kill.by);
+            if marked || self.cause.as_ref() != Some(&cause) {
                 ctx.tell(self.pod.as_ref(), None, (severity, reason), cause.message.clone());
             }
-            self.kill(kill.grace.unwrap_or(self.grace_period()), Some(cause), entry, ctx);
-        } else if let Some(grace) = kill.grace {
+            let written = self.kill(kill.grace.unwrap_or(self.grace_period()), Some(cause), entry, ctx);
+            if marked && !written {
+                self.put_marks(ctx);
+            }
+            return;
+        }
+        if let Some(grace) = kill.grace {
             self.kill(grace, None, entry, ctx);
         }
+        // W27: what is over, and was to run again, is held back too; what ended it stays its reason (W5).
+        if kill.by == Killer::Drain && self.is_to_run_again() && self.waits_for.insert(kill.by) {
+            ctx.tell(self.pod.as_ref(), None, (severity, reason), cause.message);
+            self.put_marks(ctx);
+        }
+    }
+
+    /// W27: it is not started until `undrain`.
+    pub fn is_drained(&self) -> bool {
+        self.waits_for.contains(&Killer::Drain)
+    }
+
+    /// W6: who killed it is not done yet.
+    pub fn is_held_back(&self) -> bool {
+        !self.waits_for.is_empty()
+    }
+
+    /// W6: once it is over, or what it waits for is.
+    fn is_to_run_again(&self) -> bool {
+        self.desired && (self.restart.is_some() || !self.waits_for.is_empty())
     }
 
     /// What killed it is over: if it waits for nothing else it starts anew.
@@ -39,10 +65,31 @@ impl Worker {
             self.replaced = true;
             self.restart = self.restart.take().or_else(|| self.pod.clone());
         }
-        if self.record != Record::None {
-            let status = self.terminal.then(|| self.status.clone());
-            self.put_record(self.termination(ctx), status, ctx);
+        if by == Killer::Drain {
+            let message = "Pod may run on the node again.".to_owned();
+            ctx.tell(self.pod.as_ref(), None, (Severity::Normal, "Undrained"), message);
         }
+        self.put_marks(ctx);
+    }
+
+    /// Its record is to say what it waits for now.
+    fn put_marks(&mut self, ctx: &mut Context<'_>) {
+        if self.record != Record::None {
+            let (termination, terminal) = self.end_so_far(ctx);
+            self.put_record(termination, terminal, ctx);
+        }
+    }
+
+    /// What its record has to say of its end.
+    pub(super) fn end_so_far(&self, ctx: &Context<'_>) -> (Option<Termination>, Option<core::PodStatus>) {
+        let terminal = self.terminal.then(|| self.status.clone());
+        // Of one that is over the last status may not be known yet: a new life looks once more.
+        let over = || {
+            let (began, cut) = (ctx.now.wall, ctx.now.wall + self.grace_period());
+            Termination { began, cut, cause: self.cause.clone() }
+        };
+        let termination = self.termination(ctx).or_else(|| (self.is_over() && !self.terminal).then(over));
+        (termination, terminal)
     }
 
     /// W5.
@@ -57,8 +104,9 @@ impl Worker {
         self.desired && (self.restart.is_none() || !self.waits_for.is_empty())
     }
 
-    /// Asks for the pod's end within `grace` (W4, W5). What was asked for before goes on, only sooner.
-    pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) {
+    /// Asks for the pod's end within `grace` (W4, W5). What was asked for before goes on, only sooner. True if its record is
+    /// being written for that.
+    pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) -> bool {
         let before = (self.termination(ctx), self.recorded_again);
         match &mut self.state {
             // W8: it never started anything. One of which something may run goes the whole way.
@@ -73,16 +121,18 @@ impl Worker {
                 }
             }
             State::Terminating(t) => t.shrink(grace),
-            State::Terminated | State::Finished | State::Forgotten => return,
+            State::Terminated | State::Finished | State::Forgotten => return false,
         }
         if cause.is_some() {
             self.cause = cause;
         }
         // W4: a restart of wherry goes on with what is left.
         let now = (self.termination(ctx), self.replaced);
-        if now.0.is_some() && now != before && self.record != Record::None {
+        let writes = now.0.is_some() && now != before && self.record != Record::None;
+        if writes {
             self.put_record(now.0, None, ctx);
         }
+        writes
     }
 
     /// It is not desired any more, or otherwise: it ends, and starts anew should it be desired (W6).
@@ -108,8 +158,21 @@ impl Worker {
     pub fn keep_record(&mut self, ctx: &mut Context<'_>) {
         if matches!(self.record, Record::None | Record::Stale) {
             self.record = Record::Writing;
-            self.put_record(None, None, ctx);
+            // It may have been killed already (W27: an edited pod that is drained).
+            let (termination, terminal) = self.end_so_far(ctx);
+            self.put_record(termination, terminal, ctx);
         }
+    }
+
+    /// One that could not be written is written again when that is due.
+    pub(super) fn retry_record(&mut self, ctx: &mut Context<'_>) {
+        let Some(at) = self.record_retry.filter(|_| self.record != Record::None) else { return };
+        if at > ctx.now.boot {
+            return self.wake_at(at);
+        }
+        self.record_retry = None;
+        let (termination, terminal) = self.end_so_far(ctx);
+        self.put_record(termination, terminal, ctx);
     }
 
     pub(super) fn put_record(

@@ -483,6 +483,7 @@ impl Worker {
     pub fn step(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.wake = None;
         self.forget_what_is_gone(entry);
+        self.retry_record(ctx);
         // A state change is followed at once by the new state's own step.
         loop {
             let before = std::mem::discriminant(&self.state);

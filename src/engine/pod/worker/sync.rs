@@ -30,17 +30,10 @@ impl Worker {
                 let message = "Pod was active on the node longer than the specified deadline";
                 ctx.tell(Some(&pod), None, (Severity::Normal, "DeadlineExceeded"), message.into());
                 let cause = Cause { reason: "DeadlineExceeded".into(), message: message.into(), by: None };
-                return self.kill(pod.grace_period(), Some(cause), entry, ctx);
+                self.kill(pod.grace_period(), Some(cause), entry, ctx);
+                return;
             }
             self.wake_at(deadline);
-        }
-        if let Some(at) = self.record_retry {
-            if at <= ctx.now.boot {
-                self.record_retry = None;
-                self.put_record(None, None, ctx);
-            } else {
-                self.wake_at(at);
-            }
         }
         // P5: never on a status older than the worker's own last change.
         if !entry.usable() {

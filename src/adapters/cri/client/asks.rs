@@ -1,0 +1,126 @@
+//! What people ask of the runtime through the agent: a command in a container, and what containers use. One call each. The engine
+//! knows nothing of them: they change nothing that it decides on.
+
+use super::method::{self, Method};
+use super::wire::{op_error, parse, parse_each};
+use super::{Client, ClientEvent};
+use crate::adapters::cri::proto;
+use crate::adapters::cri::transport::{Call, CallError, CallId};
+use crate::api::facts::UsageFact;
+use crate::api::names::ContainerId;
+use crate::api::time::Boot;
+use crate::engine::op::OpError;
+use bytes::Bytes;
+use protobuf::Message;
+use std::time::Duration;
+
+/// So much later than the runtime's own end of a command that runs too long it is given up: the runtime has to kill it first.
+const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
+/// For what containers use: a runtime reads some files for each.
+const USAGE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Given by who asks, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AskId(pub u64);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// ExecSync. The runtime kills what has not ended after `timeout`.
+    Exec { id: ContainerId, command: Vec<String>, timeout: Duration },
+    /// ListContainerStats, of all containers that run.
+    Usage,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Told {
+    Executed { exit_code: i32, stdout: Vec<u8>, stderr: Vec<u8> },
+    Usage(Vec<UsageFact>),
+}
+
+pub(super) struct Asked {
+    pub(super) id: AskId,
+    pub(super) method: Method,
+    pub(super) begun: Boot,
+}
+
+impl Client {
+    /// Asks; it ends in exactly one `ClientEvent::Answered`.
+    pub fn ask(&mut self, id: AskId, ask: Ask, now: Boot) {
+        let (method, request, timeout) = match ask {
+            Ask::Exec { id, command, timeout } => {
+                let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+                let request = proto::ExecSyncRequest {
+                    container_id: id.to_string(),
+                    cmd: command,
+                    timeout: i64::try_from(seconds).unwrap_or(i64::MAX),
+                    ..Default::default()
+                };
+                (method::EXEC_SYNC, request.write_to_bytes(), timeout + AFTER_TIMEOUT)
+            }
+            Ask::Usage => {
+                let request = proto::ListContainerStatsRequest::new().write_to_bytes();
+                (method::LIST_CONTAINER_STATS, request, USAGE_TIMEOUT)
+            }
+        };
+        let body = match request {
+            Ok(body) => Bytes::from(body),
+            Err(e) => {
+                let why = format!("{}: the request cannot be written: {e}", method.path);
+                self.ended.push(ClientEvent::Answered { id, result: Err(OpError::NotSent(why)) });
+                return;
+            }
+        };
+        let deadline = Some(now + timeout);
+        let call = Call { path: method.path, body, deadline, server_stream: false, header: method.header };
+        let call = self.transport.call(call, now);
+        self.asked.insert(call, Asked { id, method, begun: now });
+    }
+
+    /// Nobody waits for it any more: its call is reset, which ends a command. It is answered all the same.
+    pub fn cancel_ask(&mut self, id: AskId) {
+        for (call, _) in self.asked.iter().filter(|(_, asked)| asked.id == id) {
+            self.transport.cancel(*call);
+        }
+    }
+
+    /// The end of a call of that kind. False if it is of another.
+    pub(super) fn ask_ended(
+        &mut self,
+        call: CallId,
+        result: &Result<Bytes, CallError>,
+        now: Boot,
+        out: &mut Vec<ClientEvent>,
+    ) -> bool {
+        let Some(Asked { id, method, begun }) = self.asked.remove(&call) else { return false };
+        let (operation_type, duration) = (method.operation_type, now.since(begun));
+        out.push(ClientEvent::Called { operation_type, duration, error: result.is_err() });
+        let result = result.clone().map_err(op_error).and_then(|body| told(method, &body));
+        out.push(ClientEvent::Answered { id, result });
+        true
+    }
+}
+
+fn told(method: Method, body: &Bytes) -> Result<Told, OpError> {
+    if method == method::LIST_CONTAINER_STATS {
+        let mut usage = Vec::new();
+        parse_each(method, body, |stats: proto::ContainerStats| usage.extend(of_container(stats)))?;
+        return Ok(Told::Usage(usage));
+    }
+    let proto::ExecSyncResponse { stdout, stderr, exit_code, .. } = parse(method, body)?;
+    Ok(Told::Executed { exit_code, stdout, stderr })
+}
+
+/// None of what has no id.
+fn of_container(mut stats: proto::ContainerStats) -> Option<UsageFact> {
+    let id = stats.attributes.take()?.id;
+    let cpu = stats.cpu.take().unwrap_or_default();
+    let memory = stats.memory.take().unwrap_or_default();
+    let value = |v: protobuf::MessageField<proto::UInt64Value>| v.into_option().map(|v| v.value);
+    (!id.is_empty()).then(|| UsageFact {
+        id: ContainerId::from(id),
+        cpu_at: cpu.timestamp,
+        cpu_nanos: value(cpu.usage_core_nano_seconds),
+        cpu_nano_cores: value(cpu.usage_nano_cores),
+        memory_bytes: value(memory.working_set_bytes),
+    })
+}

@@ -1,0 +1,389 @@
+//! `wherry drain` and `wherry undrain` (W27): which pods are meant, what the agent is asked, and the wait until nothing of them
+//! runs any more.
+
+use crate::api::control::{DrainOutcome, DrainRequest, Drained, DrainedPod};
+use crate::api::selector::Selector;
+use crate::commands::client;
+use crate::commands::output::{Failure, tell};
+use crate::commands::row::{flag, human, text};
+use crate::commands::screen::Screen;
+use crate::commands::select::Target;
+use serde_json::Value;
+use signal_hook::consts::SIGINT;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The exit code of what Ctrl-C has ended, as shells have it.
+const INTERRUPTED: u8 = 130;
+/// The agent is asked so often how far it is ...
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// ... and Ctrl-C is noticed as soon.
+const NOTICE_EVERY: Duration = Duration::from_millis(100);
+/// An agent that is being restarted is back in this time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Which pods are meant.
+#[derive(Clone, Debug, Default)]
+pub struct Which {
+    pub targets: Vec<Target>,
+    /// Of those that are selected, or all.
+    pub namespace: Option<String>,
+    pub selector: Option<Selector>,
+    pub all: bool,
+}
+
+impl Which {
+    /// # Errors
+    /// Of the first that is named and not there.
+    fn find(&self, list: &Value) -> Result<Vec<Value>, Failure> {
+        let mut found: BTreeMap<String, Value> = BTreeMap::new();
+        let mut add = |pods: Vec<Value>| {
+            found.extend(pods.into_iter().map(|pod| (key(&pod), pod)));
+        };
+        for target in &self.targets {
+            add(target.find(&mut list.clone()).map_err(Failure::message)?);
+        }
+        if self.all || self.selector.is_some() {
+            let pods = list.get("items").and_then(Value::as_array).into_iter().flatten();
+            add(pods.filter(|pod| self.selects(pod)).cloned().collect());
+        }
+        Ok(found.into_values().collect())
+    }
+
+    fn selects(&self, pod: &Value) -> bool {
+        let labels = pod.pointer("/metadata/labels");
+        let label = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
+        self.namespace.as_deref().is_none_or(|n| n == text(pod, "/metadata/namespace"))
+            && self.selector.as_ref().is_none_or(|s| s.matches(label))
+    }
+}
+
+/// They are shown, and asked for, in this order.
+fn key(pod: &Value) -> String {
+    [text(pod, "/metadata/namespace"), text(pod, "/metadata/name"), text(pod, "/metadata/uid")].join("/")
+}
+
+#[derive(Clone, Debug)]
+pub struct Query {
+    pub which: Which,
+    pub grace_period_seconds: Option<u64>,
+    /// How long to wait; None: as long as it takes.
+    pub timeout: Option<Duration>,
+    pub wait: bool,
+}
+
+/// 0 once nothing of the pods runs any more; 1 if that is not so in time.
+pub fn drain(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
+    let pods = query.which.find(&client::get_json(socket, "/pods?verbose")?)?;
+    if pods.is_empty() {
+        tell("no pod is meant by that");
+        return Ok(0);
+    }
+    let drained = ask(socket, "/drain", &pods, query.grace_period_seconds)?;
+    let ending = told(out, &drained)?;
+    if ending.is_empty() {
+        return Ok(0);
+    }
+    if !query.wait {
+        for pod in ending.values() {
+            writeln!(out, "pod {pod} is being stopped")?;
+        }
+        return Ok(0);
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGINT, interrupted.clone())?;
+    let mut waiting = Waiting { left: ending, of: drained.pods.len(), screen: Screen::stderr(), shown: false };
+    let mut look = || client::get_json(socket, "/pods?verbose");
+    let mut pause = || {
+        let until = Instant::now() + LOOK_EVERY;
+        while Instant::now() < until && !interrupted.load(Ordering::Relaxed) {
+            std::thread::sleep(NOTICE_EVERY);
+        }
+        interrupted.load(Ordering::Relaxed)
+    };
+    waiting.wait(out, query.timeout, &mut look, &mut pause)
+}
+
+/// 0 if all that were named may run again, 1 if one was not drained.
+pub fn undrain(out: &mut dyn Write, socket: &Path, which: &Which) -> Result<u8, Failure> {
+    let mut pods = which.find(&client::get_json(socket, "/pods?verbose")?)?;
+    if which.targets.is_empty() {
+        pods.retain(|pod| flag(pod, "/wherry/drained"));
+    }
+    if pods.is_empty() {
+        tell("no drained pod is meant by that");
+        return Ok(0);
+    }
+    let drained = ask(socket, "/undrain", &pods, None)?;
+    told(out, &drained)?;
+    let none = drained.pods.iter().all(|p| p.outcome == DrainOutcome::NotDrained);
+    Ok(u8::from(none))
+}
+
+fn ask(socket: &Path, target: &str, pods: &[Value], grace_period_seconds: Option<u64>) -> Result<Drained, Failure> {
+    let uids = pods.iter().map(|pod| text(pod, "/metadata/uid").to_owned()).collect();
+    client::post_json(socket, target, &DrainRequest { uids, grace_period_seconds })
+}
+
+/// A line for each pod but those that are being stopped: they are returned, name by UID.
+fn told(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<String, String>, Failure> {
+    let mut ending = BTreeMap::new();
+    for DrainedPod { uid, namespace, name, outcome } in &drained.pods {
+        let name = format!("{namespace}/{name}");
+        match outcome {
+            DrainOutcome::Ending => drop(ending.insert(uid.clone(), name)),
+            DrainOutcome::Down => writeln!(out, "pod {name} is down")?,
+            DrainOutcome::Completed => writeln!(out, "pod {name} has ended by itself, it is left as it is")?,
+            DrainOutcome::Undesired => writeln!(out, "pod {name} ends, no manifest asks for it")?,
+            DrainOutcome::Starts => writeln!(out, "pod {name} may run again")?,
+            DrainOutcome::Waits => writeln!(out, "pod {name} is no longer drained, but waits for something else")?,
+            DrainOutcome::NotDrained => writeln!(out, "pod {name} is not drained")?,
+            DrainOutcome::NotFound => writeln!(out, "the pod with the UID {uid} is gone")?,
+        }
+    }
+    out.flush()?;
+    Ok(ending)
+}
+
+/// The wait for the end of drained pods.
+struct Waiting {
+    /// Name by UID.
+    left: BTreeMap<String, String>,
+    /// All that there were.
+    of: usize,
+    /// Where the progress is shown.
+    screen: Screen,
+    /// A line of progress is on the screen.
+    shown: bool,
+}
+
+impl Waiting {
+    /// `pause`: until the next look; true if the wait is to end.
+    fn wait(
+        &mut self,
+        out: &mut dyn Write,
+        timeout: Option<Duration>,
+        look: &mut dyn FnMut() -> Result<Value, Failure>,
+        pause: &mut dyn FnMut() -> bool,
+    ) -> Result<u8, Failure> {
+        let began = Instant::now();
+        let mut answered = began;
+        let mut code = 0;
+        loop {
+            match look() {
+                Ok(list) => {
+                    answered = Instant::now();
+                    code = code.max(self.look_at(out, &list, began.elapsed())?);
+                }
+                Err(Failure::Message(why, _)) if answered.elapsed() < PATIENCE => {
+                    self.progress(&format!("{}; the drain goes on with wherry", why));
+                }
+                Err(failure) => return Err(failure),
+            }
+            if self.left.is_empty() {
+                return Ok(code);
+            }
+            let over = timeout.is_some_and(|t| began.elapsed() >= t);
+            if over || pause() {
+                self.clear();
+                let names: Vec<&str> = self.left.values().map(String::as_str).collect();
+                let (why, code) = if over { ("not in time", 1) } else { ("not waited for", INTERRUPTED) };
+                let message = format!(
+                    "{why}: {}; the drain goes on, `wherry pods` shows how far it is, `wherry undrain` ends it",
+                    names.join(", ")
+                );
+                return Err(Failure::Message(message, code));
+            }
+        }
+    }
+
+    /// Tells of those that are down. 1 if one is no longer drained.
+    fn look_at(&mut self, out: &mut dyn Write, list: &Value, took: Duration) -> Result<u8, Failure> {
+        let mut code = 0;
+        let mut ending = Vec::new();
+        let all = list.get("items").and_then(Value::as_array);
+        let pods: BTreeMap<&str, &Value> =
+            all.into_iter().flatten().map(|pod| (text(pod, "/metadata/uid"), pod)).collect();
+        for (uid, name) in std::mem::take(&mut self.left) {
+            let took = human(i64::try_from(took.as_secs()).unwrap_or(i64::MAX));
+            let line = match pods.get(uid.as_str()) {
+                None => format!("pod {name} is down and gone ({took})"),
+                Some(pod) if text(pod, "/wherry/state") == "Finished" => format!("pod {name} is down ({took})"),
+                Some(pod) if !flag(pod, "/wherry/drained") => {
+                    code = 1;
+                    format!("pod {name} is no longer drained: somebody has undrained it")
+                }
+                Some(pod) => {
+                    ending.push(format!("{name} {}", at_what(pod)));
+                    self.left.insert(uid, name);
+                    continue;
+                }
+            };
+            self.clear();
+            writeln!(out, "{line}")?;
+        }
+        out.flush()?;
+        if !ending.is_empty() {
+            let line = format!("{} of {} down, waiting for {}", self.of - self.left.len(), self.of, ending.join(", "));
+            self.progress(&line);
+        }
+        Ok(code)
+    }
+
+    /// What is being waited for, on one line that the next one replaces. Only for who looks on.
+    fn progress(&mut self, line: &str) {
+        if !self.screen.is_terminal() {
+            return;
+        }
+        self.clear();
+        // The cursor stays on the line.
+        let room = self.screen.width.unwrap_or(80).saturating_sub(1);
+        let line = match line.char_indices().nth(room) {
+            Some(_) => line.chars().take(room.saturating_sub(1)).chain(['…']).collect(),
+            None => line.to_owned(),
+        };
+        let mut err = std::io::stderr();
+        let _ = write!(err, "{line}").and_then(|()| err.flush());
+        self.shown = true;
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// `(12s left)` of its grace period; after that what it is at.
+fn at_what(pod: &Value) -> String {
+    let left = pod.pointer("/wherry/graceLeftSeconds").and_then(Value::as_i64).filter(|s| *s > 0);
+    match (left, text(pod, "/wherry/doing")) {
+        (Some(seconds), _) => format!("({} left)", human(seconds)),
+        (None, "") => format!("({})", text(pod, "/wherry/state")),
+        (None, doing) => format!("({doing})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(namespace: &str, name: &str, app: &str, wherry: Value) -> Value {
+        let metadata =
+            json!({"namespace": namespace, "name": name, "uid": format!("uid-{name}"), "labels": {"app": app}});
+        json!({"metadata": metadata, "wherry": wherry})
+    }
+
+    fn list(pods: &[Value]) -> Value {
+        json!({"items": pods})
+    }
+
+    fn names(which: &Which, list: &Value) -> Vec<String> {
+        let found = which.find(list).unwrap();
+        found.iter().map(|p| text(p, "/metadata/name").to_owned()).collect()
+    }
+
+    #[test]
+    fn w27_pods_are_meant_by_name_by_label_or_all_of_them() {
+        let none = || json!({});
+        let list = list(&[
+            pod("shop", "web", "w", none()),
+            pod("default", "db", "d", none()),
+            pod("shop", "cache", "d", none()),
+        ]);
+        let named = |names: &[&str]| Which {
+            targets: names.iter().map(|n| Target::parse(n, None).unwrap()).collect(),
+            ..Which::default()
+        };
+        assert_eq!(names(&named(&["shop/web", "db", "web"]), &list), ["db", "web"], "each once");
+        assert!(named(&["web", "nobody"]).find(&list).is_err());
+        let selected = |selector: &str, namespace: Option<&str>| Which {
+            selector: Some(Selector::parse(selector).unwrap()),
+            namespace: namespace.map(str::to_owned),
+            ..Which::default()
+        };
+        assert_eq!(names(&selected("app=d", None), &list), ["db", "cache"]);
+        assert_eq!(names(&selected("app=d", Some("shop")), &list), ["cache"]);
+        assert_eq!(names(&selected("app=x", None), &list), [""; 0]);
+        assert_eq!(names(&Which { all: true, ..Which::default() }, &list), ["db", "cache", "web"]);
+    }
+
+    fn waiting(names: &[&str]) -> Waiting {
+        let left = names.iter().map(|n| (format!("uid-{n}"), format!("default/{n}"))).collect();
+        Waiting { left, of: names.len(), screen: Screen::default(), shown: false }
+    }
+
+    /// What a wait prints that sees these lists one after the other, and how it ends.
+    fn wait(names: &[&str], looks: Vec<Option<Value>>, timeout: Option<Duration>) -> (String, Result<u8, Failure>) {
+        let mut looks = looks.into_iter();
+        let mut left = looks.len();
+        let mut look = || match looks.next().expect("one look too many") {
+            Some(list) => Ok(list),
+            None => Err(Failure::message("nobody listens")),
+        };
+        let mut pause = || {
+            left -= 1;
+            left == 0
+        };
+        let mut out = Vec::new();
+        let end = waiting(names).wait(&mut out, timeout, &mut look, &mut pause);
+        (String::from_utf8(out).unwrap(), end)
+    }
+
+    #[test]
+    fn w27_the_wait_tells_of_each_pod_once_and_ends_with_the_last() {
+        let ending = |name| pod("default", name, "", json!({"state": "Terminating", "drained": true}));
+        let down = |name| pod("default", name, "", json!({"state": "Finished", "drained": true}));
+        let looks = vec![
+            Some(list(&[ending("a"), ending("b"), ending("c")])),
+            // (wherry is being restarted.)
+            None,
+            Some(list(&[down("a"), ending("b"), ending("c")])),
+            Some(list(&[down("a"), down("b")])),
+            None,
+        ];
+        let (text, end) = wait(&["a", "b", "c"], looks, None);
+        let expected = "pod default/a is down (0s)\npod default/b is down (0s)\npod default/c is down and gone (0s)\n";
+        assert_eq!(text, expected);
+        assert_eq!(end.unwrap(), 0);
+    }
+
+    #[test]
+    fn w27_a_wait_that_is_cut_off_says_that_the_drain_goes_on() {
+        let ending = || list(&[pod("default", "a", "", json!({"state": "Terminating", "drained": true}))]);
+        for (timeout, why, expected) in
+            [(None, "not waited for: default/a", INTERRUPTED), (Some(Duration::ZERO), "not in time: default/a", 1)]
+        {
+            let (text, end) = wait(&["a"], vec![Some(ending())], timeout);
+            assert_eq!(text, "");
+            let Err(Failure::Message(message, code)) = end else { panic!("{end:?}") };
+            assert!(message.starts_with(why) && message.contains("the drain goes on"), "{message}");
+            assert_eq!(code, expected);
+        }
+    }
+
+    #[test]
+    fn w27_a_pod_that_somebody_undrains_meanwhile_is_no_success() {
+        let undrained = list(&[pod("default", "a", "", json!({"state": "Sync"}))]);
+        let (text, end) = wait(&["a"], vec![Some(undrained)], None);
+        assert_eq!(text, "pod default/a is no longer drained: somebody has undrained it\n");
+        assert_eq!(end.unwrap(), 1);
+    }
+
+    #[test]
+    fn what_a_pod_is_at_is_said_in_brief() {
+        let of = |wherry| at_what(&pod("default", "a", "", wherry));
+        let doing = json!({"state": "Terminating", "graceLeftSeconds": 12, "doing": "stopping containers"});
+        assert_eq!(of(doing), "(12s left)");
+        assert_eq!(
+            of(json!({"state": "Terminating", "graceLeftSeconds": 0, "doing": "stopping its sandbox"})),
+            "(stopping its sandbox)"
+        );
+        assert_eq!(of(json!({"state": "Terminated"})), "(Terminated)");
+    }
+}

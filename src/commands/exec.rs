@@ -1,0 +1,130 @@
+//! `wherry exec`: a command in a running container, through the agent; its output and its exit code become ours.
+
+use crate::api::control::{ExecHead, ExecRequest};
+use crate::commands::client::{self, Answer};
+use crate::commands::output::Failure;
+use crate::commands::row::text;
+use crate::commands::select::Target;
+use std::io::{BufRead, Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+// Exit codes of our own, as those of `timeout`, `env` and shells.
+const TIMED_OUT: u8 = 124;
+/// The command was not tried, or the runtime does not tell what came of it.
+const FAILED: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// The agent has its answer so long after the command's time is over.
+const MARGIN: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Debug)]
+pub struct Query {
+    pub target: Target,
+    pub container: Option<String>,
+    pub command: Vec<String>,
+    pub timeout: Duration,
+}
+
+/// The command's exit code.
+pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
+    let ours = |failure| match failure {
+        Failure::Message(text, 1) => Failure::Message(text, FAILED),
+        other => other,
+    };
+    let mut pods = client::get_json(socket, "/pods").map_err(ours)?;
+    let found = query.target.find(&mut pods).map_err(|e| Failure::Message(e, FAILED))?;
+    // Where one pod takes another's place it is the one that runs; where none does, whichever says why.
+    let pod = found.iter().find(|pod| text(pod, "/status/phase") == "Running").or(found.first());
+    let request = ExecRequest {
+        uid: pod.map(|pod| text(pod, "/metadata/uid").to_owned()).unwrap_or_default(),
+        container: query.container.clone(),
+        command: query.command.clone(),
+        timeout_seconds: query.timeout.as_secs() + u64::from(query.timeout.subsec_nanos() > 0),
+    };
+    match client::post(socket, "/exec", &request, query.timeout + MARGIN).map_err(ours)? {
+        Answer::Done(mut reader) => output(&mut reader, out, err),
+        Answer::Refused(status, words) => Err(Failure::Message(words.clone(), code_of(status, &words))),
+    }
+}
+
+fn output(reader: &mut impl BufRead, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
+    let cut = |e: std::io::Error| Failure::Message(format!("the answer is cut short: {e}"), FAILED);
+    let mut head = Vec::new();
+    reader.read_until(b'\n', &mut head).map_err(cut)?;
+    let head: ExecHead = serde_json::from_slice(&head)
+        .map_err(|e| Failure::Message(format!("the answer is not understood: {e}"), FAILED))?;
+    let mut stdout = Vec::new();
+    let read = reader.by_ref().take(head.stdout_bytes).read_to_end(&mut stdout).map_err(cut)?;
+    if read as u64 != head.stdout_bytes {
+        return Err(Failure::Message("the answer is cut short".to_owned(), FAILED));
+    }
+    out.write_all(&stdout)?;
+    out.flush()?;
+    let mut stderr = Vec::new();
+    reader.read_to_end(&mut stderr).map_err(cut)?;
+    // Nobody may want it; the exit code counts all the same.
+    let _ = err.write_all(&stderr).and_then(|()| err.flush());
+    // (A runtime has no other way to tell of what it cannot.)
+    Ok(u8::try_from(head.exit_code).unwrap_or(FAILED))
+}
+
+/// The runtime's message is all there is: runc's, and crun's, words on what it could not execute.
+fn code_of(status: u16, words: &str) -> u8 {
+    let says = |any: &[&str]| any.iter().any(|w| words.contains(w));
+    match status {
+        504 => TIMED_OUT,
+        502 if says(&["executable file not found", "no such file or directory", "No such file or directory"]) => {
+            NOT_FOUND
+        }
+        502 if says(&["permission denied", "Permission denied", "exec format error", "is a directory"]) => {
+            NOT_EXECUTABLE
+        }
+        _ => FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(answer: &[u8]) -> (Result<u8, Failure>, String, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let end = output(&mut &*answer, &mut out, &mut err);
+        (end, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    #[test]
+    fn both_outputs_and_the_exit_code_become_ours() {
+        let (end, out, err) = put(b"{\"exitCode\":3,\"stdoutBytes\":6}\none\n\n\noops\n");
+        assert_eq!((end.unwrap(), out.as_str(), err.as_str()), (3, "one\n\n\n", "oops\n"));
+        let (end, out, err) = put(b"{\"exitCode\":0,\"stdoutBytes\":0}\n");
+        assert_eq!((end.unwrap(), out.as_str(), err.as_str()), (0, "", ""));
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_short_is_no_output() {
+        for answer in [&b""[..], b"{\"exitCode\":0", b"{\"exitCode\":0,\"stdoutBytes\":9}\nshort"] {
+            let (end, out, _) = put(answer);
+            assert!(matches!(end, Err(Failure::Message(_, FAILED))), "{end:?}");
+            assert_eq!(out, "");
+        }
+    }
+
+    #[test]
+    fn what_did_not_run_has_an_exit_code_as_in_a_shell() {
+        let runc = "OCI runtime exec failed: exec failed: unable to start container process: exec:";
+        for (status, words, code) in [
+            (504, "the command did not end within 1 s".to_owned(), TIMED_OUT),
+            (502, format!("{runc} \"nope\": executable file not found in $PATH: unknown"), NOT_FOUND),
+            (502, format!("{runc} \"/nope\": stat /nope: no such file or directory: unknown"), NOT_FOUND),
+            (502, format!("{runc} \"/etc/passwd\": permission denied: unknown"), NOT_EXECUTABLE),
+            (502, "transport is closing".to_owned(), FAILED),
+            (404, "there is no pod".to_owned(), FAILED),
+            (409, "container main is not running: no such file or directory".to_owned(), FAILED),
+        ] {
+            assert_eq!(code_of(status, &words), code, "{status} {words}");
+        }
+    }
+}
