@@ -80,6 +80,7 @@ impl Agent {
             container_events,
             events,
             started,
+            rest_at: _,
             root: _,
         } = self;
         let beside = Beside {

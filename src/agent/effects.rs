@@ -19,6 +19,20 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same for what a removed pod leaves on disk: a log of gigabytes takes an SD card long.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// After the last work the code that it needed is given back.
+pub(super) const REST_AFTER: Duration = Duration::from_secs(10);
+
+/// What is not done again and again on a node on which nothing happens.
+fn is_work(effect: &Effect) -> bool {
+    match effect {
+        Effect::Runtime { call, .. } => {
+            !matches!(call, RuntimeCall::Status | RuntimeCall::List | RuntimeCall::ReadPod { .. })
+        }
+        Effect::Files { .. } | Effect::Cgroup { .. } | Effect::Record { .. } | Effect::Logind { .. } => true,
+        _ => false,
+    }
+}
+
 /// What a helper is asked to do; kept here, so that a job without an answer is known too.
 pub enum Job {
     Records(Vec<OpId>),
@@ -59,6 +73,9 @@ impl RecordQueue {
 impl Agent {
     /// True if the runtime was called: the request is to be sent.
     pub(super) fn carry_out(&mut self, effect: Effect, now: Now) -> bool {
+        if is_work(&effect) {
+            self.rest_at = Some(now.boot + REST_AFTER);
+        }
         match effect {
             Effect::Runtime { op, call, timeout } => {
                 if let RuntimeCall::RunSandbox { pod, .. } = &call {

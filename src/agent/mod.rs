@@ -24,6 +24,7 @@ use crate::adapters::cri::client::Client;
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::manifests::Manifests;
+use crate::adapters::node::own_code;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
@@ -86,6 +87,8 @@ pub struct Agent {
     /// What is to reach the engine, in order.
     events: VecDeque<Event>,
     started: Now,
+    /// When the code that the last work needed is given back.
+    rest_at: Option<Boot>,
     /// Held for the process's life: no second instance on this root directory.
     root: Root,
 }
@@ -161,6 +164,7 @@ impl Agent {
             self.server.next_deadline(),
             self.helpers.next_deadline(),
             self.service.next_deadline(),
+            self.rest_at,
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -184,6 +188,12 @@ impl Agent {
         }
         if due(self.helpers.next_deadline()) {
             self.helpers_done(now);
+        }
+        if due(self.rest_at) {
+            self.rest_at = None;
+            if let Err(e) = own_code::give_back() {
+                log::debug!("code stays resident error={:?}", e.to_string());
+            }
         }
         self.events.extend(self.timers.expired(now.boot).into_iter().map(Event::Timer));
     }

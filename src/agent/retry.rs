@@ -76,7 +76,7 @@ mod tests {
             "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: m, image: i:1, \
              resources: {{requests: {{cpu: {cpus}}}}}}}]}}}}"
         );
-        let context = Context { node_name: "lab", unsafe_sysctls: &[], seen: "2027-01-15T08:00:00Z" };
+        let context = Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
         Rc::new(document::read(text.as_bytes(), &format!("/m/{name}.yaml"), context).0.remove(0))
     }
 

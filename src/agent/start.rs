@@ -1,7 +1,7 @@
 //! Puts an agent together from the configuration: opens what it needs, in the order in which a failure says most.
 
 use super::cgroups::{self, PodCgroups};
-use super::effects::RecordQueue;
+use super::effects::{REST_AFTER, RecordQueue};
 use super::history::History;
 use super::logind::{self, HeldLock};
 use super::service::Service;
@@ -57,9 +57,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let helpers = Helpers::new(registry, HELPERS).map_err(|e| format!("make a waker: {e}"))?;
     let transport = transport(&config.runtime_socket, registry, RUNTIME)?;
     let client = Client::new(transport, request_config(&config, &root.id));
-    let mut settings =
-        Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
-    settings.unsafe_sysctls.clone_from(&config.allowed_unsafe_sysctls);
+    let settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
     let manifests = Manifests::open(settings, registry, MANIFESTS);
     let doors = Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
     let metrics = Metrics::new(&config.node_name);
@@ -110,6 +108,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         records,
         events,
         started,
+        rest_at: Some(started.boot + REST_AFTER),
         root,
     })
 }

@@ -107,12 +107,14 @@ pub struct ContainerFact {
 
 impl ContainerFact {
     /// Its start was given up because nobody waited for it any more (its caller was killed, or lost the connection), so
-    /// it never ran. containerd shows that as an end, with 128 (seen on 1.6.20).
+    /// it never ran. containerd shows that as an end, with 128, and tells the cause in words alone: its context was
+    /// cancelled (seen on 1.6.20), or the helper that starts the shim, which it kills then, was killed (seen on 1.7.24).
     pub fn start_was_given_up(&self) -> bool {
+        let says = |part| self.message.contains(part);
         self.state == ContainerState::Exited
             && self.started_at.0 <= 0
             && self.reason == "StartError"
-            && self.message.contains("context canceled")
+            && (says("context canceled") || says("failed to start shim") && says("signal: killed"))
     }
 }
 

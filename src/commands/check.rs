@@ -19,17 +19,8 @@ use std::path::{Path, PathBuf};
 pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, Failure> {
     let loaded = config::load(flags);
     let node = loaded.config.node_name.clone();
-    let unsafe_sysctls = loaded.config.allowed_unsafe_sysctls.clone();
-    let mut report = Report {
-        out,
-        node,
-        unsafe_sysctls,
-        files: 0,
-        errors: 0,
-        unreadable: false,
-        pods: Vec::new(),
-        classes: Vec::new(),
-    };
+    let mut report =
+        Report { out, node, files: 0, errors: 0, unreadable: false, pods: Vec::new(), classes: Vec::new() };
     if files.is_empty() {
         report.files += loaded.files.len();
         report.problems(&loaded.problems)?;
@@ -59,7 +50,6 @@ struct Report<'a> {
     out: &'a mut dyn Write,
     /// The node's name: a pod that names another one is wrong here.
     node: String,
-    unsafe_sysctls: Vec<String>,
     files: usize,
     errors: usize,
     unreadable: bool,
@@ -90,7 +80,7 @@ impl Report<'_> {
         if config::is_configuration(path) == Some(true) {
             return self.problems(&config::check_file(path));
         }
-        let (objects, problems) = manifests::check_file(path, &self.node, &self.unsafe_sysctls);
+        let (objects, problems) = manifests::check_file(path, &self.node);
         for object in objects {
             match object {
                 Object::Pod(pod) => self.pods.push(*pod),
@@ -103,7 +93,7 @@ impl Report<'_> {
     /// The pods of single files may name the classes that the node has.
     fn know_classes_of(&mut self, directory: &Path) {
         for file in manifests::files_in(directory).into_iter().flatten() {
-            let objects = manifests::check_file(&file, &self.node, &self.unsafe_sysctls).0;
+            let objects = manifests::check_file(&file, &self.node).0;
             let new = objects.into_iter().filter_map(|object| match object {
                 Object::PriorityClass(class) if !self.classes.iter().any(|c| c.name == class.name) => Some(class),
                 _ => None,

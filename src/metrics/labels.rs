@@ -67,21 +67,6 @@ pub const START_ERRORS: [&str; 9] = [
     "RunContainerError",
 ];
 
-/// Why a pod was not taken (A3). Resources other than the first four are one reason here.
-pub const REJECTIONS: [&str; 11] = [
-    "NodeAffinity",
-    "NodeName",
-    "NodePorts",
-    "NodeShutdown",
-    "OutOfExtendedResources",
-    "OutOfcpu",
-    "OutOfephemeral-storage",
-    "OutOfmemory",
-    "OutOfpods",
-    "PodOSNotSupported",
-    "SysctlForbidden",
-];
-
 /// `value` as it stands in `set`, or `OTHER`.
 pub fn closed(value: &str, set: &[&'static str]) -> &'static str {
     set.iter().find(|known| **known == value).copied().unwrap_or(OTHER)

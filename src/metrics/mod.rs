@@ -18,9 +18,7 @@ use crate::api::resources::Resources;
 use crate::engine::effect::Measure;
 use crate::engine::probe::Kind;
 use classic::PlainCounter;
-use labels::{
-    CGROUP_OPERATIONS, CONTAINER_TYPES, LIFECYCLES, OPERATIONS, REJECTIONS, START_ERRORS, WORKER_OPERATIONS, closed,
-};
+use labels::{CGROUP_OPERATIONS, CONTAINER_TYPES, LIFECYCLES, OPERATIONS, START_ERRORS, WORKER_OPERATIONS, closed};
 use process::Process;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -368,7 +366,7 @@ impl Metrics {
                 self.started_container_errors.get_or_create(&labels).inc();
             }
             Measure::AdmissionRejected { reason } => {
-                let labels = label("reason", closed(reason, &REJECTIONS));
+                let labels = label("reason", reason);
                 self.admission_rejections.get_or_create(&labels).inc();
             }
             Measure::Preempted { signal } => {

@@ -137,6 +137,33 @@ fn each_level_and_each_pod_is_told_what_it_may_have_and_nothing_stays() {
     assert_eq!(limits(&format!("{node}/besteffort")), told((2, 1), None, None), "the levels stay");
 }
 
+/// Burstable pods share what the guaranteed ones leave by what they ask for, the best-effort ones get the least.
+#[test]
+fn the_burstable_level_weighs_what_its_pods_ask_for_together() {
+    let agent = Agent::start("weight");
+    let level = format!("{}/kubepods/burstable", agent.cgroup);
+    let weighs = |shares: u64, weight: u64| {
+        let wanted = if is_v2() { weight } else { shares }.to_string();
+        agent.wait(&format!("the level weighs {shares} shares"), |_| limits(&level)[0] == wanted);
+    };
+    let asks = |cpu: &str| spec(&[with_resources("main", &format!("{{requests: {{cpu: {cpu}}}}}"))]);
+    agent.apply("small", &asks("100m"));
+    agent.wait_running("small");
+    weighs(102, 4);
+    agent.apply("large", &asks("400m"));
+    agent.wait_running("large");
+    weighs(512, 20);
+    agent.apply("free", TRAP);
+    agent.apply("sure", &spec(&[with_resources("main", "{limits: {cpu: 250m, memory: 32Mi}}")]));
+    agent.wait_running("free");
+    agent.wait_running("sure");
+    weighs(512, 20);
+    agent.delete("large");
+    weighs(102, 4);
+    agent.delete("small");
+    weighs(2, 1);
+}
+
 #[test]
 fn a_cgroup_root_that_does_not_exist_is_told_and_pods_start_once_it_does() {
     let agent = {

@@ -106,6 +106,15 @@ pub enum Outcome {
     Stopping(String, Duration),
 }
 
+/// Where containerd was in a start that is given up.
+#[derive(Clone, Copy, Debug)]
+pub enum GivenUp {
+    /// It asked the shim: the task may be there.
+    InTheShim,
+    /// It was starting the shim.
+    BeforeTheShim,
+}
+
 #[derive(Default)]
 pub struct Runtime {
     pub sandboxes: BTreeMap<String, Sandbox>,
@@ -356,12 +365,19 @@ impl Runtime {
     }
 
     /// A start that is given up in the middle because its caller is gone: containerd shows that as an end, and may keep a task.
-    pub fn give_up_start(&mut self, id: &str, now: Wall) {
+    pub fn give_up_start(&mut self, id: &str, how: GivenUp, now: Wall) {
         if let Some(c) = self.containers.get_mut(id).filter(|c| c.state == ContainerState::Created) {
             end(c, 128, now);
             c.reason = "StartError".into();
-            c.message = "failed to create containerd task: failed to get task pid: context canceled: unknown".into();
-            c.stuck = true;
+            (c.message, c.stuck) = match how {
+                GivenUp::InTheShim => {
+                    ("failed to create containerd task: failed to get task pid: context canceled: unknown".into(), true)
+                }
+                GivenUp::BeforeTheShim => {
+                    let killed = "failed to start shim: start failed: : signal: killed: unknown";
+                    (format!("failed to create containerd task: failed to create shim task: {killed}"), false)
+                }
+            };
         }
     }
 

@@ -6,7 +6,7 @@ use crate::check::Checks;
 use crate::lies::lie;
 use crate::logind::Logind;
 use crate::pods::{Answers, Parts};
-use crate::runtime::{Container, Life, Outcome, Runtime, end};
+use crate::runtime::{Container, GivenUp, Life, Outcome, Runtime, end};
 use crate::stream::Stream;
 use crate::tell::{brief, files_text, short};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -515,7 +515,10 @@ impl World {
         let now = self.wall_now();
         for (call, mut dice) in given_up {
             match &call {
-                RuntimeCall::StartContainer { id } => self.runtime.give_up_start(id.as_str(), now),
+                RuntimeCall::StartContainer { id } => {
+                    let how = [GivenUp::InTheShim, GivenUp::BeforeTheShim][below(&mut dice, 2) as usize];
+                    self.runtime.give_up_start(id.as_str(), how, now);
+                }
                 _ => self.give_up_sandbox(&call, below(&mut dice, 10_000) * MS),
             }
         }

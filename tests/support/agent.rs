@@ -410,7 +410,8 @@ impl Drop for Agent {
             for line in &lines[lines.len().saturating_sub(60)..] {
                 eprintln!("{line}");
             }
-            eprintln!("--- {} fails: {}", self.namespace, FAILURE.with(|f| f.borrow().clone()));
+            let failure = FAILURE.with(|f| f.borrow().replace('\n', " "));
+            eprintln!("--- {} fails: {failure}", self.namespace);
         }
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();

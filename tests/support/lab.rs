@@ -43,7 +43,10 @@ impl Runtime {
     /// The same; `programs`: a directory whose programs are taken before the system's.
     pub fn own_with(name: &str, programs: Option<&Path>) -> Runtime {
         let dir = PathBuf::from(variable("WHERRY_LAB_DIR")).join(name);
-        let path = std::env::var("PATH").unwrap_or_default();
+        // (The lab's scripts put WHERRY_LAB_BIN before PATH.)
+        let mut bin: Vec<PathBuf> = programs.map(PathBuf::from).into_iter().collect();
+        bin.extend(std::env::var_os("WHERRY_LAB_BIN").filter(|other| !other.is_empty()).map(PathBuf::from));
+        let bin = std::env::join_paths(bin).expect("directories of the tests'");
         // A name decides the network: no two tests take the same one at the same time.
         let third = name.bytes().fold(0u32, |a, b| (a * 31 + u32::from(b)) % 60) * 4;
         let status = Command::new(script("runtime.sh"))
@@ -52,7 +55,7 @@ impl Runtime {
             .arg(name)
             .env("WHERRY_LAB_CGROUP", format!("{}/{name}", variable("WHERRY_LAB_CGROUP")))
             .env("WHERRY_LAB_SUBNET", format!("10.199.{third}.0/22"))
-            .env("PATH", programs.map_or(path.clone(), |first| format!("{}:{path}", first.display())))
+            .env("WHERRY_LAB_BIN", bin)
             .status()
             .expect("runtime.sh");
         assert!(status.success(), "runtime.sh up {name}: {status}");

@@ -56,8 +56,6 @@ pub struct Settings {
     /// `manifests` in the root directory: not among the engine's records, whose form is another.
     pub records: PathBuf,
     pub node_name: String,
-    /// `allowedUnsafeSysctls`.
-    pub unsafe_sysctls: Vec<String>,
     /// `fileCheckFrequency`: how often to look while inotify cannot be had.
     pub check_frequency: Duration,
     /// `/proc/self/mountinfo`, but for a test.
@@ -69,7 +67,6 @@ impl Settings {
         Settings {
             directory: directory.to_owned(),
             records: root.join("manifests"),
-            unsafe_sysctls: Vec::new(),
             node_name: node_name.to_owned(),
             check_frequency,
             mountinfo: "/proc/self/mountinfo".into(),
@@ -486,8 +483,8 @@ impl Manifests {
     fn accept(&mut self, name: &OsStr, text: &[u8], documents: Vec<Document>, now: Now) {
         let shown = self.shown(name);
         let seen = seen(now);
-        let (node_name, sysctls) = (self.settings.node_name.clone(), self.settings.unsafe_sysctls.clone());
-        let context = Context { node_name: &node_name, unsafe_sysctls: &sysctls, seen: &seen };
+        let node_name = self.settings.node_name.clone();
+        let context = Context { node_name: &node_name, seen: &seen };
         let make = |document: &Document| document.object(&shown, Some(text), context);
         let old = self.sources.get_mut(name).map(|source| std::mem::take(&mut source.held));
         let unknown = old.is_none();
@@ -540,8 +537,7 @@ impl Manifests {
         let shown = self.shown(name);
         let record = self.store.load(&shown)?;
         let seen = seen(now);
-        let Settings { node_name, unsafe_sysctls, .. } = &self.settings;
-        let context = Context { node_name, unsafe_sysctls, seen: &seen };
+        let context = Context { node_name: &self.settings.node_name, seen: &seen };
         let mut held = Vec::new();
         for RecordedDocument { number, content, priority, .. } in record.documents {
             match Document::from_content(number, content).object(&shown, None, context) {
@@ -698,11 +694,11 @@ impl Manifests {
 
 /// All good objects of a file, as a node of that name which allows these unsafe sysctls would read it, and everything that is
 /// wrong with the others: for `wherry check FILE`.
-pub fn check_file(path: &Path, node_name: &str, unsafe_sysctls: &[String]) -> (Vec<Object>, Vec<Problem>) {
+pub fn check_file(path: &Path, node_name: &str) -> (Vec<Object>, Vec<Problem>) {
     let shown = path.to_string_lossy();
     let why = match file::read(path) {
         Ok((text, _)) => {
-            return document::read_objects(&text, &shown, Context { node_name, unsafe_sysctls, seen: "" });
+            return document::read_objects(&text, &shown, Context { node_name, seen: "" });
         }
         Err(Unread::Gone) => "no such file".to_owned(),
         Err(Unread::Changing) => "it changes while it is read".to_owned(),

@@ -3,3 +3,4 @@
 pub mod capacity;
 pub mod cgroups;
 pub mod machine;
+pub mod own_code;

@@ -33,8 +33,6 @@ const MAX_ALIASES: usize = 100;
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     pub node_name: &'a str,
-    /// `allowedUnsafeSysctls`. Admission asks for them (A3), nothing here does.
-    pub unsafe_sysctls: &'a [String],
     /// For the annotation `config.seen`: RFC 3339 with nanoseconds, UTC.
     pub seen: &'a str,
 }

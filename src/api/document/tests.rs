@@ -2,7 +2,7 @@ use super::*;
 use serde_json::json;
 use std::fmt::Write;
 
-const CONTEXT: Context<'static> = Context { node_name: "lab", unsafe_sysctls: &[], seen: "2026-01-02T03:04:05.6Z" };
+const CONTEXT: Context<'static> = Context { node_name: "lab", seen: "2026-01-02T03:04:05.6Z" };
 const PATH: &str = "/m/web.yaml";
 
 fn problems(text: &str) -> Vec<String> {

@@ -43,9 +43,11 @@ pub fn wait_exact(agent: &Agent, desired: &Desired) {
             return;
         }
         if Instant::now() > end {
-            let status: Vec<String> =
-                agent.pods().iter().map(|p| format!("{} {}", p["metadata"]["name"], p["status"])).collect();
-            panic!("{}: not as desired:\n{}\n{}", agent.namespace, differences.join("\n"), status.join("\n"));
+            for pod in agent.pods() {
+                eprintln!("{} {}", pod["metadata"]["name"], pod["status"]);
+            }
+            // On one line: what a CI keeps of a log is short.
+            panic!("{}: not as desired: {}", agent.namespace, differences.join("; "));
         }
         std::thread::sleep(Duration::from_millis(100));
     }

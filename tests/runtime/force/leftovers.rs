@@ -8,7 +8,7 @@ use crate::support::yaml::TRAP;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[test]
@@ -139,44 +139,47 @@ fn a_process_that_the_runtime_knows_nothing_of_is_killed_when_its_pod_goes() {
     assert_eq!(identities(&agent, &["other"]), before);
 }
 
-/// A runc that takes two seconds longer to create something while the file `slow` is beside it, and says in the file `began`
-/// that it has begun.
-fn slow_runc(directory: &Path) {
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
-    let runc = path.split(':').map(|d| Path::new(d).join("runc")).find(|p| p.exists()).expect("runc");
-    let here = directory.display();
+/// A directory for `PATH` with a `program` that takes two seconds longer where `slow_when`, a condition of the shell, holds
+/// and the file `slow` is beside it; it says in the file `began` that it has begun.
+fn slow_program(name: &str, program: &str, slow_when: &str) -> PathBuf {
+    let directory = Runtime::shared().dir.join(name);
+    let variable = |name| std::env::var(name).unwrap_or_default();
+    let path = format!("{}:{}:/usr/local/sbin:/usr/sbin:/sbin", variable("WHERRY_LAB_BIN"), variable("PATH"));
+    let real = path.split(':').map(|d| Path::new(d).join(program)).find(|p| p.exists()).expect(program);
+    let (here, real) = (directory.display(), real.display());
     let text = format!(
-        "#!/bin/sh\ncase \" $* \" in *' create '*) if [ -e {here}/slow ]; then echo >>{here}/began; sleep 2; fi;; \
-         esac\nexec {} \"$@\"\n",
-        runc.display()
+        "#!/bin/sh\nif {slow_when} && [ -e {here}/slow ]; then echo >>{here}/began; sleep 2; fi\nexec {real} \"$@\"\n"
     );
-    fs::create_dir_all(directory).expect("directory");
-    fs::write(directory.join("runc"), text).expect("script");
-    fs::set_permissions(directory.join("runc"), fs::Permissions::from_mode(0o755)).expect("mode");
+    fs::create_dir_all(&directory).expect("directory");
+    fs::write(directory.join(program), text).expect("script");
+    fs::set_permissions(directory.join(program), fs::Permissions::from_mode(0o755)).expect("mode");
+    directory
+}
+
+/// How often a program of `slow_program` has begun.
+fn began(programs: &Path) -> usize {
+    fs::read_to_string(programs.join("began")).map_or(0, |text| text.lines().count())
 }
 
 /// containerd takes back what a RunPodSandbox made whose caller is gone, but not the pod's cgroup; and that is made when
 /// nothing else of the pod is left.
 #[test]
 fn w26_the_cgroup_that_a_sandbox_given_up_makes_late_goes_too() {
-    let programs = Runtime::shared().dir.join("slow-runc");
-    slow_runc(&programs);
+    let programs = slow_program("slow-runc", "runc", "case \" $* \" in *' create '*) ;; *) false;; esac");
     let runtime = Runtime::own_with("fslow", Some(&programs));
     let mut agent = Agent::prepare("fslow", &runtime);
     agent.run();
     agent.apply("web", TRAP);
     wait_exact(&agent, &all_run(&["web"]));
     let before = identities(&agent, &["web"]);
-    let apply = |agent: &Agent, name: &str, began: usize| {
+    let apply = |agent: &Agent, name: &str, count: usize| {
         let spec = "{containers: [{name: main, image: 'localhost/trap:1'}]}";
         let meta = format!("{{name: {name}, namespace: {}, uid: uid-{name}}}", agent.namespace);
         agent.write(
             &format!("{name}.yaml"),
             &format!("{{apiVersion: v1, kind: Pod, metadata: {meta}, spec: {spec}}}\n"),
         );
-        agent.wait("runc makes its sandbox", |_| {
-            fs::read_to_string(programs.join("began")).is_ok_and(|text| text.lines().count() == began)
-        });
+        agent.wait("runc makes its sandbox", |_| began(&programs) == count);
     };
     fs::write(programs.join("slow"), "").expect("file");
     // One call is cancelled, another one loses its caller.
@@ -193,4 +196,25 @@ fn w26_the_cgroup_that_a_sandbox_given_up_makes_late_goes_too() {
     fs::remove_file(programs.join("slow")).expect("file");
     wait_exact(&agent, &all_run(&["web"]));
     assert_eq!(identities(&agent, &["web"]), before);
+}
+
+/// containerd ends the helper that starts a container's shim when nobody waits for the start any more, and shows that as the
+/// container's end.
+#[test]
+fn w25_a_start_that_a_kill_cut_off_before_the_shim_was_there_is_not_the_pod_s_one_try() {
+    // (In the bundle of a container, not in that of a sandbox.)
+    let of_a_container = "grep -q '\"io.kubernetes.cri.container-type\":\"container\"' config.json 2>/dev/null";
+    let programs = slow_program("slow-shim", "containerd-shim-runc-v2", of_a_container);
+    let runtime = Runtime::own_with("fshim", Some(&programs));
+    let mut agent = Agent::prepare("fshim", &runtime);
+    agent.run();
+    fs::write(programs.join("slow"), "").expect("file");
+    agent.apply("once", "{restartPolicy: Never, containers: [{name: main, image: 'localhost/trap:1'}]}");
+    agent.wait("its shim is being started", |_| began(&programs) == 1);
+    agent.kill();
+    fs::remove_file(programs.join("slow")).expect("file");
+    agent.launch();
+    wait_exact(&agent, &all_run(&["once"]));
+    let pod = agent.pod("once").expect("listed");
+    assert_eq!(container(&pod, "main")["restartCount"], 1, "{}", pod["status"]);
 }

@@ -1,6 +1,6 @@
 //! After wherry restarted (W25), and what nobody knows (W21).
 
-use crate::runtime::Life;
+use crate::runtime::{GivenUp, Life};
 use crate::story::*;
 use crate::world::World;
 use std::time::Duration;
@@ -187,14 +187,14 @@ fn a_bad_record_is_set_aside_and_told() {
 }
 
 /// The pod web, after wherry was killed while its container was being started, and the runtime gave that up.
-fn start_given_up(spec: &str) -> World {
+fn start_given_up(spec: &str, how: GivenUp) -> World {
     let mut w = node();
     w.file("web", spec);
     w.until("it is created", 5, |w| !w.runtime.containers.is_empty());
     w.kill_engine();
     let now = w.wall_now();
     let id = w.runtime.containers.keys().next().cloned().unwrap();
-    w.runtime.give_up_start(&id, now);
+    w.runtime.give_up_start(&id, how, now);
     w.start();
     w.run(5);
     w
@@ -202,8 +202,9 @@ fn start_given_up(spec: &str) -> World {
 
 #[test]
 fn w25_a_start_given_up_because_wherry_was_killed_is_not_the_pod_s_one_try() {
-    for spec in [NEVER, ON_FAILURE, ONE] {
-        let mut w = start_given_up(spec);
+    let ways = [GivenUp::InTheShim, GivenUp::BeforeTheShim];
+    for (spec, how) in [NEVER, ON_FAILURE, ONE].into_iter().flat_map(|s| ways.map(|h| (s, h))) {
+        let mut w = start_given_up(spec, how);
         assert_eq!(w.shown("web"), "Running main#1:running", "{spec}");
         // An end of its own is one.
         w.exit_of("web/main", 3);
@@ -215,7 +216,7 @@ fn w25_a_start_given_up_because_wherry_was_killed_is_not_the_pod_s_one_try() {
 
 #[test]
 fn w26_what_containerd_keeps_of_a_start_given_up_is_deleted_so_that_the_pod_can_go() {
-    let mut w = start_given_up(ONE);
+    let mut w = start_given_up(ONE, GivenUp::InTheShim);
     assert_eq!(w.shown("web"), "Running main#1:running");
     w.said();
     w.remove("web");
