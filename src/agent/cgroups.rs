@@ -86,15 +86,20 @@ struct Removal {
     trouble: Option<String>,
 }
 
+/// systemd's slices over the system bus, wherever that is.
+pub(super) fn slices() -> Slices {
+    // As libdbus takes it: also an empty one counts as none.
+    let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok().filter(|a| !a.is_empty());
+    Slices::new(address.as_deref().unwrap_or(DEFAULT_ADDRESS), SLICES)
+}
+
 impl PodCgroups {
     pub(super) fn new(settings: Settings) -> PodCgroups {
         let tree = Cgroups::discover(settings.names.clone()).map(Tree::new);
         // (What is wrong with them the preflight has told.)
-        // As libdbus takes it: also an empty one counts as none.
-        let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok().filter(|a| !a.is_empty());
         PodCgroups {
             tree,
-            slices: Slices::new(address.as_deref().unwrap_or(DEFAULT_ADDRESS), SLICES),
+            slices: slices(),
             configured: settings.names.driver,
             names: settings.names,
             told: None,

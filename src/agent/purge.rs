@@ -4,15 +4,16 @@
 //! It is a straight procedure, not the engine: nothing is desired any more, nothing has to survive a kill (it is done again), and
 //! it ends in a time that is known before. Only what carries this root directory's id is touched (W21).
 
-use super::{RUNTIME, start};
+use super::{RUNTIME, cgroups, start};
 use crate::adapters::bus::logind::dropin;
 use crate::adapters::cri::client::{Client, ClientEvent};
 use crate::adapters::node::cgroups::Cgroups;
 use crate::adapters::pod_files::{self, PodFiles};
 use crate::adapters::records::{Root, existing_id};
-use crate::api::cgroups::CgroupDriver;
+use crate::api::cgroups::{CgroupDriver, CgroupNames};
 use crate::api::facts::{ContainerState, Listed};
 use crate::api::names::{FullName, Uid};
+use crate::api::qos::Qos;
 use crate::api::time::Boot;
 use crate::config::Config;
 use crate::engine::effect::RuntimeCall;
@@ -68,7 +69,9 @@ pub fn purge(config: &Config, limit: Duration, tell: &mut dyn FnMut(String)) -> 
         // Also keeps an agent from starting meanwhile.
         let _root = Root::open(&config.root_dir).map_err(one)?;
         let driver = remove_pods(config, &owner, limit, tell)?;
-        remove_files(config, driver).map_err(one)?;
+        let mut names = start::cgroup_names(config);
+        names.driver = driver.unwrap_or(names.driver);
+        remove_files(config, names, tell).map_err(one)?;
         remove_state(config)?;
         tell(format!("removed the state in {}", config.root_dir.display()));
     }
@@ -133,22 +136,55 @@ fn remove_sandbox(listed: &Listed) -> Calls {
 }
 
 /// Directories, logs and cgroups of all pods that are known by their directories.
-fn remove_files(config: &Config, driver: Option<CgroupDriver>) -> Result<(), String> {
-    let mut names = start::cgroup_names(config);
-    names.driver = driver.unwrap_or(names.driver);
-    let cgroups = Cgroups::discover(names);
+fn remove_files(config: &Config, names: CgroupNames, tell: &mut dyn FnMut(String)) -> Result<(), String> {
+    let known = Cgroups::discover(names.clone());
     let files = PodFiles {
         layout: start::layout(config),
         cluster_domain: config.cluster_domain.clone(),
         host_hosts: "/etc/hosts".into(),
         // What the runtime has lost is killed.
-        remove_cgroup: Arc::new(move |uid, kill| cgroups.as_ref().map_or(Ok(()), |c| c.remove_pod(uid, kill))),
+        remove_cgroup: Arc::new(move |uid, kill| known.as_ref().map_or(Ok(()), |c| c.remove_pod(uid, kill))),
     };
-    for found in files.found() {
+    let found = files.found();
+    if names.driver == CgroupDriver::Systemd && names.per_qos {
+        let uids = found.iter().map(|f| &f.uid);
+        if let Err(why) = stop_slices(&names, uids) {
+            tell(format!("empty slices of pods stay until the next boot: {why}"));
+        }
+    }
+    for found in found {
         let FullName { namespace, name } = &found.name;
         files.remove_pod(found.uid.as_str(), namespace, name, true, false).map_err(|e| e.to_string())?;
     }
     Ok(())
+}
+
+/// Pods' slices are systemd's: what is only removed from the cgroup file system it makes again. Which class a pod was of is not
+/// known any more; that one of the three has a slice is enough.
+///
+/// # Errors
+/// What systemd said to the first that it did not stop.
+fn stop_slices<'a>(names: &CgroupNames, uids: impl Iterator<Item = &'a Uid>) -> Result<(), String> {
+    let mut event_loop = EventLoop::new().map_err(|e| e.to_string())?;
+    let mut slices = cgroups::slices();
+    let mut waiting = BTreeSet::new();
+    for uid in uids {
+        for qos in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
+            waiting.insert(slices.stop(&names.pod(qos, uid), clock::boot()));
+        }
+    }
+    let (mut result, mut ended) = (Ok(()), Vec::new());
+    while !waiting.is_empty() {
+        slices.drive(event_loop.registry(), clock::boot(), &mut ended);
+        for end in ended.drain(..) {
+            waiting.remove(&end.ticket);
+            result = result.and(end.result.map(drop));
+        }
+        if !waiting.is_empty() {
+            event_loop.turn(slices.next_deadline(), &mut Vec::new()).map_err(|e| e.to_string())?;
+        }
+    }
+    result
 }
 
 /// All of the root directory. A mount below it is not entered, and an error.

@@ -123,3 +123,24 @@ fn with_the_driver_systemd_a_pod_and_its_levels_are_slices_until_it_ends() {
     let class = format!("{base}-kubepods.slice/{base}-kubepods-besteffort.slice");
     assert!(!cgroup_mounts().iter().any(|m| left(&m.join(&class))));
 }
+
+/// What is only removed from the cgroup file system systemd makes again.
+#[test]
+fn a_purge_has_systemd_stop_the_slices_of_its_pods_and_no_others() {
+    let node = Node::without_logind("purged");
+    let mut agent = node.agent("purged");
+    agent.configure("cgroupDriver: systemd\n");
+    let base = agent.cgroup.trim_matches('/').replace('-', "_").replace('/', "-");
+    let _made = Made(format!("{}.slice", base.split('-').next().expect("a root")));
+    agent.run();
+    agent.apply("web", TRAP);
+    agent.wait_running("web");
+    let names = |node: &Node| node.slices().into_keys().collect::<BTreeSet<_>>();
+    assert_eq!(names(&node).len(), 4);
+    assert_eq!(agent.terminate(), Some(0));
+    let output = agent.command_of("purge").arg("--yes").output().expect("wherry");
+    assert!(output.status.success(), "{output:?}");
+    assert!(agent.sandboxes("web").is_empty());
+    let levels = ["-besteffort.slice", "-burstable.slice", ".slice"].map(|end| format!("{base}-kubepods{end}"));
+    assert_eq!(names(&node), BTreeSet::from(levels));
+}

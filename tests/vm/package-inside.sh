@@ -87,7 +87,7 @@ install() {
 	echo 'kind: [Pod' >$MANIFESTS/kept.yaml
 	sync $MANIFESTS/kept.yaml
 	until_true 'the broken manifest is told of' sh -c 'wherry events | grep -q kept.yaml'
-	systemctl status --no-pager wherry | head -n 8
+	systemctl status --no-pager wherry | head -n 10
 	wherry check --system
 	wherry pods
 }
@@ -114,7 +114,7 @@ upgrade() {
 	check 'the package is installed all the same' is "$(dpkg-query -W -f '${Status}' wherry)" 'install ok installed'
 	check 'the agent of before goes on' is "$(property MainPID)" "$pid"
 	until_true 'the status of the service tells of it too' sh -c 'systemctl status --no-pager wherry | grep -q maxPods'
-	systemctl status --no-pager wherry | head -n 8
+	systemctl status --no-pager wherry | head -n 10
 	sed -i '$ d' /etc/wherry/config.yaml
 	systemctl restart wherry
 	until_true 'mended, another agent is there' another_agent "$pid"

@@ -56,7 +56,8 @@ disk=$work/disk.ext4
 cp --sparse=always "$CACHE/rootfs.ext4" "$disk"
 
 bad=0
-for n in 1 2 3 4 5 6 7 8; do
+# (Some of them for a quick look: the first, and what one is after.)
+for n in ${WHERRY_VM_BOOTS:-1 2 3 4 5 6 7 8}; do
 	printf '\n--- boot %s\n' "$n"
 	words=("wherry-vm.boot=$n" printk.devkmsg=on systemd.show_status=no)
 	switch_on "$disk" "${words[@]}"
