@@ -21,6 +21,9 @@ const MAX_EXECS: usize = 8;
 /// The longest time that a command may be given: a day.
 const LONGEST_EXEC: u64 = 24 * 3600;
 
+/// A node on which containers come and go at every moment is asked so often for what they use.
+const USAGE_TRIES: u32 = 5;
+
 /// Requests that the runtime was asked for.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
@@ -36,8 +39,15 @@ struct Asked {
 
 #[derive(Debug)]
 enum What {
-    Exec { pod: FullName, container: String, timeout: Duration },
-    Usage,
+    Exec {
+        pod: FullName,
+        container: String,
+        timeout: Duration,
+    },
+    /// How often it may be asked once more.
+    Usage {
+        again: u32,
+    },
 }
 
 /// What is to be asked for.
@@ -54,7 +64,7 @@ impl Asks {
 }
 
 pub(super) fn usage() -> Wanted {
-    Wanted { ask: Ask::Usage, what: What::Usage }
+    Wanted { ask: Ask::Usage, what: What::Usage { again: USAGE_TRIES } }
 }
 
 /// # Errors
@@ -148,7 +158,12 @@ impl Agent {
                 let (status, words) = exec_failed(&e, timeout);
                 Response::text(status, words + "\n")
             }
-            (What::Usage, Err(e)) => {
+            // containerd 1.7 tells nothing of any container if one of them goes meanwhile.
+            (What::Usage { again }, Err(e)) if e.is_not_found() && again > 0 => {
+                let wanted = Wanted { ask: Ask::Usage, what: What::Usage { again: again - 1 } };
+                return self.ask_runtime(ticket, wanted, now);
+            }
+            (What::Usage { .. }, Err(e)) => {
                 Response::text(502, format!("the runtime does not tell what containers use: {e}\n"))
             }
         };

@@ -24,7 +24,7 @@ fn patient(grace: u32, of: &str) -> String {
 }
 
 /// It ends by itself two seconds after SIGTERM, and says so.
-const SLOW: &str = "trap 'echo bye; sleep 2; echo end; exit 0' TERM; while :; do sleep 0.1; done";
+const SLOW: &str = "trap 'echo bye; sleep 2; echo end; exit 0' TERM; echo ready; while :; do sleep 0.1; done";
 
 #[test]
 fn w27_a_drained_pod_has_its_grace_and_stays_down_over_kills_until_undrain() {
@@ -33,11 +33,13 @@ fn w27_a_drained_pod_has_its_grace_and_stays_down_over_kills_until_undrain() {
     agent.apply("other", TRAP);
     let pod = agent.wait_running("slow");
     agent.wait_running("other");
+    // (A shell that has not come to its trap yet hears nothing.)
+    agent.wait("it listens", |a| a.output(&pod, "main", 0) == "ready\n");
     let name = format!("{}/slow", agent.namespace);
     let (code, out, err) = said(&agent.wherry(&["drain", &name]));
     assert_eq!(code, Some(0), "{out}{err}");
     assert!(out.starts_with(&format!("pod {name} is down (")), "{out}");
-    assert_eq!(agent.output(&pod, "main", 0), "bye\nend\n", "it had the time that it asked for");
+    assert_eq!(agent.output(&pod, "main", 0), "ready\nbye\nend\n", "it had the time that it asked for");
     assert_drained(&agent, "slow");
     assert_eq!(agent.metric("wherry_drained_pods"), 1.0);
     // Once more: it is so already.
