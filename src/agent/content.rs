@@ -96,6 +96,7 @@ impl Agent {
             container_events,
             events,
             started,
+            networks_mended: _,
             rest_at: _,
             root,
         } = self;

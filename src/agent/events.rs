@@ -4,6 +4,8 @@ use super::{Agent, EVENTS, RUNTIME, logging, start};
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::StreamEvent;
 use crate::adapters::cri::requests::RequestConfig;
+use crate::adapters::node::cni_cache;
+use crate::api::facts::Listed;
 use crate::api::names::Uid;
 use crate::api::node::NodeFacts;
 use crate::api::time::Now;
@@ -13,6 +15,7 @@ use crate::engine::event::{Answer, Event, Kind, PlegEvent};
 use log::Level;
 use mio::Token;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 impl Agent {
     /// The runtime may have answered.
@@ -56,7 +59,10 @@ impl Agent {
                             self.tell_runtime(fact, now);
                             self.open_container_events();
                         }
-                        Ok(Answer::Listed(listed)) => self.sweep_cgroups(listed, now),
+                        Ok(Answer::Listed(listed)) => {
+                            self.mend_networks(listed);
+                            self.sweep_cgroups(listed, now);
+                        }
                         _ => {}
                     }
                     self.events.push_back(Event::Done { op, result });
@@ -78,6 +84,22 @@ impl Agent {
             }
         }
         self.client_events = out;
+    }
+
+    /// Once, before the engine hears of sandboxes: after a power cut the runtime cannot stop one of ours whose network's result is
+    /// an empty file.
+    fn mend_networks(&mut self, listed: &Listed) {
+        if std::mem::replace(&mut self.networks_mended, true) {
+            return;
+        }
+        let ours = listed.sandboxes.iter().filter(|s| s.owner.as_ref() == Some(&self.root.id));
+        let ids: Vec<&str> = ours.map(|s| s.id.as_str()).collect();
+        for path in cni_cache::remove_empty(Path::new(cni_cache::RESULTS), &ids) {
+            log::warn!(
+                "the empty result of a sandbox's network was removed, as a power cut leaves it path={}",
+                path.display()
+            );
+        }
     }
 
     /// P8: the runtime's CRI service answers, and may have a stream of events.

@@ -98,6 +98,8 @@ pub struct Agent {
     /// What is to reach the engine, in order.
     events: VecDeque<Event>,
     started: Now,
+    /// What a power cut leaves of sandboxes' networks was looked for.
+    networks_mended: bool,
     /// When the code that the last work needed is given back.
     rest_at: Option<Boot>,
     /// Held for the process's life: no second instance on this root directory.

@@ -15,7 +15,7 @@ use crate::adapters::cri::requests::{HostDns, RequestConfig};
 use crate::adapters::cri::transport::Transport;
 use crate::adapters::manifests::{Manifests, Settings};
 use crate::adapters::node::preflight::is_stuck as stuck;
-use crate::adapters::node::{capacity, cgroups::Cgroups, cni_cache, machine};
+use crate::adapters::node::{capacity, cgroups::Cgroups, machine};
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
@@ -41,7 +41,7 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// A machine that does not tell its memory is taken for a small one, in bytes.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
@@ -60,7 +60,6 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         problems.join("; ")
     })?;
     let (root, records) = keeping_place(&config.root_dir)?;
-    mend_network_results();
     let event_loop = EventLoop::new().map_err(|e| e.to_string())?;
     let registry = event_loop.registry();
     let signals = Signals::new(registry, SIGNALS).map_err(|e| format!("watch signals: {e}"))?;
@@ -122,6 +121,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         records,
         events,
         started,
+        networks_mended: false,
         rest_at: Some(started.boot + REST_AFTER),
         root,
     })
@@ -155,15 +155,6 @@ fn keeping_place(path: &Path) -> Result<(Root, Records), String> {
         }
         tell_systemd(&[Said::Alive]);
         std::thread::sleep(RETRY);
-    }
-}
-
-/// After a power cut the runtime cannot stop a sandbox whose network's result is an empty file.
-fn mend_network_results() {
-    let now = SystemTime::now();
-    let boot = now.checked_sub(Duration::from_nanos(clock::boot().0)).unwrap_or(now);
-    for path in cni_cache::remove_empty(Path::new(cni_cache::RESULTS), boot, now) {
-        log::warn!("an empty result of the network's was removed, as a power cut leaves it path={}", path.display());
     }
 }
 

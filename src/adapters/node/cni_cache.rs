@@ -4,17 +4,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
-/// libcni's CacheDir and its directory for results (libcni/api.go); containerd and CRI-O leave it as it is.
+/// libcni's CacheDir and its directory for results (libcni/api.go); containerd and CRI-O leave it as it is. A result's name is
+/// `NETWORK-SANDBOX-INTERFACE`.
 pub const RESULTS: &str = "/var/lib/cni/results";
 
-/// Removes files that are empty and older than `boot`, when the machine was started (or, where the clock starts anew with
-/// the machine, younger than `now`). What was removed; what cannot be is left.
-pub fn remove_empty(directory: &Path, boot: SystemTime, now: SystemTime) -> Vec<PathBuf> {
+/// Removes the empty results of these sandboxes, and no others'. What was removed; what cannot be is left.
+pub fn remove_empty(directory: &Path, sandboxes: &[&str]) -> Vec<PathBuf> {
     let is_left_over = |path: &PathBuf| {
-        let Ok(metadata) = fs::symlink_metadata(path) else { return false };
-        metadata.is_file() && metadata.len() == 0 && metadata.modified().is_ok_and(|time| time < boot || time > now)
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        sandboxes.iter().any(|id| name.contains(&format!("-{id}-")))
+            && fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() == 0)
     };
     let paths = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     paths.filter(is_left_over).filter(|path| fs::remove_file(path).is_ok()).collect()
@@ -23,28 +23,20 @@ pub fn remove_empty(directory: &Path, boot: SystemTime, now: SystemTime) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
-    fn only_empty_files_of_an_earlier_boot_go() {
+    fn only_empty_results_of_the_sandboxes_that_are_named_go() {
         let dir = tempfile::tempdir().unwrap();
-        let boot = SystemTime::now();
-        let now = boot + Duration::from_secs(60);
-        let make = |name: &str, text: &str, time: SystemTime| {
+        let make = |name: &str, text: &str| {
             let path = dir.path().join(name);
             fs::write(&path, text).unwrap();
-            fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
             path
         };
-        let (before, after) = (boot - Duration::from_secs(60), boot + Duration::from_secs(1));
-        let empty = make("net-1-eth0", "", before);
-        let odd = make("net-4-eth0", "", now + Duration::from_secs(600));
-        let kept = [make("net-2-eth0", "{}", before), make("net-3-eth0", "", after), dir.path().join("inner")];
+        let empty = make("a-net-1111-eth0", "");
+        let kept = [make("a-net-2222-eth0", "{}"), make("a-net-3333-eth0", ""), dir.path().join("n-1111-lo")];
         fs::create_dir(&kept[2]).unwrap();
-        let mut gone = remove_empty(dir.path(), boot, now);
-        gone.sort();
-        assert_eq!(gone, [empty.clone(), odd.clone()]);
-        assert!(!empty.exists() && !odd.exists() && kept.iter().all(|path| path.exists()));
-        assert!(remove_empty(&dir.path().join("none"), boot, now).is_empty());
+        assert_eq!(remove_empty(dir.path(), &["1111", "2222"]), std::slice::from_ref(&empty));
+        assert!(!empty.exists() && kept.iter().all(|path| path.exists()));
+        assert!(remove_empty(&dir.path().join("none"), &["1111"]).is_empty());
     }
 }

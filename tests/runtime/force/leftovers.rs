@@ -10,6 +10,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use wherry::adapters::node::cni_cache::RESULTS;
 
 #[test]
 fn directories_of_pods_that_nobody_knows_are_removed_at_start_and_nothing_else() {
@@ -217,4 +218,26 @@ fn w25_a_start_that_a_kill_cut_off_before_the_shim_was_there_is_not_the_pod_s_on
     wait_exact(&agent, &all_run(&["once"]));
     let pod = agent.pod("once").expect("listed");
     assert_eq!(container(&pod, "main")["restartCount"], 1, "{}", pod["status"]);
+}
+
+/// libcni does not sync what it remembers of a network, and with an empty file of that the runtime cannot stop the sandbox.
+#[test]
+fn an_empty_result_of_a_network_as_a_power_cut_leaves_it_holds_up_no_end() {
+    let mut agent = Agent::start("powercut");
+    agent.apply("web", TRAP);
+    wait_exact(&agent, &all_run(&["web"]));
+    let id = agent.sandboxes("web").remove(0).id;
+    agent.kill();
+    let of_it: Vec<String> = names(Path::new(RESULTS)).into_iter().filter(|name| name.contains(&id)).collect();
+    assert!(!of_it.is_empty(), "libcni keeps its results in {RESULTS}");
+    let path = |name: &str| Path::new(RESULTS).join(name);
+    // Somebody else's is left alone.
+    let theirs = path(&of_it[0].replace(&id, &"0".repeat(id.len())));
+    fs::write(&theirs, "").expect("file");
+    of_it.iter().for_each(|name| fs::write(path(name), "").expect("it is emptied"));
+    agent.launch();
+    agent.delete("web");
+    wait_exact(&agent, &Desired::new());
+    fs::remove_file(&theirs).expect("it is there");
+    assert!(agent.log().contains("the empty result of a sandbox's network was removed"));
 }
