@@ -20,7 +20,6 @@ use std::time::Duration;
 const MAX_EXECS: usize = 8;
 /// The longest time that a command may be given: a day.
 const LONGEST_EXEC: u64 = 24 * 3600;
-
 /// A node on which containers come and go at every moment is asked so often for what they use.
 const USAGE_TRIES: u32 = 5;
 
@@ -158,8 +157,7 @@ impl Agent {
                 let (status, words) = exec_failed(&e, timeout);
                 Response::text(status, words + "\n")
             }
-            // containerd 1.7 tells nothing of any container if one of them goes meanwhile.
-            (What::Usage { again }, Err(e)) if e.is_not_found() && again > 0 => {
+            (What::Usage { again }, Err(e)) if asks_again(again, &e) => {
                 let wanted = Wanted { ask: Ask::Usage, what: What::Usage { again: again - 1 } };
                 return self.ask_runtime(ticket, wanted, now);
             }
@@ -169,6 +167,11 @@ impl Agent {
         };
         self.answer_later(ticket, response, now);
     }
+}
+
+/// containerd 1.7 tells nothing of any container, but NotFound, if one of them goes meanwhile.
+fn asks_again(times_left: u32, e: &OpError) -> bool {
+    times_left > 0 && e.is_not_found()
 }
 
 /// A line of JSON, what the command wrote to stdout, and then what it wrote to stderr.
@@ -287,6 +290,16 @@ mod tests {
         }
         let (_, words) = exec_failed(&answered("trying to send message larger than max"), minute);
         assert!(words.contains("16 MiB") && words.contains("have it write to a file"), "{words}");
+    }
+
+    #[test]
+    fn usage_is_asked_again_only_where_a_container_has_gone_and_not_for_ever() {
+        use crate::engine::op::Code;
+        let error = |code| OpError::Answered { code, message: "x".into() };
+        assert!(asks_again(1, &error(Code::NotFound)));
+        assert!(!asks_again(0, &error(Code::NotFound)));
+        assert!(!asks_again(5, &error(Code::Unimplemented)));
+        assert!(!asks_again(5, &OpError::Unknown("cancelled".into())));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::adapters::bus::DEFAULT_ADDRESS;
 use crate::adapters::bus::slices::{Ended, Slices, Ticket};
 use crate::adapters::node::cgroups::{Cgroups, Level, Tree};
 use crate::adapters::pod_files::RemoveCgroup;
-use crate::api::cgroups::{CgroupDriver, CgroupNames};
+use crate::api::cgroups::{CLASSES, CgroupDriver, CgroupNames};
 use crate::api::facts::Listed;
 use crate::api::limits::{self, Limits, PodRules};
 use crate::api::names::Uid;
@@ -29,8 +29,6 @@ use std::sync::Arc;
 const INTERNAL: u32 = 13;
 /// How often the levels are made anew for one pod, if somebody takes them away.
 const TRIES: u32 = 3;
-/// A pod's slice may be in any of them: `Remove` does not say.
-const CLASSES: [Qos; 3] = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort];
 
 /// What the configuration and the machine say about cgroups.
 pub(super) struct Settings {
@@ -126,7 +124,7 @@ impl PodCgroups {
     /// For `wherry debug dump`.
     pub(super) fn shown(&self) -> Value {
         json!({
-            "driver": text(self.names.driver),
+            "driver": self.names.driver.name(),
             "levelsAreMade": self.ready,
             "burstableMilliCpu": self.burstable,
             "waitsForSystemd": self.waiting.len(),
@@ -187,13 +185,6 @@ impl PodCgroups {
                 tree.cgroups_mut().names.driver = driver;
             }
         }
-    }
-}
-
-fn text(driver: CgroupDriver) -> &'static str {
-    match driver {
-        CgroupDriver::Cgroupfs => "cgroupfs",
-        CgroupDriver::Systemd => "systemd",
     }
 }
 
@@ -391,11 +382,13 @@ impl Agent {
             match told {
                 Some(of_runtime) if of_runtime != configured => log::warn!(
                     "cgroups driver={} the runtime uses it, and that counts more than cgroupDriver: {}",
-                    text(driver),
-                    text(configured)
+                    driver.name(),
+                    configured.name()
                 ),
-                Some(_) => log::info!("cgroups driver={}", text(driver)),
-                None => log::info!("cgroups driver={} (cgroupDriver; the runtime does not tell its own)", text(driver)),
+                Some(_) => log::info!("cgroups driver={}", driver.name()),
+                None => {
+                    log::info!("cgroups driver={} (cgroupDriver; the runtime does not tell its own)", driver.name())
+                }
             }
             self.cgroups.told = Some(told);
         }

@@ -62,7 +62,7 @@ pub(super) fn list(beside: &Beside<'_>, engine: &Engine, config: &Config, now: N
     };
     List {
         turns: event_loop.turns(),
-        ends_told: event_loop.seen(Token(usize::MAX >> 1)),
+        ends_told: event_loop.seen_of_given_out(),
         descriptors: open().into_iter().map(one).collect(),
     }
 }

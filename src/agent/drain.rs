@@ -118,11 +118,11 @@ fn outcome_of_drain(engine: &Engine, uid: &Uid, now: Now) -> DrainOutcome {
     let (Some(view), Some(inside)) = (engine.pod(uid), engine.inside(uid, now.boot)) else {
         return DrainOutcome::Undesired;
     };
-    match (view.desired, inside.drained, inside.state) {
+    match (view.desired, inside.drained, engine.is_finished(uid)) {
         (false, _, _) => DrainOutcome::Undesired,
         (true, false, _) => DrainOutcome::Completed,
-        (true, true, "Finished") => DrainOutcome::Down,
-        (true, true, _) => DrainOutcome::Ending,
+        (true, true, true) => DrainOutcome::Down,
+        (true, true, false) => DrainOutcome::Ending,
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Agent, logind, start};
 use crate::adapters::bus::logind::{BusEvent, Logind, dropin};
 use crate::adapters::cri::preflight::{Questions, Told};
 use crate::adapters::node::preflight::{self, Directory, Purpose, Roots, Wanted, cni};
-use crate::api::cgroups::{CgroupDriver, CgroupNames};
+use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::RuntimeFact;
 use crate::api::preflight::{Count, Finding, Level};
 use crate::config::Config;
@@ -67,11 +67,7 @@ fn wanted(config: &Config) -> Wanted {
         directories.push(directory("logind-drop-in", &config.logind_conf_dir, "logindConfDir", Purpose::Write));
     }
     Wanted {
-        cgroups: CgroupNames {
-            root: config.cgroup_root.clone(),
-            driver: config.cgroup_driver,
-            per_qos: config.cgroups_per_qos,
-        },
+        cgroups: start::cgroup_names(config),
         seccomp_default: config.seccomp_default,
         directories,
         now: clock::now().wall,
@@ -221,13 +217,9 @@ fn in_path(program: &str) -> bool {
 
 /// Two that disagree about who makes cgroups put pods and their limits into different ones.
 fn driver(config: &Config, told: &Told) -> Option<Finding> {
-    let name = |driver| match driver {
-        CgroupDriver::Systemd => "systemd",
-        CgroupDriver::Cgroupfs => "cgroupfs",
-    };
-    let ours = name(config.cgroup_driver);
+    let ours = config.cgroup_driver.name();
     let check = "cgroup-driver";
-    Some(match (told.driver.map(name), told.driver_counts) {
+    Some(match (told.driver.map(CgroupDriver::name), told.driver_counts) {
         (None, _) => {
             let unknown = format!("{ours}; the runtime does not tell its own, which has to be the same");
             Finding::ok(check, unknown)

@@ -10,10 +10,9 @@ use crate::adapters::cri::client::{Client, ClientEvent};
 use crate::adapters::node::cgroups::Cgroups;
 use crate::adapters::pod_files::{self, PodFiles};
 use crate::adapters::records::{Root, existing_id};
-use crate::api::cgroups::{CgroupDriver, CgroupNames};
+use crate::api::cgroups::{CLASSES, CgroupDriver, CgroupNames};
 use crate::api::facts::{ContainerState, Listed};
 use crate::api::names::{FullName, Uid};
-use crate::api::qos::Qos;
 use crate::api::time::Boot;
 use crate::config::Config;
 use crate::engine::effect::RuntimeCall;
@@ -169,7 +168,7 @@ fn stop_slices<'a>(names: &CgroupNames, uids: impl Iterator<Item = &'a Uid>) -> 
     let mut slices = cgroups::slices();
     let mut waiting = BTreeSet::new();
     for uid in uids {
-        for qos in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
+        for qos in CLASSES {
             waiting.insert(slices.stop(&names.pod(qos, uid), clock::boot()));
         }
     }

@@ -12,6 +12,19 @@ pub enum CgroupDriver {
     Systemd,
 }
 
+impl CgroupDriver {
+    /// As `cgroupDriver` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            CgroupDriver::Cgroupfs => "cgroupfs",
+            CgroupDriver::Systemd => "systemd",
+        }
+    }
+}
+
+/// All that a pod's cgroup may be of.
+pub const CLASSES: [Qos; 3] = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort];
+
 /// The classes have a parent each; a guaranteed pod is directly under `kubepods`.
 fn parent(qos: Qos) -> Option<&'static str> {
     match qos {

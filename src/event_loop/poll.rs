@@ -120,6 +120,11 @@ impl EventLoop {
         self.seen.get(&counted_as(token)).copied().unwrap_or(0)
     }
 
+    /// Events that came for the tokens given out by `token`, together.
+    pub fn seen_of_given_out(&self) -> u64 {
+        self.seen(Token(FIRST_DYNAMIC))
+    }
+
     /// The epoll, the timerfd, and when that fires next.
     pub fn own(&self) -> (RawFd, RawFd, Option<Boot>) {
         (self.poll.as_raw_fd(), self.timer.as_raw_fd(), self.armed)

@@ -49,6 +49,11 @@ impl Engine {
         self.workers.get(uid).is_some_and(Worker::is_held_back)
     }
 
+    /// Nothing of it is left but what is shown of it.
+    pub fn is_finished(&self, uid: &Uid) -> bool {
+        self.workers.get(uid).is_some_and(Worker::is_finished)
+    }
+
     /// W27: whose successors are held back.
     pub(super) fn drained_names(&self) -> BTreeSet<FullName> {
         self.workers.values().filter(|w| w.is_drained()).map(|w| w.name.clone()).collect()

@@ -14,9 +14,8 @@ mod tree;
 
 pub use tree::{Level, Tree};
 
-use crate::api::cgroups::CgroupNames;
+use crate::api::cgroups::{CLASSES, CgroupNames};
 use crate::api::names::Uid;
-use crate::api::qos::Qos;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,8 +23,6 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// The classes by which pods' cgroups are kept apart.
-const CLASSES: [Qos; 3] = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort];
 /// A cgroup that was made a moment ago is about to be used, by whoever made it.
 const YOUNG: Duration = Duration::from_secs(60);
 
