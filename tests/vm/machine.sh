@@ -175,6 +175,31 @@ boot() {
 	until_off "$limit"
 }
 
+# `judge_boot N`: dies if what the machine was to do in it did not come to its end.
+judge_boot() {
+	if ! grep -q "^wherry-vm: boot $1 did what it was to do" "$work/result.log"; then
+		tail -n 30 "$work/console.log" >&2
+		keep_logs
+		die "boot $1 did not come to its end; above is the end of its console"
+	fi
+}
+
+# `end_boot N`: counts the checks that failed in it in $bad, and keeps its logs.
+end_boot() {
+	bad=$((bad + $(grep -c '^FAILED: ' "$work/result.log" || true)))
+	mv "$work/console.log" "$work/console-$1.log"
+	mv "$work/result.log" "$work/result-$1.log"
+}
+
+# The end of it all.
+judge_checks() {
+	if [ "$bad" != 0 ]; then
+		keep_logs
+		die "$bad checks failed"
+	fi
+	printf '\nall is as it should be\n'
+}
+
 # After a failure, as the runtime tests do it.
 keep_logs() {
 	if [ -n "${WHERRY_LAB_KEEP:-}" ]; then

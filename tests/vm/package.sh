@@ -71,19 +71,9 @@ for n in ${WHERRY_VM_BOOTS:-1 2 3 4 5 6 7 8}; do
 		;;
 	*)
 		until_off "$LIMIT"
-		if ! grep -q "^wherry-vm: boot $n did what it was to do" "$work/result.log"; then
-			tail -n 30 "$work/console.log" >&2
-			keep_logs
-			die "boot $n did not come to its end; above is the end of its console"
-		fi
+		judge_boot "$n"
 		;;
 	esac
-	bad=$((bad + $(grep -c '^FAILED: ' "$work/result.log" || true)))
-	mv "$work/console.log" "$work/console-$n.log"
-	mv "$work/result.log" "$work/result-$n.log"
+	end_boot "$n"
 done
-if [ "$bad" != 0 ]; then
-	keep_logs
-	die "$bad checks failed"
-fi
-printf '\nall is as it should be\n'
+judge_checks

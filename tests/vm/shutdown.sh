@@ -178,21 +178,11 @@ for n in 1 2 3 4; do
 	printf '\n--- boot %s\n' "$n"
 	boot "$LIMIT" "$disk" "wherry-vm.boot=$n" printk.devkmsg=on systemd.show_status=no \
 		systemd.journald.forward_to_kmsg=1 systemd.journald.max_level_kmsg=info
-	bad=$((bad + $(grep -c '^FAILED: ' "$work/result.log" || true)))
-	if ! grep -q "^wherry-vm: boot $n did what it was to do" "$work/result.log"; then
-		tail -n 30 "$work/console.log" >&2
-		keep_logs
-		die "boot $n did not come to its end; above is the end of its console"
-	fi
+	judge_boot "$n"
 	case $n in
 	1 | 3 | 4) judge 'Power down' ;;
 	2) judge 'Restarting system' ;;
 	esac
-	mv "$work/console.log" "$work/console-$n.log"
-	mv "$work/result.log" "$work/result-$n.log"
+	end_boot "$n"
 done
-if [ "$bad" != 0 ]; then
-	keep_logs
-	die "$bad checks failed"
-fi
-printf '\nall is as it should be\n'
+judge_checks
