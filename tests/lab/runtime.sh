@@ -290,6 +290,8 @@ remove_network() {
 	forget_portmap
 	rm -rf "$DIR/cni-data"
 	rm -f /var/lib/cni/results/"wherry-$NAME"-*
+	# What libcni remembers of loopbacks has one name for all runtimes; ours are told by where the namespaces were.
+	{ grep -lsF "$RUN/" /var/lib/cni/results/cni-loopback-* || true; } | xargs -r rm -f
 	rmdir /var/lib/cni/results /var/lib/cni/cache /var/lib/cni 2>/dev/null || true
 	# The bridge plugin turns forwarding on for good; if it was off, nobody else needs it as long as nobody routes.
 	if [ "${WHERRY_LAB_FORWARD:-1}" = 0 ] && [ -z "$(ip -o link show type bridge)" ]; then

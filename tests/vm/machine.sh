@@ -118,7 +118,7 @@ switch_on() {
 	local disk=$1
 	shift
 	: >"$work/result.log"
-	"${QEMU[@]}" -accel tcg,thread=multi -cpu max -M q35 -m 2048 -smp 2 -display none -nodefaults -no-reboot \
+	"${QEMU[@]}" -accel "${WHERRY_VM_ACCEL:-tcg,thread=multi}" -cpu max -M q35 -m 2048 -smp 2 -display none -nodefaults -no-reboot \
 		-serial "file:$work/console.log" -serial "file:$work/result.log" \
 		-drive "file=$disk,format=raw,if=virtio,cache=unsafe" \
 		-drive "file=$work/input.tar,format=raw,if=virtio,readonly=on" \
