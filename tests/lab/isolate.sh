@@ -28,6 +28,7 @@ done < <(cgroup_mounts; echo "$PLACE")
 
 export WHERRY_LAB_CGROUP=/$PREFIX$$
 export WHERRY_LAB_DIR=$PLACE/$PREFIX$$
+export WHERRY_LAB_ISOLATED=1
 mkdir -m 755 "$WHERRY_LAB_DIR"
 child=
 # shellcheck disable=SC2317 # called by the trap

@@ -286,8 +286,12 @@ forget_portmap() {
 
 remove_network() {
 	ip link del "$BRIDGE" 2>/dev/null || true
-	forget_network
-	forget_portmap
+	# (In namespaces of our own the rules go with them. Till then a network beside this one makes rules meanwhile, and
+	# these would be looked for by numbers of before.)
+	if [ -z "${WHERRY_LAB_ISOLATED:-}" ]; then
+		forget_network
+		forget_portmap
+	fi
 	rm -rf "$DIR/cni-data"
 	rm -f /var/lib/cni/results/"wherry-$NAME"-*
 	# What libcni remembers of loopbacks has one name for all runtimes; ours are told by where the namespaces were.
