@@ -58,6 +58,8 @@ pub struct Sandbox {
     pub pid: u32,
 }
 
+const LOG_LAG: Duration = Duration::from_millis(150);
+
 #[derive(Clone, Debug)]
 pub struct Container {
     pub id: String,
@@ -94,6 +96,16 @@ pub struct Container {
 impl Container {
     pub fn runs(&self) -> bool {
         self.state == ContainerState::Running
+    }
+
+    fn falls_back_to_log(&self) -> bool {
+        let spec = self.pod.all_containers().find(|c| c.name == self.name);
+        spec.and_then(|c| c.termination_message_policy.as_deref()) == Some("FallbackToLogsOnError")
+    }
+
+    /// What it said last is still on its way to its log, though the runtime shows its end already.
+    pub fn log_lags(&self, now: Wall) -> bool {
+        self.falls_back_to_log() && self.exit_code != 0 && now.since(self.finished_at) < LOG_LAG
     }
 }
 
@@ -472,7 +484,7 @@ fn container_fact(c: &Container, with_sandbox: bool) -> ContainerFact {
         grace_seconds: c.grace_seconds,
         pre_stop: c.pre_stop.clone(),
         termination_file: Some(format!("/pods/{}/{}", c.uid, c.id)),
-        fallback_to_logs: false,
+        fallback_to_logs: c.falls_back_to_log(),
         log_path: format!("/logs/{}/{}/{}.log", c.uid, c.name, c.attempt),
         owner: c.owner.clone(),
         pid: c.runs().then_some(c.pid),

@@ -1247,7 +1247,11 @@ impl World {
                     self.directories.insert(pod.uid.clone(), pod.name.clone());
                     Ok(Answer::Prepared { termination_file: format!("/pods/{}/{container}/{attempt}", pod.uid) })
                 }
-                FilesCall::ReadTermination { .. } => Ok(Answer::Message(self.termination_message.clone())),
+                FilesCall::ReadTermination { id, .. } => {
+                    let now = self.wall_now();
+                    let lags = self.runtime.containers.values().any(|c| c.id == id.as_str() && c.log_lags(now));
+                    Ok(Answer::Message(if lags { String::new() } else { self.termination_message.clone() }))
+                }
                 FilesCall::RemovePod { uid, .. } if self.parts.mounted.contains(&uid) => {
                     self.checks.fail("W2", format!("{uid} is taken away while its volumes are mounted"));
                     Ok(Answer::Ok)

@@ -237,6 +237,38 @@ fn the_termination_message_stands_in_the_status() {
     assert_eq!(t.message.as_deref(), Some("out of beans"));
 }
 
+const FALLS_BACK: &str =
+    "containers: [{name: main, image: 'busybox:1.35', terminationMessagePolicy: FallbackToLogsOnError}]";
+
+/// As containerd does it: the end of a container is known by its process, and its log is written a moment later.
+#[test]
+fn the_end_of_a_log_that_comes_after_the_container_s_end_is_its_termination_message() {
+    for policy in ["Never", "Always"] {
+        let mut w = node();
+        w.termination_message = "out of beans".into();
+        w.file("web", &format!("restartPolicy: {policy}, {FALLS_BACK}"));
+        w.run(3);
+        w.exit_of("web/main", 3);
+        w.run(1);
+        let status = w.container_status("web", "main");
+        let ended = [status.state, status.last_state].into_iter().flatten().find_map(|s| s.terminated).unwrap();
+        assert_eq!(ended.message.as_deref(), Some("out of beans"), "{policy}");
+        w.assert_well();
+    }
+}
+
+#[test]
+fn a_clock_set_back_holds_up_no_end_for_its_log() {
+    let mut w = node();
+    w.file("web", &format!("restartPolicy: Never, {FALLS_BACK}"));
+    w.run(3);
+    w.exit_of("web/main", 3);
+    w.set_clock(-3600 * S as i64);
+    w.run(1);
+    assert!(w.container_status("web", "main").state.unwrap().terminated.is_some());
+    w.assert_well();
+}
+
 #[test]
 fn a_container_under_run_as_non_root_is_checked_against_its_image() {
     let spec = "securityContext: {runAsNonRoot: true}, containers: [{name: main, image: 'busybox:1.35'}]";

@@ -7,6 +7,7 @@ use super::stops::retry_after;
 use super::{Beside, Doing, Record, State, Terminating, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{ContainerId, SandboxId};
+use crate::api::time::Wall;
 use crate::engine::context::Context;
 use crate::engine::effect::{CgroupCall, FilesCall, RecordChange, RuntimeCall, Severity};
 use crate::engine::op::{Code, OpError};
@@ -18,6 +19,9 @@ use std::time::Duration;
 /// then takes back all that it made, but not the pod's cgroup, which its OCI runtime made. (Two seconds were seen on a busy
 /// machine.)
 pub const LATE: Duration = Duration::from_secs(30);
+
+/// So long after a container's end its log may still be written. (It is a moment; a busy machine's is longer.)
+const LOG_SETTLES: Duration = Duration::from_millis(200);
 
 impl Worker {
     /// W26: in the background, never in anybody's way.
@@ -207,6 +211,10 @@ impl Worker {
             if self.messages.contains_key(&c.id) {
                 continue;
             }
+            if let Some(left) = log_settles(c, ctx.now.wall) {
+                self.wake_at(ctx.now.boot + left);
+                continue;
+            }
             self.messages.insert(c.id.clone(), String::new());
             let call = FilesCall::ReadTermination {
                 id: c.id.clone(),
@@ -219,4 +227,13 @@ impl Worker {
             self.beside.insert(op, Beside::Message { id: c.id.clone() });
         }
     }
+}
+
+/// How long the last lines of a container may still be on their way to its log, if they are wanted for its message: a
+/// runtime shows the end (containerd 1.6 to 1.7) when it has handed them to the one who writes them.
+fn log_settles(c: &ContainerFact, now: Wall) -> Option<Duration> {
+    let wanted = c.fallback_to_logs && c.exit_code != 0;
+    // (An end in the future: the clock was set back, and nobody knows how long it was ago.)
+    let left = LOG_SETTLES.checked_sub(now.since(c.finished_at)).filter(|left| !left.is_zero());
+    left.filter(|_| wanted && c.finished_at <= now)
 }

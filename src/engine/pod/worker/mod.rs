@@ -24,7 +24,7 @@ mod sync;
 mod terminate;
 mod volumes;
 
-use crate::api::facts::ImageFact;
+use crate::api::facts::{ContainerFact, ContainerState, ImageFact};
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::time::{Boot, Now, Wall};
@@ -584,7 +584,9 @@ impl Worker {
             return;
         }
         // A container's end is shown together with its termination message.
-        if self.beside.values().any(|b| matches!(b, Beside::Message { .. })) {
+        let unread = |c: &ContainerFact| c.state == ContainerState::Exited && !self.messages.contains_key(&c.id);
+        let reading = self.beside.values().any(|b| matches!(b, Beside::Message { .. }));
+        if reading || !waits && entry.facts().containers.iter().any(unread) {
             return self.status_waits(ctx);
         }
         let new = if waits {
