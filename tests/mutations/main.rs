@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 /// Lives that are played against each break, if no story caught it, or one did.
 const SEEDS: u32 = 2000;
 const SEEDS_BESIDE: u32 = 60;
-/// A broken engine may never come to an end.
+/// A broken engine may never come to an end. Of the processor's time, as it may have to share it, and by the clock.
 const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE_BY_CLOCK: Duration = Duration::from_secs(600);
 
 /// What noticed a break.
 struct Verdict {
@@ -94,11 +95,11 @@ fn judge(simulation: &Path, number: usize) -> Result<Verdict, String> {
         std::thread::scope(|scope| {
             let out = scope.spawn(|| read_all(out));
             let err = scope.spawn(|| read_all(err));
-            let end = Instant::now() + PATIENCE;
+            let begin = Instant::now();
             let status = loop {
                 match child.try_wait().map_err(|e| e.to_string())? {
                     Some(status) => break Some(status),
-                    None if Instant::now() > end => {
+                    None if busy(child.id()) > PATIENCE || begin.elapsed() > PATIENCE_BY_CLOCK => {
                         child.kill().map_err(|e| e.to_string())?;
                         child.wait().map_err(|e| e.to_string())?;
                         break None;
@@ -126,6 +127,13 @@ fn judge(simulation: &Path, number: usize) -> Result<Verdict, String> {
         }
     };
     Ok(Verdict { stories, seed })
+}
+
+/// How long the processor was at a process (proc(5): ticks of 10 ms on all that Rust knows).
+fn busy(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, after)| after).split_whitespace();
+    Duration::from_millis(10 * fields.skip(11).take(2).filter_map(|f| f.parse::<u64>().ok()).sum::<u64>())
 }
 
 fn read_all(from: Option<impl std::io::Read>) -> Vec<u8> {
