@@ -23,6 +23,8 @@ test_program=$("$LAB/cargo.sh" test --no-run --test runtime --message-format=jso
 in=$work/in
 mkdir -p "$in/wherry-vm" "$in$PROJECT/tests" "$in$images" "$in$(dirname "$test_program")" "$in$PROJECT/target/debug"
 cp -r "$LAB" "$PROJECT/tests/fixtures" "$in$PROJECT/tests/"
+# (They are held to it.)
+cp -r "$PROJECT/docs" "$in$PROJECT/"
 cp -r "$images/." "$in$images/"
 strip -o "$in$test_program" "$test_program"
 strip -o "$in$PROJECT/target/debug/wherry" "$PROJECT/target/debug/wherry"
