@@ -1,6 +1,7 @@
 //! systemd's slices for pods, asked for on a real system bus. systemd itself is the stub of `support::logind`, which
 //! keeps what it is told; in the virtual machine (`make test-vm-shutdown`) it is the real one.
 
+use crate::support::agent::Agent;
 use crate::support::agent::{cgroup_mounts, patience, uid};
 use crate::support::logind::Node;
 use crate::support::yaml::TRAP;
@@ -97,14 +98,20 @@ fn remove(directory: &Path) {
     let _ = fs::remove_dir(directory);
 }
 
+/// An agent whose driver is systemd, the name that its slices begin with, and what takes them away.
+fn with_slices(node: &Node, name: &str) -> (Agent, String, Made) {
+    let mut agent = node.agent(name);
+    agent.configure("cgroupDriver: systemd\n");
+    let base = agent.cgroup.trim_matches('/').replace('-', "_").replace('/', "-");
+    let made = Made(format!("{}.slice", base.split('-').next().expect("a root")));
+    agent.run();
+    (agent, base, made)
+}
+
 #[test]
 fn with_the_driver_systemd_a_pod_and_its_levels_are_slices_until_it_ends() {
     let node = Node::without_logind("driver");
-    let mut agent = node.agent("driver");
-    agent.configure("cgroupDriver: systemd\n");
-    let base = agent.cgroup.trim_matches('/').replace('-', "_").replace('/', "-");
-    let _made = Made(format!("{}.slice", base.split('-').next().expect("a root")));
-    agent.run();
+    let (agent, base, _made) = with_slices(&node, "driver");
     agent.apply("web", TRAP);
     let id = uid(&agent.wait_running("web")).replace('-', "_");
     let levels = ["-besteffort.slice", "-burstable.slice", ".slice"].map(|end| format!("{base}-kubepods{end}"));
@@ -128,11 +135,7 @@ fn with_the_driver_systemd_a_pod_and_its_levels_are_slices_until_it_ends() {
 #[test]
 fn a_purge_has_systemd_stop_the_slices_of_its_pods_and_no_others() {
     let node = Node::without_logind("purged");
-    let mut agent = node.agent("purged");
-    agent.configure("cgroupDriver: systemd\n");
-    let base = agent.cgroup.trim_matches('/').replace('-', "_").replace('/', "-");
-    let _made = Made(format!("{}.slice", base.split('-').next().expect("a root")));
-    agent.run();
+    let (mut agent, base, _made) = with_slices(&node, "purged");
     agent.apply("web", TRAP);
     agent.wait_running("web");
     let names = |node: &Node| node.slices().into_keys().collect::<BTreeSet<_>>();
