@@ -94,11 +94,19 @@ impl Agent {
         }
         let ours = listed.sandboxes.iter().filter(|s| s.owner.as_ref() == Some(&self.root.id));
         let ids: Vec<&str> = ours.map(|s| s.id.as_str()).collect();
-        for path in cni_cache::remove_empty(Path::new(cni_cache::RESULTS), &ids) {
-            log::warn!(
-                "the empty result of a sandbox's network was removed, as a power cut leaves it path={}",
-                path.display()
-            );
+        for (path, removed) in cni_cache::remove_empty(Path::new(cni_cache::RESULTS), &ids) {
+            let path = path.display();
+            match removed {
+                Ok(()) => {
+                    log::warn!(
+                        "the empty result of a sandbox's network was removed, as a power cut leaves it path={path}"
+                    )
+                }
+                Err(e) => log::error!(
+                    "the empty result of a sandbox's network could not be removed, and so its pod will not end; \
+                     remove it by hand path={path} error={e}"
+                ),
+            }
         }
     }
 

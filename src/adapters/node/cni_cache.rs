@@ -3,21 +3,22 @@
 //! the pod does not start again. Without the file the plugins do it from their own state.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// libcni's CacheDir and its directory for results (libcni/api.go); containerd and CRI-O leave it as it is. A result's name is
 /// `NETWORK-SANDBOX-INTERFACE`.
 pub const RESULTS: &str = "/var/lib/cni/results";
 
-/// Removes the empty results of these sandboxes, and no others'. What was removed; what cannot be is left.
-pub fn remove_empty(directory: &Path, sandboxes: &[&str]) -> Vec<PathBuf> {
+/// Removes the empty results of these sandboxes, and no others'. Each with what came of it.
+pub fn remove_empty(directory: &Path, sandboxes: &[&str]) -> Vec<(PathBuf, io::Result<()>)> {
     let is_left_over = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         sandboxes.iter().any(|id| name.contains(&format!("-{id}-")))
             && fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() == 0)
     };
     let paths = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
-    paths.filter(is_left_over).filter(|path| fs::remove_file(path).is_ok()).collect()
+    paths.filter(is_left_over).map(|path| (path.clone(), fs::remove_file(path))).collect()
 }
 
 #[cfg(test)]
@@ -35,7 +36,8 @@ mod tests {
         let empty = make("a-net-1111-eth0", "");
         let kept = [make("a-net-2222-eth0", "{}"), make("a-net-3333-eth0", ""), dir.path().join("n-1111-lo")];
         fs::create_dir(&kept[2]).unwrap();
-        assert_eq!(remove_empty(dir.path(), &["1111", "2222"]), std::slice::from_ref(&empty));
+        let removed = remove_empty(dir.path(), &["1111", "2222"]);
+        assert!(matches!(removed.as_slice(), [(path, Ok(()))] if *path == empty), "{removed:?}");
         assert!(!empty.exists() && kept.iter().all(|path| path.exists()));
         assert!(remove_empty(&dir.path().join("none"), &["1111"]).is_empty());
     }
