@@ -8,6 +8,7 @@ use crate::api::priority;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, Notice, RecordChange, Severity};
 use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::kill::Killer;
 use crate::engine::pod::record::{self, Record};
 use crate::engine::pod::status::Cause;
 use crate::engine::pod::worker::Worker;
@@ -165,9 +166,16 @@ impl Engine {
         let name = worker.name.clone();
         // It came back while its old self ends (W6), or it changed under a fixed UID (D3).
         if worker.is_other_than(&pod) {
+            let another = name != pod.name;
             worker.restart = Some(pod);
             worker.desired = true;
-            self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
+            self.with_worker(uid, |worker, entry, ctx| {
+                // A9 is for the pod that was preempted.
+                if another {
+                    worker.release(Killer::Preemption, ctx);
+                }
+                worker.replace(entry, ctx);
+            });
             self.out.push(Effect::Publish { uid: uid.clone(), name });
             self.dirty.insert(uid.clone());
         } else if worker.pod.as_ref().is_some_and(|p| p.source != pod.source) {

@@ -237,9 +237,9 @@ impl Engine {
         std::mem::take(&mut self.out)
     }
 
-    /// P6: the runtime is ready and PLEG is healthy.
+    /// P6: the runtime is ready and PLEG is healthy; S4: what a shutdown may have begun to stop is known.
     fn may_start(&self) -> bool {
-        self.runtime.ready() && self.pleg.healthy(self.now.boot)
+        self.runtime.ready() && self.pleg.healthy(self.now.boot) && !self.shutdown.undecided
     }
 
     fn touch_all(&mut self) {

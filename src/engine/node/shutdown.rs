@@ -118,6 +118,7 @@ impl Engine {
         }
         let before = self.shutdown.in_doubt.and(self.shutdown.last.as_ref()).map(|last| last.began);
         self.shutdown.begin(&self.config.shutdown, &self.config.boot_id, self.now);
+        self.shutdown.undecided |= !self.knows_its_pods();
         self.keep_shutdown();
         let message = match before {
             None => "Shutdown manager detected shutdown event".into(),
@@ -180,6 +181,11 @@ impl Engine {
         self.arm_shutdown();
     }
 
+    /// What is desired was read, and a list told what runs without a record: each pod that runs has a worker that began.
+    fn knows_its_pods(&self) -> bool {
+        self.sources_ready && self.pleg.was_compared()
+    }
+
     /// Steps the shutdown as far as it goes now. True if pods were killed: they are to be stepped.
     pub(super) fn step_shutdown(&mut self) -> bool {
         if !self.shutdown.is_on() {
@@ -194,7 +200,7 @@ impl Engine {
         }
         // One group at a time: its stops are asked for before the next one's.
         let mut killed = false;
-        while self.sources_ready && !killed && self.step_group() {
+        while self.knows_its_pods() && !killed && self.step_group() {
             let current = self.shutdown.progress.as_ref().and_then(|p| p.current.as_ref());
             killed = current.is_some_and(|c| !c.pods.is_empty());
         }
@@ -287,6 +293,9 @@ impl Engine {
         self.dirty.extend(uids.iter().cloned());
         if let Some(progress) = &mut self.shutdown.progress {
             progress.current = Some(Current { began: now, until, pods: uids });
+        }
+        if std::mem::take(&mut self.shutdown.undecided) {
+            self.touch_all();
         }
     }
 

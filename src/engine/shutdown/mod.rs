@@ -29,6 +29,9 @@ pub struct Shutdown {
     pub last: Option<Record>,
     /// The record tells of a shutdown in progress; until then logind has time to say whether it is so.
     pub in_doubt: Option<Boot>,
+    /// It began in an earlier life of wherry, or before this one knew its pods: nobody knows yet what is of a group that has
+    /// begun, and nothing is started until the first one begins.
+    pub undecided: bool,
     /// Its record could not be written: again then.
     pub keep_at: Option<Boot>,
     /// The timer.
@@ -90,7 +93,15 @@ impl Progress {
 
 impl Shutdown {
     pub fn new(groups: Groups) -> Shutdown {
-        Shutdown { lock: Lock::new(groups), progress: None, last: None, in_doubt: None, keep_at: None, armed: None }
+        Shutdown {
+            lock: Lock::new(groups),
+            progress: None,
+            last: None,
+            in_doubt: None,
+            undecided: false,
+            keep_at: None,
+            armed: None,
+        }
     }
 
     /// Nothing is to be started.
@@ -110,6 +121,7 @@ impl Shutdown {
             }
         } else {
             self.in_doubt = Some(now.boot + WORD);
+            self.undecided = true;
         }
         self.last = Some(record);
         back
@@ -157,6 +169,7 @@ impl Shutdown {
     pub fn over(&mut self, now: Now) {
         self.progress = None;
         self.in_doubt = None;
+        self.undecided = false;
         if let Some(last) = &mut self.last {
             last.over = true;
             if last.ended == Wall(0) {

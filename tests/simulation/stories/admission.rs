@@ -356,6 +356,27 @@ fn a9_a_victim_comes_back_when_there_is_room_and_not_within_30_s() {
 }
 
 #[test]
+fn a9_another_pod_that_takes_a_victims_uid_is_none() {
+    let mut w = small();
+    w.life("v/main", &[Life::FOREVER]);
+    w.file_with_uid("v", "fixed", &asks(600));
+    w.run(2);
+    w.file("vip", &critical(600));
+    w.run(5);
+    assert_eq!(w.reason("v"), "Preempting");
+    // Its files are not gone yet.
+    w.remove("v");
+    w.file_with_uid("heir", "fixed", &asks(500));
+    w.run(2);
+    assert_eq!(w.reason("heir"), "OutOfcpu", "{}", w.told());
+    w.remove("heir");
+    w.file_with_uid("heir", "fixed", &asks(400));
+    w.run(2);
+    assert!(w.runs("heir/main"), "{}", w.told());
+    w.assert_well();
+}
+
+#[test]
 fn a8_nobody_else_goes_when_the_critical_pod_is_asked_for_no_more() {
     let mut w = small();
     w.life("v1/main", &[Life::deaf(), Life::FOREVER]);

@@ -364,6 +364,24 @@ fn s7_wherry_killed_in_the_middle_takes_the_lock_back_and_goes_on_with_the_time_
     w.assert_well();
 }
 
+/// Its record could not be written, for example: nothing but the first list tells that it runs.
+#[test]
+fn s7_a_pod_without_a_record_has_its_turn_too_after_a_kill_in_the_middle() {
+    let mut w = busy();
+    let since = w.now;
+    w.power_off();
+    w.run(1);
+    w.records.retain(|_, text| !text.contains("\"top\""));
+    w.kill_engine();
+    w.start();
+    w.run(12);
+    w.assert_well();
+    let of_top = stops(&w, since).iter().filter(|(_, text)| text.contains(" top/")).count();
+    assert_eq!(of_top, 1, "{}", w.told());
+    assert!(!w.runs("top/main"));
+    w.assert_well();
+}
+
 #[test]
 fn s7_without_a_descriptor_store_everything_is_killed_with_the_minimum_in_order() {
     let mut w = busy();
