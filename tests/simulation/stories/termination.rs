@@ -2,7 +2,7 @@
 
 use crate::runtime::Life;
 use crate::story::*;
-use crate::world::{Fault, S};
+use crate::world::{Fault, S, World};
 use std::time::Duration;
 
 #[test]
@@ -303,6 +303,33 @@ fn w26_the_cgroup_that_turns_up_late_under_a_pod_that_is_over_goes_and_the_pod_s
     assert!(w.runtime.cgroups.is_empty());
     assert_eq!(w.shown("web"), "Succeeded main#0:terminated Completed 0");
     w.assert_well();
+}
+
+/// Its call was given up, and it holds an address.
+#[test]
+fn w23_a_sandbox_that_turns_up_under_a_pod_that_is_over_and_stays_is_stopped() {
+    for stop_fails in [false, true] {
+        let mut w = node();
+        w.fault("RunSandbox", Fault::Slow(Duration::from_secs(20)));
+        if stop_fails {
+            w.fault("StopSandbox", Fault::Error("busy".into()));
+        }
+        w.file("web", &format!("activeDeadlineSeconds: 10, {ONE}"));
+        w.heard_anyway = true;
+        w.run(15);
+        assert_eq!(w.status("web").reason.unwrap_or_default(), "DeadlineExceeded", "{}", w.told());
+        assert!(w.runtime.sandboxes.is_empty());
+        let is_there = |w: &World| w.runtime.sandboxes.len() == 1;
+        w.until("it turns up", 10, is_there);
+        w.until("it is stopped", 20, |w| w.runtime.sandboxes.values().all(|s| !s.ready));
+        w.run(60);
+        assert!(w.runtime.cgroups.is_empty(), "{}", w.told());
+        assert_eq!(w.status("web").reason.unwrap_or_default(), "DeadlineExceeded");
+        w.assert_well();
+        w.remove("web");
+        w.run(60);
+        w.assert_clean();
+    }
 }
 
 #[test]

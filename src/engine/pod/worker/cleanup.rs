@@ -97,7 +97,7 @@ impl Worker {
             return;
         }
         let content_goes = self.content_should_be_removed();
-        if self.stays() {
+        if self.stays() && !self.stop_late_sandbox(entry, ctx) {
             self.try_cgroup_again(ctx);
         }
         if self.stays() && !(content_goes && self.terminal_recorded) {
@@ -135,6 +135,23 @@ impl Worker {
         } else {
             self.state = State::Forgotten;
         }
+    }
+
+    /// W23: a call that was given up may make a sandbox yet, and that holds an address. Or one could not be stopped before (W2).
+    /// True while there is one.
+    fn stop_late_sandbox(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
+        let Some(sandbox) = entry.facts().sandboxes.iter().find(|s| s.ready) else { return false };
+        if ctx.up && self.op.is_none() && entry.usable() {
+            match self.sandbox_hold.filter(|until| *until > ctx.now.boot) {
+                Some(until) => self.wake_at(until),
+                None => {
+                    let id = sandbox.id.clone();
+                    let op = ctx.runtime(&self.uid, RuntimeCall::StopSandbox { id: id.clone() });
+                    self.op = Some((op, Doing::StopSandbox { id }));
+                }
+            }
+        }
+        true
     }
 
     /// A pod that is over and stays has no cgroup either.
