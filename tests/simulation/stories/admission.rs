@@ -356,6 +356,25 @@ fn a9_a_victim_comes_back_when_there_is_room_and_not_within_30_s() {
 }
 
 #[test]
+fn w2_a_pod_without_a_record_that_is_rejected_leaves_no_volume() {
+    let mut w = small();
+    w.fault("RunSandbox", Fault::Error("busy".into()));
+    w.file("web", &format!("volumes: [{{name: v, emptyDir: {{}}}}], {}", asks(600)));
+    w.run(2);
+    assert_eq!(w.parts.mounted.len(), 1);
+    // (Its record could not be written, for example.)
+    w.records.clear();
+    w.allow_later(500);
+    w.kill_engine();
+    w.start();
+    w.run(2);
+    assert_eq!(w.reason("web"), "OutOfcpu", "{}", w.told());
+    w.remove("web");
+    w.run(60);
+    w.assert_clean();
+}
+
+#[test]
 fn a9_another_pod_that_takes_a_victims_uid_is_none() {
     let mut w = small();
     w.life("v/main", &[Life::FOREVER]);

@@ -108,9 +108,12 @@ impl Worker {
     /// being written for that.
     pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) -> bool {
         let before = (self.termination(ctx), self.recorded_again);
+        let had_directory = self.had_directory();
         match &mut self.state {
             // W8: it never started anything. One of which something may run goes the whole way.
-            State::Waiting if !self.begun && entry.shows_nothing() => self.state = State::Finished,
+            State::Waiting if !self.begun && !had_directory && entry.shows_nothing() => {
+                self.state = State::Finished;
+            }
             State::Waiting | State::Sync => {
                 self.state = State::Terminating(Terminating::new(ctx.now.boot, grace));
                 self.begin_work("kill", ctx);

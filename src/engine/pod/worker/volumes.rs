@@ -29,6 +29,11 @@ impl Worker {
         self.volumes.found = true;
     }
 
+    /// It began in an earlier life, whatever its record says.
+    pub(super) fn had_directory(&self) -> bool {
+        self.volumes.found
+    }
+
     /// Something of the pod may be started as far as its volumes go.
     pub(super) fn volumes_may_be_mounted(&mut self, ctx: &Context<'_>) -> bool {
         if !self.extras.volumes || self.volumes.mounted {
