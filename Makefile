@@ -69,7 +69,7 @@ test-vm-package: ## a virtual machine: the deb installed, upgraded, harmed, the 
 test-vm: test-vm-shutdown test-vm-package ## both, and the runtime tests in a virtual machine with systemd and pure cgroup v2 (slow)
 	@tests/vm/runtime.sh $(ARGS)
 
-simulate: ## the simulation alone; ARGS=filter, SEEDS=n lives
+simulate: ## the simulation alone; ARGS=filter, SEEDS=n lives, or m..n
 	$(CARGO) $(if $(SEEDS),--config 'env.WHERRY_SEEDS="$(SEEDS)"') test --test simulation -- $(ARGS)
 
 test-mutations: ## the engine broken on purpose, in many ways: the simulation has to notice each; ARGS=name

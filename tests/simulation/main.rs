@@ -1,8 +1,8 @@
 //! The whole engine against a model of the world, with a virtual clock: stories that name the rule they show, and lives by
 //! chance. Needs nothing but itself.
 //!
-//! `WHERRY_SEED=n cargo test --test simulation seeds` replays one life with its history, `WHERRY_SEEDS=n` plays more. A life
-//! that fails is shrunk to a short one.
+//! `WHERRY_SEED=n cargo test --test simulation seeds` replays one life with its history, `WHERRY_SEEDS=n` plays more, or
+//! `WHERRY_SEEDS=m..n` others. A life that fails is shrunk to a short one.
 
 // The bans of clippy.toml are the engine's.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -27,9 +27,11 @@ mod world;
 #[allow(clippy::disallowed_methods)]
 #[test]
 fn seeds() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
-    match number("WHERRY_SEED") {
-        Some(seed) => random::tell(seed, true),
-        None => random::play_all(0..number("WHERRY_SEEDS").unwrap_or(5000)),
+    let number = |text: &str| text.parse::<u64>().unwrap_or_else(|e| panic!("{text:?} is no number: {e}"));
+    if let Ok(seed) = std::env::var("WHERRY_SEED") {
+        return random::tell(number(&seed), true);
     }
+    let seeds = std::env::var("WHERRY_SEEDS").unwrap_or_else(|_| "5000".into());
+    let (from, to) = seeds.split_once("..").unwrap_or(("0", &seeds));
+    random::play_all(number(from)..number(to));
 }

@@ -141,6 +141,8 @@ impl Worker {
     /// True while there is one.
     fn stop_late_sandbox(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let Some(sandbox) = entry.facts().sandboxes.iter().find(|s| s.ready) else { return false };
+        // It brought the pod's cgroup.
+        self.cgroup_again = Some(ctx.now.boot);
         if ctx.up && self.op.is_none() && entry.usable() {
             match self.sandbox_hold.filter(|until| *until > ctx.now.boot) {
                 Some(until) => self.wake_at(until),
