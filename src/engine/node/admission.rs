@@ -172,7 +172,8 @@ impl Engine {
             match worker.state {
                 State::Terminating(_) => ending.push(worker),
                 State::Terminated | State::Finished | State::Forgotten if runs() => ending.push(worker),
-                State::Sync if worker.is_admitted() => held.push(worker),
+                // (One that waits runs without a record, behind another of its name.)
+                State::Waiting | State::Sync if worker.is_admitted() => held.push(worker),
                 State::Waiting | State::Sync if worker.may_be_admitted() => {
                     let place = (!worker.was_begun(), worker.place);
                     asking.push(Asking { place, worker, then: None });

@@ -356,6 +356,26 @@ fn a9_a_victim_comes_back_when_there_is_room_and_not_within_30_s() {
 }
 
 #[test]
+fn a4_what_runs_without_a_record_behind_another_of_its_name_has_its_part_of_the_node() {
+    let mut w = small();
+    w.file("web", &asks(600));
+    w.run(2);
+    let before = w.records.clone();
+    w.file("web", &asks(500));
+    w.run(2);
+    assert!(w.runs("web/main"));
+    // (The disk was full meanwhile, for example.)
+    w.records = before;
+    w.kill_engine();
+    w.start();
+    w.file("other", &asks(600));
+    w.run(5);
+    assert_eq!(w.reason("other"), "OutOfcpu", "{}", w.told());
+    assert!(w.runs("web/main") && !w.runs("other/main"));
+    w.assert_well();
+}
+
+#[test]
 fn w2_a_pod_without_a_record_that_is_rejected_leaves_no_volume() {
     let mut w = small();
     w.fault("RunSandbox", Fault::Error("busy".into()));
