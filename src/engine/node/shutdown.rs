@@ -186,7 +186,7 @@ impl Engine {
         self.sources_ready && self.pleg.was_compared()
     }
 
-    /// Steps the shutdown as far as it goes now. True if pods were killed: they are to be stepped.
+    /// Steps the shutdown as far as it goes now. True if workers are to be stepped: their pods were killed, or may go on.
     pub(super) fn step_shutdown(&mut self) -> bool {
         if !self.shutdown.is_on() {
             return false;
@@ -203,6 +203,12 @@ impl Engine {
         while self.knows_its_pods() && !killed && self.step_group() {
             let current = self.shutdown.progress.as_ref().and_then(|p| p.current.as_ref());
             killed = current.is_some_and(|c| !c.pods.is_empty());
+        }
+        // Those whose time was over meanwhile have begun too: the others may go on.
+        let decided = !killed && self.knows_its_pods() && self.shutdown.progress.is_some();
+        if decided && std::mem::take(&mut self.shutdown.undecided) {
+            self.touch_all();
+            killed = true;
         }
         let now = self.now.boot;
         let Some(progress) = &mut self.shutdown.progress else { return killed };
@@ -293,9 +299,6 @@ impl Engine {
         self.dirty.extend(uids.iter().cloned());
         if let Some(progress) = &mut self.shutdown.progress {
             progress.current = Some(Current { began: now, until, pods: uids });
-        }
-        if std::mem::take(&mut self.shutdown.undecided) {
-            self.touch_all();
         }
     }
 

@@ -29,8 +29,8 @@ pub struct Shutdown {
     pub last: Option<Record>,
     /// The record tells of a shutdown in progress; until then logind has time to say whether it is so.
     pub in_doubt: Option<Boot>,
-    /// It began in an earlier life of wherry, or before this one knew its pods: nobody knows yet what is of a group that has
-    /// begun, and nothing is started until the first one begins.
+    /// It began in an earlier life of wherry, or before this one knew its pods: nobody knows yet which groups have begun, and
+    /// nothing is started.
     pub undecided: bool,
     /// Its record could not be written: again then.
     pub keep_at: Option<Boot>,

@@ -4,6 +4,7 @@ use crate::runtime::Life;
 use crate::story::*;
 use crate::world::{S, World, config};
 use std::time::Duration;
+use wherry::api::facts::ContainerState;
 use wherry::api::shutdown::Groups;
 use wherry::engine::config::EngineConfig;
 use wherry::engine::effect::{LogindCall, TimerKey};
@@ -379,6 +380,30 @@ fn s7_a_pod_without_a_record_has_its_turn_too_after_a_kill_in_the_middle() {
     let of_top = stops(&w, since).iter().filter(|(_, text)| text.contains(" top/")).count();
     assert_eq!(of_top, 1, "{}", w.told());
     assert!(!w.runs("top/main"));
+    w.assert_well();
+}
+
+#[test]
+fn s4_s7_nothing_of_a_group_whose_turn_came_while_wherry_was_away_is_started() {
+    let mut w = armed();
+    w.life("low/main", &[Life::deaf()]);
+    w.file("low", &priority(0));
+    w.file("high", &priority(1000));
+    w.run(5);
+    w.power_off();
+    // It is made and not yet started.
+    w.fault("StartContainer high", crate::world::Fault::Dropped);
+    w.exit_of("high/main", 1);
+    w.run(1);
+    let made = w.runtime.containers.values().filter(|c| c.state == ContainerState::Created);
+    assert_eq!(made.count(), 1);
+    w.kill_engine();
+    w.run(11);
+    let since = w.now;
+    w.start();
+    w.run(10);
+    assert_eq!(w.times("StartContainer", since).len(), 0, "{}", w.told());
+    assert_eq!(w.notices("NodeShutdown").iter().filter(|m| m.contains("priority 1000: 1 pod to stop")).count(), 1);
     w.assert_well();
 }
 
