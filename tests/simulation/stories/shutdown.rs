@@ -368,19 +368,24 @@ fn s7_wherry_killed_in_the_middle_takes_the_lock_back_and_goes_on_with_the_time_
 /// Its record could not be written, for example: nothing but the first list tells that it runs.
 #[test]
 fn s7_a_pod_without_a_record_has_its_turn_too_after_a_kill_in_the_middle() {
-    let mut w = busy();
-    let since = w.now;
-    w.power_off();
-    w.run(1);
-    w.records.retain(|_, text| !text.contains("\"top\""));
-    w.kill_engine();
-    w.start();
-    w.run(12);
-    w.assert_well();
-    let of_top = stops(&w, since).iter().filter(|(_, text)| text.contains(" top/")).count();
-    assert_eq!(of_top, 1, "{}", w.told());
-    assert!(!w.runs("top/main"));
-    w.assert_well();
+    for name in ["low-2", "top"] {
+        let mut w = busy();
+        w.power_off();
+        w.run(1);
+        w.records.retain(|_, text| !text.contains(&format!("\"{name}\"")));
+        w.kill_engine();
+        let since = w.now;
+        // Logind's word is there before it.
+        w.fault("List", crate::world::Fault::Slow(Duration::from_millis(300)));
+        w.start();
+        w.run(12);
+        w.assert_well();
+        let of_it = format!(" {name}/");
+        assert_eq!(stops(&w, since).iter().filter(|(_, text)| text.contains(&of_it)).count(), 1, "{}", w.told());
+        assert!(!w.runs(&format!("{name}/main")));
+        let [released] = released(&w, since)[..] else { panic!("{}", w.told()) };
+        assert!((5000..7000).contains(&released), "{released}");
+    }
 }
 
 #[test]
