@@ -151,16 +151,7 @@ fn m_the_numbers_are_those_of_what_was_done() {
     let uid = agent.cri().sandboxes(&agent.namespace).into_iter().find(|s| s.metadata.name == "two").expect("two");
     let uid = uid.metadata.uid.clone();
     agent.delete("two");
-    let mut forgotten = 0;
-    for entry in fs::read_dir(agent.root().join("records")).expect("records").flatten() {
-        for record in fs::read_dir(entry.path()).expect("a kind").flatten() {
-            if record.file_name().to_string_lossy().contains(&uid) {
-                fs::remove_file(record.path()).expect("remove");
-                forgotten += 1;
-            }
-        }
-    }
-    assert_eq!(forgotten, 1, "the pod's record");
+    agent.lose_record(&uid);
     agent.run();
     agent.wait("the orphan ends", |a| {
         let m = scrape(a);

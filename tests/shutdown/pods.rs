@@ -184,6 +184,8 @@ fn s7_wherry_killed_in_the_middle_finds_its_lock_again_and_the_pods_get_their_ti
     wait("the second group is told", || (!said(&agent, &pods[2], "TERM").is_empty()).then_some(()));
     agent.kill();
     assert_eq!((store.names().len(), node.locks()), (1, 1), "systemd has it");
+    // As if the disk had been full: only the runtime tells that top runs.
+    agent.lose_record(pods[3]["metadata"]["uid"].as_str().expect("a UID"));
     store.serve(&mut agent);
     agent.run();
     wait("logind goes on", || {

@@ -179,6 +179,15 @@ impl Agent {
         self.dir.join("root")
     }
 
+    /// Takes away the record of the pod with this UID; there has to be one.
+    pub fn lose_record(&self, uid: &str) {
+        let kinds = fs::read_dir(self.root().join("records")).expect("records").flatten();
+        let records = kinds.flat_map(|kind| fs::read_dir(kind.path()).expect("a kind").flatten());
+        let of_pod: Vec<_> = records.filter(|r| r.file_name().to_string_lossy().contains(uid)).collect();
+        assert_eq!(of_pod.len(), 1, "{of_pod:?}");
+        fs::remove_file(of_pod[0].path()).expect("removed");
+    }
+
     pub fn log_file(&self) -> PathBuf {
         self.dir.join("wherry.log")
     }
