@@ -493,7 +493,11 @@ impl World {
                     if self.chaos.as_mut().is_some_and(|c| c.mishap("lost by the kill", "", 500).is_some()) =>
                 {
                     lost.push(*at);
+                    // (One of an earlier life is past the point at which it is given up: else its name would be taken still.)
                     let Item::Act { key } = item else { continue };
+                    if key.0 != self.life {
+                        continue;
+                    }
                     let Some(call @ (RuntimeCall::StartContainer { .. } | RuntimeCall::RunSandbox { .. })) =
                         self.flights.get(key).map(|f| &f.call)
                     else {
@@ -1196,9 +1200,10 @@ impl World {
         {
             self.checks.fail("no start after the end was asked for", format!("RunSandbox of {}", pod.uid));
         }
-        // (Which of an orphan's containers are sidecars nobody knows, W21.)
+        // (Of an orphan, or of an older version whose record was lost, nobody knows what is a sidecar.)
+        let known = |c: &Container| self.engine.pod(&c.uid).is_some_and(|v| v.pod.digest == c.pod.digest);
         if let RuntimeCall::StopContainer { id, grace } = &call
-            && self.runtime.containers.get(id.as_str()).is_some_and(|c| self.engine.pod(&c.uid).is_some())
+            && self.runtime.containers.get(id.as_str()).is_some_and(known)
         {
             self.checks.stopped(id.as_str(), *grace, &self.runtime);
         }
