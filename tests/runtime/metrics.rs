@@ -5,7 +5,6 @@ use crate::support::exposition::Exposition;
 use crate::support::lab::{Runtime, signal};
 use crate::support::registry::Registry;
 use crate::support::yaml::TRAP;
-use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const OPERATIONS: &str = "kubelet_runtime_operations_total";

@@ -44,6 +44,9 @@ impl Engine {
                 if !self.may_start() {
                     let failed = self.checks(now).into_iter().filter_map(|c| c.result.err());
                     inside.waits_for.extend(failed.map(|why| format!("starts: {why}")));
+                    if self.shutdown.undecided {
+                        inside.waits_for.push("starts: how far the node's shutdown has come".into());
+                    }
                 } else if !self.runtime.network_ready() {
                     inside.waits_for.push("sandboxes: the container runtime's network is not ready".into());
                 }

@@ -541,6 +541,26 @@ fn s7_a_record_of_a_shutdown_of_which_nobody_can_tell_holds_pods_up_for_ten_seco
 }
 
 #[test]
+fn s7_nothing_is_started_anew_in_doubt_and_the_pod_says_what_it_waits_for() {
+    let mut w = busy();
+    w.power_off();
+    w.run(1);
+    w.kill_engine();
+    w.logind.up = false;
+    w.start();
+    w.run(1);
+    w.exit_of("high/main", 1);
+    w.run(5);
+    assert!(!w.runs("high/main"));
+    let uid = w.files["/m/high.yaml"].uid.clone();
+    let inside = w.engine.inside(&uid, w.time().boot).expect("it is there");
+    assert_eq!(inside.waits_for, ["starts: how far the node's shutdown has come"]);
+    w.run(20);
+    assert!(w.runs("high/main") && w.runs("low-1/main"));
+    w.assert_well();
+}
+
+#[test]
 fn s7_a_bus_that_goes_in_the_middle_changes_nothing_and_logind_that_restarts_keeps_our_lock() {
     let mut w = busy();
     w.bus(false);
