@@ -130,11 +130,7 @@ impl Engine {
         }
         self.put_first(uid);
         if self.workers.get(uid).is_some_and(|w| self.has_its_name(w)) {
-            // (Also while the node is shut down: it ends with its group.)
-            if self.workers.get_mut(uid).is_some_and(Worker::begin) {
-                self.dirty.insert(uid.clone());
-            }
-            self.room_changed();
+            self.begin(uid);
         }
     }
 

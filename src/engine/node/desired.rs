@@ -210,8 +210,9 @@ impl Engine {
 
     /// S4: while the node is shut down only what may be running already does.
     pub(super) fn may_begin(&self, uid: &Uid) -> bool {
-        let begun = || self.workers.get(uid).is_some_and(Worker::was_begun);
-        !self.shutdown.is_on() || begun() || !self.pleg.knows_nothing_of(uid)
+        // (Nobody is admitted meanwhile but what was found running.)
+        let runs = || self.workers.get(uid).is_some_and(|w| w.was_begun() || w.is_admitted());
+        !self.shutdown.is_on() || runs() || !self.pleg.knows_nothing_of(uid)
     }
 
     /// W8: first come, first served.

@@ -389,6 +389,28 @@ fn s7_a_pod_without_a_record_has_its_turn_too_after_a_kill_in_the_middle() {
 }
 
 #[test]
+fn s4_what_runs_without_a_record_behind_another_of_its_name_is_stopped_with_its_group() {
+    let mut w = armed();
+    w.file("web", &priority(0));
+    w.run(5);
+    let (before, old) = (w.records.clone(), w.files["/m/web.yaml"].uid.clone());
+    w.file("web", &priority(1));
+    w.run(5);
+    assert!(w.runs("web/main"));
+    w.records = before;
+    w.kill_engine();
+    // Its old self has not ended when the shutdown begins.
+    w.fault(&format!("ReadPod {old}"), crate::world::Fault::Slow(Duration::from_millis(500)));
+    w.power_off();
+    let since = w.now;
+    w.start();
+    w.run(12);
+    w.assert_well();
+    assert_eq!(stops(&w, since).len(), 1, "{}", w.told());
+    assert!(!w.runs("web/main"));
+}
+
+#[test]
 fn s4_s7_nothing_of_a_group_whose_turn_came_while_wherry_was_away_is_started() {
     let mut w = armed();
     w.life("low/main", &[Life::deaf()]);

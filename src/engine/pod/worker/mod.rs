@@ -438,9 +438,9 @@ impl Worker {
         }
     }
 
-    /// It waits, and nothing of it was ever started.
+    /// It waits, and nothing of it was ever started, nor found running (that is admitted, and waits for its name).
     pub fn never_began(&self) -> bool {
-        matches!(self.state, State::Waiting) && !self.begun
+        matches!(self.state, State::Waiting) && !self.begun && !self.is_admitted()
     }
 
     /// It began in this life of wherry or an earlier one.
