@@ -146,11 +146,7 @@ impl Worker {
         if ctx.up && self.op.is_none() && entry.usable() {
             match self.sandbox_hold.filter(|until| *until > ctx.now.boot) {
                 Some(until) => self.wake_at(until),
-                None => {
-                    let id = sandbox.id.clone();
-                    let op = ctx.runtime(&self.uid, RuntimeCall::StopSandbox { id: id.clone() });
-                    self.op = Some((op, Doing::StopSandbox { id }));
-                }
+                None => self.stop_sandbox(sandbox.id.clone(), ctx),
             }
         }
         true

@@ -111,8 +111,7 @@ impl Worker {
             Next::StopSandbox(id) => {
                 self.tell_of_a_dead_sandbox(pod, entry.facts(), ctx);
                 if !self.sandbox_waits(ctx) {
-                    let op = ctx.runtime(&self.uid, RuntimeCall::StopSandbox { id: id.clone() });
-                    self.op = Some((op, Doing::StopSandbox { id }));
+                    self.stop_sandbox(id, ctx);
                 }
             }
             // A2: it began in an earlier life, and nothing of it runs any more.

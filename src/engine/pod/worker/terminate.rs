@@ -3,7 +3,7 @@
 
 use super::stops::retry_after;
 use super::{Beside, Doing, State, Terminating, Worker};
-use crate::api::names::ContainerId;
+use crate::api::names::{ContainerId, SandboxId};
 use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::{CgroupCall, Measure, RuntimeCall};
@@ -65,10 +65,7 @@ impl Worker {
             if let Some(at) = retry_at.filter(|at| *at > ctx.now.boot) {
                 return self.wake_at(at);
             }
-            let id = sandbox.id.clone();
-            let op = ctx.runtime(&self.uid, RuntimeCall::StopSandbox { id: id.clone() });
-            self.op = Some((op, Doing::StopSandbox { id }));
-            return;
+            return self.stop_sandbox(sandbox.id.clone(), ctx);
         }
         self.state = State::Terminated;
         self.begin_work("terminated", ctx);
@@ -88,6 +85,11 @@ impl Worker {
     /// It is being stopped, and no call that may yet start something is in flight.
     pub fn is_only_stopping(&self) -> bool {
         matches!(self.state, State::Terminating(_)) && self.op.is_none()
+    }
+
+    pub(super) fn stop_sandbox(&mut self, id: SandboxId, ctx: &mut Context<'_>) {
+        let op = ctx.runtime(&self.uid, RuntimeCall::StopSandbox { id: id.clone() });
+        self.op = Some((op, Doing::StopSandbox { id }));
     }
 
     /// A sandbox could not be stopped.
