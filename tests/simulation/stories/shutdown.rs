@@ -388,6 +388,26 @@ fn s7_a_pod_without_a_record_has_its_turn_too_after_a_kill_in_the_middle() {
     }
 }
 
+/// It begins as any other does: until its turn it is kept running.
+#[test]
+fn s4_what_runs_without_a_record_is_kept_running_until_its_turn() {
+    let mut w = busy();
+    w.power_off();
+    w.run(1);
+    w.records.retain(|_, text| !text.contains("\"top\""));
+    w.kill_engine();
+    w.start();
+    w.run(1);
+    let since = w.now;
+    w.exit_of("top/main", 1);
+    w.run(2);
+    assert_eq!(w.times("StartContainer", since).len(), 1, "{}", w.told());
+    assert!(w.runs("top/main"));
+    w.run(10);
+    assert!(!w.runs("top/main"));
+    w.assert_well();
+}
+
 #[test]
 fn s4_what_runs_without_a_record_behind_another_of_its_name_is_stopped_with_its_group() {
     let mut w = armed();
