@@ -49,9 +49,10 @@ fn with(spec: &str, container: &str) -> String {
 
 /// A pod that asks for so much, tells when it begins, is asked to end and ends, and ends only once its gate is open.
 fn gated(milli: u64) -> String {
-    let script = "read now rest < /proc/uptime; echo begin $now
-        trap 'echo asked; until test -e /tmp/go; do sleep 0.05; done
+    // (It listens before it says that it began: a shell that has not come to its trap hears nothing.)
+    let script = "trap 'echo asked; until test -e /tmp/go; do sleep 0.05; done
         read now rest < /proc/uptime; echo end $now; exit 0' TERM
+        read now rest < /proc/uptime; echo begin $now
         while :; do sleep 0.05; done";
     let quoted = serde_json::to_string(script).expect("a string");
     format!(
