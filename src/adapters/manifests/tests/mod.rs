@@ -1,0 +1,165 @@
+//! On real directories with a real inotify; only the clock is the test's.
+
+mod broken;
+mod classes;
+mod records;
+mod seen;
+
+use super::*;
+use crate::api::time::Wall;
+use mio::{Events, Poll, Token};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+const CHECK: Duration = Duration::from_secs(20);
+const MOMENT: Duration = Duration::from_millis(20);
+const NONE: [&str; 0] = [];
+
+/// A root directory, a manifest directory in it, and one life of `Manifests`.
+struct Lab {
+    poll: Poll,
+    manifests: Manifests,
+    boot: Boot,
+    /// Added to the wall clock: with 10 s every file has settled.
+    ahead: Duration,
+    root: tempfile::TempDir,
+}
+
+fn pod(name: &str) -> String {
+    pod_with(name, "i:1")
+}
+
+fn pod_with(name: &str, image: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, image: '{image}'}}]}}\n"
+    )
+}
+
+impl Lab {
+    /// The directory is there, and nothing was read yet.
+    fn new() -> Lab {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("m")).unwrap();
+        Lab::on(root)
+    }
+
+    fn on(root: tempfile::TempDir) -> Lab {
+        let poll = Poll::new().unwrap();
+        let directory = root.path().join("m");
+        let mut settings = Settings::new(&directory, &root.path().join("root"), "lab", CHECK);
+        let mountinfo = root.path().join("mountinfo");
+        if mountinfo.exists() {
+            settings.mountinfo = mountinfo;
+        }
+        let manifests = Manifests::open(settings, poll.registry(), Token(7));
+        Lab { poll, manifests, boot: Boot(1_000_000_000_000), ahead: Duration::from_secs(10), root }
+    }
+
+    /// With the first set read.
+    fn started() -> (Lab, Vec<String>) {
+        Lab::new().start()
+    }
+
+    fn start(mut self) -> (Lab, Vec<String>) {
+        let now = self.now();
+        assert!(self.manifests.next_deadline() <= now.boot);
+        let first = names(&self.manifests.due(now).expect("D1: the first set is always given"));
+        (self, first)
+    }
+
+    /// wherry ends and is started again. Its records were written.
+    fn again(mut self) -> (Lab, Vec<String>) {
+        self.flush();
+        self.again_without_flush()
+    }
+
+    fn again_without_flush(self) -> (Lab, Vec<String>) {
+        let Lab { root, .. } = self;
+        Lab::on(root).start()
+    }
+
+    fn flush(&mut self) {
+        let now = self.now();
+        self.manifests.flush(now);
+    }
+
+    fn now(&self) -> Now {
+        let wall = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap() + self.ahead;
+        Now { boot: self.boot, wall: Wall(wall.as_nanos() as i64) }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join("m").join(name)
+    }
+
+    /// Written aside and renamed into place, as it should be done.
+    fn place(&self, name: &str, text: &str) {
+        let aside = self.root.path().join("aside");
+        fs::write(&aside, text).unwrap();
+        fs::rename(aside, self.path(name)).unwrap();
+    }
+
+    /// The same from within the directory, where it is another file system.
+    fn place_copy(&self, name: &str, text: &str) {
+        fs::write(self.path(".aside"), text).unwrap();
+        fs::rename(self.path(".aside"), self.path(name)).unwrap();
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// All events that are there: the set given last, if any was.
+    fn events(&mut self) -> Option<Vec<String>> {
+        self.raw_events().map(|pods| names(&pods))
+    }
+
+    fn raw_events(&mut self) -> Option<Vec<Rc<Pod>>> {
+        let mut last = None;
+        let mut events = Events::with_capacity(8);
+        self.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+        for event in &events {
+            assert_eq!(event.token(), Token(7));
+            let now = self.now();
+            last = self.manifests.ready(now).or(last);
+        }
+        while self.manifests.next_deadline() <= self.boot {
+            let now = self.now();
+            last = self.manifests.due(now).or(last);
+        }
+        last
+    }
+
+    /// Time passes, and every deadline in it is kept.
+    fn pass(&mut self, time: Duration) -> Option<Vec<String>> {
+        let end = self.boot + time;
+        let mut last = self.events();
+        while self.manifests.next_deadline() <= end {
+            self.boot = self.manifests.next_deadline().max(self.boot);
+            let now = self.now();
+            last = self.manifests.due(now).map(|pods| names(&pods)).or(last);
+        }
+        self.boot = end;
+        last
+    }
+
+    fn desired(&self) -> Vec<String> {
+        self.manifests.pods().map(|pod| pod.name.name.to_string()).collect()
+    }
+
+    /// The standing problems, without the directory's path.
+    fn problems(&self) -> Vec<String> {
+        let root = self.root.path().to_string_lossy().into_owned();
+        let all = self.manifests.problems().flat_map(|standing| &standing.problems);
+        all.map(|problem| problem.to_string().replace(&format!("{root}/m"), "M").replace(&root, "R")).collect()
+    }
+}
+
+fn names(pods: &[Rc<Pod>]) -> Vec<String> {
+    pods.iter().map(|pod| pod.name.name.to_string()).collect()
+}
+
+fn some(names: &[&str]) -> Option<Vec<String>> {
+    Some(names.iter().map(|name| (*name).to_owned()).collect())
+}
