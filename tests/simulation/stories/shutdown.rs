@@ -55,6 +55,21 @@ fn busy() -> World {
     w
 }
 
+/// The same node, a second after the power-off began.
+fn going_down() -> World {
+    let mut w = busy();
+    w.power_off();
+    w.run(1);
+    w
+}
+
+/// Its record could not be written, for example: nothing but the first list tells the next wherry that it runs.
+fn lose_record(w: &mut World, name: &str) {
+    let before = w.records.len();
+    w.records.retain(|_, text| !text.contains(&format!("\"{name}\"")));
+    assert_eq!(w.records.len(), before - 1);
+}
+
 /// The stops, in ms from `since`.
 fn stops(w: &World, since: u64) -> Vec<(u64, String)> {
     let of = |(at, text): &(u64, String)| ((at - since) / 1_000_000, text.clone());
@@ -365,14 +380,11 @@ fn s7_wherry_killed_in_the_middle_takes_the_lock_back_and_goes_on_with_the_time_
     w.assert_well();
 }
 
-/// Its record could not be written, for example: nothing but the first list tells that it runs.
 #[test]
 fn s7_a_pod_without_a_record_has_its_turn_too_after_a_kill_in_the_middle() {
     for name in ["low-2", "top"] {
-        let mut w = busy();
-        w.power_off();
-        w.run(1);
-        w.records.retain(|_, text| !text.contains(&format!("\"{name}\"")));
+        let mut w = going_down();
+        lose_record(&mut w, name);
         w.kill_engine();
         let since = w.now;
         // Logind's word is there before it.
@@ -391,10 +403,8 @@ fn s7_a_pod_without_a_record_has_its_turn_too_after_a_kill_in_the_middle() {
 /// It begins as any other does: until its turn it is kept running.
 #[test]
 fn s4_what_runs_without_a_record_is_kept_running_until_its_turn() {
-    let mut w = busy();
-    w.power_off();
-    w.run(1);
-    w.records.retain(|_, text| !text.contains("\"top\""));
+    let mut w = going_down();
+    lose_record(&mut w, "top");
     w.kill_engine();
     w.start();
     w.run(1);
@@ -479,9 +489,7 @@ fn s7_without_a_descriptor_store_everything_is_killed_with_the_minimum_in_order(
 
 #[test]
 fn s7_a_shutdown_that_was_called_off_while_wherry_was_away_is_over() {
-    let mut w = busy();
-    w.power_off();
-    w.run(1);
+    let mut w = going_down();
     w.kill_engine();
     w.call_off();
     w.run(2);
@@ -497,9 +505,7 @@ fn s7_a_shutdown_that_was_called_off_while_wherry_was_away_is_over() {
 
 /// While a shutdown is in doubt the drop-in is left alone; logind forgot what it was told before.
 fn in_doubt_with_a_short_delay() -> World {
-    let mut w = busy();
-    w.power_off();
-    w.run(1);
+    let mut w = going_down();
     w.kill_engine();
     w.call_off();
     w.logind.configured = Duration::from_secs(5);
@@ -584,9 +590,7 @@ fn s7_a_record_of_a_shutdown_of_which_nobody_can_tell_holds_pods_up_for_ten_seco
 
 #[test]
 fn s7_nothing_is_started_anew_in_doubt_and_the_pod_says_what_it_waits_for() {
-    let mut w = busy();
-    w.power_off();
-    w.run(1);
+    let mut w = going_down();
     w.kill_engine();
     w.logind.up = false;
     w.start();
@@ -682,9 +686,7 @@ fn s3_turned_off_the_lock_is_released_and_turned_on_it_is_taken() {
 
 #[test]
 fn s8_the_begin_is_recorded_with_the_end_zero_until_the_work_is_done() {
-    let mut w = busy();
-    w.power_off();
-    w.run(1);
+    let mut w = going_down();
     let view = w.engine.shutdown(w.time().boot);
     assert!(view.started_at.is_some() && view.ended_at.is_none());
     let record = |w: &World| wherry::engine::shutdown::record::read(&w.records["shutdown/last"]).unwrap();
@@ -695,9 +697,7 @@ fn s8_the_begin_is_recorded_with_the_end_zero_until_the_work_is_done() {
     let ended = w.engine.shutdown(w.time().boot).ended_at.unwrap();
     assert!(record(&w).ended.0 % 1_000_000_000 != 0 && !ended.contains('.') && ended.ends_with('Z'), "{ended}");
     // Power is lost before that is written.
-    let mut w = busy();
-    w.power_off();
-    w.run(1);
+    let mut w = going_down();
     w.reboot(S);
     w.run(2);
     assert!(record(&w).over && record(&w).ended.0 > 0);
