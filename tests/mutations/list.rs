@@ -3,16 +3,22 @@
 use std::ops::Range;
 use std::path::Path;
 
+/// The line of a mutation whose engine may hang.
+const HANGS: &str = "hangs";
+
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mutation {
     pub name: String,
     /// Below `src/`.
     pub file: String,
+    /// The mutated engine may hang instead of failing.
+    pub hangs: bool,
     original: String,
     mutated: String,
 }
 
-/// Blocks of a name, a file, the original lines after `-` and the mutated ones after `+`; `#` begins a comment.
+/// Blocks of a name, a file, perhaps `hangs`, the original lines after `-` and the mutated ones after `+`; `#` begins a
+/// comment.
 ///
 /// # Errors
 /// If a block lacks something, or two have one name.
@@ -27,16 +33,20 @@ pub fn read(path: &Path) -> Result<Vec<Mutation>, String> {
             }
             return Err(format!("{block}: a name, a file, and what is to be replaced"));
         };
+        let hangs = rest.first() == Some(&HANGS);
+        let rest = if hangs { &rest[1..] } else { rest };
         let of = |sign: char| {
             let lines = rest.iter().filter_map(|l| l.strip_prefix(sign));
             lines.collect::<Vec<_>>().join("\n").trim().to_string()
         };
-        let mutation = Mutation { name: name.to_string(), file: file.to_string(), original: of('-'), mutated: of('+') };
+        let (name, file) = (name.to_string(), file.to_string());
+        let mutation = Mutation { name, file, hangs, original: of('-'), mutated: of('+') };
+        let name = &mutation.name;
         let known = rest.iter().all(|l| l.starts_with(['-', '+']));
         if mutation.original.is_empty() || !known || !rest.iter().any(|l| l.starts_with('+')) {
             return Err(format!("{name}: what is replaced (-), and with what (+)"));
         }
-        if mutations.iter().any(|m| m.name == mutation.name) {
+        if mutations.iter().any(|m| m.name == *name) {
             return Err(format!("{name} is there twice"));
         }
         mutations.push(mutation);

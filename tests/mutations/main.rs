@@ -1,7 +1,8 @@
 //! The test of the simulation: the engine is broken on purpose, in one place at a time, and each break has to be caught.
 //!
 //! `list` tells the breaks. All of them are built into one copy of the sources (`package`), and an environment variable
-//! chooses one, so there is one build. The stories are run against each, and lives until one fails. Needs nothing but cargo.
+//! chooses one, so there is one build. The unmutated engine plays all stories and lives first; the CPU time of these runs
+//! scales the limits of the mutated ones (`verdict`). Needs nothing but cargo.
 //!
 //! `make test-mutations`; ARGS=name for the breaks whose name contains it.
 
@@ -9,26 +10,39 @@
 
 mod list;
 mod package;
+mod verdict;
 
 use list::Mutation;
-use std::path::Path;
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::ops::Range;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use verdict::{End, Run, Shown, Verdict, limit};
 
-/// Lives that are played against each break, if no story caught it, or one did.
-const SEEDS: u32 = 2000;
-const SEEDS_BESIDE: u32 = 60;
-/// A broken engine may never come to an end. Of the processor's time, as it may have to share it, and by the clock.
-const PATIENCE: Duration = Duration::from_secs(30);
-const PATIENCE_BY_CLOCK: Duration = Duration::from_secs(600);
+/// The lives, in the pieces in which they are played: a mutation that hangs is ended in the first piece. A mutation that
+/// a story catches is judged by the first piece only.
+const LIVES: [Range<u32>; 4] = [0..60, 60..300, 300..1000, 1000..2000];
 
-/// What noticed a break.
-struct Verdict {
-    stories: Vec<String>,
-    /// The first seed that failed, and the rule that it broke.
-    seed: Option<String>,
+/// A run that sleeps uses no CPU time. It is ended after this many times what the unmutated engine took by the clock, and
+/// never sooner than after ten minutes: other programs may use the processors meanwhile.
+const CLOCK_PATIENCE: u32 = 50;
+const CLOCK_FLOOR: Duration = Duration::from_secs(600);
+
+/// What a run may take.
+#[derive(Clone, Copy)]
+struct Limits {
+    cpu: Duration,
+    clock: Duration,
+}
+
+/// The program of the simulation, and the limits of its runs.
+struct Judge {
+    simulation: PathBuf,
+    stories: Limits,
+    lives: Vec<Limits>,
 }
 
 fn main() -> ExitCode {
@@ -49,14 +63,10 @@ fn run() -> Result<bool, String> {
     let mutations = list::read(&project.join("tests/mutations/list"))?;
     let simulation = package::build(project, &mutations)?;
     println!("{} mutations, built in {:.0} s", mutations.len(), begin.elapsed().as_secs_f64());
-    // Unbroken, it has to pass: else nothing is shown by a failure.
-    let unbroken = judge(&simulation, 0)?;
-    if !unbroken.stories.is_empty() || unbroken.seed.is_some() {
-        return Err(format!("the unbroken engine fails: {}", words(&unbroken)));
-    }
+    let judge = Judge::new(simulation)?;
     let chosen: Vec<(usize, &Mutation)> =
         mutations.iter().enumerate().filter(|(_, m)| m.name.contains(&filter)).collect();
-    let survivors = Mutex::new(Vec::new());
+    let judged = Mutex::new(Vec::new());
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {
@@ -64,72 +74,134 @@ fn run() -> Result<bool, String> {
             scope.spawn(|| {
                 while let Some((i, m)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                     // (0 is the engine as it is.)
-                    let verdict = judge(&simulation, i + 1);
-                    let caught = verdict.as_ref().is_ok_and(|v| !v.stories.is_empty() || v.seed.is_some());
-                    println!("{:<58} {}", m.name, verdict.as_ref().map_or_else(String::clone, words));
-                    if !caught && let Ok(mut s) = survivors.lock() {
-                        s.push(m.name.clone());
+                    let verdict = judge.judge(i + 1);
+                    let text = verdict.as_ref().map_or_else(|why| format!("NOT JUDGED: {why}"), Verdict::to_string);
+                    println!("{:<58} {text}", m.name);
+                    if let Ok(mut judged) = judged.lock() {
+                        judged.push((*m, verdict));
                     }
                 }
             });
         }
     });
-    let survivors = survivors.into_inner().unwrap_or_default();
-    let caught = chosen.len() - survivors.len();
+    let judged = judged.into_inner().unwrap_or_default();
+    let caught = |v: &Result<Verdict, String>| matches!(v, Ok(Verdict::Caught { .. }));
+    let caught = judged.iter().filter(|(_, v)| caught(v)).count();
     println!("{caught} of {} mutations caught in {:.0} s", chosen.len(), begin.elapsed().as_secs_f64());
-    for name in &survivors {
-        println!("NOT CAUGHT: {name}");
+    let mut well = judged.len() == chosen.len() && !chosen.is_empty();
+    for (m, v) in &judged {
+        let passes = v.as_ref().is_ok_and(|v| v.passes(m.hangs));
+        well &= passes;
+        match v {
+            Ok(Verdict::Caught { .. }) => {}
+            Ok(Verdict::TimedOut) if passes => println!("timed out, as the list expects: {}", m.name),
+            Ok(Verdict::TimedOut) => println!("TIMED OUT: {}", m.name),
+            Ok(Verdict::Survived) => println!("NOT CAUGHT: {}", m.name),
+            Err(why) => println!("NOT JUDGED: {}: {why}", m.name),
+        }
     }
-    Ok(survivors.is_empty() && !chosen.is_empty())
+    Ok(well)
 }
 
-/// Runs the stories, and lives, against one mutation.
-fn judge(simulation: &Path, number: usize) -> Result<Verdict, String> {
-    let run = |args: &[&str], seeds: u32| -> Result<Option<Output>, String> {
-        let mut command = Command::new(simulation);
-        command.args(args).env("WHERRY_MUTATION", number.to_string()).env("WHERRY_SEEDS", seeds.to_string());
+impl Judge {
+    /// Runs the unmutated engine, which has to pass: otherwise a failure shows nothing.
+    fn new(simulation: PathBuf) -> Result<Judge, String> {
+        const NO_LIMIT: Limits = Limits { cpu: Duration::MAX, clock: Duration::MAX };
+        let mut judge = Judge { simulation, stories: NO_LIMIT, lives: vec![NO_LIMIT; LIVES.len()] };
+        let limits = |run: &Run, begin: Instant| Limits {
+            cpu: limit(run.spent),
+            clock: (begin.elapsed() * CLOCK_PATIENCE).max(CLOCK_FLOOR),
+        };
+        let must_pass = |run: &Run, shown: Shown| match (run.end, shown) {
+            (End::Passed, Shown::Nothing) => Ok(()),
+            (end, shown) => Err(format!("the unmutated engine fails: {end:?}, {shown:?}")),
+        };
+        let mut spent = Duration::ZERO;
+        let begin = Instant::now();
+        let run = judge.run_stories(0)?;
+        must_pass(&run, verdict::stories(&run)?)?;
+        judge.stories = limits(&run, begin);
+        for piece in 0..LIVES.len() {
+            let begin = Instant::now();
+            let run = judge.run_lives(0, piece)?;
+            must_pass(&run, verdict::lives(&run)?)?;
+            judge.lives[piece] = limits(&run, begin);
+            spent += run.spent;
+        }
+        let lives = LIVES.last().map_or(0, |l| l.end);
+        println!(
+            "unmutated: the stories take {:.1} s of CPU time, {lives} lives {:.1} s",
+            judge.stories.cpu.as_secs_f64() / limit(Duration::from_secs(1)).as_secs_f64(),
+            spent.as_secs_f64()
+        );
+        Ok(judge)
+    }
+
+    fn judge(&self, number: usize) -> Result<Verdict, String> {
+        let stories = verdict::stories(&self.run_stories(number)?)?;
+        let pieces = if matches!(stories, Shown::Failures(_)) { 1 } else { LIVES.len() };
+        let mut lives = Shown::Nothing;
+        for piece in 0..pieces {
+            lives = verdict::lives(&self.run_lives(number, piece)?)?;
+            if lives != Shown::Nothing {
+                break;
+            }
+        }
+        Ok(verdict::verdict(stories, lives))
+    }
+
+    fn run_stories(&self, number: usize) -> Result<Run, String> {
+        self.run(number, &["--skip", "seeds", "--skip", "shrink", "--test-threads", "1"], 0..0, self.stories)
+    }
+
+    fn run_lives(&self, number: usize, piece: usize) -> Result<Run, String> {
+        let args = ["seeds", "--exact", "--test-threads", "1"];
+        self.run(number, &args, LIVES[piece].clone(), self.lives[piece])
+    }
+
+    fn run(&self, number: usize, args: &[&str], seeds: Range<u32>, limits: Limits) -> Result<Run, String> {
+        let mut command = Command::new(&self.simulation);
+        command.args(args).env("WHERRY_MUTATION", number.to_string());
+        command.env("WHERRY_SEEDS", format!("{}..{}", seeds.start, seeds.end));
         command.env("WHERRY_SHRINK", "0").env("RUST_BACKTRACE", "0").env_remove("WHERRY_SEED");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
-        // The output is small (a story's history at most): what does not fit into a pipe is read meanwhile.
         let (out, err) = (child.stdout.take(), child.stderr.take());
         std::thread::scope(|scope| {
+            // A pipe that nobody reads would block the child.
             let out = scope.spawn(|| read_all(out));
             let err = scope.spawn(|| read_all(err));
             let begin = Instant::now();
-            let status = loop {
+            let mut spent = Duration::ZERO;
+            let end = loop {
+                // Before the child is reaped: its times go with it.
+                spent = busy(child.id()).max(spent);
                 match child.try_wait().map_err(|e| e.to_string())? {
-                    Some(status) => break Some(status),
-                    None if busy(child.id()) > PATIENCE || begin.elapsed() > PATIENCE_BY_CLOCK => {
+                    Some(status) => break end_of(status),
+                    None if spent > limits.cpu || begin.elapsed() > limits.clock => {
                         child.kill().map_err(|e| e.to_string())?;
                         child.wait().map_err(|e| e.to_string())?;
-                        break None;
+                        break End::TimedOut;
                     }
                     None => std::thread::sleep(Duration::from_millis(5)),
                 }
             };
-            let (stdout, stderr) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
-            Ok(status.map(|status| Output { status, stdout, stderr }))
+            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+            let stderr = text(err.join().unwrap_or_default());
+            let output = stderr + "\n" + &text(out.join().unwrap_or_default());
+            Ok(Run { end, output, spent })
         })
-    };
-    let stories = match run(&["--skip", "seeds", "--skip", "shrink", "--test-threads", "1"], 0)? {
-        None => vec!["(never ends)".into()],
-        Some(output) if output.status.success() => Vec::new(),
-        Some(output) => failed(&String::from_utf8_lossy(&output.stdout)),
-    };
-    let seeds = if stories.is_empty() && number > 0 { SEEDS } else { SEEDS_BESIDE };
-    let seed = match run(&["seeds", "--exact", "--test-threads", "1"], seeds)? {
-        None => Some("seeds that never end".into()),
-        Some(output) if output.status.success() => None,
-        Some(output) => {
-            let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-            let line = text.lines().find(|l| l.starts_with("seed "));
-            Some(line.map_or("the seeds ended badly".into(), |l| l.split(" (").next().unwrap_or(l).to_string()))
-        }
-    };
-    Ok(Verdict { stories, seed })
+    }
 }
 
-/// How long the processor was at a process (proc(5): ticks of 10 ms on all that Rust knows).
+fn end_of(status: ExitStatus) -> End {
+    match status.signal() {
+        Some(signal) => End::Signal(signal),
+        None if status.success() => End::Passed,
+        None => End::Failed,
+    }
+}
+
+/// The CPU time of a process (proc(5): ticks of 10 ms on all platforms that Rust knows).
 fn busy(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, after)| after).split_whitespace();
@@ -143,21 +215,4 @@ fn read_all(from: Option<impl std::io::Read>) -> Vec<u8> {
         let _ = from.read_to_end(&mut all);
     }
     all
-}
-
-/// The names of the tests that failed, from what the test program says.
-fn failed(text: &str) -> Vec<String> {
-    let of = |l: &str| l.strip_prefix("test ")?.strip_suffix(" ... FAILED").map(str::to_string);
-    let names: Vec<String> = text.lines().filter_map(of).collect();
-    if names.is_empty() { vec!["the stories ended badly".into()] } else { names }
-}
-
-fn words(verdict: &Verdict) -> String {
-    let short = |name: &String| name.trim_start_matches("stories::").to_string();
-    let stories = match verdict.stories.as_slice() {
-        [] => "no story".to_string(),
-        [one] => short(one),
-        [one, more @ ..] => format!("{} and {} more", short(one), more.len()),
-    };
-    format!("{stories}; {}", verdict.seed.as_deref().unwrap_or("no seed"))
 }
