@@ -41,7 +41,7 @@ test: ## all tests of an ordinary run, with all they need (root or sudo for the 
 	@tests/lab/test.sh
 
 test-unit: ## units, simulation, architecture: no root, no runtime
-	$(CARGO) test
+	$(CARGO) test --no-fail-fast
 
 test-runtime: ## pods on a real containerd of the tests' own (root or sudo); ARGS=filter RUNTIME=1.7
 	@tests/lab/install.sh build runtime

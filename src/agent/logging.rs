@@ -227,7 +227,7 @@ mod tests {
             assert!(written < 100_000);
         }
         assert!(dropped() - before >= 7);
-        theirs.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        theirs.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let mut seen = Vec::new();
         let _ = theirs.read_to_end(&mut seen);
         assert_eq!(seen.len(), (written - 7) * 1000);

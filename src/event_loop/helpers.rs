@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(helper_threads(), 0);
         let ids: Vec<JobId> = (0..20)
             .map(|n| {
-                rig.helpers.submit("test", in_ms(10_000), move || {
+                rig.helpers.submit("test", in_ms(100_000), move || {
                     thread::sleep(Duration::from_millis(5));
                     assert!(helper_threads() <= MAX_HELPERS);
                     n
@@ -314,14 +314,14 @@ mod tests {
 
         // They come back: their answers are dropped, and there is room again.
         drop(release);
-        rig.helpers.submit("again", in_ms(10_000), || 8);
+        rig.helpers.submit("again", in_ms(100_000), || 8);
         let out = rig.collect(1);
         assert_eq!((out.len(), &out[0].result), (1, &Ok(8)));
         wait_for_threads(0);
     }
 
     fn wait_for_threads(count: usize) {
-        for _ in 0..500 {
+        for _ in 0..10_000 {
             if helper_threads() == count {
                 return;
             }

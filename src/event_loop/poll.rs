@@ -182,7 +182,7 @@ mod tests {
             assert!(ready.is_empty());
             let late = clock::boot().since(deadline);
             assert!(clock::boot() >= deadline, "woke before the deadline");
-            assert!(late < Duration::from_millis(300), "{late:?} late");
+            assert!(late < Duration::from_secs(10), "{late:?} late");
         }
     }
 
@@ -192,7 +192,7 @@ mod tests {
         let mut ready = Vec::new();
         let begin = clock::boot();
         event_loop.turn(Some(Boot(0)), &mut ready).unwrap();
-        assert!(clock::boot().since(begin) < Duration::from_millis(300));
+        assert!(clock::boot().since(begin) < Duration::from_secs(10));
 
         // Armed for soon, left for another source, then armed for later.
         let (mut ours, mut watched) = pair(&event_loop, QUIET);

@@ -31,7 +31,7 @@ stop_agent() {
 	local pid
 	pid=$(agent_pid) || return 0
 	kill -TERM "$pid"
-	for _ in $(seq 1 100); do
+	for _ in $(seq 1 600); do
 		agent_pid >/dev/null || return 0
 		sleep 0.1
 	done
@@ -103,7 +103,7 @@ END
 		--runtime-endpoint "unix://$RUN/containerd.sock" --socket "$SOCKET" --hostname demo \
 		>>"$DEMO/wherry.log" 2>&1 </dev/null &
 	printf '%s\n' "$!" >"$DEMO/wherry.pid"
-	for _ in $(seq 1 50); do
+	for _ in $(seq 1 1000); do
 		agent_pid >/dev/null && break
 		sleep 0.02
 	done
@@ -170,7 +170,7 @@ down_as_root() {
 	# The pods go as they would anywhere: their manifests do.
 	if agent_pid >/dev/null; then
 		rm -f "$DEMO"/manifests/* "$DEMO"/manifests/.[!.]*
-		for _ in $(seq 1 300); do
+		for _ in $(seq 1 1200); do
 			if ! agent_pid >/dev/null || no_pods 2>/dev/null; then break; fi
 			sleep 0.2
 		done

@@ -33,7 +33,7 @@ running() {
 
 # Does containerd answer, with a CRI service in it?
 answers() {
-	timeout 10 ctr -a "$SOCKET" plugins ls 2>/dev/null | awk '$2 == "cri" && $NF == "ok" { found = 1 } END { exit !found }'
+	timeout 60 ctr -a "$SOCKET" plugins ls 2>/dev/null | awk '$2 == "cri" && $NF == "ok" { found = 1 } END { exit !found }'
 }
 
 # The first /22 that neither an address nor a route of this machine has.
@@ -138,12 +138,12 @@ start() {
 	# With a session of its own it outlives the shell that starts it.
 	setsid containerd --config "$DIR/containerd.toml" >>"$DIR/containerd.log" 2>&1 </dev/null &
 	pid=$!
-	for _ in $(seq 1 50); do
+	for _ in $(seq 1 1000); do
 		ours "$pid" && break
 		sleep 0.02
 	done
 	printf '%s\n' "$pid" >"$RUN/containerd.pid"
-	for _ in $(seq 1 300); do
+	for _ in $(seq 1 1200); do
 		if answers; then return 0; fi
 		kill -0 "$pid" 2>/dev/null || break
 		sleep 0.1
@@ -194,11 +194,11 @@ up() {
 end_tasks() {
 	local id
 	[ -S "$SOCKET" ] || return 0
-	timeout 20 ctr -a "$SOCKET" -n k8s.io tasks ls -q 2>/dev/null | while read -r id; do
-		timeout 20 ctr -a "$SOCKET" -n k8s.io tasks rm -f "$id" >/dev/null 2>&1 || true
+	timeout 120 ctr -a "$SOCKET" -n k8s.io tasks ls -q 2>/dev/null | while read -r id; do
+		timeout 120 ctr -a "$SOCKET" -n k8s.io tasks rm -f "$id" >/dev/null 2>&1 || true
 	done
-	timeout 20 ctr -a "$SOCKET" -n k8s.io containers ls -q 2>/dev/null | while read -r id; do
-		timeout 20 ctr -a "$SOCKET" -n k8s.io containers rm "$id" >/dev/null 2>&1 || true
+	timeout 120 ctr -a "$SOCKET" -n k8s.io containers ls -q 2>/dev/null | while read -r id; do
+		timeout 120 ctr -a "$SOCKET" -n k8s.io containers rm "$id" >/dev/null 2>&1 || true
 	done
 }
 
@@ -206,7 +206,7 @@ end_containerd() {
 	local pid
 	if pid=$(running); then
 		kill "$pid" 2>/dev/null || true
-		for _ in $(seq 1 100); do
+		for _ in $(seq 1 600); do
 			ours "$pid" || return 0
 			sleep 0.1
 		done

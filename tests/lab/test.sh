@@ -1,22 +1,32 @@
 #!/bin/bash
-# Every test that belongs to an ordinary run: `make test`. Without a way to root the units and the simulation are run,
-# what was not run is named, and the exit code says so. The runtime tests run on the system's containerd and then, where it
-# is to be had (on a Debian 12, online the first time), on 1.7.
+# Every test that belongs to an ordinary run: `make test`. A suite that fails does not stop the others: a summary at the
+# end says what passed, failed and was not run. The exit code is 0 if nothing failed and nothing lacked root. The runtime
+# tests run on the system's containerd and then on 1.7, where that is available (on a Debian 12, online the first time).
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
 
 cd "$PROJECT"
-"$LAB/install.sh" build
-make --no-print-directory test-unit
-if ! can_be_root; then
-	make --no-print-directory test-mutations
-	say
-	say 'NOT RUN, for want of root or sudo: tests/runtime (pods on a real containerd), tests/shutdown (and a real logind)'
-	exit 1
-fi
+status=0
+summary=()
 
-# Containers are waited for most of the time: the mutations have the processors meanwhile.
+# passed|failed|'not run' SUITE [WHY]
+result() {
+	summary+=("$(printf '%-8s %s' "$1" "$2${3:+: $3}")")
+	if [ "$1" = failed ]; then status=1; fi
+}
+
+# suite NAME COMMAND...
+suite() {
+	local name=$1 code=0
+	shift
+	say "=== $name"
+	"$@" || code=$?
+	# A signal that ends a test ends this script, too: the person at the terminal means the whole run.
+	case $code in 130 | 143) exit "$code" ;; esac
+	if [ "$code" = 0 ]; then result passed "$name"; else result failed "$name" "exit code $code"; fi
+}
+
 log=$(mktemp)
 mutations=
 # shellcheck disable=SC2317 # called by the trap
@@ -27,23 +37,42 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-setsid nice -n 19 make --no-print-directory test-mutations >"$log" 2>&1 </dev/null &
-mutations=$!
 
-make --no-print-directory test-runtime
-make --no-print-directory test-shutdown
-# The same on a runtime with an event stream.
-status=0
-"$LAB/newer-runtime.sh" 1.7 >/dev/null || status=$?
-case $status in
-0) make --no-print-directory test-runtime RUNTIME=1.7 ;;
-69) say 'NOT RUN, for want of containerd 1.7 (above is why): tests/runtime on it' ;;
-*) exit "$status" ;;
-esac
+"$LAB/install.sh" build
+make() { command make --no-print-directory "$@"; }
 
-say 'the mutations, which ran meanwhile:'
-status=0
-wait "$mutations" || status=$?
-mutations=
-cat "$log"
+suite 'units, simulation, architecture' make test-unit
+if can_be_root; then
+	# Containers are waited for most of the time: the mutations have the processors meanwhile.
+	setsid nice -n 19 make --no-print-directory test-mutations >"$log" 2>&1 </dev/null &
+	mutations=$!
+
+	suite 'tests/runtime: pods on a real containerd' make test-runtime
+	suite 'tests/shutdown: and a real logind' make test-shutdown
+	# The same on a runtime with an event stream.
+	newer='tests/runtime on containerd 1.7'
+	code=0
+	"$LAB/newer-runtime.sh" 1.7 >/dev/null || code=$?
+	case $code in
+	0) suite "$newer" make test-runtime RUNTIME=1.7 ;;
+	69) result 'not run' "$newer" 'containerd 1.7 is not available (the reason is above)' ;;
+	*) result failed "$newer" "tests/lab/newer-runtime.sh ended with $code" ;;
+	esac
+
+	say '=== mutations, which ran beside the others'
+	code=0
+	wait "$mutations" || code=$?
+	mutations=
+	cat "$log"
+	if [ "$code" = 0 ]; then result passed mutations; else result failed mutations "exit code $code"; fi
+else
+	suite mutations make test-mutations
+	result 'not run' 'tests/runtime: pods on a real containerd' 'needs root or sudo'
+	result 'not run' 'tests/shutdown: and a real logind' 'needs root or sudo'
+	status=1
+fi
+
+say
+say '=== summary'
+printf '%s\n' "${summary[@]}" >&2
 exit "$status"

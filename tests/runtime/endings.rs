@@ -93,8 +93,8 @@ fn a_termination_message_is_told() {
 #[test]
 fn a_pod_past_its_deadline_is_ended() {
     let agent = Agent::start("deadline");
-    // Ten times what its start takes.
-    let deadline = patience(4).as_secs();
+    // A slow machine has to start it before.
+    let deadline = patience(20).as_secs();
     let spec = format!("    activeDeadlineSeconds: {deadline}\n    terminationGracePeriodSeconds: 2{TRAP}");
     agent.apply("slow", &spec);
     agent.wait_running("slow");

@@ -207,7 +207,6 @@ fn a_pod_that_ignores_sigterm_is_killed_after_its_grace_period() {
     agent.wait_gone("deaf");
     let took = begun.elapsed();
     assert!(took >= Duration::from_millis(3900), "its grace period was cut to {took:?}");
-    assert!(took <= Duration::from_secs(40), "{took:?}");
 }
 
 #[test]

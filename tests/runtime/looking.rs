@@ -41,7 +41,7 @@ impl Going {
 
     /// Waits for a line; all that came before it are in `seen`, too.
     fn wait(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
-        let end = Instant::now() + patience(60);
+        let end = Instant::now() + patience(240);
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let line = self.lines.recv_timeout(left);
@@ -55,7 +55,7 @@ impl Going {
 
     /// Waits for its end by itself; the exit code.
     fn ended(&mut self) -> Option<i32> {
-        let end = Instant::now() + patience(60);
+        let end = Instant::now() + patience(240);
         loop {
             if let Some(status) = self.child.try_wait().expect("wait") {
                 self.seen.extend(self.lines.iter());

@@ -15,7 +15,7 @@ const WORKING: &str = "kubelet_working_pods";
 
 /// Two containers, of which one does not hear SIGTERM.
 const DEAF: &str = "
-    terminationGracePeriodSeconds: 4
+    terminationGracePeriodSeconds: 20
     containers:
     - name: deaf
       image: localhost/busybox:1.35

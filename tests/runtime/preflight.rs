@@ -131,7 +131,7 @@ fn a_runtime_that_accepts_and_never_answers_holds_nobody_up() {
     let began = Instant::now();
     let output = check(&agent, &[]);
     let took = began.elapsed();
-    assert!(took >= Duration::from_secs(4) && took < patience(50), "{took:?}");
+    assert!(took >= Duration::from_secs(4) && took < patience(120), "{took:?}");
     assert_eq!((output.status.code(), errors(&output)), (Some(1), vec!["runtime".to_owned()]), "{output:?}");
     assert!(lines(&output)["runtime"].1.contains("hangs.sock: no answer for 5 s"), "{output:?}");
 

@@ -3,14 +3,11 @@
 
 use crate::support::agent::Agent;
 use crate::support::lab::signal;
-use crate::support::strace::{Trace, documented, page};
+use crate::support::strace::{Trace, documented, page, wait_quiet};
 use crate::support::yaml::TRAP;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-
-/// After the runtime has shown it: answers that are on their way, helpers that end.
-const QUIET: Duration = Duration::from_secs(2);
 
 /// Nothing is asked of the agent meanwhile (that would be seen): the runtime is.
 fn wait_started(agent: &Agent, pod: &str, other_than: Option<&str>) -> String {
@@ -26,7 +23,7 @@ fn an_idle_minute_makes_the_documented_system_calls_and_few_of_them() {
     let agent = Agent::start("straceidle");
     agent.apply("web", TRAP);
     agent.wait_running("web");
-    std::thread::sleep(QUIET);
+    wait_quiet(agent.pid());
     let trace = Trace::attach(agent.pid(), "idle");
     std::thread::sleep(Duration::from_secs(62));
     let calls = trace.matches_the_page();
@@ -44,11 +41,11 @@ fn a_pods_start_and_a_crash_make_the_documented_system_calls() {
     // The first pod makes what is there once: levels of cgroups, directories.
     agent.apply("first", TRAP);
     agent.wait_running("first");
-    std::thread::sleep(QUIET);
+    wait_quiet(agent.pid());
     let trace = Trace::attach(agent.pid(), "start");
     agent.apply("web", TRAP);
     let id = wait_started(&agent, "web", None);
-    std::thread::sleep(QUIET);
+    wait_quiet(agent.pid());
     let calls = trace.matches_the_page();
     // One request for each: sandbox, image, create, start, and the status after each change.
     assert!(calls["pidfd_open"] == 2, "sandbox and container: {calls:?}");
@@ -56,7 +53,7 @@ fn a_pods_start_and_a_crash_make_the_documented_system_calls() {
     let trace = Trace::attach(agent.pid(), "crash");
     signal(&agent.cri().container_pid(&id).to_string(), "KILL");
     wait_started(&agent, "web", Some(&id));
-    std::thread::sleep(QUIET);
+    wait_quiet(agent.pid());
     let calls = trace.matches_the_page();
     assert!(calls["pidfd_open"] == 1, "the new container: {calls:?}");
 }

@@ -18,7 +18,7 @@ const POD: &str = "/kubepods.slice/kubepods-podu.slice";
 
 /// Until that call has ended; nothing but the bus wakes it before its deadline.
 fn end(slices: &mut Slices, event_loop: &mut EventLoop, ticket: Ticket) -> Result<bool, String> {
-    let latest = clock::boot() + patience(20);
+    let latest = clock::boot() + patience(120);
     let mut ready = Vec::new();
     loop {
         let mut out = Vec::new();

@@ -2,11 +2,10 @@
 
 use crate::support::agent::Agent;
 use crate::support::logind::Node;
-use crate::support::strace::Trace;
+use crate::support::strace::{Trace, wait_quiet};
 use crate::support::yaml::TRAP;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 fn kinds(agent: &Agent) -> BTreeMap<String, usize> {
     let output = agent.wherry(&["debug", "fds", "-o", "json"]);
@@ -73,11 +72,11 @@ fn a_shutdown_makes_the_documented_system_calls() {
     agent.apply("web", TRAP);
     agent.wait_running("web");
     agent.wait("armed", armed);
-    std::thread::sleep(Duration::from_secs(2));
+    wait_quiet(agent.pid());
     let trace = Trace::attach(agent.pid(), "shutdown");
     node.power_off();
     node.wait_started("poweroff.target");
-    std::thread::sleep(Duration::from_secs(2));
+    wait_quiet(agent.pid());
     trace.matches_the_page();
     assert_eq!(node.locks(), 0);
 }

@@ -15,14 +15,15 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Ten times what the slowest thing waited for takes on a quiet machine; more on one that says it is slow
-/// (WHERRY_LAB_SLOW, a factor; set where the processor is emulated).
+/// How long a test waits for something before it fails: this many seconds, and more on a machine that says it is slow
+/// (WHERRY_LAB_SLOW, a factor; set where the processor is emulated). A wait that succeeds ends at once, so the seconds may
+/// be many: forty times what a quiet machine takes.
 pub fn patience(seconds: u64) -> Duration {
     let slow = std::env::var("WHERRY_LAB_SLOW").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     Duration::from_secs(seconds) * slow
 }
 
-const PATIENCE: u64 = 60;
+const PATIENCE: u64 = 240;
 
 pub struct Agent {
     /// `agents/NAME` in the lab's directory; everything of this agent is below it.

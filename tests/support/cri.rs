@@ -99,7 +99,7 @@ impl Cri {
                 .initial_connection_window_size(1 << 24)
                 .handshake(Socket(socket)),
         );
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + Duration::from_secs(120);
         loop {
             match handshake.as_mut().poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(Ok((send, connection))) => return Ok(Cri { socket: other, connection, send, flag }),

@@ -15,7 +15,7 @@ pub struct Response {
 
 pub fn get_unix(socket: &Path, path: &str) -> io::Result<Response> {
     let stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(120)))?;
     exchange(stream, path)
 }
 
@@ -39,7 +39,7 @@ pub fn lines_unix(socket: &Path, path: &str, mut each: impl FnMut(&str)) -> io::
 /// `address`: host:port.
 pub fn get_tcp(address: &str, path: &str) -> io::Result<Response> {
     let stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(120)))?;
     exchange(stream, path)
 }
 

@@ -71,7 +71,7 @@ impl Runtime {
 
     /// A client of it, once it has found its containers again.
     pub fn connect(&self) -> Cri {
-        let end = Instant::now() + patience(60);
+        let end = Instant::now() + patience(240);
         loop {
             match Cri::try_connect(&self.socket).and_then(|mut cri| cri.status().map(|_| cri)) {
                 Ok(cri) => return cri,
@@ -90,7 +90,7 @@ impl Runtime {
         let pid = self.pid();
         signal(&pid, "KILL");
         // Until it is no process any more (of a zombie nothing is left but its name), `start_again` takes it for running.
-        let end = Instant::now() + patience(20);
+        let end = Instant::now() + patience(120);
         while std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty()) {
             assert!(Instant::now() < end, "containerd does not end");
             std::thread::sleep(Duration::from_millis(5));

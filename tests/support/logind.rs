@@ -27,7 +27,7 @@ const SYSTEMD_MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const BUS: &str = "org.freedesktop.DBus";
 
 /// For one answer.
-const CALL: Duration = Duration::from_secs(30);
+const CALL: Duration = Duration::from_secs(120);
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -309,7 +309,7 @@ impl Drop for Node {
 
 /// Looks until there is something.
 pub fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let patience = patience(60);
+    let patience = patience(240);
     let end = Instant::now() + patience;
     loop {
         if let Some(found) = look() {

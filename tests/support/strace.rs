@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The phase in which nothing is given to a helper.
 const IDLE: &str = "idle";
@@ -18,6 +18,23 @@ pub struct Trace {
     child: Child,
     file: PathBuf,
     phase: &'static str,
+}
+
+/// Waits until the process sleeps: what was on its way has come, and helpers have ended. (A stream of events of other
+/// tests' containers never ends; then this is how long a test waits.)
+pub fn wait_quiet(pid: u32) {
+    let switches = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let line = status.lines().find(|l| l.starts_with("voluntary_ctxt_switches:"));
+        line.map(str::to_owned)
+    };
+    for _ in 0..8 {
+        let before = switches();
+        std::thread::sleep(Duration::from_secs(2));
+        if switches() == before {
+            return;
+        }
+    }
 }
 
 impl Trace {
@@ -32,7 +49,7 @@ impl Trace {
             .stderr(Stdio::null())
             .spawn()
             .expect("strace (tests/lab/install.sh runtime)");
-        let end = Instant::now() + patience(20);
+        let end = Instant::now() + patience(120);
         let traced = || {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
             status.lines().any(|l| l.strip_prefix("TracerPid:").is_some_and(|pid| pid.trim() != "0"))

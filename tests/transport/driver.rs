@@ -18,7 +18,7 @@ use wherry::event_loop::{EventLoop, clock};
 over_each_transport!(a_runtime_that_tells_its_cgroup_driver_is_believed_and_one_that_does_not_is_no_trouble,);
 
 const TOKEN: Token = Token(1);
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 fn config(driver: CgroupDriver) -> RequestConfig {
     RequestConfig {

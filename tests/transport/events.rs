@@ -52,7 +52,7 @@ impl Listener {
 
     fn until(&mut self, done: impl Fn(&[StreamEvent]) -> bool) {
         assert!(
-            self.run_until(Duration::from_secs(60), done),
+            self.run_until(Duration::from_secs(240), done),
             "{:?}",
             self.seen.iter().rev().take(5).collect::<Vec<_>>()
         );

@@ -41,8 +41,8 @@ impl Raw {
                     let (number, script) = (connections.fetch_add(1, Ordering::SeqCst), script.clone());
                     stream.set_nonblocking(false).unwrap();
                     // So that no thread stays for ever.
-                    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-                    stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+                    stream.set_read_timeout(Some(Duration::from_secs(240))).unwrap();
+                    stream.set_write_timeout(Some(Duration::from_secs(240))).unwrap();
                     std::thread::spawn(move || script(number, Peer(stream)));
                 }
             })

@@ -23,7 +23,7 @@ pub fn grpcio(path: &Path, registry: &Registry, token: Token) -> Box<dyn Transpo
 const TOKEN: Token = Token(1);
 
 /// Ten times and more what anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 pub struct Rig {
     pub event_loop: EventLoop,

@@ -137,11 +137,11 @@ fn a_hung_call_ends_at_its_deadline_and_the_peer_is_told(factory: Factory) {
     let (_dir, server, mut rig) = start(factory, Options::default());
     let begin = clock::boot();
     let hung = rig.call_within("/t/Hang", "", Duration::from_millis(150));
-    let later = rig.call_within("/t/SlowEcho", "fine", Duration::from_secs(60));
+    let later = rig.call_within("/t/SlowEcho", "fine", Duration::from_secs(240));
     let result = rig.end(hung);
     assert!(is_unknown(&result) && text(&result).to_lowercase().contains("deadline exceeded"), "{result:?}");
     let took = clock::boot().since(begin);
-    assert!(took >= Duration::from_millis(145) && took < Duration::from_secs(5), "{took:?}");
+    assert!(took >= Duration::from_millis(145) && took < Duration::from_secs(60), "{took:?}");
     assert_eq!(rig.end(later), Ok(Bytes::from("fine")));
     until_reset(&mut rig, &server);
 }
@@ -164,7 +164,7 @@ fn a_cancelled_call_ends_once_and_the_peer_is_told(factory: Factory) {
 }
 
 fn until_reset(rig: &mut Rig, server: &Server) {
-    for _ in 0..500 {
+    for _ in 0..10_000 {
         if !server.seen.lock().unwrap().resets.is_empty() {
             assert_eq!(server.seen.lock().unwrap().resets, [::h2::Reason::CANCEL]);
             return;
@@ -208,7 +208,7 @@ fn a_refused_call_was_not_sent_and_a_reset_one_is_unknown(factory: Factory) {
     let reset = rig.call("/t/Reset", "");
     let result = rig.end(reset);
     assert!(is_unknown(&result), "{result:?}");
-    let refused = rig.call_within("/t/Refuse", "", Duration::from_secs(5));
+    let refused = rig.call_within("/t/Refuse", "", Duration::from_secs(60));
     let result = rig.end(refused);
     assert!(is_not_sent(&result), "{result:?}");
 }
@@ -275,7 +275,7 @@ fn a_server_that_goes_away_is_down_and_up_again_when_it_comes_back(factory: Fact
             assert!(is_unknown(&result), "{result:?}");
         }
         rig.until("Down", |seen| seen.iter().any(|c| matches!(c, Completion::Down { .. })));
-        let id = rig.call_within("/t/Echo", "", Duration::from_secs(5));
+        let id = rig.call_within("/t/Echo", "", Duration::from_secs(60));
         let result = rig.end(id);
         assert!(is_not_sent(&result), "{result:?}");
         assert_eq!(rig.downs().len(), 1);
@@ -386,7 +386,7 @@ mod h2_alone {
         let (_dir, _server, mut rig) = start(rig::h2, Options::default());
         let id = rig.stream("/t/Many", many(200, 100_000));
         let mut most = 0;
-        let latest = clock::boot() + Duration::from_secs(60);
+        let latest = clock::boot() + Duration::from_secs(240);
         let mut before = 0;
         while !rig.seen.iter().any(|c| matches!(c, Completion::Done { .. })) {
             rig.turn(latest);

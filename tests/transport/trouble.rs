@@ -53,7 +53,7 @@ fn nonsense_in_an_answer_is_an_error_and_the_next_connection_works(factory: Fact
             if closes { Some(()) } else { peer.serve(b"fine") }
         });
         let mut rig = Rig::up(factory, &path);
-        let id = rig.call_within("/t/x", "", Duration::from_secs(5));
+        let id = rig.call_within("/t/x", "", Duration::from_secs(60));
         let result = rig.end(id);
         // It may have reached the peer.
         assert!(matches!(result, Err(CallError::Unknown(_) | CallError::Status { .. })), "{what}: {result:?}");
@@ -64,7 +64,7 @@ fn nonsense_in_an_answer_is_an_error_and_the_next_connection_works(factory: Fact
 
 /// Over a new connection, once it is there.
 fn until_answered(rig: &mut Rig, answer: &'static str, what: &str) {
-    let latest = clock::boot() + Duration::from_secs(60);
+    let latest = clock::boot() + Duration::from_secs(240);
     loop {
         let id = rig.call("/t/x", "");
         match rig.end(id) {
@@ -118,7 +118,7 @@ fn looked_for_ever_more_rarely(factory: Factory, script: fn(Peer) -> Option<()>)
     rig.run_for(Duration::from_secs(3));
     // 50 ms, 100, 200, 400, 800, then each second.
     assert!((2..=12).contains(&server.connections()), "{} connections in 3 s", server.connections());
-    let id = rig.call_within("/t/x", "", Duration::from_secs(5));
+    let id = rig.call_within("/t/x", "", Duration::from_secs(60));
     assert!(rig.end(id).is_err());
     assert!(rig.downs().len() <= server.connections() + 1);
 }
@@ -135,7 +135,7 @@ fn a_flood_of_pings_and_settings_delays_an_answer_and_nothing_else(factory: Fact
             peer.write(&some)?;
         }
         peer.answer(stream, b"at last")?;
-        std::thread::sleep(Duration::from_secs(60));
+        std::thread::sleep(Duration::from_secs(240));
         Some(())
     });
     let mut rig = Rig::up(factory, &path);
@@ -207,7 +207,7 @@ mod h2_alone {
         let begin = clock::boot();
         let result = rig.end(id);
         assert!(matches!(&result, Err(CallError::Unknown(why)) if why.contains("deadline exceeded")), "{result:?}");
-        assert!(clock::boot().since(begin) < Duration::from_secs(5));
+        assert!(clock::boot().since(begin) < Duration::from_secs(60));
         assert!(!rig.seen.iter().any(|c| matches!(c, Completion::Down { .. })));
     }
 }

@@ -36,7 +36,7 @@ pub type Desired = BTreeMap<String, Pod>;
 
 /// Waits until all is as it should be. (A record that could not be written is tried again after 60 to 90 s.)
 pub fn wait_exact(agent: &Agent, desired: &Desired) {
-    let end = Instant::now() + patience(150);
+    let end = Instant::now() + patience(400);
     loop {
         let differences = differences(agent, desired);
         if differences.is_empty() {

@@ -81,7 +81,7 @@ fn while_the_runtime_hangs_for_30_s_all_else_goes_on_and_then_all_is_well() {
         assert!([200, 500].contains(&health.status), "{health:?}");
         assert!(agent.pods().len() >= 3);
         assert!(agent.metric("kubelet_desired_pods") >= 3.0);
-        assert!(asked.elapsed() < patience(5), "it took {:?} to answer", asked.elapsed());
+        assert!(asked.elapsed() < patience(20), "it took {:?} to answer", asked.elapsed());
         sleep(Duration::from_millis(500));
     }
     // What came while it hung is known.
