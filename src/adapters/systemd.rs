@@ -5,6 +5,7 @@
 //! What systemd keeps has a name, and is removed by its name only. It is told not to look at a descriptor (FDPOLL=0): of a FIFO
 //! whose other end is closed for a moment, as while logind restarts, it would let go.
 
+use crate::api::printable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sd_notify::NotifyState;
 use std::ffi::OsString;
@@ -68,7 +69,7 @@ pub fn tell(said: &[Said<'_>]) -> Result<(), String> {
 
 /// A line is a message of its own: what others wrote (a manifest, a runtime's message) must not begin one.
 fn one_line(text: &str) -> String {
-    let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut line: String = text.chars().map(|c| if printable::is_plain(c) { c } else { ' ' }).collect();
     if line.len() > MAX_STATUS {
         let mut end = MAX_STATUS - 3;
         while !line.is_char_boundary(end) {

@@ -4,6 +4,7 @@
 //! stderr is (a full pipe, a stopped terminal, closed), writing to it neither blocks nor ends the daemon: a line that
 //! cannot be written now is dropped and counted, and the next one that can be says how many were.
 
+use crate::api::printable;
 use crate::api::time::Boot;
 use log::{Level, LevelFilter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -76,12 +77,9 @@ fn format_line(time: Option<jiff::Timestamp>, level: Level, target: &str, messag
     for c in message.trim_end().chars() {
         // What others wrote (a manifest, a runtime's message) must not look like a line of ours.
         match c {
-            '\n' => line.push_str("\\n"),
             '\t' => line.push(' '),
-            c if c.is_control() => {
-                let _ = write!(line, "\\u{{{:x}}}", u32::from(c));
-            }
-            c => line.push(c),
+            c if printable::is_plain(c) => line.push(c),
+            c => printable::push_escaped(&mut line, c),
         }
     }
     line.push('\n');
@@ -211,7 +209,10 @@ mod tests {
         );
         assert_eq!(format_line(None, Level::Warn, "wherry::agent", "x"), "<4>agent: x\n");
         assert_eq!(format_line(None, Level::Error, "h2::frame", "x"), "<3>h2: x\n");
-        assert_eq!(format_line(None, Level::Info, "wherry", "a\n<0>b\u{1b}[m\n"), "<6>wherry: a\\n<0>b\\u{1b}[m\n");
+        assert_eq!(
+            format_line(None, Level::Info, "wherry", "a\n<0>b\u{1b}[m\u{9b}\u{202e}\n"),
+            "<6>wherry: a\\n<0>b\\x1b[m\\u{9b}\\u{202e}\n"
+        );
     }
 
     #[test]

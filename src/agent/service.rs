@@ -239,7 +239,7 @@ impl Agent {
         let summary = self.engine.summary(now.boot);
         let pods = self.engine.pods();
         let phase = |name: &str| pods.iter().filter(|p| p.status.phase.as_deref() == Some(name)).count();
-        let running = phase("Running");
+        let running = pods.iter().filter(|p| views::is_running(p.status)).count();
         let failing = self.engine.checks(now.boot).into_iter().filter_map(|c| c.result.err());
         let in_files: usize = self.manifests.problems().map(|p| p.problems.len()).sum();
         Doing {

@@ -2,7 +2,7 @@
 
 use crate::adapters::server::health::Check;
 use crate::api::names::{FullName, Uid};
-use crate::engine::node::PodView;
+use crate::engine::node::{PodView, Summary};
 use crate::engine::pod::worker::Inside;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -95,6 +95,29 @@ pub fn not_ready(shutting_down: bool, failing: &[String]) -> Option<(&'static st
     }
 }
 
+/// Why the runtime is not ready, if that is known to be so: one that was never heard of is not ready either.
+pub fn runtime_not_ready(summary: &Summary) -> Option<String> {
+    let silent = || (summary.runtime_up && !summary.runtime_answered).then(|| "it has not answered yet".to_owned());
+    let said = || summary.runtime.as_ref().and_then(|fact| fact.runtime_not_ready.clone());
+    summary.runtime_error.clone().or_else(silent).or_else(said)
+}
+
+/// Is the pod in the phase Running, while not all of its containers are ready? The phase alone says little: a pod that crashes
+/// again and again stays in it.
+pub fn is_unready(status: &core::PodStatus) -> bool {
+    let is_ready = |c: &core::PodCondition| c.type_ == "Ready" && c.status == "True";
+    status.phase.as_deref() == Some("Running") && !status.conditions.iter().flatten().any(is_ready)
+}
+
+/// Would `kubectl get pods` show Running: does a container run, and does none wait or stand there failed?
+pub fn is_running(status: &core::PodStatus) -> bool {
+    let states: Vec<_> = status.container_statuses.iter().flatten().filter_map(|c| c.state.as_ref()).collect();
+    let completed = |t: &core::ContainerStateTerminated| t.exit_code == 0;
+    status.phase.as_deref() == Some("Running")
+        && states.iter().any(|s| s.running.is_some())
+        && states.iter().all(|s| s.waiting.is_none() && s.terminated.as_ref().is_none_or(completed))
+}
+
 /// Pods that are told of by name.
 const MAX_UNREADY: usize = 20;
 
@@ -141,6 +164,7 @@ fn what_it_waits_for(status: &core::PodStatus, warning: Option<&str>) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::facts::RuntimeFact;
 
     #[test]
     fn s4_a_node_that_shuts_down_is_not_ready_whatever_else_it_is() {
@@ -155,6 +179,70 @@ mod tests {
         }
         assert_eq!(shutdown_check(false).failure, None);
         assert_eq!(shutdown_check(true).failure.as_deref(), Some("node is shutting down"));
+    }
+
+    #[test]
+    fn a_runtime_that_has_not_answered_is_not_ready() {
+        let fact = |why: Option<&str>| {
+            Some(RuntimeFact { runtime_not_ready: why.map(str::to_owned), ..RuntimeFact::default() })
+        };
+        let told = |up, answered, runtime, error: Option<&str>| {
+            let runtime_error = error.map(str::to_owned);
+            let summary =
+                Summary { runtime_up: up, runtime_answered: answered, runtime, runtime_error, ..Summary::default() };
+            runtime_not_ready(&summary)
+        };
+        assert_eq!(told(false, false, None, None), None, "not connected yet: said by `connected`");
+        assert_eq!(told(false, false, None, Some("refused")).as_deref(), Some("refused"));
+        assert_eq!(told(true, false, None, None).as_deref(), Some("it has not answered yet"));
+        // Nor does the word of the connection before count.
+        assert_eq!(told(true, false, fact(None), None).as_deref(), Some("it has not answered yet"));
+        assert_eq!(told(true, true, fact(None), None), None);
+        assert_eq!(told(true, true, fact(Some("starting")), None).as_deref(), Some("starting"));
+    }
+
+    #[test]
+    fn a_pod_runs_if_its_containers_do() {
+        let state = |waiting: bool, running: bool, exit_code: Option<i32>| core::ContainerStatus {
+            state: Some(core::ContainerState {
+                waiting: waiting.then(Default::default),
+                running: running.then(Default::default),
+                terminated: exit_code
+                    .map(|exit_code| core::ContainerStateTerminated { exit_code, ..Default::default() }),
+            }),
+            ..Default::default()
+        };
+        let (waits, runs) = (|| state(true, false, None), || state(false, true, None));
+        let (completed, failed) = (|| state(false, false, Some(0)), || state(false, false, Some(1)));
+        let pod = |phase: &str, containers: Vec<core::ContainerStatus>, ready: &str| core::PodStatus {
+            phase: Some(phase.into()),
+            container_statuses: Some(containers),
+            conditions: Some(vec![core::PodCondition {
+                type_: "Ready".into(),
+                status: ready.into(),
+                ..Default::default()
+            }]),
+            ..Default::default()
+        };
+        for (phase, containers, expected) in [
+            ("Running", vec![runs(), runs()], true),
+            ("Running", vec![runs(), completed()], true),
+            ("Running", vec![waits()], false),
+            ("Running", vec![runs(), waits()], false),
+            ("Running", vec![runs(), failed()], false),
+            ("Running", vec![completed()], false),
+            ("Pending", vec![runs()], false),
+            ("Running", vec![], false),
+        ] {
+            assert_eq!(is_running(&pod(phase, containers.clone(), "True")), expected, "{phase} {containers:?}");
+        }
+        assert!(
+            is_unready(&pod("Running", vec![waits()], "False")) && !is_unready(&pod("Running", vec![runs()], "True"))
+        );
+        assert!(
+            !is_unready(&pod("Failed", vec![failed()], "False"))
+                && is_unready(&core::PodStatus { phase: Some("Running".into()), ..Default::default() })
+        );
     }
 
     #[test]

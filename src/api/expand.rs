@@ -2,58 +2,208 @@
 //!
 //! `$(NAME)` becomes the variable's value if it is known and stays as it is if not; `$$` is a plain `$`, so that
 //! `$$(NAME)` comes out as `$(NAME)`. An env value sees only the variables before it; command and args see all.
+//!
+//! References multiply: with `b: "$(a)$(a)"`, `c: "$(b)$(b)"` ... a value doubles on each line. `measure` therefore adds up
+//! the sizes without making the strings, and `container` makes them only if they are within `MAX_ARGUMENTS`.
 
 use k8s_openapi::api::core::v1::Container;
+use std::collections::BTreeMap;
+use std::fmt;
 
-/// Expands `input`; `lookup` gives a variable's value.
-pub fn expand<'v>(input: &str, lookup: impl Fn(&str) -> Option<&'v str>) -> String {
-    let mut out = String::with_capacity(input.len());
-    let mut rest = input;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        let after = &rest[at + 1..];
-        rest = if let Some(tail) = after.strip_prefix('$') {
-            out.push('$');
-            tail
-        } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
-            match lookup(name) {
-                Some(value) => out.push_str(value),
-                None => {
-                    out.push_str("$(");
-                    out.push_str(name);
-                    out.push(')');
-                }
-            }
-            tail
-        } else {
-            out.push('$');
-            after
-        };
+/// The most that environment, command and arguments of a container may take once they are expanded, in bytes: each
+/// string with its NUL and its pointer, an env variable as `NAME=value`. Linux counts in the same way, and grants a quarter
+/// of the stack's limit (execve(2)): 2 MiB of the usual 8 MiB. A container that needs more cannot start.
+pub const MAX_ARGUMENTS: usize = 2 << 20;
+
+/// The NUL and the pointer of one string.
+const OF_EACH: usize = 1 + size_of::<u64>();
+
+/// Environment, command and arguments of a container, expanded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expanded {
+    /// Each name once, in the order of the spec.
+    pub env: Vec<(String, String)>,
+    pub command: Vec<String>,
+    pub args: Vec<String>,
+}
+
+/// The field at which a container exceeds `MAX_ARGUMENTS`; the number is the item's index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Env(usize),
+    Command(usize),
+    Args(usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Env(i) => write!(f, "env[{i}].value"),
+            Place::Command(i) => write!(f, "command[{i}]"),
+            Place::Args(i) => write!(f, "args[{i}]"),
+        }
     }
-    out.push_str(rest);
+}
+
+/// What a container's environment, command and arguments take is more than `MAX_ARGUMENTS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong {
+    pub at: Place,
+}
+
+impl TooLong {
+    /// What is wrong, and the remedy; the field is not named.
+    pub fn detail(&self) -> String {
+        format!(
+            "Too long: with this value the environment, command and arguments of the container are larger than \
+             {MAX_ARGUMENTS} bytes once $(VAR) references are expanded: Linux cannot start such a container; shorten the \
+             values, use fewer references, or write $$(VAR) for a plain $(VAR)"
+        )
+    }
+}
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.at, self.detail())
+    }
+}
+
+/// A piece of a text with references.
+#[derive(Clone, Copy, Debug)]
+enum Piece<'i> {
+    Text(&'i str),
+    /// `$(name)`
+    Reference {
+        name: &'i str,
+        written: &'i str,
+    },
+}
+
+struct Pieces<'i> {
+    rest: &'i str,
+    /// A `)` may still come. Without this, each of many `$(` would search the whole rest in vain.
+    may_close: bool,
+}
+
+fn pieces(input: &str) -> Pieces<'_> {
+    Pieces { rest: input, may_close: true }
+}
+
+impl<'i> Iterator for Pieces<'i> {
+    type Item = Piece<'i>;
+
+    fn next(&mut self) -> Option<Piece<'i>> {
+        let rest = self.rest;
+        if rest.is_empty() {
+            return None;
+        }
+        let (piece, length) = match rest.find('$') {
+            None => (Piece::Text(rest), rest.len()),
+            Some(0) => self.at_dollar(),
+            Some(at) => (Piece::Text(&rest[..at]), at),
+        };
+        self.rest = &rest[length..];
+        Some(piece)
+    }
+}
+
+impl<'i> Pieces<'i> {
+    /// The piece that the `$` at the beginning of `rest` begins, and how long it is as it is written.
+    fn at_dollar(&mut self) -> (Piece<'i>, usize) {
+        let (dollar, after) = self.rest.split_at(1);
+        if after.starts_with('$') {
+            return (Piece::Text(dollar), 2);
+        }
+        let Some(inner) = after.strip_prefix('(').filter(|_| self.may_close) else { return (Piece::Text(dollar), 1) };
+        match inner.find(')') {
+            Some(end) => {
+                let length = "$(".len() + end + ")".len();
+                (Piece::Reference { name: &inner[..end], written: &self.rest[..length] }, length)
+            }
+            None => {
+                self.may_close = false;
+                (Piece::Text(dollar), 1)
+            }
+        }
+    }
+}
+
+/// Expands `input`; `lookup` gives a variable's value. The caller bounds the size.
+fn expand<'v>(input: &str, lookup: impl Fn(&str) -> Option<&'v str>) -> String {
+    let mut out = String::with_capacity(input.len());
+    for piece in pieces(input) {
+        out.push_str(match piece {
+            Piece::Text(text) => text,
+            Piece::Reference { name, written } => lookup(name).unwrap_or(written),
+        });
+    }
     out
 }
 
-/// The environment of a container: each name once (the last one wins), in the order of the spec.
-pub fn environment(container: &Container) -> Vec<(String, String)> {
-    let mut env: Vec<(String, String)> = Vec::new();
-    for variable in container.env.iter().flatten() {
-        let value = expand(variable.value.as_deref().unwrap_or(""), |name| find(&env, name));
-        match env.iter_mut().find(|(name, _)| *name == variable.name) {
-            Some((_, old)) => *old = value,
-            None => env.push((variable.name.clone(), value)),
+/// The length of what `expand` makes, in bytes, up to `usize::MAX`; `lookup` gives the length of a variable's value.
+fn expanded_length(input: &str, lookup: impl Fn(&str) -> Option<usize>) -> usize {
+    pieces(input).fold(0, |length: usize, piece| {
+        length.saturating_add(match piece {
+            Piece::Text(text) => text.len(),
+            Piece::Reference { name, written } => lookup(name).unwrap_or(written.len()),
+        })
+    })
+}
+
+/// Adds up what environment, command and arguments take once they are expanded, without expanding them. A variable that a
+/// later one of its name replaces counts too: it has to be made.
+///
+/// # Errors
+/// The first value with which it is more than `MAX_ARGUMENTS`.
+pub fn measure(container: &Container) -> Result<usize, TooLong> {
+    let mut total: usize = 0;
+    let mut add = |at: Place, length: usize| {
+        total = total.saturating_add(length).saturating_add(OF_EACH);
+        if total > MAX_ARGUMENTS { Err(TooLong { at }) } else { Ok(()) }
+    };
+    let mut lengths: BTreeMap<&str, usize> = BTreeMap::new();
+    for (i, variable) in container.env.iter().flatten().enumerate() {
+        let value = expanded_length(variable.value.as_deref().unwrap_or(""), |name| lengths.get(name).copied());
+        add(Place::Env(i), variable.name.len().saturating_add(1).saturating_add(value))?;
+        lengths.insert(&variable.name, value);
+    }
+    let places: [(&Option<Vec<String>>, fn(usize) -> Place); 2] =
+        [(&container.command, Place::Command), (&container.args, Place::Args)];
+    for (words, place) in places {
+        for (i, word) in words.iter().flatten().enumerate() {
+            add(place(i), expanded_length(word, |name| lengths.get(name).copied()))?;
         }
     }
-    env
+    Ok(total)
 }
 
-/// Each of a command's or args' words expanded with a container's whole environment.
-pub fn words(words: Option<&Vec<String>>, env: &[(String, String)]) -> Vec<String> {
-    words.into_iter().flatten().map(|word| expand(word, |name| find(env, name))).collect()
+/// Environment, command and arguments as the container gets them. Of several variables of one name the last one wins.
+///
+/// # Errors
+/// They would take more than `MAX_ARGUMENTS`; nothing was expanded then.
+pub fn container(container: &Container) -> Result<Expanded, TooLong> {
+    measure(container)?;
+    let mut env: Vec<(String, String)> = Vec::new();
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    for variable in container.env.iter().flatten() {
+        let value = expand(variable.value.as_deref().unwrap_or(""), |name| find(&env, &places, name));
+        match places.get(variable.name.as_str()) {
+            Some(place) => env[*place].1 = value,
+            None => {
+                places.insert(&variable.name, env.len());
+                env.push((variable.name.clone(), value));
+            }
+        }
+    }
+    let words = |words: &Option<Vec<String>>| {
+        words.iter().flatten().map(|word| expand(word, |name| find(&env, &places, name))).collect()
+    };
+    let (command, args) = (words(&container.command), words(&container.args));
+    Ok(Expanded { env, command, args })
 }
 
-fn find<'e>(env: &'e [(String, String)], name: &str) -> Option<&'e str> {
-    env.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+fn find<'e>(env: &'e [(String, String)], places: &BTreeMap<&str, usize>, name: &str) -> Option<&'e str> {
+    Some(env.get(*places.get(name)?)?.1.as_str())
 }
 
 #[cfg(test)]
@@ -112,12 +262,59 @@ mod tests {
             ]),
             ..Container::default()
         };
-        let env = environment(&container);
-        let seen: Vec<(&str, &str)> = env.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        let expanded = super::container(&container).unwrap();
+        let seen: Vec<(&str, &str)> = expanded.env.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
         assert_eq!(
             seen,
             [("A", "again-alpha"), ("B", "b-alpha-$(A)-$(UNDEF)-$(LATE)"), ("EMPTY", ""), ("LATE", "late")]
         );
-        assert_eq!(words(container.args.as_ref(), &env), ["b-alpha-$(A)-$(UNDEF)-$(LATE)", "xlatey", "$(UNDEF)"]);
+        assert_eq!(expanded.args, ["b-alpha-$(A)-$(UNDEF)-$(LATE)", "xlatey", "$(UNDEF)"]);
+        let of_replaced = "A=alpha".len() + OF_EACH;
+        let of_env: usize = seen.iter().map(|(n, v)| n.len() + 1 + v.len() + OF_EACH).sum();
+        let of_args: usize = expanded.args.iter().map(|w| w.len() + OF_EACH).sum();
+        assert_eq!(measure(&container), Ok(of_replaced + of_env + of_args));
+    }
+
+    fn variable(name: &str, value: String) -> EnvVar {
+        EnvVar { name: name.to_owned(), value: Some(value), value_from: None }
+    }
+
+    /// `c0` is ten letters, and each of the others twice the one before it.
+    fn doubling(count: usize) -> Container {
+        let mut env = vec![variable("c0", "a".repeat(10))];
+        env.extend((1..count).map(|i| variable(&format!("c{i}"), format!("$(c{0})$(c{0})", i - 1))));
+        Container { env: Some(env), ..Container::default() }
+    }
+
+    #[test]
+    fn references_that_multiply_are_measured_and_not_made() {
+        // 10 * 2^17 bytes, and as many in all before: more than 2 MiB at the eighteenth.
+        assert!(super::container(&doubling(17)).is_ok());
+        for count in [18, 22, 25, 32, 64, 80, 6000] {
+            assert_eq!(super::container(&doubling(count)), Err(TooLong { at: Place::Env(17) }), "{count}");
+        }
+        // One name again and again: only its last value stays, but each has to be made.
+        let same = (0..100).map(|i| if i == 0 { "a".repeat(100_000) } else { "$(A)".to_owned() });
+        let container = Container { env: Some(same.map(|v| variable("A", v)).collect()), ..Container::default() };
+        assert_eq!(measure(&container), Err(TooLong { at: Place::Env(20) }));
+        let word = "$(A)".repeat(1000);
+        let words = |n| Some(vec![word.clone(); n]);
+        let env = Some(vec![variable("A", "a".repeat(500))]);
+        let container = Container { env, command: words(4), args: words(1), ..Container::default() };
+        assert_eq!(measure(&container), Err(TooLong { at: Place::Args(0) }));
+        assert_eq!(measure(&Container { args: None, ..container.clone() }), Ok("A=".len() + 500 + 9 + 4 * 500_009));
+        let message = measure(&Container { command: words(5), ..container }).unwrap_err().to_string();
+        assert!(message.starts_with("command[4]: Too long: ") && message.contains("2097152 bytes"), "{message}");
+    }
+
+    #[test]
+    fn a_text_of_nothing_but_open_references_is_read_once() {
+        // Each `$(` searching the rest for its end would be 500,000 times half a megabyte.
+        let open = "$(".repeat(500_000);
+        assert_eq!(pieces(&open).count(), 1_000_000);
+        assert_eq!(expanded_length(&open, |_| None), open.len());
+        assert_eq!(expand(&open, |_| None), open);
+        let closed = format!("{open})");
+        assert_eq!(expand(&closed, |_| None), closed);
     }
 }

@@ -17,6 +17,7 @@ pub mod names;
 pub mod node;
 pub mod pod;
 pub mod preflight;
+pub mod printable;
 pub mod priority;
 pub mod problem;
 pub mod qos;

@@ -1,9 +1,21 @@
 //! What is wrong with a document, said so that one can mend it: file, line, field, and the fix.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// What is said of a field that Kubernetes knows and we do not act on yet.
 pub(crate) const NOT_YET: &str = "not supported yet";
+
+/// The longest value, or name of a field, that an error shows, in characters.
+const MAX_SHOWN: usize = 200;
+
+/// The beginning of a text that is too long for an error: a manifest's values can have a megabyte.
+pub(crate) fn brief(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => Cow::Owned(format!("{}...", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
 
 /// One error of a manifest file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +72,9 @@ impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.0.iter().enumerate() {
             match step {
-                Step::Field(name) if i == 0 => f.write_str(name)?,
-                Step::Field(name) => write!(f, ".{name}")?,
-                Step::Key(key) => write!(f, "[{key}]")?,
+                Step::Field(name) if i == 0 => f.write_str(&brief(name))?,
+                Step::Field(name) => write!(f, ".{}", brief(name))?,
+                Step::Key(key) => write!(f, "[{}]", brief(key))?,
                 Step::Item(index) => write!(f, "[{index}]")?,
             }
         }
@@ -146,16 +158,17 @@ impl Faults {
 
     /// `value` is shown quoted if it is a text, bare if it is a number.
     pub(crate) fn invalid(&mut self, at: At<'_>, value: impl fmt::Debug, detail: impl fmt::Display) {
-        self.add(at, format!("Invalid value: {value:?}: {detail}"));
+        self.add(at, format!("Invalid value: {}: {detail}", brief(&format!("{value:?}"))));
     }
 
     pub(crate) fn unsupported_value(&mut self, at: At<'_>, value: &str, supported: &[&str]) {
         let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
-        self.add(at, format!("Unsupported value: {value:?}: supported values: {}", list.join(", ")));
+        let value = format!("{value:?}");
+        self.add(at, format!("Unsupported value: {}: supported values: {}", brief(&value), list.join(", ")));
     }
 
     pub(crate) fn duplicate(&mut self, at: At<'_>, value: impl fmt::Debug) {
-        self.add(at, format!("Duplicate value: {value:?}"));
+        self.add(at, format!("Duplicate value: {}", brief(&format!("{value:?}"))));
     }
 
     pub(crate) fn forbidden(&mut self, at: At<'_>, detail: impl fmt::Display) {

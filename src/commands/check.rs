@@ -8,7 +8,7 @@ use crate::api::document::{self, Object};
 use crate::api::pod::Pod;
 use crate::api::priority::{Classes, PriorityClass};
 use crate::api::problem::Problem;
-use crate::commands::output::{Failure, tell};
+use crate::commands::output::{Failure, shown, tell};
 use crate::config::{self, Flags};
 use std::fs::File;
 use std::io::Write;
@@ -124,7 +124,7 @@ impl Report<'_> {
     fn errors_of(&mut self, problems: Vec<Problem>) -> Result<(), Failure> {
         for problem in problems {
             self.errors += 1;
-            writeln!(self.out, "{problem}")?;
+            writeln!(self.out, "{}", shown(&problem.to_string()))?;
         }
         Ok(())
     }
@@ -132,10 +132,10 @@ impl Report<'_> {
     fn problems(&mut self, problems: &config::problem::Problems) -> Result<(), Failure> {
         for error in &problems.errors {
             self.errors += 1;
-            writeln!(self.out, "{error}")?;
+            writeln!(self.out, "{}", shown(&error.to_string()))?;
         }
         for warning in &problems.warnings {
-            writeln!(self.out, "warning: {warning}")?;
+            writeln!(self.out, "warning: {}", shown(&warning.to_string()))?;
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Report<'_> {
     fn cannot_read(&mut self, path: &Path, why: &str) -> Result<(), Failure> {
         self.unreadable = true;
         self.errors += 1;
-        writeln!(self.out, "{}: {why}", path.display())?;
+        writeln!(self.out, "{}", shown(&format!("{}: {why}", path.display())))?;
         Ok(())
     }
 }

@@ -1,6 +1,9 @@
 //! The commands' side of the control socket: HTTP/1.0, where a body simply ends with its connection.
 
+use crate::api::printable;
 use crate::commands::output::Failure;
+use serde_json::Value;
+use std::borrow::Cow;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -118,7 +121,21 @@ pub fn get_json(socket: &Path, target: &str) -> Result<serde_json::Value, Failur
     serde_json::from_slice(&body).map_err(cut)
 }
 
-/// Writes a JSON answer: with `json` as it is, else what `show` makes of it.
+/// Makes each text of an answer one that can be shown, in one place for all that is made of it. Names of fields stay.
+fn escape(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(escaped) = printable::line(text) {
+                *text = escaped;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(escape),
+        Value::Object(map) => map.values_mut().for_each(escape),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Writes a JSON answer: with `json` as it is, else what `show` makes of it, where every text is one line of plain text.
 pub fn print<T: serde::de::DeserializeOwned>(
     out: &mut dyn Write,
     socket: &Path,
@@ -126,12 +143,13 @@ pub fn print<T: serde::de::DeserializeOwned>(
     json: bool,
     show: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
 ) -> Result<u8, Failure> {
-    let value = get_json(socket, target)?;
+    let mut value = get_json(socket, target)?;
     if json {
         let text = serde_json::to_string_pretty(&value).map_err(|e| Failure::message(e.to_string()))?;
-        writeln!(out, "{text}")?;
+        writeln!(out, "{}", printable::json(&text))?;
         return Ok(0);
     }
+    escape(&mut value);
     let unknown = |e| Failure::message(format!("{target}: the answer is not understood: {e}"));
     let answer: T = serde_json::from_value(value).map_err(unknown)?;
     show(out, &answer)?;

@@ -2,7 +2,7 @@
 
 use crate::commands::client;
 use crate::commands::events::{age, of_pod};
-use crate::commands::output::{Failure, document};
+use crate::commands::output::{Failure, document, shown};
 use crate::commands::row::{flag, human, list, text};
 use crate::commands::select::Target;
 use crate::commands::table::Table;
@@ -104,9 +104,13 @@ impl Lines {
     fn print(&self, out: &mut dyn Write, indent: usize) -> io::Result<()> {
         let width = self.0.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0) + 3;
         for (label, value) in &self.0 {
-            let label = if label.is_empty() { String::new() } else { format!("{label}:") };
-            let line = format!("{:indent$}{label:<width$}{value}", "");
-            writeln!(out, "{}", line.trim_end())?;
+            let mut label = if label.is_empty() { String::new() } else { format!("{}:", shown(label)) };
+            // A value of several lines stays in its column: none of them looks like a label.
+            for part in value.split('\n') {
+                let line = format!("{:indent$}{label:<width$}{}", "", shown(part));
+                writeln!(out, "{}", line.trim_end())?;
+                label.clear();
+            }
         }
         Ok(())
     }
@@ -218,7 +222,7 @@ impl Description<'_> {
 
     fn container(&self, out: &mut dyn Write, spec: &Value) -> io::Result<()> {
         let name = text(spec, "/name");
-        writeln!(out, "  {name}:")?;
+        writeln!(out, "  {}:", shown(name))?;
         let none = Value::Null;
         let status =
             list(self.pod, "/status/containerStatuses").iter().find(|s| text(s, "/name") == name).unwrap_or(&none);
@@ -234,7 +238,7 @@ impl Description<'_> {
         lines.add("Port", or_none(&ports("containerPort").join(", ")));
         lines.add("Host Port", or_none(&ports("hostPort").join(", ")));
         for (label, field) in [("Command", "/command"), ("Args", "/args")] {
-            let words: Vec<String> = list(spec, field).iter().filter_map(Value::as_str).map(shown).collect();
+            let words: Vec<String> = list(spec, field).iter().filter_map(Value::as_str).map(word).collect();
             if !words.is_empty() {
                 lines.many(label, words);
             }
@@ -317,7 +321,7 @@ fn pairs(map: &Value, between: &str, wanted: impl Fn(&str) -> bool) -> Vec<Strin
 }
 
 /// An argument as it can be read on one line.
-fn shown(word: &str) -> String {
+fn word(word: &str) -> String {
     if word.contains('\n') { format!("{word:?}") } else { word.to_owned() }
 }
 

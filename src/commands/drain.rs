@@ -4,9 +4,9 @@
 use crate::api::control::{DrainOutcome, DrainRequest, Drained, DrainedPod};
 use crate::api::selector::Selector;
 use crate::commands::client;
-use crate::commands::output::{Failure, tell};
+use crate::commands::output::{Failure, shown, tell, to_stderr};
 use crate::commands::row::{flag, human, text};
-use crate::commands::screen::Screen;
+use crate::commands::screen::{CLEAR_LINE, Screen};
 use crate::commands::select::Target;
 use serde_json::Value;
 use signal_hook::consts::SIGINT;
@@ -133,7 +133,7 @@ fn ask(socket: &Path, target: &str, pods: &[Value], grace_period_seconds: Option
 fn told(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<String, String>, Failure> {
     let mut ending = BTreeMap::new();
     for DrainedPod { uid, namespace, name, outcome } in &drained.pods {
-        let name = format!("{namespace}/{name}");
+        let name = shown(&format!("{namespace}/{name}")).into_owned();
         match outcome {
             DrainOutcome::Ending => drop(ending.insert(uid.clone(), name)),
             DrainOutcome::Down => writeln!(out, "pod {name} is down")?,
@@ -142,7 +142,7 @@ fn told(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<String, Strin
             DrainOutcome::Starts => writeln!(out, "pod {name} may run again")?,
             DrainOutcome::Waits => writeln!(out, "pod {name} is no longer drained, but waits for something else")?,
             DrainOutcome::NotDrained => writeln!(out, "pod {name} is not drained")?,
-            DrainOutcome::NotFound => writeln!(out, "the pod with the UID {uid} is gone")?,
+            DrainOutcome::NotFound => writeln!(out, "the pod with the UID {} is gone", shown(uid))?,
         }
     }
     out.flush()?;
@@ -242,18 +242,18 @@ impl Waiting {
         self.clear();
         // The cursor stays on the line.
         let room = self.screen.width.unwrap_or(80).saturating_sub(1);
+        let line = shown(line);
         let line = match line.char_indices().nth(room) {
             Some(_) => line.chars().take(room.saturating_sub(1)).chain(['…']).collect(),
-            None => line.to_owned(),
+            None => line.into_owned(),
         };
-        let mut err = std::io::stderr();
-        let _ = write!(err, "{line}").and_then(|()| err.flush());
+        to_stderr(&line);
         self.shown = true;
     }
 
     fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            let _ = std::io::stderr().write_all(CLEAR_LINE.as_bytes());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `wherry events`: what happened to pods and to the node, from the control socket.
 
 use crate::commands::client;
-use crate::commands::output::{Failure, document, tell};
+use crate::commands::output::{Failure, document, json_line, tell};
 use crate::commands::row::{since, text};
 use crate::commands::screen::{Colour, Screen};
 use crate::commands::select::Target;
@@ -99,7 +99,7 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
                 let mut events = std::mem::take(&mut gathered);
                 events.retain(|e| !e.is_null());
                 if query.json {
-                    events.iter().try_for_each(|e| writeln!(out, "{e}"))?;
+                    events.iter().try_for_each(|e| json_line(out, e))?;
                 } else {
                     print(out, &mut table, true, &events, Timestamp::now())?;
                 }
@@ -117,7 +117,7 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
                         None => gathered.push(event),
                     }
                 }
-                None if query.json => writeln!(out, "{event}")?,
+                None if query.json => json_line(out, &event)?,
                 None => print(out, &mut table, false, &[event], Timestamp::now())?,
             },
         }

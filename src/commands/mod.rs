@@ -537,35 +537,41 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             });
         }
         Err(e) => {
-            let _ = write!(std::io::stderr(), "{}", e.render());
+            output::to_stderr(&e.render().to_string());
             return ExitCode::from(2);
         }
     };
     match cli.command {
         Command::Run(args) => run(args.into()),
-        Command::Check { system: true, output, config, .. } => {
-            output::finish(|out| preflight::run(out, &config.into(), output.is_some()))
-        }
-        Command::Check { files, config, .. } => output::finish(|out| check::run(out, &config.into(), &files)),
+        Command::Logs(args) => output::finish_raw(|out| logs(out, args)),
+        Command::Exec(args) => output::finish_raw(|out| exec(out, args)),
+        command => output::finish(|out| show(out, command)),
+    }
+}
+
+/// Every command whose output is ours: a person reads it, or a program as JSON or YAML.
+fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Check { system: true, output, config, .. } => preflight::run(out, &config.into(), output.is_some()),
+        Command::Check { files, config, .. } => check::run(out, &config.into(), &files),
         Command::Pods { names, namespace, output, watch, socket } => {
             let query = pods::Query { names, namespace, format: output, watch };
-            output::finish(|out| pods::run(out, &socket.path(), &query))
+            pods::run(out, &socket.path(), &query)
         }
-        Command::Describe { pod, namespace, output, socket } => output::finish(|out| {
+        Command::Describe { pod, namespace, output, socket } => {
             let target = select(&pod, namespace.as_deref())?;
             describe::run(out, &socket.path(), &target, output)
-        }),
-        Command::Events { pod, namespace, types, output, watch, socket } => output::finish(|out| {
+        }
+        Command::Events { pod, namespace, types, output, watch, socket } => {
             let pod = pod.map(|pod| select(&pod, namespace.as_deref())).transpose()?;
             let query = events::Query { pod, namespace, types, json: output.is_some(), watch };
             events::run(out, &socket.path(), &query)
-        }),
-        Command::Logs(args) => output::finish(|out| logs(out, args)),
-        Command::Retry { pod, namespace, socket } => output::finish(|out| {
+        }
+        Command::Retry { pod, namespace, socket } => {
             let target = select(&pod, namespace.as_deref())?;
             retry::run(out, &socket.path(), &target)
-        }),
-        Command::Drain(args) => output::finish(|out| {
+        }
+        Command::Drain(args) => {
             let query = drain::Query {
                 which: args.which.which()?,
                 grace_period_seconds: args.grace_period,
@@ -573,17 +579,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
                 wait: !args.no_wait,
             };
             drain::drain(out, &args.socket.path(), &query)
-        }),
-        Command::Exec(args) => output::finish(|out| {
-            let query = exec::Query {
-                target: select(&args.pod, args.namespace.as_deref())?,
-                container: args.container,
-                command: args.command,
-                timeout: args.timeout,
-            };
-            exec::run(out, &mut std::io::stderr(), &args.socket.path(), &query)
-        }),
-        Command::Top(args) => output::finish(|out| {
+        }
+        Command::Top(args) => {
             let query = top::Query {
                 target: args.pod.map(|pod| select(&pod, args.namespace.as_deref())).transpose()?,
                 namespace: args.namespace,
@@ -594,26 +591,32 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
                 watch: args.watch.then_some(args.interval),
             };
             top::run(out, &args.socket.path(), &query)
-        }),
-        Command::Undrain { which, socket } => {
-            output::finish(|out| drain::undrain(out, &socket.path(), &which.which()?))
         }
-        Command::Debug(DebugCommand::Dump { socket }) => output::finish(|out| debug::dump(out, &socket.path())),
-        Command::Debug(DebugCommand::Fds { output, socket }) => {
-            output::finish(|out| debug::fds(out, &socket.path(), output.is_some()))
-        }
-        Command::Status { output, socket } => {
-            output::finish(|out| status::run(out, &socket.path(), output == Some(StatusFormat::Json)))
-        }
+        Command::Undrain { which, socket } => drain::undrain(out, &socket.path(), &which.which()?),
+        Command::Debug(DebugCommand::Dump { socket }) => debug::dump(out, &socket.path()),
+        Command::Debug(DebugCommand::Fds { output, socket }) => debug::fds(out, &socket.path(), output.is_some()),
+        Command::Status { output, socket } => status::run(out, &socket.path(), output == Some(StatusFormat::Json)),
         Command::ShutdownPlan { output, socket } => {
-            output::finish(|out| shutdown_plan::run(out, &socket.path(), output == Some(StatusFormat::Json)))
+            shutdown_plan::run(out, &socket.path(), output == Some(StatusFormat::Json))
         }
-        Command::Purge { yes, timeout, config } => output::finish(|out| purge::run(out, &config.into(), yes, timeout)),
-        Command::Version => output::finish(|out| {
+        Command::Purge { yes, timeout, config } => purge::run(out, &config.into(), yes, timeout),
+        Command::Version => {
             writeln!(out, "wherry {}", env!("CARGO_PKG_VERSION"))?;
-            Ok::<u8, Failure>(0)
-        }),
+            Ok(0)
+        }
+        // (`main` runs these in another way.)
+        Command::Run(_) | Command::Logs(_) | Command::Exec(_) => Ok(0),
     }
+}
+
+fn exec(out: &mut dyn Write, args: ExecArgs) -> Result<u8, Failure> {
+    let query = exec::Query {
+        target: select(&args.pod, args.namespace.as_deref())?,
+        container: args.container,
+        command: args.command,
+        timeout: args.timeout,
+    };
+    exec::run(out, &mut std::io::stderr(), &args.socket.path(), &query)
 }
 
 fn logs(out: &mut dyn Write, args: LogsArgs) -> Result<u8, Failure> {

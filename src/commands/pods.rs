@@ -1,7 +1,7 @@
 //! `wherry pods`: the node's pods, from the control socket.
 
 use crate::commands::client;
-use crate::commands::output::{Failure, document};
+use crate::commands::output::{Failure, document, shown};
 use crate::commands::row::{Row, text};
 use crate::commands::screen::{Colour, Screen};
 use crate::commands::table::Table;
@@ -73,7 +73,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
         }
         Some(Format::Name) => {
             for pod in &pods {
-                writeln!(out, "pod/{}", text(pod, "/metadata/name"))?;
+                writeln!(out, "pod/{}", shown(text(pod, "/metadata/name")))?;
             }
         }
         None | Some(Format::Wide) => {
@@ -103,7 +103,7 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
     // Rows that come later should mostly fit under the header.
     table.widen(&["", "", "", "ContainerCreating", "0 (100s ago)", "100s", "100.100.100.100", "", ""]);
     // What a row does not show is no change here.
-    let mut shown: BTreeMap<String, Row> = BTreeMap::new();
+    let mut rows_shown: BTreeMap<String, Row> = BTreeMap::new();
     let mut line = String::new();
     loop {
         line.clear();
@@ -129,15 +129,15 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
                 writeln!(out, "---")?;
                 document(out, pod, true)?;
             }
-            (_, Some(Format::Name)) => writeln!(out, "pod/{}", text(pod, "/metadata/name"))?,
+            (_, Some(Format::Name)) => writeln!(out, "pod/{}", shown(text(pod, "/metadata/name")))?,
             (kind, None | Some(Format::Wide)) => {
                 let uid = text(pod, "/metadata/uid");
                 let row = if kind == "DELETED" { Row::gone(pod) } else { Row::new(pod, Timestamp::now()) };
-                let same = shown.get(uid).is_some_and(|before| before.says_the_same(&row));
+                let same = rows_shown.get(uid).is_some_and(|before| before.says_the_same(&row));
                 if kind == "DELETED" {
-                    shown.remove(uid);
+                    rows_shown.remove(uid);
                 } else {
-                    shown.insert(uid.to_owned(), row.clone());
+                    rows_shown.insert(uid.to_owned(), row.clone());
                 }
                 match &mut first {
                     Some(rows) => rows.push(row),

@@ -4,7 +4,7 @@
 
 use crate::agent::preflight;
 use crate::api::preflight::{Count, Finding};
-use crate::commands::output::{Failure, document, tell};
+use crate::commands::output::{Failure, document, shown, tell};
 use crate::config::{self, Flags};
 use serde_json::json;
 use std::io::Write;
@@ -41,9 +41,8 @@ fn print(out: &mut dyn Write, findings: &[Finding], as_json: bool) -> Result<u8,
         let width = findings.iter().map(|f| f.check.len()).max().unwrap_or(0);
         for Finding { check, level, message, remedy } in findings {
             let remedy = remedy.as_ref().map(|r| format!(". To do: {r}")).unwrap_or_default();
-            let line: String =
-                format!("{message}{remedy}").chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            writeln!(out, "{:<7}  {check:<width$}  {line}", level.name())?;
+            let line = format!("{message}{remedy}").replace('\n', " ");
+            writeln!(out, "{:<7}  {check:<width$}  {}", level.name(), shown(&line))?;
         }
     }
     out.flush()?;

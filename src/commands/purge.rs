@@ -1,7 +1,7 @@
 //! `wherry purge`: everything that wherry made on this machine is removed, its pods first. Without --yes it only says what there is.
 
 use crate::agent::purge::{self, PodThere};
-use crate::commands::output::{Failure, tell};
+use crate::commands::output::{Failure, shown, tell};
 use crate::config::{self, Flags};
 use std::io::Write;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, yes: bool, limit: Duration) -> Re
     let mut written = Ok(());
     let mut line = |text: String| {
         if written.is_ok() {
-            written = writeln!(out, "{text}").and_then(|()| out.flush());
+            written = writeln!(out, "{}", shown(&text)).and_then(|()| out.flush());
         }
     };
     let result = purge::purge(&loaded.config, limit, &mut line);
@@ -44,7 +44,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, yes: bool, limit: Duration) -> Re
 fn list(out: &mut dyn Write, pods: &[PodThere]) -> Result<u8, Failure> {
     for pod in pods {
         let plural = if pod.running == 1 { "" } else { "s" };
-        writeln!(out, "{}  {} container{plural} running", pod.name, pod.running)?;
+        writeln!(out, "{}  {} container{plural} running", shown(&pod.name.to_string()), pod.running)?;
     }
     out.flush()?;
     let plural = if pods.len() == 1 { "" } else { "s" };

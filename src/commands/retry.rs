@@ -1,7 +1,7 @@
 //! `wherry retry`: a rejected pod is tried again (A3).
 
 use crate::commands::client;
-use crate::commands::output::{Failure, tell};
+use crate::commands::output::{Failure, shown, tell};
 use crate::commands::row::text;
 use crate::commands::select::Target;
 use std::io::Write;
@@ -18,7 +18,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, target: &Target) -> Result<u8, Fa
         match client::post_plain(socket, &format!("/retry?uid={}", text(pod, "/metadata/uid")))? {
             (200, words) => {
                 tried = true;
-                writeln!(out, "{words}")?;
+                writeln!(out, "{}", shown(&words))?;
             }
             // The agent's own words; those of an older one say nothing.
             (405, _) => return Err(Failure::message("the running wherry is too old for this")),

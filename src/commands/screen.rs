@@ -3,6 +3,13 @@
 
 use std::io::IsTerminal;
 
+/// The only control sequences that a command writes to stdout (`output::Guard`): colours, and a new picture.
+pub const SEQUENCES: [&str; 5] = ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[33m", NEW_PICTURE];
+/// Back to the beginning of the line, which is empty then. For stderr, beside `output::to_stderr`.
+pub const CLEAR_LINE: &str = "\r\x1b[K";
+/// Home, and what is below goes.
+pub const NEW_PICTURE: &str = "\x1b[H\x1b[J";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
     Bold,

@@ -65,9 +65,11 @@ fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
 fn pods(out: &mut dyn Write, p: &PodCounts) -> std::io::Result<()> {
     write!(out, "Pods:       {} desired", p.desired)?;
     // What is none is not worth a word.
-    let none: &[(u64, &str)] = &[];
+    type Parts<'a> = &'a [(u64, &'static str)];
+    let none: Parts<'_> = &[];
+    let not_ready: Parts<'_> = &[(p.not_ready, "not ready")];
     for (n, what, parts) in [
-        (p.running, "running", none),
+        (p.running, "running", not_ready),
         (p.pending, "pending", &[(p.waiting_for_room, "waiting for room")]),
         (p.succeeded, "succeeded", none),
         // (One that is being drained has not failed yet.)
@@ -239,11 +241,13 @@ mod tests {
             failed: 4,
             rejected: 1,
             terminating: 1,
+            running: 2,
+            not_ready: 1,
             ..PodCounts::default()
         };
         let mut out = Vec::new();
         pods(&mut out, &counts).unwrap();
-        let line = "Pods:       7 desired, 3 pending (2 waiting for room), 4 failed (1 rejected), 1 terminating; \
+        let line = "Pods:       7 desired, 2 running (1 not ready), 3 pending (2 waiting for room), 4 failed (1 rejected), 1 terminating; \
                     0 containers running\n";
         assert_eq!(String::from_utf8(out).unwrap(), line);
     }

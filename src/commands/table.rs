@@ -1,6 +1,8 @@
 //! Tables as kubectl prints them: columns as wide as their widest cell so far, blanks apart. On a terminal that is too narrow
-//! the columns that may give way are shortened; the header is bold there, and cells may have a colour.
+//! the columns that may give way are shortened; the header is bold there, and cells may have a colour. A cell is one line of plain
+//! text: what is not is shown as an escape.
 
+use super::output::shown;
 use super::screen::{Colour, Screen, shorten};
 use std::io::{self, Write};
 
@@ -41,7 +43,7 @@ impl Table {
     /// Makes room for these cells; those beyond the last column do not count.
     pub fn widen<T: AsRef<str>>(&mut self, cells: &[T]) {
         for (width, cell) in self.widths.iter_mut().zip(cells) {
-            *width = (*width).max(cell.as_ref().chars().count());
+            *width = (*width).max(shown(cell.as_ref()).chars().count());
         }
     }
 
@@ -83,7 +85,7 @@ impl Table {
         // Blanks go before the next cell, so that none are at the end.
         let mut blanks = 0;
         for ((header, width), cell) in self.header.iter().zip(widths).zip(cells) {
-            let cell = shorten(cell.as_ref(), *width);
+            let cell = shorten(&shown(cell.as_ref()), *width);
             if !cell.is_empty() {
                 line.extend(std::iter::repeat_n(' ', std::mem::take(&mut blanks)));
                 line.push_str(&self.screen.paint(&cell, paint(header, &cell)));
@@ -139,5 +141,14 @@ mod tests {
         assert!(text.ends_with("default     db               \x1b[31mFailed\x1b[0m\n"), "{text}");
         let plain: String = text.replace("\x1b[1m", "").replace("\x1b[31m", "").replace("\x1b[0m", "");
         assert_eq!(plain, printed(Screen::default()));
+    }
+
+    #[test]
+    fn a_cell_is_one_line_and_as_wide_as_its_escapes() {
+        let mut out = Vec::new();
+        let mut table = Table::new(&["NAME", "STATUS"]);
+        table.print(&mut out, true, &[&["a\n\x1b[2Jb", "x"], &["c", "y"]]).unwrap();
+        let expected = "NAME          STATUS\na\\n\\x1b[2Jb   x\nc             y\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }

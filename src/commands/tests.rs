@@ -1,3 +1,5 @@
+mod hostile;
+
 use super::*;
 use crate::adapters::server::http::{self, Body, Cursor, Request, Response, Route};
 use crate::adapters::server::status::NodeStatus;
@@ -143,22 +145,27 @@ struct Running {
 
 impl Running {
     fn start() -> Running {
+        Running::start_with(|| Node)
+    }
+
+    fn start_with<C: Content>(content: impl FnOnce() -> C + Send + 'static) -> Running {
         let dir = tempfile::tempdir().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let doors = Doors { control: Some(dir.path().join("s")), ..Doors::default() };
         let told = stop.clone();
         let (listening, wait) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
+            let mut content = content();
             let mut poll = mio::Poll::new().unwrap();
             let mut server = Server::new(doors, 0);
-            server.drive(poll.registry(), Boot(1), &mut Node);
+            server.drive(poll.registry(), Boot(1), &mut content);
             listening.send(()).unwrap();
             let began = Instant::now();
             let mut events = mio::Events::with_capacity(16);
             while !told.load(Ordering::Relaxed) {
                 poll.poll(&mut events, Some(Duration::from_millis(20))).unwrap();
                 events.iter().for_each(|e| server.ready(e.token()));
-                while server.drive(poll.registry(), Boot(1) + began.elapsed(), &mut Node) {}
+                while server.drive(poll.registry(), Boot(1) + began.elapsed(), &mut content) {}
             }
         });
         wait.recv().unwrap();

@@ -4,8 +4,8 @@ use crate::api::control::{ContainerUsage, Usage};
 use crate::api::resources::MEMORY;
 use crate::api::selector::Selector;
 use crate::commands::client;
-use crate::commands::output::{Failure, document, tell};
-use crate::commands::screen::Screen;
+use crate::commands::output::{Failure, document, json_line, tell};
+use crate::commands::screen::{NEW_PICTURE, Screen};
 use crate::commands::select::Target;
 use crate::commands::status::amount_of;
 use crate::commands::table::Table;
@@ -76,8 +76,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fail
         let rows = rows(&before, &now, query);
         let found = !rows.is_empty();
         if query.watch.is_some() && screen.is_terminal() && !query.json {
-            // Home, and what is below goes.
-            write!(out, "\x1b[H\x1b[J")?;
+            out.write_all(NEW_PICTURE.as_bytes())?;
         }
         show(out, &rows, query, screen)?;
         out.flush()?;
@@ -163,7 +162,7 @@ fn show(out: &mut dyn Write, rows: &[Row], query: &Query, screen: Screen) -> Res
         let value = as_json(rows);
         // A document on each line for who follows.
         return match query.watch {
-            Some(_) => writeln!(out, "{value}").map_err(Failure::from),
+            Some(_) => json_line(out, &value).map_err(Failure::from),
             None => document(out, &value, false),
         };
     }

@@ -51,6 +51,13 @@ fn systemd_hears_when_it_is_ready_what_it_is_at_when_it_reads_again_and_that_it_
     agent.delete("absent");
     until(&mut store, "STATUS=1 pod running");
 
+    // One that crashes again and again is in the phase Running, and does not run.
+    agent.apply("crash", "{containers: [{name: main, image: 'localhost/busybox:1.35', command: ['false']}]}");
+    let said = until(&mut store, "CrashLoopBackOff");
+    assert!(said.last().is_some_and(|m| m.contains("1 of 2 pods running; pod ")), "{said:?}");
+    agent.delete("crash");
+    until(&mut store, "STATUS=1 pod running");
+
     agent.hang_up();
     let said = until(&mut store, "READY=1");
     let begun = said.iter().position(|m| m.starts_with("RELOADING=1 MONOTONIC_USEC=")).expect("it begins");

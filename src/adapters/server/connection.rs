@@ -8,6 +8,7 @@ use crate::adapters::server::Content;
 use crate::adapters::server::http::{
     self, Body, Cursor, Door, Framing, Head, Parsed, Request, Response, Route, Ticket,
 };
+use crate::adapters::server::room::{Activity, Held, Peer};
 use crate::adapters::server::stream::Stream;
 use crate::api::time::Boot;
 use bytes::Bytes;
@@ -21,6 +22,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// From the end of the head to the end of the answer; for a watch, how long it may take nothing.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client may take nothing of its answer.
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the rest of a refused request is read and thrown away, so that its answer is not lost with a reset.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const DRAIN_BYTES: usize = 64 * 1024;
@@ -49,8 +52,8 @@ enum State {
     Reading,
     /// The content has put the answer off. What the client sends meanwhile is its next request.
     Pending { ticket: Ticket, head: Head },
-    /// An answer is on its way. With `rest`, more of its body is to be made.
-    Answering { keep: bool, rest: Option<Rest> },
+    /// An answer is on its way, until then at the latest. With `rest`, more of its body is to be made.
+    Answering { keep: bool, rest: Option<Rest>, by: Boot },
     /// All that there was is written; what is published follows.
     Watching { chunked: bool, route: Route },
     /// The last answer is written; what the client still sends is thrown away.
@@ -66,6 +69,7 @@ struct Rest {
 
 pub struct Connection {
     stream: Stream,
+    peer: Peer,
     pub door: Door,
     state: State,
     input: Vec<u8>,
@@ -78,8 +82,8 @@ pub struct Connection {
     may_write: bool,
     end_of_input: bool,
     deadline: Option<Boot>,
-    /// When it last became idle, or was accepted.
-    pub since: Boot,
+    /// When its client last took or sent something.
+    progress: Boot,
     answered: bool,
     overrun: bool,
     /// Events left out since the last one that was not.
@@ -87,9 +91,10 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(stream: Stream, door: Door, now: Boot) -> Connection {
+    pub fn new(stream: Stream, peer: Peer, door: Door, now: Boot) -> Connection {
         Connection {
             stream,
+            peer,
             door,
             state: State::Reading,
             input: Vec::new(),
@@ -100,7 +105,7 @@ impl Connection {
             may_write: true,
             end_of_input: false,
             deadline: Some(now + HEAD_TIMEOUT),
-            since: now,
+            progress: now,
             answered: false,
             overrun: false,
             lost: 0,
@@ -157,14 +162,21 @@ impl Connection {
         }
     }
 
-    /// How little is lost if it is closed for the sake of another: None if an answer is on its way.
-    pub fn expendable(&self) -> Option<u8> {
-        match self.state {
-            State::Reading if self.answered && self.input.is_empty() => Some(0),
-            State::Draining { .. } => Some(1),
-            State::Reading => Some(2),
-            _ => None,
-        }
+    /// What it is doing, and for whom: another one may need its slot.
+    pub fn held(&self, slot: usize) -> Held {
+        let activity = match self.state {
+            State::Reading if self.answered && self.input.is_empty() => Activity::Idle,
+            State::Reading => Activity::Reading,
+            State::Draining { .. } => Activity::Draining,
+            State::Answering { .. } => Activity::Answering,
+            State::Watching { .. } => Activity::Watching,
+            State::Pending { .. } => Activity::Pending,
+        };
+        Held { slot, peer: self.peer, activity, progress: self.progress }
+    }
+
+    pub fn peer(&self) -> Peer {
+        self.peer
     }
 
     /// A line for a watch. One of pods that is too far behind is closed at the next `drive`; one of events misses lines
@@ -244,20 +256,26 @@ impl Connection {
                     self.read_ahead();
                     return if self.end_of_input { Outcome::Close } else { Outcome::Wait };
                 }
-                State::Answering { .. } => match self.write(&mut written) {
-                    Written::Blocked => return Outcome::Wait,
-                    Written::Budget => return Outcome::Again,
-                    Written::Broken => return Outcome::Close,
-                    Written::All => {
-                        if self.written(now, content) {
-                            return Outcome::Close;
+                State::Answering { by, .. } => {
+                    let by = *by;
+                    match self.write_answer(by, &mut written, now) {
+                        Written::Blocked => return Outcome::Wait,
+                        Written::Budget => return Outcome::Again,
+                        Written::Broken => return Outcome::Close,
+                        Written::All => {
+                            if self.written(now, content) {
+                                return Outcome::Close;
+                            }
                         }
                     }
-                },
+                }
                 State::Watching { chunked, route } => {
                     let (chunked, route) = (*chunked, *route);
                     let progress = written;
                     let mut outcome = self.write(&mut written);
+                    if written > progress {
+                        self.progress = now;
+                    }
                     if outcome == Written::All && self.tell_lost(chunked) {
                         outcome = self.write(&mut written);
                     }
@@ -285,6 +303,17 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Writes what is queued of an answer that has to be written by then.
+    fn write_answer(&mut self, by: Boot, written: &mut usize, now: Boot) -> Written {
+        let before = *written;
+        let outcome = self.write(written);
+        if *written > before {
+            self.progress = now;
+            self.deadline = Some(by.min(now + STALL_TIMEOUT));
+        }
+        outcome
     }
 
     /// Reads until there is a head, or nothing to read.
@@ -325,6 +354,7 @@ impl Connection {
             match self.stream.read(&mut buffer[..room]) {
                 Ok(0) => self.end_of_input = true,
                 Ok(n) => {
+                    self.progress = now;
                     if self.input.is_empty() && self.answered {
                         self.deadline = Some(now + HEAD_TIMEOUT);
                     }
@@ -418,8 +448,13 @@ impl Connection {
             }
         }
         self.push(out);
-        self.deadline = Some(now + ANSWER_TIMEOUT);
-        self.state = State::Answering { keep, rest };
+        self.await_writing(keep, rest, now);
+    }
+
+    fn await_writing(&mut self, keep: bool, rest: Option<Rest>, now: Boot) {
+        self.progress = now;
+        self.deadline = Some(now + STALL_TIMEOUT);
+        self.state = State::Answering { keep, rest, by: now + ANSWER_TIMEOUT };
     }
 
     fn refuse(&mut self, status: u16, why: &str, allow: &[&str], now: Boot) {
@@ -427,13 +462,12 @@ impl Connection {
         let mut out = http::response_head(status, http::TEXT, Framing::Length(body.len()), None, false, allow);
         out.extend_from_slice(body.as_bytes());
         self.push(out);
-        self.deadline = Some(now + ANSWER_TIMEOUT);
-        self.state = State::Answering { keep: false, rest: None };
+        self.await_writing(false, None, now);
     }
 
     /// All output is written: more of the body, or the next state. True if the connection is over.
     fn written(&mut self, now: Boot, content: &mut dyn Content) -> bool {
-        let State::Answering { keep, rest } = &mut self.state else { return false };
+        let State::Answering { keep, rest, by } = &mut self.state else { return false };
         if let Some(rest) = rest {
             let mut out = Vec::new();
             let mut more = true;
@@ -444,7 +478,7 @@ impl Connection {
                     more = content.part(&mut rest.cursor, &mut out);
                 }
             }
-            let (chunked, watch, keep) = (rest.chunked, rest.watch, *keep);
+            let (chunked, watch, keep, by) = (rest.chunked, rest.watch, *keep, *by);
             if !more && chunked && watch.is_none() {
                 out.extend_from_slice(http::LAST_CHUNK);
             }
@@ -452,14 +486,14 @@ impl Connection {
             if let (false, Some(route)) = (more, watch) {
                 self.state = State::Watching { chunked, route };
             } else if !more {
-                self.state = State::Answering { keep, rest: None };
+                self.state = State::Answering { keep, rest: None, by };
             }
             return false;
         }
         if *keep {
             self.state = State::Reading;
             self.answered = true;
-            self.since = now;
+            self.progress = now;
             let patience = if self.input.is_empty() { IDLE_TIMEOUT } else { HEAD_TIMEOUT };
             self.deadline = Some(now + patience);
             return false;

@@ -1,6 +1,7 @@
 //! The bodies of `/healthz`, `/livez` and `/readyz`, worded as Kubernetes' own components word them.
 
 use crate::adapters::server::http::{Response, Route};
+use crate::api::printable;
 
 /// One thing that health depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +26,8 @@ pub fn response(route: Route, checks: &[Check], verbose: bool) -> Response {
     for check in checks {
         match &check.failure {
             None => body.push_str(&format!("[+]{} ok\n", check.name)),
-            Some(why) => body.push_str(&format!("[-]{} failed: {why}\n", check.name)),
+            // (It may be a runtime's words, and who asks looks at them on a terminal.)
+            Some(why) => body.push_str(&format!("[-]{} failed: {}\n", check.name, printable::line(why))),
         }
     }
     body.push_str(name);
@@ -40,7 +42,7 @@ mod tests {
     #[test]
     fn a_failed_check_is_500_and_says_why() {
         let ok = Check { name: "ping", failure: None };
-        let bad = Check { name: "pleg", failure: Some("not yet relisted".into()) };
+        let bad = Check { name: "pleg", failure: Some("not yet relisted\n\x1b[2J".into()) };
         assert_eq!(response(Route::Healthz, std::slice::from_ref(&ok), false), Response::text(200, "ok"));
         assert_eq!(
             response(Route::Livez, std::slice::from_ref(&ok), true),
@@ -48,7 +50,7 @@ mod tests {
         );
         assert_eq!(
             response(Route::Readyz, &[ok, bad], false),
-            Response::text(500, "[+]ping ok\n[-]pleg failed: not yet relisted\nreadyz check failed\n")
+            Response::text(500, "[+]ping ok\n[-]pleg failed: not yet relisted\\n\\x1b[2J\nreadyz check failed\n")
         );
     }
 }

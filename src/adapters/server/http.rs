@@ -218,7 +218,7 @@ pub fn parse(door: Door, input: &[u8]) -> Parsed {
         if name.eq_ignore_ascii_case("host") {
             hosts += 1;
         } else if name.eq_ignore_ascii_case("content-length") {
-            lengths.push(std::str::from_utf8(header.value.trim_ascii()).ok().and_then(|v| v.parse::<usize>().ok()));
+            lengths.push(content_length(header.value));
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
             unmeasured = true;
         } else if name.eq_ignore_ascii_case("connection") {
@@ -260,6 +260,16 @@ pub fn parse(door: Door, input: &[u8]) -> Parsed {
         path: path.to_owned(),
         query: query.to_owned(),
     })
+}
+
+/// The number in a Content-Length: digits and nothing else (RFC 9110, 8.6), with blanks or tabs around it. Neither a sign nor a
+/// list, even of equal numbers: what stands between us and the client may understand these in another way.
+fn content_length(value: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(value).ok()?.trim_matches([' ', '\t']);
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
 }
 
 /// Path and query of `/path?query`, or of `http://host/path?query`, which a server has to understand too.
@@ -459,12 +469,27 @@ mod tests {
         };
         let Parsed::Head(head) = with("Content-Length: 12\r\nContent-Length: 12\r\n") else { panic!() };
         assert_eq!(head.body, 12);
+        for more in ["Content-Length: 00012\r\n", "content-length:12 \t\r\n"] {
+            let Parsed::Head(head) = with(more) else { panic!("{more}") };
+            assert_eq!(head.body, 12, "{more}");
+        }
         let Parsed::Head(head) = with("") else { panic!() };
         assert_eq!(head.body, 0);
         for (more, status) in [
             ("Content-Length: 131073\r\n", 413),
             ("Content-Length: 99999999999999999999999\r\n", 400),
             ("Content-Length: -1\r\n", 400),
+            ("Content-Length: +5\r\n", 400),
+            ("Content-Length: 5, 5\r\n", 400),
+            ("Content-Length: 1 2\r\n", 400),
+            ("Content-Length: 0x5\r\n", 400),
+            ("Content-Length: 5.0\r\n", 400),
+            ("Content-Length:\r\n", 400),
+            ("Content-Length: \u{661}\r\n", 400),
+            ("Content-Length : 5\r\n", 400),
+            ("Content-Length: 12\r\nContent-Length: +12\r\n", 400),
+            ("Content-Length: 12\r\nTransfer-Encoding: identity\r\n", 411),
+            ("transfer-encoding: \r\n", 411),
             ("Content-Length: 12\r\nContent-Length: 13\r\n", 400),
             ("Transfer-Encoding: chunked\r\n", 411),
             ("Transfer-Encoding: chunked\r\nContent-Length: 12\r\n", 411),

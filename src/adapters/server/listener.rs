@@ -3,6 +3,7 @@
 //! on that file tells (nothing ticks for it), and the socket is made again.
 
 use crate::adapters::server::http::Door;
+use crate::adapters::server::room::Peer;
 use crate::adapters::server::stream::Stream;
 use crate::api::time::Boot;
 use inotify::{Inotify, WatchMask};
@@ -155,15 +156,18 @@ impl Listener {
     }
 
     /// The next connection that waits, if one does.
-    pub fn accept(&mut self, now: Boot) -> Option<Stream> {
+    pub fn accept(&mut self, now: Boot) -> Option<(Stream, Peer)> {
         while self.may_accept {
             let accepted = match &self.socket {
-                Some(Socket::Unix(listener, ..)) => listener.accept().map(|(s, _)| Stream::Unix(s)),
-                Some(Socket::Tcp(listener)) => listener.accept().map(|(s, _)| Stream::Tcp(s)),
+                Some(Socket::Unix(listener, ..)) => listener.accept().map(|(s, _)| {
+                    let peer = user_of(&s);
+                    (Stream::Unix(s), peer)
+                }),
+                Some(Socket::Tcp(listener)) => listener.accept().map(|(s, _)| (Stream::Tcp(s), Peer::Tcp)),
                 None => return None,
             };
             match accepted {
-                Ok(stream) => return Some(stream),
+                Ok(accepted) => return Some(accepted),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_accept = false,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 // EMFILE, ENFILE, ENOMEM ...: the connection stays in the queue and no event will tell of it again.
@@ -208,6 +212,12 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.close(None);
     }
+}
+
+/// The user that has connected (SO_PEERCRED). The kernel always tells; if it did not, the client would not be root.
+fn user_of(stream: &UnixStream) -> Peer {
+    let credentials = rustix::net::sockopt::socket_peercred(stream);
+    Peer::User(credentials.map_or(u32::MAX, |c| c.uid.as_raw()))
 }
 
 fn open(place: &Place, registry: &Registry, token: Token) -> io::Result<Socket> {

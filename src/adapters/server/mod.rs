@@ -2,7 +2,7 @@
 //! read-only port.
 //!
 //! The server moves bytes and keeps its clients from costing anybody anything: connections are bounded in number (32 a
-//! listener; the one that matters least goes for a new one) and in time, heads in size, and work in each turn. What the
+//! listener; the one that is worth least goes for a new one, `room`) and in time, heads in size, and work in each turn. What the
 //! answers say is the `Content`'s business. A streamed body is asked for in pieces, so that a list of all pods is never
 //! in memory as a whole, however many ask for it.
 
@@ -10,6 +10,7 @@ mod connection;
 pub mod health;
 pub mod http;
 mod listener;
+mod room;
 pub mod status;
 mod stream;
 #[cfg(test)]
@@ -21,13 +22,15 @@ use connection::{Connection, Outcome};
 use http::{Cursor, Door, Request, Response, Route, Ticket};
 use listener::{Listener, Place};
 use mio::{Registry, Token};
+use room::{Held, Peer};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Connections of each listener.
 const MAX_CONNECTIONS: usize = 32;
-/// Watches on the control socket: the rest is for those who ask one thing.
+/// Watches on the control socket: the rest is for those who ask one thing. The last ones are for root.
 const MAX_WATCHES: usize = 16;
+const WATCHES_OF_ROOT: usize = 4;
 pub const LISTENERS: usize = 3;
 /// New connections of a listener in one turn.
 const ACCEPT_BUDGET: usize = 16;
@@ -109,10 +112,9 @@ impl Server {
         }
         for index in 0..self.listeners.len() {
             let mut budget = ACCEPT_BUDGET;
-            while let Some(stream) = self.listeners[index].accept(now) {
-                let slot = self.make_room(index, registry);
-                if let Some(slot) = slot {
-                    let mut connection = Connection::new(stream, self.listeners[index].door, now);
+            while let Some((stream, peer)) = self.listeners[index].accept(now) {
+                if let Some(slot) = self.make_room(index, peer, registry, now, content) {
+                    let mut connection = Connection::new(stream, peer, self.listeners[index].door, now);
                     let token = Token(self.first + LISTENERS + slot);
                     match connection.stream().register(registry, token) {
                         Ok(()) => self.slots[slot] = Some(connection),
@@ -199,21 +201,20 @@ impl Server {
     fn drive_slot(&mut self, slot: usize, registry: &Registry, now: Boot, content: &mut dyn Content) {
         let watches = self.slots.iter().flatten().filter(|c| c.watches().is_some()).count();
         let Some(Some(connection)) = self.slots.get_mut(slot) else { return };
-        let outcome = connection.drive(now, content, MAX_WATCHES.saturating_sub(watches), &mut self.last_ticket);
+        let most = if connection.peer().is_limited() { MAX_WATCHES - WATCHES_OF_ROOT } else { MAX_WATCHES };
+        let outcome = connection.drive(now, content, most.saturating_sub(watches), &mut self.last_ticket);
         match outcome {
             Outcome::Wait => {}
             Outcome::Again => self.work = true,
-            Outcome::Close => {
-                if let Some(ticket) = connection.waits_for_answer() {
-                    content.gone(ticket);
-                }
-                self.drop_slot(slot, registry);
-            }
+            Outcome::Close => self.drop_slot(slot, registry, content),
         }
     }
 
-    fn drop_slot(&mut self, slot: usize, registry: &Registry) {
+    fn drop_slot(&mut self, slot: usize, registry: &Registry, content: &mut dyn Content) {
         if let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) {
+            if let Some(ticket) = connection.waits_for_answer() {
+                content.gone(ticket);
+            }
             connection.stream().deregister(registry);
         }
         if self.slots.iter().all(Option::is_none) {
@@ -221,28 +222,26 @@ impl Server {
         }
     }
 
-    /// A free slot of a listener, if need be that of the connection that matters least, the oldest of its kind.
-    /// None if all are being answered.
-    fn make_room(&mut self, index: usize, registry: &Registry) -> Option<usize> {
-        let mine = index * MAX_CONNECTIONS..(index + 1) * MAX_CONNECTIONS;
-        if let Some(free) = mine.clone().find(|s| self.slots.get(*s).is_none_or(Option::is_none)) {
-            if self.slots.len() <= free {
-                self.slots.resize_with(free + 1, || None);
-            }
-            return Some(free);
+    /// A free slot of a listener, if need be that of another connection (`room::victim`).
+    fn make_room(
+        &mut self,
+        index: usize,
+        peer: Peer,
+        registry: &Registry,
+        now: Boot,
+        content: &mut dyn Content,
+    ) -> Option<usize> {
+        let mut mine = index * MAX_CONNECTIONS..(index + 1) * MAX_CONNECTIONS;
+        let connections = mine.clone().filter_map(|slot| Some(self.slots.get(slot)?.as_ref()?.held(slot)));
+        let held: Vec<Held> = connections.collect();
+        if let Some(victim) = room::victim(peer, &held, now) {
+            self.drop_slot(victim, registry, content);
         }
-        let least = mine
-            .filter_map(|s| {
-                let connection = self.slots.get(s)?.as_ref()?;
-                Some((connection.expendable()?, connection.since, s))
-            })
-            .min()?;
-        let slot = least.2;
-        self.drop_slot(slot, registry);
-        // `drop_slot` may have freed the table when this was the only one.
-        if self.slots.len() <= slot {
-            self.slots.resize_with(slot + 1, || None);
+        // (There is always one now.)
+        let free = mine.find(|slot| self.slots.get(*slot).is_none_or(Option::is_none))?;
+        if self.slots.len() <= free {
+            self.slots.resize_with(free + 1, || None);
         }
-        Some(slot)
+        Some(free)
     }
 }

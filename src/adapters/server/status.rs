@@ -64,6 +64,8 @@ pub struct PodCounts {
     /// By phase.
     pub pending: u64,
     pub running: u64,
+    /// Of the running ones: not all of their containers are ready.
+    pub not_ready: u64,
     pub succeeded: u64,
     pub failed: u64,
     /// Of the failed ones: the node does not take them (A3).

@@ -65,6 +65,7 @@ struct Node {
     pages: Pages,
     began: Instant,
     skipped: Duration,
+    stopped: Option<Duration>,
     dir: tempfile::TempDir,
     turns: usize,
 }
@@ -80,6 +81,7 @@ impl Node {
             pages: Pages { asked: Vec::new(), parts: 0, later: Vec::new(), gone: Vec::new() },
             began: Instant::now(),
             skipped: Duration::ZERO,
+            stopped: None,
             dir,
             turns: 0,
         };
@@ -88,7 +90,12 @@ impl Node {
     }
 
     fn now(&self) -> Boot {
-        Boot(1) + self.began.elapsed() + self.skipped
+        Boot(1) + self.stopped.unwrap_or_else(|| self.began.elapsed()) + self.skipped
+    }
+
+    /// From now on only `skip` moves the clock.
+    fn stop_clock(&mut self) {
+        self.stopped = Some(self.began.elapsed());
     }
 
     /// One turn of the loop, waiting at most `patience`. True if anything happened.
@@ -416,6 +423,98 @@ fn of_a_hundred_connections_the_least_worthy_go_and_a_new_one_is_served() {
     assert!(end, "the idle one went first");
     node.skip(Duration::from_secs(6));
     assert_eq!(node.connections(), 0);
+}
+
+/// A client that asks and asks, and reads nothing, until the server cannot write any more.
+fn stuck(node: &mut Node) -> TcpStream {
+    let mut client = node.tcp(Door::Health);
+    // With little room in the kernel it is stuck soon.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&client, 2048).unwrap();
+    let requests = b"GET /livez?verbose HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1000);
+    loop {
+        match client.write(&requests) {
+            Ok(_) => {}
+            // The server takes no more: it cannot write.
+            Err(e) if e.kind() == ErrorKind::WouldBlock && !node.turn(Duration::from_millis(5)) => return client,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            Err(e) => panic!("{e}"),
+        }
+        node.turn(Duration::ZERO);
+    }
+}
+
+#[test]
+fn clients_that_never_read_hold_no_port() {
+    let mut node = Node::new();
+    node.stop_clock();
+    let crowd: Vec<TcpStream> = (0..MAX_CONNECTIONS).map(|_| stuck(&mut node)).collect();
+    let states = |node: &Node| node.server.connections().iter().filter(|(_, state, ..)| *state == "answering").count();
+    assert_eq!((node.connections(), states(&node)), (MAX_CONNECTIONS, MAX_CONNECTIONS));
+    for _ in 0..3 {
+        let mut client = node.tcp(Door::Health);
+        // It takes its time to ask.
+        node.settle();
+        assert!(node.ask(&mut client, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"));
+    }
+    // While stuck ones keep coming in place of those that are closed.
+    node.skip(Duration::from_secs(2));
+    let mut slow = node.tcp(Door::Health);
+    node.settle();
+    node.skip(Duration::from_secs(1));
+    let more: Vec<TcpStream> = (0..4).map(|_| stuck(&mut node)).collect();
+    assert!(node.ask(&mut slow, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"), "who is about to ask outlasts them");
+    node.skip(Duration::from_secs(11));
+    assert_eq!(node.connections(), 0, "who takes nothing for 10 s is closed");
+    drop((crowd, more));
+}
+
+#[test]
+fn an_answer_has_half_a_minute_in_all_if_its_client_takes_some_of_it() {
+    let mut node = Node::new();
+    node.stop_clock();
+    let mut client = node.unix();
+    client.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    node.settle();
+    let mut buffer = vec![0; 300_000];
+    for _ in 0..3 {
+        node.skip(Duration::from_secs(9));
+        assert_eq!(node.connections(), 1, "it reads, slowly");
+        assert!(client.read(&mut buffer).unwrap() > 0);
+        node.settle();
+    }
+    node.skip(Duration::from_secs(4));
+    assert_eq!(node.connections(), 0);
+}
+
+#[test]
+fn one_user_has_a_share_of_the_control_socket() {
+    let mut node = Node::new();
+    let own = rustix::process::geteuid().as_raw();
+    let mut clients: Vec<UnixStream> = (0..room::MAX_OF_A_USER + 1).map(|_| node.unix()).collect();
+    node.settle();
+    let peers: Vec<Peer> = node.server.slots.iter().flatten().map(Connection::peer).collect();
+    assert!(peers.iter().all(|peer| *peer == Peer::User(own)), "{peers:?}");
+    let limited = own != 0;
+    assert_eq!(peers.len(), if limited { room::MAX_OF_A_USER } else { room::MAX_OF_A_USER + 1 });
+    let (_, end) = node.read(&mut clients[0], |_| !limited);
+    assert_eq!(end, limited, "its oldest one goes");
+    let last = clients.last_mut().unwrap();
+    assert!(node.ask(last, "GET /livez HTTP/1.0\r\n\r\n").ends_with("ok"));
+}
+
+#[test]
+fn a_client_whose_answer_was_put_off_and_that_is_closed_for_another_is_reported_gone() {
+    let mut node = Node::new();
+    let limit = if rustix::process::geteuid().is_root() { MAX_CONNECTIONS } else { room::MAX_OF_A_USER };
+    let mut clients: Vec<UnixStream> = (0..limit).map(|_| node.unix()).collect();
+    for client in &mut clients {
+        client.write_all(drain("x", "").as_bytes()).unwrap();
+        node.settle();
+    }
+    assert_eq!(node.pages.later.len(), limit);
+    let mut client = node.unix();
+    assert!(node.ask(&mut client, "GET /livez HTTP/1.0\r\n\r\n").ends_with("ok"));
+    assert_eq!(node.pages.gone, [node.pages.later[0].0]);
 }
 
 #[test]

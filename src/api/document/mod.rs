@@ -20,6 +20,8 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::scheduling::v1 as scheduling;
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The largest file that is read, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -28,6 +30,13 @@ const MAX_DEPTH: usize = 64;
 const MAX_NODES: usize = 20_000;
 /// How often one anchor may be used: what an alias bomb multiplies by.
 const MAX_ALIASES: usize = 100;
+/// Errors told of one document; of more only the number.
+const MAX_FAULTS: usize = 20;
+/// The longest message of an error, in characters.
+const MAX_MESSAGE: usize = 2000;
+/// To find the line of an error its file is walked again. A file full of errors is walked so far in all, in bytes; further
+/// errors name the document and the field only.
+const MAX_WALKED: usize = 16 * MAX_BYTES;
 
 /// What a pod needs to know of the node and the moment.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +81,8 @@ pub struct Document {
     root: FieldPath,
     /// What is known to be wrong before the types are looked at.
     faults: Vec<Fault>,
+    /// Bytes of its file that were walked for the lines of errors, of all documents together.
+    walked: Arc<AtomicUsize>,
 }
 
 /// The documents of a file. `path` is for the error only.
@@ -89,8 +100,9 @@ pub fn parse(text: &[u8], path: &str) -> Result<Vec<Document>, Problem> {
     let values: Vec<Value> =
         serde_saphyr::from_multiple_with_options(text, options()).map_err(|e| yaml_error(path, &e))?;
     let mut documents = Vec::new();
+    let walked = Arc::default();
     for (index, value) in values.into_iter().enumerate() {
-        add(&mut documents, index, FieldPath::default(), value);
+        add(&mut documents, index, FieldPath::default(), value, &walked);
     }
     if documents.is_empty() {
         return Err(Problem::of_file(path, "no document in it; to remove its pods remove the file"));
@@ -167,7 +179,8 @@ impl Document {
     pub fn from_content(number: u32, content: Value) -> Document {
         let digest = uid::digest(&content);
         let faults = faults_of(&content);
-        Document { number, content, digest, stream_index: 0, root: FieldPath::default(), faults }
+        let (root, walked) = (FieldPath::default(), Arc::default());
+        Document { number, content, digest, stream_index: 0, root, faults, walked }
     }
 
     /// The namespace/name that it gives, if it can be read whatever else is wrong.
@@ -284,26 +297,45 @@ impl Document {
 
     fn problems(&self, path: &str, text: Option<&[u8]>, faults: Vec<Fault>) -> Vec<Problem> {
         let text = text.and_then(|t| std::str::from_utf8(t).ok());
-        faults.into_iter().map(|fault| self.problem(path, text, fault)).collect()
+        let more = faults.len().saturating_sub(MAX_FAULTS);
+        let told = faults.into_iter().take(MAX_FAULTS);
+        let mut problems: Vec<Problem> = told.map(|fault| self.problem(path, text, fault)).collect();
+        if more > 0 {
+            let message = format!("{more} more errors in this document; correct these first");
+            problems.push(self.problem(path, text, Fault { at: FieldPath::default(), message }));
+        }
+        problems
     }
 
     fn problem(&self, path: &str, text: Option<&str>, fault: Fault) -> Problem {
         let field = FieldPath(self.root.0.iter().chain(&fault.at.0).cloned().collect());
-        let line = text.and_then(|text| locate::line(text, self.stream_index, &field));
+        let walk = |text: &&str| self.walked.fetch_add(text.len(), Ordering::Relaxed) < MAX_WALKED;
+        let line = text.filter(walk).and_then(|text| locate::line(text, self.stream_index, &field));
         let field = (!field.0.is_empty()).then(|| field.to_string());
-        Problem { path: path.to_owned(), document: self.number, line, field, message: fault.message }
+        let mut message = fault.message;
+        if let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE) {
+            message.truncate(end);
+            message.push_str("...");
+        }
+        Problem { path: path.to_owned(), document: self.number, line, field, message }
     }
 }
 
 /// Adds a value, or the items of a List, to the documents.
-fn add(documents: &mut Vec<Document>, stream_index: usize, root: FieldPath, mut value: Value) {
+fn add(
+    documents: &mut Vec<Document>,
+    stream_index: usize,
+    root: FieldPath,
+    mut value: Value,
+    walked: &Arc<AtomicUsize>,
+) {
     let mut faults = faults_of(&value);
     if faults.is_empty() && root.0.is_empty() && is_list(&value) {
         match list_items(&mut value) {
             Ok(items) => {
                 for (index, item) in items.into_iter().enumerate() {
                     let root = FieldPath(vec![Step::Field("items".to_owned()), Step::Item(index)]);
-                    add(documents, stream_index, root, item);
+                    add(documents, stream_index, root, item, walked);
                 }
                 return;
             }
@@ -317,7 +349,7 @@ fn add(documents: &mut Vec<Document>, stream_index: usize, root: FieldPath, mut 
     }
     let number = u32::try_from(documents.len() + 1).unwrap_or(u32::MAX);
     let digest = uid::digest(&value);
-    documents.push(Document { number, content: value, digest, stream_index, root, faults });
+    documents.push(Document { number, content: value, digest, stream_index, root, faults, walked: walked.clone() });
 }
 
 /// What is wrong before the types are looked at: no object, no kind, a kind that is not ours.
@@ -395,7 +427,8 @@ fn options() -> serde_saphyr::Options {
             max_events: 4 * MAX_NODES,
             max_aliases: 10 * MAX_ALIASES,
             max_anchors: MAX_NODES,
-            max_total_scalar_bytes: 4 * MAX_BYTES,
+            // What a pod says ends up in requests to the runtime: its aliases make it no larger than a file may be.
+            max_total_scalar_bytes: MAX_BYTES,
             max_recorded_anchor_bytes: 4 * MAX_BYTES,
             max_recorded_anchor_events: 4 * MAX_NODES,
         },
@@ -424,7 +457,8 @@ fn yaml_error(path: &str, error: &serde_saphyr::Error) -> Problem {
         other => {
             let text = other.to_string();
             if text.contains("budget breached") {
-                "too large once its aliases are expanded, or more than 20,000 values; split it".to_owned()
+                "larger than 1048576 bytes or 20,000 values once its aliases are expanded; use fewer aliases, or split it"
+                    .to_owned()
             } else {
                 // The place is said in front.
                 text.split(" at line ").next().unwrap_or_default().to_owned()

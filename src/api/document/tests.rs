@@ -1,6 +1,7 @@
 use super::*;
 use serde_json::json;
 use std::fmt::Write;
+use std::ops::Add;
 
 const CONTEXT: Context<'static> = Context { node_name: "lab", seen: "2026-01-02T03:04:05.6Z" };
 const PATH: &str = "/m/web.yaml";
@@ -92,7 +93,8 @@ fn bad_input_is_an_error_with_a_line() {
     }
     let scalar_bomb = format!("a: &a {}\nb: [{}]\n", "x".repeat(500_000), vec!["*a"; 90].join(","));
     let large = "#\n".repeat(5 << 20);
-    let expanded = "too large once its aliases are expanded, or more than 20,000 values; split it";
+    let expanded =
+        "larger than 1048576 bytes or 20,000 values once its aliases are expanded; use fewer aliases, or split it";
     let expected = [
         ("a: b: c\n", ":1: mapping values are not allowed in this context".to_owned()),
         ("kind: Pod\na: [1, 2\n", ":2: unclosed bracket '['".to_owned()),
@@ -120,6 +122,90 @@ fn bad_input_is_an_error_with_a_line() {
         assert_eq!(problems(text), [format!("{PATH}{problem}")], "{:.40}", text);
     }
     assert_eq!(read(b"a: 1\nb: \xff\n", PATH, CONTEXT).1[0].to_string(), "/m/web.yaml:2: not UTF-8 text");
+}
+
+/// 31 lines of a manifest that would become 20 GB of environment.
+fn doubling_environment(lines: usize) -> String {
+    let mut text = pod_named("a").replace("spec: {containers: [{name: c, image: 'i:1'}]}", "spec:\n  containers:");
+    text.push_str("  - name: c\n    image: i:1\n    env:\n    - {name: c0, value: aaaaaaaaaa}\n");
+    for i in 1..lines {
+        let _ = writeln!(text, "    - {{name: c{i}, value: \"$(c{0})$(c{0})\"}}", i - 1);
+    }
+    text
+}
+
+#[test]
+fn references_that_multiply_the_environment_are_an_error_with_line_field_and_remedy() {
+    let bomb = doubling_environment(32);
+    assert!(bomb.len() < 1500, "{}", bomb.len());
+    let expected = "/m/web.yaml:26: spec.containers[0].env[17].value: Too long: with this value the environment, command and \
+                    arguments of the container are larger than 2097152 bytes once $(VAR) references are expanded: Linux \
+                    cannot start such a container; shorten the values, use fewer references, or write $$(VAR) for a plain \
+                    $(VAR)";
+    assert_eq!(problems(&bomb), [expected]);
+    assert_eq!(pods(&doubling_environment(17)).len(), 1);
+    // Nor by way of a List, or of what was accepted by an earlier version.
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [parse(bomb.as_bytes(), PATH).unwrap()[0].content]});
+    assert_eq!(problems(&list.to_string()), [expected.replace(":26: ", ":1: items[0].")]);
+    let recorded = Document::from_content(1, parse(bomb.as_bytes(), PATH).unwrap()[0].content.clone());
+    let told = recorded.object(PATH, None, CONTEXT).unwrap_err();
+    assert_eq!(told.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected.replace(":26: ", ": ")]);
+}
+
+#[test]
+fn aliases_do_not_make_a_pod_larger_than_a_file_may_be() {
+    // 90 KB of text, 3 MB of environment.
+    let mut text = pod_named("a").replace("spec: {containers: [{name: c, image: 'i:1'}]}", "spec:\n  containers:");
+    let _ =
+        write!(text, "  - name: c\n    image: i:1\n    env:\n    - {{name: A, value: &a {}}}\n", "x".repeat(60_000));
+    for i in 0..50 {
+        let _ = writeln!(text, "    - {{name: A{i}, value: *a}}");
+    }
+    let found = problems(&text);
+    assert!(found.len() == 1 && found[0].ends_with("use fewer aliases, or split it"), "{found:?}");
+}
+
+#[test]
+fn a_file_full_of_errors_tells_some_of_them_and_is_not_walked_for_each() {
+    let fields: String = (0..9000).map(|i| format!("  field{i}: 1\n")).collect();
+    let found =
+        problems(&pod_named("a").replace("spec: {containers: [{name: c, image: 'i:1'}]}\n", "spec:\n").add(&fields));
+    assert_eq!(found.len(), MAX_FAULTS + 1);
+    assert_eq!(found[0], "/m/web.yaml:5: spec.field0: unknown field");
+    assert_eq!(found[MAX_FAULTS], "/m/web.yaml:1: 8981 more errors in this document; correct these first");
+
+    // An error in each of many documents: the first ones have their lines, the last ones their number.
+    let text: String =
+        (0..1000).map(|i| format!("---\n{}", pod_named("a").replace("name: c", &format!("x{i}: c")))).collect();
+    let documents = parse(text.as_bytes(), PATH).unwrap();
+    let last = documents.len() - 1;
+    let told = |at: usize| documents[at].object(PATH, Some(text.as_bytes()), CONTEXT).unwrap_err();
+    assert!(told(0).iter().all(|p| p.line.is_some()));
+    for document in &documents {
+        let _ = document.object(PATH, Some(text.as_bytes()), CONTEXT);
+    }
+    assert!(documents[0].walked.load(Ordering::Relaxed) > MAX_WALKED);
+    assert!(told(last)[0].to_string().starts_with(&format!("{PATH}: document {}: ", last + 1)), "{}", told(last)[0]);
+}
+
+#[test]
+fn a_long_value_is_not_repeated_in_its_error() {
+    let long = "x".repeat(500_000);
+    let found = problems(&pod_named("a").replace("i:1", &format!(" {long}")));
+    assert_eq!(found.len(), 1);
+    assert!(found[0].ends_with("xxx...: must not have leading or trailing whitespace"), "{:.400}", found[0]);
+    assert!(found[0].len() < 400, "{}", found[0].len());
+    for text in [
+        pod_named("a").replace("name: a", &format!("name: a, labels: {{{long}: b}}")),
+        pod_named("a").replace("name: a", &format!("name: a, {long}: b")),
+        pod_named("a").replace("containers: [", &format!("dnsPolicy: {long}, containers: [")),
+        pod_named("a").replace("containers: [", &format!("hostNetwork: {long}, containers: [")),
+        pod_named("a").replace("kind: Pod", &format!("kind: {long}")),
+        pod_named("a").replace("apiVersion: v1", &format!("apiVersion: {long}")),
+    ] {
+        let found = problems(&text);
+        assert!(!found.is_empty() && found.iter().all(|p| p.len() < 3000), "{:.300}", found[0]);
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod resources;
 mod security;
 mod syntax;
 
+use crate::api::expand::{self, Place};
 use crate::api::priority;
 use crate::api::problem::{At, Fault, Faults, NOT_YET};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
@@ -149,6 +150,10 @@ fn spec(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     }
     later::of_pod(spec, at, faults);
 
+    let at_init = at.field("initContainers");
+    for (i, each) in spec.init_containers.iter().flatten().enumerate() {
+        arguments(each, at_init.item(i), faults);
+    }
     let at_containers = at.field("containers");
     if spec.containers.is_empty() {
         faults.required(at_containers, "");
@@ -198,6 +203,7 @@ fn container(container: &Container, at: At<'_>, faults: &mut Faults) {
             complain(syntax::env_name(&variable.name), &variable.name, at.field("name"), faults);
         }
     }
+    arguments(container, at, faults);
     if let Some(list) = &container.resources {
         resources::resources(list, at.field("resources"), faults);
     }
@@ -205,6 +211,17 @@ fn container(container: &Container, at: At<'_>, faults: &mut Faults) {
         security::of_container(context, at.field("securityContext"), faults);
     }
     later::of_container(container, at, faults);
+}
+
+/// `$(VAR)` references can multiply a small manifest into gigabytes.
+fn arguments(container: &Container, at: At<'_>, faults: &mut Faults) {
+    let Err(too_long) = expand::measure(container) else { return };
+    let (env, command, args) = (at.field("env"), at.field("command"), at.field("args"));
+    match too_long.at {
+        Place::Env(i) => faults.add(env.item(i).field("value"), too_long.detail()),
+        Place::Command(i) => faults.add(command.item(i), too_long.detail()),
+        Place::Args(i) => faults.add(args.item(i), too_long.detail()),
+    }
 }
 
 fn one_of(value: Option<&str>, supported: &[&str], at: At<'_>, faults: &mut Faults) {

@@ -76,7 +76,10 @@ const HUGE_PAGES: &str = "hugepages-";
 /// One entry: a resource that we know, and an amount that is a number and not negative.
 fn one(name: &str, written: &Written, at: At<'_>, faults: &mut Faults) -> Option<Quantity> {
     let at = at.key(name);
-    let page_size = || name.strip_prefix(HUGE_PAGES).and_then(|size| Quantity::parse(size).ok());
+    let page_size = || {
+        let size = name.strip_prefix(HUGE_PAGES).and_then(|size| Quantity::parse(size).ok());
+        size.filter(|size| size.is_whole() && size.value() > 0)
+    };
     let extended = name.contains('/');
     let complaints = syntax::qualified_name(name);
     if !complaints.is_empty() {
@@ -97,7 +100,20 @@ fn one(name: &str, written: &Written, at: At<'_>, faults: &mut Faults) -> Option
             faults.invalid(at, &written.0, "must be greater than or equal to 0");
         }
         Ok(amount) if extended && !amount.is_whole() => faults.invalid(at, &written.0, "must be an integer"),
-        Ok(amount) => return Some(amount),
+        Ok(amount) => match page_size().filter(|page| amount.value() % page.value() != 0) {
+            Some(page) => faults.invalid(at, &written.0, indivisible(name, amount, page)),
+            None => return Some(amount),
+        },
     }
     None
+}
+
+/// The kernel has whole huge pages only: the remedy is the next multiple, in the unit of the resource's name.
+fn indivisible(name: &str, amount: Quantity, page: Quantity) -> String {
+    let size = name.strip_prefix(HUGE_PAGES).unwrap_or_default();
+    let unit = size.trim_start_matches(|c: char| c.is_ascii_digit());
+    let pages = amount.value() / page.value() + 1;
+    let next = size[..size.len() - unit.len()].parse::<i64>().ok().and_then(|digits| digits.checked_mul(pages));
+    let remedy = next.map_or(String::new(), |next| format!("; round it up to {next}{unit}"));
+    format!("must be a multiple of the page size {size}{remedy}")
 }

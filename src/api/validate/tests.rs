@@ -184,6 +184,18 @@ fn requests_and_limits_are_checked() {
             json!({"limits": {"hugepages-2Mi": "4Mi", "cpu": 1}, "requests": {"hugepages-2Mi": "2Mi"}}),
             "requests: Invalid value: \"2Mi\": must be equal to hugepages-2Mi limit of 4Mi",
         ),
+        (
+            json!({"limits": {"hugepages-2Mi": "3Mi", "cpu": 1}}),
+            "limits[hugepages-2Mi]: Invalid value: \"3Mi\": must be a multiple of the page size 2Mi; round it up to 4Mi",
+        ),
+        (
+            json!({"limits": {"hugepages-1Gi": "1Mi", "cpu": 1}, "requests": {"hugepages-1Gi": "1Mi"}}),
+            "limits[hugepages-1Gi]: Invalid value: \"1Mi\": must be a multiple of the page size 1Gi; round it up to 1Gi",
+        ),
+        (
+            json!({"limits": {"hugepages-0": "1Mi", "cpu": 1}}),
+            "limits[hugepages-0]: Invalid value: \"hugepages-0\": must be a standard resource for containers",
+        ),
         (json!({"limits": {"hugepages-2Mi": "4Mi"}}), "Forbidden: HugePages require cpu or memory"),
         (
             json!({"limits": {"memori": "4Mi"}}),

@@ -35,6 +35,8 @@ pub struct Check {
 pub struct Summary {
     pub runtime: Option<RuntimeFact>,
     pub runtime_up: bool,
+    /// It has said how it is since it was connected.
+    pub runtime_answered: bool,
     pub runtime_error: Option<String>,
     /// Since the begin of the last good relist.
     pub pleg_age: Option<Duration>,
@@ -153,6 +155,7 @@ impl Engine {
         let mut s = Summary {
             runtime: self.runtime.fact.clone(),
             runtime_up: self.runtime.up,
+            runtime_answered: self.runtime.answered,
             runtime_error: self.runtime.why.clone(),
             pleg_age: self.pleg.last_ok.map(|at| now.since(at)),
             pleg_error: self.pleg.error.clone(),

@@ -157,6 +157,22 @@ fn w25_a_runtime_that_is_away_at_the_start_is_waited_for() {
 }
 
 #[test]
+fn a_runtime_has_answered_once_it_did_so_on_this_connection() {
+    let mut w = node();
+    let heard = |w: &World| {
+        let summary = w.engine.summary(w.time().boot);
+        (summary.runtime_up, summary.runtime_answered)
+    };
+    assert_eq!(heard(&w), (true, true));
+    w.runtime_down();
+    assert_eq!(heard(&w), (false, false));
+    w.runtime_up();
+    assert_eq!(heard(&w), (true, false), "what it said before the connection broke does not count");
+    w.run(3);
+    assert_eq!(heard(&w), (true, true));
+}
+
+#[test]
 fn a_runtime_that_comes_back_finds_all_as_it_was() {
     let mut w = node();
     w.file("web", ONE);

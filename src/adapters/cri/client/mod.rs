@@ -366,9 +366,7 @@ impl Client {
 
     /// Makes one call of an operation.
     fn call(&mut self, op: OpId, step: Step, method: Method, request: &impl Message, now: Boot) -> Result<(), OpError> {
-        let body = request
-            .write_to_bytes()
-            .map_err(|e| OpError::NotSent(format!("{}: the request cannot be written: {e}", method.path)))?;
+        let body = wire::written(method, request)?;
         self.send(op, step, method, body, now);
         Ok(())
     }

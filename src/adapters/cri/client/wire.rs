@@ -21,6 +21,25 @@ pub fn lists_of(uid: &Uid) -> (proto::ListPodSandboxRequest, proto::ListContaine
     )
 }
 
+/// The largest request that is sent, in bytes: containerd takes no larger message (`max_recv_message_size`, 16 MiB unless
+/// configured), CRI-O takes 80 MiB. What a manifest may say is far below it.
+const MAX_REQUEST: u64 = 16 << 20;
+
+/// # Errors
+/// The request is too large, or cannot be written. Nothing was allocated for one that is too large.
+pub fn written(method: Method, request: &impl Message) -> Result<Vec<u8>, OpError> {
+    let size = request.compute_size();
+    if size > MAX_REQUEST {
+        return Err(invalid(format!(
+            "{}: the request has {size} bytes, and container runtimes take at most {MAX_REQUEST}: shorten the pod's \
+             annotations, labels, ports, environment, command or arguments",
+            method.path
+        )));
+    }
+    let failed = |e| OpError::NotSent(format!("{}: the request cannot be written: {e}", method.path));
+    request.write_to_bytes().map_err(failed)
+}
+
 pub fn parse<M: Message>(method: Method, body: &Bytes) -> Result<M, OpError> {
     M::parse_from_bytes(body).map_err(|e| unreadable(method, &e))
 }
@@ -65,5 +84,24 @@ pub fn op_error(error: CallError) -> OpError {
             12 => OpError::Answered { code: Code::Unimplemented, message },
             other => OpError::Answered { code: Code::Other(other), message },
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::cri::client::method;
+
+    #[test]
+    fn a_request_that_no_runtime_takes_is_not_written() {
+        let request = |bytes: usize| proto::VersionRequest { version: "x".repeat(bytes), ..Default::default() };
+        assert_eq!(written(method::VERSION, &request(9)).unwrap().len(), 11);
+        assert!(written(method::VERSION, &request((16 << 20) - 100)).is_ok());
+        let Err(OpError::Answered { code: Code::InvalidArgument, message }) =
+            written(method::VERSION, &request(16 << 20))
+        else {
+            panic!()
+        };
+        assert!(message.contains("16777221 bytes") && message.contains("at most 16777216"), "{message}");
     }
 }

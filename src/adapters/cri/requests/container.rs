@@ -22,7 +22,8 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
         .find(|c| c.name == create.container)
         .ok_or_else(|| format!("pod {} has no container {}", pod.name, create.container))?;
     literal(container)?;
-    let env = expand::environment(container);
+    // A record of an earlier version may have what is refused at reading today.
+    let expanded = expand::container(container).map_err(|e| format!("container {}: {e}", container.name))?;
     Ok(proto::ContainerConfig {
         metadata: MessageField::some(proto::ContainerMetadata {
             name: container.name.clone(),
@@ -34,10 +35,14 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
             user_specified_image: container.image.clone().unwrap_or_default(),
             ..Default::default()
         }),
-        command: expand::words(container.command.as_ref(), &env),
-        args: expand::words(container.args.as_ref(), &env),
+        command: expanded.command,
+        args: expanded.args,
         working_dir: container.working_dir.clone().unwrap_or_default(),
-        envs: env.into_iter().map(|(key, value)| proto::KeyValue { key, value, ..Default::default() }).collect(),
+        envs: expanded
+            .env
+            .into_iter()
+            .map(|(key, value)| proto::KeyValue { key, value, ..Default::default() })
+            .collect(),
         mounts: mounts(create, container, cfg),
         labels: annotations::container_labels(pod, &container.name),
         annotations: annotations::container_annotations(create, container, cfg),

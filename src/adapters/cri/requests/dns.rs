@@ -3,6 +3,8 @@
 use super::RequestConfig;
 use crate::adapters::cri::proto;
 use crate::api::pod::Pod;
+use k8s_openapi::api::core::v1 as core;
+use std::collections::BTreeMap;
 
 /// What resolvers accept at most; more is cut off, as a kubelet does.
 const MAX_SERVERS: usize = 3;
@@ -37,11 +39,7 @@ impl HostDns {
                     dns.searches =
                         words.map(|w| if w == "." { w } else { w.strip_suffix('.').unwrap_or(w) }.to_owned()).collect();
                 }
-                Some("options") => {
-                    for option in words {
-                        set_option(&mut dns.options, option);
-                    }
-                }
+                Some("options") => set_options(&mut dns.options, words.map(str::to_owned)),
                 _ => {}
             }
         }
@@ -94,13 +92,11 @@ fn form(pod: &Pod, cfg: &RequestConfig) -> (HostDns, Vec<DnsNotice>) {
     if let Some(own) = &spec.dns_config {
         extend_unique(&mut dns.servers, own.nameservers.iter().flatten());
         extend_unique(&mut dns.searches, own.searches.iter().flatten());
-        for option in own.options.iter().flatten() {
+        let option = |option: &core::PodDNSConfigOption| {
             let name = option.name.as_deref().unwrap_or_default();
-            match &option.value {
-                Some(value) => set_option(&mut dns.options, &format!("{name}:{value}")),
-                None => set_option(&mut dns.options, name),
-            }
-        }
+            option.value.as_ref().map_or_else(|| name.to_owned(), |value| format!("{name}:{value}"))
+        };
+        set_options(&mut dns.options, own.options.iter().flatten().map(option));
     }
     limit(&mut dns, &mut notices);
     (dns, notices)
@@ -130,12 +126,18 @@ fn extend_unique<'a>(list: &mut Vec<String>, more: impl IntoIterator<Item = &'a 
     }
 }
 
-/// Adds `name` or `name:value`, in the place of an option with the same name.
-fn set_option(options: &mut Vec<String>, option: &str) {
-    let name = |o: &str| o.split(':').next().unwrap_or_default().to_owned();
-    match options.iter_mut().find(|o| name(o) == name(option)) {
-        Some(place) => *place = option.to_owned(),
-        None => options.push(option.to_owned()),
+/// Adds each `name` or `name:value`, in the place of an option with the same name.
+fn set_options(options: &mut Vec<String>, more: impl Iterator<Item = String>) {
+    let name = |option: &str| option.split(':').next().unwrap_or_default().to_owned();
+    let mut places: BTreeMap<String, usize> = options.iter().enumerate().map(|(i, o)| (name(o), i)).collect();
+    for option in more {
+        match places.get(&name(&option)) {
+            Some(place) => options[*place] = option,
+            None => {
+                places.insert(name(&option), options.len());
+                options.push(option);
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::api::pod::Pod;
 use crate::api::qos::Qos;
 use k8s_openapi::api::core::v1 as core;
 use protobuf::MessageField;
+use std::collections::BTreeSet;
 
 /// Errors name the field that cannot be had.
 pub fn sandbox_config(pod: &Pod, attempt: u32, cfg: &RequestConfig) -> Result<proto::PodSandboxConfig, String> {
@@ -43,24 +44,25 @@ pub fn sandbox_config(pod: &Pod, attempt: u32, cfg: &RequestConfig) -> Result<pr
 fn port_mappings(pod: &Pod) -> Vec<proto::PortMapping> {
     let spec = pod.spec();
     let staying = spec.containers.iter().chain(init_containers(spec).iter().filter(|c| is_sidecar(c)));
-    let mut mappings: Vec<proto::PortMapping> = Vec::new();
-    for port in staying.flat_map(|c| c.ports.iter().flatten()) {
-        let mapping = mapping(port);
-        if !mappings.contains(&mapping) {
-            mappings.push(mapping);
-        }
-    }
-    mappings
+    let mut known = BTreeSet::new();
+    let is_new = |p: &&core::ContainerPort| {
+        let host_ip = p.host_ip.clone().unwrap_or_default();
+        known.insert((protocol(p) as i32, p.container_port, p.host_port.unwrap_or(0), host_ip))
+    };
+    staying.flat_map(|c| c.ports.iter().flatten()).filter(is_new).map(mapping).collect()
 }
 
-fn mapping(port: &core::ContainerPort) -> proto::PortMapping {
-    let protocol = match port.protocol.as_deref() {
+fn protocol(port: &core::ContainerPort) -> proto::Protocol {
+    match port.protocol.as_deref() {
         Some("UDP") => proto::Protocol::UDP,
         Some("SCTP") => proto::Protocol::SCTP,
         _ => proto::Protocol::TCP,
-    };
+    }
+}
+
+fn mapping(port: &core::ContainerPort) -> proto::PortMapping {
     proto::PortMapping {
-        protocol: protocol.into(),
+        protocol: protocol(port).into(),
         container_port: port.container_port,
         host_port: port.host_port.unwrap_or(0),
         host_ip: port.host_ip.clone().unwrap_or_default(),

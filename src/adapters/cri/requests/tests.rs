@@ -373,6 +373,30 @@ fn what_cannot_be_expressed_is_an_error_and_never_left_out() {
 }
 
 #[test]
+fn references_that_multiply_the_environment_are_an_error_and_take_no_memory() {
+    // A record that an earlier version has accepted: 2^64 times ten bytes.
+    let mut env = vec![json!({"name": "c0", "value": "aaaaaaaaaa"})];
+    env.extend((1..64).map(|i| json!({"name": format!("c{i}"), "value": format!("$(c{0})$(c{0})", i - 1)})));
+    let pod = Rc::new(pod(&json!({"containers": [{"name": "main", "env": env}]}).to_string()));
+    let why = container_config(&create(pod, "main", 0), &config()).unwrap_err();
+    assert!(why.starts_with("container main: env[17].value: Too long: "), "{why}");
+}
+
+#[test]
+fn thousands_of_ports_and_options_are_sent_once_each_and_in_order() {
+    let port = |i: usize| json!({"containerPort": i % 3000 + 1, "protocol": "TCP"});
+    let ports: Vec<Value> = (0..6000).map(port).collect();
+    let option = |i: usize| json!({"name": format!("o{}", i % 3000), "value": i.to_string()});
+    let options: Vec<Value> = (0..6000).map(option).collect();
+    let spec = json!({"dnsConfig": {"options": options}, "containers": [{"name": "main", "ports": ports}]});
+    let sandbox = sandbox_config(&pod(&spec.to_string()), 0, &config()).unwrap();
+    let ports: Vec<i32> = sandbox.port_mappings.iter().map(|p| p.container_port).collect();
+    assert_eq!(ports, (1..=3000).collect::<Vec<i32>>());
+    let options: Vec<String> = (0..3000).map(|i| format!("o{i}:{}", i + 3000)).collect();
+    assert_eq!(sandbox.dns_config.options, options);
+}
+
+#[test]
 fn huge_pages_and_node_settings_reach_the_resources() {
     let mut cfg = config();
     cfg.cpu_cfs_quota = false;

@@ -1,0 +1,293 @@
+//! What others wrote never reaches the terminal as more than text: every command is run against an agent, and on files, whose
+//! every text is hostile.
+
+use super::{Content, Cursor, Running};
+use crate::adapters::server::http::{self, Body, Request, Response, Route};
+use crate::adapters::server::status::{ManifestStatus, NodeStatus, RuntimeStatus};
+use crate::api::printable;
+use crate::api::shutdown::view::{PlanGroup, PlanPod, PlanView};
+use crate::commands::output::{Guard, TOLD, end, to_stderr};
+use crate::commands::screen::SEQUENCES;
+use crate::commands::{Cli, Command, definition, exec, logs, show};
+use clap::Parser as _;
+use serde_json::{Value, json};
+use std::io::Write as _;
+use std::path::Path;
+
+/// Sets the clipboard, clears the screen, begins a line of its own, hides and turns what follows.
+const HOSTILE: &str = "evil\x1b]52;c;aGk=\x07\x1b[2J\x1b[31m\rup\nFAKE line\t\u{9b}8m\u{7f}\u{202e}\u{2028}FAKE\u{85}";
+
+struct Hostile;
+
+fn pod() -> Value {
+    let h = HOSTILE;
+    json!({
+        "metadata": {"name": h, "namespace": h, "uid": "uid-1", "labels": {h: h}, "annotations": {h: h}},
+        "spec": {
+            "nodeName": h, "priorityClassName": h, "restartPolicy": h, "terminationGracePeriodSeconds": 30,
+            "containers": [{
+                "name": h, "image": h, "command": [h], "args": [h], "env": [{"name": h, "value": h}],
+                "ports": [{"containerPort": 80, "protocol": h}], "resources": {"limits": {h: h}, "requests": {h: h}},
+            }],
+        },
+        "status": {
+            "phase": h, "reason": h, "message": h, "podIP": h, "podIPs": [{"ip": h}], "qosClass": h, "startTime": h,
+            "conditions": [{"type": h, "status": h, "reason": h, "message": h}],
+            "containerStatuses": [{
+                "name": h, "containerID": h, "imageID": h, "ready": false, "restartCount": 1,
+                "state": {"waiting": {"reason": h, "message": h}},
+                "lastState": {"terminated": {"reason": h, "message": h, "exitCode": 1, "startedAt": h, "finishedAt": h}},
+            }],
+        },
+        "wherry": {
+            "path": h, "document": 1, "digest": h, "state": h, "doing": h, "desired": false, "drained": true,
+            "logDirectory": h, "backOff": [{"container": h, "seconds": 5}], "waitsFor": [h],
+            "pullBackOff": [{"image": h, "seconds": 5, "failures": 1}],
+        },
+    })
+}
+
+fn event() -> Value {
+    let h = HOSTILE;
+    json!({
+        "metadata": {"name": h, "namespace": h}, "source": {"component": h}, "reason": h, "message": h, "type": h,
+        "involvedObject": {"kind": h, "namespace": h, "name": h, "uid": "uid-1"}, "count": 3,
+        "firstTimestamp": h, "lastTimestamp": h,
+    })
+}
+
+fn status() -> NodeStatus {
+    let h = || HOSTILE.to_owned();
+    let mut status = NodeStatus {
+        version: h(),
+        node_name: h(),
+        not_ready_reason: Some(h()),
+        runtime: RuntimeStatus {
+            endpoint: h(),
+            connected: true,
+            name: h(),
+            version: h(),
+            not_ready: Some(h()),
+            network_not_ready: None,
+        },
+        manifests: ManifestStatus { directory: h(), files: 1, errors: vec![h(), h()] },
+        waiting_for: vec![h()],
+        ..NodeStatus::default()
+    };
+    status.node.resources.insert(h(), Default::default());
+    status.shutdown.enabled = true;
+    status.shutdown.problem = Some(h());
+    status.shutdown.started_at = Some(h());
+    status.shutdown.ended_at = Some(h());
+    status
+}
+
+fn plan() -> PlanView {
+    let h = || HOSTILE.to_owned();
+    let pod = PlanPod { namespace: h(), name: h(), uid: h(), priority: 0, grace_seconds: 10, own_grace_seconds: 30 };
+    let group = PlanGroup {
+        priority: 0,
+        period_seconds: 30,
+        granted_seconds: 30,
+        from_seconds: 0,
+        until_seconds: 30,
+        pods: vec![pod],
+    };
+    PlanView { enabled: true, armed: true, needed_seconds: 30, groups: vec![group], ..PlanView::default() }
+}
+
+fn usage() -> Value {
+    let h = HOSTILE;
+    let container = json!({"name": h, "id": h, "restarts": 1, "cpuAt": 1, "cpuNanos": 5, "memoryBytes": 7});
+    json!({"pods": [{"namespace": h, "name": h, "uid": "uid-1", "labels": {h: h}, "containers": [container]}]})
+}
+
+fn lines(object: &Value) -> String {
+    let line = |kind: &str, object: &Value| format!("{}\n", json!({"type": kind, "object": object}));
+    [line("ADDED", object), line("BOOKMARK", &json!({})), line("MODIFIED", object), line("DELETED", object)].concat()
+}
+
+impl Content for Hostile {
+    fn answer(&mut self, request: &Request) -> Response {
+        let list = |kind: &str, item: Value| json!({"kind": kind, "apiVersion": "v1", "items": [item]}).to_string();
+        let body = match request.route {
+            // (A watch that ends after a few lines.)
+            Route::Pods if request.watch => lines(&pod()),
+            Route::Events if request.watch => lines(&event()),
+            Route::Pods => list("PodList", pod()),
+            Route::Events => list("EventList", event()),
+            Route::Status => json!(status()).to_string(),
+            Route::ShutdownPlan => json!(plan()).to_string(),
+            Route::Usage => usage().to_string(),
+            Route::Dump => json!({HOSTILE: [HOSTILE]}).to_string(),
+            Route::Descriptors => {
+                let one = json!({"descriptor": 3, "kind": HOSTILE, "watches": HOSTILE, "events": 1});
+                json!({"descriptors": [one]}).to_string()
+            }
+            Route::Drain | Route::Undrain => {
+                let outcomes =
+                    ["ending", "down", "completed", "undesired", "starts", "waits", "notDrained", "notFound"];
+                let one = |outcome| json!({"uid": HOSTILE, "namespace": HOSTILE, "name": HOSTILE, "outcome": outcome});
+                json!({"pods": outcomes.map(one)}).to_string()
+            }
+            Route::Retry if request.uid.as_deref() == Some("uid-1") => HOSTILE.to_owned(),
+            Route::Exec => return Response::text(409, HOSTILE),
+            _ => return Response::text(500, HOSTILE),
+        };
+        Response { status: 200, content_type: http::JSON, body: Body::Full(body.into()) }
+    }
+
+    fn part(&mut self, _: &mut Cursor, _: &mut Vec<u8>) -> bool {
+        false
+    }
+}
+
+/// The command lines by which each command is looked at. `@` is the directory of files.
+fn command_lines(command: &str) -> &'static [&'static str] {
+    match command {
+        "check" => {
+            &["check @/manifests", "check @/config.yaml", "check @/not-there\x1b[2J", "check --config @/config.yaml"]
+        }
+        "pods" => &[
+            "pods",
+            "pods -o wide",
+            "pods -o json",
+            "pods -o yaml",
+            "pods -o name",
+            "pods --watch",
+            "pods --watch -o json",
+            "pods --watch -o yaml",
+            "pods --watch -o name",
+            "pods nobody\x1b[2J",
+        ],
+        "describe" => &["describe uid-1", "describe uid-1 -o json", "describe uid-1 -o yaml", "describe nobody\x1b[2J"],
+        "events" => &["events", "events -o json", "events --watch", "events --watch -o json", "events uid-1"],
+        "logs" => &["logs nobody\x1b[2J", "logs uid-1 -c nobody\x1b[2J"],
+        "retry" => &["retry uid-1", "retry nobody"],
+        "drain" => &["drain uid-1 --no-wait", "drain uid-1 --timeout 0s", "drain nobody"],
+        "undrain" => &["undrain uid-1", "undrain nobody"],
+        "exec" => &["exec uid-1 -- x", "exec nobody\x1b[2J -- x"],
+        "top" => &["top --containers", "top -o json"],
+        "dump" => &["debug dump"],
+        "fds" => &["debug fds", "debug fds -o json"],
+        "status" => &["status", "status -o json"],
+        "shutdown-plan" => &["shutdown-plan", "shutdown-plan -o json"],
+        "purge" => &["purge --root-dir @/root --runtime-endpoint unix://@/no\x1b[2J"],
+        "version" => &["version"],
+        // The agent: its log is looked at in `agent::logging`.
+        "run" => &[],
+        other => panic!("say how the output of `wherry {other}` is looked at for hostile text"),
+    }
+}
+
+fn leaves(command: &clap::Command, found: &mut Vec<String>) {
+    if command.get_subcommands().next().is_none() {
+        found.push(command.get_name().to_owned());
+    }
+    command.get_subcommands().for_each(|c| leaves(c, found));
+}
+
+/// YAML does not take all of these characters as they are.
+fn escaped(value: &Value) -> String {
+    printable::json(&value.to_string()).into_owned()
+}
+
+/// Writes files of configuration and manifests with hostile names and content.
+fn files(dir: &Path) {
+    std::fs::create_dir(dir.join("manifests")).unwrap();
+    let name = "FAKE\nFAKE \x1b[2J\u{202e}.yaml";
+    let text = json!({"apiVersion": HOSTILE, "kind": HOSTILE, "metadata": {"name": HOSTILE}});
+    std::fs::write(dir.join("manifests").join(name), escaped(&text)).unwrap();
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": HOSTILE, "labels": {HOSTILE: HOSTILE}}, HOSTILE: 1,
+        "spec": {"priorityClassName": HOSTILE, "containers": [{"name": HOSTILE, HOSTILE: 1, "image": " "}]},
+    });
+    std::fs::write(dir.join("manifests/pod.yaml"), escaped(&pod)).unwrap();
+    std::fs::write(dir.join("manifests/list.yaml"), escaped(&json!({"kind": "List", HOSTILE: 1}))).unwrap();
+    let config = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+        HOSTILE: HOSTILE, "maxPods": HOSTILE, "staticPodPath": dir.join("manifests"),
+    });
+    std::fs::write(dir.join("config.yaml"), escaped(&config)).unwrap();
+}
+
+fn assert_harmless(what: &str, text: &str) {
+    let plain = SEQUENCES.iter().fold(text.to_owned(), |text, own| text.replace(own, ""));
+    let found = plain.chars().find(|c| !printable::is_plain(*c) && *c != '\n');
+    assert_eq!(found, None, "{what}: {text:?}");
+    let forged = text.lines().find(|line| line.starts_with("FAKE"));
+    assert_eq!(forged, None, "{what}: a line of its own: {text}");
+}
+
+#[test]
+fn no_command_lets_hostile_text_through() {
+    let node = Running::start_with(|| Hostile);
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    let mut commands = Vec::new();
+    leaves(&definition(), &mut commands);
+    let mut shown = 0;
+    for command in &commands {
+        for line in command_lines(command) {
+            let line = line.replace('@', &dir.path().display().to_string());
+            let mut args: Vec<String> =
+                ["wherry".to_owned()].into_iter().chain(line.split(' ').map(str::to_owned)).collect();
+            if !matches!(command.as_str(), "check" | "purge" | "version") {
+                let at = args.iter().position(|a| a == "--").unwrap_or(args.len());
+                args.splice(at..at, ["--socket".to_owned(), node.socket().display().to_string()]);
+            }
+            let parsed = Cli::try_parse_from(&args).unwrap_or_else(|e| panic!("{line}: {e}"));
+            let mut out = Vec::new();
+            TOLD.take();
+            // (`Guard`, which is between this and the terminal, would hide what a command lets through.)
+            let ended = match parsed.command {
+                Command::Logs(args) => logs(&mut out, args),
+                Command::Exec(args) => exec(&mut out, args),
+                command => show(&mut out, command),
+            };
+            end(ended);
+            let (out, told) = (String::from_utf8(out).unwrap(), TOLD.take());
+            assert!(!out.is_empty() || !told.is_empty(), "{line:?} says nothing");
+            shown += usize::from(out.contains("evil"));
+            assert_harmless(&line, &out);
+            assert_harmless(&line, &told);
+            if line.ends_with("-o json") && !line.contains("watch") {
+                serde_json::from_str::<Value>(&out).unwrap_or_else(|e| panic!("{line}: {e}: {out}"));
+            }
+            if line.ends_with("-o yaml") && !line.contains("watch") {
+                serde_saphyr::from_str::<Value>(&out).unwrap_or_else(|e| panic!("{line}: {e}: {out}"));
+            }
+        }
+    }
+    assert!(shown > 20, "the hostile text was there to be shown: {shown}");
+}
+
+#[test]
+fn the_command_line_and_the_guard_let_none_through_either() {
+    TOLD.take();
+    let Err(e) = Cli::try_parse_from(["wherry", "pods", "--\x1b[2J\u{202e}\r"]) else { panic!() };
+    to_stderr(&e.render().to_string());
+    let told = TOLD.take();
+    assert!(told.contains("unexpected argument"), "{told}");
+    let mut out = Vec::new();
+    Guard::new(&mut out).write_all(told.as_bytes()).unwrap();
+    Guard::new(&mut out).write_all(HOSTILE.replace('\n', " ").as_bytes()).unwrap();
+    assert_harmless("the command line", &String::from_utf8(out).unwrap());
+}
+
+#[test]
+fn a_termination_message_of_several_lines_stays_in_its_column() {
+    let node = Running::start_with(|| Hostile);
+    let mut out = Vec::new();
+    let target = crate::commands::select::Target::parse("uid-1", None).unwrap();
+    crate::commands::describe::run(&mut out, &node.socket(), &target, None).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let at = text.lines().position(|line| line.starts_with("      Message:  ")).unwrap();
+    let lines: Vec<&str> = text.lines().skip(at).take(2).collect();
+    assert!(lines[0].ends_with("evil\\x1b]52;c;aGk=\\x07\\x1b[2J\\x1b[31m\\rup"), "{lines:?}");
+    assert!(
+        lines[1].trim_start().starts_with("FAKE line\\t\\u{9b}8m") && lines[1].starts_with("          "),
+        "{lines:?}"
+    );
+}
