@@ -28,5 +28,6 @@ mod recorded;
 mod reference;
 mod restarts;
 mod service;
+mod shared_uid;
 mod strace;
 mod trouble;
