@@ -67,10 +67,10 @@ pub fn purge(config: &Config, limit: Duration, tell: &mut dyn FnMut(String)) -> 
     if let Some(owner) = existing_id(&config.root_dir).map_err(one)? {
         // Also keeps an agent from starting meanwhile.
         let _root = Root::open(&config.root_dir).map_err(one)?;
-        let driver = remove_pods(config, &owner, limit, tell)?;
+        let (driver, shared) = remove_pods(config, &owner, limit, tell)?;
         let mut names = start::cgroup_names(config);
         names.driver = driver.unwrap_or(names.driver);
-        remove_files(config, names, tell).map_err(one)?;
+        remove_files(config, names, &shared, tell).map_err(one)?;
         remove_state(config)?;
         tell(format!("removed the state in {}", config.root_dir.display()));
     }
@@ -80,13 +80,14 @@ pub fn purge(config: &Config, limit: Duration, tell: &mut dyn FnMut(String)) -> 
     Ok(())
 }
 
-/// The runtime has none of our pods when this returns without an error. The driver that the runtime says it uses.
+/// The runtime has none of our pods when this returns without an error. The driver that the runtime says it uses, and the UIDs
+/// under which it has something of others.
 fn remove_pods(
     config: &Config,
     owner: &str,
     limit: Duration,
     tell: &mut dyn FnMut(String),
-) -> Result<Option<CgroupDriver>, Vec<String>> {
+) -> Result<(Option<CgroupDriver>, BTreeSet<Uid>), Vec<String>> {
     let end = clock::boot() + limit;
     let one = |e: String| vec![e];
     let mut runtime = Runtime::connect(config, owner, end).map_err(one)?;
@@ -113,7 +114,7 @@ fn remove_pods(
         tell(format!("pod {} is stopped and removed", pod.name));
     }
     if left.is_empty() {
-        return Ok(runtime.driver);
+        return Ok((runtime.driver, runtime.shared));
     }
     let why = |uid: &Uid| errors.get(uid).map_or("it came again".to_owned(), ToString::to_string);
     Err(left.iter().map(|pod| format!("pod {} cannot be removed: {}", pod.name, why(&pod.uid))).collect())
@@ -134,8 +135,14 @@ fn remove_sandbox(listed: &Listed) -> Calls {
     listed.sandboxes.iter().map(|s| (s.uid.clone(), RuntimeCall::RemoveSandbox { id: s.id.clone() })).collect()
 }
 
-/// Directories, logs and cgroups of all pods that are known by their directories.
-fn remove_files(config: &Config, names: CgroupNames, tell: &mut dyn FnMut(String)) -> Result<(), String> {
+/// Directories, logs and cgroups of all pods that are known by their directories. The logs and the cgroup of a UID that others
+/// use too stay (W21): the directory goes with the root directory.
+fn remove_files(
+    config: &Config,
+    names: CgroupNames,
+    shared: &BTreeSet<Uid>,
+    tell: &mut dyn FnMut(String),
+) -> Result<(), String> {
     let known = Cgroups::discover(names.clone());
     let files = PodFiles {
         layout: start::layout(config),
@@ -144,7 +151,10 @@ fn remove_files(config: &Config, names: CgroupNames, tell: &mut dyn FnMut(String
         // What the runtime has lost is killed.
         remove_cgroup: Arc::new(move |uid, kill| known.as_ref().map_or(Ok(()), |c| c.remove_pod(uid, kill))),
     };
-    let found = files.found();
+    let (others, found): (Vec<_>, Vec<_>) = files.found().into_iter().partition(|f| shared.contains(&f.uid));
+    for other in others {
+        tell(format!("the logs and the cgroup of pod {} stay: another pod with its UID uses them", other.name));
+    }
     if names.driver == CgroupDriver::Systemd && names.per_qos {
         let uids = found.iter().map(|f| &f.uid);
         if let Err(why) = stop_slices(&names, uids) {
@@ -219,6 +229,8 @@ struct Runtime {
     event_loop: EventLoop,
     client: Client,
     owner: String,
+    /// UIDs under which the last list showed something of others.
+    shared: BTreeSet<Uid>,
     /// What the runtime says that it uses.
     driver: Option<CgroupDriver>,
     next_op: u64,
@@ -229,7 +241,8 @@ impl Runtime {
         let event_loop = EventLoop::new().map_err(|e| e.to_string())?;
         let transport = start::transport(&config.runtime_socket, event_loop.registry(), RUNTIME)?;
         let client = Client::new(transport, start::request_config(config, owner));
-        let mut runtime = Runtime { event_loop, client, owner: owner.to_owned(), driver: None, next_op: 0 };
+        let mut runtime =
+            Runtime { event_loop, client, owner: owner.to_owned(), shared: BTreeSet::new(), driver: None, next_op: 0 };
         let mut end = end.min(clock::boot() + CONNECT);
         let mut why = "it does not answer".to_owned();
         while !runtime.client.is_up() && clock::boot() < end {
@@ -252,6 +265,10 @@ impl Runtime {
     fn list(&mut self) -> Result<Listed, String> {
         match self.call(RuntimeCall::List, CONNECT).map_err(|e| format!("list the pods: {e}"))? {
             Answer::Listed(mut listed) => {
+                let other = |o: &Option<String>| o.as_ref() != Some(&self.owner);
+                let sandboxes = listed.sandboxes.iter().filter(|s| other(&s.owner)).map(|s| &s.uid);
+                let containers = listed.containers.iter().filter(|c| other(&c.owner)).map(|c| &c.uid);
+                self.shared = sandboxes.chain(containers).cloned().collect();
                 listed.sandboxes.retain(|s| s.owner.as_ref() == Some(&self.owner));
                 listed.containers.retain(|c| c.owner.as_ref() == Some(&self.owner));
                 Ok(listed)

@@ -117,6 +117,11 @@ impl Pod {
         self.spec().active_deadline_seconds.and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs)
     }
 
+    /// Its UID is the manifest's `metadata.uid`, and no digest of ours (D3).
+    pub fn has_own_uid(&self) -> bool {
+        super::uid::of(&self.source.path, &self.digest) != self.uid
+    }
+
     pub fn host_network(&self) -> bool {
         self.spec().host_network == Some(true)
     }

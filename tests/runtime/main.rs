@@ -29,5 +29,6 @@ mod recorded;
 mod reference;
 mod restarts;
 mod service;
+mod shared_uid;
 mod strace;
 mod trouble;

@@ -288,6 +288,7 @@ impl Checks {
             }
             _ => {}
         }
+        self.only_ours(call, runtime);
         let of_container = |id: &str| runtime.containers.get(id).map(|c| c.uid.clone());
         let (uid, kind, starts) = match call {
             RuntimeCall::RunSandbox { pod, .. } => (Some(pod.uid.clone()), "RunSandbox", true),
@@ -360,6 +361,33 @@ impl Checks {
         }
     }
 
+    /// W21: what others own is not touched.
+    fn only_ours(&mut self, call: &RuntimeCall, runtime: &Runtime) {
+        let owner = match call {
+            RuntimeCall::StopSandbox { id } | RuntimeCall::RemoveSandbox { id } => {
+                runtime.sandboxes.get(id.as_str()).map(|s| &s.owner)
+            }
+            RuntimeCall::StartContainer { id }
+            | RuntimeCall::StopContainer { id, .. }
+            | RuntimeCall::RemoveContainer { id }
+            | RuntimeCall::DeleteTask { id } => runtime.containers.get(id.as_str()).map(|c| &c.owner),
+            RuntimeCall::CreateContainer(c) => runtime.sandboxes.get(c.sandbox.as_str()).map(|s| &s.owner),
+            _ => None,
+        };
+        if let Some(owner) = owner.filter(|o| o.as_ref() != Some(&runtime.owner)) {
+            self.fail("W21", format!("{call:?} is of what {owner:?} owns"));
+        }
+    }
+
+    /// W21: the logs and the cgroup of this UID are removed, which are of all that have it.
+    pub fn nothing_of_others(&mut self, runtime: &Runtime, uid: &Uid) {
+        let other = |o: &Option<String>| o.as_ref() != Some(&runtime.owner);
+        let sandbox = runtime.sandboxes.values().find(|s| s.uid == *uid && other(&s.owner)).map(|s| &s.id);
+        if let Some(id) = sandbox {
+            self.fail("W21", format!("what {id} shares with {uid} is removed"));
+        }
+    }
+
     /// Something was started: at most one instance of a container runs, whatever happened.
     pub fn after_start(&mut self, runtime: &Runtime) {
         let ours = |c: &&Container| c.runs() && c.owner.as_ref() == Some(&runtime.owner);
@@ -376,7 +404,7 @@ impl Checks {
         }
         let mut seen: BTreeMap<(&Uid, &str), &Container> = BTreeMap::new();
         let mut twice = None;
-        for c in runtime.containers.values().filter(|c| c.runs()) {
+        for c in runtime.containers.values().filter(ours) {
             if let Some(other) = seen.insert((&c.uid, &c.name), c) {
                 twice = Some(format!("{} and {} are both {} of {}", other.id, c.id, c.name, c.uid));
             }

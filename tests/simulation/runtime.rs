@@ -148,6 +148,8 @@ pub struct Runtime {
     pub id_length: usize,
     /// (sandbox, container's name) of containers that succeeded and were removed.
     succeeded: BTreeSet<(String, String)>,
+    /// Containers that a list shows as unknown, whatever their status says.
+    pub listed_unknown: BTreeSet<String>,
     /// A count of what never should be: containers removed while they ran.
     pub removed_running: Vec<String>,
 }
@@ -411,7 +413,7 @@ impl Runtime {
             pod_name: c.pod_name.clone(),
             name: c.name.clone(),
             attempt: c.attempt,
-            state: c.state,
+            state: if self.listed_unknown.contains(&c.id) { ContainerState::Unknown } else { c.state },
             owner: c.owner.clone(),
             grace_seconds: c.grace_seconds,
             created_at: c.created_at,
@@ -429,8 +431,9 @@ impl Runtime {
         PodFacts { sandboxes, containers }
     }
 
+    /// Ours of that pod.
     pub fn of(&self, uid: &Uid) -> impl Iterator<Item = &Container> {
-        self.containers.values().filter(move |c| c.uid == *uid)
+        self.containers.values().filter(move |c| c.uid == *uid && c.owner.as_ref() == Some(&self.owner))
     }
 
     /// Does the init process of this container or sandbox live?
@@ -458,7 +461,7 @@ fn sandbox_fact(s: &Sandbox, host_network: bool) -> SandboxFact {
         attempt: s.attempt,
         ready: s.ready,
         created_at: s.created_at,
-        ips: if s.ready && !host_network { vec![s.ip.clone()] } else { Vec::new() },
+        ips: if s.ready && !host_network && !s.ip.is_empty() { vec![s.ip.clone()] } else { Vec::new() },
         owner: s.owner.clone(),
         pid: s.ready.then_some(s.pid),
     }

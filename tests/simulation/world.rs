@@ -206,7 +206,7 @@ pub struct World {
 pub fn config() -> EngineConfig {
     let defaults = EngineConfig::default();
     let node = NodeFacts { name: "lab".into(), ..defaults.node };
-    EngineConfig { owner: "root-1".into(), seed: 7, node, ..defaults }
+    EngineConfig { owner: "root-1".into(), boot_id: "boot".into(), seed: 7, node, ..defaults }
 }
 
 impl World {
@@ -1322,6 +1322,7 @@ impl World {
 
     /// While something of the pod runs it cannot be removed.
     fn remove_cgroup(&mut self, uid: &Uid, kill: bool) -> Result<Answer, OpError> {
+        self.checks.nothing_of_others(&self.runtime, uid);
         let busy = self.runtime.of(uid).any(|c| c.runs() || c.stuck && !kill)
             || self.runtime.sandboxes.values().any(|s| s.uid == *uid && s.ready);
         if busy && self.runtime.cgroups.contains(uid) {

@@ -63,7 +63,7 @@ impl Engine {
             let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
             if !self.workers.contains_key(&uid) {
                 self.remember_victim(&record);
-                self.insert_worker(&uid, Entry::default(), Worker::revive(record, self.now));
+                self.insert_worker(&uid, Entry::default(), Worker::revive(record, self.now, &self.config.boot_id));
                 self.queue_for_name(&uid, name);
             }
         }
@@ -188,8 +188,10 @@ impl Engine {
     /// `place`: of the one that it replaces under its UID (A1).
     pub(super) fn add_worker(&mut self, pod: Rc<Pod>, place: Option<u64>) {
         let (uid, name) = (pod.uid.clone(), pod.name.clone());
-        // Of a pod that was never here the runtime has nothing: no reading before its start.
-        let entry = if self.pleg.knows_nothing_of(&uid) { Entry::empty(self.turn) } else { Entry::default() };
+        // Of a pod that was never here the runtime has nothing: no reading before its start. A UID that its manifest gives
+        // may be in use by others since the last list (W21).
+        let nothing = self.pleg.knows_nothing_of(&uid) && !pod.has_own_uid();
+        let entry = if nothing { Entry::empty(self.turn) } else { Entry::default() };
         let (start, first_attempt) = (self.now.wall, self.pleg.first_attempt(&uid));
         self.insert_worker(&uid, entry, Worker::new(pod, start, self.now));
         let refused = !self.may_begin(&uid);

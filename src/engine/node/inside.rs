@@ -34,6 +34,9 @@ impl Engine {
                 }
             }
             State::Sync => {
+                if let Some((_, why)) = self.cache.get(uid).and_then(|entry| worker.waits_for_strangers(entry)) {
+                    inside.waits_for.push(why);
+                }
                 if let Some(before) = self.starts.before(uid) {
                     inside.waits_for.push(format!("its turn to start: {before} before it"));
                 }

@@ -54,7 +54,9 @@ impl Engine {
             return;
         }
         let now = self.now.boot;
-        let due: Vec<Uid> = self.directories.iter().filter(|(_, l)| l.due <= now).map(|(uid, _)| uid.clone()).collect();
+        // W21: what belongs to the UID stays as long as others have it.
+        let due = self.directories.iter().filter(|(uid, l)| l.due <= now && !self.pleg.shares(uid));
+        let due: Vec<Uid> = due.map(|(uid, _)| uid.clone()).collect();
         for uid in due {
             let Some(leftover) = self.directories.remove(&uid) else { continue };
             if let Some(path) = leftover.path {
@@ -66,7 +68,7 @@ impl Engine {
                     message: format!("{path} is of no pod that is known: it is removed"),
                 }));
             }
-            // The runtime has nothing of it that is ours; what is not ours is not looked at.
+            // The runtime has nothing of it that is ours.
             self.insert_worker(&uid, Entry::empty(self.turn), Worker::leftover(uid.clone(), leftover.name, self.now));
             self.dirty.insert(uid);
         }

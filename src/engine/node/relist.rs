@@ -11,9 +11,10 @@ use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::{Entry, Turn};
 use crate::engine::pleg::relist::{self, Kind, ListedPod};
+use crate::engine::pleg::strangers::Strangers;
 use crate::engine::pod::worker::Worker;
 use serde::Serialize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// P6: without a good relist for so long, PLEG is unhealthy.
@@ -39,6 +40,8 @@ pub struct Pleg {
     /// Pods of ours that the last list showed and that have no worker (before the sources were read); whether something of
     /// them runs.
     unclaimed: BTreeMap<Uid, (FullName, Duration, bool)>,
+    /// UIDs under which the last list showed something of other owners.
+    shared: BTreeSet<Uid>,
     /// Workers dropped since a list in flight began: what it shows of them is old.
     forgotten: BTreeMap<Uid, Turn>,
     /// W2: sandboxes that may turn up though their workers were dropped, and how long that may take.
@@ -114,9 +117,15 @@ impl Pleg {
         }
     }
 
-    /// Nothing of this pod can be in the runtime: a list came back and did not show it.
+    /// Nothing of this pod can be in the runtime: a list came back and did not show it, nor anything of others under its
+    /// UID.
     pub fn knows_nothing_of(&self, uid: &Uid) -> bool {
-        self.last_ok.is_some() && !self.unclaimed.contains_key(uid)
+        self.last_ok.is_some() && !self.unclaimed.contains_key(uid) && !self.shared.contains(uid)
+    }
+
+    /// The last list showed something of others under this UID (W21).
+    pub fn shares(&self, uid: &Uid) -> bool {
+        self.shared.contains(uid)
     }
 }
 
@@ -172,7 +181,7 @@ impl Engine {
                 }
                 self.pleg.error = None;
                 // (Before the failed readings are forgotten: those pods are in doubt.)
-                self.compare(&listed, began, first_list);
+                self.compare(&listed, (began, at), first_list);
                 // P3: pods whose reading failed are read again.
                 for (uid, entry) in &mut self.cache {
                     if entry.error.take().is_some() {
@@ -186,8 +195,11 @@ impl Engine {
         }
     }
 
-    fn compare(&mut self, listed: &Listed, began: Turn, first_list: bool) {
+    fn compare(&mut self, listed: &Listed, (began, at): (Turn, Boot), first_list: bool) {
         let pods = relist::by_pod(listed, &self.config.owner);
+        if !pods.shared().eq(&self.pleg.shared) {
+            self.pleg.shared = pods.shared().cloned().collect();
+        }
         self.pleg.unclaimed.clear();
         self.pleg.skipped = false;
         for (uid, shown) in pods.pods() {
@@ -208,6 +220,12 @@ impl Engine {
         let absent: Vec<Uid> = self.workers.keys().filter(|uid| !pods.shows(uid)).cloned().collect();
         for uid in absent {
             self.compare_pod(&uid, &ListedPod::default(), began);
+        }
+        for (uid, entry) in self.cache.iter_mut().filter(|(uid, _)| self.workers.contains_key(*uid)) {
+            let strangers = if self.pleg.shared.contains(uid) { pods.strangers(uid) } else { Strangers::default() };
+            if entry.meet(strangers, began, at) {
+                self.dirty.insert(uid.clone());
+            }
         }
         self.pleg.forgotten.clear();
         let now = self.now.boot;
@@ -233,10 +251,14 @@ impl Engine {
             return;
         }
         if relist::same(entry.facts(), shown) {
+            entry.list_agrees();
             return;
         }
         let events = relist::changes(entry.facts(), shown);
-        if events.iter().all(|e| e.kind == Kind::ContainerChanged) {
+        let changed = events.iter().all(|e| e.kind == Kind::ContainerChanged);
+        // P2: a container in the state unknown may stay there, and its status may say something else. One read for each
+        // such change: a read at every relist would tell no more.
+        if changed && !entry.doubts(events.into_iter().map(|e| e.id).collect()) {
             return;
         }
         // The worker is stepped with what the reading shows.
@@ -270,7 +292,7 @@ impl Engine {
                 continue;
             }
             let op = self.ops.begin(Owner::Read(uid.clone()));
-            entry.read_began(op, self.turn);
+            entry.read_began(op, self.turn, self.now.boot);
             self.pleg.reading += 1;
             self.out.push(Effect::Runtime {
                 op,
@@ -285,7 +307,8 @@ impl Engine {
         // The pod may have been forgotten meanwhile, and be here again under its UID.
         let Some(entry) = self.cache.get_mut(uid).filter(|e| e.is_reading(op)) else { return };
         entry.read_done(match result {
-            Ok(Answer::Pod(facts)) => Ok(facts),
+            // W21: the runtime is asked by the UID, which others may have too.
+            Ok(Answer::Pod(facts)) => Ok(Strangers::split(facts, &self.config.owner)),
             Ok(_) => Err("an answer of another kind".into()),
             Err(e) => Err(e.to_string()),
         });

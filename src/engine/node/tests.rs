@@ -103,7 +103,9 @@ fn the_dump_has_everything_and_no_secret() {
 /// A pod of which the container `m` runs.
 fn running() -> PodFacts {
     let (id, created_at) = ("s-1".into(), Wall(1));
-    let sandbox = SandboxFact { id, attempt: 0, ready: true, created_at, ips: Vec::new(), owner: None, pid: None };
+    let owner = Some("me".to_string());
+    let sandbox =
+        SandboxFact { id, attempt: 0, ready: true, created_at, ips: Vec::new(), owner: owner.clone(), pid: None };
     let container = ContainerFact {
         id: "c1".into(),
         sandbox: "s-1".into(),
@@ -123,7 +125,7 @@ fn running() -> PodFacts {
         termination_file: None,
         fallback_to_logs: false,
         log_path: String::new(),
-        owner: None,
+        owner,
         pre_stop: None,
         pid: None,
     };

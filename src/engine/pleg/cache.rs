@@ -7,21 +7,27 @@ use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
 use crate::api::names::{ContainerId, SandboxId};
 use crate::api::time::Boot;
 use crate::engine::op::OpId;
+use crate::engine::pleg::strangers::Strangers;
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// The number of an engine step.
 pub type Turn = u64;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Entry {
+    /// Of what is ours.
     facts: PodFacts,
+    /// What others have under the pod's UID, and when it was last looked at: the begin of the list or of the reading.
+    strangers: Strangers,
+    looked: Option<(Turn, Boot)>,
     /// Read at least once in this life of the process.
     known: bool,
     /// The facts are no older than this: the begin of the reading, or the worker's last own answer.
     fresh: Turn,
     /// The last own call that changed something was answered, or given up, then.
     changed: Turn,
-    reading: Option<(OpId, Turn)>,
+    reading: Option<(OpId, Turn, Boot)>,
     /// A reading is due.
     wanted: bool,
     /// In the node's queue of pods whose reading is due.
@@ -30,6 +36,8 @@ pub struct Entry {
     changed_facts: bool,
     /// What became of a call is not known, and may turn up until then.
     doubt: Option<Boot>,
+    /// Containers that a list showed as created or unknown while the cache does not, and for which a read was asked.
+    doubted: BTreeSet<String>,
     /// P4: the addresses that the pod had.
     ips: Vec<String>,
     /// Why the last reading failed.
@@ -73,6 +81,19 @@ impl Entry {
         self.wanted = true;
     }
 
+    /// The list shows the same as the cache.
+    pub fn list_agrees(&mut self) {
+        self.doubted.clear();
+    }
+
+    /// The list shows these containers as created or unknown, and the cache does not. True if one of them is new: its
+    /// status is worth a read.
+    pub fn doubts(&mut self, ids: BTreeSet<String>) -> bool {
+        let news = !ids.is_subset(&self.doubted);
+        self.doubted = ids;
+        news
+    }
+
     /// A reading is under way.
     pub fn is_busy(&self) -> bool {
         self.reading.is_some()
@@ -83,18 +104,22 @@ impl Entry {
         (self.wanted || !self.known) && self.reading.is_none()
     }
 
-    pub fn read_began(&mut self, op: OpId, turn: Turn) {
-        self.reading = Some((op, turn));
+    pub fn read_began(&mut self, op: OpId, turn: Turn, at: Boot) {
+        self.reading = Some((op, turn, at));
         self.wanted = false;
     }
 
     pub fn is_reading(&self, op: OpId) -> bool {
-        self.reading.is_some_and(|(o, _)| o == op)
+        self.reading.is_some_and(|(o, ..)| o == op)
     }
 
     /// A reading came back. One that began before the worker's own last change is made again (P5).
-    pub fn read_done(&mut self, result: Result<PodFacts, String>) {
-        let Some((_, began)) = self.reading.take() else { return };
+    pub fn read_done(&mut self, result: Result<(PodFacts, Strangers), String>) {
+        let Some((_, began, at)) = self.reading.take() else { return };
+        let result = result.map(|(facts, strangers)| {
+            self.meet(strangers, began, at);
+            facts
+        });
         match result {
             // (Reads begin at the end of a turn: one that began in the change's own turn saw it.)
             Ok(_) if began < self.changed => self.wanted = true,
@@ -116,6 +141,26 @@ impl Entry {
         }
     }
 
+    /// W21: what others have under the pod's UID, as of a look that began then. True if it is news.
+    pub fn meet(&mut self, strangers: Strangers, began: Turn, at: Boot) -> bool {
+        if self.looked.is_some_and(|(before, _)| before > began) {
+            return false;
+        }
+        self.looked = Some((began, at));
+        let news = self.strangers != strangers;
+        self.strangers = strangers;
+        news
+    }
+
+    pub fn strangers(&self) -> &Strangers {
+        &self.strangers
+    }
+
+    /// The begin of the last look at what others have under the pod's UID.
+    pub fn looked(&self) -> Option<(Turn, Boot)> {
+        self.looked
+    }
+
     /// Newest first by the attempt, which only grows; a clock may have been set.
     fn sort(&mut self) {
         self.facts.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
@@ -133,11 +178,17 @@ impl Entry {
         self.queued = false;
     }
 
+    /// P4: the address of a pod that has ended stays in its status. A sandbox that is ready without an address has none,
+    /// whatever its predecessor had.
     fn keep_ips(&mut self) {
-        if let Some(s) = self.facts.sandboxes.iter().find(|s| s.ready)
-            && !s.ips.is_empty()
-        {
-            self.ips = s.ips.clone();
+        let facts = &self.facts;
+        if let Some(ready) = facts.sandboxes.iter().find(|s| s.ready) {
+            self.ips.clone_from(&ready.ips);
+            return;
+        }
+        let may_run = |c: &ContainerFact| matches!(c.state, ContainerState::Created | ContainerState::Running);
+        if facts.sandboxes.is_empty() && facts.containers.iter().any(may_run) {
+            self.ips.clear();
         }
     }
 
@@ -219,20 +270,46 @@ mod tests {
         SandboxFact { id, attempt, ready, created_at: Wall(9 - i64::from(attempt)), ips, owner: None, pid: None }
     }
 
-    fn facts(sandboxes: Vec<SandboxFact>) -> Result<PodFacts, String> {
-        Ok(PodFacts { sandboxes, containers: Vec::new() })
+    fn container(state: ContainerState) -> ContainerFact {
+        ContainerFact {
+            id: "c1".into(),
+            sandbox: "s0".into(),
+            name: "main".into(),
+            attempt: 0,
+            state,
+            created_at: Wall(1),
+            started_at: Wall(1),
+            finished_at: Wall(0),
+            exit_code: 0,
+            reason: String::new(),
+            message: String::new(),
+            image: String::new(),
+            image_ref: String::new(),
+            backoff_level: 0,
+            grace_seconds: None,
+            pre_stop: None,
+            termination_file: None,
+            fallback_to_logs: false,
+            log_path: String::new(),
+            owner: None,
+            pid: None,
+        }
+    }
+
+    fn facts(sandboxes: Vec<SandboxFact>) -> Result<(PodFacts, Strangers), String> {
+        Ok((PodFacts { sandboxes, containers: Vec::new() }, Strangers::default()))
     }
 
     #[test]
     fn p5_a_reading_that_began_before_the_last_own_change_is_made_again() {
         let mut e = Entry::default();
         assert!(e.read_due() && !e.usable());
-        e.read_began(OpId(1), 5);
+        e.read_began(OpId(1), 5, Boot(5));
         e.changed_somehow(6);
         e.read_done(facts(vec![sandbox(0, true, "")]));
         assert!(e.read_due() && e.facts().sandboxes.is_empty());
         // One that began at the end of the change's own turn saw it.
-        e.read_began(OpId(2), 6);
+        e.read_began(OpId(2), 6, Boot(6));
         e.read_done(facts(vec![sandbox(0, true, "")]));
         assert!(e.usable() && e.facts().sandboxes.len() == 1 && e.fresh() == 6);
     }
@@ -242,7 +319,7 @@ mod tests {
         let mut e = Entry::empty(1);
         assert!(e.usable());
         e.want_read();
-        e.read_began(OpId(1), 2);
+        e.read_began(OpId(1), 2, Boot(2));
         e.read_done(Err("busy".into()));
         assert!(!e.usable() && e.read_due() && e.known());
         assert_eq!(e.error.as_deref(), Some("busy"));
@@ -257,9 +334,38 @@ mod tests {
             (vec![], "10.0.0.1"),
             (vec![sandbox(1, true, "10.0.0.2"), sandbox(0, false, "")], "10.0.0.2"),
         ] {
-            e.read_began(OpId(1), 3);
+            e.read_began(OpId(1), 3, Boot(3));
             e.read_done(facts(sandboxes));
             assert_eq!(e.ips(), [ip]);
+        }
+    }
+
+    #[test]
+    fn p4_a_ready_sandbox_without_an_address_does_not_show_that_of_the_dead_one() {
+        let mut e = Entry::empty(1);
+        e.put_sandbox(sandbox(0, true, "10.0.0.1"), 2);
+        e.put_sandbox(sandbox(0, false, ""), 3);
+        assert_eq!(e.ips(), ["10.0.0.1"]);
+        e.put_sandbox(sandbox(1, true, ""), 4);
+        assert!(e.ips().is_empty());
+    }
+
+    #[test]
+    fn p4_without_a_sandbox_the_address_goes_when_a_container_may_run() {
+        for (state, stays) in [
+            (ContainerState::Created, false),
+            (ContainerState::Running, false),
+            (ContainerState::Exited, true),
+            (ContainerState::Unknown, true),
+        ] {
+            let mut e = Entry::empty(1);
+            e.put_sandbox(sandbox(0, true, "10.0.0.1"), 2);
+            e.read_began(OpId(1), 3, Boot(3));
+            e.read_done(Ok((
+                PodFacts { sandboxes: Vec::new(), containers: vec![container(state)] },
+                Strangers::default(),
+            )));
+            assert_eq!(e.ips().len(), usize::from(stays), "{state:?}");
         }
     }
 
@@ -269,7 +375,7 @@ mod tests {
         e.put_sandbox(sandbox(0, false, ""), 2);
         e.put_sandbox(sandbox(1, true, ""), 3);
         assert_eq!(e.facts().sandboxes[0].attempt, 1);
-        e.read_began(OpId(1), 4);
+        e.read_began(OpId(1), 4, Boot(4));
         e.read_done(facts(vec![sandbox(0, false, ""), sandbox(1, true, "")]));
         assert_eq!(e.facts().sandboxes[0].attempt, 1);
     }

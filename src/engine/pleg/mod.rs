@@ -2,3 +2,4 @@
 
 pub mod cache;
 pub mod relist;
+pub mod strangers;

@@ -5,6 +5,7 @@
 
 use crate::api::facts::{ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts};
 use crate::api::names::Uid;
+use crate::engine::pleg::strangers::Strangers;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -80,30 +81,74 @@ impl ListedPod<'_> {
     }
 }
 
-/// The list by pod; things of other owners left out (W21). Two sorted vectors: a list of a thousand containers on an idle
-/// node is no thousand allocations.
+/// The list by pod, what is ours and what is not kept apart (W21). Sorted vectors: a list of a thousand containers on an
+/// idle node is no thousand allocations.
 #[derive(Debug)]
 pub struct ByPod<'a> {
     sandboxes: Vec<&'a ListedSandbox>,
     containers: Vec<&'a ListedContainer>,
+    other_sandboxes: Vec<&'a ListedSandbox>,
+    other_containers: Vec<&'a ListedContainer>,
 }
 
 pub fn by_pod<'a>(listed: &'a Listed, owner: &str) -> ByPod<'a> {
-    // (A filter does not say how much it lets pass.)
+    // (A partition does not say how much goes where.)
     let mut sandboxes = Vec::with_capacity(listed.sandboxes.len());
     let mut containers = Vec::with_capacity(listed.containers.len());
-    sandboxes.extend(listed.sandboxes.iter().filter(|s| s.owner.as_deref() == Some(owner)));
-    containers.extend(listed.containers.iter().filter(|c| c.owner.as_deref() == Some(owner)));
+    let (mut other_sandboxes, mut other_containers) = (Vec::new(), Vec::new());
+    for s in &listed.sandboxes {
+        if s.owner.as_deref() == Some(owner) { sandboxes.push(s) } else { other_sandboxes.push(s) }
+    }
+    for c in &listed.containers {
+        if c.owner.as_deref() == Some(owner) { containers.push(c) } else { other_containers.push(c) }
+    }
     // (A stable sort would take memory.)
-    sandboxes.sort_unstable_by(|a, b| (&a.uid, &a.id).cmp(&(&b.uid, &b.id)));
-    containers.sort_unstable_by(|a, b| (&a.uid, &a.id).cmp(&(&b.uid, &b.id)));
-    ByPod { sandboxes, containers }
+    for sandboxes in [&mut sandboxes, &mut other_sandboxes] {
+        sandboxes.sort_unstable_by(|a, b| (&a.uid, &a.id).cmp(&(&b.uid, &b.id)));
+    }
+    for containers in [&mut containers, &mut other_containers] {
+        containers.sort_unstable_by(|a, b| (&a.uid, &a.id).cmp(&(&b.uid, &b.id)));
+    }
+    ByPod { sandboxes, containers, other_sandboxes, other_containers }
+}
+
+/// The part of a vector sorted by UID that is of this one.
+fn of_uid<'v, T>(sorted: &'v [T], uid: &Uid, of: impl Fn(&T) -> &Uid) -> &'v [T] {
+    let begin = sorted.partition_point(|t| of(t) < uid);
+    let (_, rest) = sorted.split_at(begin);
+    rest.split_at(rest.partition_point(|t| of(t) == uid)).0
 }
 
 impl ByPod<'_> {
     pub fn shows(&self, uid: &Uid) -> bool {
         self.sandboxes.binary_search_by(|s| s.uid.cmp(uid)).is_ok()
             || self.containers.binary_search_by(|c| c.uid.cmp(uid)).is_ok()
+    }
+
+    /// The UIDs under which there is something of others, each once, in order.
+    pub fn shared(&self) -> impl Iterator<Item = &Uid> {
+        let (sandboxes, containers) = (&self.other_sandboxes, &self.other_containers);
+        let (mut s, mut c) =
+            (sandboxes.iter().map(|s| &s.uid).peekable(), containers.iter().map(|c| &c.uid).peekable());
+        std::iter::from_fn(move || {
+            let uid = match (s.peek(), c.peek()) {
+                (Some(a), Some(b)) => *a.min(b),
+                (Some(uid), None) | (None, Some(uid)) => *uid,
+                (None, None) => return None,
+            };
+            while s.next_if(|next| *next == uid).is_some() {}
+            while c.next_if(|next| *next == uid).is_some() {}
+            Some(uid)
+        })
+    }
+
+    /// What others have under this UID.
+    pub fn strangers(&self, uid: &Uid) -> Strangers {
+        Strangers::listed(
+            of_uid(&self.other_sandboxes, uid, |s| &s.uid),
+            of_uid(&self.other_containers, uid, |c| &c.uid),
+            of_uid(&self.sandboxes, uid, |s| &s.uid),
+        )
     }
 
     /// The pods in the order of their UIDs.
@@ -235,6 +280,10 @@ mod tests {
             pods.pods().map(|(uid, p)| (uid.to_string(), p.sandboxes.len(), p.containers.len())).collect();
         assert_eq!(shape, [("a".to_string(), 1, 2), ("b".to_string(), 1, 0), ("d".to_string(), 0, 1)]);
         assert!(pods.shows(&"d".into()) && !pods.shows(&"c".into()));
+        assert_eq!(pods.shared().map(Uid::as_str).collect::<Vec<_>>(), ["b", "c"]);
+        assert!(pods.strangers(&"b".into()).running().is_some_and(|s| s.what == "container c4"));
+        assert!(pods.strangers(&"c".into()).running().is_some_and(|s| s.what == "sandbox s3"));
+        assert!(!pods.strangers(&"a".into()).share_the_uid());
     }
 
     #[test]

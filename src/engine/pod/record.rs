@@ -4,7 +4,7 @@
 
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::pod::{Pod, Source};
-use crate::api::time::Wall;
+use crate::api::time::{Boot, Wall};
 use crate::engine::pod::kill::Killer;
 use crate::engine::pod::status::Cause;
 use k8s_openapi::api::core::v1 as core;
@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// The kind of these records: their keys are `pods/<uid>`.
 pub const KIND: &str = "pods";
@@ -23,6 +24,10 @@ pub struct Record {
     pub pod: Rc<Pod>,
     /// When it was first seen.
     pub start_time: Wall,
+    /// When the record was written; None in one of an older version.
+    pub kept: Option<Kept>,
+    /// How much of its activeDeadlineSeconds had passed by then.
+    pub active: Duration,
     /// It waited for its name (W8): nothing of it was ever started.
     pub waiting: bool,
     /// A3: why the node did not take it.
@@ -37,6 +42,25 @@ pub struct Record {
     pub terminal: Option<core::PodStatus>,
     /// Containers whose preStop hook has begun (W4: it runs once).
     pub pre_stopped: BTreeSet<ContainerId>,
+}
+
+/// The moment at which a record was written, on the clock that nobody sets: a wall clock may be wrong then, or be set before
+/// the record is read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Kept {
+    /// Of the boot that `boot` counts in.
+    pub boot_id: String,
+    pub boot: Boot,
+    /// The wall clock at the same moment: `termination` counts by it.
+    pub wall: Wall,
+}
+
+impl Record {
+    /// How long ago it was written; None if that was in another boot.
+    pub fn age(&self, now: Boot, boot_id: &str) -> Option<Duration> {
+        let kept = self.kept.as_ref().filter(|k| !boot_id.is_empty() && k.boot_id == boot_id)?;
+        Some(now.since(kept.boot))
+    }
 }
 
 /// A8, A9: others were made room for.
@@ -84,6 +108,12 @@ pub fn write(record: &Record) -> String {
             value[name] = json!(true);
         }
     }
+    if let Some(kept) = &record.kept {
+        value["kept"] = json!({ "bootId": kept.boot_id, "boot": kept.boot.0, "wall": kept.wall.0 });
+    }
+    if !record.active.is_zero() {
+        value["active"] = json!(u64::try_from(record.active.as_nanos()).unwrap_or(u64::MAX));
+    }
     if let Some(cause) = &record.rejected {
         value["rejected"] = json!({ "reason": cause.reason, "message": cause.message });
     }
@@ -130,6 +160,12 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, String> {
         let cause = (!reason.is_empty()).then(|| Cause { reason, message: text_of(t, "message"), by });
         Termination { began: time("began"), cut: time("cut"), cause }
     });
+    let kept = value.get("kept").map(|k| Kept {
+        boot_id: text_of(k, "bootId"),
+        boot: Boot(k.get("boot").and_then(Value::as_u64).unwrap_or_default()),
+        wall: Wall(k.get("wall").and_then(Value::as_i64).unwrap_or_default()),
+    });
+    let active = Duration::from_nanos(value.get("active").and_then(Value::as_u64).unwrap_or_default());
     let rejected =
         value.get("rejected").map(|r| Cause { reason: text_of(r, "reason"), message: text_of(r, "message"), by: None });
     let is_so = |name| value.get(name).and_then(Value::as_bool) == Some(true);
@@ -155,7 +191,20 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, String> {
     let name = FullName::new(meta.namespace.as_deref().ok_or("no metadata.namespace")?, name);
     let pod = Rc::new(Pod { uid, name, source: Source { path, document }, digest, object });
     let start_time = Wall(start);
-    Ok(Record { pod, start_time, waiting, rejected, again, waits_for, preempted, termination, terminal, pre_stopped })
+    Ok(Record {
+        pod,
+        start_time,
+        kept,
+        active,
+        waiting,
+        rejected,
+        again,
+        waits_for,
+        preempted,
+        termination,
+        terminal,
+        pre_stopped,
+    })
 }
 
 #[cfg(test)]
@@ -174,6 +223,8 @@ mod tests {
         Record {
             pod: pod.clone(),
             start_time: Wall(5),
+            kept: None,
+            active: Duration::ZERO,
             waiting: false,
             rejected: None,
             again: false,
@@ -194,6 +245,8 @@ mod tests {
         let by = Some(Killer::Preemption);
         let cause = Cause { reason: "Preempting".into(), message: "room".into(), by };
         let full = Record {
+            kept: Some(Kept { boot_id: "b1".into(), boot: Boot(7), wall: Wall(8) }),
+            active: Duration::from_millis(1500),
             waiting: true,
             rejected: Some(Cause { reason: "OutOfcpu".into(), message: "too much".into(), by: None }),
             again: true,

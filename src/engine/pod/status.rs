@@ -51,6 +51,8 @@ pub struct View<'a> {
     pub messages: &'a BTreeMap<ContainerId, String>,
     /// The pod was killed for this.
     pub cause: Option<&'a Cause>,
+    /// Why nothing of it can be started: reason and message.
+    pub waits: Option<(&'static str, String)>,
     /// No container runs, none is coming: a terminal phase may be shown (W3).
     pub over: bool,
     /// The runtime's name, for container ids (`containerd://...`).
@@ -87,10 +89,13 @@ pub fn of(view: &View<'_>) -> core::PodStatus {
     let conditions = conditions(view, phase, &init, &containers);
     containers.sort_by(|a, b| a.name.cmp(&b.name));
     let ips = if view.pod.host_network() { &[] } else { view.ips };
+    let waits = view.waits.as_ref().map(|(reason, message)| ((*reason).to_owned(), message.clone()));
+    let why = view.cause.map(|c| (c.reason.clone(), c.message.clone())).or(waits);
+    let (reason, message) = why.unwrap_or_default();
     core::PodStatus {
         phase: Some(phase.into()),
-        reason: view.cause.map(|c| c.reason.clone()).filter(|r| !r.is_empty()),
-        message: view.cause.map(|c| c.message.clone()).filter(|m| !m.is_empty()),
+        reason: Some(reason).filter(|r| !r.is_empty()),
+        message: Some(message).filter(|m| !m.is_empty()),
         conditions: Some(conditions),
         pod_ip: ips.first().cloned(),
         pod_ips: (!ips.is_empty()).then(|| ips.iter().map(|ip| core::PodIP { ip: ip.clone() }).collect()),
@@ -140,8 +145,8 @@ fn waiting_state((reason, message): (String, String)) -> core::ContainerState {
     }
 }
 
-/// How a container ends that was never seen when its pod was stopped.
-fn never_seen() -> core::ContainerState {
+/// The state of a container that ran and of whose end nothing is known.
+fn lost() -> core::ContainerState {
     core::ContainerState {
         terminated: Some(core::ContainerStateTerminated {
             exit_code: 137,
@@ -168,8 +173,14 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
         (view.waiting)(&spec.name).unwrap_or_else(|| (reason.to_string(), String::new()))
     };
     let Some(newest) = plan::newest(view.facts, &spec.name) else {
-        let state = if view.over && view.cause.is_some() { never_seen() } else { waiting_state(creating()) };
-        status.state = Some(state);
+        // W10: a container that was never attempted waits, also when its pod is over. One that ran and is gone has ended.
+        match end_before(view.previous, &spec.name) {
+            Some(end) if view.over => status.state = Some(end),
+            end => {
+                status.state = Some(waiting_state(creating()));
+                status.last_state = Some(end.unwrap_or_default());
+            }
+        }
         return status;
     };
     status.restart_count = i32::try_from(newest.attempt).unwrap_or(i32::MAX);
@@ -215,12 +226,26 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
                 }
             }
         }
+        // It does not wait for its first start: the pod would seem to be pending again.
+        ContainerState::Unknown if newest.started_at.0 > 0 => {
+            status.state = Some(lost());
+            status.last_state = Some(last.unwrap_or_default());
+        }
         ContainerState::Created | ContainerState::Unknown => {
             status.state = Some(waiting_state(creating()));
             status.last_state = Some(last.unwrap_or_default());
         }
     }
     status
+}
+
+/// How the container ended that the last status shows, and that the runtime has no more; None if it never ran.
+fn end_before(previous: &core::PodStatus, name: &str) -> Option<core::ContainerState> {
+    let all = [&previous.init_container_statuses, &previous.container_statuses];
+    let before = all.into_iter().flatten().flatten().find(|c| c.name == name)?;
+    let ended = [&before.state, &before.last_state].into_iter().flatten().find(|s| s.terminated.is_some());
+    let runs = before.state.as_ref().is_some_and(|s| s.running.is_some());
+    if runs { Some(lost()) } else { ended.cloned() }
 }
 
 fn is_running(status: &core::ContainerStatus) -> bool {

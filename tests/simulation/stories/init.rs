@@ -3,7 +3,7 @@
 
 use crate::runtime::Life;
 use crate::story::*;
-use crate::world::World;
+use crate::world::{Fault, World};
 use std::time::Duration;
 
 fn seconds(s: u64) -> Duration {
@@ -68,6 +68,28 @@ fn w11_what_an_init_container_did_is_known_after_a_restart_of_wherry() {
     w.restart_engine();
     w.run(30);
     assert_eq!(order(&mut w), ["Start web/i1#0", "Start web/i2#0", "Start web/main#0"]);
+}
+
+/// Its answer was lost, it is not done yet, and what the first init container left is removed by somebody.
+#[test]
+fn w11_an_init_container_does_not_run_again_while_the_start_of_a_later_one_is_in_doubt() {
+    for uid in ["", "own"] {
+        let mut w = node();
+        w.life("web/i1", &[Life::exits(0, seconds(1))]);
+        w.life("web/i2", &[Life::exits(0, seconds(20))]);
+        // It is given up after 120 s, and acts all the same.
+        w.fault("StartContainer web/i2#0", Fault::Slow(seconds(150)));
+        w.file_with_uid("web", uid, INIT);
+        w.run(10);
+        let i1 = w.runtime.containers.values().find(|c| c.name == "i1").map(|c| c.id.clone()).unwrap();
+        w.runtime.forget(&i1);
+        w.run(300);
+        let order = order(&mut w);
+        assert!(!order.contains(&"Start web/i1#1".to_string()), "{order:?}");
+        assert_eq!(order.iter().filter(|s| s.starts_with("Start web/i1")).count(), 1, "{order:?}");
+        assert!(w.runs("web/main"), "{}", w.told());
+        w.assert_well();
+    }
 }
 
 #[test]

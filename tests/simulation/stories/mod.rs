@@ -2,6 +2,7 @@
 
 mod admission;
 mod adoption;
+mod deadlines;
 mod desired;
 mod drains;
 mod finished;
@@ -17,6 +18,7 @@ mod restarts;
 mod sandboxes;
 mod shown;
 mod shutdown;
+mod strangers;
 mod termination;
 mod volumes;
 mod workers;

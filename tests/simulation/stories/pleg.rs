@@ -1,8 +1,10 @@
 //! Noticing what changed (P).
 
+use crate::runtime::end;
 use crate::story::*;
 use crate::world::{Fault, World};
 use std::time::Duration;
+use wherry::api::facts::ContainerState;
 use wherry::api::names::{FullName, Uid};
 use wherry::engine::event::{Event, Kind, PlegEvent};
 use wherry::engine::pod::kill::Killer;
@@ -31,6 +33,71 @@ fn p3_a_read_that_fails_is_made_again_without_an_event() {
     assert_eq!(w.container_status("web", "main").restart_count, 0);
     w.run(4);
     assert_eq!(w.container_status("web", "main").restart_count, 1);
+}
+
+/// Nothing but the list tells of it, and the relist period is the short one.
+#[test]
+fn p3_a_running_container_that_becomes_unknown_is_read_and_no_longer_shown_running() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(15);
+    let id = w.running("web/main");
+    w.runtime.containers.get_mut(&id).unwrap().state = ContainerState::Unknown;
+    w.said();
+    let reads = w.reads;
+    let took = w.until("it is shown", 3, |w| w.shown("web") != "Running main#0:running");
+    assert!(took < 1100, "{took} ms");
+    assert_eq!(w.shown("web"), "Running main#0:terminated ContainerStatusUnknown 137");
+    assert_eq!(w.reads - reads, 1);
+    // As a kubelet does: what it is cannot be known, so it is stopped before the next one starts.
+    w.run(1);
+    let said = w.said();
+    assert!(said[0] == "StopContainer web/main#0 30000ms" && said.iter().all(|s| s.starts_with("Stop")), "{said:?}");
+    let now = w.wall_now();
+    end(w.runtime.containers.get_mut(&id).unwrap(), 255, now);
+    w.run(15);
+    assert_eq!(w.shown("web"), "Running main#1:running");
+}
+
+#[test]
+fn p3_a_container_that_stays_created_or_unknown_is_not_read_at_each_relist() {
+    for state in [ContainerState::Created, ContainerState::Unknown] {
+        let mut w = node();
+        w.file("web", ONE);
+        w.run(15);
+        // Of a name that the pod does not have.
+        let mut other = w.runtime.containers[&w.running("web/main")].clone();
+        (other.id, other.name, other.state) = ("c-other".into(), "other".into(), state);
+        w.runtime.containers.insert(other.id.clone(), other);
+        let reads = w.reads;
+        w.run(2);
+        assert!(w.reads > reads, "{state:?}: the list shows it");
+        w.run(60);
+        let (reads, lists, stops) = (w.reads, w.lists, w.times("StopContainer", 0).len() as u64);
+        w.run(60);
+        assert!(w.lists - lists >= 59);
+        // (One that is unknown is stopped again and again, each time with a read of what came of it.)
+        let stops = w.times("StopContainer", 0).len() as u64 - stops;
+        assert!(stops <= 7 && w.reads - reads <= stops, "{state:?}: {} reads, {stops} stops", w.reads - reads);
+    }
+}
+
+#[test]
+fn p3_a_list_that_shows_unknown_is_checked_once_however_long_the_status_disagrees() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(15);
+    let id = w.running("web/main");
+    for _ in 0..2 {
+        let reads = w.reads;
+        w.runtime.listed_unknown.insert(id.clone());
+        w.run(60);
+        assert_eq!(w.reads - reads, 1);
+        w.runtime.listed_unknown.clear();
+        w.run(60);
+        assert_eq!(w.reads - reads, 1);
+    }
+    assert_eq!((w.shown("web").as_str(), w.running("web/main")), ("Running main#0:running", id));
 }
 
 #[test]

@@ -105,6 +105,25 @@ fn p4_the_address_survives_the_sandbox() {
 }
 
 #[test]
+fn p4_a_new_sandbox_without_an_address_does_not_show_that_of_the_dead_one() {
+    let mut w = up(ONE);
+    let old = w.status("web").pod_ip;
+    assert!(old.is_some());
+    // Its answer is lost, so that the status read alone tells its address.
+    w.fault("RunSandbox web#1", Fault::Lost);
+    kill_sandbox(&mut w);
+    w.until("the old sandbox is dead", 3, |w| w.condition("web", "PodReadyToStartContainers").0 == "False");
+    assert_eq!(w.status("web").pod_ip, old, "an address outlives its sandbox");
+    w.until("a new sandbox is ready", 20, |w| !w.sandbox("web").is_empty());
+    let id = w.sandbox("web");
+    w.runtime.sandboxes.get_mut(&id).unwrap().ip.clear();
+    w.run(15);
+    assert!(w.runs("web/main"));
+    let status = w.status("web");
+    assert_eq!((status.pod_ip, status.pod_ips), (None, None));
+}
+
+#[test]
 fn a_pod_whose_sandbox_can_never_be_made_costs_little_and_can_be_removed() {
     let mut w = node();
     for _ in 0..1000 {

@@ -2,7 +2,9 @@
 
 use crate::runtime::Life;
 use crate::story::*;
+use crate::world::Fault;
 use std::time::Duration;
+use wherry::engine::pod::kill::Killer;
 
 #[test]
 fn a_pod_before_its_sandbox_is_pending_with_all_its_conditions() {
@@ -72,4 +74,51 @@ fn a_condition_keeps_the_time_of_its_last_change() {
     w.run(3);
     assert_ne!(at(&w, "Ready"), ready);
     assert_eq!(at(&w, "Initialized"), initialized);
+}
+
+#[test]
+fn w10_a_container_that_was_never_attempted_waits_when_its_pod_was_killed_before_it() {
+    let mut w = node();
+    w.life("web/i1", &[Life::FOREVER]);
+    w.file("web", INIT);
+    w.run(2);
+    w.kill("web", Killer::Drain, None);
+    w.run(5);
+    let over = "Failed (Drained) i1#0:terminated Error 143 i2#0:waiting PodInitializing main#0:waiting PodInitializing";
+    assert_eq!(w.shown("web"), over);
+    assert_eq!(w.condition("web", "Initialized").1, "ContainersNotInitialized");
+    w.restart_engine();
+    w.run(5);
+    assert_eq!(w.shown("web"), over);
+}
+
+#[test]
+fn w10_a_pod_that_was_killed_before_its_first_container_shows_what_it_waited_for() {
+    let mut w = node();
+    w.runtime.unknown_images.insert("other:1".into());
+    for _ in 0..100 {
+        w.fault("RunSandbox no-sandbox", Fault::Error("no network".into()));
+    }
+    w.file("no-sandbox", ONE);
+    w.file("no-image", "containers: [{name: main, image: 'other:1'}]");
+    w.run(5);
+    w.kill("no-sandbox", Killer::Drain, None);
+    w.kill("no-image", Killer::Drain, None);
+    w.run(5);
+    assert_eq!(w.shown("no-sandbox"), "Failed (Drained) main#0:waiting ContainerCreating");
+    assert_eq!(w.shown("no-image"), "Failed (Drained) main#0:waiting ImagePullBackOff");
+}
+
+#[test]
+fn a_container_that_ran_and_is_gone_when_its_pod_ends_is_lost_and_not_waiting() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(5);
+    w.runtime_down();
+    let uid = w.files["/m/web.yaml"].uid.clone();
+    w.remove_behind(&uid);
+    w.kill("web", Killer::Drain, None);
+    w.runtime_up();
+    w.run(5);
+    assert_eq!(w.shown("web"), "Failed (Drained) main#0:terminated ContainerStatusUnknown 137");
 }

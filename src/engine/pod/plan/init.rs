@@ -21,10 +21,12 @@ pub(super) fn next(look: &Look<'_>, current: &SandboxFact) -> Init {
     // Of that name the one that counts, if it is of this sandbox. (One whose sandbox is not told runs: in this one.)
     let of_this = |c: &ContainerFact| c.sandbox == current.id || c.sandbox.as_str().is_empty();
     let here = |name: &str| -> Option<&ContainerFact> { newest(look.facts, name).filter(|c| of_this(c)) };
-    // (One that was only created says nothing: under a UID of its own it may be another version's.)
+    // A container was created here only once those before it had succeeded. Under a UID of its own it may be another
+    // version's: then it has to have run.
+    let own_uid = look.pod.has_own_uid();
     let ran = |name: &str| {
         let mut all = look.facts.containers.iter().filter(|c| c.name == name && of_this(c));
-        all.any(|c| c.state != ContainerState::Created)
+        all.any(|c| !own_uid || c.state != ContainerState::Created)
     };
     let main_begun = look.pod.containers().iter().any(|c| ran(&c.name));
     let reached = if main_begun { init.len() } else { init.iter().rposition(|c| ran(&c.name)).unwrap_or(0) };
@@ -44,9 +46,14 @@ pub(super) fn next(look: &Look<'_>, current: &SandboxFact) -> Init {
         }
     }
     let Some(front) = front else { return Init::Done };
+    // The start of a later one may have been given up, and come late: what is before it would run beside it.
+    let may_start_late = |index: usize| {
+        let later = || init.iter().skip(index + 1).chain(look.pod.containers());
+        look.in_doubt && later().any(|c| here(&c.name).is_some_and(|c| c.state == ContainerState::Created))
+    };
     let then = |index: usize| match init.get(index) {
         None => Init::Done,
-        Some(c) if (look.held)(&c.name) => Init::Wait,
+        Some(c) if (look.held)(&c.name) || may_start_late(index) => Init::Wait,
         Some(_) => Init::Next(begin(look, current, index)),
     };
     match here(&front.name) {
@@ -62,10 +69,9 @@ pub(super) fn next(look: &Look<'_>, current: &SandboxFact) -> Init {
 /// Goes on with a container that was created in this sandbox, or creates one.
 fn begin(look: &Look<'_>, current: &SandboxFact, index: usize) -> Next {
     match newest(look.facts, &look.pod.init_containers()[index].name) {
-        None => Next::Create { index, attempt: 0 },
         Some(c) if c.state == ContainerState::Created && c.sandbox == current.id => {
             Next::Start { index, id: c.id.clone() }
         }
-        Some(c) => Next::Create { index, attempt: c.attempt.saturating_add(1) },
+        last => look.create(index, last),
     }
 }

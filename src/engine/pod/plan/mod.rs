@@ -8,6 +8,7 @@ mod tests;
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
 use crate::api::names::{ContainerId, SandboxId};
 use crate::api::pod::{Pod, RestartPolicy};
+use crate::engine::pleg::strangers::Strangers;
 use init::Init;
 
 /// The next changing step; the worker makes them one after another, looking again after each.
@@ -63,12 +64,27 @@ pub struct Look<'a> {
     pub facts: &'a PodFacts,
     /// Sandboxes with a lower attempt are an earlier pod's.
     pub first_attempt: u32,
+    /// What others have under the pod's UID: their numbers are taken (W21).
+    pub strangers: &'a Strangers,
+    /// The first number of a container of that name that the runtime has not refused as taken.
+    pub first_free: &'a dyn Fn(&str) -> u32,
     /// The container of that name has to wait (a back-off, an error).
     pub held: &'a dyn Fn(&str) -> bool,
     /// The dead sandbox's network was taken down already, which its state does not show.
     pub stopped: &'a dyn Fn(&SandboxId) -> bool,
+    /// What a call did that was given up may turn up yet.
+    pub in_doubt: bool,
     /// A running container has started: its start-up probe passed, or it has none.
     pub started: &'a dyn Fn(&ContainerFact) -> bool,
+}
+
+impl Look<'_> {
+    /// The next instance of a container, under a number that is free.
+    fn create(&self, index: usize, last: Option<&ContainerFact>) -> Next {
+        let name = &self.pod.at(index).name;
+        let attempt = last.map_or(0, |c| c.attempt.saturating_add(1));
+        Next::Create { index, attempt: attempt.max(self.strangers.next_container(name)).max((self.first_free)(name)) }
+    }
 }
 
 pub fn next(look: &Look<'_>) -> Next {
@@ -124,7 +140,7 @@ pub fn next(look: &Look<'_>) -> Next {
             return Next::StopSandbox(dead.id.clone());
         }
         let attempt = facts.sandboxes.iter().map(|s| s.attempt.saturating_add(1)).max().unwrap_or(0).max(first_attempt);
-        return Next::RunSandbox { attempt };
+        return Next::RunSandbox { attempt: attempt.max(look.strangers.next_sandbox()) };
     };
 
     let first_main = pod.init_containers().len();
@@ -141,15 +157,13 @@ pub fn next(look: &Look<'_>) -> Next {
         }
         let index = first_main + n;
         match newest(facts, &container.name) {
-            None => return Next::Create { index, attempt: 0 },
+            None => return look.create(index, None),
             Some(c) => match c.state {
                 ContainerState::Running | ContainerState::Unknown => {}
                 ContainerState::Created if c.sandbox == current.id => return Next::Start { index, id: c.id.clone() },
                 // Its sandbox is no more. It never ran, but its name is taken.
-                ContainerState::Created => return Next::Create { index, attempt: c.attempt.saturating_add(1) },
-                ContainerState::Exited if restarts(policy, c) => {
-                    return Next::Create { index, attempt: c.attempt.saturating_add(1) };
-                }
+                ContainerState::Created => return look.create(index, Some(c)),
+                ContainerState::Exited if restarts(policy, c) => return look.create(index, Some(c)),
                 ContainerState::Exited => {}
             },
         }

@@ -63,7 +63,17 @@ fn planned(
     held: &dyn Fn(&str) -> bool,
     stopped: &dyn Fn(&SandboxId) -> bool,
 ) -> Next {
-    next(&Look { pod: &pod(policy), facts, first_attempt, held, stopped, started: &|_| true })
+    next(&Look {
+        pod: &pod(policy),
+        facts,
+        first_attempt,
+        strangers: &Strangers::default(),
+        first_free: &|_| 0,
+        held,
+        stopped,
+        in_doubt: false,
+        started: &|_| true,
+    })
 }
 
 #[test]
@@ -180,9 +190,22 @@ fn with_init(policy: &str) -> Pod {
 }
 
 fn plan_init(policy: &str, facts: &PodFacts, started: bool) -> Next {
+    plan_init_of(&with_init(policy), facts, started, false)
+}
+
+fn plan_init_of(pod: &Pod, facts: &PodFacts, started: bool, in_doubt: bool) -> Next {
     let none = |_: &SandboxId| false;
-    let pod = with_init(policy);
-    next(&Look { pod: &pod, facts, first_attempt: 0, held: &|_| false, stopped: &none, started: &|_| started })
+    next(&Look {
+        pod,
+        facts,
+        first_attempt: 0,
+        strangers: &Strangers::default(),
+        first_free: &|_| 0,
+        held: &|_| false,
+        stopped: &none,
+        in_doubt,
+        started: &|_| started,
+    })
 }
 
 #[test]
@@ -207,6 +230,24 @@ fn w11_a_sidecar_an_init_container_and_then_the_main_ones() {
     ] {
         assert_eq!(plan_init("Always", &found, started), expected, "{found:?}");
     }
+}
+
+/// The dead instance of the init container is gone from the runtime, and the start of what came after it may come late.
+#[test]
+fn w11_what_was_created_in_this_sandbox_tells_that_all_before_it_is_done() {
+    let side = ("s", 0, Running, "s0", 0);
+    let found = facts(&[(0, true)], &[side, ("a", 0, Created, "s0", 0)]);
+    for in_doubt in [false, true] {
+        let next = plan_init_of(&with_init("Always"), &found, true, in_doubt);
+        assert_eq!(next, Next::Start { index: 2, id: "a0".into() });
+    }
+    // Under a UID of its own it may be another version's: it says nothing, but it may start.
+    let mut own = with_init("Always");
+    own.uid = "own".into();
+    assert_eq!(plan_init_of(&own, &found, true, true), Next::Nothing);
+    assert_eq!(plan_init_of(&own, &found, true, false), Next::Create { index: 1, attempt: 0 });
+    let dead = facts(&[(0, true)], &[side, ("a", 0, Exited, "s0", 0)]);
+    assert_eq!(plan_init_of(&own, &dead, true, true), Next::Create { index: 2, attempt: 1 });
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl Worker {
         }
         let content_goes = self.content_should_be_removed();
         if self.stays() && !self.stop_late_sandbox(entry, ctx) {
-            self.try_cgroup_again(ctx);
+            self.try_cgroup_again(entry, ctx);
         }
         if self.stays() && !(content_goes && self.terminal_recorded) {
             return;
@@ -108,8 +108,10 @@ impl Worker {
         }
         let facts = entry.facts();
         // Of one that stays the logs go with the containers; of the others everything goes with the sandbox.
+        // The log directory that others use too stays, and so the logs go with their containers (W21).
         // The oldest first: should wherry be killed in between, restart counts do not go back (W25).
-        let container = facts.containers.last().filter(|_| self.stays() || facts.sandboxes.is_empty());
+        let alone = self.stays() || entry.strangers().share_the_uid() || facts.sandboxes.is_empty();
+        let container = facts.containers.last().filter(|_| alone);
         if let Some(c) = container {
             return self.remove_container(&c.clone(), ctx);
         }
@@ -120,6 +122,15 @@ impl Worker {
             return;
         }
         if !self.files_removed {
+            if !self.knows_strangers(entry, ctx) {
+                return;
+            }
+            if entry.strangers().share_the_uid() {
+                // What is named after the UID stays until it is nobody's.
+                self.keeps_directory = Some(ctx.now.boot + LATE);
+                self.files_removed = true;
+                return self.step_finished(entry, ctx);
+            }
             let (namespace, name) = (self.name.namespace.clone(), self.name.name.clone());
             // As a kubelet: a runtime that was killed in the middle of a stop may lose a process.
             let kill = !self.only_files;
@@ -153,12 +164,18 @@ impl Worker {
     }
 
     /// A pod that is over and stays has no cgroup either.
-    fn try_cgroup_again(&mut self, ctx: &mut Context<'_>) {
+    fn try_cgroup_again(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         let Some(at) = self.cgroup_again else { return };
         if at > ctx.now.boot {
             return self.wake_at(at);
         }
+        if !self.knows_strangers(entry, ctx) {
+            return;
+        }
         self.cgroup_again = None;
+        if entry.strangers().share_the_uid() {
+            return;
+        }
         // What the runtime has lost is killed, as by a kubelet.
         let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone(), kill: true });
         self.beside.insert(op, Beside::RemoveCgroup);

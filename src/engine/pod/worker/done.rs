@@ -133,6 +133,10 @@ impl Worker {
                 }
                 self.sandbox_ran(began, result, entry, ctx);
             }
+            // (A status of somebody else's is no answer; the pod is read instead.)
+            (Doing::Start { .. }, Ok(Answer::Container(fact))) if !is_ours(&fact.owner, ctx) => {
+                entry.changed_somehow(ctx.turn);
+            }
             (Doing::Create { index, attempt, level }, Ok(Answer::Created(id))) => {
                 self.created(index, attempt, level, id, entry, ctx);
             }
@@ -207,7 +211,7 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         match result {
-            Ok(Answer::Sandbox(fact)) => {
+            Ok(Answer::Sandbox(fact)) if is_ours(&fact.owner, ctx) => {
                 // One that dies at once is not made again and again.
                 self.sandbox_hold = None;
                 self.sandbox_ran = Some(began);
@@ -341,6 +345,12 @@ impl Worker {
     }
 
     fn start_failed(&mut self, pod: &Rc<Pod>, doing: Doing, e: &OpError, ctx: &mut Context<'_>) {
+        // Whatever has the name (it may carry none of a pod's labels, so that nobody sees it): the next try takes another.
+        if let Doing::Create { index, attempt, .. } = &doing
+            && e.is_name_taken()
+        {
+            self.refused.insert(pod.at(*index).name.clone(), *attempt);
+        }
         let (index, reason) = match &doing {
             Doing::ImageStatus { index, .. } => (*index, "ImageInspectError"),
             Doing::PrepareContainer { index, .. } => (*index, "CreateContainerConfigError"),
@@ -363,4 +373,9 @@ impl Worker {
         }
         self.hold_error(pod, index, reason, e.message().to_string(), ctx);
     }
+}
+
+/// W21.
+fn is_ours(owner: &Option<String>, ctx: &Context<'_>) -> bool {
+    owner.as_ref() == Some(&ctx.config.owner)
 }

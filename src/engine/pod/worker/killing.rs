@@ -1,13 +1,13 @@
 //! How a pod is asked to end, by whom, and what becomes of it then (W4 to W6); its record.
 
-use super::{Beside, Doing, Record, State, Terminating, Worker};
+use super::{Beside, Doing, Record, State, Terminating, Worker, deadline};
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, RecordChange, Severity};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::{Kill, KillId, Killer};
-use crate::engine::pod::record::{self, Termination};
+use crate::engine::pod::record::{self, Kept, Termination};
 use crate::engine::pod::status::Cause;
 use k8s_openapi::api::core::v1 as core;
 use std::time::Duration;
@@ -184,11 +184,16 @@ impl Worker {
         terminal: Option<core::PodStatus>,
         ctx: &mut Context<'_>,
     ) {
-        let Some(pod) = &self.pod else { return };
+        let Some(pod) = self.pod.clone() else { return };
         self.recorded_again = self.replaced;
+        let kept = Kept { boot_id: ctx.config.boot_id.clone(), boot: ctx.now.boot, wall: ctx.now.wall };
+        let active = self.active_time(ctx.now.boot);
+        self.active_due = pod.active_deadline().map(|d| ctx.now.boot + deadline::kept_every(d));
         let value = record::write(&record::Record {
-            pod: pod.clone(),
+            pod,
             start_time: self.start_time,
+            kept: Some(kept),
+            active,
             waiting: !self.begun,
             rejected: self.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
             again: self.replaced,

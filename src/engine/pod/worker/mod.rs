@@ -11,6 +11,7 @@
 
 mod admission;
 mod cleanup;
+mod deadline;
 mod done;
 mod holds;
 mod hooks;
@@ -19,6 +20,7 @@ mod killing;
 mod measure;
 mod probing;
 mod questions;
+mod sharing;
 mod stops;
 mod sync;
 mod terminate;
@@ -33,7 +35,7 @@ use crate::engine::admission::asks::Asks;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, Measure};
 use crate::engine::op::OpId;
-use crate::engine::pleg::cache::Entry;
+use crate::engine::pleg::cache::{Entry, Turn};
 use crate::engine::pod::kill::{KillId, Killer};
 use crate::engine::pod::record::{self, Preempted};
 use crate::engine::pod::status::{self, Cause};
@@ -230,6 +232,8 @@ pub struct Worker {
     measured: Measured,
     ran: bool,
     deadline: Option<Boot>,
+    /// The record is to say how much of it has passed.
+    active_due: Option<Boot>,
     op: Option<(OpId, Doing)>,
     beside: BTreeMap<OpId, Beside>,
     record: Record,
@@ -266,6 +270,12 @@ pub struct Worker {
     own_sandbox: Option<SandboxId>,
     /// The dead sandbox of which was told.
     sandbox_told: Option<SandboxId>,
+    /// What others run under the UID, and the last event was about (W21).
+    stranger_told: Option<String>,
+    /// A look at what others have under the UID is needed, no older than this.
+    look_since: Option<Turn>,
+    /// By container: the last number that the runtime refused because the name was taken.
+    refused: BTreeMap<String, u32>,
     /// The image is not there and a pull's turn is waited for: (index, attempt).
     pull_wanted: Option<(usize, u32)>,
     stops: Stops,
@@ -291,8 +301,7 @@ impl Worker {
         worker.qos_class = crate::api::qos::Qos::of(pod.spec()).as_str();
         worker.desired = true;
         worker.start_time = start_time;
-        // The start may lie far back, or (a clock set back) ahead: never more than the whole deadline from now.
-        worker.deadline = pod.active_deadline().map(|d| now.boot + d.saturating_sub(now.wall.since(start_time)));
+        worker.deadline = pod.active_deadline().map(|d| now.boot + d);
         worker.status = status::waiting();
         worker.extras = Extras::of(&pod);
         worker.asks = Rc::new(Asks::of(&pod));
@@ -301,8 +310,11 @@ impl Worker {
     }
 
     /// A worker for a pod of the time before (W25): its end goes on where it was (W4, W7).
-    pub fn revive(record: record::Record, now: Now) -> Worker {
+    pub fn revive(record: record::Record, now: Now, boot_id: &str) -> Worker {
+        let age = record.age(now.boot, boot_id);
         let mut worker = Worker::new(record.pod, record.start_time, now);
+        let passed = record.active.saturating_add(age.unwrap_or_default());
+        worker.was_active(passed, now.boot);
         worker.record = Record::Durable;
         worker.begun = !record.waiting;
         worker.ran = !record.waiting;
@@ -315,8 +327,12 @@ impl Worker {
             worker.admission = Admission::Rejected(cause);
         }
         if let Some(t) = record.termination {
-            // Clocks are set: what is left is never more than the whole.
-            let left = t.cut.since(now.wall).min(t.cut.since(t.began));
+            // Clocks are set: in the same boot the wall clock is not asked, and what is left is never more than the whole.
+            let left = match (age, &record.kept) {
+                (Some(age), Some(kept)) => t.cut.since(kept.wall).saturating_sub(age),
+                _ => t.cut.since(now.wall),
+            };
+            let left = left.min(t.cut.since(t.began));
             worker.state = State::Terminating(Terminating::new(now.boot, left));
             worker.measured = Measured::killed(now.boot);
             worker.cause = t.cause;
@@ -399,6 +415,7 @@ impl Worker {
             measured: Measured::default(),
             ran: false,
             deadline: None,
+            active_due: None,
             op: None,
             beside: BTreeMap::new(),
             record: Record::None,
@@ -421,6 +438,9 @@ impl Worker {
             first_attempt: 0,
             own_sandbox: None,
             sandbox_told: None,
+            stranger_told: None,
+            look_since: None,
+            refused: BTreeMap::new(),
             pull_wanted: None,
             stops: Stops::default(),
             pulls: BTreeMap::new(),
@@ -491,7 +511,7 @@ impl Worker {
                 State::Waiting | State::Forgotten => {}
                 State::Sync => self.step_sync(entry, ctx),
                 State::Terminating(_) => self.step_terminating(entry, ctx),
-                State::Terminated => self.step_terminated(ctx),
+                State::Terminated => self.step_terminated(entry, ctx),
                 State::Finished => self.step_finished(entry, ctx),
             }
             if std::mem::discriminant(&self.state) == before {
@@ -614,6 +634,7 @@ impl Worker {
                 waiting: &|name| holds.get(name).and_then(|h| h.shown(now)),
                 messages: &self.messages,
                 cause: self.cause.as_ref(),
+                waits: self.waits_for_strangers(entry),
                 over,
                 runtime: ctx.runtime_name,
                 previous: &self.status,

@@ -34,6 +34,7 @@ impl Worker {
                 return;
             }
             self.wake_at(deadline);
+            self.keep_active_time(ctx);
         }
         // P5: never on a status older than the worker's own last change.
         if !entry.usable() {
@@ -71,7 +72,7 @@ impl Worker {
         if self.own_sandbox.as_ref() == Some(&ready.id) || facts.containers.iter().any(|c| c.sandbox == ready.id) {
             return;
         }
-        if crate::api::uid::of(&pod.source.path, &pod.digest) != pod.uid {
+        if pod.has_own_uid() {
             self.first_attempt = self.first_attempt.max(ready.attempt.saturating_add(1));
         }
     }
@@ -82,12 +83,16 @@ impl Worker {
         let next = {
             let holds = &self.holds;
             let stopped = &self.stopped;
+            let refused = &self.refused;
             plan::next(&Look {
                 pod,
                 facts: entry.facts(),
                 first_attempt: self.first_attempt,
+                strangers: entry.strangers(),
+                first_free: &|name| refused.get(name).map_or(0, |attempt| attempt.saturating_add(1)),
                 held: &|name| holds.get(name).is_some_and(|h| h.until > now),
                 stopped: &|id| stopped.contains(id),
+                in_doubt: entry.in_doubt(now),
                 started: &|c| pod.container(&c.name).is_none_or(|spec| self.probes.started(spec, &c.id)),
             })
         };
@@ -116,6 +121,8 @@ impl Worker {
             }
             // A2: it began in an earlier life, and nothing of it runs any more.
             Next::RunSandbox { .. } if !self.is_admitted() => self.wants_room = true,
+            // W21: two pods of one UID would share their cgroup and their logs.
+            Next::RunSandbox { .. } if entry.strangers().running().is_some() => self.tell_of_strangers(entry, ctx),
             // A3: nothing new while the node is shut down.
             Next::RunSandbox { .. } if ctx.shutting_down && entry.facts().sandboxes.is_empty() => {}
             Next::RunSandbox { .. } | Next::Create { .. } | Next::Start { .. } => {

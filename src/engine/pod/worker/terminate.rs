@@ -35,6 +35,7 @@ impl Worker {
     pub(super) fn step_terminating(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         let State::Terminating(t) = &self.state else { return };
         let (cut, tries, retry_at) = (t.cut, t.sandbox_tries, t.sandbox_retry_at);
+        self.look_since = None;
         // The node steps every worker when the connection is back.
         if !entry.known() || !ctx.up {
             return;
@@ -100,18 +101,24 @@ impl Worker {
         }
     }
 
-    pub(super) fn step_terminated(&mut self, ctx: &mut Context<'_>) {
+    pub(super) fn step_terminated(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         // W2: in this order.
         if !self.unmount_volumes(ctx) {
             return;
         }
         if !self.cgroup_tried {
+            // W21: the cgroup is named after the UID, and systemd ends all that is in a slice.
+            if !self.knows_strangers(entry, ctx) {
+                return;
+            }
             self.cgroup_tried = true;
             if let Some(pod) = self.pod.clone().filter(|_| self.extras.probes) {
                 ctx.measure(Measure::NoMoreProbes { pod });
             }
-            let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone(), kill: false });
-            self.beside.insert(op, Beside::RemoveCgroup);
+            if !entry.strangers().share_the_uid() {
+                let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone(), kill: false });
+                self.beside.insert(op, Beside::RemoveCgroup);
+            }
         }
         if !self.beside.values().any(|b| matches!(b, Beside::RemoveCgroup)) {
             self.state = State::Finished;

@@ -1,0 +1,121 @@
+//! What counts by the clock of the boot, whatever the wall clock says: a pod's active deadline (W1), a grace period (W4).
+
+use crate::runtime::Life;
+use crate::story::*;
+use crate::world::{S, World};
+use serde_json::Value;
+
+const YEAR: i64 = 365 * 86_400 * S as i64;
+
+/// How many seconds after `begin` the pod `web` was told to be past its deadline.
+fn ended_after(w: &mut World, begin: u64) -> u64 {
+    w.until("it is past its deadline", 2000, |w| !w.notices("DeadlineExceeded").is_empty());
+    (w.now - begin) / S
+}
+
+fn with_deadline(seconds: u64) -> String {
+    format!("activeDeadlineSeconds: {seconds}, {ONE}")
+}
+
+/// The process is away for 10 s, and the clock is set meanwhile.
+fn away_while_the_clock_is_set(w: &mut World, by: i64) {
+    w.kill_engine();
+    w.run(5);
+    w.set_clock(by);
+    w.run(5);
+    w.start();
+}
+
+#[test]
+fn w1_a_clock_that_is_set_while_wherry_is_away_moves_no_deadline() {
+    for by in [50 * YEAR, 3600 * S as i64, 0, -3600 * (S as i64), -50 * YEAR] {
+        let mut w = node();
+        let begin = w.now;
+        w.file("web", &with_deadline(600));
+        w.run(100);
+        away_while_the_clock_is_set(&mut w, by);
+        w.run(100);
+        assert_eq!(w.shown("web"), "Running main#0:running", "by {by} ns");
+        assert_eq!(ended_after(&mut w, begin), 600, "by {by} ns");
+        w.run(10);
+        assert_eq!(w.shown("web"), "Failed (DeadlineExceeded) main#0:terminated Error 143", "by {by} ns");
+    }
+}
+
+#[test]
+fn w1_a_pod_first_seen_in_1970_is_not_over_when_the_time_is_known() {
+    let mut w = node();
+    let now = w.wall_now().0;
+    w.set_clock(20 * S as i64 - now);
+    let begin = w.now;
+    w.file("web", &with_deadline(600));
+    w.run(60);
+    away_while_the_clock_is_set(&mut w, 57 * YEAR);
+    w.run(60);
+    assert_eq!(w.shown("web"), "Running main#0:running");
+    assert_eq!(ended_after(&mut w, begin), 600);
+}
+
+#[test]
+fn w1_what_a_pod_was_active_before_a_boot_counts_and_what_the_node_was_off_does_not() {
+    let mut w = node();
+    w.file("web", &with_deadline(1000));
+    w.run(950);
+    // The power goes.
+    w.reboot(7200 * S);
+    w.set_clock(-50 * YEAR);
+    w.until("it runs again", 7300, |w| w.runs("web/main"));
+    let begin = w.now;
+    // The record is written at each tenth.
+    let took = ended_after(&mut w, begin);
+    assert!((48..=105).contains(&took), "{took} s after the boot");
+}
+
+#[test]
+fn w1_a_record_that_does_not_tell_how_long_the_pod_was_active_counts_from_now() {
+    let mut w = node();
+    w.file("web", &with_deadline(600));
+    w.run(100);
+    w.kill_engine();
+    for record in w.records.values_mut() {
+        let mut value: Value = serde_json::from_str(record).unwrap();
+        let object = value.as_object_mut().unwrap();
+        assert!(object.remove("kept").is_some());
+        object.remove("active");
+        *record = value.to_string();
+    }
+    let begin = w.now;
+    w.start();
+    assert_eq!(ended_after(&mut w, begin), 600);
+}
+
+#[test]
+fn a_pod_without_a_deadline_writes_no_record_as_time_passes() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.file("job", &with_deadline(10_000));
+    w.run(15);
+    let of = |w: &World, name: &str| w.records[&format!("pods/{}", w.files[&format!("/m/{name}.yaml")].uid)].clone();
+    let before = (of(&w, "web"), of(&w, "job"));
+    w.run(900);
+    assert_eq!((of(&w, "web"), of(&w, "job")), before);
+    w.run(200);
+    assert_eq!(of(&w, "web"), before.0);
+    assert_ne!(of(&w, "job"), before.1, "a tenth has passed");
+}
+
+#[test]
+fn w4_a_clock_that_is_set_while_wherry_is_away_does_not_shorten_a_grace_period() {
+    for by in [3600 * S as i64, -3600 * (S as i64)] {
+        let mut w = node();
+        w.life("web/main", &[Life::deaf()]);
+        w.file("web", &format!("terminationGracePeriodSeconds: 60, {ONE}"));
+        w.run(5);
+        w.remove("web");
+        w.run(10);
+        w.said();
+        away_while_the_clock_is_set(&mut w, by);
+        w.run(1);
+        assert_eq!(w.said(), ["StopContainer web/main#0 40000ms"], "by {by} ns");
+    }
+}
