@@ -20,6 +20,22 @@ pub fn apply(pod: &mut Pod, uid: &Uid, context: Context<'_>) {
     }
     if let Some(spec) = &mut pod.spec {
         complete_spec(spec, context.node_name);
+        shrink(spec);
+    }
+}
+
+/// A decoder leaves room for more in each list, at least for four entries, and a pod is held for long.
+fn shrink(spec: &mut PodSpec) {
+    spec.containers.shrink_to_fit();
+    spec.init_containers.iter_mut().for_each(Vec::shrink_to_fit);
+    spec.tolerations.iter_mut().for_each(Vec::shrink_to_fit);
+    spec.volumes.iter_mut().for_each(Vec::shrink_to_fit);
+    for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+        container.env.iter_mut().for_each(Vec::shrink_to_fit);
+        container.ports.iter_mut().for_each(Vec::shrink_to_fit);
+        container.command.iter_mut().for_each(Vec::shrink_to_fit);
+        container.args.iter_mut().for_each(Vec::shrink_to_fit);
+        container.volume_mounts.iter_mut().for_each(Vec::shrink_to_fit);
     }
 }
 

@@ -16,6 +16,13 @@ use allocation_counter::measure;
 use node::{Node, Spent, pod};
 use runtime::Runtime;
 use std::time::Duration;
+use wherry::api::node::NodeFacts;
+use wherry::api::resources::{PODS, Resources};
+use wherry::api::time::{Boot, Now, Wall};
+use wherry::engine::config::EngineConfig;
+use wherry::engine::effect::Effect;
+use wherry::engine::event::{Answer, Event};
+use wherry::engine::node::Engine;
 
 /// Of the last of some rounds, so that what grows by doubling has grown; the time is the shortest, on a busy machine the only
 /// one that is the engine's.
@@ -79,4 +86,34 @@ fn ten_thousand_pod_lives_leave_no_more_behind_than_a_thousand() {
     let (first, rest) = (lives(100, 1000), lives(1000, 10_000));
     assert!(first.abs() < 4096 && rest.abs() < 4096, "{first} bytes, then {rest}");
     assert_eq!(node.engine.pods().len(), 0);
+}
+
+/// A node of 110 pods whose runtime has not come yet, with manifests of so many: the bytes that the manifests hold, those that the
+/// engine adds, and how many pods it rejects.
+fn without_a_runtime(pods: usize) -> (i64, i64, usize) {
+    let mut manifests = Vec::new();
+    let held = measure(|| manifests = (0..pods).map(|i| pod(&format!("pod-{i:05}"), 1, "")).collect()).bytes_current;
+    let node = NodeFacts { allocatable: Resources::from([(PODS, 110)]), ..NodeFacts::default() };
+    let mut engine = Engine::new(EngineConfig { node, ..EngineConfig::default() });
+    let now = Now { boot: Boot(1_000_000_000), wall: Wall(1_800_000_000_000_000_000) };
+    let added = measure(|| {
+        let mut events = vec![Event::Desired(manifests), Event::Directories(Vec::new()), Event::Records(Vec::new())];
+        while let Some(event) = events.pop() {
+            let records = engine.step(event, now).into_iter().filter_map(|effect| match effect {
+                Effect::Record { op, .. } => Some(Event::Done { op, result: Ok(Answer::Ok) }),
+                _ => None,
+            });
+            events.extend(records.collect::<Vec<_>>());
+        }
+    });
+    (held, added.bytes_current, engine.summary(now.boot).rejected)
+}
+
+#[test]
+fn a_pod_beyond_max_pods_is_held_in_4_kb_beside_its_spec_while_the_runtime_is_away() {
+    let (manifests, engine, rejected) = without_a_runtime(2000);
+    assert_eq!(rejected, 2000 - 110);
+    // The decoded spec itself: Kubernetes' types are large (a container's has 2 KB).
+    assert!((2_000_000..18_000_000).contains(&manifests), "{manifests} bytes for 2000 manifests");
+    assert!((2_000_000..9_000_000).contains(&engine), "{engine} bytes beside 2000 manifests");
 }

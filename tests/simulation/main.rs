@@ -14,6 +14,7 @@ mod logind;
 mod plan;
 mod pods;
 mod random;
+mod room;
 mod runtime;
 mod settled;
 mod shrink;

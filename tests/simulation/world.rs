@@ -1104,6 +1104,7 @@ impl World {
                 if n.reason == "Terminated" {
                     self.groups_end_in_turn(&n);
                 }
+                self.no_rejection_while_lower_pods_hold_the_room(&n);
                 self.note(|| format!("  < notice {} {}", n.reason, n.message));
                 if self.chaos.is_none() {
                     self.notices.push((self.now, n));

@@ -25,17 +25,18 @@ pub(super) enum Thing {
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) thing: Thing,
-    /// As it was written, until its record is: not held for longer.
-    pub(super) content: Option<Value>,
+    /// As it was written, in JSON, until its record is: not held for longer. (A tree of values takes ten times the memory, and leaves
+    /// it in pieces.)
+    pub(super) content: Option<Box<str>>,
 }
 
 impl Held {
-    pub(super) fn new(object: Object, content: Option<Value>) -> Held {
+    pub(super) fn new(object: Object, content: Option<&Value>) -> Held {
         let thing = match object {
             Object::Pod(pod) => Thing::Open(Rc::new(*pod), None),
             Object::PriorityClass(class) => Thing::Class(class),
         };
-        Held { thing, content }
+        Held { thing, content: content.map(|content| content.to_string().into()) }
     }
 
     /// One that was accepted before, with what it got from a class then (D2).
@@ -185,7 +186,7 @@ pub(super) fn merge(
             continue;
         }
         match make(&document) {
-            Ok(object) => now.push(Held::new(object, Some(document.content))),
+            Ok(object) => now.push(Held::new(object, Some(&document.content))),
             Err(more) => {
                 problems.extend(more);
                 if document.may_be_ours() {
@@ -224,6 +225,7 @@ pub(super) fn merge(
     if unsure {
         now.extend(old.into_iter().flatten());
     }
+    now.shrink_to_fit();
     (now, problems)
 }
 

@@ -671,6 +671,7 @@ impl Manifests {
                 let content = held
                     .content
                     .take()
+                    .and_then(|text| serde_json::from_str(&text).ok())
                     .or_else(|| old.find(|d| d.digest == digest).map(|d| std::mem::take(&mut d.content)));
                 if let Some(content) = content {
                     documents.push(RecordedDocument { number: held.number(), digest, content, priority });
@@ -694,7 +695,7 @@ impl Manifests {
         for document in record.documents {
             let held = self.sources.get_mut(name).into_iter().flat_map(|source| &mut source.held);
             for held in held.filter_map(Held::in_force_mut).filter(|held| held.digest() == document.digest) {
-                held.content.get_or_insert_with(|| document.content.clone());
+                held.content.get_or_insert_with(|| document.content.to_string().into());
             }
         }
     }

@@ -25,6 +25,9 @@ pub enum Admission {
     Rejected(Cause),
 }
 
+/// The first of the resources: more than `maxPods` pods.
+pub const OUT_OF_PODS: &str = "OutOfpods";
+
 /// The one reason that comes before the resources; the others come after them (A3).
 const BEFORE_RESOURCES: &str = "PodOSNotSupported";
 
@@ -54,7 +57,7 @@ pub fn counted(reason: &str) -> &'static str {
         "OutOfcpu",
         "OutOfephemeral-storage",
         "OutOfmemory",
-        "OutOfpods",
+        OUT_OF_PODS,
         BEFORE_RESOURCES,
         "SysctlForbidden",
     ];

@@ -1,7 +1,7 @@
 //! What of the node is taken, by whom and for how long (A1, A4), and what that means for one more pod.
 //!
 //! Three kinds of pods have a part of the node: those that were admitted hold theirs; those that end give theirs back soon; those
-//! that wait, and came before, were promised theirs. A successor was promised what its predecessor gives back: the two never
+//! that wait, and came before, were promised theirs. Of a fourth kind it is not known yet whether they take room. A successor was promised what its predecessor gives back: the two never
 //! run at one time (W8), so that together they count as the larger one.
 
 use super::asks::Asks;
@@ -77,6 +77,12 @@ impl<'a> Room<'a> {
         self.taken.add(&asks.requests);
         self.share(name, |shared| shared.promised.add(&asks.requests));
         self.ports.extend_from_slice(&asks.ports);
+    }
+
+    /// A pod of which nobody knows yet whether it takes room: nothing is admitted into its room, and nothing rejected because of it.
+    pub fn doubt(&mut self, name: &FullName, asks: &Asks) {
+        self.share(name, |shared| shared.promised.add(&asks.requests));
+        self.ports_in_use.extend_from_slice(&asks.ports);
     }
 
     fn share(&mut self, name: &FullName, change: impl FnOnce(&mut Shared)) {

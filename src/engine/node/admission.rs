@@ -1,21 +1,18 @@
-//! What the node takes (A): looks at the pods that ask for room in their order, admits, lets wait or rejects them, has others
-//! killed for those that may push them out (A6 to A8), and lets these come back when there is room (A9).
+//! What the node takes (A): has a pass (`pass`) decide over the pods that ask for room, and admits, lets wait, rejects or kills
+//! pods as it decided (A6 to A8). Lets victims come back when there is room (A9).
 //!
-//! A pass goes over all workers and ends at the first preemption; what it changes is looked at by another one. Without a pod
-//! that asks, and without a change of what is there, there is none.
+//! A pass goes over all workers and ends at the first preemption; another pass looks at what it changed. There is no pass while no
+//! pod asks and nothing changes.
 
 use super::Engine;
 use crate::api::names::Uid;
 use crate::api::node::NodeFacts;
 use crate::api::pod::Pod;
-use crate::api::priority::CRITICAL;
 use crate::api::qos::Qos;
 use crate::api::resources::{CPU, Resources};
 use crate::api::time::Boot;
+use crate::engine::admission::OUT_OF_PODS;
 use crate::engine::admission::asks::Asks;
-use crate::engine::admission::fit::{self, Insufficient};
-use crate::engine::admission::preempt::{self, Candidate, may_preempt};
-use crate::engine::admission::rejection;
 use crate::engine::admission::room::{Room, Verdict};
 use crate::engine::context::Owner;
 use crate::engine::effect::{CgroupCall, Effect, Measure, Severity, TimerKey};
@@ -33,8 +30,6 @@ use std::time::Duration;
 
 /// A9: a victim is not tried again sooner.
 const RETURN_AFTER: Duration = Duration::from_secs(30);
-/// As many pods are named in a message.
-const NAMED: usize = 3;
 
 /// What the node remembers of it besides what stands in the workers.
 #[derive(Debug, Default, Serialize)]
@@ -55,7 +50,7 @@ pub struct Admitting {
 }
 
 /// What a pass found; carried out after it.
-enum Decision {
+pub(super) enum Decision {
     Admit(Uid),
     Wait(Uid, String),
     Reject(Uid, Cause),
@@ -63,14 +58,6 @@ enum Decision {
     Preempt(Vec<Uid>, Rc<str>),
     /// A9
     Return(Uid),
-}
-
-/// Who asks for room: a pod that waits, or what a worker starts anew as.
-struct Asking<'a> {
-    place: (bool, u64),
-    worker: &'a Worker,
-    /// What it starts anew as.
-    then: Option<Asks>,
 }
 
 impl Engine {
@@ -136,8 +123,11 @@ impl Engine {
 
     /// One pass over who asks for room. True if there is more to step, or to look at.
     pub(super) fn admit(&mut self) -> bool {
-        if !self.sources_ready || !self.pleg.was_compared() {
+        if !self.sources_ready {
             return false;
+        }
+        if !self.pleg.was_compared() {
+            return self.reject_before_the_first_list();
         }
         let asked = self.workers.values().any(|w| w.may_be_admitted());
         if !asked && !std::mem::take(&mut self.admitting.stale) {
@@ -156,130 +146,53 @@ impl Engine {
         any
     }
 
-    fn look_at_all(&self) -> Vec<Decision> {
-        let node = &self.config.node;
-        let mut room = Room::new(node);
-        let mut asking: Vec<Asking<'_>> = Vec::new();
-        let mut ending: Vec<&Worker> = Vec::new();
-        let mut held: Vec<&Worker> = Vec::new();
-        let mut returning: Vec<&Worker> = Vec::new();
-        for worker in self.workers.values() {
-            let runs = || self.cache.get(&worker.uid).is_some_and(|e| e.running().next().is_some());
-            match worker.state {
-                State::Terminating(_) => ending.push(worker),
-                State::Terminated | State::Finished | State::Forgotten if runs() => ending.push(worker),
-                // (One that waits runs without a record, behind another of its name.)
-                State::Waiting | State::Sync if worker.is_admitted() => held.push(worker),
-                State::Waiting | State::Sync if worker.may_be_admitted() => {
-                    let place = (!worker.was_begun(), worker.place);
-                    asking.push(Asking { place, worker, then: None });
+    /// A9: the victim that starts anew now, if there is one. In their order each keeps its room from those after it if it fits, or
+    /// will once the pods that end are gone, even if it was killed less than 30 s ago. A victim that does not fit beside the pods
+    /// that stay keeps no room.
+    pub(super) fn who_returns(&self, room: &Room<'_>, victims: Vec<&Worker>) -> Option<Decision> {
+        // A victim may have been edited meanwhile, under its UID.
+        let asking = victims.into_iter().filter_map(|w| match (w.restart.as_deref(), w.pod.as_deref()) {
+            (Some(then), _) => Some((w, then, Rc::new(Asks::of(then)))),
+            (None, pod) => Some((w, pod?, w.asks.clone())),
+        });
+        let mut asking: Vec<(&Worker, &Pod, Rc<Asks>)> = asking.collect();
+        asking.sort_by_key(|(w, _, asks)| (Reverse(asks.priority), w.start_time));
+        let mut room = room.clone();
+        for (worker, pod, asks) in asking {
+            match room.look_at(pod, &asks) {
+                Verdict::Against { .. } => {}
+                Verdict::Fits if worker.is_finished() && self.may_return_at(worker) <= self.now.boot => {
+                    return Some(Decision::Return(worker.uid.clone()));
                 }
-                _ => {}
-            }
-            if let Some(asks) = worker.asks_then() {
-                asking.push(Asking { place: (false, worker.place), worker, then: Some(asks) });
-            } else if worker.is_finished() && worker.desired && worker.waits_only_for(Killer::Preemption) {
-                returning.push(worker);
+                Verdict::Fits | Verdict::Later(_) => room.promise(&worker.name, &asks),
             }
         }
-        held.iter().for_each(|w| room.hold(&w.asks));
-        ending.iter().for_each(|w| room.give_back(&w.name, &w.asks));
-        asking.sort_by_key(|a| a.place);
-
-        let mut decisions = Vec::new();
-        let mut before: Vec<&Worker> = Vec::new();
-        for one in &asking {
-            let worker = one.worker;
-            if let Some(asks) = &one.then {
-                // What would be rejected at its turn keeps nobody else out (A6: it may push others out).
-                let pushes = asks.preempts && held.iter().any(|w| may_preempt(asks.priority, w.asks.priority));
-                let against = |pod: &Rc<Pod>| matches!(room.look_at(pod, asks), Verdict::Against { .. });
-                if pushes || !worker.restart.as_ref().is_some_and(against) {
-                    room.promise(&worker.name, asks);
-                }
-                continue;
-            }
-            let entry = self.cache.get(&worker.uid);
-            if entry.is_some_and(|e| worker.is_unread(e)) {
-                // A4: what began before comes first, and whether it runs is not known yet.
-                return decisions;
-            }
-            let Some(pod) = worker.pod.as_deref().filter(|_| worker.wants_room()) else {
-                room.promise(&worker.name, &worker.asks);
-                continue;
-            };
-            match room.look_at(pod, &worker.asks) {
-                Verdict::Fits if self.has_its_name(worker) => {
-                    room.hold(&worker.asks);
-                    decisions.push(Decision::Admit(worker.uid.clone()));
-                }
-                Verdict::Fits => room.promise(&worker.name, &worker.asks),
-                Verdict::Later(missing) => {
-                    room.promise(&worker.name, &worker.asks);
-                    before.push(worker);
-                    let why = waits_for(&missing, &ending);
-                    if self.has_its_name(worker) && !worker.waits_because(&why) {
-                        decisions.push(Decision::Wait(worker.uid.clone(), why));
-                    }
-                }
-                Verdict::Against { refusals, missing } => {
-                    let may = |w: &&&Worker| may_preempt(worker.asks.priority, w.asks.priority);
-                    let may_go: Vec<&Worker> =
-                        held.iter().chain(&before).filter(may).filter(|_| worker.asks.preempts).copied().collect();
-                    if refusals.is_empty()
-                        && let Some(victims) = self.victims(&missing, &may_go)
-                    {
-                        let signal = missing.first().map_or_else(|| "".into(), |i| i.resource.as_str().into());
-                        decisions.push(Decision::Preempt(victims, signal));
-                        return decisions;
-                    }
-                    let critical = worker.asks.priority >= CRITICAL;
-                    let cause = rejection(&refusals, &missing, critical || !may_go.is_empty());
-                    decisions.push(Decision::Reject(worker.uid.clone(), cause));
-                }
-            }
-        }
-        if decisions.is_empty() {
-            decisions.extend(self.who_returns(&room, returning));
-        }
-        decisions
+        None
     }
 
-    /// A7
-    fn victims(&self, missing: &[Insufficient], may_go: &[&Worker]) -> Option<Vec<Uid>> {
-        let candidates: Vec<Candidate<'_>> = may_go
-            .iter()
-            .map(|w| Candidate {
-                uid: &w.uid,
-                priority: w.asks.priority,
-                qos: w.asks.qos,
-                requests: &w.asks.requests,
-                since: w.start_time,
-            })
-            .collect();
-        preempt::victims(&fit::shortages(missing), &candidates)
-    }
-
-    /// A9: of the victims that may be tried again the first one that fits.
-    fn who_returns(&self, room: &Room<'_>, mut returning: Vec<&Worker>) -> Option<Decision> {
-        returning.sort_by_key(|w| (Reverse(w.asks.priority), w.start_time));
-        let fits = |w: &&&Worker| {
-            // It may have been edited meanwhile, under its UID.
-            let verdict = match (w.restart.as_deref(), w.pod.as_deref()) {
-                (Some(then), _) => room.look_at(then, &Asks::of(then)),
-                (None, Some(pod)) => room.look_at(pod, &w.asks),
-                (None, None) => return false,
-            };
-            self.may_return_at(w) <= self.now.boot && verdict == Verdict::Fits
-        };
-        returning.iter().find(fits).map(|w| Decision::Return(w.uid.clone()))
+    /// A2: rejects the pods beyond `maxPods`, whatever the first list will show: what began in an earlier life does not count against
+    /// them. Other rejections can wait for the list. If a pod may run without a record, nothing is certain.
+    fn reject_before_the_first_list(&mut self) -> bool {
+        if !std::mem::take(&mut self.admitting.stale) || self.shutdown.is_on() {
+            return false;
+        }
+        if self.workers.values().any(|w| w.never_began() && w.had_directory()) {
+            return false;
+        }
+        let mut decisions = self.look_at_all();
+        decisions.retain(|d| matches!(d, Decision::Reject(_, cause) if cause.reason == OUT_OF_PODS));
+        let any = !decisions.is_empty();
+        for decision in decisions {
+            self.decide(decision);
+        }
+        any
     }
 
     fn may_return_at(&self, worker: &Worker) -> Boot {
         self.admitting.tried.get(&worker.uid).map_or(Boot(0), |at| *at + RETURN_AFTER)
     }
 
-    fn has_its_name(&self, worker: &Worker) -> bool {
+    pub(super) fn has_its_name(&self, worker: &Worker) -> bool {
         self.names.get(&worker.name).and_then(|queue| queue.front()) == Some(&worker.uid)
     }
 
@@ -399,17 +312,4 @@ fn is_here(worker: &Worker) -> bool {
         State::Sync => worker.is_admitted(),
         State::Waiting | State::Terminated | State::Finished | State::Forgotten => false,
     }
-}
-
-/// A4, for people.
-fn waits_for(missing: &[Insufficient], ending: &[&Worker]) -> String {
-    let of_use = |w: &&&Worker| missing.is_empty() || missing.iter().any(|i| w.asks.requests.get(&i.resource) > 0);
-    let who: Vec<String> = ending.iter().filter(of_use).map(|w| w.name.to_string()).collect();
-    let mut names = who.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    if who.len() > NAMED {
-        names = format!("{names} and {} more", who.len() - NAMED);
-    }
-    let what: Vec<String> = missing.iter().map(Insufficient::message).collect();
-    let what = if what.is_empty() { "a host port is still in use".to_owned() } else { what.join("; ") };
-    format!("waiting for {names} to end: {what}")
 }

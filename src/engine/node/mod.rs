@@ -11,6 +11,7 @@ mod hints;
 mod inside;
 mod kills;
 mod leftovers;
+mod pass;
 mod questions;
 mod relist;
 mod shutdown;

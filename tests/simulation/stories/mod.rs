@@ -15,6 +15,7 @@ mod pleg;
 mod probes;
 mod questions;
 mod restarts;
+mod room;
 mod sandboxes;
 mod shown;
 mod shutdown;

@@ -31,9 +31,9 @@ impl Worker {
         matches!(self.state, State::Waiting) || self.wants_room
     }
 
-    /// It began in an earlier life, and what became of it since is not known.
+    /// It began in an earlier life, and what became of it since is not known: its status is being read, or cannot be.
     pub fn is_unread(&self, entry: &Entry) -> bool {
-        matches!(self.state, State::Sync) && !entry.usable() && entry.error.is_none()
+        matches!(self.state, State::Sync) && !entry.usable()
     }
 
     pub fn admit(&mut self) {

@@ -34,10 +34,15 @@ impl Worker {
         if let Some(grace) = kill.grace {
             self.kill(grace, None, entry, ctx);
         }
-        // W27: what is over, and was to run again, is held back too; what ended it stays its reason (W5).
-        if kill.by == Killer::Drain && self.is_to_run_again() && self.waits_for.insert(kill.by) {
+        // W27, A8: what is over, and was to run again, is held back too; what ended it stays its reason (W5).
+        let holds_back = matches!(kill.by, Killer::Drain | Killer::Preemption);
+        if holds_back && self.is_to_run_again() && self.waits_for.insert(kill.by) {
             ctx.tell(self.pod.as_ref(), None, (severity, reason), cause.message);
-            self.put_marks(ctx);
+            match self.record {
+                // It was removed already with the other leftovers.
+                Record::None => self.keep_record(ctx),
+                _ => self.put_marks(ctx),
+            }
         }
     }
 

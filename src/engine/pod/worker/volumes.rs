@@ -30,7 +30,7 @@ impl Worker {
     }
 
     /// It began in an earlier life, whatever its record says.
-    pub(super) fn had_directory(&self) -> bool {
+    pub fn had_directory(&self) -> bool {
         self.volumes.found
     }
 

@@ -1,0 +1,250 @@
+//! One pass of admission: who has a share of the node's room, and what comes of those who ask for one (A1 to A7).
+//!
+//! The pass keeps one account. A pod takes room because it was admitted, because this pass admits it, because it waits, or because
+//! it was promised room: a pod that starts again under its UID, or that began in an earlier life and does not ask yet. Whatever
+//! the reason, a pod with a share may be preempted for it, and comes back by A9 (`returns`).
+
+use super::Engine;
+use super::admission::Decision;
+use crate::api::names::Uid;
+use crate::api::pod::Pod;
+use crate::api::priority::CRITICAL;
+use crate::engine::admission::asks::Asks;
+use crate::engine::admission::fit::{self, Insufficient};
+use crate::engine::admission::preempt::{self, Candidate, may_preempt};
+use crate::engine::admission::rejection;
+use crate::engine::admission::room::{Room, Verdict};
+use crate::engine::pod::kill::Killer;
+use crate::engine::pod::worker::{State, Worker};
+use std::rc::Rc;
+
+/// At most so many pods are named in a message.
+const NAMED: usize = 3;
+
+/// A pod that asks for room, or that will ask once its worker starts anew.
+struct Asking<'a> {
+    place: (bool, u64),
+    worker: &'a Worker,
+    /// What the worker starts anew as.
+    then: Option<Asks>,
+}
+
+impl Asking<'_> {
+    fn asks(&self) -> &Asks {
+        self.then.as_ref().unwrap_or(&self.worker.asks)
+    }
+}
+
+/// A share of the room: its pod may be preempted.
+#[derive(Clone, Copy)]
+struct Share<'a> {
+    worker: &'a Worker,
+    asks: &'a Asks,
+}
+
+impl Engine {
+    pub(super) fn look_at_all(&self) -> Vec<Decision> {
+        let mut asking: Vec<Asking<'_>> = Vec::new();
+        let mut ending: Vec<&Worker> = Vec::new();
+        let mut held: Vec<&Worker> = Vec::new();
+        let mut victims: Vec<&Worker> = Vec::new();
+        for worker in self.workers.values() {
+            let runs = || self.cache.get(&worker.uid).is_some_and(|e| e.running().next().is_some());
+            match worker.state {
+                State::Terminating(_) => ending.push(worker),
+                State::Terminated | State::Finished | State::Forgotten if runs() => ending.push(worker),
+                // (One that waits runs without a record, behind another of its name.)
+                State::Waiting | State::Sync if worker.is_admitted() => held.push(worker),
+                State::Waiting | State::Sync if worker.may_be_admitted() => {
+                    let place = (!worker.was_begun(), worker.place);
+                    asking.push(Asking { place, worker, then: None });
+                }
+                _ => {}
+            }
+            if let Some(asks) = worker.asks_then() {
+                asking.push(Asking { place: (false, worker.place), worker, then: Some(asks) });
+            } else if worker.desired && worker.waits_only_for(Killer::Preemption) {
+                victims.push(worker);
+            }
+        }
+        asking.sort_by_key(|a| a.place);
+        let mut pass = Pass {
+            engine: self,
+            room: Room::new(&self.config.node),
+            shares: Vec::new(),
+            ending,
+            doubtful: Vec::new(),
+            decisions: Vec::new(),
+        };
+        for worker in held {
+            pass.hold(Share { worker, asks: &worker.asks });
+        }
+        for worker in &pass.ending {
+            pass.room.give_back(&worker.name, &worker.asks);
+        }
+        for one in &asking {
+            if !pass.look_at(one) {
+                return pass.decisions;
+            }
+        }
+        if pass.decisions.is_empty() {
+            pass.decisions.extend(self.who_returns(&pass.room, victims));
+        }
+        pass.decisions
+    }
+}
+
+struct Pass<'a> {
+    engine: &'a Engine,
+    room: Room<'a>,
+    /// In the order in which they were given.
+    shares: Vec<Share<'a>>,
+    ending: Vec<&'a Worker>,
+    /// Pods that take room or none: their status is not known, and they may turn out to be over; or they wait for such a pod.
+    doubtful: Vec<Share<'a>>,
+    decisions: Vec<Decision>,
+}
+
+impl<'a> Pass<'a> {
+    fn hold(&mut self, share: Share<'a>) {
+        self.room.hold(share.asks);
+        self.shares.push(share);
+    }
+
+    fn promise(&mut self, share: Share<'a>) {
+        self.room.promise(&share.worker.name, share.asks);
+        self.shares.push(share);
+    }
+
+    fn doubt(&mut self, share: Share<'a>) {
+        self.room.doubt(&share.worker.name, share.asks);
+        self.doubtful.push(share);
+    }
+
+    /// It began in an earlier life, and its status is not known.
+    fn is_unread(&self, worker: &Worker) -> bool {
+        self.engine.cache.get(&worker.uid).is_some_and(|e| worker.is_unread(e))
+    }
+
+    /// Looks at the next pod in the order. False if pods are preempted for it: the pods after it are looked at by the next pass.
+    fn look_at(&mut self, one: &'a Asking<'a>) -> bool {
+        let worker = one.worker;
+        let share = Share { worker, asks: one.asks() };
+        if one.then.is_some() {
+            // A pod that would be rejected at its turn keeps nobody else out (A6: it may push others out).
+            let against = |pod: &Rc<Pod>| matches!(self.room.look_at(pod, share.asks), Verdict::Against { .. });
+            if self.lower_than(share.asks).next().is_some() || !worker.restart.as_ref().is_some_and(against) {
+                self.promise(share);
+            }
+            return true;
+        }
+        if self.is_unread(worker) {
+            // A4: it comes first. Nobody is rejected for the sake of a pod that may be over: who needs its room waits.
+            self.doubt(share);
+            return true;
+        }
+        let Some(pod) = worker.pod.as_deref().filter(|_| worker.wants_room()) else {
+            self.promise(share);
+            return true;
+        };
+        match self.room.look_at(pod, share.asks) {
+            Verdict::Fits if self.engine.has_its_name(worker) => {
+                self.hold(share);
+                self.decisions.push(Decision::Admit(worker.uid.clone()));
+            }
+            Verdict::Fits => self.promise(share),
+            Verdict::Later(missing) => {
+                if let Some(preempt) = self.instead_of_the_unreadable(pod, share.asks) {
+                    return self.preempt(preempt);
+                }
+                let unread: Vec<&Worker> =
+                    self.doubtful.iter().map(|s| s.worker).filter(|w| self.is_unread(w)).collect();
+                let why = waits_for(&missing, &self.ending, &unread);
+                if self.engine.has_its_name(worker) && !worker.waits_because(&why) {
+                    self.decisions.push(Decision::Wait(worker.uid.clone(), why));
+                }
+                match unread.is_empty() {
+                    true => self.promise(share),
+                    false => self.doubt(share),
+                }
+            }
+            Verdict::Against { refusals, missing } => {
+                if refusals.is_empty()
+                    && let Some(preempt) = victims(&missing, self.lower_than(share.asks))
+                {
+                    return self.preempt(preempt);
+                }
+                let preempts = share.asks.priority >= CRITICAL || self.lower_than(share.asks).next().is_some();
+                let cause = rejection(&refusals, &missing, preempts);
+                self.decisions.push(Decision::Reject(worker.uid.clone(), cause));
+            }
+        }
+        true
+    }
+
+    /// The victims' decisions of this pass are void. Always false.
+    fn preempt(&mut self, (victims, signal): (Vec<Uid>, Rc<str>)) -> bool {
+        self.decisions.retain(|d| !matches!(d, Decision::Admit(uid) | Decision::Wait(uid, _) if victims.contains(uid)));
+        self.decisions.push(Decision::Preempt(victims, signal));
+        false
+    }
+
+    /// A6: the shares that a pod may preempt.
+    fn lower_than(&self, asks: &Asks) -> impl Iterator<Item = &Share<'a>> {
+        let (preempts, priority) = (asks.preempts, asks.priority);
+        self.shares.iter().filter(move |s| preempts && may_preempt(priority, s.asks.priority))
+    }
+
+    /// A pod waits for a status that is being read. Where it cannot be read, a pod that can have another's room takes that.
+    fn instead_of_the_unreadable(&self, pod: &Pod, asks: &Asks) -> Option<(Vec<Uid>, Rc<str>)> {
+        let fails = |s: &&Share<'_>| self.engine.cache.get(&s.worker.uid).is_some_and(|e| e.error.is_some());
+        let (unread, waiting): (Vec<&Share<'_>>, Vec<&Share<'_>>) =
+            self.doubtful.iter().partition(|s| self.is_unread(s.worker));
+        let failing: Vec<&Share<'_>> = unread.into_iter().filter(fails).collect();
+        if failing.is_empty() {
+            return None;
+        }
+        let mut beside = self.room.clone();
+        failing.iter().chain(&waiting).for_each(|s| beside.promise(&s.worker.name, s.asks));
+        let of_waiting = waiting.into_iter().filter(|s| asks.preempts && may_preempt(asks.priority, s.asks.priority));
+        match beside.look_at(pod, asks) {
+            Verdict::Against { refusals, missing } if refusals.is_empty() => {
+                victims(&missing, self.lower_than(asks).chain(of_waiting))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A7: who is preempted so that nothing is missing any more, and the first resource that is.
+fn victims<'a>(missing: &[Insufficient], shares: impl Iterator<Item = &'a Share<'a>>) -> Option<(Vec<Uid>, Rc<str>)> {
+    let candidates = shares.map(|s| Candidate {
+        uid: &s.worker.uid,
+        priority: s.asks.priority,
+        qos: s.asks.qos,
+        requests: &s.asks.requests,
+        since: s.worker.start_time,
+    });
+    let victims = preempt::victims(&fit::shortages(missing), &candidates.collect::<Vec<_>>())?;
+    Some((victims, missing.first().map_or_else(|| "".into(), |i| i.resource.as_str().into())))
+}
+
+/// A4, for people.
+fn waits_for(missing: &[Insufficient], ending: &[&Worker], unread: &[&Worker]) -> String {
+    let of_use = |w: &&&Worker| missing.is_empty() || missing.iter().any(|i| w.asks.requests.get(&i.resource) > 0);
+    let names = |workers: &[&Worker]| {
+        let who: Vec<String> = workers.iter().filter(of_use).map(|w| w.name.to_string()).collect();
+        let names = who.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+        match who.len() {
+            0 => None,
+            n if n > NAMED => Some(format!("{names} and {} more", n - NAMED)),
+            _ => Some(names),
+        }
+    };
+    let ending = names(ending).map(|names| format!("{names} to end"));
+    let unread = names(unread).map(|names| format!("the status of {names}"));
+    let whom = ending.into_iter().chain(unread).collect::<Vec<_>>().join(", and for ");
+    let what: Vec<String> = missing.iter().map(Insufficient::message).collect();
+    let what = if what.is_empty() { "a host port is still in use".to_owned() } else { what.join("; ") };
+    format!("waiting for {whom}: {what}")
+}

@@ -1,0 +1,61 @@
+//! A6: no pod is rejected for lack of room while pods that it may preempt hold enough for it. The account here is the test's own:
+//! it is made of the manifests and of what is shown, and counts too much rather than too little as not preemptable.
+
+use crate::world::World;
+use wherry::api::pod::Pod;
+use wherry::api::priority;
+use wherry::api::resources::{Resources, requested_by};
+use wherry::engine::admission::preempt::may_preempt;
+use wherry::engine::effect::Notice;
+use wherry::engine::node::PodView;
+
+impl World {
+    /// A pod was told to be rejected.
+    pub fn no_rejection_while_lower_pods_hold_the_room(&mut self, notice: &Notice) {
+        let Some(pod) = notice.pod.as_ref().filter(|_| notice.reason.starts_with("OutOf")) else { return };
+        let spec = pod.spec();
+        let by = priority::of(spec);
+        // With another reason against it nobody goes (A6): the message has them all.
+        let only_resources =
+            notice.message.split("; ").all(|part| part.starts_with("Node didn't have enough resource"));
+        if !only_resources || spec.preemption_policy.as_deref() == Some("Never") {
+            return;
+        }
+        let mut stays = Resources::default();
+        let mut goes = Vec::new();
+        for view in self.engine.pods().iter().filter(|v| v.pod.uid != pod.uid) {
+            let versions = self.versions(view);
+            let preemptable = versions.iter().all(|p| may_preempt(by, priority::of(p.spec())));
+            match preemptable {
+                true => goes.push(view.pod.name.to_string()),
+                false if self.may_have_a_share(view) => {
+                    let mut most = Resources::default();
+                    versions.iter().for_each(|p| most.raise_to(&requested_by(p)));
+                    stays.add(&most);
+                }
+                false => {}
+            }
+        }
+        let allocatable = &self.config.node.allocatable;
+        let fits = |(name, amount): (&str, u64)| amount.saturating_add(stays.get(name)) <= allocatable.get(name);
+        if requested_by(pod).iter().all(fits) {
+            let what = format!("{} is rejected ({}) while {goes:?} could go", pod.name, notice.message);
+            self.checks.fail("A6", what);
+        }
+    }
+
+    /// The pod as it is shown, and as its manifest has it now.
+    fn versions<'a>(&'a self, view: &PodView<'a>) -> Vec<&'a Pod> {
+        let now = self.files.values().filter(|p| p.uid == view.pod.uid).map(|p| &**p);
+        std::iter::once(&**view.pod).chain(now).collect()
+    }
+
+    /// It is not rejected, and not over for good.
+    fn may_have_a_share(&self, view: &PodView<'_>) -> bool {
+        let over = matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        let inside = self.engine.inside(&view.pod.uid, self.time().boot);
+        let starts_anew = inside.is_some_and(|i| i.waits_for.iter().any(|what| what.contains("to start anew")));
+        let rejected = matches!(view.admission, wherry::engine::admission::Admission::Rejected(_));
+        view.desired && !rejected && (!over || starts_anew)
+    }
+}

@@ -1,0 +1,368 @@
+//! Preemption counts every pod that takes room (A6, A7), whatever holds it back: whoever has a share of the node can be asked to
+//! give it up, and comes back by A9. And the order in which victims return.
+
+use crate::runtime::Life;
+use crate::stories::admission::{asks, critical, small};
+use crate::stories::shutdown::with_shutdown;
+use crate::story::node_with;
+use crate::world::{Fault, World};
+use std::time::Duration;
+use wherry::engine::config::EngineConfig;
+use wherry::engine::effect::Measure;
+
+impl World {
+    fn was_preempted(&self, name: &str) -> bool {
+        !self.runs(&format!("{name}/main")) && self.waits_to_start_anew(name)
+    }
+
+    /// A9: it starts anew when there is room.
+    fn waits_to_start_anew(&self, name: &str) -> bool {
+        let uid = self.files[&format!("/m/{name}.yaml")].uid.clone();
+        let inside = self.engine.inside(&uid, self.time().boot);
+        inside.is_some_and(|i| i.waits_for.iter().any(|what| what.starts_with("room, to start anew")))
+    }
+
+    fn rejections(&self) -> usize {
+        self.measures.iter().filter(|m| matches!(m, Measure::AdmissionRejected { .. })).count()
+    }
+
+    /// The critical pod `vip` runs, `low` gave way, and comes back once `vip` is gone: also over a restart of wherry in between.
+    fn vip_runs_and_low_comes_back(&mut self) {
+        self.run(10);
+        assert!(self.runs("vip/main"), "{}", self.told());
+        assert!(self.was_preempted("low"), "{}", self.told());
+        assert_eq!(self.rejections(), 0, "{}", self.told());
+        self.restart_engine();
+        self.run(40);
+        assert!(self.runs("vip/main") && self.was_preempted("low"), "{}", self.told());
+        self.remove("vip");
+        self.run(60);
+        assert!(self.runs("low/main"), "{}", self.told());
+        assert_eq!(self.rejections(), 0, "{}", self.told());
+        self.assert_well();
+    }
+}
+
+fn of_priority(priority: i32, milli: u64) -> String {
+    format!("priority: {priority}, {}", asks(milli))
+}
+
+#[test]
+fn a6_a_pod_admitted_in_the_same_pass_before_the_first_list_gives_way() {
+    let mut w = small();
+    w.kill_engine();
+    w.up = false;
+    w.start();
+    w.file("low", &asks(600));
+    w.file("vip", &critical(600));
+    w.run(1);
+    w.runtime_up();
+    w.vip_runs_and_low_comes_back();
+    assert!(w.times("RunSandbox vip", 0).len() == 1);
+}
+
+#[test]
+fn a6_a_pod_admitted_again_after_a_cancelled_shutdown_gives_way() {
+    let node = small().config.node.clone();
+    let mut w = node_with(EngineConfig { node, ..with_shutdown() });
+    w.power_off();
+    w.run(1);
+    w.file("low", &asks(600));
+    w.run(1);
+    w.file("vip", &critical(600));
+    w.run(1);
+    w.call_off();
+    w.measures.clear();
+    w.vip_runs_and_low_comes_back();
+}
+
+#[test]
+fn a6_the_successor_of_an_edited_pod_that_waits_for_its_name_gives_way() {
+    let mut w = small();
+    w.life("low/main", &[Life { on_term: Some((Duration::from_secs(4), 0)), ..Life::FOREVER }, Life::FOREVER]);
+    w.file("low", &asks(300));
+    w.run(2);
+    // In one change: the successor has its predecessor's place, before the critical pod.
+    let mut files = w.files.clone();
+    for (name, spec) in [("low", asks(600)), ("vip", critical(600))] {
+        let path = format!("/m/{name}.yaml");
+        files.insert(path.clone(), crate::story::pod(&path, name, "", &spec));
+    }
+    w.set_files(files);
+    w.vip_runs_and_low_comes_back();
+}
+
+#[test]
+fn a6_after_a_reboot_a_pod_that_began_earlier_gives_way() {
+    let mut w = small();
+    w.file("low", &asks(600));
+    w.run(2);
+    w.kill_engine();
+    w.file("vip", &critical(600));
+    w.reboot(0);
+    w.vip_runs_and_low_comes_back();
+}
+
+#[test]
+fn a6_a_pod_in_back_off_that_does_not_ask_yet_gives_way() {
+    let mut w = small();
+    let crash = Life { ends: Some((Duration::from_millis(100), 1)), ..Life::FOREVER };
+    w.life("low/main", &[crash, crash, crash, crash, crash, Life::FOREVER]);
+    w.file("low", &asks(600));
+    w.run(30);
+    // It has no sandbox any more, and its back-off goes on.
+    let sandbox = w.sandbox("low");
+    w.kill_sandbox(&sandbox);
+    w.kill_engine();
+    w.start();
+    w.run(1);
+    assert!(!w.runs("low/main"), "{}", w.told());
+    w.file("vip", &critical(600));
+    w.run(1);
+    assert!(w.runs("vip/main"), "{}", w.told());
+    w.vip_runs_and_low_comes_back();
+}
+
+#[test]
+fn a6_an_edited_pod_under_a_fixed_uid_gives_way_before_it_starts_again() {
+    let mut w = small();
+    w.life("low/main", &[Life { on_term: Some((Duration::from_secs(4), 0)), ..Life::FOREVER }, Life::FOREVER]);
+    w.file_with_uid("low", "fixed", &asks(300));
+    w.run(2);
+    w.file_with_uid("low", "fixed", &asks(600));
+    w.run(1);
+    w.file("vip", &critical(600));
+    w.run(1);
+    // Killed in between, wherry remembers who gave way.
+    w.restart_engine();
+    w.vip_runs_and_low_comes_back();
+}
+
+#[test]
+fn a6_an_edited_pod_of_which_only_leftovers_are_being_removed_gives_way() {
+    let mut w = small();
+    w.file_with_uid("low", "fixed", &asks(300));
+    w.run(2);
+    w.fault("RemoveSandbox", Fault::Error("busy".into()));
+    w.file_with_uid("low", "fixed", &asks(600));
+    w.until("it has ended", 10, |w| !w.runs("low/main") && !w.times("RemoveSandbox", 0).is_empty());
+    w.file("vip", &critical(600));
+    w.run_ms(500);
+    assert!(w.runs("vip/main"), "the removal holds up nobody: {}", w.told());
+    w.vip_runs_and_low_comes_back();
+}
+
+#[test]
+fn a9_a_pod_that_gives_way_while_its_record_is_being_removed_is_recorded_again() {
+    let mut w = small();
+    w.file_with_uid("low", "fixed", &asks(300));
+    w.run(2);
+    w.file_with_uid("low", "fixed", &asks(600));
+    w.until("its record is being removed", 10, |w| w.told().contains("< delete pods/fixed"));
+    assert!(w.records.contains_key("pods/fixed"));
+    w.file("vip", &critical(600));
+    w.vip_runs_and_low_comes_back();
+}
+
+#[test]
+fn a6_a_critical_pod_with_another_reason_against_it_or_without_enough_victims_takes_nobody_in_the_same_pass() {
+    for (spec, reason) in [
+        (format!("nodeName: other, {}", critical(600)), "NodeName"),
+        (critical(1600), "OutOfcpu"),
+        (format!("preemptionPolicy: Never, {}", critical(600)), "OutOfcpu"),
+    ] {
+        let mut w = small();
+        w.kill_engine();
+        w.up = false;
+        w.start();
+        w.file("low", &asks(600));
+        w.file("vip", &spec);
+        w.run(1);
+        w.runtime_up();
+        w.run(5);
+        assert!(w.runs("low/main"), "{reason}: {}", w.told());
+        assert_eq!(w.status("vip").reason.as_deref(), Some(reason), "{}", w.told());
+        assert_eq!(w.times("StopContainer", 0).len(), 0, "{}", w.told());
+    }
+}
+
+#[test]
+fn a9_a_small_victim_leaves_the_room_to_a_larger_one_of_higher_priority() {
+    let mut w = small();
+    w.file("big", &of_priority(10, 700));
+    w.file("tiny", &of_priority(1, 300));
+    w.run(2);
+    // Both go, the big one 20 s later.
+    w.file("first", &critical(300));
+    w.run(20);
+    w.file("second", &critical(700));
+    w.run(5);
+    assert!(w.was_preempted("big") && w.was_preempted("tiny"), "{}", w.told());
+    // All the room is free from here on, and the small one's 30 s are over first: it fits beside the big one, and returns.
+    let mut edited = w.files.clone();
+    edited.remove("/m/first.yaml");
+    edited.insert("/m/second.yaml".into(), crate::story::pod("/m/second.yaml", "second", "", &critical(200)));
+    w.set_files(edited);
+    let began = w.now;
+    w.run(10);
+    // 200 are the critical pod's, 700 the big one's: what is left is too little.
+    assert!(!w.runs("tiny/main"), "{}", w.told());
+    w.run(40);
+    assert!(w.runs("big/main") && !w.runs("tiny/main"), "{}", w.told());
+    assert_eq!(w.times("RunSandbox tiny", began).len(), 0, "{}", w.told());
+    w.remove("second");
+    w.run(60);
+    assert!(w.runs("big/main") && w.runs("tiny/main"), "{}", w.told());
+    w.assert_well();
+}
+
+#[test]
+fn a9_room_that_is_about_to_be_free_is_kept_for_the_larger_victim_of_higher_priority() {
+    let mut w = small();
+    w.life("slow/main", &[Life { on_term: Some((Duration::from_secs(20), 0)), ..Life::FOREVER }]);
+    w.file("big", &of_priority(10, 600));
+    w.file("tiny", &of_priority(1, 300));
+    w.run(2);
+    w.file("slow", &critical(500));
+    w.file("quick", &critical(500));
+    w.run(60);
+    assert!(w.was_preempted("big") && w.was_preempted("tiny"), "{}", w.told());
+    // Of the 850 that the last critical pod leaves, 350 are free at once and the others in 20 s.
+    let began = w.now;
+    let mut files = w.files.clone();
+    files.remove("/m/slow.yaml");
+    files.remove("/m/quick.yaml");
+    files.insert("/m/x.yaml".into(), crate::story::pod("/m/x.yaml", "x", "", &critical(150)));
+    w.set_files(files);
+    w.run(10);
+    assert!(w.runs("x/main") && w.runs("slow/main") && !w.runs("tiny/main"), "{}", w.told());
+    w.run(40);
+    assert!(w.runs("big/main") && !w.runs("tiny/main"), "{}", w.told());
+    assert_eq!(w.times("RunSandbox tiny", began).len(), 0, "{}", w.told());
+    w.assert_well();
+}
+
+#[test]
+fn a9_a_victim_that_cannot_fit_holds_up_nobody() {
+    let mut w = small();
+    w.file("big", &of_priority(10, 700));
+    w.file("tiny", &of_priority(1, 300));
+    w.run(2);
+    w.file("vip", &critical(1000));
+    w.run(5);
+    assert!(w.was_preempted("big") && w.was_preempted("tiny"), "{}", w.told());
+    w.file("vip", &critical(400));
+    w.run(60);
+    // Beside the critical pod there is no room for the big one, whoever else goes.
+    assert!(w.runs("vip/main") && w.runs("tiny/main") && w.was_preempted("big"), "{}", w.told());
+    w.remove("vip");
+    w.run(60);
+    assert!(w.runs("big/main") && w.runs("tiny/main"), "{}", w.told());
+    w.assert_well();
+}
+
+#[test]
+fn a4_a_status_read_that_hangs_after_a_reboot_delays_no_other_pod() {
+    let mut w = small();
+    w.file("old", &asks(300));
+    w.run(2);
+    w.kill_engine();
+    w.file("new", &asks(300));
+    w.file("wide", &asks(600));
+    let old = w.files["/m/old.yaml"].uid.clone();
+    w.fault(&format!("ReadPod {old}"), Fault::Slow(Duration::from_secs(100)));
+    let began = w.now;
+    w.reboot(0);
+    w.run(5);
+    assert!(w.runs("new/main"), "{}", w.told());
+    // Nobody knows yet whether the old one takes its room: who needs it waits, and is not rejected.
+    assert_eq!(w.status("wide").reason.as_deref(), Some("WaitingForRoom"), "{}", w.told());
+    let message = w.status("wide").message.unwrap_or_default();
+    assert!(message.starts_with("waiting for the status of default/old"), "{message}");
+    w.run(200);
+    assert!(w.runs("old/main") && w.runs("new/main"), "{}", w.told());
+    assert_eq!(w.status("wide").reason.as_deref(), Some("OutOfcpu"), "{}", w.told());
+    assert!(w.times("RunSandbox new", began)[0] < 5000);
+    w.assert_well();
+}
+
+#[test]
+fn a6_a_critical_pod_does_not_wait_for_a_status_that_cannot_be_read_if_others_can_go() {
+    let mut w = small();
+    w.file("old", &asks(300));
+    w.file("low", &asks(300));
+    w.run(2);
+    w.kill_engine();
+    w.file("vip", &critical(600));
+    let old = w.files["/m/old.yaml"].uid.clone();
+    for _ in 0..20 {
+        w.fault(&format!("ReadPod {old}"), Fault::Error("not now".into()));
+    }
+    w.reboot(0);
+    w.run(10);
+    assert!(w.runs("vip/main"), "{}", w.told());
+    assert!(w.was_preempted("low") && !w.was_preempted("old"), "{}", w.told());
+    w.run(60);
+    assert!(w.runs("vip/main") && w.runs("old/main"), "{}", w.told());
+    w.assert_well();
+}
+
+/// A node that takes so many pods, whose runtime is away.
+fn without_a_runtime(pods: u64) -> World {
+    let mut w = small();
+    w.config.node.allocatable.set("pods", pods);
+    w.kill_engine();
+    w.up = false;
+    w.start();
+    w
+}
+
+#[test]
+fn a2_pods_beyond_max_pods_are_rejected_before_the_runtime_comes() {
+    let mut w = without_a_runtime(2);
+    for name in ["a", "b", "c", "d"] {
+        w.file(name, &asks(400));
+    }
+    w.file("e", &critical(900));
+    w.run(1);
+    for (name, reason) in [("a", None), ("b", None), ("c", Some("OutOfpods")), ("d", Some("OutOfpods")), ("e", None)] {
+        assert_eq!(w.status(name).reason.as_deref(), reason, "{name}: {}", w.told());
+    }
+    assert_eq!(w.rejections(), 2);
+    w.runtime_up();
+    w.run(5);
+    // Who makes room for whom is decided with the list.
+    assert!(w.runs("e/main") && w.was_preempted("a") && w.was_preempted("b"), "{}", w.told());
+    w.restart_engine();
+    w.run(5);
+    assert_eq!((w.status("c").reason.as_deref(), w.rejections()), (Some("OutOfpods"), 2));
+    w.assert_well();
+}
+
+#[test]
+fn a2_no_pod_is_rejected_before_a_list_shows_what_runs() {
+    // A pod that began and may be over by now, and one whose record is lost.
+    for record_is_lost in [false, true] {
+        let mut w = small();
+        w.file("web", &asks(100));
+        w.run(2);
+        let key = format!("pods/{}", w.files["/m/web.yaml"].uid);
+        if record_is_lost {
+            assert!(w.records.remove(&key).is_some());
+        }
+        w.config.node.allocatable.set("pods", 1);
+        w.kill_engine();
+        w.runtime_down();
+        w.file("a", &asks(100));
+        w.start();
+        w.run(5);
+        assert_eq!(w.status("a").phase.as_deref(), Some("Pending"), "{}", w.told());
+        assert_eq!(w.rejections(), 0, "{}", w.told());
+        w.runtime_up();
+        w.run(5);
+        assert!(w.runs("web/main"), "{}", w.told());
+        assert_eq!((w.status("a").reason.as_deref(), w.rejections()), (Some("OutOfpods"), 1), "{}", w.told());
+        assert_eq!(w.times("StopContainer", 0).len(), 0, "{}", w.told());
+        w.assert_well();
+    }
+}
