@@ -128,7 +128,7 @@ pub struct Asked<T> {
 /// Does the work in a thread of its own. For commands, and for the agent before its loop runs.
 pub fn ask<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Asked<T> {
     let (send, answer) = channel();
-    let spawned = thread::Builder::new().name("helper".to_owned()).spawn(move || {
+    let spawned = thread::Builder::new().name("question".to_owned()).spawn(move || {
         // (Nobody waits any more if this fails.)
         let _ = send.send(work());
     });

@@ -132,7 +132,8 @@ impl Agent {
                 let directory = self.config.logind_conf_dir.clone();
                 let deadline = now.boot + timeout;
                 // (Not a record: a hung directory must not keep records from being written.)
-                let id = self.helpers.submit(Class::Paths, "write logind's drop-in", deadline, move || {
+                let path = directory.clone();
+                let id = self.helpers.submit_for(Class::Paths, "write logind's drop-in", &path, deadline, move || {
                     let written = dropin::write(&directory, delay);
                     if let Ok(true) = written {
                         let path = directory.join(dropin::NAME);

@@ -1,6 +1,6 @@
 //! What the agent needs from paths that Wherry does not own: the host's DNS settings and hosts file, termination messages, the
-//! results that libcni keeps of sandboxes' networks, the configuration. Helpers read them, because their file systems may hang; what waits for
-//! an answer goes on when it is there, or when the deadline passes.
+//! results that libcni keeps of sandboxes' networks, the configuration. Helpers read them, because their file systems may
+//! hang; what waits for an answer goes on when it is there, or when the deadline passes.
 
 use super::effects::{Job, Work};
 use super::{Agent, start};
@@ -52,9 +52,10 @@ impl Agent {
             return true;
         };
         let deadline = now.boot + READ_TIMEOUT;
-        let id = self
-            .helpers
-            .submit(Class::Paths, "read the host's resolv.conf", deadline, move || Work::Dns(start::host_dns(&path)));
+        let of_thread = path.clone();
+        let id = self.helpers.submit_for(Class::Paths, "read the host's resolv.conf", &path, deadline, move || {
+            Work::Dns(start::host_dns(&of_thread))
+        });
         self.jobs.insert(id, Job::Dns(sandbox));
         false
     }
@@ -94,17 +95,26 @@ impl Agent {
         match call {
             FilesCall::ReadTermination { id: _, termination_file, log_path, fallback_to_logs, exit_code } => {
                 let fallback = fallback_to_logs && exit_code != 0;
-                let id = self.helpers.submit(Class::Paths, "read a termination message", deadline, move || {
-                    Work::Message(pod_files::message(termination_file.as_deref(), &log_path, fallback))
-                });
+                // (All instances of a container share a directory, and so hang together.)
+                let file = if fallback { &log_path } else { termination_file.as_ref().unwrap_or(&log_path) };
+                let directory = Path::new(file).parent().unwrap_or(Path::new("")).to_owned();
+                let id = self.helpers.submit_for(
+                    Class::Paths,
+                    "read a termination message",
+                    &directory,
+                    deadline,
+                    move || Work::Message(pod_files::message(termination_file.as_deref(), &log_path, fallback)),
+                );
                 self.jobs.insert(id, Job::Message(op));
                 None
             }
             FilesCall::PrepareContainer { pod, container, ips, attempt: _ } if pod.host_network() => {
                 let files = self.files.clone();
-                let id = self.helpers.submit(Class::Paths, "read the host's hosts file", deadline, move || {
-                    Work::Hosts(files.host_hosts())
-                });
+                let path = PathBuf::from(&files.host_hosts);
+                let id =
+                    self.helpers.submit_for(Class::Paths, "read the host's hosts file", &path, deadline, move || {
+                        Work::Hosts(files.host_hosts())
+                    });
                 self.jobs.insert(id, Job::Hosts(ContainerFiles { op, pod, container, ips }));
                 None
             }
@@ -123,8 +133,9 @@ impl Agent {
     pub(super) fn read_configuration(&mut self, now: Now) {
         self.jobs.retain(|_, job| !matches!(job, Job::Configuration));
         let flags = self.config.flags.clone();
+        let path = flags.config.clone().unwrap_or_else(|| config::DEFAULT_FILE.into());
         let deadline = now.boot + READ_TIMEOUT;
-        let id = self.helpers.submit(Class::Paths, "read the configuration", deadline, move || {
+        let id = self.helpers.submit_for(Class::Paths, "read the configuration", &path, deadline, move || {
             Work::Configuration(Box::new(config::load(&flags)))
         });
         self.jobs.insert(id, Job::Configuration);
@@ -145,8 +156,10 @@ impl Agent {
             return;
         }
         let deadline = now.boot + READ_TIMEOUT;
-        let id = self.helpers.submit(Class::Paths, "look at the results of sandboxes' networks", deadline, move || {
-            Work::Networks(cni_cache::remove_empty(Path::new(cni_cache::RESULTS), &ids))
+        let results = Path::new(cni_cache::RESULTS);
+        let name = "look at the results of sandboxes' networks";
+        let id = self.helpers.submit_for(Class::Paths, name, results, deadline, move || {
+            Work::Networks(cni_cache::remove_empty(results, &ids))
         });
         self.jobs.insert(id, Job::Networks { op, result });
     }

@@ -15,8 +15,9 @@ mod pool;
 use crate::api::time::Boot;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Registry, Token, Waker};
-use pool::Pool;
+use pool::{Job, Pool};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Which jobs share threads and a queue. Jobs of one class begin in the order of their submission.
@@ -83,6 +84,8 @@ pub enum JobError {
     Stuck { name: &'static str },
     /// It never began: no thread of its class was free before its deadline.
     NotStarted { name: &'static str },
+    /// It never began: an earlier access to the path has missed its deadline and has not returned.
+    Hangs { name: &'static str, path: PathBuf },
     /// It never began: the system gives no thread.
     NoThread { name: &'static str, why: String },
 }
@@ -92,6 +95,9 @@ impl std::fmt::Display for JobError {
         match self {
             JobError::Stuck { name } => write!(f, "{name}: not done in time, and abandoned"),
             JobError::NotStarted { name } => write!(f, "{name}: not begun in time: all threads for such jobs are busy"),
+            JobError::Hangs { name, path } => {
+                write!(f, "{name}: {}: an earlier access has not returned: its file system hangs", path.display())
+            }
             JobError::NoThread { name, why } => write!(f, "{name}: start a helper thread: {why}"),
         }
     }
@@ -167,9 +173,33 @@ impl<A: Send + 'static> Helpers<A> {
         deadline: Boot,
         work: impl FnOnce() -> A + Send + 'static,
     ) -> JobId {
+        self.push(class, name, None, deadline, Box::new(work))
+    }
+
+    /// Queues a job that accesses a path which may hang. Of the jobs for one path of a class one is at work at a time. If it
+    /// hangs, the others fail at once until it returns: each path that hangs takes one thread.
+    pub fn submit_for(
+        &mut self,
+        class: Class,
+        name: &'static str,
+        path: &Path,
+        deadline: Boot,
+        work: impl FnOnce() -> A + Send + 'static,
+    ) -> JobId {
+        self.push(class, name, Some(path.to_owned()), deadline, Box::new(work))
+    }
+
+    fn push(
+        &mut self,
+        class: Class,
+        name: &'static str,
+        path: Option<PathBuf>,
+        deadline: Boot,
+        work: Work<A>,
+    ) -> JobId {
         let id = JobId(self.next_job);
         self.next_job += 1;
-        self.pools[class as usize].push(id, name, deadline, Box::new(work));
+        self.pools[class as usize].push(Job { id, name, deadline, path }, work);
         id
     }
 
@@ -283,10 +313,13 @@ mod tests {
         }
     }
 
-    // One test for all that counts threads: tests of one binary run side by side.
+    /// Held by each test here: all count the threads of the process.
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     #[test]
     fn a_class_has_few_threads_a_stuck_one_is_reported_and_afterwards_there_is_no_thread() {
         const CLASS: Class = Class::Records;
+        let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut rig = Rig::new();
         assert_eq!(helper_threads(), 0);
         let ids: Vec<JobId> = (0..20)
@@ -357,6 +390,42 @@ mod tests {
         assert_eq!(removals.filter(|job| job.begun).count(), Class::Removals.at_work());
         hung.release();
         assert_eq!(rig.collect(Class::Removals.at_work() + 10).len(), Class::Removals.at_work() + 10);
+        wait_for_threads(0);
+    }
+
+    #[test]
+    fn a_path_that_hangs_takes_one_thread_and_leaves_other_paths_readable() {
+        let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut rig = Rig::new();
+        let mut hung = Hung::new();
+        let (bad, good) = (Path::new("/bad"), Path::new("/good"));
+        // Both wait for one path, so only the first one begins.
+        let first = rig.helpers.submit_for(Class::Paths, "bad", bad, in_ms(300), hung.job());
+        let second = rig.helpers.submit_for(Class::Paths, "bad", bad, in_ms(60_000), hung.job());
+        rig.helpers.drive(clock::boot(), &mut Vec::new());
+        let begun: Vec<JobId> = rig.helpers.pending().filter(|job| job.begun).map(|job| job.id).collect();
+        assert_eq!(begun, [first]);
+        let out = rig.collect(2);
+        let hangs = JobError::Hangs { name: "bad", path: bad.to_owned() };
+        assert_eq!((out[0].id, &out[0].result), (first, &Err(JobError::Stuck { name: "bad" })));
+        assert_eq!((out[1].id, &out[1].result), (second, &Err(hangs.clone())));
+        // However often it is tried, and others go on.
+        for _ in 0..20 {
+            rig.helpers.submit_for(Class::Paths, "bad", bad, in_ms(60_000), hung.job());
+            assert_eq!(rig.collect(1)[0].result, Err(hangs.clone()));
+            rig.helpers.submit_for(Class::Paths, "good", good, in_ms(60_000), || 1);
+            assert_eq!(rig.collect(1)[0].result, Ok(1));
+        }
+        assert_eq!(rig.helpers.stuck(Class::Paths), 1);
+        // It answers again.
+        hung.release();
+        while rig.helpers.stuck(Class::Paths) > 0 {
+            rig.helpers.drive(clock::boot(), &mut Vec::new());
+            thread::sleep(Duration::from_millis(5));
+        }
+        rig.helpers.submit_for(Class::Paths, "bad", bad, in_ms(60_000), || 2);
+        assert_eq!(rig.collect(1)[0].result, Ok(2));
+        drop(rig);
         wait_for_threads(0);
     }
 

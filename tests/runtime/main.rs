@@ -14,6 +14,7 @@ mod endings;
 mod exec;
 mod force;
 mod hints;
+mod hung_paths;
 mod images;
 mod inside;
 mod lab;
