@@ -4,6 +4,7 @@
 //! - `engine`: the pure state machines; every decision is made there;
 //! - `event_loop`: one poll, timers, signals, helpers; knows nothing of pods;
 //! - `adapters`: each talks to one thing (the runtime, the manifest directory, ...);
+//! - `foreign`: reads paths that Wherry does not own, which may be anything and may hang;
 //! - `agent`: carries effects to adapters and their answers back as events;
 //! - `commands`, `config`, `metrics`: the command line, the configuration, the numbers.
 
@@ -24,5 +25,7 @@ pub mod config;
 pub mod engine;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod event_loop;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+pub mod foreign;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod metrics;

@@ -88,8 +88,15 @@ fn an_adapter_knows_itself_the_engines_interface_and_api() {
         path.starts_with("api")
             || matches!(path, "engine::event" | "engine::effect" | "engine::op")
             || path == "event_loop::clock"
+            || path.starts_with("foreign")
             || path.starts_with(own)
     });
+}
+
+#[test]
+fn what_reads_foreign_paths_knows_nothing_else() {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/foreign.rs")).unwrap();
+    assert!(crate_paths(&text).is_empty());
 }
 
 #[test]

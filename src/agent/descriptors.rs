@@ -171,7 +171,7 @@ fn unwatched(fd: i32, file: &str, beside: &Beside<'_>, config: &Config) -> (&'st
         return plain("inherited", "nothing: whoever started wherry had it open");
     }
     // Whatever is not in the poll is opened and closed within a turn, or by a helper.
-    if beside.helpers.at_work().any(|(_, _, _, begun)| begun) {
+    if beside.helpers.pending().any(|job| job.begun) {
         return plain("file", "a helper thread is at it");
     }
     if cfg!(feature = "grpcio") {

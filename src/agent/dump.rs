@@ -14,7 +14,7 @@ use crate::api::names::Uid;
 use crate::api::time::Now;
 use crate::engine::effect::TimerKey;
 use crate::engine::node::Engine;
-use crate::event_loop::{EventLoop, Helpers, Signals, Timers};
+use crate::event_loop::{Class, EventLoop, Helpers, Pending, Signals, Timers};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,14 +70,19 @@ pub(super) fn dump(engine: &Engine, beside: &Beside<'_>, history: &History, star
                 Job::Records(_) => "write pods' records",
                 Job::Manifest => "write a manifest's record",
                 Job::Files(_) => "remove files",
+                Job::Message(_) => "read a termination message",
+                Job::Hosts(_) => "read the host's hosts file",
+                Job::Dns(_) => "read the host's resolv.conf",
+                Job::Configuration => "read the configuration",
+                Job::Findings => "look for a container runtime",
+                Job::Networks { .. } => "look at the results of sandboxes' networks",
             };
             (id.0.to_string(), what)
         })
         .collect();
-    let helpers: Vec<Value> = helpers
-        .at_work()
-        .map(|(id, name, deadline, begun)| json!({ "job": id.0, "name": name, "deadline": deadline, "begun": begun }))
-        .collect();
+    let stuck: BTreeMap<&str, usize> = Class::ALL.map(|class| (class.name(), helpers.stuck(class))).into();
+    let shown = |Pending { id, class, name, deadline, begun }: Pending| json!({ "job": id.0, "class": class.name(), "name": name, "deadline": deadline, "begun": begun });
+    let helpers: Vec<Value> = helpers.pending().map(shown).collect();
     let connections: Vec<Value> = connections
         .iter()
         .map(|(door, state, queued, lost)| {
@@ -93,6 +98,7 @@ pub(super) fn dump(engine: &Engine, beside: &Beside<'_>, history: &History, star
             "descriptors": descriptors::open(),
             "timers": timers,
             "helpers": helpers,
+            "helpersStuck": stuck,
             "jobs": jobs,
             "recordsWaiting": records.waiting(),
             "recordsBeingWritten": records.is_writing(),

@@ -1,17 +1,18 @@
 //! The way out: each effect of the engine goes to its adapter. Every one with an `OpId` ends in one `Event::Done`.
 
-use super::{Agent, start, views};
-use crate::adapters::cri::requests::dns_notices;
+use super::paths::{ContainerFiles, Removed, SandboxCall};
+use super::{Agent, preflight, views};
+use crate::adapters::cri::requests::HostDns;
 use crate::adapters::server::http::{Response, Route, Ticket};
 use crate::api::names::Uid;
-use crate::api::pod::Pod;
+use crate::api::preflight::Finding;
 use crate::api::time::Now;
-use crate::engine::effect::{Effect, FilesCall, Notice, RecordChange, RuntimeCall, Severity, VolumesCall};
+use crate::config::Loaded;
+use crate::engine::effect::{Effect, FilesCall, RecordChange, RuntimeCall, VolumesCall};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::{Code, OpError, OpId};
-use crate::event_loop::{Finished, JobError, JobId};
+use crate::event_loop::{Class, Finished, JobError, JobId};
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
 use std::time::Duration;
 
 /// How long a batch of records may take to become durable before it is given up.
@@ -40,6 +41,21 @@ pub enum Job {
     Manifest,
     /// Of a pod that is over, or of a container that was removed; or the drop-in for logind.
     Files(OpId),
+    /// A container's termination message.
+    Message(OpId),
+    /// The host's hosts file, for a container of a pod on its network.
+    Hosts(ContainerFiles),
+    /// The host's DNS settings, for a sandbox.
+    Dns(SandboxCall),
+    /// Empty results of sandboxes' networks, before the engine hears of the sandboxes.
+    Networks {
+        op: OpId,
+        result: Result<Answer, OpError>,
+    },
+    /// Of a reload.
+    Configuration,
+    /// Why there is no runtime.
+    Findings,
 }
 
 /// What a helper has done.
@@ -47,6 +63,12 @@ pub enum Work {
     Records(Vec<(OpId, Result<(), String>)>),
     Manifest(Result<(), String>),
     Files(Result<(), OpError>),
+    Message(String),
+    Hosts(Result<String, String>),
+    Dns(Result<HostDns, String>),
+    Networks(Vec<Removed>),
+    Configuration(Box<Loaded>),
+    Findings(Vec<Finding>),
 }
 
 /// What the helpers are at.
@@ -132,17 +154,8 @@ impl Agent {
             self.rest_at = Some(now.boot + REST_AFTER);
         }
         match effect {
-            Effect::Runtime { op, call, timeout } => {
-                if let RuntimeCall::RunSandbox { pod, .. } = &call {
-                    self.settle_dns(pod, now);
-                }
-                self.client.start(op, call, timeout, now.boot);
-                return true;
-            }
-            Effect::Cancel { op } => {
-                self.client.cancel(op);
-                return true;
-            }
+            Effect::Runtime { op, call, timeout } => return self.call_runtime(op, call, timeout, now),
+            Effect::Cancel { op } => return self.cancel(op),
             Effect::Files { op, call } => self.use_files(op, call, now),
             Effect::Cgroup { op, call } => self.use_cgroups(op, call, now),
             // No manifest that asks for one is accepted (`api/validate/later.rs`).
@@ -191,20 +204,21 @@ impl Agent {
         self.events.push_back(Event::Done { op, result });
     }
 
-    /// Small files are made here and now. What is removed may be large, and is a helper's.
+    /// Small files are made here and now. What is removed may be large, and what is not ours may hang: helpers do that.
     fn use_files(&mut self, op: OpId, call: FilesCall, now: Now) {
+        let Some(call) = self.use_foreign_files(op, call, now) else { return };
         let files = self.files.clone();
         let deadline = now.boot + REMOVE_TIMEOUT;
         let id = match call {
             FilesCall::RemovePod { uid, namespace, name, kill, keep_directory } => {
                 let (uid, namespace, name) = (uid.to_string(), namespace.to_string(), name.to_string());
-                self.helpers.submit("remove a pod's files", deadline, move || {
+                self.helpers.submit(Class::Removals, "remove a pod's files", deadline, move || {
                     Work::Files(files.remove_pod(&uid, &namespace, &name, kill, keep_directory))
                 })
             }
             FilesCall::RemoveContainerFiles { id, log_path } => {
                 let id = id.to_string();
-                self.helpers.submit("remove a container's log", deadline, move || {
+                self.helpers.submit(Class::Removals, "remove a container's log", deadline, move || {
                     Work::Files(files.remove_container(&id, &log_path))
                 })
             }
@@ -219,21 +233,10 @@ impl Agent {
     /// A pod's cgroup, with what its runtime has lost in it: that takes a moment to go.
     pub(super) fn remove_by_force(&mut self, op: OpId, uid: &Uid, now: Now) {
         let (remove, uid) = (self.files.remove_cgroup.clone(), uid.to_string());
-        let id = self.helpers.submit("remove a pod's cgroup", now.boot + REMOVE_TIMEOUT, move || {
+        let id = self.helpers.submit(Class::Removals, "remove a pod's cgroup", now.boot + REMOVE_TIMEOUT, move || {
             Work::Files(remove(&uid, true).map_err(OpError::Unknown))
         });
         self.jobs.insert(id, Job::Files(op));
-    }
-
-    /// For a new sandbox: the host's resolvers are those of now (a network may come up after us), and what the pod does not
-    /// get of its DNS settings is told.
-    fn settle_dns(&mut self, pod: &Rc<Pod>, now: Now) {
-        let cfg = self.client.config_mut();
-        cfg.host_dns = start::host_dns(&self.config);
-        for (reason, message) in dns_notices(pod, cfg) {
-            let severity = Severity::Warning;
-            self.tell(&Notice { pod: Some(pod.clone()), container: None, severity, reason, message }, now);
-        }
     }
 
     /// Gives what is to be written to a helper: fsync blocks, on a worn SD card for long.
@@ -245,7 +248,7 @@ impl Agent {
             queue.writing = true;
             let ops = batch.iter().map(|(op, _)| *op).collect();
             let records = self.records.batch();
-            let id = self.helpers.submit("write pods' records", deadline, move || {
+            let id = self.helpers.submit(Class::Records, "write pods' records", deadline, move || {
                 let write = |change: &RecordChange| match change {
                     RecordChange::Put { key, value } => records.put(key, value),
                     RecordChange::Delete { key } => records.delete(key),
@@ -256,7 +259,8 @@ impl Agent {
             self.jobs.insert(id, Job::Records(ops));
         }
         if let Some(write) = self.manifests.take_write(now) {
-            let id = self.helpers.submit("write a manifest's record", deadline, move || Work::Manifest(write.run()));
+            let work = move || Work::Manifest(write.run());
+            let id = self.helpers.submit(Class::Records, "write a manifest's record", deadline, work);
             self.jobs.insert(id, Job::Manifest);
         }
     }
@@ -301,8 +305,23 @@ impl Agent {
             (Job::Files(op), Work::Files(result)) => {
                 self.events.push_back(Event::Done { op, result: result.map(|()| Answer::Ok) });
             }
+            (Job::Message(op), Work::Message(text)) => {
+                self.events.push_back(Event::Done { op, result: Ok(Answer::Message(text)) });
+            }
+            (Job::Hosts(waiting), Work::Hosts(hosts)) => self.prepare_on_host_network(waiting, hosts),
+            (Job::Dns(sandbox), Work::Dns(host)) => {
+                let host = host.unwrap_or_else(|e| {
+                    log::warn!("pods get no DNS settings of the host error={e:?}");
+                    HostDns::none()
+                });
+                self.run_sandbox(sandbox, Some(host), now);
+                self.flush_to_runtime(now);
+            }
+            (Job::Networks { op, result }, Work::Networks(gone)) => self.networks_mended(op, result, gone),
+            (Job::Findings, Work::Findings(found)) => found.iter().for_each(preflight::line),
+            (Job::Configuration, Work::Configuration(loaded)) => self.reloaded(Ok(*loaded), now),
             // An answer is always of its job's kind.
-            (Job::Records(_) | Job::Manifest, Work::Files(_)) => {}
+            _ => {}
         }
     }
 
@@ -310,20 +329,36 @@ impl Agent {
         if let Some(repeated) = self.standing.tell(&e.to_string(), now.boot) {
             log::warn!("a helper failed error={:?} repeated={repeated}", e.to_string());
         }
+        let result = Err(OpError::Unknown(e.to_string()));
         let ops = match job {
             Job::Records(ops) => {
                 self.record_queue.writing = false;
                 ops.iter().for_each(|_| self.record_queue.one_done(Some(&e.to_string())));
                 ops
             }
+            Job::Findings => Vec::new(),
             Job::Manifest => {
                 self.manifests.written(Err(e.to_string()), now);
                 Vec::new()
             }
-            Job::Files(op) => vec![op],
+            // (A container without a message has an empty one.)
+            Job::Files(op) | Job::Message(op) | Job::Hosts(ContainerFiles { op, .. }) => vec![op],
+            Job::Dns(sandbox) => {
+                self.run_sandbox(sandbox, None, now);
+                self.flush_to_runtime(now);
+                Vec::new()
+            }
+            Job::Networks { op, result } => {
+                self.networks_mended(op, result, Vec::new());
+                Vec::new()
+            }
+            Job::Configuration => {
+                self.reloaded(Err(e), now);
+                Vec::new()
+            }
         };
         for op in ops {
-            self.events.push_back(Event::Done { op, result: Err(OpError::Unknown(e.to_string())) });
+            self.events.push_back(Event::Done { op, result: result.clone() });
         }
     }
 }

@@ -4,18 +4,16 @@ use super::{Agent, EVENTS, RUNTIME, logging, start};
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::StreamEvent;
 use crate::adapters::cri::requests::RequestConfig;
-use crate::adapters::node::cni_cache;
-use crate::api::facts::Listed;
 use crate::api::names::Uid;
 use crate::api::node::NodeFacts;
 use crate::api::time::Now;
-use crate::config::Config;
+use crate::config::{Config, Loaded};
 use crate::engine::effect::Severity;
 use crate::engine::event::{Answer, Event, Kind, PlegEvent};
+use crate::event_loop::JobError;
 use log::Level;
 use mio::Token;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 impl Agent {
     /// The runtime may have answered.
@@ -45,7 +43,7 @@ impl Agent {
                     self.events.push_back(Event::RuntimeUp);
                 }
                 ClientEvent::Down { why } => {
-                    self.preflight_runtime(Err(&why));
+                    self.preflight_runtime(Err(&why), now);
                     log::warn!("runtime=disconnected error={why:?}");
                     self.service.runtime_told = true;
                     self.container_events.close();
@@ -55,13 +53,16 @@ impl Agent {
                 ClientEvent::Done { op, result } => {
                     match &result {
                         Ok(Answer::Runtime(fact)) => {
-                            self.preflight_runtime(Ok(fact));
+                            self.preflight_runtime(Ok(fact), now);
                             self.tell_runtime(fact, now);
                             self.open_container_events();
                         }
                         Ok(Answer::Listed(listed)) => {
-                            self.mend_networks(listed);
                             self.sweep_cgroups(listed, now);
+                            if !self.networks_mended {
+                                self.mend_networks(op, result, now);
+                                continue;
+                            }
                         }
                         _ => {}
                     }
@@ -84,30 +85,6 @@ impl Agent {
             }
         }
         self.client_events = out;
-    }
-
-    /// Once, before the engine hears of sandboxes: after a power cut the runtime cannot stop one of ours whose network's result is
-    /// an empty file.
-    fn mend_networks(&mut self, listed: &Listed) {
-        if std::mem::replace(&mut self.networks_mended, true) {
-            return;
-        }
-        let ours = listed.sandboxes.iter().filter(|s| s.owner.as_ref() == Some(&self.root.id));
-        let ids: Vec<&str> = ours.map(|s| s.id.as_str()).collect();
-        for (path, removed) in cni_cache::remove_empty(Path::new(cni_cache::RESULTS), &ids) {
-            let path = path.display();
-            match removed {
-                Ok(()) => {
-                    log::warn!(
-                        "the empty result of a sandbox's network was removed, as a power cut leaves it path={path}"
-                    )
-                }
-                Err(e) => log::error!(
-                    "the empty result of a sandbox's network could not be removed, and so its pod will not end; \
-                     remove it by hand path={path} error={e}"
-                ),
-            }
-        }
     }
 
     /// P8: the runtime's CRI service answers, and may have a stream of events.
@@ -183,7 +160,27 @@ impl Agent {
     /// SIGHUP: the configuration and all manifests are read again.
     pub(super) fn reload(&mut self, now: Now) {
         self.tell_reload(now);
-        let loaded = crate::config::load(&self.config.flags);
+        self.read_configuration(now);
+    }
+
+    /// The configuration was read, or could not be.
+    pub(super) fn reloaded(&mut self, loaded: Result<Loaded, &JobError>, now: Now) {
+        match loaded {
+            Ok(loaded) => self.take_configuration(loaded, now),
+            Err(e) => {
+                let why = format!("the configuration gives no answer, the one of before stays in force: {e}");
+                log::error!("reload: {why}");
+                self.service.reload_error = Some(why);
+            }
+        }
+        let pods = self.manifests.reload(now);
+        self.tell_manifest_errors(now);
+        self.events.extend(pods.map(Event::Desired));
+        self.service.end_reload();
+        log::info!("reloaded manifests={}", self.config.manifests.display());
+    }
+
+    fn take_configuration(&mut self, loaded: Loaded, now: Now) {
         for problem in loaded.problems.errors.iter().chain(&loaded.problems.warnings) {
             log::warn!("reload: {problem}");
         }
@@ -201,10 +198,6 @@ impl Agent {
             Ok(node) if loaded.problems.errors.is_empty() => self.apply(new, node, now),
             _ => log::error!("reload: the configuration has errors, the one of before stays in force"),
         }
-        let pods = self.manifests.reload(now);
-        self.tell_manifest_errors(now);
-        self.events.extend(pods.map(Event::Desired));
-        log::info!("reloaded manifests={}", self.config.manifests.display());
     }
 
     /// What can change while wherry runs, does; the rest needs a restart, which leaves pods running.
@@ -215,7 +208,9 @@ impl Agent {
         self.events.push_back(Event::Configure(Box::new(settings)));
         self.logind.set_enabled(!new.shutdown.is_off());
         self.drive_logind(now);
-        let requests = start::request_config(&new, &self.root.id);
+        // (Each new sandbox has the host's DNS settings read again.)
+        let host_dns = self.client.config_mut().host_dns.clone();
+        let requests = start::request_config(&new, &self.root.id, host_dns);
         self.cgroups.set_rules(start::pod_rules(&new));
         // The cgroups stay those that pods are in.
         *self.client.config_mut() = RequestConfig { cgroups: self.cgroups.names().clone(), ..requests };

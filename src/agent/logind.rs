@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::engine::effect::{LogindCall, Severity};
 use crate::engine::event::{Answer, Event, LogindEvent};
 use crate::engine::op::{Code, OpError, OpId};
+use crate::event_loop::Class;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -129,7 +130,10 @@ impl Agent {
         match call {
             LogindCall::WriteDropIn { delay } => {
                 let directory = self.config.logind_conf_dir.clone();
-                let id = self.helpers.submit("write logind's drop-in", now.boot + timeout, move || {
+                let deadline = now.boot + timeout;
+                // (Not a record: a hung directory must not keep records from being written.)
+                let path = directory.clone();
+                let id = self.helpers.submit_for(Class::Paths, "write logind's drop-in", &path, deadline, move || {
                     let written = dropin::write(&directory, delay);
                     if let Ok(true) = written {
                         let path = directory.join(dropin::NAME);

@@ -2,7 +2,7 @@
 //!
 //! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `logind` both for graceful shutdown, `cgroups` both
 //! for those of pods, `preflight` looks at the machine first, `content` is what the server shows, `retry` and `drain` what it
-//! changes, `asks` what it asks the runtime, `views` how a pod looks there, `descriptors` and `dump` what is inside, `telling` what
+//! changes, `asks` what it asks the runtime, `paths` what it reads that is not Wherry's, `views` how a pod looks there, `descriptors` and `dump` what is inside, `telling` what
 //! the log says of pods, `history` the events that can still be seen, `service` what systemd is told.
 
 mod asks;
@@ -16,6 +16,7 @@ mod events;
 mod history;
 pub mod logging;
 mod logind;
+mod paths;
 pub mod preflight;
 pub mod purge;
 mod retry;

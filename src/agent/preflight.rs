@@ -4,6 +4,7 @@
 //! From outside the runtime and logind are asked side by side on a loop of its own, for `PATIENCE` at the longest: one
 //! that hangs is told of like one that is not there.
 
+use super::effects::{Job, Work};
 use super::{Agent, logind, start};
 use crate::adapters::bus::logind::{BusEvent, Logind, dropin};
 use crate::adapters::cri::preflight::{Questions, Told};
@@ -11,17 +12,21 @@ use crate::adapters::node::preflight::{self, Directory, Purpose, Roots, Wanted, 
 use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::RuntimeFact;
 use crate::api::preflight::{Count, Finding, Level};
+use crate::api::time::Now;
 use crate::config::Config;
 use crate::engine::effect::LogindCall;
 use crate::engine::event::{Answer, LogindEvent};
 use crate::engine::op::OpId;
-use crate::event_loop::{EventLoop, clock};
+use crate::event_loop::{Class, EventLoop, clock};
+use crate::foreign;
 use mio::Token;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// For the runtime and logind together.
+/// For the runtime and logind together, and for a path that gives no answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// For a path at the agent's start, which waits for it.
+pub(super) const PATIENCE_AT_START: Duration = Duration::from_secs(2);
 
 /// (logind's is the agent's.)
 const RUNTIME: Token = Token(0);
@@ -35,25 +40,49 @@ const KNOWN_SOCKETS: [&str; 4] = [
 ];
 const PROGRAMS: [(&str, &str); 2] = [("containerd", "containerd"), ("crio", "crio")];
 
-/// Everything, with the runtime and logind asked. Takes `PATIENCE` at the longest (and what a hung file system takes).
+/// Everything, with the runtime and logind asked. Takes `PATIENCE` at the longest; twice as long if a file system hangs.
 pub fn look(config: &Config) -> Vec<Finding> {
-    let mut found = machine(config);
+    let asked = foreign::ask({
+        let config = config.clone();
+        move || ask(&config)
+    });
+    let mut found = machine(config, PATIENCE);
     if let Some(finding) = preflight::inotify() {
         found.retain(|f| f.check != finding.check);
         found.push(finding);
     }
-    let heard = ask(config);
-    found.extend(runtime(config, &heard.runtime));
-    found.extend(bus(config, heard.logind));
+    // (It has its own end, unless the sockets themselves are on a file system that hangs.)
+    let heard = asked.answer(PATIENCE + Duration::from_secs(1)).unwrap_or_else(|why| Heard {
+        runtime: Err(why.to_string()),
+        logind: needs_bus(config).then(|| Err(why.to_string())),
+    });
+    let told = foreign::ask({
+        let config = config.clone();
+        move || {
+            let mut found = runtime(&config, &heard.runtime);
+            found.extend(bus(&config, heard.logind));
+            found
+        }
+    });
+    let path = config.runtime_socket.as_path();
+    found.extend(told.answer(PATIENCE).unwrap_or_else(|why| {
+        let hung =
+            "the runtime's socket, its network's configuration (/etc/cni/net.d, /opt/cni/bin), PATH, logindConfDir";
+        vec![Finding::error(
+            "runtime",
+            format!("{}, or what is looked at with it: {why}", path.display()),
+            format!("see which of these is on a file system that hangs, and mend it: {hung}"),
+        )]
+    }));
     found
 }
 
-/// What needs nobody's answer.
-pub(super) fn machine(config: &Config) -> Vec<Finding> {
-    preflight::machine(&Roots::default(), &wanted(config))
+/// What needs nobody's answer. Waits for as long for directories that give none.
+pub(super) fn machine(config: &Config, patience: Duration) -> Vec<Finding> {
+    preflight::machine(&Roots::default(), &wanted(config, patience))
 }
 
-fn wanted(config: &Config) -> Wanted {
+fn wanted(config: &Config, patience: Duration) -> Wanted {
     let directory = |check, path: &Path, field, purpose| Directory { check, path: path.to_owned(), field, purpose };
     let mut directories = vec![
         directory("manifests", &config.manifests, "staticPodPath", Purpose::Read),
@@ -71,6 +100,7 @@ fn wanted(config: &Config) -> Wanted {
         seccomp_default: config.seccomp_default,
         directories,
         now: clock::now().wall,
+        patience,
     }
 }
 
@@ -80,8 +110,12 @@ struct Heard {
     logind: Option<Result<Duration, String>>,
 }
 
+fn needs_bus(config: &Config) -> bool {
+    !config.shutdown.is_off() || config.cgroup_driver == CgroupDriver::Systemd
+}
+
 fn ask(config: &Config) -> Heard {
-    let needs_bus = !config.shutdown.is_off() || config.cgroup_driver == CgroupDriver::Systemd;
+    let needs_bus = needs_bus(config);
     let failed = |why: String| Heard { runtime: Err(why.clone()), logind: needs_bus.then_some(Err(why)) };
     let mut event_loop = match EventLoop::new() {
         Ok(event_loop) => event_loop,
@@ -292,7 +326,7 @@ pub(super) fn tell(findings: &[Finding]) {
     log::info!("preflight: {} (wherry check --system tells all, the runtime and logind too)", Count::of(findings));
 }
 
-fn line(finding: &Finding) {
+pub(super) fn line(finding: &Finding) {
     let Finding { check, level, message, remedy } = finding;
     let remedy = remedy.as_ref().map(|r| format!(" remedy={r:?}")).unwrap_or_default();
     match level {
@@ -304,15 +338,20 @@ fn line(finding: &Finding) {
 
 impl Agent {
     /// The runtime was heard of, or could not be: told once, the first time. What changes later is told as it comes.
-    pub(super) fn preflight_runtime(&mut self, heard: Result<&RuntimeFact, &str>) {
+    pub(super) fn preflight_runtime(&mut self, heard: Result<&RuntimeFact, &str>, now: Now) {
         if std::mem::replace(&mut self.runtime_checked, true) {
             return;
         }
-        let found = match heard {
-            Ok(fact) => of_fact(&self.config, fact),
-            Err(why) => vec![no_runtime(&self.config, why)],
+        let why = match heard {
+            Ok(fact) => return of_fact(&self.config, fact).iter().for_each(line),
+            Err(why) => why.to_owned(),
         };
-        found.iter().for_each(line);
+        let config = self.config.clone();
+        // It looks for other sockets and along PATH, which is not ours.
+        let id = self.helpers.submit(Class::Paths, "look for a container runtime", now.boot + PATIENCE, move || {
+            Work::Findings(vec![no_runtime(&config, &why)])
+        });
+        self.jobs.insert(id, Job::Findings);
     }
 }
 

@@ -7,6 +7,7 @@
 use super::{RUNTIME, cgroups, start};
 use crate::adapters::bus::logind::dropin;
 use crate::adapters::cri::client::{Client, ClientEvent};
+use crate::adapters::cri::requests::HostDns;
 use crate::adapters::node::cgroups::Cgroups;
 use crate::adapters::pod_files::{self, PodFiles};
 use crate::adapters::records::{Root, existing_id};
@@ -240,7 +241,7 @@ impl Runtime {
     fn connect(config: &Config, owner: &str, end: Boot) -> Result<Runtime, String> {
         let event_loop = EventLoop::new().map_err(|e| e.to_string())?;
         let transport = start::transport(&config.runtime_socket, event_loop.registry(), RUNTIME)?;
-        let client = Client::new(transport, start::request_config(config, owner));
+        let client = Client::new(transport, start::request_config(config, owner, HostDns::none()));
         let mut runtime =
             Runtime { event_loop, client, owner: owner.to_owned(), shared: BTreeSet::new(), driver: None, next_op: 0 };
         let mut end = end.min(clock::boot() + CONNECT);

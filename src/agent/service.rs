@@ -26,7 +26,8 @@ pub(super) struct Service {
     pub(super) runtime_told: bool,
     /// At the latest.
     ready_by: Boot,
-    reloading: bool,
+    /// A reload has ended, and systemd has not been told.
+    reloaded: bool,
     /// What was wrong with the configuration when it was last read again.
     pub(super) reload_error: Option<String>,
     /// The last one told.
@@ -46,7 +47,7 @@ impl Service {
             ready: false,
             runtime_told: false,
             ready_by: now + READY_BY,
-            reloading: false,
+            reloaded: false,
             reload_error: None,
             status: String::new(),
             changed: true,
@@ -70,8 +71,12 @@ impl Service {
 
     /// The configuration is about to be read again. (Before it is ready for the first time, systemd does not want to know.)
     fn begin_reload(&mut self) -> Option<Said<'static>> {
-        self.reloading = self.ready;
-        self.reloading.then_some(Said::Reloading)
+        self.ready.then_some(Said::Reloading)
+    }
+
+    /// All was read again: systemd learns it with the next `Said::Ready`.
+    pub(super) fn end_reload(&mut self) {
+        self.reloaded = self.ready;
     }
 
     /// What is due: nothing, as a rule.
@@ -84,7 +89,7 @@ impl Service {
             self.ready = true;
             due.ready = true;
         }
-        due.ready |= std::mem::take(&mut self.reloading);
+        due.ready |= std::mem::take(&mut self.reloaded);
         if let Some(pace) = self.pace
             && self.alive_at <= now
         {
@@ -343,6 +348,8 @@ mod tests {
         s.runtime_told = true;
         assert!(due(&mut s, true, 0).ready);
         assert_eq!(s.begin_reload(), Some(Said::Reloading));
+        assert!(!due(&mut s, true, 0).ready, "not before all was read");
+        s.end_reload();
         assert!(due(&mut s, true, 0).ready);
         assert!(!due(&mut s, true, 0).ready);
     }

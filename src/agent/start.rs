@@ -54,7 +54,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let lock = HeldLock::inherited();
     let inherited = descriptors::open().into_keys().filter(|fd| *fd > 2).collect();
     ready_the_process();
-    preflight::tell(&preflight::machine(&config));
+    preflight::tell(&preflight::machine(&config, preflight::PATIENCE_AT_START));
     let node = node_facts(&config).map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         problems.join("; ")
@@ -65,7 +65,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let signals = Signals::new(registry, SIGNALS).map_err(|e| format!("watch signals: {e}"))?;
     let helpers = Helpers::new(registry, HELPERS).map_err(|e| format!("make a waker: {e}"))?;
     let transport = transport(&config.runtime_socket, registry, RUNTIME)?;
-    let client = Client::new(transport, request_config(&config, &root.id));
+    let client = Client::new(transport, request_config(&config, &root.id, HostDns::none()));
     let settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
     let manifests = Manifests::open(settings, registry, MANIFESTS);
     let doors = Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
@@ -262,20 +262,13 @@ fn pod_files(config: &Config, cgroups: &PodCgroups) -> PodFiles {
     }
 }
 
-/// What the host resolves names with, now.
-pub(super) fn host_dns(config: &Config) -> HostDns {
-    let Some(path) = &config.resolv_conf else { return HostDns::none() };
-    match machine::resolv_conf(&path.to_string_lossy()) {
-        Ok(text) => HostDns::parse(&text),
-        Err(e) => {
-            log::warn!("pods get no DNS settings of the host error={e:?}");
-            HostDns::none()
-        }
-    }
+/// What the host resolves names with, now. For a helper thread.
+pub(super) fn host_dns(path: &Path) -> Result<HostDns, String> {
+    machine::resolv_conf(path).map(|text| HostDns::parse(&text))
 }
 
-/// What the node says about sandboxes and containers.
-pub(super) fn request_config(config: &Config, owner: &str) -> RequestConfig {
+/// What the node says about sandboxes and containers. `host_dns` is what was read last.
+pub(super) fn request_config(config: &Config, owner: &str, host_dns: HostDns) -> RequestConfig {
     let memory = machine::memory_capacity().unwrap_or_else(|e| {
         log::warn!("the machine's memory is not known error={e:?}");
         UNKNOWN_MEMORY
@@ -286,7 +279,7 @@ pub(super) fn request_config(config: &Config, owner: &str) -> RequestConfig {
         owner: owner.to_string(),
         cluster_dns: config.cluster_dns.iter().map(ToString::to_string).collect(),
         cluster_domain: config.cluster_domain.clone(),
-        host_dns: host_dns(config),
+        host_dns,
         seccomp_default: config.seccomp_default,
         cpu_cfs_quota: config.cpu_cfs_quota,
         cpu_cfs_period: i64::try_from(config.cpu_cfs_quota_period.as_micros()).unwrap_or(i64::MAX),

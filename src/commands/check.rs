@@ -9,15 +9,33 @@ use crate::api::pod::Pod;
 use crate::api::priority::{Classes, PriorityClass};
 use crate::api::problem::Problem;
 use crate::commands::output::{Failure, shown, tell};
-use crate::config::{self, Flags};
-use std::fs::File;
+use crate::config::{self, Config, Flags};
+use crate::foreign::{self, Links, NoAnswer, Refused};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A path that gives no answer for this long is on a file system that hangs.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Names of standard input. It is read whatever it is: a pipe, a terminal.
+const STDIN: [&str; 2] = ["-", "/dev/stdin"];
+/// In bytes: the limit of manifests, and of configurations.
+const MAX_BYTES: u64 = document::MAX_BYTES as u64;
+
+/// What is at a path.
+enum Seen {
+    Directory(Result<Vec<PathBuf>, String>),
+    File(Result<Vec<u8>, Refused>),
+}
 
 /// Checks the files given, or, without any, the configuration and the manifests that `flags` lead to.
 pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, Failure> {
-    let loaded = config::load(flags);
+    let hangs = |why: NoAnswer| Failure::Message(format!("the configuration cannot be read: {why}"), 2);
+    let loaded = foreign::within(PATIENCE, {
+        let flags = flags.clone();
+        move || config::load(&flags)
+    })
+    .map_err(hangs)?;
     let node = loaded.config.node_name.clone();
     let mut report =
         Report { out, node, files: 0, errors: 0, unreadable: false, pods: Vec::new(), classes: Vec::new() };
@@ -26,8 +44,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
         report.problems(&loaded.problems)?;
         if loaded.is_ok() {
             // Only here can one tell whether the machine has what is reserved.
-            let errors = agent::node_facts(&loaded.config).err().unwrap_or_default();
-            report.problems(&config::problem::Problems { errors, warnings: Vec::new() })?;
+            report.node(loaded.config.clone())?;
         }
         report.path(&loaded.config.manifests)?;
     }
@@ -46,6 +63,17 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
     Ok(if unreadable { 2 } else { u8::from(errors > 0) })
 }
 
+fn look(path: &Path) -> Seen {
+    if path.is_dir() { Seen::Directory(manifests::files_in(path)) } else { Seen::File(read(path)) }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Refused> {
+    if STDIN.iter().any(|name| path == Path::new(name)) {
+        return foreign::read_up_to(std::io::stdin().lock(), MAX_BYTES);
+    }
+    foreign::read(path, Links::Follow, MAX_BYTES)
+}
+
 struct Report<'a> {
     out: &'a mut dyn Write,
     /// The node's name: a pod that names another one is wrong here.
@@ -61,26 +89,50 @@ struct Report<'a> {
 impl Report<'_> {
     /// A file of configuration or of manifests, or a directory of manifests.
     fn path(&mut self, path: &Path) -> Result<(), Failure> {
-        if !path.is_dir() {
-            return self.file(path);
-        }
-        match manifests::files_in(path) {
-            Ok(files) => files.iter().try_for_each(|file| self.file(file)),
-            Err(why) => self.cannot_read(path, &why),
+        let seen = if STDIN.iter().any(|name| path == Path::new(name)) {
+            // A person may be typing it.
+            Ok(look(path))
+        } else {
+            let path = path.to_owned();
+            foreign::within(PATIENCE, move || look(&path))
+        };
+        match seen {
+            Ok(Seen::Directory(Ok(files))) => files.iter().try_for_each(|file| self.file(file)),
+            Ok(Seen::Directory(Err(why))) => self.cannot_read(path, &why),
+            Ok(Seen::File(read)) => self.text(path, read),
+            Err(why) => self.cannot_read(path, &why.to_string()),
         }
     }
 
+    /// A file of a directory.
     fn file(&mut self, path: &Path) -> Result<(), Failure> {
-        // A FIFO must not hold us up, whoever reads the file in the end.
-        let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-        if let Err(e) = File::options().read(true).custom_flags(flags).open(path) {
-            return self.cannot_read(path, &format!("cannot be read: {e}"));
+        let of_thread = path.to_owned();
+        match foreign::within(PATIENCE, move || read(&of_thread)) {
+            Ok(read) => self.text(path, read),
+            Err(why) => self.cannot_read(path, &why.to_string()),
         }
+    }
+
+    fn text(&mut self, path: &Path, read: Result<Vec<u8>, Refused>) -> Result<(), Failure> {
+        let text = match read {
+            Ok(text) => text,
+            Err(Refused::Failed(e)) => return self.cannot_read(path, &format!("cannot be read: {e}")),
+            Err(refused) => {
+                self.files += 1;
+                let remedy = match refused {
+                    Refused::Kind("a directory") => "manifests in sub-directories are not read",
+                    Refused::Kind(_) => "give a regular file, or - for standard input",
+                    _ => "split it",
+                };
+                let problem = Problem::of_file(&path.to_string_lossy(), format!("{refused}; {remedy}"));
+                return self.errors_of(vec![problem]);
+            }
+        };
         self.files += 1;
-        if config::is_configuration(path) == Some(true) {
-            return self.problems(&config::check_file(path));
+        if config::is_configuration(&text) {
+            return self.problems(&config::check_text(path, &text));
         }
-        let (objects, problems) = manifests::check_file(path, &self.node);
+        let (objects, problems) = manifests::check_text(&path.to_string_lossy(), &text, &self.node);
         for object in objects {
             match object {
                 Object::Pod(pod) => self.pods.push(*pod),
@@ -90,10 +142,25 @@ impl Report<'_> {
         self.errors_of(problems)
     }
 
+    /// Does the machine have what the configuration reserves?
+    fn node(&mut self, config: Config) -> Result<(), Failure> {
+        let root = config.root_dir.clone();
+        match foreign::within(PATIENCE, move || agent::node_facts(&config).err().unwrap_or_default()) {
+            Ok(errors) => self.problems(&config::problem::Problems { errors, warnings: Vec::new() }),
+            Err(why) => self.cannot_read(&root, &why.to_string()),
+        }
+    }
+
     /// The pods of single files may name the classes that the node has.
     fn know_classes_of(&mut self, directory: &Path) {
-        for file in manifests::files_in(directory).into_iter().flatten() {
-            let objects = manifests::check_file(&file, &self.node).0;
+        let of_thread = directory.to_owned();
+        let texts = foreign::within(PATIENCE, move || {
+            let files = manifests::files_in(&of_thread).unwrap_or_default();
+            files.iter().filter_map(|file| read(file).ok()).collect::<Vec<_>>()
+        });
+        // (What cannot be read has no classes.)
+        for text in texts.unwrap_or_default() {
+            let objects = manifests::check_text("", &text, &self.node).0;
             let new = objects.into_iter().filter_map(|object| match object {
                 Object::PriorityClass(class) if !self.classes.iter().any(|c| c.name == class.name) => Some(class),
                 _ => None,
@@ -151,6 +218,7 @@ impl Report<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
     fn pod(name: &str, image: &str) -> String {
         let head = format!("apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  containers:\n");
@@ -207,6 +275,36 @@ mod tests {
         let (text, code) = check(&Flags::default(), &[dir.path().join("gone.yaml"), dir.path().join("m/bad.yaml")]);
         assert!(text.contains("gone.yaml: cannot be read: No such file") && text.contains("unknown field"), "{text}");
         assert_eq!(code, 2);
+    }
+
+    #[test]
+    fn a_fifo_is_an_error_and_its_writer_loses_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("pod.yaml");
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let writer = std::thread::spawn({
+            let fifo = fifo.clone();
+            move || std::fs::write(fifo, "kept")
+        });
+        // (It waits in open(2) for somebody to read.)
+        std::thread::sleep(Duration::from_millis(200));
+        let flags = Flags { config_dir: Some(PathBuf::new()), hostname: Some("lab".into()), ..Flags::default() };
+        let empty = tempfile::tempdir().unwrap();
+        let no_manifests = Flags { manifests: Some(empty.path().to_owned()), ..flags.clone() };
+        let as_configuration = Flags { config: Some(fifo.clone()), ..no_manifests };
+        let in_directory = Flags { manifests: Some(dir.path().to_owned()), ..flags.clone() };
+        let said =
+            format!("{}: a FIFO, not a regular file; give a regular file, or - for standard input\n", fifo.display());
+        assert_eq!(check(&flags, std::slice::from_ref(&fifo)), (said.clone(), 1));
+        assert_eq!(check(&in_directory, &[]), (said, 1));
+        let (text, code) = check(&as_configuration, &[]);
+        assert!(text.contains("pod.yaml: cannot be read: it is not a regular file, but a FIFO"), "{text}");
+        assert_eq!(code, 1);
+        let (text, code) = check(&flags, &["/dev/zero".into()]);
+        assert!(text.starts_with("/dev/zero: a device, not a regular file; ") && code == 1, "{text}");
+        let reader = rustix::fs::open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
+        writer.join().unwrap().expect("nobody else has read from the FIFO");
+        assert_eq!(foreign::read_up_to(std::fs::File::from(reader), 10).unwrap(), b"kept");
     }
 
     #[test]

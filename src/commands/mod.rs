@@ -62,15 +62,17 @@ enum Command {
     /// Check configuration and manifests, or the machine
     ///
     /// Checks FILES (configuration or manifests, each says which it is), or without any the configuration and all
-    /// manifests that `wherry run` would read. Prints a line for each problem: file, line, field, and what is wrong.
+    /// manifests that `wherry run` would read. Prints a line for each problem: file, line, field, and what is wrong. FILE
+    /// is a regular file or a directory; nothing else is opened. - reads standard input.
     ///
     /// With --system the machine instead: kernel, cgroups, container runtime and its network, logind, directories, disk,
-    /// clock. A line for each: ok, warning or error, and what to do. Nothing is changed; it takes 5 s at the longest.
+    /// clock. A line for each: ok, warning or error, and what to do. Nothing is changed; it takes 5 s at the
+    /// longest, or some seconds more if a file system hangs, and says which path gives no answer.
     ///
     /// Exit code: 0 nothing is wrong (with --system: there may be warnings), 1 something is, 2 a file cannot be read, or
     /// the command line is wrong.
     Check {
-        /// Files, or directories of manifests
+        /// Files, directories of manifests, or - for standard input
         #[arg(conflicts_with = "system")]
         files: Vec<PathBuf>,
         /// The machine, not files

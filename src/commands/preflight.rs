@@ -6,15 +6,37 @@ use crate::agent::preflight;
 use crate::api::preflight::{Count, Finding};
 use crate::commands::output::{Failure, document, shown, tell};
 use crate::config::{self, Flags};
+use crate::foreign::{self, NoAnswer};
 use serde_json::json;
 use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A configuration that gives no answer for this long is on a file system that hangs.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Looks at the machine with the configuration that `flags` lead to.
 pub fn run(out: &mut dyn Write, flags: &Flags, as_json: bool) -> Result<u8, Failure> {
-    let loaded = config::load(flags);
+    let loaded = foreign::within(PATIENCE, {
+        let flags = flags.clone();
+        move || config::load(&flags)
+    });
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        // Without it nobody knows what to look at.
+        Err(why) => return print(out, &[no_configuration(flags, &why)], as_json),
+    };
     let mut findings = vec![configuration(&loaded)];
     findings.extend(preflight::look(&loaded.config));
     print(out, &findings, as_json)
+}
+
+fn no_configuration(flags: &Flags, why: &NoAnswer) -> Finding {
+    let or =
+        |given: &Option<PathBuf>, default: &str| given.clone().unwrap_or_else(|| default.into()).display().to_string();
+    let (file, directory) = (or(&flags.config, config::DEFAULT_FILE), or(&flags.config_dir, config::DEFAULT_DIR));
+    let remedy = format!("see what is mounted there (findmnt -T {file}) and mend it, or give another --config");
+    Finding::error("configuration", format!("{file}, or a drop-in in {directory}: {why}"), remedy)
 }
 
 fn configuration(loaded: &config::Loaded) -> Finding {

@@ -2,10 +2,8 @@
 
 use crate::config::problem::{Place, Problems};
 use crate::config::{DEFAULT_DIR, DEFAULT_FILE, Flags, Text, yaml};
-use rustix::fs::OFlags;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use crate::foreign::{self, Links, Refused};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The file and then the drop-ins, sorted by name. The defaults may be missing, what a flag names may not.
@@ -62,18 +60,12 @@ fn drop_ins(given: Option<&Path>, problems: &mut Problems) -> Vec<PathBuf> {
     paths
 }
 
-/// A regular file of at most `yaml::MAX_BYTES`. Does not wait for a FIFO's writer.
+/// The text of a regular file of at most `yaml::MAX_BYTES`. Nothing else is opened.
 pub fn read_file(path: &Path) -> io::Result<String> {
-    let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let mut text = String::new();
-    file.take(yaml::MAX_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > yaml::MAX_BYTES {
-        return Err(io::Error::other("it is larger than 1 MiB"));
-    }
-    Ok(text)
+    let bytes = foreign::read(path, Links::Follow, yaml::MAX_BYTES).map_err(|e| match e {
+        Refused::Failed(e) => e,
+        Refused::Kind(kind) => io::Error::other(format!("it is not a regular file, but {kind}")),
+        Refused::Size { .. } => io::Error::other("it is larger than 1 MiB"),
+    })?;
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
 }

@@ -197,25 +197,31 @@ impl Loaded {
 pub fn load(flags: &Flags) -> Loaded {
     let mut problems = Problems::default();
     let texts = files::read_all(flags, &mut problems);
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let config = assemble(&texts, flags, &host, &mut problems);
+    let config = assemble(&texts, flags, &host_name(), &mut problems);
     Loaded { config, problems, files: texts.into_iter().map(|t| t.path).collect() }
 }
 
-/// Is this a file of configuration, and not of manifests? None if it cannot be read or is no YAML.
-pub fn is_configuration(path: &Path) -> Option<bool> {
-    let documents = yaml::read(&files::read_file(path).ok()?).ok()?;
-    let ours = |d: &Node| {
-        let kind = d.value.get("kind").and_then(|n| n.value.text());
+/// Is this the text of a configuration, and not of manifests? False if it is no YAML.
+pub fn is_configuration(text: &[u8]) -> bool {
+    let Some(documents) = std::str::from_utf8(text).ok().and_then(|text| yaml::read(text).ok()) else { return false };
+    documents.iter().any(|document| {
+        let kind = document.value.get("kind").and_then(|n| n.value.text());
         kind == Some(kubelet::KIND) || kind == Some(wherry::KIND)
-    };
-    Some(documents.iter().any(ours))
+    })
 }
 
-/// Checks one file of configuration over the defaults.
-pub fn check_file(path: &Path) -> Problems {
+/// Checks the text of one file of configuration over the defaults.
+pub fn check_text(path: &Path, text: &[u8]) -> Problems {
+    let mut problems = Problems::default();
+    // (It is UTF-8 if `is_configuration` says that it is a configuration.)
+    let texts = [Text { path: path.to_owned(), text: String::from_utf8_lossy(text).into_owned() }];
     let flags = Flags { config: Some(path.to_owned()), config_dir: Some(PathBuf::new()), ..Flags::default() };
-    load(&flags).problems
+    assemble(&texts, &flags, &host_name(), &mut problems);
+    problems
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// A file's path and text.

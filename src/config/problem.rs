@@ -2,18 +2,18 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Where something was said: a file and a line (0 if it is the whole file), or the command line (no file).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    pub file: Option<Rc<Path>>,
+    pub file: Option<Arc<Path>>,
     pub line: u64,
 }
 
 impl Place {
     pub fn file(path: &Path) -> Place {
-        Place { file: Some(Rc::from(path)), line: 0 }
+        Place { file: Some(Arc::from(path)), line: 0 }
     }
 
     pub fn flag() -> Place {

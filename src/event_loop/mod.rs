@@ -53,7 +53,7 @@ mod registered;
 pub mod signals;
 pub mod timers;
 
-pub use helpers::{Finished, Helpers, JobError, JobId};
+pub use helpers::{Class, Finished, Helpers, JobError, JobId, Pending};
 pub use poll::EventLoop;
 pub use signals::{Signal, Signals};
 pub use timers::Timers;

@@ -15,6 +15,7 @@ mod exec;
 mod force;
 mod hints;
 mod hostile;
+mod hung_paths;
 mod images;
 mod inside;
 mod lab;

@@ -4,6 +4,7 @@
 use super::files::{self, Identity};
 use super::print::{Joiner, Printer, Stop};
 use super::tail;
+use crate::foreign::{self, Links, Refused};
 use flate2::bufread::MultiGzDecoder;
 use jiff::Timestamp;
 use std::collections::VecDeque;
@@ -187,7 +188,11 @@ impl Reader {
 impl Part {
     /// With the time of its last change.
     fn open(path: &Path) -> io::Result<(Part, Timestamp)> {
-        let file = File::open(path)?;
+        // (A runtime's log is a regular file; a FIFO in its place would have the command wait.)
+        let file = foreign::open(path, Links::Follow).map_err(|e| match e {
+            Refused::Failed(e) => e,
+            refused => io::Error::other(refused.to_string()),
+        })?;
         let metadata = file.metadata()?;
         let changed = Timestamp::try_from(metadata.modified()?).unwrap_or(Timestamp::MAX);
         let identity = Identity::of(&metadata);

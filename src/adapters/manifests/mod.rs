@@ -701,19 +701,10 @@ impl Manifests {
     }
 }
 
-/// All good objects of a file, as a node of that name which allows these unsafe sysctls would read it, and everything that is
-/// wrong with the others: for `wherry check FILE`.
-pub fn check_file(path: &Path, node_name: &str) -> (Vec<Object>, Vec<Problem>) {
-    let shown = path.to_string_lossy();
-    let why = match file::read(path) {
-        Ok((text, _)) => {
-            return document::read_objects(&text, &shown, Context { node_name, seen: "" });
-        }
-        Err(Unread::Gone) => "no such file".to_owned(),
-        Err(Unread::Changing) => "it changes while it is read".to_owned(),
-        Err(Unread::Broken { why, .. }) => why,
-    };
-    (Vec::new(), vec![Problem::of_file(&shown, why)])
+/// All good objects in the text of a file, as a node of that name reads it, and everything that is wrong with the others: for
+/// `wherry check FILE`.
+pub fn check_text(path: &str, text: &[u8], node_name: &str) -> (Vec<Object>, Vec<Problem>) {
+    document::read_objects(text, path, Context { node_name, seen: "" })
 }
 
 /// The manifests of a directory, in order, by the names that count: for `wherry check` without a file.

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 /// `NETWORK-SANDBOX-INTERFACE`.
 pub const RESULTS: &str = "/var/lib/cni/results";
 
-/// Removes the empty results of these sandboxes, and no others'. Each with what came of it.
-pub fn remove_empty(directory: &Path, sandboxes: &[&str]) -> Vec<(PathBuf, io::Result<()>)> {
+/// Removes the empty results of these sandboxes, and no others'. Each with what came of it. For a helper thread: the directory
+/// is not ours.
+pub fn remove_empty(directory: &Path, sandboxes: &[String]) -> Vec<(PathBuf, io::Result<()>)> {
     let is_left_over = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         sandboxes.iter().any(|id| name.contains(&format!("-{id}-")))
@@ -36,9 +37,9 @@ mod tests {
         let empty = make("a-net-1111-eth0", "");
         let kept = [make("a-net-2222-eth0", "{}"), make("a-net-3333-eth0", ""), dir.path().join("n-1111-lo")];
         fs::create_dir(&kept[2]).unwrap();
-        let removed = remove_empty(dir.path(), &["1111", "2222"]);
+        let removed = remove_empty(dir.path(), &["1111".to_owned(), "2222".to_owned()]);
         assert!(matches!(removed.as_slice(), [(path, Ok(()))] if *path == empty), "{removed:?}");
         assert!(!empty.exists() && kept.iter().all(|path| path.exists()));
-        assert!(remove_empty(&dir.path().join("none"), &["1111"]).is_empty());
+        assert!(remove_empty(&dir.path().join("none"), &["1111".to_owned()]).is_empty());
     }
 }

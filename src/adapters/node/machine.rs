@@ -1,7 +1,8 @@
 //! Facts of the machine, as a kubelet takes them.
 
+use crate::foreign::{self, Links};
 use std::fs;
-use std::io::Read;
+use std::path::Path;
 
 /// A longer resolv.conf is not read.
 const MAX_RESOLV_CONF: u64 = 64 << 10;
@@ -57,12 +58,10 @@ pub(super) fn huge_page_size(name: &str) -> Option<u64> {
 }
 
 /// The text of a resolv.conf.
-pub fn resolv_conf(path: &str) -> Result<String, String> {
-    let mut text = String::new();
-    fs::File::open(path)
-        .and_then(|f| f.take(MAX_RESOLV_CONF).read_to_string(&mut text))
-        .map_err(|e| format!("read {path}: {e}"))?;
-    Ok(text)
+pub fn resolv_conf(path: &Path) -> Result<String, String> {
+    let failed = |why: String| format!("read {}: {why}", path.display());
+    let bytes = foreign::read(path, Links::Follow, MAX_RESOLV_CONF).map_err(|e| failed(e.to_string()))?;
+    String::from_utf8(bytes).map_err(|_| failed("it is not UTF-8".to_owned()))
 }
 
 #[cfg(test)]

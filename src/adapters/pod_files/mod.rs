@@ -1,9 +1,13 @@
 //! The files that a pod has beside its containers, laid out as a kubelet lays them out (`api::layout`): its directory
 //! under the root, its log directory, the managed hosts file, termination message files, links to logs.
 //!
-//! Each call is short and synchronous. Parts of these trees can be written to by containers, so nothing in them is
+//! Each call is synchronous. Parts of these trees can be written to by containers, so nothing in them is
 //! trusted: no symlink is followed, no mount is crossed, nothing but a regular file is read, and never without a
 //! limit. An error names the path and what the kernel said.
+//!
+//! Directories and files of Wherry's own are made in the main thread. Termination messages, container logs and the host's
+//! hosts file can be on a file system that hangs, and what is removed can be large: `message`, `host_hosts`,
+//! `remove_container` and `remove_pod` are for a helper thread.
 
 mod found;
 mod hosts;
@@ -13,6 +17,7 @@ mod termination;
 mod tests;
 
 pub use remove::remove_tree;
+pub use termination::message;
 
 use crate::api::layout::Layout;
 use crate::api::names::ContainerId;
@@ -20,11 +25,13 @@ use crate::api::pod::Pod;
 use crate::engine::effect::FilesCall;
 use crate::engine::event::Answer;
 use crate::engine::op::{Code, OpError};
+use crate::foreign::{self, Links};
 use remove::remove_below;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 /// gRPC's "internal": what an error of a file counts as.
@@ -53,19 +60,22 @@ pub struct PodFiles {
 type Result<T> = std::result::Result<T, String>;
 
 impl PodFiles {
-    /// Carries out one effect.
+    /// Carries out one effect, and waits for it. (What can block has functions of its own, for a helper thread.)
     pub fn execute(&self, call: &FilesCall) -> std::result::Result<Answer, OpError> {
         let result = match call {
             FilesCall::PreparePod { pod } => self.prepare_pod(pod).map(|()| Answer::Ok),
-            FilesCall::PrepareContainer { pod, container, ips, attempt: _ } => self
-                .prepare_container(pod, container, ips)
-                .map(|termination_file| Answer::Prepared { termination_file }),
+            FilesCall::PrepareContainer { pod, container, ips, attempt: _ } if pod.host_network() => {
+                self.host_hosts().and_then(|hosts| self.prepare_container(pod, container, ips, Some(&hosts)))
+            }
+            FilesCall::PrepareContainer { pod, container, ips, attempt: _ } => {
+                self.prepare_container(pod, container, ips, None)
+            }
             FilesCall::LinkLog { pod, container, id, attempt } => {
                 self.link_log(pod, container, id, *attempt).map(|()| Answer::Ok)
             }
             FilesCall::ReadTermination { id: _, termination_file, log_path, fallback_to_logs, exit_code } => {
                 let fallback = *fallback_to_logs && *exit_code != 0;
-                Ok(Answer::Message(termination::message(termination_file.as_deref(), log_path, fallback)))
+                Ok(Answer::Message(message(termination_file.as_deref(), log_path, fallback)))
             }
             FilesCall::RemoveContainerFiles { id, log_path } => {
                 self.remove_container_files(id.as_str(), log_path).map(|()| Answer::Ok)
@@ -75,6 +85,26 @@ impl PodFiles {
             }
         };
         answer(result)
+    }
+
+    /// The host's hosts file, which the containers of a pod on its network get; empty if there is none.
+    pub fn host_hosts(&self) -> std::result::Result<String, String> {
+        match foreign::read(Path::new(&self.host_hosts), Links::Follow, MAX_HOSTS) {
+            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Err(e) if e.is_missing() => Ok(String::new()),
+            Err(e) => Err(format!("read {}: {e}", self.host_hosts)),
+        }
+    }
+
+    /// `PrepareContainer` for a pod on the host's network, with what `host_hosts` said.
+    pub fn prepare_on_host_network(
+        &self,
+        pod: &Pod,
+        container: &str,
+        ips: &[String],
+        hosts: &str,
+    ) -> std::result::Result<Answer, OpError> {
+        answer(self.prepare_container(pod, container, ips, Some(hosts)))
     }
 
     /// `RemoveContainerFiles`, for a helper thread: a log may be large.
@@ -106,19 +136,19 @@ impl PodFiles {
         directory(&self.layout.pod_logs(&pod.name, &pod.uid), 0o755)
     }
 
-    /// Also for a pod whose directories are gone. The path of the new termination message file.
-    fn prepare_container(&self, pod: &Pod, container: &str, ips: &[String]) -> Result<String> {
+    /// Also for a pod whose directories are gone. `host`: the host's hosts file, for a pod on its network. The answer is the
+    /// path of the new termination message file.
+    fn prepare_container(&self, pod: &Pod, container: &str, ips: &[String], host: Option<&str>) -> Result<Answer> {
         one_part(container)?;
         self.prepare_pod(pod)?;
-        let host = if pod.host_network() { Some(read_text(&self.host_hosts, MAX_HOSTS)?) } else { None };
-        let hosts = hosts::content(pod, ips, &self.cluster_domain, host.as_deref());
+        let hosts = hosts::content(pod, ips, &self.cluster_domain, host);
         write_in_place(&self.layout.etc_hosts(&pod.uid), &hosts)?;
         directory(&format!("{}/{container}", self.layout.pod_logs(&pod.name, &pod.uid)), 0o755)?;
         let messages = self.layout.container(&pod.uid, container);
         directory(&messages, 0o750)?;
         let file = termination::make(&messages)?;
         termination::forget_old(&messages, KEPT_MESSAGES);
-        Ok(file)
+        Ok(Answer::Prepared { termination_file: file })
     }
 
     fn link_log(&self, pod: &Pod, container: &str, id: &ContainerId, attempt: u32) -> Result<()> {
@@ -201,7 +231,8 @@ impl PodFiles {
     }
 }
 
-fn answer<T>(result: Result<T>) -> std::result::Result<T, OpError> {
+/// As an operation's result.
+pub fn answer<T>(result: Result<T>) -> std::result::Result<T, OpError> {
     result.map_err(|message| OpError::Answered { code: Code::Other(INTERNAL), message })
 }
 
@@ -269,33 +300,6 @@ fn remove_file(path: &str) -> Result<()> {
     match rustix::fs::unlink(path) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(e) => Err(failed("remove", path, e)),
-    }
-}
-
-/// Opens a regular file for reading, without following a last symlink and without waiting for a FIFO's writer.
-/// None if there is nothing.
-fn open_regular(path: &str) -> Result<Option<File>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(fd) => File::from(fd),
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-        Err(e) => return Err(failed("open", path, e)),
-    };
-    match file.metadata() {
-        Ok(m) if m.is_file() => Ok(Some(file)),
-        Ok(_) => Err(format!("read {path}: not a regular file")),
-        Err(e) => Err(format!("read {path}: {e}")),
-    }
-}
-
-/// A file of the host's own, so a symlink is followed. Empty if there is none.
-fn read_text(path: &str, limit: u64) -> Result<String> {
-    let mut bytes = Vec::new();
-    match File::open(path).and_then(|f| f.take(limit + 1).read_to_end(&mut bytes)) {
-        Ok(_) if bytes.len() as u64 > limit => Err(format!("read {path}: longer than {limit} bytes")),
-        Ok(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-        Err(e) => Err(format!("read {path}: {e}")),
     }
 }
 

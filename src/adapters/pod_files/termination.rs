@@ -4,13 +4,15 @@
 //! Both are read as a kubelet reads them: the last 4096 bytes of the file, or what the last 80 lines of the log say,
 //! of that the last 2048 bytes. What cannot be read is told in the message's place, as that is where one looks.
 
-use super::{Result, failed, open_regular};
+use super::{Result, failed};
 use crate::api::log_line;
+use crate::foreign::{self, Links};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 const MAX_MESSAGE: u64 = 4096;
 const MAX_LOG_LINES: usize = 80;
@@ -59,7 +61,8 @@ pub fn forget_old(directory: &str, keep: usize) {
     }
 }
 
-/// The message; `fallback`: of the log if the file says nothing.
+/// The message; `fallback`: of the log if the file says nothing. For a helper thread: what a container writes to can be on a
+/// file system that hangs.
 pub fn message(file: Option<&str>, log: &str, fallback: bool) -> String {
     let told = match file.map(|path| (path, tail(path, MAX_MESSAGE))) {
         None => String::new(),
@@ -77,7 +80,11 @@ pub fn message(file: Option<&str>, log: &str, fallback: bool) -> String {
 
 /// The last bytes of a file, nothing if there is none.
 fn tail(path: &str, most: u64) -> Result<Vec<u8>> {
-    let Some(mut file) = open_regular(path)? else { return Ok(Vec::new()) };
+    let mut file = match foreign::open(Path::new(path), Links::Refuse) {
+        Ok(file) => file,
+        Err(e) if e.is_missing() => return Ok(Vec::new()),
+        Err(e) => return Err(format!("read {path}: {e}")),
+    };
     let mut bytes = Vec::new();
     let end = |e: std::io::Error| format!("read {path}: {e}");
     let size = file.seek(SeekFrom::End(0)).map_err(end)?;

@@ -1,8 +1,8 @@
 //! The network's configuration, as the runtime reads it: the first file of a directory, and the programs that it names.
 
 use crate::api::preflight::Finding;
+use crate::foreign::{self, Links};
 use serde_json::Value;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Where they are unless the runtime says otherwise; distributions differ about the programs.
@@ -13,6 +13,7 @@ const MAX_SIZE: u64 = 1 << 20;
 /// The runtime uses it for each pod, whatever the configuration says.
 const LOOPBACK: &str = "loopback";
 
+/// For a thread that may wait: none of these paths is ours.
 pub fn look(directory: &Path, programs: &[PathBuf]) -> Finding {
     let shown = directory.display();
     let names = match names(directory) {
@@ -54,10 +55,8 @@ fn names(directory: &Path) -> std::io::Result<Vec<String>> {
 
 /// The network's name, and the programs that it needs.
 fn read(path: &Path) -> Result<(String, Vec<String>), String> {
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
-    file.take(MAX_SIZE).read_to_string(&mut text).map_err(|e| e.to_string())?;
-    let value: Value = serde_json::from_str(&text).map_err(|e| format!("no JSON: {e}"))?;
+    let text = foreign::read(path, Links::Follow, MAX_SIZE).map_err(|e| e.to_string())?;
+    let value: Value = serde_json::from_slice(&text).map_err(|e| format!("no JSON: {e}"))?;
     let alone = [value.clone()];
     let plugins = value["plugins"].as_array().map_or(&alone[..], Vec::as_slice);
     let mut programs = Vec::new();

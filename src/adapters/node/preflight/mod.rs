@@ -1,6 +1,7 @@
 //! A look at the machine before pods are started on it: what the kernel has, what is mounted, who may write where, how
 //! much room there is, what the clock says. Reads small files and asks the kernel; changes nothing, and never waits for
-//! another process (what does is the agent's: the runtime, the bus).
+//! another process (what does is the agent's: the runtime, the bus). It waits for a while for a directory whose file system
+//! hangs.
 //!
 //! - `kernel`: features, limits, rights of this process, AppArmor;
 //! - `cgroups`: what is mounted and which controllers there are;
@@ -13,13 +14,14 @@ pub mod cni;
 mod kernel;
 mod paths;
 
-pub use paths::{Directory, Purpose, is_stuck};
+pub use paths::{Directory, Purpose, hangs, is_stuck};
 
 use crate::api::cgroups::CgroupNames;
 use crate::api::preflight::Finding;
 use crate::api::time::Wall;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where the kernel's files, and those of services, are; a test has its own.
 #[derive(Clone, Debug)]
@@ -42,13 +44,15 @@ pub struct Wanted {
     pub seccomp_default: bool,
     pub directories: Vec<Directory>,
     pub now: Wall,
+    /// How long to wait for directories that give no answer.
+    pub patience: Duration,
 }
 
-/// All of it, in the order in which people should read it. A millisecond, a few dozen system calls.
+/// All of it, in the order in which people should read it. A millisecond, a few dozen system calls, unless a file system hangs.
 pub fn machine(roots: &Roots, wanted: &Wanted) -> Vec<Finding> {
     let mut found = kernel::look(roots, wanted.seccomp_default);
     found.extend(cgroups::look(roots, &wanted.cgroups));
-    found.extend(paths::look(&wanted.directories));
+    found.extend(paths::look(&wanted.directories, wanted.patience));
     found.push(clock::look(roots, wanted.now));
     found
 }

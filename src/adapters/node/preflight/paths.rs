@@ -1,12 +1,15 @@
 //! Directories: are they there, or can they be made; may this process write them, and nobody else; is there room.
-//! Nothing is written for it: the kernel is asked (access(2) knows a read-only file system, statvfs(2) a full one).
+//! Nothing is written for it: the kernel is asked (access(2) knows a read-only file system, statvfs(2) a full one). A path
+//! can be on a file system that hangs, so a thread each asks, and one that gets no answer is a finding too.
 
 use crate::api::preflight::Finding;
+use crate::foreign::{self, NoAnswer};
 use rustix::fs::{Access, StatVfs, StatVfsMountFlags, access, statvfs};
 use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Less room than this, in bytes, is none: a record takes a few KiB, its directory as much.
 const NO_ROOM: u64 = 1 << 20;
@@ -35,17 +38,44 @@ pub struct Directory {
     pub purpose: Purpose,
 }
 
-pub(super) fn look(directories: &[Directory]) -> Vec<Finding> {
-    let mut found: Vec<Finding> = directories.iter().map(one).collect();
+/// Waits for `patience` at the longest.
+pub(super) fn look(directories: &[Directory], patience: Duration) -> Vec<Finding> {
+    let ask = |directory: &Directory| {
+        let of_thread = directory.clone();
+        foreign::ask(move || (one(&of_thread), disk(&of_thread)))
+    };
+    let asked: Vec<_> = directories.iter().map(|directory| (directory, ask(directory))).collect();
+    let mut found = Vec::new();
+    let mut disks = Vec::new();
     let mut devices = BTreeSet::new();
-    for directory in directories.iter().filter(|d| d.purpose == Purpose::Keep) {
-        let there = nearest(&directory.path);
-        // (One line for each file system.)
-        if std::fs::metadata(there).is_ok_and(|m| devices.insert(m.dev())) {
-            found.push(room(there, statvfs(there).map_err(|e| e.to_string())));
+    for (directory, asked) in asked {
+        match asked.answer(patience) {
+            Ok((finding, disk)) => {
+                found.push(finding);
+                // (One line for each file system.)
+                disks.extend(disk.filter(|(device, _)| devices.insert(*device)).map(|(_, finding)| finding));
+            }
+            Err(why) => found.push(hangs(directory.check, &directory.path, directory.field, &why)),
         }
     }
+    found.extend(disks);
     found
+}
+
+/// A path without an answer.
+pub fn hangs(check: &'static str, path: &Path, field: &str, why: &NoAnswer) -> Finding {
+    let shown = path.display();
+    let remedy = format!(
+        "see what is mounted there (findmnt -T {shown}) and mend it (a network file system: its server), or change {field}"
+    );
+    Finding::error(check, format!("{shown}: {why}"), remedy)
+}
+
+/// The room of the file system that a directory is on, with its device.
+fn disk(directory: &Directory) -> Option<(u64, Finding)> {
+    let there = nearest(&directory.path);
+    let device = std::fs::metadata(there).ok().filter(|_| directory.purpose == Purpose::Keep)?.dev();
+    Some((device, room(there, statvfs(there).map_err(|e| e.to_string()))))
 }
 
 /// Why nothing can be kept below this directory, if it is the file system that does not let one: a reason that may pass.
@@ -234,7 +264,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let d = dir.path();
         fs::set_permissions(d, fs::Permissions::from_mode(0o700)).unwrap();
-        let found = look(&[directory(&d.join("a"), Purpose::Keep), directory(&d.join("b"), Purpose::Keep)]);
+        let both = [directory(&d.join("a"), Purpose::Keep), directory(&d.join("b"), Purpose::Keep)];
+        let found = look(&both, Duration::from_secs(60));
         assert_eq!(found.iter().map(|f| f.check).collect::<Vec<_>>(), ["state", "state", "disk"]);
         assert_eq!(is_stuck(&d.join("a/b")), None);
     }

@@ -1,0 +1,162 @@
+//! Paths that Wherry does not own and whose file system hangs: the agent goes on with everything else, and commands say which
+//! path gives no answer.
+
+use crate::support::agent::{Agent, container, is_running, patience};
+use crate::support::hung::Hung;
+use crate::support::lab::Runtime;
+use crate::support::yaml::{TRAP, script};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Instant;
+
+fn check(agent: &Agent, more: &[&Path]) -> Output {
+    let run = agent.command();
+    let mut command = Command::new(run.get_program());
+    command.arg("check").args(run.get_args().skip(1)).args(more);
+    command.output().expect("wherry check")
+}
+
+fn findings(agent: &Agent) -> Vec<Value> {
+    let output = check(agent, &[Path::new("--system"), Path::new("--output=json")]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let value: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    value["checks"].as_array().expect("checks").clone()
+}
+
+/// The errors of `wherry check --system`: what was looked at, and the message.
+fn errors(agent: &Agent) -> Vec<(String, String)> {
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let errors = findings(agent).into_iter().filter(|f| f["level"] == "error");
+    errors.map(|f| (text(&f["check"]), text(&f["message"]))).collect()
+}
+
+/// How many threads of the agent have not ended.
+fn threads(agent: &Agent) -> usize {
+    fs::read_dir(format!("/proc/{}/task", agent.pid())).expect("tasks").count()
+}
+
+fn dump(agent: &Agent) -> Value {
+    serde_json::from_str(&agent.get("/debug/dump").expect("/debug/dump").body).expect("JSON")
+}
+
+#[test]
+fn check_says_which_path_hangs_and_ends() {
+    let agent = Agent::prepare("hungcheck", &Runtime::shared());
+    let hung = Hung::mount(&agent.manifests());
+    let began = Instant::now();
+    let found = errors(&agent);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].0, "manifests");
+    let path = agent.manifests().display().to_string();
+    assert_eq!(found[0].1, format!("{path}: no answer for 5 s: the file system hangs"));
+
+    // A file of it, its directory, and both as the configuration's own manifests.
+    for (arguments, what) in [
+        (vec![agent.manifests().join("web.yaml")], format!("{path}/web.yaml: no answer")),
+        (vec![agent.manifests()], format!("{path}: no answer")),
+        (vec![], format!("{path}: no answer")),
+    ] {
+        let arguments: Vec<&Path> = arguments.iter().map(AsRef::as_ref).collect();
+        let output = check(&agent, &arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains(&what) && output.status.code() == Some(2), "{output:?}");
+    }
+    assert!(began.elapsed() < patience(200), "{:?}", began.elapsed());
+    drop(hung);
+}
+
+#[test]
+fn check_says_that_the_configuration_hangs() {
+    let agent = Agent::prepare("hungconfig", &Runtime::shared());
+    let hung = Hung::mount(&agent.dir.join("config.d"));
+    let found = errors(&agent);
+    assert!(found.len() == 1 && found[0].0 == "configuration" && found[0].1.contains("no answer for 5 s"), "{found:?}");
+    drop(hung);
+}
+
+#[test]
+fn pods_start_while_resolv_conf_hangs_and_the_agent_answers() {
+    let mut agent = Agent::prepare("hungdns", &Runtime::shared());
+    let directory = agent.dir.join("resolv");
+    agent.configure(&format!("resolvConf: {}/resolv.conf\n", directory.display()));
+    let hung = Hung::mount(&directory);
+    agent.run();
+    // The pod waits for the settings. If it is removed meanwhile, it does not wait any longer.
+    agent.apply("gone", TRAP);
+    agent.wait("a helper waits", |a| {
+        let jobs = dump(a)["agent"]["helpers"].as_array().cloned().unwrap_or_default();
+        jobs.iter().any(|job| job["class"] == "paths" && job["begun"] == true)
+    });
+    agent.delete("gone");
+    agent.wait_gone("gone");
+    // The loop waits for nothing: it answers at once, and records are written meanwhile.
+    for name in ["a", "b", "c"] {
+        agent.apply(name, TRAP);
+    }
+    let answered = Instant::now();
+    assert_eq!(agent.get("/livez").expect("/livez").status, 200);
+    assert!(answered.elapsed() < patience(3), "{:?}", answered.elapsed());
+    for name in ["a", "b", "c"] {
+        agent.wait_running(name);
+    }
+    let dump = dump(&agent);
+    assert_eq!(dump["agent"]["helpersStuck"]["records"], 0, "{dump:#}");
+    assert_eq!(dump["agent"]["helpersStuck"]["paths"], 1, "one path, one thread: {dump:#}");
+    assert!(agent.log().contains("read the host's resolv.conf: not done in time"), "{}", agent.log());
+
+    // A file system that comes back ends the threads.
+    drop(hung);
+    fs::write(directory.join("resolv.conf"), "nameserver 192.0.2.7\n").expect("resolv.conf");
+    agent.wait("no thread is left", |a| threads(a) == 1);
+    agent.apply("d", &script("Never", "cat /etc/resolv.conf"));
+    let pod = agent.wait_phase("d", "Succeeded");
+    assert_eq!(agent.output(&pod, "main", 0), "nameserver 192.0.2.7\n");
+}
+
+#[test]
+fn a_log_that_hangs_leaves_the_message_empty_and_stops_nothing_else() {
+    let agent = Agent::start("hunglog");
+    let spec = script("Never", "echo last words; while [ ! -e /tmp/end ]; do sleep 0.1; done; exit 3")
+        .replace("name: main", "name: main\n          terminationMessagePolicy: FallbackToLogsOnError");
+    agent.apply("job", &spec);
+    let pod = agent.wait_running("job");
+    let log = agent.log_path(&pod, "main", 0);
+    agent.wait("the log is written", |_| fs::read_to_string(&log).is_ok_and(|text| text.contains("last words")));
+    // The runtime has the log open: only who opens it now hangs.
+    let hung = Hung::mount(log.parent().expect("a directory"));
+    let ended = agent.wherry(&["exec", "-n", &agent.namespace, "job", "--", "touch", "/tmp/end"]);
+    assert!(ended.status.success(), "{ended:?}");
+    agent.wait("the end is known", |a| a.pod("job").is_some_and(|p| !is_running(&p)));
+    // Another pod comes and goes meanwhile.
+    agent.apply("other", TRAP);
+    agent.wait_running("other");
+    agent.delete("other");
+    agent.wait_gone("other");
+    let pod = agent.wait_phase("job", "Failed");
+    let ended = &container(&pod, "main")["state"]["terminated"];
+    assert_eq!((&ended["exitCode"], ended["message"].as_str().unwrap_or_default()), (&Value::from(3), ""));
+    agent.wait("it is said", |a| a.log().contains("read a termination message: not done in time"));
+    drop(hung);
+    agent.wait("no thread is left", |a| threads(a) == 1);
+    agent.delete("job");
+    agent.wait_gone("job");
+}
+
+#[test]
+fn a_reload_whose_configuration_hangs_keeps_the_one_of_before() {
+    let agent = Agent::start("hungreload");
+    agent.apply("web", TRAP);
+    agent.wait_running("web");
+    let id = agent.running("web", "main");
+    let hung = Hung::mount(&agent.dir.join("config.d"));
+    agent.hang_up();
+    agent.wait("it is said", |a| a.log().contains("the configuration gives no answer"));
+    assert_eq!(agent.get("/livez").expect("/livez").status, 200);
+    assert_eq!(agent.running("web", "main"), id);
+    drop(hung);
+    agent.hang_up();
+    agent.wait("it is read again", |a| a.log().matches("reloaded manifests=").count() == 2);
+    assert_eq!(agent.running("web", "main"), id);
+}
