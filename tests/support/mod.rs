@@ -1,5 +1,5 @@
 //! What the tests on a real runtime and the bench share: wherry as a process (`agent`), the runtime seen by an
-//! independent client (`cri`), a small HTTP client, a reader of metrics, an image registry, a system bus
+//! independent client (`cri`), a file system that hangs (`fuse`), a small HTTP client, a reader of metrics, an image registry, a system bus
 //! with a real logind, systemd's descriptor store, strace and its page, and the lab that `tests/lab/in-lab.sh` made.
 
 // Each of the programs that include this uses a part of it.
@@ -8,6 +8,7 @@
 pub mod agent;
 pub mod cri;
 pub mod exposition;
+pub mod fuse;
 pub mod http;
 pub mod lab;
 pub mod logind;
