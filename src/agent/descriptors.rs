@@ -4,7 +4,7 @@
 //! that nobody here knows is listed as `unknown`: that is a leak, or a line missing below.
 
 use super::dump::Beside;
-use super::{EVENTS, HELPERS, LOGIND, MANIFESTS, RUNTIME, SERVER, SIGNALS, SLICES};
+use super::{EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES};
 use crate::adapters::server::Server;
 use crate::adapters::server::http::Door;
 use crate::api::time::Now;
@@ -97,8 +97,8 @@ fn watched(
         HELPERS => ("waker", "a helper thread that has done its work".to_owned()),
         RUNTIME => ("cri", format!("the runtime's answers: unix://{}", config.runtime_socket.display())),
         EVENTS => ("cri-events", format!("the runtime's container events: unix://{}", config.runtime_socket.display())),
-        MANIFESTS if is_inotify(file) => ("inotify", format!("manifests: {}", config.manifests.display())),
-        MANIFESTS => ("mounts", "mounts on the missing or empty directory of manifests".to_owned()),
+        MANIFESTS => ("inotify", format!("manifests: {}", config.manifests.display())),
+        MOUNTS => ("mounts", "file systems that are mounted or unmounted where manifests are".to_owned()),
         LOGIND => bus("logind's word of a shutdown", "bus"),
         SLICES => bus("systemd, which makes pods' slices", "bus"),
         token => match Server::part(token, SERVER) {

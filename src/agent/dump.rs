@@ -69,6 +69,7 @@ pub(super) fn dump(engine: &Engine, beside: &Beside<'_>, history: &History, star
             let what = match job {
                 Job::Records(_) => "write pods' records",
                 Job::Manifest => "write a manifest's record",
+                Job::Look(_) => "look at manifests",
                 Job::Files(_) => "remove files",
                 Job::Message(_) => "read a termination message",
                 Job::Hosts(_) => "read the host's hosts file",

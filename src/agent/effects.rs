@@ -3,6 +3,7 @@
 use super::paths::{ContainerFiles, Removed, SandboxCall};
 use super::{Agent, preflight, views};
 use crate::adapters::cri::requests::HostDns;
+use crate::adapters::manifests::{NotSeen, Seen};
 use crate::adapters::server::http::{Response, Route, Ticket};
 use crate::api::names::Uid;
 use crate::api::preflight::Finding;
@@ -19,6 +20,9 @@ use std::time::Duration;
 const RECORD_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same for what a removed pod leaves on disk: a log of gigabytes takes an SD card long.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The same for a look at the manifest directory, or at a file in it. One at a file system that a server answers for ends earlier.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// After the last work the code that it needed is given back.
 pub(super) const REST_AFTER: Duration = Duration::from_secs(10);
@@ -39,6 +43,8 @@ pub enum Job {
     Records(Vec<OpId>),
     /// The last good version of a manifest.
     Manifest,
+    /// A look at the manifest directory or at a file in it, by its ticket.
+    Look(u64),
     /// Of a pod that is over, or of a container that was removed; or the drop-in for logind.
     Files(OpId),
     /// A container's termination message.
@@ -62,6 +68,7 @@ pub enum Job {
 pub enum Work {
     Records(Vec<(OpId, Result<(), String>)>),
     Manifest(Result<(), String>),
+    Look(Seen),
     Files(Result<(), OpError>),
     Message(String),
     Hosts(Result<String, String>),
@@ -265,6 +272,16 @@ impl Agent {
         }
     }
 
+    /// Has helpers look at what may have changed of the manifests: each look may block for as long as the file system pleases.
+    pub(super) fn look_at_manifests(&mut self, now: Now) {
+        while let Some(look) = self.manifests.take_look(now) {
+            let ticket = look.ticket();
+            let deadline = now.boot + LOOK_TIMEOUT;
+            let id = self.helpers.submit(Class::Manifests, "look at manifests", deadline, move || Work::Look(look.run()));
+            self.jobs.insert(id, Job::Look(ticket));
+        }
+    }
+
     /// What was asked for over the control socket, and is durable by now.
     pub(super) fn answer_durable(&mut self, now: Now) {
         for (ticket, response) in self.record_queue.answers() {
@@ -302,6 +319,7 @@ impl Agent {
                 }
             }
             (_, Work::Manifest(result)) => self.manifests.written(result, now),
+            (Job::Look(ticket), Work::Look(seen)) => self.manifest_looked(ticket, Ok(seen), now),
             (Job::Files(op), Work::Files(result)) => {
                 self.events.push_back(Event::Done { op, result: result.map(|()| Answer::Ok) });
             }
@@ -326,6 +344,14 @@ impl Agent {
     }
 
     fn work_failed(&mut self, job: Job, e: &JobError, now: Now) {
+        if let Job::Look(ticket) = job {
+            // The manifests' own errors say it better.
+            let not_seen = match e {
+                JobError::Stuck { .. } => NotSeen::Stuck,
+                e => NotSeen::NotBegun(e.to_string()),
+            };
+            return self.manifest_looked(ticket, Err(not_seen), now);
+        }
         if let Some(repeated) = self.standing.tell(&e.to_string(), now.boot) {
             log::warn!("a helper failed error={:?} repeated={repeated}", e.to_string());
         }
@@ -356,6 +382,7 @@ impl Agent {
                 self.reloaded(Err(e), now);
                 Vec::new()
             }
+            Job::Look(_) => Vec::new(),
         };
         for op in ops {
             self.events.push_back(Event::Done { op, result: result.clone() });

@@ -4,6 +4,7 @@ use super::{Agent, EVENTS, RUNTIME, logging, start};
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::StreamEvent;
 use crate::adapters::cri::requests::RequestConfig;
+use crate::adapters::manifests::{NotSeen, Seen};
 use crate::api::names::Uid;
 use crate::api::node::NodeFacts;
 use crate::api::time::Now;
@@ -143,16 +144,23 @@ impl Agent {
         }
     }
 
-    /// The directory changed.
-    pub(super) fn read_manifests(&mut self, now: Now) {
+    /// inotify reports something of the manifests.
+    pub(super) fn manifests_moved(&mut self, now: Now) {
         let pods = self.manifests.ready(now);
         self.tell_manifest_errors(now);
         self.events.extend(pods.map(Event::Desired));
     }
 
-    /// It is to be looked at again.
+    /// Something of the manifests is due.
     pub(super) fn manifests_due(&mut self, now: Now) {
         let pods = self.manifests.due(now);
+        self.tell_manifest_errors(now);
+        self.events.extend(pods.map(Event::Desired));
+    }
+
+    /// A helper has looked at the manifest directory or at a file in it, or was given up.
+    pub(super) fn manifest_looked(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) {
+        let pods = self.manifests.looked(ticket, seen, now);
         self.tell_manifest_errors(now);
         self.events.extend(pods.map(Event::Desired));
     }
@@ -173,9 +181,7 @@ impl Agent {
                 self.service.reload_error = Some(why);
             }
         }
-        let pods = self.manifests.reload(now);
-        self.tell_manifest_errors(now);
-        self.events.extend(pods.map(Event::Desired));
+        self.manifests.reload(now);
         self.service.end_reload();
         log::info!("reloaded manifests={}", self.config.manifests.display());
     }

@@ -59,6 +59,7 @@ const MANIFESTS: Token = Token(3);
 const EVENTS: Token = Token(4);
 const LOGIND: Token = Token(5);
 const SLICES: Token = Token(6);
+const MOUNTS: Token = Token(7);
 /// The server's are from here on.
 const SERVER: usize = 1024;
 
@@ -151,7 +152,8 @@ impl Agent {
                     }
                     HELPERS => self.helpers_done(now),
                     RUNTIME => self.drive_runtime(now),
-                    MANIFESTS => self.read_manifests(now),
+                    MANIFESTS => self.manifests_moved(now),
+                    MOUNTS => self.manifests.mounted(now),
                     EVENTS => self.drive_container_events(now),
                     LOGIND => self.drive_logind(now),
                     SLICES => self.drive_slices(now),
@@ -229,6 +231,7 @@ impl Agent {
                 continue;
             }
             self.write_records(now);
+            self.look_at_manifests(now);
             if std::mem::take(&mut called) {
                 // The requests leave at once.
                 self.flush_to_runtime(now);

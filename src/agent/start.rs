@@ -8,7 +8,7 @@ use super::history::History;
 use super::logind::{self, HeldLock};
 use super::service::Service;
 use super::telling::Told;
-use super::{Agent, HELPERS, MANIFESTS, RUNTIME, SERVER, SIGNALS, descriptors, logging, preflight};
+use super::{Agent, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, descriptors, logging, preflight};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig};
@@ -67,7 +67,9 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let transport = transport(&config.runtime_socket, registry, RUNTIME)?;
     let client = Client::new(transport, request_config(&config, &root.id, HostDns::none()));
     let settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
-    let manifests = Manifests::open(settings, registry, MANIFESTS);
+    // The file may be another one by now, after an upgrade.
+    let settings = Settings { reader: Some("/proc/self/exe".into()), ..settings };
+    let manifests = Manifests::open(settings, registry, MANIFESTS, MOUNTS);
     let doors = Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
     let metrics = Metrics::new(&config.node_name);
     metrics.set_node_size(&node);

@@ -23,6 +23,7 @@ mod status;
 mod table;
 mod top;
 
+use crate::adapters::manifests;
 use crate::agent::{self, logging};
 use crate::api::selector::Selector;
 use crate::config::{self, Flags};
@@ -59,6 +60,9 @@ enum Command {
     /// it is stopped. Pods go on running when it stops (SIGTERM), and are taken over when it starts again. SIGHUP reads
     /// configuration and manifests again.
     Run(ConfigArgs),
+    /// Look at manifests on a file system that may hang, for the running agent
+    #[command(name = manifests::LOOK_COMMAND, hide = true)]
+    LookAtManifest { question: String },
     /// Check configuration and manifests, or the machine
     ///
     /// Checks FILES (configuration or manifests, each says which it is), or without any the configuration and all
@@ -547,6 +551,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(args) => run(args.into()),
         Command::Logs(args) => output::finish_raw(|out| logs(out, args)),
         Command::Exec(args) => output::finish_raw(|out| exec(out, args)),
+        Command::LookAtManifest { question } => output::finish_raw(|out| {
+            manifests::answer_look(&question, out)?;
+            Ok(0)
+        }),
         command => output::finish(|out| show(out, command)),
     }
 }

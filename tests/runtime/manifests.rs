@@ -1,8 +1,12 @@
 //! What may happen to manifests.
 
-use crate::support::agent::Agent;
+use crate::support::agent::{Agent, patience};
+use crate::support::fuse::Fuse;
 use crate::support::yaml::{self, TRAP};
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::time::Instant;
 
 fn status(agent: &Agent) -> String {
     String::from_utf8_lossy(&agent.wherry(&["status"]).stdout).into_owned()
@@ -23,8 +27,8 @@ fn a_bad_manifest_disturbs_nobody_and_is_reported() {
     let deep = format!("a: {}{}", "[".repeat(5000), "]".repeat(5000));
     agent.write("deep.yaml", &deep);
     fs::create_dir(agent.manifests().join("directory.yaml")).expect("directory");
-    std::os::unix::fs::symlink("loop.yaml", agent.manifests().join("loop.yaml")).expect("link");
-    let fifo = std::process::Command::new("mkfifo").arg(agent.manifests().join("fifo.yaml")).status();
+    symlink("loop.yaml", agent.manifests().join("loop.yaml")).expect("link");
+    let fifo = Command::new("mkfifo").arg(agent.manifests().join("fifo.yaml")).status();
     assert!(fifo.expect("mkfifo").success());
     agent.write("later.yaml", &pod("later", TRAP));
 
@@ -148,4 +152,137 @@ fn the_log_and_the_status_say_what_became_of_a_pod() {
     agent.delete("crash");
     agent.wait("its removal is told", |a| a.log().contains(&format!("{name} reason=Removed")));
     assert_eq!(agent.log().matches("reason=Removed").count(), 1, "once");
+}
+
+/// Healthy, and answering.
+fn is_well(agent: &Agent) -> bool {
+    agent.get("/healthz").is_ok_and(|r| r.status == 200) && status(agent).contains("does not answer")
+}
+
+#[test]
+fn d1_a_manifest_on_a_file_system_that_hangs_stops_nothing_else() {
+    let mut agent = Agent::start("hung");
+    let point = agent.dir.join("hung");
+    fs::create_dir(&point).expect("mount point");
+    let fuse = Fuse::mount(&point);
+    fuse.put("far.yaml", &yaml::pod(&agent.namespace, "far", TRAP));
+    fuse.put("other.yaml", &yaml::pod(&agent.namespace, "other", TRAP));
+    symlink(point.join("far.yaml"), agent.manifests().join("far.yaml")).expect("link");
+    agent.apply("near", TRAP);
+    agent.wait_running("far");
+    agent.wait_running("near");
+    let (far, near) = (agent.running("far", "main"), agent.running("near", "main"));
+
+    // It hangs while wherry runs.
+    fuse.hang("far.yaml");
+    agent.hang_up();
+    agent.wait("it is reported", is_well);
+    agent.apply("later", TRAP);
+    agent.wait_running("later");
+    symlink(point.join("other.yaml"), agent.manifests().join("other.yaml")).expect("link");
+    agent.wait_running("other");
+
+    // And when it starts. It ends at once although something hangs: its locks and its socket are free for the next one.
+    let begin = Instant::now();
+    assert_eq!(agent.terminate(), Some(0));
+    assert!(begin.elapsed() < patience(10), "it took {:?} to end", begin.elapsed());
+    agent.run();
+    agent.wait("it is reported again", is_well);
+    agent.kill();
+    agent.run();
+    agent.wait("and after a kill", is_well);
+    agent.delete("later");
+    agent.wait_gone("later");
+    assert_eq!((agent.running("far", "main"), agent.running("near", "main")), (far, near.clone()), "as it last said");
+
+    // It answers again.
+    fuse.answer_again("far.yaml");
+    drop(fuse);
+    let fuse = Fuse::mount(&point);
+    fuse.put("far.yaml", &yaml::pod(&agent.namespace, "mended", TRAP));
+    fuse.put("other.yaml", &yaml::pod(&agent.namespace, "other", TRAP));
+    agent.wait_running("mended");
+    agent.wait_gone("far");
+    assert_eq!(agent.running("near", "main"), near);
+    fs::remove_file(agent.manifests().join("far.yaml")).expect("remove the link");
+    fs::remove_file(agent.manifests().join("other.yaml")).expect("remove the link");
+    agent.wait_gone("mended");
+}
+
+#[test]
+fn d2_a_manifest_directory_on_a_file_system_that_hangs_keeps_what_it_last_said() {
+    let agent = Agent::start("hung-directory");
+    let fuse = Fuse::mount(&agent.manifests());
+    let pod = |name: &str| yaml::pod(&agent.namespace, name, TRAP);
+    fuse.put("a.yaml", &pod("a"));
+    fuse.put("b.yaml", &pod("b"));
+    agent.wait_running("a");
+    agent.wait_running("b");
+    let ids = (agent.running("a", "main"), agent.running("b", "main"));
+    // One file.
+    fuse.hang("b.yaml");
+    agent.wait_long("it is reported", 120, |a| is_well(a).then_some(()));
+    fuse.put("a.yaml", &pod("a2"));
+    agent.wait_long("the other file is read", 120, |a| a.pod("a2"));
+    agent.wait_gone("a");
+    // All of it.
+    fuse.hang("");
+    agent.wait_long("it is reported", 120, |a| {
+        let status = status(a);
+        (status.contains("does not answer") && status.contains("the pods that it last named go on")).then_some(())
+    });
+    assert_eq!(agent.running("b", "main"), ids.1);
+    drop(fuse);
+    agent.wait_long("the directory below is empty, and not the right one", 120, |a| {
+        status(a).contains("is not mounted").then_some(())
+    });
+    assert_eq!(agent.running("b", "main"), ids.1);
+}
+
+#[test]
+fn d2_a_file_system_that_is_mounted_over_manifests_or_unmounted_is_noticed() {
+    let agent = Agent::start("mounted");
+    agent.apply("below", TRAP);
+    agent.wait_running("below");
+    let other = agent.dir.join("other");
+    fs::create_dir(&other).expect("directory");
+    fs::write(other.join("above.yaml"), yaml::pod(&agent.namespace, "above", TRAP)).expect("manifest");
+    let run = |program: &str, arguments: &[&std::ffi::OsStr]| {
+        assert!(Command::new(program).args(arguments).status().expect(program).success());
+    };
+    let manifests = agent.manifests();
+    run("mount", &["--bind".as_ref(), other.as_os_str(), manifests.as_os_str()]);
+    agent.wait_running("above");
+    agent.wait_gone("below");
+    run("umount", &[manifests.as_os_str()]);
+    agent.wait_running("below");
+    agent.wait_gone("above");
+    // What a link leads to.
+    symlink(&other, agent.dir.join("link")).expect("link");
+    let target = agent.dir.join("target");
+    fs::create_dir(&target).expect("directory");
+    fs::write(target.join("above.yaml"), yaml::pod(&agent.namespace, "linked", TRAP)).expect("manifest");
+    symlink(agent.dir.join("link/above.yaml"), manifests.join("linked.yaml")).expect("link");
+    agent.wait_running("above");
+    run("mount", &["--bind".as_ref(), target.as_os_str(), other.as_os_str()]);
+    agent.wait_running("linked");
+    run("umount", &[other.as_os_str()]);
+    agent.wait_running("above");
+}
+
+#[test]
+fn d2_a_link_in_the_middle_that_is_swapped_is_noticed() {
+    let agent = Agent::start("swapped");
+    let place = |name: &str| agent.dir.join("releases").join(name);
+    for (release, name) in [("rel1", "one"), ("rel2", "two")] {
+        fs::create_dir_all(place(release)).expect("directory");
+        fs::write(place(release).join("a.yaml"), yaml::pod(&agent.namespace, name, TRAP)).expect("manifest");
+    }
+    symlink("rel1", place("current")).expect("link");
+    symlink("../releases/current/a.yaml", agent.manifests().join("a.yaml")).expect("link");
+    agent.wait_running("one");
+    symlink("rel2", place("aside")).expect("link");
+    fs::rename(place("aside"), place("current")).expect("rename");
+    agent.wait_running("two");
+    agent.wait_gone("one");
 }

@@ -9,6 +9,7 @@
 pub mod agent;
 pub mod cri;
 pub mod exposition;
+pub mod fuse;
 pub mod http;
 pub mod hung;
 pub mod lab;

@@ -6,6 +6,7 @@
 use crate::api::document::MAX_BYTES;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -13,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Which content a file has, as far as its inode tells: equal stamps, equal content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp {
     device: u64,
     inode: u64,
@@ -24,7 +25,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    fn of(stat: &Stat) -> Stamp {
+    pub(super) fn of(stat: &Stat) -> Stamp {
         let nanos = |s: i64, n: i64| s.saturating_mul(1_000_000_000).saturating_add(n);
         Stamp {
             device: stat.st_dev,
@@ -46,6 +47,7 @@ impl Stamp {
 }
 
 /// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Found {
     Nothing,
     /// Something, with the stamp of what it leads to (None if it leads nowhere).
@@ -57,6 +59,7 @@ pub(super) enum Found {
 }
 
 /// Why a file gave no text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Unread {
     /// It is not there any more.
     Gone,
@@ -66,41 +69,44 @@ pub(super) enum Unread {
     Broken { why: String, passing: bool },
 }
 
-pub(super) fn look(path: &Path) -> Found {
-    match rustix::fs::lstat(path) {
-        Err(Errno::NOENT | Errno::NOTDIR) => Found::Nothing,
-        Err(_) => Found::Entry { link: false, hard_links: false, stamp: None },
-        Ok(own) => {
-            let link = FileType::from_raw_mode(own.st_mode) == FileType::Symlink;
-            let stamp = if link { rustix::fs::stat(path).ok().map(|s| Stamp::of(&s)) } else { Some(Stamp::of(&own)) };
-            Found::Entry { link, hard_links: !link && own.st_nlink > 1, stamp }
-        }
+/// Reads the file at a path, which may be a symbolic link: for `wherry check`.
+pub(super) fn read(path: &Path) -> Result<(Vec<u8>, Stamp), Unread> {
+    match rustix::fs::stat(path) {
+        Ok(stat) => read_regular(path, &stat, OFlags::empty()),
+        Err(Errno::NOENT | Errno::NOTDIR) if rustix::fs::lstat(path).is_err() => Err(Unread::Gone),
+        Err(errno) => Err(unreadable(errno)),
     }
 }
 
-/// The stamp of what a path leads to.
-pub(super) fn stamp(path: &Path) -> Option<Stamp> {
-    rustix::fs::stat(path).ok().map(|s| Stamp::of(&s))
+/// Why a path that exists leads to nothing that can be read.
+pub(super) fn unreadable(errno: Errno) -> Unread {
+    let why = match errno {
+        Errno::NOENT | Errno::NOTDIR => "a symbolic link to nothing".to_owned(),
+        Errno::LOOP => "a loop of symbolic links".to_owned(),
+        other => format!("stat: {}", std::io::Error::from(other)),
+    };
+    Unread::Broken { why, passing: true }
 }
 
-pub(super) fn read(path: &Path) -> Result<(Vec<u8>, Stamp), Unread> {
-    let broken = |why: String| Unread::Broken { why, passing: true };
-    let failed = |doing: &str, errno: Errno| match errno {
-        Errno::NOENT | Errno::NOTDIR if matches!(look(path), Found::Nothing) => Unread::Gone,
-        Errno::NOENT | Errno::NOTDIR => broken("a symbolic link to nothing".to_owned()),
-        Errno::LOOP => broken("a loop of symbolic links".to_owned()),
-        other => broken(format!("{doing}: {}", std::io::Error::from(other))),
-    };
+/// Reads what `stat` says is at `path`. `flags` are added to those of the open.
+pub(super) fn read_regular(path: &Path, stat: &Stat, flags: OFlags) -> Result<(Vec<u8>, Stamp), Unread> {
+    let failed = |doing: &str, e: std::io::Error| Unread::Broken { why: format!("{doing}: {e}"), passing: true };
     // Before opening: to open a FIFO or a device can have effects.
-    check_kind(&rustix::fs::stat(path).map_err(|e| failed("stat", e))?)?;
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| failed("open", e))?;
-    let before = rustix::fs::fstat(&fd).map_err(|e| failed("fstat", e))?;
+    check_kind(stat)?;
+    let flags = flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let fd = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(fd) => fd,
+        Err(Errno::NOENT | Errno::NOTDIR) => return Err(Unread::Gone),
+        // Another file is there now.
+        Err(Errno::LOOP) => return Err(Unread::Changing),
+        Err(errno) => return Err(failed("open", errno.into())),
+    };
+    let before = rustix::fs::fstat(&fd).map_err(|e| failed("fstat", e.into()))?;
     check_kind(&before)?;
     let mut file = File::from(fd);
     let mut text = Vec::with_capacity(usize::try_from(before.st_size).unwrap_or(0).min(MAX_BYTES) + 1);
-    (&mut file).take(MAX_BYTES as u64 + 1).read_to_end(&mut text).map_err(|e| broken(format!("read: {e}")))?;
-    let after = rustix::fs::fstat(&file).map_err(|e| failed("fstat", e))?;
+    (&mut file).take(MAX_BYTES as u64 + 1).read_to_end(&mut text).map_err(|e| failed("read", e))?;
+    let after = rustix::fs::fstat(&file).map_err(|e| failed("fstat", e.into()))?;
     if Stamp::of(&before) != Stamp::of(&after) && i64::try_from(text.len()) != Ok(after.st_size) {
         return Err(Unread::Changing);
     }

@@ -1,47 +1,163 @@
-//! Which mount a directory is on: an empty directory may only look empty because its file system is not mounted
-//! yet (D2).
+//! The mount table, as /proc/self/mountinfo has it: on which mount a path is, and whether another machine or another
+//! program serves that file system.
 
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The mount point, as /proc/self/mountinfo has it, of the file system on which `directory` (without symbolic
-/// links) is. None if the text names none.
-pub(super) fn point_of(mountinfo: &str, directory: &Path) -> Option<PathBuf> {
-    let mut found: Option<PathBuf> = None;
-    for line in mountinfo.lines() {
-        let Some(field) = line.split(' ').nth(4) else { continue };
-        let point = PathBuf::from(unescaped(field));
-        // Of two mounts on one point the later one covers the other.
-        let longer = |old: &PathBuf| point.components().count() >= old.components().count();
-        if directory.starts_with(&point) && found.as_ref().is_none_or(longer) {
-            found = Some(point);
-        }
-    }
-    found
+/// The length of most mount tables, in bytes; a longer one takes more reads.
+const USUAL: usize = 16 << 10;
+/// A longer one is cut off.
+const MOST: u64 = 64 << 20;
+
+/// File systems that a server or another process answers for. Such a file system can hang, and inotify reports no change that is
+/// made on the other side. `fuse`, and `fuse.sshfs` and its kind, are matched by their beginning.
+const FOREIGN: [&str; 20] = [
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "ceph", "afs", "coda", "lustre", "gfs2", "ocfs2",
+    "orangefs", "beegfs", "gpfs", "vboxsf", "vmhgfs", "autofs", "ncpfs",
+];
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mount {
+    /// Unique among the mounts that exist at one time.
+    pub(super) id: u64,
+    parent: u64,
+    /// The mount point; bytes that are not UTF-8 are replaced, since it is only recorded and shown.
+    pub(super) point: String,
+    /// The type of the file system: `ext4`, `nfs4`.
+    pub(super) kind: String,
+    /// The device, or the server and its directory.
+    pub(super) source: String,
 }
 
-/// Space, tab, newline and backslash are written as octal numbers.
-fn unescaped(field: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(field.to_owned(), |text, (code, plain)| text.replace(code, plain))
+impl Mount {
+    /// Whether this machine's kernel does not serve the file system by itself.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.kind.starts_with("fuse") || FOREIGN.contains(&self.kind.as_str())
+    }
+}
+
+/// All mounts.
+#[derive(Debug, Default)]
+pub(super) struct Table(Vec<(PathBuf, Mount)>);
+
+impl Table {
+    /// Reads the table; it is empty if that fails. /proc never blocks.
+    pub(super) fn read(mountinfo: &Path) -> Table {
+        // /proc reports no length, so nothing asks for it.
+        let mut text = Vec::with_capacity(USUAL);
+        let read = std::fs::File::open(mountinfo).and_then(|file| file.take(MOST).read_to_end(&mut text));
+        if read.is_ok() { Table::parse(&text) } else { Table::default() }
+    }
+
+    pub(super) fn parse(text: &[u8]) -> Table {
+        Table(text.split(|byte| *byte == b'\n').filter_map(mount).collect())
+    }
+
+    pub(super) fn by_id(&self, id: u64) -> Option<&Mount> {
+        self.0.iter().map(|(_, mount)| mount).find(|mount| mount.id == id)
+    }
+
+    /// The mount of an absolute path without symbolic links; the path itself need not exist. None if the table has none.
+    pub(super) fn of(&self, path: &Path) -> Option<&Mount> {
+        let ids: BTreeSet<u64> = self.0.iter().map(|(_, mount)| mount.id).collect();
+        let holds = |(point, _): &&(PathBuf, Mount)| path.starts_with(point);
+        // The root's parent is not in the table.
+        let roots = self.0.iter().filter(holds).filter(|(_, m)| m.parent == m.id || !ids.contains(&m.parent));
+        let mut here = roots.max_by_key(|(point, _)| point.as_os_str().len())?;
+        // From each mount to the first one on the way. What a later mount on the way covers is never reached.
+        for _ in 0..self.0.len() {
+            let below = self.0.iter().filter(holds);
+            let below = below.filter(|(_, m)| m.parent == here.1.id && m.id != here.1.id);
+            let Some(next) = below.min_by_key(|(point, _)| point.as_os_str().len()) else { break };
+            here = next;
+        }
+        Some(&here.1)
+    }
+}
+
+/// `36 35 98:0 /root /point rw,noatime master:1 - ext4 /dev/sda1 rw`
+fn mount(line: &[u8]) -> Option<(PathBuf, Mount)> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
+    let (id, parent) = (number()?, number()?);
+    let point = unescaped(fields.nth(2)?);
+    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
+    let mut text = || PathBuf::from(unescaped(rest.next().unwrap_or_default())).to_string_lossy().into_owned();
+    let (kind, source) = (text(), text());
+    let point = PathBuf::from(point);
+    Some((point.clone(), Mount { id, parent, point: point.to_string_lossy().into_owned(), kind, source }))
+}
+
+/// Space, tab, newline, `#` and backslash are written as octal numbers: `\040`.
+fn unescaped(field: &[u8]) -> OsString {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, more)) = rest.split_first() {
+        let octal = more.get(..3).filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..b'8').contains(d)));
+        match octal {
+            Some(digits) => {
+                plain.push(digits.iter().fold(0u8, |n, d| n.wrapping_mul(8).wrapping_add(d - b'0')));
+                rest = &more[3..];
+            }
+            None => {
+                plain.push(*first);
+                rest = more;
+            }
+        }
+    }
+    OsString::from_vec(plain)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn points(text: &str, path: &str) -> Option<String> {
+        Table::parse(text.as_bytes()).of(Path::new(path)).map(|mount| mount.point.clone())
+    }
+
     #[test]
-    fn d2_the_mount_of_a_directory_is_the_longest_that_holds_it() {
+    fn d2_the_mount_of_a_path_is_the_last_one_on_the_way_to_it() {
         let text = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:20 / /etc/wherry rw shared:1 - tmpfs tmpfs rw\n\
-                    24 22 0:21 / /etc/wherry/man rw - tmpfs tmpfs rw\n25 22 0:22 / /a\\040b rw - tmpfs tmpfs rw\n";
-        for (directory, point) in [
+                    24 23 0:21 / /etc/wherry/man rw - tmpfs tmpfs rw\n25 22 0:22 / /a\\040b rw - tmpfs tmpfs rw\n";
+        for (path, point) in [
             ("/etc/wherry/manifests", "/etc/wherry"),
             ("/etc/wherry/man", "/etc/wherry/man"),
             ("/etc/other", "/"),
             ("/a b/c", "/a b"),
+            ("/", "/"),
         ] {
-            assert_eq!(point_of(text, Path::new(directory)), Some(PathBuf::from(point)));
+            assert_eq!(points(text, path).as_deref(), Some(point), "{path}");
         }
-        assert_eq!(point_of("", Path::new("/")), None);
+        assert_eq!(points("", "/"), None);
+        assert_eq!(points("nonsense\n\n1 2\n", "/"), None);
+    }
+
+    #[test]
+    fn a_mount_covers_what_was_mounted_below_it_before_and_a_number_that_is_used_again_does_not_matter() {
+        // /x/m was mounted first; then another file system on /x, and one on that again, with a smaller number.
+        let text = "22 1 8:1 / / rw - ext4 a rw\n30 22 0:1 / /x/m rw - nfs4 server:/m rw\n31 22 0:2 / /x rw - ext4 b rw\n\
+                    25 31 0:3 / /x rw - ext4 c rw\n";
+        let table = Table::parse(text.as_bytes());
+        assert_eq!(table.of(Path::new("/x/m/a.yaml")).map(|m| m.source.as_str()), Some("c"));
+    }
+
+    #[test]
+    fn file_systems_that_others_serve_are_known() {
+        let foreign = |kind: &str| {
+            let text = format!("1 0 0:1 / / rw shared:1 - {kind} source rw\n");
+            Table::parse(text.as_bytes()).of(Path::new("/x")).is_some_and(Mount::is_foreign)
+        };
+        for kind in ["nfs", "nfs4", "cifs", "9p", "virtiofs", "fuse", "fuse.sshfs", "fuseblk", "ceph", "autofs"] {
+            assert!(foreign(kind), "{kind}");
+        }
+        for kind in ["ext4", "tmpfs", "overlay", "btrfs", "xfs", "vfat", "squashfs"] {
+            assert!(!foreign(kind), "{kind}");
+        }
     }
 }

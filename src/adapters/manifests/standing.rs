@@ -3,6 +3,7 @@
 use crate::api::problem::Problem;
 use crate::api::time::{Boot, Now, Wall};
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -30,14 +31,15 @@ pub struct Standing {
 
 #[derive(Debug, Default)]
 pub(super) struct StandingProblems {
-    now: BTreeMap<(String, Kind), Standing>,
-    logged: BTreeMap<(String, Kind), (Boot, Vec<Problem>)>,
+    /// By the file's name (two names may look the same in text) or None for the directory.
+    now: BTreeMap<(Option<OsString>, Kind), Standing>,
+    logged: BTreeMap<(Option<OsString>, Kind), (Boot, Vec<Problem>)>,
 }
 
 impl StandingProblems {
-    /// Says what is wrong with `path` now; nothing ends it.
-    pub(super) fn set(&mut self, path: &str, kind: Kind, problems: Vec<Problem>, now: Now) {
-        let key = (path.to_owned(), kind);
+    /// Says what is wrong with the file of this name now (None: the directory); nothing ends it.
+    pub(super) fn set(&mut self, name: Option<&OsStr>, path: &str, kind: Kind, problems: Vec<Problem>, now: Now) {
+        let key = (name.map(OsStr::to_owned), kind);
         if problems.is_empty() {
             if self.now.remove(&key).is_some() {
                 log::info!("manifest mended file={path:?}");

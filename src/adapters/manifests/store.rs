@@ -1,11 +1,12 @@
 //! The last good version of each file's documents, on disk (D2): what a broken file, or a missing directory, last said.
 //!
-//! One small JSON file per manifest, named by a digest of its path, in `manifests` of the root directory, readable by its
-//! owner alone (a manifest may hold what is nobody's business). Each is written aside, synced and renamed, and then the
+//! One small JSON file per manifest, named by a digest of its path's bytes (two paths may differ only in bytes that are not UTF-8), in
+//! `manifests` of the root directory, readable by its owner alone (a manifest may hold what is nobody's business). Each is written aside, synced and renamed, and then the
 //! directory synced, once for all that are written together. A document carries its digest, so a damaged record is seen;
 //! it is set aside, with a warning. Writing never comes between a manifest and its pod: it is a `Write` to be carried out
 //! later, by a helper thread if one likes.
 
+use super::mount::Mount;
 use crate::api::priority::Given;
 use crate::api::uid;
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -23,8 +25,12 @@ const DIRECTORY: &str = "directory.json";
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     version: u32,
-    /// The manifest's path.
-    pub(super) path: String,
+    /// The manifest's path; bytes that are not UTF-8 are replaced.
+    path: String,
+    /// If there are such bytes: the path in hexadecimal digits. Records of before did not have it, and paths that differ only in
+    /// such bytes shared one record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
     pub(super) documents: Vec<RecordedDocument>,
 }
 
@@ -38,11 +44,59 @@ pub(super) struct RecordedDocument {
     pub(super) priority: Option<Given>,
 }
 
+impl Record {
+    /// The manifest's path.
+    pub(super) fn manifest(&self) -> PathBuf {
+        let bytes = self.path_bytes.as_deref().and_then(from_hex);
+        bytes.map_or_else(|| PathBuf::from(&self.path), |bytes| OsString::from_vec(bytes).into())
+    }
+
+    /// Whether it may be of a path like this one, of which it does not have the bytes.
+    pub(super) fn may_be_of(&self, manifest: &Path) -> bool {
+        self.path_bytes.is_none() && manifest.to_str().is_none() && manifest.to_string_lossy() == self.path
+    }
+}
+
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct DirectoryRecord {
     version: u32,
     directory: String,
-    mount_point: String,
+    #[serde(flatten)]
+    place: Place,
+}
+
+/// On which mount the directory was when it last had manifests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Place {
+    pub(super) mount_point: String,
+    /// The type of the file system, and its device or server. Records of before have neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) kind: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) source: Option<String>,
+}
+
+impl Place {
+    pub(super) fn of(mount: &Mount) -> Place {
+        let (kind, source) = (Some(mount.kind.clone()), Some(mount.source.clone()));
+        Place { mount_point: mount.point.clone(), kind, source }
+    }
+
+    /// As far as it is known.
+    pub(super) fn is(&self, mount: &Mount) -> bool {
+        self.mount_point == mount.point
+            && self.kind.as_ref().is_none_or(|kind| *kind == mount.kind)
+            && self.source.as_ref().is_none_or(|source| *source == mount.source)
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.source, &self.kind) {
+            (Some(source), Some(kind)) => write!(f, "{source} on {}, {kind}", self.mount_point),
+            _ => f.write_str(&self.mount_point),
+        }
+    }
 }
 
 /// Changes of records that become durable together. It can be sent to another thread.
@@ -132,14 +186,21 @@ impl Store {
         Store { root }
     }
 
-    fn file_of(&self, manifest: &str) -> PathBuf {
-        let digest = uid::digest_of_bytes(manifest.as_bytes());
+    fn file_of(&self, manifest: &[u8]) -> PathBuf {
+        let digest = uid::digest_of_bytes(manifest);
         self.root.join(format!("{}.json", &digest[..32]))
     }
 
     /// What a manifest last said; None if nothing is recorded.
-    pub(super) fn load(&self, manifest: &str) -> Option<Record> {
-        load(&self.file_of(manifest))
+    pub(super) fn load(&self, manifest: &Path) -> Option<Record> {
+        load(&self.file_of(manifest.as_os_str().as_bytes()))
+    }
+
+    /// The same from a record of before, which several paths may have shared. None for a path in UTF-8.
+    pub(super) fn load_shared(&self, manifest: &Path) -> Option<Record> {
+        let shared = manifest.to_string_lossy();
+        let record = manifest.to_str().is_none().then(|| load(&self.file_of(shared.as_bytes())))?;
+        record.filter(|record| record.may_be_of(manifest))
     }
 
     /// All records of manifests, in no order.
@@ -151,30 +212,39 @@ impl Store {
         records.filter_map(|file| load(&file)).collect()
     }
 
-    pub(super) fn put(&self, manifest: &str, documents: Vec<RecordedDocument>) -> Change {
-        let record = Record { version: VERSION, path: manifest.to_owned(), documents };
-        Change { file: self.file_of(manifest), text: Some(json(&record)) }
+    pub(super) fn put(&self, manifest: &Path, documents: Vec<RecordedDocument>) -> Change {
+        let bytes = manifest.as_os_str().as_bytes();
+        let path_bytes = manifest.to_str().is_none().then(|| hex(bytes));
+        let path = manifest.to_string_lossy().into_owned();
+        let record = Record { version: VERSION, path, path_bytes, documents };
+        Change { file: self.file_of(bytes), text: Some(json(&record)) }
     }
 
-    pub(super) fn delete(&self, manifest: &str) -> Change {
-        Change { file: self.file_of(manifest), text: None }
+    pub(super) fn delete(&self, manifest: &Path) -> Change {
+        Change { file: self.file_of(manifest.as_os_str().as_bytes()), text: None }
     }
 
-    /// The mount point on which the directory was when it last had manifests.
-    pub(super) fn mount_point(&self, directory: &Path) -> Option<PathBuf> {
+    /// Where the directory was when it last had manifests.
+    pub(super) fn place(&self, directory: &Path) -> Option<Place> {
         let text = fs::read(self.root.join(DIRECTORY)).ok()?;
         let record: DirectoryRecord = serde_json::from_slice(&text).ok()?;
-        (Path::new(&record.directory) == directory && record.version == VERSION).then(|| record.mount_point.into())
+        (record.directory == directory.to_string_lossy() && record.version == VERSION).then_some(record.place)
     }
 
-    pub(super) fn put_mount_point(&self, directory: &Path, point: &Path) -> Change {
-        let record = DirectoryRecord {
-            version: VERSION,
-            directory: directory.to_string_lossy().into_owned(),
-            mount_point: point.to_string_lossy().into_owned(),
-        };
+    pub(super) fn put_place(&self, directory: &Path, place: &Place) -> Change {
+        let directory = directory.to_string_lossy().into_owned();
+        let record = DirectoryRecord { version: VERSION, directory, place: place.clone() };
         Change { file: self.root.join(DIRECTORY), text: Some(json(&record)) }
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u32> = text.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
+    digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair.get(1)?).ok()).collect()
 }
 
 /// Records are texts, numbers and JSON values, all of which can always be written.

@@ -1,32 +1,56 @@
-//! What moves: inotify on the directory, on what leads to it, and on files that are only linked into it.
+//! What moves: inotify on the directory, on each step of the way to it, and on each step that the links in it lead through;
+//! and the mount table.
 //!
-//! inotify watches inodes, not paths. So besides the directory itself every directory is watched in which a step of its
-//! path could be changed: the parent, the parent of what a symbolic link leads to, or, where something is missing, the
-//! nearest directory above that is there. A mount is no change of a directory; while the directory is missing or
-//! empty /proc/self/mountinfo is polled too (the kernel says when it changes).
+//! inotify watches inodes, not paths. So besides the directory itself every directory is watched in which a step of a path
+//! could be changed (`walk`). The looks add the watches, on helper threads, because a hung file system blocks that
+//! too; the loop learns of a watch with the look's answer. An event may come before that answer: while looks are running
+//! events are kept, and a new watch is given those that were for it. A watch that nothing needs any more is removed only while no look
+//! runs, since a look may have added it again.
 
-use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
+use super::walk::Step;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
 
 /// Buffers read in one turn; what is left waits for the next.
 const TURN: usize = 16;
-/// As many links are followed as the kernel does.
-const MAX_LINKS: usize = 40;
+/// Events that are kept while looks are running. After more the directory is read again.
+const KEPT: usize = 1024;
+/// Watches of all links together; links beyond them are looked at each `fileCheckFrequency`.
+const MAX_WATCHES: usize = 1024;
 
-/// What happened to one name in the directory, or to the target of one link.
+/// What happened to one name in the directory, or to what the link of that name leads through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Touch {
     /// It is complete: its writer closed it, or it was renamed into place.
     pub(super) complete: bool,
     /// Its owner, mode or link count changed, or what it was watched by is gone.
     pub(super) attributes: bool,
+    /// A step that its link leads through was made or removed; what it leads to may be incomplete.
+    pub(super) step: bool,
+    /// Whether the last that happened to the name itself was its removal.
+    pub(super) gone: Option<bool>,
+}
+
+impl Touch {
+    pub(super) fn and(self, later: Touch) -> Touch {
+        Touch {
+            complete: self.complete || later.complete,
+            attributes: self.attributes || later.attributes,
+            step: self.step || later.step,
+            gone: later.gone.or(self.gone),
+        }
+    }
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -41,197 +65,254 @@ pub(super) struct Moved {
     pub(super) more: bool,
 }
 
-#[derive(Debug)]
-enum Role {
+/// What a watch is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) enum Role {
     Directory,
     /// Something of this name in it is a step on the way to the directory.
     Way(OsString),
-    /// This name in the directory is a link to it.
+    /// The link `file` leads through `step` in it.
+    Step {
+        file: OsString,
+        step: OsString,
+    },
+    /// The link of this name leads to it.
     Target(OsString),
+}
+
+impl Role {
+    /// The file that the watch belongs to; None: the directory.
+    fn file(&self) -> Option<&OsStr> {
+        match self {
+            Role::Directory | Role::Way(_) => None,
+            Role::Step { file, .. } | Role::Target(file) => Some(file),
+        }
+    }
+
+    fn mask(&self) -> WatchFlags {
+        let way = WatchFlags::CREATE | WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::ITSELF;
+        match self {
+            Role::Directory => way | WatchFlags::CLOSE_WRITE | WatchFlags::ATTRIB,
+            Role::Way(_) | Role::Step { .. } => way,
+            Role::Target(_) => WatchFlags::CLOSE_WRITE | WatchFlags::ATTRIB | WatchFlags::ITSELF,
+        }
+    }
+}
+
+trait Itself {
+    const ITSELF: Self;
+}
+
+impl Itself for WatchFlags {
+    const ITSELF: WatchFlags = WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF);
+}
+
+/// Watches that a look has added, and why some could not be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Watched {
+    pub(super) roles: BTreeSet<(i32, Role)>,
+    pub(super) failed: Option<String>,
+}
+
+impl Watched {
+    /// Watches the directory of each step.
+    pub(super) fn steps(&mut self, inotify: Option<impl AsFd>, steps: &[Step], role: impl Fn(OsString) -> Role) {
+        for step in steps {
+            self.add(inotify.as_ref(), Path::new(&step.directory), role(step.name.clone()));
+        }
+    }
+
+    pub(super) fn add(&mut self, inotify: Option<impl AsFd>, path: &Path, role: Role) {
+        let Some(inotify) = inotify else {
+            self.failed = Some("inotify: not open".to_owned());
+            return;
+        };
+        // Two paths may lead to one inode, which has one watch: neither must take the other's events away.
+        match inotify::add_watch(inotify, path, role.mask() | WatchFlags::MASK_ADD) {
+            Ok(id) => {
+                self.roles.insert((id, role));
+            }
+            // It went meanwhile: the same as if it had never been there.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(errno) => self.failed = Some(format!("inotify on {}: {}", path.display(), std::io::Error::from(errno))),
+        }
+    }
+}
+
+struct Event {
+    id: i32,
+    mask: ReadFlags,
+    name: Option<OsString>,
 }
 
 pub(super) struct Watcher {
     registry: Option<Registry>,
     token: Token,
-    inotify: Option<Inotify>,
-    roles: BTreeMap<i32, (WatchDescriptor, Vec<Role>)>,
+    mounts_token: Token,
+    inotify: Option<Arc<OwnedFd>>,
+    roles: BTreeMap<i32, BTreeSet<Role>>,
+    /// Of watches that are not known yet, or are given another role.
+    kept: Vec<Event>,
     mounts: Option<File>,
 }
 
 impl Watcher {
-    pub(super) fn new(registry: &Registry, token: Token) -> Watcher {
-        Watcher { registry: registry.try_clone().ok(), token, inotify: None, roles: BTreeMap::new(), mounts: None }
+    pub(super) fn new(registry: &Registry, token: Token, mounts_token: Token) -> Watcher {
+        let (registry, roles) = (registry.try_clone().ok(), BTreeMap::new());
+        Watcher { registry, token, mounts_token, inotify: None, roles, kept: Vec::new(), mounts: None }
     }
 
     /// One that can watch nothing, as after EMFILE.
     #[cfg(test)]
     pub(super) fn blind() -> Watcher {
-        Watcher { registry: None, token: Token(0), inotify: None, roles: BTreeMap::new(), mounts: None }
+        let (token, roles) = (Token(0), BTreeMap::new());
+        Watcher { registry: None, token, mounts_token: token, inotify: None, roles, kept: Vec::new(), mounts: None }
     }
 
-    /// Watches what is there now; called again after each change of the directory.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.roles.len()
+    }
+
+    /// Opens inotify and the mount table, if they are not open.
     ///
     /// # Errors
-    /// Why some of it cannot be watched: then one has to look from time to time.
-    pub(super) fn arm<'f>(&mut self, directory: &Path, links: impl Iterator<Item = &'f OsStr>) -> Result<(), String> {
+    /// Why one of them cannot be had: then one has to look from time to time.
+    pub(super) fn open(&mut self, mountinfo: &Path) -> Result<(), String> {
+        let registry = self.registry.as_ref().ok_or("inotify: no poll to register with")?;
         if self.inotify.is_none() {
-            let inotify = Inotify::init().map_err(|e| format!("inotify: {e}"))?;
-            let registry = self.registry.as_ref().ok_or("inotify: no poll to register with")?;
-            registry
-                .register(&mut SourceFd(&inotify.as_raw_fd()), self.token, Interest::READABLE)
-                .map_err(|e| format!("inotify: {e}"))?;
-            self.inotify = Some(inotify);
+            let failed = |e: std::io::Error| format!("inotify: {e}");
+            let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+            registry.register(&mut SourceFd(&fd.as_raw_fd()), self.token, Interest::READABLE).map_err(failed)?;
+            self.inotify = Some(Arc::new(fd));
         }
-        let mut old = std::mem::take(&mut self.roles);
-        let mut result = Ok(());
-        for (watched, name) in ways(directory) {
-            result = result.and(self.add(&watched, way_mask(), Role::Way(name)));
-        }
-        // Its absence is the way's matter.
-        if directory.is_dir() {
-            result = result.and(self.add(directory, directory_mask(), Role::Directory));
-        }
-        for name in links {
-            result = result.and(self.add_link(directory, name));
-        }
-        old.retain(|id, _| !self.roles.contains_key(id));
-        if let Some(inotify) = &self.inotify {
-            for (descriptor, _) in old.into_values() {
-                // Fails for what the kernel has dropped already.
-                let _ = inotify.watches().remove(descriptor);
-            }
-        }
-        result
-    }
-
-    /// Watches the file to which a link in the directory leads. A link to nothing is not watched.
-    pub(super) fn add_link(&mut self, directory: &Path, name: &OsStr) -> Result<(), String> {
-        let mask = WatchMask::CLOSE_WRITE | WatchMask::ATTRIB | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF;
-        self.add(&directory.join(name), mask, Role::Target(name.to_owned()))
-    }
-
-    fn add(&mut self, path: &Path, mask: WatchMask, role: Role) -> Result<(), String> {
-        let Some(inotify) = &self.inotify else { return Err("inotify: not open".to_owned()) };
-        // Two paths may lead to one inode, which has one watch: neither must take the other's events away.
-        match inotify.watches().add(path, mask | WatchMask::MASK_ADD) {
-            Ok(descriptor) => {
-                let id = descriptor.get_watch_descriptor_id();
-                self.roles.entry(id).or_insert_with(|| (descriptor, Vec::new())).1.push(role);
-                Ok(())
-            }
-            // It went meanwhile, or cannot be read: the same as if it had never been there.
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
-            Err(e) if rustix::io::Errno::from_io_error(&e) == Some(rustix::io::Errno::LOOP) => Ok(()),
-            Err(e) => Err(format!("inotify on {}: {e}", path.display())),
-        }
-    }
-
-    /// Whether changes of the mount table wake us up too.
-    ///
-    /// # Errors
-    /// Why it cannot be had.
-    pub(super) fn watch_mounts(&mut self, wanted: bool, mountinfo: &Path) -> Result<(), String> {
-        if !wanted {
-            // Closed, it leaves the poll by itself.
-            self.mounts = None;
-        } else if self.mounts.is_none() {
-            let failed = |e: io::Error| format!("{}: {e}", mountinfo.display());
+        if self.mounts.is_none() {
+            let failed = |e: std::io::Error| format!("{}: {e}", mountinfo.display());
             let file = File::open(mountinfo).map_err(failed)?;
-            let registry = self.registry.as_ref().ok_or("no poll to register with")?;
-            registry.register(&mut SourceFd(&file.as_raw_fd()), self.token, Interest::PRIORITY).map_err(failed)?;
+            registry
+                .register(&mut SourceFd(&file.as_raw_fd()), self.mounts_token, Interest::PRIORITY)
+                .map_err(failed)?;
             self.mounts = Some(file);
         }
         Ok(())
     }
 
-    pub(super) fn watches_mounts(&self) -> bool {
-        self.mounts.is_some()
+    /// For a look, which adds watches.
+    pub(super) fn inotify(&self) -> Option<Arc<OwnedFd>> {
+        self.inotify.clone()
     }
 
-    /// Reads what there is, up to a turn's worth.
+    /// Whether one more link may be watched.
+    pub(super) fn has_room(&self) -> bool {
+        self.roles.len() < MAX_WATCHES
+    }
+
+    /// These are all the watches of `file` (None: the directory). Gives what happened there already.
+    pub(super) fn assign(&mut self, file: Option<&OsStr>, watched: BTreeSet<(i32, Role)>) -> Moved {
+        let mut moved = Moved::default();
+        for (id, roles) in &mut self.roles {
+            roles.retain(|role| role.file() != file || watched.contains(&(*id, role.clone())));
+        }
+        for (id, role) in watched {
+            for event in self.kept.iter().filter(|event| event.id == id) {
+                note(&mut moved, event.mask, event.name.as_deref(), std::iter::once(&role));
+            }
+            self.roles.entry(id).or_default().insert(role);
+        }
+        moved.directory |= self.kept.len() > KEPT;
+        moved
+    }
+
+    /// No look is running: what is not needed is not watched any more.
+    pub(super) fn rest(&mut self) {
+        self.kept = Vec::new();
+        let inotify = self.inotify.clone();
+        self.roles.retain(|id, roles| {
+            if let (true, Some(inotify)) = (roles.is_empty(), &inotify) {
+                // Fails for what the kernel has dropped already.
+                let _ = inotify::remove_watch(inotify, *id);
+            }
+            !roles.is_empty()
+        });
+    }
+
+    /// Reads what there is, up to a turn's worth. `keep`: looks are running.
     ///
     /// # Errors
     /// If inotify is lost.
-    pub(super) fn read(&mut self) -> Result<Moved, String> {
+    pub(super) fn read(&mut self, keep: bool) -> Result<Moved, String> {
         let mut moved = Moved::default();
-        let Some(inotify) = &mut self.inotify else { return Ok(moved) };
-        let mut buffer = [0; 4096];
-        for _ in 0..TURN {
-            match inotify.read_events(&mut buffer) {
-                Ok(events) => {
-                    for event in events {
-                        let id = event.wd.get_watch_descriptor_id();
-                        let roles = self.roles.get(&id).map_or(&[][..], |(_, roles)| roles);
-                        note(&mut moved, event.mask, event.name, roles);
+        let Some(inotify) = self.inotify.clone() else { return Ok(moved) };
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = Reader::new(inotify.as_fd(), &mut buffer);
+        let mut buffers = 0;
+        loop {
+            if reader.is_buffer_empty() {
+                if buffers == TURN {
+                    moved.more = true;
+                    return Ok(moved);
+                }
+                buffers += 1;
+            }
+            match reader.next() {
+                Ok(event) => {
+                    let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
+                    let (id, mask) = (event.wd(), event.events());
+                    note(&mut moved, mask, name, self.roles.get(&id).into_iter().flatten());
+                    if keep && self.kept.len() <= KEPT {
+                        self.kept.push(Event { id, mask, name: name.map(OsStr::to_owned) });
+                    } else if !keep && id > 0 && !self.roles.contains_key(&id) && !mask.contains(ReadFlags::IGNORED) {
+                        // Of a look that was given up.
+                        let _ = inotify::remove_watch(&inotify, id);
                     }
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(moved),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => {
+                Err(Errno::AGAIN) => return Ok(moved),
+                Err(Errno::INTR) => {}
+                Err(errno) => {
                     self.inotify = None;
                     self.roles.clear();
-                    return Err(format!("inotify: {e}"));
+                    return Err(format!("inotify: {}", std::io::Error::from(errno)));
                 }
             }
         }
-        moved.more = true;
-        Ok(moved)
     }
 }
 
-fn directory_mask() -> WatchMask {
-    way_mask() | WatchMask::CLOSE_WRITE | WatchMask::ATTRIB
-}
-
-fn way_mask() -> WatchMask {
-    WatchMask::CREATE | WatchMask::MOVE | WatchMask::DELETE | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF
-}
-
-fn note(moved: &mut Moved, mask: EventMask, name: Option<&OsStr>, roles: &[Role]) {
-    if mask.contains(EventMask::Q_OVERFLOW) {
+fn note<'r>(moved: &mut Moved, mask: ReadFlags, name: Option<&OsStr>, roles: impl Iterator<Item = &'r Role>) {
+    if mask.contains(ReadFlags::QUEUE_OVERFLOW) {
         moved.overflow = true;
         return;
     }
-    let itself = EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::UNMOUNT | EventMask::IGNORED;
+    let itself = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT | ReadFlags::IGNORED;
+    let mut touched = |name: &OsStr, touch: Touch| {
+        let known = moved.files.entry(name.to_owned()).or_default();
+        *known = known.and(touch);
+    };
     for role in roles {
         match role {
             Role::Target(link) => {
-                let touch = moved.files.entry(link.clone()).or_default();
-                touch.complete |= mask.contains(EventMask::CLOSE_WRITE);
-                touch.attributes |= !mask.contains(EventMask::CLOSE_WRITE);
+                let complete = mask.contains(ReadFlags::CLOSE_WRITE);
+                touched(link, Touch { complete, attributes: !complete, ..Touch::default() });
             }
-            _ if mask.intersects(itself) => moved.directory = true,
+            Role::Step { file, .. } if mask.intersects(itself) => {
+                touched(file, Touch { step: true, ..Touch::default() });
+            }
+            Role::Step { file, step } if name == Some(step) => {
+                touched(file, Touch { step: true, complete: mask.contains(ReadFlags::MOVED_TO), ..Touch::default() });
+            }
+            Role::Step { .. } => {}
+            Role::Directory | Role::Way(_) if mask.intersects(itself) => moved.directory = true,
             Role::Way(step) => moved.directory |= name == Some(step),
             Role::Directory => match name {
                 Some(name) => {
-                    let touch = moved.files.entry(name.to_owned()).or_default();
-                    touch.complete |= mask.intersects(EventMask::CLOSE_WRITE | EventMask::MOVED_TO);
-                    touch.attributes |= mask.contains(EventMask::ATTRIB);
+                    let complete = mask.intersects(ReadFlags::CLOSE_WRITE | ReadFlags::MOVED_TO);
+                    let gone = mask.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM);
+                    let attributes = mask.contains(ReadFlags::ATTRIB);
+                    touched(name, Touch { complete, attributes, gone: (!attributes).then_some(gone), step: false });
                 }
                 // The directory's own mode: it may be readable now.
-                None => moved.directory |= mask.contains(EventMask::ATTRIB),
+                None => moved.directory |= mask.contains(ReadFlags::ATTRIB),
             },
         }
     }
-}
-
-/// The directories to watch, each with the name in it that leads on: at each link the directory with the link, and
-/// at the end the directory's parent. Where something is missing, the nearest that is there.
-fn ways(directory: &Path) -> BTreeSet<(PathBuf, OsString)> {
-    let mut ways = BTreeSet::new();
-    let mut path = directory.to_owned();
-    for _ in 0..MAX_LINKS {
-        let mut here = path.as_path();
-        while let (Some(parent), Some(name)) = (here.parent(), here.file_name()) {
-            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            if parent.is_dir() {
-                ways.insert((parent.to_owned(), name.to_owned()));
-                break;
-            }
-            here = parent;
-        }
-        let Ok(target) = std::fs::read_link(&path) else { break };
-        path = path.parent().unwrap_or(Path::new(".")).join(target);
-    }
-    ways
 }

@@ -121,15 +121,18 @@ fn d2_an_empty_directory_on_another_mount_than_the_recorded_one_is_missing() {
     lab.place("a.yaml", &pod("a"));
     assert_eq!(lab.events(), some(&["a"]));
     // What is noted of the mount is noted at the next look.
-    let now = lab.now();
-    lab.manifests.reload(now);
+    lab.reload();
     lab.flush();
     let text = fs::read(lab.path("a.yaml")).unwrap();
     fs::remove_file(lab.path("a.yaml")).unwrap();
     fs::write(&mountinfo, without).unwrap();
     let (mut lab, first) = lab.again_without_flush();
     assert_eq!(first, ["a"]);
-    assert!(lab.problems()[0].contains("its file system (M) is not mounted"), "{:?}", lab.problems());
+    assert!(
+        lab.problems()[0].contains("the file system that had them (/dev/sdb1 on M, ext4) is not mounted"),
+        "{:?}",
+        lab.problems()
+    );
     assert_eq!(lab.pass(NET), None);
     // Mounted, with the file; then it is removed from the right one.
     fs::write(lab.path("a.yaml"), text).unwrap();
@@ -138,6 +141,44 @@ fn d2_an_empty_directory_on_another_mount_than_the_recorded_one_is_missing() {
     assert_eq!((lab.desired(), lab.problems()), (vec!["a".to_owned()], vec![]));
     fs::remove_file(lab.path("a.yaml")).unwrap();
     assert_eq!(lab.pass(MOMENT), some(&[]));
+}
+
+#[test]
+fn d2_a_mount_point_without_its_file_system_is_missing_whatever_else_is_in_it() {
+    let lab = Lab::new();
+    let root = lab.root.path().to_string_lossy().into_owned();
+    let table = |mounts: &str| format!("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n{mounts}");
+    let right = table(&format!("2 1 8:2 / {root}/m rw - ext4 /dev/sdb1 rw\n"));
+    let other = table(&format!("3 1 8:3 / {root}/m rw - tmpfs none rw\n"));
+    let mountinfo = lab.root.path().join("mountinfo");
+    fs::write(&mountinfo, &right).unwrap();
+    lab.write("a.yaml", &pod("a"));
+    let (lab, first) = lab.again_without_flush();
+    assert_eq!(first, ["a"]);
+    fs::remove_file(lab.path("a.yaml")).unwrap();
+    fs::create_dir(lab.path("sub")).unwrap();
+    lab.write("README", "The disk with the manifests is mounted here.\n");
+    let mut lab = lab;
+    lab.flush();
+    for wrong in [table(""), other] {
+        fs::write(&mountinfo, wrong).unwrap();
+        let again = lab.again_without_flush();
+        assert_eq!(again.1, ["a"]);
+        lab = again.0;
+        assert!(
+            lab.problems().iter().any(|p| p.contains("(/dev/sdb1 on M, ext4) is not mounted")),
+            "{:?}",
+            lab.problems()
+        );
+        assert_eq!(lab.pass(NET), None);
+        lab.flush();
+    }
+    // One manifest says that it is the right directory.
+    lab.place("b.yaml", &pod("b"));
+    assert_eq!(lab.pass(Duration::from_secs(3)), some(&["b"]));
+    lab.flush();
+    fs::remove_file(lab.path("b.yaml")).unwrap();
+    assert_eq!(lab.again_without_flush().1, NONE);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 mod broken;
 mod classes;
+mod hung;
+mod links;
 mod records;
 mod seen;
 
@@ -52,7 +54,7 @@ impl Lab {
         if mountinfo.exists() {
             settings.mountinfo = mountinfo;
         }
-        let manifests = Manifests::open(settings, poll.registry(), Token(7));
+        let manifests = Manifests::open(settings, poll.registry(), Token(7), Token(8));
         Lab { poll, manifests, boot: Boot(1_000_000_000_000), ahead: Duration::from_secs(10), root }
     }
 
@@ -64,8 +66,34 @@ impl Lab {
     fn start(mut self) -> (Lab, Vec<String>) {
         let now = self.now();
         assert!(self.manifests.next_deadline() <= now.boot);
-        let first = names(&self.manifests.due(now).expect("D1: the first set is always given"));
+        assert!(self.manifests.due(now).is_none(), "nothing was looked at yet");
+        let first = names(&self.look().expect("D1: the first set is always given"));
         (self, first)
+    }
+
+    /// Runs the looks that are wanted, as helpers would: the set given last.
+    fn look(&mut self) -> Option<Vec<Rc<Pod>>> {
+        let mut last = None;
+        loop {
+            let now = self.now();
+            let Some(look) = self.manifests.take_look(now) else { return last };
+            let ticket = look.ticket();
+            let seen = look.run();
+            last = self.manifests.looked(ticket, Ok(seen), now).or(last);
+        }
+    }
+
+    /// SIGHUP.
+    fn reload(&mut self) -> Option<Vec<Rc<Pod>>> {
+        let now = self.now();
+        self.manifests.reload(now);
+        self.look()
+    }
+
+    fn due(&mut self) -> Option<Vec<Rc<Pod>>> {
+        let now = self.now();
+        let due = self.manifests.due(now);
+        self.look().or(due)
     }
 
     /// wherry ends and is started again. Its records were written.
@@ -120,13 +148,18 @@ impl Lab {
         let mut events = Events::with_capacity(8);
         self.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
         for event in &events {
-            assert_eq!(event.token(), Token(7));
             let now = self.now();
-            last = self.manifests.ready(now).or(last);
+            match event.token() {
+                Token(7) => last = self.manifests.ready(now).or(last),
+                token => {
+                    assert_eq!(token, Token(8));
+                    self.manifests.mounted(now);
+                }
+            }
         }
+        last = self.look().or(last);
         while self.manifests.next_deadline() <= self.boot {
-            let now = self.now();
-            last = self.manifests.due(now).or(last);
+            last = self.due().or(last);
         }
         last
     }
@@ -137,8 +170,7 @@ impl Lab {
         let mut last = self.events();
         while self.manifests.next_deadline() <= end {
             self.boot = self.manifests.next_deadline().max(self.boot);
-            let now = self.now();
-            last = self.manifests.due(now).map(|pods| names(&pods)).or(last);
+            last = self.due().map(|pods| names(&pods)).or(last);
         }
         self.boot = end;
         last

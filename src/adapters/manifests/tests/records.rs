@@ -1,6 +1,9 @@
 //! The record of what each manifest last said, on disk.
 
+use super::super::records::RETRY;
 use super::*;
+use crate::api::uid;
+use std::os::unix::ffi::OsStrExt;
 
 #[test]
 fn d2_a_damaged_record_is_set_aside_and_the_rest_is_used() {
@@ -13,12 +16,12 @@ fn d2_a_damaged_record_is_set_aside_and_the_rest_is_used() {
     fs::remove_dir_all(lab.root.path().join("m")).unwrap();
     let records = lab.root.path().join("root/manifests");
     let store = Store::new(records.clone());
-    let shown = |name: &str| lab.path(name).to_string_lossy().into_owned();
-    let file = |name: &str| records.join(format!("{}.json", &uid::digest_of_bytes(shown(name).as_bytes())[..32]));
+    let digest = |name: &str| uid::digest_of_bytes(lab.path(name).as_os_str().as_encoded_bytes());
+    let file = |name: &str| records.join(format!("{}.json", &digest(name)[..32]));
     fs::write(file("a"), "{").unwrap();
     let text = fs::read_to_string(file("b")).unwrap();
     fs::write(file("b"), text.replace("i:1", "i:9")).unwrap();
-    assert!(store.load(&shown("c")).is_some());
+    assert!(store.load(&lab.path("c")).is_some());
     let (lab, first) = lab.again_without_flush();
     assert_eq!(first, ["c"]);
     let records = lab.root.path().join("root/manifests");
@@ -93,4 +96,66 @@ fn many_records_are_written_together_and_all_again_when_one_of_them_failed() {
     lab.manifests.written(result, later);
     assert!(lab.manifests.take_write(later).is_none());
     assert_eq!(lab.again().1.len(), 20);
+}
+
+/// Two names that look the same in text.
+fn twins(lab: &Lab) -> [PathBuf; 2] {
+    [&b"\xff.yaml"[..], b"\xfe.yaml"].map(|name| lab.path("x").with_file_name(std::ffi::OsStr::from_bytes(name)))
+}
+
+#[test]
+fn d2_names_that_differ_only_in_bytes_that_are_no_text_have_records_of_their_own() {
+    let (mut lab, _) = Lab::started();
+    let [a, b] = twins(&lab);
+    fs::write(&a, pod("a")).unwrap();
+    fs::write(&b, pod("b")).unwrap();
+    assert_eq!(lab.events(), some(&["b", "a"]));
+    lab.flush();
+    // Both are broken, and each is reported until it is mended.
+    fs::write(&a, "a: [").unwrap();
+    fs::write(&b, "b: [").unwrap();
+    let (mut lab, first) = lab.again();
+    assert_eq!(first, ["b", "a"]);
+    assert_eq!(lab.problems().len(), 2);
+    fs::write(&a, pod("a")).unwrap();
+    lab.events();
+    assert_eq!(lab.problems().len(), 1);
+    fs::remove_dir_all(lab.root.path().join("m")).unwrap();
+    assert_eq!(lab.again().1, ["b", "a"]);
+}
+
+#[test]
+fn d2_a_record_that_two_names_shared_becomes_one_of_each() {
+    let (mut lab, _) = Lab::started();
+    let [a, b] = twins(&lab);
+    fs::write(&a, pod("a")).unwrap();
+    lab.events();
+    lab.flush();
+    // As it was written before: by the name's text, and without its bytes.
+    let records = lab.root.path().join("root/manifests");
+    let only = || {
+        let files = fs::read_dir(&records).unwrap().flatten().map(|entry| entry.path());
+        files.filter(|file| !file.ends_with("directory.json")).collect::<Vec<_>>()
+    };
+    let [own] = only().try_into().unwrap();
+    let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    record.as_object_mut().unwrap().remove("path_bytes").unwrap();
+    let old = records.join(format!("{}.json", &uid::digest_of_bytes(a.to_string_lossy().as_bytes())[..32]));
+    fs::write(&old, record.to_string()).unwrap();
+    fs::remove_file(&own).unwrap();
+    fs::write(&a, "a: [").unwrap();
+    let (mut lab, first) = lab.again_without_flush();
+    assert_eq!(first, ["a"]);
+    lab.flush();
+    assert_eq!(only(), [own.clone()]);
+    let (lab, first) = lab.again();
+    assert_eq!(first, ["a"]);
+    // Of two broken files nobody can say whose it was: none of them loses it.
+    fs::rename(&own, &old).unwrap();
+    fs::write(&old, record.to_string()).unwrap();
+    fs::write(&b, "b: [").unwrap();
+    let (lab, first) = lab.again_without_flush();
+    assert_eq!(first, ["a", "a"]);
+    let (_, first) = lab.again();
+    assert_eq!(first, ["a", "a"]);
 }

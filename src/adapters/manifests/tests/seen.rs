@@ -176,8 +176,7 @@ fn d2_a_file_system_mounted_later_is_seen_at_once() {
     lab.pass(MOMENT);
     lab.place_copy("a.yaml", &pod("a"));
     assert_eq!(lab.events(), some(&["a"]));
-    let now = lab.now();
-    lab.manifests.reload(now);
+    lab.reload();
     lab.flush();
     // Unmounted, the directory only looks empty.
     run("umount", &[]);
@@ -316,7 +315,6 @@ fn nothing_ticks_while_nothing_happens() {
     lab.place("a.yaml", &pod("a"));
     lab.events();
     lab.flush();
-    let now = lab.now();
-    lab.manifests.reload(now);
+    lab.reload();
     assert_eq!(lab.manifests.next_deadline(), lab.boot + NET);
 }

@@ -1,0 +1,215 @@
+//! What a look at one file means: whether it is complete, what it says, and that what cannot be read keeps what it last said (D2).
+
+use super::contents::{self, Held};
+use super::file::{Found, Stamp, Unread};
+use super::look::{FileSeen, Reading};
+use super::looks::Why;
+use super::standing::Kind;
+use super::watch::Touch;
+use super::{GONE, Manifests, SETTLE, Wait, seen};
+use crate::api::document::{self, Context, Document};
+use crate::api::pod::Pod;
+use crate::api::problem::Problem;
+use crate::api::time::Now;
+use crate::api::uid;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::rc::Rc;
+
+/// What was read of a file, if it was: its text, and the stamp that goes with it.
+struct Read {
+    reading: Reading,
+    text: Vec<u8>,
+    link: bool,
+    stamp: Option<Stamp>,
+}
+
+impl Manifests {
+    /// A file was looked at.
+    pub(super) fn file_seen(&mut self, name: &OsStr, why: Why, seen: FileSeen, text: Vec<u8>, now: Now) {
+        let FileSeen { found, reading, directory, steps, watched, foreign } = seen;
+        let link = matches!(found, Found::Entry { link: true, .. });
+        let was_link = self.sources.get(name).is_some_and(|source| source.link);
+        if link || was_link {
+            let moved = self.watcher.assign(Some(name), watched.roles);
+            self.moved(&moved, now);
+        }
+        let stamp = if let Found::Entry { stamp, .. } = found { stamp } else { None };
+        let read = Read { reading, text, link, stamp };
+        match (why, found) {
+            (Why::Touched(touch), found) => self.touched(name, touch, found, read, now),
+            (Why::Listed, Found::Nothing) => {}
+            (Why::Listed, Found::Entry { .. }) => self.listed(name, read, now),
+            (Why::Gone, Found::Nothing) if self.is_the_directory(directory) => self.remove(name, now),
+            (Why::Gone, Found::Nothing) => self.look_at_all(now),
+            (Why::Settling(_), Found::Nothing) => self.wait(name, GONE, Wait::Gone, now),
+            (Why::Settling(before), Found::Entry { stamp, .. }) if stamp == before => self.take(name, read, now),
+            (Why::Gone, Found::Entry { link: true, .. }) => self.take(name, read, now),
+            (_, Found::Entry { stamp, .. }) => self.wait(name, SETTLE, Wait::Settle(stamp), now),
+        }
+        if let Some(source) = self.sources.get_mut(name) {
+            source.link = link;
+            source.steps = if link { steps } else { Vec::new() };
+            source.unwatched = foreign || (link && watched.failed.is_some());
+            if source.unwatched {
+                self.full_within(self.settings.check_frequency, now);
+            }
+        }
+    }
+
+    /// Something happened to the file; it may have changed again since.
+    fn touched(&mut self, name: &OsStr, touch: Touch, found: Found, read: Read, now: Now) {
+        let known = self.sources.get(name);
+        let Found::Entry { link, hard_links, stamp } = found else {
+            if known.is_some() || self.waits.contains_key(name) {
+                self.wait(name, GONE, Wait::Gone, now);
+            }
+            return;
+        };
+        let unreadable = known.is_some_and(|source| source.unreadable);
+        let same = known.is_some_and(|source| source.stamp == stamp && stamp.is_some());
+        // What a link leads to may just be written. The link itself was made in one step.
+        let at_once = if touch.step { stamp.is_none_or(|stamp| settled(stamp, now)) } else { link || hard_links };
+        if touch.complete || (touch.attributes && unreadable) {
+            self.take(name, read, now);
+        } else if same {
+            self.waits.remove(name);
+        } else if at_once {
+            self.take(name, read, now);
+        } else if !touch.attributes || known.is_none() {
+            self.settle_later(name, stamp, now);
+        }
+    }
+
+    /// It is one of the names in the directory.
+    fn listed(&mut self, name: &OsStr, read: Read, now: Now) {
+        let known = self.sources.get(name);
+        match read.stamp {
+            Some(stamp) if known.is_some_and(|source| source.stamp == Some(stamp) && !source.unreadable) => {
+                self.waits.remove(name);
+            }
+            // Perhaps half-written. At the start that matters only if it could take pods away.
+            Some(stamp) if !settled(stamp, now) => match self.is_first() && !self.restore(name, now) {
+                true => self.take(name, read, now),
+                false => self.settle_later(name, Some(stamp), now),
+            },
+            _ => self.take(name, read, now),
+        }
+    }
+
+    /// Waits until it has not changed for a second.
+    fn settle_later(&mut self, name: &OsStr, stamp: Option<Stamp>, now: Now) {
+        if self.is_first() && !self.sources.contains_key(name) {
+            // Until then it is what it was before the start.
+            self.restore(name, now);
+        }
+        if !matches!(self.waits.get(name), Some((_, Wait::Settle(before))) if *before == stamp) {
+            self.wait(name, SETTLE, Wait::Settle(stamp), now);
+        }
+    }
+
+    /// What it says counts.
+    fn take(&mut self, name: &OsStr, read: Read, now: Now) {
+        let shown = self.shown(name);
+        self.waits.remove(name);
+        let stamp = match read.reading {
+            Reading::Text(stamp) => stamp,
+            Reading::Same => return,
+            Reading::Not(Unread::Gone) => return self.wait(name, GONE, Wait::Gone, now),
+            Reading::Not(Unread::Changing) => return self.settle_later(name, read.stamp, now),
+            Reading::Not(Unread::Broken { why, passing }) => {
+                self.cannot_read(name, &why, now);
+                if let Some(source) = self.sources.get_mut(name) {
+                    source.link = read.link;
+                }
+                if passing {
+                    self.full_within(self.settings.check_frequency, now);
+                }
+                return;
+            }
+        };
+        let digest = uid::digest_of_bytes(&read.text);
+        let unchanged =
+            |source: &&mut super::Source| !source.unreadable && source.text.as_ref().is_some_and(|old| *old == digest);
+        if let Some(source) = self.sources.get_mut(name).filter(unchanged) {
+            source.stamp = Some(stamp);
+            return;
+        }
+        match document::parse(&read.text, &shown) {
+            Err(problem) => {
+                self.keep(name, vec![problem], now);
+                if let Some(source) = self.sources.get_mut(name) {
+                    source.has_documents = false;
+                }
+            }
+            Ok(documents) => self.accept(name, &read.text, documents, now),
+        }
+        let source = self.sources.entry(name.to_owned()).or_default();
+        (source.text, source.stamp, source.unreadable) = (Some(digest), Some(stamp), false);
+        self.note_place();
+    }
+
+    /// It is there, and cannot be read: it is tried again without waiting for its stamp to change.
+    pub(super) fn cannot_read(&mut self, name: &OsStr, why: &str, now: Now) {
+        let problem = Problem::of_file(&self.shown(name), why);
+        self.keep(name, vec![problem], now);
+        let source = self.sources.entry(name.to_owned()).or_default();
+        source.unreadable = true;
+        source.has_documents = false;
+        source.stamp = None;
+    }
+
+    /// A file that could be taken apart: its documents are in force, each for itself.
+    fn accept(&mut self, name: &OsStr, text: &[u8], documents: Vec<Document>, now: Now) {
+        let has_documents = documents.iter().any(|document| document.may_be_ours() && document.key().is_some());
+        let shown = self.shown(name);
+        let seen = seen(now);
+        let node_name = self.settings.node_name.clone();
+        let context = Context { node_name: &node_name, seen: &seen };
+        let make = |document: &Document| document.object(&shown, Some(text), context);
+        let old = self.sources.get_mut(name).map(|source| std::mem::take(&mut source.held));
+        let unknown = old.is_none();
+        let before: Vec<Rc<Pod>> = old.iter().flatten().filter_map(Held::pod).cloned().collect();
+        let (held, problems) = contents::merge(old, || self.recall(name, now).unwrap_or_default(), documents, make);
+        self.changed |= !same_pods(&held, &before);
+        self.unsettled = true;
+        let source = self.sources.entry(name.to_owned()).or_default();
+        source.held = held;
+        source.unrecalled |= unknown;
+        source.has_documents = has_documents;
+        self.dirty.insert(name.to_owned());
+        self.standing.set(Some(name), &shown, Kind::Content, problems, now);
+    }
+
+    /// A file that is there but broken keeps what it last said (D2).
+    pub(super) fn keep(&mut self, name: &OsStr, problems: Vec<Problem>, now: Now) {
+        if !self.sources.contains_key(name) {
+            self.restore(name, now);
+        }
+        let shown = self.shown(name);
+        self.standing.set(Some(name), &shown, Kind::Content, problems, now);
+    }
+
+    pub(super) fn remove(&mut self, name: &OsStr, now: Now) {
+        let shown = self.shown(name);
+        if let Some(source) = self.sources.remove(name) {
+            self.changed |= source.held.iter().any(|held| held.pod().is_some());
+            self.unsettled = true;
+            self.dirty.insert(name.to_owned());
+        }
+        self.standing.set(Some(name), &shown, Kind::Content, Vec::new(), now);
+        self.standing.set(Some(name), &shown, Kind::Class, Vec::new(), now);
+        self.watcher.assign(Some(name), BTreeSet::new());
+    }
+}
+
+/// Whether it has not changed for a second.
+fn settled(stamp: Stamp, now: Now) -> bool {
+    stamp.latest().saturating_add(SETTLE.as_nanos() as i64) <= now.wall.0
+}
+
+/// Whether these are the very same pods: what is equal and made anew is not.
+fn same_pods(held: &[Held], before: &[Rc<Pod>]) -> bool {
+    let now: Vec<&Rc<Pod>> = held.iter().filter_map(Held::pod).collect();
+    now.len() == before.len() && now.iter().zip(before).all(|(now, pod)| Rc::ptr_eq(now, pod))
+}

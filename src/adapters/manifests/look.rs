@@ -1,0 +1,324 @@
+//! One look at the directory, or at one file in it: all that may block. It runs on a helper thread, and gives plain data; what that
+//! means is for the loop to say.
+//!
+//! A file system that a server or another program answers for can hang a look for good. A thread that hangs in the kernel cannot be
+//! killed, and with it the process does not end. So a look never touches such a file system from within the agent: it
+//! starts the agent's own program once more for that (`foreign`), with a time limit. A local disk can hang too; then the
+//! thread's own deadline ends the waiting.
+
+use super::file::{self, Found, Stamp, Unread};
+use super::foreign::{self, Unfinished};
+use super::mount::{Mount, Table};
+use super::walk::{Avoid, End, Refused, Step, Walk, Way};
+use super::watch::{Role, Watched};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How often a path is followed anew that changes while it is looked at.
+const TRIES: usize = 3;
+
+/// What to look at. Serialized for the look at a foreign file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Question {
+    /// The manifest directory, as it is configured.
+    pub(super) directory: OsString,
+    pub(super) subject: Subject,
+    pub(super) mountinfo: OsString,
+    pub(super) avoid: Avoid,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Subject {
+    Directory {
+        /// With the stamps of its files.
+        stamps: bool,
+    },
+    File {
+        /// The manifest directory, without links.
+        base: OsString,
+        name: OsString,
+        /// It is read only if this is not its stamp.
+        known: Option<Stamp>,
+        /// Whether what its link leads through may be watched.
+        watch: bool,
+    },
+}
+
+/// What a look found. The text of a file is beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Directory(DirectorySeen),
+    File(FileSeen),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DirectorySeen {
+    /// The names that count, or why they cannot be read.
+    pub(super) names: Result<BTreeSet<OsString>, String>,
+    /// Of those that are no links, if they were asked for.
+    pub(super) stamps: BTreeMap<OsString, Stamp>,
+    /// The directory without links, and what it is.
+    pub(super) real: Option<(OsString, Stamp)>,
+    pub(super) mount: Option<Mount>,
+    pub(super) steps: Vec<Step>,
+    pub(super) watched: Watched,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FileSeen {
+    pub(super) found: Found,
+    pub(super) reading: Reading,
+    /// What the directory's path leads to now, if the file was not found.
+    pub(super) directory: Option<Stamp>,
+    /// Of a link: what it leads through. Of another file: nothing.
+    pub(super) steps: Vec<Step>,
+    pub(super) watched: Watched,
+    /// It is on a file system, or leads to one, on which inotify does not report every change.
+    pub(super) foreign: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Reading {
+    /// It was not read: its stamp is the known one.
+    Same,
+    Text(Stamp),
+    Not(Unread),
+}
+
+/// How a look ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Seen(Box<Answer>, Vec<u8>),
+    /// It leads to a mount that it was told to avoid, and has touched nothing of it.
+    Refused(Mount),
+    /// The mount's file system did not answer in time.
+    Hung(Option<Mount>, Unfinished),
+    /// The look could not be made.
+    Failed(String),
+}
+
+/// A look to be made on a helper thread. The thread that it hangs holds `alive`.
+pub struct Look {
+    pub(super) ticket: u64,
+    pub(super) question: Question,
+    pub(super) inotify: Option<Arc<OwnedFd>>,
+    /// The number of the mount that is being touched.
+    pub(super) at: Arc<AtomicU64>,
+    pub(super) alive: Arc<()>,
+    /// The program that looks at foreign file systems; without one they are looked at as all others.
+    pub(super) reader: Option<PathBuf>,
+    /// How long that may take.
+    pub(super) limit: Duration,
+}
+
+/// What a look has to say.
+pub struct Seen(pub(super) Outcome);
+
+impl Look {
+    /// To tell `Manifests::looked` with.
+    pub fn ticket(&self) -> u64 {
+        self.ticket
+    }
+
+    /// Looks. This may block for as long as the file system pleases.
+    pub fn run(self) -> Seen {
+        let inotify = self.inotify.as_ref().map(AsFd::as_fd);
+        let at = |mount| self.at.store(mount, Ordering::Relaxed);
+        let Some(reader) = &self.reader else { return Seen(run(&self.question, inotify, &at)) };
+        let mut local = self.question.clone();
+        local.avoid.foreign = true;
+        Seen(match run(&local, inotify, &at) {
+            Outcome::Refused(mount) if !self.question.refuses(&mount) => {
+                foreign::run(reader, &self.question, inotify, self.limit)
+            }
+            outcome => outcome,
+        })
+    }
+}
+
+impl Question {
+    fn refuses(&self, mount: &Mount) -> bool {
+        self.avoid.mounts.contains(&mount.id) || (self.avoid.foreign && mount.is_foreign())
+    }
+}
+
+/// Answers the question here and now. `at` is called with each mount's number before it is touched.
+pub(super) fn run(question: &Question, inotify: Option<BorrowedFd<'_>>, at: &dyn Fn(u64)) -> Outcome {
+    let table = Table::read(Path::new(&question.mountinfo));
+    let walk = Walk { table: &table, avoid: &question.avoid, at };
+    let answer = match &question.subject {
+        Subject::Directory { stamps } => directory(&walk, Path::new(&question.directory), *stamps, inotify)
+            .map(|seen| (Answer::Directory(seen), Vec::new())),
+        Subject::File { base, name, known, watch } => {
+            let inotify = inotify.filter(|_| *watch);
+            let asked = Asked { directory: Path::new(&question.directory), base: Path::new(base), name, known: *known };
+            asked.look(&walk, inotify).map(|(seen, text)| (Answer::File(seen), text))
+        }
+    };
+    match answer {
+        Ok((answer, text)) => Outcome::Seen(Box::new(answer), text),
+        Err(Refused(mount)) => Outcome::Refused(mount),
+    }
+}
+
+fn directory(
+    walk: &Walk<'_>,
+    path: &Path,
+    with_stamps: bool,
+    inotify: Option<BorrowedFd<'_>>,
+) -> Result<DirectorySeen, Refused> {
+    // Watched first, then read: nothing can happen in between unseen.
+    let (way, watched) = watched_way(walk, Path::new("/"), path, inotify, &Role::Way, &Role::Directory)?;
+    let (names, real) = match way.end {
+        End::Found(real, stat) => (list(&real), Some((real.into_os_string(), Stamp::of(&stat)))),
+        End::Failed(errno) => (Err(cannot_be_read(errno.into())), None),
+    };
+    let mount = real.as_ref().and_then(|(real, _)| walk.table.of(Path::new(real))).cloned();
+    let mut stamps = BTreeMap::new();
+    if let (true, Some((real, _)), Ok(names)) = (with_stamps, &real, &names) {
+        for name in names {
+            // A link, or what is on another mount, is looked at by itself.
+            if let Some(stat) = walk.one(&Path::new(real).join(name))
+                && FileType::from_raw_mode(stat.st_mode) != FileType::Symlink
+            {
+                stamps.insert(name.clone(), Stamp::of(&stat));
+            }
+        }
+    }
+    Ok(DirectorySeen { names, stamps, real, mount, steps: way.steps, watched })
+}
+
+struct Asked<'a> {
+    directory: &'a Path,
+    base: &'a Path,
+    name: &'a OsStr,
+    known: Option<Stamp>,
+}
+
+impl Asked<'_> {
+    fn look(&self, walk: &Walk<'_>, inotify: Option<BorrowedFd<'_>>) -> Result<(FileSeen, Vec<u8>), Refused> {
+        let foreign =
+            |steps: &[Step]| steps.iter().any(|step| walk.table.of(&step.path()).is_some_and(Mount::is_foreign));
+        let seen = |found, reading, directory| FileSeen {
+            found,
+            reading,
+            directory,
+            steps: Vec::new(),
+            watched: Watched::default(),
+            foreign: false,
+        };
+        let way = walk.follow(self.base, Path::new(self.name))?;
+        if way.steps.len() == 1 {
+            // No link.
+            let foreign = foreign(&way.steps);
+            let (mut seen, text) = match way.end {
+                End::Failed(Errno::NOENT | Errno::NOTDIR) => {
+                    let directory = walk.follow(Path::new("/"), self.directory)?;
+                    (seen(Found::Nothing, Reading::Not(Unread::Gone), stamp(&directory)), Vec::new())
+                }
+                End::Failed(errno) => {
+                    let found = Found::Entry { link: false, hard_links: false, stamp: None };
+                    (seen(found, Reading::Not(file::unreadable(errno)), None), Vec::new())
+                }
+                End::Found(path, stat) => {
+                    let stamp = Stamp::of(&stat);
+                    let (reading, text) = self.read(&path, &stat);
+                    let hard_links = stat.st_nlink > 1;
+                    (seen(Found::Entry { link: false, hard_links, stamp: Some(stamp) }, reading, None), text)
+                }
+            };
+            seen.foreign = foreign;
+            return Ok((seen, text));
+        }
+        let step = |step| Role::Step { file: self.name.to_owned(), step };
+        let target = Role::Target(self.name.to_owned());
+        let (way, watched) = watched_way(walk, self.base, Path::new(self.name), inotify, &step, &target)?;
+        let entry = |stamp| Found::Entry { link: true, hard_links: false, stamp };
+        let (mut seen, text) = match &way.end {
+            End::Failed(errno) => (seen(entry(None), Reading::Not(file::unreadable(*errno)), None), Vec::new()),
+            End::Found(path, stat) => {
+                let (reading, text) = self.read(path, stat);
+                let reading = match reading {
+                    // What it leads to went after it was followed.
+                    Reading::Not(Unread::Gone) => Reading::Not(Unread::Changing),
+                    other => other,
+                };
+                (seen(entry(Some(Stamp::of(stat))), reading, None), text)
+            }
+        };
+        seen.foreign = foreign(&way.steps);
+        seen.steps = way.steps;
+        seen.watched = watched;
+        Ok((seen, text))
+    }
+
+    fn read(&self, path: &Path, stat: &rustix::fs::Stat) -> (Reading, Vec<u8>) {
+        if self.known == Some(Stamp::of(stat)) {
+            return (Reading::Same, Vec::new());
+        }
+        match file::read_regular(path, stat, OFlags::NOFOLLOW) {
+            Ok((text, stamp)) => (Reading::Text(stamp), text),
+            Err(why) => (Reading::Not(why), Vec::new()),
+        }
+    }
+}
+
+/// Follows a path and watches every step of it and what it leads to, until nothing of it changed meanwhile.
+fn watched_way(
+    walk: &Walk<'_>,
+    base: &Path,
+    rest: &Path,
+    inotify: Option<BorrowedFd<'_>>,
+    step: &dyn Fn(OsString) -> Role,
+    end: &Role,
+) -> Result<(Way, Watched), Refused> {
+    let mut way = walk.follow(base, rest)?;
+    let mut watched = Watched::default();
+    for _ in 0..TRIES {
+        watched = Watched::default();
+        watched.steps(inotify, &way.steps, step);
+        if let End::Found(real, stat) = &way.end
+            && (*end != Role::Directory || FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+        {
+            watched.add(inotify, real, end.clone());
+        }
+        let again = walk.follow(base, rest)?;
+        let same = again.steps == way.steps && stamp(&again).is_some() == stamp(&way).is_some();
+        way = again;
+        if same {
+            break;
+        }
+    }
+    Ok((way, watched))
+}
+
+fn stamp(way: &Way) -> Option<Stamp> {
+    match &way.end {
+        End::Found(_, stat) => Some(Stamp::of(stat)),
+        End::Failed(_) => None,
+    }
+}
+
+fn cannot_be_read(e: std::io::Error) -> String {
+    format!("cannot be read: {e}")
+}
+
+/// The names that count, if the whole directory could be read.
+pub(super) fn list(directory: &Path) -> Result<BTreeSet<OsString>, String> {
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(directory).map_err(cannot_be_read)? {
+        let name = entry.map_err(cannot_be_read)?.file_name();
+        if file::counts(&name) {
+            names.insert(name);
+        }
+    }
+    Ok(names)
+}

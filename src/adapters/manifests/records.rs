@@ -1,0 +1,175 @@
+//! What is kept on disk of the last good version of each file (D2), and what is taken from there.
+
+use super::contents::Held;
+use super::standing::Kind;
+use super::store::{Change, RecordedDocument, Write};
+use super::{Manifests, Source, seen};
+use crate::api::document::{Context, Document};
+use crate::api::problem::Problem;
+use crate::api::time::{Boot, Now};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::time::Duration;
+
+/// When a record that could not be written is tried again.
+pub(super) const RETRY: Duration = Duration::from_secs(60);
+/// Records that are written together.
+const BATCH: usize = 16;
+
+impl Manifests {
+    /// Records to write, when there is nothing more urgent; one batch at a time. Run it, here or on a helper thread, and
+    /// tell `written` how it ended.
+    pub fn take_write(&mut self, now: Now) -> Option<Write> {
+        if self.writing.is_some() || now.boot < self.no_write_before {
+            return None;
+        }
+        let changes: Vec<Change> = std::iter::from_fn(|| self.next_change()).take(BATCH).collect();
+        self.writing = (!changes.is_empty()).then_some(Write { changes });
+        self.writing.clone()
+    }
+
+    /// How the writing of a record ended.
+    pub fn written(&mut self, result: Result<(), String>, now: Now) {
+        let Some(write) = self.writing.take() else { return };
+        let path = self.settings.directory.to_string_lossy().into_owned();
+        match result {
+            Ok(()) => {
+                self.no_write_before = Boot(0);
+                self.standing.set(None, &path, Kind::Record, Vec::new(), now);
+            }
+            Err(why) => {
+                self.no_write_before = now.boot + RETRY;
+                let message = format!("its last good version cannot be kept on disk: {why}");
+                self.standing.set(None, &path, Kind::Record, vec![Problem::of_file(&path, message)], now);
+                // Those that are on disk by now are seen to be there.
+                write.changes.iter().for_each(|change| self.put_back(change, now));
+            }
+        }
+    }
+
+    /// Writes all records that are due, here and now.
+    pub fn flush(&mut self, now: Now) {
+        while let Some(write) = self.take_write(now) {
+            self.written(write.run(), now);
+        }
+    }
+
+    /// Puts in force what the record of a file says. False if there is none.
+    pub(super) fn restore(&mut self, name: &OsStr, now: Now) -> bool {
+        let Some(held) = self.recall(name, now) else { return false };
+        self.changed |= held.iter().any(|held| held.pod().is_some());
+        self.unsettled = true;
+        self.sources.insert(name.to_owned(), Source { held, ..Source::default() });
+        true
+    }
+
+    /// What a file said when it was last good, as far as it would be accepted now; None if nothing is recorded.
+    pub(super) fn recall(&self, name: &OsStr, now: Now) -> Option<Vec<Held>> {
+        let shown = self.shown(name);
+        let path = self.path(name);
+        let record = self.store.load(&path).or_else(|| self.store.load_shared(&path))?;
+        let seen = seen(now);
+        let context = Context { node_name: &self.settings.node_name, seen: &seen };
+        let mut held = Vec::new();
+        for RecordedDocument { number, content, priority, .. } in record.documents {
+            match Document::from_content(number, content).object(&shown, None, context) {
+                Ok(object) => held.push(Held::accepted(object, priority)),
+                Err(problems) => {
+                    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                    log::warn!("manifests: what was accepted before is not any more path={shown:?} error={problems:?}");
+                }
+            }
+        }
+        Some(held)
+    }
+
+    pub(super) fn restore_all(&mut self, now: Now) {
+        for record in self.store.load_all() {
+            if let Some(name) = self.name_of(&record.manifest()) {
+                self.restore(&name, now);
+            }
+        }
+    }
+
+    /// The next change of the records that is not on disk yet.
+    fn next_change(&mut self) -> Option<Change> {
+        if let Some(place) = self.new_place.take() {
+            return Some(self.store.put_place(&self.settings.directory, &place));
+        }
+        if std::mem::take(&mut self.sweep) {
+            // Files that went while nobody looked.
+            for record in self.store.load_all() {
+                let path = record.manifest();
+                let Some(name) = self.name_of(&path) else { continue };
+                let shares = |name: &&OsString| record.may_be_of(&self.path(name));
+                let sharing: Vec<OsString> = self.sources.keys().filter(shares).cloned().collect();
+                if !sharing.is_empty() {
+                    // Each gets a record of its own first.
+                    self.dirty.extend(sharing);
+                    self.shared.insert(path);
+                } else if !self.sources.contains_key(&name) {
+                    self.dirty.insert(name);
+                }
+            }
+        }
+        while let Some(name) = self.dirty.pop_first() {
+            let path = self.path(&name);
+            let own = self.store.load(&path);
+            let is_own = own.is_some();
+            let mut old = own.or_else(|| self.store.load_shared(&path));
+            let has_one = |source: &&mut Source| source.held.iter().any(|held| held.in_force().is_some());
+            let Some(source) = self.sources.get_mut(&name).filter(has_one) else {
+                if is_own {
+                    return Some(self.store.delete(&path));
+                }
+                continue;
+            };
+            let recorded = old.iter().flat_map(|record| &record.documents);
+            let recorded = recorded.map(|d| (d.digest.as_str(), d.priority.as_ref()));
+            let in_force = source.held.iter().filter_map(Held::in_force);
+            if is_own && recorded.eq(in_force.map(|held| (held.digest(), held.given()))) {
+                source.held.iter_mut().filter_map(Held::in_force_mut).for_each(|held| held.content = None);
+                continue;
+            }
+            let mut documents = Vec::new();
+            for held in source.held.iter_mut().filter_map(Held::in_force_mut) {
+                let digest = held.digest().to_owned();
+                let priority = held.given().cloned();
+                let mut old = old.iter_mut().flat_map(|record| &mut record.documents);
+                let content = held
+                    .content
+                    .take()
+                    .and_then(|text| serde_json::from_str(&text).ok())
+                    .or_else(|| old.find(|d| d.digest == digest).map(|d| std::mem::take(&mut d.content)));
+                if let Some(content) = content {
+                    documents.push(RecordedDocument { number: held.number(), digest, content, priority });
+                }
+            }
+            return Some(self.store.put(&path, documents));
+        }
+        self.shared.pop_first().map(|path| self.store.delete(&path))
+    }
+
+    /// A record that could not be written is to be written again.
+    fn put_back(&mut self, change: &Change, now: Now) {
+        let Some(record) = change.record() else {
+            // A removal, or the directory's own: found again by looking.
+            self.sweep = true;
+            self.recorded = None;
+            return self.full_within(RETRY, now);
+        };
+        let Some(name) = self.name_of(&record.manifest()) else { return };
+        self.dirty.insert(name.clone());
+        for document in record.documents {
+            let held = self.sources.get_mut(&name).into_iter().flat_map(|source| &mut source.held);
+            for held in held.filter_map(Held::in_force_mut).filter(|held| held.digest() == document.digest) {
+                held.content.get_or_insert_with(|| document.content.to_string().into());
+            }
+        }
+    }
+
+    /// The name of a manifest in the directory.
+    fn name_of(&self, path: &Path) -> Option<OsString> {
+        path.file_name().filter(|_| path.parent() == Some(&self.settings.directory)).map(OsStr::to_owned)
+    }
+}

@@ -1,0 +1,172 @@
+//! What a look at the directory means: which names there are, which are gone, and whether it is the right directory at all.
+//!
+//! A scan begins with the names and ends when each of them was looked at. On a mount that is not the recorded one the
+//! names alone say nothing: a mount point without its file system may have a subdirectory or a README in it. There nothing is
+//! believed to be gone before a manifest was found.
+
+use super::file::Stamp;
+use super::look::DirectorySeen;
+use super::looks::Why;
+use super::mount::Mount;
+use super::standing::Kind;
+use super::store::Place;
+use super::{GONE, Manifests, NET, SETTLE, Stage, Wait};
+use crate::api::problem::Problem;
+use crate::api::time::Now;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The directory as it was looked at last.
+#[derive(Debug)]
+pub(super) struct Directory {
+    /// Without links.
+    pub(super) real: PathBuf,
+    pub(super) identity: Stamp,
+    pub(super) mount: Option<Mount>,
+}
+
+/// A scan under way.
+#[derive(Debug)]
+pub(super) struct Scan {
+    names: BTreeSet<OsString>,
+    /// Those that were not looked at yet.
+    left: BTreeSet<OsString>,
+    /// How long the others have to be gone.
+    gone: Duration,
+    /// The recorded mount, if this is another one.
+    doubt: Option<Place>,
+}
+
+impl Manifests {
+    /// The directory was looked at.
+    pub(super) fn directory_seen(&mut self, seen: DirectorySeen, now: Now) {
+        let DirectorySeen { names, stamps, real, mount, steps, watched } = seen;
+        let moved = self.watcher.assign(None, watched.roles);
+        self.moved(&moved, now);
+        self.steps = steps;
+        if let Some(why) = watched.failed {
+            self.not_watched(why);
+        }
+        let (names, (real, identity)) = match (names, real) {
+            (Ok(names), Some(real)) => (names, real),
+            (Err(why), _) => return self.missing(&why, now),
+            (Ok(_), None) => return self.missing("cannot be read", now),
+        };
+        let same = self.directory.as_ref().is_some_and(|old| old.identity.same_inode(&identity));
+        let doubt = mount.as_ref().and_then(|mount| self.recorded().filter(|recorded| !recorded.is(mount)));
+        self.directory = Some(Directory { real: real.into(), identity, mount });
+        // A directory that was made anew is perhaps still being filled.
+        let gone = if same || self.is_first() { GONE } else { SETTLE };
+        let known = |name: &OsString| {
+            self.sources.get(name).is_some_and(|source| {
+                !source.link
+                    && !source.unreadable
+                    && source.stamp.is_some()
+                    && source.stamp.as_ref() == stamps.get(name)
+            })
+        };
+        let (unchanged, mut left): (BTreeSet<OsString>, BTreeSet<OsString>) = names.iter().cloned().partition(known);
+        // What hangs is tried again when its time comes.
+        left.retain(|name| !self.looks.is_hung(&Some(name.clone())));
+        for name in unchanged {
+            self.waits.remove(&name);
+        }
+        for name in &left {
+            self.looks.want(Some(name.clone()), Why::Listed, now.boot);
+        }
+        let scan = Scan { names, left, gone, doubt };
+        if scan.doubt.is_none() {
+            self.right_directory(&scan, now);
+        }
+        self.scan = Some(scan);
+        self.end_scan(now);
+    }
+
+    /// A file was looked at, or cannot be.
+    pub(super) fn scanned(&mut self, name: &OsStr, now: Now) {
+        if self.scan.as_mut().is_some_and(|scan| scan.left.remove(name)) {
+            self.end_scan(now);
+        }
+    }
+
+    /// Ends the scan when nothing of it is left.
+    fn end_scan(&mut self, now: Now) {
+        let Some(scan) = self.scan.take_if(|scan| scan.left.is_empty()) else { return };
+        if let Some(recorded) = &scan.doubt {
+            let has_documents = |name| self.sources.get(name).is_some_and(|source| source.has_documents);
+            if !scan.names.iter().any(has_documents) {
+                let why = format!(
+                    "it has no manifest, and the file system that had them ({recorded}) is not mounted: mount it, or put a \
+                     manifest here if this is the right directory"
+                );
+                return self.missing(&why, now);
+            }
+            self.right_directory(&scan, now);
+        }
+        self.sweep |= self.is_first();
+        self.now_read();
+        self.note_place();
+        self.full_within(self.interval(), now);
+    }
+
+    /// What is not in the directory is believed to be gone soon.
+    fn right_directory(&mut self, scan: &Scan, now: Now) {
+        let path = self.settings.directory.to_string_lossy().into_owned();
+        self.standing.set(None, &path, Kind::Content, Vec::new(), now);
+        let gone: Vec<OsString> = self.sources.keys().filter(|name| !scan.names.contains(*name)).cloned().collect();
+        for name in gone {
+            if !self.waits.contains_key(&name) {
+                self.wait(&name, scan.gone, Wait::Gone, now);
+            }
+        }
+    }
+
+    /// The directory cannot be used: what it last said stays in force (D2).
+    pub(super) fn missing(&mut self, why: &str, now: Now) {
+        let path = self.settings.directory.to_string_lossy().into_owned();
+        let message = format!("{why}; the pods that it last named go on");
+        self.standing.set(None, &path, Kind::Content, vec![Problem::of_file(&path, message)], now);
+        self.waits.clear();
+        self.looks.forget_files();
+        self.scan = None;
+        if self.is_first() {
+            self.restore_all(now);
+        }
+        self.directory = None;
+        self.now_read();
+        self.full_within(self.settings.check_frequency, now);
+    }
+
+    /// D1: from now on the desired set is known.
+    fn now_read(&mut self) {
+        self.changed |= self.is_first();
+        self.stage = Stage::Read;
+    }
+
+    /// How often to look at everything although nothing moved.
+    pub(super) fn interval(&self) -> Duration {
+        let foreign = self.directory.as_ref().and_then(|d| d.mount.as_ref()).is_some_and(Mount::is_foreign);
+        let unwatched = self.unwatched || self.sources.values().any(|source| source.unwatched);
+        if foreign || unwatched { self.settings.check_frequency } else { NET }
+    }
+
+    fn recorded(&mut self) -> Option<Place> {
+        let (store, directory) = (&self.store, &self.settings.directory);
+        self.recorded.get_or_insert_with(|| store.place(directory)).clone()
+    }
+
+    /// Records the mount of the directory, if it has manifests.
+    pub(super) fn note_place(&mut self) {
+        let in_doubt = self.scan.as_ref().is_some_and(|scan| scan.doubt.is_some());
+        if in_doubt || !self.sources.values().any(|source| source.has_documents) {
+            return;
+        }
+        let place = self.directory.as_ref().and_then(|directory| directory.mount.as_ref()).map(Place::of);
+        if place.is_some() && self.recorded() != place {
+            self.recorded = Some(place.clone());
+            self.new_place = place;
+        }
+    }
+}

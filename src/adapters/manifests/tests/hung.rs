@@ -1,0 +1,155 @@
+//! A file system that does not answer holds up only what is on it.
+
+use super::*;
+use std::sync::atomic::Ordering;
+
+/// The helper that looks at this subject hangs, on the mount of this number; all others go on. Until it is dropped.
+fn hang(lab: &mut Lab, subject: Option<&str>, mount: u64) -> (Option<Vec<String>>, Option<Look>) {
+    let (mut last, mut hung) = (None, None);
+    loop {
+        let now = lab.now();
+        let Some(look) = lab.manifests.take_look(now) else { return (last, hung) };
+        let ticket = look.ticket();
+        let name = match &look.question.subject {
+            Subject::Directory { .. } => None,
+            Subject::File { name, .. } => name.to_str(),
+        };
+        let pods = if name == subject && !look.question.avoid.mounts.contains(&mount) {
+            look.at.store(mount, Ordering::Relaxed);
+            hung = Some(look);
+            lab.manifests.looked(ticket, Err(NotSeen::Stuck), now)
+        } else {
+            let seen = look.run();
+            lab.manifests.looked(ticket, Ok(seen), now)
+        };
+        last = pods.map(|pods| names(&pods)).or(last);
+    }
+}
+
+/// `hung` is on a mount of its own, and linked into the directory.
+fn with_hung_mount(lab: &Lab) {
+    let root = lab.root.path().display().to_string();
+    let mounts = format!("1 0 8:1 / / rw - ext4 d rw\n7 1 8:2 / {root}/hung rw - fuse.x server rw\n");
+    fs::write(lab.root.path().join("mountinfo"), mounts).unwrap();
+    fs::create_dir(lab.root.path().join("hung")).unwrap();
+    symlink("../hung/h.yaml", lab.path("h.yaml")).unwrap();
+}
+
+const DOES_NOT_ANSWER: &str = "M/h.yaml: the file system on R/hung (server, fuse.x) does not answer: check its server, or unmount it (umount -l R/hung)";
+
+#[test]
+fn d1_a_file_that_hangs_at_the_start_counts_as_read_and_keeps_what_it_last_said() {
+    let lab = Lab::new();
+    with_hung_mount(&lab);
+    let file = lab.root.path().join("hung/h.yaml");
+    fs::write(&file, pod("h")).unwrap();
+    for name in ["a", "z"] {
+        lab.write(name, &pod(name));
+    }
+    let (mut lab, first) = lab.again_without_flush();
+    assert_eq!(first, ["a", "h", "z"]);
+    lab.flush();
+    let Lab { root, .. } = lab;
+    let mut lab = Lab::on(root);
+    let now = lab.now();
+    assert!(lab.manifests.due(now).is_none());
+    let (first, thread) = hang(&mut lab, Some("h.yaml"), 7);
+    assert_eq!(first, some(&["a", "h", "z"]));
+    assert_eq!(lab.problems(), [DOES_NOT_ANSWER]);
+    // The others are read meanwhile, and what hangs is tried again with a back-off, but not by a second thread.
+    lab.place("a", &pod("a2"));
+    assert_eq!(lab.events(), some(&["a2", "h", "z"]));
+    fs::write(&file, pod("h2")).unwrap();
+    assert_eq!(lab.pass(NET), None);
+    assert_eq!(lab.problems(), [DOES_NOT_ANSWER]);
+    // The thread comes back: looked at again at once.
+    drop(thread);
+    assert_eq!(lab.manifests.next_deadline(), Boot(0));
+    assert_eq!(lab.pass(MOMENT), some(&["a2", "h2", "z"]));
+    assert_eq!(lab.problems(), NONE);
+}
+
+#[test]
+fn d1_a_directory_that_hangs_at_the_start_counts_as_read() {
+    let (mut lab, _) = Lab::started();
+    lab.place("a.yaml", &pod("a"));
+    lab.events();
+    lab.flush();
+    let Lab { root, .. } = lab;
+    let mut lab = Lab::on(root);
+    let now = lab.now();
+    lab.manifests.due(now);
+    let (first, thread) = hang(&mut lab, None, u64::MAX);
+    assert_eq!(first, some(&["a"]));
+    assert!(lab.problems()[0].starts_with("M: the file system does not answer"), "{:?}", lab.problems());
+    drop(thread);
+    lab.place("b.yaml", &pod("b"));
+    assert_eq!(lab.pass(MOMENT), some(&["a", "b"]));
+    assert_eq!(lab.problems(), NONE);
+}
+
+#[test]
+fn d2_a_directory_that_hangs_stops_nothing_and_one_of_its_files_is_told_from_it() {
+    let (mut lab, _) = Lab::started();
+    lab.place("a.yaml", &pod("a"));
+    lab.place("b.yaml", &pod("b"));
+    lab.events();
+    // The safety net looks at all stamps together. If that hangs each file is looked at by itself.
+    let now = lab.now();
+    lab.manifests.reload(now);
+    let (given, _thread) = hang(&mut lab, None, u64::MAX);
+    assert_eq!(given, None, "looked at twice, and hung twice");
+    assert!(lab.problems()[0].starts_with("M: the file system does not answer"), "{:?}", lab.problems());
+    assert_eq!(lab.desired(), ["a", "b"]);
+}
+
+#[test]
+fn d2_files_that_changed_with_one_that_hangs_do_not_wait_for_it() {
+    let (mut lab, _) = Lab::started();
+    lab.place("a.yaml", &pod("a"));
+    lab.place("h.yaml", &pod("h"));
+    let mut events = Events::with_capacity(8);
+    lab.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+    let now = lab.now();
+    assert!(lab.manifests.ready(now).is_none());
+    let (a, _h) = (lab.manifests.take_look(now).unwrap(), lab.manifests.take_look(now).unwrap());
+    let ticket = a.ticket();
+    let seen = a.run();
+    assert!(lab.manifests.looked(ticket, Ok(seen), now).is_none(), "they may be one change");
+    let at = lab.manifests.next_deadline();
+    assert!(at <= lab.boot + Duration::from_secs(1), "{:?}", at.since(lab.boot));
+    lab.boot = at;
+    let now = lab.now();
+    assert_eq!(lab.manifests.due(now).map(|pods| names(&pods)), some(&["a"]));
+}
+
+#[test]
+fn d2_an_event_during_a_look_is_looked_at_after_it() {
+    let (mut lab, _) = Lab::started();
+    lab.place("a.yaml", &pod("a"));
+    let mut events = Events::with_capacity(8);
+    lab.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+    let now = lab.now();
+    lab.manifests.ready(now);
+    let look = lab.manifests.take_look(now).unwrap();
+    let ticket = look.ticket();
+    let seen = look.run();
+    lab.place("a.yaml", &pod("b"));
+    lab.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+    lab.manifests.ready(now);
+    assert!(lab.manifests.take_look(now).is_none(), "one look at a time");
+    lab.manifests.looked(ticket, Ok(seen), now);
+    assert_eq!(lab.look().map(|pods| names(&pods)), some(&["b"]));
+    // It goes while it is looked at.
+    lab.place("a.yaml", &pod("c"));
+    lab.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+    lab.manifests.ready(now);
+    let look = lab.manifests.take_look(now).unwrap();
+    let ticket = look.ticket();
+    let seen = look.run();
+    fs::remove_file(lab.path("a.yaml")).unwrap();
+    lab.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+    lab.manifests.ready(now);
+    lab.manifests.looked(ticket, Ok(seen), now);
+    assert_eq!(lab.pass(MOMENT), some(&[]));
+}

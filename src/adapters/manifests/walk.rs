@@ -1,0 +1,198 @@
+//! Follows a path one step at a time, as the kernel does, so that each step is known: which directories to watch, and which
+//! mount is about to be touched. A mount that hangs is refused before the step that would touch it.
+
+use super::mount::{Mount, Table};
+use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::path::{Component, Path, PathBuf};
+
+/// The kernel follows as many links.
+const MAX_LINKS: usize = 40;
+
+/// Mounts that a look must not touch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Avoid {
+    /// By number.
+    pub(super) mounts: BTreeSet<u64>,
+    /// All that others serve.
+    pub(super) foreign: bool,
+}
+
+/// The step was not taken: this mount is one to avoid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refused(pub(super) Mount);
+
+/// A place where a change leads the path elsewhere: a symbolic link, the end, or the first name that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Step {
+    /// Absolute and without links.
+    pub(super) directory: OsString,
+    pub(super) name: OsString,
+    /// The number of the mount that the name is on; 0 if the table has none.
+    pub(super) mount: u64,
+}
+
+impl Step {
+    pub(super) fn path(&self) -> PathBuf {
+        Path::new(&self.directory).join(&self.name)
+    }
+}
+
+pub(super) enum End {
+    /// What is there, and its path without links.
+    Found(PathBuf, Stat),
+    Failed(Errno),
+}
+
+pub(super) struct Way {
+    pub(super) steps: Vec<Step>,
+    pub(super) end: End,
+}
+
+pub(super) struct Walk<'a> {
+    pub(super) table: &'a Table,
+    pub(super) avoid: &'a Avoid,
+    /// Called with a mount's number before that mount is touched.
+    pub(super) at: &'a dyn Fn(u64),
+}
+
+impl Walk<'_> {
+    /// Follows `rest` from `base`, which is absolute and has no links in it.
+    ///
+    /// # Errors
+    /// The mount to avoid that the path leads to.
+    pub(super) fn follow(&self, base: &Path, rest: &Path) -> Result<Way, Refused> {
+        let mut here = base.to_owned();
+        let mut todo = VecDeque::new();
+        prepend(&mut todo, &mut here, rest);
+        let mut steps = Vec::new();
+        let mut links = 0;
+        while let Some(name) = todo.pop_front() {
+            if name == ".." {
+                here.pop();
+                continue;
+            }
+            let path = here.join(&name);
+            let mount = self.touch(&path)?;
+            let step = |here: &Path| Step { directory: here.into(), name: name.clone(), mount };
+            let failed = |mut steps: Vec<Step>, errno| {
+                steps.push(step(&here));
+                Ok(Way { steps, end: End::Failed(errno) })
+            };
+            let stat = match rustix::fs::lstat(&path) {
+                Ok(stat) => stat,
+                Err(errno) => return failed(steps, errno),
+            };
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Symlink => {
+                    links += 1;
+                    let target = match rustix::fs::readlink(&path, Vec::new()) {
+                        _ if links > MAX_LINKS => return failed(steps, Errno::LOOP),
+                        Ok(target) => target,
+                        Err(errno) => return failed(steps, errno),
+                    };
+                    steps.push(step(&here));
+                    let target = <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(target.as_bytes());
+                    prepend(&mut todo, &mut here, Path::new(target));
+                }
+                _ if todo.is_empty() => {
+                    steps.push(step(&here));
+                    return Ok(Way { steps, end: End::Found(path, stat) });
+                }
+                FileType::Directory => here = path,
+                _ => return failed(steps, Errno::NOTDIR),
+            }
+        }
+        // The root, or a path that ends in `..`.
+        self.touch(&here)?;
+        let end = match rustix::fs::lstat(&here) {
+            Ok(stat) => End::Found(here, stat),
+            Err(errno) => End::Failed(errno),
+        };
+        Ok(Way { steps, end })
+    }
+
+    /// What is at a path of which all but the last name is known to be no link. None: nothing, or it is on a mount to avoid.
+    pub(super) fn one(&self, path: &Path) -> Option<Stat> {
+        self.touch(path).ok()?;
+        rustix::fs::lstat(path).ok()
+    }
+
+    /// Gives the mount's number.
+    fn touch(&self, path: &Path) -> Result<u64, Refused> {
+        let Some(mount) = self.table.of(path) else { return Ok(0) };
+        if self.avoid.mounts.contains(&mount.id) || (self.avoid.foreign && mount.is_foreign()) {
+            return Err(Refused(mount.clone()));
+        }
+        (self.at)(mount.id);
+        Ok(mount.id)
+    }
+}
+
+/// What is to be followed next: the components of `path`, before all others.
+fn prepend(todo: &mut VecDeque<OsString>, here: &mut PathBuf, path: &Path) {
+    if path.is_absolute() {
+        *here = PathBuf::from("/");
+    }
+    for component in path.components().rev() {
+        match component {
+            Component::Normal(name) => todo.push_front(name.to_owned()),
+            Component::ParentDir => todo.push_front("..".into()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn follow(table: &Table, avoid: &Avoid, path: &Path) -> Result<Way, Refused> {
+        Walk { table, avoid, at: &|_| {} }.follow(Path::new("/"), path)
+    }
+
+    #[test]
+    fn every_link_and_the_end_is_a_step_and_what_is_missing_is_the_last() {
+        let root = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(root.path()).unwrap();
+        fs::create_dir_all(root.join("v1/deep")).unwrap();
+        fs::write(root.join("v1/deep/a"), "").unwrap();
+        symlink("v1", root.join("current")).unwrap();
+        symlink("./x/../current/deep/a", root.join("a")).unwrap();
+        fs::create_dir(root.join("x")).unwrap();
+        let steps = |name: &str| {
+            let way = follow(&Table::default(), &Avoid::default(), &root.join(name)).unwrap();
+            let shown = |s: &Step| s.path().strip_prefix(&root).unwrap().display().to_string();
+            let end = match way.end {
+                End::Found(path, _) => Ok(path.strip_prefix(&root).unwrap().display().to_string()),
+                End::Failed(errno) => Err(errno),
+            };
+            (way.steps.iter().map(shown).collect::<Vec<_>>(), end)
+        };
+        assert_eq!(steps("a"), (vec!["a".into(), "current".into(), "v1/deep/a".into()], Ok("v1/deep/a".into())));
+        fs::remove_dir_all(root.join("v1/deep")).unwrap();
+        assert_eq!(steps("a"), (vec!["a".into(), "current".into(), "v1/deep".into()], Err(Errno::NOENT)));
+        symlink("loop", root.join("loop")).unwrap();
+        assert_eq!(steps("loop").1, Err(Errno::LOOP));
+        fs::write(root.join("file"), "").unwrap();
+        assert_eq!(steps("file/x"), (vec!["file".into()], Err(Errno::NOTDIR)));
+    }
+
+    #[test]
+    fn a_mount_to_avoid_is_refused_before_it_is_touched() {
+        let root = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(root.path()).unwrap();
+        symlink(root.join("hung/a"), root.join("a")).unwrap();
+        let text = format!("1 0 8:1 / / rw - ext4 d rw\n7 1 0:9 / {}/hung rw - fuse.x s rw\n", root.display());
+        let table = Table::parse(text.as_bytes());
+        let refused = |avoid: Avoid| follow(&table, &avoid, &root.join("a")).err().map(|Refused(m)| m.id);
+        assert_eq!(refused(Avoid { mounts: [7].into(), foreign: false }), Some(7));
+        assert_eq!(refused(Avoid { mounts: [9].into(), foreign: true }), Some(7));
+        assert_eq!(refused(Avoid { mounts: [9].into(), foreign: false }), None, "it only does not exist");
+    }
+}
