@@ -40,7 +40,7 @@ use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::time::{Boot, Now};
 use contents::Held;
-use file::{Stamp, Unread};
+use file::Stamp;
 use foreign::Unfinished;
 use look::{Answer, Outcome, Question, Subject};
 use looks::{Key, Looks, Means, Why};
