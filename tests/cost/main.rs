@@ -17,7 +17,7 @@ use node::{Node, Spent, pod};
 use runtime::Runtime;
 use std::time::Duration;
 use wherry::api::node::NodeFacts;
-use wherry::api::resources::{PODS, Resources};
+use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::api::time::{Boot, Now, Wall};
 use wherry::engine::config::EngineConfig;
 use wherry::engine::effect::Effect;
@@ -93,7 +93,8 @@ fn ten_thousand_pod_lives_leave_no_more_behind_than_a_thousand() {
 fn without_a_runtime(pods: usize) -> (i64, i64, usize) {
     let mut manifests = Vec::new();
     let held = measure(|| manifests = (0..pods).map(|i| pod(&format!("pod-{i:05}"), 1, "")).collect()).bytes_current;
-    let node = NodeFacts { allocatable: Resources::from([(PODS, 110)]), ..NodeFacts::default() };
+    let allocatable = Resources::from([(PODS, 110), (CPU, 10_000), (MEMORY, 1 << 40)]);
+    let node = NodeFacts { allocatable, ..NodeFacts::default() };
     let mut engine = Engine::new(EngineConfig { node, ..EngineConfig::default() });
     let now = Now { boot: Boot(1_000_000_000), wall: Wall(1_800_000_000_000_000_000) };
     let added = measure(|| {
