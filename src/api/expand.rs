@@ -167,12 +167,11 @@ pub fn measure(container: &Container) -> Result<usize, TooLong> {
         add(Place::Env(i), variable.name.len().saturating_add(1).saturating_add(value))?;
         lengths.insert(&variable.name, value);
     }
-    let places: [(&Option<Vec<String>>, fn(usize) -> Place); 2] =
-        [(&container.command, Place::Command), (&container.args, Place::Args)];
-    for (words, place) in places {
-        for (i, word) in words.iter().flatten().enumerate() {
-            add(place(i), expanded_length(word, |name| lengths.get(name).copied()))?;
-        }
+    for (i, word) in container.command.iter().flatten().enumerate() {
+        add(Place::Command(i), expanded_length(word, |name| lengths.get(name).copied()))?;
+    }
+    for (i, word) in container.args.iter().flatten().enumerate() {
+        add(Place::Args(i), expanded_length(word, |name| lengths.get(name).copied()))?;
     }
     Ok(total)
 }

@@ -105,9 +105,10 @@ impl Lines {
         let width = self.0.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0) + 3;
         for (label, value) in &self.0 {
             let mut label = if label.is_empty() { String::new() } else { format!("{}:", shown(label)) };
-            // A value of several lines stays in its column: none of them looks like a label.
-            for part in value.split('\n') {
-                let line = format!("{:indent$}{label:<width$}{}", "", shown(part));
+            // A value of several lines stays in its column, and further in: none of them looks like a label, or the next value.
+            for (i, part) in value.split('\n').enumerate() {
+                let further = if i == 0 { "" } else { "  " };
+                let line = format!("{:indent$}{label:<width$}{further}{}", "", shown(part));
                 writeln!(out, "{}", line.trim_end())?;
                 label.clear();
             }

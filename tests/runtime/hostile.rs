@@ -3,6 +3,7 @@
 use crate::support::agent::Agent;
 use crate::support::http;
 use crate::support::yaml::{self, TRAP};
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
@@ -99,17 +100,18 @@ fn users_of_the_control_socket_have_a_share_and_never_shut_out_root() {
     let mut first = String::new();
     BufReader::new(own.stdout.as_mut().expect("stdout")).read_line(&mut first).expect("an event");
     assert!(first.starts_with('{'), "{first}");
-    let mut watches: Vec<Child> = (0..10).map(|_| watch_as(&agent, 1000)).collect();
+    let watches: RefCell<Vec<Child>> = RefCell::new((0..10).map(|_| watch_as(&agent, 1000)).collect());
+    let ended = || watches.borrow_mut().iter_mut().filter_map(|w| w.try_wait().expect("wait")).count();
     // Of ten of one user eight stay.
-    agent.wait("two have ended", |_| watches.iter_mut().filter_map(|w| w.try_wait().expect("wait")).count() == 2);
+    agent.wait("two have ended", |_| ended() == 2);
     assert!(own.try_wait().expect("wait").is_none(), "root's own watch goes on");
     assert!(agent.wherry(&["pods"]).status.success());
-    let mut others: Vec<Child> = (1001..1004).flat_map(|user| [user; 8]).map(|user| watch_as(&agent, user)).collect();
+    let others: Vec<Child> = (1001..1004).flat_map(|user| [user; 8]).map(|user| watch_as(&agent, user)).collect();
     for _ in 0..5 {
         assert!(agent.wherry(&["pods"]).status.success(), "root is served whatever users do");
     }
     assert!(own.try_wait().expect("wait").is_none(), "root's own watch goes on");
-    for mut child in watches.drain(..).chain(others.drain(..)).chain([own]) {
+    for mut child in watches.take().into_iter().chain(others).chain([own]) {
         let _ = child.kill();
         let _ = child.wait();
     }
