@@ -10,7 +10,7 @@ use crate::adapters::server::http::Door;
 use crate::api::time::Now;
 use crate::config::Config;
 use crate::engine::node::Engine;
-use crate::event_loop::{EventLoop, Signal};
+use crate::event_loop::{Class, EventLoop, Signal};
 use mio::Token;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -171,7 +171,8 @@ fn unwatched(fd: i32, file: &str, beside: &Beside<'_>, config: &Config) -> (&'st
         return plain("inherited", "nothing: whoever started wherry had it open");
     }
     // Whatever is not in the poll is opened and closed within a turn, or by a helper.
-    if beside.helpers.pending().any(|job| job.begun) {
+    let helpers = beside.helpers;
+    if helpers.pending().any(|job| job.begun) || Class::ALL.into_iter().any(|class| helpers.stuck(class) > 0) {
         return plain("file", "a helper thread is at it");
     }
     if cfg!(feature = "grpcio") {

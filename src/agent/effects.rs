@@ -56,7 +56,7 @@ pub enum Job {
     /// Empty results of sandboxes' networks, before the engine hears of the sandboxes.
     Networks {
         op: OpId,
-        result: Result<Answer, OpError>,
+        result: Box<Result<Answer, OpError>>,
     },
     /// Of a reload.
     Configuration,
@@ -335,7 +335,7 @@ impl Agent {
                 self.run_sandbox(sandbox, Some(host), now);
                 self.flush_to_runtime(now);
             }
-            (Job::Networks { op, result }, Work::Networks(gone)) => self.networks_mended(op, result, gone),
+            (Job::Networks { op, result }, Work::Networks(gone)) => self.networks_mended(op, *result, gone),
             (Job::Findings, Work::Findings(found)) => found.iter().for_each(preflight::line),
             (Job::Configuration, Work::Configuration(loaded)) => self.reloaded(Ok(*loaded), now),
             // An answer is always of its job's kind.
@@ -375,7 +375,7 @@ impl Agent {
                 Vec::new()
             }
             Job::Networks { op, result } => {
-                self.networks_mended(op, result, Vec::new());
+                self.networks_mended(op, *result, Vec::new());
                 Vec::new()
             }
             Job::Configuration => {

@@ -161,7 +161,7 @@ impl Agent {
         let id = self.helpers.submit_for(Class::Paths, name, results, deadline, move || {
             Work::Networks(cni_cache::remove_empty(results, &ids))
         });
-        self.jobs.insert(id, Job::Networks { op, result });
+        self.jobs.insert(id, Job::Networks { op, result: Box::new(result) });
     }
 
     pub(super) fn networks_mended(&mut self, op: OpId, result: Result<Answer, OpError>, gone: Vec<Removed>) {
