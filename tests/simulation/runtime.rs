@@ -91,11 +91,21 @@ pub struct Container {
     pub terminating: bool,
     /// A task is left of a start that was given up: no call of the CRI can remove it.
     pub stuck: bool,
+    /// The process cannot be killed for a while; how it ends then, if something ended it meanwhile.
+    pub held: bool,
+    pub pending_end: Option<i32>,
+    /// It runs, and the runtime does not know.
+    pub unknown: bool,
 }
 
 impl Container {
     pub fn runs(&self) -> bool {
         self.state == ContainerState::Running
+    }
+
+    /// As the runtime shows it.
+    pub fn shown_state(&self) -> ContainerState {
+        if self.unknown && self.runs() { ContainerState::Unknown } else { self.state }
     }
 
     fn falls_back_to_log(&self) -> bool {
@@ -211,6 +221,11 @@ impl Runtime {
             RuntimeCall::StartContainer { id } => self.start(id.as_str(), now, life),
             RuntimeCall::StopContainer { id, grace } => match self.containers.get(id.as_str()) {
                 None => not_found(id.as_str()),
+                // (As containerd: one whose state is unknown is killed at once.)
+                Some(c) if c.unknown && c.runs() && !c.held => {
+                    self.end_unknown(id.as_str(), now);
+                    ok(Answer::Ok)
+                }
                 Some(c) if c.runs() => Outcome::Stopping(c.id.clone(), *grace),
                 Some(_) => ok(Answer::Ok),
             },
@@ -289,9 +304,16 @@ impl Runtime {
     }
 
     fn stop_sandbox(&mut self, id: &str, now: Wall) -> Outcome {
-        let Some(s) = self.sandboxes.get_mut(id) else { return not_found(id) };
-        s.ready = false;
+        if !self.sandboxes.contains_key(id) {
+            return not_found(id);
+        }
         self.kill_all_of(id, now);
+        if let Some(c) = self.containers.values().find(|c| c.sandbox == id && c.runs()) {
+            return failed(format!("failed to stop container {}: context deadline exceeded", c.id));
+        }
+        if let Some(s) = self.sandboxes.get_mut(id) {
+            s.ready = false;
+        }
         ok(Answer::Ok)
     }
 
@@ -301,6 +323,9 @@ impl Runtime {
             self.removed_running.push(c.id.clone());
         }
         self.kill_all_of(id, now);
+        if let Some(c) = self.containers.values().find(|c| c.sandbox == id && c.runs()) {
+            return failed(format!("failed to stop container {}: context deadline exceeded", c.id));
+        }
         if let Some(c) = self.containers.values().find(|c| c.sandbox == id && c.stuck) {
             return stuck(&c.id);
         }
@@ -311,7 +336,19 @@ impl Runtime {
 
     fn kill_all_of(&mut self, sandbox: &str, now: Wall) {
         for c in self.containers.values_mut().filter(|c| c.sandbox == sandbox && c.runs()) {
-            end(c, 137, now);
+            if c.held {
+                c.pending_end.get_or_insert(137);
+            } else {
+                end(c, 137, now);
+            }
+        }
+    }
+
+    fn end_unknown(&mut self, id: &str, now: Wall) {
+        if let Some(c) = self.containers.get_mut(id) {
+            c.dead = true;
+            end(c, 255, now);
+            c.reason = "Unknown".into();
         }
     }
 
@@ -351,6 +388,9 @@ impl Runtime {
             dead: false,
             terminating: false,
             stuck: false,
+            held: false,
+            pending_end: None,
+            unknown: false,
         };
         self.containers.insert(id.clone(), container);
         ok(Answer::Created(ContainerId::from(id)))
@@ -411,7 +451,7 @@ impl Runtime {
             pod_name: c.pod_name.clone(),
             name: c.name.clone(),
             attempt: c.attempt,
-            state: c.state,
+            state: c.shown_state(),
             owner: c.owner.clone(),
             grace_seconds: c.grace_seconds,
             created_at: c.created_at,
@@ -429,8 +469,14 @@ impl Runtime {
         PodFacts { sandboxes, containers }
     }
 
+    /// Of a pod of ours: another owner's may have the same UID.
     pub fn of(&self, uid: &Uid) -> impl Iterator<Item = &Container> {
-        self.containers.values().filter(move |c| c.uid == *uid)
+        self.containers.values().filter(move |c| c.uid == *uid && c.owner.as_ref() == Some(&self.owner))
+    }
+
+    /// Our sandboxes.
+    pub fn ours(&self) -> impl Iterator<Item = &Sandbox> {
+        self.sandboxes.values().filter(|s| s.owner.as_ref() == Some(&self.owner))
     }
 
     /// Does the init process of this container or sandbox live?
@@ -471,7 +517,7 @@ fn container_fact(c: &Container, with_sandbox: bool) -> ContainerFact {
         sandbox: SandboxId::from(if with_sandbox { c.sandbox.as_str() } else { "" }),
         name: c.name.clone(),
         attempt: c.attempt,
-        state: c.state,
+        state: c.shown_state(),
         created_at: c.created_at,
         started_at: c.started_at,
         finished_at: c.finished_at,

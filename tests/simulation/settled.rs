@@ -85,7 +85,7 @@ fn runs_as_it_should(w: &World, view: &PodView<'_>) -> Judged {
                     format!("{n} of {} of {uid} run: {}", c.name, brief(view.status))
                 })?;
             }
-            Ok(())
+            shows_its_address(w, view)
         }
         phase @ ("Succeeded" | "Failed") => {
             unless(running.is_empty(), RULE, || format!("{uid} is {phase} and {running:?} run"))?;
@@ -103,6 +103,14 @@ fn runs_as_it_should(w: &World, view: &PodView<'_>) -> Judged {
         }
         other => unless(false, RULE, || format!("{uid} is {other}: {}", brief(view.status))),
     }
+}
+
+/// P4: the address of a pod that runs is that of its sandbox.
+fn shows_its_address(w: &World, view: &PodView<'_>) -> Judged {
+    let sandbox = w.runtime.ours().find(|s| s.uid == view.pod.uid && s.ready);
+    let shown = view.status.pod_ip.clone().unwrap_or_default();
+    let well = view.pod.host_network() || sandbox.is_none_or(|s| s.ip == shown);
+    unless(well, "P4", || format!("{} is shown with the address {shown:?} and has {sandbox:?}", view.pod.uid))
 }
 
 /// A9: it was preempted.
@@ -125,7 +133,7 @@ fn nothing_else(w: &World) -> Judged {
         unless(wanted.contains(uid), RULE, || format!("{id} of {uid} is left"))?;
     }
     for uid in &wanted {
-        let ready = w.runtime.sandboxes.values().filter(|s| s.uid == *uid && s.ready).count();
+        let ready = w.runtime.ours().filter(|s| s.uid == *uid && s.ready).count();
         unless(ready <= 1, RULE, || format!("{ready} sandboxes of {uid} are ready"))?;
         // (A pod that ended keeps what it had then.)
         let of: Vec<(&str, u32)> = w.runtime.of(uid).map(|c| (c.name.as_str(), c.attempt)).collect();

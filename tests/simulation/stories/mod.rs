@@ -18,5 +18,6 @@ mod sandboxes;
 mod shown;
 mod shutdown;
 mod termination;
+mod trouble;
 mod volumes;
 mod workers;
