@@ -1,5 +1,6 @@
 //! What must hold at every instant, checked with each effect; the first violation is kept.
 
+use crate::bounds::{Bounds, Scene};
 use crate::runtime::{Container, Runtime};
 use k8s_openapi::api::core::v1::PodStatus;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,12 +9,14 @@ use std::time::Duration;
 use wherry::api::facts::ContainerState;
 use wherry::api::names::Uid;
 use wherry::api::pod::{Pod, is_sidecar};
+use wherry::api::time::Wall;
 use wherry::engine::effect::RuntimeCall;
 use wherry::engine::event::Answer;
 use wherry::engine::node::Engine;
 use wherry::engine::op::OpError;
 use wherry::engine::op::OpId;
 use wherry::engine::pod::kill::Killer;
+use wherry::engine::pod::record;
 
 /// A rule that was broken, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +87,9 @@ pub struct Checks {
     tried: BTreeSet<Uid>,
     /// The wall clock was set: what is left of a grace period is not known over a restart.
     clock_set: bool,
+    pub bounds: Bounds,
+    /// The runtime may tell times that cannot be: back-offs count from them.
+    pub false_times: bool,
 }
 
 impl Checks {
@@ -101,14 +107,15 @@ impl Checks {
     }
 
     /// The desired set is about to change.
-    pub fn desired(&mut self, engine: &Engine, new: &BTreeMap<String, Rc<Pod>>, runtime: &Runtime) {
+    pub fn desired(&mut self, engine: &Engine, new: &BTreeMap<String, Rc<Pod>>, now: u64, runtime: &Runtime) {
         self.waits_for.retain(|uid, _| new.values().any(|p| p.uid == *uid));
         for pod in engine.pods().iter().map(|v| v.pod) {
             let stays = new.values().any(|p| p.uid == pod.uid && p.digest == pod.digest);
             if !stays {
                 self.waits_for.remove(&pod.uid);
-                let has = runtime.sandboxes.values().filter(|s| s.uid == pod.uid).map(|s| s.id.clone());
+                let has = runtime.ours().filter(|s| s.uid == pod.uid).map(|s| s.id.clone());
                 self.asked_to_end.entry(pod.uid.clone()).or_default().extend(has);
+                self.bounds.end_asked(&pod.uid, None, now, runtime);
             }
         }
     }
@@ -117,7 +124,7 @@ impl Checks {
     pub fn killed(&mut self, uid: &Uid, by: Killer, engine: &Engine, runtime: &Runtime) {
         let Some(view) = engine.pod(uid) else { return };
         if view.desired && !matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed")) {
-            let has = runtime.sandboxes.values().filter(|s| s.uid == *uid).map(|s| s.id.clone());
+            let has = runtime.ours().filter(|s| s.uid == *uid).map(|s| s.id.clone());
             self.asked_to_end.entry(uid.clone()).or_default().extend(has);
             self.waits_for.entry(uid.clone()).or_default().insert(by);
         }
@@ -131,7 +138,16 @@ impl Checks {
         });
     }
 
+    /// A record that was acknowledged is not there any more, or is an older one.
+    pub fn record_lost(&mut self, key: &str) {
+        if let Some(uid) = key.strip_prefix("pods/") {
+            self.unrecorded.insert(Uid::from(uid));
+            self.counts.remove(&Uid::from(uid));
+        }
+    }
+
     pub fn engine_killed(&mut self, runtime: &Runtime, records: &BTreeMap<String, String>) {
+        self.bounds.engine_killed();
         self.changing.clear();
         self.waits_for.retain(|uid, waits| {
             let record = records.get(&format!("pods/{uid}")).map(String::as_str).unwrap_or_default();
@@ -156,7 +172,20 @@ impl Checks {
     }
 
     /// A new engine knows of a termination only what was recorded in time.
-    pub fn engine_starts(&mut self, files: &BTreeMap<String, Rc<Pod>>, records: &BTreeMap<String, String>) {
+    pub fn engine_starts(
+        &mut self,
+        files: &BTreeMap<String, Rc<Pod>>,
+        records: &BTreeMap<String, String>,
+        runtime: &Runtime,
+    ) {
+        // One whose record is of another version is replaced, whatever runs (D3).
+        for s in runtime.ours() {
+            let key = format!("pods/{}", s.uid);
+            let record = records.get(&key).and_then(|value| record::read(&key, value).ok());
+            if record.is_some_and(|r| r.pod.digest != s.digest) {
+                self.bounds.may_end(&s.id);
+            }
+        }
         let recorded = |uid: &Uid| records.get(&format!("pods/{uid}")).is_some_and(|r| r.contains("\"termination\":"));
         if self.clock_set {
             self.stops.clear();
@@ -171,11 +200,13 @@ impl Checks {
     }
 
     pub fn cancelled(&mut self, op: OpId) {
+        self.bounds.cancelled(op);
         self.changing.retain(|_, (o, _)| *o != op);
     }
 
-    pub fn done(&mut self, op: OpId, result: &Result<Answer, OpError>) {
+    pub fn done(&mut self, op: OpId, result: &Result<Answer, OpError>, now: u64) {
         self.turn += 1;
+        self.bounds.done(op, result.is_ok(), now);
         if self.list == Some(op) {
             self.list = None;
         }
@@ -215,6 +246,7 @@ impl Checks {
 
     /// A pod is begun, perhaps by a new worker, which knows nothing of readings before it.
     pub fn prepares_pod(&mut self, uid: &Uid) {
+        self.bounds.pod_begins(uid);
         self.due.remove(uid);
         self.reads.retain(|_, (u, _)| u != uid);
     }
@@ -242,8 +274,49 @@ impl Checks {
 
     /// The pod was told to be past its deadline: what it has now ends.
     pub fn deadline_exceeded(&mut self, uid: &Uid, runtime: &Runtime) {
-        let has = runtime.sandboxes.values().filter(|s| s.uid == *uid).map(|s| s.id.clone());
+        let has = runtime.ours().filter(|s| s.uid == *uid).map(|s| s.id.clone());
         self.asked_to_end.entry(uid.clone()).or_default().extend(has);
+        self.bounds.has_a_reason(uid, runtime);
+    }
+
+    /// What must hold for a call given all that there is: it stops nothing that has no reason to end, gives no less time
+    /// than there is, restarts nothing too soon, and starts nothing while the lists are old.
+    pub fn within_bounds(&mut self, op: OpId, call: &RuntimeCall, now: (u64, Wall), max: Duration, scene: &Scene<'_>) {
+        let (boot, wall) = now;
+        let broken = match call {
+            RuntimeCall::List => {
+                self.bounds.list_begins(op, boot);
+                None
+            }
+            RuntimeCall::StopContainer { id, grace } => {
+                let c = scene.runtime.containers.get(id.as_str()).filter(|_| !scene.shutdown);
+                c.and_then(|c| self.bounds.stop(c, *grace, boot, self.strict)).map(|what| ("W4", what))
+            }
+            RuntimeCall::CreateContainer(c) if !self.clock_set && !self.tampered && !self.false_times => {
+                self.bounds.create(c, wall, max, scene.runtime).map(|what| ("W10", what))
+            }
+            RuntimeCall::PullImage { pod, image } => self.bounds.pull(op, pod, image, boot).map(|what| ("W10", what)),
+            _ => None,
+        };
+        if let Some((rule, what)) = broken {
+            self.fail(rule, what);
+        }
+        let starts = matches!(
+            call,
+            RuntimeCall::RunSandbox { .. } | RuntimeCall::CreateContainer(_) | RuntimeCall::StartContainer { .. }
+        );
+        if starts && let Some(why) = self.bounds.starts(boot) {
+            self.fail("P6", format!("something is started {why}"));
+        }
+        if scene.runtime.is_of_another(call) {
+            self.fail("W21", format!("{call:?} is of another owner"));
+        }
+        if let Some(c) = self.bounds.healthy(call, scene) {
+            let ends = self.asked_to_end.get(&c.uid).is_some_and(|old| old.contains(&c.sandbox));
+            if !ends && !self.tampered {
+                self.fail("a healthy container is left alone", format!("{} of {}: {call:?}", c.id, c.uid));
+            }
+        }
     }
 
     fn stop(&mut self, id: &str, grace: Duration, now: u64, runtime: &Runtime) {
@@ -499,7 +572,7 @@ impl Checks {
 fn in_vain(call: &RuntimeCall, runtime: &Runtime) -> Option<String> {
     match call {
         RuntimeCall::RunSandbox { pod, attempt } => {
-            let taken = runtime.sandboxes.values().any(|s| s.uid == pod.uid && s.attempt == *attempt);
+            let taken = runtime.ours().any(|s| s.uid == pod.uid && s.attempt == *attempt);
             taken.then(|| format!("there is one of attempt {attempt}"))
         }
         RuntimeCall::CreateContainer(c) => {

@@ -7,6 +7,7 @@
 // The bans of clippy.toml are the engine's.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod bounds;
 mod chance;
 mod check;
 mod lies;
@@ -22,6 +23,7 @@ mod stories;
 mod story;
 mod stream;
 mod tell;
+mod trouble;
 mod world;
 
 // The seed to replay comes from whoever runs it.

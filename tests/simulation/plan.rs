@@ -85,6 +85,35 @@ pub enum Action {
     Bus {
         up: bool,
     },
+    /// A process cannot be killed for so long.
+    HoldProcess {
+        pick: u64,
+        ms: u64,
+    },
+    /// The runtime does not know the state of a container until it is stopped.
+    LoseState {
+        pick: u64,
+    },
+    /// Another owner's pod comes, with the UID of one of ours.
+    Twin {
+        pick: u64,
+    },
+    /// Lists fail for so long.
+    FailLists {
+        ms: u64,
+    },
+    /// The power goes; the disk loses some of what it acknowledged.
+    PowerCut {
+        away: u64,
+    },
+    /// Other settings.
+    Reload {
+        pick: u64,
+    },
+    /// Another try for a pod that was rejected, or any other.
+    Retry {
+        pick: u64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +138,8 @@ pub struct Plan {
     /// Graceful shutdown is on; systemd keeps descriptors.
     pub shutdown: bool,
     pub store: bool,
+    /// This pod has more faults than others.
+    pub unlucky: Option<&'static str>,
     pub turns: Vec<Turn>,
     /// The mishaps that are left of those that chance gave; None: all.
     pub only: Option<Rc<BTreeSet<u64>>>,
@@ -139,7 +170,21 @@ impl Plan {
         let pidfds = !seed.is_multiple_of(3);
         let scarce = seed % 7 < 3;
         let lies = if seed % 5 == 4 { 20 } else { 0 };
-        Plan { seed, faults, lies, parallel_starts, parallel_reads, pidfds, scarce, shutdown, store, turns, only: None }
+        let unlucky = (seed % 11 == 3 && faults > 0).then_some("a");
+        Plan {
+            seed,
+            faults,
+            lies,
+            parallel_starts,
+            parallel_reads,
+            pidfds,
+            scarce,
+            shutdown,
+            store,
+            unlucky,
+            turns,
+            only: None,
+        }
     }
 }
 
@@ -154,7 +199,7 @@ fn shutdown_action(d: &mut Rng) -> Action {
 
 fn action(d: &mut Rng, pool: &Pool, files: &mut BTreeMap<usize, usize>) -> Action {
     let killer = |d: &mut Rng| KILLERS[below(d, KILLERS.len() as u64) as usize];
-    match below(d, 34) {
+    match below(d, 44) {
         0..=8 => files_change(d, pool, files, 1),
         9 => files_change(d, pool, files, 3),
         10..=12 => Action::Kill { away: below(d, 4000) },
@@ -180,6 +225,13 @@ fn action(d: &mut Rng, pool: &Pool, files: &mut BTreeMap<usize, usize>) -> Actio
             grace: [None, Some(1), Some(4), Some(60)][below(d, 4) as usize],
         },
         32 => Action::Release { by: killer(d) },
+        33 | 34 => Action::HoldProcess { pick: d.draw(), ms: below(d, 90_000) },
+        35 | 36 => Action::LoseState { pick: d.draw() },
+        37 => Action::FailLists { ms: [5_000, 60_000, 400_000][below(d, 3) as usize] },
+        38 => Action::PowerCut { away: below(d, 5000) },
+        39 => Action::Reload { pick: d.draw() },
+        40 | 41 => Action::Retry { pick: d.draw() },
+        42 => Action::Twin { pick: d.draw() },
         _ => Action::Sleep { ms: [1000, 60_000, 3_600_000][below(d, 3) as usize] },
     }
 }
@@ -202,11 +254,13 @@ fn files_change(d: &mut Rng, pool: &Pool, files: &mut BTreeMap<usize, usize>, ti
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { seed, faults, lies, parallel_starts, parallel_reads, pidfds, scarce, shutdown, store, .. } = self;
+        let Plan {
+            seed, faults, lies, parallel_starts, parallel_reads, pidfds, scarce, shutdown, store, unlucky, ..
+        } = self;
         writeln!(
             f,
             "seed {seed}: faults in 1000 calls {faults}, lies {lies}, parallel starts {parallel_starts}, reads {parallel_reads}, \
-             pidfds {pidfds}, scarce {scarce}, shutdown {shutdown} (descriptors kept {store})"
+             pidfds {pidfds}, scarce {scarce}, shutdown {shutdown} (descriptors kept {store}), unlucky {unlucky:?}"
         )?;
         for turn in &self.turns {
             writeln!(f, "  {:?}, then {} ms", turn.action, turn.wait)?;

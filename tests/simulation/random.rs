@@ -4,11 +4,12 @@
 use crate::chance::{Chaos, below};
 use crate::check::{Checks, Violation};
 use crate::plan::{Action, Plan};
-use crate::runtime::Life;
+use crate::runtime::{Container, Life};
 use crate::settled::settle;
 use crate::shrink::{Outcome, shrink};
 use crate::story::{IMAGE, pod};
 use crate::world::{MS, World, alive, config};
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Mutex;
@@ -26,6 +27,8 @@ pub struct Pool {
     pub files: Vec<(String, Vec<Rc<Pod>>)>,
     /// Pods that come at the end, when all is well.
     pub more: Vec<Rc<Pod>>,
+    /// Pods that hang in RunPodSandbox meanwhile.
+    pub hang: Vec<Rc<Pod>>,
 }
 
 impl Pool {
@@ -80,6 +83,7 @@ impl Pool {
                 versions("/m/e.yaml", "e", "fixed-c", 3, 2),
                 versions("/m/f.yaml", "b", "fixed-f", 0, 2),
             ],
+            hang: (0..12).map(|i| pod(&format!("/m/hang-{i}.yaml"), &format!("hang-{i}"), "", modest)).collect(),
             more: ["more-1", "more-2"].map(|name| pod(&format!("/m/{name}.yaml"), name, "", modest)).to_vec(),
         }
     }
@@ -142,8 +146,10 @@ pub fn play(pool: &Pool, plan: &Plan, tell: bool, plant: fn(&mut Checks)) -> Pla
     // (A call that was under way while the machine slept comes late.)
     let sleeps = plan.turns.iter().any(|t| matches!(t.action, Action::Sleep { .. }));
     w.checks.strict = plan.faults == 0 && plan.lies == 0 && !sleeps;
+    w.checks.false_times = plan.lies > 0;
     plant(&mut w.checks);
     w.chaos = Some(Chaos::new(plan.seed, plan.faults, plan.lies, plan.only.clone()));
+    w.unlucky = plan.unlucky;
     w.pidfds = plan.pidfds;
     w.stream = plan.seed.is_multiple_of(2).then(Default::default);
     if tell {
@@ -219,13 +225,12 @@ fn act(w: &mut World, pool: &Pool, action: &Action) {
             w.runtime_up_in(ms * MS);
         }
         Action::Exit { pick: p, code } => {
-            let running = w.runtime.containers.values().filter(|c| c.runs()).map(|c| c.id.clone());
-            if let Some(id) = pick(running.collect(), p) {
+            if let Some(id) = pick(ours(w), p) {
                 w.exit(&id, code);
             }
         }
         Action::SandboxDies { pick: p } => {
-            let ready = w.runtime.sandboxes.values().filter(|s| s.ready && s.uid.as_str() != "foreign");
+            let ready = w.runtime.ours().filter(|s| s.ready);
             if let Some(id) = pick(ready.map(|s| s.id.clone()).collect(), p) {
                 w.kill_sandbox(&id);
             }
@@ -248,7 +253,7 @@ fn act(w: &mut World, pool: &Pool, action: &Action) {
         }
         Action::Release { by } => w.release(by),
         Action::RemovePod { pick: p } => {
-            let ready = w.runtime.sandboxes.values().filter(|s| s.ready && s.uid.as_str() != "foreign");
+            let ready = w.runtime.ours().filter(|s| s.ready);
             if let Some(uid) = pick(ready.map(|s| s.uid.to_string()).collect(), p) {
                 w.remove_behind(&Uid::from(uid.as_str()));
             }
@@ -274,7 +279,46 @@ fn act(w: &mut World, pool: &Pool, action: &Action) {
         Action::CallOff => w.call_off(),
         Action::Reboot { away } => w.reboot(away * MS),
         Action::Bus { up } => w.bus(up),
+        Action::HoldProcess { pick: p, ms } => {
+            if let Some(id) = pick(ours(w), p) {
+                w.hold_process(&id, ms * MS);
+            }
+        }
+        Action::LoseState { pick: p } => {
+            if let Some(id) = pick(ours(w), p) {
+                w.lose_state(&id);
+            }
+        }
+        Action::Twin { pick: p } => {
+            let pods: Vec<_> = w.files.values().cloned().collect();
+            if let Some(pod) = pods.get((p % pods.len().max(1) as u64) as usize) {
+                let wall = w.wall_now();
+                w.note(|| format!("    another owner's pod with the UID {}", pod.uid));
+                w.runtime.add_twin(pod, wall);
+            }
+        }
+        Action::FailLists { ms } => w.fail_lists(ms * MS),
+        Action::PowerCut { away } => w.power_cut(away * MS),
+        Action::Reload { pick } => w.reload(pick),
+        Action::Retry { pick: p } => {
+            let of_phase = |phase: &str| {
+                let pods = w.engine.pods();
+                let pods = pods.iter().filter(|v| phase.is_empty() || v.status.phase.as_deref() == Some(phase));
+                pods.map(|v| v.pod.uid.to_string()).collect::<Vec<_>>()
+            };
+            let failed = of_phase("Failed");
+            let from = if failed.is_empty() || p % 4 == 0 { of_phase("") } else { failed };
+            if let Some(uid) = pick(from, p / 4) {
+                w.retry(Uid::from(uid.as_str()));
+            }
+        }
     }
+}
+
+/// Our containers that run.
+fn ours(w: &World) -> Vec<String> {
+    let ours = |c: &&Container| c.runs() && c.owner.as_ref() == Some(&w.runtime.owner);
+    w.runtime.containers.values().filter(ours).map(|c| c.id.clone()).collect()
 }
 
 /// Plays seeds; the first one that fails is told in full.
@@ -293,9 +337,12 @@ pub fn play_all(seeds: std::ops::Range<u64>) {
                         return;
                     }
                     let result = play(&pool, &Plan::of(seed, &pool), false, |_| {}).result;
-                    if result.is_err()
+                    if let Err(why) = result
                         && let Ok(mut f) = failed.lock()
                     {
+                        // At once: another life may hang, and to shrink this one takes a while. (Not by a macro, whose
+                        // output is captured until the test ends.)
+                        let _ = writeln!(std::io::stderr(), "seed {seed}: {why}");
                         *f = Some(f.map_or(seed, |old: u64| old.min(seed)));
                     }
                 }

@@ -91,11 +91,21 @@ pub struct Container {
     pub terminating: bool,
     /// A task is left of a start that was given up: no call of the CRI can remove it.
     pub stuck: bool,
+    /// The process cannot be killed for a while; how it ends then, if something ended it meanwhile.
+    pub held: bool,
+    pub pending_end: Option<i32>,
+    /// It runs, and the runtime does not know.
+    pub unknown: bool,
 }
 
 impl Container {
     pub fn runs(&self) -> bool {
         self.state == ContainerState::Running
+    }
+
+    /// As the runtime shows it.
+    pub fn shown_state(&self) -> ContainerState {
+        if self.unknown && self.runs() { ContainerState::Unknown } else { self.state }
     }
 
     fn falls_back_to_log(&self) -> bool {
@@ -144,6 +154,8 @@ pub struct Runtime {
     pub network_ready: bool,
     pub ready: bool,
     last_id: u32,
+    /// The next sandbox has no address.
+    pub no_address: bool,
     /// Ids have so many digits at least (a real one is long).
     pub id_length: usize,
     /// (sandbox, container's name) of containers that succeeded and were removed.
@@ -213,6 +225,11 @@ impl Runtime {
             RuntimeCall::StartContainer { id } => self.start(id.as_str(), now, life),
             RuntimeCall::StopContainer { id, grace } => match self.containers.get(id.as_str()) {
                 None => not_found(id.as_str()),
+                // (As containerd: one whose state is unknown is killed at once.)
+                Some(c) if c.unknown && c.runs() && !c.held => {
+                    self.end_unknown(id.as_str(), now);
+                    ok(Answer::Ok)
+                }
                 Some(c) if c.runs() => Outcome::Stopping(c.id.clone(), *grace),
                 Some(_) => ok(Answer::Ok),
             },
@@ -267,7 +284,8 @@ impl Runtime {
 
     fn run_sandbox(&mut self, pod: &Rc<Pod>, attempt: u32, now: Wall) -> Outcome {
         let reserved = self.reserved.contains(&(pod.uid.clone(), attempt));
-        if reserved || self.sandboxes.values().any(|s| s.uid == pod.uid && s.attempt == attempt) {
+        let taken = |s: &Sandbox| (&s.uid, s.attempt, &s.name) == (&pod.uid, attempt, &pod.name);
+        if reserved || self.sandboxes.values().any(taken) {
             return failed("failed to reserve sandbox name: it is reserved");
         }
         let id = self.id("s");
@@ -278,7 +296,10 @@ impl Runtime {
             attempt,
             ready: true,
             created_at: now,
-            ip: format!("10.0.{}.{}", self.last_id / 250, self.last_id % 250),
+            ip: match std::mem::take(&mut self.no_address) {
+                true => String::new(),
+                false => format!("10.0.{}.{}", self.last_id / 250, self.last_id % 250),
+            },
             owner: Some(self.owner.clone()),
             grace_seconds: Some(pod.grace_period().as_secs()),
             digest: pod.digest.clone(),
@@ -291,9 +312,16 @@ impl Runtime {
     }
 
     fn stop_sandbox(&mut self, id: &str, now: Wall) -> Outcome {
-        let Some(s) = self.sandboxes.get_mut(id) else { return not_found(id) };
-        s.ready = false;
+        if !self.sandboxes.contains_key(id) {
+            return not_found(id);
+        }
         self.kill_all_of(id, now);
+        if let Some(c) = self.containers.values().find(|c| c.sandbox == id && c.runs()) {
+            return failed(format!("failed to stop container {}: context deadline exceeded", c.id));
+        }
+        if let Some(s) = self.sandboxes.get_mut(id) {
+            s.ready = false;
+        }
         ok(Answer::Ok)
     }
 
@@ -303,6 +331,9 @@ impl Runtime {
             self.removed_running.push(c.id.clone());
         }
         self.kill_all_of(id, now);
+        if let Some(c) = self.containers.values().find(|c| c.sandbox == id && c.runs()) {
+            return failed(format!("failed to stop container {}: context deadline exceeded", c.id));
+        }
         if let Some(c) = self.containers.values().find(|c| c.sandbox == id && c.stuck) {
             return stuck(&c.id);
         }
@@ -313,7 +344,19 @@ impl Runtime {
 
     fn kill_all_of(&mut self, sandbox: &str, now: Wall) {
         for c in self.containers.values_mut().filter(|c| c.sandbox == sandbox && c.runs()) {
-            end(c, 137, now);
+            if c.held {
+                c.pending_end.get_or_insert(137);
+            } else {
+                end(c, 137, now);
+            }
+        }
+    }
+
+    fn end_unknown(&mut self, id: &str, now: Wall) {
+        if let Some(c) = self.containers.get_mut(id) {
+            c.dead = true;
+            end(c, 255, now);
+            c.reason = "Unknown".into();
         }
     }
 
@@ -323,7 +366,10 @@ impl Runtime {
             return failed("sandbox is not ready");
         }
         let uid = &call.pod.uid;
-        if self.containers.values().any(|c| c.uid == *uid && c.name == call.container && c.attempt == call.attempt) {
+        let taken = |c: &Container| {
+            (&c.uid, &c.pod_name, &c.name, c.attempt) == (uid, &call.pod.name, &call.container, call.attempt)
+        };
+        if self.containers.values().any(taken) {
             return failed("failed to reserve container name: it is reserved");
         }
         let id = self.id("c");
@@ -353,6 +399,9 @@ impl Runtime {
             dead: false,
             terminating: false,
             stuck: false,
+            held: false,
+            pending_end: None,
+            unknown: false,
         };
         self.containers.insert(id.clone(), container);
         ok(Answer::Created(ContainerId::from(id)))
@@ -413,7 +462,7 @@ impl Runtime {
             pod_name: c.pod_name.clone(),
             name: c.name.clone(),
             attempt: c.attempt,
-            state: if self.listed_unknown.contains(&c.id) { ContainerState::Unknown } else { c.state },
+            state: if self.listed_unknown.contains(&c.id) { ContainerState::Unknown } else { c.shown_state() },
             owner: c.owner.clone(),
             grace_seconds: c.grace_seconds,
             created_at: c.created_at,
@@ -431,9 +480,60 @@ impl Runtime {
         PodFacts { sandboxes, containers }
     }
 
-    /// Ours of that pod.
+    /// Of a pod of ours: another owner's may have the same UID.
     pub fn of(&self, uid: &Uid) -> impl Iterator<Item = &Container> {
         self.containers.values().filter(move |c| c.uid == *uid && c.owner.as_ref() == Some(&self.owner))
+    }
+
+    /// A pod of another owner, with the UID of one of ours and a name of its own (a kubelet's, say).
+    pub fn add_twin(&mut self, pod: &Rc<Pod>, now: Wall) {
+        const OTHER: &str = "root-2";
+        let mut twin = (**pod).clone();
+        twin.name.name = "twin".into();
+        let twin = Rc::new(twin);
+        if self.sandboxes.values().any(|s| s.uid == twin.uid && s.name == twin.name) {
+            return;
+        }
+        let Outcome::Answer(Ok(Answer::Sandbox(sandbox))) = self.run_sandbox(&twin, 0, now) else { return };
+        if let Some(s) = self.sandboxes.get_mut(sandbox.id.as_str()) {
+            s.owner = Some(OTHER.into());
+        }
+        let call = CreateContainer {
+            container: twin.at(0).name.clone(),
+            pod: twin,
+            sandbox: sandbox.id,
+            sandbox_attempt: 0,
+            attempt: 0,
+            backoff_level: 0,
+            image: ImageFact { id: "sha256:other".into(), uid: None, username: String::new() },
+            ips: Vec::new(),
+            termination_file: String::new(),
+        };
+        let Outcome::Answer(Ok(Answer::Created(id))) = self.create(&call, now) else { return };
+        if let Some(c) = self.containers.get_mut(id.as_str()) {
+            c.owner = Some(OTHER.into());
+        }
+        let _ = self.start(id.as_str(), now, |_| Life::FOREVER);
+    }
+
+    /// What this call would stop or remove belongs to another owner.
+    pub fn is_of_another(&self, call: &RuntimeCall) -> bool {
+        let other = |owner: &Option<String>| owner.as_ref() != Some(&self.owner);
+        match call {
+            RuntimeCall::StopContainer { id, .. }
+            | RuntimeCall::RemoveContainer { id }
+            | RuntimeCall::StartContainer { id }
+            | RuntimeCall::DeleteTask { id } => self.containers.get(id.as_str()).is_some_and(|c| other(&c.owner)),
+            RuntimeCall::StopSandbox { id } | RuntimeCall::RemoveSandbox { id } => {
+                self.sandboxes.get(id.as_str()).is_some_and(|s| other(&s.owner))
+            }
+            _ => false,
+        }
+    }
+
+    /// Our sandboxes.
+    pub fn ours(&self) -> impl Iterator<Item = &Sandbox> {
+        self.sandboxes.values().filter(|s| s.owner.as_ref() == Some(&self.owner))
     }
 
     /// Does the init process of this container or sandbox live?
@@ -474,7 +574,7 @@ fn container_fact(c: &Container, with_sandbox: bool) -> ContainerFact {
         sandbox: SandboxId::from(if with_sandbox { c.sandbox.as_str() } else { "" }),
         name: c.name.clone(),
         attempt: c.attempt,
-        state: c.state,
+        state: c.shown_state(),
         created_at: c.created_at,
         started_at: c.started_at,
         finished_at: c.finished_at,

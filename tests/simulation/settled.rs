@@ -4,6 +4,7 @@
 use crate::check::Violation;
 use crate::plan::KILLERS;
 use crate::random::Pool;
+use crate::runtime::Container;
 use crate::tell::brief;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,9 @@ use wherry::api::names::Uid;
 use wherry::api::pod::{RestartPolicy, is_sidecar};
 use wherry::engine::effect::TimerKey;
 use wherry::engine::node::PodView;
+
+/// Pods that hang, for each that may start at one time.
+const HANG: usize = 3;
 
 type Judged = Result<(), Violation>;
 
@@ -50,6 +54,9 @@ fn rests(w: &mut World) -> Judged {
 }
 
 fn as_desired(w: &World) -> Judged {
+    // P3: a state that the runtime does not know is read, and such a container is stopped.
+    let unknown = w.runtime.containers.values().find(|c| c.unknown && c.runs());
+    unless(unknown.is_none(), "P3", || format!("the state of {:?} is unknown still", unknown.map(|c| &c.id)))?;
     for view in w.engine.pods() {
         unless(view.desired, "end: only what is desired is there", || format!("{} is", view.pod.uid))?;
         runs_as_it_should(w, &view)?;
@@ -85,7 +92,7 @@ fn runs_as_it_should(w: &World, view: &PodView<'_>) -> Judged {
                     format!("{n} of {} of {uid} run: {}", c.name, brief(view.status))
                 })?;
             }
-            Ok(())
+            shows_its_address(w, view)
         }
         phase @ ("Succeeded" | "Failed") => {
             unless(running.is_empty(), RULE, || format!("{uid} is {phase} and {running:?} run"))?;
@@ -105,6 +112,14 @@ fn runs_as_it_should(w: &World, view: &PodView<'_>) -> Judged {
     }
 }
 
+/// P4: the address of a pod that runs is that of its sandbox.
+fn shows_its_address(w: &World, view: &PodView<'_>) -> Judged {
+    let sandbox = w.runtime.ours().find(|s| s.uid == view.pod.uid && s.ready);
+    let shown = view.status.pod_ip.clone().unwrap_or_default();
+    let well = view.pod.host_network() || sandbox.is_none_or(|s| s.ip == shown);
+    unless(well, "P4", || format!("{} is shown with the address {shown:?} and has {sandbox:?}", view.pod.uid))
+}
+
 /// A9: it was preempted.
 fn waits_for_room(w: &World, view: &PodView<'_>) -> bool {
     let inside = w.engine.inside(&view.pod.uid, w.time().boot);
@@ -112,9 +127,9 @@ fn waits_for_room(w: &World, view: &PodView<'_>) -> bool {
 }
 
 fn ours(w: &World) -> impl Iterator<Item = (&String, &Uid)> {
-    let sandboxes = w.runtime.sandboxes.values().map(|s| (&s.id, &s.uid));
-    let all = sandboxes.chain(w.runtime.containers.values().map(|c| (&c.id, &c.uid)));
-    all.filter(|(_, uid)| uid.as_str() != "foreign")
+    let ours = |owner: &Option<String>| owner.as_ref() == Some(&w.runtime.owner);
+    let containers = w.runtime.containers.values().filter(move |c| ours(&c.owner)).map(|c| (&c.id, &c.uid));
+    w.runtime.ours().map(|s| (&s.id, &s.uid)).chain(containers)
 }
 
 /// All else is gone: in the runtime, on disk, and in what the engine keeps.
@@ -125,7 +140,7 @@ fn nothing_else(w: &World) -> Judged {
         unless(wanted.contains(uid), RULE, || format!("{id} of {uid} is left"))?;
     }
     for uid in &wanted {
-        let ready = w.runtime.sandboxes.values().filter(|s| s.uid == *uid && s.ready).count();
+        let ready = w.runtime.ours().filter(|s| s.uid == *uid && s.ready).count();
         unless(ready <= 1, RULE, || format!("{ready} sandboxes of {uid} are ready"))?;
         // (A pod that ended keeps what it had then.)
         let of: Vec<(&str, u32)> = w.runtime.of(uid).map(|c| (c.name.as_str(), c.attempt)).collect();
@@ -136,8 +151,11 @@ fn nothing_else(w: &World) -> Judged {
             format!("{of:?}")
         })?;
     }
-    let foreign = w.runtime.sandboxes.values().any(|s| s.uid.as_str() == "foreign" && s.ready);
-    unless(foreign, "W21: what others own is left alone", || "somebody else's sandbox was stopped".into())?;
+    let other = |owner: &Option<String>| owner.as_ref() != Some(&w.runtime.owner);
+    let mut foreign = w.runtime.sandboxes.values().filter(|s| other(&s.owner)).map(|s| s.ready);
+    let mut containers = w.runtime.containers.values().filter(|c| other(&c.owner)).map(Container::runs);
+    let alone = foreign.all(|ready| ready) && containers.all(|runs| runs);
+    unless(alone, "W21: what others own is left alone", || "somebody else's sandbox was stopped".into())?;
     for key in w.records.keys() {
         let known = key == "shutdown/last" || wanted.iter().any(|uid| *key == format!("pods/{uid}"));
         unless(known, "leak: records", || format!("{key} is left"))?;
@@ -151,7 +169,9 @@ fn nothing_else(w: &World) -> Judged {
     };
     // (A sandbox that is ready though a lie hid it, of a pod that was over by then, keeps its cgroup.)
     let hidden = |uid: &Uid| w.checks.lied && w.runtime.sandboxes.values().any(|s| s.uid == *uid && s.ready);
-    let stray = w.runtime.cgroups.iter().find(|uid| uid.as_str() != "foreign" && over(uid) && !hidden(uid));
+    // (A pod of another owner has a cgroup of its own; under our UID the model has one for both.)
+    let others = |uid: &Uid| w.runtime.sandboxes.values().any(|s| s.uid == *uid && other(&s.owner));
+    let stray = w.runtime.cgroups.iter().find(|uid| !others(uid) && over(uid) && !hidden(uid));
     unless(stray.is_none() || w.slept, "leak: cgroups", || format!("that of {stray:?} is left"))?;
     let stray = w.directories.keys().find(|d| !wanted.contains(d));
     unless(stray.is_none(), "leak: directories", || format!("that of {stray:?} is left"))?;
@@ -177,19 +197,29 @@ fn nothing_else(w: &World) -> Judged {
     Ok(())
 }
 
-/// A turn that was never given back would show now: new pods start, and pull their image.
+/// A turn that was never given back would show now: new pods start, and pull their image. They do so, only later, while
+/// others hang, which came before them.
 fn goes_on(w: &mut World, pool: &Pool) -> Judged {
-    w.note(|| "--- two more pods".into());
     w.runtime.images.remove("other:1");
     let mut files = w.files.clone();
+    let (hang, within) = if w.config.seed.is_multiple_of(4) { (HANG * w.config.parallel_starts, 30) } else { (0, 10) };
+    if hang > 0 {
+        w.note(|| format!("--- {hang} pods hang"));
+        w.hanging = Some("hang-");
+        files.extend(pool.hang[..hang].iter().map(|p| (p.source.path.clone(), p.clone())));
+        w.set_files(files.clone());
+        w.run(1);
+    }
+    w.note(|| "--- two more pods".into());
     files.extend(pool.more.iter().map(|p| (p.source.path.clone(), p.clone())));
     w.set_files(files);
-    w.run(10);
+    w.run(within);
     w.checks.so_far()?;
     for p in &pool.more {
         let phase = w.engine.pod(&p.uid).and_then(|v| v.status.phase.clone()).unwrap_or_default();
-        unless(phase == "Running", "leak: turns", || format!("{} is {phase} after 10 s", p.uid))?;
+        unless(phase == "Running", "leak: turns", || format!("{} is {phase} after {within} s", p.uid))?;
     }
+    w.hanging = None;
     Ok(())
 }
 

@@ -68,7 +68,10 @@ fn weight(plan: &Plan) -> (usize, usize, u64) {
 fn length(action: &Action) -> u64 {
     match action {
         Action::Kill { away } | Action::KillAfter { away, .. } => *away,
-        Action::RuntimeAway { ms } | Action::Sleep { ms } | Action::DiskFull { ms } => *ms,
+        Action::RuntimeAway { ms } | Action::Sleep { ms } | Action::DiskFull { ms } | Action::FailLists { ms } => *ms,
+        Action::HoldProcess { ms, .. } => *ms,
+        Action::PowerCut { away } => *away,
+        Action::LoseState { pick } => (*pick).min(100),
         Action::Files(changes) => changes.len() as u64,
         Action::Exit { pick, .. } | Action::SandboxDies { pick } => (*pick).min(100),
         Action::RemoveDead { pick } | Action::RemovePod { pick } => (*pick).min(100),
@@ -100,6 +103,14 @@ fn simpler(action: &Action) -> Vec<Action> {
         }
         Action::Sleep { ms } if *ms > 1 => vec![Action::Sleep { ms: ms / 2 }],
         Action::DiskFull { ms } if *ms > 1 => vec![Action::DiskFull { ms: ms / 2 }],
+        Action::FailLists { ms } if *ms > 1 => vec![Action::FailLists { ms: ms / 2 }],
+        Action::PowerCut { away } if *away > 0 => vec![Action::PowerCut { away: 0 }],
+        Action::LoseState { pick } => (0..2).filter(|p| p < pick).map(|pick| Action::LoseState { pick }).collect(),
+        Action::HoldProcess { pick, ms } => {
+            let sooner = (*ms > 1).then_some(Action::HoldProcess { pick: *pick, ms: ms / 2 });
+            let first = (0..2).filter(|p| p < pick).map(|pick| Action::HoldProcess { pick, ms: *ms });
+            sooner.into_iter().chain(first).collect()
+        }
         _ => Vec::new(),
     }
 }

@@ -85,7 +85,7 @@ impl World {
     }
 
     pub fn set_files(&mut self, files: std::collections::BTreeMap<String, Rc<Pod>>) {
-        self.checks.desired(&self.engine, &files, &self.runtime);
+        self.checks.desired(&self.engine, &files, self.now, &self.runtime);
         self.files = files;
         self.note(|| "--- the manifests change".into());
         self.read_manifests();

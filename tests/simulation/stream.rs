@@ -41,7 +41,7 @@ impl World {
         });
         let containers = self.runtime.containers.values().filter(|c| c.owner.as_ref() == Some(&self.runtime.owner));
         let containers = containers.map(|c| {
-            let kind = match c.state {
+            let kind = match c.shown_state() {
                 ContainerState::Running => Kind::ContainerStarted,
                 ContainerState::Exited => Kind::ContainerDied,
                 ContainerState::Created | ContainerState::Unknown => Kind::ContainerChanged,

@@ -1,6 +1,7 @@
 //! The world around the engine: a virtual clock, one queue of what will happen, the runtime model, disk and timers. It
 //! carries effects to their places and their answers back, and lets things go wrong on the way.
 
+use crate::bounds::Scene;
 use crate::chance::{Chaos, below};
 use crate::check::Checks;
 use crate::lies::lie;
@@ -12,7 +13,7 @@ use crate::tell::{brief, files_text, short};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
-use wherry::api::facts::ContainerState;
+use wherry::api::facts::{ContainerState, Listed, PodFacts};
 use wherry::api::names::{FullName, Uid};
 use wherry::api::node::NodeFacts;
 use wherry::api::pod::Pod;
@@ -45,6 +46,8 @@ pub enum Fault {
     Stale(Duration),
     /// RunPodSandbox: it is given up, and so long after that the runtime makes the pod's cgroup all the same.
     GivenUp(Duration),
+    /// The answer is OK, and nothing was done.
+    Sham,
 }
 
 enum Item {
@@ -85,6 +88,10 @@ enum Item {
         uid: Uid,
         attempt: u32,
     },
+    /// A process that could not be killed can be.
+    Freed {
+        container: String,
+    },
     Up,
     /// The engine's process is started again.
     Start {
@@ -120,6 +127,35 @@ struct Flight {
     /// A stop that is answered when its container has ended.
     awaits_end: bool,
     fault: Option<Fault>,
+    /// The first half of an answer that shows sandboxes and containers as they were at different moments.
+    half: Option<Half>,
+}
+
+/// What was looked at first.
+enum Half {
+    List { sandboxes: bool, listed: Listed },
+    Pod { sandboxes: bool, facts: PodFacts },
+}
+
+impl Half {
+    /// With the other half, which is looked at now.
+    fn complete(self, now: Answer) -> Answer {
+        match (self, now) {
+            (Half::List { sandboxes: true, listed }, Answer::Listed(now)) => {
+                Answer::Listed(Listed { sandboxes: listed.sandboxes, ..now })
+            }
+            (Half::List { sandboxes: false, listed }, Answer::Listed(now)) => {
+                Answer::Listed(Listed { containers: listed.containers, ..now })
+            }
+            (Half::Pod { sandboxes: true, facts }, Answer::Pod(now)) => {
+                Answer::Pod(PodFacts { sandboxes: facts.sandboxes, ..now })
+            }
+            (Half::Pod { sandboxes: false, facts }, Answer::Pod(now)) => {
+                Answer::Pod(PodFacts { containers: facts.containers, ..now })
+            }
+            (_, now) => now,
+        }
+    }
 }
 
 pub struct World {
@@ -156,6 +192,14 @@ pub struct World {
     /// The runtime does not hear of a cancelled call in time.
     pub heard_anyway: bool,
     pub directories: BTreeMap<Uid, FullName>,
+    /// Lists fail until then.
+    pub lists_fail_until: u64,
+    /// Changes of records that were acknowledged: when, of which, and what was there before.
+    pub acknowledged: Vec<(u64, String, Option<String>)>,
+    /// The pod of that name has far more faults than others.
+    pub unlucky: Option<&'static str>,
+    /// RunPodSandbox of a pod whose name begins so is not answered.
+    pub hanging: Option<&'static str>,
     /// Hooks, probes and volumes.
     pub parts: Parts,
     /// What a termination message file says.
@@ -236,6 +280,10 @@ impl World {
             record_error: false,
             heard_anyway: false,
             directories: BTreeMap::new(),
+            lists_fail_until: 0,
+            acknowledged: Vec::new(),
+            unlucky: None,
+            hanging: None,
             parts: Parts::default(),
             termination_message: String::new(),
             calls: Vec::new(),
@@ -380,14 +428,18 @@ impl World {
         self.logind.preparing = None;
         self.logind.locked = false;
         let wall = self.wall_now();
-        let ids: Vec<String> = self.runtime.containers.values().filter(|c| c.runs()).map(|c| c.id.clone()).collect();
+        let ours = |c: &&Container| c.runs() && c.owner.as_ref() == Some(&self.runtime.owner);
+        let ids: Vec<String> = self.runtime.containers.values().filter(ours).map(|c| c.id.clone()).collect();
         for id in ids {
             if let Some(c) = self.runtime.containers.get_mut(&id) {
                 c.dead = true;
+                (c.held, c.pending_end) = (false, None);
                 end(c, 255, wall);
             }
         }
-        self.runtime.sandboxes.values_mut().filter(|s| s.uid.as_str() != "foreign").for_each(|s| s.ready = false);
+        let ours = self.runtime.owner.clone();
+        let sandboxes = self.runtime.sandboxes.values_mut().filter(|s| s.owner.as_ref() == Some(&ours));
+        sandboxes.for_each(|s| s.ready = false);
         self.config.boot_id.push('+');
         self.engine = Engine::new(self.config.clone());
         self.start_in(away);
@@ -413,6 +465,10 @@ impl World {
         self.runtime.unknown_images.clear();
         self.kill_after = None;
         self.record_error = false;
+        self.lists_fail_until = 0;
+        self.unlucky = None;
+        let held: Vec<String> = self.runtime.containers.values().filter(|c| c.held).map(|c| c.id.clone()).collect();
+        held.iter().for_each(|id| self.free_process(id));
         if !self.alive {
             self.start();
         }
@@ -449,8 +505,9 @@ impl World {
     /// All that the runtime has of a pod is removed behind our back.
     pub fn remove_behind(&mut self, uid: &Uid) {
         self.note(|| format!("    all of {uid} is removed"));
-        self.runtime.sandboxes.retain(|_, s| s.uid != *uid);
-        self.runtime.containers.retain(|_, c| c.uid != *uid);
+        let owner = self.runtime.owner.clone();
+        self.runtime.sandboxes.retain(|_, s| s.uid != *uid || s.owner.as_ref() != Some(&owner));
+        self.runtime.containers.retain(|_, c| c.uid != *uid || c.owner.as_ref() != Some(&owner));
         self.checks.tampered = true;
         self.look_at_pidfds();
     }
@@ -461,7 +518,7 @@ impl World {
         }
         // What an earlier life was asked and did not record is forgotten when this one learns what is desired.
         if std::mem::take(&mut self.unread) {
-            self.checks.engine_starts(&self.files, &self.records);
+            self.checks.engine_starts(&self.files, &self.records, &self.runtime);
         }
         let pods: Vec<Rc<Pod>> = self.files.values().cloned().collect();
         self.step(Event::Desired(pods));
@@ -532,10 +589,12 @@ impl World {
     }
 
     fn keep(&mut self, change: RecordChange) {
-        match change {
-            RecordChange::Put { key, value } => drop(self.records.insert(key, value)),
-            RecordChange::Delete { key } | RecordChange::SetAside { key } => drop(self.records.remove(&key)),
-        }
+        let key = record_key(&change).to_owned();
+        let before = match change {
+            RecordChange::Put { key, value } => self.records.insert(key, value),
+            RecordChange::Delete { key } | RecordChange::SetAside { key } => self.records.remove(&key),
+        };
+        self.acknowledged.push((self.now, key, before));
     }
 
     pub fn restart_engine(&mut self) {
@@ -587,6 +646,10 @@ impl World {
             None => self.exit_lag,
         };
         let Some(c) = self.runtime.containers.get_mut(id).filter(|c| c.runs() && !c.dead) else { return };
+        if c.held {
+            c.pending_end.get_or_insert(code);
+            return;
+        }
         c.dead = true;
         self.note(|| format!("    {id} ends with {code}"));
         if lag == 0 {
@@ -606,7 +669,7 @@ impl World {
     }
 
     /// The pidfds of processes that are over become readable.
-    fn look_at_pidfds(&mut self) {
+    pub fn look_at_pidfds(&mut self) {
         let (late, runtime) = (&self.late_pidfds, &self.runtime);
         let over = self.watched.keys().filter(|id| !late.contains(*id) && !runtime.lives(id));
         for id in over.cloned().collect::<Vec<_>>() {
@@ -701,6 +764,7 @@ impl World {
                 self.runtime.reserved.remove(&(uid.clone(), attempt));
                 self.runtime.cgroups.insert(uid);
             }
+            Item::Freed { container } => self.free_process(&container),
             Item::Up => self.runtime_up(),
             Item::Start { life } => {
                 if life == self.life && !self.alive {
@@ -782,10 +846,15 @@ impl World {
         let Some(flight) = self.flights.get_mut(&key) else { return };
         flight.acted = true;
         let (call, fault) = (flight.call.clone(), flight.fault.clone());
-        if !self.up {
+        if !self.up || self.looks_twice(key, &call) {
             return;
         }
+        let lists_fail = matches!(call, RuntimeCall::List) && self.now < self.lists_fail_until;
         let result = match &fault {
+            _ if lists_fail => {
+                Err(OpError::Answered { code: Code::Other(4), message: "context deadline exceeded".into() })
+            }
+            Some(Fault::Sham) => Ok(Answer::Ok),
             Some(Fault::Error(m)) => Err(OpError::Answered { code: Code::Other(2), message: m.clone() }),
             Some(Fault::Dropped) => Err(OpError::Unknown("connection lost".into())),
             Some(Fault::GivenUp(late)) => {
@@ -794,6 +863,11 @@ impl World {
             }
             _ => {
                 let wall = self.wall_now();
+                if let RuntimeCall::RunSandbox { pod, .. } = &call {
+                    let lucky =
+                        self.chaos.as_mut().is_none_or(|c| c.mishap("no address for", pod.uid.as_str(), 30).is_none());
+                    self.runtime.no_address = !lucky;
+                }
                 let (lives, chaos) = (&mut self.lives, &mut self.chaos);
                 let outcome = self.runtime.call(&call, wall, |c| life_of(c, lives, chaos.as_mut()));
                 self.note_changes(&call);
@@ -825,6 +899,9 @@ impl World {
         };
         let mut result =
             if fault == Some(Fault::Lost) { Err(OpError::Unknown("connection lost".into())) } else { result };
+        if let Some(half) = self.flights.get_mut(&key).and_then(|f| f.half.take()) {
+            result = result.map(|now| half.complete(now));
+        }
         let text = self.text_of(&call);
         if let Ok(answer) = &mut result
             && let Some(c) = &mut self.chaos
@@ -837,6 +914,35 @@ impl World {
             back += d.as_nanos() as u64;
         }
         self.at(back, Item::Answer { key, result });
+    }
+
+    /// Two calls show sandboxes and containers, and something may happen in between. True if the second one is to come.
+    fn looks_twice(&mut self, key: (u32, OpId), call: &RuntimeCall) -> bool {
+        let of = match call {
+            RuntimeCall::List => "the lists",
+            RuntimeCall::ReadPod { uid } => uid.as_str(),
+            _ => return false,
+        };
+        if self.flights.get(&key).is_none_or(|f| f.half.is_some()) {
+            return false;
+        }
+        let Some(mut dice) = self.chaos.as_mut().and_then(|c| c.mishap("two moments of", of, 60)) else { return false };
+        let sandboxes = below(&mut dice, 2) == 0;
+        let wall = self.wall_now();
+        let half = match self.runtime.call(call, wall, |_| Life::FOREVER) {
+            Outcome::Answer(Ok(Answer::Listed(listed))) => Half::List { sandboxes, listed },
+            Outcome::Answer(Ok(Answer::Pod(facts))) => Half::Pod { sandboxes, facts },
+            _ => return false,
+        };
+        if let Some(flight) = self.flights.get_mut(&key) {
+            flight.half = Some(half);
+        }
+        self.at(below(&mut dice, 400) * MS, Item::Act { key });
+        true
+    }
+
+    pub fn free_in(&mut self, container: &str, after: u64) {
+        self.at(after, Item::Freed { container: container.into() });
     }
 
     /// As containerd does with RunPodSandbox whose caller is gone: nothing of it is ever shown, but the OCI runtime had been
@@ -892,13 +998,19 @@ impl World {
         if let Some(i) = self.faults.iter().position(|(prefix, _)| text.starts_with(prefix.as_str())) {
             return Some(self.faults.remove(i).1);
         }
+        if self.hanging.is_some_and(|name| text.strip_prefix("RunSandbox ").is_some_and(|of| of.starts_with(name))) {
+            return Some(Fault::Slow(Duration::from_secs(86_400)));
+        }
         let c = self.chaos.as_mut()?;
         // An old picture is no fault: it has to be known for one (P5).
         if looks && let Some(mut dice) = c.mishap("an old picture in", text, 100) {
             return Some(Fault::Stale(Duration::from_millis(below(&mut dice, 300))));
         }
-        let mut dice = c.mishap("a fault of", text, c.faults)?;
-        let fault = match below(&mut dice, 7) {
+        let unlucky = self.unlucky.is_some_and(|name| of_pod(text, name));
+        let often = if unlucky { c.faults.max(400) } else { c.faults };
+        let mut dice = c.mishap("a fault of", text, often)?;
+        let fault = match below(&mut dice, 8) {
+            7 if text.starts_with("StopContainer") => Fault::Sham,
             5 => Fault::Stale(Duration::from_millis(below(&mut dice, 5000))),
             0 | 1 => Fault::Error("something is wrong".into()),
             2 => Fault::Lost,
@@ -923,7 +1035,7 @@ impl World {
         if self.flights.get(&key).is_some_and(|f| f.acted) {
             self.flights.remove(&key);
         }
-        self.checks.done(key.1, &result);
+        self.checks.done(key.1, &result, self.now);
         let probe = matches!(&result, Ok(Answer::Probe(_)));
         if probe {
             self.parts.probing = self.parts.probing.saturating_sub(1);
@@ -1105,6 +1217,9 @@ impl World {
                     self.groups_end_in_turn(&n);
                 }
                 self.no_rejection_while_lower_pods_hold_the_room(&n);
+                if let Some(pod) = n.pod.as_ref().filter(|_| ["Terminated", "Preempting"].contains(&n.reason)) {
+                    self.checks.bounds.has_a_reason(&pod.uid, &self.runtime);
+                }
                 self.note(|| format!("  < notice {} {}", n.reason, n.message));
                 if self.chaos.is_none() {
                     self.notices.push((self.now, n));
@@ -1194,6 +1309,10 @@ impl World {
         }
         self.begin(op);
         self.checks.call(op, &call, timeout, self.now, &self.runtime);
+        let shutdown = self.engine.shutdown(Boot(self.now)).in_progress.is_some();
+        let scene = Scene { runtime: &self.runtime, engine: &self.engine, files: &self.files, shutdown };
+        let (now, max) = ((self.now, self.wall_now()), self.config.max_restart_backoff);
+        self.checks.within_bounds(op, &call, now, max, &scene);
         self.no_start_in_a_shutdown(&call);
         self.no_start_without_room(&call);
         if let RuntimeCall::RunSandbox { pod, .. } = &call
@@ -1224,7 +1343,7 @@ impl World {
         if let Some(Fault::Slow(d)) = &fault {
             latency += d.as_nanos() as u64;
         }
-        self.flights.insert(key, Flight { call, acted: false, awaits_end: false, fault });
+        self.flights.insert(key, Flight { call, acted: false, awaits_end: false, fault, half: None });
         self.at(latency, Item::Act { key });
         self.at(timeout.as_nanos() as u64, Item::Deadline { key });
     }
@@ -1325,7 +1444,7 @@ impl World {
     fn remove_cgroup(&mut self, uid: &Uid, kill: bool) -> Result<Answer, OpError> {
         self.checks.nothing_of_others(&self.runtime, uid);
         let busy = self.runtime.of(uid).any(|c| c.runs() || c.stuck && !kill)
-            || self.runtime.sandboxes.values().any(|s| s.uid == *uid && s.ready);
+            || self.runtime.ours().any(|s| s.uid == *uid && s.ready);
         if busy && self.runtime.cgroups.contains(uid) {
             return Err(OpError::Answered { code: Code::Other(13), message: "processes are left in it".into() });
         }
@@ -1533,6 +1652,12 @@ impl World {
             RuntimeCall::DeleteTask { id } => format!("DeleteTask {}", self.title(id.as_str())),
         }
     }
+}
+
+/// Is this call about the pod of that name?
+fn of_pod(text: &str, name: &str) -> bool {
+    let of = text.split(' ').nth(1).unwrap_or_default();
+    of.split(['/', '#']).next() == Some(name)
 }
 
 fn self_zero() -> u64 {

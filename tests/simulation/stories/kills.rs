@@ -23,6 +23,7 @@ impl World {
         self.kills += 1;
         let id = KillId(self.kills);
         self.checks.killed(&uid, by, &self.engine, &self.runtime);
+        self.checks.bounds.end_asked(&uid, grace.map(Duration::from_secs), self.now, &self.runtime);
         let kill = Kill { by, message: None, grace: grace.map(Duration::from_secs) };
         self.step(Event::Kill { id, uid, kill });
         id

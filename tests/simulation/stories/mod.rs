@@ -21,5 +21,6 @@ mod shown;
 mod shutdown;
 mod strangers;
 mod termination;
+mod trouble;
 mod volumes;
 mod workers;

@@ -1,0 +1,244 @@
+//! Lower bounds of what the engine asks for: the grace period of a stop (W4, W21), the wait before a restart and its level
+//! (W10), the wait before a pull is tried again (W10), and the age of the last list before a start (P6). And what has no reason to
+//! be stopped is not stopped.
+//!
+//! Each method returns what is wrong, in words; `check` knows the rule.
+
+use crate::runtime::{Container, Runtime};
+use crate::world::{MS, S};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+use wherry::api::facts::ContainerState;
+use wherry::api::names::Uid;
+use wherry::api::pod::{Pod, RestartPolicy};
+use wherry::api::time::Wall;
+use wherry::engine::effect::{CreateContainer, RuntimeCall};
+use wherry::engine::node::Engine;
+use wherry::engine::op::OpId;
+
+/// The CRI counts in whole seconds.
+const ROUNDING: u64 = S;
+/// A stop that nobody asked for from outside begins when the engine decides it. It may have to wait for a status read or for a
+/// connection first.
+const LATE_STOP: u64 = 12 * S;
+/// P6: PLEG is unhealthy so long after the last good list. A call that follows from an earlier one may still be made.
+const UNHEALTHY_AFTER: u64 = 180 * S;
+const UNDER_WAY: u64 = 30 * S;
+/// W10.
+const FIRST_BACKOFF: u64 = 10;
+const RESET_AFTER: Duration = Duration::from_secs(600);
+
+/// A termination that was asked for.
+#[derive(Clone, Copy)]
+struct End {
+    began: u64,
+    /// The end of the shortest period that a request gave; the pod's own may end sooner.
+    cut: u64,
+}
+
+#[derive(Default)]
+pub struct Bounds {
+    /// By sandbox. None: an engine before this one, or a shutdown, may have begun it.
+    ends: BTreeMap<String, Option<End>>,
+    /// Containers that were asked to stop.
+    asked: BTreeSet<String>,
+    /// The list in flight: when it began. When the last good one began.
+    list: Option<(OpId, u64)>,
+    last_list: Option<u64>,
+    /// Pulls in flight; when each failed last, and how often in a row.
+    pulling: BTreeMap<OpId, (Uid, String)>,
+    pulls: BTreeMap<(Uid, String), (u64, u32)>,
+    /// Pods that the engine itself has a reason to stop, and said so.
+    victims: BTreeSet<Uid>,
+}
+
+fn sandboxes<'a>(runtime: &'a Runtime, uid: &'a Uid) -> impl Iterator<Item = &'a String> {
+    runtime.ours().filter(move |s| s.uid == *uid).map(|s| &s.id)
+}
+
+fn own_grace(c: &Container) -> u64 {
+    c.grace_seconds.unwrap_or(1).max(1).saturating_mul(S)
+}
+
+impl Bounds {
+    /// The end of a pod is asked for, within `grace` if that is less than its own period (W4).
+    pub fn end_asked(&mut self, uid: &Uid, grace: Option<Duration>, now: u64, runtime: &Runtime) {
+        for id in sandboxes(runtime, uid) {
+            // One that is being stopped already began to end sooner, and nobody told when.
+            let stopped = runtime.of(uid).any(|c| c.sandbox == *id && self.asked.contains(&c.id));
+            let new = (!stopped).then_some(End { began: now, cut: u64::MAX });
+            let end = self.ends.entry(id.clone()).or_insert(new);
+            if let (Some(end), Some(grace)) = (end, grace) {
+                // (Counted from the first request.)
+                end.cut = end.cut.min(end.began.saturating_add((grace.as_nanos() as u64).max(S)));
+            }
+        }
+    }
+
+    /// The engine stops the pod for a reason of its own, or may do so from now on.
+    pub fn has_a_reason(&mut self, uid: &Uid, runtime: &Runtime) {
+        self.victims.insert(uid.clone());
+        self.ends.extend(sandboxes(runtime, uid).map(|id| (id.clone(), None)));
+    }
+
+    /// The pod of this sandbox may be stopped, and nobody tells when that begins.
+    pub fn may_end(&mut self, sandbox: &str) {
+        self.ends.insert(sandbox.to_string(), None);
+    }
+
+    /// What a new engine knows of terminations is what was recorded, if anything was.
+    pub fn engine_killed(&mut self) {
+        self.ends.values_mut().for_each(|end| *end = None);
+        (self.list, self.last_list) = (None, None);
+        self.pulling.clear();
+        self.pulls.clear();
+    }
+
+    /// W4: StopContainer gets what is left of the grace period, and not less.
+    pub fn stop(&mut self, c: &Container, grace: Duration, now: u64, strict: bool) -> Option<String> {
+        let first = self.asked.insert(c.id.clone());
+        let main = c.pod.containers().iter().find(|m| m.name == c.name)?;
+        let given = now + grace.as_nanos() as u64 + ROUNDING;
+        let bound = match self.ends.get(&c.sandbox) {
+            Some(None) => return None,
+            Some(Some(end)) => end.cut.min(end.began.saturating_add(own_grace(c))),
+            // (A preStop hook takes its part.)
+            None if first && strict && main.lifecycle.is_none() => {
+                now.saturating_add(own_grace(c)).saturating_sub(LATE_STOP)
+            }
+            None => return None,
+        };
+        (given < bound).then(|| {
+            let less = (bound - given + ROUNDING) / MS;
+            format!("{} of {} is stopped with {grace:?}, {less} ms less than it has", c.id, c.uid)
+        })
+    }
+
+    /// W10: a container is restarted when its back-off is over, and its level follows from that of the one before.
+    pub fn create(&self, call: &CreateContainer, now: Wall, max: Duration, runtime: &Runtime) -> Option<String> {
+        if !call.pod.containers().iter().any(|m| m.name == call.container) {
+            return None;
+        }
+        let before = runtime.of(&call.pod.uid).filter(|c| c.name == call.container);
+        let dead = before.max_by_key(|c| c.attempt).filter(|c| c.attempt < call.attempt)?;
+        if dead.state != ContainerState::Exited {
+            return None;
+        }
+        let ran = if dead.started_at.0 == 0 { Duration::ZERO } else { dead.finished_at.since(dead.started_at) };
+        let level = if ran >= RESET_AFTER { 0 } else { dead.backoff_level };
+        if call.backoff_level != level + 1 {
+            return Some(format!("{} follows one of level {level} with level {}", call.container, call.backoff_level));
+        }
+        // (Not restarted by its policy: it was made for a sandbox that died.)
+        if call.pod.restart_policy() == RestartPolicy::Never {
+            return None;
+        }
+        let delay = match level {
+            0 => Duration::ZERO,
+            n => Duration::from_secs(FIRST_BACKOFF << (n - 1).min(16)).min(max),
+        };
+        let waited = now.since(dead.finished_at);
+        (waited < delay).then(|| {
+            format!(
+                "{}#{} of {} is made {waited:?} after the end of the one before, not {delay:?}",
+                call.container, call.attempt, call.pod.uid
+            )
+        })
+    }
+
+    pub fn pull(&mut self, op: OpId, pod: &Pod, image: &str, now: u64) -> Option<String> {
+        let key = (pod.uid.clone(), image.to_string());
+        self.pulling.insert(op, key.clone());
+        let (failed, times) = self.pulls.get(&key)?;
+        let wait = (FIRST_BACKOFF << (times - 1).min(5)).min(300) * S;
+        (now < failed + wait).then(|| {
+            format!("{image} is pulled again for {} {} ms after it failed {times} times", pod.uid, (now - failed) / MS)
+        })
+    }
+
+    /// A pull that is given up did not fail.
+    pub fn cancelled(&mut self, op: OpId) {
+        self.pulling.remove(&op);
+    }
+
+    /// The pod begins, perhaps anew.
+    pub fn pod_begins(&mut self, uid: &Uid) {
+        self.pulls.retain(|(of, _), _| of != uid);
+    }
+
+    pub fn list_begins(&mut self, op: OpId, now: u64) {
+        self.list = Some((op, now));
+    }
+
+    pub fn done(&mut self, op: OpId, ok: bool, now: u64) {
+        if let Some((_, began)) = self.list.take_if(|(o, _)| *o == op)
+            && ok
+        {
+            self.last_list = Some(began);
+        }
+        if let Some(key) = self.pulling.remove(&op) {
+            match ok {
+                true => drop(self.pulls.remove(&key)),
+                false => {
+                    let times = self.pulls.get(&key).map_or(0, |(_, times)| *times);
+                    self.pulls.insert(key, (now, times + 1));
+                }
+            }
+        }
+    }
+
+    /// P6: nothing is started before the first good list, or long after the last one.
+    pub fn starts(&self, now: u64) -> Option<String> {
+        match self.last_list {
+            None => Some("before the first list".into()),
+            Some(at) if now > at + UNHEALTHY_AFTER + UNDER_WAY => {
+                Some(format!("{} s after the last list", (now - at) / S))
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// A running container that nobody has a reason to stop, among those that this call stops.
+    pub fn healthy<'a>(&self, call: &RuntimeCall, scene: &Scene<'a>) -> Option<&'a Container> {
+        let runtime = scene.runtime;
+        let hit = |c: &&Container| match call {
+            RuntimeCall::StopContainer { id, .. } | RuntimeCall::RemoveContainer { id } => c.id == id.as_str(),
+            RuntimeCall::StopSandbox { id } | RuntimeCall::RemoveSandbox { id } => c.sandbox == id.as_str(),
+            _ => false,
+        };
+        runtime.containers.values().filter(hit).find(|c| self.is_healthy(c, scene))
+    }
+
+    fn is_healthy(&self, c: &Container, scene: &Scene<'_>) -> bool {
+        let Some(main) = c.pod.containers().iter().find(|m| m.name == c.name) else { return false };
+        // (A probe, or a hook that fails, is a reason.)
+        let can_fail = main.liveness_probe.is_some() || main.startup_probe.is_some() || main.lifecycle.is_some();
+        let ready = |id: &str| scene.runtime.sandboxes.get(id).is_some_and(|s| s.ready && s.digest == c.pod.digest);
+        let same = scene.runtime.of(&c.uid).filter(|o| o.name == c.name && o.runs()).count();
+        let ready_ones = scene.runtime.ours().filter(|s| s.uid == c.uid && s.ready).count();
+        let wanted = scene.files.values().filter(|p| p.uid == c.uid || p.name == c.pod_name);
+        let wanted: Vec<&Rc<Pod>> = wanted.collect();
+        c.runs()
+            && !c.dead
+            && !c.unknown
+            && c.owner.as_ref() == Some(&scene.runtime.owner)
+            && !can_fail
+            && ready(&c.sandbox)
+            && (same, ready_ones) == (1, 1)
+            && matches!(wanted.as_slice(), [one] if one.uid == c.uid && one.digest == c.pod.digest)
+            && !self.ends.contains_key(&c.sandbox)
+            && !self.victims.contains(&c.uid)
+            && !scene.shutdown
+            && scene.engine.pod(&c.uid).is_some_and(|v| v.desired)
+    }
+}
+
+/// What there is when a call is made.
+pub struct Scene<'a> {
+    pub runtime: &'a Runtime,
+    pub engine: &'a Engine,
+    pub files: &'a BTreeMap<String, Rc<Pod>>,
+    /// The node is being shut down.
+    pub shutdown: bool,
+}

@@ -1,0 +1,81 @@
+//! Trouble that lasts: processes that cannot be killed, states that the runtime does not know, lists that fail for minutes, a
+//! power cut on a disk that lost what it had acknowledged, settings that change, a rejected pod that is tried again.
+
+use crate::chance::below;
+use crate::world::{S, World};
+use std::time::Duration;
+use wherry::api::names::Uid;
+use wherry::engine::event::Event;
+
+/// A disk may lose what it acknowledged within so long (ns) before the power goes.
+const UNSAFE: u64 = 5 * S;
+
+impl World {
+    /// The container's process cannot be killed for so long (ns): it waits for a disk, say.
+    pub fn hold_process(&mut self, id: &str, ns: u64) {
+        if let Some(c) = self.runtime.containers.get_mut(id).filter(|c| c.runs() && !c.dead) {
+            c.held = true;
+            self.note(|| format!("    the process of {id} hangs"));
+            self.free_in(id, ns);
+        }
+    }
+
+    pub fn free_process(&mut self, id: &str) {
+        let Some(c) = self.runtime.containers.get_mut(id).filter(|c| c.held) else { return };
+        c.held = false;
+        let end = c.pending_end.take();
+        self.note(|| format!("    the process of {id} goes on"));
+        if let Some(code) = end {
+            self.exit(id, code);
+        }
+    }
+
+    /// The runtime does not know the state of a container that runs, until it is stopped.
+    pub fn lose_state(&mut self, id: &str) {
+        if let Some(c) = self.runtime.containers.get_mut(id).filter(|c| c.runs() && !c.dead) {
+            c.unknown = true;
+            self.note(|| format!("    the state of {id} is unknown"));
+            self.look_at_stream();
+        }
+    }
+
+    /// Every list fails for so long (ns).
+    pub fn fail_lists(&mut self, ns: u64) {
+        self.lists_fail_until = self.now + ns;
+    }
+
+    /// The power goes, and the disk has not kept all that it acknowledged of late.
+    pub fn power_cut(&mut self, away: u64) {
+        for (at, key, before) in std::mem::take(&mut self.acknowledged).into_iter().rev() {
+            let recent = at + UNSAFE >= self.now;
+            let lost =
+                recent && self.chaos.as_mut().is_some_and(|c| c.mishap("lost by the disk:", &key, 500).is_some());
+            if !lost {
+                continue;
+            }
+            self.note(|| format!("    what was written to {key} is lost"));
+            self.checks.record_lost(&key);
+            match before {
+                Some(value) => drop(self.records.insert(key, value)),
+                None => drop(self.records.remove(&key)),
+            }
+        }
+        self.reboot(away);
+    }
+
+    /// Other settings, as after SIGHUP.
+    pub fn reload(&mut self, pick: u64) {
+        let mut dice = wherry::engine::rng::Rng::new(pick);
+        self.config.parallel_starts = 1 + below(&mut dice, 4) as usize;
+        self.config.parallel_reads = 1 + below(&mut dice, 4) as usize;
+        self.config.parallel_pulls = 1 + below(&mut dice, 2) as usize;
+        self.config.sync_frequency = Duration::from_secs([20, 60, 120][below(&mut dice, 3) as usize]);
+        let config = self.config.clone();
+        self.step(Event::Configure(Box::new(config)));
+    }
+
+    /// A3: somebody asks for another try, of a pod that was rejected or of any other.
+    pub fn retry(&mut self, uid: Uid) {
+        self.step(Event::Retry { uid });
+    }
+}
