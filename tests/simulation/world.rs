@@ -30,6 +30,9 @@ use wherry::engine::pod::kill::KillId;
 pub const MS: u64 = 1_000_000;
 pub const S: u64 = 1_000 * MS;
 
+/// Longer than any story.
+const NEVER: Duration = Duration::from_secs(1_000_000);
+
 /// What goes wrong with one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -138,6 +141,8 @@ pub struct World {
     pub chaos: Option<Chaos>,
     /// Faults to come, by the call's name as in `calls`: the next call whose text starts so has this fault.
     pub faults: Vec<(String, Fault)>,
+    /// Calls whose text begins so are never answered, nor carried out.
+    pub hangs: BTreeSet<String>,
     /// By `pod/container`: the lives of its instances in turn; the last one stays.
     pub lives: BTreeMap<String, VecDeque<Life>>,
     pub files: BTreeMap<String, Rc<Pod>>,
@@ -225,6 +230,7 @@ impl World {
             kill_after: None,
             chaos: None,
             faults: Vec::new(),
+            hangs: BTreeSet::new(),
             lives: BTreeMap::new(),
             files: BTreeMap::new(),
             records: BTreeMap::new(),
@@ -889,6 +895,9 @@ impl World {
     }
 
     fn pick_fault(&mut self, text: &str, looks: bool) -> Option<Fault> {
+        if self.hangs.iter().any(|hangs| text.starts_with(hangs)) {
+            return Some(Fault::Slow(NEVER));
+        }
         if let Some(i) = self.faults.iter().position(|(prefix, _)| text.starts_with(prefix.as_str())) {
             return Some(self.faults.remove(i).1);
         }
@@ -1473,18 +1482,16 @@ impl World {
         self.carry_out(again);
     }
 
-    /// Pods of which a sandbox or a container is being made or started.
-    pub fn starting(&self) -> usize {
-        let starts = |f: &&Flight| {
+    /// Pods of which a sandbox is being made, and pods of which a container is being made or started.
+    pub fn starting(&self) -> (usize, usize) {
+        let sandbox = |f: &&Flight| matches!(f.call, RuntimeCall::RunSandbox { .. });
+        let container = |f: &&Flight| {
             matches!(
                 f.call,
-                RuntimeCall::RunSandbox { .. }
-                    | RuntimeCall::CreateContainer(_)
-                    | RuntimeCall::StartContainer { .. }
-                    | RuntimeCall::ImageStatus { .. }
+                RuntimeCall::CreateContainer(_) | RuntimeCall::StartContainer { .. } | RuntimeCall::ImageStatus { .. }
             )
         };
-        self.flights.values().filter(starts).count()
+        (self.flights.values().filter(sandbox).count(), self.flights.values().filter(container).count())
     }
 
     pub fn pending_ops(&self) -> usize {

@@ -38,6 +38,7 @@ use crate::engine::pod::kill::{KillId, Killer};
 use crate::engine::pod::record::{self, Preempted};
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::probe::Probes;
+use crate::engine::slots::Class;
 pub use cleanup::LATE;
 use holds::{Hold, PullBackoff, Shown};
 pub use inside::{Inside, NextPull, NextStart};
@@ -500,19 +501,9 @@ impl Worker {
         }
         self.probe(entry, ctx);
         self.read_messages(entry, ctx);
-        let starting = match &self.op {
-            Some((_, Doing::Pull { .. } | Doing::PostStart { .. } | Doing::MountVolumes)) | None => false,
-            Some(_) => true,
-        };
-        if !starting {
-            ctx.starts.release(&self.uid);
-        }
-        if !matches!(self.op, Some((_, Doing::Pull { .. }))) {
-            ctx.pulls.release(&self.uid);
-        }
+        ctx.slots.release_others(&self.uid, self.start_class());
         if !matches!(self.state, State::Sync) {
-            ctx.starts.leave(&self.uid);
-            ctx.pulls.leave(&self.uid);
+            ctx.slots.leave(&self.uid);
         }
         self.update_status(entry, ctx);
         self.record_terminal(ctx);
@@ -573,6 +564,22 @@ impl Worker {
     /// Has it ever asked the runtime for something, or does the runtime have something of it?
     pub fn has_begun(&self) -> bool {
         !matches!(self.state, State::Waiting)
+    }
+
+    /// Which limit the operation in flight counts against.
+    fn start_class(&self) -> Option<Class> {
+        match &self.op.as_ref()?.1 {
+            Doing::PreparePod { .. } | Doing::MakeCgroup { .. } | Doing::RunSandbox { .. } => Some(Class::Sandbox),
+            Doing::ImageStatus { .. } | Doing::PrepareContainer { .. } | Doing::Create { .. } | Doing::Start { .. } => {
+                Some(Class::Container)
+            }
+            Doing::Pull { .. } => Some(Class::Pull),
+            Doing::PostStart { .. }
+            | Doing::MountVolumes
+            | Doing::StopSandbox { .. }
+            | Doing::RemoveContainer { .. }
+            | Doing::RemoveSandbox { .. } => None,
+        }
     }
 
     fn update_status(&mut self, entry: &Entry, ctx: &mut Context<'_>) {

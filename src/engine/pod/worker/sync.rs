@@ -167,7 +167,11 @@ impl Worker {
         {
             return true;
         }
-        ctx.starts.take(&self.uid)
+        let slots = match next {
+            Next::RunSandbox { .. } => &mut ctx.slots.sandboxes,
+            _ => &mut ctx.slots.containers,
+        };
+        slots.take(&self.uid, ctx.now.boot)
     }
 
     fn start_next(&mut self, pod: &Rc<Pod>, next: Next, entry: &mut Entry, ctx: &mut Context<'_>) {
@@ -247,7 +251,7 @@ impl Worker {
             self.holds.insert(spec.name.clone(), Hold::new(None, b.until, Some(shown), None));
             return;
         }
-        if !ctx.pulls.take(&self.uid) {
+        if !ctx.slots.pulls.take(&self.uid, ctx.now.boot) {
             self.pull_wanted = Some((index, attempt));
             return;
         }
