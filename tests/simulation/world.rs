@@ -1498,6 +1498,12 @@ impl World {
         self.pending.len() - (self.parts.probing as usize).min(self.pending.len())
     }
 
+    /// When pods' syncs are due (ns).
+    pub fn pod_timers(&self) -> Vec<(TimerKey, u64)> {
+        let of_pods = self.timers.iter().filter(|(key, _)| matches!(key, TimerKey::Pod(_)));
+        of_pods.map(|(key, at)| (key.clone(), *at)).collect()
+    }
+
     pub fn timers(&self) -> Vec<TimerKey> {
         self.timers.keys().cloned().collect()
     }

@@ -17,7 +17,7 @@ use crate::engine::pod::status::Cause;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Pods that are well wake up together, at multiples of this.
+/// Pods that are well wake up together, at multiples of this (of half of a shorter `syncFrequency`).
 const GRID: Duration = Duration::from_secs(30);
 /// A sandbox is not replaced sooner after the last one was begun.
 const SANDBOX_LIFE: Duration = Duration::from_secs(10);
@@ -399,8 +399,10 @@ impl Worker {
             self.wake_at(at);
         }
         if self.op.is_none() {
-            let grid = GRID.as_nanos() as u64;
-            let latest = now + ctx.config.sync_frequency + GRID;
+            // W9: at most 50 % later.
+            let step = GRID.min(ctx.config.sync_frequency / 2);
+            let latest = now + ctx.config.sync_frequency + step;
+            let grid = step.as_nanos().max(1) as u64;
             self.wake_at(Boot(latest.0 / grid * grid));
         }
     }
