@@ -38,6 +38,8 @@ const NEVER: Duration = Duration::from_secs(1_000_000);
 pub enum Fault {
     /// The runtime says no and changed nothing.
     Error(String),
+    /// The request is too large, say: it is not sent though there is a connection.
+    Refused(String),
     /// It acted, and the answer was lost.
     Lost,
     /// It never came to it, and nobody knows.
@@ -574,6 +576,17 @@ impl World {
         }
     }
 
+    /// The connection is lost before the calls in flight left.
+    pub fn runtime_down_unsent(&mut self) {
+        self.up = false;
+        self.queue.retain(|_, item| !matches!(item, Item::Act { .. }));
+        self.step(Event::RuntimeDown { why: "connection reset".into() });
+        for key in self.flights.keys().copied().collect::<Vec<_>>() {
+            self.finish(key, Err(OpError::NotSent("connection lost".into())));
+        }
+        self.flights.clear();
+    }
+
     pub fn runtime_up(&mut self) {
         if !self.up {
             self.up = true;
@@ -793,6 +806,7 @@ impl World {
         }
         let result = match &fault {
             Some(Fault::Error(m)) => Err(OpError::Answered { code: Code::Other(2), message: m.clone() }),
+            Some(Fault::Refused(m)) => Err(OpError::Refused(m.clone())),
             Some(Fault::Dropped) => Err(OpError::Unknown("connection lost".into())),
             Some(Fault::GivenUp(late)) => {
                 self.give_up_sandbox(&call, late.as_nanos() as u64);

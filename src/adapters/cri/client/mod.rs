@@ -368,7 +368,7 @@ impl Client {
     fn call(&mut self, op: OpId, step: Step, method: Method, request: &impl Message, now: Boot) -> Result<(), OpError> {
         let body = request
             .write_to_bytes()
-            .map_err(|e| OpError::NotSent(format!("{}: the request cannot be written: {e}", method.path)))?;
+            .map_err(|e| OpError::Refused(format!("{}: the request cannot be written: {e}", method.path)))?;
         self.send(op, step, method, body, now);
         Ok(())
     }

@@ -55,6 +55,7 @@ pub fn invalid(message: String) -> OpError {
 pub fn op_error(error: CallError) -> OpError {
     match error {
         CallError::NotSent(why) => OpError::NotSent(why),
+        CallError::Refused(why) => OpError::Refused(why),
         CallError::Unknown(why) => OpError::Unknown(why),
         CallError::Status { code, message } => match code {
             1 | 4 | 14 => OpError::Unknown(message),

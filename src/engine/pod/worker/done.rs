@@ -95,7 +95,7 @@ impl Worker {
                 | Doing::PostStart { .. }
                 | Doing::MountVolumes
         );
-        if changing && matches!(&result, Err(e) if !matches!(e, OpError::NotSent(_))) {
+        if changing && matches!(&result, Err(e) if e.may_have_acted()) {
             entry.changed_somehow(ctx.turn);
         }
         if changing && matches!(&result, Err(OpError::Unknown(_))) {
@@ -224,12 +224,11 @@ impl Worker {
 
     fn sandbox_failed(&mut self, e: &OpError, ctx: &mut Context<'_>) {
         ctx.measure(Measure::StartedPodError);
-        let wait = match e {
-            // The runtime is gone: the node steps every worker when it is back.
-            OpError::NotSent(_) => ctx.rng.jitter(Duration::from_secs(1)),
-            _ => ctx.after_error(),
-        };
-        self.sandbox_hold = Some(ctx.now.boot + wait);
+        if runtime_is_gone(e, ctx) {
+            self.sandbox_hold = Some(ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1)));
+            return;
+        }
+        self.sandbox_hold = Some(ctx.now.boot + ctx.after_error());
         let message = format!("Failed to create pod sandbox: {e}");
         ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCreatePodSandBox"), message);
     }
@@ -348,8 +347,8 @@ impl Worker {
             Doing::Start { index, .. } => (*index, "RunContainerError"),
             _ => return,
         };
-        if let OpError::NotSent(_) = e {
-            // Nothing happened, and the runtime is gone: no error of the container's (a kubelet counts it as one).
+        if runtime_is_gone(e, ctx) {
+            // No error of the container (a kubelet counts it as one).
             measure_start_error(pod, index, reason, ctx);
             let name = pod.at(index).name.clone();
             let until = ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1));
@@ -363,4 +362,10 @@ impl Worker {
         }
         self.hold_error(pod, index, reason, e.message().to_string(), ctx);
     }
+}
+
+/// The call was not made because the connection was lost. The node says so, and steps every worker when it is back. Any
+/// other error is told and gets a back-off, also if nothing was sent.
+fn runtime_is_gone(e: &OpError, ctx: &Context<'_>) -> bool {
+    matches!(e, OpError::NotSent(_)) && !ctx.up
 }
