@@ -268,7 +268,9 @@ impl Checks {
     }
 
     pub fn call(&mut self, op: OpId, call: &RuntimeCall, timeout: Duration, now: u64, runtime: &Runtime) {
-        self.deadline(op, timeout);
+        // (A stop has its grace period on top.)
+        let grace = if let RuntimeCall::StopContainer { grace, .. } = call { *grace } else { Duration::ZERO };
+        self.deadline(op, timeout.saturating_sub(grace));
         self.turn += 1;
         match call {
             RuntimeCall::List => {
