@@ -981,6 +981,9 @@ impl World {
             self.checks.hinted(uid);
         }
         let effects = self.engine.step(event, now);
+        if !self.unread {
+            self.checks.replaced(&self.engine, &self.runtime);
+        }
         self.count(effects.len() as u64);
         self.carry_out(effects);
     }

@@ -1,8 +1,9 @@
 //! The composition: routes every event to the machine that it concerns, and steps the workers that it touched.
 //!
 //! `Engine::step` is the whole interface: an event and the time in, effects out. `desired` compares what is desired with
-//! the workers, `leftovers` looks for what pods left on disk, `kills` takes what others want, `questions` answers them,
-//! `relist` is PLEG's driver, `shutdown` the node's end, `view` and `inside` answer what people ask, `dump` shows everything.
+//! the workers, `replace` gives an edited pod's place to its successor, `leftovers` looks for what pods left on disk, `kills`
+//! takes what others want, `questions` answers them, `relist` is PLEG's driver, `shutdown` the node's end, `view` and `inside`
+//! answer what people ask, `dump` shows everything.
 
 mod admission;
 mod desired;
@@ -13,6 +14,7 @@ mod kills;
 mod leftovers;
 mod questions;
 mod relist;
+mod replace;
 mod shutdown;
 #[cfg(test)]
 mod tests;
@@ -108,6 +110,8 @@ pub struct Engine {
     admitting: Admitting,
     workers: BTreeMap<Uid, Worker>,
     cache: BTreeMap<Uid, Entry>,
+    /// Pods that are to be replaced once their records were written.
+    outdated: BTreeSet<Uid>,
     /// W8: who may run under a full name (the first), and who waits.
     names: BTreeMap<FullName, VecDeque<Uid>>,
     dirty: BTreeSet<Uid>,
@@ -140,6 +144,7 @@ impl Engine {
             admitting: Admitting::default(),
             workers: BTreeMap::new(),
             cache: BTreeMap::new(),
+            outdated: BTreeSet::new(),
             names: BTreeMap::new(),
             dirty: BTreeSet::new(),
             out: Vec::new(),
@@ -231,7 +236,7 @@ impl Engine {
         }
         self.clear_leftovers();
         self.settle();
-        while self.admit() || self.step_shutdown() {
+        while self.replace_outdated() || self.admit() || self.step_shutdown() {
             self.settle();
         }
         self.record_the_new();

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// A record that could not be written is tried again after so long.
 const RECORD_RETRY: Duration = Duration::from_secs(60);
+/// The same for a pod that waits for it to be replaced, doubled with each failure.
+const OUTDATED_RETRY: Duration = Duration::from_secs(5);
 /// So often the removal of a record is tried again.
 const RECORD_TRIES: u32 = 3;
 
@@ -49,14 +51,11 @@ impl Worker {
             Beside::Record => match result {
                 // Of several that are being written the last one counts.
                 Ok(_) if self.beside.values().any(|b| matches!(b, Beside::Record)) || self.record == Record::Stale => {}
-                Ok(_) => self.record = Record::Durable,
-                Err(e) => {
-                    // Disk full or worn out: the pod is worth more than its record.
-                    let message = format!("the pod's record could not be written: {e}; it runs all the same");
-                    ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedRecord"), message);
+                Ok(_) => {
                     self.record = Record::Durable;
-                    self.record_retry = Some(ctx.now.boot + ctx.rng.jitter(RECORD_RETRY));
+                    self.record_failures = 0;
                 }
+                Err(e) => self.record_failed(&e, ctx),
             },
             Beside::Message { id } => {
                 if let Ok(Answer::Message(text)) = result {
@@ -81,6 +80,28 @@ impl Worker {
             Beside::RemoveCgroup => self.cgroup_removed(result.map(drop), ctx),
             Beside::Other => {}
         }
+    }
+
+    /// Disk full or worn out: the pod is worth more than its record.
+    fn record_failed(&mut self, e: &OpError, ctx: &mut Context<'_>) {
+        let wait = match self.is_outdated() {
+            true => OUTDATED_RETRY.saturating_mul(1 << self.record_failures.min(4)).min(RECORD_RETRY),
+            false => RECORD_RETRY,
+        };
+        let wait = ctx.rng.jitter(wait);
+        let message = match self.is_outdated() {
+            true => format!(
+                "the manifest changed, but the pod runs on as it is, because its successor could not start: the pod's \
+                 record could not be written: {e}; make the root directory writable, or free space on its disk; trying \
+                 again in {} s",
+                wait.as_secs()
+            ),
+            false => format!("the pod's record could not be written: {e}; it runs all the same"),
+        };
+        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedRecord"), message);
+        self.record = Record::Durable;
+        self.record_retry = Some(ctx.now.boot + wait);
+        self.record_failures = self.record_failures.saturating_add(1);
     }
 
     fn main_done(&mut self, doing: Doing, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {

@@ -197,6 +197,8 @@ pub struct Worker {
     pub restart: Option<Rc<Pod>>,
     /// Its end was asked for by whoever desires pods: should it be desired again, it starts anew (W6).
     replaced: bool,
+    /// W8: its manifest changed, and it runs on until its record can be written.
+    outdated: bool,
     /// The last record said so.
     recorded_again: bool,
     pub status: core::PodStatus,
@@ -236,6 +238,8 @@ pub struct Worker {
     record: Record,
     /// The record could not be written: tried again then.
     record_retry: Option<Boot>,
+    /// How often in a row it could not be written.
+    record_failures: u32,
     /// How often it could not be removed.
     record_kept: u32,
     /// The image found for the container that is being started: (index, attempt, image).
@@ -379,6 +383,7 @@ impl Worker {
             desired: false,
             restart: None,
             replaced: false,
+            outdated: false,
             recorded_again: false,
             status: core::PodStatus::default(),
             cause: None,
@@ -404,6 +409,7 @@ impl Worker {
             beside: BTreeMap::new(),
             record: Record::None,
             record_retry: None,
+            record_failures: 0,
             record_kept: 0,
             image: None,
             holds: BTreeMap::new(),
