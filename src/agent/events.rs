@@ -227,6 +227,8 @@ impl Agent {
         fixed.max_container_restart_period = self.config.max_container_restart_period;
         fixed.serialize_image_pulls = self.config.serialize_image_pulls;
         fixed.max_parallel_image_pulls = self.config.max_parallel_image_pulls;
+        fixed.max_parallel_sandbox_starts = self.config.max_parallel_sandbox_starts;
+        fixed.max_parallel_container_starts = self.config.max_parallel_container_starts;
         fixed.logind_conf_dir.clone_from(&self.config.logind_conf_dir);
         fixed.cluster_dns.clone_from(&self.config.cluster_dns);
         fixed.resolv_conf.clone_from(&self.config.resolv_conf);

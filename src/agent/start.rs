@@ -201,6 +201,8 @@ pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str) -> En
         node,
         shutdown: config.shutdown.clone(),
         boot_id: machine::boot_id(),
+        parallel_sandboxes: config.max_parallel_sandbox_starts as usize,
+        parallel_containers: config.max_parallel_container_starts as usize,
         parallel_pulls: config.parallel_image_pulls().map_or(usize::MAX, |n| n as usize),
         // Different nodes should not do the same at the same moment; a hash of the owner's id is enough.
         seed: owner.bytes().fold(0, |seed: u64, b| seed.wrapping_mul(31).wrapping_add(u64::from(b))),

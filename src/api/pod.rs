@@ -5,6 +5,10 @@ use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use std::time::Duration;
 
+/// No grace period is longer: 68 years. Container runtimes count nanoseconds in 64 bits or seconds in 32, and a period
+/// that overflows there ends at once (containerd: above 292 years).
+pub const LONGEST_GRACE: Duration = Duration::from_secs(i32::MAX as u64);
+
 /// One accepted pod document. Held once, in an `Rc`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pod {
@@ -107,10 +111,10 @@ impl Pod {
         }
     }
 
-    /// `terminationGracePeriodSeconds`, 30 s if unset, at least 1 s (W4).
+    /// `terminationGracePeriodSeconds`, 30 s if unset, at least 1 s (W4), at most `LONGEST_GRACE`.
     pub fn grace_period(&self) -> Duration {
         let s = self.spec().termination_grace_period_seconds.unwrap_or(30);
-        Duration::from_secs(u64::try_from(s).unwrap_or(0).max(1))
+        Duration::from_secs(u64::try_from(s).unwrap_or(0).max(1)).min(LONGEST_GRACE)
     }
 
     pub fn active_deadline(&self) -> Option<Duration> {

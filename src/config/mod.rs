@@ -101,6 +101,10 @@ pub struct Config {
     /// As it was said; use `parallel_image_pulls`.
     pub serialize_image_pulls: Option<bool>,
     pub max_parallel_image_pulls: Option<u32>,
+    /// How many sandboxes are made at the same time.
+    pub max_parallel_sandbox_starts: u32,
+    /// How many pods have a container started at the same time.
+    pub max_parallel_container_starts: u32,
     /// Names, and prefixes with a `*` at their end.
     pub allowed_unsafe_sysctls: Vec<String>,
     /// As it was said; `sizing` is what follows.
@@ -146,6 +150,8 @@ impl Default for Config {
             max_container_restart_period: Duration::from_secs(300),
             serialize_image_pulls: None,
             max_parallel_image_pulls: None,
+            max_parallel_sandbox_starts: 4,
+            max_parallel_container_starts: 4,
             allowed_unsafe_sysctls: Vec::new(),
             node: node::Said::default(),
             shutdown_said: shutdown::Said::default(),

@@ -510,3 +510,20 @@ fn a2_labels_and_extended_resources_are_checked() {
         ["/c.yaml:3: extendedResources.example.com/gpu: expected a whole number, found the number 1.5"]
     );
 }
+
+#[test]
+fn the_limits_of_parallel_starts_are_at_least_one() {
+    let head = "apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\n";
+    let load = |sandboxes: i32, containers: i32| {
+        let text = format!("{head}maxParallelSandboxStarts: {sandboxes}\nmaxParallelContainerStarts: {containers}\n");
+        read(&[("/a", &text)], &Flags::default())
+    };
+    let (c, problems) = load(2, 9);
+    assert_eq!(problems, Problems::default());
+    assert_eq!((c.max_parallel_sandbox_starts, c.max_parallel_container_starts), (2, 9));
+    let (_, problems) = load(0, -1);
+    assert_eq!(
+        lines(&problems.errors),
+        ["/a:3: maxParallelSandboxStarts: must be 1 or more", "/a:4: maxParallelContainerStarts: must be 1 or more"]
+    );
+}

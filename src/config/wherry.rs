@@ -3,7 +3,7 @@
 
 use crate::config::node;
 use crate::config::problem::absolute;
-use crate::config::table::{Field, INT64, Kind, Set, SetParts, Use};
+use crate::config::table::{Field, Given, INT32, INT64, Kind, Set, SetParts, Use};
 
 pub const API_VERSION: &str = "wherry.io/v1alpha1";
 pub const KIND: &str = "WherryConfiguration";
@@ -21,6 +21,8 @@ pub static FIELDS: &[Field] = &[
     set("containerLogsDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.container_logs_dir = p)),
     parts("extendedResources", Kind::MapOf(&INT64), node::extended),
     set("logindConfDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.logind_conf_dir = p)),
+    set("maxParallelContainerStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_container_starts = n)),
+    set("maxParallelSandboxStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_sandbox_starts = n)),
     parts("nodeLabels", Kind::MapOf(&Kind::Text), node::labels),
     set("nodeName", Kind::Text, |c, v| {
         super::check_node_name(v.text())?;
@@ -33,3 +35,7 @@ pub static FIELDS: &[Field] = &[
         absolute(v.text()).map(|p| c.socket = p)
     }),
 ];
+
+fn at_least_one(v: &Given) -> Result<u32, String> {
+    u32::try_from(v.int()).ok().filter(|n| *n > 0).ok_or_else(|| "must be 1 or more".to_owned())
+}

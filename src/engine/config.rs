@@ -20,8 +20,10 @@ pub struct EngineConfig {
     pub pull_timeout: Duration,
     /// W10: `crashLoopBackOff.maxContainerRestartPeriod`.
     pub max_restart_backoff: Duration,
-    /// How many pods may be having their sandbox or containers started at one time.
-    pub parallel_starts: usize,
+    /// How many pods may have a sandbox made at the same time (`maxParallelSandboxStarts`).
+    pub parallel_sandboxes: usize,
+    /// How many pods may have a container created and started at the same time (`maxParallelContainerStarts`).
+    pub parallel_containers: usize,
     /// `maxParallelImagePulls`, 1 with `serializeImagePulls`.
     pub parallel_pulls: usize,
     /// How many pods' statuses are read side by side (P3).
@@ -45,7 +47,8 @@ impl Default for EngineConfig {
             request_timeout: Duration::from_secs(120),
             pull_timeout: Duration::from_secs(1800),
             max_restart_backoff: Duration::from_secs(300),
-            parallel_starts: 4,
+            parallel_sandboxes: 4,
+            parallel_containers: 4,
             parallel_pulls: 1,
             parallel_reads: 16,
             node: NodeFacts {

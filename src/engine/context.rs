@@ -11,8 +11,9 @@ use crate::engine::effect::{
 use crate::engine::op::OpId;
 use crate::engine::pleg::cache::Turn;
 use crate::engine::rng::Rng;
+use crate::engine::slots::StartSlots;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -59,87 +60,13 @@ impl Ops {
     }
 }
 
-/// At most `max` pods at a time; the others queue, first come first served. A place costs the same to find in a long queue
-/// as in a short one.
-#[derive(Debug, Serialize)]
-pub struct Slots {
-    max: usize,
-    held: BTreeSet<Uid>,
-    /// By the number drawn on arrival.
-    queue: BTreeMap<u64, Uid>,
-    places: BTreeMap<Uid, u64>,
-    drawn: u64,
-}
-
-impl Slots {
-    pub fn new(max: usize) -> Slots {
-        Slots { max: max.max(1), held: BTreeSet::new(), queue: BTreeMap::new(), places: BTreeMap::new(), drawn: 0 }
-    }
-
-    pub fn set_max(&mut self, max: usize) {
-        self.max = max.max(1);
-    }
-
-    /// True if `uid` has a slot now; else it is in the queue and is stepped when its turn comes.
-    pub fn take(&mut self, uid: &Uid) -> bool {
-        if self.held.contains(uid) {
-            return true;
-        }
-        let first = self.queue.first_key_value().is_none_or(|(_, f)| f == uid);
-        if self.held.len() < self.max && first {
-            self.leave(uid);
-            self.held.insert(uid.clone());
-            return true;
-        }
-        if !self.places.contains_key(uid) {
-            self.drawn += 1;
-            self.queue.insert(self.drawn, uid.clone());
-            self.places.insert(uid.clone(), self.drawn);
-        }
-        false
-    }
-
-    pub fn waits(&self, uid: &Uid) -> bool {
-        self.places.contains_key(uid)
-    }
-
-    /// Gives the slot, or the place in the queue, back.
-    pub fn leave(&mut self, uid: &Uid) {
-        self.held.remove(uid);
-        if let Some(place) = self.places.remove(uid) {
-            self.queue.remove(&place);
-        }
-    }
-
-    pub fn release(&mut self, uid: &Uid) {
-        self.held.remove(uid);
-    }
-
-    /// How many wait before this one, if it waits.
-    pub fn before(&self, uid: &Uid) -> Option<usize> {
-        self.queue.values().position(|u| u == uid)
-    }
-
-    /// Gives a free slot to the first in the queue, who is to be stepped now.
-    pub fn grant(&mut self) -> Option<Uid> {
-        if self.held.len() >= self.max {
-            return None;
-        }
-        let (_, uid) = self.queue.pop_first()?;
-        self.places.remove(&uid);
-        self.held.insert(uid.clone());
-        Some(uid)
-    }
-}
-
 pub struct Context<'a> {
     pub now: Now,
     pub turn: Turn,
     pub config: &'a EngineConfig,
     pub ops: &'a mut Ops,
     pub rng: &'a mut Rng,
-    pub starts: &'a mut Slots,
-    pub pulls: &'a mut Slots,
+    pub slots: &'a mut StartSlots,
     pub out: &'a mut Vec<Effect>,
     /// There is a connection to the runtime.
     pub up: bool,

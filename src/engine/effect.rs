@@ -251,6 +251,8 @@ pub enum TimerKey {
     Logind,
     /// What is left on disk of a pod that is gone is due.
     Leftovers,
+    /// A call that hangs gives its slot to the next.
+    Slots,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,3 +13,4 @@ pub mod pod;
 pub mod probe;
 pub mod rng;
 pub mod shutdown;
+pub mod slots;

@@ -21,8 +21,11 @@ impl fmt::Display for OpId {
 /// Why an operation failed, by what it says about the other side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpError {
-    /// It never left: nothing changed.
+    /// There is no connection, so it was not sent and nothing changed. It can be sent again once there is a connection.
     NotSent(String),
+    /// It was not sent, or not processed, although there is a connection: it is larger than a message may be, it cannot be
+    /// encoded, or the other side takes no more. Nothing changed, and the next attempt may well end the same way.
+    Refused(String),
     /// It may have reached the other side (deadline, lost connection, cancelled): look before acting.
     Unknown(String),
     /// The other side answered with an error.
@@ -44,7 +47,7 @@ impl OpError {
     /// The text for people: the runtime's message as it is.
     pub fn message(&self) -> &str {
         match self {
-            OpError::NotSent(m) | OpError::Unknown(m) => m,
+            OpError::NotSent(m) | OpError::Refused(m) | OpError::Unknown(m) => m,
             OpError::Answered { message, .. } => message,
         }
     }
@@ -54,8 +57,13 @@ impl OpError {
         match self {
             OpError::Answered { code: Code::AlreadyExists, .. } => true,
             OpError::Answered { message, .. } => message.contains("reserved"),
-            OpError::NotSent(_) | OpError::Unknown(_) => false,
+            OpError::NotSent(_) | OpError::Refused(_) | OpError::Unknown(_) => false,
         }
+    }
+
+    /// False if the other side certainly did nothing.
+    pub fn may_have_acted(&self) -> bool {
+        !matches!(self, OpError::NotSent(_) | OpError::Refused(_))
     }
 
     pub fn is_not_found(&self) -> bool {
@@ -67,7 +75,7 @@ impl OpError {
 impl fmt::Display for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpError::NotSent(m) | OpError::Unknown(m) => f.write_str(m),
+            OpError::NotSent(m) | OpError::Refused(m) | OpError::Unknown(m) => f.write_str(m),
             OpError::Answered { code, message } => write!(f, "rpc error: code = {code} desc = {message}"),
         }
     }

@@ -126,3 +126,24 @@ fn a_container_over_its_memory_limit_is_oom_killed() {
     assert_eq!(ended["reason"], "OOMKilled");
     assert_eq!(pod["status"]["qosClass"], "Burstable");
 }
+
+/// containerd multiplies it by a second's nanoseconds: the product overflows, and the container would be killed at once.
+#[test]
+fn w4_the_longest_grace_period_that_can_be_written_lets_a_container_end_by_itself() {
+    let agent = Agent::start("long-grace");
+    agent.apply(
+        "job",
+        "
+        restartPolicy: Never
+        activeDeadlineSeconds: 3
+        terminationGracePeriodSeconds: 9223372036854775807
+        containers:
+        - name: main
+          image: localhost/busybox:1.35
+          command: [sh, -c, 'trap \"sleep 2; exit 7\" TERM; while :; do sleep 0.1; done']
+        ",
+    );
+    let pod = agent.wait_phase("job", "Failed");
+    assert_eq!(pod["status"]["reason"], "DeadlineExceeded");
+    assert_eq!(container(&pod, "main")["state"]["terminated"]["exitCode"], 7);
+}

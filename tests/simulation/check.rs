@@ -56,6 +56,8 @@ pub struct Checks {
     pub strict: bool,
     /// Pods whose end was asked for, and the sandboxes that they had then: nothing may be started in these.
     asked_to_end: BTreeMap<Uid, BTreeSet<String>>,
+    /// Pods whose manifests were edited, and that were not asked to end yet.
+    outdated: BTreeSet<Uid>,
     /// The changing call in flight of each pod, stops of containers left out.
     changing: BTreeMap<Uid, (OpId, String)>,
     /// The restart counts and start time shown of each pod that has a container.
@@ -111,13 +113,31 @@ impl Checks {
         self.waits_for.retain(|uid, _| new.values().any(|p| p.uid == *uid));
         for pod in engine.pods().iter().map(|v| v.pod) {
             let stays = new.values().any(|p| p.uid == pod.uid && p.digest == pod.digest);
-            if !stays {
+            self.outdated.remove(&pod.uid);
+            // W8: an edited pod runs on until its record is written.
+            if !stays && new.values().any(|p| p.uid == pod.uid || p.name == pod.name) {
+                self.waits_for.remove(&pod.uid);
+                self.outdated.insert(pod.uid.clone());
+            } else if !stays {
                 self.waits_for.remove(&pod.uid);
                 let has = runtime.ours().filter(|s| s.uid == pod.uid).map(|s| s.id.clone());
                 self.asked_to_end.entry(pod.uid.clone()).or_default().extend(has);
                 self.bounds.end_asked(&pod.uid, None, now, runtime);
             }
         }
+    }
+
+    /// After a step: edited pods that are asked to end by now.
+    pub fn replaced(&mut self, engine: &Engine, runtime: &Runtime) {
+        let Checks { outdated, asked_to_end, .. } = self;
+        outdated.retain(|uid| {
+            let runs_on = engine.inside(uid, Default::default()).is_some_and(|inside| inside.state == "Sync");
+            if !runs_on {
+                let has = runtime.sandboxes.values().filter(|s| s.uid == *uid).map(|s| s.id.clone());
+                asked_to_end.entry(uid.clone()).or_default().extend(has);
+            }
+            runs_on
+        });
     }
 
     /// A pod is about to be killed.
@@ -341,7 +361,9 @@ impl Checks {
     }
 
     pub fn call(&mut self, op: OpId, call: &RuntimeCall, timeout: Duration, now: u64, runtime: &Runtime) {
-        self.deadline(op, timeout);
+        // (A stop has its grace period on top.)
+        let grace = if let RuntimeCall::StopContainer { grace, .. } = call { *grace } else { Duration::ZERO };
+        self.deadline(op, timeout.saturating_sub(grace));
         self.turn += 1;
         match call {
             RuntimeCall::List => {

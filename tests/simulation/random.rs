@@ -131,7 +131,8 @@ pub fn play(pool: &Pool, plan: &Plan, tell: bool, plant: fn(&mut Checks)) -> Pla
     c.pull_timeout = Duration::from_secs(20);
     c.max_restart_backoff = Duration::from_secs(40);
     c.seed = plan.seed;
-    c.parallel_starts = plan.parallel_starts;
+    c.parallel_sandboxes = plan.parallel_starts;
+    c.parallel_containers = plan.parallel_starts;
     c.parallel_reads = plan.parallel_reads;
     if plan.shutdown {
         c.shutdown = Groups::by_priority([(0, 6), (1000, 4), (2_000_000_000, 3)]);

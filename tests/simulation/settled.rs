@@ -190,7 +190,7 @@ fn nothing_else(w: &World) -> Judged {
             TimerKey::Relist | TimerKey::RuntimeStatus => true,
             TimerKey::Pod(uid) => wanted.contains(uid),
             TimerKey::Reread(_) | TimerKey::Shutdown | TimerKey::Logind => false,
-            TimerKey::Leftovers | TimerKey::Admission => false,
+            TimerKey::Leftovers | TimerKey::Admission | TimerKey::Slots => false,
         };
         unless(fine, "leak: timers", || format!("{key:?} is armed"))?;
     }

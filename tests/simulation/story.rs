@@ -101,6 +101,23 @@ impl World {
         self.faults.push((call.into(), fault));
     }
 
+    /// From now on no call whose text begins so is answered, or carried out.
+    pub fn hang(&mut self, call: &str) {
+        self.hangs.insert(call.into());
+    }
+
+    /// Isolation: this pod has no faults, so it runs within this time, whatever hangs. Returns the time in ms.
+    pub fn starts_within(&mut self, seconds: u64, pod: &str) -> u64 {
+        self.until(&format!("{pod} runs"), seconds, |w| w.status(pod).phase.as_deref() == Some("Running"))
+    }
+
+    /// Isolation: this container has no faults. Its process dies, and it runs again within this time.
+    pub fn restarts_within(&mut self, seconds: u64, of: &str) -> u64 {
+        let before = self.running(of);
+        self.exit_of(of, 1);
+        self.until(&format!("{of} runs again"), seconds, |w| w.runs(of) && w.running(of) != before)
+    }
+
     /// What was asked of the runtime since the last look.
     pub fn said(&mut self) -> Vec<String> {
         std::mem::take(&mut self.calls).into_iter().map(|(_, text)| text).collect()

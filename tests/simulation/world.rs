@@ -31,11 +31,16 @@ use wherry::engine::pod::kill::KillId;
 pub const MS: u64 = 1_000_000;
 pub const S: u64 = 1_000 * MS;
 
+/// Longer than any story.
+const NEVER: Duration = Duration::from_secs(1_000_000);
+
 /// What goes wrong with one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The runtime says no and changed nothing.
     Error(String),
+    /// The request is too large, say: it is not sent though there is a connection.
+    Refused(String),
     /// It acted, and the answer was lost.
     Lost,
     /// It never came to it, and nobody knows.
@@ -174,6 +179,8 @@ pub struct World {
     pub chaos: Option<Chaos>,
     /// Faults to come, by the call's name as in `calls`: the next call whose text starts so has this fault.
     pub faults: Vec<(String, Fault)>,
+    /// Calls whose text begins so are never answered, nor carried out.
+    pub hangs: BTreeSet<String>,
     /// By `pod/container`: the lives of its instances in turn; the last one stays.
     pub lives: BTreeMap<String, VecDeque<Life>>,
     pub files: BTreeMap<String, Rc<Pod>>,
@@ -269,6 +276,7 @@ impl World {
             kill_after: None,
             chaos: None,
             faults: Vec::new(),
+            hangs: BTreeSet::new(),
             lives: BTreeMap::new(),
             files: BTreeMap::new(),
             records: BTreeMap::new(),
@@ -627,6 +635,17 @@ impl World {
         }
     }
 
+    /// The connection is lost before the calls in flight left.
+    pub fn runtime_down_unsent(&mut self) {
+        self.up = false;
+        self.queue.retain(|_, item| !matches!(item, Item::Act { .. }));
+        self.step(Event::RuntimeDown { why: "connection reset".into() });
+        for key in self.flights.keys().copied().collect::<Vec<_>>() {
+            self.finish(key, Err(OpError::NotSent("connection lost".into())));
+        }
+        self.flights.clear();
+    }
+
     pub fn runtime_up(&mut self) {
         if !self.up {
             self.up = true;
@@ -856,6 +875,7 @@ impl World {
             }
             Some(Fault::Sham) => Ok(Answer::Ok),
             Some(Fault::Error(m)) => Err(OpError::Answered { code: Code::Other(2), message: m.clone() }),
+            Some(Fault::Refused(m)) => Err(OpError::Refused(m.clone())),
             Some(Fault::Dropped) => Err(OpError::Unknown("connection lost".into())),
             Some(Fault::GivenUp(late)) => {
                 self.give_up_sandbox(&call, late.as_nanos() as u64);
@@ -995,6 +1015,9 @@ impl World {
     }
 
     fn pick_fault(&mut self, text: &str, looks: bool) -> Option<Fault> {
+        if self.hangs.iter().any(|hangs| text.starts_with(hangs)) {
+            return Some(Fault::Slow(NEVER));
+        }
         if let Some(i) = self.faults.iter().position(|(prefix, _)| text.starts_with(prefix.as_str())) {
             return Some(self.faults.remove(i).1);
         }
@@ -1070,6 +1093,9 @@ impl World {
             self.checks.hinted(uid);
         }
         let effects = self.engine.step(event, now);
+        if !self.unread {
+            self.checks.replaced(&self.engine, &self.runtime);
+        }
         self.count(effects.len() as u64);
         self.carry_out(effects);
     }
@@ -1594,22 +1620,26 @@ impl World {
         self.carry_out(again);
     }
 
-    /// Pods of which a sandbox or a container is being made or started.
-    pub fn starting(&self) -> usize {
-        let starts = |f: &&Flight| {
+    /// Pods of which a sandbox is being made, and pods of which a container is being made or started.
+    pub fn starting(&self) -> (usize, usize) {
+        let sandbox = |f: &&Flight| matches!(f.call, RuntimeCall::RunSandbox { .. });
+        let container = |f: &&Flight| {
             matches!(
                 f.call,
-                RuntimeCall::RunSandbox { .. }
-                    | RuntimeCall::CreateContainer(_)
-                    | RuntimeCall::StartContainer { .. }
-                    | RuntimeCall::ImageStatus { .. }
+                RuntimeCall::CreateContainer(_) | RuntimeCall::StartContainer { .. } | RuntimeCall::ImageStatus { .. }
             )
         };
-        self.flights.values().filter(starts).count()
+        (self.flights.values().filter(sandbox).count(), self.flights.values().filter(container).count())
     }
 
     pub fn pending_ops(&self) -> usize {
         self.pending.len() - (self.parts.probing as usize).min(self.pending.len())
+    }
+
+    /// When pods' syncs are due (ns).
+    pub fn pod_timers(&self) -> Vec<(TimerKey, u64)> {
+        let of_pods = self.timers.iter().filter(|(key, _)| matches!(key, TimerKey::Pod(_)));
+        of_pods.map(|(key, at)| (key.clone(), *at)).collect()
     }
 
     pub fn timers(&self) -> Vec<TimerKey> {

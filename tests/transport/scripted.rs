@@ -36,6 +36,10 @@ fn is_unknown(result: &Result<Bytes, CallError>) -> bool {
     matches!(result, Err(CallError::Unknown(_)))
 }
 
+fn is_refused(result: &Result<Bytes, CallError>) -> bool {
+    matches!(result, Err(CallError::Refused(_)))
+}
+
 fn is_not_sent(result: &Result<Bytes, CallError>) -> bool {
     matches!(result, Err(CallError::NotSent(_)))
 }
@@ -100,7 +104,7 @@ fn a_message_over_16_mib_is_an_error_that_says_so(factory: Factory) {
     let (_dir, _server, mut rig) = start(factory, Options::default());
     let out = rig.call("/t/Echo", vec![0; (16 << 20) + 1]);
     let result = rig.end(out);
-    assert!(is_not_sent(&result) && text(&result).contains("message of 16777217 bytes is over the limit of 16 MiB"));
+    assert!(is_refused(&result) && text(&result).contains("message of 16777217 bytes is over the limit of 16 MiB"));
     let back = rig.call("/t/TooLarge", "");
     let result = rig.end(back);
     assert!(text(&result).contains("16777217"), "{result:?}");
@@ -210,7 +214,7 @@ fn a_refused_call_was_not_sent_and_a_reset_one_is_unknown(factory: Factory) {
     assert!(is_unknown(&result), "{result:?}");
     let refused = rig.call_within("/t/Refuse", "", Duration::from_secs(60));
     let result = rig.end(refused);
-    assert!(is_not_sent(&result), "{result:?}");
+    assert!(is_refused(&result), "{result:?}");
 }
 
 fn broken_answers_are_errors_and_cost_other_calls_nothing(factory: Factory) {
@@ -306,7 +310,7 @@ fn a_server_that_reads_slowly_gets_everything(factory: Factory) {
 fn text(result: &Result<Bytes, CallError>) -> &str {
     match result {
         Ok(_) => "",
-        Err(CallError::NotSent(why) | CallError::Unknown(why)) => why,
+        Err(CallError::NotSent(why) | CallError::Refused(why) | CallError::Unknown(why)) => why,
         Err(CallError::Status { message, .. }) => message,
     }
 }

@@ -140,7 +140,7 @@ impl Questions {
                 Err(format!("it answers, but has no CRI v1 service: {message}"))
             }
             (_, Err(CallError::Status { code, message })) => Err(format!("code {code}: {message}")),
-            (_, Err(CallError::NotSent(why) | CallError::Unknown(why))) => Err(why),
+            (_, Err(CallError::NotSent(why) | CallError::Refused(why) | CallError::Unknown(why))) => Err(why),
         };
         if let Err(why) = taken {
             self.end(Err(why));

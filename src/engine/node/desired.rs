@@ -15,7 +15,7 @@ use crate::engine::pod::worker::Worker;
 use crate::engine::shutdown;
 use serde::Serialize;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -80,8 +80,20 @@ impl Engine {
         }
         let drained = self.drained_names();
         let undesired: Vec<Uid> = self.workers.keys().filter(|uid| !chosen.contains_key(*uid)).cloned().collect();
-        for uid in undesired {
+        let names: BTreeSet<&FullName> = chosen.values().map(|pod| &pod.name).collect();
+        let (edited, removed): (Vec<_>, Vec<_>) =
+            undesired.into_iter().partition(|uid| self.workers.get(uid).is_some_and(|w| names.contains(&w.name)));
+        for uid in removed {
             self.undesire(&uid);
+        }
+        for uid in edited {
+            if self.outdate(&uid) {
+                if let Some(worker) = self.workers.get_mut(&uid) {
+                    worker.restart = None;
+                }
+            } else {
+                self.undesire(&uid);
+            }
         }
         let (known, mut new): (Vec<_>, Vec<_>) =
             chosen.into_values().partition(|pod| self.workers.contains_key(&pod.uid));
@@ -150,7 +162,8 @@ impl Engine {
         chosen
     }
 
-    fn undesire(&mut self, uid: &Uid) {
+    pub(super) fn undesire(&mut self, uid: &Uid) {
+        self.outdated.remove(uid);
         let Some(worker) = self.workers.get_mut(uid) else { return };
         let name = worker.name.clone();
         worker.restart = None;
@@ -163,19 +176,26 @@ impl Engine {
 
     fn desire_again(&mut self, uid: &Uid, pod: Rc<Pod>) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
+        if worker.is_up_to_date_again(&pod) {
+            self.outdated.remove(uid);
+            self.room_changed();
+        }
+        let Some(worker) = self.workers.get_mut(uid) else { return };
         let name = worker.name.clone();
         // It came back while its old self ends (W6), or it changed under a fixed UID (D3).
         if worker.is_other_than(&pod) {
             let another = name != pod.name;
             worker.restart = Some(pod);
             worker.desired = true;
-            self.with_worker(uid, |worker, entry, ctx| {
+            self.with_worker(uid, |worker, _, ctx| {
                 // A9 is for the pod that was preempted.
                 if another {
                     worker.release(Killer::Preemption, ctx);
                 }
-                worker.replace(entry, ctx);
             });
+            if !self.outdate(uid) {
+                self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
+            }
             self.out.push(Effect::Publish { uid: uid.clone(), name });
             self.dirty.insert(uid.clone());
         } else if worker.pod.as_ref().is_some_and(|p| p.source != pod.source) {

@@ -37,11 +37,15 @@ impl Engine {
                 if let Some((_, why)) = self.cache.get(uid).and_then(|entry| worker.waits_for_strangers(entry)) {
                     inside.waits_for.push(why);
                 }
-                if let Some(before) = self.starts.before(uid) {
-                    inside.waits_for.push(format!("its turn to start: {before} before it"));
-                }
-                if let Some(before) = self.pulls.before(uid) {
-                    inside.waits_for.push(format!("its turn to pull an image: {before} before it"));
+                let queues = [
+                    (&self.slots.sandboxes, "its turn to have its sandbox made"),
+                    (&self.slots.containers, "its turn to have a container started"),
+                    (&self.slots.pulls, "its turn to have an image pulled"),
+                ];
+                for (slots, turn) in queues {
+                    if let Some(ahead) = slots.ahead_of(uid) {
+                        inside.waits_for.push(format!("{turn}: {ahead} pods are ahead of it"));
+                    }
                 }
                 // What runs goes on all the same.
                 if !self.may_start() {

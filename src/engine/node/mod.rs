@@ -1,8 +1,9 @@
 //! The composition: routes every event to the machine that it concerns, and steps the workers that it touched.
 //!
 //! `Engine::step` is the whole interface: an event and the time in, effects out. `desired` compares what is desired with
-//! the workers, `leftovers` looks for what pods left on disk, `kills` takes what others want, `questions` answers them,
-//! `relist` is PLEG's driver, `shutdown` the node's end, `view` and `inside` answer what people ask, `dump` shows everything.
+//! the workers, `replace` gives an edited pod's place to its successor, `leftovers` looks for what pods left on disk, `kills`
+//! takes what others want, `questions` answers them, `relist` is PLEG's driver, `shutdown` the node's end, `view` and `inside`
+//! answer what people ask, `dump` shows everything.
 
 mod admission;
 mod desired;
@@ -14,6 +15,7 @@ mod leftovers;
 mod pass;
 mod questions;
 mod relist;
+mod replace;
 mod shutdown;
 #[cfg(test)]
 mod tests;
@@ -28,7 +30,7 @@ use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
 use crate::api::time::{Boot, Now};
 use crate::engine::config::EngineConfig;
-use crate::engine::context::{Context, Ops, Owner, Slots};
+use crate::engine::context::{Context, Ops, Owner};
 use crate::engine::effect::{Effect, Measure, RuntimeCall, TimerKey};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::OpError;
@@ -37,6 +39,7 @@ use crate::engine::pod::record::Record;
 use crate::engine::pod::worker::Worker;
 use crate::engine::rng::Rng;
 use crate::engine::shutdown::Shutdown;
+use crate::engine::slots::StartSlots;
 use admission::Admitting;
 use hints::Hints;
 use kills::Early;
@@ -85,8 +88,9 @@ pub struct Engine {
     now: Now,
     ops: Ops,
     rng: Rng,
-    starts: Slots,
-    pulls: Slots,
+    slots: StartSlots,
+    /// When a pod that waits gets the slot of a call that hangs.
+    slots_armed: Option<Boot>,
     runtime: Runtime,
     pleg: Pleg,
     watches: Watches,
@@ -107,6 +111,8 @@ pub struct Engine {
     admitting: Admitting,
     workers: BTreeMap<Uid, Worker>,
     cache: BTreeMap<Uid, Entry>,
+    /// Pods that are to be replaced once their records were written.
+    outdated: BTreeSet<Uid>,
     /// W8: who may run under a full name (the first), and who waits.
     names: BTreeMap<FullName, VecDeque<Uid>>,
     dirty: BTreeSet<Uid>,
@@ -122,10 +128,10 @@ impl Engine {
             now: Now::default(),
             ops: Ops::default(),
             rng: Rng::new(config.seed),
-            starts: Slots::new(config.parallel_starts),
-            pulls: Slots::new(config.parallel_pulls),
+            slots: StartSlots::new(&config),
+            slots_armed: None,
             runtime: Runtime::default(),
-            pleg: Pleg::default(),
+            pleg: Pleg::new(config.parallel_reads),
             watches: Watches::default(),
             hints: Hints::default(),
             sources_ready: false,
@@ -139,6 +145,7 @@ impl Engine {
             admitting: Admitting::default(),
             workers: BTreeMap::new(),
             cache: BTreeMap::new(),
+            outdated: BTreeSet::new(),
             names: BTreeMap::new(),
             dirty: BTreeSet::new(),
             out: Vec::new(),
@@ -147,8 +154,8 @@ impl Engine {
     }
 
     fn configure(&mut self, config: EngineConfig) {
-        self.starts.set_max(config.parallel_starts);
-        self.pulls.set_max(config.parallel_pulls);
+        self.slots.configure(&config);
+        self.pleg.set_parallel_reads(config.parallel_reads);
         let old = std::mem::take(&mut self.config);
         self.config = EngineConfig { owner: old.owner, seed: old.seed, boot_id: old.boot_id, ..config };
     }
@@ -200,6 +207,8 @@ impl Engine {
             Event::Timer(TimerKey::Admission) => self.admission_timer(),
             Event::Timer(TimerKey::Logind) => self.logind_timer(),
             Event::Timer(TimerKey::Leftovers) => self.leftovers_armed = None,
+            // `settle` grants what is free.
+            Event::Timer(TimerKey::Slots) => self.slots_armed = None,
             Event::Hint { uid, event } => self.hinted(uid, event),
             Event::Kill { id, uid, kill } => self.kill(id, uid, kill),
             Event::Release { by, uids } => self.release(by, uids),
@@ -228,13 +237,14 @@ impl Engine {
         }
         self.clear_leftovers();
         self.settle();
-        while self.admit() || self.step_shutdown() {
+        while self.replace_outdated() || self.admit() || self.step_shutdown() {
             self.settle();
         }
         self.record_the_new();
         self.arm_returns();
         self.arm_relist();
         self.arm_leftovers();
+        self.arm_slots();
         std::mem::take(&mut self.out)
     }
 
@@ -254,18 +264,24 @@ impl Engine {
                 self.with_worker(&uid, |worker, entry, ctx| worker.step(entry, ctx));
                 self.after_step(&uid);
             }
-            match self.starts.grant().or_else(|| self.pulls.grant()) {
+            match self.slots.grant(self.now.boot) {
                 Some(uid) if self.workers.contains_key(&uid) => {
                     self.dirty.insert(uid);
                 }
-                Some(uid) => {
-                    self.starts.leave(&uid);
-                    self.pulls.leave(&uid);
-                }
+                Some(uid) => self.slots.forget(&uid),
                 None => break,
             }
         }
         self.begin_reads();
+    }
+
+    fn arm_slots(&mut self) {
+        let reads_at = self.pleg.reads_at().filter(|_| self.runtime.up);
+        let at = self.slots.grants_at().into_iter().chain(reads_at).min();
+        if at != self.slots_armed {
+            self.slots_armed = at;
+            self.out.push(Effect::Timer { key: TimerKey::Slots, at });
+        }
     }
 
     fn with_worker(&mut self, uid: &Uid, f: impl FnOnce(&mut Worker, &mut Entry, &mut Context<'_>)) {
@@ -278,8 +294,7 @@ impl Engine {
             config: &self.config,
             ops: &mut self.ops,
             rng: &mut self.rng,
-            starts: &mut self.starts,
-            pulls: &mut self.pulls,
+            slots: &mut self.slots,
             out: &mut self.out,
             up: self.runtime.up,
             may_start,
@@ -321,8 +336,7 @@ impl Engine {
         self.unwatch_all(uid);
         self.hints.forget(uid);
         self.cache.remove(uid);
-        self.starts.leave(uid);
-        self.pulls.leave(uid);
+        self.slots.forget(uid);
         self.pleg.forgotten(uid, self.turn);
         if let Some(attempt) = worker.lost_sandbox() {
             self.pleg.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);

@@ -52,6 +52,8 @@ impl Engine {
             let runs = || self.cache.get(&worker.uid).is_some_and(|e| e.running().next().is_some());
             match worker.state {
                 State::Terminating(_) => ending.push(worker),
+                // W8: its successor has its place.
+                State::Sync if worker.is_outdated() => ending.push(worker),
                 State::Terminated | State::Finished | State::Forgotten if runs() => ending.push(worker),
                 // (One that waits runs without a record, behind another of its name.)
                 State::Waiting | State::Sync if worker.is_admitted() => held.push(worker),

@@ -13,6 +13,7 @@ use crate::engine::pleg::cache::{Entry, Turn};
 use crate::engine::pleg::relist::{self, Kind, ListedPod};
 use crate::engine::pleg::strangers::Strangers;
 use crate::engine::pod::worker::Worker;
+use crate::engine::slots::{InFlight, READ_PATIENCE};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -26,7 +27,7 @@ const HINTED_PERIOD: Duration = Duration::from_millis(100);
 /// W21: the grace period of an orphan whose annotations tell none.
 const ORPHAN_GRACE: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Pleg {
     /// The relist in flight: when it began.
     began: Option<(Turn, Boot)>,
@@ -46,7 +47,8 @@ pub struct Pleg {
     forgotten: BTreeMap<Uid, Turn>,
     /// W2: sandboxes that may turn up though their workers were dropped, and how long that may take.
     lost: BTreeMap<Uid, (u32, Boot)>,
-    reading: usize,
+    /// The status reads in flight.
+    reading: InFlight,
     /// The last list was older than what was known of some pod.
     skipped: bool,
     /// Pods whose reading is due, first come first served.
@@ -54,6 +56,32 @@ pub struct Pleg {
 }
 
 impl Pleg {
+    pub fn new(parallel_reads: usize) -> Pleg {
+        Pleg {
+            began: None,
+            last_began: None,
+            last_ok: None,
+            error: None,
+            hinted: false,
+            armed: None,
+            unclaimed: BTreeMap::new(),
+            forgotten: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            reading: InFlight::new(parallel_reads, READ_PATIENCE),
+            skipped: false,
+            due: VecDeque::new(),
+        }
+    }
+
+    pub fn set_parallel_reads(&mut self, limit: usize) {
+        self.reading.set_limit(limit);
+    }
+
+    /// When a reading that is due begins though none in flight ends: those that hang do not hold it up.
+    pub fn reads_at(&self) -> Option<Boot> {
+        self.reading.frees_at().filter(|_| !self.due.is_empty())
+    }
+
     /// P6.
     pub fn healthy(&self, now: Boot) -> bool {
         self.last_ok.is_some_and(|at| now.since(at) < UNHEALTHY_AFTER)
@@ -95,6 +123,7 @@ impl Pleg {
 
     /// A worker was dropped: what a list in flight shows of its pod is old.
     pub fn forgotten(&mut self, uid: &Uid, turn: Turn) {
+        self.reading.forget(uid);
         if self.began.is_some() {
             self.forgotten.insert(uid.clone(), turn);
         }
@@ -284,7 +313,7 @@ impl Engine {
         if !self.runtime.up {
             return;
         }
-        while self.pleg.reading < self.config.parallel_reads {
+        while self.pleg.reading.has_room(self.now.boot) {
             let Some(uid) = self.pleg.due.pop_front() else { return };
             let Some(entry) = self.cache.get_mut(&uid) else { continue };
             entry.unqueue();
@@ -293,7 +322,7 @@ impl Engine {
             }
             let op = self.ops.begin(Owner::Read(uid.clone()));
             entry.read_began(op, self.turn, self.now.boot);
-            self.pleg.reading += 1;
+            self.pleg.reading.begin(&uid, self.now.boot);
             self.out.push(Effect::Runtime {
                 op,
                 call: RuntimeCall::ReadPod { uid },
@@ -303,9 +332,9 @@ impl Engine {
     }
 
     pub(super) fn pod_read(&mut self, op: OpId, uid: &Uid, result: Result<Answer, OpError>) {
-        self.pleg.reading = self.pleg.reading.saturating_sub(1);
         // The pod may have been forgotten meanwhile, and be here again under its UID.
         let Some(entry) = self.cache.get_mut(uid).filter(|e| e.is_reading(op)) else { return };
+        self.pleg.reading.end(uid);
         entry.read_done(match result {
             // W21: the runtime is asked by the UID, which others may have too.
             Ok(Answer::Pod(facts)) => Ok(Strangers::split(facts, &self.config.owner)),

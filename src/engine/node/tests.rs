@@ -144,7 +144,15 @@ fn a_pod_says_what_holds_it_up() {
     let read = op_of(&effects, |call| matches!(call, RuntimeCall::ReadPod { .. }));
     engine.step(Event::Done { op: read, result: Ok(Answer::Pod(running())) }, at(7));
     let new = pod("web", "two");
-    engine.step(Event::Desired(vec![new.clone()]), at(8));
+    let effects = engine.step(Event::Desired(vec![new.clone()]), at(8));
+    let runs_on = engine.inside(&old.uid, at(8).boot).unwrap();
+    assert_eq!(runs_on.state, "Sync");
+    assert!(runs_on.waits_for.iter().any(|w| w.starts_with("its record to be written: then it is replaced")));
+    for effect in effects {
+        if let Effect::Record { op, .. } = effect {
+            engine.step(Event::Done { op, result: Ok(Answer::Ok) }, at(8));
+        }
+    }
     let ends = engine.inside(&old.uid, at(18).boot).unwrap();
     assert_eq!((ends.state, ends.grace_left_seconds), ("Terminating", Some(20)));
     assert_eq!(ends.doing.as_deref(), Some("stopping containers"));

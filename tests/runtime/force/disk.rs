@@ -52,7 +52,24 @@ fn survives(mut agent: Agent, error: &str, brim: impl Fn(&Agent), again: impl Fn
     });
     assert!(agent.running("comes", "main").is_none());
     assert_eq!(identities(&agent, &LIVES), before);
+    // A pod that is edited runs on: its successor could not start.
+    agent.apply(LIVES[0], &format!("{TRAP}\n    terminationGracePeriodSeconds: 7\n"));
+    agent.wait("the log says that it runs on, why, and the remedy", |a| {
+        let parts =
+            ["/lives-0 ", "the pod runs on as it is", error, "records/pods/", "make the root directory writable"];
+        a.log().lines().any(|l| parts.iter().all(|part| l.contains(part)))
+    });
+    assert_eq!(identities(&agent, &LIVES), before);
     again(&agent);
+    agent.wait("its successor runs", |a| {
+        a.pod(LIVES[0]).is_some_and(|p| p["spec"]["terminationGracePeriodSeconds"] == 7)
+            && a.containers(LIVES[0]).len() == 1
+    });
+    agent.wait_running(LIVES[0]);
+    let now = identities(&agent, &LIVES);
+    let same = now.iter().filter(|(name, id)| before.get(*name) == Some(*id)).count();
+    assert_eq!(same, 1, "the other one runs on: {before:?} {now:?}");
+    let before = now;
     let mut desired = all_run(&LIVES);
     desired.extend(all_run(&["comes"]));
     wait_exact(&agent, &desired);

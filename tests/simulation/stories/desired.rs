@@ -1,6 +1,7 @@
 //! Who may have a name (D4).
 
 use crate::story::*;
+use crate::world::World;
 
 #[test]
 fn d4_of_two_documents_with_one_name_the_first_by_path_wins() {
@@ -87,4 +88,115 @@ fn d1_the_same_files_again_change_nothing() {
     }
     assert_eq!(w.said(), Vec::<String>::new());
     assert_eq!(w.published, published);
+}
+
+/// A successor needs the root directory: while nothing can be written there, what runs is not stopped for it.
+#[test]
+fn w8_an_edited_pod_runs_on_while_no_record_can_be_written() {
+    for uid in ["", "of-its-own"] {
+        let mut w = node();
+        w.file_with_uid("web", uid, ONE);
+        w.starts_within(3, "web");
+        let (before, calls) = (w.running("web/main"), w.calls.len());
+        w.record_error = true;
+        w.file_with_uid("web", uid, TWO);
+        w.run(130);
+        assert_eq!((w.running("web/main"), w.calls.len()), (before.clone(), calls), "uid {uid:?}");
+        // 5, 10, 20, 40, 60 s apart, and up to a half more; the successor tells of its own record too.
+        let told = w.notices("FailedRecord");
+        let told: Vec<&String> =
+            told.iter().filter(|m| m.starts_with("the manifest changed, but the pod runs on")).collect();
+        assert!((4..=6).contains(&told.len()), "uid {uid:?}: {told:?}");
+        for part in ["no space left on device", "make the root directory writable", "trying again in "] {
+            assert!(told[0].contains(part), "{}", told[0]);
+        }
+        let old = w.engine.pods().iter().find(|v| v.pod.all_containers().count() == 1).unwrap().pod.uid.clone();
+        let inside = w.engine.inside(&old, w.time().boot).unwrap();
+        let waits = "its record to be written: then it is replaced as its manifest says now";
+        assert!(inside.waits_for.iter().any(|w| w == waits), "{inside:?}");
+        // It is restarted meanwhile, as what it is.
+        w.restarts_within(3, "web/main");
+        w.record_error = false;
+        w.until("its successor runs", 130, |w| w.runs("web/one") && w.runs("web/two") && !w.runs("web/main"));
+        w.run(3);
+        assert_eq!(w.engine.pods().len(), 1);
+        w.remove("web");
+        w.run(35);
+        w.assert_clean();
+    }
+}
+
+#[test]
+fn w8_an_edit_that_is_taken_back_while_no_record_can_be_written_changes_nothing() {
+    for uid in ["", "of-its-own"] {
+        let mut w = node();
+        w.file_with_uid("web", uid, ONE);
+        w.starts_within(3, "web");
+        let before = w.running("web/main");
+        w.record_error = true;
+        w.file_with_uid("web", uid, TWO);
+        w.run(10);
+        w.file_with_uid("web", uid, ONE);
+        w.run(1);
+        assert_eq!(w.engine.pods().len(), 1);
+        w.record_error = false;
+        w.run(130);
+        assert_eq!((w.running("web/main"), w.engine.pods().len()), (before, 1), "uid {uid:?}");
+    }
+}
+
+#[test]
+fn w8_a_pod_whose_manifest_is_removed_is_stopped_though_no_record_can_be_written() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.starts_within(3, "web");
+    w.record_error = true;
+    // Also if it was edited before.
+    w.file("web", TWO);
+    w.run(2);
+    assert!(w.runs("web/main"));
+    w.remove("web");
+    w.run(3);
+    assert_eq!(w.engine.pods().len(), 0);
+    w.assert_clean();
+}
+
+#[test]
+fn w8_an_edited_pod_runs_on_over_a_restart_of_wherry_while_no_record_can_be_written() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.starts_within(3, "web");
+    let before = w.running("web/main");
+    w.record_error = true;
+    w.file("web", TWO);
+    w.run(10);
+    w.restart_engine();
+    w.run(60);
+    assert_eq!(w.running("web/main"), before);
+    w.record_error = false;
+    w.until("its successor runs", 130, |w| w.runs("web/one") && !w.runs("web/main"));
+}
+
+/// A4: on a node without room for both, the successor has its predecessor's place all the same.
+#[test]
+fn w8_an_edited_pod_that_runs_on_keeps_its_place_for_its_successor() {
+    for uid in ["", "of-its-own"] {
+        let big = |image: &str| {
+            format!("containers: [{{name: main, image: '{image}', resources: {{requests: {{cpu: 3}}}}}}]")
+        };
+        let mut w = node();
+        w.file_with_uid("web", uid, &big("busybox:1.35"));
+        w.starts_within(3, "web");
+        w.record_error = true;
+        w.file_with_uid("web", uid, &big("other:1"));
+        w.file("late", &big("busybox:1.35"));
+        w.run(20);
+        assert!(!w.runs("late/main"));
+        w.record_error = false;
+        let runs = |w: &World| {
+            w.runtime.containers.values().any(|c| c.runs() && c.pod.containers()[0].image.as_deref() == Some("other:1"))
+        };
+        w.until("its successor runs", 130, runs);
+        assert!(!w.runs("late/main"));
+    }
 }

@@ -9,6 +9,7 @@ mod finished;
 mod hooks;
 mod images;
 mod init;
+mod isolation;
 mod kills;
 mod measures;
 mod pleg;

@@ -212,6 +212,62 @@ fn a_create_that_fails_is_tried_again() {
     assert_eq!(w.shown("web"), "Running main#0:running");
 }
 
+/// A request that is too large for the transport, for one: it is not sent, though there is a connection.
+#[test]
+fn w9_a_call_that_is_refused_though_there_is_a_connection_gets_an_event_a_reason_and_a_back_off() {
+    let why = "message of 20000000 bytes is over the limit of 16 MiB";
+    for (call, reason, event) in [
+        ("ImageStatus", "ImageInspectError", "Error: ImageInspectError".to_owned()),
+        ("CreateContainer", "CreateContainerError", format!("Error: {why}")),
+        ("StartContainer", "RunContainerError", format!("Error: {why}")),
+    ] {
+        let mut w = node();
+        (0..100).for_each(|_| w.fault(call, Fault::Refused(why.into())));
+        w.file("web", ONE);
+        w.run(3);
+        assert_eq!(w.waiting("web", "main"), (reason.into(), why.into()), "{call}");
+        assert_eq!(w.notices("Failed"), [event], "{call}");
+        w.run(117);
+        let tries = 100 - w.faults.len();
+        assert!((8..=13).contains(&tries), "{call}: {tries} tries in 120 s");
+        assert_eq!(w.notices("Failed").len(), tries, "{call}");
+        w.faults.clear();
+        w.starts_within(16, "web");
+    }
+}
+
+#[test]
+fn w9_a_sandbox_that_is_refused_though_there_is_a_connection_gets_an_event_and_a_back_off() {
+    let why = "message of 20000000 bytes is over the limit of 16 MiB";
+    let mut w = node();
+    (0..100).for_each(|_| w.fault("RunSandbox", Fault::Refused(why.into())));
+    w.file("web", ONE);
+    w.run(120);
+    let tries = 100 - w.faults.len();
+    assert!((8..=13).contains(&tries), "{tries} tries in 120 s");
+    let said = w.notices("FailedCreatePodSandBox");
+    assert_eq!((said.len(), said[0].as_str()), (tries, &*format!("Failed to create pod sandbox: {why}")));
+    assert_eq!(w.waiting("web", "main").0, "ContainerCreating");
+    w.faults.clear();
+    w.starts_within(16, "web");
+}
+
+/// The same error, because the connection is lost: the node says so, the pod does not.
+#[test]
+fn w9_a_call_that_the_lost_connection_kept_from_being_sent_is_quiet_and_made_again_at_once() {
+    for call in ["RunSandbox", "CreateContainer", "StartContainer"] {
+        let mut w = node();
+        w.fault(call, Fault::Slow(Duration::from_secs(5)));
+        w.file("web", ONE);
+        w.run(1);
+        w.runtime_down_unsent();
+        w.run(30);
+        assert_eq!((w.notices("Failed").len(), w.notices("FailedCreatePodSandBox").len()), (0, 0), "{call}");
+        w.runtime_up();
+        w.starts_within(3, "web");
+    }
+}
+
 #[test]
 fn w2_an_answer_that_was_lost_is_looked_up_and_nothing_is_made_twice() {
     for call in ["RunSandbox", "CreateContainer", "StartContainer"] {

@@ -349,3 +349,48 @@ fn w2_a_cgroup_that_something_is_left_in_is_tried_again_while_the_pod_stays() {
     w.run(60);
     w.assert_clean();
 }
+
+/// The longest that can be written in a manifest, 292 billion years. In containerd, more than 292 years overflow and end the
+/// container at once.
+#[test]
+fn w4_a_grace_period_that_a_runtime_cannot_count_is_the_longest_that_it_can() {
+    const HUGE: &str = "terminationGracePeriodSeconds: 9223372036854775807";
+    let stops = |w: &World| {
+        w.calls.iter().map(|(_, t)| t.clone()).filter(|t| t.starts_with("StopContainer")).collect::<Vec<_>>()
+    };
+    let longest = "StopContainer web/main#0 2147483647000ms".to_owned();
+
+    let mut w = node();
+    w.life("web/main", &[Life { on_term: Some((Duration::from_secs(100), 0)), ..Life::FOREVER }]);
+    w.file("web", &format!("{HUGE}, {ONE}"));
+    w.run(3);
+    w.remove("web");
+    w.run(50);
+    w.restart_engine();
+    w.run(40);
+    assert!(w.runs("web/main"), "it has its time");
+    assert_eq!(stops(&w)[0], longest);
+    w.run(20);
+    w.assert_clean();
+
+    // A probe's own period, which stands in for the pod's.
+    let mut w = node();
+    w.parts.answers("web/main/Liveness", &[crate::pods::BADLY]);
+    let probe = format!("livenessProbe: {{exec: {{command: [x]}}, failureThreshold: 1, periodSeconds: 1, {HUGE}}}");
+    w.file("web", &format!("containers: [{{name: main, image: 'busybox:1.35', {probe}}}]"));
+    w.run(5);
+    assert_eq!(stops(&w)[0], longest);
+
+    // What only the runtime knows carries it in an annotation.
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(3);
+    w.runtime.sandboxes.values_mut().for_each(|s| s.grace_seconds = Some(u64::MAX));
+    w.kill_engine();
+    w.records.clear();
+    w.files.clear();
+    w.calls.clear();
+    w.start();
+    w.run(3);
+    assert_eq!(stops(&w)[0], longest);
+}

@@ -66,7 +66,7 @@ impl Client {
             Ok(body) => Bytes::from(body),
             Err(e) => {
                 let why = format!("{}: the request cannot be written: {e}", method.path);
-                self.ended.push(ClientEvent::Answered { id, result: Err(OpError::NotSent(why)) });
+                self.ended.push(ClientEvent::Answered { id, result: Err(OpError::Refused(why)) });
                 return;
             }
         };

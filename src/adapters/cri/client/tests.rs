@@ -275,6 +275,7 @@ fn errors_say_whether_the_call_may_have_reached_the_runtime() {
     let answered = |code, message: &str| OpError::Answered { code, message: message.into() };
     for (error, want) in [
         (CallError::NotSent("x".into()), OpError::NotSent("x".into())),
+        (CallError::Refused("x".into()), OpError::Refused("x".into())),
         (CallError::Unknown("x".into()), OpError::Unknown("x".into())),
         (CallError::Status { code: 3, message: "m".into() }, answered(Code::InvalidArgument, "m")),
         (CallError::Status { code: 5, message: "m".into() }, answered(Code::NotFound, "m")),
@@ -291,6 +292,33 @@ fn errors_say_whether_the_call_may_have_reached_the_runtime() {
         // As a kubelet counts: one that could not be sent is a failed call too.
         assert_eq!(b.called, [("run_podsandbox", true)]);
     }
+}
+
+/// The real transport, without a server: the size is looked at first.
+#[test]
+fn a_request_that_is_too_large_is_refused_and_one_without_a_connection_is_not_sent() {
+    use crate::adapters::cri::transport::h2::H2Transport;
+    let poll = mio::Poll::new().unwrap();
+    let end = |bytes: usize| {
+        let path = std::path::Path::new("/nonexistent/runtime.sock");
+        let transport = H2Transport::connect(path, poll.registry(), mio::Token(0)).unwrap();
+        let mut client = Client::new(Box::new(transport), config());
+        let mut large = pod("{}");
+        large.object.metadata.annotations = Some([("a".to_owned(), "x".repeat(bytes))].into());
+        client.start(OP, RuntimeCall::RunSandbox { pod: Rc::new(large), attempt: 0 }, TIMEOUT, NOW);
+        let mut out = Vec::new();
+        client.drive(NOW, &mut out);
+        let result = out.into_iter().find_map(|event| match event {
+            ClientEvent::Done { result, .. } => Some(result),
+            _ => None,
+        });
+        result.expect("an end").unwrap_err()
+    };
+    let error = end(17 << 20);
+    assert!(matches!(&error, OpError::Refused(why) if why.contains("is over the limit of 16 MiB")), "{error:?}");
+    assert!(!error.may_have_acted());
+    let error = end(1 << 10);
+    assert!(matches!(&error, OpError::NotSent(why) if why.contains("/nonexistent/runtime.sock")), "{error:?}");
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub fn written(method: Method, request: &impl Message) -> Result<Vec<u8>, OpErro
             method.path
         )));
     }
-    let failed = |e| OpError::NotSent(format!("{}: the request cannot be written: {e}", method.path));
+    let failed = |e| OpError::Refused(format!("{}: the request cannot be written: {e}", method.path));
     request.write_to_bytes().map_err(failed)
 }
 
@@ -74,6 +74,7 @@ pub fn invalid(message: String) -> OpError {
 pub fn op_error(error: CallError) -> OpError {
     match error {
         CallError::NotSent(why) => OpError::NotSent(why),
+        CallError::Refused(why) => OpError::Refused(why),
         CallError::Unknown(why) => OpError::Unknown(why),
         CallError::Status { code, message } => match code {
             1 | 4 | 14 => OpError::Unknown(message),

@@ -158,7 +158,7 @@ impl GrpcioTransport {
 
     fn start(&mut self, id: CallId, call: Call, now: Boot) -> Result<(), CallError> {
         if call.body.len() > grpc::MAX_MESSAGE {
-            return Err(CallError::NotSent(format!("{}: {}", call.path, grpc::over_limit(call.body.len()))));
+            return Err(CallError::Refused(format!("{}: {}", call.path, grpc::over_limit(call.body.len()))));
         }
         if self.told_up != Some(true) {
             return Err(CallError::NotSent(format!("{}: no connection", self.path.display())));
@@ -170,11 +170,11 @@ impl GrpcioTransport {
         if let Some((name, value)) = call.header {
             let mut metadata = MetadataBuilder::new();
             let added = metadata.add_str(name, value).map(|_| ());
-            added.map_err(|e| CallError::NotSent(format!("{}: {name}: {e}", call.path)))?;
+            added.map_err(|e| CallError::Refused(format!("{}: {name}: {e}", call.path)))?;
             options = options.headers(metadata.build());
         }
         let messages = self.client.server_streaming(&method(call.path), &call.body, options);
-        let mut messages = messages.map_err(|e| CallError::NotSent(format!("{}: {e}", call.path)))?;
+        let mut messages = messages.map_err(|e| CallError::Refused(format!("{}: {e}", call.path)))?;
         let handle = Arc::new(Handle::default());
         let (bell, stop) = (self.bell.clone(), handle.clone());
         let mut only = None;
@@ -353,8 +353,8 @@ fn from_reader(mut reader: MessageReader) -> ::grpcio::Result<Bytes> {
 
 /// What the C-core (1.56) says when it is the connection that failed; it has no other mark of it, and reports everything
 /// as a status.
-const BEFORE_SENDING: [&str; 3] =
-    ["failed to connect", "connections to all backends failing", "Received RST_STREAM with error code 7"];
+const BEFORE_SENDING: [&str; 2] = ["failed to connect", "connections to all backends failing"];
+const REFUSED: &str = "Received RST_STREAM with error code 7";
 const OF_THE_CONNECTION: [&str; 9] = [
     "Socket closed",
     "Received RST_STREAM",
@@ -376,6 +376,8 @@ fn failed(path: &str, error: ::grpcio::Error) -> CallError {
     let starts = |text: &&str| message.starts_with(*text);
     if BEFORE_SENDING.iter().any(starts) {
         CallError::NotSent(format!("{path}: {message}"))
+    } else if message.starts_with(REFUSED) {
+        CallError::Refused(format!("{path}: {message}"))
     } else if OF_THE_CONNECTION.iter().any(starts) {
         CallError::Unknown(format!("{path}: {message}"))
     } else {

@@ -86,9 +86,13 @@ impl H2Transport {
     fn expire(&mut self, now: Boot) {
         while let Some((at, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
             self.deadlines.remove(&(at, id));
+            let queued = self.queue.iter().any(|(queued, _)| *queued == id);
             if let Some((path, _)) = self.give_up(id) {
-                let why = format!("{path}: deadline exceeded");
-                self.ended.push(Completion::Done { id, result: Err(CallError::Unknown(why)) });
+                let error = match queued {
+                    true => CallError::Refused(format!("{path}: deadline exceeded before the peer had room for it")),
+                    false => CallError::Unknown(format!("{path}: deadline exceeded")),
+                };
+                self.ended.push(Completion::Done { id, result: Err(error) });
             }
         }
     }
@@ -273,7 +277,7 @@ impl Transport for H2Transport {
         self.next_id += 1;
         if call.body.len() > grpc::MAX_MESSAGE {
             let why = format!("{}: {}", call.path, grpc::over_limit(call.body.len()));
-            self.ended.push(Completion::Done { id, result: Err(CallError::NotSent(why)) });
+            self.ended.push(Completion::Done { id, result: Err(CallError::Refused(why)) });
             return id;
         }
         if let Some(deadline) = call.deadline {

@@ -33,8 +33,11 @@ pub struct Call {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallError {
-    /// Certainly not sent: no connection, or refused by the peer before processing.
+    /// Certainly not sent, for lack of a connection.
     NotSent(String),
+    /// Certainly not processed although there is a connection: the message is too large or cannot be encoded, or the peer
+    /// refused the stream.
+    Refused(String),
     /// May have reached the peer: deadline, cancelled, connection lost, stream reset.
     Unknown(String),
     /// A gRPC status other than OK, its message percent-decoded.

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// A record that could not be written is tried again after so long.
 const RECORD_RETRY: Duration = Duration::from_secs(60);
+/// The same for a pod that waits for it to be replaced, doubled with each failure.
+const OUTDATED_RETRY: Duration = Duration::from_secs(5);
 /// So often the removal of a record is tried again.
 const RECORD_TRIES: u32 = 3;
 
@@ -49,14 +51,11 @@ impl Worker {
             Beside::Record => match result {
                 // Of several that are being written the last one counts.
                 Ok(_) if self.beside.values().any(|b| matches!(b, Beside::Record)) || self.record == Record::Stale => {}
-                Ok(_) => self.record = Record::Durable,
-                Err(e) => {
-                    // Disk full or worn out: the pod is worth more than its record.
-                    let message = format!("the pod's record could not be written: {e}; it runs all the same");
-                    ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedRecord"), message);
+                Ok(_) => {
                     self.record = Record::Durable;
-                    self.record_retry = Some(ctx.now.boot + ctx.rng.jitter(RECORD_RETRY));
+                    self.record_failures = 0;
                 }
+                Err(e) => self.record_failed(&e, ctx),
             },
             Beside::Message { id } => {
                 if let Ok(Answer::Message(text)) = result {
@@ -83,6 +82,28 @@ impl Worker {
         }
     }
 
+    /// Disk full or worn out: the pod is worth more than its record.
+    fn record_failed(&mut self, e: &OpError, ctx: &mut Context<'_>) {
+        let wait = match self.is_outdated() {
+            true => OUTDATED_RETRY.saturating_mul(1 << self.record_failures.min(4)).min(RECORD_RETRY),
+            false => RECORD_RETRY,
+        };
+        let wait = ctx.rng.jitter(wait);
+        let message = match self.is_outdated() {
+            true => format!(
+                "the manifest changed, but the pod runs on as it is, because its successor could not start: the pod's \
+                 record could not be written: {e}; make the root directory writable, or free space on its disk; trying \
+                 again in {} s",
+                wait.as_secs()
+            ),
+            false => format!("the pod's record could not be written: {e}; it runs all the same"),
+        };
+        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedRecord"), message);
+        self.record = Record::Durable;
+        self.record_retry = Some(ctx.now.boot + wait);
+        self.record_failures = self.record_failures.saturating_add(1);
+    }
+
     fn main_done(&mut self, doing: Doing, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
         // A call that failed may have changed something, unless it was never sent.
         let changing = !matches!(
@@ -95,7 +116,7 @@ impl Worker {
                 | Doing::PostStart { .. }
                 | Doing::MountVolumes
         );
-        if changing && matches!(&result, Err(e) if !matches!(e, OpError::NotSent(_))) {
+        if changing && matches!(&result, Err(e) if e.may_have_acted()) {
             entry.changed_somehow(ctx.turn);
         }
         if changing && matches!(&result, Err(OpError::Unknown(_))) {
@@ -228,12 +249,11 @@ impl Worker {
 
     fn sandbox_failed(&mut self, e: &OpError, ctx: &mut Context<'_>) {
         ctx.measure(Measure::StartedPodError);
-        let wait = match e {
-            // The runtime is gone: the node steps every worker when it is back.
-            OpError::NotSent(_) => ctx.rng.jitter(Duration::from_secs(1)),
-            _ => ctx.after_error(),
-        };
-        self.sandbox_hold = Some(ctx.now.boot + wait);
+        if runtime_is_gone(e, ctx) {
+            self.sandbox_hold = Some(ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1)));
+            return;
+        }
+        self.sandbox_hold = Some(ctx.now.boot + ctx.after_error());
         let message = format!("Failed to create pod sandbox: {e}");
         ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCreatePodSandBox"), message);
     }
@@ -358,8 +378,8 @@ impl Worker {
             Doing::Start { index, .. } => (*index, "RunContainerError"),
             _ => return,
         };
-        if let OpError::NotSent(_) = e {
-            // Nothing happened, and the runtime is gone: no error of the container's (a kubelet counts it as one).
+        if runtime_is_gone(e, ctx) {
+            // No error of the container (a kubelet counts it as one).
             measure_start_error(pod, index, reason, ctx);
             let name = pod.at(index).name.clone();
             let until = ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1));
@@ -378,4 +398,10 @@ impl Worker {
 /// W21.
 fn is_ours(owner: &Option<String>, ctx: &Context<'_>) -> bool {
     owner.as_ref() == Some(&ctx.config.owner)
+}
+
+/// The call was not made because the connection was lost. The node says so, and steps every worker when it is back. Any
+/// other error is told and gets a back-off, also if nothing was sent.
+fn runtime_is_gone(e: &OpError, ctx: &Context<'_>) -> bool {
+    matches!(e, OpError::NotSent(_)) && !ctx.up
 }

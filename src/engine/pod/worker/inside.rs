@@ -74,7 +74,10 @@ impl Worker {
                 if let Some(s) = self.sandbox_hold.and_then(left) {
                     inside.waits_for.push(format!("the next try with its sandbox in {}", words(s)));
                 }
-                if self.record == Record::Writing {
+                if self.outdated {
+                    let waits = "its record to be written: then it is replaced as its manifest says now";
+                    inside.waits_for.push(waits.into());
+                } else if self.record == Record::Writing {
                     inside.waits_for.push("its record to be durable".into());
                 }
                 if let Some(s) = self.deadline.and_then(left) {

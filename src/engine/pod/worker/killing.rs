@@ -149,6 +149,46 @@ impl Worker {
         self.kill(self.grace_period(), None, entry, ctx);
     }
 
+    /// W8: the manifest of the pod changed. True if the pod has to run on for now: it runs, and only a record that was
+    /// written after the change shows that its successor can start.
+    pub fn outdate(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
+        let runs = !entry.known() || entry.running().next().is_some();
+        if !matches!(self.state, State::Sync) || !runs || self.pod.is_none() {
+            return false;
+        }
+        if !self.outdated {
+            self.outdated = true;
+            self.record_retry = None;
+            if self.record != Record::Durable {
+                self.record = Record::Writing;
+            }
+            let (termination, terminal) = self.end_so_far(ctx);
+            self.put_record(termination, terminal, ctx);
+        }
+        true
+    }
+
+    pub fn is_outdated(&self) -> bool {
+        self.outdated && matches!(self.state, State::Sync)
+    }
+
+    /// Of an outdated pod: its record could be written, or it ends for another reason.
+    pub fn may_be_replaced(&self) -> bool {
+        let writing = self.beside.values().any(|b| matches!(b, Beside::Record));
+        !matches!(self.state, State::Sync) || self.record == Record::Durable && self.record_retry.is_none() && !writing
+    }
+
+    /// Its manifest is again the one that it runs with.
+    pub fn is_up_to_date_again(&mut self, pod: &Pod) -> bool {
+        let same = self.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
+        if !same || !self.is_outdated() {
+            return false;
+        }
+        self.outdated = false;
+        self.restart = None;
+        true
+    }
+
     /// Would it have to start anew to be what `pod` says (W6, D3)?
     pub fn is_other_than(&self, pod: &Pod) -> bool {
         let same = self.pod.as_ref().is_some_and(|p| p.digest == pod.digest);

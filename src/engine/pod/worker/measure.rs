@@ -58,7 +58,7 @@ impl Worker {
             None | Some((_, Doing::RemoveContainer { .. } | Doing::RemoveSandbox { .. })) => false,
             Some(_) => true,
         };
-        let busy = doing || self.stopping() || ctx.starts.waits(&self.uid) || ctx.pulls.waits(&self.uid);
+        let busy = doing || self.stopping() || ctx.slots.waits(&self.uid);
         // The pod's record is waited for before a container is made; writing it is no sync by itself.
         let waits = self.pull_wanted.is_some() || self.record == Record::Writing;
         match (&self.state, self.measured.work) {

@@ -40,6 +40,7 @@ use crate::engine::pod::kill::{KillId, Killer};
 use crate::engine::pod::record::{self, Preempted};
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::probe::Probes;
+use crate::engine::slots::Class;
 pub use cleanup::LATE;
 use holds::{Hold, PullBackoff, Shown};
 pub use inside::{Inside, NextPull, NextStart};
@@ -198,6 +199,8 @@ pub struct Worker {
     pub restart: Option<Rc<Pod>>,
     /// Its end was asked for by whoever desires pods: should it be desired again, it starts anew (W6).
     replaced: bool,
+    /// W8: its manifest changed, and it runs on until its record can be written.
+    outdated: bool,
     /// The last record said so.
     recorded_again: bool,
     pub status: core::PodStatus,
@@ -239,6 +242,8 @@ pub struct Worker {
     record: Record,
     /// The record could not be written: tried again then.
     record_retry: Option<Boot>,
+    /// How often in a row it could not be written.
+    record_failures: u32,
     /// How often it could not be removed.
     record_kept: u32,
     /// The image found for the container that is being started: (index, attempt, image).
@@ -394,6 +399,7 @@ impl Worker {
             desired: false,
             restart: None,
             replaced: false,
+            outdated: false,
             recorded_again: false,
             status: core::PodStatus::default(),
             cause: None,
@@ -420,6 +426,7 @@ impl Worker {
             beside: BTreeMap::new(),
             record: Record::None,
             record_retry: None,
+            record_failures: 0,
             record_kept: 0,
             image: None,
             holds: BTreeMap::new(),
@@ -520,19 +527,9 @@ impl Worker {
         }
         self.probe(entry, ctx);
         self.read_messages(entry, ctx);
-        let starting = match &self.op {
-            Some((_, Doing::Pull { .. } | Doing::PostStart { .. } | Doing::MountVolumes)) | None => false,
-            Some(_) => true,
-        };
-        if !starting {
-            ctx.starts.release(&self.uid);
-        }
-        if !matches!(self.op, Some((_, Doing::Pull { .. }))) {
-            ctx.pulls.release(&self.uid);
-        }
+        ctx.slots.release_others(&self.uid, self.start_class());
         if !matches!(self.state, State::Sync) {
-            ctx.starts.leave(&self.uid);
-            ctx.pulls.leave(&self.uid);
+            ctx.slots.leave(&self.uid);
         }
         self.update_status(entry, ctx);
         self.record_terminal(ctx);
@@ -593,6 +590,22 @@ impl Worker {
     /// Has it ever asked the runtime for something, or does the runtime have something of it?
     pub fn has_begun(&self) -> bool {
         !matches!(self.state, State::Waiting)
+    }
+
+    /// Which limit the operation in flight counts against.
+    fn start_class(&self) -> Option<Class> {
+        match &self.op.as_ref()?.1 {
+            Doing::PreparePod { .. } | Doing::MakeCgroup { .. } | Doing::RunSandbox { .. } => Some(Class::Sandbox),
+            Doing::ImageStatus { .. } | Doing::PrepareContainer { .. } | Doing::Create { .. } | Doing::Start { .. } => {
+                Some(Class::Container)
+            }
+            Doing::Pull { .. } => Some(Class::Pull),
+            Doing::PostStart { .. }
+            | Doing::MountVolumes
+            | Doing::StopSandbox { .. }
+            | Doing::RemoveContainer { .. }
+            | Doing::RemoveSandbox { .. } => None,
+        }
     }
 
     fn update_status(&mut self, entry: &Entry, ctx: &mut Context<'_>) {

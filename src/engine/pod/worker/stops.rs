@@ -8,7 +8,7 @@
 use super::{Beside, State, Worker};
 use crate::api::facts::ContainerFact;
 use crate::api::names::ContainerId;
-use crate::api::pod::is_sidecar;
+use crate::api::pod::{LONGEST_GRACE, is_sidecar};
 use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, RuntimeCall, Severity};
@@ -187,7 +187,7 @@ impl Worker {
         self.stops.waits.remove(id);
         // The CRI counts in whole seconds.
         let left = cut.since(ctx.now.boot) + Duration::from_millis(500);
-        let grace = Duration::from_secs(left.as_secs()).max(SHORTEST_STOP);
+        let grace = Duration::from_secs(left.as_secs()).clamp(SHORTEST_STOP, LONGEST_GRACE);
         let op = ctx.runtime(&self.uid, RuntimeCall::StopContainer { id: id.clone(), grace });
         self.beside.insert(op, Beside::Stop { id: id.clone() });
     }

@@ -17,7 +17,7 @@ use crate::engine::pod::status::Cause;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Pods that are well wake up together, at multiples of this.
+/// Pods that are well wake up together, at multiples of this (of half of a shorter `syncFrequency`).
 const GRID: Duration = Duration::from_secs(30);
 /// A sandbox is not replaced sooner after the last one was begun.
 const SANDBOX_LIFE: Duration = Duration::from_secs(10);
@@ -174,7 +174,11 @@ impl Worker {
         {
             return true;
         }
-        ctx.starts.take(&self.uid)
+        let slots = match next {
+            Next::RunSandbox { .. } => &mut ctx.slots.sandboxes,
+            _ => &mut ctx.slots.containers,
+        };
+        slots.take(&self.uid, ctx.now.boot)
     }
 
     fn start_next(&mut self, pod: &Rc<Pod>, next: Next, entry: &mut Entry, ctx: &mut Context<'_>) {
@@ -254,7 +258,7 @@ impl Worker {
             self.holds.insert(spec.name.clone(), Hold::new(None, b.until, Some(shown), None));
             return;
         }
-        if !ctx.pulls.take(&self.uid) {
+        if !ctx.slots.pulls.take(&self.uid, ctx.now.boot) {
             self.pull_wanted = Some((index, attempt));
             return;
         }
@@ -402,8 +406,10 @@ impl Worker {
             self.wake_at(at);
         }
         if self.op.is_none() {
-            let grid = GRID.as_nanos() as u64;
-            let latest = now + ctx.config.sync_frequency + GRID;
+            // W9: at most 50 % later.
+            let step = GRID.min(ctx.config.sync_frequency / 2);
+            let latest = now + ctx.config.sync_frequency + step;
+            let grid = step.as_nanos().max(1) as u64;
             self.wake_at(Boot(latest.0 / grid * grid));
         }
     }

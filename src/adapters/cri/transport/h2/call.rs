@@ -49,7 +49,7 @@ pub fn start(
     call: Call,
     now: Boot,
 ) -> Result<Active, CallError> {
-    let body = grpc::frame(&call.body).map_err(CallError::NotSent)?;
+    let body = grpc::frame(&call.body).map_err(CallError::Refused)?;
     let mut request = Request::builder()
         .method(Method::POST)
         .version(Version::HTTP_2)
@@ -63,7 +63,7 @@ pub fn start(
     if let Some(deadline) = call.deadline {
         request = request.header("grpc-timeout", timeout(deadline.since(now) + PEER_GRACE));
     }
-    let request = request.body(()).map_err(|e| CallError::NotSent(format!("{}: {e}", call.path)))?;
+    let request = request.body(()).map_err(|e| CallError::Refused(format!("{}: {e}", call.path)))?;
     // A clone for each call: one of them takes no second request before its first has its stream.
     let (headers, mut stream) =
         send.clone().send_request(request, false).map_err(|e| CallError::NotSent(e.to_string()))?;
@@ -202,7 +202,11 @@ fn failed(path: &str, error: &::h2::Error) -> CallError {
     let refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
     let above_last_id = error.is_go_away() && error.is_remote();
     let what = format!("{path}: {error}");
-    if refused || above_last_id { CallError::NotSent(what) } else { CallError::Unknown(what) }
+    match (refused, above_last_id) {
+        (true, _) => CallError::Refused(what),
+        (_, true) => CallError::NotSent(what),
+        _ => CallError::Unknown(what),
+    }
 }
 
 /// `grpc-timeout` takes at most eight digits and a unit.

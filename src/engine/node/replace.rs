@@ -1,0 +1,43 @@
+//! Replaces pods that run and whose manifests changed (W8, D3).
+//!
+//! A successor needs the root directory: its files and its record are there. A running pod is therefore stopped only after
+//! its own record was written once more. While that fails (the directory is read-only, its disk is full) the pod runs on as
+//! it is, a warning says why, and the write is repeated with a back-off. A pod whose manifest was removed has no successor
+//! and is stopped at once.
+
+use super::Engine;
+use crate::api::names::Uid;
+use crate::engine::effect::Effect;
+
+impl Engine {
+    /// True if the pod has to run on until its record was written.
+    pub(super) fn outdate(&mut self, uid: &Uid) -> bool {
+        let mut waits = false;
+        self.with_worker(uid, |worker, entry, ctx| waits = worker.outdate(entry, ctx));
+        if waits {
+            self.outdated.insert(uid.clone());
+            self.dirty.insert(uid.clone());
+            self.room_changed();
+        }
+        waits
+    }
+
+    /// True if some pods are asked to end now.
+    pub(super) fn replace_outdated(&mut self) -> bool {
+        let ready = |uid: &&Uid| self.workers.get(*uid).is_none_or(|w| w.may_be_replaced());
+        let ready: Vec<Uid> = self.outdated.iter().filter(ready).cloned().collect();
+        for uid in &ready {
+            self.outdated.remove(uid);
+            let Some(worker) = self.workers.get(uid) else { continue };
+            if worker.restart.is_none() {
+                self.undesire(uid);
+                continue;
+            }
+            let name = worker.name.clone();
+            self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
+            self.out.push(Effect::Publish { uid: uid.clone(), name });
+            self.dirty.insert(uid.clone());
+        }
+        !ready.is_empty()
+    }
+}

@@ -1,0 +1,345 @@
+//! Limits on calls that are in flight at the same time, so that a busy node does not overload the runtime.
+//!
+//! A limit must not let one slow pod delay another. A call therefore holds its slot for at most the patience of its class.
+//! A call without an answer by then *hangs*: it goes on, but its slot goes to the next in the queue. The next call of a pod
+//! whose last call hung holds its slot for a fifth of that time, so that many pods that hang do not fill the queue. The
+//! number of hanging calls is bounded as well, or a runtime that never answers would get calls without end.
+//!
+//! Sandboxes, containers and pulls have a queue each: containers of a pod that has its sandbox do not wait for the network
+//! set-up of other pods.
+
+use crate::api::names::Uid;
+use crate::api::time::Boot;
+use crate::engine::config::EngineConfig;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A sandbox or a container takes well under a second to start, and a few seconds on a slow machine.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+/// containerd gives up a pull that makes no progress for 5 minutes. A pull that is only slow keeps its slot as long.
+const PULL_PATIENCE: Duration = Duration::from_secs(300);
+/// A status read takes milliseconds.
+pub const READ_PATIENCE: Duration = Duration::from_secs(2);
+/// At most this many times the limit are in flight, those that hang included.
+const HANGING: usize = 16;
+/// The patience with a pod whose last call hung is this many times shorter.
+const SUSPECT: u32 = 5;
+
+/// The calls of one class that are in flight, one for each pod.
+#[derive(Debug, Serialize)]
+pub struct InFlight {
+    limit: usize,
+    patience: Duration,
+    /// The pods that hold a slot, and until when.
+    held: BTreeMap<Uid, Boot>,
+    by_time: BTreeSet<(Boot, Uid)>,
+    hanging: BTreeSet<Uid>,
+    /// Pods whose last call hung.
+    suspects: BTreeSet<Uid>,
+}
+
+impl InFlight {
+    pub fn new(limit: usize, patience: Duration) -> InFlight {
+        InFlight {
+            limit: limit.max(1),
+            patience,
+            held: BTreeMap::new(),
+            by_time: BTreeSet::new(),
+            hanging: BTreeSet::new(),
+            suspects: BTreeSet::new(),
+        }
+    }
+
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.max(1);
+    }
+
+    /// Whether one more may begin.
+    pub fn has_room(&mut self, now: Boot) -> bool {
+        while self.held.len() >= self.limit
+            && let Some((until, uid)) = self.by_time.first().cloned().filter(|(until, _)| *until <= now)
+        {
+            self.by_time.remove(&(until, uid.clone()));
+            self.held.remove(&uid);
+            self.suspects.insert(uid.clone());
+            self.hanging.insert(uid);
+        }
+        self.held.len() < self.limit && self.is_below_ceiling()
+    }
+
+    fn is_below_ceiling(&self) -> bool {
+        self.held.len() + self.hanging.len() < self.limit.saturating_mul(HANGING)
+    }
+
+    pub fn begin(&mut self, uid: &Uid, now: Boot) {
+        self.hanging.remove(uid);
+        let shorter = if self.suspects.contains(uid) { SUSPECT } else { 1 };
+        let until = now + self.patience / shorter;
+        if let Some(before) = self.held.insert(uid.clone(), until) {
+            self.by_time.remove(&(before, uid.clone()));
+        }
+        self.by_time.insert((until, uid.clone()));
+    }
+
+    /// The call has ended.
+    pub fn end(&mut self, uid: &Uid) {
+        if let Some(until) = self.held.remove(uid) {
+            self.by_time.remove(&(until, uid.clone()));
+            self.suspects.remove(uid);
+        }
+        self.hanging.remove(uid);
+    }
+
+    /// The pod is gone.
+    pub fn forget(&mut self, uid: &Uid) {
+        self.end(uid);
+        self.suspects.remove(uid);
+    }
+
+    /// When a slot becomes free though no call ends; None if one is free, or if only the end of a call frees one.
+    pub fn frees_at(&self) -> Option<Boot> {
+        let full = self.held.len() >= self.limit && self.is_below_ceiling();
+        self.by_time.first().filter(|_| full).map(|(until, _)| *until)
+    }
+}
+
+/// One slot for each pod; the others queue, first come, first served. Finding a place costs the same in a long queue as in
+/// a short one.
+#[derive(Debug, Serialize)]
+pub struct Slots {
+    in_flight: InFlight,
+    /// By the number drawn on arrival.
+    queue: BTreeMap<u64, Uid>,
+    places: BTreeMap<Uid, u64>,
+    drawn: u64,
+}
+
+impl Slots {
+    pub fn new(limit: usize, patience: Duration) -> Slots {
+        let in_flight = InFlight::new(limit, patience);
+        Slots { in_flight, queue: BTreeMap::new(), places: BTreeMap::new(), drawn: 0 }
+    }
+
+    /// True if the pod may make its next call now. Otherwise it is in the queue, and is stepped when `grant` names it.
+    /// A pod that has used up its time gives its slot back first.
+    pub fn take(&mut self, uid: &Uid, now: Boot) -> bool {
+        let room = self.in_flight.has_room(now);
+        if self.in_flight.held.contains_key(uid) {
+            return true;
+        }
+        // Its call does not hang any more: it makes another one.
+        self.in_flight.hanging.remove(uid);
+        let first = self.queue.first_key_value().is_none_or(|(_, first)| first == uid);
+        if first && (room || self.in_flight.has_room(now)) {
+            self.leave(uid);
+            self.in_flight.begin(uid, now);
+            return true;
+        }
+        if !self.places.contains_key(uid) {
+            self.drawn += 1;
+            self.queue.insert(self.drawn, uid.clone());
+            self.places.insert(uid.clone(), self.drawn);
+        }
+        false
+    }
+
+    pub fn waits(&self, uid: &Uid) -> bool {
+        self.places.contains_key(uid)
+    }
+
+    /// Gives the slot, or the place in the queue, back.
+    pub fn leave(&mut self, uid: &Uid) {
+        self.release(uid);
+        if let Some(place) = self.places.remove(uid) {
+            self.queue.remove(&place);
+        }
+    }
+
+    /// Gives the slot back: no call is in flight.
+    pub fn release(&mut self, uid: &Uid) {
+        self.in_flight.end(uid);
+    }
+
+    /// How many pods are ahead of this one in the queue; None if it does not wait.
+    pub fn ahead_of(&self, uid: &Uid) -> Option<usize> {
+        self.queue.values().position(|u| u == uid)
+    }
+
+    /// Gives a free slot to the first in the queue, which is to be stepped now.
+    fn grant(&mut self, now: Boot) -> Option<Uid> {
+        if self.queue.is_empty() || !self.in_flight.has_room(now) {
+            return None;
+        }
+        let (_, uid) = self.queue.pop_first()?;
+        self.places.remove(&uid);
+        self.in_flight.begin(&uid, now);
+        Some(uid)
+    }
+
+    fn grants_at(&self) -> Option<Boot> {
+        self.in_flight.frees_at().filter(|_| !self.queue.is_empty())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// A pod's directories, cgroup and sandbox.
+    Sandbox,
+    /// A container in a sandbox that is ready.
+    Container,
+    Pull,
+}
+
+/// The slots of pods that start something.
+#[derive(Debug, Serialize)]
+pub struct StartSlots {
+    pub sandboxes: Slots,
+    pub containers: Slots,
+    pub pulls: Slots,
+}
+
+impl StartSlots {
+    pub fn new(config: &EngineConfig) -> StartSlots {
+        StartSlots {
+            sandboxes: Slots::new(config.parallel_sandboxes, START_PATIENCE),
+            containers: Slots::new(config.parallel_containers, START_PATIENCE),
+            pulls: Slots::new(config.parallel_pulls, PULL_PATIENCE),
+        }
+    }
+
+    pub fn configure(&mut self, config: &EngineConfig) {
+        self.sandboxes.in_flight.set_limit(config.parallel_sandboxes);
+        self.containers.in_flight.set_limit(config.parallel_containers);
+        self.pulls.in_flight.set_limit(config.parallel_pulls);
+    }
+
+    /// The pod has a call of this class in flight, or none.
+    pub fn release_others(&mut self, uid: &Uid, class: Option<Class>) {
+        for (of, slots) in self.all_mut() {
+            if Some(of) != class {
+                slots.release(uid);
+            }
+        }
+    }
+
+    /// The pod starts nothing.
+    pub fn leave(&mut self, uid: &Uid) {
+        self.all_mut().into_iter().for_each(|(_, slots)| slots.leave(uid));
+    }
+
+    /// The pod is gone.
+    pub fn forget(&mut self, uid: &Uid) {
+        self.leave(uid);
+        self.all_mut().into_iter().for_each(|(_, slots)| slots.in_flight.forget(uid));
+    }
+
+    pub fn waits(&self, uid: &Uid) -> bool {
+        self.all().into_iter().any(|slots| slots.waits(uid))
+    }
+
+    /// Gives one free slot to the first in its queue, which is to be stepped now.
+    pub fn grant(&mut self, now: Boot) -> Option<Uid> {
+        self.all_mut().into_iter().find_map(|(_, slots)| slots.grant(now))
+    }
+
+    /// When a pod that waits gets the slot of a call that hangs.
+    pub fn grants_at(&self) -> Option<Boot> {
+        self.all().into_iter().filter_map(Slots::grants_at).min()
+    }
+
+    fn all(&self) -> [&Slots; 3] {
+        [&self.sandboxes, &self.containers, &self.pulls]
+    }
+
+    fn all_mut(&mut self) -> [(Class, &mut Slots); 3] {
+        let StartSlots { sandboxes, containers, pulls } = self;
+        [(Class::Sandbox, sandboxes), (Class::Container, containers), (Class::Pull, pulls)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn uid(n: usize) -> Uid {
+        Uid::from(format!("p{n:03}").as_str())
+    }
+
+    fn at(seconds: u64) -> Boot {
+        Boot(0) + S * seconds as u32
+    }
+
+    #[test]
+    fn w9_slots_are_granted_first_come_first_served() {
+        let mut slots = Slots::new(1, 10 * S);
+        let order = [5, 3, 9, 1];
+        let took: Vec<bool> = order.iter().map(|n| slots.take(&uid(*n), at(0))).collect();
+        assert_eq!(took, [true, false, false, false]);
+        assert_eq!(
+            (slots.ahead_of(&uid(3)), slots.ahead_of(&uid(1)), slots.ahead_of(&uid(5))),
+            (Some(0), Some(2), None)
+        );
+        // Asking again does not change the place, nor does a newcomer pass.
+        assert!(!slots.take(&uid(1), at(1)) && !slots.take(&uid(0), at(1)));
+        for n in [3, 9, 1, 0] {
+            assert_eq!(slots.grant(at(2)), None);
+            slots.in_flight.held.keys().cloned().collect::<Vec<_>>().iter().for_each(|u| slots.release(u));
+            assert_eq!(slots.grant(at(2)), Some(uid(n)));
+            assert!(slots.take(&uid(n), at(2)));
+        }
+    }
+
+    #[test]
+    fn w9_a_call_that_hangs_gives_its_slot_back_and_the_number_of_those_is_bounded() {
+        let mut slots = Slots::new(2, 10 * S);
+        assert!(slots.take(&uid(0), at(0)) && slots.take(&uid(1), at(1)));
+        (2..100).for_each(|n| assert!(!slots.take(&uid(n), at(1))));
+        assert_eq!((slots.grant(at(9)), slots.grants_at()), (None, Some(at(10))));
+        assert_eq!((slots.grant(at(10)), slots.grant(at(10)), slots.grants_at()), (Some(uid(2)), None, Some(at(11))));
+        let granted = (11..1000).flat_map(|s| slots.grant(at(s))).count();
+        // 32 in all: 3 had their slots before.
+        assert_eq!((granted, slots.grants_at()), (29, None));
+        // The end of a call makes room for one more.
+        slots.release(&uid(0));
+        assert_eq!((slots.grant(at(1000)), slots.grant(at(1000))), (Some(uid(32)), None));
+    }
+
+    #[test]
+    fn w9_a_pod_that_used_up_its_time_queues_for_its_next_call_and_has_less_of_it() {
+        let mut slots = Slots::new(1, 10 * S);
+        assert!(slots.take(&uid(0), at(0)));
+        assert!(!slots.take(&uid(1), at(1)));
+        assert_eq!(slots.grant(at(10)), Some(uid(1)));
+        assert!(!slots.take(&uid(0), at(11)), "its call ended, and it makes another one");
+        slots.release(&uid(1));
+        assert_eq!(slots.grant(at(12)), Some(uid(0)));
+        assert!(!slots.take(&uid(1), at(12)));
+        assert_eq!(slots.grants_at(), Some(at(14)));
+        // A call that ends in time clears it.
+        slots.release(&uid(0));
+        assert_eq!(slots.grant(at(13)), Some(uid(1)));
+        slots.release(&uid(1));
+        assert!(slots.take(&uid(0), at(13)) && !slots.take(&uid(1), at(13)));
+        assert_eq!(slots.grants_at(), Some(at(23)));
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_pod_that_is_gone() {
+        let mut slots = StartSlots::new(&EngineConfig { parallel_sandboxes: 1, ..EngineConfig::default() });
+        assert!(slots.sandboxes.take(&uid(0), at(0)) && !slots.sandboxes.take(&uid(1), at(0)));
+        assert_eq!(slots.grant(at(5)), Some(uid(1)));
+        (0..2).for_each(|n| slots.forget(&uid(n)));
+        let InFlight { held, by_time, hanging, suspects, .. } = &slots.sandboxes.in_flight;
+        assert_eq!((held.len(), by_time.len(), hanging.len(), suspects.len()), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn no_limit_is_a_limit_that_is_never_reached() {
+        let mut slots = Slots::new(usize::MAX, 10 * S);
+        (0..1000).for_each(|n| assert!(slots.take(&uid(n), at(0))));
+        assert_eq!(slots.grants_at(), None);
+    }
+}
