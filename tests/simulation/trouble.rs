@@ -66,7 +66,8 @@ impl World {
     /// Other settings, as after SIGHUP.
     pub fn reload(&mut self, pick: u64) {
         let mut dice = wherry::engine::rng::Rng::new(pick);
-        self.config.parallel_starts = 1 + below(&mut dice, 4) as usize;
+        self.config.parallel_sandboxes = 1 + below(&mut dice, 4) as usize;
+        self.config.parallel_containers = 1 + below(&mut dice, 4) as usize;
         self.config.parallel_reads = 1 + below(&mut dice, 4) as usize;
         self.config.parallel_pulls = 1 + below(&mut dice, 2) as usize;
         self.config.sync_frequency = Duration::from_secs([20, 60, 120][below(&mut dice, 3) as usize]);

@@ -65,6 +65,7 @@ impl Pleg {
             hinted: false,
             armed: None,
             unclaimed: BTreeMap::new(),
+            shared: BTreeSet::new(),
             forgotten: BTreeMap::new(),
             lost: BTreeMap::new(),
             reading: InFlight::new(parallel_reads, READ_PATIENCE),

@@ -11,7 +11,7 @@ use wherry::engine::pod::kill::Killer;
 
 #[test]
 fn w9_start_turns_are_served_first_come_first_served() {
-    let mut w = node_with(EngineConfig { parallel_starts: 1, ..config() });
+    let mut w = node_with(EngineConfig { parallel_sandboxes: 1, ..config() });
     // (Neither the order of their names nor of their UIDs.)
     let names = ["d", "a", "e", "c", "b"];
     for name in names {
@@ -136,11 +136,11 @@ fn w25_after_a_power_cut_that_lost_a_record_the_pod_runs_once() {
 
 #[test]
 fn w9_a_reload_of_other_limits_stops_nothing_and_counts_at_once() {
-    let mut w = node_with(EngineConfig { parallel_starts: 1, ..config() });
+    let mut w = node_with(EngineConfig { parallel_sandboxes: 1, ..config() });
     w.file("web", ONE);
     w.run(5);
     w.said();
-    w.config.parallel_starts = 3;
+    w.config.parallel_sandboxes = 3;
     w.step(Event::Configure(Box::new(w.config.clone())));
     w.run(5);
     assert_eq!(w.said(), Vec::<String>::new());
