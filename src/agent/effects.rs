@@ -47,6 +47,8 @@ pub enum Work {
     Records(Vec<(OpId, Result<(), String>)>),
     Manifest(Result<(), String>),
     Files(Result<(), OpError>),
+    /// Whether the drop-in for logind was written, or said the same before.
+    DropIn(Result<bool, OpError>),
 }
 
 /// What the helpers are at.
@@ -155,6 +157,8 @@ impl Agent {
             Effect::Probe { op, .. } => self.cannot(op, "probes"),
             Effect::Logind { op, call, timeout } => self.ask_logind(op, call, timeout, now),
             Effect::ReleaseLock => self.release_lock(),
+            Effect::StoreLock { op } => self.store_lock(op),
+            Effect::UseLogind(wanted) => self.use_logind(wanted, now),
             Effect::Record { op, change } => self.record_queue.push(op, change),
             Effect::Watch { uid, id, pid } => {
                 let token = self.event_loop.token();
@@ -301,8 +305,11 @@ impl Agent {
             (Job::Files(op), Work::Files(result)) => {
                 self.events.push_back(Event::Done { op, result: result.map(|()| Answer::Ok) });
             }
+            (Job::Files(op), Work::DropIn(result)) => {
+                self.events.push_back(Event::Done { op, result: result.map(Answer::Written) });
+            }
             // An answer is always of its job's kind.
-            (Job::Records(_) | Job::Manifest, Work::Files(_)) => {}
+            (Job::Records(_) | Job::Manifest, Work::Files(_) | Work::DropIn(_)) => {}
         }
     }
 

@@ -274,6 +274,8 @@ fn act(w: &mut World, pool: &Pool, action: &Action) {
         Action::CallOff => w.call_off(),
         Action::Reboot { away } => w.reboot(away * MS),
         Action::Bus { up } => w.bus(up),
+        Action::Logind { trouble: Some(trouble) } => w.logind_trouble(trouble),
+        Action::Logind { trouble: None } => w.logind.well(),
     }
 }
 

@@ -9,6 +9,7 @@ mod hooks;
 mod images;
 mod init;
 mod kills;
+mod lock;
 mod measures;
 mod pleg;
 mod probes;
