@@ -76,6 +76,8 @@ pub enum Work {
     Networks(Vec<Removed>),
     Configuration(Box<Loaded>),
     Findings(Vec<Finding>),
+    /// Whether the drop-in for logind was written, or said the same before.
+    DropIn(Result<bool, OpError>),
 }
 
 /// What the helpers are at.
@@ -175,6 +177,8 @@ impl Agent {
             Effect::Probe { op, .. } => self.cannot(op, "probes"),
             Effect::Logind { op, call, timeout } => self.ask_logind(op, call, timeout, now),
             Effect::ReleaseLock => self.release_lock(),
+            Effect::StoreLock { op } => self.store_lock(op),
+            Effect::UseLogind(wanted) => self.use_logind(wanted, now),
             Effect::Record { op, change } => self.record_queue.push(op, change),
             Effect::Watch { uid, id, pid } => {
                 let token = self.event_loop.token();
@@ -338,6 +342,9 @@ impl Agent {
             (Job::Networks { op, result }, Work::Networks(gone)) => self.networks_mended(op, *result, gone),
             (Job::Findings, Work::Findings(found)) => found.iter().for_each(preflight::line),
             (Job::Configuration, Work::Configuration(loaded)) => self.reloaded(Ok(*loaded), now),
+            (Job::Files(op), Work::DropIn(result)) => {
+                self.events.push_back(Event::Done { op, result: result.map(Answer::Written) });
+            }
             // An answer is always of its job's kind.
             _ => {}
         }

@@ -201,19 +201,17 @@ impl Agent {
         let of_node = node.as_ref().err().into_iter().flatten();
         self.service.reload_error = loaded.problems.errors.iter().chain(of_node).next().map(ToString::to_string);
         match node {
-            Ok(node) if loaded.problems.errors.is_empty() => self.apply(new, node, now),
+            Ok(node) if loaded.problems.errors.is_empty() => self.apply(new, node),
             _ => log::error!("reload: the configuration has errors, the one of before stays in force"),
         }
     }
 
     /// What can change while wherry runs, does; the rest needs a restart, which leaves pods running.
-    fn apply(&mut self, mut new: Config, node: NodeFacts, now: Now) {
+    fn apply(&mut self, mut new: Config, node: NodeFacts) {
         logging::set_verbosity(new.verbosity);
         self.metrics.set_node_size(&node);
         let settings = start::engine_config(&new, node, &self.root.id);
         self.events.push_back(Event::Configure(Box::new(settings)));
-        self.logind.set_enabled(!new.shutdown.is_off());
-        self.drive_logind(now);
         // (Each new sandbox has the host's DNS settings read again.)
         let host_dns = self.client.config_mut().host_dns.clone();
         let requests = start::request_config(&new, &self.root.id, host_dns);

@@ -11,18 +11,33 @@ use crate::engine::effect::{LogindCall, Severity};
 use crate::engine::event::{Answer, Event, LogindEvent};
 use crate::engine::op::{Code, OpError, OpId};
 use crate::event_loop::Class;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// What systemd keeps is removed by its name only: the new lock and the old one, for a moment both there, have different ones.
-const NAMES: [&str; 2] = ["wherry-lock-a", "wherry-lock-b"];
+/// The name of a lock in systemd's store is this, the pid of the process that took it, `-` and a number. systemd removes what it
+/// keeps by name only, so each lock has a name of its own: a removal that comes late removes no other.
+const NAME: &str = "wherry-lock-";
+/// The names that older versions of Wherry use.
+const OLD_NAMES: [&str; 2] = ["wherry-lock-a", "wherry-lock-b"];
 
 /// gRPC's number for an error of our own.
 const INTERNAL: u32 = 13;
 
-/// The lock, if there is one.
+/// The lock, if there is one, and what systemd's descriptor store has of this lock and of earlier ones.
 #[derive(Default)]
-pub(super) struct HeldLock(Option<(&'static str, Lock)>);
+pub(super) struct HeldLock {
+    held: Option<Held>,
+    /// Names that systemd keeps and should not.
+    stale: BTreeSet<String>,
+}
+
+struct Held {
+    name: String,
+    lock: Lock,
+    /// systemd has taken it.
+    stored: bool,
+}
 
 impl HeldLock {
     /// From what systemd kept for an earlier wherry. To be called once, before anything is opened.
@@ -31,67 +46,90 @@ impl HeldLock {
     }
 
     fn one_of(given: Vec<(String, OwnedFd)>) -> HeldLock {
-        let mut held: Option<(&'static str, Lock)> = None;
+        let mut this = HeldLock::default();
         for (name, fd) in given {
-            let Some(known) = NAMES.into_iter().find(|n| *n == name) else {
+            let Some(taker) = taker(&name) else {
                 log::warn!("a descriptor given by systemd is of no use and closed name={name:?}");
                 continue;
             };
-            let lock = Lock::new(fd);
-            match &held {
-                None => held = Some((known, lock)),
-                // A wherry that ended between taking a new one and letting go of the old.
-                Some((other, first)) if *other != known && systemd::is_broken(first.as_fd()) => {
-                    told(systemd::remove(other));
-                    held = Some((known, lock));
+            let lock = Lock::new(fd, taker);
+            match &this.held {
+                None => this.held = Some(Held { name, lock, stored: true }),
+                Some(first) if first.name == name => log::info!("a second lock given by systemd is closed name={name}"),
+                // The earlier wherry ended after it had taken a new lock, and before it had closed the old one.
+                Some(first) if systemd::is_broken(first.lock.as_fd()) => {
+                    this.stale.insert(first.name.clone());
+                    this.held = Some(Held { name, lock, stored: true });
                 }
-                Some((other, _)) => {
-                    if *other != known {
-                        told(systemd::remove(known));
-                    }
+                Some(_) => {
                     log::info!("a second lock given by systemd is closed name={name}");
+                    this.stale.insert(name);
                 }
             }
         }
-        HeldLock(held)
+        this
     }
 
     pub(super) fn descriptor(&self) -> Option<i32> {
-        self.0.as_ref().map(|(_, lock)| lock.as_fd().as_raw_fd())
+        self.held.as_ref().map(|held| held.lock.as_fd().as_raw_fd())
     }
 
     pub(super) fn is_held(&self) -> bool {
-        self.0.is_some()
+        self.held.is_some()
     }
 
-    /// A new one; the old one is let go after it.
+    /// Does logind have it? `takers`: the processes that took the locks in its list. Nobody reads the FIFO of a lock that logind
+    /// has lost.
+    fn is_in_force(&self, takers: &[u32]) -> bool {
+        let known = |held: &Held| !systemd::is_broken(held.lock.as_fd()) && held.lock.is_among(takers);
+        self.held.as_ref().is_some_and(known)
+    }
+
+    /// A new lock. The old one is closed after it.
     fn take(&mut self, lock: Lock) {
-        let old = self.0.take();
-        let name = NAMES.into_iter().find(|n| old.as_ref().is_none_or(|(old, _)| old != n)).unwrap_or(NAMES[0]);
-        told(systemd::store(name, lock.as_fd()));
-        if let Some((old, _)) = &old {
-            told(systemd::remove(old));
-        }
-        self.0 = Some((name, lock));
+        self.release();
+        let name = |n: u32| format!("{NAME}{}-{n}", std::process::id());
+        // (Another process may have had our pid.)
+        let free = (0..).map(name).find(|name| !self.stale.contains(name)).unwrap_or_default();
+        self.held = Some(Held { name: free, lock, stored: false });
     }
 
-    /// S4: out of systemd's store, and closed.
+    /// S4: it is closed. systemd's copy goes with `store`.
     fn release(&mut self) {
-        if self.0.is_some() {
-            // Both: an earlier removal may have failed.
-            for name in NAMES {
-                told(systemd::remove(name));
-            }
+        self.stale.extend(self.held.take().map(|held| held.name));
+    }
+
+    /// Makes systemd's store hold this lock and no other. `keep` and `remove` tell systemd.
+    fn store(
+        &mut self,
+        keep: impl Fn(&str, BorrowedFd<'_>) -> Result<(), String>,
+        remove: impl Fn(&str) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut result = Ok(());
+        if let Some(held) = self.held.as_mut().filter(|held| !held.stored) {
+            result = keep(&held.name, held.lock.as_fd());
+            held.stored = result.is_ok();
         }
-        self.0 = None;
+        self.stale.retain(|name| {
+            let removed = remove(name);
+            let left = removed.is_err();
+            if result.is_ok() {
+                result = removed;
+            }
+            left
+        });
+        result
     }
 }
 
-/// wherry goes on: without systemd's copy a restart in the middle of a shutdown has less time, that is all.
-fn told(result: Result<(), String>) {
-    if let Err(e) = result {
-        log::warn!("the lock and systemd's descriptor store error={e:?}");
+/// The process that took the lock of this name, if an older Wherry has not left that out; None: it is no lock of ours.
+fn taker(name: &str) -> Option<Option<u32>> {
+    if OLD_NAMES.contains(&name) {
+        return Some(None);
     }
+    let (pid, number) = name.strip_prefix(NAME)?.split_once('-')?;
+    number.parse::<u32>().ok()?;
+    pid.parse().ok().map(Some)
 }
 
 pub(super) fn bus(config: &Config) -> Logind {
@@ -119,7 +157,12 @@ impl Agent {
                 BusEvent::Locked { op, lock } => {
                     log::debug!("logind=locked");
                     self.lock.take(lock);
-                    self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) });
+                    self.events.push_back(Event::Done { op, result: Ok(Answer::Locked) });
+                }
+                BusEvent::Listed { op, takers } => {
+                    let ours = self.lock.is_in_force(&takers);
+                    log::debug!("logind=locks takers={takers:?} ours={ours}");
+                    self.events.push_back(Event::Done { op, result: Ok(Answer::Inhibited(ours)) });
                 }
             }
         }
@@ -128,19 +171,20 @@ impl Agent {
     pub(super) fn ask_logind(&mut self, op: OpId, call: LogindCall, timeout: Duration, now: Now) {
         log::debug!("logind call={call:?}");
         match call {
-            LogindCall::WriteDropIn { delay } => {
+            LogindCall::WriteDropIn { delay } | LogindCall::LowerDropIn { delay } => {
+                let write = if matches!(call, LogindCall::WriteDropIn { .. }) { dropin::write } else { dropin::lower };
                 let directory = self.config.logind_conf_dir.clone();
                 let deadline = now.boot + timeout;
                 // (Not a record: a hung directory must not keep records from being written.)
                 let path = directory.clone();
                 let id = self.helpers.submit_for(Class::Paths, "write logind's drop-in", &path, deadline, move || {
-                    let written = dropin::write(&directory, delay);
+                    let written = write(&directory, delay);
                     if let Ok(true) = written {
                         let path = directory.join(dropin::NAME);
                         log::info!("wrote file={} delay={}s", path.display(), delay.as_secs());
                     }
                     let failed = |message| OpError::Answered { code: Code::Other(INTERNAL), message };
-                    Work::Files(written.map(drop).map_err(failed))
+                    Work::DropIn(written.map_err(failed))
                 });
                 self.jobs.insert(id, Job::Files(op));
             }
@@ -156,6 +200,17 @@ impl Agent {
             log::debug!("logind=released");
         }
         self.lock.release();
+    }
+
+    pub(super) fn store_lock(&mut self, op: OpId) {
+        let stored = self.lock.store(systemd::store, systemd::remove);
+        let failed = |message| OpError::Answered { code: Code::Other(INTERNAL), message };
+        self.events.push_back(Event::Done { op, result: stored.map(|()| Answer::Ok).map_err(failed) });
+    }
+
+    pub(super) fn use_logind(&mut self, wanted: bool, now: Now) {
+        self.logind.set_enabled(wanted);
+        self.drive_logind(now);
     }
 
     /// The rest is the engine's to tell.
@@ -190,39 +245,104 @@ mod tests {
         lock().1
     }
 
-    fn given(locks: Vec<(&str, OwnedFd)>) -> Option<&'static str> {
-        let locks = locks.into_iter().map(|(name, fd)| (name.to_owned(), fd)).collect();
-        HeldLock::one_of(locks).0.map(|(name, _)| name)
+    fn one_of(locks: Vec<(&str, OwnedFd)>) -> HeldLock {
+        HeldLock::one_of(locks.into_iter().map(|(name, fd)| (name.to_owned(), fd)).collect())
+    }
+
+    fn name(held: &HeldLock) -> Option<&str> {
+        held.held.as_ref().map(|h| h.name.as_str())
+    }
+
+    fn stale(held: &HeldLock) -> Vec<&str> {
+        held.stale.iter().map(String::as_str).collect()
     }
 
     #[test]
     fn s7_of_the_locks_that_systemd_kept_the_one_that_logind_has_is_taken_back() {
         let (a, b) = (lock(), lock());
         let again = |fd: &OwnedFd| fd.try_clone().unwrap();
-        assert_eq!(given(vec![]), None);
-        assert_eq!(given(vec![("stored", again(&a.1))]), None);
-        assert_eq!(given(vec![("x", again(&b.1)), (NAMES[1], again(&a.1))]), Some(NAMES[1]));
-        assert_eq!(given(vec![(NAMES[0], again(&a.1)), (NAMES[1], again(&b.1))]), Some(NAMES[0]));
-        assert_eq!(given(vec![(NAMES[0], broken()), (NAMES[1], again(&b.1))]), Some(NAMES[1]));
-        assert_eq!(given(vec![(NAMES[1], again(&b.1)), (NAMES[0], broken())]), Some(NAMES[1]));
+        let (first, second) = ("wherry-lock-7-0", "wherry-lock-7-1");
+        assert_eq!(name(&one_of(vec![])), None);
+        for other in ["stored", "wherry-lock-", "wherry-lock-7", "wherry-lock-x-1", "wherry-lock-7-x"] {
+            assert_eq!(name(&one_of(vec![(other, again(&a.1))])), None, "{other}");
+        }
+        let of = |locks: Vec<(&str, OwnedFd)>, is: &str, rest: &[&str]| {
+            let held = one_of(locks);
+            assert_eq!((name(&held), stale(&held).as_slice()), (Some(is), rest));
+        };
+        of(vec![("x", again(&b.1)), (second, again(&a.1))], second, &[]);
+        of(vec![(first, again(&a.1)), (second, again(&b.1))], first, &[second]);
+        of(vec![(first, again(&a.1)), (first, again(&b.1))], first, &[]);
+        of(vec![(first, broken()), (second, again(&b.1))], second, &[first]);
+        of(vec![(second, again(&b.1)), (first, broken())], second, &[first]);
         // The engine asks logind about it.
-        assert_eq!(given(vec![(NAMES[0], broken())]), Some(NAMES[0]));
+        of(vec![(first, broken())], first, &[]);
+        // An older Wherry's.
+        of(vec![(OLD_NAMES[1], again(&a.1))], OLD_NAMES[1], &[]);
     }
 
     #[test]
-    fn a_new_lock_takes_the_other_name_and_closes_the_old_one() {
+    fn s7_a_lock_is_in_force_if_logind_lists_the_process_that_took_it_and_reads_its_fifo() {
+        let (a, b) = (lock(), lock());
+        let held = one_of(vec![("wherry-lock-7-0", a.1)]);
+        assert!(held.is_in_force(&[8, 7]));
+        assert!(!held.is_in_force(&[8]) && !held.is_in_force(&[]), "another Wherry's");
+        assert!(held.is_in_force(&[0]), "logind does not know any more who took it");
+        assert!(!one_of(vec![("wherry-lock-7-0", broken())]).is_in_force(&[7]));
+        assert!(one_of(vec![(OLD_NAMES[0], b.1)]).is_in_force(&[8]), "its taker is not known");
+        assert!(!HeldLock::default().is_in_force(&[7]));
+    }
+
+    #[test]
+    fn a_new_lock_has_a_name_of_its_own_and_closes_the_old_one() {
         let mut held = HeldLock::default();
         let mut readers = Vec::new();
-        for name in [NAMES[0], NAMES[1], NAMES[0]] {
+        let mut names = BTreeSet::new();
+        for _ in 0..3 {
             let (read, write) = lock();
-            held.take(Lock::new(write));
+            held.take(Lock::new(write, Some(7)));
             readers.push(read);
-            assert_eq!(held.0.as_ref().map(|(n, _)| *n), Some(name));
+            names.insert(name(&held).unwrap().to_owned());
             let closed = readers.iter().filter(|r| systemd::is_broken(r.as_fd())).count();
             assert_eq!(closed, readers.len() - 1);
         }
+        assert_eq!((names.len(), stale(&held).len()), (3, 2));
         held.release();
         held.release();
         assert!(!held.is_held() && readers.iter().all(|r| systemd::is_broken(r.as_fd())));
+        assert_eq!(stale(&held), names.iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn s7_what_systemd_did_not_take_is_told_again_and_no_more_than_that() {
+        let mut held = HeldLock::default();
+        let (_read, write) = lock();
+        held.take(Lock::new(write, Some(7)));
+        let told = std::cell::RefCell::new(Vec::new());
+        let store = |held: &mut HeldLock, fails: bool| {
+            let tell = |what: &str, name: &str| {
+                told.borrow_mut().push(format!("{what} {name}"));
+                if fails { Err("systemd does not read".to_owned()) } else { Ok(()) }
+            };
+            let result = held.store(|name, _| tell("keep", name), |name| tell("remove", name));
+            assert_eq!(result.is_err(), fails && !told.borrow().is_empty());
+            std::mem::take(&mut *told.borrow_mut())
+        };
+        let first = name(&held).unwrap().to_owned();
+        for fails in [true, true, false] {
+            assert_eq!(store(&mut held, fails), [format!("keep {first}")]);
+        }
+        assert_eq!(store(&mut held, false), [""; 0]);
+        let (_read, write) = lock();
+        held.take(Lock::new(write, Some(7)));
+        let second = name(&held).unwrap().to_owned();
+        for fails in [true, false] {
+            assert_eq!(store(&mut held, fails), [format!("keep {second}"), format!("remove {first}")]);
+        }
+        held.release();
+        for fails in [true, false] {
+            assert_eq!(store(&mut held, fails), [format!("remove {second}")]);
+        }
+        assert_eq!(store(&mut held, false), [""; 0]);
     }
 }

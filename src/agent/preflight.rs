@@ -173,7 +173,7 @@ fn drive_logind(logind: &mut Logind, event_loop: &EventLoop, delay: &mut Option<
                     Err(e) => Err(e.to_string()),
                 });
             }
-            BusEvent::Said(_) | BusEvent::Locked { .. } => {}
+            BusEvent::Said(_) | BusEvent::Locked { .. } | BusEvent::Listed { .. } => {}
         }
     }
 }

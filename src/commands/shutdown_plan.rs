@@ -41,7 +41,10 @@ fn show(out: &mut dyn Write, plan: &PlanView, width: usize) -> std::io::Result<(
     }
     let needed = span(plan.needed_seconds as f64);
     match (plan.armed, plan.delay_seconds) {
-        (true, None) => writeln!(out, "Armed: {needed} for the pods.")?,
+        (true, None) => writeln!(
+            out,
+            "Armed, but it is unknown how long logind waits: the times are those of the configuration, {needed} in all."
+        )?,
         (true, Some(delay)) if delay < plan.needed_seconds as f64 => {
             let delay = span(delay);
             writeln!(
@@ -67,7 +70,7 @@ fn show(out: &mut dyn Write, plan: &PlanView, width: usize) -> std::io::Result<(
 }
 
 fn is_cut(group: &PlanGroup) -> bool {
-    group.granted_seconds < group.period_seconds
+    group.granted_seconds.is_some_and(|granted| granted < group.period_seconds)
 }
 
 fn timeline(out: &mut dyn Write, groups: &[PlanGroup], width: usize) -> std::io::Result<()> {
@@ -89,8 +92,7 @@ fn timeline(out: &mut dyn Write, groups: &[PlanGroup], width: usize) -> std::io:
 }
 
 fn period(group: &PlanGroup) -> String {
-    let of = span(group.period_seconds as f64);
-    if is_cut(group) { format!("{} of {of}", span(group.granted_seconds as f64)) } else { of }
+    share(group.granted_seconds, group.period_seconds)
 }
 
 /// How the time of the shutdown lies on columns.
@@ -170,6 +172,16 @@ fn row(group: &PlanGroup, pod: &PlanPod) -> [String; 7] {
     ]
 }
 
+/// `20s`, or `5s of 20s`, or `unknown of 20s`.
+pub fn share(granted: Option<u64>, period: u64) -> String {
+    let of = span(period as f64);
+    match granted {
+        None => format!("unknown of {of}"),
+        Some(granted) if granted < period => format!("{} of {of}", span(granted as f64)),
+        Some(_) => of,
+    }
+}
+
 /// Seconds as one writes them in a configuration: `1m30s`, `1h`; no finer than a tenth.
 pub fn span(seconds: f64) -> String {
     let tenths = (seconds * 10.0).round() / 10.0;
@@ -202,7 +214,7 @@ mod tests {
     /// Priority, from, until, period.
     fn group(priority: i32, [from, until, period]: [u64; 3], pods: Vec<PlanPod>) -> PlanGroup {
         let (from_seconds, until_seconds) = (from, until);
-        let granted_seconds = if pods.is_empty() { period } else { until - from };
+        let granted_seconds = Some(if pods.is_empty() { period } else { until - from });
         PlanGroup { priority, from_seconds, until_seconds, period_seconds: period, granted_seconds, pods }
     }
 
@@ -229,6 +241,17 @@ mod tests {
                 group(2_000_000_000, [20, 30, 10], vec![pod("proxy", 2_000_001_000, 10, 10)]),
             ],
         )
+    }
+
+    #[test]
+    fn while_the_delay_is_unknown_no_time_is_shown_as_granted() {
+        let mut plan = three();
+        plan.delay_seconds = None;
+        plan.groups.iter_mut().for_each(|g| g.granted_seconds = None);
+        let text = shown(&plan, 80);
+        assert!(text.starts_with("Armed, but it is unknown how long logind waits"), "{text}");
+        assert_eq!(text.matches("unknown of ").count(), 3, "{text}");
+        assert!(!text.contains("cut off here"), "{text}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::api::shutdown::view::{GroupView, ProgressView, ShutdownView};
 use crate::commands::client;
 use crate::commands::output::Failure;
 use crate::commands::row::human;
-use crate::commands::shutdown_plan::span;
+use crate::commands::shutdown_plan::{share, span};
 use crate::commands::table::Table;
 use std::io::Write;
 use std::path::Path;
@@ -133,8 +133,10 @@ fn shutdown(out: &mut dyn Write, s: &ShutdownView) -> std::io::Result<()> {
         (None, false, _) => ("off, shutdownGracePeriod is not set".to_owned(), problem),
         (None, true, false) => (format!("not armed: {}", problem.unwrap_or("logind was not asked yet")), None),
         (None, true, true) => {
-            let delay = s.delay_seconds.map_or(String::new(), |d| format!(", logind waits up to {}", span(d)));
-            (format!("armed{delay}, {needed} needed"), problem)
+            let delay = s.delay_seconds.map_or("it is unknown how long logind waits".to_owned(), |d| {
+                format!("logind waits up to {}", span(d))
+            });
+            (format!("armed, {delay}, {needed} needed"), problem)
         }
     };
     writeln!(out, "Shutdown:   {first}")?;
@@ -166,10 +168,7 @@ fn in_progress(p: &ProgressView, armed: bool) -> String {
 }
 
 fn group(g: &GroupView) -> [String; 3] {
-    let mut period = span(g.period_seconds as f64);
-    if g.granted_seconds < g.period_seconds {
-        period = format!("{} of {period}", span(g.granted_seconds as f64));
-    }
+    let period = share(g.granted_seconds, g.period_seconds);
     [format!("  from priority {}", g.priority), period, count(g.pods, "pod")]
 }
 
@@ -320,7 +319,7 @@ mod tests {
         let group = |priority, period, granted, pods| GroupView {
             priority,
             period_seconds: period,
-            granted_seconds: granted,
+            granted_seconds: Some(granted),
             pods,
         };
         ShutdownView {
@@ -343,7 +342,7 @@ mod tests {
         );
         let mut short = armed();
         short.delay_seconds = Some(15.0);
-        short.groups[0].granted_seconds = 5;
+        short.groups[0].granted_seconds = Some(5);
         short.problem = Some("logind waits 15s only, 30s are needed: another file sets less".into());
         short.started_at = Some("2026-11-20T14:46:39Z".into());
         short.ended_at = Some("2026-11-20T14:46:52Z".into());
@@ -354,6 +353,14 @@ mod tests {
              \x20 last one from 2026-11-20T14:46:39Z to 2026-11-20T14:46:52Z\n\
              \x20 from priority 0            5s of 20s   5 pods\n\
              \x20 from priority 2000000000   10s         1 pod\n"
+        );
+        let mut unknown = ShutdownView { delay_seconds: None, ..armed() };
+        unknown.groups.iter_mut().for_each(|g| g.granted_seconds = None);
+        assert_eq!(
+            shutdown_of(&unknown),
+            "Shutdown:   armed, it is unknown how long logind waits, 30s needed\n\
+             \x20 from priority 0            unknown of 20s   5 pods\n\
+             \x20 from priority 2000000000   unknown of 10s   1 pod\n"
         );
         let not = ShutdownView { armed: false, delay_seconds: None, groups: Vec::new(), ..armed() };
         assert_eq!(shutdown_of(&not), "Shutdown:   not armed: logind was not asked yet\n");

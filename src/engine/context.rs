@@ -27,6 +27,7 @@ pub enum Owner {
     RuntimeStatus,
     Cgroups,
     Logind,
+    LockStore,
     ShutdownRecord,
     Worker(Uid),
     /// A status read of that pod.

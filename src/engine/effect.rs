@@ -30,8 +30,12 @@ pub enum Effect {
     Probe { op: OpId, call: ProbeCall, timeout: Duration },
     /// Ask logind, or systemd, for something. One that is not answered after `timeout` ends as `OpError::Unknown`.
     Logind { op: OpId, call: LogindCall, timeout: Duration },
-    /// S4: let go of the inhibitor lock: out of systemd's descriptor store, and closed. Fine if there is none.
+    /// S4: close the inhibitor lock, if there is one. `StoreLock` follows: a copy in systemd's store keeps logind waiting.
     ReleaseLock,
+    /// S7: make systemd's descriptor store hold the lock that Wherry holds, and no other.
+    StoreLock { op: OpId },
+    /// Connect to logind, and stay connected; or leave the bus.
+    UseLogind(bool),
     /// Keep, or forget, a small record on disk; `Done` comes when it is durable.
     Record { op: OpId, change: RecordChange },
     /// P8: watch the init process of a container or sandbox of the pod; `Watched` says whether that could be had, `Ended`
@@ -208,15 +212,17 @@ pub enum LogindCall {
     ReadDelay,
     /// Our drop-in says so long, in whole seconds; it is only written if it does not say so already.
     WriteDropIn { delay: Duration },
+    /// The same, but only if the drop-in exists. Answer: `Written`.
+    LowerDropIn { delay: Duration },
     /// SIGHUP to logind through systemd's KillUnit.
     Reload,
-    /// Take a shutdown delay lock, and keep it here and in systemd's descriptor store. One that was held before is let go after it.
+    /// Take a shutdown delay lock. An earlier lock is closed after that; systemd's copies are `StoreLock`'s. Answer: `Locked`.
     Inhibit,
     /// Have PrepareForShutdown sent here.
     Subscribe,
     /// The property PreparingForShutdown. Answer: `Preparing`.
     ReadPreparing,
-    /// Does logind know a lock of ours (ListInhibitors)? Answer: `Inhibited`.
+    /// Does logind list the lock that Wherry holds (ListInhibitors)? Answer: `Inhibited`.
     ListInhibitors,
 }
 

@@ -111,8 +111,12 @@ pub enum Answer {
     Probe(ProbeResult),
     /// How long logind waits for delay locks.
     Delay(Duration),
+    /// False: there was nothing to write.
+    Written(bool),
     Preparing(bool),
     Inhibited(bool),
+    /// A lock was taken; the earlier one is closed.
+    Locked,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -65,6 +65,10 @@ impl Rig {
                     self.lock = Some(lock);
                     self.done.push((op, Ok(Answer::Ok)));
                 }
+                BusEvent::Listed { op, takers } => {
+                    let ours = self.lock.as_ref().is_some_and(|lock| lock.is_among(&takers));
+                    self.done.push((op, Ok(Answer::Inhibited(ours))));
+                }
             }
         }
     }

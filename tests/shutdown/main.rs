@@ -9,6 +9,7 @@
 mod support;
 
 mod bus;
+mod mended;
 mod pods;
 mod slices;
 mod store;

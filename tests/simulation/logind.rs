@@ -1,28 +1,73 @@
 //! A model of logind and of systemd's descriptor store, as far as graceful shutdown meets them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wherry::engine::effect::LogindCall;
 use wherry::engine::event::Answer;
 use wherry::engine::op::{Code, OpError};
 
+/// What goes wrong with logind, until somebody mends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It does not say how long it waits.
+    NoDelay,
+    /// It gives no lock.
+    NoLock,
+    /// The signal cannot be had.
+    NoSignal,
+    /// A file of a later name says less.
+    Overruled,
+    /// systemd does not read what it is to keep, or to remove.
+    DeafStore,
+    /// It restarts and has lost our lock.
+    Lost,
+    /// It has lost our lock during a shutdown, and gives no other.
+    LostInShutdown,
+}
+
+pub const TROUBLES: [Trouble; 7] = [
+    Trouble::NoDelay,
+    Trouble::NoLock,
+    Trouble::NoSignal,
+    Trouble::Overruled,
+    Trouble::DeafStore,
+    Trouble::Lost,
+    Trouble::LostInShutdown,
+];
+
 #[derive(Debug)]
 pub struct Logind {
     /// The bus, and logind on it.
     pub up: bool,
+    /// Wherry wants to be connected.
+    pub wanted: bool,
     /// What it was told to wait at most; what it read.
     pub configured: Duration,
     pub delay: Duration,
     /// Another drop-in, of a later name.
     pub other: Option<Duration>,
+    /// Our drop-in exists.
+    pub drop_in: bool,
     /// The drop-in cannot be written; logind cannot be reloaded; it gives no lock; the signal cannot be had.
     pub read_only: bool,
     pub no_reload: bool,
     pub no_lock: bool,
     pub no_signal: bool,
+    /// It does not say how long it waits; or whether the node goes down.
+    pub no_delay: bool,
+    pub no_state: bool,
+    /// It answers nothing; or so late, in ns.
+    pub silent: bool,
+    pub slow: Option<u64>,
     /// systemd keeps the lock's descriptor when the process is gone.
     pub store: bool,
-    pub locked: bool,
+    /// systemd does not read its messages.
+    pub deaf_store: bool,
+    /// The locks that logind has; that which the process has open; those that systemd has open.
+    known: BTreeSet<u64>,
+    mine: Option<u64>,
+    kept: BTreeSet<u64>,
+    last: u64,
     /// By that life of the engine.
     pub subscribed: Option<u32>,
     /// The shutdown in progress: since when, in ns, and whether there was a lock to wait for.
@@ -30,6 +75,8 @@ pub struct Logind {
     /// Calls as they came.
     pub calls: Vec<LogindCall>,
     pub releases: Vec<u64>,
+    /// How often systemd was to change what it keeps.
+    pub stores: usize,
     /// When the first pod of a group was killed, in this shutdown.
     pub groups: BTreeMap<usize, u64>,
 }
@@ -39,19 +86,30 @@ impl Default for Logind {
         let delay = Duration::from_secs(5);
         Logind {
             up: true,
+            wanted: false,
             configured: delay,
             delay,
             other: None,
+            drop_in: false,
             read_only: false,
             no_reload: false,
             no_lock: false,
             no_signal: false,
+            no_delay: false,
+            no_state: false,
+            silent: false,
+            slow: None,
             store: true,
-            locked: false,
+            deaf_store: false,
+            known: BTreeSet::new(),
+            mine: None,
+            kept: BTreeSet::new(),
+            last: 0,
             subscribed: None,
             preparing: None,
             calls: Vec::new(),
             releases: Vec::new(),
+            stores: 0,
             groups: BTreeMap::new(),
         }
     }
@@ -66,31 +124,128 @@ impl Logind {
         self.calls.push(call.clone());
         match call {
             LogindCall::WriteDropIn { .. } if self.read_only => no("/etc: read-only file system"),
-            LogindCall::WriteDropIn { delay } => {
+            LogindCall::LowerDropIn { .. } if !self.drop_in => Ok(Answer::Written(false)),
+            LogindCall::LowerDropIn { .. } if self.read_only => no("/etc: read-only file system"),
+            LogindCall::WriteDropIn { delay } | LogindCall::LowerDropIn { delay } => {
+                let written = !self.drop_in || self.configured != *delay;
+                self.drop_in = true;
                 self.configured = *delay;
-                Ok(Answer::Ok)
+                Ok(Answer::Written(written))
             }
             _ if !self.up => Err(OpError::NotSent("no bus".into())),
+            _ if self.silent => Err(OpError::Unknown("no answer in time".into())),
+            LogindCall::ReadDelay if self.no_delay => Err(OpError::Unknown("no answer in time".into())),
             LogindCall::ReadDelay => Ok(Answer::Delay(self.delay)),
             LogindCall::Reload if self.no_reload => no("access denied"),
             LogindCall::Reload => {
-                self.delay = self.other.unwrap_or(self.configured);
+                self.reload();
                 Ok(Answer::Ok)
             }
             LogindCall::Inhibit if self.no_lock || self.preparing.is_some() => {
                 no("The operation inhibition has been requested for is already running")
             }
             LogindCall::Inhibit => {
-                self.locked = true;
-                Ok(Answer::Ok)
+                self.last += 1;
+                self.known.insert(self.last);
+                self.mine = Some(self.last);
+                Ok(Answer::Locked)
             }
             LogindCall::Subscribe if self.no_signal => no("too many matches"),
             LogindCall::Subscribe => {
                 self.subscribed = Some(life);
                 Ok(Answer::Ok)
             }
+            LogindCall::ReadPreparing if self.no_state => Err(OpError::Unknown("no answer in time".into())),
             LogindCall::ReadPreparing => Ok(Answer::Preparing(self.preparing.is_some())),
-            LogindCall::ListInhibitors => Ok(Answer::Inhibited(self.locked)),
+            LogindCall::ListInhibitors => Ok(Answer::Inhibited(self.mine.is_some_and(|m| self.known.contains(&m)))),
+        }
+    }
+
+    /// Somebody has logind read its files again.
+    pub fn reload(&mut self) {
+        self.delay = self.other.unwrap_or(self.configured);
+    }
+
+    /// Wherry closes its lock.
+    pub fn release(&mut self, now: u64) {
+        self.releases.push(now);
+        self.mine = None;
+    }
+
+    /// systemd is to keep the lock that the process has, and no other.
+    pub fn store(&mut self) -> Result<Answer, OpError> {
+        self.stores += 1;
+        if self.deaf_store {
+            return no("systemd does not read its messages");
+        }
+        self.kept = self.mine.filter(|_| self.store).into_iter().collect();
+        Ok(Answer::Ok)
+    }
+
+    /// The process is gone, and its descriptors.
+    pub fn process_dies(&mut self) {
+        self.mine = None;
+        self.subscribed = None;
+        if !self.store {
+            self.kept.clear();
+        }
+    }
+
+    /// Does systemd give the new process a lock? One that logind has, if there is one.
+    pub fn inherit(&mut self) -> bool {
+        let kept = || self.kept.iter().rev();
+        self.mine = kept().find(|id| self.known.contains(id)).or_else(|| kept().next()).copied();
+        self.mine.is_some()
+    }
+
+    pub fn boots(&mut self) {
+        self.preparing = None;
+        self.mine = None;
+        self.known.clear();
+        self.kept.clear();
+    }
+
+    pub fn loses_locks(&mut self) {
+        self.known.clear();
+    }
+
+    /// Does logind wait for somebody?
+    pub fn locked(&self) -> bool {
+        self.locks() > 0
+    }
+
+    /// Our locks that logind has and somebody has open.
+    pub fn locks(&self) -> usize {
+        self.known.iter().filter(|id| self.mine == Some(**id) || self.kept.contains(id)).count()
+    }
+
+    pub fn trouble(&mut self, trouble: Trouble) {
+        match trouble {
+            Trouble::NoDelay => self.no_delay = true,
+            Trouble::NoLock => self.no_lock = true,
+            Trouble::NoSignal => self.no_signal = true,
+            Trouble::DeafStore => self.deaf_store = true,
+            Trouble::Overruled => {
+                self.other = Some(Duration::from_secs(4));
+                self.reload();
+            }
+            // (A new logind knows of no shutdown.)
+            Trouble::Lost => {
+                self.preparing = None;
+                self.loses_locks();
+            }
+            Trouble::LostInShutdown => self.loses_locks(),
+        }
+    }
+
+    /// Somebody has mended all of it.
+    pub fn well(&mut self) {
+        self.no_delay = false;
+        self.no_lock = false;
+        self.no_signal = false;
+        self.deaf_store = false;
+        if self.other.take().is_some() {
+            self.reload();
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A node's life as a list of decisions: made from a seed, played by `random`, and played again with less by `shrink`.
 
 use crate::chance::below;
+use crate::logind::{TROUBLES, Trouble};
 use crate::random::Pool;
 use crate::world::{MS, S};
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,6 +115,10 @@ pub enum Action {
     Retry {
         pick: u64,
     },
+    /// Something goes wrong with logind; None: all of it is mended.
+    Logind {
+        trouble: Option<Trouble>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,11 +194,13 @@ impl Plan {
 }
 
 fn shutdown_action(d: &mut Rng) -> Action {
-    match below(d, 8) {
+    match below(d, 11) {
         0..=3 => Action::PowerOff,
         4 | 5 => Action::CallOff,
         6 => Action::Reboot { away: below(d, 5000) },
-        _ => Action::Bus { up: below(d, 2) == 0 },
+        7 => Action::Bus { up: below(d, 2) == 0 },
+        8 => Action::Logind { trouble: None },
+        _ => Action::Logind { trouble: Some(TROUBLES[below(d, TROUBLES.len() as u64) as usize]) },
     }
 }
 

@@ -313,6 +313,8 @@ fn act(w: &mut World, pool: &Pool, action: &Action) {
                 w.retry(Uid::from(uid.as_str()));
             }
         }
+        Action::Logind { trouble: Some(trouble) } => w.logind_trouble(trouble),
+        Action::Logind { trouble: None } => w.logind.well(),
     }
 }
 

@@ -34,10 +34,18 @@ pub fn settle(w: &mut World, pool: &Pool) -> Judged {
     let (asked, answered) = (w.kills - w.kills_before, w.killed.len() as u64);
     unless(asked == answered, "W5: each requester is told", || format!("{answered} of {asked}"))?;
     rests(w)?;
+    armed(w)?;
     as_desired(w)?;
     nothing_else(w)?;
     goes_on(w, pool)?;
     ends_clean(w)
+}
+
+/// S2, S3, S7: whatever went wrong with logind, there is one lock and the whole time in the end.
+fn armed(w: &World) -> Judged {
+    let view = w.engine.shutdown(w.time().boot);
+    let well = !view.enabled || view.armed && view.problem.is_none() && w.logind.locks() == 1;
+    unless(well, "S3: armed in the end", || format!("{} locks, {:?}", w.logind.locks(), view.problem))
 }
 
 /// Nothing moves when nothing happens.
@@ -189,7 +197,9 @@ fn nothing_else(w: &World) -> Judged {
         let fine = match &key {
             TimerKey::Relist | TimerKey::RuntimeStatus => true,
             TimerKey::Pod(uid) => wanted.contains(uid),
-            TimerKey::Reread(_) | TimerKey::Shutdown | TimerKey::Logind => false,
+            // The next look at logind's delay.
+            TimerKey::Logind => w.logind.wanted,
+            TimerKey::Reread(_) | TimerKey::Shutdown => false,
             TimerKey::Leftovers | TimerKey::Admission | TimerKey::Slots => false,
         };
         unless(fine, "leak: timers", || format!("{key:?} is armed"))?;

@@ -5,7 +5,7 @@ use crate::bounds::Scene;
 use crate::chance::{Chaos, below};
 use crate::check::Checks;
 use crate::lies::lie;
-use crate::logind::Logind;
+use crate::logind::{Logind, Trouble};
 use crate::pods::{Answers, Parts};
 use crate::runtime::{Container, GivenUp, Life, Outcome, Runtime, end};
 use crate::stream::Stream;
@@ -356,10 +356,13 @@ impl World {
         });
         let found = found.collect();
         self.step(Event::Directories(found));
-        if self.logind.locked {
+        if self.logind.inherit() {
             self.step(Event::Logind(LogindEvent::Inherited));
         }
-        self.meet_logind();
+        if !self.config.shutdown.is_off() {
+            self.logind.wanted = true;
+            self.meet_logind();
+        }
         let late = self.chaos.as_mut().and_then(|c| c.mishap("manifests are read late", "", 500));
         if late.is_none() {
             self.read_manifests();
@@ -375,7 +378,7 @@ impl World {
 
     /// What the engine hears of logind at its start.
     fn meet_logind(&mut self) {
-        if self.config.shutdown.is_off() {
+        if !self.logind.wanted {
             return;
         }
         let life = self.life;
@@ -399,7 +402,7 @@ impl World {
         if self.logind.preparing.is_some() || !self.logind.up {
             return;
         }
-        let (since, locked) = (self.now, self.logind.locked);
+        let (since, locked) = (self.now, self.logind.locked());
         self.logind.preparing = Some((since, locked));
         self.logind.groups.clear();
         self.signal(true);
@@ -415,7 +418,7 @@ impl World {
 
     /// The bus goes, or comes.
     pub fn bus(&mut self, up: bool) {
-        if self.logind.up == up || self.config.shutdown.is_off() {
+        if self.logind.up == up || !self.logind.wanted {
             return;
         }
         self.logind.up = up;
@@ -426,6 +429,16 @@ impl World {
         }
     }
 
+    /// Something goes wrong with logind.
+    pub fn logind_trouble(&mut self, trouble: Trouble) {
+        self.logind.trouble(trouble);
+        let restarts = matches!(trouble, Trouble::Lost | Trouble::LostInShutdown);
+        if restarts && self.logind.up {
+            self.bus(false);
+            self.bus(true);
+        }
+    }
+
     /// The node has gone down and comes up: nothing runs, and it is another boot.
     pub fn reboot(&mut self, away: u64) {
         self.kill_engine();
@@ -433,8 +446,7 @@ impl World {
         self.runtime.reserved.clear();
         self.queue.retain(|_, item| !matches!(item, Item::LateCgroup { .. }));
         self.note(|| "--- the node boots".into());
-        self.logind.preparing = None;
-        self.logind.locked = false;
+        self.logind.boots();
         let wall = self.wall_now();
         let ours = |c: &&Container| c.runs() && c.owner.as_ref() == Some(&self.runtime.owner);
         let ids: Vec<String> = self.runtime.containers.values().filter(ours).map(|c| c.id.clone()).collect();
@@ -481,6 +493,7 @@ impl World {
             self.start();
         }
         self.bus(true);
+        self.logind.well();
         self.call_off();
         self.runtime_up();
     }
@@ -538,8 +551,8 @@ impl World {
         self.alive = false;
         self.unread = true;
         self.kill_after = None;
-        self.logind.locked &= self.logind.store;
-        self.logind.subscribed = None;
+        self.logind.process_dies();
+        self.logind.wanted = false;
         self.life += 1;
         self.killed.clear();
         self.kills_before = self.kills;
@@ -816,7 +829,7 @@ impl World {
                 }
             }
             Item::LockDue { since } => {
-                let on = self.logind.preparing == Some((since, true)) && self.alive && self.logind.locked;
+                let on = self.logind.preparing == Some((since, true)) && self.alive && self.logind.locked();
                 let view = self.engine.shutdown(Boot(self.now));
                 // (One whose record was lost with an earlier life begins anew.)
                 let sum = view.needed_seconds as f64;
@@ -1160,18 +1173,36 @@ impl World {
             Effect::Volumes { op, call, timeout } => self.volumes_call(op, &call, timeout),
             Effect::Hook { op, call, timeout } => self.hook(op, &call, timeout),
             Effect::Probe { op, call, timeout } => self.probe(op, &call, timeout),
-            Effect::Logind { op, call, .. } => {
+            Effect::Logind { op, call, timeout } => {
                 self.note(|| format!("  < {op} {call:?}"));
                 self.begin(op);
                 let key = (self.life, op);
                 let late = self.chaos.as_mut().and_then(|c| c.mishap("logind is slow", "", 60));
                 let after = late.map_or(MS / 2, |mut dice| below(&mut dice, 4000) * MS);
+                let after =
+                    if self.logind.silent { timeout.as_nanos() as u64 } else { self.logind.slow.unwrap_or(after) };
                 self.at(after, Item::Logind { key, call });
             }
             Effect::ReleaseLock => {
                 self.note(|| "  < release the lock".into());
-                self.logind.releases.push(self.now);
-                self.logind.locked = false;
+                self.logind.release(self.now);
+            }
+            Effect::StoreLock { op } => {
+                self.note(|| format!("  < {op} the store"));
+                self.begin(op);
+                let wrong = self.goes_wrong("systemd does not read", "what it is to keep", 4);
+                let result = match wrong {
+                    true => Err(OpError::Answered { code: Code::Other(2), message: "systemd is busy".into() }),
+                    false => self.logind.store(),
+                };
+                self.at(MS / 10, Item::Answer { key: (self.life, op), result });
+            }
+            Effect::UseLogind(wanted) => {
+                if std::mem::replace(&mut self.logind.wanted, wanted) != wanted {
+                    self.note(|| format!("  < use logind: {wanted}"));
+                    self.logind.subscribed = None;
+                    self.meet_logind();
+                }
             }
             Effect::Record { op, change } => {
                 self.note(|| match &change {
@@ -1295,9 +1326,9 @@ impl World {
         let (Some(pod), Some(progress)) = (&notice.pod, view.in_progress) else { return };
         // (Without a lock nobody has time. Lists that lie may hide what runs.)
         let lies = self.chaos.as_ref().is_some_and(|c| c.lies > 0);
-        let Some(group) = self.group_of(&pod.uid).filter(|_| self.logind.locked && !lies) else { return };
+        let Some(group) = self.group_of(&pod.uid).filter(|_| self.logind.locked() && !lies) else { return };
         self.logind.groups.entry(group).or_insert(self.now);
-        let granted = |g: usize| view.groups.get(g).map_or(0, |g| g.granted_seconds) * S;
+        let granted = |g: usize| view.groups.get(g).and_then(|g| g.granted_seconds).unwrap_or(0) * S;
         let planned = |g: usize| (0..=g).map(granted).sum::<u64>() as f64 / S as f64;
         let in_time = |g: usize| {
             self.logind.groups.get(&g).is_some_and(|at| self.now < at + granted(g))

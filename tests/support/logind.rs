@@ -151,6 +151,11 @@ impl Node {
         end(&mut self.logind);
     }
 
+    /// SIGHUP, as of somebody who has changed its files.
+    pub fn reload_logind(&self) {
+        signal(self.logind.as_ref().expect("logind runs"), Signal::HUP);
+    }
+
     /// kill -9, and another one, which finds the locks of the first.
     pub fn restart_logind(&mut self) {
         self.kill_logind();

@@ -56,6 +56,14 @@ impl Store {
         std::mem::take(&mut self.messages)
     }
 
+    /// As of a systemd that does not read: until the next look its queue takes no message.
+    pub fn fill(&self) {
+        let filler = UnixDatagram::unbound().expect("a socket");
+        filler.connect(&self.path).expect("connected");
+        filler.set_nonblocking(true).expect("nonblocking");
+        while filler.send(b"filler").is_ok() {}
+    }
+
     /// As if an earlier wherry had left it.
     pub fn put(&mut self, name: &str, fd: OwnedFd) {
         self.kept.push((name.to_owned(), fd));

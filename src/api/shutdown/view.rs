@@ -14,7 +14,7 @@ pub struct ShutdownView {
     /// Why it is not armed, or what is worse than was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// How long logind waits at most (InhibitDelayMaxUSec); None before it was asked.
+    /// How long logind waits at most (InhibitDelayMaxUSec); None while it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_seconds: Option<f64>,
     /// The sum of the groups' periods.
@@ -39,8 +39,9 @@ pub struct GroupView {
     pub priority: i32,
     /// As the configuration says.
     pub period_seconds: u64,
-    /// What logind's delay leaves of it (S2).
-    pub granted_seconds: u64,
+    /// What logind's delay leaves of it (S2); None while the delay is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub granted_seconds: Option<u64>,
     /// Pods that would be stopped with it now.
     pub pods: u64,
 }
@@ -78,7 +79,9 @@ pub struct PlanGroup {
     pub from_seconds: u64,
     pub until_seconds: u64,
     pub period_seconds: u64,
-    pub granted_seconds: u64,
+    /// None while logind's delay is unknown; then the times are those of the configured period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub granted_seconds: Option<u64>,
     pub pods: Vec<PlanPod>,
 }
 

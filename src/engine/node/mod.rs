@@ -2,8 +2,8 @@
 //!
 //! `Engine::step` is the whole interface: an event and the time in, effects out. `desired` compares what is desired with
 //! the workers, `replace` gives an edited pod's place to its successor, `leftovers` looks for what pods left on disk, `kills`
-//! takes what others want, `questions` answers them, `relist` is PLEG's driver, `shutdown` the node's end, `view` and `inside`
-//! answer what people ask, `dump` shows everything.
+//! takes what others want, `questions` answers them, `relist` is PLEG's driver, `shutdown` the node's end, `view`,
+//! `shutdown_views` and `inside` answer what people ask, `dump` shows everything.
 
 mod admission;
 mod desired;
@@ -17,6 +17,7 @@ mod questions;
 mod relist;
 mod replace;
 mod shutdown;
+mod shutdown_views;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -223,6 +224,7 @@ impl Engine {
                 Some(Owner::RuntimeStatus) => self.status_came(result),
                 Some(Owner::Cgroups) => self.weighed(result),
                 Some(Owner::Logind) => self.logind_answered(op, result),
+                Some(Owner::LockStore) => self.lock_stored(op, result),
                 Some(Owner::ShutdownRecord) => self.shutdown_record_kept(result),
                 Some(Owner::Read(uid)) => self.pod_read(op, &uid, result),
                 Some(Owner::Worker(uid)) => {
@@ -250,7 +252,7 @@ impl Engine {
 
     /// P6: the runtime is ready and PLEG is healthy; S4: what a shutdown may have begun to stop is known.
     fn may_start(&self) -> bool {
-        self.runtime.ready() && self.pleg.healthy(self.now.boot) && !self.shutdown.undecided
+        self.runtime.ready() && self.pleg.healthy(self.now.boot) && !self.shutdown.holds_starts()
     }
 
     fn touch_all(&mut self) {

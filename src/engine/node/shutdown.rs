@@ -1,12 +1,10 @@
 //! Graceful shutdown in the composition: logind's words in, kills of one group of pods after another out (S4), and all that is
-//! held back meanwhile (A3, W6).
+//! held back meanwhile (A3, W6). What people see of it is in `shutdown_views`.
 
 use super::Engine;
 use crate::api::names::Uid;
 use crate::api::priority;
-use crate::api::shutdown::view::{GroupView, PlanGroup, PlanPod, PlanView, ProgressView, ShutdownView};
-use crate::api::shutdown::{Group, Groups};
-use crate::api::time::{Boot, Wall};
+use crate::api::shutdown::Groups;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, Notice, RecordChange, Severity, TimerKey};
 use crate::engine::event::{Answer, LogindEvent};
@@ -15,12 +13,12 @@ use crate::engine::pod::kill::{Kill, Killer};
 use crate::engine::pod::worker::Worker;
 use crate::engine::shutdown::lock::{self, Ask};
 use crate::engine::shutdown::record;
-use crate::engine::shutdown::{Current, Progress};
+use crate::engine::shutdown::{Current, Progress, Turn};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The shortest grace period there is (W4).
-const LEAST: Duration = Duration::from_secs(1);
+pub(super) const LEAST: Duration = Duration::from_secs(1);
 
 /// A record that could not be written is written again so long after, while the shutdown goes on.
 const KEEP_AGAIN: Duration = Duration::from_secs(1);
@@ -40,9 +38,11 @@ impl Engine {
             }
         });
         let before = record.clone();
-        let off = self.config.shutdown.is_off();
-        if self.shutdown.found(record, &self.config.boot_id, off, self.now) {
+        if self.shutdown.found(record, &self.config.boot_id, &self.config.shutdown, self.now) {
             self.release(Killer::Shutdown, None);
+        } else if self.config.shutdown.is_off() {
+            // It was turned off during a shutdown, which goes on all the same.
+            self.out.push(Effect::UseLogind(true));
         }
         if self.shutdown.last != before {
             self.keep_shutdown();
@@ -51,12 +51,12 @@ impl Engine {
     }
 
     pub(super) fn logind(&mut self, event: LogindEvent) {
-        let hurried = self.shutdown.is_on();
         let asks = match event {
             LogindEvent::Inherited => self.shutdown.lock.inherited(),
-            LogindEvent::Up => self.shutdown.lock.up(hurried),
+            LogindEvent::Up => self.shutdown.lock.up(),
             LogindEvent::Down { why } => self.shutdown.lock.down(why),
-            LogindEvent::Preparing(preparing) => vec![Ask::Preparing(preparing)],
+            LogindEvent::Preparing(true) => return self.shutdown_announced(),
+            LogindEvent::Preparing(false) => vec![Ask::Preparing(false)],
         };
         self.carry_out(asks);
     }
@@ -68,9 +68,22 @@ impl Engine {
 
     pub(super) fn logind_answered(&mut self, op: OpId, result: Result<Answer, OpError>) {
         if self.shutdown.lock.owns(op) {
-            let asks = self.shutdown.lock.answered(result, self.now.boot);
+            let down = self.shutdown.is_on();
+            let asks = self.shutdown.lock.answered(result, down, self.now.boot);
+            self.carry_out(asks);
+        } else if result == Ok(Answer::Locked) {
+            let asks = self.shutdown.lock.taken_late();
             self.carry_out(asks);
         }
+    }
+
+    pub(super) fn lock_stored(&mut self, op: OpId, result: Result<Answer, OpError>) {
+        if let Some(why) = self.shutdown.lock.store.answered(op, result.map(drop), self.now.boot) {
+            let message =
+                format!("systemd's descriptor store does not have the right inhibitor lock: {why}; Wherry tries again");
+            self.tell_of_node(Severity::Warning, "FailedStore", message);
+        }
+        self.carry_out(Vec::new());
     }
 
     pub(super) fn shutdown_record_kept(&mut self, result: Result<Answer, OpError>) {
@@ -84,13 +97,18 @@ impl Engine {
         }
     }
 
-    /// Other settings: a shutdown in progress goes on as it was begun.
+    /// The configuration was read again. A shutdown in progress goes on as it was begun, until logind calls it off or the node is
+    /// down: the settings count after it.
     pub(super) fn configure_shutdown(&mut self) {
-        let asks = self.shutdown.lock.configure(self.config.shutdown.clone());
-        self.carry_out(asks);
-        if self.config.shutdown.is_off() {
-            self.shutdown_over();
+        if !self.shutdown.is_on() {
+            let asks = self.shutdown.lock.configure(self.config.shutdown.clone());
+            self.carry_out(asks);
+            self.use_logind();
         }
+    }
+
+    fn use_logind(&mut self) {
+        self.out.push(Effect::UseLogind(!self.config.shutdown.is_off()));
     }
 
     fn carry_out(&mut self, asks: Vec<Ask>) {
@@ -101,20 +119,56 @@ impl Engine {
                     self.shutdown.lock.began(op);
                     self.out.push(Effect::Logind { op, call, timeout: lock::TIMEOUT });
                 }
-                Ask::Timer(at) => self.out.push(Effect::Timer { key: TimerKey::Logind, at }),
                 Ask::Release => self.out.push(Effect::ReleaseLock),
-                Ask::Preparing(true) => self.shutdown_begins(),
+                Ask::Store => {
+                    let op = self.ops.begin(Owner::LockStore);
+                    self.shutdown.lock.store.began(op);
+                    self.out.push(Effect::StoreLock { op });
+                }
+                Ask::Unlocked => self.shutdown_unlocked(),
+                Ask::DelayRead(delay) => {
+                    if self.shutdown.delay_is(delay) {
+                        self.keep_shutdown();
+                    }
+                }
+                Ask::Preparing(true) => drop(self.shutdown_begins()),
                 Ask::Preparing(false) => self.shutdown_called_off(),
                 Ask::Told(Ok(message)) => self.tell_of_node(Severity::Normal, "ShutdownArmed", message),
                 Ask::Told(Err(message)) => self.tell_of_node(Severity::Warning, "ShutdownNotArmed", message),
             }
         }
+        if let Some(at) = self.shutdown.lock.arm() {
+            self.out.push(Effect::Timer { key: TimerKey::Logind, at });
+        }
     }
 
-    /// S4. A second word of the same changes nothing.
-    fn shutdown_begins(&mut self) {
-        if self.shutdown.progress.is_some() || self.config.shutdown.is_off() {
+    /// S2: the signal came. Its groups get what logind's delay is at this moment.
+    fn shutdown_announced(&mut self) {
+        let goes_on = self.shutdown.in_doubt.is_some();
+        if self.shutdown_begins() && !goes_on && self.shutdown.progress.as_ref().is_some_and(|p| !p.unlocked) {
+            let ask = self.shutdown.lock.read_for_shutdown();
+            if ask.is_some() {
+                self.shutdown.waits_for_delay(self.now.boot);
+            }
+            self.carry_out(ask.into_iter().collect());
+        }
+    }
+
+    /// S7: logind does not have our lock, and gives none during a shutdown.
+    fn shutdown_unlocked(&mut self) {
+        let Some(progress) = &mut self.shutdown.progress else { return };
+        if progress.unlocked || progress.released {
             return;
+        }
+        progress.lose_lock();
+        self.tell_unlocked();
+    }
+
+    /// S4. A second word of the same changes nothing. True if it begins now.
+    fn shutdown_begins(&mut self) -> bool {
+        let off = self.config.shutdown.is_off() && self.shutdown.in_doubt.is_none();
+        if self.shutdown.progress.is_some() || off {
+            return false;
         }
         let before = self.shutdown.in_doubt.and(self.shutdown.last.as_ref()).map(|last| last.began);
         self.shutdown.begin(&self.config.shutdown, &self.config.boot_id, self.now);
@@ -129,10 +183,15 @@ impl Engine {
         };
         self.tell_of_node(Severity::Normal, "NodeShutdown", message);
         if self.shutdown.progress.as_ref().is_some_and(|p| p.unlocked) {
-            let message =
-                "there is no inhibitor lock: nobody waits for the pods, they are killed with the shortest grace period";
-            self.tell_of_node(Severity::Warning, "NodeShutdown", message.into());
+            self.tell_unlocked();
         }
+        true
+    }
+
+    fn tell_unlocked(&mut self) {
+        let message =
+            "there is no inhibitor lock: nobody waits for the pods, they are killed with the shortest grace period";
+        self.tell_of_node(Severity::Warning, "NodeShutdown", message.into());
     }
 
     /// S6
@@ -149,9 +208,10 @@ impl Engine {
             );
         }
         self.shutdown_over();
-        let lock = &mut self.shutdown.lock;
-        let asks = if seen { lock.take_anew() } else { lock.begin_anew() };
+        let (lock, groups) = (&mut self.shutdown.lock, self.config.shutdown.clone());
+        let asks = if seen { lock.take_anew(groups) } else { lock.begin_anew(groups) };
         self.carry_out(asks);
+        self.use_logind();
     }
 
     pub(super) fn shutdown_timer(&mut self) {
@@ -194,15 +254,16 @@ impl Engine {
         if self.shutdown.in_doubt.is_some_and(|until| until <= self.now.boot) {
             // Nobody says that it goes on.
             self.shutdown_over();
-            let asks = self.shutdown.lock.begin_anew();
+            let asks = self.shutdown.lock.begin_anew(self.config.shutdown.clone());
             self.carry_out(asks);
+            self.use_logind();
             return true;
         }
         // One group at a time: its stops are asked for before the next one's.
         let mut killed = false;
         while self.knows_its_pods() && !killed && self.step_group() {
-            let current = self.shutdown.progress.as_ref().and_then(|p| p.current.as_ref());
-            killed = current.is_some_and(|c| !c.pods.is_empty());
+            let turn = self.shutdown.progress.as_ref().map(|p| &p.turn);
+            killed = matches!(turn, Some(Turn::Stopping(c)) if !c.pods.is_empty());
         }
         // Those whose time was over meanwhile have begun too: the others may go on.
         let decided = !killed && self.knows_its_pods() && self.shutdown.progress.is_some();
@@ -240,9 +301,19 @@ impl Engine {
         if progress.is_done() {
             return false;
         }
-        let Some(current) = &progress.current else {
-            self.begin_group();
-            return true;
+        let current = match &progress.turn {
+            Turn::Asking { until } if now < *until => return false,
+            Turn::Asking { .. } => {
+                self.begin_group();
+                // Later groups may start again.
+                self.touch_all();
+                return true;
+            }
+            Turn::Next => {
+                self.begin_group();
+                return true;
+            }
+            Turn::Stopping(current) => current,
         };
         // (What is left of their sandboxes goes with the machine.)
         let left: Vec<&Uid> = current.pods.iter().filter(|uid| !self.has_ended(uid)).collect();
@@ -262,7 +333,7 @@ impl Engine {
         }
         if let Some(progress) = &mut self.shutdown.progress {
             progress.group += 1;
-            progress.current = None;
+            progress.turn = Turn::Next;
         }
         true
     }
@@ -298,7 +369,7 @@ impl Engine {
         }
         self.dirty.extend(uids.iter().cloned());
         if let Some(progress) = &mut self.shutdown.progress {
-            progress.current = Some(Current { began: now, until, pods: uids });
+            progress.turn = Turn::Stopping(Current { began: now, until, pods: uids });
         }
     }
 
@@ -334,90 +405,10 @@ impl Engine {
     pub(super) fn tell_of_node(&mut self, severity: Severity, reason: &'static str, message: String) {
         self.out.push(Effect::Notice(Notice { pod: None, container: None, severity, reason, message }));
     }
-
-    /// Is the node being shut down?
-    pub fn shutting_down(&self) -> bool {
-        self.shutdown.is_on()
-    }
-
-    pub fn shutdown(&self, now: Boot) -> ShutdownView {
-        let lock = &self.shutdown.lock;
-        let groups = &self.config.shutdown;
-        let mut of_group = vec![0; groups.iter().len()];
-        for worker in self.workers.values().filter(|w| !w.is_over() && !w.never_began()) {
-            if let Some(n) = of_group.get_mut(groups.index_of(priority_of(worker))) {
-                *n += 1;
-            }
-        }
-        let view = |((group, granted), pods): ((&Group, Duration), u64)| GroupView {
-            priority: group.priority,
-            period_seconds: group.period.as_secs(),
-            granted_seconds: granted.as_secs(),
-            pods,
-        };
-        let last = self.shutdown.last.as_ref();
-        let seconds = |at: Wall| at.0 as f64 / 1e9;
-        ShutdownView {
-            enabled: !groups.is_off(),
-            armed: lock.is_armed(),
-            problem: lock.problem(),
-            delay_seconds: lock.delay().map(|d| d.as_secs_f64()),
-            needed_seconds: groups.sum().as_secs(),
-            groups: groups.iter().zip(lock.granted()).zip(of_group).map(view).collect(),
-            in_progress: self.shutdown.progress.as_ref().map(|p| ProgressView {
-                since_seconds: now.since(p.began).as_secs_f64(),
-                group: p.groups.get(p.group).map(|g| g.priority),
-                left_seconds: p.end().since(now).as_secs_f64(),
-                released: p.released,
-            }),
-            started_seconds: last.map_or(0.0, |r| seconds(r.started)),
-            ended_seconds: last.map_or(0.0, |r| seconds(r.ended)),
-            started_at: last.and_then(|r| r.started.whole_seconds()),
-            ended_at: last.and_then(|r| r.ended.whole_seconds()),
-        }
-    }
-
-    pub fn shutdown_plan(&self) -> PlanView {
-        let lock = &self.shutdown.lock;
-        let groups = &self.config.shutdown;
-        let mut from = Duration::ZERO;
-        let mut plan = Vec::new();
-        for (index, (group, granted)) in groups.iter().zip(lock.granted()).enumerate() {
-            let of_it = self.workers.values().filter(|w| is_stopped_with(w, groups, index));
-            let mut pods: Vec<PlanPod> = of_it
-                .map(|w| PlanPod {
-                    namespace: w.name.namespace.to_string(),
-                    name: w.name.name.to_string(),
-                    uid: w.uid.to_string(),
-                    priority: priority_of(w),
-                    grace_seconds: w.grace_period().min(granted).max(LEAST).as_secs(),
-                    own_grace_seconds: w.grace_period().as_secs(),
-                })
-                .collect();
-            pods.sort_by(|a, b| (a.priority, &a.namespace, &a.name).cmp(&(b.priority, &b.namespace, &b.name)));
-            let until = if pods.is_empty() { from } else { from + granted };
-            plan.push(PlanGroup {
-                priority: group.priority,
-                from_seconds: from.as_secs(),
-                until_seconds: until.as_secs(),
-                period_seconds: group.period.as_secs(),
-                granted_seconds: granted.as_secs(),
-                pods,
-            });
-            from = until;
-        }
-        PlanView {
-            enabled: !groups.is_off(),
-            armed: lock.is_armed(),
-            delay_seconds: lock.delay().map(|d| d.as_secs_f64()),
-            needed_seconds: groups.sum().as_secs(),
-            groups: plan,
-        }
-    }
 }
 
 /// Something of it may run, and it belongs to that group.
-fn is_stopped_with(worker: &Worker, groups: &Groups, group: usize) -> bool {
+pub(super) fn is_stopped_with(worker: &Worker, groups: &Groups, group: usize) -> bool {
     !worker.is_over() && !worker.never_began() && groups.index_of(priority_of(worker)) == group
 }
 
@@ -426,7 +417,7 @@ fn priority_of_group(progress: &Progress) -> i32 {
 }
 
 /// What only the runtime knows has none.
-fn priority_of(worker: &Worker) -> i32 {
+pub(super) fn priority_of(worker: &Worker) -> i32 {
     worker.pod.as_ref().map_or(0, |pod| priority::of(pod.spec()))
 }
 

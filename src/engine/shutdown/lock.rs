@@ -1,9 +1,16 @@
-//! The inhibitor lock (S2, S3, S6, S7, S9): what logind is asked for, in which order, and what is done when it says no.
+//! The inhibitor lock (S2, S3, S6, S7, S9): which calls Wherry sends to logind, in which order, and what follows from each answer.
 //!
-//! A round is: how long does logind wait; if that is too short the drop-in, a reload, and looks until it took effect; then the
-//! lock (none if logind still knows ours), the signal, and at last whether a shutdown has begun already. A step that fails
-//! does not keep the later ones from being done; what is missing then is tried again.
+//! A whole round reads logind's delay. If the delay is too short, the round writes the drop-in, reloads logind, and reads the
+//! delay until it has changed. Then it takes the lock, unless logind still lists ours, subscribes to PrepareForShutdown, and reads
+//! whether a shutdown has begun. If logind waits longer than necessary, the round lowers the drop-in at its end. A step that
+//! fails does not prevent the later ones.
+//!
+//! A round that leaves a problem is repeated with back-off. Without a problem Wherry reads the delay once a minute:
+//! InhibitDelayMaxUSec is a constant property, so logind announces no change of it.
 
+use super::problem::{Delay, Problems};
+use super::round::{Change, Held, Kind, Link, Read, Round, Step, Work};
+use super::store::Store;
 use crate::api::shutdown::{Groups, retry};
 use crate::api::time::Boot;
 use crate::engine::effect::LogindCall;
@@ -14,311 +21,394 @@ use std::time::Duration;
 
 /// How long one answer may take.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
-/// S2: so often logind is looked at after its reload, and so long apart.
+/// S2: the number of times that the delay is read after a reload, and the pause between two reads.
 const LOOKS: u32 = 5;
 const APART: Duration = Duration::from_millis(200);
-/// Of a logind that waits for as long as it takes ("infinity"): a thousand years, so that it can be shown in numbers too.
+/// The time between two reads of a delay that is long enough.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// Stands for a logind that waits without a limit ("infinity"): a thousand years, so that views can show it as a number.
 const NO_LIMIT: Duration = Duration::from_secs(1000 * 365 * 86_400);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-enum Step {
-    /// `looks`: None before the reload.
-    ReadDelay {
-        looks: Option<u32>,
-    },
-    WriteDropIn,
-    Reload,
-    List,
-    Inhibit,
-    Subscribe,
-    ReadPreparing,
-}
-
-/// What the node is to do.
+/// What the node does next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ask {
     Call(LogindCall),
-    /// Look again then; None: no more.
-    Timer(Option<Boot>),
+    /// Close the lock.
     Release,
+    /// Make systemd's descriptor store hold the lock that Wherry holds, and no other.
+    Store,
     /// logind says whether a shutdown is in progress.
     Preparing(bool),
-    /// Something to tell people, once: Ok if the lock is held and all is as it should be.
+    /// The delay that was read for the shutdown in progress; None if logind does not say it.
+    DelayRead(Option<Duration>),
+    /// The shutdown in progress goes on without a lock.
+    Unlocked,
+    /// A change to announce, once: Ok if the lock is armed and has no problem.
     Told(Result<String, String>),
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Lock {
     groups: Groups,
-    up: bool,
-    /// Why there is no bus or no logind.
-    down: Option<String>,
-    held: bool,
-    subscribed: bool,
+    link: Link,
+    held: Held,
+    /// As logind said it last; None if it has not, or did not answer.
     delay: Option<Duration>,
-    /// Why logind does not wait as long as it should.
-    short: Option<String>,
-    /// What else failed in this round.
-    failed: Option<String>,
-    step: Option<Step>,
-    op: Option<OpId>,
-    /// The drop-in is left alone: the node is going down.
-    hurried: bool,
-    retry_at: Option<Boot>,
+    work: Work,
+    /// What the last round left.
+    left: Problems,
     failing_since: Option<Boot>,
     told: Option<Result<String, String>>,
+    pub store: Store,
+    /// The timer.
+    armed: Option<Boot>,
 }
 
 impl Lock {
     pub fn new(groups: Groups) -> Lock {
-        Lock { groups, ..Lock::default() }
+        Lock {
+            groups,
+            link: Link::Down { why: None },
+            held: Held::No,
+            delay: None,
+            work: Work::Idle { at: None },
+            left: Problems::default(),
+            failing_since: None,
+            told: None,
+            store: Store::default(),
+            armed: None,
+        }
     }
 
+    /// logind waits for this lock, as far as Wherry knows.
     pub fn is_held(&self) -> bool {
-        self.held
+        self.held != Held::No
     }
 
-    /// Held, with the signal on its way here.
+    /// logind has confirmed the lock and sends PrepareForShutdown.
     pub fn is_armed(&self) -> bool {
-        self.held && self.subscribed && self.up
+        self.held == Held::Yes && matches!(self.link, Link::Up { subscribed: true })
     }
 
     pub fn delay(&self) -> Option<Duration> {
         self.delay
     }
 
-    /// What each group gets of its period (S2).
-    pub fn granted(&self) -> Vec<Duration> {
-        self.groups.within(self.delay.unwrap_or(Duration::MAX))
+    /// What each group gets of its period (S2); None while logind's delay is unknown.
+    pub fn granted(&self) -> Option<Vec<Duration>> {
+        self.delay.map(|delay| self.groups.within(delay))
     }
 
-    /// Why it is not armed, or less than it should be.
+    /// Why the lock is not armed, or what is worse than the configuration asks for.
     pub fn problem(&self) -> Option<String> {
         if self.groups.is_off() {
             return None;
         }
-        let down = self.down.as_ref().filter(|_| !self.up);
-        let asking = (!self.is_armed()).then(|| "logind has not answered yet".to_owned());
-        down.or(self.failed.as_ref()).or(self.short.as_ref()).cloned().or(asking)
+        if let Link::Down { why: Some(why) } = &self.link {
+            return Some(why.clone());
+        }
+        let asking = || (!self.is_armed()).then(|| "logind has not answered yet".to_owned());
+        self.left.text(self.groups.sum(), self.delay).or_else(asking)
     }
 
     pub fn owns(&self, op: OpId) -> bool {
-        self.op == Some(op)
+        matches!(self.work, Work::Asking { op: Some(o), .. } if o == op)
     }
 
-    pub fn began(&mut self, op: OpId) {
-        self.op = Some(op);
+    pub fn began(&mut self, began: OpId) {
+        if let Work::Asking { op, .. } = &mut self.work {
+            *op = Some(began);
+        }
     }
 
-    /// Other periods, or none (S3: then the lock is let go).
+    /// The new setting of the timer; None if it stays as it is.
+    pub fn arm(&mut self) -> Option<Option<Boot>> {
+        let work = match &self.work {
+            Work::Idle { at } => *at,
+            Work::Pausing { until, .. } => Some(*until),
+            Work::Asking { .. } => None,
+        };
+        let at = work.into_iter().chain(self.store.next()).min();
+        (std::mem::replace(&mut self.armed, at) != at).then_some(at)
+    }
+
+    /// The configuration was read again. Without periods the lock is released (S3).
     pub fn configure(&mut self, groups: Groups) -> Vec<Ask> {
-        if groups == self.groups {
+        let changed = groups != self.groups;
+        if changed {
+            self.groups = groups;
+            self.left = Problems::default();
+            self.failing_since = None;
+            self.told = None;
+        }
+        if self.groups.is_off() {
+            self.work = Work::Idle { at: None };
+            return if changed { self.release() } else { Vec::new() };
+        }
+        if !changed && self.whole_round_is_under_way() {
             return Vec::new();
         }
-        let held = std::mem::take(&mut self.held);
-        let Lock { up, down, .. } = std::mem::take(self);
-        *self = Lock { groups, up, down, held, ..Lock::default() };
-        if self.groups.is_off() {
-            self.held = false;
-            return vec![Ask::Timer(None), Ask::Release];
-        }
-        self.begin()
+        self.begin(Kind::Whole)
     }
 
-    /// systemd kept the lock of an earlier wherry.
+    fn whole_round_is_under_way(&self) -> bool {
+        match &self.work {
+            Work::Idle { .. } | Work::Asking { step: Step::ReadDelay(Read::Periodic | Read::Shutdown), .. } => false,
+            Work::Asking { round, .. } | Work::Pausing { round, .. } => round.kind == Kind::Whole,
+        }
+    }
+
+    /// systemd kept the lock of an earlier process.
     pub fn inherited(&mut self) -> Vec<Ask> {
-        self.held = true;
-        if self.groups.is_off() { self.release() } else { Vec::new() }
+        self.held = Held::Unconfirmed;
+        if self.groups.is_off() { self.release() } else { vec![Ask::Store] }
+    }
+
+    /// The answer to a call of a round that was given up: Wherry has another lock now.
+    pub fn taken_late(&mut self) -> Vec<Ask> {
+        if self.held == Held::No { self.release() } else { vec![Ask::Store] }
     }
 
     pub fn release(&mut self) -> Vec<Ask> {
-        self.held = false;
-        vec![Ask::Release]
+        self.held = Held::No;
+        vec![Ask::Release, Ask::Store]
     }
 
-    /// logind is there, or there anew. `hurried`: a shutdown may be in progress.
-    pub fn up(&mut self, hurried: bool) -> Vec<Ask> {
-        self.up = true;
-        self.down = None;
-        self.subscribed = false;
-        self.hurried = hurried;
-        self.begin()
+    /// logind is on the bus, or a new one is.
+    pub fn up(&mut self) -> Vec<Ask> {
+        self.link = Link::Up { subscribed: false };
+        if self.held == Held::Yes {
+            self.held = Held::Unconfirmed;
+        }
+        self.delay = None;
+        self.left = Problems::default();
+        self.begin(Kind::Whole)
     }
 
     pub fn down(&mut self, why: String) -> Vec<Ask> {
-        self.up = false;
-        self.subscribed = false;
-        self.down = Some(why);
-        self.step = None;
-        self.op = None;
-        let mut asks = vec![Ask::Timer(None)];
-        self.tell(&mut asks);
-        asks
+        self.link = Link::Down { why: Some(why) };
+        self.work = Work::Idle { at: None };
+        self.tell()
     }
 
-    /// S6: the shutdown was called off. A new lock, before the old one is let go.
-    pub fn take_anew(&mut self) -> Vec<Ask> {
-        self.hurried = false;
-        if !self.up || self.groups.is_off() {
+    /// A shutdown begins: read the delay once more, as another file may have changed it. None while a round is under way.
+    pub fn read_for_shutdown(&mut self) -> Option<Ask> {
+        let idle = matches!(self.work, Work::Idle { .. }) && matches!(self.link, Link::Up { .. });
+        idle.then(|| self.ask(Step::ReadDelay(Read::Shutdown), Round::default()))
+    }
+
+    /// S6: the shutdown was called off. Take a new lock before the old one is closed.
+    pub fn take_anew(&mut self, groups: Groups) -> Vec<Ask> {
+        let changed = groups != self.groups;
+        if changed {
+            return self.configure(groups);
+        }
+        if !matches!(self.link, Link::Up { .. }) || self.groups.is_off() {
             return Vec::new();
         }
-        self.failed = None;
-        vec![self.call(Step::Inhibit)]
+        let then_whole = self.left.any() || self.delay.is_none_or(|d| d < self.groups.sum());
+        vec![self.ask(Step::Inhibit, Round::of(Kind::Relock { then_whole }))]
     }
 
-    /// The shutdown that was in doubt is none: a whole round, with the drop-in that was left alone.
-    pub fn begin_anew(&mut self) -> Vec<Ask> {
-        self.hurried = false;
-        self.begin()
+    /// The shutdown that was in doubt has ended. The round at its begin left the drop-in alone, so a whole one follows.
+    pub fn begin_anew(&mut self, groups: Groups) -> Vec<Ask> {
+        if groups == self.groups { self.begin(Kind::Whole) } else { self.configure(groups) }
     }
 
     pub fn timer(&mut self, now: Boot) -> Vec<Ask> {
-        match (self.step, self.op) {
-            (Some(step @ Step::ReadDelay { .. }), None) if self.up => vec![self.call(step)],
-            (None, None) if self.retry_at.is_some_and(|at| at <= now) => self.begin(),
-            _ => Vec::new(),
+        self.armed = None;
+        let mut asks: Vec<Ask> = self.store.is_due(now).then_some(Ask::Store).into_iter().collect();
+        match &mut self.work {
+            Work::Pausing { until, change, looks, round } if *until <= now => {
+                let (read, round) = (Read::After(*change, *looks), std::mem::take(round));
+                asks.push(self.ask(Step::ReadDelay(read), round));
+            }
+            Work::Idle { at: Some(at) } if *at <= now && self.left.any() => asks.extend(self.begin(Kind::Retry)),
+            Work::Idle { at: Some(at) } if *at <= now => {
+                asks.push(self.ask(Step::ReadDelay(Read::Periodic), Round::default()));
+            }
+            _ => {}
         }
-    }
-
-    fn begin(&mut self) -> Vec<Ask> {
-        if !self.up || self.groups.is_off() {
-            return Vec::new();
-        }
-        self.retry_at = None;
-        self.failed = None;
-        self.short = None;
-        vec![Ask::Timer(None), self.call(Step::ReadDelay { looks: None })]
-    }
-
-    fn call(&mut self, step: Step) -> Ask {
-        self.step = Some(step);
-        // An answer to an earlier call is none to this one.
-        self.op = None;
-        Ask::Call(match step {
-            Step::ReadDelay { .. } => LogindCall::ReadDelay,
-            Step::WriteDropIn => LogindCall::WriteDropIn { delay: self.groups.sum() },
-            Step::Reload => LogindCall::Reload,
-            Step::List => LogindCall::ListInhibitors,
-            Step::Inhibit => LogindCall::Inhibit,
-            Step::Subscribe => LogindCall::Subscribe,
-            Step::ReadPreparing => LogindCall::ReadPreparing,
-        })
-    }
-
-    pub fn answered(&mut self, result: Result<Answer, OpError>, now: Boot) -> Vec<Ask> {
-        self.op = None;
-        let Some(step) = self.step.take() else { return Vec::new() };
-        // The connection is gone: `down` follows, or `up`.
-        if let Err(OpError::NotSent(why)) = &result {
-            self.failed = Some(why.clone());
-            return self.round_over(now);
-        }
-        // Remedies: the round after a `failed` one comes by itself, after a `short` one with the next logind or wherry.
-        let failed = |what: &str, e: &OpError| {
-            let remedy = "it is asked again, and systemctl status systemd-logind may say why";
-            Some(format!("{what}: {}; {remedy}", e.message()))
-        };
-        match (step, result) {
-            (Step::ReadDelay { looks }, Ok(Answer::Delay(delay))) => self.delay_is(delay, looks, now),
-            (Step::ReadDelay { .. }, other) => {
-                let e = other.err().unwrap_or(OpError::Unknown("an answer that makes no sense".into()));
-                let remedy = "look at systemctl status systemd-logind, then systemctl restart wherry asks again";
-                self.short = Some(format!("logind does not say how long it waits: {}; {remedy}", e.message()));
-                vec![self.lock()]
-            }
-            (Step::WriteDropIn, Ok(_)) => vec![self.call(Step::Reload)],
-            (Step::WriteDropIn, Err(e)) => {
-                let remedy = "make that writable, or name another directory with logindConfDir (WherryConfiguration), \
-                              then systemctl restart wherry";
-                self.short = Some(self.too_short(&format!("{}; {remedy}", e.message())));
-                vec![self.lock()]
-            }
-            (Step::Reload, Ok(_)) => vec![self.call(Step::ReadDelay { looks: Some(1) })],
-            (Step::Reload, Err(e)) => {
-                let remedy = "systemctl restart systemd-logind has it read the drop-in";
-                self.short = Some(self.too_short(&format!("logind could not be reloaded: {}; {remedy}", e.message())));
-                vec![self.lock()]
-            }
-            (Step::List, Ok(Answer::Inhibited(true))) => vec![self.call(Step::Subscribe)],
-            (Step::List, _) => vec![self.call(Step::Inhibit)],
-            (Step::Inhibit, Ok(_)) => {
-                self.held = true;
-                vec![self.call(Step::Subscribe)]
-            }
-            (Step::Inhibit, Err(e)) => {
-                self.failed = failed("logind gives no lock", &e);
-                vec![self.call(Step::Subscribe)]
-            }
-            (Step::Subscribe, Ok(_)) => {
-                self.subscribed = true;
-                vec![self.call(Step::ReadPreparing)]
-            }
-            (Step::Subscribe, Err(e)) => {
-                self.failed = failed("the signal PrepareForShutdown cannot be had", &e);
-                let mut asks = self.release();
-                asks.extend(self.round_over(now));
-                asks
-            }
-            (Step::ReadPreparing, Ok(Answer::Preparing(preparing))) => {
-                let mut asks = self.round_over(now);
-                asks.push(Ask::Preparing(preparing));
-                asks
-            }
-            (Step::ReadPreparing, other) => {
-                let e = other.err().unwrap_or(OpError::Unknown("an answer that makes no sense".into()));
-                self.failed = failed("logind does not say whether the node is going down", &e);
-                self.round_over(now)
-            }
-        }
-    }
-
-    fn delay_is(&mut self, delay: Duration, looks: Option<u32>, now: Boot) -> Vec<Ask> {
-        self.delay = Some(delay.min(NO_LIMIT));
-        if delay >= self.groups.sum() || self.hurried {
-            return vec![self.lock()];
-        }
-        match looks {
-            None => vec![self.call(Step::WriteDropIn)],
-            Some(n) if n < LOOKS => {
-                self.step = Some(Step::ReadDelay { looks: Some(n + 1) });
-                vec![Ask::Timer(Some(now + APART))]
-            }
-            Some(_) => {
-                let why = "our drop-in is there and logind was reloaded, but another one of a later name says less, or logind \
-                           does not read it; systemd-analyze cat-config systemd/logind.conf shows which file wins: mend \
-                           that one, then systemctl restart systemd-logind";
-                self.short = Some(self.too_short(why));
-                vec![self.lock()]
-            }
-        }
-    }
-
-    fn too_short(&self, why: &str) -> String {
-        let has = self.delay.unwrap_or_default().as_secs_f64();
-        let needs = self.groups.sum().as_secs();
-        format!("logind waits {has:.0}s at most, and {needs}s are asked for: {why}")
-    }
-
-    fn lock(&mut self) -> Ask {
-        self.call(if self.held { Step::List } else { Step::Inhibit })
-    }
-
-    fn round_over(&mut self, now: Boot) -> Vec<Ask> {
-        let mut asks = Vec::new();
-        if self.failed.is_none() {
-            self.failing_since = None;
-        } else if self.up {
-            let since = *self.failing_since.get_or_insert(now);
-            let at = now + retry::wait(now.since(since));
-            self.retry_at = Some(at);
-            asks.push(Ask::Timer(Some(at)));
-        }
-        self.tell(&mut asks);
         asks
     }
 
-    /// People are told what is new.
-    fn tell(&mut self, asks: &mut Vec<Ask>) {
+    fn begin(&mut self, kind: Kind) -> Vec<Ask> {
+        if !matches!(self.link, Link::Up { .. }) || self.groups.is_off() {
+            return Vec::new();
+        }
+        vec![self.ask(Step::ReadDelay(Read::First), Round::of(kind))]
+    }
+
+    fn ask(&mut self, step: Step, round: Round) -> Ask {
+        // The answer to an earlier call is not an answer to this one.
+        self.work = Work::Asking { step, op: None, round };
+        Ask::Call(step.call(self.groups.sum()))
+    }
+
+    /// `down`: a shutdown is in progress, or in doubt.
+    pub fn answered(&mut self, result: Result<Answer, OpError>, down: bool, now: Boot) -> Vec<Ask> {
+        let Work::Asking { step, mut round, .. } = std::mem::replace(&mut self.work, Work::Idle { at: None }) else {
+            return Vec::new();
+        };
+        match (step, result) {
+            (Step::ReadDelay(read), Ok(Answer::Delay(delay))) => self.delay_is(delay, read, round, down, now),
+            (Step::ReadDelay(read), other) => self.delay_is_unknown(&failure(other), read, round, now),
+            // The connection is gone: `down` follows, or `up`.
+            (_, Err(OpError::NotSent(why))) => {
+                round.problems.lock = Some(why);
+                self.finish(round, now)
+            }
+            (Step::WriteDropIn, Ok(_)) => vec![self.ask(Step::Reload(Change::Raise), round)],
+            (Step::WriteDropIn, Err(e)) => {
+                round.problems.delay = Some(Delay::NotWritten(e.message().to_owned()));
+                vec![self.lock(round)]
+            }
+            (Step::Reload(change), Ok(_)) => vec![self.ask(Step::ReadDelay(Read::After(change, 1)), round)],
+            (Step::Reload(Change::Raise), Err(e)) => {
+                round.problems.delay = Some(Delay::NotReloaded(e.message().to_owned()));
+                vec![self.lock(round)]
+            }
+            (Step::List, answer) => match answer {
+                Ok(Answer::Inhibited(true)) => {
+                    self.held = Held::Yes;
+                    vec![Ask::Store, self.ask(Step::Subscribe, round)]
+                }
+                Ok(Answer::Inhibited(false)) => {
+                    self.held = Held::No;
+                    vec![self.ask(Step::Inhibit, round)]
+                }
+                _ => vec![self.ask(Step::Inhibit, round)],
+            },
+            (Step::Inhibit, Ok(_)) => {
+                self.held = Held::Yes;
+                vec![Ask::Store, self.ask(Step::Subscribe, round)]
+            }
+            (Step::Inhibit, Err(e)) => {
+                round.problems.failed("logind gives no lock", &e);
+                let unlocked = (down && self.held == Held::No).then_some(Ask::Unlocked);
+                let subscribe = self.ask(Step::Subscribe, round);
+                unlocked.into_iter().chain([subscribe]).collect()
+            }
+            (Step::Subscribe, result) => {
+                match result {
+                    Ok(_) => self.link = Link::Up { subscribed: true },
+                    Err(e) => round.problems.failed("Wherry cannot subscribe to the signal PrepareForShutdown", &e),
+                }
+                vec![self.ask(Step::ReadPreparing, round)]
+            }
+            (Step::ReadPreparing, Ok(Answer::Preparing(preparing))) => self.preparing_is(preparing, round, down, now),
+            (Step::ReadPreparing, other) => {
+                round.problems.failed("logind does not say whether the node is going down", &failure(other));
+                let mut asks = self.release_unless_heard(down);
+                asks.extend(self.finish(round, now));
+                asks
+            }
+            (Step::LowerDropIn, Ok(Answer::Written(written))) if written || self.left.lower.is_some() => {
+                vec![self.ask(Step::Reload(Change::Lower), round)]
+            }
+            (Step::LowerDropIn, Ok(_)) => self.finish(round, now),
+            (Step::LowerDropIn | Step::Reload(Change::Lower), Err(e)) => {
+                round.problems.lower = Some(e.message().to_owned());
+                self.finish(round, now)
+            }
+        }
+    }
+
+    fn delay_is(&mut self, delay: Duration, read: Read, mut round: Round, down: bool, now: Boot) -> Vec<Ask> {
+        self.delay = Some(delay.min(NO_LIMIT));
+        // While the node goes down the drop-in stays as it is.
+        let settled = delay >= self.groups.sum() || down;
+        match read {
+            Read::Shutdown => {
+                self.rest(now);
+                vec![Ask::DelayRead(self.delay)]
+            }
+            Read::Periodic if settled => {
+                self.rest(now);
+                self.tell()
+            }
+            Read::Periodic => self.delay_is(delay, Read::First, Round::default(), down, now),
+            Read::First | Read::After(Change::Raise, _) if settled => vec![self.lock(round)],
+            // Another file wins: only somebody else can change that, and has not.
+            Read::First if round.kind == Kind::Retry && self.left.delay == Some(Delay::Overruled(delay)) => {
+                round.problems.delay = Some(Delay::Overruled(delay));
+                vec![self.lock(round)]
+            }
+            Read::First => vec![self.ask(Step::WriteDropIn, round)],
+            Read::After(Change::Lower, _) if delay == self.groups.sum() => self.finish(round, now),
+            Read::After(change, n) if n < LOOKS => {
+                self.work = Work::Pausing { until: now + APART, change, looks: n + 1, round };
+                Vec::new()
+            }
+            Read::After(Change::Raise, _) => {
+                round.problems.delay = Some(Delay::Overruled(delay));
+                vec![self.lock(round)]
+            }
+            Read::After(Change::Lower, _) => {
+                round.problems.delay = (!settled).then_some(Delay::Overruled(delay));
+                self.finish(round, now)
+            }
+        }
+    }
+
+    fn delay_is_unknown(&mut self, e: &OpError, read: Read, mut round: Round, now: Boot) -> Vec<Ask> {
+        if read == Read::Shutdown {
+            self.rest(now);
+            return vec![Ask::DelayRead(None)];
+        }
+        self.delay = None;
+        round.problems.delay = Some(Delay::NotRead(e.message().to_owned()));
+        match read {
+            Read::First | Read::After(Change::Raise, _) => vec![self.lock(round)],
+            _ => self.finish(round, now),
+        }
+    }
+
+    fn lock(&mut self, round: Round) -> Ask {
+        self.ask(if self.held == Held::No { Step::Inhibit } else { Step::List }, round)
+    }
+
+    fn preparing_is(&mut self, preparing: bool, round: Round, down: bool, now: Boot) -> Vec<Ask> {
+        let mut asks = if preparing { Vec::new() } else { self.release_unless_heard(down) };
+        let whole = matches!(round.kind, Kind::Whole | Kind::Retry);
+        let long = self.delay.is_some_and(|d| d > self.groups.sum());
+        if whole && long && !round.problems.any() && !preparing && !down {
+            asks.push(self.ask(Step::LowerDropIn, round));
+        } else {
+            asks.extend(self.finish(round, now));
+        }
+        asks.push(Ask::Preparing(preparing));
+        asks
+    }
+
+    /// S3: a machine must not wait for a Wherry that does not hear of the shutdown. One in progress has been heard of.
+    fn release_unless_heard(&mut self, down: bool) -> Vec<Ask> {
+        let heard = matches!(self.link, Link::Up { subscribed: true });
+        if heard || down { Vec::new() } else { self.release() }
+    }
+
+    fn finish(&mut self, round: Round, now: Boot) -> Vec<Ask> {
+        self.left = round.problems;
+        self.rest(now);
+        let mut asks = self.tell();
+        if round.kind == (Kind::Relock { then_whole: true }) {
+            asks.extend(self.begin(Kind::Whole));
+        }
+        asks
+    }
+
+    fn rest(&mut self, now: Boot) {
+        let wait = if self.left.any() {
+            retry::wait(now.since(*self.failing_since.get_or_insert(now)))
+        } else {
+            self.failing_since = None;
+            LOOK_AGAIN
+        };
+        self.work = Work::Idle { at: Some(now + wait) };
+    }
+
+    /// Announces what is new.
+    fn tell(&mut self) -> Vec<Ask> {
         let is = match self.problem() {
             Some(problem) => Err(problem),
             None => {
@@ -328,9 +418,14 @@ impl Lock {
                 Ok(format!("graceful shutdown is armed: pods get up to {needs}s, logind waits {has}"))
             }
         };
-        if !self.groups.is_off() && self.told.as_ref() != Some(&is) {
-            self.told = Some(is.clone());
-            asks.push(Ask::Told(is));
+        if self.groups.is_off() || self.told.as_ref() == Some(&is) {
+            return Vec::new();
         }
+        self.told = Some(is.clone());
+        vec![Ask::Told(is)]
     }
+}
+
+fn failure(result: Result<Answer, OpError>) -> OpError {
+    result.err().unwrap_or_else(|| OpError::Unknown("an answer that makes no sense".into()))
 }

@@ -1,9 +1,13 @@
-//! Graceful node shutdown (S1 to S10), the pure part: `lock` is what logind is asked for, `record` what survives wherry and
-//! the machine. Here: how far a shutdown in progress is, in time. Who is killed, and has ended, the composition knows
-//! (`node/shutdown`); what people see is in `api::shutdown::view`.
+//! Graceful node shutdown (S1 to S10), the pure part: `lock` is what logind is asked for, `round` its states, `problem` what
+//! logind refuses, `store` systemd's copy of the lock, `record` what survives wherry and the machine. Here: how far a shutdown in
+//! progress is, in time. Who is killed, and has ended, the composition knows (`node/shutdown`); what people see is in
+//! `api::shutdown::view`.
 
 pub mod lock;
+pub mod problem;
 pub mod record;
+pub mod round;
+pub mod store;
 
 use crate::api::names::Uid;
 use crate::api::shutdown::Groups;
@@ -16,6 +20,9 @@ use std::time::Duration;
 
 /// S7: without a lock nobody waits for the pods. Each group gets so long (StopContainer takes no less than 2 s).
 const MINIMUM: Duration = Duration::from_secs(2);
+
+/// How long the first group waits for logind to say its delay once more.
+const DELAY: Duration = Duration::from_secs(1);
 
 /// So long a new wherry waits for logind's word on the shutdown that its record tells of.
 const WORD: Duration = Duration::from_secs(10);
@@ -47,11 +54,21 @@ pub struct Progress {
     pub periods: Vec<Duration>,
     /// The group that is being stopped; their number once all are done.
     pub group: usize,
-    /// None: it has not begun.
-    pub current: Option<Current>,
+    pub turn: Turn,
     /// There is no lock: everything is killed with the minimum.
     pub unlocked: bool,
     pub released: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub enum Turn {
+    /// logind is asked for its delay; no group begins before it has answered, or before then.
+    Asking {
+        until: Boot,
+    },
+    /// The group has not begun.
+    Next,
+    Stopping(Current),
 }
 
 /// The group that is being stopped.
@@ -86,8 +103,19 @@ impl Progress {
     /// When something is due if no pod ends.
     pub fn next(&self) -> Option<Boot> {
         let end = Some(self.end()).filter(|_| !self.released && !self.unlocked);
-        let group = self.current.as_ref().map(|c| c.until);
+        let group = match &self.turn {
+            Turn::Asking { until } => Some(*until),
+            Turn::Next => None,
+            Turn::Stopping(current) => Some(current.until),
+        };
         end.into_iter().chain(group).min()
+    }
+
+    /// logind waits for nobody any more: the group that is being stopped, and those after it, get the minimum.
+    pub fn lose_lock(&mut self) {
+        self.unlocked = true;
+        self.periods = vec![MINIMUM; self.groups.iter().len()];
+        self.turn = Turn::Next;
     }
 }
 
@@ -111,15 +139,21 @@ impl Shutdown {
 
     /// The record of an earlier life. True if the node has come back since that shutdown, or was never down: pods that were
     /// stopped by it run again.
-    pub fn found(&mut self, record: Option<Record>, boot_id: &str, off: bool, now: Now) -> bool {
+    pub fn found(&mut self, record: Option<Record>, boot_id: &str, configured: &Groups, now: Now) -> bool {
         let Some(mut record) = record else { return true };
-        let back = record.over || record.boot_id != boot_id || off;
+        let back = record.over || record.boot_id != boot_id;
         if back {
             record.over = true;
             if record.ended == Wall(0) {
                 record.ended = now.wall;
             }
         } else {
+            if record.groups.is_off() {
+                let all = record.periods.iter().sum::<Duration>().as_secs();
+                let same = configured.iter().len() == record.periods.len();
+                record.groups = if same { configured.clone() } else { Groups::by_priority([(0, all)]) };
+            }
+            self.lock = Lock::new(record.groups.clone());
             self.in_doubt = Some(now.boot + WORD);
             self.undecided = true;
         }
@@ -128,13 +162,16 @@ impl Shutdown {
     }
 
     /// It begins, or goes on in a new life of wherry.
-    pub fn begin(&mut self, groups: &Groups, boot_id: &str, now: Now) {
-        let goes_on = self.in_doubt.take().and(self.last.clone()).filter(|r| r.periods.len() == groups.iter().len());
+    pub fn begin(&mut self, configured: &Groups, boot_id: &str, now: Now) {
+        let goes_on = self.in_doubt.take().and(self.last.clone());
+        let groups = goes_on.as_ref().map_or(configured, |r| &r.groups).clone();
         let unlocked = !self.lock.is_held();
         let (began, periods) = match (&goes_on, unlocked) {
             (_, true) => (now.boot, vec![MINIMUM; groups.iter().len()]),
-            (Some(record), false) => (record.began, record.periods.clone()),
-            (None, false) => (now.boot, self.lock.granted()),
+            (Some(r), false) if r.periods.len() == groups.iter().len() => (r.began, r.periods.clone()),
+            (Some(r), false) => (r.began, groups.within(r.periods.iter().sum())),
+            // Unknown: the drop-in of an earlier round is likely to be in force.
+            (None, false) => (now.boot, self.lock.granted().unwrap_or_else(|| groups.within(Duration::MAX))),
         };
         self.last = Some(match goes_on {
             Some(record) => Record { ended: Wall(0), ..record },
@@ -145,17 +182,46 @@ impl Shutdown {
                 ended: Wall(0),
                 over: false,
                 periods: periods.clone(),
+                groups: groups.clone(),
             },
         });
-        self.progress = Some(Progress {
-            began,
-            groups: groups.clone(),
-            periods,
-            group: 0,
-            current: None,
-            unlocked,
-            released: false,
-        });
+        self.progress =
+            Some(Progress { began, groups, periods, group: 0, turn: Turn::Next, unlocked, released: false });
+    }
+
+    /// Nobody knows yet which groups have begun, or the first one is about to.
+    pub fn holds_starts(&self) -> bool {
+        let asking = |p: &Progress| matches!(p.turn, Turn::Asking { .. });
+        self.undecided || self.progress.as_ref().is_some_and(asking)
+    }
+
+    /// The groups that count: those of the shutdown in progress, or in doubt; else the configured ones.
+    pub fn groups<'a>(&'a self, configured: &'a Groups) -> &'a Groups {
+        let in_doubt = self.in_doubt.and(self.last.as_ref()).map(|r| &r.groups);
+        self.progress.as_ref().map(|p| &p.groups).or(in_doubt).unwrap_or(configured)
+    }
+
+    /// logind is asked for its delay before the first group begins: another file may have changed it.
+    pub fn waits_for_delay(&mut self, now: Boot) {
+        if let Some(progress) = &mut self.progress {
+            progress.turn = Turn::Asking { until: now + DELAY };
+        }
+    }
+
+    /// True if the shutdown that waits for it gets other periods now.
+    pub fn delay_is(&mut self, delay: Option<Duration>) -> bool {
+        let Some(progress) = &mut self.progress else { return false };
+        if !matches!(progress.turn, Turn::Asking { .. }) {
+            return false;
+        }
+        progress.turn = Turn::Next;
+        let periods = delay.map(|delay| progress.groups.within(delay));
+        let Some(periods) = periods.filter(|p| *p != progress.periods && !progress.unlocked) else { return false };
+        progress.periods.clone_from(&periods);
+        if let Some(last) = &mut self.last {
+            last.periods = periods;
+        }
+        true
     }
 
     /// Its work is done: the lock may go.

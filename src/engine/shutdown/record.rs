@@ -1,5 +1,6 @@
 //! The record of the node's last shutdown (S7, S8): one JSON object.
 
+use crate::api::shutdown::Groups;
 use crate::api::time::{Boot, Wall};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -23,6 +24,8 @@ pub struct Record {
     pub over: bool,
     /// What each group was granted, in whole milliseconds, lowest priority first.
     pub periods: Vec<Duration>,
+    /// The groups at its begin: other settings do not change a shutdown in progress. Empty in a record of an older Wherry.
+    pub groups: Groups,
 }
 
 pub fn write(record: &Record) -> String {
@@ -34,6 +37,7 @@ pub fn write(record: &Record) -> String {
         "ended": record.ended.0,
         "over": record.over,
         "periodsMillis": record.periods.iter().map(|p| p.as_millis() as u64).collect::<Vec<_>>(),
+        "groups": record.groups.iter().map(|g| json!([g.priority, g.period.as_secs()])).collect::<Vec<_>>(),
     })
     .to_string()
 }
@@ -48,6 +52,9 @@ pub fn read(text: &str) -> Result<Record, String> {
     }
     let time = |name: &str| value.get(name).and_then(Value::as_i64).ok_or(format!("no {name}"));
     let periods = value.get("periodsMillis").and_then(Value::as_array).ok_or("no periodsMillis")?;
+    let groups = value.get("groups").and_then(Value::as_array).into_iter().flatten();
+    let group = |g: &Value| Some((i32::try_from(g.get(0)?.as_i64()?).ok()?, g.get(1)?.as_u64()?));
+    let groups: Option<Vec<(i32, u64)>> = groups.map(group).collect();
     Ok(Record {
         boot_id: value.get("bootId").and_then(Value::as_str).ok_or("no bootId")?.to_owned(),
         began: Boot(u64::try_from(time("began")?).map_err(|e| format!("began: {e}"))?),
@@ -55,6 +62,7 @@ pub fn read(text: &str) -> Result<Record, String> {
         ended: Wall(time("ended")?),
         over: value.get("over").and_then(Value::as_bool).ok_or("no over")?,
         periods: periods.iter().map(|p| Duration::from_millis(p.as_u64().unwrap_or_default())).collect(),
+        groups: Groups::by_priority(groups.ok_or("a group that is not a priority and a number of seconds")?),
     })
 }
 
@@ -71,10 +79,19 @@ mod tests {
             ended: Wall(7),
             over: true,
             periods: vec![Duration::from_secs(2), Duration::ZERO],
+            groups: Groups::by_priority([(-5, 10), (1000, 0)]),
         };
-        assert_eq!(read(&write(&record)), Ok(record));
+        assert_eq!(read(&write(&record)), Ok(record.clone()));
         for bad in ["", "{}", "[]", r#"{"version": 2}"#, r#"{"version": 1, "bootId": "b", "began": -1}"#] {
             assert!(read(bad).is_err(), "{bad}");
         }
+        let whole = |groups: Value| {
+            let mut value: Value = serde_json::from_str(&write(&record)).unwrap();
+            value["groups"] = groups;
+            read(&value.to_string())
+        };
+        assert!(whole(json!([[0, -1]])).is_err() && whole(json!([[1_i64 << 40, 1]])).is_err());
+        // An older Wherry writes none.
+        assert!(whole(Value::Null).is_ok_and(|r| r.groups.is_off()));
     }
 }

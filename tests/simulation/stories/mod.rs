@@ -11,6 +11,7 @@ mod images;
 mod init;
 mod isolation;
 mod kills;
+mod lock;
 mod measures;
 mod pleg;
 mod probes;

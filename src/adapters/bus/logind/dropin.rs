@@ -38,6 +38,19 @@ pub fn write(directory: &Path, delay: Duration) -> Result<bool, String> {
     Ok(true)
 }
 
+/// The same, but only if there is a drop-in.
+///
+/// # Errors
+/// What could not be done to which path, and why.
+pub fn lower(directory: &Path, delay: Duration) -> Result<bool, String> {
+    let path = directory.join(NAME);
+    match fs::symlink_metadata(&path) {
+        Ok(_) => write(directory, delay),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+        Err(e) => Err(format!("look at {}: {e}", path.display())),
+    }
+}
+
 /// Removes what `write` wrote. False: there is none. logind goes by it until it reads its configuration again.
 ///
 /// # Errors
@@ -55,7 +68,8 @@ fn content(delay: Duration) -> String {
     // Less than asked for would cut the last pods short.
     let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
     format!(
-        "# Written by wherry: the sum of its shutdown grace periods. It is written again when they change.\n\
+        "# Written by wherry: the sum of its shutdown grace periods. wherry writes it again when they change. It stays when\n\
+         # graceful shutdown is turned off; wherry purge removes it.\n\
          [Login]\nInhibitDelayMaxSec={seconds}\n"
     )
 }
@@ -119,7 +133,7 @@ mod tests {
         assert_eq!(write(&conf, Duration::from_secs(30)), Ok(true));
         let path = conf.join(NAME);
         let text = fs::read_to_string(&path).unwrap();
-        assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), ["[Login]", "InhibitDelayMaxSec=30"]);
+        assert_eq!(text.lines().skip(2).collect::<Vec<_>>(), ["[Login]", "InhibitDelayMaxSec=30"]);
         assert!(text.starts_with("# Written by wherry"), "{text}");
         let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
         let before = inode();
@@ -131,6 +145,18 @@ mod tests {
         assert_eq!((remove(&conf), remove(&conf)), (Ok(true), Ok(false)));
         assert!(names(&conf).is_empty());
         assert_eq!(remove(&conf.join("missing")), Ok(false));
+    }
+
+    #[test]
+    fn s2_the_drop_in_is_lowered_only_if_it_exists() {
+        let dir = tempfile::tempdir().unwrap();
+        let lowered = |seconds| lower(dir.path(), Duration::from_secs(seconds));
+        assert_eq!(lowered(10), Ok(false));
+        assert_eq!(lower(&dir.path().join("missing"), Duration::from_secs(10)), Ok(false));
+        assert!(names(dir.path()).is_empty());
+        write(dir.path(), Duration::from_secs(30)).unwrap();
+        assert_eq!((lowered(10), lowered(10)), (Ok(true), Ok(false)));
+        assert!(fs::read_to_string(dir.path().join(NAME)).unwrap().ends_with("\nInhibitDelayMaxSec=10\n"));
     }
 
     #[test]

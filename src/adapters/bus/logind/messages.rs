@@ -69,19 +69,22 @@ pub(super) fn request(call: &LogindCall, logind: &str) -> Made {
             Ok(to_bus("AddMatch")?.append1(rule))
         }
         LogindCall::ListInhibitors => manager(MANAGER, "ListInhibitors"),
-        LogindCall::WriteDropIn { .. } => Err("the drop-in is no matter of the bus".to_owned()),
+        LogindCall::WriteDropIn { .. } | LogindCall::LowerDropIn { .. } => {
+            Err("the drop-in is no matter of the bus".to_owned())
+        }
     }
 }
 
 const SIGHUP: i32 = 1;
 
-/// A lock comes with its descriptor.
+/// A lock comes with its descriptor, the list as the pids of those who took locks like ours.
 // One at a time, and moved once.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub(super) enum Answered {
     Plain(Answer),
     Lock(OwnedFd),
+    Takers(Vec<u32>),
 }
 
 /// The answer to a call. `uid` is ours.
@@ -94,9 +97,10 @@ pub(super) fn answer(call: &LogindCall, reply: &Message, uid: u32) -> Result<Ans
         LogindCall::Inhibit => return only(reply).map(Answered::Lock).map_err(wrong),
         LogindCall::ListInhibitors => {
             let list: Vec<Inhibitor> = only(reply).map_err(wrong)?;
-            Answer::Inhibited(list.iter().any(|i| is_ours(i, uid)))
+            return Ok(Answered::Takers(list.iter().filter(|i| is_like_ours(i, uid)).map(|i| i.5).collect()));
         }
-        LogindCall::Reload | LogindCall::Subscribe | LogindCall::WriteDropIn { .. } => Answer::Ok,
+        LogindCall::Reload | LogindCall::Subscribe => Answer::Ok,
+        LogindCall::WriteDropIn { .. } | LogindCall::LowerDropIn { .. } => Answer::Ok,
     };
     Ok(Answered::Plain(plain))
 }
@@ -104,8 +108,8 @@ pub(super) fn answer(call: &LogindCall, reply: &Message, uid: u32) -> Result<Ans
 /// What, who, why, mode, uid, pid.
 type Inhibitor = (String, String, String, String, u32, u32);
 
-/// The pid says nothing: a lock that systemd kept was taken by an earlier process.
-fn is_ours((what, who, _, mode, uid, _): &Inhibitor, our_uid: u32) -> bool {
+/// Of a Wherry of our user. The pid tells which one's (`Lock::is_among`).
+fn is_like_ours((what, who, _, mode, uid, _): &Inhibitor, our_uid: u32) -> bool {
     what.split(':').any(|w| w == WHAT) && who == WHO && mode == MODE && *uid == our_uid
 }
 
@@ -177,7 +181,7 @@ mod tests {
     fn read(call: &LogindCall, reply: &Message) -> Result<Answer, OpError> {
         match answer(call, reply, US)? {
             Answered::Plain(answer) => Ok(answer),
-            Answered::Lock(_) => panic!("a lock"),
+            Answered::Lock(_) | Answered::Takers(_) => panic!("a lock, or a list"),
         }
     }
 
@@ -203,11 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn s7_a_lock_is_ours_by_what_who_mode_and_uid() {
+    fn s7_a_lock_is_like_ours_by_what_who_mode_and_uid() {
         let lock = |what: &str, who: &str, mode: &str, uid: u32| {
             (what.to_owned(), who.to_owned(), "x".to_owned(), mode.to_owned(), uid, 99u32)
         };
-        let found = |list: Vec<Inhibitor>| read(&LogindCall::ListInhibitors, &reply().append1(list));
+        let found = |list: Vec<Inhibitor>| match answer(&LogindCall::ListInhibitors, &reply().append1(list), US) {
+            Ok(Answered::Takers(pids)) => pids,
+            other => panic!("{other:?}"),
+        };
         let others = vec![
             lock("sleep", "wherry", "delay", US),
             lock("shutdown", "kubelet", "delay", US),
@@ -215,10 +222,10 @@ mod tests {
             lock("shutdown", "wherry", "delay", 1000),
             lock("noshutdown", "wherry", "delay", US),
         ];
-        assert_eq!(found(vec![]), Ok(Answer::Inhibited(false)));
-        assert_eq!(found(others.clone()), Ok(Answer::Inhibited(false)));
+        assert_eq!(found(vec![]), [0; 0]);
+        assert_eq!(found(others.clone()), [0; 0]);
         let ours = [others, vec![lock("sleep:shutdown", "wherry", "delay", US)]].concat();
-        assert_eq!(found(ours), Ok(Answer::Inhibited(true)));
+        assert_eq!(found(ours), [99]);
     }
 
     #[test]

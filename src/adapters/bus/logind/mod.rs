@@ -43,18 +43,27 @@ const OFF: &str = "graceful shutdown was turned off";
 
 /// A delay lock of logind's: a machine that shuts down waits until it is closed, which dropping it does.
 #[derive(Debug)]
-pub struct Lock(OwnedFd);
+pub struct Lock {
+    fd: OwnedFd,
+    /// The process that took it, as logind lists it; None of a lock that an older Wherry took.
+    pub taker: Option<u32>,
+}
 
 impl Lock {
     /// From a descriptor that was logind's answer once; it must be closed at exec.
-    pub fn new(fd: OwnedFd) -> Lock {
-        Lock(fd)
+    pub fn new(fd: OwnedFd, taker: Option<u32>) -> Lock {
+        Lock { fd, taker }
+    }
+
+    /// Does logind list it? (A newer logind that has restarted lists 0 for a process that is gone.)
+    pub fn is_among(&self, takers: &[u32]) -> bool {
+        takers.iter().any(|pid| *pid == 0 || self.taker.is_none_or(|taker| taker == *pid))
     }
 }
 
 impl AsFd for Lock {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -66,8 +75,10 @@ pub enum BusEvent {
     Said(LogindEvent),
     /// The end of a call; every call has one, except:
     Done { op: OpId, result: Result<Answer, OpError> },
-    /// the end of an Inhibit that went well.
+    /// the end of an Inhibit that went well,
     Locked { op: OpId, lock: Lock },
+    /// and of a ListInhibitors: the pids of those who took locks like ours.
+    Listed { op: OpId, takers: Vec<u32> },
 }
 
 /// The connection to the bus, and what waits for an answer there.
@@ -403,7 +414,8 @@ impl Logind {
                     open.subscribed = true;
                 }
                 out.push(match answer {
-                    Ok(Answered::Lock(fd)) => BusEvent::Locked { op, lock: Lock(fd) },
+                    Ok(Answered::Lock(fd)) => BusEvent::Locked { op, lock: Lock::new(fd, Some(std::process::id())) },
+                    Ok(Answered::Takers(takers)) => BusEvent::Listed { op, takers },
                     Ok(Answered::Plain(answer)) => BusEvent::Done { op, result: Ok(answer) },
                     Err(e) => BusEvent::Done { op, result: Err(e) },
                 });

@@ -1,0 +1,108 @@
+//! The states of the inhibitor lock: the connection, the lock itself, and the round of calls to logind that is under way. `lock`
+//! moves from one to the next.
+
+use super::problem::Problems;
+use crate::api::time::Boot;
+use crate::engine::effect::LogindCall;
+use crate::engine::op::OpId;
+use serde::Serialize;
+use std::time::Duration;
+
+#[derive(Debug, Serialize)]
+pub enum Link {
+    Down { why: Option<String> },
+    Up { subscribed: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Held {
+    No,
+    /// Wherry has the descriptor. Whether this logind knows the lock is not known yet.
+    Unconfirmed,
+    Yes,
+}
+
+#[derive(Debug, Serialize)]
+pub enum Work {
+    Idle {
+        at: Option<Boot>,
+    },
+    Asking {
+        step: Step,
+        op: Option<OpId>,
+        round: Round,
+    },
+    /// Between two reads of the delay after a reload.
+    Pausing {
+        until: Boot,
+        change: Change,
+        looks: u32,
+        round: Round,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Step {
+    ReadDelay(Read),
+    WriteDropIn,
+    LowerDropIn,
+    Reload(Change),
+    List,
+    Inhibit,
+    Subscribe,
+    ReadPreparing,
+}
+
+impl Step {
+    /// `delay`: the sum of the periods.
+    pub fn call(self, delay: Duration) -> LogindCall {
+        match self {
+            Step::ReadDelay(_) => LogindCall::ReadDelay,
+            Step::WriteDropIn => LogindCall::WriteDropIn { delay },
+            Step::LowerDropIn => LogindCall::LowerDropIn { delay },
+            Step::Reload(_) => LogindCall::Reload,
+            Step::List => LogindCall::ListInhibitors,
+            Step::Inhibit => LogindCall::Inhibit,
+            Step::Subscribe => LogindCall::Subscribe,
+            Step::ReadPreparing => LogindCall::ReadPreparing,
+        }
+    }
+}
+
+/// Why the delay is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Read {
+    First,
+    /// After a reload, for the nth time.
+    After(Change, u32),
+    Periodic,
+    Shutdown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Change {
+    Raise,
+    Lower,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Kind {
+    #[default]
+    Whole,
+    /// A whole round that repeats one with a problem.
+    Retry,
+    /// A new lock after a cancelled shutdown; `then_whole`: a whole round follows.
+    Relock { then_whole: bool },
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct Round {
+    pub kind: Kind,
+    pub problems: Problems,
+}
+
+impl Round {
+    pub fn of(kind: Kind) -> Round {
+        Round { kind, problems: Problems::default() }
+    }
+}

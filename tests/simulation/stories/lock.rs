@@ -1,0 +1,408 @@
+//! The inhibitor lock when logind, systemd, or the disk do not do their part: S2, S3, S6 and S7.
+
+use super::shutdown::{armed, busy, priority, released, started, stops, takes, with_shutdown};
+use crate::logind::Trouble;
+use crate::runtime::Life;
+use crate::story::*;
+use crate::world::{S, World};
+use std::time::Duration;
+use wherry::api::shutdown::Groups;
+use wherry::api::shutdown::view::ShutdownView;
+use wherry::engine::config::EngineConfig;
+use wherry::engine::effect::LogindCall;
+use wherry::engine::event::Event;
+
+fn view(w: &World) -> ShutdownView {
+    w.engine.shutdown(w.time().boot)
+}
+
+fn granted(w: &World) -> Vec<Option<u64>> {
+    view(w).groups.iter().map(|g| g.granted_seconds).collect()
+}
+
+fn asked(w: &World, call: &LogindCall) -> usize {
+    w.logind.calls.iter().filter(|c| *c == call).count()
+}
+
+fn configure(w: &mut World, groups: Groups) {
+    let config = EngineConfig { shutdown: groups, ..with_shutdown() };
+    w.step(Event::Configure(Box::new(config)));
+}
+
+fn configured() -> Groups {
+    with_shutdown().shutdown
+}
+
+fn texts(w: &World, since: u64) -> Vec<String> {
+    stops(w, since).into_iter().map(|(_, text)| text).collect()
+}
+
+fn well(w: &World) {
+    let view = view(w);
+    assert_eq!((view.armed, view.problem), (true, None), "{}", w.told());
+    assert_eq!(granted(w), [Some(10), Some(6), Some(4)]);
+}
+
+#[test]
+fn s2_what_kept_the_delay_short_is_tried_again_until_it_is_mended() {
+    type Set = fn(&mut World, bool);
+    let cases: [Set; 3] =
+        [|w, is| w.logind.read_only = is, |w, is| w.logind.no_reload = is, |w, is| w.logind.no_delay = is];
+    for set in cases {
+        let mut w = started(|w| set(w, true));
+        w.run(5);
+        assert!(view(&w).armed && view(&w).problem.is_some(), "{}", w.told());
+        assert_eq!(w.notices("ShutdownNotArmed").len(), 1, "{}", w.told());
+        set(&mut w, false);
+        w.run(2);
+        well(&w);
+        assert_eq!((asked(&w, &LogindCall::Inhibit), w.logind.locks()), (1, 1));
+        assert_eq!(w.notices("ShutdownArmed").len(), 1);
+    }
+}
+
+#[test]
+fn s2_a_short_delay_is_looked_at_each_second_for_a_minute_then_each_half_minute() {
+    let mut w = started(|w| w.logind.read_only = true);
+    w.run(300);
+    let writes = asked(&w, &LogindCall::WriteDropIn { delay: Duration::from_secs(20) });
+    assert!((64..72).contains(&writes), "{writes}");
+    // The configuration is read again: at once.
+    w.logind.read_only = false;
+    configure(&mut w, configured());
+    w.run_ms(100);
+    well(&w);
+}
+
+#[test]
+fn s2_a_delay_that_is_not_known_is_not_shown_as_granted() {
+    let mut w = started(|w| w.logind.no_delay = true);
+    w.file("low", ONE);
+    w.run(3);
+    assert_eq!((granted(&w), view(&w).delay_seconds), (vec![None; 3], None));
+    let problem = view(&w).problem.unwrap_or_default();
+    assert!(
+        problem.starts_with("logind does not say how long it waits: no answer in time; Wherry asks again"),
+        "{problem}"
+    );
+    let plan = w.engine.shutdown_plan();
+    assert!(plan.groups.iter().all(|g| g.granted_seconds.is_none()));
+    assert_eq!(plan.groups[0].until_seconds, 10);
+}
+
+#[test]
+fn s2_a_delay_that_somebody_else_changes_is_noticed_within_a_minute_and_logind_is_not_reloaded_for_ever() {
+    let mut w = armed();
+    w.logind.calls.clear();
+    w.logind.other = Some(Duration::from_secs(8));
+    w.logind.reload();
+    w.run(63);
+    let problem = view(&w).problem.unwrap_or_default();
+    assert!(problem.starts_with("logind waits 8s at most, and 20s are asked for: "), "{problem}");
+    assert_eq!(granted(&w), [Some(0), Some(4), Some(4)]);
+    w.run(200);
+    assert_eq!(asked(&w, &LogindCall::Reload), 1);
+    assert!(asked(&w, &LogindCall::ReadDelay) > 60);
+    // Another value: the drop-in may win now.
+    w.logind.other = Some(Duration::from_secs(9));
+    w.logind.reload();
+    w.run(33);
+    assert_eq!(asked(&w, &LogindCall::Reload), 2);
+    assert_eq!(granted(&w), [Some(0), Some(5), Some(4)]);
+    w.logind.other = None;
+    w.logind.reload();
+    w.run(31);
+    well(&w);
+    assert_eq!(asked(&w, &LogindCall::Inhibit), 0);
+    w.assert_well();
+}
+
+#[test]
+fn s2_a_shutdown_goes_by_the_delay_that_logind_has_when_it_begins() {
+    let mut w = busy();
+    w.logind.other = Some(Duration::from_secs(8));
+    w.logind.reload();
+    let since = w.now;
+    w.power_off();
+    w.run(12);
+    let all = [
+        "StopContainer high/main#0 4000ms",
+        "StopContainer low-1/main#0 2000ms",
+        "StopContainer low-2/main#0 2000ms",
+        "StopContainer top/main#0 4000ms",
+    ];
+    assert_eq!(texts(&w, since), all, "the lowest group gets nothing\n{}", w.told());
+    assert_eq!(released(&w, since).len(), 1);
+    let record = wherry::engine::shutdown::record::read(&w.records["shutdown/last"]).unwrap();
+    assert_eq!(record.periods.iter().map(Duration::as_secs).collect::<Vec<_>>(), [0, 4, 4]);
+}
+
+#[test]
+fn s2_a_logind_that_does_not_say_its_delay_holds_a_shutdown_up_for_a_second_at_most() {
+    for silent in [true, false] {
+        let mut w = busy();
+        w.logind.silent = silent;
+        w.logind.no_delay = true;
+        let since = w.now;
+        w.power_off();
+        w.run(1);
+        assert!(w.engine.shutting_down());
+        w.run(9);
+        let stops = stops(&w, since);
+        assert_eq!(stops.len(), 4, "{}", w.told());
+        // The second is the first group's.
+        let (begins, text) = match silent {
+            true => (1000..1050, "StopContainer low-1/main#0 9000ms"),
+            false => (0..50, "StopContainer low-1/main#0 10000ms"),
+        };
+        assert!(begins.contains(&stops[0].0), "{stops:?}");
+        assert_eq!(stops[0].1, text);
+        w.assert_well();
+    }
+}
+
+#[test]
+fn s3_a_shutdown_keeps_its_lock_and_its_time_when_the_signal_cannot_be_had_after_a_bus_restart() {
+    let mut w = busy();
+    let since = w.now;
+    w.power_off();
+    w.run_ms(500);
+    w.bus(false);
+    w.logind.no_signal = true;
+    w.bus(true);
+    w.run(5);
+    assert!(w.logind.locked(), "{}", w.told());
+    assert_eq!(w.logind.releases.len(), 0);
+    w.run(3);
+    let seconds: Vec<u64> = stops(&w, since).iter().map(|(at, _)| at / 1000).collect();
+    assert_eq!(seconds, [0, 0, 2, 4], "{}", w.told());
+    assert_eq!(texts(&w, since)[3], "StopContainer top/main#0 4000ms");
+    assert_eq!((released(&w, since).len(), w.logind.locked()), (1, false));
+    // It is asked for again, and that it is called off is found out by asking, too.
+    assert!(asked(&w, &LogindCall::Subscribe) > 4);
+    w.call_off();
+    w.run(5);
+    assert!(!w.engine.shutting_down());
+    w.logind.no_signal = false;
+    w.run(60);
+    well(&w);
+    assert!(w.runs("low-1/main") && w.runs("top/main"));
+    w.assert_well();
+}
+
+#[test]
+fn s3_a_shutdown_is_found_out_about_without_the_signal() {
+    let mut w = busy();
+    w.bus(false);
+    w.logind.preparing = Some((w.now, true));
+    w.logind.no_signal = true;
+    let since = w.now;
+    w.bus(true);
+    w.run(1);
+    assert!(w.engine.shutting_down() && w.logind.locked(), "{}", w.told());
+    w.run(9);
+    assert_eq!((stops(&w, since).len(), released(&w, since).len()), (4, 1));
+}
+
+#[test]
+fn s7_a_lock_that_logind_has_lost_and_does_not_give_again_is_not_armed_and_nobody_gets_time_for_it() {
+    let mut w = busy();
+    w.logind.no_lock = true;
+    w.logind_trouble(Trouble::Lost);
+    w.run(1);
+    assert!(!view(&w).armed, "{}", w.told());
+    let problem = view(&w).problem.unwrap_or_default();
+    assert!(problem.starts_with("logind gives no lock: "), "{problem}");
+    let since = w.now;
+    w.power_off();
+    w.run(15);
+    assert!(texts(&w, since).iter().all(|t| t.ends_with(" 2000ms")), "{:?}", texts(&w, since));
+    assert_eq!(stops(&w, since).len(), 4);
+    assert!(w.notices("NodeShutdown").iter().any(|m| m.starts_with("there is no inhibitor lock")));
+    w.assert_well();
+}
+
+#[test]
+fn s7_a_lock_that_is_lost_during_a_shutdown_leaves_the_others_the_minimum() {
+    let mut w = armed();
+    for (name, n) in [("low", 0), ("high", 1000), ("top", 2_000_000_000)] {
+        w.life(&format!("{name}/main"), &[takes(8000)]);
+        w.file(name, &priority(n));
+    }
+    w.run(5);
+    let since = w.now;
+    w.power_off();
+    w.run(1);
+    w.logind_trouble(Trouble::LostInShutdown);
+    w.run(20);
+    assert_eq!(
+        texts(&w, since),
+        [
+            "StopContainer low/main#0 10000ms",
+            "StopContainer low/main#0 2000ms",
+            "StopContainer high/main#0 2000ms",
+            "StopContainer top/main#0 2000ms"
+        ],
+        "{}",
+        w.told()
+    );
+    w.call_off();
+    w.run(60);
+    well(&w);
+    w.assert_well();
+}
+
+#[test]
+fn s6_turned_off_during_a_shutdown_it_goes_on_and_nothing_is_started_until_it_is_called_off() {
+    for restart in [false, true] {
+        let mut w = busy();
+        let since = w.now;
+        w.power_off();
+        w.run_ms(2500);
+        match restart {
+            false => configure(&mut w, Groups::default()),
+            true => {
+                w.config.shutdown = Groups::default();
+                w.restart_engine();
+            }
+        }
+        w.run_ms(500);
+        assert!(w.engine.shutting_down() && w.logind.locked(), "{}", w.told());
+        w.run(20);
+        assert!(w.engine.shutting_down());
+        for call in ["RunSandbox", "StartContainer"] {
+            assert_eq!(w.times(call, since).len(), 0, "{}", w.told());
+        }
+        assert_eq!(texts(&w, since).last().map(String::as_str), Some("StopContainer top/main#0 4000ms"));
+        assert_eq!((released(&w, since).len(), w.logind.locked()), (1, false));
+        w.call_off();
+        w.run(90);
+        assert!(!w.engine.shutting_down() && !w.logind.wanted && !w.logind.locked());
+        for name in ["low-1", "low-2", "high", "top"] {
+            assert!(w.runs(&format!("{name}/main")), "{name}: {}\n{}", w.shown(name), w.told());
+        }
+        assert!(!view(&w).enabled);
+    }
+}
+
+#[test]
+fn s7_a_restart_with_other_groups_does_not_give_the_time_again() {
+    let mut w = armed();
+    for (name, n) in [("low", 0), ("high", 1000)] {
+        w.life(&format!("{name}/main"), &[Life::deaf()]);
+        w.file(name, &priority(n));
+    }
+    w.run(5);
+    let since = w.now;
+    w.power_off();
+    w.run(6);
+    w.config.shutdown = Groups::by_priority([(0, 30)]);
+    w.restart_engine();
+    w.run(1);
+    assert_eq!(view(&w).groups.len(), 3, "those of its begin");
+    w.run(20);
+    let high: Vec<_> = stops(&w, since).into_iter().filter(|(_, t)| t.contains(" high/")).collect();
+    assert_eq!(high.iter().map(|(at, _)| at / 1000).collect::<Vec<_>>(), [10], "{}", w.told());
+    assert_eq!(high[0].1, "StopContainer high/main#0 6000ms");
+    let [released] = released(&w, since)[..] else { panic!("{}", w.told()) };
+    assert!(released <= 20_000, "{released}");
+    // What was configured meanwhile counts once it is over.
+    w.call_off();
+    w.run(10);
+    assert_eq!(view(&w).groups.len(), 1);
+    assert_eq!(w.logind.delay, Duration::from_secs(30));
+}
+
+#[test]
+fn s2_a_drop_in_is_lowered_with_the_periods_and_what_others_wrote_is_left_alone() {
+    let less = || Groups::by_priority([(0, 8)]);
+    let mut w = armed();
+    assert_eq!(w.logind.delay, Duration::from_secs(20));
+    w.logind.no_reload = true;
+    configure(&mut w, less());
+    w.run(3);
+    assert!(view(&w).armed, "{}", w.told());
+    let problem = view(&w).problem.unwrap_or_default();
+    assert!(problem.starts_with("the drop-in for logind still says more than the 8s that pods need"), "{problem}");
+    w.logind.no_reload = false;
+    w.run(2);
+    assert_eq!((w.logind.delay, view(&w).problem), (Duration::from_secs(8), None));
+    assert_eq!(view(&w).delay_seconds, Some(8.0));
+    assert_eq!((asked(&w, &LogindCall::Inhibit), w.logind.releases.len()), (1, 0));
+    // Without a drop-in of ours.
+    let mut w = started(|w| w.logind.delay = Duration::from_secs(60));
+    w.run(1);
+    configure(&mut w, less());
+    w.run(1);
+    assert_eq!((w.logind.delay, w.logind.drop_in), (Duration::from_secs(60), false));
+    assert_eq!(asked(&w, &LogindCall::Reload), 0);
+    assert!(view(&w).armed && view(&w).problem.is_none());
+}
+
+#[test]
+fn s7_what_systemd_did_not_hear_of_the_lock_is_told_again() {
+    let mut w = started(|w| w.logind.deaf_store = true);
+    w.run(10);
+    assert!(view(&w).armed, "{}", w.told());
+    assert!((9..14).contains(&w.logind.stores), "{}", w.logind.stores);
+    assert_eq!(w.notices("FailedStore").len(), 1);
+    w.logind.deaf_store = false;
+    w.run(2);
+    let stores = w.logind.stores;
+    w.run(10);
+    assert_eq!(w.logind.stores, stores, "once it has heard of it, it is left alone");
+    w.logind.calls.clear();
+    w.restart_engine();
+    w.run(2);
+    assert_eq!(asked(&w, &LogindCall::Inhibit), 0, "it was kept");
+    well(&w);
+    // S4: a copy that systemd keeps holds the machine up.
+    w.logind.deaf_store = true;
+    w.power_off();
+    w.run(5);
+    assert!(w.logind.releases.len() == 1 && w.logind.locked());
+    w.logind.deaf_store = false;
+    let since = w.now;
+    while w.logind.locked() {
+        w.run_ms(100);
+        assert!(w.now < since + 2 * S, "{}", w.told());
+    }
+}
+
+#[test]
+fn s7_a_lock_that_comes_after_its_round_was_given_up_replaces_the_old_one_in_the_store_too() {
+    let mut w = busy();
+    // A new lock after a cancelled shutdown, of a logind that is slow; the next one is on the bus before the answer.
+    w.power_off();
+    w.run_ms(100);
+    w.logind.slow = Some(3 * S);
+    w.call_off();
+    w.run_ms(500);
+    w.logind.slow = None;
+    w.bus(false);
+    w.bus(true);
+    w.run(20);
+    assert_eq!(asked(&w, &LogindCall::Inhibit), 2);
+    assert_eq!(w.logind.locks(), 1, "{}", w.told());
+    well(&w);
+    // It is released as ever.
+    w.power_off();
+    w.run(20);
+    assert!(!w.logind.locked());
+}
+
+#[test]
+fn s4_nothing_is_started_while_a_shutdown_waits_for_the_delay() {
+    let mut w = busy();
+    w.logind.silent = true;
+    w.power_off();
+    let since = w.now;
+    w.exit_of("low-1/main", 1);
+    w.exit_of("top/main", 1);
+    w.run_ms(990);
+    assert_eq!(w.times("StartContainer", since).len(), 0, "{}", w.told());
+    w.run_ms(200);
+    // Its group has not begun.
+    assert_eq!(w.times("StartContainer", since).len(), 1, "{}", w.told());
+    assert!(w.runs("top/main"));
+}
