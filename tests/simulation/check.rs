@@ -308,6 +308,9 @@ impl Checks {
         if starts && let Some(why) = self.bounds.starts(boot) {
             self.fail("P6", format!("something is started {why}"));
         }
+        if scene.runtime.is_of_another(call) {
+            self.fail("W21", format!("{call:?} is of another owner"));
+        }
         if let Some(c) = self.bounds.healthy(call, scene) {
             let ends = self.asked_to_end.get(&c.uid).is_some_and(|old| old.contains(&c.sandbox));
             if !ends && !self.tampered {
@@ -446,7 +449,7 @@ impl Checks {
         }
         let mut seen: BTreeMap<(&Uid, &str), &Container> = BTreeMap::new();
         let mut twice = None;
-        for c in runtime.containers.values().filter(|c| c.runs()) {
+        for c in runtime.containers.values().filter(ours) {
             if let Some(other) = seen.insert((&c.uid, &c.name), c) {
                 twice = Some(format!("{} and {} are both {} of {}", other.id, c.id, c.name, c.uid));
             }
@@ -541,7 +544,7 @@ impl Checks {
 fn in_vain(call: &RuntimeCall, runtime: &Runtime) -> Option<String> {
     match call {
         RuntimeCall::RunSandbox { pod, attempt } => {
-            let taken = runtime.sandboxes.values().any(|s| s.uid == pod.uid && s.attempt == *attempt);
+            let taken = runtime.ours().any(|s| s.uid == pod.uid && s.attempt == *attempt);
             taken.then(|| format!("there is one of attempt {attempt}"))
         }
         RuntimeCall::CreateContainer(c) => {

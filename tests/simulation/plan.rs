@@ -94,6 +94,10 @@ pub enum Action {
     LoseState {
         pick: u64,
     },
+    /// Another owner's pod comes, with the UID of one of ours.
+    Twin {
+        pick: u64,
+    },
     /// Lists fail for so long.
     FailLists {
         ms: u64,
@@ -195,7 +199,7 @@ fn shutdown_action(d: &mut Rng) -> Action {
 
 fn action(d: &mut Rng, pool: &Pool, files: &mut BTreeMap<usize, usize>) -> Action {
     let killer = |d: &mut Rng| KILLERS[below(d, KILLERS.len() as u64) as usize];
-    match below(d, 43) {
+    match below(d, 44) {
         0..=8 => files_change(d, pool, files, 1),
         9 => files_change(d, pool, files, 3),
         10..=12 => Action::Kill { away: below(d, 4000) },
@@ -227,6 +231,7 @@ fn action(d: &mut Rng, pool: &Pool, files: &mut BTreeMap<usize, usize>) -> Actio
         38 => Action::PowerCut { away: below(d, 5000) },
         39 => Action::Reload { pick: d.draw() },
         40 | 41 => Action::Retry { pick: d.draw() },
+        42 => Action::Twin { pick: d.draw() },
         _ => Action::Sleep { ms: [1000, 60_000, 3_600_000][below(d, 3) as usize] },
     }
 }

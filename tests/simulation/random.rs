@@ -222,13 +222,12 @@ fn act(w: &mut World, pool: &Pool, action: &Action) {
             w.runtime_up_in(ms * MS);
         }
         Action::Exit { pick: p, code } => {
-            let running = w.runtime.containers.values().filter(|c| c.runs()).map(|c| c.id.clone());
-            if let Some(id) = pick(running.collect(), p) {
+            if let Some(id) = pick(ours(w), p) {
                 w.exit(&id, code);
             }
         }
         Action::SandboxDies { pick: p } => {
-            let ready = w.runtime.sandboxes.values().filter(|s| s.ready && s.uid.as_str() != "foreign");
+            let ready = w.runtime.ours().filter(|s| s.ready);
             if let Some(id) = pick(ready.map(|s| s.id.clone()).collect(), p) {
                 w.kill_sandbox(&id);
             }
@@ -251,7 +250,7 @@ fn act(w: &mut World, pool: &Pool, action: &Action) {
         }
         Action::Release { by } => w.release(by),
         Action::RemovePod { pick: p } => {
-            let ready = w.runtime.sandboxes.values().filter(|s| s.ready && s.uid.as_str() != "foreign");
+            let ready = w.runtime.ours().filter(|s| s.ready);
             if let Some(uid) = pick(ready.map(|s| s.uid.to_string()).collect(), p) {
                 w.remove_behind(&Uid::from(uid.as_str()));
             }
@@ -285,6 +284,14 @@ fn act(w: &mut World, pool: &Pool, action: &Action) {
         Action::LoseState { pick: p } => {
             if let Some(id) = pick(ours(w), p) {
                 w.lose_state(&id);
+            }
+        }
+        Action::Twin { pick: p } => {
+            let pods: Vec<_> = w.files.values().cloned().collect();
+            if let Some(pod) = pods.get((p % pods.len().max(1) as u64) as usize) {
+                let wall = w.wall_now();
+                w.note(|| format!("    another owner's pod with the UID {}", pod.uid));
+                w.runtime.add_twin(pod, wall);
             }
         }
         Action::FailLists { ms } => w.fail_lists(ms * MS),

@@ -280,7 +280,8 @@ impl Runtime {
 
     fn run_sandbox(&mut self, pod: &Rc<Pod>, attempt: u32, now: Wall) -> Outcome {
         let reserved = self.reserved.contains(&(pod.uid.clone(), attempt));
-        if reserved || self.sandboxes.values().any(|s| s.uid == pod.uid && s.attempt == attempt) {
+        let taken = |s: &Sandbox| (&s.uid, s.attempt, &s.name) == (&pod.uid, attempt, &pod.name);
+        if reserved || self.sandboxes.values().any(taken) {
             return failed("failed to reserve sandbox name: it is reserved");
         }
         let id = self.id("s");
@@ -358,7 +359,10 @@ impl Runtime {
             return failed("sandbox is not ready");
         }
         let uid = &call.pod.uid;
-        if self.containers.values().any(|c| c.uid == *uid && c.name == call.container && c.attempt == call.attempt) {
+        let taken = |c: &Container| {
+            (&c.uid, &c.pod_name, &c.name, c.attempt) == (uid, &call.pod.name, &call.container, call.attempt)
+        };
+        if self.containers.values().any(taken) {
             return failed("failed to reserve container name: it is reserved");
         }
         let id = self.id("c");
@@ -472,6 +476,52 @@ impl Runtime {
     /// Of a pod of ours: another owner's may have the same UID.
     pub fn of(&self, uid: &Uid) -> impl Iterator<Item = &Container> {
         self.containers.values().filter(move |c| c.uid == *uid && c.owner.as_ref() == Some(&self.owner))
+    }
+
+    /// A pod of another owner, with the UID of one of ours and a name of its own (a kubelet's, say).
+    pub fn add_twin(&mut self, pod: &Rc<Pod>, now: Wall) {
+        const OTHER: &str = "root-2";
+        let mut twin = (**pod).clone();
+        twin.name.name = "twin".into();
+        let twin = Rc::new(twin);
+        if self.sandboxes.values().any(|s| s.uid == twin.uid && s.name == twin.name) {
+            return;
+        }
+        let Outcome::Answer(Ok(Answer::Sandbox(sandbox))) = self.run_sandbox(&twin, 0, now) else { return };
+        if let Some(s) = self.sandboxes.get_mut(sandbox.id.as_str()) {
+            s.owner = Some(OTHER.into());
+        }
+        let call = CreateContainer {
+            container: twin.at(0).name.clone(),
+            pod: twin,
+            sandbox: sandbox.id,
+            sandbox_attempt: 0,
+            attempt: 0,
+            backoff_level: 0,
+            image: ImageFact { id: "sha256:other".into(), uid: None, username: String::new() },
+            ips: Vec::new(),
+            termination_file: String::new(),
+        };
+        let Outcome::Answer(Ok(Answer::Created(id))) = self.create(&call, now) else { return };
+        if let Some(c) = self.containers.get_mut(id.as_str()) {
+            c.owner = Some(OTHER.into());
+        }
+        let _ = self.start(id.as_str(), now, |_| Life::FOREVER);
+    }
+
+    /// What this call would stop or remove belongs to another owner.
+    pub fn is_of_another(&self, call: &RuntimeCall) -> bool {
+        let other = |owner: &Option<String>| owner.as_ref() != Some(&self.owner);
+        match call {
+            RuntimeCall::StopContainer { id, .. }
+            | RuntimeCall::RemoveContainer { id }
+            | RuntimeCall::StartContainer { id }
+            | RuntimeCall::DeleteTask { id } => self.containers.get(id.as_str()).is_some_and(|c| other(&c.owner)),
+            RuntimeCall::StopSandbox { id } | RuntimeCall::RemoveSandbox { id } => {
+                self.sandboxes.get(id.as_str()).is_some_and(|s| other(&s.owner))
+            }
+            _ => false,
+        }
     }
 
     /// Our sandboxes.

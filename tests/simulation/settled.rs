@@ -4,6 +4,7 @@
 use crate::check::Violation;
 use crate::plan::KILLERS;
 use crate::random::Pool;
+use crate::runtime::Container;
 use crate::tell::brief;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,9 +121,9 @@ fn waits_for_room(w: &World, view: &PodView<'_>) -> bool {
 }
 
 fn ours(w: &World) -> impl Iterator<Item = (&String, &Uid)> {
-    let sandboxes = w.runtime.sandboxes.values().map(|s| (&s.id, &s.uid));
-    let all = sandboxes.chain(w.runtime.containers.values().map(|c| (&c.id, &c.uid)));
-    all.filter(|(_, uid)| uid.as_str() != "foreign")
+    let ours = |owner: &Option<String>| owner.as_ref() == Some(&w.runtime.owner);
+    let containers = w.runtime.containers.values().filter(move |c| ours(&c.owner)).map(|c| (&c.id, &c.uid));
+    w.runtime.ours().map(|s| (&s.id, &s.uid)).chain(containers)
 }
 
 /// All else is gone: in the runtime, on disk, and in what the engine keeps.
@@ -144,8 +145,11 @@ fn nothing_else(w: &World) -> Judged {
             format!("{of:?}")
         })?;
     }
-    let foreign = w.runtime.sandboxes.values().any(|s| s.uid.as_str() == "foreign" && s.ready);
-    unless(foreign, "W21: what others own is left alone", || "somebody else's sandbox was stopped".into())?;
+    let other = |owner: &Option<String>| owner.as_ref() != Some(&w.runtime.owner);
+    let mut foreign = w.runtime.sandboxes.values().filter(|s| other(&s.owner)).map(|s| s.ready);
+    let mut containers = w.runtime.containers.values().filter(|c| other(&c.owner)).map(Container::runs);
+    let alone = foreign.all(|ready| ready) && containers.all(|runs| runs);
+    unless(alone, "W21: what others own is left alone", || "somebody else's sandbox was stopped".into())?;
     for key in w.records.keys() {
         let known = key == "shutdown/last" || wanted.iter().any(|uid| *key == format!("pods/{uid}"));
         unless(known, "leak: records", || format!("{key} is left"))?;
@@ -159,7 +163,9 @@ fn nothing_else(w: &World) -> Judged {
     };
     // (A sandbox that is ready though a lie hid it, of a pod that was over by then, keeps its cgroup.)
     let hidden = |uid: &Uid| w.checks.lied && w.runtime.sandboxes.values().any(|s| s.uid == *uid && s.ready);
-    let stray = w.runtime.cgroups.iter().find(|uid| uid.as_str() != "foreign" && over(uid) && !hidden(uid));
+    // (A pod of another owner has a cgroup of its own; under our UID the model has one for both.)
+    let others = |uid: &Uid| w.runtime.sandboxes.values().any(|s| s.uid == *uid && other(&s.owner));
+    let stray = w.runtime.cgroups.iter().find(|uid| !others(uid) && over(uid) && !hidden(uid));
     unless(stray.is_none() || w.slept, "leak: cgroups", || format!("that of {stray:?} is left"))?;
     let stray = w.directories.keys().find(|d| !wanted.contains(d));
     unless(stray.is_none(), "leak: directories", || format!("that of {stray:?} is left"))?;

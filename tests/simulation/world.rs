@@ -425,7 +425,8 @@ impl World {
         self.logind.preparing = None;
         self.logind.locked = false;
         let wall = self.wall_now();
-        let ids: Vec<String> = self.runtime.containers.values().filter(|c| c.runs()).map(|c| c.id.clone()).collect();
+        let ours = |c: &&Container| c.runs() && c.owner.as_ref() == Some(&self.runtime.owner);
+        let ids: Vec<String> = self.runtime.containers.values().filter(ours).map(|c| c.id.clone()).collect();
         for id in ids {
             if let Some(c) = self.runtime.containers.get_mut(&id) {
                 c.dead = true;
