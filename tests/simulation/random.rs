@@ -27,6 +27,8 @@ pub struct Pool {
     pub files: Vec<(String, Vec<Rc<Pod>>)>,
     /// Pods that come at the end, when all is well.
     pub more: Vec<Rc<Pod>>,
+    /// Pods that hang in RunPodSandbox meanwhile.
+    pub hang: Vec<Rc<Pod>>,
 }
 
 impl Pool {
@@ -81,6 +83,7 @@ impl Pool {
                 versions("/m/e.yaml", "e", "fixed-c", 3, 2),
                 versions("/m/f.yaml", "b", "fixed-f", 0, 2),
             ],
+            hang: (0..12).map(|i| pod(&format!("/m/hang-{i}.yaml"), &format!("hang-{i}"), "", modest)).collect(),
             more: ["more-1", "more-2"].map(|name| pod(&format!("/m/{name}.yaml"), name, "", modest)).to_vec(),
         }
     }

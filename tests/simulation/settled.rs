@@ -13,6 +13,9 @@ use wherry::api::pod::{RestartPolicy, is_sidecar};
 use wherry::engine::effect::TimerKey;
 use wherry::engine::node::PodView;
 
+/// Pods that hang, for each that may start at one time.
+const HANG: usize = 3;
+
 type Judged = Result<(), Violation>;
 
 fn unless(well: bool, rule: &'static str, what: impl FnOnce() -> String) -> Judged {
@@ -191,19 +194,29 @@ fn nothing_else(w: &World) -> Judged {
     Ok(())
 }
 
-/// A turn that was never given back would show now: new pods start, and pull their image.
+/// A turn that was never given back would show now: new pods start, and pull their image. They do so, only later, while
+/// others hang, which came before them.
 fn goes_on(w: &mut World, pool: &Pool) -> Judged {
-    w.note(|| "--- two more pods".into());
     w.runtime.images.remove("other:1");
     let mut files = w.files.clone();
+    let (hang, within) = if w.config.seed.is_multiple_of(4) { (HANG * w.config.parallel_starts, 30) } else { (0, 10) };
+    if hang > 0 {
+        w.note(|| format!("--- {hang} pods hang"));
+        w.hanging = Some("hang-");
+        files.extend(pool.hang[..hang].iter().map(|p| (p.source.path.clone(), p.clone())));
+        w.set_files(files.clone());
+        w.run(1);
+    }
+    w.note(|| "--- two more pods".into());
     files.extend(pool.more.iter().map(|p| (p.source.path.clone(), p.clone())));
     w.set_files(files);
-    w.run(10);
+    w.run(within);
     w.checks.so_far()?;
     for p in &pool.more {
         let phase = w.engine.pod(&p.uid).and_then(|v| v.status.phase.clone()).unwrap_or_default();
-        unless(phase == "Running", "leak: turns", || format!("{} is {phase} after 10 s", p.uid))?;
+        unless(phase == "Running", "leak: turns", || format!("{} is {phase} after {within} s", p.uid))?;
     }
+    w.hanging = None;
     Ok(())
 }
 

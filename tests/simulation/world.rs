@@ -198,6 +198,8 @@ pub struct World {
     pub acknowledged: Vec<(u64, String, Option<String>)>,
     /// The pod of that name has far more faults than others.
     pub unlucky: Option<&'static str>,
+    /// RunPodSandbox of a pod whose name begins so is not answered.
+    pub hanging: Option<&'static str>,
     /// Hooks, probes and volumes.
     pub parts: Parts,
     /// What a termination message file says.
@@ -281,6 +283,7 @@ impl World {
             lists_fail_until: 0,
             acknowledged: Vec::new(),
             unlucky: None,
+            hanging: None,
             parts: Parts::default(),
             termination_message: String::new(),
             calls: Vec::new(),
@@ -989,6 +992,9 @@ impl World {
     fn pick_fault(&mut self, text: &str, looks: bool) -> Option<Fault> {
         if let Some(i) = self.faults.iter().position(|(prefix, _)| text.starts_with(prefix.as_str())) {
             return Some(self.faults.remove(i).1);
+        }
+        if self.hanging.is_some_and(|name| text.strip_prefix("RunSandbox ").is_some_and(|of| of.starts_with(name))) {
+            return Some(Fault::Slow(Duration::from_secs(86_400)));
         }
         let c = self.chaos.as_mut()?;
         // An old picture is no fault: it has to be known for one (P5).
