@@ -54,6 +54,9 @@ fn rests(w: &mut World) -> Judged {
 }
 
 fn as_desired(w: &World) -> Judged {
+    // P3: a state that the runtime does not know is read, and such a container is stopped.
+    let unknown = w.runtime.containers.values().find(|c| c.unknown && c.runs());
+    unless(unknown.is_none(), "P3", || format!("the state of {:?} is unknown still", unknown.map(|c| &c.id)))?;
     for view in w.engine.pods() {
         unless(view.desired, "end: only what is desired is there", || format!("{} is", view.pod.uid))?;
         runs_as_it_should(w, &view)?;
