@@ -154,6 +154,8 @@ pub struct Runtime {
     pub network_ready: bool,
     pub ready: bool,
     last_id: u32,
+    /// The next sandbox has no address.
+    pub no_address: bool,
     /// Ids have so many digits at least (a real one is long).
     pub id_length: usize,
     /// (sandbox, container's name) of containers that succeeded and were removed.
@@ -292,7 +294,10 @@ impl Runtime {
             attempt,
             ready: true,
             created_at: now,
-            ip: format!("10.0.{}.{}", self.last_id / 250, self.last_id % 250),
+            ip: match std::mem::take(&mut self.no_address) {
+                true => String::new(),
+                false => format!("10.0.{}.{}", self.last_id / 250, self.last_id % 250),
+            },
             owner: Some(self.owner.clone()),
             grace_seconds: Some(pod.grace_period().as_secs()),
             digest: pod.digest.clone(),
@@ -554,7 +559,7 @@ fn sandbox_fact(s: &Sandbox, host_network: bool) -> SandboxFact {
         attempt: s.attempt,
         ready: s.ready,
         created_at: s.created_at,
-        ips: if s.ready && !host_network { vec![s.ip.clone()] } else { Vec::new() },
+        ips: if s.ready && !host_network && !s.ip.is_empty() { vec![s.ip.clone()] } else { Vec::new() },
         owner: s.owner.clone(),
         pid: s.ready.then_some(s.pid),
     }

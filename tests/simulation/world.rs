@@ -863,6 +863,11 @@ impl World {
             }
             _ => {
                 let wall = self.wall_now();
+                if let RuntimeCall::RunSandbox { pod, .. } = &call {
+                    let lucky =
+                        self.chaos.as_mut().is_none_or(|c| c.mishap("no address for", pod.uid.as_str(), 30).is_none());
+                    self.runtime.no_address = !lucky;
+                }
                 let (lives, chaos) = (&mut self.lives, &mut self.chaos);
                 let outcome = self.runtime.call(&call, wall, |c| life_of(c, lives, chaos.as_mut()));
                 self.note_changes(&call);
