@@ -60,9 +60,6 @@ enum Command {
     /// it is stopped. Pods go on running when it stops (SIGTERM), and are taken over when it starts again. SIGHUP reads
     /// configuration and manifests again.
     Run(ConfigArgs),
-    /// Look at manifests on a file system that may hang, for the running agent
-    #[command(name = manifests::LOOK_COMMAND, hide = true)]
-    LookAtManifest { question: String },
     /// Check configuration and manifests, or the machine
     ///
     /// Checks FILES (configuration or manifests, each says which it is), or without any the configuration and all
@@ -531,6 +528,16 @@ pub fn definition() -> clap::Command {
 
 /// The whole program.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    // The agent's own business, and no command for people.
+    if let [_, command, question] = args.as_slice()
+        && command == manifests::LOOK_COMMAND
+    {
+        return output::finish(|out| {
+            manifests::answer_look(&question.to_string_lossy(), out)?;
+            Ok(0)
+        });
+    }
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         // Help and the version come this way too.
@@ -547,10 +554,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match cli.command {
         Command::Run(args) => run(args.into()),
-        Command::LookAtManifest { question } => output::finish(|out| {
-            manifests::answer_look(&question, out)?;
-            Ok(0)
-        }),
         Command::Check { system: true, output, config, .. } => {
             output::finish(|out| preflight::run(out, &config.into(), output.is_some()))
         }
