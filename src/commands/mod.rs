@@ -60,9 +60,6 @@ enum Command {
     /// it is stopped. Pods go on running when it stops (SIGTERM), and are taken over when it starts again. SIGHUP reads
     /// configuration and manifests again.
     Run(ConfigArgs),
-    /// Look at manifests on a file system that may hang, for the running agent
-    #[command(name = manifests::LOOK_COMMAND, hide = true)]
-    LookAtManifest { question: String },
     /// Check configuration and manifests, or the machine
     ///
     /// Checks FILES (configuration or manifests, each says which it is), or without any the configuration and all
@@ -533,6 +530,16 @@ pub fn definition() -> clap::Command {
 
 /// The whole program.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    // The agent's own business, and no command for people.
+    if let [_, command, question] = args.as_slice()
+        && command == manifests::LOOK_COMMAND
+    {
+        return output::finish_raw(|out| {
+            manifests::answer_look(&question.to_string_lossy(), out)?;
+            Ok(0)
+        });
+    }
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         // Help and the version come this way too.
@@ -551,10 +558,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(args) => run(args.into()),
         Command::Logs(args) => output::finish_raw(|out| logs(out, args)),
         Command::Exec(args) => output::finish_raw(|out| exec(out, args)),
-        Command::LookAtManifest { question } => output::finish_raw(|out| {
-            manifests::answer_look(&question, out)?;
-            Ok(0)
-        }),
         command => output::finish(|out| show(out, command)),
     }
 }
@@ -615,7 +618,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
             Ok(0)
         }
         // (`main` runs these in another way.)
-        Command::Run(_) | Command::Logs(_) | Command::Exec(_) | Command::LookAtManifest { .. } => Ok(0),
+        Command::Run(_) | Command::Logs(_) | Command::Exec(_) => Ok(0),
     }
 }
 

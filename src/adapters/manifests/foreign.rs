@@ -19,9 +19,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Bytes of output; an answer has a text of 1 MiB, or some hundred thousand names.
+const MOST: usize = 64 << 20;
 /// The subcommand of the program.
 pub const COMMAND: &str = "look-at-manifest";
-/// How long a process that was killed, or is done, may take to end before it is left behind.
+/// How long a process that was killed may take to end before it is left behind.
 const END: Duration = Duration::from_millis(100);
 const END_STEP: Duration = Duration::from_millis(5);
 
@@ -79,21 +81,27 @@ pub(super) fn run(reader: &Path, question: &Question, inotify: Option<BorrowedFd
     let output = read_within(&mut child, limit);
     let whole = output.is_ok();
     let output = output.unwrap_or_else(|partial| partial);
-    let unfinished = end(child, !whole);
+    // One that is done has nothing more to wait for.
+    let unfinished = end(child, if whole { limit } else { END });
     let (at, rest) = progress(&output);
     if !whole {
         let table = Table::read(Path::new(&question.mountinfo));
         return Outcome::Hung(at.and_then(|id| table.by_id(id).cloned()), unfinished);
     }
-    let (line, text) = match rest.iter().position(|byte| *byte == b'\n') {
-        Some(at) => (&rest[..at], &rest[at + 1..]),
-        None => (rest, &[][..]),
+    outcome(rest)
+}
+
+/// What a whole output, without its progress, says.
+fn outcome(output: &[u8]) -> Outcome {
+    let (line, text) = match output.iter().position(|byte| *byte == b'\n') {
+        Some(at) => (&output[..at], &output[at + 1..]),
+        None => (output, &[][..]),
     };
     match serde_json::from_slice(line) {
         Ok(Line::Seen(answer)) => Outcome::Seen(answer, text.to_vec()),
         Ok(Line::Refused(mount)) => Outcome::Refused(mount),
         Ok(Line::Failed(why)) => Outcome::Failed(why),
-        Err(e) => failed("read the answer", e.to_string()),
+        Err(e) => Outcome::Failed(format!("the process that looks at it gave no answer: {e}")),
     }
 }
 
@@ -110,6 +118,7 @@ fn read_within(child: &mut Child, limit: Duration) -> Result<Vec<u8>, Vec<u8>> {
             Ok(0) => return Err(output),
             Ok(_) => match stdout.read(&mut buffer) {
                 Ok(0) | Err(_) => return Ok(output),
+                Ok(_) if output.len() > MOST => return Err(output),
                 Ok(length) => output.extend_from_slice(&buffer[..length]),
             },
             Err(rustix::io::Errno::INTR) => {}
@@ -118,13 +127,11 @@ fn read_within(child: &mut Child, limit: Duration) -> Result<Vec<u8>, Vec<u8>> {
     }
 }
 
-/// Waits for a moment for its end.
-fn end(mut child: Child, kill: bool) -> Unfinished {
-    if kill {
-        // It can only have ended already.
-        let _ = child.kill();
-    }
-    let until = clock::boot() + END;
+/// Ends it, and waits so long for that.
+fn end(mut child: Child, patience: Duration) -> Unfinished {
+    // Fails only if it has ended.
+    let _ = child.kill();
+    let until = clock::boot() + patience;
     loop {
         match child.try_wait() {
             Ok(None) if clock::boot() < until => std::thread::sleep(END_STEP),
@@ -175,4 +182,67 @@ pub fn answer(question: &str, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "{line}")?;
     out.write_all(&text)?;
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::look::{FileSeen, Reading, Subject};
+    use super::super::walk::Avoid;
+    use super::*;
+    use std::ffi::{OsStr, OsString};
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn an_answer_comes_through_as_it_was_given_whatever_names_and_text_it_has() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = std::fs::canonicalize(root.path()).unwrap();
+        let name = OsStr::from_bytes(b"\xff\n.yaml").to_owned();
+        std::fs::write(directory.join(&name), b"one\ntwo\n\xff").unwrap();
+        std::os::unix::fs::symlink(&name, directory.join("link")).unwrap();
+        let ask = |subject| {
+            let directory = directory.clone().into_os_string();
+            let mountinfo = OsString::from("/proc/self/mountinfo");
+            let question = Question { directory, subject, mountinfo, avoid: Avoid::default() };
+            let mut output = Vec::new();
+            answer(&serde_json::to_string(&question).unwrap(), &mut output).unwrap();
+            let (at, rest) = progress(&output);
+            assert!(at.is_some());
+            let Outcome::Seen(answer, text) = outcome(rest) else { panic!("{}", String::from_utf8_lossy(&output)) };
+            (*answer, text)
+        };
+        let (Answer::Directory(seen), _) = ask(Subject::Directory { stamps: true }) else { panic!("the directory") };
+        assert_eq!(seen.names, Ok([name.clone(), "link".into()].into()));
+        assert_eq!(seen.stamps.len(), 1, "the link has none of its own");
+        for name in [name, "link".into()] {
+            let base = directory.clone().into_os_string();
+            let (answer, text) = ask(Subject::File { base, name, known: None, watch: false });
+            assert!(matches!(answer, Answer::File(FileSeen { reading: Reading::Text(_), .. })), "{answer:?}");
+            assert_eq!(text, b"one\ntwo\n\xff");
+        }
+    }
+
+    #[test]
+    fn a_process_that_does_not_answer_is_killed_and_where_it_was_is_known() {
+        let root = tempfile::tempdir().unwrap();
+        let reader = root.path().join("reader");
+        let script = |text: &str| {
+            // Another process writes it: none that a test starts meanwhile inherits a descriptor of a program.
+            let write = format!("printf '#!/bin/sh\\n{text}\\n' >{0} && chmod 755 {0}", reader.display());
+            assert!(Command::new("sh").arg("-c").arg(write).status().unwrap().success());
+        };
+        let mountinfo = root.path().join("mountinfo");
+        std::fs::write(&mountinfo, "1 0 8:1 / / rw - ext4 d rw\n7 1 0:9 / /far rw - nfs4 s:/x rw\n").unwrap();
+        let subject = Subject::Directory { stamps: false };
+        let mountinfo = mountinfo.into_os_string();
+        let question = Question { directory: "/far".into(), subject, mountinfo, avoid: Avoid::default() };
+        script("echo at 1; echo at 7; exec sleep 1000");
+        match run(&reader, &question, None, Duration::from_millis(500)) {
+            Outcome::Hung(Some(mount), _) => assert_eq!((mount.id, mount.point.as_str()), (7, "/far")),
+            other => panic!("{other:?}"),
+        }
+        script("exit 1");
+        assert!(matches!(run(&reader, &question, None, Duration::from_secs(60)), Outcome::Failed(_)));
+        std::fs::remove_file(&reader).unwrap();
+        assert!(matches!(run(&reader, &question, None, Duration::from_secs(60)), Outcome::Failed(_)));
+    }
 }

@@ -14,7 +14,7 @@ use super::watch::{Role, Watched};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ pub(super) struct DirectorySeen {
     /// The names that count, or why they cannot be read.
     pub(super) names: Result<BTreeSet<OsString>, String>,
     /// Of those that are no links, if they were asked for.
-    pub(super) stamps: BTreeMap<OsString, Stamp>,
+    pub(super) stamps: Vec<(OsString, Stamp)>,
     /// The directory without links, and what it is.
     pub(super) real: Option<(OsString, Stamp)>,
     pub(super) mount: Option<Mount>,
@@ -105,14 +105,14 @@ pub(super) enum Outcome {
     Failed(String),
 }
 
-/// A look to be made on a helper thread. The thread that it hangs holds `alive`.
+/// A look to be made on a helper thread. While its thread is at it, that holds `_alive`.
 pub struct Look {
     pub(super) ticket: u64,
     pub(super) question: Question,
     pub(super) inotify: Option<Arc<OwnedFd>>,
     /// The number of the mount that is being touched.
     pub(super) at: Arc<AtomicU64>,
-    pub(super) alive: Arc<()>,
+    pub(super) _alive: Arc<()>,
     /// The program that looks at foreign file systems; without one they are looked at as all others.
     pub(super) reader: Option<PathBuf>,
     /// How long that may take.
@@ -182,14 +182,14 @@ fn directory(
         End::Failed(errno) => (Err(cannot_be_read(errno.into())), None),
     };
     let mount = real.as_ref().and_then(|(real, _)| walk.table.of(Path::new(real))).cloned();
-    let mut stamps = BTreeMap::new();
+    let mut stamps = Vec::new();
     if let (true, Some((real, _)), Ok(names)) = (with_stamps, &real, &names) {
         for name in names {
             // A link, or what is on another mount, is looked at by itself.
             if let Some(stat) = walk.one(&Path::new(real).join(name))
                 && FileType::from_raw_mode(stat.st_mode) != FileType::Symlink
             {
-                stamps.insert(name.clone(), Stamp::of(&stat));
+                stamps.push((name.clone(), Stamp::of(&stat)));
             }
         }
     }

@@ -87,6 +87,8 @@ pub(super) struct Ended {
 
 #[derive(Debug)]
 struct Hung {
+    /// None if it is not known.
+    mount: Option<u64>,
     retry_at: Boot,
     delay: Duration,
 }
@@ -186,7 +188,7 @@ impl Looks {
         let running = Running { key, why, since, base, stamps, at: Arc::default(), alive: Arc::default() };
         let (at, alive) = (running.at.clone(), running.alive.clone());
         self.running.insert(ticket, running);
-        Look { ticket, question, inotify: means.inotify, at, alive, reader: means.reader, limit: LIMIT }
+        Look { ticket, question, inotify: means.inotify, at, _alive: alive, reader: means.reader, limit: LIMIT }
     }
 
     /// The look of this ticket ended, or was given up.
@@ -201,9 +203,9 @@ impl Looks {
     }
 
     /// Its file system does not answer, or was not asked for that reason: it is tried again later.
-    pub(super) fn hangs(&mut self, key: Key, now: Boot) {
+    pub(super) fn hangs(&mut self, key: Key, mount: Option<u64>, now: Boot) {
         let delay = self.hung.get(&key).map_or(FIRST_RETRY, |hung| (hung.delay * 2).min(LAST_RETRY));
-        self.hung.insert(key, Hung { retry_at: now + delay, delay });
+        self.hung.insert(key, Hung { mount, retry_at: now + delay, delay });
     }
 
     /// A look leaves this behind. `key`: None if it looked at more than one thing.
@@ -211,9 +213,12 @@ impl Looks {
         self.left.push(Left { key, mount, unfinished });
     }
 
-    /// What hangs may answer now: it is tried again at once.
-    pub(super) fn retry_hung(&mut self, now: Boot) {
-        self.hung.values_mut().for_each(|hung| hung.retry_at = now);
+    /// The mount table changed: what hangs on a mount that is gone is tried again at once.
+    pub(super) fn mounted(&mut self, is_there: impl Fn(u64) -> bool, now: Boot) {
+        for hung in self.hung.values_mut().filter(|hung| !hung.mount.is_some_and(&is_there)) {
+            hung.retry_at = now;
+        }
+        self.retry(now);
     }
 
     /// Wants what is to be tried again by now.
@@ -221,7 +226,7 @@ impl Looks {
         let left = self.left.len();
         self.left.retain_mut(|left| !left.unfinished.is_over());
         if self.left.len() < left {
-            self.retry_hung(now);
+            self.hung.values_mut().for_each(|hung| hung.retry_at = now);
         }
         let due: Vec<Key> = self.hung.iter().filter(|(_, h)| h.retry_at <= now).map(|(key, _)| key.clone()).collect();
         for key in due {
@@ -283,8 +288,8 @@ mod tests {
         let ended = looks.end(look.ticket).unwrap();
         assert_eq!((&ended.key, ended.at), (&key(name), mount));
         looks.leave(Some(key(name)), Some(mount), Unfinished::Thread(ended.alive));
-        looks.hangs(key(name), NOW);
-        look.alive
+        looks.hangs(key(name), Some(mount), NOW);
+        look._alive
     }
 
     #[test]
@@ -301,7 +306,7 @@ mod tests {
             let look = begin(&mut looks);
             assert_eq!(look.question.avoid.mounts, [7].into());
             looks.end(look.ticket).unwrap();
-            looks.hangs(key("a"), now);
+            looks.hangs(key("a"), Some(7), now);
         }
         assert_eq!(delays, [5, 10, 20, 40, 60, 60]);
         // Another file of that mount is looked at.

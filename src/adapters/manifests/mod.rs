@@ -15,6 +15,8 @@
 //! `fileCheckFrequency` without inotify, while a file cannot be read, and where inotify does not report what other machines
 //! change (NFS, virtiofs, FUSE and their kind).
 
+mod asked;
+mod check;
 mod contents;
 mod file;
 mod files;
@@ -22,6 +24,7 @@ mod foreign;
 mod look;
 mod looks;
 mod mount;
+mod moved;
 mod records;
 mod scan;
 mod settle;
@@ -30,21 +33,17 @@ mod store;
 mod walk;
 mod watch;
 
+pub use check::{check_text, files_in};
 pub use foreign::{COMMAND as LOOK_COMMAND, answer as answer_look};
 pub use look::{Look, Seen};
 pub use standing::Standing;
 pub use store::Write;
 
-use crate::api::document::{self, Context, Object};
 use crate::api::pod::Pod;
-use crate::api::problem::Problem;
 use crate::api::time::{Boot, Now};
 use contents::Held;
 use file::Stamp;
-use foreign::Unfinished;
-use look::{Answer, Outcome, Question, Subject};
-use looks::{Key, Looks, Means, Why};
-use mount::{Mount, Table};
+use looks::{Looks, Why};
 use scan::{Directory, Scan};
 use standing::StandingProblems;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +53,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use store::{Place, Store};
 use walk::Step;
-use watch::{Moved, Touch, Watcher};
+use watch::Watcher;
 
 /// How long a file must not have changed before it is read unasked (D2).
 const SETTLE: Duration = Duration::from_secs(1);
@@ -221,25 +220,6 @@ impl Manifests {
         self.desired(now)
     }
 
-    /// The mount table changed.
-    pub fn mounted(&mut self, now: Now) {
-        let table = Table::read(&self.settings.mountinfo);
-        let id = |path: &Path| table.of(path).map_or(0, |mount| mount.id);
-        let moved = |steps: &[Step]| steps.iter().any(|step| id(&step.path()) != step.mount);
-        let other = |directory: &Directory| id(&directory.real) != directory.mount.as_ref().map_or(0, |mount| mount.id);
-        if moved(&self.steps) || self.directory.as_ref().is_some_and(other) {
-            self.look_at_all(now);
-        }
-        for (name, source) in &self.sources {
-            if moved(&source.steps) {
-                let touch = Touch { step: true, complete: true, ..Touch::default() };
-                self.looks.want(Some(name.clone()), Why::Touched(touch), now.boot);
-            }
-        }
-        self.looks.retry_hung(now.boot);
-        self.looks.retry(now.boot);
-    }
-
     /// What was due by now. Gives the whole desired set if it changed.
     pub fn due(&mut self, now: Now) -> Option<Vec<Rc<Pod>>> {
         if self.more {
@@ -279,72 +259,6 @@ impl Manifests {
     /// SIGHUP: all is looked at again.
     pub fn reload(&mut self, now: Now) {
         self.look_at_all(now);
-    }
-
-    /// The next look to run on a helper thread. Tell `looked` how it ended.
-    pub fn take_look(&mut self, now: Now) -> Option<Look> {
-        let (key, why) = self.looks.next()?;
-        let directory = self.settings.directory.clone().into_os_string();
-        let mountinfo = self.settings.mountinfo.clone().into_os_string();
-        let (base, subject) = match &key {
-            None => {
-                (None, Subject::Directory { stamps: self.looks.none_hung() && !self.one_by_one && !self.is_first() })
-            }
-            Some(name) => {
-                let Some(directory) = &self.directory else {
-                    self.looks.forget_files();
-                    return self.take_look(now);
-                };
-                let source = self.sources.get(name).filter(|source| !source.unreadable);
-                let complete = matches!(why, Why::Touched(touch) if touch.complete);
-                let known = source.filter(|_| !complete).and_then(|source| source.stamp);
-                let base = directory.real.clone().into_os_string();
-                let watch = self.watcher.has_room() || self.sources.get(name).is_some_and(|source| source.link);
-                (Some(directory.real.clone()), Subject::File { base, name: name.clone(), known, watch })
-            }
-        };
-        let stamps = matches!(subject, Subject::Directory { stamps: true });
-        let question = Question { directory, subject, mountinfo, avoid: walk::Avoid::default() };
-        let means = Means { inotify: self.watcher.inotify(), reader: self.settings.reader.clone() };
-        Some(self.looks.begin(key, question, base, stamps, means, now.boot))
-    }
-
-    /// How a look ended. Gives the whole desired set if it changed, and the first time.
-    pub fn looked(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) -> Option<Vec<Rc<Pod>>> {
-        let looks::Ended { key, why, base, stamps, at, alive } = self.looks.end(ticket)?;
-        let subject = (!stamps).then(|| key.clone());
-        match seen {
-            Ok(Seen(Outcome::Seen(answer, text))) => {
-                self.looks.answered(&key);
-                match (*answer, &key) {
-                    (Answer::Directory(seen), _) => self.directory_seen(seen, now),
-                    // The directory is another one now.
-                    (Answer::File(_), Some(_)) if base.as_ref() != self.directory.as_ref().map(|d| &d.real) => {
-                        self.looks.want(key.clone(), why, now.boot);
-                    }
-                    (Answer::File(seen), Some(name)) => {
-                        self.file_seen(name, why, seen, text, now);
-                        self.scanned(name, now);
-                    }
-                    (Answer::File(_), None) => {}
-                }
-            }
-            Ok(Seen(Outcome::Refused(mount))) => self.hangs(key, Some(&mount), stamps, now),
-            Ok(Seen(Outcome::Hung(mount, unfinished))) => {
-                self.looks.leave(subject, mount.as_ref().map(|mount| mount.id), unfinished);
-                self.hangs(key, mount.as_ref(), stamps, now);
-            }
-            Err(NotSeen::Stuck) => {
-                let mount = Table::read(&self.settings.mountinfo).by_id(at).cloned();
-                self.looks.leave(subject, Some(at).filter(|at| *at > 0), Unfinished::Thread(alive));
-                self.hangs(key, mount.as_ref(), stamps, now);
-            }
-            Ok(Seen(Outcome::Failed(why))) | Err(NotSeen::NotBegun(why)) => self.not_looked(key, &why, now),
-        }
-        if !self.looks.any_running() {
-            self.watcher.rest();
-        }
-        self.desired(now)
     }
 
     /// What is wrong at present, by path.
@@ -407,89 +321,6 @@ impl Manifests {
         self.unwatched = true;
     }
 
-    /// Takes the events that there are, up to a turn's worth.
-    fn events(&mut self, now: Now) {
-        let moved = self.watcher.read(self.looks.any_running()).unwrap_or_else(|why| {
-            log::warn!("manifests: events are lost, looking now and then instead error={why:?}");
-            Moved { overflow: true, ..Moved::default() }
-        });
-        self.more = moved.more;
-        self.moved(&moved, now);
-    }
-
-    /// What happened, by inotify.
-    fn moved(&mut self, moved: &Moved, now: Now) {
-        if self.directory.is_none() {
-            if !moved.files.is_empty() {
-                // It may be the right one now.
-                self.full_within(SETTLE, now);
-            }
-        } else {
-            for (name, touch) in &moved.files {
-                self.happened(name, *touch, now);
-            }
-        }
-        if (moved.directory || moved.overflow) && self.stage != Stage::New {
-            self.look_at_all(now);
-        }
-        if moved.overflow {
-            self.full_within(self.settings.check_frequency, now);
-        }
-    }
-
-    fn happened(&mut self, name: &OsStr, touch: Touch, now: Now) {
-        if !file::counts(name) {
-            return;
-        }
-        let key = Some(name.to_owned());
-        if touch.gone == Some(true) && !self.looks.is_running(&key) {
-            // Nothing to look at until it is believed.
-            if self.sources.contains_key(name) || self.waits.contains_key(name) || self.looks.is_wanted(&key) {
-                self.looks.forget(&key);
-                self.wait(name, GONE, Wait::Gone, now);
-                self.scanned(name, now);
-            }
-            return;
-        }
-        self.looks.want(key, Why::Touched(touch), now.boot);
-    }
-
-    /// A file system does not answer.
-    fn hangs(&mut self, key: Key, mount: Option<&Mount>, stamps: bool, now: Now) {
-        if stamps {
-            // Perhaps only one of its files.
-            self.one_by_one = true;
-            return self.look_at_all(now);
-        }
-        let what = mount.map_or_else(
-            || "the file system does not answer: check its server, or unmount it".to_owned(),
-            |mount| {
-                let Mount { point, kind, source, .. } = mount;
-                format!(
-                    "the file system on {point} ({source}, {kind}) does not answer: check its server, or unmount it \
-                     (umount -l {point})"
-                )
-            },
-        );
-        self.looks.hangs(key.clone(), now.boot);
-        self.not_looked(key, &what, now);
-    }
-
-    /// A look could not be made. What was last good stays in force (D2).
-    fn not_looked(&mut self, key: Key, why: &str, now: Now) {
-        match key {
-            None => self.missing(why, now),
-            Some(name) => {
-                if self.directory.is_some() {
-                    self.waits.remove(&name);
-                    self.cannot_read(&name, why, now);
-                    self.full_within(self.settings.check_frequency, now);
-                }
-                self.scanned(&name, now);
-            }
-        }
-    }
-
     /// The desired set, if it changed. Two pods of one name are both in it: who runs is the engine's to say (D4).
     fn desired(&mut self, now: Now) -> Option<Vec<Rc<Pod>>> {
         if self.is_first() || !(self.changed || self.unsettled) {
@@ -522,20 +353,6 @@ impl Manifests {
             .partition(|(name, _)| matches!(self.waits.get(*name), Some((_, Wait::Gone))));
         leaving.iter().any(|(_, pod)| staying.iter().any(|(_, other)| other == pod))
     }
-}
-
-/// All good objects in the text of a file, as a node of that name reads it, and everything that is wrong with the others: for
-/// `wherry check FILE`.
-pub fn check_text(path: &str, text: &[u8], node_name: &str) -> (Vec<Object>, Vec<Problem>) {
-    document::read_objects(text, path, Context { node_name, seen: "" })
-}
-
-/// The manifests of a directory, in order, by the names that count: for `wherry check` without a file.
-///
-/// # Errors
-/// Why the directory cannot be read.
-pub fn files_in(directory: &Path) -> Result<Vec<PathBuf>, String> {
-    look::list(directory).map(|names| names.into_iter().map(|name| directory.join(name)).collect())
 }
 
 /// The time for `config.seen`.

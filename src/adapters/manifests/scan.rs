@@ -13,7 +13,7 @@ use super::store::Place;
 use super::{GONE, Manifests, NET, SETTLE, Stage, Wait};
 use crate::api::problem::Problem;
 use crate::api::time::Now;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,6 +43,7 @@ impl Manifests {
     /// The directory was looked at.
     pub(super) fn directory_seen(&mut self, seen: DirectorySeen, now: Now) {
         let DirectorySeen { names, stamps, real, mount, steps, watched } = seen;
+        let stamps: BTreeMap<OsString, Stamp> = stamps.into_iter().collect();
         let moved = self.watcher.assign(None, watched.roles);
         self.moved(&moved, now);
         self.steps = steps;

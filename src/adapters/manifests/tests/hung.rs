@@ -1,5 +1,6 @@
 //! A file system that does not answer holds up only what is on it.
 
+use super::super::look::Subject;
 use super::*;
 use std::sync::atomic::Ordering;
 

@@ -147,7 +147,7 @@ fn d2_a_record_that_two_names_shared_becomes_one_of_each() {
     let (mut lab, first) = lab.again_without_flush();
     assert_eq!(first, ["a"]);
     lab.flush();
-    assert_eq!(only(), [own.clone()]);
+    assert_eq!(only(), std::slice::from_ref(&own));
     let (lab, first) = lab.again();
     assert_eq!(first, ["a"]);
     // Of two broken files nobody can say whose it was: none of them loses it.

@@ -1,0 +1,115 @@
+//! The loop's side of a look: what to ask, and where the answer goes.
+
+use super::foreign::Unfinished;
+use super::look::{Answer, Look, Outcome, Question, Seen, Subject};
+use super::looks::{self, Key, Means, Why};
+use super::mount::{Mount, Table};
+use super::walk::Avoid;
+use super::{Manifests, NotSeen};
+use crate::api::pod::Pod;
+use crate::api::time::Now;
+use std::rc::Rc;
+
+impl Manifests {
+    /// The next look to run on a helper thread. Tell `looked` how it ended.
+    pub fn take_look(&mut self, now: Now) -> Option<Look> {
+        let (key, why) = self.looks.next()?;
+        let directory = self.settings.directory.clone().into_os_string();
+        let mountinfo = self.settings.mountinfo.clone().into_os_string();
+        let (base, subject) = match &key {
+            None => {
+                (None, Subject::Directory { stamps: self.looks.none_hung() && !self.one_by_one && !self.is_first() })
+            }
+            Some(name) => {
+                let Some(directory) = &self.directory else {
+                    self.looks.forget_files();
+                    return self.take_look(now);
+                };
+                let source = self.sources.get(name).filter(|source| !source.unreadable);
+                let complete = matches!(why, Why::Touched(touch) if touch.complete);
+                let known = source.filter(|_| !complete).and_then(|source| source.stamp);
+                let base = directory.real.clone().into_os_string();
+                let watch = self.watcher.has_room() || self.sources.get(name).is_some_and(|source| source.link);
+                (Some(directory.real.clone()), Subject::File { base, name: name.clone(), known, watch })
+            }
+        };
+        let stamps = matches!(subject, Subject::Directory { stamps: true });
+        let question = Question { directory, subject, mountinfo, avoid: Avoid::default() };
+        let means = Means { inotify: self.watcher.inotify(), reader: self.settings.reader.clone() };
+        Some(self.looks.begin(key, question, base, stamps, means, now.boot))
+    }
+
+    /// How a look ended. Gives the whole desired set if it changed, and the first time.
+    pub fn looked(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) -> Option<Vec<Rc<Pod>>> {
+        let looks::Ended { key, why, base, stamps, at, alive } = self.looks.end(ticket)?;
+        let subject = (!stamps).then(|| key.clone());
+        match seen {
+            Ok(Seen(Outcome::Seen(answer, text))) => {
+                self.looks.answered(&key);
+                match (*answer, &key) {
+                    (Answer::Directory(seen), _) => self.directory_seen(seen, now),
+                    // The directory is another one now.
+                    (Answer::File(_), Some(_)) if base.as_ref() != self.directory.as_ref().map(|d| &d.real) => {
+                        self.looks.want(key.clone(), why, now.boot);
+                    }
+                    (Answer::File(seen), Some(name)) => {
+                        self.file_seen(name, why, seen, text, now);
+                        self.scanned(name, now);
+                    }
+                    (Answer::File(_), None) => {}
+                }
+            }
+            Ok(Seen(Outcome::Refused(mount))) => self.hangs(key, Some(&mount), stamps, now),
+            Ok(Seen(Outcome::Hung(mount, unfinished))) => {
+                self.looks.leave(subject, mount.as_ref().map(|mount| mount.id), unfinished);
+                self.hangs(key, mount.as_ref(), stamps, now);
+            }
+            Err(NotSeen::Stuck) => {
+                let mount = Table::read(&self.settings.mountinfo).by_id(at).cloned();
+                self.looks.leave(subject, Some(at).filter(|at| *at > 0), Unfinished::Thread(alive));
+                self.hangs(key, mount.as_ref(), stamps, now);
+            }
+            Ok(Seen(Outcome::Failed(why))) | Err(NotSeen::NotBegun(why)) => self.not_looked(key, &why, now),
+        }
+        if !self.looks.any_running() {
+            self.watcher.rest();
+        }
+        self.desired(now)
+    }
+
+    /// A file system does not answer.
+    fn hangs(&mut self, key: Key, mount: Option<&Mount>, stamps: bool, now: Now) {
+        if stamps {
+            // Perhaps only one of its files.
+            self.one_by_one = true;
+            return self.look_at_all(now);
+        }
+        let what = mount.map_or_else(
+            || "the file system does not answer: check its server, or unmount it".to_owned(),
+            |mount| {
+                let Mount { point, kind, source, .. } = mount;
+                format!(
+                    "the file system on {point} ({source}, {kind}) does not answer: check its server, or unmount it \
+                     (umount -l {point})"
+                )
+            },
+        );
+        self.looks.hangs(key.clone(), mount.map(|mount| mount.id), now.boot);
+        self.not_looked(key, &what, now);
+    }
+
+    /// A look could not be made. What was last good stays in force (D2).
+    fn not_looked(&mut self, key: Key, why: &str, now: Now) {
+        match key {
+            None => self.missing(why, now),
+            Some(name) => {
+                if self.directory.is_some() {
+                    self.waits.remove(&name);
+                    self.cannot_read(&name, why, now);
+                    self.full_within(self.settings.check_frequency, now);
+                }
+                self.scanned(&name, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What moved: inotify's events and the mount table say what to look at.
+
+use super::looks::Why;
+use super::mount::Table;
+use super::scan::Directory;
+use super::walk::Step;
+use super::watch::{Moved, Touch};
+use super::{GONE, Manifests, SETTLE, Stage, Wait, file};
+use crate::api::time::Now;
+use std::ffi::OsStr;
+use std::path::Path;
+
+impl Manifests {
+    /// The mount table changed.
+    pub fn mounted(&mut self, now: Now) {
+        let table = Table::read(&self.settings.mountinfo);
+        let id = |path: &Path| table.of(path).map_or(0, |mount| mount.id);
+        let moved = |steps: &[Step]| steps.iter().any(|step| id(&step.path()) != step.mount);
+        let other = |directory: &Directory| id(&directory.real) != directory.mount.as_ref().map_or(0, |mount| mount.id);
+        if moved(&self.steps) || self.directory.as_ref().is_some_and(other) {
+            self.look_at_all(now);
+        }
+        for (name, source) in &self.sources {
+            if moved(&source.steps) {
+                let touch = Touch { step: true, complete: true, ..Touch::default() };
+                self.looks.want(Some(name.clone()), Why::Touched(touch), now.boot);
+            }
+        }
+        self.looks.mounted(|id| table.by_id(id).is_some(), now.boot);
+    }
+
+    /// Takes the events that there are, up to a turn's worth.
+    pub(super) fn events(&mut self, now: Now) {
+        let moved = self.watcher.read(self.looks.any_running()).unwrap_or_else(|why| {
+            log::warn!("manifests: events are lost, looking now and then instead error={why:?}");
+            Moved { overflow: true, ..Moved::default() }
+        });
+        self.more = moved.more;
+        self.moved(&moved, now);
+    }
+
+    /// What happened, by inotify.
+    pub(super) fn moved(&mut self, moved: &Moved, now: Now) {
+        if self.directory.is_none() {
+            if !moved.files.is_empty() {
+                // It may be the right one now.
+                self.full_within(SETTLE, now);
+            }
+        } else {
+            for (name, touch) in &moved.files {
+                self.happened(name, *touch, now);
+            }
+        }
+        if (moved.directory || moved.overflow) && self.stage != Stage::New {
+            self.look_at_all(now);
+        }
+        if moved.overflow {
+            self.full_within(self.settings.check_frequency, now);
+        }
+    }
+
+    fn happened(&mut self, name: &OsStr, touch: Touch, now: Now) {
+        if !file::counts(name) {
+            return;
+        }
+        let key = Some(name.to_owned());
+        if touch.gone == Some(true) && !self.looks.is_running(&key) {
+            // Nothing to look at until it is believed.
+            if self.sources.contains_key(name) || self.waits.contains_key(name) || self.looks.is_wanted(&key) {
+                self.looks.forget(&key);
+                self.wait(name, GONE, Wait::Gone, now);
+                self.scanned(name, now);
+            }
+            return;
+        }
+        self.looks.want(key, Why::Touched(touch), now.boot);
+    }
+}
