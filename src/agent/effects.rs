@@ -281,7 +281,8 @@ impl Agent {
         while let Some(look) = self.manifests.take_look(now) {
             let ticket = look.ticket();
             let deadline = now.boot + LOOK_TIMEOUT;
-            let id = self.helpers.submit(Class::Manifests, "look at manifests", deadline, move || Work::Look(look.run()));
+            let id =
+                self.helpers.submit(Class::Manifests, "look at manifests", deadline, move || Work::Look(look.run()));
             self.jobs.insert(id, Job::Look(ticket));
         }
     }

@@ -174,7 +174,7 @@ impl Agent {
     /// The configuration was read, or could not be.
     pub(super) fn reloaded(&mut self, loaded: Result<Loaded, &JobError>, now: Now) {
         match loaded {
-            Ok(loaded) => self.take_configuration(loaded, now),
+            Ok(loaded) => self.take_configuration(loaded),
             Err(e) => {
                 let why = format!("the configuration gives no answer, the one of before stays in force: {e}");
                 log::error!("reload: {why}");
@@ -186,7 +186,7 @@ impl Agent {
         log::info!("reloaded manifests={}", self.config.manifests.display());
     }
 
-    fn take_configuration(&mut self, loaded: Loaded, now: Now) {
+    fn take_configuration(&mut self, loaded: Loaded) {
         for problem in loaded.problems.errors.iter().chain(&loaded.problems.warnings) {
             log::warn!("reload: {problem}");
         }

@@ -69,15 +69,6 @@ pub(super) enum Unread {
     Broken { why: String, passing: bool },
 }
 
-/// Reads the file at a path, which may be a symbolic link: for `wherry check`.
-pub(super) fn read(path: &Path) -> Result<(Vec<u8>, Stamp), Unread> {
-    match rustix::fs::stat(path) {
-        Ok(stat) => read_regular(path, &stat, OFlags::empty()),
-        Err(Errno::NOENT | Errno::NOTDIR) if rustix::fs::lstat(path).is_err() => Err(Unread::Gone),
-        Err(errno) => Err(unreadable(errno)),
-    }
-}
-
 /// Why a path that exists leads to nothing that can be read.
 pub(super) fn unreadable(errno: Errno) -> Unread {
     let why = match errno {

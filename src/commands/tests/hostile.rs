@@ -88,7 +88,7 @@ fn plan() -> PlanView {
     let group = PlanGroup {
         priority: 0,
         period_seconds: 30,
-        granted_seconds: 30,
+        granted_seconds: Some(30),
         from_seconds: 0,
         until_seconds: 30,
         pods: vec![pod],
