@@ -50,8 +50,11 @@ fn new_root(w: &mut World) {
 }
 
 fn their_pod_ends(w: &mut World, uid: &Uid) {
-    w.remove_behind(uid);
+    let ours = w.runtime.owner.clone();
+    w.runtime.sandboxes.retain(|_, s| s.uid != *uid || s.owner.as_ref() == Some(&ours));
+    w.runtime.containers.retain(|_, c| c.uid != *uid || c.owner.as_ref() == Some(&ours));
     w.runtime.cgroups.remove(uid);
+    w.look_at_pidfds();
 }
 
 #[test]
