@@ -184,6 +184,9 @@ fn ok(answer: Answer) -> Outcome {
     Outcome::Answer(Ok(answer))
 }
 
+/// The name of a pod of another owner that has the UID of one of ours.
+const TWIN: &str = "twin";
+
 impl Runtime {
     pub fn new(owner: &str) -> Runtime {
         Runtime {
@@ -489,7 +492,7 @@ impl Runtime {
     pub fn add_twin(&mut self, pod: &Rc<Pod>, now: Wall) {
         const OTHER: &str = "root-2";
         let mut twin = (**pod).clone();
-        twin.name.name = "twin".into();
+        twin.name.name = TWIN.into();
         let twin = Rc::new(twin);
         if self.sandboxes.values().any(|s| s.uid == twin.uid && s.name == twin.name) {
             return;
@@ -514,6 +517,20 @@ impl Runtime {
             c.owner = Some(OTHER.into());
         }
         let _ = self.start(id.as_str(), now, |_| Life::FOREVER);
+    }
+
+    /// The pods that `add_twin` made end, and their owner removes them.
+    pub fn twins_end(&mut self) {
+        let twins: BTreeMap<String, Uid> =
+            self.sandboxes.values().filter(|s| &*s.name.name == TWIN).map(|s| (s.id.clone(), s.uid.clone())).collect();
+        self.sandboxes.retain(|id, _| !twins.contains_key(id));
+        self.containers.retain(|_, c| !twins.contains_key(&c.sandbox));
+        // (The model has one cgroup for both.)
+        for uid in twins.into_values() {
+            if !self.sandboxes.values().any(|s| s.uid == uid) {
+                self.cgroups.remove(&uid);
+            }
+        }
     }
 
     /// What this call would stop or remove belongs to another owner.

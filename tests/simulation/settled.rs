@@ -176,7 +176,7 @@ fn nothing_else(w: &World) -> Judged {
         Some(v) => !keeps(&v) && ["Succeeded", "Failed"].contains(&v.status.phase.as_deref().unwrap_or("Failed")),
     };
     // (A sandbox that is ready though a lie hid it, of a pod that was over by then, keeps its cgroup.)
-    let hidden = |uid: &Uid| w.checks.lied && w.runtime.sandboxes.values().any(|s| s.uid == *uid && s.ready);
+    let hidden = |uid: &Uid| w.checks.lied && w.runtime.ours().any(|s| s.uid == *uid && s.ready);
     // (A pod of another owner has a cgroup of its own; under our UID the model has one for both.)
     let others = |uid: &Uid| w.runtime.sandboxes.values().any(|s| s.uid == *uid && other(&s.owner));
     let stray = w.runtime.cgroups.iter().find(|uid| !others(uid) && over(uid) && !hidden(uid));

@@ -489,6 +489,8 @@ impl World {
         self.unlucky = None;
         let held: Vec<String> = self.runtime.containers.values().filter(|c| c.held).map(|c| c.id.clone()).collect();
         held.iter().for_each(|id| self.free_process(id));
+        self.runtime.twins_end();
+        self.look_at_pidfds();
         if !self.alive {
             self.start();
         }
@@ -1336,7 +1338,8 @@ impl World {
         };
         let earlier =
             |c: &&Container| c.runs() && !c.dead && self.group_of(&c.uid).is_some_and(|g| g < group && in_time(g));
-        if let Some(c) = self.runtime.containers.values().find(earlier) {
+        let ours = |c: &&Container| c.owner.as_ref() == Some(&self.runtime.owner);
+        if let Some(c) = self.runtime.containers.values().filter(ours).find(earlier) {
             let what = format!("{} runs when {} is killed after {:.1}s", c.id, pod.uid, progress.since_seconds);
             self.checks.fail("S4: groups end in their order", what);
         }
@@ -1460,7 +1463,9 @@ impl World {
         let asks =
             |pod: &Pod| pod.containers().iter().any(|c| c.resources.as_ref().is_some_and(|r| r.requests.is_some()));
         let known = |uid: &Uid| self.engine.pod(uid).is_some_and(|v| asks(v.pod));
-        let running = self.runtime.containers.values().filter(|c| c.runs() && c.uid != pod.uid && known(&c.uid));
+        let ours = |c: &&Container| c.owner.as_ref() == Some(&self.runtime.owner);
+        let running =
+            self.runtime.containers.values().filter(ours).filter(|c| c.runs() && c.uid != pod.uid && known(&c.uid));
         let others: BTreeSet<Uid> = running.map(|c| c.uid.clone()).collect();
         if asks(pod) && others.len() >= fit {
             self.checks.fail("A2", format!("RunSandbox of {} while {others:?} run", pod.uid));

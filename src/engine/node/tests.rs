@@ -70,8 +70,8 @@ fn config() -> EngineConfig {
 /// A node on which the runtime is there at 5 s, and a list came at 6 s that shows what is given.
 fn node(desired: Vec<Rc<Pod>>, shown: Listed) -> (Engine, Vec<Effect>) {
     let mut engine = Engine::new(config());
-    engine.step(Event::Desired(desired), at(5));
-    let mut effects = engine.step(Event::RuntimeUp, at(5));
+    let mut effects = engine.step(Event::Desired(desired), at(5));
+    effects.extend(engine.step(Event::RuntimeUp, at(5)));
     let list = op_of(&effects, |call| matches!(call, RuntimeCall::List));
     effects.extend(engine.step(Event::Done { op: list, result: Ok(Answer::Listed(shown)) }, at(6)));
     (engine, effects)
@@ -135,22 +135,23 @@ fn running() -> PodFacts {
 #[test]
 fn a_pod_says_what_holds_it_up() {
     let old = pod("web", "one");
-    let (mut engine, effects) = node(vec![old.clone()], listed(old.uid.as_str(), "web"));
+    let (mut engine, begun) = node(vec![old.clone()], listed(old.uid.as_str(), "web"));
     let inside = engine.inside(&old.uid, at(6).boot).unwrap();
     assert_eq!(inside.state, "Sync");
     assert_eq!(inside.waits_for, ["starts: the container runtime has not answered yet"]);
 
     // It runs, and its manifest is edited: one ends, one waits.
-    let read = op_of(&effects, |call| matches!(call, RuntimeCall::ReadPod { .. }));
-    engine.step(Event::Done { op: read, result: Ok(Answer::Pod(running())) }, at(7));
+    let read = op_of(&begun, |call| matches!(call, RuntimeCall::ReadPod { .. }));
+    let adopted = engine.step(Event::Done { op: read, result: Ok(Answer::Pod(running())) }, at(7));
     let new = pod("web", "two");
     let effects = engine.step(Event::Desired(vec![new.clone()]), at(8));
     let runs_on = engine.inside(&old.uid, at(8).boot).unwrap();
     assert_eq!(runs_on.state, "Sync");
     assert!(runs_on.waits_for.iter().any(|w| w.starts_with("its record to be written: then it is replaced")));
-    for effect in effects {
+    let mut written: Vec<Effect> = begun.into_iter().chain(adopted).chain(effects).collect();
+    while let Some(effect) = written.pop() {
         if let Effect::Record { op, .. } = effect {
-            engine.step(Event::Done { op, result: Ok(Answer::Ok) }, at(8));
+            written.extend(engine.step(Event::Done { op, result: Ok(Answer::Ok) }, at(8)));
         }
     }
     let ends = engine.inside(&old.uid, at(18).boot).unwrap();

@@ -315,7 +315,10 @@ fn a_request_that_is_too_large_is_refused_and_one_without_a_connection_is_not_se
         result.expect("an end").unwrap_err()
     };
     let error = end(17 << 20);
-    assert!(matches!(&error, OpError::Refused(why) if why.contains("is over the limit of 16 MiB")), "{error:?}");
+    assert!(
+        matches!(&error, OpError::Refused(why) if why.contains("container runtimes take at most 16777216")),
+        "{error:?}"
+    );
     assert!(!error.may_have_acted());
     let error = end(1 << 10);
     assert!(matches!(&error, OpError::NotSent(why) if why.contains("/nonexistent/runtime.sock")), "{error:?}");

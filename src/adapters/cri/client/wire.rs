@@ -30,7 +30,7 @@ const MAX_REQUEST: u64 = 16 << 20;
 pub fn written(method: Method, request: &impl Message) -> Result<Vec<u8>, OpError> {
     let size = request.compute_size();
     if size > MAX_REQUEST {
-        return Err(invalid(format!(
+        return Err(OpError::Refused(format!(
             "{}: the request has {size} bytes, and container runtimes take at most {MAX_REQUEST}: shorten the pod's \
              annotations, labels, ports, environment, command or arguments",
             method.path
@@ -98,11 +98,7 @@ mod tests {
         let request = |bytes: usize| proto::VersionRequest { version: "x".repeat(bytes), ..Default::default() };
         assert_eq!(written(method::VERSION, &request(9)).unwrap().len(), 11);
         assert!(written(method::VERSION, &request((16 << 20) - 100)).is_ok());
-        let Err(OpError::Answered { code: Code::InvalidArgument, message }) =
-            written(method::VERSION, &request(16 << 20))
-        else {
-            panic!()
-        };
+        let Err(OpError::Refused(message)) = written(method::VERSION, &request(16 << 20)) else { panic!() };
         assert!(message.contains("16777221 bytes") && message.contains("at most 16777216"), "{message}");
     }
 }
