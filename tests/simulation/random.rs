@@ -296,6 +296,7 @@ fn act(w: &mut World, pool: &Pool, action: &Action) {
                 let wall = w.wall_now();
                 w.note(|| format!("    another owner's pod with the UID {}", pod.uid));
                 w.runtime.add_twin(pod, wall);
+                w.checks.twin_at = Some(w.time().boot.0);
             }
         }
         Action::FailLists { ms } => w.fail_lists(ms * MS),

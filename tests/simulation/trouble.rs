@@ -65,6 +65,9 @@ impl World {
 
     /// Other settings, as after SIGHUP.
     pub fn reload(&mut self, pick: u64) {
+        if !self.alive {
+            return;
+        }
         let mut dice = wherry::engine::rng::Rng::new(pick);
         self.config.parallel_sandboxes = 1 + below(&mut dice, 4) as usize;
         self.config.parallel_containers = 1 + below(&mut dice, 4) as usize;

@@ -1504,7 +1504,7 @@ impl World {
 
     /// While something of the pod runs it cannot be removed.
     fn remove_cgroup(&mut self, uid: &Uid, kill: bool) -> Result<Answer, OpError> {
-        self.checks.nothing_of_others(&self.runtime, uid);
+        self.checks.nothing_of_others(&self.runtime, uid, self.now);
         let busy = self.runtime.of(uid).any(|c| c.runs() || c.stuck && !kill)
             || self.runtime.ours().any(|s| s.uid == *uid && s.ready);
         if busy && self.runtime.cgroups.contains(uid) {

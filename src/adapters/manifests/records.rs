@@ -63,7 +63,7 @@ impl Manifests {
         true
     }
 
-    /// What a file said when it was last good, as far as it would be accepted now; None if nothing is recorded.
+    /// What a file said when it was last good; None if nothing is recorded.
     pub(super) fn recall(&self, name: &OsStr, now: Now) -> Option<Vec<Held>> {
         let shown = self.shown(name);
         let path = self.path(name);
@@ -72,7 +72,7 @@ impl Manifests {
         let context = Context { node_name: &self.settings.node_name, seen: &seen };
         let mut held = Vec::new();
         for RecordedDocument { number, content, priority, .. } in record.documents {
-            match Document::from_content(number, content).object(&shown, None, context) {
+            match Document::from_content(number, content).recorded(&shown, context) {
                 Ok(object) => held.push(Held::accepted(object, priority)),
                 Err(problems) => {
                     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();

@@ -84,7 +84,12 @@ pub fn victim(peer: Peer, held: &[Held], now: Boot) -> Option<usize> {
             return least(&limited);
         }
     }
-    if held.len() >= MAX_CONNECTIONS { least(&|_| true) } else { None }
+    if held.len() < MAX_CONNECTIONS {
+        return None;
+    }
+    // A user other than root takes no place of root's while other users have one.
+    let of_users = if peer.is_limited() { least(&|h: &Held| h.peer.is_limited()) } else { None };
+    of_users.or_else(|| least(&|_| true))
 }
 
 #[cfg(test)]

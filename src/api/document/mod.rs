@@ -14,7 +14,7 @@ mod typed;
 use crate::api::names::FullName;
 use crate::api::pod::{Pod, Source};
 use crate::api::priority::PriorityClass;
-use crate::api::problem::{Fault, FieldPath, Problem, Step};
+use crate::api::problem::{Fault, FieldPath, Problem, Step, brief};
 use crate::api::{defaults, uid, validate};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::scheduling::v1 as scheduling;
@@ -231,6 +231,19 @@ impl Document {
     /// All that is wrong with it (of wrong types only the first, since no more is known then).
     pub fn pod(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Pod, Vec<Problem>> {
         self.make(path, context, validate::pod).map_err(|faults| self.problems(path, text, faults))
+    }
+
+    /// The object of a record. A pod that was accepted before is not validated again: a rule that is new in this version ends no
+    /// pod that runs (D2, W25).
+    ///
+    /// # Errors
+    /// The content does not fit the types.
+    pub fn recorded(&self, path: &str, context: Context<'_>) -> Result<Object, Vec<Problem>> {
+        if self.content.get("kind").and_then(Value::as_str) == Some(PRIORITY_CLASS) {
+            return self.object(path, None, context);
+        }
+        let made = self.make(path, context, |_| Vec::new());
+        made.map(|pod| Object::Pod(Box::new(pod))).map_err(|faults| self.problems(path, None, faults))
     }
 
     /// The pod, also if it asks for what the engine knows and no adapter does yet. For simulations: what is read from
@@ -451,7 +464,7 @@ fn yaml_error(path: &str, error: &serde_saphyr::Error) -> Problem {
     let error = error.without_snippet();
     let line = error.location().map(|l| l.line()).filter(|l| *l > 0);
     let message = match error {
-        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key {key} is there twice"),
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key {} is there twice", brief(key)),
         Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => format!("nested deeper than {MAX_DEPTH} levels"),
         Error::NonFiniteFloat { .. } => "not a finite number; put it in quotes if it is a text".to_owned(),
         other => {
@@ -461,7 +474,7 @@ fn yaml_error(path: &str, error: &serde_saphyr::Error) -> Problem {
                     .to_owned()
             } else {
                 // The place is said in front.
-                text.split(" at line ").next().unwrap_or_default().to_owned()
+                brief(text.split(" at line ").next().unwrap_or_default()).into_owned()
             }
         }
     };

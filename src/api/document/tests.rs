@@ -378,3 +378,17 @@ fn a5_a_wrong_priority_class_is_told_by_line_and_field() {
         assert_eq!(whole(&CLASS.replace(from, to), "value: 1\n"), [format!("{PATH}{expected}")], "{to}");
     }
 }
+
+#[test]
+fn d2_a_record_is_not_validated_again() {
+    let resources = json!({"limits": {"cpu": "1", "hugepages-2Mi": "3Mi"}});
+    let content = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {"containers": [{"name": "main", "image": "a:1", "resources": resources}]}
+    });
+    let context = Context { node_name: "lab", seen: "" };
+    let document = Document::from_content(1, content);
+    assert!(document.object("/m/web.yaml", None, context).is_err());
+    let Ok(Object::Pod(pod)) = document.recorded("/m/web.yaml", context) else { panic!("no pod") };
+    assert_eq!(pod.name.to_string(), "default/web");
+}

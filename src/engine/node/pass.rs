@@ -16,6 +16,7 @@ use crate::engine::admission::rejection;
 use crate::engine::admission::room::{Room, Verdict};
 use crate::engine::pod::kill::Killer;
 use crate::engine::pod::worker::{State, Worker};
+use crate::engine::slots::READ_PATIENCE;
 use std::rc::Rc;
 
 /// At most so many pods are named in a message.
@@ -132,10 +133,20 @@ impl<'a> Pass<'a> {
     fn look_at(&mut self, one: &'a Asking<'a>) -> bool {
         let worker = one.worker;
         let share = Share { worker, asks: one.asks() };
-        if one.then.is_some() {
-            // A pod that would be rejected at its turn keeps nobody else out (A6: it may push others out).
-            let against = |pod: &Rc<Pod>| matches!(self.room.look_at(pod, share.asks), Verdict::Against { .. });
-            if self.lower_than(share.asks).next().is_some() || !worker.restart.as_ref().is_some_and(against) {
+        // A pod that begins after another's end: its worker's next life, or the successor of an edited pod that runs on (W8).
+        let begins_later = match &one.then {
+            Some(_) => worker.restart.as_ref(),
+            None => worker.pod.as_ref().filter(|_| self.engine.follows_outdated(worker)),
+        };
+        if let Some(pod) = begins_later {
+            // A pod that will be rejected when its turn comes takes no room from others.
+            let rejected = match self.room.look_at(pod, share.asks) {
+                Verdict::Against { refusals, missing } => {
+                    !refusals.is_empty() || victims(&missing, self.lower_than(share.asks)).is_none()
+                }
+                Verdict::Fits | Verdict::Later(_) => false,
+            };
+            if !rejected {
                 self.promise(share);
             }
             return true;
@@ -199,7 +210,11 @@ impl<'a> Pass<'a> {
 
     /// A pod waits for a status that is being read. Where it cannot be read, a pod that can have another's room takes that.
     fn instead_of_the_unreadable(&self, pod: &Pod, asks: &Asks) -> Option<(Vec<Uid>, Rc<str>)> {
-        let fails = |s: &&Share<'_>| self.engine.cache.get(&s.worker.uid).is_some_and(|e| e.error.is_some());
+        let now = self.engine.now.boot;
+        let fails = |s: &&Share<'_>| {
+            let entry = self.engine.cache.get(&s.worker.uid);
+            entry.is_some_and(|e| e.error.is_some() || e.hangs(now, READ_PATIENCE))
+        };
         let (unread, waiting): (Vec<&Share<'_>>, Vec<&Share<'_>>) =
             self.doubtful.iter().partition(|s| self.is_unread(s.worker));
         let failing: Vec<&Share<'_>> = unread.into_iter().filter(fails).collect();

@@ -8,6 +8,7 @@
 use super::Engine;
 use crate::api::names::Uid;
 use crate::engine::effect::Effect;
+use crate::engine::pod::worker::Worker;
 
 impl Engine {
     /// True if the pod has to run on until its record was written.
@@ -20,6 +21,12 @@ impl Engine {
             self.room_changed();
         }
         waits
+    }
+
+    /// True if the pod that has this one's name now runs on until its record was written.
+    pub(super) fn follows_outdated(&self, worker: &Worker) -> bool {
+        let first = self.names.get(&worker.name).and_then(|queue| queue.front());
+        first.filter(|uid| **uid != worker.uid).and_then(|uid| self.workers.get(uid)).is_some_and(Worker::is_outdated)
     }
 
     /// True if some pods are asked to end now.

@@ -10,6 +10,7 @@ use crate::engine::op::OpId;
 use crate::engine::pleg::strangers::Strangers;
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// The number of an engine step.
 pub type Turn = u64;
@@ -107,6 +108,11 @@ impl Entry {
     pub fn read_began(&mut self, op: OpId, turn: Turn, at: Boot) {
         self.reading = Some((op, turn, at));
         self.wanted = false;
+    }
+
+    /// A reading has had no answer for so long.
+    pub fn hangs(&self, now: Boot, after: Duration) -> bool {
+        self.reading.is_some_and(|(.., at)| now.since(at) >= after)
     }
 
     pub fn is_reading(&self, op: OpId) -> bool {

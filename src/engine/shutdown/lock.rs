@@ -325,7 +325,8 @@ impl Lock {
             }
             Read::Periodic if settled => {
                 self.rest(now);
-                self.tell()
+                // The lock is released at the end of a shutdown: that is no news.
+                if down { Vec::new() } else { self.tell() }
             }
             Read::Periodic => self.delay_is(delay, Read::First, Round::default(), down, now),
             Read::First | Read::After(Change::Raise, _) if settled => vec![self.lock(round)],

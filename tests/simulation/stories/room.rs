@@ -4,7 +4,7 @@
 use crate::runtime::Life;
 use crate::stories::admission::{asks, critical, small};
 use crate::stories::shutdown::with_shutdown;
-use crate::story::node_with;
+use crate::story::{node_with, pod};
 use crate::world::{Fault, World};
 use std::time::Duration;
 use wherry::engine::config::EngineConfig;
@@ -365,4 +365,56 @@ fn a2_no_pod_is_rejected_before_a_list_shows_what_runs() {
         assert_eq!(w.times("StopContainer", 0).len(), 0, "{}", w.told());
         w.assert_well();
     }
+}
+
+#[test]
+fn a6_a_successor_whose_predecessor_runs_on_preempts_nobody_yet() {
+    let mut w = small();
+    w.file("low", &asks(600));
+    w.file("vip", &critical(300));
+    w.run(5);
+    w.record_error = true;
+    w.file("vip", &critical(600));
+    w.run(60);
+    assert!(w.runs("low/main") && w.runs("vip/main"), "{}", w.told());
+    assert_eq!(w.rejections(), 0, "{}", w.told());
+    w.record_error = false;
+    w.until("low gives way", 130, |w| w.was_preempted("low"));
+    w.run(10);
+    assert!(w.runs("vip/main"), "{}", w.told());
+    assert_eq!(w.rejections(), 0, "{}", w.told());
+    w.assert_well();
+}
+
+#[test]
+fn a6_a_pod_that_will_be_rejected_when_it_starts_anew_takes_no_room_from_a_critical_one() {
+    for edited in [critical(5000), format!("nodeName: other, {}", critical(900))] {
+        let mut w = small();
+        w.file("tiny", &asks(50));
+        w.file_with_uid("odd", "fixed", &critical(300));
+        w.run(5);
+        let mut files = w.files.clone();
+        files.insert("/m/odd.yaml".into(), pod("/m/odd.yaml", "odd", "fixed", &edited));
+        files.insert("/m/vip.yaml".into(), pod("/m/vip.yaml", "vip", "", &critical(300)));
+        w.set_files(files);
+        w.run(60);
+        assert!(w.runs("vip/main"), "{}", w.told());
+        assert_eq!(w.rejections(), 1, "{}", w.told());
+    }
+}
+
+#[test]
+fn a6_a_critical_pod_does_not_wait_for_a_status_read_that_hangs_if_others_can_go() {
+    let mut w = small();
+    w.file("old", &asks(300));
+    w.file("low", &asks(300));
+    w.run(2);
+    w.kill_engine();
+    w.file("vip", &critical(600));
+    let old = w.files["/m/old.yaml"].uid.clone();
+    w.hang(&format!("ReadPod {old}"));
+    w.reboot(0);
+    w.run(40);
+    assert!(w.runs("vip/main"), "{}", w.told());
+    assert!(w.was_preempted("low") && !w.was_preempted("old"), "{}", w.told());
 }

@@ -99,7 +99,7 @@ impl Worker {
     }
 
     /// Nothing of it runs, and nothing is to begin.
-    fn go_back(&mut self) {
+    pub(super) fn go_back(&mut self) {
         if matches!(self.state, State::Sync) && self.op.is_none() {
             self.state = State::Waiting;
         }

@@ -511,6 +511,9 @@ impl Worker {
         self.wake = None;
         self.forget_what_is_gone(entry);
         self.retry_record(ctx);
+        if self.rejection().is_some() {
+            self.go_back();
+        }
         // A state change is followed at once by the new state's own step.
         loop {
             let before = std::mem::discriminant(&self.state);

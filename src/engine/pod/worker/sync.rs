@@ -132,7 +132,8 @@ impl Worker {
             }
         }
         self.stops_are_over(ctx);
-        if self.op.is_none() {
+        // A pod that queues for a slot takes it at once when it comes, or loses its place.
+        if self.op.is_none() && !ctx.slots.waits(&self.uid) {
             self.clear_away(entry, ctx);
         }
     }
