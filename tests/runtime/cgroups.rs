@@ -94,8 +94,8 @@ fn each_level_and_each_pod_is_told_what_it_may_have_and_nothing_stays() {
         assert_eq!(limits(cgroup), *wanted, "{cgroup}");
     }
     // (Not `available_parallelism`: a quota on the tests' own cgroup lowers that.)
-    let processors =
-        fs::read_to_string("/proc/cpuinfo").expect("cpuinfo").lines().filter(|l| l.starts_with("processor"));
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").expect("cpuinfo");
+    let processors = cpuinfo.lines().filter(|l| l.starts_with("processor"));
     let processors = processors.count() as u64;
     let weight = 1 + (processors * 1024 - 2) * 9999 / 262_142;
     assert_eq!(limits(&node), told((processors * 1024, weight), None, Some(meminfo() / 4096 * 4096)));

@@ -201,11 +201,11 @@ impl Checks {
         records: &BTreeMap<String, String>,
         runtime: &Runtime,
     ) {
-        // One whose record is of another version is replaced, whatever runs (D3).
+        // A pod whose record is lost or of another version is replaced, or ends as its manifest says now (D3).
         for s in runtime.ours() {
             let key = format!("pods/{}", s.uid);
             let record = records.get(&key).and_then(|value| record::read(&key, value).ok());
-            if record.is_some_and(|r| r.pod.digest != s.digest) {
+            if record.is_none_or(|r| r.pod.digest != s.digest) {
                 self.bounds.may_end(&s.id);
             }
         }
@@ -213,7 +213,13 @@ impl Checks {
         if self.clock_set {
             self.stops.clear();
         }
-        self.asked_to_end.retain(|uid, _| recorded(uid) || !files.values().any(|p| p.uid == *uid));
+        // (W8: of a name that is still in use the new life knows an edited pod, which runs on until its record can be written.)
+        let name = |uid: &Uid| {
+            let key = format!("pods/{uid}");
+            records.get(&key).and_then(|value| record::read(&key, value).ok()).map(|r| r.pod.name.clone())
+        };
+        let goes_on = |uid: &Uid| files.values().any(|p| p.uid == *uid || name(uid).is_some_and(|name| name == p.name));
+        self.asked_to_end.retain(|uid, _| recorded(uid) || !goes_on(uid));
     }
 
     pub fn clock_was_set(&mut self) {

@@ -527,7 +527,9 @@ impl Runtime {
         self.containers.retain(|_, c| !twins.contains_key(&c.sandbox));
         // (The model has one cgroup for both.)
         for uid in twins.into_values() {
-            if !self.sandboxes.values().any(|s| s.uid == uid) {
+            let in_use =
+                self.sandboxes.values().any(|s| s.uid == uid && s.ready) || self.of(&uid).any(|c| c.runs() || c.stuck);
+            if !in_use {
                 self.cgroups.remove(&uid);
             }
         }

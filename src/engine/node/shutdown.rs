@@ -392,7 +392,8 @@ impl Engine {
 
     fn arm_shutdown(&mut self) {
         let at = match (&self.shutdown.progress, self.shutdown.in_doubt) {
-            (Some(progress), _) => progress.next(),
+            // Without its pods the first group cannot begin: what tells of them is stepped by itself.
+            (Some(progress), _) => progress.next(self.knows_its_pods()),
             (None, doubt) => doubt,
         };
         let at = at.into_iter().chain(self.shutdown.keep_at).min();

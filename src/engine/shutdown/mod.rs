@@ -100,15 +100,15 @@ impl Progress {
         self.group >= self.periods.len()
     }
 
-    /// When something is due if no pod ends.
-    pub fn next(&self) -> Option<Boot> {
+    /// When something is due if no pod ends. `groups_go_on`: the pods are known, so the next group can begin.
+    pub fn next(&self, groups_go_on: bool) -> Option<Boot> {
         let end = Some(self.end()).filter(|_| !self.released && !self.unlocked);
         let group = match &self.turn {
             Turn::Asking { until } => Some(*until),
             Turn::Next => None,
             Turn::Stopping(current) => Some(current.until),
         };
-        end.into_iter().chain(group).min()
+        end.into_iter().chain(group.filter(|_| groups_go_on)).min()
     }
 
     /// logind waits for nobody any more: the group that is being stopped, and those after it, get the minimum.

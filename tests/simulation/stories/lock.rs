@@ -406,3 +406,19 @@ fn s4_nothing_is_started_while_a_shutdown_waits_for_the_delay() {
     assert_eq!(w.times("StartContainer", since).len(), 1, "{}", w.told());
     assert!(w.runs("top/main"));
 }
+
+#[test]
+fn s4_a_shutdown_that_does_not_know_its_pods_yet_waits_for_the_list_without_a_timer() {
+    let mut w = armed();
+    w.file("web", ONE);
+    w.run(5);
+    w.kill_engine();
+    w.fail_lists(8 * S);
+    w.start();
+    w.run(1);
+    w.power_off();
+    let steps = w.steps;
+    w.run(5);
+    assert!(w.steps - steps < 100, "{} steps in 5 s", w.steps - steps);
+    w.until("its group begins", 5, |w| w.calls.iter().any(|(_, call)| call.starts_with("StopContainer")));
+}
