@@ -34,7 +34,7 @@ mod walk;
 mod watch;
 
 pub use check::{check_text, files_in};
-pub use foreign::{COMMAND as LOOK_COMMAND, answer as answer_look};
+pub use foreign::{COMMAND as LOOK_COMMAND, answer as answer_look, may_hang};
 pub use look::{Look, Seen};
 pub use standing::Standing;
 pub use store::Write;
@@ -86,7 +86,7 @@ impl Settings {
             records: root.join("manifests"),
             node_name: node_name.to_owned(),
             check_frequency,
-            mountinfo: "/proc/self/mountinfo".into(),
+            mountinfo: mount::TABLE.into(),
             reader: None,
         }
     }
