@@ -187,7 +187,7 @@ impl Manifests {
     pub fn open(settings: Settings, registry: &mio::Registry, token: mio::Token, mounts: mio::Token) -> Manifests {
         Manifests {
             watcher: Watcher::new(registry, token, mounts),
-            store: Store::new(settings.records.clone()),
+            store: Store::open(settings.records.clone()),
             looks: Looks::default(),
             settings,
             sources: BTreeMap::new(),
