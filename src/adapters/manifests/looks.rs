@@ -138,6 +138,11 @@ impl Looks {
         self.running.values().any(|running| running.key == *key)
     }
 
+    /// The files that are looked at now.
+    pub(super) fn running_files(&self) -> Vec<OsString> {
+        self.running.values().filter_map(|running| running.key.clone()).collect()
+    }
+
     pub(super) fn is_wanted(&self, key: &Key) -> bool {
         self.wanted.contains_key(key)
     }
