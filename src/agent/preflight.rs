@@ -8,6 +8,7 @@ use super::effects::{Job, Work};
 use super::{Agent, logind, start};
 use crate::adapters::bus::logind::{BusEvent, Logind, dropin};
 use crate::adapters::cri::preflight::{Questions, Told};
+use crate::adapters::manifests;
 use crate::adapters::node::preflight::{self, Directory, Purpose, Roots, Wanted, cni};
 use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::RuntimeFact;
@@ -26,7 +27,7 @@ use std::time::Duration;
 /// For the runtime and logind together, and for a path that gives no answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// For a path at the agent's start, which waits for it.
-pub(super) const PATIENCE_AT_START: Duration = Duration::from_secs(2);
+const PATIENCE_AT_START: Duration = Duration::from_secs(2);
 
 /// (logind's is the agent's.)
 const RUNTIME: Token = Token(0);
@@ -78,8 +79,20 @@ pub fn look(config: &Config) -> Vec<Finding> {
 }
 
 /// What needs nobody's answer. Waits for as long for directories that give none.
-pub(super) fn machine(config: &Config, patience: Duration) -> Vec<Finding> {
+fn machine(config: &Config, patience: Duration) -> Vec<Finding> {
     preflight::machine(&Roots::default(), &wanted(config, patience))
+}
+
+/// The same in the agent. A thread that waits for a FUSE server may survive SIGKILL, and the agent's lock with it, so a
+/// manifest directory on such a file system is left to the first look at it, which a process of its own makes.
+pub(super) fn machine_at_start(config: &Config) -> Vec<Finding> {
+    preflight::machine(&Roots::default(), &wanted_at_start(config, manifests::may_hang))
+}
+
+fn wanted_at_start(config: &Config, may_hang: impl Fn(&Path) -> bool) -> Wanted {
+    let mut wanted = wanted(config, PATIENCE_AT_START);
+    wanted.directories.retain(|directory| directory.purpose != Purpose::Read || !may_hang(&directory.path));
+    wanted
 }
 
 fn wanted(config: &Config, patience: Duration) -> Wanted {
@@ -387,6 +400,17 @@ mod tests {
         assert!(refused.remedy.unwrap().contains("as root"));
         let old = no_runtime(&config, "it answers, but has no CRI v1 service: x");
         assert!(old.remedy.unwrap().contains("disabled_plugins"));
+    }
+
+    #[test]
+    fn a_start_does_not_touch_a_manifest_directory_that_may_hang() {
+        let config = Config::default();
+        let checks = |wanted: Wanted| wanted.directories.iter().map(|d| d.check).collect::<Vec<_>>();
+        let mut all = checks(wanted_at_start(&config, |_| false));
+        assert_eq!(all, checks(wanted(&config, PATIENCE)));
+        assert!(all.contains(&"manifests"));
+        all.retain(|check| *check != "manifests");
+        assert_eq!(checks(wanted_at_start(&config, |_| true)), all);
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let lock = HeldLock::inherited();
     let inherited = descriptors::open().into_keys().filter(|fd| *fd > 2).collect();
     ready_the_process();
-    preflight::tell(&preflight::machine(&config, preflight::PATIENCE_AT_START));
+    preflight::tell(&preflight::machine_at_start(&config));
     let node = node_facts(&config).map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         problems.join("; ")

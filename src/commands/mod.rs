@@ -535,6 +535,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let [_, command, question] = args.as_slice()
         && command == manifests::LOOK_COMMAND
     {
+        // It may hang for as long as the agent runs, and is of no use without it. (Fails only for a wrong signal.)
+        let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         return output::finish_raw(|out| {
             manifests::answer_look(&question.to_string_lossy(), out)?;
             Ok(0)

@@ -8,7 +8,8 @@
 //! The output: a line `at ID` before each mount that it touches, then a line of JSON, then the file's text.
 
 use super::look::{self, Answer, Outcome, Question};
-use super::mount::{Mount, Table};
+use super::mount::{self, Mount, Table};
+use super::walk::{Avoid, Walk};
 use crate::event_loop::clock;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::{Deserialize, Serialize};
@@ -52,6 +53,16 @@ impl Unfinished {
             Unfinished::Over => true,
         }
     }
+}
+
+/// Whether an absolute path leads to a file system that a server or another program answers for. Touches none of these.
+pub fn may_hang(path: &Path) -> bool {
+    leads_to_foreign(&Table::read(Path::new(mount::TABLE)), path)
+}
+
+fn leads_to_foreign(table: &Table, path: &Path) -> bool {
+    let avoid = Avoid { foreign: true, ..Avoid::default() };
+    Walk { table, avoid: &avoid, at: &|_| {} }.follow(Path::new("/"), path).is_err()
 }
 
 #[derive(Serialize, Deserialize)]
@@ -187,7 +198,6 @@ pub fn answer(question: &str, out: &mut dyn Write) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::super::look::{FileSeen, Reading, Subject};
-    use super::super::walk::Avoid;
     use super::*;
     use std::ffi::{OsStr, OsString};
     use std::os::unix::ffi::OsStrExt;
@@ -219,6 +229,22 @@ mod tests {
             assert!(matches!(answer, Answer::File(FileSeen { reading: Reading::Text(_), .. })), "{answer:?}");
             assert_eq!(text, b"one\ntwo\n\xff");
         }
+    }
+
+    #[test]
+    fn a_path_may_hang_if_it_leads_to_a_foreign_file_system_through_a_link_too() {
+        let root = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(root.path()).unwrap();
+        for name in ["far", "near"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+        }
+        std::os::unix::fs::symlink("far/m", root.join("link")).unwrap();
+        let text = format!("1 0 8:1 / / rw - ext4 d rw\n7 1 0:9 / {}/far rw - fuse.x s rw\n", root.display());
+        let table = Table::parse(text.as_bytes());
+        for (name, may) in [("far", true), ("far/m", true), ("link", true), ("near", false), ("none/m", false)] {
+            assert_eq!(leads_to_foreign(&table, &root.join(name)), may, "{name}");
+        }
+        assert!(!may_hang(Path::new("/proc/self")));
     }
 
     #[test]

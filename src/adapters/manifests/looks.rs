@@ -138,6 +138,11 @@ impl Looks {
         self.running.values().any(|running| running.key == *key)
     }
 
+    /// The files that are looked at now.
+    pub(super) fn running_files(&self) -> Vec<OsString> {
+        self.running.values().filter_map(|running| running.key.clone()).collect()
+    }
+
     pub(super) fn is_wanted(&self, key: &Key) -> bool {
         self.wanted.contains_key(key)
     }
@@ -167,8 +172,9 @@ impl Looks {
         if self.running.len() >= RUNNING {
             return None;
         }
-        let free = self.wanted.iter().find(|(key, _)| !self.is_running(key));
-        free.map(|(key, (_, why))| (key.clone(), *why))
+        let free = self.wanted.iter().filter(|(key, _)| !self.is_running(key));
+        // The directory first, then what has waited longest: files that hang do not keep the others from their turn.
+        free.min_by_key(|(key, (since, _))| (key.is_some(), *since)).map(|(key, (_, why))| (key.clone(), *why))
     }
 
     /// Begins the look that `next` gave.
@@ -210,6 +216,10 @@ impl Looks {
 
     /// A look leaves this behind. `key`: None if it looked at more than one thing.
     pub(super) fn leave(&mut self, key: Option<Key>, mount: Option<u64>, unfinished: Unfinished) {
+        // A process that ended because it was killed does not show that its file system answers again.
+        if matches!(unfinished, Unfinished::Over) {
+            return;
+        }
         self.left.push(Left { key, mount, unfinished });
     }
 
@@ -254,7 +264,7 @@ impl Looks {
             let mount = left.mount?;
             (many || left.key.as_ref() == Some(key) || on(mount) >= PER_MOUNT).then_some(mount)
         };
-        Avoid { mounts: self.left.iter().filter_map(hung).collect(), foreign: many }
+        Avoid { mounts: self.left.iter().filter_map(hung).collect(), foreign: many && key.is_some() }
     }
 }
 
@@ -339,6 +349,36 @@ mod tests {
         assert_eq!(avoid(&mut looks), Avoid { mounts: [7].into(), foreign: false });
         threads.extend([hang(&mut looks, "e", 8), hang(&mut looks, "f", 9)]);
         assert_eq!(avoid(&mut looks), Avoid { mounts: [7, 8, 9].into(), foreign: true });
+        looks.want(None, Why::Listed, NOW);
+        let look = begin(&mut looks);
+        assert_eq!(look.question.avoid, Avoid { mounts: [7, 8, 9].into(), foreign: false }, "the directory");
+    }
+
+    #[test]
+    fn files_whose_processes_are_killed_do_not_keep_the_others_from_their_turn() {
+        let mut looks = Looks::default();
+        let second = Duration::from_secs(1);
+        for name in ["a", "b", "c"] {
+            looks.want(key(name), Why::Listed, NOW);
+            let look = begin(&mut looks);
+            looks.end(look.ticket).unwrap();
+            looks.leave(Some(key(name)), Some(7), Unfinished::Over);
+            looks.hangs(key(name), Some(7), NOW);
+        }
+        // The mount table changes, and all mounts are still there.
+        looks.mounted(|_| true, NOW + second);
+        assert_eq!(looks.next(), None, "each waits for its back-off");
+        looks.want(key("d"), Why::Listed, NOW + second);
+        // All three are due, and come after the file that has waited longer.
+        looks.retry(NOW + FIRST_RETRY);
+        looks.want(None, Why::Listed, NOW + FIRST_RETRY + second);
+        let order: Vec<Key> = (0..5)
+            .map(|_| {
+                let look = begin(&mut looks);
+                looks.end(look.ticket).unwrap().key
+            })
+            .collect();
+        assert_eq!(order, [None, key("d"), key("a"), key("b"), key("c")]);
     }
 
     #[test]

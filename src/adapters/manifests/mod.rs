@@ -34,7 +34,7 @@ mod walk;
 mod watch;
 
 pub use check::{check_text, files_in};
-pub use foreign::{COMMAND as LOOK_COMMAND, answer as answer_look};
+pub use foreign::{COMMAND as LOOK_COMMAND, answer as answer_look, may_hang};
 pub use look::{Look, Seen};
 pub use standing::Standing;
 pub use store::Write;
@@ -86,7 +86,7 @@ impl Settings {
             records: root.join("manifests"),
             node_name: node_name.to_owned(),
             check_frequency,
-            mountinfo: "/proc/self/mountinfo".into(),
+            mountinfo: mount::TABLE.into(),
             reader: None,
         }
     }
@@ -187,7 +187,7 @@ impl Manifests {
     pub fn open(settings: Settings, registry: &mio::Registry, token: mio::Token, mounts: mio::Token) -> Manifests {
         Manifests {
             watcher: Watcher::new(registry, token, mounts),
-            store: Store::new(settings.records.clone()),
+            store: Store::open(settings.records.clone()),
             looks: Looks::default(),
             settings,
             sources: BTreeMap::new(),

@@ -8,6 +8,8 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+/// The table of this process.
+pub(super) const TABLE: &str = "/proc/self/mountinfo";
 /// The length of most mount tables, in bytes; a longer one takes more reads.
 const USUAL: usize = 16 << 10;
 /// A longer one is cut off.

@@ -17,14 +17,16 @@ impl Manifests {
         let id = |path: &Path| table.of(path).map_or(0, |mount| mount.id);
         let moved = |steps: &[Step]| steps.iter().any(|step| id(&step.path()) != step.mount);
         let other = |directory: &Directory| id(&directory.real) != directory.mount.as_ref().map_or(0, |mount| mount.id);
-        if moved(&self.steps) || self.directory.as_ref().is_some_and(other) {
+        // A look under way may have read the table before the change.
+        if self.looks.is_running(&None) || moved(&self.steps) || self.directory.as_ref().is_some_and(other) {
             self.look_at_all(now);
         }
-        for (name, source) in &self.sources {
-            if moved(&source.steps) {
-                let touch = Touch { step: true, complete: true, ..Touch::default() };
-                self.looks.want(Some(name.clone()), Why::Touched(touch), now.boot);
-            }
+        let sources = self.sources.iter().filter(|(_, source)| moved(&source.steps));
+        let mut files = self.looks.running_files();
+        files.extend(sources.map(|(name, _)| name.clone()));
+        for name in files {
+            let touch = Touch { step: true, complete: true, ..Touch::default() };
+            self.looks.want(Some(name), Why::Touched(touch), now.boot);
         }
         self.looks.mounted(|id| table.by_id(id).is_some(), now.boot);
     }

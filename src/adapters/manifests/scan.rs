@@ -35,7 +35,7 @@ pub(super) struct Scan {
     left: BTreeSet<OsString>,
     /// How long the others have to be gone.
     gone: Duration,
-    /// The recorded mount, if this is another one.
+    /// The recorded mount, if this is another one, or is not known.
     doubt: Option<Place>,
 }
 
@@ -56,7 +56,9 @@ impl Manifests {
             (Ok(_), None) => return self.missing("cannot be read", now),
         };
         let same = self.directory.as_ref().is_some_and(|old| old.identity.same_inode(&identity));
-        let doubt = mount.as_ref().and_then(|mount| self.recorded().filter(|recorded| !recorded.is(mount)));
+        // Without a mount table it may be any file system.
+        let is_other = |recorded: &Place| mount.as_ref().is_none_or(|mount| !recorded.is(mount));
+        let doubt = self.recorded().filter(is_other);
         self.directory = Some(Directory { real: real.into(), identity, mount });
         // A directory that was made anew is perhaps still being filled.
         let gone = if same || self.is_first() { GONE } else { SETTLE };

@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 const VERSION: u32 = 1;
 /// The record of the directory itself.
 const DIRECTORY: &str = "directory.json";
+/// The end of the name of a record that is being written.
+const ASIDE: &str = ".new";
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
@@ -148,7 +150,7 @@ impl Change {
                     .create(directory)
                     .map_err(|e| failed("make", directory, e))?;
                 let mut aside = OsString::from(&self.file);
-                aside.push(".new");
+                aside.push(ASIDE);
                 let aside = PathBuf::from(aside);
                 let write = || {
                     let mut file =
@@ -182,7 +184,15 @@ pub(super) struct Store {
 }
 
 impl Store {
-    pub(super) fn new(root: PathBuf) -> Store {
+    /// Removes what a write that was cut off left: each such file would stay as long as its manifest is not written again.
+    pub(super) fn open(root: PathBuf) -> Store {
+        for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
+            if entry.file_name().as_bytes().ends_with(ASIDE.as_bytes())
+                && let Err(e) = fs::remove_file(entry.path())
+            {
+                log::warn!("cannot remove an unfinished record file={:?} error={:?}", entry.path(), e.to_string());
+            }
+        }
         Store { root }
     }
 

@@ -199,10 +199,11 @@ impl PodFiles {
         }
         let logs = format!("{namespace}_{name}_{uid}");
         [
+            // First: that nobody else uses the UID is known of this moment, and to remove a large log takes minutes.
+            (self.remove_cgroup)(uid, kill),
             self.remove_links(namespace, name, &format!("{}/{logs}/", self.layout.logs)),
             remove_tree(&self.layout.logs, &logs),
             remove_below(&format!("{}/{uid}", self.layout.pods())),
-            (self.remove_cgroup)(uid, kill),
         ]
         .into_iter()
         .collect::<Result<()>>()?;

@@ -287,6 +287,23 @@ fn a_pods_directory_stays_while_something_else_of_it_cannot_be_removed() {
 }
 
 #[test]
+fn w21_a_pods_cgroup_is_removed_before_its_logs_and_its_directory() {
+    let mut place = place();
+    let base = place.dir.path().to_str().unwrap().to_owned();
+    prepare(&place, &pod("{}"), 0);
+    let parts = ["logs/default_p20_u1", "root/pods/u1/containers"].map(|part| format!("{base}/{part}"));
+    let seen: Arc<Mutex<Vec<bool>>> = Arc::default();
+    let (at_removal, looked_at) = (seen.clone(), parts.clone());
+    place.files.remove_cgroup = Arc::new(move |_, _| {
+        at_removal.lock().unwrap().extend(looked_at.iter().map(|part| exists(part)));
+        Ok(())
+    });
+    place.files.remove_pod("u1", "default", "p20", true, false).unwrap();
+    assert_eq!(*seen.lock().unwrap(), [true, true]);
+    assert!(!parts.iter().any(|part| exists(part)));
+}
+
+#[test]
 fn a_tree_is_removed_however_deep_and_wide_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let base = dir.path().to_str().unwrap();

@@ -71,7 +71,7 @@ fn w21_beside_a_new_root_directory_the_pods_of_the_old_one_go_on_and_no_second_o
     assert_eq!(w.shown("web"), "Pending (UIDInUse) main#0:waiting ContainerCreating");
     let why = format!(
         "the UID {uid} is in use by sandbox {sandbox} of the root directory with the id root-1; wherry leaves that alone, and \
-         starts this pod when it no longer runs. Stop it where it was started, or remove /m/web.yaml"
+         starts this pod when it no longer runs. Stop or remove it where it was started, or remove /m/web.yaml"
     );
     assert_eq!(w.notices("UIDInUse"), std::slice::from_ref(&why));
     assert_eq!(w.status("web").message.as_ref(), Some(&why));

@@ -144,6 +144,24 @@ fn d2_an_empty_directory_on_another_mount_than_the_recorded_one_is_missing() {
 }
 
 #[test]
+fn d2_an_empty_directory_without_a_mount_table_is_missing() {
+    let lab = Lab::new();
+    let mountinfo = lab.root.path().join("mountinfo");
+    fs::write(&mountinfo, "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n").unwrap();
+    lab.write("a.yaml", &pod("a"));
+    let (mut lab, first) = lab.again_without_flush();
+    assert_eq!(first, ["a"]);
+    lab.flush();
+    fs::remove_file(lab.path("a.yaml")).unwrap();
+    fs::write(&mountinfo, "").unwrap();
+    let (lab, first) = lab.again_without_flush();
+    assert_eq!(first, ["a"]);
+    // A manifest shows that it is the right directory.
+    lab.write("b.yaml", &pod("b"));
+    assert_eq!(lab.again_without_flush().1, ["b"]);
+}
+
+#[test]
 fn d2_a_mount_point_without_its_file_system_is_missing_whatever_else_is_in_it() {
     let lab = Lab::new();
     let root = lab.root.path().to_string_lossy().into_owned();

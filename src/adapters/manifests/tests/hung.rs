@@ -125,6 +125,33 @@ fn d2_files_that_changed_with_one_that_hangs_do_not_wait_for_it() {
 }
 
 #[test]
+fn d2_what_is_looked_at_while_the_mount_table_changes_is_looked_at_again() {
+    let mut lab = Lab::new();
+    lab.write("a.yaml", &pod("a"));
+    let now = lab.now();
+    lab.manifests.due(now);
+    for subject in [None, Some("a.yaml")] {
+        let subject_of = |look: &Look| match &look.question.subject {
+            Subject::Directory { .. } => None,
+            Subject::File { name, .. } => name.to_str().map(str::to_owned),
+        };
+        let look = lab.manifests.take_look(now).unwrap();
+        assert_eq!(subject_of(&look).as_deref(), subject);
+        let ticket = look.ticket();
+        let seen = look.run();
+        lab.manifests.mounted(now);
+        lab.manifests.looked(ticket, Ok(seen), now);
+        let again = lab.manifests.take_look(now).expect("a look that may have missed the change is repeated");
+        assert_eq!(subject_of(&again).as_deref(), subject);
+        let ticket = again.ticket();
+        let seen = again.run();
+        lab.manifests.looked(ticket, Ok(seen), now);
+    }
+    assert!(lab.manifests.take_look(now).is_none());
+    assert_eq!(lab.desired(), ["a"]);
+}
+
+#[test]
 fn d2_an_event_during_a_look_is_looked_at_after_it() {
     let (mut lab, _) = Lab::started();
     lab.place("a.yaml", &pod("a"));

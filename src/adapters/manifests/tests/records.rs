@@ -15,7 +15,7 @@ fn d2_a_damaged_record_is_set_aside_and_the_rest_is_used() {
     lab.flush();
     fs::remove_dir_all(lab.root.path().join("m")).unwrap();
     let records = lab.root.path().join("root/manifests");
-    let store = Store::new(records.clone());
+    let store = Store::open(records.clone());
     let digest = |name: &str| uid::digest_of_bytes(lab.path(name).as_os_str().as_encoded_bytes());
     let file = |name: &str| records.join(format!("{}.json", &digest(name)[..32]));
     fs::write(file("a"), "{").unwrap();
@@ -28,6 +28,27 @@ fn d2_a_damaged_record_is_set_aside_and_the_rest_is_used() {
     let aside =
         fs::read_dir(records).unwrap().flatten().filter(|e| e.path().extension().is_some_and(|x| x == "corrupt"));
     assert_eq!(aside.count(), 2);
+}
+
+#[test]
+fn a_start_removes_records_whose_write_was_cut_off_and_no_others() {
+    let (mut lab, _) = Lab::started();
+    lab.place("a.yaml", &pod("a"));
+    lab.events();
+    lab.flush();
+    let records = lab.root.path().join("root/manifests");
+    let files = || {
+        let names = fs::read_dir(&records).unwrap().map(|entry| entry.unwrap().file_name());
+        names.collect::<BTreeSet<OsString>>()
+    };
+    let whole = files();
+    assert!(!whole.is_empty());
+    for name in ["0123456789abcdef0123456789abcdef.json.new", "directory.json.new"] {
+        fs::write(records.join(name), "{").unwrap();
+    }
+    let (_lab, first) = lab.again_without_flush();
+    assert_eq!(first, ["a"]);
+    assert_eq!(files(), whole);
 }
 
 #[test]

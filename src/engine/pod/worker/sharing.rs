@@ -40,8 +40,8 @@ impl Worker {
             false => format!("remove {}", pod.source.path),
         };
         let message = format!(
-            "the UID {} is in use by {}; wherry leaves that alone, and starts this pod when it no longer runs. Stop it where it \
-             was started, or {remedy}",
+            "the UID {} is in use by {}; wherry leaves that alone, and starts this pod when it no longer runs. Stop or remove it \
+             where it was started, or {remedy}",
             self.uid,
             stranger.in_words(),
         );
