@@ -68,9 +68,9 @@ pub fn stories(run: &Run) -> Result<Shown, String> {
 /// # Errors
 /// As `stories`.
 pub fn lives(run: &Run) -> Result<Shown, String> {
-    let failed = run.output.lines().filter(|l| l.starts_with("seed "));
+    let mut failed = run.output.lines().filter(|l| l.starts_with("seed "));
     // Several threads play; the last line is about the lowest seed that failed.
-    let last = failed.last().map(|l| l.split(" (").next().unwrap_or(l).to_string());
+    let last = failed.next_back().map(|l| l.split(" (").next().unwrap_or(l).to_string());
     shown(run, last.into_iter().collect(), "the lives aborted")
 }
 
