@@ -94,7 +94,7 @@ fn without_a_runtime(pods: usize) -> (i64, i64, usize) {
     let mut manifests = Vec::new();
     let held = measure(|| manifests = (0..pods).map(|i| pod(&format!("pod-{i:05}"), 1, "")).collect()).bytes_current;
     let allocatable = Resources::from([(PODS, 110), (CPU, 10_000), (MEMORY, 1 << 40)]);
-    let node = NodeFacts { allocatable, ..NodeFacts::default() };
+    let node = NodeFacts { name: "node".into(), allocatable, ..NodeFacts::default() };
     let mut engine = Engine::new(EngineConfig { node, ..EngineConfig::default() });
     let now = Now { boot: Boot(1_000_000_000), wall: Wall(1_800_000_000_000_000_000) };
     let added = measure(|| {
