@@ -153,7 +153,10 @@ impl Judge {
     }
 
     fn run_stories(&self, number: usize) -> Result<Run, String> {
-        self.run(number, &["--skip", "seeds", "--skip", "shrink", "--test-threads", "1"], 0..0, self.stories)
+        // (The model takes 15 s for a list of that size, and no mutation is about it.)
+        let args =
+            ["--skip", "seeds", "--skip", "shrink", "--skip", "a_list_of_a_hundred_thousand", "--test-threads", "1"];
+        self.run(number, &args, 0..0, self.stories)
     }
 
     fn run_lives(&self, number: usize, piece: usize) -> Result<Run, String> {
