@@ -23,8 +23,8 @@ pub enum Links {
 /// Why nothing was read.
 #[derive(Debug)]
 pub enum Refused {
-    /// It is no regular file, and was not opened: what it is instead.
-    Kind(&'static str),
+    /// It is not a regular file, and was not opened.
+    Kind(FileType),
     /// Longer than the limit; both in bytes.
     Size {
         size: u64,
@@ -42,7 +42,7 @@ impl Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::Kind(kind) => write!(f, "{kind}, not a regular file"),
+            Refused::Kind(kind) => write!(f, "{}, not a regular file", name_of(*kind)),
             Refused::Size { size, limit } => write!(f, "{size} bytes, and at most {limit} are read"),
             Refused::Failed(e) => e.fmt(f),
         }
@@ -91,15 +91,23 @@ pub fn read_up_to(source: impl Read, limit: u64) -> Result<Vec<u8>, Refused> {
 }
 
 fn regular(mode: u32) -> Result<(), Refused> {
-    Err(Refused::Kind(match FileType::from_raw_mode(mode) {
-        FileType::RegularFile => return Ok(()),
+    match FileType::from_raw_mode(mode) {
+        FileType::RegularFile => Ok(()),
+        kind => Err(Refused::Kind(kind)),
+    }
+}
+
+/// The type of a file, for people.
+pub fn name_of(kind: FileType) -> &'static str {
+    match kind {
+        FileType::RegularFile => "a regular file",
         FileType::Directory => "a directory",
         FileType::Symlink => "a symbolic link",
         FileType::Fifo => "a FIFO",
         FileType::Socket => "a socket",
         FileType::CharacterDevice | FileType::BlockDevice => "a device",
         FileType::Unknown => "of an unknown type",
-    }))
+    }
 }
 
 /// Why a question has no answer.
@@ -199,7 +207,7 @@ mod tests {
         // It waits in open(2) for a reader. (If it is slow to begin, there is nothing to lose yet.)
         thread::sleep(Duration::from_millis(200));
         for _ in 0..3 {
-            assert!(matches!(read(&fifo, Links::Follow, LIMIT), Err(Refused::Kind("a FIFO"))));
+            assert!(matches!(read(&fifo, Links::Follow, LIMIT), Err(Refused::Kind(FileType::Fifo))));
         }
         let reader = rustix::fs::open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
         writer.join().unwrap().expect("the writer has found a reader that reads");

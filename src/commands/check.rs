@@ -11,6 +11,7 @@ use crate::api::problem::Problem;
 use crate::commands::output::{Failure, shown, tell};
 use crate::config::{self, Config, Flags};
 use crate::foreign::{self, Links, NoAnswer, Refused};
+use rustix::fs::FileType;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -120,7 +121,7 @@ impl Report<'_> {
             Err(refused) => {
                 self.files += 1;
                 let remedy = match refused {
-                    Refused::Kind("a directory") => "manifests in sub-directories are not read",
+                    Refused::Kind(FileType::Directory) => "manifests in sub-directories are not read",
                     Refused::Kind(_) => "give a regular file, or - for standard input",
                     _ => "split it",
                 };

@@ -64,7 +64,7 @@ fn drop_ins(given: Option<&Path>, problems: &mut Problems) -> Vec<PathBuf> {
 pub fn read_file(path: &Path) -> io::Result<String> {
     let bytes = foreign::read(path, Links::Follow, yaml::MAX_BYTES).map_err(|e| match e {
         Refused::Failed(e) => e,
-        Refused::Kind(kind) => io::Error::other(format!("it is not a regular file, but {kind}")),
+        Refused::Kind(kind) => io::Error::other(format!("it is not a regular file, but {}", foreign::name_of(kind))),
         Refused::Size { .. } => io::Error::other("it is larger than 1 MiB"),
     })?;
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))

@@ -1,10 +1,10 @@
 //! One file of the directory: whether its name counts, and how it is read without being hurt by what it is.
 //!
-//! A path may be a FIFO, a device, a loop of links, a file of a gigabyte, or change while it is read. It is looked at
-//! before it is opened, opened without blocking, looked at again, and read up to a bound.
+//! A path may be a FIFO, a device, a loop of links or a file of a gigabyte (`foreign::open`), and a file may change while it is read.
 
 use crate::api::document::MAX_BYTES;
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use crate::foreign::{self, Links, Refused};
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
@@ -79,41 +79,36 @@ pub(super) fn unreadable(errno: Errno) -> Unread {
     Unread::Broken { why, passing: true }
 }
 
-/// Reads what `stat` says is at `path`. `flags` are added to those of the open.
-pub(super) fn read_regular(path: &Path, stat: &Stat, flags: OFlags) -> Result<(Vec<u8>, Stamp), Unread> {
+/// Reads the regular file at a path without links.
+pub(super) fn read_regular(path: &Path) -> Result<(Vec<u8>, Stamp), Unread> {
     let failed = |doing: &str, e: std::io::Error| Unread::Broken { why: format!("{doing}: {e}"), passing: true };
-    // Before opening: to open a FIFO or a device can have effects.
-    check_kind(stat)?;
-    let flags = flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let fd = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(fd) => fd,
-        Err(Errno::NOENT | Errno::NOTDIR) => return Err(Unread::Gone),
+    let mut file = foreign::open(path, Links::Refuse).map_err(|e| match e {
+        Refused::Kind(FileType::Directory) => {
+            broken("a directory; manifests in sub-directories are not read".to_owned())
+        }
         // Another file is there now.
-        Err(Errno::LOOP) => return Err(Unread::Changing),
-        Err(errno) => return Err(failed("open", errno.into())),
-    };
-    let before = rustix::fs::fstat(&fd).map_err(|e| failed("fstat", e.into()))?;
-    check_kind(&before)?;
-    let mut file = File::from(fd);
-    let mut text = Vec::with_capacity(usize::try_from(before.st_size).unwrap_or(0).min(MAX_BYTES) + 1);
+        Refused::Kind(FileType::Symlink) => Unread::Changing,
+        e if e.is_missing() => Unread::Gone,
+        Refused::Failed(e) if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Unread::Changing,
+        Refused::Failed(e) => failed("open", e),
+        other => broken(other.to_string()),
+    })?;
+    let stat = |file: &File| rustix::fs::fstat(file).map_err(|e| failed("fstat", e.into()));
+    let before = stat(&file)?;
+    if before.st_size > MAX_BYTES as i64 {
+        return Err(broken(format!("{} bytes, and at most {MAX_BYTES} are read; split it", before.st_size)));
+    }
+    let mut text = Vec::with_capacity(usize::try_from(before.st_size).unwrap_or(0) + 1);
     (&mut file).take(MAX_BYTES as u64 + 1).read_to_end(&mut text).map_err(|e| failed("read", e))?;
-    let after = rustix::fs::fstat(&file).map_err(|e| failed("fstat", e.into()))?;
+    let after = stat(&file)?;
     if Stamp::of(&before) != Stamp::of(&after) && i64::try_from(text.len()) != Ok(after.st_size) {
         return Err(Unread::Changing);
     }
     Ok((text, Stamp::of(&after)))
 }
 
-fn check_kind(stat: &Stat) -> Result<(), Unread> {
-    let why = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile if stat.st_size <= MAX_BYTES as i64 => return Ok(()),
-        FileType::RegularFile => format!("{} bytes, and at most {MAX_BYTES} are read; split it", stat.st_size),
-        FileType::Directory => "a directory; manifests in sub-directories are not read".to_owned(),
-        FileType::Fifo => "a FIFO, not a regular file".to_owned(),
-        FileType::Socket => "a socket, not a regular file".to_owned(),
-        _ => "a device, not a regular file".to_owned(),
-    };
-    Err(Unread::Broken { why, passing: false })
+fn broken(why: String) -> Unread {
+    Unread::Broken { why, passing: false }
 }
 
 /// Any name counts but those of dot files and of what editors leave lying while they write.

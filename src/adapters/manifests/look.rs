@@ -11,7 +11,7 @@ use super::foreign::{self, Unfinished};
 use super::mount::{Mount, Table};
 use super::walk::{Avoid, End, Refused, Step, Walk, Way};
 use super::watch::{Role, Watched};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -264,7 +264,7 @@ impl Asked<'_> {
         if self.known == Some(Stamp::of(stat)) {
             return (Reading::Same, Vec::new());
         }
-        match file::read_regular(path, stat, OFlags::NOFOLLOW) {
+        match file::read_regular(path) {
             Ok((text, stamp)) => (Reading::Text(stamp), text),
             Err(why) => (Reading::Not(why), Vec::new()),
         }
