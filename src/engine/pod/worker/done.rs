@@ -51,10 +51,7 @@ impl Worker {
             Beside::Record => match result {
                 // Of several that are being written the last one counts.
                 Ok(_) if self.beside.values().any(|b| matches!(b, Beside::Record)) || self.record == Record::Stale => {}
-                Ok(_) => {
-                    self.record = Record::Durable;
-                    self.record_failures = 0;
-                }
+                Ok(_) => self.record = Record::Durable,
                 Err(e) => self.record_failed(&e, ctx),
             },
             Beside::Message { id } => {
@@ -84,24 +81,27 @@ impl Worker {
 
     /// Disk full or worn out: the pod is worth more than its record.
     fn record_failed(&mut self, e: &OpError, ctx: &mut Context<'_>) {
-        let wait = match self.is_outdated() {
-            true => OUTDATED_RETRY.saturating_mul(1 << self.record_failures.min(4)).min(RECORD_RETRY),
-            false => RECORD_RETRY,
-        };
-        let wait = ctx.rng.jitter(wait);
-        let message = match self.is_outdated() {
-            true => format!(
-                "the manifest changed, but the pod runs on as it is, because its successor could not start: the pod's \
-                 record could not be written: {e}; make the root directory writable, or free space on its disk; trying \
-                 again in {} s",
-                wait.as_secs()
-            ),
-            false => format!("the pod's record could not be written: {e}; it runs all the same"),
+        let (wait, message) = match self.outdated.as_mut().filter(|_| matches!(self.state, State::Sync)) {
+            Some(outdated) => {
+                let wait = OUTDATED_RETRY.saturating_mul(1 << outdated.failures.min(4)).min(RECORD_RETRY);
+                let wait = ctx.rng.jitter(wait);
+                outdated.failures = outdated.failures.saturating_add(1);
+                let message = format!(
+                    "the manifest changed, but the pod runs on as it is, because its successor could not start: the pod's \
+                     record could not be written: {e}; make the root directory writable, or free space on its disk; trying \
+                     again in {} s",
+                    wait.as_secs()
+                );
+                (wait, message)
+            }
+            None => {
+                let message = format!("the pod's record could not be written: {e}; it runs all the same");
+                (ctx.rng.jitter(RECORD_RETRY), message)
+            }
         };
         ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedRecord"), message);
         self.record = Record::Durable;
         self.record_retry = Some(ctx.now.boot + wait);
-        self.record_failures = self.record_failures.saturating_add(1);
     }
 
     fn main_done(&mut self, doing: Doing, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {

@@ -74,7 +74,7 @@ impl Worker {
                 if let Some(s) = self.sandbox_hold.and_then(left) {
                     inside.waits_for.push(format!("the next try with its sandbox in {}", words(s)));
                 }
-                if self.outdated {
+                if self.is_outdated() {
                     let waits = "its record to be written: then it is replaced as its manifest says now";
                     inside.waits_for.push(waits.into());
                 } else if self.record == Record::Writing {

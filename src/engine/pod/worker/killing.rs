@@ -1,6 +1,6 @@
 //! How a pod is asked to end, by whom, and what becomes of it then (W4 to W6); its record.
 
-use super::{Beside, Doing, Record, State, Terminating, Worker, deadline};
+use super::{Beside, Doing, Outdated, Record, State, Terminating, Worker, deadline};
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
 use crate::engine::context::Context;
@@ -156,8 +156,8 @@ impl Worker {
         if !matches!(self.state, State::Sync) || !runs || self.pod.is_none() {
             return false;
         }
-        if !self.outdated {
-            self.outdated = true;
+        if self.outdated.is_none() {
+            self.outdated = Some(Outdated { failures: 0 });
             self.record_retry = None;
             if self.record != Record::Durable {
                 self.record = Record::Writing;
@@ -169,7 +169,7 @@ impl Worker {
     }
 
     pub fn is_outdated(&self) -> bool {
-        self.outdated && matches!(self.state, State::Sync)
+        self.outdated.is_some() && matches!(self.state, State::Sync)
     }
 
     /// Of an outdated pod: its record could be written, or it ends for another reason.
@@ -184,7 +184,7 @@ impl Worker {
         if !same || !self.is_outdated() {
             return false;
         }
-        self.outdated = false;
+        self.outdated = None;
         self.restart = None;
         true
     }

@@ -166,6 +166,12 @@ enum Record {
     Durable,
 }
 
+#[derive(Debug, Serialize)]
+struct Outdated {
+    /// How often in a row the record could not be written.
+    failures: u32,
+}
+
 /// What its pod asks for beside plain containers: what it does not have costs it nothing.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Extras {
@@ -200,7 +206,7 @@ pub struct Worker {
     /// Its end was asked for by whoever desires pods: should it be desired again, it starts anew (W6).
     replaced: bool,
     /// W8: its manifest changed, and it runs on until its record can be written.
-    outdated: bool,
+    outdated: Option<Outdated>,
     /// The last record said so.
     recorded_again: bool,
     pub status: core::PodStatus,
@@ -242,8 +248,6 @@ pub struct Worker {
     record: Record,
     /// The record could not be written: tried again then.
     record_retry: Option<Boot>,
-    /// How often in a row it could not be written.
-    record_failures: u32,
     /// How often it could not be removed.
     record_kept: u32,
     /// The image found for the container that is being started: (index, attempt, image).
@@ -399,7 +403,7 @@ impl Worker {
             desired: false,
             restart: None,
             replaced: false,
-            outdated: false,
+            outdated: None,
             recorded_again: false,
             status: core::PodStatus::default(),
             cause: None,
@@ -426,7 +430,6 @@ impl Worker {
             beside: BTreeMap::new(),
             record: Record::None,
             record_retry: None,
-            record_failures: 0,
             record_kept: 0,
             image: None,
             holds: BTreeMap::new(),
