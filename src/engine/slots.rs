@@ -55,8 +55,8 @@ impl InFlight {
         self.limit = limit.max(1);
     }
 
-    /// Whether one more may begin.
-    pub fn has_room(&mut self, now: Boot) -> bool {
+    /// Takes the slots of calls that hang, if others may need them.
+    fn expire(&mut self, now: Boot) {
         while self.held.len() >= self.limit
             && let Some((until, uid)) = self.by_time.first().cloned().filter(|(until, _)| *until <= now)
         {
@@ -65,6 +65,11 @@ impl InFlight {
             self.suspects.insert(uid.clone());
             self.hanging.insert(uid);
         }
+    }
+
+    /// Whether one more may begin.
+    pub fn has_room(&mut self, now: Boot) -> bool {
+        self.expire(now);
         self.held.len() < self.limit && self.is_below_ceiling()
     }
 
@@ -124,14 +129,14 @@ impl Slots {
     /// True if the pod may make its next call now. Otherwise it is in the queue, and is stepped when `grant` names it.
     /// A pod that has used up its time gives its slot back first.
     pub fn take(&mut self, uid: &Uid, now: Boot) -> bool {
-        let room = self.in_flight.has_room(now);
+        self.in_flight.expire(now);
         if self.in_flight.held.contains_key(uid) {
             return true;
         }
         // Its call does not hang any more: it makes another one.
         self.in_flight.hanging.remove(uid);
         let first = self.queue.first_key_value().is_none_or(|(_, first)| first == uid);
-        if first && (room || self.in_flight.has_room(now)) {
+        if first && self.in_flight.has_room(now) {
             self.leave(uid);
             self.in_flight.begin(uid, now);
             return true;
