@@ -2,6 +2,7 @@
 //! A3, A4).
 
 use super::Engine;
+use super::shutdown::pods;
 use crate::api::names::Uid;
 use crate::api::time::Boot;
 use crate::engine::admission::Admission;
@@ -44,7 +45,7 @@ impl Engine {
                 ];
                 for (slots, turn) in queues {
                     if let Some(ahead) = slots.ahead_of(uid) {
-                        inside.waits_for.push(format!("{turn}: {ahead} pods are ahead of it"));
+                        inside.waits_for.push(format!("{turn}: {} ahead of it", pods(ahead)));
                     }
                 }
                 // What runs goes on all the same.

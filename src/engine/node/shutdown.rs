@@ -83,7 +83,7 @@ impl Engine {
                 format!("systemd's descriptor store does not have the right inhibitor lock: {why}; Wherry tries again");
             self.tell_of_node(Severity::Warning, "FailedStore", message);
         }
-        self.carry_out(Vec::new());
+        self.arm_logind();
     }
 
     pub(super) fn shutdown_record_kept(&mut self, result: Result<Answer, OpError>) {
@@ -131,12 +131,18 @@ impl Engine {
                         self.keep_shutdown();
                     }
                 }
-                Ask::Preparing(true) => drop(self.shutdown_begins()),
+                Ask::Preparing(true) => {
+                    self.shutdown_begins();
+                }
                 Ask::Preparing(false) => self.shutdown_called_off(),
                 Ask::Told(Ok(message)) => self.tell_of_node(Severity::Normal, "ShutdownArmed", message),
                 Ask::Told(Err(message)) => self.tell_of_node(Severity::Warning, "ShutdownNotArmed", message),
             }
         }
+        self.arm_logind();
+    }
+
+    fn arm_logind(&mut self) {
         if let Some(at) = self.shutdown.lock.arm() {
             self.out.push(Effect::Timer { key: TimerKey::Logind, at });
         }
@@ -422,7 +428,7 @@ pub(super) fn priority_of(worker: &Worker) -> i32 {
     worker.pod.as_ref().map_or(0, |pod| priority::of(pod.spec()))
 }
 
-fn pods(n: usize) -> String {
+pub(super) fn pods(n: usize) -> String {
     if n == 1 { "1 pod".into() } else { format!("{n} pods") }
 }
 
