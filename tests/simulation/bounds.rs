@@ -188,6 +188,11 @@ impl Bounds {
         }
     }
 
+    /// This engine has had a good list.
+    pub fn has_list(&self) -> bool {
+        self.last_list.is_some()
+    }
+
     /// P6: nothing is started before the first good list, or long after the last one.
     pub fn starts(&self, now: u64) -> Option<String> {
         match self.last_list {
@@ -201,13 +206,19 @@ impl Bounds {
 
     /// A running container that nobody has a reason to stop, among those that this call stops.
     pub fn healthy<'a>(&self, call: &RuntimeCall, scene: &Scene<'a>) -> Option<&'a Container> {
-        let runtime = scene.runtime;
-        let hit = |c: &&Container| match call {
-            RuntimeCall::StopContainer { id, .. } | RuntimeCall::RemoveContainer { id } => c.id == id.as_str(),
-            RuntimeCall::StopSandbox { id } | RuntimeCall::RemoveSandbox { id } => c.sandbox == id.as_str(),
-            _ => false,
-        };
-        runtime.containers.values().filter(hit).find(|c| self.is_healthy(c, scene))
+        match call {
+            RuntimeCall::StopContainer { id, .. } | RuntimeCall::RemoveContainer { id } => {
+                scene.runtime.containers.get(id.as_str()).filter(|c| self.is_healthy(c, scene))
+            }
+            // (One that is to end is not looked through.)
+            RuntimeCall::StopSandbox { id } | RuntimeCall::RemoveSandbox { id }
+                if !self.ends.contains_key(id.as_str()) =>
+            {
+                let of_it = |c: &&Container| c.sandbox == id.as_str() && self.is_healthy(c, scene);
+                scene.runtime.containers.values().find(of_it)
+            }
+            _ => None,
+        }
     }
 
     fn is_healthy(&self, c: &Container, scene: &Scene<'_>) -> bool {
@@ -215,19 +226,19 @@ impl Bounds {
         // (A probe, or a hook that fails, is a reason.)
         let can_fail = main.liveness_probe.is_some() || main.startup_probe.is_some() || main.lifecycle.is_some();
         let ready = |id: &str| scene.runtime.sandboxes.get(id).is_some_and(|s| s.ready && s.digest == c.pod.digest);
+        // (The rest takes time.)
+        if !c.runs() || can_fail || self.ends.contains_key(&c.sandbox) || !ready(&c.sandbox) {
+            return false;
+        }
         let same = scene.runtime.of(&c.uid).filter(|o| o.name == c.name && o.runs()).count();
         let ready_ones = scene.runtime.ours().filter(|s| s.uid == c.uid && s.ready).count();
         let wanted = scene.files.values().filter(|p| p.uid == c.uid || p.name == c.pod_name);
         let wanted: Vec<&Rc<Pod>> = wanted.collect();
-        c.runs()
-            && !c.dead
+        !c.dead
             && !c.unknown
             && c.owner.as_ref() == Some(&scene.runtime.owner)
-            && !can_fail
-            && ready(&c.sandbox)
             && (same, ready_ones) == (1, 1)
             && matches!(wanted.as_slice(), [one] if one.uid == c.uid && one.digest == c.pod.digest)
-            && !self.ends.contains_key(&c.sandbox)
             && !self.victims.contains(&c.uid)
             && !scene.shutdown
             && scene.engine.pod(&c.uid).is_some_and(|v| v.desired)

@@ -88,6 +88,8 @@ pub struct Checks {
     puts: BTreeMap<OpId, Uid>,
     /// Of these the last record could not be written.
     unrecorded: BTreeSet<Uid>,
+    /// Of these a new engine has an old record, and no list yet that shows more.
+    misrecorded: BTreeSet<Uid>,
     /// Of these a record was written, or could not be.
     tried: BTreeSet<Uid>,
     /// The wall clock was set: what is left of a grace period is not known over a restart.
@@ -185,6 +187,7 @@ impl Checks {
         let lost: BTreeSet<Uid> = self.puts.values().chain(&self.unrecorded).cloned().collect();
         let known = |id: &str| runtime.containers.get(id).is_some_and(|c| recorded(&c.uid) && !lost.contains(&c.uid));
         self.stops.retain(|id, _| known(id));
+        self.misrecorded = lost;
         self.puts.clear();
         self.unrecorded.clear();
         self.tried.retain(|uid| records.contains_key(&format!("pods/{uid}")));
@@ -236,6 +239,9 @@ impl Checks {
     pub fn done(&mut self, op: OpId, result: &Result<Answer, OpError>, now: u64) {
         self.turn += 1;
         self.bounds.done(op, result.is_ok(), now);
+        if self.bounds.has_list() {
+            self.misrecorded.clear();
+        }
         if self.list == Some(op) {
             self.list = None;
         }
@@ -601,6 +607,7 @@ impl Checks {
     /// W3.
     pub fn published(&mut self, uid: &Uid, phase: &str, runtime: &Runtime) {
         if matches!(phase, "Succeeded" | "Failed")
+            && !self.misrecorded.contains(uid)
             && let Some(c) = runtime.of(uid).find(|c| c.runs())
         {
             self.fail("W3", format!("{uid} is shown as {phase} while {} runs", c.id));

@@ -219,6 +219,34 @@ fn a4_after_a_restart_what_runs_is_admitted_before_what_is_new() {
     w.assert_well();
 }
 
+/// The record says still that it was rejected; the first list shows more.
+#[test]
+fn a3_a_rejected_pod_that_was_tried_again_runs_on_over_a_restart_though_its_record_could_not_be_written() {
+    let mut w = small();
+    w.file("first", &asks(600));
+    w.run(2);
+    w.file("b", &asks(600));
+    w.run(2);
+    assert_eq!(w.reason("b"), "OutOfcpu");
+    w.remove("first");
+    w.run(40);
+    w.record_error = true;
+    let uid = w.files["/m/b.yaml"].uid.clone();
+    w.step(Event::Retry { uid });
+    w.run(5);
+    let before = w.running("b/main");
+    w.kill_engine();
+    w.start();
+    w.run(5);
+    assert_eq!(w.running("b/main"), before);
+    assert_eq!(w.phase("b"), "Running");
+    // From then on it is recorded as what it is.
+    w.record_error = false;
+    w.run(130);
+    assert!(!w.records.values().any(|r| r.contains("OutOfcpu")), "{:?}", w.records);
+    w.assert_well();
+}
+
 #[test]
 fn a4_after_a_reboot_pods_are_admitted_in_the_order_in_which_they_were_seen() {
     let mut w = small();
