@@ -59,8 +59,13 @@ const SIGKILL: i32 = 9;
 /// # Errors
 /// If somebody else killed it: then it shows nothing about the engine.
 pub fn stories(run: &Run) -> Result<Shown, String> {
-    let failed = |l: &str| l.strip_prefix("test ")?.strip_suffix(" ... FAILED").map(str::to_string);
-    shown(run, run.output.lines().filter_map(failed).collect(), "the stories aborted")
+    let failed = run.output.lines().filter_map(failed_story);
+    shown(run, failed.map(str::to_string).collect(), "the stories aborted")
+}
+
+/// The name of the story that failed, if this line of the test program's output says so.
+pub fn failed_story(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
 /// What a run of lives shows.

@@ -71,12 +71,11 @@ fn as_desired(w: &World) -> Judged {
     }
     // Each file's pod is there, or stands behind another of its name or UID.
     for p in w.files.values() {
-        // (Of one that was preempted and then edited, under its UID, the old version is shown until there is room.)
+        // (Of one that was preempted and then edited, or replaced under its UID, the old version is shown until there is room.)
         let preempted = |v: &PodView<'_>| w.scarce.is_some() && waits_for_room(w, v);
         let same = |v: &PodView<'_>| v.pod.digest == p.digest && v.pod.source == p.source;
-        let there =
-            w.engine.pod(&p.uid).is_some_and(|v| same(&v) || preempted(&v) && v.pod.source.path == p.source.path);
         let behind = w.engine.conflicts().iter().any(|c| c.source == p.source);
+        let there = w.engine.pod(&p.uid).is_some_and(|v| same(&v) || !behind && preempted(&v));
         unless(there != behind, "end: each file's pod is there or behind another", || {
             format!("{} of {}: there {there}, behind another {behind}", p.uid, p.source.path)
         })?;

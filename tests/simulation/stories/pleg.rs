@@ -516,10 +516,10 @@ fn w2_what_a_given_up_call_does_later_is_seen_at_once_though_all_is_watched() {
     w.until("it is shown", 2, |w| w.shown("web") == "Running main#0:running");
 }
 
-/// 99,600 things of others, and 400 of pods of ours that nobody asks for.
+/// 99,960 things of others, and 40 of pods of ours that no manifest asks for.
 #[test]
 fn a_list_of_a_hundred_thousand_costs_calls_for_what_is_ours_alone() {
-    const PODS: usize = 200;
+    const PODS: usize = 20;
     let mut w = node();
     w.pidfds = true;
     w.file("web", ONE);

@@ -225,16 +225,16 @@ fn w9_a_sync_is_at_most_half_of_the_sync_frequency_late_however_short_it_is() {
 #[test]
 fn w9_at_most_four_sandboxes_and_four_containers_are_started_at_the_same_time() {
     let mut config = crate::world::config();
-    config.node.allocatable.set("pods", 300);
+    config.node.allocatable.set("pods", 150);
     let mut w = node_with(config);
     let mut files = w.files.clone();
-    for i in 0..300 {
+    for i in 0..150 {
         let path = format!("/m/p{i}.yaml");
         files.insert(path.clone(), pod(&path, &format!("p{i}"), "", ONE));
     }
     w.set_files(files);
     let mut most = (0, 0);
-    for _ in 0..20_000 {
+    for _ in 0..10_000 {
         if !w.happen(w.now + 100 * S) {
             break;
         }
@@ -243,7 +243,7 @@ fn w9_at_most_four_sandboxes_and_four_containers_are_started_at_the_same_time() 
     }
     w.run(60);
     assert_eq!(most, (4, 4));
-    assert_eq!(w.runtime.containers.values().filter(|c| c.runs()).count(), 300);
+    assert_eq!(w.runtime.containers.values().filter(|c| c.runs()).count(), 150);
     w.set_files(Default::default());
     w.run(30);
     w.assert_clean();
