@@ -46,6 +46,8 @@ pub struct Bounds {
     /// The list in flight: when it began. When the last good one began.
     list: Option<(OpId, u64)>,
     last_list: Option<u64>,
+    /// When the node woke after a sleep: calls that were under way follow then.
+    pub woke: u64,
     /// Pulls in flight; when each failed last, and how often in a row.
     pulling: BTreeMap<OpId, (Uid, String)>,
     pulls: BTreeMap<(Uid, String), (u64, u32)>,
@@ -73,6 +75,13 @@ impl Bounds {
                 // (Counted from the first request.)
                 end.cut = end.cut.min(end.began.saturating_add((grace.as_nanos() as u64).max(S)));
             }
+        }
+    }
+
+    /// The pod ends already, and nothing tells since when.
+    pub fn ends(&mut self, uid: &Uid, runtime: &Runtime) {
+        for id in sandboxes(runtime, uid) {
+            self.ends.entry(id.clone()).or_insert(None);
         }
     }
 
@@ -197,7 +206,7 @@ impl Bounds {
     pub fn starts(&self, now: u64) -> Option<String> {
         match self.last_list {
             None => Some("before the first list".into()),
-            Some(at) if now > at + UNHEALTHY_AFTER + UNDER_WAY => {
+            Some(at) if now > self.woke.max(at + UNHEALTHY_AFTER) + UNDER_WAY => {
                 Some(format!("{} s after the last list", (now - at) / S))
             }
             Some(_) => None,

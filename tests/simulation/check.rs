@@ -116,7 +116,7 @@ impl Checks {
     /// The desired set is about to change.
     pub fn desired(&mut self, engine: &Engine, new: &BTreeMap<String, Rc<Pod>>, now: u64, runtime: &Runtime) {
         self.waits_for.retain(|uid, _| new.values().any(|p| p.uid == *uid));
-        for pod in engine.pods().iter().map(|v| v.pod) {
+        for (pod, desired) in engine.pods().iter().map(|v| (v.pod, v.desired)) {
             let stays = new.values().any(|p| p.uid == pod.uid && p.digest == pod.digest);
             self.outdated.remove(&pod.uid);
             // W8: an edited pod runs on until its record is written.
@@ -127,19 +127,24 @@ impl Checks {
                 self.waits_for.remove(&pod.uid);
                 let has = runtime.ours().filter(|s| s.uid == pod.uid).map(|s| s.id.clone());
                 self.asked_to_end.entry(pod.uid.clone()).or_default().extend(has);
-                self.bounds.end_asked(&pod.uid, None, now, runtime);
+                match desired {
+                    true => self.bounds.end_asked(&pod.uid, None, now, runtime),
+                    // (It went while the engine was away.)
+                    false => self.bounds.ends(&pod.uid, runtime),
+                }
             }
         }
     }
 
     /// After a step: edited pods that are asked to end by now.
-    pub fn replaced(&mut self, engine: &Engine, runtime: &Runtime) {
-        let Checks { outdated, asked_to_end, .. } = self;
+    pub fn replaced(&mut self, engine: &Engine, now: u64, runtime: &Runtime) {
+        let Checks { outdated, asked_to_end, bounds, .. } = self;
         outdated.retain(|uid| {
             let runs_on = engine.inside(uid, Default::default()).is_some_and(|inside| inside.state == "Sync");
             if !runs_on {
                 let has = runtime.sandboxes.values().filter(|s| s.uid == *uid).map(|s| s.id.clone());
                 asked_to_end.entry(uid.clone()).or_default().extend(has);
+                bounds.end_asked(uid, None, now, runtime);
             }
             runs_on
         });
@@ -187,6 +192,8 @@ impl Checks {
         let lost: BTreeSet<Uid> = self.puts.values().chain(&self.unrecorded).cloned().collect();
         let known = |id: &str| runtime.containers.get(id).is_some_and(|c| recorded(&c.uid) && !lost.contains(&c.uid));
         self.stops.retain(|id, _| known(id));
+        // (Without a record, a new engine takes an old version under the same UID for its own.)
+        self.outdated.retain(|uid| records.contains_key(&format!("pods/{uid}")));
         self.misrecorded = lost;
         self.puts.clear();
         self.unrecorded.clear();
@@ -204,11 +211,13 @@ impl Checks {
         records: &BTreeMap<String, String>,
         runtime: &Runtime,
     ) {
-        // A pod whose record is lost or of another version is replaced, or ends as its manifest says now (D3).
+        // A pod whose record is lost or of another version is replaced, or ends as its manifest says now (D3). So is a pod that
+        // was edited meanwhile.
         for s in runtime.ours() {
             let key = format!("pods/{}", s.uid);
             let record = records.get(&key).and_then(|value| record::read(&key, value).ok());
-            if record.is_none_or(|r| r.pod.digest != s.digest) {
+            let edited = files.values().any(|p| p.uid == s.uid && p.digest != s.digest);
+            if edited || record.is_none_or(|r| r.pod.digest != s.digest) {
                 self.bounds.may_end(&s.id);
             }
         }

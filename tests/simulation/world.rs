@@ -511,6 +511,7 @@ impl World {
         self.slept = true;
         let asleep = self.now;
         self.now += ns;
+        self.checks.bounds.woke = self.now;
         for ((at, n), item) in std::mem::take(&mut self.queue) {
             let counts = matches!(item, Item::Timer { .. } | Item::Deadline { .. });
             let at = if counts { at } else { at + (self.now - asleep) };
@@ -1109,7 +1110,7 @@ impl World {
         }
         let effects = self.engine.step(event, now);
         if !self.unread {
-            self.checks.replaced(&self.engine, &self.runtime);
+            self.checks.replaced(&self.engine, self.now, &self.runtime);
         }
         self.count(effects.len() as u64);
         self.carry_out(effects);

@@ -421,24 +421,34 @@ fn s4_what_runs_without_a_record_is_kept_running_until_its_turn() {
 
 #[test]
 fn s4_what_runs_without_a_record_behind_another_of_its_name_is_stopped_with_its_group() {
-    let mut w = armed();
-    w.file("web", &priority(0));
-    w.run(5);
-    let (before, old) = (w.records.clone(), w.files["/m/web.yaml"].uid.clone());
-    w.file("web", &priority(1));
-    w.run(5);
-    assert!(w.runs("web/main"));
-    w.records = before;
-    w.kill_engine();
-    // Its old self has not ended when the shutdown begins.
-    w.fault(&format!("ReadPod {old}"), crate::world::Fault::Slow(Duration::from_millis(500)));
-    w.power_off();
-    let since = w.now;
-    w.start();
-    w.run(12);
-    w.assert_well();
-    assert_eq!(stops(&w, since).len(), 1, "{}", w.told());
-    assert!(!w.runs("web/main"));
+    // Its old self has not ended when the shutdown begins; or it was being stopped when its record was written last.
+    for (stops_for, reads_for) in [(0, Duration::from_millis(500)), (40, Duration::from_secs(600))] {
+        let mut w = armed();
+        if stops_for > 0 {
+            w.life("web/main", &[Life::deaf(), Life::FOREVER]);
+        }
+        w.file("web", &priority(0));
+        w.run(5);
+        let (mut before, old) = (w.records.clone(), w.files["/m/web.yaml"].uid.clone());
+        w.file("web", &priority(1));
+        if stops_for > 0 {
+            w.run(1);
+            before = w.records.clone();
+            w.run(stops_for);
+        }
+        w.run(5);
+        assert!(w.runs("web/main"));
+        w.records = before;
+        w.kill_engine();
+        w.fault(&format!("ReadPod {old}"), crate::world::Fault::Slow(reads_for));
+        w.power_off();
+        let since = w.now;
+        w.start();
+        w.run(12);
+        w.assert_well();
+        assert_eq!(stops(&w, since).len(), 1, "{}", w.told());
+        assert!(!w.runs("web/main"));
+    }
 }
 
 #[test]
