@@ -247,6 +247,36 @@ fn a3_a_rejected_pod_that_was_tried_again_runs_on_over_a_restart_though_its_reco
     w.assert_well();
 }
 
+/// It waits for whoever killed it, over a restart too, and is then a pod like any other.
+#[test]
+fn a3_a_rejected_pod_that_was_killed_since_is_not_tried_again_by_a_retry() {
+    for restart in [false, true] {
+        let mut w = small();
+        w.file("first", &asks(600));
+        w.run(2);
+        w.file("b", &asks(600));
+        w.run(2);
+        assert_eq!(w.reason("b"), "OutOfcpu");
+        w.kill("b", Killer::Eviction, None);
+        w.remove("first");
+        let uid = w.files["/m/b.yaml"].uid.clone();
+        w.step(Event::Retry { uid });
+        if restart {
+            w.kill_engine();
+            w.start();
+        }
+        w.run(40);
+        assert_eq!((w.phase("b").as_str(), w.reason("b").as_str()), ("Failed", "Evicted"));
+        w.release(Killer::Eviction);
+        w.starts_within(3, "b");
+        let before = w.running("b/main");
+        w.file("other", &asks(100));
+        w.run(10);
+        assert_eq!(w.running("b/main"), before);
+        w.assert_well();
+    }
+}
+
 #[test]
 fn a4_after_a_reboot_pods_are_admitted_in_the_order_in_which_they_were_seen() {
     let mut w = small();

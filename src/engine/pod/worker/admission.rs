@@ -86,6 +86,13 @@ impl Worker {
         }
     }
 
+    /// Its end was asked for: the node's room is not what keeps it from running any more, and no retry changes that.
+    pub(super) fn withdraw_rejection(&mut self) {
+        if self.rejection().is_some() {
+            self.admission = Admission::Open;
+        }
+    }
+
     pub fn rejection(&self) -> Option<&Cause> {
         match &self.admission {
             Admission::Rejected(cause) => Some(cause),

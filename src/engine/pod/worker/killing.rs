@@ -114,6 +114,9 @@ impl Worker {
     pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) -> bool {
         let before = (self.termination(ctx), self.recorded_again);
         let had_directory = self.had_directory();
+        if matches!(self.state, State::Waiting) {
+            self.withdraw_rejection();
+        }
         match &mut self.state {
             // W8: it never started anything. One of which something may run goes the whole way.
             State::Waiting if !self.begun && !had_directory && entry.shows_nothing() => {
