@@ -73,9 +73,12 @@ fn as_desired(w: &World) -> Judged {
     for p in w.files.values() {
         // (Of one that was preempted and then edited, or replaced under its UID, the old version is shown until there is room.)
         let preempted = |v: &PodView<'_>| w.scarce.is_some() && waits_for_room(w, v);
+        if w.engine.pod(&p.uid).is_some_and(|v| preempted(&v)) {
+            continue;
+        }
         let same = |v: &PodView<'_>| v.pod.digest == p.digest && v.pod.source == p.source;
+        let there = w.engine.pod(&p.uid).is_some_and(|v| same(&v));
         let behind = w.engine.conflicts().iter().any(|c| c.source == p.source);
-        let there = w.engine.pod(&p.uid).is_some_and(|v| same(&v) || !behind && preempted(&v));
         unless(there != behind, "end: each file's pod is there or behind another", || {
             format!("{} of {}: there {there}, behind another {behind}", p.uid, p.source.path)
         })?;
