@@ -134,6 +134,9 @@ impl Checks {
                 }
             }
         }
+        // (An engine that has just started may know the pod from its records alone.)
+        let gone = runtime.ours().map(|s| &s.uid).filter(|uid| !new.values().any(|p| p.uid == **uid));
+        gone.for_each(|uid| self.bounds.ends(uid, runtime));
     }
 
     /// After a step: edited pods that are asked to end by now.

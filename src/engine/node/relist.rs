@@ -288,7 +288,7 @@ impl Engine {
         let changed = events.iter().all(|e| e.kind == Kind::ContainerChanged);
         // P2: a container in the state unknown may stay there, and its status may say something else. One read for each
         // such change: a read at every relist would tell no more.
-        if changed && !entry.doubts(events.into_iter().map(|e| e.id).collect()) {
+        if changed && !entry.doubts(events.into_iter().map(|e| e.id)) {
             return;
         }
         // The worker is stepped with what the reading shows.

@@ -9,7 +9,7 @@ use crate::api::time::Boot;
 use crate::engine::op::OpId;
 use crate::engine::pleg::strangers::Strangers;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The number of an engine step.
@@ -37,8 +37,9 @@ pub struct Entry {
     changed_facts: bool,
     /// What became of a call is not known, and may turn up until then.
     doubt: Option<Boot>,
-    /// Containers that a list showed as created or unknown while the cache does not, and for which a read was asked.
-    doubted: BTreeSet<String>,
+    /// Containers that a list showed as created or unknown while the cache does not, and for which a read was asked: the
+    /// state that the cache had (None: no such container).
+    doubted: BTreeMap<String, Option<ContainerState>>,
     /// P4: the addresses that the pod had.
     ips: Vec<String>,
     /// Why the last reading failed.
@@ -87,11 +88,18 @@ impl Entry {
         self.doubted.clear();
     }
 
-    /// The list shows these containers as created or unknown, and the cache does not. True if one of them is new: its
-    /// status is worth a read.
-    pub fn doubts(&mut self, ids: BTreeSet<String>) -> bool {
-        let news = !ids.is_subset(&self.doubted);
-        self.doubted = ids;
+    /// The list shows these containers as created or unknown, and the cache does not. True if the status of one of them is
+    /// worth a read: it is new, or was in another state when it was read.
+    pub fn doubts(&mut self, ids: impl Iterator<Item = String>) -> bool {
+        let state = |id: &str| self.facts.containers.iter().find(|c| c.id.as_str() == id).map(|c| c.state);
+        let doubted: BTreeMap<_, _> = ids
+            .map(|id| {
+                let state = state(&id);
+                (id, state)
+            })
+            .collect();
+        let news = doubted.iter().any(|(id, state)| self.doubted.get(id) != Some(state));
+        self.doubted = doubted;
         news
     }
 

@@ -53,13 +53,15 @@ fn w9_a_new_pod_starts_within_seconds_though_others_hang() {
 
 #[test]
 fn w9_a_pod_that_hung_before_takes_less_of_the_others_time() {
-    let mut w = node();
-    slow_pods(&mut w, 40, "RunSandbox");
     // All have hung once, and are being tried again (after the deadline, 240 s, and W9's 10 to 15 s).
-    w.run(275);
-    assert!(w.times("RunSandbox slow", 0).len() > 50);
-    w.file("web", ONE);
-    w.starts_within(3, "web");
+    for at in [270, 276, 282, 288] {
+        let mut w = node();
+        slow_pods(&mut w, 40, "RunSandbox");
+        w.run(at);
+        assert!(w.times("RunSandbox slow", 0).len() > 50);
+        w.file("web", ONE);
+        w.starts_within(2, "web");
+    }
 }
 
 #[test]

@@ -59,6 +59,19 @@ fn p3_a_running_container_that_becomes_unknown_is_read_and_no_longer_shown_runni
     assert_eq!(w.shown("web"), "Running main#1:running");
 }
 
+/// The list showed a container that was being created, and it was read then.
+#[test]
+fn p3_a_container_that_a_list_showed_before_it_started_is_read_when_it_becomes_unknown() {
+    let mut w = node();
+    w.fault("CreateContainer web/main#0", Fault::Stale(Duration::from_millis(1200)));
+    w.file("web", ONE);
+    w.until("it runs", 5, |w| w.shown("web") == "Running main#0:running");
+    let id = w.running("web/main");
+    w.runtime.containers.get_mut(&id).unwrap().state = ContainerState::Unknown;
+    let took = w.until("it is shown", 3, |w| w.shown("web") != "Running main#0:running");
+    assert!(took < 1100, "{took} ms");
+}
+
 #[test]
 fn p3_a_container_that_stays_created_or_unknown_is_not_read_at_each_relist() {
     for state in [ContainerState::Created, ContainerState::Unknown] {
