@@ -176,7 +176,7 @@ impl Agent {
         match loaded {
             Ok(loaded) => self.take_configuration(loaded),
             Err(e) => {
-                let why = format!("the configuration gives no answer, the one of before stays in force: {e}");
+                let why = format!("the configuration could not be read in time; keeping the previous one: {e}");
                 log::error!("reload: {why}");
                 self.service.reload_error = Some(why);
             }
@@ -202,7 +202,7 @@ impl Agent {
         self.service.reload_error = loaded.problems.errors.iter().chain(of_node).next().map(ToString::to_string);
         match node {
             Ok(node) if loaded.problems.errors.is_empty() => self.apply(new, node),
-            _ => log::error!("reload: the configuration has errors, the one of before stays in force"),
+            _ => log::error!("reload: invalid configuration; keeping the previous one"),
         }
     }
 

@@ -134,6 +134,11 @@ impl Checks {
                 }
             }
         }
+        // (Before the first list, an engine without a record of a pod cannot know that it was to end.)
+        if !self.bounds.has_list() {
+            let known = |uid: &Uid| engine.pod(uid).is_some() || self.tried.contains(uid);
+            self.asked_to_end.retain(|uid, _| known(uid) || !new.values().any(|p| p.uid == *uid));
+        }
         // (An engine that has just started may know the pod from its records alone.)
         let gone = runtime.ours().map(|s| &s.uid).filter(|uid| !new.values().any(|p| p.uid == **uid));
         gone.for_each(|uid| self.bounds.ends(uid, runtime));

@@ -22,7 +22,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// From the end of the head to the end of the answer; for a watch, how long it may take nothing.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a client may take nothing of its answer.
+/// How long a client may take nothing of its answer; root has ANSWER_TIMEOUT, as a pager in a pipe may need.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the rest of a refused request is read and thrown away, so that its answer is not lost with a reset.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -311,7 +311,7 @@ impl Connection {
         let outcome = self.write(written);
         if *written > before {
             self.progress = now;
-            self.deadline = Some(by.min(now + STALL_TIMEOUT));
+            self.deadline = Some(by.min(now + self.patience()));
         }
         outcome
     }
@@ -451,9 +451,13 @@ impl Connection {
         self.await_writing(keep, rest, now);
     }
 
+    fn patience(&self) -> Duration {
+        if self.peer == Peer::User(0) { ANSWER_TIMEOUT } else { STALL_TIMEOUT }
+    }
+
     fn await_writing(&mut self, keep: bool, rest: Option<Rest>, now: Boot) {
         self.progress = now;
-        self.deadline = Some(now + STALL_TIMEOUT);
+        self.deadline = Some(now + self.patience());
         self.state = State::Answering { keep, rest, by: now + ANSWER_TIMEOUT };
     }
 

@@ -196,7 +196,7 @@ impl Engine {
 
     fn tell_unlocked(&mut self) {
         let message =
-            "there is no inhibitor lock: nobody waits for the pods, they are killed with the shortest grace period";
+            "there is no inhibitor lock, so logind does not wait: the pods are killed with the shortest grace period";
         self.tell_of_node(Severity::Warning, "NodeShutdown", message.into());
     }
 

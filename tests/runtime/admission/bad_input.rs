@@ -110,7 +110,7 @@ fn a2_a_reload_of_a_wrong_configuration_leaves_the_old_one_in_force() {
         agent.hang_up();
         agent.wait("it is read again", |a| a.log().matches("reloaded manifests=").count() == i + 1);
         assert!(agent.log().lines().any(|l| l.contains("reload: ") && l.contains(field)), "{}", agent.log());
-        assert_eq!(agent.log().matches("the one of before stays in force").count(), i + 1);
+        assert_eq!(agent.log().matches("keeping the previous one").count(), i + 1);
     }
     // 500 of 1000 are left, as before.
     agent.apply("big", &asks(501));
