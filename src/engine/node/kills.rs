@@ -29,7 +29,20 @@ impl Engine {
             return self.out.push(Effect::Killed { id });
         }
         self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(Some(id), &kill, entry, ctx));
+        if kill.by == Killer::Drain {
+            self.drain_those_behind(&uid);
+        }
         self.dirty.insert(uid);
+    }
+
+    /// W27: the pods that wait for the name of a drained pod.
+    fn drain_those_behind(&mut self, uid: &Uid) {
+        let name = self.workers.get(uid).filter(|w| w.is_drained()).map(|w| &w.name);
+        let queue = name.and_then(|name| self.names.get(name)).into_iter().flatten();
+        let behind = queue.skip_while(|other| *other != uid).skip(1).cloned().collect::<Vec<Uid>>();
+        for uid in behind {
+            self.drain_successor(&uid);
+        }
     }
 
     pub(super) fn release(&mut self, by: Killer, uids: Option<Vec<Uid>>) {

@@ -142,6 +142,30 @@ fn w27_a_new_version_of_a_drained_pod_is_held_back_too() {
     }
 }
 
+/// W8: an edited pod runs on while no record can be written, and its successor waits for its name.
+#[test]
+fn w27_the_successor_that_waits_for_an_edited_pod_is_held_back_with_it() {
+    for uid in ["", "fixed"] {
+        let mut w = node();
+        w.file_with_uid("web", uid, ONE);
+        w.starts_within(3, "web");
+        let old = w.files["/m/web.yaml"].uid.clone();
+        w.record_error = true;
+        w.file_with_uid("web", uid, TWO);
+        w.run(2);
+        assert!(w.runs("web/main"));
+        w.kill_uid(old, Killer::Drain, None);
+        w.run(30);
+        assert!(!w.runs("web/main") && !w.runs("web/one"), "uid {uid:?}");
+        w.record_error = false;
+        w.run(130);
+        assert!(!w.runs("web/one"), "uid {uid:?}");
+        assert_down(&w, "web");
+        undrained(&mut w, "web/one");
+        w.assert_well();
+    }
+}
+
 #[test]
 fn w27_a_new_version_that_comes_while_wherry_is_away_is_held_back_at_every_instant() {
     for effects in 0..30 {
