@@ -225,6 +225,9 @@ impl Checks {
             let key = format!("pods/{}", s.uid);
             let record = records.get(&key).and_then(|value| record::read(&key, value).ok());
             let edited = files.values().any(|p| p.uid == s.uid && p.digest != s.digest);
+            if edited {
+                self.ending.insert(s.uid.clone());
+            }
             if edited || record.is_none_or(|r| r.pod.digest != s.digest) {
                 self.bounds.may_end(&s.id);
             }
