@@ -106,10 +106,15 @@ fn a_pod_past_its_deadline_is_ended() {
 
 #[test]
 fn a_container_over_its_memory_limit_is_oom_killed() {
+    const TRIES: usize = 5;
     let agent = Agent::start("oom");
-    agent.apply(
-        "hungry",
-        "
+    // containerd hears of an OOM kill by an event of its own. On a slow machine that may come after the exit, which is then a plain
+    // error.
+    for n in 1..=TRIES {
+        let name = format!("hungry-{n}");
+        agent.apply(
+            &name,
+            "
         restartPolicy: Never
         containers:
         - name: main
@@ -119,12 +124,17 @@ fn a_container_over_its_memory_limit_is_oom_killed() {
             limits:
               memory: 32Mi
     ",
-    );
-    let pod = agent.wait_phase("hungry", "Failed");
-    let ended = &container(&pod, "main")["state"]["terminated"];
-    assert_eq!(ended["exitCode"], 137);
-    assert_eq!(ended["reason"], "OOMKilled");
-    assert_eq!(pod["status"]["qosClass"], "Burstable");
+        );
+        let pod = agent.wait_phase(&name, "Failed");
+        let ended = &container(&pod, "main")["state"]["terminated"];
+        assert_eq!(ended["exitCode"], 137);
+        assert_eq!(pod["status"]["qosClass"], "Burstable");
+        if ended["reason"] == "OOMKilled" {
+            return;
+        }
+        assert_eq!(ended["reason"], "Error");
+    }
+    panic!("no reason OOMKilled in {TRIES} tries");
 }
 
 /// containerd multiplies it by a second's nanoseconds: the product overflows, and the container would be killed at once.
