@@ -78,18 +78,24 @@ fn a6_a_pod_admitted_again_after_a_cancelled_shutdown_gives_way() {
 
 #[test]
 fn a6_the_successor_of_an_edited_pod_that_waits_for_its_name_gives_way() {
-    let mut w = small();
-    w.life("low/main", &[Life { on_term: Some((Duration::from_secs(4), 0)), ..Life::FOREVER }, Life::FOREVER]);
-    w.file("low", &asks(300));
-    w.run(2);
-    // In one change: the successor has its predecessor's place, before the critical pod.
-    let mut files = w.files.clone();
-    for (name, spec) in [("low", asks(600)), ("vip", critical(600))] {
-        let path = format!("/m/{name}.yaml");
-        files.insert(path.clone(), crate::story::pod(&path, name, "", &spec));
+    // In one change, or while its predecessor ends: the successor has that one's place, before the critical pod.
+    for apart in [false, true] {
+        let mut w = small();
+        w.life("low/main", &[Life { on_term: Some((Duration::from_secs(4), 0)), ..Life::FOREVER }, Life::FOREVER]);
+        w.file("low", &asks(300));
+        w.run(2);
+        let mut files = w.files.clone();
+        for (name, spec) in [("low", asks(600)), ("vip", critical(600))] {
+            let path = format!("/m/{name}.yaml");
+            files.insert(path.clone(), crate::story::pod(&path, name, "", &spec));
+            if apart {
+                w.set_files(files.clone());
+                w.run(1);
+            }
+        }
+        w.set_files(files);
+        w.vip_runs_and_low_comes_back();
     }
-    w.set_files(files);
-    w.vip_runs_and_low_comes_back();
 }
 
 #[test]
