@@ -61,6 +61,13 @@ fn gated(milli: u64) -> String {
     )
 }
 
+/// Waits until a gated pod has set its trap. A SIGTERM before that is lost: the shell is process 1 of its namespace.
+fn wait_listening(agent: &Agent, name: &str) -> Value {
+    let pod = agent.wait_running(name);
+    agent.wait("it listens", |a| a.output(&pod, "main", 0).contains("begin"));
+    pod
+}
+
 fn open_gate(agent: &Agent, pod: &str) {
     let id = agent.running(pod, "main").expect("it runs");
     assert_eq!(agent.cri().exec(&id, &["touch", "/tmp/go"]).0, 0);
@@ -183,7 +190,7 @@ fn a2_one_host_port_is_for_one_pod() {
 fn a4_a_big_pod_is_edited_on_a_full_node_and_a_new_one_waits_for_an_old_one() {
     let agent = node("full", "");
     agent.apply("big", &gated(900));
-    let before = agent.wait_running("big");
+    let before = wait_listening(&agent, "big");
     agent.apply("big", &asks(950));
     agent.wait("the old version is asked to end", |a| a.output(&before, "main", 0).contains("asked"));
     // What comes meanwhile does not get in between.
@@ -197,7 +204,7 @@ fn a4_a_big_pod_is_edited_on_a_full_node_and_a_new_one_waits_for_an_old_one() {
     agent.wait_gone("big");
 
     agent.apply("old", &gated(700));
-    let old = agent.wait_running("old");
+    let old = wait_listening(&agent, "old");
     agent.delete("old");
     agent.wait("it is asked to end", |a| a.output(&old, "main", 0).contains("asked"));
     agent.apply("new", &asks(800));
