@@ -176,7 +176,9 @@ impl Agent {
         match loaded {
             Ok(loaded) => self.take_configuration(loaded),
             Err(e) => {
-                let why = format!("the configuration could not be read in time; keeping the previous one: {e}");
+                let why = format!(
+                    "failed to read the configuration: {e}; keeping the previous one; reload again once this is resolved"
+                );
                 log::error!("reload: {why}");
                 self.service.reload_error = Some(why);
             }

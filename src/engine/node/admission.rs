@@ -112,7 +112,7 @@ impl Engine {
 
     /// Something of it runs: it has its part of the node, and its name.
     pub(super) fn adopt(&mut self, uid: &Uid) {
-        // Its record is an old one: it was tried again since it was rejected, and that could not be written.
+        // The record is out of date: the pod was retried after its rejection, and the new record could not be written.
         if self.workers.get(uid).is_some_and(|w| w.rejection().is_some()) {
             self.with_worker(uid, |worker, _, ctx| worker.ask_again(ctx));
         }

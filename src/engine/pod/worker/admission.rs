@@ -86,7 +86,7 @@ impl Worker {
         }
     }
 
-    /// Its end was asked for: the node's room is not what keeps it from running any more, and no retry changes that.
+    /// A kill takes the place of a rejection: the pod waits for the end of the kill, and a retry must not start it.
     pub(super) fn withdraw_rejection(&mut self) {
         if self.rejection().is_some() {
             self.admission = Admission::Open;
