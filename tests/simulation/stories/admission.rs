@@ -219,15 +219,21 @@ fn a4_after_a_restart_what_runs_is_admitted_before_what_is_new() {
     w.assert_well();
 }
 
+/// `first` runs, and `b` does not fit beside it.
+fn b_rejected() -> World {
+    let mut w = small();
+    for name in ["first", "b"] {
+        w.file(name, &asks(600));
+        w.run(2);
+    }
+    assert_eq!(w.reason("b"), "OutOfcpu");
+    w
+}
+
 /// The record says still that it was rejected; the first list shows more.
 #[test]
 fn a3_a_rejected_pod_that_was_tried_again_runs_on_over_a_restart_though_its_record_could_not_be_written() {
-    let mut w = small();
-    w.file("first", &asks(600));
-    w.run(2);
-    w.file("b", &asks(600));
-    w.run(2);
-    assert_eq!(w.reason("b"), "OutOfcpu");
+    let mut w = b_rejected();
     w.remove("first");
     w.run(40);
     w.record_error = true;
@@ -251,12 +257,7 @@ fn a3_a_rejected_pod_that_was_tried_again_runs_on_over_a_restart_though_its_reco
 #[test]
 fn a3_a_rejected_pod_that_was_killed_since_is_not_tried_again_by_a_retry() {
     for restart in [false, true] {
-        let mut w = small();
-        w.file("first", &asks(600));
-        w.run(2);
-        w.file("b", &asks(600));
-        w.run(2);
-        assert_eq!(w.reason("b"), "OutOfcpu");
+        let mut w = b_rejected();
         w.kill("b", Killer::Eviction, None);
         w.remove("first");
         let uid = w.files["/m/b.yaml"].uid.clone();
