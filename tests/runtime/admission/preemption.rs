@@ -1,7 +1,10 @@
 //! Others make room for a critical pod (A6 to A9), seen from outside: by the containers' own words, `/pods` and `/metrics`.
 
-use super::{gated, message, node, open_gate, reason, rejections, short_of_cpu, wait_reason, wherry_says};
-use crate::support::agent::{Agent, condition, container};
+use super::{
+    attempt, gated, message, node, open_gate, reason, rejections, short_of_cpu, wait_listening, wait_reason,
+    wherry_says,
+};
+use crate::support::agent::{Agent, condition};
 use crate::support::yaml::TRAP;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -13,8 +16,7 @@ struct Log(File);
 impl Log {
     /// Of a gated pod, once it began.
     fn of(agent: &Agent, pod: &str) -> Log {
-        let pod = agent.wait_running(pod);
-        agent.wait("it began", |a| a.output(&pod, "main", attempt(&pod)).contains("begin"));
+        let pod = wait_listening(agent, pod);
         Log(File::open(agent.log_path(&pod, "main", attempt(&pod))).expect("its log"))
     }
 
@@ -38,10 +40,6 @@ impl Log {
         assert_eq!(times.len(), 1, "{word}: {text}");
         times[0]
     }
-}
-
-fn attempt(pod: &Value) -> u32 {
-    container(pod, "main")["restartCount"].as_u64().expect("a count") as u32
 }
 
 /// In seconds, on the clock that the containers tell.
