@@ -131,7 +131,8 @@ fn a_log_that_hangs_leaves_the_message_empty_and_stops_nothing_else() {
     let mut end = Command::new(agent.command().get_program());
     end.args(["exec", "-n", &agent.namespace, "--socket"]).arg(&agent.socket).args(["job", "--", "touch", "/tmp/end"]);
     let ended = end.output().expect("wherry exec");
-    assert!(ended.status.success(), "{ended:?}");
+    // 137: the container ended as soon as the file existed, and touch was killed with it.
+    assert!(matches!(ended.status.code(), Some(0 | 137)), "{ended:?}");
     agent.wait("the end is known", |a| a.pod("job").is_some_and(|p| !is_running(&p)));
     // Another pod comes and goes meanwhile.
     agent.apply("other", TRAP);
