@@ -455,7 +455,13 @@ fn pods_are_what_a_kubelet_was_recorded_to_make_of_them() {
     }
     let mut differences: Vec<String> = pods.iter().flat_map(|p| p.compare(&agent, &seen)).collect();
 
-    let removed = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    // A status has its times in whole seconds: an end before the removal must not share a second with it.
+    let now = || jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let compared = now();
+    while now() == compared {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let removed = now();
     for pod in &pods {
         fs::remove_file(agent.manifests().join(format!("{}.json", pod.file))).expect("remove");
     }
