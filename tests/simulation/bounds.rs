@@ -22,9 +22,8 @@ const ROUNDING: u64 = S;
 /// A stop that nobody asked for from outside begins when the engine decides it. It may have to wait for a status read or for a
 /// connection first.
 const LATE_STOP: u64 = 12 * S;
-/// P6: PLEG is unhealthy so long after the last good list. A call that follows from an earlier one may still be made.
+/// P6: PLEG is unhealthy so long after the last good list.
 const UNHEALTHY_AFTER: u64 = 180 * S;
-const UNDER_WAY: u64 = 30 * S;
 /// W10.
 const FIRST_BACKOFF: u64 = 10;
 const RESET_AFTER: Duration = Duration::from_secs(600);
@@ -46,8 +45,6 @@ pub struct Bounds {
     /// The list in flight: when it began. When the last good one began.
     list: Option<(OpId, u64)>,
     last_list: Option<u64>,
-    /// When the node woke after a sleep: calls that were under way follow then.
-    pub woke: u64,
     /// Pulls in flight; when each failed last, and how often in a row.
     pulling: BTreeMap<OpId, (Uid, String)>,
     pulls: BTreeMap<(Uid, String), (u64, u32)>,
@@ -206,9 +203,7 @@ impl Bounds {
     pub fn starts(&self, now: u64) -> Option<String> {
         match self.last_list {
             None => Some("before the first list".into()),
-            Some(at) if now > self.woke.max(at + UNHEALTHY_AFTER) + UNDER_WAY => {
-                Some(format!("{} s after the last list", (now - at) / S))
-            }
+            Some(at) if now > at + UNHEALTHY_AFTER => Some(format!("{} s after the last list", (now - at) / S)),
             Some(_) => None,
         }
     }

@@ -511,7 +511,6 @@ impl World {
         self.slept = true;
         let asleep = self.now;
         self.now += ns;
-        self.checks.bounds.woke = self.now;
         for ((at, n), item) in std::mem::take(&mut self.queue) {
             let counts = matches!(item, Item::Timer { .. } | Item::Deadline { .. });
             let at = if counts { at } else { at + (self.now - asleep) };
@@ -1322,9 +1321,7 @@ impl World {
         let Some(progress) = self.engine.shutdown(Boot(self.now)).in_progress else { return };
         let group = self.group_of(uid);
         let begun = progress.group.map_or(usize::MAX, |p| self.config.shutdown.index_of(p));
-        // (S2: what follows from a call that was under way, in the second in which logind is asked for its delay.)
-        let asking = self.logind.preparing.is_some_and(|(since, _)| self.now <= since + S);
-        if group.is_some_and(|g| g <= begun) && !asking {
+        if group.is_some_and(|g| g <= begun) {
             let text = self.text_of(call);
             self.checks.fail("S4: nothing of a group that has begun is started", text);
         }

@@ -413,6 +413,27 @@ fn s4_nothing_is_started_while_a_shutdown_waits_for_the_delay() {
 }
 
 #[test]
+fn s4_a_start_that_is_being_prepared_when_a_shutdown_begins_is_not_made() {
+    for (prepared, call) in
+        [("PreparePod default/new", "RunSandbox new"), ("PrepareContainer main#0", "CreateContainer new")]
+    {
+        let mut w = busy();
+        w.logind.silent = true;
+        w.said();
+        let since = w.now;
+        w.file("new", &priority(-5));
+        w.until(prepared, 5, |w| w.told().contains(prepared));
+        w.power_off();
+        w.run(10);
+        assert_eq!(w.times(call, since).len(), 0, "{}", w.told());
+        w.call_off();
+        w.run(30);
+        assert!(w.runs("new/main"), "{}", w.told());
+        w.assert_well();
+    }
+}
+
+#[test]
 fn s4_a_shutdown_that_does_not_know_its_pods_yet_waits_for_the_list_without_a_timer() {
     let mut w = armed();
     w.file("web", ONE);

@@ -2,7 +2,7 @@
 
 use crate::runtime::end;
 use crate::story::*;
-use crate::world::{Fault, World};
+use crate::world::{Fault, S, World};
 use std::time::Duration;
 use wherry::api::facts::ContainerState;
 use wherry::api::names::{FullName, Uid};
@@ -174,6 +174,23 @@ fn p6_relists_do_not_pile_up_and_a_failed_one_changes_nothing() {
     w.run(20);
     assert_eq!(w.shown("web"), shown);
     assert_eq!(w.said(), Vec::<String>::new());
+}
+
+#[test]
+fn p6_a_start_that_was_being_prepared_before_a_sleep_waits_for_a_list() {
+    for (prepared, call) in
+        [("PreparePod default/web", "RunSandbox web"), ("PrepareContainer main#0", "CreateContainer web")]
+    {
+        let mut w = node();
+        w.file("web", ONE);
+        w.until(prepared, 5, |w| w.told().contains(prepared));
+        let lists = |w: &World| w.told().matches(" List (").count();
+        let (since, before) = (w.now, lists(&w));
+        w.sleep(600 * S);
+        w.until("it starts", 5, |w| !w.times(call, since).is_empty());
+        assert_eq!(lists(&w) - before, 1, "{}", w.told());
+        w.assert_well();
+    }
 }
 
 #[test]

@@ -200,7 +200,7 @@ impl Worker {
                 }
             }
             (Doing::MakeCgroup { attempt }, Ok(_)) => {
-                if let Some(pod) = pod {
+                if let Some(pod) = pod.filter(|pod| self.may_run_sandbox(pod, entry, ctx)) {
                     let call = crate::engine::effect::RuntimeCall::RunSandbox { pod, attempt };
                     let op = ctx.runtime(&self.uid, call);
                     self.op = Some((op, Doing::RunSandbox { began: ctx.now.boot, attempt }));
@@ -213,8 +213,11 @@ impl Worker {
             (Doing::Pull { index, attempt, image, began }, result) => {
                 self.pulled(index, attempt, image, ctx.now.boot.since(began), result, ctx);
             }
+            // (If it may not start any more, it is prepared again when it may.)
             (Doing::PrepareContainer { index, attempt, image }, Ok(Answer::Prepared { termination_file })) => {
-                self.create((index, attempt), image, termination_file, entry, ctx);
+                if ctx.may_start {
+                    self.create((index, attempt), image, termination_file, entry, ctx);
+                }
             }
             (doing, result) => {
                 if let (Some(pod), Err(e)) = (pod, result) {

@@ -123,10 +123,8 @@ impl Worker {
             Next::RunSandbox { .. } if !self.is_admitted() => self.wants_room = true,
             // W21: two pods of one UID would share their cgroup and their logs.
             Next::RunSandbox { .. } if entry.strangers().running().is_some() => self.tell_of_strangers(entry, ctx),
-            // A3: nothing new while the node is shut down.
-            Next::RunSandbox { .. } if ctx.shutting_down && entry.facts().sandboxes.is_empty() => {}
             Next::RunSandbox { .. } | Next::Create { .. } | Next::Start { .. } => {
-                if self.may_start(pod, &next, ctx) {
+                if self.may_start(pod, &next, entry, ctx) {
                     self.start_next(pod, next, entry, ctx);
                 }
             }
@@ -154,13 +152,22 @@ impl Worker {
         self.sandbox_hold.is_some_and(|until| until > ctx.now.boot)
     }
 
+    /// Whether a sandbox may be made as far as others decide it: the node, the runtime's network, a shutdown (A3), and pods of
+    /// other owners under the same UID (W21). All of them can change while the directory and the cgroup are made.
+    pub(super) fn may_run_sandbox(&self, pod: &Pod, entry: &Entry, ctx: &Context<'_>) -> bool {
+        ctx.may_start
+            && (ctx.network_ready || pod.host_network())
+            && !(ctx.shutting_down && entry.facts().sandboxes.is_empty())
+            && entry.strangers().running().is_none()
+    }
+
     /// P6, W9: nothing new while the runtime, its network or PLEG is not well; the node steps every worker when that changes.
-    fn may_start(&mut self, pod: &Pod, next: &Next, ctx: &mut Context<'_>) -> bool {
+    fn may_start(&mut self, pod: &Pod, next: &Next, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         if !ctx.may_start || !self.volumes_may_be_mounted(ctx) {
             return false;
         }
         if matches!(next, Next::RunSandbox { .. }) {
-            if !ctx.network_ready && !pod.host_network() {
+            if !self.may_run_sandbox(pod, entry, ctx) {
                 return false;
             }
             let until = self.sandbox_ran.map(|at| at + SANDBOX_LIFE);
