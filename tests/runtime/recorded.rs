@@ -363,6 +363,31 @@ impl Pod {
         differences
     }
 
+    /// No container that was recorded to have ended before the removal runs, or starts again within the next 5 s.
+    fn is_calm(&self, seen: &Seen) -> bool {
+        let Some(last) = seen.of(&self.name).pop() else { return false };
+        let statuses = last["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+        let over = last["status"]["phase"] == "Failed" || last["status"]["phase"] == "Succeeded";
+        let recorded = self.recorded["removal"].as_object().expect("removal");
+        recorded.iter().all(|(container, end)| {
+            let name = container.rsplit_once('-').expect("an attempt").0;
+            let Some(status) = statuses.iter().find(|s| s["name"] == name) else { return false };
+            if end["afterUnlink"] == true {
+                return status["state"]["running"].is_object();
+            }
+            let waiting = &status["state"]["waiting"];
+            if waiting["reason"] != "CrashLoopBackOff" {
+                return over || waiting.is_object() && !status["lastState"]["terminated"].is_object();
+            }
+            let message = waiting["message"].as_str().unwrap_or_default();
+            let delay = message.split(' ').nth(1).and_then(|d| d.parse::<jiff::SignedDuration>().ok());
+            let ended = status["lastState"]["terminated"]["finishedAt"].as_str();
+            let ended = ended.and_then(|at| at.parse::<jiff::Timestamp>().ok());
+            let (Some(delay), Some(ended)) = (delay, ended) else { panic!("{}: {status}", self.file) };
+            (ended + delay).duration_since(jiff::Timestamp::now()) > jiff::SignedDuration::from_secs(6)
+        })
+    }
+
     /// How the containers ended, as recorded after the manifest was removed.
     fn compare_end(&self, agent: &Agent, seen: &Seen, removed: &str) -> Vec<String> {
         let last = seen.of(&self.name).into_iter().rev().find(|o| !o.is_null()).expect("it was shown");
@@ -455,6 +480,8 @@ fn pods_are_what_a_kubelet_was_recorded_to_make_of_them() {
     }
     let mut differences: Vec<String> = pods.iter().flat_map(|p| p.compare(&agent, &seen)).collect();
 
+    let calm = || pods.iter().all(|pod| pod.is_calm(&seen));
+    agent.wait("no container starts or ends by itself soon", |_| calm());
     // A status has its times in whole seconds: an end before the removal must not share a second with it.
     let now = || jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let compared = now();

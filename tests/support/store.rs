@@ -56,6 +56,13 @@ impl Store {
         std::mem::take(&mut self.messages)
     }
 
+    /// The messages up to the first one that contains all of `parts`, if it has come. Later messages stay for the next call.
+    pub fn messages_until(&mut self, parts: &[&str]) -> Option<Vec<String>> {
+        self.read();
+        let at = self.messages.iter().position(|m| parts.iter().all(|part| m.contains(part)))?;
+        Some(self.messages.drain(..=at).collect())
+    }
+
     /// As of a systemd that does not read: until the next look its queue takes no message.
     pub fn fill(&self) {
         let filler = UnixDatagram::unbound().expect("a socket");
