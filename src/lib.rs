@@ -8,7 +8,7 @@
 //! - `agent`: carries effects to adapters and their answers back as events;
 //! - `commands`, `config`, `metrics`: the command line, the configuration, the numbers.
 
-// The one exception is `adapters::node::own_code`.
+// The one exception is `adapters::host::own_code`.
 #![deny(unsafe_code)]
 
 // Clocks, files, sockets, threads and randomly ordered maps are disallowed (clippy.toml); only `engine` and `api`

@@ -180,7 +180,7 @@ mod tests {
     /// What a manifest may not have yet is in the manual, and on the page, by its name.
     #[test]
     fn the_manual_names_every_field_that_is_refused() {
-        let source = include_str!("../../src/api/validate/later.rs");
+        let source = include_str!("../../src/api/validate/unsupported.rs");
         let manual = include_str!("../../docs/manifests.md");
         let names: Vec<&str> = source
             .split('"')

@@ -2,9 +2,9 @@
 
 pub mod bus;
 pub mod cri;
+pub mod host;
 pub mod logs;
 pub mod manifests;
-pub mod node;
 pub mod pidfds;
 pub mod pod_files;
 pub mod records;

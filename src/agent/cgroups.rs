@@ -7,7 +7,7 @@
 use super::{Agent, SLICES};
 use crate::adapters::bus::DEFAULT_ADDRESS;
 use crate::adapters::bus::slices::{Ended, Slices, Ticket};
-use crate::adapters::node::cgroups::{Cgroups, Level, Tree};
+use crate::adapters::host::cgroups::{Cgroups, Level, Tree};
 use crate::adapters::pod_files::RemoveCgroup;
 use crate::api::cgroups::{CLASSES, CgroupDriver, CgroupNames};
 use crate::api::facts::Listed;
@@ -71,7 +71,7 @@ struct Waiting {
 enum Then {
     Level,
     Made { op: OpId, cgroup: String, limits: Limits },
-    Weighed { op: OpId },
+    CpuWeightSet { op: OpId },
     Stopped { op: OpId },
     Swept,
 }
@@ -195,7 +195,7 @@ impl Agent {
             self.cgroups_done(op, Ok(()));
             return;
         }
-        if let (CgroupCall::Weigh { burstable }, None) = (&call, self.cgroups.told) {
+        if let (CgroupCall::SetCpuWeight { burstable }, None) = (&call, self.cgroups.told) {
             // Levels of another driver than the runtime's would be in nobody's use.
             (self.cgroups.burstable, self.cgroups.held) = (*burstable, true);
             self.cgroups_done(op, Ok(()));
@@ -207,9 +207,9 @@ impl Agent {
                 let made = self.make_cgroup(&pod);
                 self.cgroups_done(op, made);
             }
-            (CgroupDriver::Cgroupfs, CgroupCall::Weigh { burstable }) => {
-                let weighed = self.weigh(burstable);
-                self.cgroups_done(op, weighed);
+            (CgroupDriver::Cgroupfs, CgroupCall::SetCpuWeight { burstable }) => {
+                let cpu_weight_set = self.set_cpu_weight(burstable);
+                self.cgroups_done(op, cpu_weight_set);
             }
             (CgroupDriver::Cgroupfs, CgroupCall::Remove { uid, kill: false }) => {
                 let removed = self.remove_cgroup(&uid, clock::boot());
@@ -223,12 +223,12 @@ impl Agent {
                 self.cgroups.begin_slice(&cgroup, &limits, then, now.boot);
                 self.drive_slices(now);
             }
-            (CgroupDriver::Systemd, CgroupCall::Weigh { burstable }) => {
+            (CgroupDriver::Systemd, CgroupCall::SetCpuWeight { burstable }) => {
                 self.cgroups.burstable = burstable;
                 self.cgroups.begin_levels(now.boot);
                 let level = Level::Class(Qos::Burstable);
                 let (name, limits) = (self.cgroups.level_name(level), self.cgroups.level_limits(level));
-                self.cgroups.begin_slice(&name, &limits, Then::Weighed { op }, now.boot);
+                self.cgroups.begin_slice(&name, &limits, Then::CpuWeightSet { op }, now.boot);
                 self.drive_slices(now);
             }
             (CgroupDriver::Systemd, CgroupCall::Remove { uid, kill: false }) => {
@@ -292,7 +292,7 @@ impl Agent {
         Err(format!("make the cgroup {cgroup}: those above it are removed by somebody again and again"))
     }
 
-    fn weigh(&mut self, burstable: u64) -> Result<(), String> {
+    fn set_cpu_weight(&mut self, burstable: u64) -> Result<(), String> {
         let level = Level::Class(Qos::Burstable);
         let before = self.cgroups.level_limits(level);
         self.cgroups.burstable = burstable;
@@ -303,12 +303,12 @@ impl Agent {
         if self.cgroups.level_limits(level) == before {
             return Ok(());
         }
-        let weighed = self.set_level(level);
-        if weighed.is_err() {
+        let cpu_weight_set = self.set_level(level);
+        if cpu_weight_set.is_err() {
             // With the next pod, all of it.
             self.cgroups.ready = false;
         }
-        weighed
+        cpu_weight_set
     }
 
     fn remove_cgroup(&mut self, uid: &Uid, began: Boot) -> Result<(), String> {
@@ -333,7 +333,7 @@ impl Agent {
                     });
                     self.cgroups_done(op, set);
                 }
-                Then::Weighed { op } => {
+                Then::CpuWeightSet { op } => {
                     self.count_cgroup(false, began);
                     self.cgroups_done(op, result.map(drop));
                 }

@@ -1,16 +1,16 @@
 //! What the server shows: pods, metrics, health, status. Borrowed from the agent for one drive of the server.
 
-use super::asks::{self, Asks, Wanted};
 use super::descriptors;
 use super::drain::{self, Drains};
-use super::dump::{self, Beside};
-use super::history::History;
-use super::telling::Told;
+use super::dump::{self, AgentParts};
+use super::event_cache::EventCache;
+use super::event_recorder::EventRecorder;
+use super::runtime_requests::{self, RuntimeRequests, Wanted};
 use super::{Agent, retry, views};
 use crate::adapters::manifests::Manifests;
 use crate::adapters::server::Content;
 use crate::adapters::server::health::{self, Check};
-use crate::adapters::server::http::{Body, Cursor, Door, JSON, Request, Response, Route, Ticket};
+use crate::adapters::server::http::{Body, Cursor, JSON, ListenerKind, Request, Response, Route, Ticket};
 use crate::adapters::server::status::{ManifestStatus, NodeRoom, NodeStatus, PlegStatus, PodCounts, RuntimeStatus};
 use crate::api::control::Drained;
 use crate::api::layout::Layout;
@@ -44,18 +44,18 @@ struct Shown<'a> {
     drains: &'a mut Drains,
     /// Answers to be given once what the engine wants recorded is durable.
     durable: Vec<(Ticket, Vec<u8>)>,
-    asks: &'a Asks,
+    asks: &'a RuntimeRequests,
     /// What the runtime is to be asked.
     asked: Vec<(Ticket, Wanted)>,
     /// Clients that do not wait for their answers any more.
     gone: Vec<Ticket>,
     metrics: &'a Metrics,
     manifests: &'a Manifests,
-    told: &'a Told,
-    history: &'a History,
+    recorder: &'a EventRecorder,
+    event_cache: &'a EventCache,
     config: &'a Config,
     layout: &'a Layout,
-    beside: Beside<'a>,
+    beside: AgentParts<'a>,
     started: Now,
     now: Now,
 }
@@ -86,8 +86,8 @@ impl Agent {
             metrics,
             service: _,
             standing: _,
-            told,
-            history,
+            recorder,
+            event_cache,
             manifest_errors_told: _,
             runtime_told: _,
             runtime_checked: _,
@@ -100,7 +100,7 @@ impl Agent {
             rest_at: _,
             root,
         } = self;
-        let beside = Beside {
+        let beside = AgentParts {
             timers,
             helpers,
             jobs,
@@ -114,7 +114,7 @@ impl Agent {
             lock,
             root,
             inherited,
-            doors: server.doors(),
+            listener_kinds: server.listener_kinds(),
             events_waiting: events.len(),
             event_stream: !container_events.is_closed(),
         };
@@ -128,8 +128,8 @@ impl Agent {
             gone: Vec::new(),
             metrics,
             manifests,
-            told,
-            history,
+            recorder,
+            event_cache,
             config,
             layout: &files.layout,
             beside,
@@ -176,7 +176,8 @@ impl Content for Shown<'_> {
             Route::ProbeMetrics => Response::metrics(self.metrics.render_probes()),
             Route::Pods => {
                 let cursor = |stage| Cursor { stage, after: None };
-                let list = if request.verbose && request.door == Door::Control { VERBOSE_LIST } else { LIST };
+                let list =
+                    if request.verbose && request.listener_kind == ListenerKind::Control { VERBOSE_LIST } else { LIST };
                 let body = if request.watch { Body::Watch(cursor(WATCH)) } else { Body::Parts(cursor(list)) };
                 Response { status: 200, content_type: JSON, body }
             }
@@ -186,7 +187,7 @@ impl Content for Shown<'_> {
                 Response { status: 200, content_type: JSON, body }
             }
             Route::Dump => {
-                let dump = dump::dump(self.engine, &self.beside, self.history, self.started, self.now);
+                let dump = dump::dump(self.engine, &self.beside, self.event_cache, self.started, self.now);
                 Response::json(serde_json::to_vec(&dump).unwrap_or_default())
             }
             Route::Descriptors => {
@@ -208,12 +209,12 @@ impl Content for Shown<'_> {
             }
             Route::Exec => {
                 let execs = self.asks.execs() + self.asked.len();
-                match asks::exec(self.engine, execs, &request.body) {
+                match runtime_requests::exec(self.engine, execs, &request.body) {
                     Ok(wanted) => self.ask(request.ticket, wanted),
                     Err((status, words)) => Response::text(status, words + "\n"),
                 }
             }
-            Route::Usage => self.ask(request.ticket, asks::usage()),
+            Route::Usage => self.ask(request.ticket, runtime_requests::usage()),
             Route::ShutdownPlan => Response::json(serde_json::to_vec(&self.engine.shutdown_plan()).unwrap_or_default()),
         }
     }
@@ -250,9 +251,10 @@ impl Content for Shown<'_> {
                 if cursor.after.is_some() || written > from {
                     out.push(b',');
                 }
-                let inside = if verbose { self.engine.inside(&view.pod.uid, self.now.boot) } else { None };
+                let worker_status =
+                    if verbose { self.engine.worker_status(&view.pod.uid, self.now.boot) } else { None };
                 let log_directory = || self.layout.pod_logs(&view.pod.name, &view.pod.uid);
-                views::write_pod(view, inside.map(|i| views::Own::new(view, i, log_directory())), out);
+                views::write_pod(view, worker_status.map(|i| views::Own::new(view, i, log_directory())), out);
             }
             written += 1;
         }
@@ -305,7 +307,7 @@ impl Shown<'_> {
             out.extend_from_slice(br#"{"kind":"EventList","apiVersion":"v1","metadata":{},"items":["#);
         }
         let after = cursor.after.as_deref().and_then(|a| a.parse().ok());
-        let (after, more) = self.history.write_after(after, self.now.boot, watch, out.len() + PIECE, out);
+        let (after, more) = self.event_cache.write_after(after, self.now.boot, watch, out.len() + PIECE, out);
         cursor.after = after.map(|a| a.to_string().into());
         if !more {
             out.extend_from_slice(if watch { views::BOOKMARK } else { b"]}\n" });
@@ -373,7 +375,7 @@ impl Shown<'_> {
         let mut waiting: Vec<String> =
             self.engine.checks(self.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
         let not_ready = views::not_ready(self.engine.shutting_down(), &waiting);
-        waiting.extend(views::unready(&pods, |uid| self.told.warning(uid)));
+        waiting.extend(views::unready(&pods, |uid| self.recorder.warning(uid)));
         let (node, requested) = self.engine.node();
         let of = |state| s.containers.get(state).copied().unwrap_or(0) as u64;
         let terminating: usize = s.working.iter().filter(|((l, _), _)| *l == "terminating").map(|(_, n)| n).sum();

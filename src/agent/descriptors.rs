@@ -3,10 +3,10 @@
 //! The kernel says which there are and under which token the poll watches each; whose the token is the agent knows. One
 //! that nobody here knows is listed as `unknown`: that is a leak, or a line missing below.
 
-use super::dump::Beside;
+use super::dump::AgentParts;
 use super::{EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES};
 use crate::adapters::server::Server;
-use crate::adapters::server::http::Door;
+use crate::adapters::server::http::ListenerKind;
 use crate::api::time::Now;
 use crate::config::Config;
 use crate::engine::node::Engine;
@@ -47,7 +47,7 @@ pub(super) fn open() -> BTreeMap<i32, String> {
     numbers.into_iter().filter_map(target).collect()
 }
 
-pub(super) fn list(beside: &Beside<'_>, engine: &Engine, config: &Config, now: Now) -> List {
+pub(super) fn list(beside: &AgentParts<'_>, engine: &Engine, config: &Config, now: Now) -> List {
     let event_loop = beside.event_loop;
     let registered = event_loop.registered();
     let one = |(fd, file): (i32, String)| {
@@ -76,7 +76,7 @@ fn watched(
     token: Token,
     fd: i32,
     file: &str,
-    beside: &Beside<'_>,
+    beside: &AgentParts<'_>,
     engine: &Engine,
     config: &Config,
     now: Now,
@@ -103,8 +103,8 @@ fn watched(
         SLICES => bus("systemd, which makes pods' slices", "bus"),
         token => match Server::part(token, SERVER) {
             Some((index, connection)) => {
-                let door = beside.doors.get(index).copied().flatten();
-                let at = door.map(|door| place(door, config)).unwrap_or_default();
+                let listener_kind = beside.listener_kinds.get(index).copied().flatten();
+                let at = listener_kind.map(|listener_kind| place(listener_kind, config)).unwrap_or_default();
                 match (connection, is_inotify(file)) {
                     (true, _) => ("connection", format!("a client of {at}")),
                     (false, true) => ("inotify", format!("the file of {at}, in case that it is removed")),
@@ -123,17 +123,19 @@ fn watched(
     }
 }
 
-fn place(door: Door, config: &Config) -> String {
-    match door {
-        Door::Control => format!("the control socket {}", config.socket.display()),
-        Door::Health => format!("the health port {}", config.healthz().map(|a| a.to_string()).unwrap_or_default()),
-        Door::ReadOnly => {
+fn place(listener_kind: ListenerKind, config: &Config) -> String {
+    match listener_kind {
+        ListenerKind::Control => format!("the control socket {}", config.socket.display()),
+        ListenerKind::Health => {
+            format!("the health port {}", config.healthz().map(|a| a.to_string()).unwrap_or_default())
+        }
+        ListenerKind::ReadOnly => {
             format!("the read-only port {}", config.read_only().map(|a| a.to_string()).unwrap_or_default())
         }
     }
 }
 
-fn signal(fd: i32, beside: &Beside<'_>) -> Option<String> {
+fn signal(fd: i32, beside: &AgentParts<'_>) -> Option<String> {
     let (signal, read, _) = beside.signals.descriptors().find(|(_, read, write)| fd == *read || fd == *write)?;
     let name = match signal {
         Signal::Terminate => "SIGTERM",
@@ -144,7 +146,7 @@ fn signal(fd: i32, beside: &Beside<'_>) -> Option<String> {
 }
 
 /// One that the poll does not watch.
-fn unwatched(fd: i32, file: &str, beside: &Beside<'_>, config: &Config) -> (&'static str, String) {
+fn unwatched(fd: i32, file: &str, beside: &AgentParts<'_>, config: &Config) -> (&'static str, String) {
     let plain = |kind, what: &str| (kind, what.to_owned());
     if fd == beside.event_loop.own().0 {
         return plain("epoll", "all that has events below");

@@ -7,7 +7,7 @@ use crate::api::time::Now;
 use crate::engine::effect::Effect;
 use crate::engine::event::Event;
 use crate::engine::node::Engine;
-use crate::engine::pod::kill::{Kill, KillId, Killer};
+use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(super) fn drain(
     if grace.is_some_and(|s| s > LONGEST_GRACE) {
         return Err((400, format!("gracePeriodSeconds is at most {LONGEST_GRACE}")));
     }
-    let kill = Kill { by: Killer::Drain, message: None, grace: grace.map(Duration::from_secs) };
+    let kill = Kill { by: TerminationSource::Drain, message: None, grace: grace.map(Duration::from_secs) };
     let one = |uid: &Uid| {
         let Some(name) = engine.pod(uid).map(|view| view.pod.name.clone()) else { return not_found(uid) };
         let id = drains.next(&name);
@@ -76,10 +76,11 @@ pub(super) fn undrain(
     let request = read(engine, body)?;
     let one = |uid: &Uid| {
         let Some(name) = engine.pod(uid).map(|view| view.pod.name.clone()) else { return not_found(uid) };
-        if !engine.inside(uid, now.boot).is_some_and(|inside| inside.drained) {
+        if !engine.worker_status(uid, now.boot).is_some_and(|worker_status| worker_status.drained) {
             return pod(uid, &name, DrainOutcome::NotDrained);
         }
-        effects.extend(engine.step(Event::Release { by: Killer::Drain, uids: Some(vec![uid.clone()]) }, now));
+        effects
+            .extend(engine.step(Event::Release { by: TerminationSource::Drain, uids: Some(vec![uid.clone()]) }, now));
         let held = engine.shutting_down() || engine.is_held_back(uid);
         let outcome = if held { DrainOutcome::Waits } else { DrainOutcome::Starts };
         pod(uid, &name, outcome)
@@ -115,10 +116,10 @@ fn pod(uid: &Uid, name: &FullName, outcome: DrainOutcome) -> DrainedPod {
 }
 
 fn outcome_of_drain(engine: &Engine, uid: &Uid, now: Now) -> DrainOutcome {
-    let (Some(view), Some(inside)) = (engine.pod(uid), engine.inside(uid, now.boot)) else {
+    let (Some(view), Some(worker_status)) = (engine.pod(uid), engine.worker_status(uid, now.boot)) else {
         return DrainOutcome::Undesired;
     };
-    match (view.desired, inside.drained, engine.is_finished(uid)) {
+    match (view.desired, worker_status.drained, engine.is_finished(uid)) {
         (false, _, _) => DrainOutcome::Undesired,
         (true, false, _) => DrainOutcome::Completed,
         (true, true, true) => DrainOutcome::Down,

@@ -3,13 +3,13 @@
 use super::cgroups::PodCgroups;
 use super::descriptors;
 use super::effects::{Job, Jobs, RecordQueue, Work};
-use super::history::History;
+use super::event_cache::EventCache;
 use super::logind::HeldLock;
 use crate::adapters::cri::client::Client;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::records::Root;
 use crate::adapters::server::LISTENERS;
-use crate::adapters::server::http::Door;
+use crate::adapters::server::http::ListenerKind;
 use crate::api::names::Uid;
 use crate::api::time::Now;
 use crate::engine::effect::TimerKey;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What only the agent knows; borrowed for one drive of the server.
-pub(super) struct Beside<'a> {
+pub(super) struct AgentParts<'a> {
     pub timers: &'a Timers<TimerKey>,
     pub helpers: &'a Helpers<Work>,
     pub jobs: &'a Jobs,
@@ -28,22 +28,28 @@ pub(super) struct Beside<'a> {
     pub pidfds: &'a Pidfds,
     pub client: &'a Client,
     /// Those of before this turn: door, state, bytes queued, lines lost.
-    pub connections: Vec<(Door, &'static str, usize, u64)>,
+    pub connections: Vec<(ListenerKind, &'static str, usize, u64)>,
     pub event_loop: &'a EventLoop,
     pub signals: &'a Signals,
     pub lock: &'a HeldLock,
     pub root: &'a Root,
     pub inherited: &'a BTreeSet<i32>,
     /// By the order of the server's listeners.
-    pub doors: [Option<Door>; LISTENERS],
+    pub listener_kinds: [Option<ListenerKind>; LISTENERS],
     pub events_waiting: usize,
     /// The runtime's event stream is wanted (there is one, or it is being tried).
     pub event_stream: bool,
 }
 
-pub(super) fn dump(engine: &Engine, beside: &Beside<'_>, history: &History, started: Now, now: Now) -> Value {
+pub(super) fn dump(
+    engine: &Engine,
+    beside: &AgentParts<'_>,
+    event_cache: &EventCache,
+    started: Now,
+    now: Now,
+) -> Value {
     // Without `..`: a new one is to be shown too.
-    let Beside {
+    let AgentParts {
         timers,
         helpers,
         jobs,
@@ -59,9 +65,9 @@ pub(super) fn dump(engine: &Engine, beside: &Beside<'_>, history: &History, star
         lock: _,
         root: _,
         inherited: _,
-        doors: _,
+        listener_kinds: _,
     } = beside;
-    let (pods, of_pods, of_node) = history.counts();
+    let (pods, of_pods, of_node) = event_cache.counts();
     let timers: BTreeMap<String, Value> = timers.all().map(|(key, at)| (format!("{key:?}"), json!(at))).collect();
     let jobs: BTreeMap<String, &str> = jobs
         .iter()
@@ -86,8 +92,8 @@ pub(super) fn dump(engine: &Engine, beside: &Beside<'_>, history: &History, star
     let helpers: Vec<Value> = helpers.pending().map(shown).collect();
     let connections: Vec<Value> = connections
         .iter()
-        .map(|(door, state, queued, lost)| {
-            json!({ "door": format!("{door:?}"), "state": state, "bytesQueued": queued, "linesLost": lost })
+        .map(|(listener_kind, state, queued, lost)| {
+            json!({ "door": format!("{listener_kind:?}"), "state": state, "bytesQueued": queued, "linesLost": lost })
         })
         .collect();
     let watched: BTreeMap<&str, &Uid> = pidfds.watched().collect();

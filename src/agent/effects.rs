@@ -1,12 +1,12 @@
 //! The way out: each effect of the engine goes to its adapter. Every one with an `OpId` ends in one `Event::Done`.
 
 use super::paths::{ContainerFiles, Removed, SandboxCall};
-use super::{Agent, preflight, views};
+use super::{Agent, system_check, views};
 use crate::adapters::cri::requests::HostDns;
 use crate::adapters::manifests::{NotSeen, Seen};
 use crate::adapters::server::http::{Response, Route, Ticket};
+use crate::api::finding::Finding;
 use crate::api::names::Uid;
-use crate::api::preflight::Finding;
 use crate::api::time::Now;
 use crate::config::Loaded;
 use crate::engine::effect::{Effect, FilesCall, RecordChange, RuntimeCall, VolumesCall};
@@ -167,7 +167,7 @@ impl Agent {
             Effect::Cancel { op } => return self.cancel(op),
             Effect::Files { op, call } => self.use_files(op, call, now),
             Effect::Cgroup { op, call } => self.use_cgroups(op, call, now),
-            // No manifest that asks for one is accepted (`api/validate/later.rs`).
+            // No manifest that asks for one is accepted (`api/validate/unsupported.rs`).
             // Nothing was ever mounted.
             Effect::Volumes { op, call: VolumesCall::Unmount { .. }, .. } => {
                 self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) });
@@ -341,7 +341,7 @@ impl Agent {
                 self.flush_to_runtime(now);
             }
             (Job::Networks { op, result }, Work::Networks(gone)) => self.networks_mended(op, *result, gone),
-            (Job::Findings, Work::Findings(found)) => found.iter().for_each(preflight::line),
+            (Job::Findings, Work::Findings(found)) => found.iter().for_each(system_check::line),
             (Job::Configuration, Work::Configuration(loaded)) => self.reloaded(Ok(*loaded), now),
             (Job::Files(op), Work::DropIn(result)) => {
                 self.events.push_back(Event::Done { op, result: result.map(Answer::Written) });

@@ -6,7 +6,7 @@ use crate::adapters::cri::events::StreamEvent;
 use crate::adapters::cri::requests::RequestConfig;
 use crate::adapters::manifests::{NotSeen, Seen};
 use crate::api::names::Uid;
-use crate::api::node::NodeFacts;
+use crate::api::node_facts::NodeFacts;
 use crate::api::time::Now;
 use crate::config::{Config, Loaded};
 use crate::engine::effect::Severity;

@@ -151,21 +151,21 @@ impl<F: AsFd> Write for LineWriter<F> {
 
 /// Errors that stand: each is told when it begins, and then at most once a minute.
 #[derive(Debug, Default)]
-pub struct Standing {
-    told: BTreeMap<String, Told>,
+pub struct LogDeduplicator {
+    told: BTreeMap<String, ClientAnswer>,
 }
 
 #[derive(Debug)]
-struct Told {
+struct ClientAnswer {
     at: Boot,
     last_seen: Boot,
     /// Since `at`.
     kept_back: u64,
 }
 
-impl Standing {
-    pub fn new() -> Standing {
-        Standing::default()
+impl LogDeduplicator {
+    pub fn new() -> LogDeduplicator {
+        LogDeduplicator::default()
     }
 
     /// Is this to be logged now? If so, with how many times it was kept back since it was logged last.
@@ -183,7 +183,7 @@ impl Standing {
             let oldest = self.told.iter().min_by_key(|(_, t)| t.last_seen).map(|(k, _)| k.clone());
             oldest.and_then(|key| self.told.remove(&key));
         }
-        self.told.insert(key.to_owned(), Told { at: now, last_seen: now, kept_back: 0 });
+        self.told.insert(key.to_owned(), ClientAnswer { at: now, last_seen: now, kept_back: 0 });
         Some(0)
     }
 
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_standing_error_is_told_at_most_once_a_minute() {
-        let mut standing = Standing::new();
+        let mut standing = LogDeduplicator::new();
         let at = |s: u64| Boot(0) + Duration::from_secs(s);
         assert_eq!(standing.tell("a", at(0)), Some(0));
         assert_eq!(standing.tell("a", at(1)), None);

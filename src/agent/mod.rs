@@ -5,32 +5,32 @@
 //! changes, `asks` what it asks the runtime, `paths` what it reads that is not Wherry's, `views` how a pod looks there, `descriptors` and `dump` what is inside, `telling` what
 //! the log says of pods, `history` the events that can still be seen, `service` what systemd is told.
 
-mod asks;
 mod cgroups;
 mod content;
 mod descriptors;
 mod drain;
 mod dump;
 mod effects;
+mod event_cache;
+mod event_recorder;
 mod events;
-mod history;
 pub mod logging;
 mod logind;
 mod paths;
-pub mod preflight;
 pub mod purge;
 mod retry;
+mod runtime_requests;
 pub mod service;
 mod start;
-mod telling;
+pub mod system_check;
 mod views;
 
 use crate::adapters::bus::logind::Logind;
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::ContainerEvents;
+use crate::adapters::host::own_code;
 use crate::adapters::manifests::Manifests;
-use crate::adapters::node::own_code;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
@@ -81,14 +81,14 @@ pub struct Agent {
     records: Records,
     record_queue: RecordQueue,
     drains: drain::Drains,
-    asks: asks::Asks,
+    asks: runtime_requests::RuntimeRequests,
     jobs: effects::Jobs,
     server: Server,
     metrics: Metrics,
     service: service::Service,
-    standing: logging::Standing,
-    told: telling::Told,
-    history: history::History,
+    standing: logging::LogDeduplicator,
+    recorder: event_recorder::EventRecorder,
+    event_cache: event_cache::EventCache,
     manifest_errors_told: BTreeSet<String>,
     runtime_told: Option<RuntimeFact>,
     /// Its part of the look at the machine was told.

@@ -5,7 +5,7 @@
 use super::effects::{Job, Work};
 use super::{Agent, start};
 use crate::adapters::cri::requests::{HostDns, dns_notices};
-use crate::adapters::node::cni_cache;
+use crate::adapters::host::cni_cache;
 use crate::adapters::pod_files;
 use crate::api::pod::Pod;
 use crate::api::time::{Boot, Now};

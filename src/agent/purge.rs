@@ -8,7 +8,7 @@ use super::{RUNTIME, cgroups, start};
 use crate::adapters::bus::logind::dropin;
 use crate::adapters::cri::client::{Client, ClientEvent};
 use crate::adapters::cri::requests::HostDns;
-use crate::adapters::node::cgroups::Cgroups;
+use crate::adapters::host::cgroups::Cgroups;
 use crate::adapters::pod_files::{self, PodFiles};
 use crate::adapters::records::{Root, existing_id};
 use crate::api::cgroups::{CLASSES, CgroupDriver, CgroupNames};

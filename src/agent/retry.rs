@@ -21,7 +21,7 @@ pub(super) fn retry(engine: &mut Engine, uid: Option<&str>, now: Now, effects: &
     let Admission::Rejected(cause) = view.admission else {
         let phase = view.status.phase.as_deref().unwrap_or("Unknown");
         let reason = view.status.reason.as_deref().map_or(String::new(), |reason| format!(", {reason}"));
-        let drained = engine.inside(&uid, now.boot).is_some_and(|inside| inside.drained);
+        let drained = engine.worker_status(&uid, now.boot).is_some_and(|worker_status| worker_status.drained);
         let remedy = if drained { "; `wherry undrain` lets it run again" } else { "" };
         return (409, format!("pod {name} is not rejected, it is {phase}{reason}{remedy}"));
     };
@@ -44,7 +44,8 @@ fn outcome(engine: &Engine, uid: &Uid, now: Now) -> String {
             "it is looked at when the node's shutdown has ended".to_owned()
         }
         Some(Admission::Open) | None => {
-            let waits_for = engine.inside(uid, now.boot).map(|inside| inside.waits_for).unwrap_or_default();
+            let waits_for =
+                engine.worker_status(uid, now.boot).map(|worker_status| worker_status.waits_for).unwrap_or_default();
             match waits_for.is_empty() {
                 true => "it is looked at when its turn comes".to_owned(),
                 false => format!("it is looked at when its turn comes, it waits for {}", waits_for.join("; ")),

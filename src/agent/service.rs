@@ -154,7 +154,7 @@ impl Due {
 
 /// What a status is made of.
 #[derive(Debug, Default)]
-struct Doing {
+struct Activity {
     shutting_down: bool,
     /// What the node waits for, a sentence each.
     waiting: Vec<String>,
@@ -168,7 +168,7 @@ struct Doing {
     reload_error: Option<String>,
 }
 
-impl Doing {
+impl Activity {
     /// `4 of 5 pods running; pod default/web: main: ImagePullBackOff; 2 errors in manifests`
     fn line(&self) -> String {
         let plural = |n: usize| if n == 1 { "" } else { "s" };
@@ -240,20 +240,20 @@ impl Agent {
         }
     }
 
-    fn doing(&self, now: Now) -> Doing {
+    fn doing(&self, now: Now) -> Activity {
         let summary = self.engine.summary(now.boot);
         let pods = self.engine.pods();
         let phase = |name: &str| pods.iter().filter(|p| p.status.phase.as_deref() == Some(name)).count();
         let running = pods.iter().filter(|p| views::is_running(p.status)).count();
         let failing = self.engine.checks(now.boot).into_iter().filter_map(|c| c.result.err());
         let in_files: usize = self.manifests.problems().map(|p| p.problems.len()).sum();
-        Doing {
+        Activity {
             shutting_down: self.engine.shutting_down(),
             // One is enough: without a runtime there is no relist either.
             waiting: failing.take(1).collect(),
             wanted: pods.len() - phase("Succeeded") - phase("Failed"),
             running,
-            unready: views::unready(&pods, |uid| self.told.warning(uid)),
+            unready: views::unready(&pods, |uid| self.recorder.warning(uid)),
             rejected: summary.rejected,
             manifest_errors: in_files + summary.conflicts.len(),
             reload_error: self.service.reload_error.clone(),
@@ -356,23 +356,23 @@ mod tests {
 
     #[test]
     fn a_status_says_what_runs_and_what_is_waited_for() {
-        let line = |doing: Doing| doing.line();
-        assert_eq!(line(Doing::default()), "no pods");
-        assert_eq!(line(Doing { wanted: 1, running: 1, ..Doing::default() }), "1 pod running");
-        let waiting = Doing {
+        let line = |doing: Activity| doing.line();
+        assert_eq!(line(Activity::default()), "no pods");
+        assert_eq!(line(Activity { wanted: 1, running: 1, ..Activity::default() }), "1 pod running");
+        let waiting = Activity {
             waiting: vec!["no connection to the container runtime: x".into()],
             manifest_errors: 1,
-            ..Doing::default()
+            ..Activity::default()
         };
         assert_eq!(line(waiting), "no connection to the container runtime: x; no pods; 1 error in manifests");
-        let some = Doing {
+        let some = Activity {
             shutting_down: true,
             wanted: 5,
             running: 3,
             unready: vec!["pod a/b: main: ErrImagePull".into(), "pod a/c".into()],
             rejected: 2,
             reload_error: Some("e".into()),
-            ..Doing::default()
+            ..Activity::default()
         };
         assert_eq!(
             line(some),

@@ -1,21 +1,21 @@
 //! Puts an agent together from the configuration: opens what it needs, in the order in which a failure says most.
 
-use super::asks::Asks;
 use super::cgroups::{self, PodCgroups};
 use super::drain::Drains;
 use super::effects::{REST_AFTER, RecordQueue};
-use super::history::History;
+use super::event_cache::EventCache;
+use super::event_recorder::EventRecorder;
 use super::logind::{self, HeldLock};
+use super::runtime_requests::RuntimeRequests;
 use super::service::Service;
-use super::telling::Told;
-use super::{Agent, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, descriptors, logging, preflight};
+use super::{Agent, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, descriptors, logging, system_check};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig};
 use crate::adapters::cri::transport::Transport;
+use crate::adapters::host::checks::is_stuck as stuck;
+use crate::adapters::host::{capacity, cgroups::Cgroups, machine};
 use crate::adapters::manifests::{Manifests, Settings};
-use crate::adapters::node::preflight::is_stuck as stuck;
-use crate::adapters::node::{capacity, cgroups::Cgroups, machine};
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
@@ -25,7 +25,7 @@ use crate::adapters::systemd::{self, Said};
 use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
 use crate::api::limits::{self, PodRules};
-use crate::api::node::{self, NodeFacts};
+use crate::api::node_facts::{self, NodeFacts};
 use crate::api::resources::Resources;
 use crate::config::Config;
 use crate::config::problem::Problem;
@@ -54,7 +54,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let lock = HeldLock::inherited();
     let inherited = descriptors::open().into_keys().filter(|fd| *fd > 2).collect();
     ready_the_process();
-    preflight::tell(&preflight::machine_at_start(&config));
+    system_check::tell(&system_check::machine_at_start(&config));
     let node = node_facts(&config).map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         problems.join("; ")
@@ -70,7 +70,8 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     // The file may be another one by now, after an upgrade.
     let settings = Settings { reader: Some("/proc/self/exe".into()), ..settings };
     let manifests = Manifests::open(settings, registry, MANIFESTS, MOUNTS);
-    let doors = Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
+    let listener_kinds =
+        Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
     let metrics = Metrics::new(&config.node_name);
     metrics.set_node_size(&node);
     let cgroups = PodCgroups::new(cgroup_settings(&config, &node));
@@ -97,17 +98,17 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         lock,
         metrics,
         service: Service::new(started.boot),
-        server: Server::new(doors, SERVER),
+        server: Server::new(listener_kinds, SERVER),
         container_events: ContainerEvents::new(&root.id),
         pidfds: Pidfds::default(),
         timers: Timers::new(),
         record_queue: RecordQueue::default(),
         drains: Drains::default(),
-        asks: Asks::default(),
+        asks: RuntimeRequests::default(),
         jobs: BTreeMap::new(),
-        standing: logging::Standing::new(),
-        told: Told::default(),
-        history: History::new(&config.node_name),
+        standing: logging::LogDeduplicator::new(),
+        recorder: EventRecorder::default(),
+        event_cache: EventCache::new(&config.node_name),
         manifest_errors_told: BTreeSet::new(),
         runtime_told: None,
         runtime_checked: false,
@@ -216,7 +217,7 @@ pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str) -> En
 /// What is reserved and not there.
 pub fn node_facts(config: &Config) -> Result<NodeFacts, Vec<Problem>> {
     let machine = capacity::read(&config.root_dir);
-    node::facts(&machine, &config.sizing()).map_err(|wrong| config.node.problems(wrong))
+    node_facts::facts(&machine, &config.sizing()).map_err(|wrong| config.node.problems(wrong))
 }
 
 pub(super) fn cgroup_names(config: &Config) -> CgroupNames {

@@ -3,7 +3,7 @@
 use crate::adapters::server::health::Check;
 use crate::api::names::{FullName, Uid};
 use crate::engine::node::{PodView, Summary};
-use crate::engine::pod::worker::Inside;
+use crate::engine::pod::worker::WorkerStatus;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
@@ -32,14 +32,14 @@ pub struct Own<'a> {
     desired: bool,
     log_directory: String,
     #[serde(flatten)]
-    inside: Inside,
+    worker_status: WorkerStatus,
 }
 
 impl<'a> Own<'a> {
-    pub fn new(view: &PodView<'a>, inside: Inside, log_directory: String) -> Own<'a> {
+    pub fn new(view: &PodView<'a>, worker_status: WorkerStatus, log_directory: String) -> Own<'a> {
         let pod = view.pod;
         let (path, document) = (pod.source.path.as_str(), pod.source.document);
-        Own { path, document, digest: &pod.digest, desired: view.desired, log_directory, inside }
+        Own { path, document, digest: &pod.digest, desired: view.desired, log_directory, worker_status }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The names of the cgroups under which a node's pods run, as a kubelet names them, for both cgroup drivers.
 //!
 //! `<root>/kubepods[/burstable|/besteffort]/pod<uid>`; for systemd the same as a path of slices. The cgroups
-//! themselves are `adapters::node::cgroups`' business.
+//! themselves are `adapters::host::cgroups`' business.
 
 use crate::api::names::Uid;
 use crate::api::qos::Qos;

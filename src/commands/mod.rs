@@ -3,6 +3,7 @@
 //! `run` is the daemon; the others ask it over the control socket, or look at files themselves (`check`).
 
 pub mod check;
+mod check_system;
 mod client;
 mod debug;
 mod describe;
@@ -12,7 +13,6 @@ mod exec;
 mod logs;
 mod output;
 mod pods;
-mod preflight;
 mod purge;
 mod retry;
 mod row;
@@ -567,7 +567,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Every command whose output is ours: a person reads it, or a program as JSON or YAML.
 fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
     match command {
-        Command::Check { system: true, output, config, .. } => preflight::run(out, &config.into(), output.is_some()),
+        Command::Check { system: true, output, config, .. } => check_system::run(out, &config.into(), output.is_some()),
         Command::Check { files, config, .. } => check::run(out, &config.into(), &files),
         Command::Pods { names, namespace, output, watch, socket } => {
             let query = pods::Query { names, namespace, format: output, watch };

@@ -180,7 +180,7 @@ fn count(n: u64, what: &str) -> String {
 mod tests {
     use super::*;
     use crate::adapters::server::status::{ManifestStatus, PlegStatus, RuntimeStatus};
-    use crate::api::node::NodeFacts;
+    use crate::api::node_facts::NodeFacts;
     use crate::api::resources::Resources;
     use serde::Deserialize as _;
 

@@ -5,7 +5,7 @@
 use crate::config::Config;
 use crate::config::problem::absolute;
 use crate::config::table::{Field, Given, INT32, INT64, Kind, Set, SetParts, Use};
-use crate::config::{node, shutdown};
+use crate::config::{node_size, shutdown};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -117,10 +117,10 @@ pub static FIELDS: &[Field] = &[
     none_pointer("enableServer", Kind::Bool),
     none_pointer("enableSystemLogHandler", Kind::Bool),
     none_pointer("enableSystemLogQuery", Kind::Bool),
-    set("enforceNodeAllocatable", TEXTS, node::enforce),
+    set("enforceNodeAllocatable", TEXTS, node_size::enforce),
     none("eventBurst", INT32),
     none_pointer("eventRecordQPS", INT32),
-    parts("evictionHard", TEXT_MAP, node::eviction_hard),
+    parts("evictionHard", TEXT_MAP, node_size::eviction_hard),
     none("evictionMaxPodGracePeriod", INT32),
     none("evictionMinimumReclaim", TEXT_MAP),
     none("evictionPressureTransitionPeriod", Kind::Duration),
@@ -158,7 +158,7 @@ pub static FIELDS: &[Field] = &[
     none_pointer("kernelMemcgNotification", Kind::Bool),
     none("kubeAPIBurst", INT32),
     none_pointer("kubeAPIQPS", INT32),
-    parts("kubeReserved", TEXT_MAP, node::kube_reserved),
+    parts("kubeReserved", TEXT_MAP, node_size::kube_reserved),
     none("kubeReservedCgroup", Kind::Text),
     none("kubeletCgroups", Kind::Text),
     none_pointer("localStorageCapacityIsolation", Kind::Bool),
@@ -188,7 +188,7 @@ pub static FIELDS: &[Field] = &[
             Some(u32::try_from(v.int()).ok().filter(|n| *n > 0).ok_or("must be 1 or more, or left out for no limit")?);
         Ok(())
     }),
-    set("maxPods", INT32, node::max_pods),
+    set("maxPods", INT32, node_size::max_pods),
     none("memoryManagerPolicy", Kind::OneOf(&["None", "Static"])),
     inner("memorySwap", &[none("swapBehavior", Kind::OneOf(&["NoSwap", "LimitedSwap"]))]),
     none_pointer("memoryThrottlingFactor", Kind::Float),
@@ -205,8 +205,8 @@ pub static FIELDS: &[Field] = &[
     set("podLogsDir", Kind::Text, |c, v| {
         or_default(v, absolute, |d| d.pod_logs_dir.clone()).map(|p| c.pod_logs_dir = p)
     }),
-    set("podPidsLimit", INT64, node::pod_pids_limit),
-    set("podsPerCore", INT32, node::pods_per_core),
+    set("podPidsLimit", INT64, node_size::pod_pids_limit),
+    set("podsPerCore", INT32, node_size::pods_per_core),
     none("port", INT32),
     none("preloadedImagesVerificationAllowlist", TEXTS),
     none("protectKernelDefaults", Kind::Bool),
@@ -270,7 +270,7 @@ pub static FIELDS: &[Field] = &[
         frequency(v, Duration::from_secs(1), |d| d.sync_frequency).map(|f| c.sync_frequency = f)
     }),
     none("systemCgroups", Kind::Text),
-    parts("systemReserved", TEXT_MAP, node::system_reserved),
+    parts("systemReserved", TEXT_MAP, node_size::system_reserved),
     none("systemReservedCgroup", Kind::Text),
     none("tlsCertFile", Kind::Text),
     none("tlsCipherSuites", TEXTS),

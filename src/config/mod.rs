@@ -8,7 +8,7 @@
 pub mod duration;
 mod files;
 pub mod kubelet;
-pub mod node;
+pub mod node_size;
 pub mod problem;
 pub mod shutdown;
 pub mod table;
@@ -108,7 +108,7 @@ pub struct Config {
     /// Names, and prefixes with a `*` at their end.
     pub allowed_unsafe_sysctls: Vec<String>,
     /// As it was said; `sizing` is what follows.
-    pub node: node::Said,
+    pub node: node_size::Said,
     /// As it was said; use `shutdown`.
     pub shutdown_said: shutdown::Said,
     /// S1; empty: off.
@@ -153,7 +153,7 @@ impl Default for Config {
             max_parallel_sandbox_starts: 4,
             max_parallel_container_starts: 4,
             allowed_unsafe_sysctls: Vec::new(),
-            node: node::Said::default(),
+            node: node_size::Said::default(),
             shutdown_said: shutdown::Said::default(),
             shutdown: Groups::default(),
             logind_conf_dir: "/etc/systemd/logind.conf.d".into(),
@@ -256,7 +256,7 @@ fn assemble(texts: &[Text], flags: &Flags, host: &str, problems: &mut Problems) 
         }
     }
     check_together(&config, &places, problems);
-    node::decide(&mut config, &places, problems);
+    node_size::decide(&mut config, &places, problems);
     shutdown::decide(&mut config, &places, problems);
     config
 }

@@ -1,7 +1,7 @@
 //! `kind: WherryConfiguration` (wherry.io/v1alpha1): what a KubeletConfiguration has no field for, because a kubelet
 //! takes it on its command line or not at all.
 
-use crate::config::node;
+use crate::config::node_size;
 use crate::config::problem::absolute;
 use crate::config::table::{Field, Given, INT32, INT64, Kind, Set, SetParts, Use};
 
@@ -19,11 +19,11 @@ const fn parts(name: &'static str, kind: Kind, set: SetParts) -> Field {
 /// In the order of the alphabet.
 pub static FIELDS: &[Field] = &[
     set("containerLogsDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.container_logs_dir = p)),
-    parts("extendedResources", Kind::MapOf(&INT64), node::extended),
+    parts("extendedResources", Kind::MapOf(&INT64), node_size::extended),
     set("logindConfDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.logind_conf_dir = p)),
     set("maxParallelContainerStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_container_starts = n)),
     set("maxParallelSandboxStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_sandbox_starts = n)),
-    parts("nodeLabels", Kind::MapOf(&Kind::Text), node::labels),
+    parts("nodeLabels", Kind::MapOf(&Kind::Text), node_size::labels),
     set("nodeName", Kind::Text, |c, v| {
         super::check_node_name(v.text())?;
         c.node_name = v.text().to_owned();

@@ -1,6 +1,6 @@
 //! What the engine is told once, at its start. Durations are as the configuration gives them.
 
-use crate::api::node::NodeFacts;
+use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
 use crate::api::shutdown::Groups;
 use serde::Serialize;

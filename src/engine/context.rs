@@ -9,7 +9,7 @@ use crate::engine::effect::{
     VolumesCall,
 };
 use crate::engine::op::OpId;
-use crate::engine::pleg::cache::Turn;
+use crate::engine::pleg::cache::Generation;
 use crate::engine::rng::Rng;
 use crate::engine::slots::StartSlots;
 use serde::Serialize;
@@ -63,7 +63,7 @@ impl Ops {
 
 pub struct Context<'a> {
     pub now: Now,
-    pub turn: Turn,
+    pub generation: Generation,
     pub config: &'a EngineConfig,
     pub ops: &'a mut Ops,
     pub rng: &'a mut Rng,

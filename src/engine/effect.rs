@@ -163,7 +163,7 @@ pub enum CgroupCall {
     /// The pod's cgroup goes from every hierarchy (it is empty by now). Fine if there is none. `kill`: as for `RemovePod`.
     Remove { uid: Uid, kill: bool },
     /// The weight of the burstable class: what its pods that are here ask for together, in milli-CPU.
-    Weigh { burstable: u64 },
+    SetCpuWeight { burstable: u64 },
 }
 
 /// Each is done again and again until it succeeds: what is there already is left as it is.

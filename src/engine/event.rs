@@ -7,7 +7,7 @@ use crate::engine::config::EngineConfig;
 use crate::engine::effect::TimerKey;
 use crate::engine::op::{OpError, OpId};
 pub use crate::engine::pleg::relist::{Kind, PlegEvent};
-use crate::engine::pod::kill::{Kill, KillId, Killer};
+use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub enum Event {
     },
     /// What killed pods, or all of `uids`, is over: those that wait for nothing else start again (W6, W27).
     Release {
-        by: Killer,
+        by: TerminationSource,
         uids: Option<Vec<Uid>>,
     },
     /// A3: the pod that was rejected is looked at again.

@@ -7,12 +7,12 @@
 
 mod classic;
 mod labels;
-mod node;
+mod node_resources;
 mod process;
 #[cfg(test)]
 mod tests;
 
-use crate::api::node::NodeFacts;
+use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
 use crate::api::resources::Resources;
 use crate::engine::effect::Measure;
@@ -119,7 +119,7 @@ pub struct Metrics {
     cgroup_duration: Histograms,
     manifest_errors: Gauge,
     drained_pods: Gauge,
-    node: node::Node,
+    node: node_resources::Node,
     log_lines_dropped: PlainCounter,
 }
 
@@ -164,7 +164,7 @@ impl Metrics {
                 "Things in the manifest directory that are wrong at present",
                 Gauge::default(),
             ),
-            node: node::Node::new(&mut r),
+            node: node_resources::Node::new(&mut r),
             admission_rejections: put(
                 &mut r,
                 "kubelet_admission_rejections_total",

@@ -50,7 +50,7 @@ fn probed_pod() -> Rc<Pod> {
                 [{name: main, image: i:1, livenessProbe: {exec: {command: [x]}}}]}}";
     let context = document::Context { node_name: "lab", seen: "now" };
     let documents = document::parse(text.as_bytes(), "/m/web.yaml").unwrap();
-    Rc::new(documents[0].pod_ahead("/m/web.yaml", context).unwrap())
+    Rc::new(documents[0].pod_with_unsupported("/m/web.yaml", context).unwrap())
 }
 
 fn probe(pod: &Rc<Pod>, passed: Option<bool>) -> Measure {

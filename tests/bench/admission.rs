@@ -5,14 +5,14 @@ use crate::table::{Table, median};
 use std::hint::black_box;
 use std::time::Instant;
 use wherry::api::names::Uid;
-use wherry::api::node::NodeFacts;
+use wherry::api::node_facts::NodeFacts;
 use wherry::api::pod::Pod;
 use wherry::api::qos::Qos;
 use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::api::time::Wall;
-use wherry::engine::admission::asks::Asks;
+use wherry::engine::admission::node_snapshot::{NodeSnapshot, Verdict};
+use wherry::engine::admission::pod_requests::PodRequests;
 use wherry::engine::admission::preempt::{Candidate, victims};
-use wherry::engine::admission::room::{Room, Verdict};
 use wherry::engine::rng::Rng;
 
 /// Pods on the node, and at most µs for one more. The limit that we hold ourselves to is that of 110.
@@ -24,7 +24,7 @@ const PARTS: [u64; 2] = [10, 99];
 
 pub fn admission(table: &mut Table) {
     for (pods, most) in FULL {
-        let there: Vec<Asks> = (0..pods).map(|i| Asks::of(&pod(&format!("pod-{i:05}"), 1, ""))).collect();
+        let there: Vec<PodRequests> = (0..pods).map(|i| PodRequests::of(&pod(&format!("pod-{i:05}"), 1, ""))).collect();
         let one = pod("one-more", 1, "nodeName: node, ");
         let enough = Resources::from([(CPU, 4_000_000), (MEMORY, 8 << 40), (PODS, pods as u64 + 1)]);
         let node =
@@ -61,10 +61,10 @@ fn times<T>(rounds: usize, mut act: impl FnMut() -> T) -> Vec<f64> {
 }
 
 /// All that is asked of one more pod, with the room made anew.
-fn look_at(node: &NodeFacts, there: &[Asks], pod: &Pod) -> Verdict {
-    let mut room = Room::new(node);
+fn look_at(node: &NodeFacts, there: &[PodRequests], pod: &Pod) -> Verdict {
+    let mut room = NodeSnapshot::new(node);
     there.iter().for_each(|asks| room.hold(asks));
-    room.look_at(pod, &Asks::of(pod))
+    room.look_at(pod, &PodRequests::of(pod))
 }
 
 /// Pods that all ask for something else, and that part of the sum of each resource.

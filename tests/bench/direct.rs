@@ -50,7 +50,7 @@ fn node(runtime: &Runtime) -> RequestConfig {
         cpu_cfs_quota: true,
         cpu_cfs_period: DEFAULT_CPU_CFS_PERIOD,
         memory_capacity: 1 << 30,
-        huge_page_sizes: wherry::adapters::node::machine::huge_page_sizes(),
+        huge_page_sizes: wherry::adapters::host::machine::huge_page_sizes(),
         oom_group: false,
     }
 }

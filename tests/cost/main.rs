@@ -16,7 +16,7 @@ use allocation_counter::measure;
 use node::{Node, Spent, pod};
 use runtime::Runtime;
 use std::time::Duration;
-use wherry::api::node::NodeFacts;
+use wherry::api::node_facts::NodeFacts;
 use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::api::time::{Boot, Now, Wall};
 use wherry::engine::config::EngineConfig;

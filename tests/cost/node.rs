@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wherry::api::document::{Context, read};
 use wherry::api::names::Uid;
-use wherry::api::node::NodeFacts;
+use wherry::api::node_facts::NodeFacts;
 use wherry::api::pod::Pod;
 use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::api::time::{Boot, Now, Wall};

@@ -16,7 +16,7 @@ use wherry::engine::event::Answer;
 use wherry::engine::node::Engine;
 use wherry::engine::op::OpError;
 use wherry::engine::op::OpId;
-use wherry::engine::pod::kill::Killer;
+use wherry::engine::pod::kill::TerminationSource;
 use wherry::engine::pod::record;
 
 /// A rule that was broken, and how.
@@ -68,7 +68,7 @@ pub struct Checks {
     /// Of these the end was asked for once: what is left of them may go while a new engine looks.
     ending: BTreeSet<Uid>,
     /// W6: what has to be over before they start again.
-    waits_for: BTreeMap<Uid, BTreeSet<Killer>>,
+    waits_for: BTreeMap<Uid, BTreeSet<TerminationSource>>,
     /// Sandboxes of an engine before this one.
     known_since: BTreeSet<String>,
     /// Something was told that was not so: what follows from believing it is no fault.
@@ -148,7 +148,9 @@ impl Checks {
     pub fn replaced(&mut self, engine: &Engine, now: u64, runtime: &Runtime) {
         let Checks { outdated, asked_to_end, bounds, .. } = self;
         outdated.retain(|uid| {
-            let runs_on = engine.inside(uid, Default::default()).is_some_and(|inside| inside.state == "Sync");
+            let runs_on = engine
+                .worker_status(uid, Default::default())
+                .is_some_and(|worker_status| worker_status.state == "Sync");
             if !runs_on {
                 let has = runtime.sandboxes.values().filter(|s| s.uid == *uid).map(|s| s.id.clone());
                 asked_to_end.entry(uid.clone()).or_default().extend(has);
@@ -159,7 +161,7 @@ impl Checks {
     }
 
     /// A pod is about to be killed.
-    pub fn killed(&mut self, uid: &Uid, by: Killer, engine: &Engine, runtime: &Runtime) {
+    pub fn killed(&mut self, uid: &Uid, by: TerminationSource, engine: &Engine, runtime: &Runtime) {
         let Some(view) = engine.pod(uid) else { return };
         if view.desired && !matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed")) {
             let has = runtime.ours().filter(|s| s.uid == *uid).map(|s| s.id.clone());
@@ -169,7 +171,7 @@ impl Checks {
     }
 
     /// What killed pods is over.
-    pub fn released(&mut self, by: Killer) {
+    pub fn released(&mut self, by: TerminationSource) {
         self.waits_for.retain(|_, waits| {
             waits.remove(&by);
             !waits.is_empty()

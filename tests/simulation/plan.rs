@@ -7,11 +7,11 @@ use crate::world::{MS, S};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
-use wherry::engine::pod::kill::Killer;
+use wherry::engine::pod::kill::TerminationSource;
 use wherry::engine::rng::Rng;
 
 /// (A shutdown is logind's, a preemption the engine's own.)
-pub const KILLERS: [Killer; 2] = [Killer::Drain, Killer::Eviction];
+pub const KILLERS: [TerminationSource; 2] = [TerminationSource::Drain, TerminationSource::Eviction];
 
 /// What happens to a node from outside. Times are ms; a `pick` chooses among what is there then.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,12 +59,12 @@ pub enum Action {
     /// A pod is killed by somebody else than its manifest; `grace` in seconds.
     KillPod {
         pick: u64,
-        by: Killer,
+        by: TerminationSource,
         grace: Option<u64>,
     },
     /// What killed pods is over.
     Release {
-        by: Killer,
+        by: TerminationSource,
     },
     /// Every pod is stepped, and a hint comes of some (bits): nothing may follow from a second step.
     Look {

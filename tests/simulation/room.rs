@@ -53,8 +53,8 @@ impl World {
     /// It is neither rejected nor over, or it starts anew.
     fn may_have_a_share(&self, view: &PodView<'_>) -> bool {
         let over = matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-        let inside = self.engine.inside(&view.pod.uid, self.time().boot);
-        let starts_anew = inside.is_some_and(|i| i.waits_for.iter().any(|what| what.contains("to start anew")));
+        let worker_status = self.engine.worker_status(&view.pod.uid, self.time().boot);
+        let starts_anew = worker_status.is_some_and(|i| i.waits_for.iter().any(|what| what.contains("to start anew")));
         let rejected = matches!(view.admission, wherry::engine::admission::Admission::Rejected(_));
         view.desired && (starts_anew || !rejected && !over)
     }

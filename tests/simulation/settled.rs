@@ -133,8 +133,8 @@ fn shows_its_address(w: &World, view: &PodView<'_>) -> Judged {
 
 /// A9: it was preempted.
 fn waits_for_room(w: &World, view: &PodView<'_>) -> bool {
-    let inside = w.engine.inside(&view.pod.uid, w.time().boot);
-    inside.is_some_and(|i| i.waits_for.iter().any(|what| what.starts_with("room, to start anew")))
+    let worker_status = w.engine.worker_status(&view.pod.uid, w.time().boot);
+    worker_status.is_some_and(|i| i.waits_for.iter().any(|what| what.starts_with("room, to start anew")))
 }
 
 fn ours(w: &World) -> impl Iterator<Item = (&String, &Uid)> {

@@ -30,7 +30,7 @@ pub fn pod(path: &str, name: &str, uid: &str, spec: &str) -> Rc<Pod> {
     let context = Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
     let documents = parse(text.as_bytes(), path).unwrap_or_else(|problem| panic!("{problem}"));
     // (The engine knows more than the adapters do.)
-    let pod = documents[0].pod_ahead(path, context);
+    let pod = documents[0].pod_with_unsupported(path, context);
     Rc::new(pod.unwrap_or_else(|problems| panic!("{problems:?}: {text}")))
 }
 

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use wherry::api::facts::{ContainerState, Listed, PodFacts};
 use wherry::api::names::{FullName, Uid};
-use wherry::api::node::NodeFacts;
+use wherry::api::node_facts::NodeFacts;
 use wherry::api::pod::Pod;
 use wherry::api::time::{Boot, Now, Wall};
 use wherry::engine::config::EngineConfig;
@@ -1481,12 +1481,12 @@ impl World {
         let text = match call {
             CgroupCall::Make { pod } => format!("MakeCgroup {}", pod.name),
             CgroupCall::Remove { uid, .. } => format!("RemoveCgroup {uid}"),
-            CgroupCall::Weigh { burstable } => format!("WeighCgroups {burstable}m"),
+            CgroupCall::SetCpuWeight { burstable } => format!("WeighCgroups {burstable}m"),
         };
         self.note(|| format!("  < {op} {text}"));
         self.begin(op);
         match call {
-            CgroupCall::Weigh { burstable } => self.weighed = Some(*burstable),
+            CgroupCall::SetCpuWeight { burstable } => self.weighed = Some(*burstable),
             CgroupCall::Remove { uid, .. } if self.parts.mounted.contains(uid) => {
                 self.checks.fail("W2", format!("{uid} is taken away while its volumes are mounted"));
             }
@@ -1501,7 +1501,7 @@ impl World {
                     Ok(Answer::Ok)
                 }
                 CgroupCall::Remove { uid, kill } => self.remove_cgroup(uid, *kill),
-                CgroupCall::Weigh { .. } => Ok(Answer::Ok),
+                CgroupCall::SetCpuWeight { .. } => Ok(Answer::Ok),
             },
         };
         self.at(MS / 2, Item::Answer { key, result });

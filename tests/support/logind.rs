@@ -436,10 +436,10 @@ impl Drop for Systemd {
 }
 
 /// Properties of a unit.
-type Told = Vec<(String, Variant<Box<dyn RefArg>>)>;
+type ClientAnswer = Vec<(String, Variant<Box<dyn RefArg>>)>;
 
 /// Those that are numbers.
-fn numbers(told: &Told) -> BTreeMap<String, u64> {
+fn numbers(told: &ClientAnswer) -> BTreeMap<String, u64> {
     told.iter().filter_map(|(name, value)| Some((name.clone(), value.0.as_u64()?))).collect()
 }
 
@@ -485,7 +485,7 @@ fn serve(state: &Mutex<State>, address: &str) -> Result<(), dbus::Error> {
                 }
             }
             "StartTransientUnit" => {
-                let (unit, _, told): (String, String, Told) = message.read3().unwrap_or_default();
+                let (unit, _, told): (String, String, ClientAnswer) = message.read3().unwrap_or_default();
                 let mut state = state.lock().expect("no panic");
                 if state.slices.contains_key(&unit) {
                     message.error(&"org.freedesktop.systemd1.UnitExists".into(), c"it is there")
@@ -497,7 +497,7 @@ fn serve(state: &Mutex<State>, address: &str) -> Result<(), dbus::Error> {
                 }
             }
             "SetUnitProperties" => {
-                let (unit, _, told): (String, bool, Told) = message.read3().unwrap_or_default();
+                let (unit, _, told): (String, bool, ClientAnswer) = message.read3().unwrap_or_default();
                 state.lock().expect("no panic").slices.insert(unit, numbers(&told));
                 message.method_return()
             }

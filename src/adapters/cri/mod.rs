@@ -3,7 +3,7 @@
 pub mod answers;
 pub mod client;
 pub mod events;
-pub mod preflight;
 pub mod proto;
 pub mod requests;
+pub mod runtime_check;
 pub mod transport;

@@ -4,7 +4,7 @@ use super::contents::{self, Held};
 use super::file::{Found, Stamp, Unread};
 use super::look::{FileSeen, Reading};
 use super::looks::Why;
-use super::standing::Kind;
+use super::open_problems::Kind;
 use super::watch::Touch;
 use super::{GONE, Manifests, SETTLE, Wait, seen};
 use crate::api::document::{self, Context, Document};

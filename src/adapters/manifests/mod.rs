@@ -25,10 +25,10 @@ mod look;
 mod looks;
 mod mount;
 mod moved;
+mod open_problems;
 mod records;
 mod scan;
 mod settle;
-mod standing;
 mod store;
 mod walk;
 mod watch;
@@ -36,7 +36,7 @@ mod watch;
 pub use check::{check_text, files_in};
 pub use foreign::{COMMAND as LOOK_COMMAND, answer as answer_look, may_hang};
 pub use look::{Look, Seen};
-pub use standing::Standing;
+pub use open_problems::OpenProblem;
 pub use store::Write;
 
 use crate::api::pod::Pod;
@@ -44,8 +44,8 @@ use crate::api::time::{Boot, Now};
 use contents::Held;
 use file::Stamp;
 use looks::{Looks, Why};
+use open_problems::OpenProblems;
 use scan::{Directory, Scan};
-use standing::StandingProblems;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -147,7 +147,7 @@ pub struct Manifests {
     looks: Looks,
     sources: BTreeMap<OsString, Source>,
     waits: BTreeMap<OsString, (Boot, Wait)>,
-    standing: StandingProblems,
+    standing: OpenProblems,
     stage: Stage,
     /// None before it was read, and while it is missing.
     directory: Option<Directory>,
@@ -192,7 +192,7 @@ impl Manifests {
             settings,
             sources: BTreeMap::new(),
             waits: BTreeMap::new(),
-            standing: StandingProblems::default(),
+            standing: OpenProblems::default(),
             stage: Stage::New,
             directory: None,
             steps: Vec::new(),
@@ -262,7 +262,7 @@ impl Manifests {
     }
 
     /// What is wrong at present, by path.
-    pub fn problems(&self) -> impl Iterator<Item = &Standing> {
+    pub fn problems(&self) -> impl Iterator<Item = &OpenProblem> {
         self.standing.iter()
     }
 

@@ -1,7 +1,7 @@
 //! What is kept on disk of the last good version of each file (D2), and what is taken from there.
 
 use super::contents::Held;
-use super::standing::Kind;
+use super::open_problems::Kind;
 use super::store::{Change, RecordedDocument, Write};
 use super::{Manifests, Source, seen};
 use crate::api::document::{Context, Document};

@@ -8,7 +8,7 @@ use super::file::Stamp;
 use super::look::DirectorySeen;
 use super::looks::Why;
 use super::mount::Mount;
-use super::standing::Kind;
+use super::open_problems::Kind;
 use super::store::Place;
 use super::{GONE, Manifests, NET, SETTLE, Stage, Wait};
 use crate::api::problem::Problem;

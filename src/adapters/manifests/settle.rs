@@ -1,7 +1,7 @@
 //! Priorities of pods, which the classes in any file give (A5).
 
 use super::contents::Held;
-use super::standing::Kind;
+use super::open_problems::Kind;
 use super::{Manifests, Source, Wait};
 use crate::api::priority::{Classes, PriorityClass};
 use crate::api::problem::Problem;

@@ -5,10 +5,10 @@
 //! deadline, reading stops while an answer is being written, a body is made only as fast as the client takes it, and what one `drive` may do is bounded.
 
 use crate::adapters::server::Content;
+use crate::adapters::server::connection_limit::{Activity, Held, Peer};
 use crate::adapters::server::http::{
-    self, Body, Cursor, Door, Framing, Head, Parsed, Request, Response, Route, Ticket,
+    self, Body, Cursor, Framing, Head, ListenerKind, Parsed, Request, Response, Route, Ticket,
 };
-use crate::adapters::server::room::{Activity, Held, Peer};
 use crate::adapters::server::stream::Stream;
 use crate::api::time::Boot;
 use bytes::Bytes;
@@ -70,7 +70,7 @@ struct Rest {
 pub struct Connection {
     stream: Stream,
     peer: Peer,
-    pub door: Door,
+    pub listener_kind: ListenerKind,
     state: State,
     input: Vec<u8>,
     output: VecDeque<Bytes>,
@@ -91,11 +91,11 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(stream: Stream, peer: Peer, door: Door, now: Boot) -> Connection {
+    pub fn new(stream: Stream, peer: Peer, listener_kind: ListenerKind, now: Boot) -> Connection {
         Connection {
             stream,
             peer,
-            door,
+            listener_kind,
             state: State::Reading,
             input: Vec::new(),
             output: VecDeque::new(),
@@ -135,7 +135,7 @@ impl Connection {
     }
 
     /// For the dump: door, state, bytes queued, lines lost.
-    pub fn told(&self) -> (Door, &'static str, usize, u64) {
+    pub fn told(&self) -> (ListenerKind, &'static str, usize, u64) {
         let state = match &self.state {
             State::Reading => "reading",
             State::Pending { .. } => "pending",
@@ -143,7 +143,7 @@ impl Connection {
             State::Watching { .. } => "watching",
             State::Draining { .. } => "draining",
         };
-        (self.door, state, self.queued, self.lost)
+        (self.listener_kind, state, self.queued, self.lost)
     }
 
     /// The request that is answered later, if there is one.
@@ -322,7 +322,7 @@ impl Connection {
         let mut most = http::MAX_HEAD;
         loop {
             if !self.input.is_empty() {
-                match http::parse(self.door, &self.input) {
+                match http::parse(self.listener_kind, &self.input) {
                     Parsed::Partial => {}
                     Parsed::Refused(status, why) => return Step::Refused(status, why),
                     Parsed::WrongMethod(allow) => return Step::WrongMethod(allow),
@@ -393,16 +393,16 @@ impl Connection {
         content: &mut dyn Content,
         watches_left: usize,
     ) {
-        let route = Route::find(self.door, &head.path);
+        let route = Route::find(self.listener_kind, &head.path);
         let response = match route {
             None => Response::text(404, "not found\n"),
             Some(route) => {
                 let request = Request {
                     ticket,
-                    door: self.door,
+                    listener_kind: self.listener_kind,
                     route,
                     verbose: http::asks_for(&head.query, "verbose"),
-                    watch: self.door == Door::Control && http::asks_for(&head.query, "watch"),
+                    watch: self.listener_kind == ListenerKind::Control && http::asks_for(&head.query, "watch"),
                     uid: http::value_of(&head.query, "uid").map(str::to_owned),
                     body,
                 };

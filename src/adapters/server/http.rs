@@ -12,7 +12,7 @@ pub const MAX_BODY: usize = 128 * 1024;
 
 /// Which of the three listeners a request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
+pub enum ListenerKind {
     /// The control socket: everything.
     Control,
     /// The health port: health.
@@ -57,7 +57,7 @@ pub enum Route {
 
 impl Route {
     /// What `path` is at `door`, if anything.
-    pub fn find(door: Door, path: &str) -> Option<Route> {
+    pub fn find(listener_kind: ListenerKind, path: &str) -> Option<Route> {
         let route = match path {
             "/healthz" => Route::Healthz,
             "/livez" => Route::Livez,
@@ -77,10 +77,10 @@ impl Route {
             "/usage" => Route::Usage,
             _ => return None,
         };
-        let open = match door {
-            Door::Control => true,
-            Door::Health => matches!(route, Route::Healthz | Route::Livez | Route::Readyz),
-            Door::ReadOnly => {
+        let open = match listener_kind {
+            ListenerKind::Control => true,
+            ListenerKind::Health => matches!(route, Route::Healthz | Route::Livez | Route::Readyz),
+            ListenerKind::ReadOnly => {
                 matches!(route, Route::Healthz | Route::Metrics | Route::ProbeMetrics | Route::Pods)
             }
         };
@@ -109,7 +109,7 @@ pub struct Ticket(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub ticket: Ticket,
-    pub door: Door,
+    pub listener_kind: ListenerKind,
     pub route: Route,
     /// `?verbose`
     pub verbose: bool,
@@ -196,7 +196,7 @@ pub enum Parsed {
 }
 
 /// Reads the head at the beginning of `input`, which came to `door`.
-pub fn parse(door: Door, input: &[u8]) -> Parsed {
+pub fn parse(listener_kind: ListenerKind, input: &[u8]) -> Parsed {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let length = match request.parse(input) {
@@ -235,7 +235,7 @@ pub fn parse(door: Door, input: &[u8]) -> Parsed {
         return Parsed::Refused(400, "a request has one Host header");
     }
     let (path, query) = split_target(target);
-    let route = Route::find(door, path);
+    let route = Route::find(listener_kind, path);
     let methods = methods(route);
     if !methods.contains(&method) {
         return Parsed::WrongMethod(methods);
@@ -385,14 +385,14 @@ mod tests {
     use super::*;
 
     fn head(text: &str) -> Head {
-        match parse(Door::Control, text.as_bytes()) {
+        match parse(ListenerKind::Control, text.as_bytes()) {
             Parsed::Head(head) => head,
             other => panic!("{text:?}: {other:?}"),
         }
     }
 
     fn refused(text: &str) -> u16 {
-        match parse(Door::Control, text.as_bytes()) {
+        match parse(ListenerKind::Control, text.as_bytes()) {
             Parsed::Refused(status, _) => status,
             other => panic!("{text:?}: {other:?}"),
         }
@@ -429,15 +429,15 @@ mod tests {
         assert_eq!(refused("\u{1}\u{2}\u{3}"), 400);
         assert_eq!(refused(&format!("GET / HTTP/1.0\r\n{}\r\n", "a: b\r\n".repeat(65))), 431);
         assert_eq!(refused(&format!("GET /{} HTTP/1.0\r\n\r\n", "a".repeat(MAX_HEAD))), 431);
-        assert_eq!(parse(Door::Control, b"GET / HTTP/1.1\r\nHo"), Parsed::Partial);
+        assert_eq!(parse(ListenerKind::Control, b"GET / HTTP/1.1\r\nHo"), Parsed::Partial);
     }
 
     #[test]
     fn each_route_has_its_methods() {
-        let at = |door: Door, method: &str, path: &str, more: &str| {
-            parse(door, format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{more}\r\n").as_bytes())
+        let at = |listener_kind: ListenerKind, method: &str, path: &str, more: &str| {
+            parse(listener_kind, format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{more}\r\n").as_bytes())
         };
-        let parsed = |method: &str, path: &str, more: &str| at(Door::Control, method, path, more);
+        let parsed = |method: &str, path: &str, more: &str| at(ListenerKind::Control, method, path, more);
         let reads: &[&str] = &["GET", "HEAD"];
         for (method, path) in [("POST", "/pods"), ("PUT", "/pods"), ("POST", "/nothing"), ("POST", "/retry/")] {
             assert_eq!(parsed(method, path, ""), Parsed::WrongMethod(reads), "{method} {path}");
@@ -448,9 +448,9 @@ mod tests {
             assert_eq!(parsed(method, "/retry?uid=u", ""), Parsed::WrongMethod(&["POST"]), "{method}");
         }
         // Where it is not, it is like everything that is not.
-        for door in [Door::Health, Door::ReadOnly] {
-            assert_eq!(at(door, "POST", "/retry?uid=u", ""), Parsed::WrongMethod(reads), "{door:?}");
-            assert!(matches!(at(door, "GET", "/retry?uid=u", ""), Parsed::Head(_)), "{door:?}");
+        for listener_kind in [ListenerKind::Health, ListenerKind::ReadOnly] {
+            assert_eq!(at(listener_kind, "POST", "/retry?uid=u", ""), Parsed::WrongMethod(reads), "{listener_kind:?}");
+            assert!(matches!(at(listener_kind, "GET", "/retry?uid=u", ""), Parsed::Head(_)), "{listener_kind:?}");
         }
         for more in ["", "Content-Length: 0\r\n"] {
             let Parsed::Head(head) = parsed("POST", "/retry?uid=u", more) else { panic!("{more}") };
@@ -465,7 +465,7 @@ mod tests {
     fn a_body_is_measured_and_not_large() {
         let with = |more: &str| {
             let text = format!("POST /drain HTTP/1.1\r\nHost: x\r\n{more}\r\n{{\"uids\": []}}");
-            parse(Door::Control, text.as_bytes())
+            parse(ListenerKind::Control, text.as_bytes())
         };
         let Parsed::Head(head) = with("Content-Length: 12\r\nContent-Length: 12\r\n") else { panic!() };
         assert_eq!(head.body, 12);
@@ -506,33 +506,33 @@ mod tests {
 
     #[test]
     fn each_door_opens_to_its_own_routes() {
-        assert_eq!(Route::find(Door::Health, "/metrics"), None);
-        assert_eq!(Route::find(Door::Health, "/readyz"), Some(Route::Readyz));
-        assert_eq!(Route::find(Door::ReadOnly, "/status"), None);
-        assert_eq!(Route::find(Door::ReadOnly, "/shutdown-plan"), None);
-        assert_eq!(Route::find(Door::Health, "/shutdown-plan"), None);
-        assert_eq!(Route::find(Door::Control, "/shutdown-plan"), Some(Route::ShutdownPlan));
-        assert_eq!(Route::find(Door::ReadOnly, "/events"), None);
-        assert_eq!(Route::find(Door::ReadOnly, "/debug/dump"), None);
-        assert_eq!(Route::find(Door::Control, "/debug/dump"), Some(Route::Dump));
-        assert_eq!(Route::find(Door::Health, "/debug/fds"), None);
-        assert_eq!(Route::find(Door::Control, "/debug/fds"), Some(Route::Descriptors));
-        assert_eq!(Route::find(Door::ReadOnly, "/pods"), Some(Route::Pods));
-        assert_eq!(Route::find(Door::Control, "/status"), Some(Route::Status));
-        assert_eq!(Route::find(Door::Control, "/"), None);
+        assert_eq!(Route::find(ListenerKind::Health, "/metrics"), None);
+        assert_eq!(Route::find(ListenerKind::Health, "/readyz"), Some(Route::Readyz));
+        assert_eq!(Route::find(ListenerKind::ReadOnly, "/status"), None);
+        assert_eq!(Route::find(ListenerKind::ReadOnly, "/shutdown-plan"), None);
+        assert_eq!(Route::find(ListenerKind::Health, "/shutdown-plan"), None);
+        assert_eq!(Route::find(ListenerKind::Control, "/shutdown-plan"), Some(Route::ShutdownPlan));
+        assert_eq!(Route::find(ListenerKind::ReadOnly, "/events"), None);
+        assert_eq!(Route::find(ListenerKind::ReadOnly, "/debug/dump"), None);
+        assert_eq!(Route::find(ListenerKind::Control, "/debug/dump"), Some(Route::Dump));
+        assert_eq!(Route::find(ListenerKind::Health, "/debug/fds"), None);
+        assert_eq!(Route::find(ListenerKind::Control, "/debug/fds"), Some(Route::Descriptors));
+        assert_eq!(Route::find(ListenerKind::ReadOnly, "/pods"), Some(Route::Pods));
+        assert_eq!(Route::find(ListenerKind::Control, "/status"), Some(Route::Status));
+        assert_eq!(Route::find(ListenerKind::Control, "/"), None);
         // What changes something is for those who may open the control socket.
-        assert_eq!(Route::find(Door::Control, "/retry"), Some(Route::Retry));
-        assert_eq!(Route::find(Door::ReadOnly, "/retry"), None);
-        assert_eq!(Route::find(Door::Health, "/retry"), None);
+        assert_eq!(Route::find(ListenerKind::Control, "/retry"), Some(Route::Retry));
+        assert_eq!(Route::find(ListenerKind::ReadOnly, "/retry"), None);
+        assert_eq!(Route::find(ListenerKind::Health, "/retry"), None);
         for path in ["/drain", "/undrain", "/exec", "/usage"] {
-            assert!(Route::find(Door::Control, path).is_some(), "{path}");
-            assert_eq!(Route::find(Door::ReadOnly, path), None, "{path}");
-            assert_eq!(Route::find(Door::Health, path), None, "{path}");
+            assert!(Route::find(ListenerKind::Control, path).is_some(), "{path}");
+            assert_eq!(Route::find(ListenerKind::ReadOnly, path), None, "{path}");
+            assert_eq!(Route::find(ListenerKind::Health, path), None, "{path}");
         }
-        assert_eq!(Route::find(Door::ReadOnly, "/metrics"), Some(Route::Metrics));
-        assert_eq!(Route::find(Door::ReadOnly, "/metrics/probes"), Some(Route::ProbeMetrics));
-        assert_eq!(Route::find(Door::Health, "/metrics/probes"), None);
-        assert_eq!(Route::find(Door::Control, "/metrics/cadvisor"), None);
+        assert_eq!(Route::find(ListenerKind::ReadOnly, "/metrics"), Some(Route::Metrics));
+        assert_eq!(Route::find(ListenerKind::ReadOnly, "/metrics/probes"), Some(Route::ProbeMetrics));
+        assert_eq!(Route::find(ListenerKind::Health, "/metrics/probes"), None);
+        assert_eq!(Route::find(ListenerKind::Control, "/metrics/cadvisor"), None);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! than their endpoints, so wherry never ends for it. Nobody can connect to a unix socket whose file was removed: inotify
 //! on that file tells (nothing ticks for it), and the socket is made again.
 
-use crate::adapters::server::http::Door;
-use crate::adapters::server::room::Peer;
+use crate::adapters::server::connection_limit::Peer;
+use crate::adapters::server::http::ListenerKind;
 use crate::adapters::server::stream::Stream;
 use crate::api::time::Boot;
 use inotify::{Inotify, WatchMask};
@@ -50,7 +50,7 @@ enum Socket {
 }
 
 pub struct Listener {
-    pub door: Door,
+    pub listener_kind: ListenerKind,
     place: Place,
     socket: Option<Socket>,
     /// When to try again to listen, or to accept.
@@ -61,9 +61,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    pub fn new(door: Door, place: Place) -> Listener {
+    pub fn new(listener_kind: ListenerKind, place: Place) -> Listener {
         Listener {
-            door,
+            listener_kind,
             place,
             socket: None,
             retry_at: Some(Boot(0)),
@@ -110,7 +110,7 @@ impl Listener {
         }
         match open(&self.place, registry, token) {
             Ok(socket) => {
-                log::info!("listening on={} door={:?}", self.place, self.door);
+                log::info!("listening on={} door={:?}", self.place, self.listener_kind);
                 self.socket = Some(socket);
                 self.may_accept = true;
                 self.backoff = FIRST_RETRY;
@@ -148,10 +148,10 @@ impl Listener {
     }
 
     fn field(&self) -> &'static str {
-        match self.door {
-            Door::Control => "socket",
-            Door::Health => "healthzBindAddress:healthzPort",
-            Door::ReadOnly => "address:readOnlyPort",
+        match self.listener_kind {
+            ListenerKind::Control => "socket",
+            ListenerKind::Health => "healthzBindAddress:healthzPort",
+            ListenerKind::ReadOnly => "address:readOnlyPort",
         }
     }
 

@@ -7,10 +7,10 @@
 //! in memory as a whole, however many ask for it.
 
 mod connection;
+mod connection_limit;
 pub mod health;
 pub mod http;
 mod listener;
-mod room;
 pub mod status;
 mod stream;
 #[cfg(test)]
@@ -19,10 +19,10 @@ mod tests;
 use crate::api::time::Boot;
 use bytes::Bytes;
 use connection::{Connection, Outcome};
-use http::{Cursor, Door, Request, Response, Route, Ticket};
+use connection_limit::{Held, Peer};
+use http::{Cursor, ListenerKind, Request, Response, Route, Ticket};
 use listener::{Listener, Place};
 use mio::{Registry, Token};
-use room::{Held, Peer};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -75,10 +75,10 @@ impl Server {
     pub const TOKENS: usize = LISTENERS + LISTENERS * MAX_CONNECTIONS;
 
     /// Listens from the first `drive` on.
-    pub fn new(doors: Doors, first: usize) -> Server {
-        let control = doors.control.map(|p| Listener::new(Door::Control, Place::Unix(p)));
-        let health = doors.health.map(|a| Listener::new(Door::Health, Place::Tcp(a)));
-        let read_only = doors.read_only.map(|a| Listener::new(Door::ReadOnly, Place::Tcp(a)));
+    pub fn new(listener_kinds: Doors, first: usize) -> Server {
+        let control = listener_kinds.control.map(|p| Listener::new(ListenerKind::Control, Place::Unix(p)));
+        let health = listener_kinds.health.map(|a| Listener::new(ListenerKind::Health, Place::Tcp(a)));
+        let read_only = listener_kinds.read_only.map(|a| Listener::new(ListenerKind::ReadOnly, Place::Tcp(a)));
         let listeners = [control, health, read_only].into_iter().flatten().collect();
         Server { first, listeners, slots: Vec::new(), work: false, last_ticket: 0 }
     }
@@ -114,7 +114,7 @@ impl Server {
             let mut budget = ACCEPT_BUDGET;
             while let Some((stream, peer)) = self.listeners[index].accept(now) {
                 if let Some(slot) = self.make_room(index, peer, registry, now, content) {
-                    let mut connection = Connection::new(stream, peer, self.listeners[index].door, now);
+                    let mut connection = Connection::new(stream, peer, self.listeners[index].listener_kind, now);
                     let token = Token(self.first + LISTENERS + slot);
                     match connection.stream().register(registry, token) {
                         Ok(()) => self.slots[slot] = Some(connection),
@@ -160,13 +160,13 @@ impl Server {
     }
 
     /// What each connection is at, for the dump: (door, state, bytes queued, lines lost).
-    pub fn connections(&self) -> Vec<(Door, &'static str, usize, u64)> {
+    pub fn connections(&self) -> Vec<(ListenerKind, &'static str, usize, u64)> {
         self.slots.iter().flatten().map(Connection::told).collect()
     }
 
     /// What each listener is, in their order.
-    pub fn doors(&self) -> [Option<Door>; LISTENERS] {
-        std::array::from_fn(|index| self.listeners.get(index).map(|l| l.door))
+    pub fn listener_kinds(&self) -> [Option<ListenerKind>; LISTENERS] {
+        std::array::from_fn(|index| self.listeners.get(index).map(|l| l.listener_kind))
     }
 
     /// Which listener, by `doors`, a token of `first` and on belongs to, and whether it is one of its connections'.
@@ -179,13 +179,13 @@ impl Server {
     }
 
     /// Is this door open?
-    pub fn is_listening(&self, door: Door) -> bool {
-        self.listeners.iter().any(|l| l.door == door && l.is_listening())
+    pub fn is_listening(&self, listener_kind: ListenerKind) -> bool {
+        self.listeners.iter().any(|l| l.listener_kind == listener_kind && l.is_listening())
     }
 
     /// The TCP address of a door that is open.
-    pub fn local_address(&self, door: Door) -> Option<SocketAddr> {
-        self.listeners.iter().find(|l| l.door == door).and_then(Listener::local_address)
+    pub fn local_address(&self, listener_kind: ListenerKind) -> Option<SocketAddr> {
+        self.listeners.iter().find(|l| l.listener_kind == listener_kind).and_then(Listener::local_address)
     }
 
     /// Closes everything and removes the control socket.
@@ -222,7 +222,7 @@ impl Server {
         }
     }
 
-    /// A free slot of a listener, if need be that of another connection (`room::victim`).
+    /// A free slot of a listener, if need be that of another connection (`connection_limit::victim`).
     fn make_room(
         &mut self,
         index: usize,
@@ -234,7 +234,7 @@ impl Server {
         let mut mine = index * MAX_CONNECTIONS..(index + 1) * MAX_CONNECTIONS;
         let connections = mine.clone().filter_map(|slot| Some(self.slots.get(slot)?.as_ref()?.held(slot)));
         let held: Vec<Held> = connections.collect();
-        if let Some(victim) = room::victim(peer, &held, now) {
+        if let Some(victim) = connection_limit::victim(peer, &held, now) {
             self.drop_slot(victim, registry, content);
         }
         // (There is always one now.)

@@ -1,6 +1,6 @@
 //! The body of `/status`: what `wherry status` shows. Fields may be added; a reader takes what it knows.
 
-use crate::api::node::NodeFacts;
+use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
 use crate::api::shutdown::view::ShutdownView;
 use serde::{Deserialize, Serialize};

@@ -74,10 +74,11 @@ impl Node {
     fn new() -> Node {
         let dir = tempfile::tempdir().unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
-        let doors = Doors { control: Some(dir.path().join("sub/w.sock")), health: Some(any), read_only: Some(any) };
+        let listener_kinds =
+            Doors { control: Some(dir.path().join("sub/w.sock")), health: Some(any), read_only: Some(any) };
         let mut node = Node {
             poll: Poll::new().unwrap(),
-            server: Server::new(doors, FIRST),
+            server: Server::new(listener_kinds, FIRST),
             pages: Pages { asked: Vec::new(), parts: 0, later: Vec::new(), gone: Vec::new() },
             began: Instant::now(),
             skipped: Duration::ZERO,
@@ -125,8 +126,8 @@ impl Node {
         self.settle();
     }
 
-    fn tcp(&mut self, door: Door) -> TcpStream {
-        let stream = TcpStream::connect(self.server.local_address(door).unwrap()).unwrap();
+    fn tcp(&mut self, listener_kind: ListenerKind) -> TcpStream {
+        let stream = TcpStream::connect(self.server.local_address(listener_kind).unwrap()).unwrap();
         stream.set_nonblocking(true).unwrap();
         stream
     }
@@ -187,7 +188,7 @@ fn count(haystack: &[u8], needle: &str) -> usize {
 #[test]
 fn a_plain_request_is_answered_and_closed() {
     let mut node = Node::new();
-    let mut client = node.tcp(Door::Health);
+    let mut client = node.tcp(ListenerKind::Health);
     assert_eq!(
         node.ask(&mut client, "GET /healthz HTTP/1.0\r\n\r\n"),
         "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nCache-Control: no-store\r\n\
@@ -201,9 +202,9 @@ fn a_plain_request_is_answered_and_closed() {
 fn doors_serve_their_own_routes_only() {
     let mut node = Node::new();
     let close = "HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let mut client = node.tcp(Door::Health);
+    let mut client = node.tcp(ListenerKind::Health);
     assert!(node.ask(&mut client, &format!("GET /pods {close}")).starts_with("HTTP/1.1 404 "));
-    let mut client = node.tcp(Door::ReadOnly);
+    let mut client = node.tcp(ListenerKind::ReadOnly);
     assert!(node.ask(&mut client, &format!("GET /status {close}")).starts_with("HTTP/1.1 404 "));
     let mut client = node.unix();
     assert!(
@@ -221,7 +222,7 @@ fn a_streamed_body_is_chunked_or_ends_with_the_connection() {
     assert!(!head.contains("Length") && !head.contains("chunked"), "{head}");
     assert_eq!(body.len(), 100_000);
 
-    let mut client = node.tcp(Door::ReadOnly);
+    let mut client = node.tcp(ListenerKind::ReadOnly);
     let answer = node.ask(&mut client, "GET /pods HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let (head, mut body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.contains("Transfer-Encoding: chunked"), "{head}");
@@ -251,7 +252,7 @@ fn a_body_is_made_only_as_fast_as_it_is_read() {
 #[test]
 fn pipelined_requests_are_answered_in_order_on_one_connection() {
     let mut node = Node::new();
-    let mut client = node.tcp(Door::Health);
+    let mut client = node.tcp(ListenerKind::Health);
     let mut requests = String::new();
     for i in 0..50 {
         let path = ["/healthz", "/livez?verbose", "/nope"][i % 3];
@@ -298,7 +299,7 @@ fn garbage_a_huge_head_and_bodies_are_refused_and_the_answer_arrives() {
         (format!("GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{}", "b".repeat(9)), "413"),
         ("GET /healthz HTTP/3.0\r\n\r\n".to_owned(), "505"),
     ] {
-        let mut client = node.tcp(Door::Health);
+        let mut client = node.tcp(ListenerKind::Health);
         client.write_all(request.as_bytes()).unwrap();
         let (all, _) = node.read(&mut client, |_| false);
         let text = String::from_utf8_lossy(&all);
@@ -331,13 +332,13 @@ fn what_changes_something_is_asked_for_by_post_on_the_control_socket_alone() {
     let mut client = node.unix();
     let answer = node.ask(&mut client, "POST /pods HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 405 ") && answer.contains("\r\nAllow: GET, HEAD\r\n"), "{answer}");
-    for door in [Door::Health, Door::ReadOnly] {
-        let mut client = node.tcp(door);
+    for listener_kind in [ListenerKind::Health, ListenerKind::ReadOnly] {
+        let mut client = node.tcp(listener_kind);
         let answer = node.ask(&mut client, &format!("{post}\r\n"));
-        assert!(answer.starts_with("HTTP/1.1 405 "), "{door:?}: {answer}");
-        let mut client = node.tcp(door);
+        assert!(answer.starts_with("HTTP/1.1 405 "), "{listener_kind:?}: {answer}");
+        let mut client = node.tcp(listener_kind);
         let answer = node.ask(&mut client, "GET /retry?uid=u HTTP/1.0\r\n\r\n");
-        assert!(answer.starts_with("HTTP/1.1 404 "), "{door:?}: {answer}");
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{listener_kind:?}: {answer}");
     }
     assert_eq!(node.pages.asked.len(), 3, "nothing of this reached the content");
 }
@@ -345,13 +346,13 @@ fn what_changes_something_is_asked_for_by_post_on_the_control_socket_alone() {
 #[test]
 fn a_client_that_closed_its_half_is_answered() {
     let mut node = Node::new();
-    let mut client = node.tcp(Door::Health);
+    let mut client = node.tcp(ListenerKind::Health);
     client.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
     let (all, end) = node.read(&mut client, |_| false);
     assert!(end && all.ends_with(b"ok"));
 
-    let mut client = node.tcp(Door::Health);
+    let mut client = node.tcp(ListenerKind::Health);
     client.write_all(b"GET /heal").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
     let (all, end) = node.read(&mut client, |_| false);
@@ -361,9 +362,9 @@ fn a_client_that_closed_its_half_is_answered() {
 #[test]
 fn silent_and_slow_clients_are_closed_at_their_deadlines() {
     let mut node = Node::new();
-    let mut silent = node.tcp(Door::Health);
-    let mut slow = node.tcp(Door::Health);
-    let mut idle = node.tcp(Door::Health);
+    let mut silent = node.tcp(ListenerKind::Health);
+    let mut slow = node.tcp(ListenerKind::Health);
+    let mut idle = node.tcp(ListenerKind::Health);
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     slow.write_all(b"GET /heal").unwrap();
     node.settle();
@@ -402,12 +403,12 @@ fn a_client_that_stops_reading_is_closed_and_costs_nobody_else() {
 #[test]
 fn of_a_hundred_connections_the_least_worthy_go_and_a_new_one_is_served() {
     let mut node = Node::new();
-    let mut idle = node.tcp(Door::Health);
+    let mut idle = node.tcp(ListenerKind::Health);
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     node.settle();
     let mut crowd = Vec::new();
     for i in 0..100 {
-        let mut client = node.tcp(Door::Health);
+        let mut client = node.tcp(ListenerKind::Health);
         if i % 2 == 0 {
             client.write_all(b"GET /").unwrap();
         }
@@ -415,9 +416,9 @@ fn of_a_hundred_connections_the_least_worthy_go_and_a_new_one_is_served() {
         node.turn(Duration::ZERO);
         assert!(node.connections() <= MAX_CONNECTIONS);
     }
-    let mut client = node.tcp(Door::Health);
+    let mut client = node.tcp(ListenerKind::Health);
     assert!(node.ask(&mut client, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"));
-    let mut other = node.tcp(Door::ReadOnly);
+    let mut other = node.tcp(ListenerKind::ReadOnly);
     assert!(node.ask(&mut other, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"), "each door has room of its own");
     let (_, end) = node.read(&mut idle, |_| false);
     assert!(end, "the idle one went first");
@@ -427,7 +428,7 @@ fn of_a_hundred_connections_the_least_worthy_go_and_a_new_one_is_served() {
 
 /// A client that asks and asks, and reads nothing, until the server cannot write any more.
 fn stuck(node: &mut Node) -> TcpStream {
-    let mut client = node.tcp(Door::Health);
+    let mut client = node.tcp(ListenerKind::Health);
     // With little room in the kernel it is stuck soon.
     rustix::net::sockopt::set_socket_recv_buffer_size(&client, 2048).unwrap();
     let requests = b"GET /livez?verbose HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1000);
@@ -451,14 +452,14 @@ fn clients_that_never_read_hold_no_port() {
     let states = |node: &Node| node.server.connections().iter().filter(|(_, state, ..)| *state == "answering").count();
     assert_eq!((node.connections(), states(&node)), (MAX_CONNECTIONS, MAX_CONNECTIONS));
     for _ in 0..3 {
-        let mut client = node.tcp(Door::Health);
+        let mut client = node.tcp(ListenerKind::Health);
         // It takes its time to ask.
         node.settle();
         assert!(node.ask(&mut client, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"));
     }
     // While stuck ones keep coming in place of those that are closed.
     node.skip(Duration::from_secs(2));
-    let mut slow = node.tcp(Door::Health);
+    let mut slow = node.tcp(ListenerKind::Health);
     node.settle();
     node.skip(Duration::from_secs(1));
     let more: Vec<TcpStream> = (0..4).map(|_| stuck(&mut node)).collect();
@@ -490,12 +491,15 @@ fn an_answer_has_half_a_minute_in_all_if_its_client_takes_some_of_it() {
 fn one_user_has_a_share_of_the_control_socket() {
     let mut node = Node::new();
     let own = rustix::process::geteuid().as_raw();
-    let mut clients: Vec<UnixStream> = (0..room::MAX_OF_A_USER + 1).map(|_| node.unix()).collect();
+    let mut clients: Vec<UnixStream> = (0..connection_limit::MAX_OF_A_USER + 1).map(|_| node.unix()).collect();
     node.settle();
     let peers: Vec<Peer> = node.server.slots.iter().flatten().map(Connection::peer).collect();
     assert!(peers.iter().all(|peer| *peer == Peer::User(own)), "{peers:?}");
     let limited = own != 0;
-    assert_eq!(peers.len(), if limited { room::MAX_OF_A_USER } else { room::MAX_OF_A_USER + 1 });
+    assert_eq!(
+        peers.len(),
+        if limited { connection_limit::MAX_OF_A_USER } else { connection_limit::MAX_OF_A_USER + 1 }
+    );
     let (_, end) = node.read(&mut clients[0], |_| !limited);
     assert_eq!(end, limited, "its oldest one goes");
     let last = clients.last_mut().unwrap();
@@ -505,7 +509,7 @@ fn one_user_has_a_share_of_the_control_socket() {
 #[test]
 fn a_client_whose_answer_was_put_off_and_that_is_closed_for_another_is_reported_gone() {
     let mut node = Node::new();
-    let limit = if rustix::process::geteuid().is_root() { MAX_CONNECTIONS } else { room::MAX_OF_A_USER };
+    let limit = if rustix::process::geteuid().is_root() { MAX_CONNECTIONS } else { connection_limit::MAX_OF_A_USER };
     let mut clients: Vec<UnixStream> = (0..limit).map(|_| node.unix()).collect();
     for client in &mut clients {
         client.write_all(drain("x", "").as_bytes()).unwrap();
@@ -520,7 +524,7 @@ fn a_client_whose_answer_was_put_off_and_that_is_closed_for_another_is_reported_
 #[test]
 fn a_burst_of_connections_is_served_over_several_turns() {
     let mut node = Node::new();
-    let mut clients: Vec<TcpStream> = (0..60).map(|_| node.tcp(Door::Health)).collect();
+    let mut clients: Vec<TcpStream> = (0..60).map(|_| node.tcp(ListenerKind::Health)).collect();
     for client in &mut clients {
         client.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
     }
@@ -631,7 +635,7 @@ fn watches_are_bounded_and_never_on_tcp() {
     }
     let mut client = node.unix();
     assert!(node.ask(&mut client, "GET /pods?watch=1 HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 503 "));
-    let mut client = node.tcp(Door::ReadOnly);
+    let mut client = node.tcp(ListenerKind::ReadOnly);
     let answer = node.ask(&mut client, "GET /pods?watch=1 HTTP/1.0\r\n\r\n");
     assert_eq!(answer.split_once("\r\n\r\n").unwrap().1.len(), 100_000, "on TCP it is the plain list");
 }
@@ -669,11 +673,11 @@ fn a_dead_instances_socket_is_replaced_and_a_living_ones_is_not() {
     let mut node = Node::new();
     let path = node.dir.path().join("sub/w.sock");
     let inode = std::fs::metadata(&path).unwrap().ino();
-    let doors = Doors { control: Some(path.clone()), ..Doors::default() };
-    let mut second = Server::new(doors, FIRST);
+    let listener_kinds = Doors { control: Some(path.clone()), ..Doors::default() };
+    let mut second = Server::new(listener_kinds, FIRST);
     let poll = Poll::new().unwrap();
     second.drive(poll.registry(), Boot(1), &mut node.pages);
-    assert!(!second.is_listening(Door::Control));
+    assert!(!second.is_listening(ListenerKind::Control));
     assert_eq!(std::fs::metadata(&path).unwrap().ino(), inode);
     assert_eq!(second.next_deadline(), Some(Boot(1) + Duration::from_secs(1)), "it tries again");
 
@@ -681,14 +685,14 @@ fn a_dead_instances_socket_is_replaced_and_a_living_ones_is_not() {
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists(), "what an instance leaves that was killed");
     second.drive(poll.registry(), Boot(1) + Duration::from_secs(1), &mut node.pages);
-    assert!(second.is_listening(Door::Control));
+    assert!(second.is_listening(ListenerKind::Control));
     drop(second);
     assert!(!path.exists());
 
     std::fs::write(&path, "precious").unwrap();
     let mut third = Server::new(Doors { control: Some(path.clone()), ..Doors::default() }, FIRST);
     third.drive(poll.registry(), Boot(1), &mut node.pages);
-    assert!(!third.is_listening(Door::Control));
+    assert!(!third.is_listening(ListenerKind::Control));
     drop(third);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious", "a file that is no socket is left alone");
 }
@@ -708,7 +712,7 @@ fn a_port_in_use_is_tried_again_until_it_is_free() {
     }
     drop(taken);
     server.drive(poll.registry(), now, &mut pages);
-    assert!(server.is_listening(Door::Health));
+    assert!(server.is_listening(ListenerKind::Health));
     assert_eq!(server.next_deadline(), None);
 }
 
@@ -724,7 +728,7 @@ fn without_descriptors_accepting_pauses_and_goes_on() {
     }
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let mut node = Node::new();
-    let mut client = node.tcp(Door::Health);
+    let mut client = node.tcp(ListenerKind::Health);
     client.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
     let old = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum: old.maximum }).unwrap();

@@ -251,8 +251,8 @@ impl Document {
     ///
     /// # Errors
     /// As `pod`, without lines.
-    pub fn pod_ahead(&self, path: &str, context: Context<'_>) -> Result<Pod, Vec<Problem>> {
-        let made = self.make(path, context, validate::pod_ahead);
+    pub fn pod_with_unsupported(&self, path: &str, context: Context<'_>) -> Result<Pod, Vec<Problem>> {
+        let made = self.make(path, context, validate::pod_with_unsupported);
         made.map_err(|faults| faults.into_iter().map(|fault| self.problem(path, None, fault)).collect())
     }
 

@@ -2,12 +2,12 @@
 //!
 //! `later` names what we do not act on yet. Whether the pod fits the node is not asked here: that is admission.
 
-mod later;
 mod network;
 mod placement;
 mod resources;
 mod security;
 mod syntax;
+mod unsupported;
 
 use crate::api::expand::{self, Place};
 use crate::api::priority;
@@ -29,7 +29,7 @@ pub(crate) fn pod(pod: &Pod) -> Vec<Fault> {
 }
 
 /// What `pod` finds, but for fields that are not supported yet.
-pub(crate) fn pod_ahead(pod: &Pod) -> Vec<Fault> {
+pub(crate) fn pod_with_unsupported(pod: &Pod) -> Vec<Fault> {
     let mut faults = self::pod(pod);
     faults.retain(|fault| fault.message != NOT_YET);
     faults
@@ -148,7 +148,7 @@ fn spec(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     if let Some(context) = &spec.security_context {
         security::of_pod(context, spec, at.field("securityContext"), faults);
     }
-    later::of_pod(spec, at, faults);
+    unsupported::of_pod(spec, at, faults);
 
     let at_init = at.field("initContainers");
     for (i, each) in spec.init_containers.iter().flatten().enumerate() {
@@ -210,7 +210,7 @@ fn container(container: &Container, at: At<'_>, faults: &mut Faults) {
     if let Some(context) = &container.security_context {
         security::of_container(context, at.field("securityContext"), faults);
     }
-    later::of_container(container, at, faults);
+    unsupported::of_container(container, at, faults);
 }
 
 /// `$(VAR)` references can multiply a small manifest into gigabytes.

@@ -1,11 +1,11 @@
 //! Whether a pod fits onto the node (A1 to A4), and who would have to go for one that does not (A6, A7). Pure arithmetic over what
 //! pods ask for; `engine::node` says whose turn it is and does what comes of it.
 
-pub mod asks;
 pub mod fit;
+pub mod node_snapshot;
+pub mod pod_requests;
 pub mod predicates;
 pub mod preempt;
-pub mod room;
 
 use crate::engine::pod::status::Cause;
 use fit::Insufficient;

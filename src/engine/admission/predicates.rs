@@ -6,7 +6,7 @@ mod affinity;
 #[cfg(test)]
 pub(super) mod tests;
 
-use crate::api::node::NodeFacts;
+use crate::api::node_facts::NodeFacts;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::sysctls;
 use serde::Serialize;

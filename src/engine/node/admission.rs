@@ -6,19 +6,19 @@
 
 use super::Engine;
 use crate::api::names::Uid;
-use crate::api::node::NodeFacts;
+use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
 use crate::api::qos::Qos;
 use crate::api::resources::{CPU, Resources};
 use crate::api::time::Boot;
 use crate::engine::admission::OUT_OF_PODS;
-use crate::engine::admission::asks::Asks;
-use crate::engine::admission::room::{Room, Verdict};
+use crate::engine::admission::node_snapshot::{NodeSnapshot, Verdict};
+use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::context::Owner;
 use crate::engine::effect::{CgroupCall, Effect, Measure, Severity, TimerKey};
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
-use crate::engine::pod::kill::{Kill, Killer};
+use crate::engine::pod::kill::{Kill, TerminationSource};
 use crate::engine::pod::record::{Preempted, Record};
 use crate::engine::pod::status::Cause;
 use crate::engine::pod::worker::{State, Worker};
@@ -46,7 +46,7 @@ pub struct Admitting {
     /// New in this step.
     pub(super) new: Vec<Uid>,
     /// What the burstable class was last weighed with, in milli-CPU; None: not yet, or it failed.
-    weighed: Option<u64>,
+    cpu_weight_set: Option<u64>,
 }
 
 /// What a pass found; carried out after it.
@@ -146,29 +146,29 @@ impl Engine {
         for decision in decisions {
             self.decide(decision);
         }
-        self.weigh();
+        self.set_cpu_weight();
         any
     }
 
     /// A9: the victim that starts anew now, if there is one. In their order each keeps its room from those after it if it fits, or
     /// will once the pods that end are gone, even if it was killed less than 30 s ago. A victim that does not fit beside the pods
     /// that stay keeps no room.
-    pub(super) fn who_returns(&self, room: &Room<'_>, victims: Vec<&Worker>) -> Option<Decision> {
+    pub(super) fn who_returns(&self, room: &NodeSnapshot<'_>, victims: Vec<&Worker>) -> Option<Decision> {
         // A victim may have been edited meanwhile, under its UID.
         let asking = victims.into_iter().filter_map(|w| match (w.restart.as_deref(), w.pod.as_deref()) {
-            (Some(then), _) => Some((w, then, Rc::new(Asks::of(then)))),
-            (None, pod) => Some((w, pod?, w.asks.clone())),
+            (Some(then), _) => Some((w, then, Rc::new(PodRequests::of(then)))),
+            (None, pod) => Some((w, pod?, w.requests.clone())),
         });
-        let mut asking: Vec<(&Worker, &Pod, Rc<Asks>)> = asking.collect();
-        asking.sort_by_key(|(w, _, asks)| (Reverse(asks.priority), w.start_time));
+        let mut asking: Vec<(&Worker, &Pod, Rc<PodRequests>)> = asking.collect();
+        asking.sort_by_key(|(w, _, requests)| (Reverse(requests.priority), w.start_time));
         let mut room = room.clone();
-        for (worker, pod, asks) in asking {
-            match room.look_at(pod, &asks) {
+        for (worker, pod, requests) in asking {
+            match room.look_at(pod, &requests) {
                 Verdict::Against { .. } => {}
                 Verdict::Fits if worker.is_finished() && self.may_return_at(worker) <= self.now.boot => {
                     return Some(Decision::Return(worker.uid.clone()));
                 }
-                Verdict::Fits | Verdict::Later(_) => room.promise(&worker.name, &asks),
+                Verdict::Fits | Verdict::Later(_) => room.promise(&worker.name, &requests),
             }
         }
         None
@@ -224,7 +224,7 @@ impl Engine {
                     if let Some(worker) = self.workers.get_mut(&uid) {
                         worker.preempted = Some(Preempted { at: self.now.wall, signal: signal.clone() });
                     }
-                    let kill = Kill { by: Killer::Preemption, message: None, grace: None };
+                    let kill = Kill { by: TerminationSource::Preemption, message: None, grace: None };
                     self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
                     self.admitting.victims.insert(uid.clone(), signal.clone());
                     self.admitting.tried.insert(uid.clone(), self.now.boot);
@@ -233,14 +233,15 @@ impl Engine {
             }
             Decision::Return(uid) => {
                 self.admitting.tried.insert(uid.clone(), self.now.boot);
-                self.release(Killer::Preemption, Some(vec![uid]));
+                self.release(TerminationSource::Preemption, Some(vec![uid]));
             }
         }
     }
 
     /// A victim of an earlier life of wherry is counted and comes back as one of this life.
     pub(super) fn remember_victim(&mut self, record: &Record) {
-        let Some(of) = record.preempted.as_ref().filter(|_| record.waits_for.contains(&Killer::Preemption)) else {
+        let Some(of) = record.preempted.as_ref().filter(|_| record.waits_for.contains(&TerminationSource::Preemption))
+        else {
             return;
         };
         let uid = &record.pod.uid;
@@ -282,20 +283,20 @@ impl Engine {
     }
 
     /// The weight of the burstable class follows what its pods ask for.
-    fn weigh(&mut self) {
-        let burstable = self.workers.values().filter(|w| w.asks.qos == Qos::Burstable && is_here(w));
-        let sum = burstable.map(|w| w.asks.requests.get(CPU)).fold(0, u64::saturating_add);
-        if self.admitting.weighed != Some(sum) {
-            self.admitting.weighed = Some(sum);
+    fn set_cpu_weight(&mut self) {
+        let burstable = self.workers.values().filter(|w| w.requests.qos == Qos::Burstable && is_here(w));
+        let sum = burstable.map(|w| w.requests.resources.get(CPU)).fold(0, u64::saturating_add);
+        if self.admitting.cpu_weight_set != Some(sum) {
+            self.admitting.cpu_weight_set = Some(sum);
             let op = self.ops.begin(Owner::Cgroups);
-            self.out.push(Effect::Cgroup { op, call: CgroupCall::Weigh { burstable: sum } });
+            self.out.push(Effect::Cgroup { op, call: CgroupCall::SetCpuWeight { burstable: sum } });
         }
     }
 
-    pub(super) fn weighed(&mut self, result: Result<Answer, OpError>) {
+    pub(super) fn cpu_weight_set(&mut self, result: Result<Answer, OpError>) {
         if let Err(e) = result {
             // Tried again with the next change.
-            self.admitting.weighed = None;
+            self.admitting.cpu_weight_set = None;
             let message = format!("the cgroup of the burstable pods could not be weighed: {e}");
             self.tell_of_node(Severity::Warning, "FailedCgroup", message);
         }
@@ -304,7 +305,7 @@ impl Engine {
     /// What the node has, and what of it the pods that are here ask for.
     pub fn node(&self) -> (&NodeFacts, Resources) {
         let mut requested = Resources::default();
-        self.workers.values().filter(|w| is_here(w)).for_each(|w| requested.add(&w.asks.requests));
+        self.workers.values().filter(|w| is_here(w)).for_each(|w| requested.add(&w.requests.resources));
         (&self.config.node, requested)
     }
 }

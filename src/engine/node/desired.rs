@@ -8,7 +8,7 @@ use crate::api::priority;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, Notice, RecordChange, Severity};
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::kill::Killer;
+use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::record::{self, Record};
 use crate::engine::pod::status::Cause;
 use crate::engine::pod::worker::Worker;
@@ -190,7 +190,7 @@ impl Engine {
             self.with_worker(uid, |worker, _, ctx| {
                 // A9 is for the pod that was preempted.
                 if another {
-                    worker.release(Killer::Preemption, ctx);
+                    worker.release(TerminationSource::Preemption, ctx);
                 }
             });
             if !self.outdate(uid) {
@@ -211,7 +211,7 @@ impl Engine {
         // Of a pod that was never here the runtime has nothing: no reading before its start. A UID that its manifest gives
         // may be in use by others since the last list (W21).
         let nothing = self.pleg.knows_nothing_of(&uid) && !pod.has_own_uid();
-        let entry = if nothing { Entry::empty(self.turn) } else { Entry::default() };
+        let entry = if nothing { Entry::empty(self.generation) } else { Entry::default() };
         let (start, first_attempt) = (self.now.wall, self.pleg.first_attempt(&uid));
         self.insert_worker(&uid, entry, Worker::new(pod, start, self.now));
         let refused = !self.may_begin(&uid);

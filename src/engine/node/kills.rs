@@ -7,7 +7,7 @@
 use super::Engine;
 use crate::api::names::{FullName, Uid};
 use crate::engine::effect::Effect;
-use crate::engine::pod::kill::{Kill, KillId, Killer};
+use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::worker::Worker;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 #[derive(Debug, Serialize)]
 pub enum Early {
     Kill(KillId, Uid, Kill),
-    Release(Killer, Option<Vec<Uid>>),
+    Release(TerminationSource, Option<Vec<Uid>>),
 }
 
 impl Engine {
@@ -29,7 +29,7 @@ impl Engine {
             return self.out.push(Effect::Killed { id });
         }
         self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(Some(id), &kill, entry, ctx));
-        if kill.by == Killer::Drain {
+        if kill.by == TerminationSource::Drain {
             self.drain_those_behind(&uid);
         }
         self.dirty.insert(uid);
@@ -45,7 +45,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn release(&mut self, by: Killer, uids: Option<Vec<Uid>>) {
+    pub(super) fn release(&mut self, by: TerminationSource, uids: Option<Vec<Uid>>) {
         if !self.sources_ready {
             return self.early.push(Early::Release(by, uids));
         }
@@ -74,7 +74,7 @@ impl Engine {
 
     /// W27: it takes the place of a drained pod.
     pub(super) fn drain_successor(&mut self, uid: &Uid) {
-        let kill = Kill { by: Killer::Drain, message: None, grace: None };
+        let kill = Kill { by: TerminationSource::Drain, message: None, grace: None };
         self.with_worker(uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
         self.dirty.insert(uid.clone());
     }

@@ -8,20 +8,20 @@
 mod admission;
 mod desired;
 mod dump;
-mod hints;
-mod inside;
 mod kills;
-mod leftovers;
+mod orphaned_directories;
 mod pass;
-mod questions;
+mod queries;
 mod relist;
 mod replace;
+mod runtime_events;
 mod shutdown;
 mod shutdown_views;
 #[cfg(test)]
 mod tests;
 mod view;
 mod watch;
+mod worker_status;
 
 pub use desired::Conflict;
 pub use view::{Check, PodView, Summary};
@@ -35,17 +35,17 @@ use crate::engine::context::{Context, Ops, Owner};
 use crate::engine::effect::{Effect, Measure, RuntimeCall, TimerKey};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::OpError;
-use crate::engine::pleg::cache::{Entry, Turn};
+use crate::engine::pleg::cache::{Entry, Generation};
 use crate::engine::pod::record::Record;
 use crate::engine::pod::worker::Worker;
 use crate::engine::rng::Rng;
 use crate::engine::shutdown::Shutdown;
 use crate::engine::slots::StartSlots;
 use admission::Admitting;
-use hints::Hints;
 use kills::Early;
-use leftovers::Leftover;
+use orphaned_directories::OrphanedDirectory;
 use relist::Pleg;
+use runtime_events::Hints;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -85,7 +85,7 @@ impl Runtime {
 #[derive(Serialize)]
 pub struct Engine {
     config: EngineConfig,
-    turn: Turn,
+    generation: Generation,
     now: Now,
     ops: Ops,
     rng: Rng,
@@ -106,7 +106,7 @@ pub struct Engine {
     /// Kills and releases that came before the sources were read.
     early: Vec<Early>,
     /// Directories of pods that have no worker: found at start, or kept until nothing can turn up of the pod any more.
-    directories: BTreeMap<Uid, Leftover>,
+    directories: BTreeMap<Uid, OrphanedDirectory>,
     leftovers_armed: Option<Boot>,
     shutdown: Shutdown,
     admitting: Admitting,
@@ -125,7 +125,7 @@ pub struct Engine {
 impl Engine {
     pub fn new(config: EngineConfig) -> Engine {
         Engine {
-            turn: 0,
+            generation: 0,
             now: Now::default(),
             ops: Ops::default(),
             rng: Rng::new(config.seed),
@@ -163,7 +163,7 @@ impl Engine {
 
     /// Takes an event; what is to be done about it comes back in the order in which it should be begun.
     pub fn step(&mut self, event: Event, now: Now) -> Vec<Effect> {
-        self.turn += 1;
+        self.generation += 1;
         self.now = now;
         let could_start = self.may_start();
         match event {
@@ -222,7 +222,7 @@ impl Engine {
                 None => {}
                 Some(Owner::Relist) => self.listed(result),
                 Some(Owner::RuntimeStatus) => self.status_came(result),
-                Some(Owner::Cgroups) => self.weighed(result),
+                Some(Owner::Cgroups) => self.cpu_weight_set(result),
                 Some(Owner::Logind) => self.logind_answered(op, result),
                 Some(Owner::LockStore) => self.lock_stored(op, result),
                 Some(Owner::ShutdownRecord) => self.shutdown_record_kept(result),
@@ -237,7 +237,7 @@ impl Engine {
         if !could_start && self.may_start() {
             self.touch_all();
         }
-        self.clear_leftovers();
+        self.remove_orphaned_directories();
         self.settle();
         while self.replace_outdated() || self.admit() || self.step_shutdown() {
             self.settle();
@@ -245,7 +245,7 @@ impl Engine {
         self.record_the_new();
         self.arm_returns();
         self.arm_relist();
-        self.arm_leftovers();
+        self.arm_orphaned_directories();
         self.arm_slots();
         std::mem::take(&mut self.out)
     }
@@ -292,7 +292,7 @@ impl Engine {
         let entry = self.cache.entry(uid.clone()).or_default();
         let mut ctx = Context {
             now: self.now,
-            turn: self.turn,
+            generation: self.generation,
             config: &self.config,
             ops: &mut self.ops,
             rng: &mut self.rng,
@@ -339,12 +339,12 @@ impl Engine {
         self.hints.forget(uid);
         self.cache.remove(uid);
         self.slots.forget(uid);
-        self.pleg.forgotten(uid, self.turn);
+        self.pleg.forgotten(uid, self.generation);
         if let Some(attempt) = worker.lost_sandbox() {
             self.pleg.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
         }
         if let Some(due) = worker.kept_directory() {
-            self.directories.insert(uid.clone(), Leftover::of_this_life(worker.name.clone(), due));
+            self.directories.insert(uid.clone(), OrphanedDirectory::of_this_life(worker.name.clone(), due));
         }
         self.out.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at: None });
         self.out.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });

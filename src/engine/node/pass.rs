@@ -9,12 +9,12 @@ use super::admission::Decision;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::priority::CRITICAL;
-use crate::engine::admission::asks::Asks;
 use crate::engine::admission::fit::{self, Insufficient};
+use crate::engine::admission::node_snapshot::{NodeSnapshot, Verdict};
+use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::admission::preempt::{self, Candidate, may_preempt};
 use crate::engine::admission::rejection;
-use crate::engine::admission::room::{Room, Verdict};
-use crate::engine::pod::kill::Killer;
+use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::worker::{State, Worker};
 use crate::engine::slots::READ_PATIENCE;
 use std::rc::Rc;
@@ -27,12 +27,12 @@ struct Asking<'a> {
     place: (bool, u64),
     worker: &'a Worker,
     /// What the worker starts anew as.
-    then: Option<Asks>,
+    then: Option<PodRequests>,
 }
 
 impl Asking<'_> {
-    fn asks(&self) -> &Asks {
-        self.then.as_ref().unwrap_or(&self.worker.asks)
+    fn requests(&self) -> &PodRequests {
+        self.then.as_ref().unwrap_or(&self.worker.requests)
     }
 }
 
@@ -40,7 +40,7 @@ impl Asking<'_> {
 #[derive(Clone, Copy)]
 struct Share<'a> {
     worker: &'a Worker,
-    asks: &'a Asks,
+    requests: &'a PodRequests,
 }
 
 impl Engine {
@@ -64,26 +64,26 @@ impl Engine {
                 }
                 _ => {}
             }
-            if let Some(asks) = worker.asks_then() {
-                asking.push(Asking { place: (false, worker.place), worker, then: Some(asks) });
-            } else if worker.desired && worker.waits_only_for(Killer::Preemption) {
+            if let Some(requests) = worker.asks_then() {
+                asking.push(Asking { place: (false, worker.place), worker, then: Some(requests) });
+            } else if worker.desired && worker.waits_only_for(TerminationSource::Preemption) {
                 victims.push(worker);
             }
         }
         asking.sort_by_key(|a| a.place);
         let mut pass = Pass {
             engine: self,
-            room: Room::new(&self.config.node),
+            room: NodeSnapshot::new(&self.config.node),
             shares: Vec::new(),
             ending,
             doubtful: Vec::new(),
             decisions: Vec::new(),
         };
         for worker in held {
-            pass.hold(Share { worker, asks: &worker.asks });
+            pass.hold(Share { worker, requests: &worker.requests });
         }
         for worker in &pass.ending {
-            pass.room.give_back(&worker.name, &worker.asks);
+            pass.room.give_back(&worker.name, &worker.requests);
         }
         for one in &asking {
             if !pass.look_at(one) {
@@ -99,7 +99,7 @@ impl Engine {
 
 struct Pass<'a> {
     engine: &'a Engine,
-    room: Room<'a>,
+    room: NodeSnapshot<'a>,
     /// In the order in which they were given.
     shares: Vec<Share<'a>>,
     ending: Vec<&'a Worker>,
@@ -110,17 +110,17 @@ struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     fn hold(&mut self, share: Share<'a>) {
-        self.room.hold(share.asks);
+        self.room.hold(share.requests);
         self.shares.push(share);
     }
 
     fn promise(&mut self, share: Share<'a>) {
-        self.room.promise(&share.worker.name, share.asks);
+        self.room.promise(&share.worker.name, share.requests);
         self.shares.push(share);
     }
 
     fn doubt(&mut self, share: Share<'a>) {
-        self.room.doubt(&share.worker.name, share.asks);
+        self.room.doubt(&share.worker.name, share.requests);
         self.doubtful.push(share);
     }
 
@@ -132,7 +132,7 @@ impl<'a> Pass<'a> {
     /// Looks at the next pod in the order. False if pods are preempted for it: the pods after it are looked at by the next pass.
     fn look_at(&mut self, one: &'a Asking<'a>) -> bool {
         let worker = one.worker;
-        let share = Share { worker, asks: one.asks() };
+        let share = Share { worker, requests: one.requests() };
         // A pod that begins after another's end: its worker's next life, or the successor of an edited pod that runs on (W8).
         let begins_later = match &one.then {
             Some(_) => worker.restart.as_ref(),
@@ -140,9 +140,9 @@ impl<'a> Pass<'a> {
         };
         if let Some(pod) = begins_later {
             // A pod that will be rejected when its turn comes takes no room from others.
-            let rejected = match self.room.look_at(pod, share.asks) {
+            let rejected = match self.room.look_at(pod, share.requests) {
                 Verdict::Against { refusals, missing } => {
-                    !refusals.is_empty() || victims(&missing, self.lower_than(share.asks)).is_none()
+                    !refusals.is_empty() || victims(&missing, self.lower_than(share.requests)).is_none()
                 }
                 Verdict::Fits | Verdict::Later(_) => false,
             };
@@ -160,14 +160,14 @@ impl<'a> Pass<'a> {
             self.promise(share);
             return true;
         };
-        match self.room.look_at(pod, share.asks) {
+        match self.room.look_at(pod, share.requests) {
             Verdict::Fits if self.engine.has_its_name(worker) => {
                 self.hold(share);
                 self.decisions.push(Decision::Admit(worker.uid.clone()));
             }
             Verdict::Fits => self.promise(share),
             Verdict::Later(missing) => {
-                if let Some(preempt) = self.instead_of_the_unreadable(pod, share.asks) {
+                if let Some(preempt) = self.instead_of_the_unreadable(pod, share.requests) {
                     return self.preempt(preempt);
                 }
                 let unread: Vec<&Worker> =
@@ -183,11 +183,11 @@ impl<'a> Pass<'a> {
             }
             Verdict::Against { refusals, missing } => {
                 if refusals.is_empty()
-                    && let Some(preempt) = victims(&missing, self.lower_than(share.asks))
+                    && let Some(preempt) = victims(&missing, self.lower_than(share.requests))
                 {
                     return self.preempt(preempt);
                 }
-                let preempts = share.asks.priority >= CRITICAL || self.lower_than(share.asks).next().is_some();
+                let preempts = share.requests.priority >= CRITICAL || self.lower_than(share.requests).next().is_some();
                 let cause = rejection(&refusals, &missing, preempts);
                 self.decisions.push(Decision::Reject(worker.uid.clone(), cause));
             }
@@ -203,13 +203,13 @@ impl<'a> Pass<'a> {
     }
 
     /// A6: the shares that a pod may preempt.
-    fn lower_than(&self, asks: &Asks) -> impl Iterator<Item = &Share<'a>> {
-        let (preempts, priority) = (asks.preempts, asks.priority);
-        self.shares.iter().filter(move |s| preempts && may_preempt(priority, s.asks.priority))
+    fn lower_than(&self, requests: &PodRequests) -> impl Iterator<Item = &Share<'a>> {
+        let (preempts, priority) = (requests.preempts, requests.priority);
+        self.shares.iter().filter(move |s| preempts && may_preempt(priority, s.requests.priority))
     }
 
     /// A pod waits for a status that is being read. Where it cannot be read, a pod that can have another's room takes that.
-    fn instead_of_the_unreadable(&self, pod: &Pod, asks: &Asks) -> Option<(Vec<Uid>, Rc<str>)> {
+    fn instead_of_the_unreadable(&self, pod: &Pod, requests: &PodRequests) -> Option<(Vec<Uid>, Rc<str>)> {
         let now = self.engine.now.boot;
         let fails = |s: &&Share<'_>| {
             let entry = self.engine.cache.get(&s.worker.uid);
@@ -222,11 +222,12 @@ impl<'a> Pass<'a> {
             return None;
         }
         let mut beside = self.room.clone();
-        failing.iter().chain(&waiting).for_each(|s| beside.promise(&s.worker.name, s.asks));
-        let of_waiting = waiting.into_iter().filter(|s| asks.preempts && may_preempt(asks.priority, s.asks.priority));
-        match beside.look_at(pod, asks) {
+        failing.iter().chain(&waiting).for_each(|s| beside.promise(&s.worker.name, s.requests));
+        let of_waiting =
+            waiting.into_iter().filter(|s| requests.preempts && may_preempt(requests.priority, s.requests.priority));
+        match beside.look_at(pod, requests) {
             Verdict::Against { refusals, missing } if refusals.is_empty() => {
-                victims(&missing, self.lower_than(asks).chain(of_waiting))
+                victims(&missing, self.lower_than(requests).chain(of_waiting))
             }
             _ => None,
         }
@@ -237,9 +238,9 @@ impl<'a> Pass<'a> {
 fn victims<'a>(missing: &[Insufficient], shares: impl Iterator<Item = &'a Share<'a>>) -> Option<(Vec<Uid>, Rc<str>)> {
     let candidates = shares.map(|s| Candidate {
         uid: &s.worker.uid,
-        priority: s.asks.priority,
-        qos: s.asks.qos,
-        requests: &s.asks.requests,
+        priority: s.requests.priority,
+        qos: s.requests.qos,
+        requests: &s.requests.resources,
         since: s.worker.start_time,
     });
     let victims = preempt::victims(&fit::shortages(missing), &candidates.collect::<Vec<_>>())?;
@@ -248,7 +249,7 @@ fn victims<'a>(missing: &[Insufficient], shares: impl Iterator<Item = &'a Share<
 
 /// A4, for people.
 fn waits_for(missing: &[Insufficient], ending: &[&Worker], unread: &[&Worker]) -> String {
-    let of_use = |w: &&&Worker| missing.is_empty() || missing.iter().any(|i| w.asks.requests.get(&i.resource) > 0);
+    let of_use = |w: &&&Worker| missing.is_empty() || missing.iter().any(|i| w.requests.resources.get(&i.resource) > 0);
     let names = |workers: &[&Worker]| {
         let who: Vec<String> = workers.iter().filter(of_use).map(|w| w.name.to_string()).collect();
         let names = who.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");

@@ -9,7 +9,7 @@ use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, Measure, Notice, RuntimeCall, Severity, TimerKey};
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
-use crate::engine::pleg::cache::{Entry, Turn};
+use crate::engine::pleg::cache::{Entry, Generation};
 use crate::engine::pleg::relist::{self, Kind, ListedPod};
 use crate::engine::pleg::strangers::Strangers;
 use crate::engine::pod::worker::Worker;
@@ -30,7 +30,7 @@ const ORPHAN_GRACE: Duration = Duration::from_secs(1);
 #[derive(Debug, Serialize)]
 pub struct Pleg {
     /// The relist in flight: when it began.
-    began: Option<(Turn, Boot)>,
+    began: Option<(Generation, Boot)>,
     last_began: Option<Boot>,
     /// The begin of the last relist that came back.
     pub last_ok: Option<Boot>,
@@ -44,7 +44,7 @@ pub struct Pleg {
     /// UIDs under which the last list showed something of other owners.
     shared: BTreeSet<Uid>,
     /// Workers dropped since a list in flight began: what it shows of them is old.
-    forgotten: BTreeMap<Uid, Turn>,
+    forgotten: BTreeMap<Uid, Generation>,
     /// W2: sandboxes that may turn up though their workers were dropped, and how long that may take.
     lost: BTreeMap<Uid, (u32, Boot)>,
     /// The status reads in flight.
@@ -123,10 +123,10 @@ impl Pleg {
     }
 
     /// A worker was dropped: what a list in flight shows of its pod is old.
-    pub fn forgotten(&mut self, uid: &Uid, turn: Turn) {
+    pub fn forgotten(&mut self, uid: &Uid, generation: Generation) {
         self.reading.forget(uid);
         if self.began.is_some() {
-            self.forgotten.insert(uid.clone(), turn);
+            self.forgotten.insert(uid.clone(), generation);
         }
     }
 
@@ -169,7 +169,7 @@ impl Engine {
             self.out.push(Effect::Measure(Measure::RelistInterval(self.now.boot.since(last))));
         }
         self.pleg.hinted = false;
-        self.pleg.began = Some((self.turn, self.now.boot));
+        self.pleg.began = Some((self.generation, self.now.boot));
         self.pleg.last_began = Some(self.now.boot);
         let op = self.ops.begin(Owner::Relist);
         self.out.push(Effect::Runtime { op, call: RuntimeCall::List, timeout: self.config.request_timeout });
@@ -178,13 +178,13 @@ impl Engine {
     /// The next relist: a period after the last one's begin.
     pub(super) fn arm_relist(&mut self) {
         // P8: nothing can change without a hint.
-        let quiet = self.pleg.last_ok.is_some()
+        let all_stopped = self.pleg.last_ok.is_some()
             && self.pleg.error.is_none()
             && !self.pleg.skipped
             && self.pleg.lost.is_empty()
             && self.pleg.unclaimed.is_empty()
             && self.watches.cover_all();
-        let period = match (self.pleg.hinted, quiet) {
+        let period = match (self.pleg.hinted, all_stopped) {
             (true, _) => HINTED_PERIOD.min(self.config.relist_period),
             (false, true) => IDLE_PERIOD,
             (false, false) => self.config.relist_period,
@@ -225,7 +225,7 @@ impl Engine {
         }
     }
 
-    fn compare(&mut self, listed: &Listed, (began, at): (Turn, Boot), first_list: bool) {
+    fn compare(&mut self, listed: &Listed, (began, at): (Generation, Boot), first_list: bool) {
         let pods = relist::by_pod(listed, &self.config.owner);
         if !pods.shared().eq(&self.pleg.shared) {
             self.pleg.shared = pods.shared().cloned().collect();
@@ -242,7 +242,7 @@ impl Engine {
             } else if let Some((name, grace)) = whose(&shown) {
                 if !self.sources_ready {
                     self.pleg.unclaimed.insert(uid.clone(), (name, grace, shown.runs()));
-                } else if self.pleg.forgotten.get(uid).is_none_or(|turn| *turn < began) {
+                } else if self.pleg.forgotten.get(uid).is_none_or(|generation| *generation < began) {
                     self.adopt_orphan(uid, name, grace);
                 }
             }
@@ -265,7 +265,7 @@ impl Engine {
         }
     }
 
-    fn compare_pod(&mut self, uid: &Uid, shown: &ListedPod<'_>, began: Turn) {
+    fn compare_pod(&mut self, uid: &Uid, shown: &ListedPod<'_>, began: Generation) {
         let entry = self.cache.entry(uid.clone()).or_default();
         if !entry.known() {
             // P7: of a pod without anything there is nothing to read.
@@ -322,7 +322,7 @@ impl Engine {
                 continue;
             }
             let op = self.ops.begin(Owner::Read(uid.clone()));
-            entry.read_began(op, self.turn, self.now.boot);
+            entry.read_began(op, self.generation, self.now.boot);
             self.pleg.reading.begin(&uid, self.now.boot);
             self.out.push(Effect::Runtime {
                 op,

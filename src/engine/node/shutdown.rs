@@ -9,11 +9,11 @@ use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, Notice, RecordChange, Severity, TimerKey};
 use crate::engine::event::{Answer, LogindEvent};
 use crate::engine::op::{OpError, OpId};
-use crate::engine::pod::kill::{Kill, Killer};
+use crate::engine::pod::kill::{Kill, TerminationSource};
 use crate::engine::pod::worker::Worker;
 use crate::engine::shutdown::lock::{self, Ask};
 use crate::engine::shutdown::record;
-use crate::engine::shutdown::{Current, Progress, Turn};
+use crate::engine::shutdown::{Current, Phase, Progress};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Engine {
         });
         let before = record.clone();
         if self.shutdown.found(record, &self.config.boot_id, &self.config.shutdown, self.now) {
-            self.release(Killer::Shutdown, None);
+            self.release(TerminationSource::Shutdown, None);
         } else if self.config.shutdown.is_off() {
             // It was turned off during a shutdown, which goes on all the same.
             self.out.push(Effect::UseLogind(true));
@@ -51,29 +51,29 @@ impl Engine {
     }
 
     pub(super) fn logind(&mut self, event: LogindEvent) {
-        let asks = match event {
+        let requests = match event {
             LogindEvent::Inherited => self.shutdown.lock.inherited(),
             LogindEvent::Up => self.shutdown.lock.up(),
             LogindEvent::Down { why } => self.shutdown.lock.down(why),
             LogindEvent::Preparing(true) => return self.shutdown_announced(),
             LogindEvent::Preparing(false) => vec![Ask::Preparing(false)],
         };
-        self.carry_out(asks);
+        self.carry_out(requests);
     }
 
     pub(super) fn logind_timer(&mut self) {
-        let asks = self.shutdown.lock.timer(self.now.boot);
-        self.carry_out(asks);
+        let requests = self.shutdown.lock.timer(self.now.boot);
+        self.carry_out(requests);
     }
 
     pub(super) fn logind_answered(&mut self, op: OpId, result: Result<Answer, OpError>) {
         if self.shutdown.lock.owns(op) {
             let down = self.shutdown.is_on();
-            let asks = self.shutdown.lock.answered(result, down, self.now.boot);
-            self.carry_out(asks);
+            let requests = self.shutdown.lock.answered(result, down, self.now.boot);
+            self.carry_out(requests);
         } else if result == Ok(Answer::Locked) {
-            let asks = self.shutdown.lock.taken_late();
-            self.carry_out(asks);
+            let requests = self.shutdown.lock.taken_late();
+            self.carry_out(requests);
         }
     }
 
@@ -101,8 +101,8 @@ impl Engine {
     /// down: the settings count after it.
     pub(super) fn configure_shutdown(&mut self) {
         if !self.shutdown.is_on() {
-            let asks = self.shutdown.lock.configure(self.config.shutdown.clone());
-            self.carry_out(asks);
+            let requests = self.shutdown.lock.configure(self.config.shutdown.clone());
+            self.carry_out(requests);
             self.use_logind();
         }
     }
@@ -111,8 +111,8 @@ impl Engine {
         self.out.push(Effect::UseLogind(!self.config.shutdown.is_off()));
     }
 
-    fn carry_out(&mut self, asks: Vec<Ask>) {
-        for ask in asks {
+    fn carry_out(&mut self, requests: Vec<Ask>) {
+        for ask in requests {
             match ask {
                 Ask::Call(call) => {
                     let op = self.ops.begin(Owner::Logind);
@@ -215,8 +215,8 @@ impl Engine {
         }
         self.shutdown_over();
         let (lock, groups) = (&mut self.shutdown.lock, self.config.shutdown.clone());
-        let asks = if seen { lock.take_anew(groups) } else { lock.begin_anew(groups) };
-        self.carry_out(asks);
+        let requests = if seen { lock.take_anew(groups) } else { lock.begin_anew(groups) };
+        self.carry_out(requests);
         self.use_logind();
     }
 
@@ -234,7 +234,7 @@ impl Engine {
         }
         self.shutdown.over(self.now);
         self.keep_shutdown();
-        self.release(Killer::Shutdown, None);
+        self.release(TerminationSource::Shutdown, None);
         let rejected = self.workers.values().filter(|w| w.is_rejected_for_now()).map(|w| w.uid.clone());
         for uid in rejected.collect::<Vec<Uid>>() {
             self.with_worker(&uid, |worker, _, ctx| worker.ask_again(ctx));
@@ -260,16 +260,16 @@ impl Engine {
         if self.shutdown.in_doubt.is_some_and(|until| until <= self.now.boot) {
             // Nobody says that it goes on.
             self.shutdown_over();
-            let asks = self.shutdown.lock.begin_anew(self.config.shutdown.clone());
-            self.carry_out(asks);
+            let requests = self.shutdown.lock.begin_anew(self.config.shutdown.clone());
+            self.carry_out(requests);
             self.use_logind();
             return true;
         }
         // One group at a time: its stops are asked for before the next one's.
         let mut killed = false;
         while self.knows_its_pods() && !killed && self.step_group() {
-            let turn = self.shutdown.progress.as_ref().map(|p| &p.turn);
-            killed = matches!(turn, Some(Turn::Stopping(c)) if !c.pods.is_empty());
+            let phase = self.shutdown.progress.as_ref().map(|p| &p.phase);
+            killed = matches!(phase, Some(Phase::Stopping(c)) if !c.pods.is_empty());
         }
         // Those whose time was over meanwhile have begun too: the others may go on.
         let decided = !killed && self.knows_its_pods() && self.shutdown.progress.is_some();
@@ -283,8 +283,8 @@ impl Engine {
         if !progress.released && (progress.is_done() || late) {
             progress.released = true;
             let took = now.since(progress.began).as_secs_f64();
-            let asks = self.shutdown.lock.release();
-            self.carry_out(asks);
+            let requests = self.shutdown.lock.release();
+            self.carry_out(requests);
             self.tell_of_node(
                 Severity::Normal,
                 "NodeShutdown",
@@ -307,19 +307,19 @@ impl Engine {
         if progress.is_done() {
             return false;
         }
-        let current = match &progress.turn {
-            Turn::Asking { until } if now < *until => return false,
-            Turn::Asking { .. } => {
+        let current = match &progress.phase {
+            Phase::Asking { until } if now < *until => return false,
+            Phase::Asking { .. } => {
                 self.begin_group();
                 // Later groups may start again.
                 self.touch_all();
                 return true;
             }
-            Turn::Next => {
+            Phase::Next => {
                 self.begin_group();
                 return true;
             }
-            Turn::Stopping(current) => current,
+            Phase::Stopping(current) => current,
         };
         // (What is left of their sandboxes goes with the machine.)
         let left: Vec<&Uid> = current.pods.iter().filter(|uid| !self.has_ended(uid)).collect();
@@ -339,7 +339,7 @@ impl Engine {
         }
         if let Some(progress) = &mut self.shutdown.progress {
             progress.group += 1;
-            progress.turn = Turn::Next;
+            progress.phase = Phase::Next;
         }
         true
     }
@@ -369,13 +369,13 @@ impl Engine {
         for uid in &uids {
             self.with_worker(uid, |worker, entry, ctx| {
                 let grace = if unlocked { LEAST } else { worker.grace_period().min(period).max(LEAST) };
-                let kill = Kill { by: Killer::Shutdown, message: None, grace: Some(grace) };
+                let kill = Kill { by: TerminationSource::Shutdown, message: None, grace: Some(grace) };
                 worker.kill_for(None, &kill, entry, ctx);
             });
         }
         self.dirty.extend(uids.iter().cloned());
         if let Some(progress) = &mut self.shutdown.progress {
-            progress.turn = Turn::Stopping(Current { began: now, until, pods: uids });
+            progress.phase = Phase::Stopping(Current { began: now, until, pods: uids });
         }
     }
 

@@ -91,7 +91,7 @@ fn the_dump_has_everything_and_no_secret() {
     let a = &workers[pods[0].uid.as_str()];
     assert_eq!((&a["name"], &a["pod"]["source"]["path"]), (&Value::from("default/a"), &Value::from("/m/a.yaml")));
     assert_eq!(a["state"], "Sync");
-    assert_eq!(workers["orphan"]["state"]["Terminating"]["cut"], 13.5);
+    assert_eq!(workers["orphan"]["state"]["Terminating"]["grace_deadline"], 13.5);
     assert_eq!(dump["names"]["default/b"][0], pods[1].uid.as_str());
     // What the runtime shows is being read.
     let owners = dump["ops"]["owners"].as_object().unwrap();
@@ -136,16 +136,16 @@ fn running() -> PodFacts {
 fn a_pod_says_what_holds_it_up() {
     let old = pod("web", "one");
     let (mut engine, begun) = node(vec![old.clone()], listed(old.uid.as_str(), "web"));
-    let inside = engine.inside(&old.uid, at(6).boot).unwrap();
-    assert_eq!(inside.state, "Sync");
-    assert_eq!(inside.waits_for, ["starts: the container runtime has not answered yet"]);
+    let worker_status = engine.worker_status(&old.uid, at(6).boot).unwrap();
+    assert_eq!(worker_status.state, "Sync");
+    assert_eq!(worker_status.waits_for, ["starts: the container runtime has not answered yet"]);
 
     // It runs, and its manifest is edited: one ends, one waits.
     let read = op_of(&begun, |call| matches!(call, RuntimeCall::ReadPod { .. }));
     let adopted = engine.step(Event::Done { op: read, result: Ok(Answer::Pod(running())) }, at(7));
     let new = pod("web", "two");
     let effects = engine.step(Event::Desired(vec![new.clone()]), at(8));
-    let runs_on = engine.inside(&old.uid, at(8).boot).unwrap();
+    let runs_on = engine.worker_status(&old.uid, at(8).boot).unwrap();
     assert_eq!(runs_on.state, "Sync");
     assert!(runs_on.waits_for.iter().any(|w| w.starts_with("its record to be written: then it is replaced")));
     let mut written: Vec<Effect> = begun.into_iter().chain(adopted).chain(effects).collect();
@@ -154,13 +154,13 @@ fn a_pod_says_what_holds_it_up() {
             written.extend(engine.step(Event::Done { op, result: Ok(Answer::Ok) }, at(8)));
         }
     }
-    let ends = engine.inside(&old.uid, at(18).boot).unwrap();
+    let ends = engine.worker_status(&old.uid, at(18).boot).unwrap();
     assert_eq!((ends.state, ends.grace_left_seconds), ("Terminating", Some(20)));
     assert_eq!(ends.doing.as_deref(), Some("stopping containers"));
-    let waits = engine.inside(&new.uid, at(18).boot).unwrap();
+    let waits = engine.worker_status(&new.uid, at(18).boot).unwrap();
     assert_eq!(waits.state, "Waiting");
     assert_eq!(waits.waits_for, [format!("the pod {} of the same name, which has not finished yet", old.uid)]);
-    assert_eq!(engine.inside(&Uid::from("nobody"), at(18).boot), None);
+    assert_eq!(engine.worker_status(&Uid::from("nobody"), at(18).boot), None);
 }
 
 #[test]
@@ -173,8 +173,8 @@ fn a1_a3_a4_who_is_rejected_or_waits_for_room_says_so_and_counts_as_that() {
     assert_eq!((s.desired, s.active, s.rejected, s.waiting_for_room), (2, 1, 1, 0));
     assert_eq!(s.working, BTreeMap::from([(("sync", "desired"), 1)]), "a kubelet has no worker for a rejected pod");
     assert_eq!(engine.pod(&big.uid).unwrap().status.reason.as_deref(), Some("OutOfcpu"));
-    let inside = engine.inside(&big.uid, at(7).boot).unwrap();
-    assert_eq!(inside.waits_for, ["another version of its manifest, or `wherry retry`"]);
+    let worker_status = engine.worker_status(&big.uid, at(7).boot).unwrap();
+    assert_eq!(worker_status.waits_for, ["another version of its manifest, or `wherry retry`"]);
 
     // The old one ends, which takes a while; the new one fits after that.
     let new = asking("new", 2);
@@ -184,9 +184,12 @@ fn a1_a3_a4_who_is_rejected_or_waits_for_room_says_so_and_counts_as_that() {
     assert_eq!(s.working, BTreeMap::from([(("sync", "desired"), 1), (("terminating", "orphan"), 1)]));
     let status = engine.pod(&new.uid).unwrap().status.clone();
     assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Pending"), Some("WaitingForRoom")));
-    let inside = engine.inside(&new.uid, at(8).boot).unwrap();
-    assert_eq!((inside.state, &*inside.waits_for), ("Waiting", &[format!("room: {}", status.message.unwrap())][..]));
-    assert!(inside.waits_for[0].starts_with("room: waiting for default/old to end: "), "{inside:?}");
+    let worker_status = engine.worker_status(&new.uid, at(8).boot).unwrap();
+    assert_eq!(
+        (worker_status.state, &*worker_status.waits_for),
+        ("Waiting", &[format!("room: {}", status.message.unwrap())][..])
+    );
+    assert!(worker_status.waits_for[0].starts_with("room: waiting for default/old to end: "), "{worker_status:?}");
 }
 
 #[test]
@@ -194,7 +197,7 @@ fn a4_what_is_new_waits_for_the_first_list() {
     let mut engine = Engine::new(config());
     let web = asking("web", 1);
     engine.step(Event::Desired(vec![web.clone()]), at(5));
-    assert_eq!(engine.inside(&web.uid, at(5).boot).unwrap().waits_for, ["the first list of what runs"]);
+    assert_eq!(engine.worker_status(&web.uid, at(5).boot).unwrap().waits_for, ["the first list of what runs"]);
 }
 
 #[test]
@@ -204,6 +207,6 @@ fn s4_a_pod_rejected_for_a_shutdown_waits_for_its_end() {
     let web = asking("web", 1);
     engine.step(Event::Desired(vec![web.clone()]), at(8));
     assert_eq!(engine.pod(&web.uid).unwrap().status.reason.as_deref(), Some("NodeShutdown"));
-    assert_eq!(engine.inside(&web.uid, at(8).boot).unwrap().waits_for, ["the end of the node's shutdown"]);
+    assert_eq!(engine.worker_status(&web.uid, at(8).boot).unwrap().waits_for, ["the end of the node's shutdown"]);
     assert_eq!(engine.summary(at(8).boot).rejected, 1);
 }

@@ -83,7 +83,7 @@ impl Engine {
             State::Terminating(t) if !worker.desired => {
                 let ago = self.now.boot.since(t.began);
                 let at = Wall(self.now.wall.0.saturating_sub(i64::try_from(ago.as_nanos()).unwrap_or(0)));
-                Some((at, i64::try_from(t.cut.since(t.began).as_secs()).unwrap_or(i64::MAX)))
+                Some((at, i64::try_from(t.grace_deadline.since(t.began).as_secs()).unwrap_or(i64::MAX)))
             }
             _ => None,
         };

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The number of an engine step.
-pub type Turn = u64;
+pub type Generation = u64;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Entry {
@@ -21,14 +21,14 @@ pub struct Entry {
     facts: PodFacts,
     /// What others have under the pod's UID, and when it was last looked at: the begin of the list or of the reading.
     strangers: Strangers,
-    looked: Option<(Turn, Boot)>,
+    looked: Option<(Generation, Boot)>,
     /// Read at least once in this life of the process.
     known: bool,
     /// The facts are no older than this: the begin of the reading, or the worker's last own answer.
-    fresh: Turn,
+    fresh: Generation,
     /// The last own call that changed something was answered, or given up, then.
-    changed: Turn,
-    reading: Option<(OpId, Turn, Boot)>,
+    changed: Generation,
+    reading: Option<(OpId, Generation, Boot)>,
     /// A reading is due.
     wanted: bool,
     /// In the node's queue of pods whose reading is due.
@@ -48,8 +48,8 @@ pub struct Entry {
 
 impl Entry {
     /// An entry for a pod of which the list shows nothing: nothing needs to be read.
-    pub fn empty(turn: Turn) -> Entry {
-        Entry { known: true, fresh: turn, ..Entry::default() }
+    pub fn empty(generation: Generation) -> Entry {
+        Entry { known: true, fresh: generation, ..Entry::default() }
     }
 
     pub fn facts(&self) -> &PodFacts {
@@ -71,7 +71,7 @@ impl Entry {
     }
 
     /// The facts are no older than this turn.
-    pub fn fresh(&self) -> Turn {
+    pub fn fresh(&self) -> Generation {
         self.fresh
     }
 
@@ -113,8 +113,8 @@ impl Entry {
         (self.wanted || !self.known) && self.reading.is_none()
     }
 
-    pub fn read_began(&mut self, op: OpId, turn: Turn, at: Boot) {
-        self.reading = Some((op, turn, at));
+    pub fn read_began(&mut self, op: OpId, generation: Generation, at: Boot) {
+        self.reading = Some((op, generation, at));
         self.wanted = false;
     }
 
@@ -156,7 +156,7 @@ impl Entry {
     }
 
     /// W21: what others have under the pod's UID, as of a look that began then. True if it is news.
-    pub fn meet(&mut self, strangers: Strangers, began: Turn, at: Boot) -> bool {
+    pub fn meet(&mut self, strangers: Strangers, began: Generation, at: Boot) -> bool {
         if self.looked.is_some_and(|(before, _)| before > began) {
             return false;
         }
@@ -171,7 +171,7 @@ impl Entry {
     }
 
     /// The begin of the last look at what others have under the pod's UID.
-    pub fn looked(&self) -> Option<(Turn, Boot)> {
+    pub fn looked(&self) -> Option<(Generation, Boot)> {
         self.looked
     }
 
@@ -207,8 +207,8 @@ impl Entry {
     }
 
     /// A call of the worker's own ended in a way that says nothing of the outcome: look again.
-    pub fn changed_somehow(&mut self, turn: Turn) {
-        self.changed = turn;
+    pub fn changed_somehow(&mut self, generation: Generation) {
+        self.changed = generation;
         self.wanted = true;
     }
 
@@ -227,22 +227,22 @@ impl Entry {
         std::mem::take(&mut self.changed_facts)
     }
 
-    fn changed(&mut self, turn: Turn) {
+    fn changed(&mut self, generation: Generation) {
         self.changed_facts = true;
-        self.changed = turn;
-        self.fresh = turn;
+        self.changed = generation;
+        self.fresh = generation;
     }
 
     /// An answer of the worker's own call is as good as a reading.
-    pub fn put_sandbox(&mut self, fact: SandboxFact, turn: Turn) {
+    pub fn put_sandbox(&mut self, fact: SandboxFact, generation: Generation) {
         self.facts.sandboxes.retain(|s| s.id != fact.id);
         self.facts.sandboxes.push(fact);
         self.sort();
         self.keep_ips();
-        self.changed(turn);
+        self.changed(generation);
     }
 
-    pub fn put_container(&mut self, fact: ContainerFact, turn: Turn) {
+    pub fn put_container(&mut self, fact: ContainerFact, generation: Generation) {
         match self.facts.containers.iter_mut().find(|c| c.id == fact.id) {
             // The status call does not tell the sandbox.
             Some(c) => {
@@ -254,18 +254,18 @@ impl Entry {
             }
             None => self.facts.containers.insert(0, fact),
         }
-        self.changed(turn);
+        self.changed(generation);
     }
 
-    pub fn forget_container(&mut self, id: &ContainerId, turn: Turn) {
+    pub fn forget_container(&mut self, id: &ContainerId, generation: Generation) {
         self.facts.containers.retain(|c| c.id != *id);
-        self.changed(turn);
+        self.changed(generation);
     }
 
-    pub fn forget_sandbox(&mut self, id: &SandboxId, turn: Turn) {
+    pub fn forget_sandbox(&mut self, id: &SandboxId, generation: Generation) {
         self.facts.sandboxes.retain(|s| s.id != *id);
         self.facts.containers.retain(|c| c.sandbox != *id);
-        self.changed(turn);
+        self.changed(generation);
     }
 
     pub fn running(&self) -> impl Iterator<Item = &ContainerFact> {

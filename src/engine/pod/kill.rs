@@ -9,7 +9,7 @@ use std::time::Duration;
 /// What makes room, or an end, at the cost of a pod. In the order of their names in the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Killer {
+pub enum TerminationSource {
     /// W27: until `undrain`.
     Drain,
     /// A9: until the pressure is gone.
@@ -20,66 +20,71 @@ pub enum Killer {
     Shutdown,
 }
 
-impl Killer {
-    const ALL: [Killer; 4] = [Killer::Drain, Killer::Eviction, Killer::Preemption, Killer::Shutdown];
+impl TerminationSource {
+    const ALL: [TerminationSource; 4] = [
+        TerminationSource::Drain,
+        TerminationSource::Eviction,
+        TerminationSource::Preemption,
+        TerminationSource::Shutdown,
+    ];
 
     /// As it stands in the records.
     pub fn name(self) -> &'static str {
         match self {
-            Killer::Drain => "drain",
-            Killer::Eviction => "eviction",
-            Killer::Preemption => "preemption",
-            Killer::Shutdown => "shutdown",
+            TerminationSource::Drain => "drain",
+            TerminationSource::Eviction => "eviction",
+            TerminationSource::Preemption => "preemption",
+            TerminationSource::Shutdown => "shutdown",
         }
     }
 
-    pub fn from_name(name: &str) -> Option<Killer> {
-        Killer::ALL.into_iter().find(|k| k.name() == name)
+    pub fn from_name(name: &str) -> Option<TerminationSource> {
+        TerminationSource::ALL.into_iter().find(|k| k.name() == name)
     }
 
     /// The reason in the pod's status (S5, A8, W27; an eviction's as in a kubelet).
     fn reason(self) -> &'static str {
         match self {
-            Killer::Drain => "Drained",
-            Killer::Eviction => "Evicted",
-            Killer::Preemption => "Preempting",
-            Killer::Shutdown => "Terminated",
+            TerminationSource::Drain => "Drained",
+            TerminationSource::Eviction => "Evicted",
+            TerminationSource::Preemption => "Preempting",
+            TerminationSource::Shutdown => "Terminated",
         }
     }
 
     fn message(self) -> &'static str {
         match self {
-            Killer::Drain => "Pod was drained from the node.",
-            Killer::Eviction => "Pod was evicted.",
-            Killer::Preemption => "Preempted in order to admit critical pod",
-            Killer::Shutdown => "Pod was terminated in response to imminent node shutdown.",
+            TerminationSource::Drain => "Pod was drained from the node.",
+            TerminationSource::Eviction => "Pod was evicted.",
+            TerminationSource::Preemption => "Preempted in order to admit critical pod",
+            TerminationSource::Shutdown => "Pod was terminated in response to imminent node shutdown.",
         }
     }
 
     /// How people are told of it.
     pub fn notice(self) -> (Severity, &'static str) {
         let severity = match self {
-            Killer::Eviction | Killer::Preemption => Severity::Warning,
-            Killer::Drain | Killer::Shutdown => Severity::Normal,
+            TerminationSource::Eviction | TerminationSource::Preemption => Severity::Warning,
+            TerminationSource::Drain | TerminationSource::Shutdown => Severity::Normal,
         };
         (severity, self.reason())
     }
 
     /// W24: dead containers and logs of its victims go once they are finished.
     pub fn evicts(self) -> bool {
-        matches!(self, Killer::Eviction | Killer::Preemption)
+        matches!(self, TerminationSource::Eviction | TerminationSource::Preemption)
     }
 
     /// The condition `DisruptionTarget` says so (S5, A8).
     pub fn disrupts(self) -> bool {
-        !matches!(self, Killer::Drain)
+        !matches!(self, TerminationSource::Drain)
     }
 }
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kill {
-    pub by: Killer,
+    pub by: TerminationSource,
     /// None: the killer's usual words.
     pub message: Option<String>,
     /// None: the pod's own grace period (W4).

@@ -5,7 +5,7 @@
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::pod::{Pod, Source};
 use crate::api::time::{Boot, Wall};
-use crate::engine::pod::kill::Killer;
+use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::status::Cause;
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
@@ -35,7 +35,7 @@ pub struct Record {
     /// It starts anew once it is over, if it is desired then (W6).
     pub again: bool,
     /// W6: not before all of these are over.
-    pub waits_for: BTreeSet<Killer>,
+    pub waits_for: BTreeSet<TerminationSource>,
     pub preempted: Option<Preempted>,
     pub termination: Option<Termination>,
     /// It ended by itself, or for a cause, and was shown so (W7).
@@ -77,7 +77,7 @@ pub struct Preempted {
 pub struct Termination {
     pub began: Wall,
     /// The end of the grace period.
-    pub cut: Wall,
+    pub grace_deadline: Wall,
     pub cause: Option<Cause>,
 }
 
@@ -127,7 +127,7 @@ pub fn write(record: &Record) -> String {
         value["preStopped"] = record.pre_stopped.iter().map(ContainerId::as_str).collect();
     }
     if let Some(t) = &record.termination {
-        value["termination"] = json!({ "began": t.began.0, "cut": t.cut.0 });
+        value["termination"] = json!({ "began": t.began.0, "cut": t.grace_deadline.0 });
         if let Some(cause) = &t.cause {
             value["termination"]["reason"] = json!(cause.reason);
             value["termination"]["message"] = json!(cause.message);
@@ -156,9 +156,9 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, String> {
     let termination = value.get("termination").map(|t| {
         let time = |name| Wall(t.get(name).and_then(Value::as_i64).unwrap_or_default());
         let reason = text_of(t, "reason");
-        let by = Killer::from_name(&text_of(t, "by"));
+        let by = TerminationSource::from_name(&text_of(t, "by"));
         let cause = (!reason.is_empty()).then(|| Cause { reason, message: text_of(t, "message"), by });
-        Termination { began: time("began"), cut: time("cut"), cause }
+        Termination { began: time("began"), grace_deadline: time("cut"), cause }
     });
     let kept = value.get("kept").map(|k| Kept {
         boot_id: text_of(k, "bootId"),
@@ -171,8 +171,9 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, String> {
     let is_so = |name| value.get(name).and_then(Value::as_bool) == Some(true);
     let (waiting, again) = (is_so("waiting"), is_so("again"));
     let waits_for = value.get("waitsFor").and_then(Value::as_array).into_iter().flatten();
-    let waits_for = waits_for.map(|k| k.as_str().and_then(Killer::from_name).ok_or(format!("waitsFor: {k}")));
-    let waits_for = waits_for.collect::<Result<BTreeSet<Killer>, String>>()?;
+    let waits_for =
+        waits_for.map(|k| k.as_str().and_then(TerminationSource::from_name).ok_or(format!("waitsFor: {k}")));
+    let waits_for = waits_for.collect::<Result<BTreeSet<TerminationSource>, String>>()?;
     let preempted = value.get("preempted").map(|p| Preempted {
         at: Wall(p.get("at").and_then(Value::as_i64).unwrap_or_default()),
         signal: text_of(p, "signal").into(),
@@ -242,7 +243,7 @@ mod tests {
         let plain = plain(&pod);
         assert_eq!(read("pods/u1", &write(&plain)).unwrap(), plain);
 
-        let by = Some(Killer::Preemption);
+        let by = Some(TerminationSource::Preemption);
         let cause = Cause { reason: "Preempting".into(), message: "room".into(), by };
         let full = Record {
             kept: Some(Kept { boot_id: "b1".into(), boot: Boot(7), wall: Wall(8) }),
@@ -251,9 +252,9 @@ mod tests {
             rejected: Some(Cause { reason: "OutOfcpu".into(), message: "too much".into(), by: None }),
             again: true,
             pre_stopped: ["c1".into()].into(),
-            waits_for: [Killer::Drain, Killer::Preemption].into(),
+            waits_for: [TerminationSource::Drain, TerminationSource::Preemption].into(),
             preempted: Some(Preempted { at: Wall(6), signal: "cpu".into() }),
-            termination: Some(Termination { began: Wall(6), cut: Wall(9), cause: Some(cause) }),
+            termination: Some(Termination { began: Wall(6), grace_deadline: Wall(9), cause: Some(cause) }),
             terminal: Some(core::PodStatus { phase: Some("Failed".into()), ..Default::default() }),
             ..plain
         };

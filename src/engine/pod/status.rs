@@ -5,7 +5,7 @@ use crate::api::facts::{ContainerFact, ContainerState, PodFacts};
 use crate::api::names::ContainerId;
 use crate::api::pod::{Pod, RestartPolicy, is_sidecar};
 use crate::api::time::Wall;
-use crate::engine::pod::kill::Killer;
+use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::plan;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -18,7 +18,7 @@ pub struct Cause {
     pub reason: String,
     pub message: String,
     /// None: its own deadline.
-    pub by: Option<Killer>,
+    pub by: Option<TerminationSource>,
 }
 
 impl Cause {
@@ -373,7 +373,7 @@ fn conditions(
         condition(view, "ContainersReady", ok, reason, message),
         condition(view, "PodScheduled", true, None, None),
     ];
-    if let Some(cause) = view.cause.filter(|c| c.by.is_some_and(Killer::disrupts)) {
+    if let Some(cause) = view.cause.filter(|c| c.by.is_some_and(TerminationSource::disrupts)) {
         let (reason, message) = (Some("TerminationByKubelet"), Some(cause.message.clone()));
         conditions.push(condition(view, "DisruptionTarget", true, reason, message));
     }

@@ -54,14 +54,14 @@ pub struct Progress {
     pub periods: Vec<Duration>,
     /// The group that is being stopped; their number once all are done.
     pub group: usize,
-    pub turn: Turn,
+    pub phase: Phase,
     /// There is no lock: everything is killed with the minimum.
     pub unlocked: bool,
     pub released: bool,
 }
 
 #[derive(Debug, Serialize)]
-pub enum Turn {
+pub enum Phase {
     /// logind is asked for its delay; no group begins before it has answered, or before then.
     Asking {
         until: Boot,
@@ -103,10 +103,10 @@ impl Progress {
     /// When something is due if no pod ends. `groups_go_on`: the pods are known, so the next group can begin.
     pub fn next(&self, groups_go_on: bool) -> Option<Boot> {
         let end = Some(self.end()).filter(|_| !self.released && !self.unlocked);
-        let group = match &self.turn {
-            Turn::Asking { until } => Some(*until),
-            Turn::Next => None,
-            Turn::Stopping(current) => Some(current.until),
+        let group = match &self.phase {
+            Phase::Asking { until } => Some(*until),
+            Phase::Next => None,
+            Phase::Stopping(current) => Some(current.until),
         };
         end.into_iter().chain(group.filter(|_| groups_go_on)).min()
     }
@@ -115,7 +115,7 @@ impl Progress {
     pub fn lose_lock(&mut self) {
         self.unlocked = true;
         self.periods = vec![MINIMUM; self.groups.iter().len()];
-        self.turn = Turn::Next;
+        self.phase = Phase::Next;
     }
 }
 
@@ -186,12 +186,12 @@ impl Shutdown {
             },
         });
         self.progress =
-            Some(Progress { began, groups, periods, group: 0, turn: Turn::Next, unlocked, released: false });
+            Some(Progress { began, groups, periods, group: 0, phase: Phase::Next, unlocked, released: false });
     }
 
     /// Nobody knows yet which groups have begun, or the first one is about to.
     pub fn holds_starts(&self) -> bool {
-        let asking = |p: &Progress| matches!(p.turn, Turn::Asking { .. });
+        let asking = |p: &Progress| matches!(p.phase, Phase::Asking { .. });
         self.undecided || self.progress.as_ref().is_some_and(asking)
     }
 
@@ -204,17 +204,17 @@ impl Shutdown {
     /// logind is asked for its delay before the first group begins: another file may have changed it.
     pub fn waits_for_delay(&mut self, now: Boot) {
         if let Some(progress) = &mut self.progress {
-            progress.turn = Turn::Asking { until: now + DELAY };
+            progress.phase = Phase::Asking { until: now + DELAY };
         }
     }
 
     /// True if the shutdown that waits for it gets other periods now.
     pub fn delay_is(&mut self, delay: Option<Duration>) -> bool {
         let Some(progress) = &mut self.progress else { return false };
-        if !matches!(progress.turn, Turn::Asking { .. }) {
+        if !matches!(progress.phase, Phase::Asking { .. }) {
             return false;
         }
-        progress.turn = Turn::Next;
+        progress.phase = Phase::Next;
         let periods = delay.map(|delay| progress.groups.within(delay));
         let Some(periods) = periods.filter(|p| *p != progress.periods && !progress.unlocked) else { return false };
         progress.periods.clone_from(&periods);

@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use wherry::adapters::node::cni_cache::RESULTS;
+use wherry::adapters::host::cni_cache::RESULTS;
 
 #[test]
 fn directories_of_pods_that_nobody_knows_are_removed_at_start_and_nothing_else() {

@@ -5,12 +5,12 @@ use crate::stories::shutdown::with_shutdown;
 use crate::story::{ONE, node, node_with};
 use crate::world::{Fault, World, config};
 use std::time::Duration;
-use wherry::api::node::NodeFacts;
+use wherry::api::node_facts::NodeFacts;
 use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::engine::config::EngineConfig;
 use wherry::engine::effect::Measure;
 use wherry::engine::event::Event;
-use wherry::engine::pod::kill::Killer;
+use wherry::engine::pod::kill::TerminationSource;
 
 /// A node of 1000 milli-CPU, and what was made of it later.
 pub fn small() -> World {
@@ -258,7 +258,7 @@ fn a3_a_rejected_pod_that_was_tried_again_runs_on_over_a_restart_though_its_reco
 fn a3_a_rejected_pod_that_was_killed_since_is_not_tried_again_by_a_retry() {
     for restart in [false, true] {
         let mut w = b_rejected();
-        w.kill("b", Killer::Eviction, None);
+        w.kill("b", TerminationSource::Eviction, None);
         w.remove("first");
         let uid = w.files["/m/b.yaml"].uid.clone();
         w.step(Event::Retry { uid });
@@ -268,7 +268,7 @@ fn a3_a_rejected_pod_that_was_killed_since_is_not_tried_again_by_a_retry() {
         }
         w.run(40);
         assert_eq!((w.phase("b").as_str(), w.reason("b").as_str()), ("Failed", "Evicted"));
-        w.release(Killer::Eviction);
+        w.release(TerminationSource::Eviction);
         w.starts_within(3, "b");
         let before = w.running("b/main");
         w.file("other", &asks(100));
@@ -621,12 +621,12 @@ fn a9_what_somebody_else_killed_waits_for_him_too() {
     w.run(2);
     w.file("vip", &critical(600));
     w.run(2);
-    w.kill("v1", Killer::Drain, None);
+    w.kill("v1", TerminationSource::Drain, None);
     w.run(40);
     w.remove("vip");
     w.run(60);
     assert!(!w.runs("v1/main"), "it is drained");
-    w.release(Killer::Drain);
+    w.release(TerminationSource::Drain);
     w.run(60);
     assert!(w.runs("v1/main"));
 }

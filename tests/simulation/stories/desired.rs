@@ -111,9 +111,9 @@ fn w8_an_edited_pod_runs_on_while_no_record_can_be_written() {
             assert!(told[0].contains(part), "{}", told[0]);
         }
         let old = w.engine.pods().iter().find(|v| v.pod.all_containers().count() == 1).unwrap().pod.uid.clone();
-        let inside = w.engine.inside(&old, w.time().boot).unwrap();
+        let worker_status = w.engine.worker_status(&old, w.time().boot).unwrap();
         let waits = "its record to be written: then it is replaced as its manifest says now";
-        assert!(inside.waits_for.iter().any(|w| w == waits), "{inside:?}");
+        assert!(worker_status.waits_for.iter().any(|w| w == waits), "{worker_status:?}");
         // It is restarted meanwhile, as what it is.
         w.restarts_within(3, "web/main");
         w.record_error = false;

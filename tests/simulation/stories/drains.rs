@@ -6,7 +6,7 @@ use crate::story::{NEVER, ONE, TWO, node};
 use crate::world::{S, World};
 use std::time::Duration;
 use wherry::api::resources::CPU;
-use wherry::engine::pod::kill::Killer;
+use wherry::engine::pod::kill::TerminationSource;
 
 const AWAY: u64 = S / 10;
 
@@ -34,7 +34,7 @@ fn recorded(w: &World) -> bool {
 }
 
 fn undrained(w: &mut World, container: &str) {
-    w.release(Killer::Drain);
+    w.release(TerminationSource::Drain);
     w.run(10);
     assert!(w.runs(container), "{}", w.told());
     w.assert_well();
@@ -49,7 +49,7 @@ fn w27_a_drain_that_was_recorded_outlives_a_kill_of_wherry_at_every_instant() {
         w.file("web", ONE);
         w.run(2);
         w.kill_after(effects, AWAY);
-        w.kill("web", Killer::Drain, Some(5));
+        w.kill("web", TerminationSource::Drain, Some(5));
         w.run(2);
         match recorded(&w) {
             true => kept += 1,
@@ -57,7 +57,7 @@ fn w27_a_drain_that_was_recorded_outlives_a_kill_of_wherry_at_every_instant() {
                 lost += 1;
                 // Its client has no answer, and asks again.
                 assert_ne!(w.status("web").reason.as_deref(), Some("Drained"), "{}", w.told());
-                w.kill("web", Killer::Drain, Some(5));
+                w.kill("web", TerminationSource::Drain, Some(5));
             }
         }
         w.run(30);
@@ -80,7 +80,7 @@ fn w27_a_drained_pod_stays_down_over_reboots() {
         w.life("web/main", &[Life::deaf(), Life::FOREVER]);
         w.file("web", ONE);
         w.run(2);
-        w.kill("web", Killer::Drain, Some(10));
+        w.kill("web", TerminationSource::Drain, Some(10));
         w.run(seconds);
         for _ in 0..2 {
             w.reboot(S);
@@ -97,11 +97,11 @@ fn w27_a_shutdown_of_the_node_does_not_bring_a_drained_pod_back() {
     w.life("web/main", &[Life::deaf(), Life::FOREVER]);
     w.file("web", ONE);
     w.run(2);
-    w.kill("web", Killer::Drain, Some(20));
+    w.kill("web", TerminationSource::Drain, Some(20));
     w.run(1);
-    w.kill("web", Killer::Shutdown, Some(5));
+    w.kill("web", TerminationSource::Shutdown, Some(5));
     w.run(10);
-    w.release(Killer::Shutdown);
+    w.release(TerminationSource::Shutdown);
     w.run(30);
     w.reboot(S);
     w.run(60);
@@ -116,7 +116,7 @@ fn w27_a_new_version_of_a_drained_pod_is_held_back_too() {
         w.life("web/main", &[Life::deaf()]);
         w.file_with_uid("web", uid, ONE);
         w.run(2);
-        w.kill("web", Killer::Drain, Some(10));
+        w.kill("web", TerminationSource::Drain, Some(10));
         w.run(1);
         // Once while it ends, once after it.
         w.file_with_uid("web", uid, TWO);
@@ -154,7 +154,7 @@ fn w27_the_successor_that_waits_for_an_edited_pod_is_held_back_with_it() {
         w.file_with_uid("web", uid, TWO);
         w.run(2);
         assert!(w.runs("web/main"));
-        w.kill_uid(old, Killer::Drain, None);
+        w.kill_uid(old, TerminationSource::Drain, None);
         w.run(30);
         assert!(!w.runs("web/main") && !w.runs("web/one"), "uid {uid:?}");
         w.record_error = false;
@@ -170,7 +170,7 @@ fn w27_the_successor_that_waits_for_an_edited_pod_is_held_back_with_it() {
 fn w27_a_new_version_that_comes_while_wherry_is_away_is_held_back_at_every_instant() {
     for effects in 0..30 {
         let mut w = running("web");
-        w.kill("web", Killer::Drain, None);
+        w.kill("web", TerminationSource::Drain, None);
         w.run(5);
         w.kill_engine();
         w.file("web", TWO);
@@ -189,7 +189,7 @@ fn w27_a_manifest_that_goes_and_comes_back_ends_the_drain_only_with_the_pod() {
     w.life("web/main", &[Life::deaf(), Life::FOREVER]);
     w.file("web", ONE);
     w.run(2);
-    w.kill("web", Killer::Drain, Some(10));
+    w.kill("web", TerminationSource::Drain, Some(10));
     w.run(1);
     // An editor that writes a file anew takes it away for a moment.
     w.remove("web");
@@ -213,11 +213,11 @@ fn w27_a_drain_an_undrain_and_a_drain_in_one_end_leave_it_drained() {
     w.life("web/main", &[Life::deaf(), Life::FOREVER]);
     w.file("web", ONE);
     w.run(2);
-    w.kill("web", Killer::Drain, Some(10));
+    w.kill("web", TerminationSource::Drain, Some(10));
     w.run(1);
-    w.release(Killer::Drain);
+    w.release(TerminationSource::Drain);
     w.run(1);
-    w.kill("web", Killer::Drain, Some(10));
+    w.kill("web", TerminationSource::Drain, Some(10));
     w.run(1);
     w.restart_engine();
     w.run(60);
@@ -225,9 +225,9 @@ fn w27_a_drain_an_undrain_and_a_drain_in_one_end_leave_it_drained() {
     assert_eq!(w.times("StartContainer", 0).len(), 1);
     // The same once it is down: it is about to start anew.
     w.runtime_down();
-    w.release(Killer::Drain);
+    w.release(TerminationSource::Drain);
     w.run(1);
-    w.kill("web", Killer::Drain, None);
+    w.kill("web", TerminationSource::Drain, None);
     w.runtime_up();
     w.run(30);
     assert!(!w.runs("web/main"), "{}", w.told());
@@ -245,7 +245,7 @@ fn w27_a_preempted_pod_that_is_drained_does_not_come_back_when_there_is_room() {
     w.file("vip", &critical(600));
     w.run(5);
     assert_eq!(w.status("web").reason.as_deref(), Some("Preempting"));
-    let kill = w.kill("web", Killer::Drain, None);
+    let kill = w.kill("web", TerminationSource::Drain, None);
     assert_eq!(w.killed, [kill], "nothing of it runs");
     w.run(1);
     w.restart_engine();
@@ -271,7 +271,7 @@ fn w27_a_pod_that_waits_for_its_name_or_for_room_or_was_rejected_can_be_drained(
         w.run(2);
         assert_eq!(w.status("huge").reason.as_deref(), Some("OutOfcpu"));
         for name in ["web", "later", "huge"] {
-            let kill = w.kill(name, Killer::Drain, None);
+            let kill = w.kill(name, TerminationSource::Drain, None);
             w.run_ms(300);
             assert_eq!(w.killed.last(), Some(&kill), "{name}");
         }
@@ -283,7 +283,7 @@ fn w27_a_pod_that_waits_for_its_name_or_for_room_or_was_rejected_can_be_drained(
             assert_down(&w, name);
         }
         assert_eq!(w.times("StartContainer", 0).len(), 1, "of the first version alone");
-        w.release(Killer::Drain);
+        w.release(TerminationSource::Drain);
         w.run(10);
         // Each is looked at anew.
         assert!(w.runs("web/main") != w.runs("later/main"), "{}", w.told());
@@ -297,13 +297,13 @@ fn w27_a_drained_pod_takes_no_part_of_the_node_and_asks_for_it_again_after() {
     let mut w = small();
     w.file("web", &asks(600));
     w.run(2);
-    w.kill("web", Killer::Drain, None);
+    w.kill("web", TerminationSource::Drain, None);
     w.run(5);
     assert_eq!(w.engine.node().1.get(CPU), 0);
     w.file("other", &asks(600));
     w.run(5);
     assert!(w.runs("other/main"));
-    w.release(Killer::Drain);
+    w.release(TerminationSource::Drain);
     w.run(10);
     assert_eq!(w.status("web").reason.as_deref(), Some("OutOfcpu"));
     w.assert_well();
@@ -315,7 +315,7 @@ fn w27_what_has_completed_by_itself_is_left_as_it_is() {
     w.life("job/main", &[Life::exits(0, Duration::from_secs(1))]);
     w.file("job", NEVER);
     w.run(5);
-    w.kill("job", Killer::Drain, None);
+    w.kill("job", TerminationSource::Drain, None);
     w.run(5);
     assert_eq!(w.status("job").phase.as_deref(), Some("Succeeded"));
     assert_eq!(w.engine.summary(w.time().boot).drained, 0);
@@ -330,7 +330,7 @@ fn w27_what_has_completed_by_itself_is_left_as_it_is() {
 fn w27_a_drain_that_could_not_be_recorded_is_recorded_when_the_disk_is_well() {
     let mut w = running("web");
     w.disk_full(30 * S);
-    w.kill("web", Killer::Drain, None);
+    w.kill("web", TerminationSource::Drain, None);
     w.run(10);
     assert!(!recorded(&w));
     assert!(!w.notices("FailedRecord").is_empty());
@@ -344,13 +344,16 @@ fn w27_a_drain_that_could_not_be_recorded_is_recorded_when_the_disk_is_well() {
 #[test]
 fn w27_people_are_told_of_both() {
     let mut w = running("web");
-    w.kill("web", Killer::Drain, None);
+    w.kill("web", TerminationSource::Drain, None);
     w.run(5);
     let uid = w.files["/m/web.yaml"].uid.clone();
-    let inside = w.engine.inside(&uid, w.time().boot).unwrap();
-    assert!(inside.drained && inside.waits_for == ["`wherry undrain`, to start anew"], "{inside:?}");
+    let worker_status = w.engine.worker_status(&uid, w.time().boot).unwrap();
+    assert!(
+        worker_status.drained && worker_status.waits_for == ["`wherry undrain`, to start anew"],
+        "{worker_status:?}"
+    );
     assert_eq!(w.engine.summary(w.time().boot).drained, 1);
-    w.release(Killer::Drain);
+    w.release(TerminationSource::Drain);
     w.run(5);
     assert_eq!(w.notices("Drained"), ["Pod was drained from the node."]);
     assert_eq!(w.notices("Undrained"), ["Pod may run on the node again."]);

@@ -7,19 +7,19 @@ use crate::world::{Fault, World};
 use std::time::Duration;
 use wherry::api::names::Uid;
 use wherry::engine::event::Event;
-use wherry::engine::pod::kill::{Kill, KillId, Killer};
+use wherry::engine::pod::kill::{Kill, KillId, TerminationSource};
 
 fn uid_of(w: &World, name: &str) -> Uid {
     w.files[&format!("/m/{name}.yaml")].uid.clone()
 }
 
 impl World {
-    pub fn kill(&mut self, name: &str, by: Killer, grace: Option<u64>) -> KillId {
+    pub fn kill(&mut self, name: &str, by: TerminationSource, grace: Option<u64>) -> KillId {
         let uid = uid_of(self, name);
         self.kill_uid(uid, by, grace)
     }
 
-    pub fn kill_uid(&mut self, uid: Uid, by: Killer, grace: Option<u64>) -> KillId {
+    pub fn kill_uid(&mut self, uid: Uid, by: TerminationSource, grace: Option<u64>) -> KillId {
         self.kills += 1;
         let id = KillId(self.kills);
         self.checks.killed(&uid, by, &self.engine, &self.runtime);
@@ -29,7 +29,7 @@ impl World {
         id
     }
 
-    pub fn release(&mut self, by: Killer) {
+    pub fn release(&mut self, by: TerminationSource) {
         self.checks.released(by);
         self.step(Event::Release { by, uids: None });
     }
@@ -46,7 +46,7 @@ fn running(name: &str) -> World {
 #[test]
 fn w27_a_drained_pod_ends_as_failed_and_stays_so_until_undrain_over_restarts() {
     let mut w = running("web");
-    let kill = w.kill("web", Killer::Drain, None);
+    let kill = w.kill("web", TerminationSource::Drain, None);
     // W3: the phase so far, with the reason.
     assert_eq!(w.status("web").reason.as_deref(), Some("Drained"));
     assert_eq!(w.status("web").phase.as_deref(), Some("Running"));
@@ -59,7 +59,7 @@ fn w27_a_drained_pod_ends_as_failed_and_stays_so_until_undrain_over_restarts() {
     assert_eq!(w.status("web").phase.as_deref(), Some("Failed"));
     assert_eq!(w.status("web").reason.as_deref(), Some("Drained"));
     assert!(!w.runs("web/main"));
-    w.release(Killer::Drain);
+    w.release(TerminationSource::Drain);
     w.run(3);
     assert!(w.runs("web/main"));
     assert_eq!(w.status("web").phase.as_deref(), Some("Running"));
@@ -71,17 +71,17 @@ fn w27_a_drained_pod_ends_as_failed_and_stays_so_until_undrain_over_restarts() {
 fn w6_a_pod_that_waits_for_two_things_starts_when_both_are_over() {
     let mut w = running("web");
     w.has_no_room();
-    w.kill("web", Killer::Preemption, None);
+    w.kill("web", TerminationSource::Preemption, None);
     w.run(5);
     // None applies once Terminated: it has the first one's reason. But a drain holds it back too (W27).
-    w.kill("web", Killer::Eviction, None);
-    w.kill("web", Killer::Drain, None);
+    w.kill("web", TerminationSource::Eviction, None);
+    w.kill("web", TerminationSource::Drain, None);
     assert_eq!(w.status("web").reason.as_deref(), Some("Preempting"));
     w.has_room();
-    w.release(Killer::Preemption);
+    w.release(TerminationSource::Preemption);
     w.run(3);
     assert!(!w.runs("web/main"));
-    w.release(Killer::Drain);
+    w.release(TerminationSource::Drain);
     w.run(3);
     assert!(w.runs("web/main"));
 
@@ -90,15 +90,15 @@ fn w6_a_pod_that_waits_for_two_things_starts_when_both_are_over() {
     w.run(40);
     w.file("web", ONE);
     w.run(3);
-    w.kill("web", Killer::Drain, None);
+    w.kill("web", TerminationSource::Drain, None);
     w.run(1);
-    w.kill("web", Killer::Shutdown, None);
+    w.kill("web", TerminationSource::Shutdown, None);
     assert_eq!(w.status("web").reason.as_deref(), Some("Terminated"), "the last one counts");
     w.run(40);
-    w.release(Killer::Shutdown);
+    w.release(TerminationSource::Shutdown);
     w.run(5);
     assert!(!w.runs("web/main"), "it is drained still");
-    w.release(Killer::Drain);
+    w.release(TerminationSource::Drain);
     w.run(5);
     assert!(w.runs("web/main"));
     w.assert_well();
@@ -111,9 +111,9 @@ fn w6_a_release_in_the_middle_of_the_end_starts_it_anew_after_it() {
         w.life("web/main", &[Life::deaf(), Life::FOREVER]);
         w.file("web", ONE);
         w.run(2);
-        w.kill("web", Killer::Shutdown, Some(10));
+        w.kill("web", TerminationSource::Shutdown, Some(10));
         w.run(2);
-        w.release(Killer::Shutdown);
+        w.release(TerminationSource::Shutdown);
         w.run(1);
         if restart {
             w.restart_engine();
@@ -131,11 +131,11 @@ fn w6_a_release_in_the_middle_of_the_end_starts_it_anew_after_it() {
 #[test]
 fn w6_a_release_is_not_forgotten_at_a_kill_of_wherry() {
     let mut w = running("web");
-    w.kill("web", Killer::Drain, None);
+    w.kill("web", TerminationSource::Drain, None);
     w.run(5);
     // The runtime is away: nothing can be cleared away yet.
     w.runtime_down();
-    w.release(Killer::Drain);
+    w.release(TerminationSource::Drain);
     w.run(1);
     w.restart_engine();
     w.run(1);
@@ -152,13 +152,13 @@ fn w4_the_shortest_period_asked_for_cuts_a_running_stop_short() {
     w.file("web", ONE);
     w.run(2);
     w.calls.clear();
-    w.kill("web", Killer::Drain, Some(20));
+    w.kill("web", TerminationSource::Drain, Some(20));
     w.run(4);
     // A longer one changes nothing.
-    w.kill("web", Killer::Eviction, Some(60));
+    w.kill("web", TerminationSource::Eviction, Some(60));
     w.run(1);
     // 8 s from the first request: 3 are left.
-    w.kill("web", Killer::Shutdown, Some(8));
+    w.kill("web", TerminationSource::Shutdown, Some(8));
     let stops = w.said().into_iter().filter(|c| c.starts_with("StopContainer")).collect::<Vec<_>>();
     assert_eq!(stops, ["StopContainer web/main#0 20000ms", "StopContainer web/main#0 3000ms"]);
     w.run(4);
@@ -174,7 +174,7 @@ fn w4_what_is_left_goes_on_over_a_restart_with_the_cause() {
     w.file("web", ONE);
     w.run(2);
     w.has_no_room();
-    w.kill("web", Killer::Preemption, Some(20));
+    w.kill("web", TerminationSource::Preemption, Some(20));
     w.run(5);
     w.calls.clear();
     w.restart_engine();
@@ -193,17 +193,17 @@ fn w5_a_requester_is_told_at_once_of_what_does_not_run_and_never_left_waiting() 
     let mut w = node();
     w.file("web", ONE);
     w.run(2);
-    let unknown = w.kill_uid("nobody".into(), Killer::Drain, None);
+    let unknown = w.kill_uid("nobody".into(), TerminationSource::Drain, None);
     assert_eq!(w.killed, [unknown]);
     // The runtime is away in the middle.
-    let first = w.kill("web", Killer::Shutdown, None);
+    let first = w.kill("web", TerminationSource::Shutdown, None);
     w.runtime_down();
     w.run(60);
     assert_eq!(w.killed, [unknown]);
     w.runtime_up();
     w.run(5);
     assert_eq!(w.killed, [unknown, first]);
-    let again = w.kill("web", Killer::Shutdown, None);
+    let again = w.kill("web", TerminationSource::Shutdown, None);
     assert_eq!(w.killed, [unknown, first, again]);
 }
 
@@ -214,7 +214,7 @@ fn w5_a_kill_that_comes_before_the_manifests_were_read_waits_for_them() {
     let uid = uid_of(&w, "web");
     let records = w.records.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
     w.step(Event::Records(records));
-    let kill = w.kill_uid(uid, Killer::Drain, None);
+    let kill = w.kill_uid(uid, TerminationSource::Drain, None);
     w.step(Event::RuntimeUp);
     w.run(5);
     assert!(w.killed.is_empty() && w.runs("web/main"), "D1");
@@ -232,7 +232,7 @@ fn w5_a_pod_killed_in_the_middle_of_its_start_is_told_of_when_nothing_can_come_a
         w.heard_anyway = true;
         w.file("web", TWO);
         w.run_ms(ms);
-        let kill = w.kill("web", Killer::Drain, None);
+        let kill = w.kill("web", TerminationSource::Drain, None);
         for _ in 0..200 {
             w.run_ms(50);
             if w.killed.contains(&kill) {
@@ -253,9 +253,9 @@ fn what_completed_by_itself_is_not_failed_by_a_kill() {
     w.file("job", NEVER);
     w.run(5);
     assert_eq!(w.status("job").phase.as_deref(), Some("Succeeded"));
-    let kill = w.kill("job", Killer::Shutdown, None);
+    let kill = w.kill("job", TerminationSource::Shutdown, None);
     assert_eq!(w.killed, [kill]);
-    w.release(Killer::Shutdown);
+    w.release(TerminationSource::Shutdown);
     w.run(60);
     assert_eq!(w.status("job").phase.as_deref(), Some("Succeeded"));
     assert_eq!(w.times("StartContainer", 0).len(), 1, "it is not run again");
@@ -263,7 +263,9 @@ fn what_completed_by_itself_is_not_failed_by_a_kill() {
 
 #[test]
 fn w26_the_content_of_an_evicted_pod_goes_and_its_status_stays_over_a_restart() {
-    for (by, content_goes) in [(Killer::Eviction, true), (Killer::Preemption, true), (Killer::Drain, false)] {
+    for (by, content_goes) in
+        [(TerminationSource::Eviction, true), (TerminationSource::Preemption, true), (TerminationSource::Drain, false)]
+    {
         let mut w = running("web");
         w.has_no_room();
         w.kill("web", by, None);
@@ -286,7 +288,9 @@ fn w26_the_content_of_an_evicted_pod_goes_and_its_status_stays_over_a_restart() 
 
 #[test]
 fn a_disruption_is_a_condition_of_the_pod_and_a_drain_is_none() {
-    for (by, disrupts) in [(Killer::Shutdown, true), (Killer::Preemption, true), (Killer::Drain, false)] {
+    for (by, disrupts) in
+        [(TerminationSource::Shutdown, true), (TerminationSource::Preemption, true), (TerminationSource::Drain, false)]
+    {
         let mut w = running("web");
         w.has_no_room();
         w.kill("web", by, None);
@@ -309,12 +313,12 @@ fn w8_a_pod_drained_while_it_waits_for_its_name_starts_nothing() {
     // Edited: the new one waits for 30 s.
     w.file("web", TWO);
     w.run(2);
-    let kill = w.kill("web", Killer::Drain, None);
+    let kill = w.kill("web", TerminationSource::Drain, None);
     assert_eq!(w.killed, [kill]);
     w.run(60);
     assert!(w.runtime.containers.values().all(|c| !c.runs()));
     assert_eq!(w.status("web").reason.as_deref(), Some("Drained"));
-    w.release(Killer::Drain);
+    w.release(TerminationSource::Drain);
     w.run(5);
     assert!(w.runs("web/one") && w.runs("web/two"));
     w.assert_well();
@@ -323,7 +327,7 @@ fn w8_a_pod_drained_while_it_waits_for_its_name_starts_nothing() {
 #[test]
 fn w23_a_drained_pod_whose_file_goes_is_forgotten() {
     let mut w = running("web");
-    w.kill("web", Killer::Drain, None);
+    w.kill("web", TerminationSource::Drain, None);
     w.run(5);
     w.remove("web");
     w.run(5);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use wherry::api::facts::ContainerState;
 use wherry::api::names::{FullName, Uid};
 use wherry::engine::event::{Event, Kind, PlegEvent};
-use wherry::engine::pod::kill::Killer;
+use wherry::engine::pod::kill::TerminationSource;
 
 #[test]
 fn p1_a_death_is_seen_by_the_next_relist() {
@@ -316,7 +316,7 @@ fn p8_an_end_that_a_stop_of_our_own_brings_about_is_read_once_after_its_answer()
     let reads = w.reads;
     // The stop itself takes longer than the process's end.
     w.fault("StopContainer", Fault::Stale(Duration::from_millis(120)));
-    w.kill("web", Killer::Drain, None);
+    w.kill("web", TerminationSource::Drain, None);
     w.until("it is over", 5, |w| w.killed.len() == 1);
     // After the kill's stop, and after the sandbox's.
     assert_eq!(w.reads - reads, 2);

@@ -6,7 +6,7 @@ use crate::world::{Fault, World, config};
 use std::time::Duration;
 use wherry::api::names::Uid;
 use wherry::engine::event::Event;
-use wherry::engine::pod::kill::Killer;
+use wherry::engine::pod::kill::TerminationSource;
 
 /// The answers in the table's order: y or n.
 fn answers(w: &World, uid: &Uid) -> String {
@@ -71,7 +71,7 @@ fn w24_containers_are_terminating_only_once_no_start_is_in_flight() {
     w.file("web", ONE);
     let uid = uid_of(&w, "web");
     w.until("the container is being created", 5, |w| w.times("CreateContainer", 0).len() == 1);
-    w.kill("web", Killer::Drain, None);
+    w.kill("web", TerminationSource::Drain, None);
     assert_eq!(answers(&w, &uid), "ynnynnn", "the create is not answered yet");
     w.run_ms(10);
     assert_eq!(&answers(&w, &uid)[3..5], "yy");
@@ -87,7 +87,7 @@ fn w24_a_completed_pod_is_finished_and_keeps_its_content_an_evicted_one_does_not
     w.file("web", ONE);
     w.run(2);
     w.life("web/main", &[Life::deaf()]);
-    w.kill("web", Killer::Eviction, None);
+    w.kill("web", TerminationSource::Eviction, None);
     assert_eq!(answers(&w, &uid_of(&w, "web")), "ynnyyny", "Terminating, evicted");
     w.run(40);
     assert_eq!(answers(&w, &uid_of(&w, "web")), "nyyyyyy");

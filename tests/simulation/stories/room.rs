@@ -18,8 +18,8 @@ impl World {
     /// A9: it starts anew when there is room.
     fn waits_to_start_anew(&self, name: &str) -> bool {
         let uid = self.files[&format!("/m/{name}.yaml")].uid.clone();
-        let inside = self.engine.inside(&uid, self.time().boot);
-        inside.is_some_and(|i| i.waits_for.iter().any(|what| what.starts_with("room, to start anew")))
+        let worker_status = self.engine.worker_status(&uid, self.time().boot);
+        worker_status.is_some_and(|i| i.waits_for.iter().any(|what| what.starts_with("room, to start anew")))
     }
 
     fn rejections(&self) -> usize {

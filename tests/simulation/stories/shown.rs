@@ -4,7 +4,7 @@ use crate::runtime::Life;
 use crate::story::*;
 use crate::world::Fault;
 use std::time::Duration;
-use wherry::engine::pod::kill::Killer;
+use wherry::engine::pod::kill::TerminationSource;
 
 #[test]
 fn a_pod_before_its_sandbox_is_pending_with_all_its_conditions() {
@@ -82,7 +82,7 @@ fn w10_a_container_that_was_never_attempted_waits_when_its_pod_was_killed_before
     w.life("web/i1", &[Life::FOREVER]);
     w.file("web", INIT);
     w.run(2);
-    w.kill("web", Killer::Drain, None);
+    w.kill("web", TerminationSource::Drain, None);
     w.run(5);
     let over = "Failed (Drained) i1#0:terminated Error 143 i2#0:waiting PodInitializing main#0:waiting PodInitializing";
     assert_eq!(w.shown("web"), over);
@@ -102,8 +102,8 @@ fn w10_a_pod_that_was_killed_before_its_first_container_shows_what_it_waited_for
     w.file("no-sandbox", ONE);
     w.file("no-image", "containers: [{name: main, image: 'other:1'}]");
     w.run(5);
-    w.kill("no-sandbox", Killer::Drain, None);
-    w.kill("no-image", Killer::Drain, None);
+    w.kill("no-sandbox", TerminationSource::Drain, None);
+    w.kill("no-image", TerminationSource::Drain, None);
     w.run(5);
     assert_eq!(w.shown("no-sandbox"), "Failed (Drained) main#0:waiting ContainerCreating");
     assert_eq!(w.shown("no-image"), "Failed (Drained) main#0:waiting ImagePullBackOff");
@@ -117,7 +117,7 @@ fn a_container_that_ran_and_is_gone_when_its_pod_ends_is_lost_and_not_waiting() 
     w.runtime_down();
     let uid = w.files["/m/web.yaml"].uid.clone();
     w.remove_behind(&uid);
-    w.kill("web", Killer::Drain, None);
+    w.kill("web", TerminationSource::Drain, None);
     w.runtime_up();
     w.run(5);
     assert_eq!(w.shown("web"), "Failed (Drained) main#0:terminated ContainerStatusUnknown 137");

@@ -612,8 +612,8 @@ fn s7_nothing_is_started_anew_in_doubt_and_the_pod_says_what_it_waits_for() {
     w.run(5);
     assert!(!w.runs("high/main"));
     let uid = w.files["/m/high.yaml"].uid.clone();
-    let inside = w.engine.inside(&uid, w.time().boot).expect("it is there");
-    assert_eq!(inside.waits_for, ["starts: how far the node's shutdown has come"]);
+    let worker_status = w.engine.worker_status(&uid, w.time().boot).expect("it is there");
+    assert_eq!(worker_status.waits_for, ["starts: how far the node's shutdown has come"]);
     w.run(20);
     assert!(w.runs("high/main") && w.runs("low-1/main"));
     w.assert_well();

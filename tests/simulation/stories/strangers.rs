@@ -75,7 +75,7 @@ fn w21_beside_a_new_root_directory_the_pods_of_the_old_one_go_on_and_no_second_o
     );
     assert_eq!(w.notices("UIDInUse"), std::slice::from_ref(&why));
     assert_eq!(w.status("web").message.as_ref(), Some(&why));
-    assert_eq!(w.engine.inside(&uid, w.time().boot).unwrap().waits_for, [why]);
+    assert_eq!(w.engine.worker_status(&uid, w.time().boot).unwrap().waits_for, [why]);
     // Whoever started it ends it.
     their_pod_ends(&mut w, &uid);
     let took = w.until("it runs", 40, |w| w.shown("web") == "Running main#0:running");

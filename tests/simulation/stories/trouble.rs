@@ -7,7 +7,7 @@ use std::time::Duration;
 use wherry::api::facts::ContainerState;
 use wherry::engine::config::EngineConfig;
 use wherry::engine::event::Event;
-use wherry::engine::pod::kill::Killer;
+use wherry::engine::pod::kill::TerminationSource;
 
 #[test]
 fn w9_start_turns_are_served_first_come_first_served() {
@@ -162,7 +162,7 @@ fn a3_another_try_of_a_pod_that_runs_changes_nothing() {
     w.retry(uid.clone());
     w.run(5);
     assert_eq!(w.said(), Vec::<String>::new());
-    w.kill_uid(uid.clone(), Killer::Drain, None);
+    w.kill_uid(uid.clone(), TerminationSource::Drain, None);
     w.run(60);
     w.retry(uid);
     w.run(60);

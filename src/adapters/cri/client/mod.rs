@@ -9,13 +9,13 @@
 //! runs: an init process' PID never changes, and the verbose status that tells it costs the runtime more than all
 //! others together, so it is asked for once.
 
-pub mod asks;
+pub mod direct;
 pub mod method;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-use self::asks::{AskId, Asked, Told};
+use self::direct::{Asked, ClientAnswer, RequestId};
 use self::method::Method;
 pub(super) use self::wire::op_error;
 use self::wire::{invalid, lists_of, parse, parse_each};
@@ -49,7 +49,7 @@ pub enum ClientEvent {
     /// The one end of an operation.
     Done { op: OpId, result: Result<Answer, OpError> },
     /// The one end of what people asked for.
-    Answered { id: AskId, result: Result<Told, OpError> },
+    Answered { id: RequestId, result: Result<ClientAnswer, OpError> },
     /// The driver that the runtime uses for cgroups, before the first `Done` that depends on it; None: it does not
     /// tell.
     Driver(Option<CgroupDriver>),

@@ -562,16 +562,17 @@ fn an_answer_that_cannot_be_read_is_unknown_and_told() {
 
 #[test]
 fn what_people_ask_is_one_call_beside_the_operations_and_ends_once() {
-    use super::asks::{Ask, AskId, Told};
+    use super::direct::{ClientAnswer, ClientRequest, RequestId};
     let wire = Rc::new(RefCell::new(Wire::default()));
     let mut client = Client::new(Box::new(Scripted(wire.clone())), config());
     let command = vec!["ls".to_owned(), "-l".to_owned()];
-    let exec = |n: &str| Ask::Exec { id: n.into(), command: command.clone(), timeout: Duration::from_millis(1500) };
-    client.ask(AskId(1), exec("c1"), NOW);
-    client.ask(AskId(2), Ask::Usage, NOW);
-    client.ask(AskId(3), exec("c3"), NOW);
-    client.cancel_ask(AskId(3));
-    client.cancel_ask(AskId(9));
+    let exec =
+        |n: &str| ClientRequest::Exec { id: n.into(), command: command.clone(), timeout: Duration::from_millis(1500) };
+    client.ask(RequestId(1), exec("c1"), NOW);
+    client.ask(RequestId(2), ClientRequest::Usage, NOW);
+    client.ask(RequestId(3), exec("c3"), NOW);
+    client.cancel_ask(RequestId(3));
+    client.cancel_ask(RequestId(9));
     let sent = wire.borrow().sent.clone();
     let paths: Vec<&str> = sent.iter().map(|(_, call)| call.path.rsplit('/').next().unwrap()).collect();
     assert_eq!(paths, ["ExecSync", "ListContainerStats", "ExecSync"]);
@@ -596,7 +597,7 @@ fn what_people_ask_is_one_call_beside_the_operations_and_ends_once() {
     let mut out = Vec::new();
     client.drive(NOW, &mut out);
     client.drive(NOW, &mut out);
-    let answered: Vec<(u64, Result<Told, OpError>)> = out
+    let answered: Vec<(u64, Result<ClientAnswer, OpError>)> = out
         .into_iter()
         .filter_map(|e| match e {
             ClientEvent::Answered { id, result } => Some((id.0, result)),
@@ -612,8 +613,8 @@ fn what_people_ask_is_one_call_beside_the_operations_and_ends_once() {
     };
     let expected = [
         (3, Err(OpError::Unknown("cancelled".into()))),
-        (1, Ok(Told::Executed { exit_code: 7, stdout: b"o".to_vec(), stderr: b"e".to_vec() })),
-        (2, Ok(Told::Usage(vec![fact]))),
+        (1, Ok(ClientAnswer::Executed { exit_code: 7, stdout: b"o".to_vec(), stderr: b"e".to_vec() })),
+        (2, Ok(ClientAnswer::Usage(vec![fact]))),
     ];
     assert_eq!(answered, expected);
 }

@@ -1,7 +1,7 @@
 //! Node labels against what a pod wants of them: `nodeSelector`, and the terms of the required node affinity. Either
 //! gives what did not match, for people.
 
-use crate::api::node::NodeFacts;
+use crate::api::node_facts::NodeFacts;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 
 /// The one field that `matchFields` knows.

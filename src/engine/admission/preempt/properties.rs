@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 const ROUNDS: u32 = 20_000;
 
-/// Asks for something by chance; small numbers, so that there are ties.
+/// PodRequests for something by chance; small numbers, so that there are ties.
 struct Pod {
     uid: Uid,
     priority: i32,

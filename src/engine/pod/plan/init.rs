@@ -4,7 +4,7 @@
 //! Only what happened in the current sandbox counts: in a new one all begins with the first again (W13). And the furthest
 //! step counts: the dead instances of earlier ones may be gone, which does not undo them.
 
-use super::{Look, Next, newest};
+use super::{Next, PlanInput, newest};
 use crate::api::facts::{ContainerFact, ContainerState, SandboxFact};
 use crate::api::pod::{RestartPolicy, is_sidecar};
 
@@ -16,48 +16,48 @@ pub(super) enum Init {
     Next(Next),
 }
 
-pub(super) fn next(look: &Look<'_>, current: &SandboxFact) -> Init {
-    let init = look.pod.init_containers();
+pub(super) fn next(input: &PlanInput<'_>, current: &SandboxFact) -> Init {
+    let init = input.pod.init_containers();
     // Of that name the one that counts, if it is of this sandbox. (One whose sandbox is not told runs: in this one.)
     let of_this = |c: &ContainerFact| c.sandbox == current.id || c.sandbox.as_str().is_empty();
-    let here = |name: &str| -> Option<&ContainerFact> { newest(look.facts, name).filter(|c| of_this(c)) };
+    let here = |name: &str| -> Option<&ContainerFact> { newest(input.facts, name).filter(|c| of_this(c)) };
     // A container was created here only once those before it had succeeded. Under a UID of its own it may be another
     // version's: then it has to have run.
-    let own_uid = look.pod.has_own_uid();
+    let own_uid = input.pod.has_own_uid();
     let ran = |name: &str| {
-        let mut all = look.facts.containers.iter().filter(|c| c.name == name && of_this(c));
+        let mut all = input.facts.containers.iter().filter(|c| c.name == name && of_this(c));
         all.any(|c| !own_uid || c.state != ContainerState::Created)
     };
-    let main_begun = look.pod.containers().iter().any(|c| ran(&c.name));
+    let main_begun = input.pod.containers().iter().any(|c| ran(&c.name));
     let reached = if main_begun { init.len() } else { init.iter().rposition(|c| ran(&c.name)).unwrap_or(0) };
 
     let front = init.get(reached);
     let ended = front.filter(|c| !is_sidecar(c)).and_then(|c| here(&c.name));
     let failed = ended.is_some_and(|c| c.state == ContainerState::Exited && c.exit_code != 0);
     let had_its_try = ended.is_some_and(|c| !c.start_was_given_up());
-    if failed && had_its_try && look.pod.restart_policy() == RestartPolicy::Never {
+    if failed && had_its_try && input.pod.restart_policy() == RestartPolicy::Never {
         return Init::Next(Next::Ended);
     }
     // Sidecars that were started once are kept running, whatever else goes on.
     for (index, sidecar) in init.iter().enumerate().take(reached).filter(|(_, c)| is_sidecar(c)) {
         let runs = here(&sidecar.name).is_some_and(|c| c.state == ContainerState::Running);
-        if !runs && !(look.held)(&sidecar.name) {
-            return Init::Next(begin(look, current, index));
+        if !runs && !(input.held)(&sidecar.name) {
+            return Init::Next(begin(input, current, index));
         }
     }
     let Some(front) = front else { return Init::Done };
     // The start of a later one may have been given up, and come late: what is before it would run beside it.
     let may_start_late = |index: usize| {
-        let later = || init.iter().skip(index + 1).chain(look.pod.containers());
-        look.in_doubt && later().any(|c| here(&c.name).is_some_and(|c| c.state == ContainerState::Created))
+        let later = || init.iter().skip(index + 1).chain(input.pod.containers());
+        input.in_doubt && later().any(|c| here(&c.name).is_some_and(|c| c.state == ContainerState::Created))
     };
     let then = |index: usize| match init.get(index) {
         None => Init::Done,
-        Some(c) if (look.held)(&c.name) || may_start_late(index) => Init::Wait,
-        Some(_) => Init::Next(begin(look, current, index)),
+        Some(c) if (input.held)(&c.name) || may_start_late(index) => Init::Wait,
+        Some(_) => Init::Next(begin(input, current, index)),
     };
     match here(&front.name) {
-        Some(c) if c.state == ContainerState::Running => match is_sidecar(front) && (look.started)(c) {
+        Some(c) if c.state == ContainerState::Running => match is_sidecar(front) && (input.started)(c) {
             true => then(reached + 1),
             false => Init::Wait,
         },
@@ -67,11 +67,11 @@ pub(super) fn next(look: &Look<'_>, current: &SandboxFact) -> Init {
 }
 
 /// Goes on with a container that was created in this sandbox, or creates one.
-fn begin(look: &Look<'_>, current: &SandboxFact, index: usize) -> Next {
-    match newest(look.facts, &look.pod.init_containers()[index].name) {
+fn begin(input: &PlanInput<'_>, current: &SandboxFact, index: usize) -> Next {
+    match newest(input.facts, &input.pod.init_containers()[index].name) {
         Some(c) if c.state == ContainerState::Created && c.sandbox == current.id => {
             Next::Start { index, id: c.id.clone() }
         }
-        last => look.create(index, last),
+        last => input.create(index, last),
     }
 }

@@ -59,7 +59,7 @@ pub fn restarts(policy: RestartPolicy, c: &ContainerFact) -> bool {
 }
 
 /// What a plan is made from.
-pub struct Look<'a> {
+pub struct PlanInput<'a> {
     pub pod: &'a Pod,
     pub facts: &'a PodFacts,
     /// Sandboxes with a lower attempt are an earlier pod's.
@@ -78,7 +78,7 @@ pub struct Look<'a> {
     pub started: &'a dyn Fn(&ContainerFact) -> bool,
 }
 
-impl Look<'_> {
+impl PlanInput<'_> {
     /// The next instance of a container, under a number that is free.
     fn create(&self, index: usize, last: Option<&ContainerFact>) -> Next {
         let name = &self.pod.at(index).name;
@@ -87,8 +87,8 @@ impl Look<'_> {
     }
 }
 
-pub fn next(look: &Look<'_>) -> Next {
-    let Look { pod, facts, first_attempt, .. } = *look;
+pub fn next(input: &PlanInput<'_>) -> Next {
+    let PlanInput { pod, facts, first_attempt, .. } = *input;
     let policy = pod.restart_policy();
     let ended = |c: &ContainerFact| c.state == ContainerState::Exited && !restarts(policy, c);
     // (Sidecars do not keep a pod from its end.)
@@ -126,44 +126,44 @@ pub fn next(look: &Look<'_>) -> Next {
         }
         // Nothing to run in it yet: no sandbox.
         let wanted = match pod.init_containers().first() {
-            Some(first) => !(look.held)(&first.name),
+            Some(first) => !(input.held)(&first.name),
             None => {
                 let mut containers = pod.containers().iter();
-                containers.any(|c| !(look.held)(&c.name) && !newest(facts, &c.name).is_some_and(ended))
+                containers.any(|c| !(input.held)(&c.name) && !newest(facts, &c.name).is_some_and(ended))
             }
         };
         if !wanted {
             return Next::Nothing;
         }
         // A dead sandbox still holds its address and host ports until it is stopped.
-        if let Some(dead) = facts.sandboxes.iter().find(|s| !(look.stopped)(&s.id)) {
+        if let Some(dead) = facts.sandboxes.iter().find(|s| !(input.stopped)(&s.id)) {
             return Next::StopSandbox(dead.id.clone());
         }
         let attempt = facts.sandboxes.iter().map(|s| s.attempt.saturating_add(1)).max().unwrap_or(0).max(first_attempt);
-        return Next::RunSandbox { attempt: attempt.max(look.strangers.next_sandbox()) };
+        return Next::RunSandbox { attempt: attempt.max(input.strangers.next_sandbox()) };
     };
 
     let first_main = pod.init_containers().len();
     if first_main > 0 {
-        match init::next(look, current) {
+        match init::next(input, current) {
             Init::Next(next) => return next,
             Init::Wait => return Next::Nothing,
             Init::Done => {}
         }
     }
     for (n, container) in pod.containers().iter().enumerate() {
-        if (look.held)(&container.name) {
+        if (input.held)(&container.name) {
             continue;
         }
         let index = first_main + n;
         match newest(facts, &container.name) {
-            None => return look.create(index, None),
+            None => return input.create(index, None),
             Some(c) => match c.state {
                 ContainerState::Running | ContainerState::Unknown => {}
                 ContainerState::Created if c.sandbox == current.id => return Next::Start { index, id: c.id.clone() },
                 // Its sandbox is no more. It never ran, but its name is taken.
-                ContainerState::Created => return look.create(index, Some(c)),
-                ContainerState::Exited if restarts(policy, c) => return look.create(index, Some(c)),
+                ContainerState::Created => return input.create(index, Some(c)),
+                ContainerState::Exited if restarts(policy, c) => return input.create(index, Some(c)),
                 ContainerState::Exited => {}
             },
         }

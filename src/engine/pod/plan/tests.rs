@@ -63,7 +63,7 @@ fn planned(
     held: &dyn Fn(&str) -> bool,
     stopped: &dyn Fn(&SandboxId) -> bool,
 ) -> Next {
-    next(&Look {
+    next(&PlanInput {
         pod: &pod(policy),
         facts,
         first_attempt,
@@ -195,7 +195,7 @@ fn plan_init(policy: &str, facts: &PodFacts, started: bool) -> Next {
 
 fn plan_init_of(pod: &Pod, facts: &PodFacts, started: bool, in_doubt: bool) -> Next {
     let none = |_: &SandboxId| false;
-    next(&Look {
+    next(&PlanInput {
         pod,
         facts,
         first_attempt: 0,

@@ -2,12 +2,12 @@
 //! wherry that is asked again once nothing of it runs any more (after a reboot).
 
 use super::{Record, State, Worker};
-use crate::engine::admission::asks::Asks;
+use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::admission::{self, Admission};
 use crate::engine::context::Context;
 use crate::engine::effect::{Measure, Severity};
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::kill::Killer;
+use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::status::{self, Cause};
 use k8s_openapi::api::core::v1 as core;
 
@@ -52,14 +52,14 @@ impl Worker {
     }
 
     /// W6: it is to run again once this is over, and nothing else keeps it.
-    pub fn waits_only_for(&self, killer: Killer) -> bool {
-        self.waits_for.len() == 1 && self.waits_for.contains(&killer)
+    pub fn waits_only_for(&self, source: TerminationSource) -> bool {
+        self.waits_for.len() == 1 && self.waits_for.contains(&source)
     }
 
     /// What it starts anew as under its UID (W6), if only its end keeps it from that.
-    pub fn asks_then(&self) -> Option<Asks> {
+    pub fn asks_then(&self) -> Option<PodRequests> {
         let pod = self.restart.as_deref().filter(|_| self.desired && self.waits_for.is_empty())?;
-        Some(Asks::of(pod))
+        Some(PodRequests::of(pod))
     }
 
     /// A3: the node does not take it. A rejection for as long as a shutdown lasts is not recorded.

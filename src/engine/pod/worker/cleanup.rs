@@ -4,7 +4,7 @@
 //! Removals are changing operations like others: one at a time, when there is nothing else to do.
 
 use super::stops::retry_after;
-use super::{Beside, Doing, Record, State, Terminating, Worker};
+use super::{ActiveOp, BackgroundOp, Record, State, Terminating, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{ContainerId, SandboxId};
 use crate::api::time::Wall;
@@ -49,7 +49,7 @@ impl Worker {
 
     fn remove_sandbox(&mut self, id: SandboxId, ctx: &mut Context<'_>) {
         let op = ctx.runtime(&self.uid, RuntimeCall::RemoveSandbox { id: id.clone() });
-        self.op = Some((op, Doing::RemoveSandbox { id }));
+        self.op = Some((op, ActiveOp::RemoveSandbox { id }));
     }
 
     pub(super) fn remove_container(&mut self, c: &ContainerFact, ctx: &mut Context<'_>) {
@@ -57,7 +57,7 @@ impl Worker {
         let ended = c.state == ContainerState::Exited && !c.log_path.is_empty();
         let log_path = ended.then(|| c.log_path.clone());
         let op = ctx.runtime(&self.uid, RuntimeCall::RemoveContainer { id: c.id.clone() });
-        self.op = Some((op, Doing::RemoveContainer { id: c.id.clone(), log_path }));
+        self.op = Some((op, ActiveOp::RemoveContainer { id: c.id.clone(), log_path }));
     }
 
     /// `ended`: what went, or should have gone, with it. (A connection that is gone is told of already.)
@@ -77,7 +77,7 @@ impl Worker {
         if matches!(e, OpError::Answered { code: Code::FailedPrecondition, .. }) {
             for id in ended {
                 let op = ctx.runtime(&self.uid, RuntimeCall::DeleteTask { id });
-                self.beside.insert(op, Beside::Other);
+                self.background.insert(op, BackgroundOp::Other);
             }
         }
         self.cleanup_failed(ctx);
@@ -118,7 +118,7 @@ impl Worker {
         if let Some(s) = facts.sandboxes.last() {
             return self.remove_sandbox(s.id.clone(), ctx);
         }
-        if !self.beside.is_empty() || self.stays() {
+        if !self.background.is_empty() || self.stays() {
             return;
         }
         if !self.files_removed {
@@ -138,11 +138,11 @@ impl Worker {
             let keep_directory = self.keeps_directory.is_some();
             let call = FilesCall::RemovePod { uid: self.uid.clone(), namespace, name, kill, keep_directory };
             let op = ctx.files(&self.uid, call);
-            self.beside.insert(op, Beside::RemovePodFiles);
+            self.background.insert(op, BackgroundOp::RemovePodFiles);
         } else if self.record != Record::None {
             self.record = Record::None;
             let op = ctx.record(&self.uid, RecordChange::Delete { key: record::key(&self.uid) });
-            self.beside.insert(op, Beside::RecordRemoved);
+            self.background.insert(op, BackgroundOp::RecordRemoved);
         } else {
             self.state = State::Forgotten;
         }
@@ -178,7 +178,7 @@ impl Worker {
         }
         // What the runtime has lost is killed, as by a kubelet.
         let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone(), kill: true });
-        self.beside.insert(op, Beside::RemoveCgroup);
+        self.background.insert(op, BackgroundOp::RemoveCgroup);
     }
 
     pub(super) fn cgroup_removed(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
@@ -204,7 +204,7 @@ impl Worker {
     /// W7: what ended stays ended, whatever becomes of its dead containers.
     pub(super) fn record_terminal(&mut self, ctx: &mut Context<'_>) {
         let stays = self.is_finished() && self.stays();
-        let settled = self.beside.is_empty() && self.op.is_none() && self.over_shown;
+        let settled = self.background.is_empty() && self.op.is_none() && self.over_shown;
         if self.terminal_recorded || !stays || !settled {
             return;
         }
@@ -256,7 +256,7 @@ impl Worker {
                 exit_code: c.exit_code,
             };
             let op = ctx.files(&self.uid, call);
-            self.beside.insert(op, Beside::Message { id: c.id.clone() });
+            self.background.insert(op, BackgroundOp::Message { id: c.id.clone() });
         }
     }
 }

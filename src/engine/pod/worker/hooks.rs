@@ -4,7 +4,7 @@
 
 use super::probing::Doomed;
 use super::stops::Wait;
-use super::{Beside, Doing, Record, State, Worker};
+use super::{ActiveOp, BackgroundOp, Record, State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
@@ -26,7 +26,7 @@ impl Worker {
     /// The container whose postStart hook is under way.
     pub(super) fn post_start(&self) -> Option<&ContainerId> {
         match &self.op {
-            Some((_, Doing::PostStart { id, .. })) => Some(id),
+            Some((_, ActiveOp::PostStart { id, .. })) => Some(id),
             _ => None,
         }
     }
@@ -51,12 +51,12 @@ impl Worker {
             ips: entry.ips().to_vec(),
         };
         let op = ctx.hook(&self.uid, call, POST_START_TIMEOUT);
-        self.op = Some((op, Doing::PostStart { index, id: id.clone(), cancelled: false }));
+        self.op = Some((op, ActiveOp::PostStart { index, id: id.clone(), cancelled: false }));
     }
 
     /// A hook of a container that ended meanwhile is not waited for.
     pub(super) fn give_up_post_start(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
-        if let Some((op, Doing::PostStart { id, cancelled, .. })) = &mut self.op
+        if let Some((op, ActiveOp::PostStart { id, cancelled, .. })) = &mut self.op
             && !*cancelled
             && !entry.facts().containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running)
         {
@@ -84,23 +84,29 @@ impl Worker {
         let message =
             format!("{what} for Container \"{}\" in Pod \"{whose}\" failed - error: {}", spec.name, e.message());
         self.start_errors.insert(id.clone(), ("PostStartHookError".into(), message));
-        let cut = ctx.now.boot + pod.grace_period();
-        self.doomed.insert(id, Doomed { message: "FailedPostStartHook".into(), cut });
+        let grace_deadline = ctx.now.boot + pod.grace_period();
+        self.doomed.insert(id, Doomed { message: "FailedPostStartHook".into(), grace_deadline });
     }
 
     /// True while the container's preStop hook holds up its stop.
-    pub(super) fn pre_stop(&mut self, c: &ContainerFact, cut: Boot, entry: &Entry, ctx: &mut Context<'_>) -> bool {
+    pub(super) fn pre_stop(
+        &mut self,
+        c: &ContainerFact,
+        grace_deadline: Boot,
+        entry: &Entry,
+        ctx: &mut Context<'_>,
+    ) -> bool {
         let now = ctx.now.boot;
         match self.stops.wait(&c.id) {
-            Some(Wait::Hook(op)) => return self.beside.contains_key(&op),
+            Some(Wait::Hook(op)) => return self.background.contains_key(&op),
             Some(Wait::Record(until)) => {
-                let written = !self.beside.values().any(|b| matches!(b, Beside::Record));
+                let written = !self.background.values().any(|b| matches!(b, BackgroundOp::Record));
                 if !written && now < until {
                     self.wake_at(until);
                     return true;
                 }
             }
-            Some(Wait::Turn) => return false,
+            Some(Wait::Generation) => return false,
             None => {
                 if self.pre_stopped.contains(&c.id) || self.pre_stop_of(c).is_none() {
                     return false;
@@ -124,8 +130,8 @@ impl Worker {
             handler,
             ips: entry.ips().to_vec(),
         };
-        let op = ctx.hook(&self.uid, call, cut.since(now));
-        self.beside.insert(op, Beside::PreStop { container: c.name.clone() });
+        let op = ctx.hook(&self.uid, call, grace_deadline.since(now));
+        self.background.insert(op, BackgroundOp::PreStop { container: c.name.clone() });
         self.stops.set_wait(&c.id, Wait::Hook(op));
         true
     }

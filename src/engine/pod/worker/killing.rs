@@ -1,12 +1,12 @@
 //! How a pod is asked to end, by whom, and what becomes of it then (W4 to W6); its record.
 
-use super::{Beside, Doing, Outdated, Record, State, Terminating, Worker, deadline};
+use super::{ActiveOp, BackgroundOp, Outdated, Record, State, Terminating, Worker, deadline};
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, RecordChange, Severity};
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::kill::{Kill, KillId, Killer};
+use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::record::{self, Kept, Termination};
 use crate::engine::pod::status::Cause;
 use k8s_openapi::api::core::v1 as core;
@@ -35,7 +35,7 @@ impl Worker {
             self.kill(grace, None, entry, ctx);
         }
         // W27, A8: what is over, and was to run again, is held back too; what ended it stays its reason (W5).
-        let holds_back = matches!(kill.by, Killer::Drain | Killer::Preemption);
+        let holds_back = matches!(kill.by, TerminationSource::Drain | TerminationSource::Preemption);
         if holds_back && self.is_to_run_again() && self.waits_for.insert(kill.by) {
             ctx.tell(self.pod.as_ref(), None, (severity, reason), cause.message);
             match self.record {
@@ -48,7 +48,7 @@ impl Worker {
 
     /// W27: it is not started until `undrain`.
     pub fn is_drained(&self) -> bool {
-        self.waits_for.contains(&Killer::Drain)
+        self.waits_for.contains(&TerminationSource::Drain)
     }
 
     /// W6: who killed it is not done yet.
@@ -62,7 +62,7 @@ impl Worker {
     }
 
     /// What killed it is over: if it waits for nothing else it starts anew.
-    pub fn release(&mut self, by: Killer, ctx: &mut Context<'_>) {
+    pub fn release(&mut self, by: TerminationSource, ctx: &mut Context<'_>) {
         if !self.waits_for.remove(&by) {
             return;
         }
@@ -70,7 +70,7 @@ impl Worker {
             self.replaced = true;
             self.restart = self.restart.take().or_else(|| self.pod.clone());
         }
-        if by == Killer::Drain {
+        if by == TerminationSource::Drain {
             let message = "Pod may run on the node again.".to_owned();
             ctx.tell(self.pod.as_ref(), None, (Severity::Normal, "Undrained"), message);
         }
@@ -90,8 +90,8 @@ impl Worker {
         let terminal = self.terminal.then(|| self.status.clone());
         // Of one that is over the last status may not be known yet: a new life looks once more.
         let over = || {
-            let (began, cut) = (ctx.now.wall, ctx.now.wall + self.grace_period());
-            Termination { began, cut, cause: self.cause.clone() }
+            let (began, grace_deadline) = (ctx.now.wall, ctx.now.wall + self.grace_period());
+            Termination { began, grace_deadline, cause: self.cause.clone() }
         };
         let termination = self.termination(ctx).or_else(|| (self.is_over() && !self.terminal).then(over));
         (termination, terminal)
@@ -109,7 +109,7 @@ impl Worker {
         self.desired && (self.restart.is_none() || !self.waits_for.is_empty())
     }
 
-    /// Asks for the pod's end within `grace` (W4, W5). What was asked for before goes on, only sooner. True if its record is
+    /// PodRequests for the pod's end within `grace` (W4, W5). What was asked for before goes on, only sooner. True if its record is
     /// being written for that.
     pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) -> bool {
         let before = (self.termination(ctx), self.recorded_again);
@@ -177,7 +177,7 @@ impl Worker {
 
     /// Of an outdated pod: its record could be written, or it ends for another reason.
     pub fn may_be_replaced(&self) -> bool {
-        let writing = self.beside.values().any(|b| matches!(b, Beside::Record));
+        let writing = self.background.values().any(|b| matches!(b, BackgroundOp::Record));
         !matches!(self.state, State::Sync) || self.record == Record::Durable && self.record_retry.is_none() && !writing
     }
 
@@ -202,7 +202,7 @@ impl Worker {
         let State::Terminating(t) = &self.state else { return None };
         let ago = i64::try_from(ctx.now.boot.since(t.began).as_nanos()).unwrap_or(0);
         let began = Wall(ctx.now.wall.0.saturating_sub(ago));
-        Some(Termination { began, cut: began + t.cut.since(t.began), cause: self.cause.clone() })
+        Some(Termination { began, grace_deadline: began + t.grace_deadline.since(t.began), cause: self.cause.clone() })
     }
 
     /// Writes the pod's record, if there is none that says where it stands.
@@ -252,18 +252,18 @@ impl Worker {
             terminal,
         });
         let op = ctx.record(&self.uid, RecordChange::Put { key: record::key(&self.uid), value });
-        self.beside.insert(op, Beside::Record);
+        self.background.insert(op, BackgroundOp::Record);
     }
 
     /// W2: pulls, creates and starts do not hold up a termination; what became of them is looked up.
     pub(super) fn cancel_op(&mut self, ctx: &mut Context<'_>) {
         if let Some((
             op,
-            Doing::RunSandbox { .. }
-            | Doing::Pull { .. }
-            | Doing::Create { .. }
-            | Doing::Start { .. }
-            | Doing::PostStart { cancelled: false, .. },
+            ActiveOp::RunSandbox { .. }
+            | ActiveOp::Pull { .. }
+            | ActiveOp::Create { .. }
+            | ActiveOp::Start { .. }
+            | ActiveOp::PostStart { cancelled: false, .. },
         )) = &self.op
         {
             ctx.out.push(Effect::Cancel { op: *op });

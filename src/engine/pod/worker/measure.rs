@@ -4,7 +4,7 @@
 //! A kubelet's worker is a procedure, and its work is one call of it. Here a piece of work lasts from its request until
 //! nothing that came of it is in flight or waits for its turn.
 
-use super::{Doing, Record, State, Worker};
+use super::{ActiveOp, Record, State, Worker};
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
@@ -55,7 +55,7 @@ impl Worker {
     pub(super) fn measure_sync(&mut self, ctx: &mut Context<'_>) {
         // What is taken away in the background is no sync.
         let doing = match &self.op {
-            None | Some((_, Doing::RemoveContainer { .. } | Doing::RemoveSandbox { .. })) => false,
+            None | Some((_, ActiveOp::RemoveContainer { .. } | ActiveOp::RemoveSandbox { .. })) => false,
             Some(_) => true,
         };
         let busy = doing || self.stopping() || ctx.slots.waits(&self.uid);

@@ -11,39 +11,38 @@
 
 mod admission;
 mod cleanup;
+mod completions;
+mod container_backoff;
 mod deadline;
-mod done;
-mod holds;
 mod hooks;
-mod inside;
 mod killing;
 mod measure;
 mod probing;
-mod questions;
+mod queries;
 mod sharing;
 mod stops;
 mod sync;
 mod terminate;
 mod volumes;
+mod worker_status;
 
 use crate::api::facts::{ContainerFact, ContainerState, ImageFact};
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::time::{Boot, Now, Wall};
 use crate::engine::admission::Admission;
-use crate::engine::admission::asks::Asks;
+use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, Measure};
 use crate::engine::op::OpId;
-use crate::engine::pleg::cache::{Entry, Turn};
-use crate::engine::pod::kill::{KillId, Killer};
+use crate::engine::pleg::cache::{Entry, Generation};
+use crate::engine::pod::kill::{KillId, TerminationSource};
 use crate::engine::pod::record::{self, Preempted};
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::probe::Probes;
 use crate::engine::slots::Class;
 pub use cleanup::LATE;
-use holds::{Hold, PullBackoff, Shown};
-pub use inside::{Inside, NextPull, NextStart};
+use container_backoff::{ContainerBackoff, PullBackoff, Shown};
 use k8s_openapi::api::core::v1 as core;
 use measure::Measured;
 use probing::Doomed;
@@ -53,6 +52,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use stops::Stops;
 use volumes::Volumes;
+pub use worker_status::{NextPull, NextStart, WorkerStatus};
 
 #[derive(Debug, Serialize)]
 pub enum State {
@@ -71,16 +71,16 @@ pub enum State {
 pub struct Terminating {
     pub began: Boot,
     /// When the grace period ends: it counts from the first request and only shrinks (W4).
-    pub cut: Boot,
+    pub grace_deadline: Boot,
     sandbox_tries: u32,
     sandbox_retry_at: Option<Boot>,
     /// A status read after the last stop shows that no container runs.
-    quiet: bool,
+    all_stopped: bool,
 }
 
 /// The one changing operation in flight.
 #[derive(Debug, Serialize)]
-enum Doing {
+enum ActiveOp {
     PreparePod {
         attempt: u32,
     },
@@ -137,7 +137,7 @@ enum Doing {
 
 /// Operations beside it: they change nothing that a plan depends on, or count as one with others (stops).
 #[derive(Debug, Serialize)]
-enum Beside {
+enum BackgroundOp {
     Stop {
         id: ContainerId,
     },
@@ -218,9 +218,9 @@ pub struct Worker {
     /// It is to have a sandbox, and nobody has looked yet whether it fits.
     wants_room: bool,
     /// A2; of what only the runtime knows: one pod.
-    pub asks: Rc<Asks>,
+    pub requests: Rc<PodRequests>,
     /// W6: it is to run again, but not before these are over.
-    waits_for: BTreeSet<Killer>,
+    waits_for: BTreeSet<TerminationSource>,
     /// A8: for its record.
     pub preempted: Option<Preempted>,
     /// W5: whom to tell when nothing of it runs any more.
@@ -243,8 +243,8 @@ pub struct Worker {
     deadline: Option<Boot>,
     /// The record is to say how much of it has passed.
     active_due: Option<Boot>,
-    op: Option<(OpId, Doing)>,
-    beside: BTreeMap<OpId, Beside>,
+    op: Option<(OpId, ActiveOp)>,
+    background: BTreeMap<OpId, BackgroundOp>,
     record: Record,
     /// The record could not be written: tried again then.
     record_retry: Option<Boot>,
@@ -252,7 +252,7 @@ pub struct Worker {
     record_kept: u32,
     /// The image found for the container that is being started: (index, attempt, image).
     image: Option<(usize, u32, ImageFact)>,
-    holds: BTreeMap<String, Hold>,
+    backoffs: BTreeMap<String, ContainerBackoff>,
     /// Why a start failed: the waiting reason and its message.
     start_errors: BTreeMap<ContainerId, Shown>,
     extras: Extras,
@@ -282,7 +282,7 @@ pub struct Worker {
     /// What others run under the UID, and the last event was about (W21).
     stranger_told: Option<String>,
     /// A look at what others have under the UID is needed, no older than this.
-    look_since: Option<Turn>,
+    look_since: Option<Generation>,
     /// By container: the last number that the runtime refused because the name was taken.
     refused: BTreeMap<String, u32>,
     /// The image is not there and a pull's turn is waited for: (index, attempt).
@@ -313,7 +313,7 @@ impl Worker {
         worker.deadline = pod.active_deadline().map(|d| now.boot + d);
         worker.status = status::waiting();
         worker.extras = Extras::of(&pod);
-        worker.asks = Rc::new(Asks::of(&pod));
+        worker.requests = Rc::new(PodRequests::of(&pod));
         worker.pod = Some(pod);
         worker
     }
@@ -338,10 +338,10 @@ impl Worker {
         if let Some(t) = record.termination {
             // Clocks are set: in the same boot the wall clock is not asked, and what is left is never more than the whole.
             let left = match (age, &record.kept) {
-                (Some(age), Some(kept)) => t.cut.since(kept.wall).saturating_sub(age),
-                _ => t.cut.since(now.wall),
+                (Some(age), Some(kept)) => t.grace_deadline.since(kept.wall).saturating_sub(age),
+                _ => t.grace_deadline.since(now.wall),
             };
-            let left = left.min(t.cut.since(t.began));
+            let left = left.min(t.grace_deadline.since(t.began));
             worker.state = State::Terminating(Terminating::new(now.boot, left));
             worker.measured = Measured::killed(now.boot);
             worker.cause = t.cause;
@@ -410,7 +410,7 @@ impl Worker {
             admission: Admission::Open,
             place: 0,
             wants_room: false,
-            asks: Rc::new(Asks::default()),
+            requests: Rc::new(PodRequests::default()),
             waits_for: BTreeSet::new(),
             preempted: None,
             askers: Vec::new(),
@@ -427,12 +427,12 @@ impl Worker {
             deadline: None,
             active_due: None,
             op: None,
-            beside: BTreeMap::new(),
+            background: BTreeMap::new(),
             record: Record::None,
             record_retry: None,
             record_kept: 0,
             image: None,
-            holds: BTreeMap::new(),
+            backoffs: BTreeMap::new(),
             start_errors: BTreeMap::new(),
             extras: Extras::default(),
             probes: Probes::default(),
@@ -578,19 +578,23 @@ impl Worker {
             &self.op,
             None | Some((
                 _,
-                Doing::PreparePod { .. }
-                    | Doing::MountVolumes
-                    | Doing::ImageStatus { .. }
-                    | Doing::Pull { .. }
-                    | Doing::PostStart { .. }
+                ActiveOp::PreparePod { .. }
+                    | ActiveOp::MountVolumes
+                    | ActiveOp::ImageStatus { .. }
+                    | ActiveOp::Pull { .. }
+                    | ActiveOp::PostStart { .. }
             ))
         )
     }
 
     /// A call that stops this container or sandbox is in flight.
     pub fn is_stopping(&self, id: &str) -> bool {
-        let sandbox = matches!(&self.op, Some((_, Doing::StopSandbox { id: stopping })) if stopping.as_str() == id);
-        sandbox || self.beside.values().any(|b| matches!(b, Beside::Stop { id: stopping } if stopping.as_str() == id))
+        let sandbox = matches!(&self.op, Some((_, ActiveOp::StopSandbox { id: stopping })) if stopping.as_str() == id);
+        sandbox
+            || self
+                .background
+                .values()
+                .any(|b| matches!(b, BackgroundOp::Stop { id: stopping } if stopping.as_str() == id))
     }
 
     /// Has it ever asked the runtime for something, or does the runtime have something of it?
@@ -601,16 +605,19 @@ impl Worker {
     /// Which limit the operation in flight counts against.
     fn start_class(&self) -> Option<Class> {
         match &self.op.as_ref()?.1 {
-            Doing::PreparePod { .. } | Doing::MakeCgroup { .. } | Doing::RunSandbox { .. } => Some(Class::Sandbox),
-            Doing::ImageStatus { .. } | Doing::PrepareContainer { .. } | Doing::Create { .. } | Doing::Start { .. } => {
-                Some(Class::Container)
+            ActiveOp::PreparePod { .. } | ActiveOp::MakeCgroup { .. } | ActiveOp::RunSandbox { .. } => {
+                Some(Class::Sandbox)
             }
-            Doing::Pull { .. } => Some(Class::Pull),
-            Doing::PostStart { .. }
-            | Doing::MountVolumes
-            | Doing::StopSandbox { .. }
-            | Doing::RemoveContainer { .. }
-            | Doing::RemoveSandbox { .. } => None,
+            ActiveOp::ImageStatus { .. }
+            | ActiveOp::PrepareContainer { .. }
+            | ActiveOp::Create { .. }
+            | ActiveOp::Start { .. } => Some(Class::Container),
+            ActiveOp::Pull { .. } => Some(Class::Pull),
+            ActiveOp::PostStart { .. }
+            | ActiveOp::MountVolumes
+            | ActiveOp::StopSandbox { .. }
+            | ActiveOp::RemoveContainer { .. }
+            | ActiveOp::RemoveSandbox { .. } => None,
         }
     }
 
@@ -624,14 +631,14 @@ impl Worker {
         }
         // A container's end is shown together with its termination message.
         let unread = |c: &ContainerFact| c.state == ContainerState::Exited && !self.messages.contains_key(&c.id);
-        let reading = self.beside.values().any(|b| matches!(b, Beside::Message { .. }));
+        let reading = self.background.values().any(|b| matches!(b, BackgroundOp::Message { .. }));
         if reading || !waits && entry.facts().containers.iter().any(unread) {
             return self.status_waits(ctx);
         }
         let new = if waits {
             self.status_before()
         } else {
-            let holds = &self.holds;
+            let backoffs = &self.backoffs;
             let now = ctx.now.boot;
             let hooked = self.post_start();
             // In a shutdown sandboxes are left for later; what was shown then is not taken back.
@@ -650,7 +657,7 @@ impl Worker {
                 },
                 started: &|spec, c| self.probes.started(spec, &c.id),
                 ready: &|spec, c| self.probes.ready(spec, &c.id),
-                waiting: &|name| holds.get(name).and_then(|h| h.shown(now)),
+                waiting: &|name| backoffs.get(name).and_then(|h| h.shown(now)),
                 messages: &self.messages,
                 cause: self.cause.as_ref(),
                 waits: self.waits_for_strangers(entry),

@@ -1,6 +1,6 @@
 //! Probing of a worker's running containers: asks for what is due, and what its verdicts lead to (a restart, `ready`).
 
-use super::{Beside, State, Worker};
+use super::{BackgroundOp, State, Worker};
 use crate::api::facts::ContainerState;
 use crate::api::pod::{Pod, RestartPolicy};
 use crate::api::time::Boot;
@@ -21,7 +21,7 @@ pub struct Doomed {
     /// For its Killing event.
     pub message: String,
     /// The end of its grace period.
-    pub cut: Boot,
+    pub grace_deadline: Boot,
 }
 
 impl Worker {
@@ -55,7 +55,7 @@ impl Worker {
             };
             let op = ctx.probe(&self.uid, call, due.timeout);
             self.probes.asked(&due, op, ctx.now.boot);
-            self.beside.insert(op, Beside::Probe);
+            self.background.insert(op, BackgroundOp::Probe);
         }
         if let Some(at) = self.probes.next(ctx.now.boot, wanted) {
             self.wake_at(at);
@@ -93,8 +93,8 @@ impl Worker {
             let grace = kind.spec(spec).and_then(|p| p.termination_grace_period_seconds);
             let grace = grace.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0).map(Duration::from_secs);
             let message = last_words(&pod, index, kind);
-            let cut = ctx.now.boot + grace.unwrap_or_else(|| pod.grace_period());
-            self.doomed.insert(id, Doomed { message, cut });
+            let grace_deadline = ctx.now.boot + grace.unwrap_or_else(|| pod.grace_period());
+            self.doomed.insert(id, Doomed { message, grace_deadline });
         }
     }
 }

@@ -50,9 +50,9 @@ impl Worker {
 
     /// True if it is known what others have under the UID now; else that is read first.
     pub(super) fn knows_strangers(&mut self, entry: &mut Entry, ctx: &Context<'_>) -> bool {
-        let needed = *self.look_since.get_or_insert(ctx.turn);
+        let needed = *self.look_since.get_or_insert(ctx.generation);
         let recent = |at| ctx.now.boot.since(at) < FRESH;
-        if entry.usable() && entry.looked().is_some_and(|(turn, at)| turn >= needed || recent(at)) {
+        if entry.usable() && entry.looked().is_some_and(|(generation, at)| generation >= needed || recent(at)) {
             self.look_since = None;
             return true;
         }

@@ -5,7 +5,7 @@
 //! Before that a container's preStop hook runs, and a sidecar waits for its turn: both within the grace period, and cut
 //! at its end.
 
-use super::{Beside, State, Worker};
+use super::{BackgroundOp, State, Worker};
 use crate::api::facts::ContainerFact;
 use crate::api::names::ContainerId;
 use crate::api::pod::{LONGEST_GRACE, is_sidecar};
@@ -29,7 +29,7 @@ pub enum Wait {
     Record(Boot),
     Hook(OpId),
     /// W11: what it serves still runs. (Its hook, if it has one, is over.)
-    Turn,
+    Generation,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -60,7 +60,7 @@ pub(super) fn retry_after(tries: u32, ctx: &mut Context<'_>) -> Duration {
 
 impl Worker {
     pub(super) fn stopping(&self) -> bool {
-        self.beside.values().any(|b| matches!(b, Beside::Stop { .. }))
+        self.background.values().any(|b| matches!(b, BackgroundOp::Stop { .. }))
     }
 
     /// Nothing runs that should not.
@@ -73,7 +73,7 @@ impl Worker {
 
     fn give_up_hook(&self, wait: Wait, ctx: &mut Context<'_>) {
         if let Wait::Hook(op) = wait
-            && self.beside.contains_key(&op)
+            && self.background.contains_key(&op)
         {
             ctx.out.push(Effect::Cancel { op });
         }
@@ -84,17 +84,17 @@ impl Worker {
     pub(super) fn stop_all(
         &mut self,
         running: &[ContainerId],
-        cut: Boot,
+        grace_deadline: Boot,
         turns: bool,
         entry: &Entry,
         ctx: &mut Context<'_>,
     ) {
         let stopping = self.stopping();
         // W4: what is waited for is cut at the end of the period, whatever else goes on.
-        if cut <= ctx.now.boot {
+        if grace_deadline <= ctx.now.boot {
             for id in running {
                 if let Some(wait @ Wait::Hook(_)) = self.stops.wait(id) {
-                    self.stops.set_wait(id, Wait::Turn);
+                    self.stops.set_wait(id, Wait::Generation);
                     self.give_up_hook(wait, ctx);
                 }
             }
@@ -107,22 +107,24 @@ impl Worker {
         }
         if let Some(at) = self.stops.retry_at.filter(|at| *at > ctx.now.boot) {
             if running.iter().any(|id| matches!(self.stops.wait(id), Some(Wait::Hook(_)))) {
-                self.wake_at(cut);
+                self.wake_at(grace_deadline);
             }
             return self.wake_at(at);
         }
         for id in running {
-            let in_flight = self.beside.values().any(|b| matches!(b, Beside::Stop { id: i } if i == id));
+            let in_flight = self.background.values().any(|b| matches!(b, BackgroundOp::Stop { id: i } if i == id));
             match self.stops.asked.get(id) {
-                Some(by) if *by <= cut || !in_flight => {}
-                Some(_) => self.stop_container(id, cut, ctx),
+                Some(by) if *by <= grace_deadline || !in_flight => {}
+                Some(_) => self.stop_container(id, grace_deadline, ctx),
                 None => {
                     let c = entry.facts().containers.iter().find(|c| c.id == *id);
                     if let Some(c) = c {
                         self.tell_of_stop(c, ctx);
                     }
-                    if cut <= ctx.now.boot || !c.is_some_and(|c| self.waits(c, running, cut, turns, entry, ctx)) {
-                        self.stop_container(id, cut, ctx);
+                    if grace_deadline <= ctx.now.boot
+                        || !c.is_some_and(|c| self.waits(c, running, grace_deadline, turns, entry, ctx))
+                    {
+                        self.stop_container(id, grace_deadline, ctx);
                     }
                 }
             }
@@ -134,16 +136,17 @@ impl Worker {
         &mut self,
         c: &ContainerFact,
         running: &[ContainerId],
-        cut: Boot,
+        grace_deadline: Boot,
         turns: bool,
         entry: &Entry,
         ctx: &mut Context<'_>,
     ) -> bool {
-        let waits = self.pre_stop(c, cut, entry, ctx) || turns && !self.turn_has_come(c, running, entry);
+        let waits = self.pre_stop(c, grace_deadline, entry, ctx) || turns && !self.turn_has_come(c, running, entry);
         if waits {
-            self.wake_at(cut);
-            if self.stops.wait(&c.id).is_none_or(|w| matches!(w, Wait::Hook(op) if !self.beside.contains_key(&op))) {
-                self.stops.set_wait(&c.id, Wait::Turn);
+            self.wake_at(grace_deadline);
+            if self.stops.wait(&c.id).is_none_or(|w| matches!(w, Wait::Hook(op) if !self.background.contains_key(&op)))
+            {
+                self.stops.set_wait(&c.id, Wait::Generation);
             }
         }
         waits
@@ -175,20 +178,20 @@ impl Worker {
         let facts = entry.facts();
         self.doomed.retain(|id, _| entry.running().any(|c| c.id == *id));
         for c in facts.containers.iter() {
-            if let Some(cut) = self.doomed.get(&c.id).map(|d| d.cut) {
-                self.stop_all(std::slice::from_ref(&c.id), cut, false, entry, ctx);
+            if let Some(grace_deadline) = self.doomed.get(&c.id).map(|d| d.grace_deadline) {
+                self.stop_all(std::slice::from_ref(&c.id), grace_deadline, false, entry, ctx);
             }
         }
         !self.doomed.is_empty()
     }
 
-    fn stop_container(&mut self, id: &ContainerId, cut: Boot, ctx: &mut Context<'_>) {
-        self.stops.asked.insert(id.clone(), cut);
+    fn stop_container(&mut self, id: &ContainerId, grace_deadline: Boot, ctx: &mut Context<'_>) {
+        self.stops.asked.insert(id.clone(), grace_deadline);
         self.stops.waits.remove(id);
         // The CRI counts in whole seconds.
-        let left = cut.since(ctx.now.boot) + Duration::from_millis(500);
+        let left = grace_deadline.since(ctx.now.boot) + Duration::from_millis(500);
         let grace = Duration::from_secs(left.as_secs()).clamp(SHORTEST_STOP, LONGEST_GRACE);
         let op = ctx.runtime(&self.uid, RuntimeCall::StopContainer { id: id.clone(), grace });
-        self.beside.insert(op, Beside::Stop { id: id.clone() });
+        self.background.insert(op, BackgroundOp::Stop { id: id.clone() });
     }
 }

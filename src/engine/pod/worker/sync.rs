@@ -1,9 +1,9 @@
 //! Sync: starts and restarts containers until the pod is asked to end or ends by itself (W1, W9 to W13).
 
-use super::holds::Hold;
+use super::container_backoff::ContainerBackoff;
 use super::measure::{container_type, measure_start_error};
 use super::probing::Doomed;
-use super::{Doing, Record, State, Terminating, Worker};
+use super::{ActiveOp, Record, State, Terminating, Worker};
 use crate::api::facts::{ContainerState, ImageFact, PodFacts};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
@@ -12,7 +12,7 @@ use crate::engine::context::Context;
 use crate::engine::effect::{CreateContainer, FilesCall, Measure, RuntimeCall, Severity};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::backoff;
-use crate::engine::pod::plan::{self, Look, Next};
+use crate::engine::pod::plan::{self, Next, PlanInput};
 use crate::engine::pod::status::Cause;
 use std::rc::Rc;
 use std::time::Duration;
@@ -50,8 +50,10 @@ impl Worker {
         }
         self.hold_the_ended(&pod, entry, ctx);
         // What is doomed does not wait for a long pull, or a hook, of another container.
-        let busy =
-            !matches!(self.op, None | Some((_, Doing::Pull { .. } | Doing::PostStart { .. } | Doing::MountVolumes)));
+        let busy = !matches!(
+            self.op,
+            None | Some((_, ActiveOp::Pull { .. } | ActiveOp::PostStart { .. } | ActiveOp::MountVolumes))
+        );
         let dooming = !busy && ctx.up && self.stop_doomed(entry, ctx);
         if self.op.is_some() || self.stopping() {
             return;
@@ -81,16 +83,16 @@ impl Worker {
     fn advance(&mut self, pod: &Rc<Pod>, entry: &mut Entry, ctx: &mut Context<'_>) {
         let now = ctx.now.boot;
         let next = {
-            let holds = &self.holds;
+            let backoffs = &self.backoffs;
             let stopped = &self.stopped;
             let refused = &self.refused;
-            plan::next(&Look {
+            plan::next(&PlanInput {
                 pod,
                 facts: entry.facts(),
                 first_attempt: self.first_attempt,
                 strangers: entry.strangers(),
                 first_free: &|name| refused.get(name).map_or(0, |attempt| attempt.saturating_add(1)),
-                held: &|name| holds.get(name).is_some_and(|h| h.until > now),
+                held: &|name| backoffs.get(name).is_some_and(|h| h.until > now),
                 stopped: &|id| stopped.contains(id),
                 in_doubt: entry.in_doubt(now),
                 started: &|c| pod.container(&c.name).is_none_or(|spec| self.probes.started(spec, &c.id)),
@@ -107,8 +109,8 @@ impl Worker {
                 self.tell_of_a_dead_sandbox(pod, entry.facts(), ctx);
                 for c in entry.running().filter(|c| ids.contains(&c.id)) {
                     let message = format!("Stopping container {}", c.name);
-                    let cut = now + pod.grace_period();
-                    self.doomed.entry(c.id.clone()).or_insert(Doomed { message, cut });
+                    let grace_deadline = now + pod.grace_period();
+                    self.doomed.entry(c.id.clone()).or_insert(Doomed { message, grace_deadline });
                 }
                 self.stop_doomed(entry, ctx);
                 return;
@@ -198,7 +200,7 @@ impl Worker {
             Next::RunSandbox { attempt } => {
                 ctx.measure(Measure::StartedPod);
                 let op = ctx.files(&self.uid, FilesCall::PreparePod { pod: pod.clone() });
-                self.op = Some((op, Doing::PreparePod { attempt }));
+                self.op = Some((op, ActiveOp::PreparePod { attempt }));
             }
             Next::Create { index, attempt } => match &self.image {
                 Some((i, a, image)) if (*i, *a) == (index, attempt) => {
@@ -213,7 +215,7 @@ impl Worker {
             },
             Next::Start { index, id } => {
                 let op = ctx.runtime(&self.uid, RuntimeCall::StartContainer { id: id.clone() });
-                self.op = Some((op, Doing::Start { index, id }));
+                self.op = Some((op, ActiveOp::Start { index, id }));
             }
             _ => {}
         }
@@ -226,7 +228,7 @@ impl Worker {
         match crate::api::image::normalize(asked) {
             Ok(image) => {
                 let op = ctx.runtime(&self.uid, RuntimeCall::ImageStatus { image });
-                self.op = Some((op, Doing::ImageStatus { index, attempt }));
+                self.op = Some((op, ActiveOp::ImageStatus { index, attempt }));
             }
             Err(message) => {
                 ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, "InspectFailed"), message.clone());
@@ -263,7 +265,7 @@ impl Worker {
         if let Some(b) = self.pulls.get(&image).filter(|b| b.until > ctx.now.boot) {
             measure_start_error(pod, index, "ImagePullBackOff", ctx);
             let shown = ("ImagePullBackOff".to_string(), format!("Back-off pulling image \"{image}\": {}", b.error));
-            self.holds.insert(spec.name.clone(), Hold::new(None, b.until, Some(shown), None));
+            self.backoffs.insert(spec.name.clone(), ContainerBackoff::new(None, b.until, Some(shown), None));
             return;
         }
         if !ctx.slots.pulls.take(&self.uid, ctx.now.boot) {
@@ -273,7 +275,7 @@ impl Worker {
         ctx.tell(Some(pod), Some(&spec.name), (Severity::Normal, "Pulling"), format!("Pulling image \"{image}\""));
         let name = crate::api::image::normalize(&image).unwrap_or_else(|_| image.clone());
         let op = ctx.runtime(&self.uid, RuntimeCall::PullImage { pod: pod.clone(), image: name });
-        self.op = Some((op, Doing::Pull { index, attempt, image, began: ctx.now.boot }));
+        self.op = Some((op, ActiveOp::Pull { index, attempt, image, began: ctx.now.boot }));
     }
 
     fn prepare(
@@ -297,7 +299,7 @@ impl Worker {
             attempt,
         };
         let op = ctx.files(&self.uid, call);
-        self.op = Some((op, Doing::PrepareContainer { index, attempt, image: image.clone() }));
+        self.op = Some((op, ActiveOp::PrepareContainer { index, attempt, image: image.clone() }));
     }
 
     pub(super) fn create(
@@ -329,7 +331,7 @@ impl Worker {
         };
         self.image = None;
         let op = ctx.runtime(&self.uid, RuntimeCall::CreateContainer(Box::new(call)));
-        self.op = Some((op, Doing::Create { index, attempt, level }));
+        self.op = Some((op, ActiveOp::Create { index, attempt, level }));
     }
 
     /// The container is tried again after a while (W9); meanwhile this is shown.
@@ -349,7 +351,8 @@ impl Worker {
         };
         ctx.tell(Some(pod), Some(name), (Severity::Warning, "Failed"), said);
         let until = ctx.now.boot + ctx.after_error();
-        self.holds.insert(name.clone(), Hold::new(None, until, Some((reason.to_string(), message)), None));
+        self.backoffs
+            .insert(name.clone(), ContainerBackoff::new(None, until, Some((reason.to_string(), message)), None));
         self.image = None;
     }
 
@@ -361,13 +364,14 @@ impl Worker {
                 continue;
             }
             if !plan::restarts(pod.restart_policy_of(index), dead) {
-                self.holds.remove(&spec.name);
+                self.backoffs.remove(&spec.name);
                 continue;
             }
             // An error of ours (an image that cannot be had) holds it; one of its start has become its end.
             let start_failed = self.start_errors.contains_key(&dead.id);
-            let held = |h: &Hold| h.after.as_ref() == Some(&dead.id) || h.until > ctx.now.boot && !start_failed;
-            if self.holds.get(&spec.name).is_some_and(held) {
+            let held =
+                |h: &ContainerBackoff| h.after.as_ref() == Some(&dead.id) || h.until > ctx.now.boot && !start_failed;
+            if self.backoffs.get(&spec.name).is_some_and(held) {
                 continue;
             }
             let (delay, _) = backoff::after(dead, ctx.config.max_restart_backoff);
@@ -377,16 +381,17 @@ impl Worker {
             // (Once: an error that comes after it, of its image say, has a hold of its own.)
             let error = self.start_errors.remove(&dead.id);
             if delay.is_zero() {
-                self.holds.insert(spec.name.clone(), Hold::new(Some(dead.id.clone()), until, error, None));
+                self.backoffs
+                    .insert(spec.name.clone(), ContainerBackoff::new(Some(dead.id.clone()), until, error, None));
                 continue;
             }
             let id = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
             let words = backoff::in_words(delay);
             let message = format!("back-off {words} restarting failed container={} pod={id}", spec.name);
             let shown = ("CrashLoopBackOff".to_string(), message);
-            let flip = ctx.now.boot + Hold::FLIP;
-            let hold = Hold::new(Some(dead.id.clone()), until, error, Some((flip, shown)));
-            self.holds.insert(spec.name.clone(), hold);
+            let flip = ctx.now.boot + ContainerBackoff::FLIP;
+            let hold = ContainerBackoff::new(Some(dead.id.clone()), until, error, Some((flip, shown)));
+            self.backoffs.insert(spec.name.clone(), hold);
             let message = format!("Back-off restarting failed container {} in pod {id}", spec.name);
             ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, "BackOff"), message);
         }
@@ -396,7 +401,7 @@ impl Worker {
     fn note_running(&mut self, pod: &Pod, entry: &Entry, ctx: &mut Context<'_>) {
         let facts = entry.facts();
         let running = |name: &str| plan::newest(facts, name).is_some_and(|c| c.state == ContainerState::Running);
-        self.holds.retain(|name, _| !running(name));
+        self.backoffs.retain(|name, _| !running(name));
         let runs =
             |id: &ContainerId| facts.containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running);
         self.start_errors.retain(|id, _| !runs(id) || self.doomed.contains_key(id));
@@ -409,8 +414,8 @@ impl Worker {
     /// The next sync: at the next hold's end, else when the others that are well have theirs (W9).
     fn schedule(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.now.boot;
-        let holds: Vec<Boot> = self.holds.values().filter_map(|h| h.next(now)).collect();
-        for at in holds.into_iter().chain(self.sandbox_hold.filter(|at| *at > now)) {
+        let backoffs: Vec<Boot> = self.backoffs.values().filter_map(|h| h.next(now)).collect();
+        for at in backoffs.into_iter().chain(self.sandbox_hold.filter(|at| *at > now)) {
             self.wake_at(at);
         }
         if self.op.is_none() {

@@ -2,7 +2,7 @@
 //! that none runs (W2, W4). Terminated: the volumes go, then the cgroup.
 
 use super::stops::retry_after;
-use super::{Beside, Doing, State, Terminating, Worker};
+use super::{ActiveOp, BackgroundOp, State, Terminating, Worker};
 use crate::api::names::{ContainerId, SandboxId};
 use crate::api::time::Boot;
 use crate::engine::context::Context;
@@ -19,22 +19,22 @@ impl Terminating {
     pub(super) fn new(began: Boot, grace: Duration) -> Terminating {
         Terminating {
             began,
-            cut: began + grace.max(SHORTEST_GRACE),
+            grace_deadline: began + grace.max(SHORTEST_GRACE),
             sandbox_tries: 0,
             sandbox_retry_at: None,
-            quiet: false,
+            all_stopped: false,
         }
     }
 
     pub(super) fn shrink(&mut self, grace: Duration) {
-        self.cut = self.cut.min(self.began + grace.max(SHORTEST_GRACE));
+        self.grace_deadline = self.grace_deadline.min(self.began + grace.max(SHORTEST_GRACE));
     }
 }
 
 impl Worker {
     pub(super) fn step_terminating(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         let State::Terminating(t) = &self.state else { return };
-        let (cut, tries, retry_at) = (t.cut, t.sandbox_tries, t.sandbox_retry_at);
+        let (grace_deadline, tries, retry_at) = (t.grace_deadline, t.sandbox_tries, t.sandbox_retry_at);
         self.look_since = None;
         // The node steps every worker when the connection is back.
         if !entry.known() || !ctx.up {
@@ -45,15 +45,15 @@ impl Worker {
         if !running.is_empty() {
             self.ended = false;
             self.terminal = false;
-            self.quiet(false);
-            return self.stop_all(&running, cut, true, entry, ctx);
+            self.all_stopped(false);
+            return self.stop_all(&running, grace_deadline, true, entry, ctx);
         }
         if self.op.is_some() || self.stopping() || !entry.usable() {
             return;
         }
         self.stops_are_over(ctx);
         // What became of a lost call may turn up yet, until its sandbox is stopped.
-        self.quiet(!entry.in_doubt(ctx.now.boot));
+        self.all_stopped(!entry.in_doubt(ctx.now.boot));
         if ctx.hurried && self.is_quiet() {
             return;
         }
@@ -72,15 +72,15 @@ impl Worker {
         self.begin_work("terminated", ctx);
     }
 
-    fn quiet(&mut self, quiet: bool) {
+    fn all_stopped(&mut self, all_stopped: bool) {
         if let State::Terminating(t) = &mut self.state {
-            t.quiet = quiet;
+            t.all_stopped = all_stopped;
         }
     }
 
     /// No container runs and none is coming; its sandbox may still be there.
     pub fn is_quiet(&self) -> bool {
-        self.is_over() || matches!(&self.state, State::Terminating(t) if t.quiet)
+        self.is_over() || matches!(&self.state, State::Terminating(t) if t.all_stopped)
     }
 
     /// It is being stopped, and no call that may yet start something is in flight.
@@ -90,7 +90,7 @@ impl Worker {
 
     pub(super) fn stop_sandbox(&mut self, id: SandboxId, ctx: &mut Context<'_>) {
         let op = ctx.runtime(&self.uid, RuntimeCall::StopSandbox { id: id.clone() });
-        self.op = Some((op, Doing::StopSandbox { id }));
+        self.op = Some((op, ActiveOp::StopSandbox { id }));
     }
 
     /// A sandbox could not be stopped.
@@ -117,10 +117,10 @@ impl Worker {
             }
             if !entry.strangers().share_the_uid() {
                 let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone(), kill: false });
-                self.beside.insert(op, Beside::RemoveCgroup);
+                self.background.insert(op, BackgroundOp::RemoveCgroup);
             }
         }
-        if !self.beside.values().any(|b| matches!(b, Beside::RemoveCgroup)) {
+        if !self.background.values().any(|b| matches!(b, BackgroundOp::RemoveCgroup)) {
             self.state = State::Finished;
             self.end_work(ctx);
         }

@@ -3,7 +3,7 @@
 //! Whether they are there is not known to a new wherry: it asks for them once more before it starts something.
 
 use super::stops::retry_after;
-use super::{Beside, Doing, Record, Worker};
+use super::{ActiveOp, BackgroundOp, Record, Worker};
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
@@ -56,7 +56,7 @@ impl Worker {
         }
         if self.record == Record::Durable {
             let op = ctx.volumes(&self.uid, VolumesCall::Mount { pod: pod.clone() });
-            self.op = Some((op, Doing::MountVolumes));
+            self.op = Some((op, ActiveOp::MountVolumes));
         }
         false
     }
@@ -77,7 +77,7 @@ impl Worker {
         if self.volumes.unmounted || self.pod.is_some() && !self.extras.volumes && !self.volumes.found {
             return true;
         }
-        if self.beside.values().any(|b| matches!(b, Beside::Unmount)) {
+        if self.background.values().any(|b| matches!(b, BackgroundOp::Unmount)) {
             return false;
         }
         if let Some(at) = self.volumes.hold.filter(|at| self.volumes.tries > 0 && *at > ctx.now.boot) {
@@ -85,7 +85,7 @@ impl Worker {
             return false;
         }
         let op = ctx.volumes(&self.uid, VolumesCall::Unmount { uid: self.uid.clone() });
-        self.beside.insert(op, Beside::Unmount);
+        self.background.insert(op, BackgroundOp::Unmount);
         false
     }
 

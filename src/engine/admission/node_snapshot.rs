@@ -4,17 +4,17 @@
 //! that wait, and came before, were promised theirs. Of a fourth kind it is not known yet whether they take room. A successor was promised what its predecessor gives back: the two never
 //! run at one time (W8), so that together they count as the larger one.
 
-use super::asks::Asks;
 use super::fit::{Insufficient, insufficient};
+use super::pod_requests::PodRequests;
 use super::predicates::{self, HostPort, Refusal, clash};
 use crate::api::names::FullName;
-use crate::api::node::NodeFacts;
+use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
 use crate::api::resources::Resources;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]
-pub struct Room<'a> {
+pub struct NodeSnapshot<'a> {
     node: &'a NodeFacts,
     /// Held, or promised.
     taken: Resources,
@@ -47,9 +47,9 @@ pub enum Verdict {
     },
 }
 
-impl<'a> Room<'a> {
-    pub fn new(node: &'a NodeFacts) -> Room<'a> {
-        Room {
+impl<'a> NodeSnapshot<'a> {
+    pub fn new(node: &'a NodeFacts) -> NodeSnapshot<'a> {
+        NodeSnapshot {
             node,
             taken: Resources::default(),
             in_use: Resources::default(),
@@ -60,29 +60,29 @@ impl<'a> Room<'a> {
     }
 
     /// An admitted pod.
-    pub fn hold(&mut self, asks: &Asks) {
-        self.taken.add(&asks.requests);
-        self.in_use.add(&asks.requests);
-        self.ports.extend_from_slice(&asks.ports);
+    pub fn hold(&mut self, requests: &PodRequests) {
+        self.taken.add(&requests.resources);
+        self.in_use.add(&requests.resources);
+        self.ports.extend_from_slice(&requests.ports);
     }
 
     /// A pod that ends: its part is in use still.
-    pub fn give_back(&mut self, name: &FullName, asks: &Asks) {
-        self.share(name, |shared| shared.ending.add(&asks.requests));
-        self.ports_in_use.extend_from_slice(&asks.ports);
+    pub fn give_back(&mut self, name: &FullName, requests: &PodRequests) {
+        self.share(name, |shared| shared.ending.add(&requests.resources));
+        self.ports_in_use.extend_from_slice(&requests.ports);
     }
 
     /// A pod that waits, before all that are asked for after it.
-    pub fn promise(&mut self, name: &FullName, asks: &Asks) {
-        self.taken.add(&asks.requests);
-        self.share(name, |shared| shared.promised.add(&asks.requests));
-        self.ports.extend_from_slice(&asks.ports);
+    pub fn promise(&mut self, name: &FullName, requests: &PodRequests) {
+        self.taken.add(&requests.resources);
+        self.share(name, |shared| shared.promised.add(&requests.resources));
+        self.ports.extend_from_slice(&requests.ports);
     }
 
     /// A pod of which nobody knows yet whether it takes room: nothing is admitted into its room, and nothing rejected because of it.
-    pub fn doubt(&mut self, name: &FullName, asks: &Asks) {
-        self.share(name, |shared| shared.promised.add(&asks.requests));
-        self.ports_in_use.extend_from_slice(&asks.ports);
+    pub fn doubt(&mut self, name: &FullName, requests: &PodRequests) {
+        self.share(name, |shared| shared.promised.add(&requests.resources));
+        self.ports_in_use.extend_from_slice(&requests.ports);
     }
 
     fn share(&mut self, name: &FullName, change: impl FnOnce(&mut Shared)) {
@@ -97,19 +97,19 @@ impl<'a> Room<'a> {
         &self.in_use
     }
 
-    pub fn look_at(&self, pod: &Pod, asks: &Asks) -> Verdict {
+    pub fn look_at(&self, pod: &Pod, requests: &PodRequests) -> Verdict {
         let allocatable = &self.node.allocatable;
         let mut refusals = predicates::against(pod, self.node);
-        if let Some(port) = clash(&asks.ports, &self.ports) {
+        if let Some(port) = clash(&requests.ports, &self.ports) {
             refusals.push(predicates::port_is_taken(port));
             predicates::in_order(&mut refusals);
         }
-        let missing = insufficient(&asks.requests, &self.taken, allocatable);
+        let missing = insufficient(&requests.resources, &self.taken, allocatable);
         if !refusals.is_empty() || !missing.is_empty() {
             return Verdict::Against { refusals, missing };
         }
-        let missing = insufficient(&asks.requests, &self.in_use, allocatable);
-        match missing.is_empty() && clash(&asks.ports, &self.ports_in_use).is_none() {
+        let missing = insufficient(&requests.resources, &self.in_use, allocatable);
+        match missing.is_empty() && clash(&requests.ports, &self.ports_in_use).is_none() {
             true => Verdict::Fits,
             false => Verdict::Later(missing),
         }

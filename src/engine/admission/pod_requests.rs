@@ -8,9 +8,9 @@ use crate::api::resources::{PODS, Resources, requested_by};
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Asks {
+pub struct PodRequests {
     /// One of `pods` included.
-    pub requests: Resources,
+    pub resources: Resources,
     pub ports: Vec<HostPort>,
     pub qos: Qos,
     pub priority: i32,
@@ -18,12 +18,12 @@ pub struct Asks {
     pub preempts: bool,
 }
 
-impl Asks {
+impl PodRequests {
     /// Of a defaulted and validated pod.
-    pub fn of(pod: &Pod) -> Asks {
+    pub fn of(pod: &Pod) -> PodRequests {
         let spec = pod.spec();
-        Asks {
-            requests: requested_by(pod),
+        PodRequests {
+            resources: requested_by(pod),
             ports: host_ports(pod),
             qos: Qos::of(spec),
             priority: priority::of(spec),
@@ -33,10 +33,10 @@ impl Asks {
 }
 
 /// What only the runtime knows: one pod, which asks for nothing that is known.
-impl Default for Asks {
-    fn default() -> Asks {
-        let requests = Resources::from([(PODS, 1)]);
-        Asks { requests, ports: Vec::new(), qos: Qos::BestEffort, priority: 0, preempts: false }
+impl Default for PodRequests {
+    fn default() -> PodRequests {
+        let resources = Resources::from([(PODS, 1)]);
+        PodRequests { resources, ports: Vec::new(), qos: Qos::BestEffort, priority: 0, preempts: false }
     }
 }
 
@@ -50,28 +50,29 @@ mod tests {
 
     #[test]
     fn a2_all_that_admission_asks_of_a_pod_is_taken_from_its_spec() {
-        let bare = Asks::of(&pod(json!({ "containers": [{ "name": "c" }] })));
-        let requests = Resources::from([(PODS, 1)]);
-        assert_eq!(bare, Asks { requests, ports: vec![], qos: Qos::BestEffort, priority: 0, preempts: true });
+        let bare = PodRequests::of(&pod(json!({ "containers": [{ "name": "c" }] })));
+        let resources = Resources::from([(PODS, 1)]);
+        assert_eq!(bare, PodRequests { resources, ports: vec![], qos: Qos::BestEffort, priority: 0, preempts: true });
 
-        let asks = Asks::of(&pod(json!({
+        let requests = PodRequests::of(&pod(json!({
             "priorityClassName": "system-cluster-critical", "preemptionPolicy": "Never",
             "containers": [{
                 "name": "c", "ports": [{ "containerPort": 80, "hostPort": 8080 }],
                 "resources": { "limits": { "cpu": "2", "memory": "1Gi" } }
             }]
         })));
-        assert_eq!(asks.requests, Resources::from([(CPU, 2000), (MEMORY, 1 << 30), (PODS, 1)]));
-        assert_eq!(asks.ports.len(), 1);
-        assert_eq!((asks.qos, asks.priority, asks.preempts), (Qos::Guaranteed, CRITICAL, false));
+        assert_eq!(requests.resources, Resources::from([(CPU, 2000), (MEMORY, 1 << 30), (PODS, 1)]));
+        assert_eq!(requests.ports.len(), 1);
+        assert_eq!((requests.qos, requests.priority, requests.preempts), (Qos::Guaranteed, CRITICAL, false));
     }
 
     #[test]
     fn a6_only_never_keeps_a_class_from_preempting() {
         for (policy, preempts) in [(json!(null), true), (json!("PreemptLowerPriority"), true), (json!("Never"), false)]
         {
-            let asks = Asks::of(&pod(json!({ "preemptionPolicy": policy, "containers": [{ "name": "c" }] })));
-            assert_eq!(asks.preempts, preempts, "{policy}");
+            let requests =
+                PodRequests::of(&pod(json!({ "preemptionPolicy": policy, "containers": [{ "name": "c" }] })));
+            assert_eq!(requests.preempts, preempts, "{policy}");
         }
     }
 
@@ -81,7 +82,7 @@ mod tests {
             { "containerPort": 53, "hostPort": 53, "hostIP": "10.0.0.1", "protocol": "UDP" },
             { "containerPort": 80, "hostPort": 80 },
         ] }] });
-        let shown = serde_json::to_value(Asks::of(&pod(spec))).unwrap();
+        let shown = serde_json::to_value(PodRequests::of(&pod(spec))).unwrap();
         let ports =
             json!([{ "protocol": "UDP", "ip": "10.0.0.1", "port": 53 }, { "protocol": "TCP", "ip": null, "port": 80 }]);
         let wanted =

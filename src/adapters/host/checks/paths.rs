@@ -2,7 +2,7 @@
 //! Nothing is written for it: the kernel is asked (access(2) knows a read-only file system, statvfs(2) a full one). A path
 //! can be on a file system that hangs, so a thread each asks, and one that gets no answer is a finding too.
 
-use crate::api::preflight::Finding;
+use crate::api::finding::Finding;
 use crate::foreign::{self, NoAnswer};
 use rustix::fs::{Access, StatVfs, StatVfsMountFlags, access, statvfs};
 use std::collections::BTreeSet;
@@ -193,7 +193,7 @@ fn room(path: &Path, room: Result<StatVfs, String>) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::preflight::Level;
+    use crate::api::finding::Level;
     use std::fs;
 
     fn directory(path: &Path, purpose: Purpose) -> Directory {

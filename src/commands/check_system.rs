@@ -2,8 +2,8 @@
 //!
 //! Exit code 0: no error (there may be warnings); 1: an error. Nothing is changed, and the running agent is not asked.
 
-use crate::agent::preflight;
-use crate::api::preflight::{Count, Finding};
+use crate::agent::system_check;
+use crate::api::finding::{Count, Finding};
 use crate::commands::output::{Failure, document, shown, tell};
 use crate::config::{self, Flags};
 use crate::foreign::{self, NoAnswer};
@@ -27,7 +27,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, as_json: bool) -> Result<u8, Fail
         Err(why) => return print(out, &[no_configuration(flags, &why)], as_json),
     };
     let mut findings = vec![configuration(&loaded)];
-    findings.extend(preflight::look(&loaded.config));
+    findings.extend(system_check::look(&loaded.config));
     print(out, &findings, as_json)
 }
 

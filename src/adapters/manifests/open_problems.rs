@@ -23,20 +23,20 @@ pub(super) enum Kind {
 
 /// What is wrong with one path, and since when.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct OpenProblem {
     pub path: String,
     pub since: Wall,
     pub problems: Vec<Problem>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct StandingProblems {
+pub(super) struct OpenProblems {
     /// By the file's name (two names may look the same in text) or None for the directory.
-    now: BTreeMap<(Option<OsString>, Kind), Standing>,
+    now: BTreeMap<(Option<OsString>, Kind), OpenProblem>,
     logged: BTreeMap<(Option<OsString>, Kind), (Boot, Vec<Problem>)>,
 }
 
-impl StandingProblems {
+impl OpenProblems {
     /// Says what is wrong with the file of this name now (None: the directory); nothing ends it.
     pub(super) fn set(&mut self, name: Option<&OsStr>, path: &str, kind: Kind, problems: Vec<Problem>, now: Now) {
         let key = (name.map(OsStr::to_owned), kind);
@@ -58,10 +58,10 @@ impl StandingProblems {
             self.logged.insert(key.clone(), (now.boot, problems.clone()));
         }
         let since = self.now.get(&key).map_or(now.wall, |standing| standing.since);
-        self.now.insert(key, Standing { path: path.to_owned(), since, problems });
+        self.now.insert(key, OpenProblem { path: path.to_owned(), since, problems });
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Standing> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &OpenProblem> {
         self.now.values()
     }
 }

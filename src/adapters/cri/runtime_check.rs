@@ -21,7 +21,7 @@ const UNIMPLEMENTED: u32 = 12;
 
 /// Everything that it told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct RuntimeReport {
     pub fact: RuntimeFact,
     /// The driver that it uses for cgroups.
     pub driver: Option<CgroupDriver>,
@@ -38,14 +38,14 @@ pub struct Network {
 }
 
 /// One runtime being asked. `drive` is to be called like a transport's; the answer comes once.
-pub struct Questions {
+pub struct RuntimeCheck {
     transport: Box<dyn Transport>,
     until: Boot,
     calls: Vec<(CallId, Question)>,
-    told: Told,
+    told: RuntimeReport,
     status: Option<proto::StatusResponse>,
     version: Option<proto::VersionResponse>,
-    answer: Option<Result<Told, String>>,
+    answer: Option<Result<RuntimeReport, String>>,
 }
 
 #[derive(Clone, Copy)]
@@ -55,14 +55,14 @@ enum Question {
     Config,
 }
 
-impl Questions {
+impl RuntimeCheck {
     /// Asks until then at the latest.
-    pub fn new(transport: Box<dyn Transport>, until: Boot) -> Questions {
-        Questions {
+    pub fn new(transport: Box<dyn Transport>, until: Boot) -> RuntimeCheck {
+        RuntimeCheck {
             transport,
             until,
             calls: Vec::new(),
-            told: Told::default(),
+            told: RuntimeReport::default(),
             status: None,
             version: None,
             answer: None,
@@ -97,7 +97,7 @@ impl Questions {
     }
 
     /// How it ended, if it has: an error says why there is no answer.
-    pub fn answer(&mut self) -> Option<Result<Told, String>> {
+    pub fn answer(&mut self) -> Option<Result<RuntimeReport, String>> {
         self.answer.take()
     }
 
@@ -157,13 +157,13 @@ impl Questions {
     }
 
     /// The first word counts.
-    fn end(&mut self, answer: Result<Told, String>) {
+    fn end(&mut self, answer: Result<RuntimeReport, String>) {
         self.answer.get_or_insert(answer);
     }
 }
 
 /// containerd's CRI configuration.
-fn take_info(info: &str, told: &mut Told) {
+fn take_info(info: &str, told: &mut RuntimeReport) {
     let Ok(config) = serde_json::from_str::<Value>(info) else { return };
     if told.driver.is_none() {
         let containerd = &config["containerd"];
@@ -219,9 +219,9 @@ mod tests {
         }
     }
 
-    fn asked() -> (Questions, Rc<RefCell<Desk>>) {
+    fn asked() -> (RuntimeCheck, Rc<RefCell<Desk>>) {
         let desk = Rc::new(RefCell::new(Desk { asked: Vec::new(), next: vec![Completion::Up] }));
-        let mut questions = Questions::new(Box::new(Scripted(desk.clone())), Boot(9));
+        let mut questions = RuntimeCheck::new(Box::new(Scripted(desk.clone())), Boot(9));
         questions.drive(Boot(1));
         assert!(questions.answer().is_none());
         let last: Vec<&str> = desk.borrow().asked.iter().filter_map(|p| p.rsplit('/').next()).collect();
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    fn answer_with(results: Vec<Result<Bytes, CallError>>) -> Result<Told, String> {
+    fn answer_with(results: Vec<Result<Bytes, CallError>>) -> Result<RuntimeReport, String> {
         let (mut questions, desk) = asked();
         let done = |(id, result)| Completion::Done { id: CallId(id), result };
         desk.borrow_mut().next = (0..).zip(results).map(done).collect();

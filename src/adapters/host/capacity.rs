@@ -1,7 +1,7 @@
 //! How large the machine is (A2): cpus, memory, disk, huge pages, read from /proc, /sys and the file system of the root directory.
 
-use crate::adapters::node::machine;
-use crate::api::node::Machine;
+use crate::adapters::host::machine;
+use crate::api::node_facts::Machine;
 use std::fs;
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! What the kernel offers to containers and to the agent itself.
 
 use super::{Roots, text};
-use crate::api::preflight::Finding;
+use crate::api::finding::Finding;
 use rustix::fs::inotify;
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
@@ -170,7 +170,7 @@ fn apparmor(roots: &Roots) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::preflight::Level;
+    use crate::api::finding::Level;
     use std::fs;
 
     /// A made-up /proc and /sys below a directory.

@@ -2,7 +2,7 @@
 //! discipline it leave a file, which is enough here.
 
 use super::Roots;
-use crate::api::preflight::Finding;
+use crate::api::finding::Finding;
 use crate::api::time::Wall;
 
 /// 2024-01-01T00:00:00Z in nanoseconds: older than this program is no clock's truth.
@@ -38,7 +38,7 @@ pub(super) fn look(roots: &Roots, now: Wall) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::preflight::Level;
+    use crate::api::finding::Level;
     use std::fs;
 
     #[test]

@@ -1,9 +1,9 @@
 //! The node's size in the configuration (A2): how many pods, what is kept for the machine, labels and extended resources.
 //!
 //! Maps are merged key by key, as objects are. Whether the machine has what is reserved is asked when it is looked at
-//! (`api::node::facts`), with the places kept here for the message.
+//! (`api::node_facts::facts`), with the places kept here for the message.
 
-use crate::api::node::{self, Sizing, Threshold};
+use crate::api::node_facts::{self, Sizing, Threshold};
 use crate::api::quantity::Quantity;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 use crate::api::validate;
@@ -95,7 +95,7 @@ impl Said {
         value.and_then(|value| Threshold::parse(value).ok().flatten())
     }
 
-    /// What is wrong with the whole of it on a machine (`api::node::facts`), by file and field.
+    /// What is wrong with the whole of it on a machine (`api::node_facts::facts`), by file and field.
     pub fn problems(&self, wrong: Vec<(&'static str, String)>) -> Vec<Problem> {
         let place = |field| self.places.get(field).cloned().unwrap_or_else(Place::flag);
         let problem =
@@ -209,7 +209,7 @@ pub fn labels(c: &mut Config, map: &Node, wrong: Wrong) {
     let into = &mut c.node.labels;
     each(map, wrong, |key, value| {
         let value = value.text().unwrap_or_default();
-        if node::well_known_labels("", "").iter().any(|(known, _)| *known == key) {
+        if node_facts::well_known_labels("", "").iter().any(|(known, _)| *known == key) {
             return Err("wherry sets this label itself; leave it out".to_owned());
         }
         if let Some(complaint) = validate::label(key, value).into_iter().next() {

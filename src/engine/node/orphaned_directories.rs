@@ -16,17 +16,17 @@ use crate::engine::pod::worker::{LATE, Worker};
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Leftover {
+pub(super) struct OrphanedDirectory {
     name: FullName,
     /// Of one that was found at start.
     path: Option<String>,
     due: Boot,
 }
 
-impl Leftover {
+impl OrphanedDirectory {
     /// Of a pod that is gone but for what may turn up until `due`.
-    pub fn of_this_life(name: FullName, due: Boot) -> Leftover {
-        Leftover { name, path: None, due }
+    pub fn of_this_life(name: FullName, due: Boot) -> OrphanedDirectory {
+        OrphanedDirectory { name, path: None, due }
     }
 
     /// The pod is known after all: what its worker has to know.
@@ -44,12 +44,12 @@ impl Engine {
         let due = self.now.boot + LATE;
         for PodDirectory { uid, name, path } in found {
             if !self.workers.contains_key(&uid) {
-                self.directories.insert(uid, Leftover { name, path: Some(path), due });
+                self.directories.insert(uid, OrphanedDirectory { name, path: Some(path), due });
             }
         }
     }
 
-    pub(super) fn clear_leftovers(&mut self) {
+    pub(super) fn remove_orphaned_directories(&mut self) {
         if self.directories.is_empty() || !self.sources_ready || !self.pleg.was_compared() {
             return;
         }
@@ -58,8 +58,8 @@ impl Engine {
         let due = self.directories.iter().filter(|(uid, l)| l.due <= now && !self.pleg.shares(uid));
         let due: Vec<Uid> = due.map(|(uid, _)| uid.clone()).collect();
         for uid in due {
-            let Some(leftover) = self.directories.remove(&uid) else { continue };
-            if let Some(path) = leftover.path {
+            let Some(orphan) = self.directories.remove(&uid) else { continue };
+            if let Some(path) = orphan.path {
                 self.out.push(Effect::Notice(Notice {
                     pod: None,
                     container: None,
@@ -69,12 +69,16 @@ impl Engine {
                 }));
             }
             // The runtime has nothing of it that is ours.
-            self.insert_worker(&uid, Entry::empty(self.turn), Worker::leftover(uid.clone(), leftover.name, self.now));
+            self.insert_worker(
+                &uid,
+                Entry::empty(self.generation),
+                Worker::leftover(uid.clone(), orphan.name, self.now),
+            );
             self.dirty.insert(uid);
         }
     }
 
-    pub(super) fn arm_leftovers(&mut self) {
+    pub(super) fn arm_orphaned_directories(&mut self) {
         let at = self.directories.values().map(|l| l.due.max(self.now.boot)).min();
         // Those that are due wait for the first list and the manifests, which make a step themselves.
         let at = at.filter(|at| *at > self.now.boot);

@@ -1,9 +1,9 @@
 //! Which cgroups there are: v1, v2 or both, and whether pods can be limited with them.
 
 use super::Roots;
-use crate::adapters::node::cgroups::{Cgroups, Tree};
+use crate::adapters::host::cgroups::{Cgroups, Tree};
 use crate::api::cgroups::{CgroupDriver, CgroupNames};
-use crate::api::preflight::{Finding, Level};
+use crate::api::finding::{Finding, Level};
 use std::collections::BTreeSet;
 
 /// What people know by name; what is missing of the first three is told.

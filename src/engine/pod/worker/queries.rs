@@ -1,7 +1,7 @@
 //! W24: what other parts may ask of a pod. They ask, and never guess.
 
-use super::{Doing, State, Worker};
-use crate::engine::pod::kill::Killer;
+use super::{ActiveOp, State, Worker};
+use crate::engine::pod::kill::TerminationSource;
 
 impl Worker {
     /// A container of it runs or may still be started.
@@ -29,7 +29,10 @@ impl Worker {
             self.op,
             Some((
                 _,
-                Doing::RunSandbox { .. } | Doing::Create { .. } | Doing::Start { .. } | Doing::PrepareContainer { .. }
+                ActiveOp::RunSandbox { .. }
+                    | ActiveOp::Create { .. }
+                    | ActiveOp::Start { .. }
+                    | ActiveOp::PrepareContainer { .. }
             ))
         );
         self.termination_was_requested() && !starting
@@ -42,7 +45,8 @@ impl Worker {
 
     /// Dead containers and logs have no use any more (W26).
     pub fn content_should_be_removed(&self) -> bool {
-        let evicted = self.waits_for.iter().copied().chain(self.cause.as_ref().and_then(|c| c.by)).any(Killer::evicts);
+        let evicted =
+            self.waits_for.iter().copied().chain(self.cause.as_ref().and_then(|c| c.by)).any(TerminationSource::evicts);
         match self.state {
             State::Waiting | State::Sync => false,
             State::Terminating(_) => evicted,

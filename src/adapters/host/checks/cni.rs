@@ -1,6 +1,6 @@
 //! The network's configuration, as the runtime reads it: the first file of a directory, and the programs that it names.
 
-use crate::api::preflight::Finding;
+use crate::api::finding::Finding;
 use crate::foreign::{self, Links};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ fn read(path: &Path) -> Result<(String, Vec<String>), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::preflight::Level;
+    use crate::api::finding::Level;
     use std::fs;
 
     const BRIDGE: &str =

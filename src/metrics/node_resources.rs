@@ -2,7 +2,7 @@
 //! (whose `node` label is left out: there is one node), the third our own.
 
 use super::{Labels, put};
-use crate::api::node::NodeFacts;
+use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;

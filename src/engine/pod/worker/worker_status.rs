@@ -1,16 +1,16 @@
 //! What a worker says of itself to people beyond the pod's status: where it is, what it is at, and what it waits for.
 
-use super::{Doing, Record, State, Worker};
+use super::{ActiveOp, Record, State, Worker};
 use crate::api::time::Boot;
 use crate::engine::pod::backoff::in_words;
-use crate::engine::pod::kill::Killer;
+use crate::engine::pod::kill::TerminationSource;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Beside a pod's status, for `wherry describe`. Seconds are rounded up: what is shown as 1 s is not over yet.
+/// BackgroundOp a pod's status, for `wherry describe`. Seconds are rounded up: what is shown as 1 s is not over yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Inside {
+pub struct WorkerStatus {
     /// `Waiting`, `Sync`, `Terminating`, `Terminated` or `Finished`.
     pub state: &'static str,
     /// W27: it is not started until `undrain`.
@@ -51,63 +51,63 @@ pub struct NextPull {
 }
 
 impl Worker {
-    pub fn inside(&self, now: Boot) -> Inside {
+    pub fn worker_status(&self, now: Boot) -> WorkerStatus {
         let left = |until: Boot| (until > now).then(|| seconds_up(until.since(now)));
-        let mut inside = Inside {
+        let mut worker_status = WorkerStatus {
             state: self.state.name(),
             drained: self.is_drained(),
             doing: self.doing(now),
-            ..Inside::default()
+            ..WorkerStatus::default()
         };
         match &self.state {
             State::Sync => {
-                let holds = self.holds.iter().filter_map(|(name, hold)| {
+                let backoffs = self.backoffs.iter().filter_map(|(name, hold)| {
                     let seconds = left(hold.until)?;
                     Some(NextStart { container: name.clone(), seconds, after_end: hold.after.is_some() })
                 });
-                inside.back_off = holds.collect();
+                worker_status.back_off = backoffs.collect();
                 let pulls = self.pulls.iter().filter_map(|(image, b)| {
                     let (failures, error) = (b.failures, b.error.clone());
                     Some(NextPull { image: image.clone(), seconds: left(b.until)?, failures, error })
                 });
-                inside.pull_back_off = pulls.collect();
+                worker_status.pull_back_off = pulls.collect();
                 if let Some(s) = self.sandbox_hold.and_then(left) {
-                    inside.waits_for.push(format!("the next try with its sandbox in {}", words(s)));
+                    worker_status.waits_for.push(format!("the next try with its sandbox in {}", words(s)));
                 }
                 if self.is_outdated() {
                     let waits = "its record to be written: then it is replaced as its manifest says now";
-                    inside.waits_for.push(waits.into());
+                    worker_status.waits_for.push(waits.into());
                 } else if self.record == Record::Writing {
-                    inside.waits_for.push("its record to be durable".into());
+                    worker_status.waits_for.push("its record to be durable".into());
                 }
                 if let Some(s) = self.deadline.and_then(left) {
-                    inside.waits_for.push(format!("its activeDeadlineSeconds, in {}", words(s)));
+                    worker_status.waits_for.push(format!("its activeDeadlineSeconds, in {}", words(s)));
                 }
             }
             State::Terminating(t) => {
-                inside.grace_left_seconds = Some(seconds_up(t.cut.since(now)));
+                worker_status.grace_left_seconds = Some(seconds_up(t.grace_deadline.since(now)));
                 if let Some(s) = t.sandbox_retry_at.and_then(left) {
-                    inside.waits_for.push(format!("the next try to stop its sandbox in {}", words(s)));
+                    worker_status.waits_for.push(format!("the next try to stop its sandbox in {}", words(s)));
                 }
             }
             State::Finished if self.retry_at.and_then(left).is_some() => {
                 let s = self.retry_at.and_then(left).unwrap_or(0);
-                inside.waits_for.push(format!("the next try to remove what is left of it in {}", words(s)));
+                worker_status.waits_for.push(format!("the next try to remove what is left of it in {}", words(s)));
             }
             State::Waiting | State::Terminated | State::Finished | State::Forgotten => {}
         }
-        for killer in &self.waits_for {
-            inside.waits_for.push(match killer {
+        for source in &self.waits_for {
+            worker_status.waits_for.push(match source {
                 // A9
-                Killer::Preemption => "room, to start anew".to_owned(),
-                Killer::Drain => "`wherry undrain`, to start anew".to_owned(),
-                killer => format!("the end of the {}, to start anew", killer.name()),
+                TerminationSource::Preemption => "room, to start anew".to_owned(),
+                TerminationSource::Drain => "`wherry undrain`, to start anew".to_owned(),
+                source => format!("the end of the {}, to start anew", source.name()),
             });
         }
         if self.restart.is_some() && self.waits_for.is_empty() {
-            inside.waits_for.push("its end, to start anew as its manifest says now".into());
+            worker_status.waits_for.push("its end, to start anew as its manifest says now".into());
         }
-        inside
+        worker_status
     }
 
     fn doing(&self, now: Boot) -> Option<String> {
@@ -119,19 +119,21 @@ impl Worker {
             return self.stopping().then(|| "stopping containers".to_owned());
         };
         Some(match doing {
-            Doing::PreparePod { .. } => "making its directories".into(),
-            Doing::MakeCgroup { .. } => "making its cgroup".into(),
-            Doing::RunSandbox { attempt, .. } => format!("making sandbox {attempt}"),
-            Doing::StopSandbox { .. } => "stopping its sandbox".into(),
-            Doing::ImageStatus { index, .. } => format!("looking for the image of {}", container(*index)),
-            Doing::Pull { image, began, .. } => format!("pulling {image} for {}", words(now.since(*began).as_secs())),
-            Doing::PrepareContainer { index, .. } => format!("making the files of {}", container(*index)),
-            Doing::Create { index, .. } => format!("creating {}", container(*index)),
-            Doing::Start { index, .. } => format!("starting {}", container(*index)),
-            Doing::PostStart { index, .. } => format!("waiting for the postStart hook of {}", container(*index)),
-            Doing::MountVolumes => "mounting its volumes".into(),
-            Doing::RemoveContainer { .. } => "removing a dead container".into(),
-            Doing::RemoveSandbox { .. } => "removing a dead sandbox".into(),
+            ActiveOp::PreparePod { .. } => "making its directories".into(),
+            ActiveOp::MakeCgroup { .. } => "making its cgroup".into(),
+            ActiveOp::RunSandbox { attempt, .. } => format!("making sandbox {attempt}"),
+            ActiveOp::StopSandbox { .. } => "stopping its sandbox".into(),
+            ActiveOp::ImageStatus { index, .. } => format!("looking for the image of {}", container(*index)),
+            ActiveOp::Pull { image, began, .. } => {
+                format!("pulling {image} for {}", words(now.since(*began).as_secs()))
+            }
+            ActiveOp::PrepareContainer { index, .. } => format!("making the files of {}", container(*index)),
+            ActiveOp::Create { index, .. } => format!("creating {}", container(*index)),
+            ActiveOp::Start { index, .. } => format!("starting {}", container(*index)),
+            ActiveOp::PostStart { index, .. } => format!("waiting for the postStart hook of {}", container(*index)),
+            ActiveOp::MountVolumes => "mounting its volumes".into(),
+            ActiveOp::RemoveContainer { .. } => "removing a dead container".into(),
+            ActiveOp::RemoveSandbox { .. } => "removing a dead sandbox".into(),
         })
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub type Shown = (String, String);
 
 #[derive(Debug, Serialize)]
-pub struct Hold {
+pub struct ContainerBackoff {
     /// The container after whose end it waits; None after an error of ours.
     pub after: Option<ContainerId>,
     pub until: Boot,
@@ -20,12 +20,17 @@ pub struct Hold {
     then: Option<(Boot, Shown)>,
 }
 
-impl Hold {
+impl ContainerBackoff {
     /// How long the first reason (or the terminated state) can be seen before the back-off's own.
     pub const FLIP: Duration = Duration::from_secs(1);
 
-    pub fn new(after: Option<ContainerId>, until: Boot, first: Option<Shown>, then: Option<(Boot, Shown)>) -> Hold {
-        Hold { after, until, first, then }
+    pub fn new(
+        after: Option<ContainerId>,
+        until: Boot,
+        first: Option<Shown>,
+        then: Option<(Boot, Shown)>,
+    ) -> ContainerBackoff {
+        ContainerBackoff { after, until, first, then }
     }
 
     pub fn shown(&self, now: Boot) -> Option<Shown> {

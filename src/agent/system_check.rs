@@ -7,12 +7,12 @@
 use super::effects::{Job, Work};
 use super::{Agent, logind, start};
 use crate::adapters::bus::logind::{BusEvent, Logind, dropin};
-use crate::adapters::cri::preflight::{Questions, Told};
+use crate::adapters::cri::runtime_check::{RuntimeCheck, RuntimeReport};
+use crate::adapters::host::checks::{self, Directory, Purpose, Roots, Wanted, cni};
 use crate::adapters::manifests;
-use crate::adapters::node::preflight::{self, Directory, Purpose, Roots, Wanted, cni};
 use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::RuntimeFact;
-use crate::api::preflight::{Count, Finding, Level};
+use crate::api::finding::{Count, Finding, Level};
 use crate::api::time::Now;
 use crate::config::Config;
 use crate::engine::effect::LogindCall;
@@ -48,7 +48,7 @@ pub fn look(config: &Config) -> Vec<Finding> {
         move || ask(&config)
     });
     let mut found = machine(config, PATIENCE);
-    if let Some(finding) = preflight::inotify() {
+    if let Some(finding) = checks::inotify() {
         found.retain(|f| f.check != finding.check);
         found.push(finding);
     }
@@ -80,13 +80,13 @@ pub fn look(config: &Config) -> Vec<Finding> {
 
 /// What needs nobody's answer. Waits for as long for directories that give none.
 fn machine(config: &Config, patience: Duration) -> Vec<Finding> {
-    preflight::machine(&Roots::default(), &wanted(config, patience))
+    checks::machine(&Roots::default(), &wanted(config, patience))
 }
 
 /// The same in the agent. A thread that waits for a FUSE server may survive SIGKILL, and the agent's lock with it, so a
 /// manifest directory on such a file system is left to the first look at it, which a process of its own makes.
 pub(super) fn machine_at_start(config: &Config) -> Vec<Finding> {
-    preflight::machine(&Roots::default(), &wanted_at_start(config, manifests::may_hang))
+    checks::machine(&Roots::default(), &wanted_at_start(config, manifests::may_hang))
 }
 
 fn wanted_at_start(config: &Config, may_hang: impl Fn(&Path) -> bool) -> Wanted {
@@ -118,7 +118,7 @@ fn wanted(config: &Config, patience: Duration) -> Wanted {
 }
 
 struct Heard {
-    runtime: Result<Told, String>,
+    runtime: Result<RuntimeReport, String>,
     /// None: it is not needed. How long logind waits for delay locks.
     logind: Option<Result<Duration, String>>,
 }
@@ -136,7 +136,7 @@ fn ask(config: &Config) -> Heard {
     };
     let until = clock::boot() + PATIENCE;
     let mut questions = match start::transport(&config.runtime_socket, event_loop.registry(), RUNTIME) {
-        Ok(transport) => Questions::new(transport, until),
+        Ok(transport) => RuntimeCheck::new(transport, until),
         Err(e) => return failed(e),
     };
     let silence = format!("no answer for {} s", PATIENCE.as_secs());
@@ -191,7 +191,7 @@ fn drive_logind(logind: &mut Logind, event_loop: &EventLoop, delay: &mut Option<
     }
 }
 
-fn runtime(config: &Config, told: &Result<Told, String>) -> Vec<Finding> {
+fn runtime(config: &Config, told: &Result<RuntimeReport, String>) -> Vec<Finding> {
     match told {
         Err(why) => vec![no_runtime(config, why)],
         Ok(told) => {
@@ -263,7 +263,7 @@ fn in_path(program: &str) -> bool {
 }
 
 /// Two that disagree about who makes cgroups put pods and their limits into different ones.
-fn driver(config: &Config, told: &Told) -> Option<Finding> {
+fn driver(config: &Config, told: &RuntimeReport) -> Option<Finding> {
     let ours = config.cgroup_driver.name();
     let check = "cgroup-driver";
     Some(match (told.driver.map(CgroupDriver::name), told.driver_counts) {
@@ -285,7 +285,7 @@ fn driver(config: &Config, told: &Told) -> Option<Finding> {
     })
 }
 
-fn network(told: &Told) -> Option<Finding> {
+fn network(told: &RuntimeReport) -> Option<Finding> {
     match &told.network {
         Some(network) => Some(cni::look(&network.configurations, &network.programs)),
         // Of a runtime that is content nothing needs to be guessed.
@@ -373,8 +373,8 @@ mod tests {
     use super::*;
     use crate::api::shutdown::Groups;
 
-    fn told(driver: Option<CgroupDriver>, driver_counts: bool) -> Told {
-        Told { driver, driver_counts, ..Told::default() }
+    fn told(driver: Option<CgroupDriver>, driver_counts: bool) -> RuntimeReport {
+        RuntimeReport { driver, driver_counts, ..RuntimeReport::default() }
     }
 
     #[test]

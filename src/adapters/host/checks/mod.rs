@@ -17,7 +17,7 @@ mod paths;
 pub use paths::{Directory, Purpose, hangs, is_stuck};
 
 use crate::api::cgroups::CgroupNames;
-use crate::api::preflight::Finding;
+use crate::api::finding::Finding;
 use crate::api::time::Wall;
 use std::fs;
 use std::path::{Path, PathBuf};

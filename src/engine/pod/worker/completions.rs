@@ -1,8 +1,8 @@
 //! The answers to a worker's operations. Each only notes what is now known; the step that follows decides.
 
-use super::holds::{Hold, PullBackoff};
+use super::container_backoff::{ContainerBackoff, PullBackoff};
 use super::measure::measure_start_error;
-use super::{Beside, Doing, LATE, Record, State, Worker};
+use super::{ActiveOp, BackgroundOp, LATE, Record, State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
@@ -27,43 +27,52 @@ type Outcome = Result<Answer, OpError>;
 
 impl Worker {
     pub fn done(&mut self, op: OpId, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
-        if let Some(beside) = self.beside.remove(&op) {
-            return self.beside_done(op, beside, result, entry, ctx);
+        if let Some(background) = self.background.remove(&op) {
+            return self.beside_done(op, background, result, entry, ctx);
         }
         match self.op.take() {
-            Some((o, doing)) if o == op => self.main_done(doing, result, entry, ctx),
+            Some((o, active)) if o == op => self.main_done(active, result, entry, ctx),
             other => self.op = other,
         }
     }
 
-    fn beside_done(&mut self, op: OpId, beside: Beside, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
-        match beside {
+    fn beside_done(
+        &mut self,
+        op: OpId,
+        background: BackgroundOp,
+        result: Outcome,
+        entry: &mut Entry,
+        ctx: &mut Context<'_>,
+    ) {
+        match background {
             // Stopped or not: the next status read tells (W2).
-            Beside::Stop { id } => {
+            BackgroundOp::Stop { id } => {
                 if let Err(e) = &result
                     && !e.is_not_found()
                 {
                     let message = format!("error killing pod: failed to stop container {id}: {e}");
                     ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedKillPod"), message);
                 }
-                entry.changed_somehow(ctx.turn);
+                entry.changed_somehow(ctx.generation);
             }
-            Beside::Record => match result {
+            BackgroundOp::Record => match result {
                 // Of several that are being written the last one counts.
-                Ok(_) if self.beside.values().any(|b| matches!(b, Beside::Record)) || self.record == Record::Stale => {}
+                Ok(_)
+                    if self.background.values().any(|b| matches!(b, BackgroundOp::Record))
+                        || self.record == Record::Stale => {}
                 Ok(_) => self.record = Record::Durable,
                 Err(e) => self.record_failed(&e, ctx),
             },
-            Beside::Message { id } => {
+            BackgroundOp::Message { id } => {
                 if let Ok(Answer::Message(text)) = result {
                     self.messages.insert(id, text);
                 }
             }
-            Beside::RemovePodFiles => match result {
+            BackgroundOp::RemovePodFiles => match result {
                 Ok(_) => self.files_removed = true,
                 Err(e) => self.files_not_removed(e.message(), ctx),
             },
-            Beside::RecordRemoved => {
+            BackgroundOp::RecordRemoved => {
                 // One that stays behind is of a pod without anything, and goes at the next start.
                 if result.is_err() && self.record_kept < RECORD_TRIES {
                     self.record_kept += 1;
@@ -71,11 +80,11 @@ impl Worker {
                     self.cleanup_failed(ctx);
                 }
             }
-            Beside::PreStop { container } => self.pre_stop_done(&container, result.map(drop), ctx),
-            Beside::Probe => self.probed(op, result, ctx),
-            Beside::Unmount => self.volumes_unmounted(result.map(drop), ctx),
-            Beside::RemoveCgroup => self.cgroup_removed(result.map(drop), ctx),
-            Beside::Other => {}
+            BackgroundOp::PreStop { container } => self.pre_stop_done(&container, result.map(drop), ctx),
+            BackgroundOp::Probe => self.probed(op, result, ctx),
+            BackgroundOp::Unmount => self.volumes_unmounted(result.map(drop), ctx),
+            BackgroundOp::RemoveCgroup => self.cgroup_removed(result.map(drop), ctx),
+            BackgroundOp::Other => {}
         }
     }
 
@@ -104,32 +113,32 @@ impl Worker {
         self.record_retry = Some(ctx.now.boot + wait);
     }
 
-    fn main_done(&mut self, doing: Doing, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
+    fn main_done(&mut self, active: ActiveOp, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
         // A call that failed may have changed something, unless it was never sent.
         let changing = !matches!(
-            doing,
-            Doing::PreparePod { .. }
-                | Doing::MakeCgroup { .. }
-                | Doing::PrepareContainer { .. }
-                | Doing::ImageStatus { .. }
-                | Doing::Pull { .. }
-                | Doing::PostStart { .. }
-                | Doing::MountVolumes
+            active,
+            ActiveOp::PreparePod { .. }
+                | ActiveOp::MakeCgroup { .. }
+                | ActiveOp::PrepareContainer { .. }
+                | ActiveOp::ImageStatus { .. }
+                | ActiveOp::Pull { .. }
+                | ActiveOp::PostStart { .. }
+                | ActiveOp::MountVolumes
         );
         if changing && matches!(&result, Err(e) if e.may_have_acted()) {
-            entry.changed_somehow(ctx.turn);
+            entry.changed_somehow(ctx.generation);
         }
         if changing && matches!(&result, Err(OpError::Unknown(_))) {
             entry.doubt(ctx.now.boot + ctx.config.request_timeout * 2);
         }
         let syncing = matches!(self.state, State::Sync);
         let pod = self.pod.clone();
-        match (doing, result) {
-            (Doing::StopSandbox { id }, Ok(_)) => {
+        match (active, result) {
+            (ActiveOp::StopSandbox { id }, Ok(_)) => {
                 self.stopped.insert(id);
-                entry.changed_somehow(ctx.turn);
+                entry.changed_somehow(ctx.generation);
             }
-            (Doing::StopSandbox { id }, Err(e)) => {
+            (ActiveOp::StopSandbox { id }, Err(e)) => {
                 if e.is_not_found() {
                     self.stopped.insert(id);
                 } else {
@@ -142,7 +151,7 @@ impl Worker {
                     self.sandbox_hold = Some(ctx.now.boot + ctx.after_error());
                 }
             }
-            (Doing::RunSandbox { began, attempt }, result) => {
+            (ActiveOp::RunSandbox { began, attempt }, result) => {
                 match &result {
                     Err(OpError::Unknown(_)) => self.lost_sandbox = Some(attempt),
                     // A call that was given up has the name, and perhaps makes a sandbox yet; it is not waited for.
@@ -155,73 +164,75 @@ impl Worker {
                 self.sandbox_ran(began, result, entry, ctx);
             }
             // (A status of somebody else's is no answer; the pod is read instead.)
-            (Doing::Start { .. }, Ok(Answer::Container(fact))) if !is_ours(&fact.owner, ctx) => {
-                entry.changed_somehow(ctx.turn);
+            (ActiveOp::Start { .. }, Ok(Answer::Container(fact))) if !is_ours(&fact.owner, ctx) => {
+                entry.changed_somehow(ctx.generation);
             }
-            (Doing::Create { index, attempt, level }, Ok(Answer::Created(id))) => {
+            (ActiveOp::Create { index, attempt, level }, Ok(Answer::Created(id))) => {
                 self.created(index, attempt, level, id, entry, ctx);
             }
-            (Doing::Start { index, id }, Ok(Answer::Container(fact))) => self.started(index, id, fact, entry, ctx),
-            (Doing::RemoveContainer { id, log_path }, Ok(_)) => {
-                entry.forget_container(&id, ctx.turn);
+            (ActiveOp::Start { index, id }, Ok(Answer::Container(fact))) => self.started(index, id, fact, entry, ctx),
+            (ActiveOp::RemoveContainer { id, log_path }, Ok(_)) => {
+                entry.forget_container(&id, ctx.generation);
                 self.retries = 0;
                 if let Some(log_path) = log_path {
                     let op = ctx.files(&self.uid, FilesCall::RemoveContainerFiles { id, log_path });
-                    self.beside.insert(op, Beside::Other);
+                    self.background.insert(op, BackgroundOp::Other);
                 }
             }
-            (Doing::RemoveSandbox { id }, Ok(_)) => {
-                entry.forget_sandbox(&id, ctx.turn);
+            (ActiveOp::RemoveSandbox { id }, Ok(_)) => {
+                entry.forget_sandbox(&id, ctx.generation);
                 self.retries = 0;
             }
-            (Doing::RemoveContainer { id, .. }, Err(e)) if e.is_not_found() => entry.forget_container(&id, ctx.turn),
-            (Doing::RemoveSandbox { id }, Err(e)) if e.is_not_found() => entry.forget_sandbox(&id, ctx.turn),
-            (Doing::RemoveContainer { id, .. }, Err(e)) => {
+            (ActiveOp::RemoveContainer { id, .. }, Err(e)) if e.is_not_found() => {
+                entry.forget_container(&id, ctx.generation)
+            }
+            (ActiveOp::RemoveSandbox { id }, Err(e)) if e.is_not_found() => entry.forget_sandbox(&id, ctx.generation),
+            (ActiveOp::RemoveContainer { id, .. }, Err(e)) => {
                 self.removal_failed(&format!("container {id}"), [id.clone()].into_iter(), &e, ctx);
             }
-            (Doing::RemoveSandbox { id }, Err(e)) => {
+            (ActiveOp::RemoveSandbox { id }, Err(e)) => {
                 let containers = entry.facts().containers.iter();
                 let ended = containers.filter(|c| c.sandbox == id && c.state == ContainerState::Exited);
                 self.removal_failed(&format!("sandbox {id}"), ended.map(|c| c.id.clone()), &e, ctx);
             }
             // From here on nothing matters to a pod that is being stopped.
             _ if !syncing => {}
-            (Doing::MountVolumes, result) => self.volumes_mounted(result.map(drop), ctx),
-            (Doing::PostStart { .. }, Ok(_)) => {}
-            (Doing::PostStart { index, id, .. }, Err(e)) => {
+            (ActiveOp::MountVolumes, result) => self.volumes_mounted(result.map(drop), ctx),
+            (ActiveOp::PostStart { .. }, Ok(_)) => {}
+            (ActiveOp::PostStart { index, id, .. }, Err(e)) => {
                 if let Some(pod) = pod {
                     self.post_start_failed(&pod, index, id, &e, ctx);
                 }
             }
-            (Doing::PreparePod { attempt }, Ok(_)) => {
+            (ActiveOp::PreparePod { attempt }, Ok(_)) => {
                 if let Some(pod) = pod {
                     let op = ctx.cgroup(&self.uid, CgroupCall::Make { pod });
-                    self.op = Some((op, Doing::MakeCgroup { attempt }));
+                    self.op = Some((op, ActiveOp::MakeCgroup { attempt }));
                 }
             }
-            (Doing::MakeCgroup { attempt }, Ok(_)) => {
+            (ActiveOp::MakeCgroup { attempt }, Ok(_)) => {
                 if let Some(pod) = pod.filter(|pod| self.may_run_sandbox(pod, entry, ctx)) {
                     let call = crate::engine::effect::RuntimeCall::RunSandbox { pod, attempt };
                     let op = ctx.runtime(&self.uid, call);
-                    self.op = Some((op, Doing::RunSandbox { began: ctx.now.boot, attempt }));
+                    self.op = Some((op, ActiveOp::RunSandbox { began: ctx.now.boot, attempt }));
                 }
             }
-            (Doing::PreparePod { .. } | Doing::MakeCgroup { .. }, Err(e)) => self.sandbox_failed(&e, ctx),
-            (Doing::ImageStatus { index, attempt }, Ok(Answer::Image(found))) => {
+            (ActiveOp::PreparePod { .. } | ActiveOp::MakeCgroup { .. }, Err(e)) => self.sandbox_failed(&e, ctx),
+            (ActiveOp::ImageStatus { index, attempt }, Ok(Answer::Image(found))) => {
                 self.image_found(index, attempt, found, ctx);
             }
-            (Doing::Pull { index, attempt, image, began }, result) => {
+            (ActiveOp::Pull { index, attempt, image, began }, result) => {
                 self.pulled(index, attempt, image, ctx.now.boot.since(began), result, ctx);
             }
             // (If it may not start any more, it is prepared again when it may.)
-            (Doing::PrepareContainer { index, attempt, image }, Ok(Answer::Prepared { termination_file })) => {
+            (ActiveOp::PrepareContainer { index, attempt, image }, Ok(Answer::Prepared { termination_file })) => {
                 if ctx.may_start {
                     self.create((index, attempt), image, termination_file, entry, ctx);
                 }
             }
-            (doing, result) => {
+            (active, result) => {
                 if let (Some(pod), Err(e)) = (pod, result) {
-                    self.start_failed(&pod, doing, &e, ctx);
+                    self.start_failed(&pod, active, &e, ctx);
                 }
             }
         }
@@ -240,9 +251,9 @@ impl Worker {
                 self.sandbox_hold = None;
                 self.sandbox_ran = Some(began);
                 self.own_sandbox = Some(fact.id.clone());
-                entry.put_sandbox(fact, ctx.turn);
+                entry.put_sandbox(fact, ctx.generation);
             }
-            Ok(_) => entry.changed_somehow(ctx.turn),
+            Ok(_) => entry.changed_somehow(ctx.generation),
             Err(e) if matches!(self.state, State::Sync) => {
                 self.sandbox_failed(&e, ctx);
             }
@@ -298,7 +309,7 @@ impl Worker {
             owner: Some(ctx.config.owner.clone()),
             pid: None,
         };
-        entry.put_container(fact, ctx.turn);
+        entry.put_container(fact, ctx.generation);
     }
 
     fn started(
@@ -320,8 +331,8 @@ impl Worker {
         }
         let link = FilesCall::LinkLog { pod: pod.clone(), container: name.clone(), id, attempt: fact.attempt };
         let op = ctx.files(&self.uid, link);
-        self.beside.insert(op, Beside::Other);
-        entry.put_container(fact, ctx.turn);
+        self.background.insert(op, BackgroundOp::Other);
+        entry.put_container(fact, ctx.generation);
     }
 
     fn pulled(
@@ -360,25 +371,25 @@ impl Worker {
                 let error = format!("ErrImagePull: {e}");
                 let first = ("ErrImagePull".to_string(), e.to_string());
                 let then = ("ImagePullBackOff".to_string(), format!("{backing}: {error}"));
-                let flip = ctx.now.boot + Hold::FLIP;
-                self.holds.insert(name.clone(), Hold::new(None, until, Some(first), Some((flip, then))));
+                let flip = ctx.now.boot + ContainerBackoff::FLIP;
+                self.backoffs.insert(name.clone(), ContainerBackoff::new(None, until, Some(first), Some((flip, then))));
                 self.pulls.insert(image, PullBackoff { failures, until, error });
             }
         }
     }
 
-    fn start_failed(&mut self, pod: &Rc<Pod>, doing: Doing, e: &OpError, ctx: &mut Context<'_>) {
+    fn start_failed(&mut self, pod: &Rc<Pod>, active: ActiveOp, e: &OpError, ctx: &mut Context<'_>) {
         // Whatever has the name (it may carry none of a pod's labels, so that nobody sees it): the next try takes another.
-        if let Doing::Create { index, attempt, .. } = &doing
+        if let ActiveOp::Create { index, attempt, .. } = &active
             && e.is_name_taken()
         {
             self.refused.insert(pod.at(*index).name.clone(), *attempt);
         }
-        let (index, reason) = match &doing {
-            Doing::ImageStatus { index, .. } => (*index, "ImageInspectError"),
-            Doing::PrepareContainer { index, .. } => (*index, "CreateContainerConfigError"),
-            Doing::Create { index, .. } => (*index, "CreateContainerError"),
-            Doing::Start { index, .. } => (*index, "RunContainerError"),
+        let (index, reason) = match &active {
+            ActiveOp::ImageStatus { index, .. } => (*index, "ImageInspectError"),
+            ActiveOp::PrepareContainer { index, .. } => (*index, "CreateContainerConfigError"),
+            ActiveOp::Create { index, .. } => (*index, "CreateContainerError"),
+            ActiveOp::Start { index, .. } => (*index, "RunContainerError"),
             _ => return,
         };
         if runtime_is_gone(e, ctx) {
@@ -386,11 +397,11 @@ impl Worker {
             measure_start_error(pod, index, reason, ctx);
             let name = pod.at(index).name.clone();
             let until = ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1));
-            self.holds.insert(name, Hold::new(None, until, None, None));
+            self.backoffs.insert(name, ContainerBackoff::new(None, until, None, None));
             self.image = None;
             return;
         }
-        if let (Doing::Start { id, .. }, OpError::Answered { .. }) = (doing, e) {
+        if let (ActiveOp::Start { id, .. }, OpError::Answered { .. }) = (active, e) {
             // The runtime shows it as ended (its back-off counts then), or still as created.
             self.start_errors.insert(id, (reason.to_string(), e.message().to_string()));
         }

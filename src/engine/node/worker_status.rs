@@ -6,68 +6,70 @@ use super::shutdown::pods;
 use crate::api::names::Uid;
 use crate::api::time::Boot;
 use crate::engine::admission::Admission;
-use crate::engine::pod::worker::{Inside, State};
+use crate::engine::pod::worker::{State, WorkerStatus};
 
 impl Engine {
-    pub fn inside(&self, uid: &Uid, now: Boot) -> Option<Inside> {
+    pub fn worker_status(&self, uid: &Uid, now: Boot) -> Option<WorkerStatus> {
         let worker = self.workers.get(uid)?;
-        let mut inside = worker.inside(now);
+        let mut worker_status = worker.worker_status(now);
         match worker.state {
             State::Waiting => {
                 let first = self.names.get(&worker.name).and_then(|queue| queue.front());
                 let first = first.filter(|first| *first != uid);
                 if let Some(first) = first {
-                    inside.waits_for.push(format!("the pod {first} of the same name, which has not finished yet"));
+                    worker_status
+                        .waits_for
+                        .push(format!("the pod {first} of the same name, which has not finished yet"));
                 }
                 match worker.admission() {
-                    Admission::Waits(why) => inside.waits_for.push(format!("room: {why}")),
+                    Admission::Waits(why) => worker_status.waits_for.push(format!("room: {why}")),
                     Admission::Rejected(_) if worker.is_rejected_for_now() => {
-                        inside.waits_for.push("the end of the node's shutdown".into());
+                        worker_status.waits_for.push("the end of the node's shutdown".into());
                     }
                     Admission::Rejected(_) => {
-                        inside.waits_for.push("another version of its manifest, or `wherry retry`".into());
+                        worker_status.waits_for.push("another version of its manifest, or `wherry retry`".into());
                     }
                     // A4: what runs is admitted before what is new.
                     Admission::Open if first.is_none() && !self.pleg.was_compared() => {
-                        inside.waits_for.push("the first list of what runs".into());
+                        worker_status.waits_for.push("the first list of what runs".into());
                     }
                     Admission::Open | Admission::Admitted => {}
                 }
             }
             State::Sync => {
                 if let Some((_, why)) = self.cache.get(uid).and_then(|entry| worker.waits_for_strangers(entry)) {
-                    inside.waits_for.push(why);
+                    worker_status.waits_for.push(why);
                 }
                 let queues = [
                     (&self.slots.sandboxes, "its turn to have its sandbox made"),
                     (&self.slots.containers, "its turn to have a container started"),
                     (&self.slots.pulls, "its turn to have an image pulled"),
                 ];
-                for (slots, turn) in queues {
+                for (slots, reason) in queues {
                     if let Some(ahead) = slots.ahead_of(uid) {
-                        inside.waits_for.push(format!("{turn}: {} ahead of it", pods(ahead)));
+                        worker_status.waits_for.push(format!("{reason}: {} ahead of it", pods(ahead)));
                     }
                 }
                 // What runs goes on all the same.
                 if !self.may_start() {
                     let failed = self.checks(now).into_iter().filter_map(|c| c.result.err());
-                    inside.waits_for.extend(failed.map(|why| format!("starts: {why}")));
+                    worker_status.waits_for.extend(failed.map(|why| format!("starts: {why}")));
                     if self.shutdown.undecided {
-                        inside.waits_for.push("starts: how far the node's shutdown has come".into());
+                        worker_status.waits_for.push("starts: how far the node's shutdown has come".into());
                     }
                 } else if !self.runtime.network_ready() {
-                    inside.waits_for.push("sandboxes: the container runtime's network is not ready".into());
+                    worker_status.waits_for.push("sandboxes: the container runtime's network is not ready".into());
                 }
             }
             State::Terminating(_) | State::Terminated | State::Finished | State::Forgotten => {
                 if !self.runtime.up {
-                    inside.waits_for.push("a connection to the container runtime".into());
+                    worker_status.waits_for.push("a connection to the container runtime".into());
                 }
             }
         }
         if let Some(why) = self.cache.get(uid).and_then(|e| e.error.as_deref()) {
-            inside.waits_for.push(format!("a good reading of its status; the last one failed: {why}"));
+            worker_status.waits_for.push(format!("a good reading of its status; the last one failed: {why}"));
         }
-        Some(inside)
+        Some(worker_status)
     }
 }

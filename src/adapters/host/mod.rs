@@ -3,7 +3,7 @@
 
 pub mod capacity;
 pub mod cgroups;
+pub mod checks;
 pub mod cni_cache;
 pub mod machine;
 pub mod own_code;
-pub mod preflight;

@@ -3,7 +3,7 @@
 //! has its command ended, and nothing else.
 
 use super::{Agent, RUNTIME};
-use crate::adapters::cri::client::asks::{Ask, AskId, Told};
+use crate::adapters::cri::client::direct::{ClientAnswer, ClientRequest, RequestId};
 use crate::adapters::server::http::{Body, JSON, Response, Ticket};
 use crate::api::control::{ContainerUsage, ExecHead, ExecRequest, PodUsage, Usage};
 use crate::api::facts::{ContainerFact, ContainerState, UsageFact};
@@ -25,9 +25,9 @@ const USAGE_TRIES: u32 = 5;
 
 /// Requests that the runtime was asked for.
 #[derive(Debug, Default)]
-pub(super) struct Asks {
+pub(super) struct RuntimeRequests {
     last: u64,
-    open: BTreeMap<AskId, Asked>,
+    open: BTreeMap<RequestId, Asked>,
 }
 
 #[derive(Debug)]
@@ -52,18 +52,18 @@ enum What {
 /// What is to be asked for.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    ask: Ask,
+    ask: ClientRequest,
     what: What,
 }
 
-impl Asks {
+impl RuntimeRequests {
     pub fn execs(&self) -> usize {
         self.open.values().filter(|a| matches!(a.what, What::Exec { .. })).count()
     }
 }
 
 pub(super) fn usage() -> Wanted {
-    Wanted { ask: Ask::Usage, what: What::Usage { again: USAGE_TRIES } }
+    Wanted { ask: ClientRequest::Usage, what: What::Usage { again: USAGE_TRIES } }
 }
 
 /// # Errors
@@ -94,7 +94,7 @@ pub(super) fn exec(engine: &Engine, execs: usize, body: &[u8]) -> Result<Wanted,
     }
     let timeout = Duration::from_secs(timeout_seconds);
     let what = What::Exec { pod: pod.name.clone(), container: name.to_owned(), timeout };
-    Ok(Wanted { ask: Ask::Exec { id, command, timeout }, what })
+    Ok(Wanted { ask: ClientRequest::Exec { id, command, timeout }, what })
 }
 
 /// The one that is meant; kubectl's annotation says which if none is named, else the first.
@@ -129,7 +129,7 @@ impl Agent {
             log::info!("pod={pod} container={container} reason=Exec timeout={}s", timeout.as_secs());
         }
         self.asks.last += 1;
-        let id = AskId(self.asks.last);
+        let id = RequestId(self.asks.last);
         self.asks.open.insert(id, Asked { ticket, what });
         self.client.ask(id, ask, now.boot);
         // The request leaves in the next turn, which does not wait.
@@ -145,11 +145,11 @@ impl Agent {
         }
     }
 
-    pub(super) fn runtime_told(&mut self, id: AskId, result: Result<Told, OpError>, now: Now) {
+    pub(super) fn runtime_told(&mut self, id: RequestId, result: Result<ClientAnswer, OpError>, now: Now) {
         let Some(Asked { ticket, what }) = self.asks.open.remove(&id) else { return };
         let response = match (what, result) {
-            (_, Ok(Told::Executed { exit_code, stdout, stderr })) => executed(exit_code, stdout, &stderr),
-            (_, Ok(Told::Usage(usage))) => {
+            (_, Ok(ClientAnswer::Executed { exit_code, stdout, stderr })) => executed(exit_code, stdout, &stderr),
+            (_, Ok(ClientAnswer::Usage(usage))) => {
                 let usage = of_pods(&self.engine, usage);
                 Response::json(serde_json::to_vec(&usage).unwrap_or_default())
             }
@@ -158,7 +158,7 @@ impl Agent {
                 Response::text(status, words + "\n")
             }
             (What::Usage { again }, Err(e)) if asks_again(again, &e) => {
-                let wanted = Wanted { ask: Ask::Usage, what: What::Usage { again: again - 1 } };
+                let wanted = Wanted { ask: ClientRequest::Usage, what: What::Usage { again: again - 1 } };
                 return self.ask_runtime(ticket, wanted, now);
             }
             (What::Usage { .. }, Err(e)) => {

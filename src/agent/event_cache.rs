@@ -33,7 +33,7 @@ pub struct Happened<'a> {
 }
 
 #[derive(Debug, Default)]
-pub struct History {
+pub struct EventCache {
     node_name: String,
     pods: BTreeMap<Uid, OfPod>,
     node: VecDeque<Kept>,
@@ -81,9 +81,9 @@ impl Kept {
     }
 }
 
-impl History {
-    pub fn new(node_name: &str) -> History {
-        History { node_name: node_name.to_owned(), ..History::default() }
+impl EventCache {
+    pub fn new(node_name: &str) -> EventCache {
+        EventCache { node_name: node_name.to_owned(), ..EventCache::default() }
     }
 
     /// Keeps it, or counts it if the same was told before. With `line`, a line for those who watch.
@@ -350,20 +350,20 @@ mod tests {
         (Uid::from(format!("uid-{name}")), FullName::new("default", name))
     }
 
-    fn all(history: &History, now: Now) -> Vec<Value> {
+    fn all(event_cache: &EventCache, now: Now) -> Vec<Value> {
         let mut out = b"[".to_vec();
-        history.write_after(None, now.boot, false, usize::MAX, &mut out);
+        event_cache.write_after(None, now.boot, false, usize::MAX, &mut out);
         out.push(b']');
         serde_json::from_slice(&out).unwrap()
     }
 
     #[test]
     fn an_event_is_written_as_the_api_has_it_and_repeated_ones_are_counted() {
-        let mut history = History::new("lab");
+        let mut event_cache = EventCache::new("lab");
         let web = pod("web");
-        assert!(history.tell(&told(&web, "BackOff", "again"), at(0), false).is_none());
-        history.tell(&told(&web, "Started", "Started container main"), at(1), false);
-        let line = history.tell(&told(&web, "BackOff", "again"), at(20), true).unwrap();
+        assert!(event_cache.tell(&told(&web, "BackOff", "again"), at(0), false).is_none());
+        event_cache.tell(&told(&web, "Started", "Started container main"), at(1), false);
+        let line = event_cache.tell(&told(&web, "BackOff", "again"), at(20), true).unwrap();
         let line: Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(line["type"], "MODIFIED");
         let event = json!({
@@ -376,30 +376,30 @@ mod tests {
             "count": 2, "type": "Warning",
         });
         assert_eq!(line["object"], event);
-        let shown = all(&history, at(21));
+        let shown = all(&event_cache, at(21));
         assert_eq!(shown.len(), 2);
         assert_eq!((&shown[0]["reason"], &shown[1]), (&json!("Started"), &event), "in the order of their last times");
     }
 
     #[test]
     fn a_pod_keeps_its_last_fifty_and_all_together_a_thousand() {
-        let mut history = History::new("lab");
+        let mut event_cache = EventCache::new("lab");
         let (noisy, calm) = (pod("noisy"), pod("calm"));
-        history.tell(&told(&calm, "Started", "x"), at(0), false);
+        event_cache.tell(&told(&calm, "Started", "x"), at(0), false);
         for i in 0..200 {
-            history.tell(&told(&noisy, "Failed", &format!("error {i}")), at(i), false);
+            event_cache.tell(&told(&noisy, "Failed", &format!("error {i}")), at(i), false);
         }
-        assert_eq!(history.counts(), (2, 51, 0));
-        assert_eq!(all(&history, at(200))[1]["message"], "error 150");
+        assert_eq!(event_cache.counts(), (2, 51, 0));
+        assert_eq!(all(&event_cache, at(200))[1]["message"], "error 150");
         for p in 0..40 {
             let other = pod(&format!("p{p}"));
             for i in 0..50 {
-                history.tell(&told(&other, "Failed", &format!("error {p} {i}")), at(300), false);
+                event_cache.tell(&told(&other, "Failed", &format!("error {p} {i}")), at(300), false);
             }
         }
-        let (pods, kept, _) = history.counts();
+        let (pods, kept, _) = event_cache.counts();
         assert_eq!((pods, kept), (42, 1000));
-        let shown = all(&history, at(301));
+        let shown = all(&event_cache, at(301));
         assert!(shown.iter().any(|e| e["involvedObject"]["name"] == "calm"), "the noisy ones pay");
         let fewest = (0..40).map(|p| {
             let name = format!("p{p}");
@@ -408,42 +408,42 @@ mod tests {
         assert!(fewest.min() >= Some(20));
         for i in 0..300 {
             let node = Happened { pod: None, ..told(&calm, "Conflict", "") };
-            history.tell(&Happened { message: &format!("{i}"), ..node }, at(302), false);
+            event_cache.tell(&Happened { message: &format!("{i}"), ..node }, at(302), false);
         }
-        assert_eq!(history.counts(), (42, 1000, 100));
+        assert_eq!(event_cache.counts(), (42, 1000, 100));
     }
 
     #[test]
     fn events_outlive_their_pod_by_an_hour_and_stay_while_it_lives() {
-        let mut history = History::new("lab");
+        let mut event_cache = EventCache::new("lab");
         let (gone, lives) = (pod("gone"), pod("lives"));
-        history.tell(&told(&gone, "Started", "x"), at(0), false);
-        history.tell(&told(&lives, "Started", "x"), at(0), false);
-        history.tell(&Happened { pod: None, ..told(&lives, "Starting", "wherry") }, at(0), false);
-        history.tell(&told(&gone, "Killing", "y"), at(100), false);
-        history.pod_gone(&gone.0);
+        event_cache.tell(&told(&gone, "Started", "x"), at(0), false);
+        event_cache.tell(&told(&lives, "Started", "x"), at(0), false);
+        event_cache.tell(&Happened { pod: None, ..told(&lives, "Starting", "wherry") }, at(0), false);
+        event_cache.tell(&told(&gone, "Killing", "y"), at(100), false);
+        event_cache.pod_gone(&gone.0);
         let names = |now| -> Vec<String> {
-            all(&history, now).iter().map(|e| e["metadata"]["name"].as_str().unwrap().to_string()).collect()
+            all(&event_cache, now).iter().map(|e| e["metadata"]["name"].as_str().unwrap().to_string()).collect()
         };
         assert_eq!(names(at(3599)), ["gone.1", "lives.2", "lab.3", "gone.4"]);
         assert_eq!(names(at(3600)), ["lives.2", "gone.4"]);
         assert_eq!(names(at(3700)), ["lives.2"]);
-        history.tell(&told(&lives, "Killing", "z"), at(100_000), false);
-        assert_eq!((history.counts(), history.texts.len()), ((1, 2, 0), 3), "{:?}", history.texts);
+        event_cache.tell(&told(&lives, "Killing", "z"), at(100_000), false);
+        assert_eq!((event_cache.counts(), event_cache.texts.len()), ((1, 2, 0), 3), "{:?}", event_cache.texts);
     }
 
     #[test]
     fn a_list_goes_on_where_it_stopped() {
-        let mut history = History::new("lab");
+        let mut event_cache = EventCache::new("lab");
         let web = pod("web");
         for i in 0..40 {
-            history.tell(&told(&web, "Failed", &format!("error {i}")), at(i), false);
+            event_cache.tell(&told(&web, "Failed", &format!("error {i}")), at(i), false);
         }
         for lines in [true, false] {
             let (mut after, mut more, mut pieces, mut text) = (None, true, 0, Vec::new());
             while more {
                 let mut out = Vec::new();
-                (after, more) = history.write_after(after, at(50).boot, lines, 1000, &mut out);
+                (after, more) = event_cache.write_after(after, at(50).boot, lines, 1000, &mut out);
                 assert!(out.len() < 1500);
                 text.extend(out);
                 pieces += 1;
@@ -465,18 +465,18 @@ mod tests {
     #[test]
     fn an_event_costs_a_hundred_bytes_and_its_text_once() {
         assert!(size_of::<Kept>() <= 104, "{}", size_of::<Kept>());
-        let mut history = History::new("lab");
+        let mut event_cache = EventCache::new("lab");
         for p in 0..300 {
             let one = pod(&format!("p{p}"));
-            history.tell(&told(&one, "Pulled", "Container image \"i:1\" already present on machine"), at(0), false);
-            history.tell(&told(&one, "Created", "Created container main"), at(0), false);
-            history.tell(&told(&one, "Started", "Started container main"), at(0), false);
+            event_cache.tell(&told(&one, "Pulled", "Container image \"i:1\" already present on machine"), at(0), false);
+            event_cache.tell(&told(&one, "Created", "Created container main"), at(0), false);
+            event_cache.tell(&told(&one, "Started", "Started container main"), at(0), false);
         }
-        assert_eq!(history.counts(), (300, 900, 0));
+        assert_eq!(event_cache.counts(), (300, 900, 0));
         // Three messages and a container's name.
-        assert_eq!(history.texts.len(), 4);
+        assert_eq!(event_cache.texts.len(), 4);
         let long = "\u{e4}".repeat(5000);
-        history.tell(&told(&pod("p0"), "Failed", &long), at(1), false);
-        assert!(history.texts.iter().all(|t| t.chars().count() <= MAX_MESSAGE));
+        event_cache.tell(&told(&pod("p0"), "Failed", &long), at(1), false);
+        assert!(event_cache.texts.iter().all(|t| t.chars().count() <= MAX_MESSAGE));
     }
 }

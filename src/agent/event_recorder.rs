@@ -4,8 +4,8 @@
 //! A pod that crashes for years is told of with each restart, which its back-off makes rare; what stands (a notice that
 //! comes again and again) at most once a minute.
 
-use super::logging::Standing;
-use super::{Agent, history};
+use super::logging::LogDeduplicator;
+use super::{Agent, event_cache};
 use crate::adapters::server::http::Route;
 use crate::api::facts::RuntimeFact;
 use crate::api::names::{FullName, Uid};
@@ -22,7 +22,7 @@ const MAX_WARNING: usize = 500;
 
 /// The pods that somebody was told of.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct EventRecorder {
     pods: BTreeMap<Uid, OfPod>,
 }
 
@@ -39,10 +39,10 @@ impl Agent {
         // What is done about a container's end is told after it.
         if let Some(pod) = &notice.pod {
             self.tell_ends(&pod.uid, now);
-            self.told.keep(notice);
+            self.recorder.keep(notice);
         }
         self.keep_event(
-            &history::Happened {
+            &event_cache::Happened {
                 pod: notice.pod.as_ref().map(|p| (&p.uid, &p.name)),
                 container: notice.container.as_deref(),
                 severity: notice.severity,
@@ -88,21 +88,21 @@ impl Agent {
             self.tell_ends(uid, now);
             return true;
         }
-        let news = self.told.pods.remove(uid).is_some();
+        let news = self.recorder.pods.remove(uid).is_some();
         if news {
             let message = "nothing of it is left";
             log::info!("pod={name} reason=Removed message={message:?}");
             let (pod, severity, reason) = (Some((uid, name)), Severity::Normal, "Removed");
-            self.keep_event(&history::Happened { pod, container: None, severity, reason, message }, now);
+            self.keep_event(&event_cache::Happened { pod, container: None, severity, reason, message }, now);
         }
-        self.history.pod_gone(uid);
+        self.event_cache.pod_gone(uid);
         news
     }
 
     /// What of the pod's containers ended and nobody was told of yet.
     fn tell_ends(&mut self, uid: &Uid, now: Now) {
         let Some(view) = self.engine.pod(uid) else { return };
-        let ends = self.told.ends(&view, self.started.wall);
+        let ends = self.recorder.ends(&view, self.started.wall);
         let name = view.pod.name.clone();
         for end in ends {
             let severity = if end.exit_code == 0 { Severity::Normal } else { Severity::Warning };
@@ -112,7 +112,7 @@ impl Agent {
             }
             let (pod, container) = (Some((uid, &name)), Some(end.container.as_str()));
             let (reason, message) = ("ContainerDied", &end.message);
-            self.keep_event(&history::Happened { pod, container, severity, reason, message }, now);
+            self.keep_event(&event_cache::Happened { pod, container, severity, reason, message }, now);
         }
     }
 
@@ -128,14 +128,14 @@ impl Agent {
     }
 
     pub(super) fn keep_node_event(&mut self, severity: Severity, reason: &'static str, message: &str, now: Now) {
-        self.keep_event(&history::Happened { pod: None, container: None, severity, reason, message }, now);
+        self.keep_event(&event_cache::Happened { pod: None, container: None, severity, reason, message }, now);
     }
 
     /// For those who ask later, and those who watch.
-    fn keep_event(&mut self, told: &history::Happened<'_>, now: Now) {
+    fn keep_event(&mut self, told: &event_cache::Happened<'_>, now: Now) {
         self.service.changed();
         let watched = self.server.has_watches(Route::Events);
-        if let Some(line) = self.history.tell(told, now, watched) {
+        if let Some(line) = self.event_cache.tell(told, now, watched) {
             self.server.publish(Route::Events, line, now.boot);
         }
     }
@@ -151,7 +151,7 @@ struct End {
     message: String,
 }
 
-fn tell_standing(standing: &mut Standing, level: Level, line: &str, now: Now) {
+fn tell_standing(standing: &mut LogDeduplicator, level: Level, line: &str, now: Now) {
     match standing.tell(line, now.boot) {
         Some(0) => log::log!(level, "{line}"),
         Some(times) => log::log!(level, "{line} repeated={times}"),
@@ -197,7 +197,7 @@ fn summary(view: &PodView<'_>) -> String {
     line
 }
 
-impl Told {
+impl EventRecorder {
     /// What was last wrong with a pod whose containers do not come: its status has no place for it.
     pub fn warning(&self, uid: &Uid) -> Option<&str> {
         self.pods.get(uid)?.warning.as_deref()

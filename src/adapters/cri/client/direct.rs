@@ -21,10 +21,10 @@ const USAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Given by who asks, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AskId(pub u64);
+pub struct RequestId(pub u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum ClientRequest {
     /// ExecSync. The runtime kills what has not ended after `timeout`.
     Exec { id: ContainerId, command: Vec<String>, timeout: Duration },
     /// ListContainerStats, of all containers that run.
@@ -32,22 +32,22 @@ pub enum Ask {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum ClientAnswer {
     Executed { exit_code: i32, stdout: Vec<u8>, stderr: Vec<u8> },
     Usage(Vec<UsageFact>),
 }
 
 pub(super) struct Asked {
-    pub(super) id: AskId,
+    pub(super) id: RequestId,
     pub(super) method: Method,
     pub(super) begun: Boot,
 }
 
 impl Client {
     /// Asks; it ends in exactly one `ClientEvent::Answered`.
-    pub fn ask(&mut self, id: AskId, ask: Ask, now: Boot) {
+    pub fn ask(&mut self, id: RequestId, ask: ClientRequest, now: Boot) {
         let (method, request, timeout) = match ask {
-            Ask::Exec { id, command, timeout } => {
+            ClientRequest::Exec { id, command, timeout } => {
                 let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
                 let request = proto::ExecSyncRequest {
                     container_id: id.to_string(),
@@ -57,7 +57,7 @@ impl Client {
                 };
                 (method::EXEC_SYNC, request.write_to_bytes(), timeout + AFTER_TIMEOUT)
             }
-            Ask::Usage => {
+            ClientRequest::Usage => {
                 let request = proto::ListContainerStatsRequest::new().write_to_bytes();
                 (method::LIST_CONTAINER_STATS, request, USAGE_TIMEOUT)
             }
@@ -77,7 +77,7 @@ impl Client {
     }
 
     /// Nobody waits for it any more: its call is reset, which ends a command. It is answered all the same.
-    pub fn cancel_ask(&mut self, id: AskId) {
+    pub fn cancel_ask(&mut self, id: RequestId) {
         for (call, _) in self.asked.iter().filter(|(_, asked)| asked.id == id) {
             self.transport.cancel(*call);
         }
@@ -100,14 +100,14 @@ impl Client {
     }
 }
 
-fn told(method: Method, body: &Bytes) -> Result<Told, OpError> {
+fn told(method: Method, body: &Bytes) -> Result<ClientAnswer, OpError> {
     if method == method::LIST_CONTAINER_STATS {
         let mut usage = Vec::new();
         parse_each(method, body, |stats: proto::ContainerStats| usage.extend(of_container(stats)))?;
-        return Ok(Told::Usage(usage));
+        return Ok(ClientAnswer::Usage(usage));
     }
     let proto::ExecSyncResponse { stdout, stderr, exit_code, .. } = parse(method, body)?;
-    Ok(Told::Executed { exit_code, stdout, stderr })
+    Ok(ClientAnswer::Executed { exit_code, stdout, stderr })
 }
 
 /// None of what has no id.
