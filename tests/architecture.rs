@@ -150,22 +150,3 @@ fn paths_are_found_in_every_form() {
     let code = "use crate::engine::{event::Event, op};\nuse crate::api::pod::Pod; crate::adapters::cri::client::x()";
     assert_eq!(crate_paths(code), ["engine::event", "engine::op", "api::pod", "adapters::cri"]);
 }
-
-/// The numbered rules of the desired set (D), the pod workers (W), PLEG (P), admission (A) and node shutdown (S) that
-/// tests are named after.
-#[test]
-fn every_rule_has_a_test_that_names_it() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut paths = Vec::new();
-    sources(&root.join("src"), &mut paths);
-    sources(&root.join("tests"), &mut paths);
-    let all: String = paths.iter().map(|p| fs::read_to_string(p).unwrap()).collect();
-    let numbers = |letter: char, n: &[u32]| n.iter().map(|n| format!("{letter}{n}")).collect::<Vec<_>>();
-    let mut rules = numbers('d', &[1, 2, 3, 4, 5]);
-    rules.extend(numbers('w', &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 20, 21, 22, 23, 24, 25, 26, 27]));
-    rules.extend(numbers('p', &[1, 2, 3, 4, 5, 6, 7, 8]));
-    rules.extend(numbers('a', &[1, 2, 3, 4, 5, 6, 7, 8, 9]));
-    rules.extend(numbers('s', &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]));
-    let missing: Vec<&String> = rules.iter().filter(|r| !all.contains(&format!("fn {r}_"))).collect();
-    assert!(missing.is_empty(), "no test is named after {missing:?}");
-}
