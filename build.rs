@@ -1,4 +1,4 @@
-//! Turns `proto/*.proto` into Rust in OUT_DIR, by protobuf-codegen's own parser: no protoc is needed.
+//! Generates Rust code in OUT_DIR from `proto/*.proto` with protobuf-codegen's own parser, so that no protoc is needed.
 
 use protobuf_codegen::{Codegen, Customize};
 
@@ -11,7 +11,7 @@ fn main() {
         .input("proto/cri.proto")
         .input("proto/containerd.proto")
         .cargo_out_dir("cri")
-        // Lite: no descriptors, no reflection (half the code). Sorted maps: one message has one encoding.
+        // The lite runtime has no descriptors and no reflection (half the code). Sorted maps make the encoding deterministic.
         .customize(Customize::default().lite_runtime(true).gen_mod_rs(true).btreemaps(true))
         .run_from_script();
 }

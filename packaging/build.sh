@@ -1,8 +1,8 @@
 #!/bin/bash
-# What the deb and the rpm carry, as a tree of files: `build.sh DIRECTORY` (which is made anew).
+# Creates the files of the deb and the rpm as a tree: `build.sh DIRECTORY` (replaced if it exists).
 #
-# Two builds of one commit are the same bytes, wherever the checkout is: times come from the commit (SOURCE_DATE_EPOCH), and the
-# paths in the binary's panic messages are rewritten. WHERRY_BINARY=FILE: that one is packed, and none is built.
+# Two builds of one commit give the same bytes, in any directory: times come from the commit (SOURCE_DATE_EPOCH), and the
+# paths in the binary's panic messages are rewritten. WHERRY_BINARY=FILE: pack this binary instead of building one.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/../tests/lab/common.sh"
@@ -14,7 +14,7 @@ export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
 umask 022
 build=$PROJECT/target/package
 
-# cargo splits this one at 0x1f, so that paths may have spaces. The last prefix that fits wins.
+# cargo splits this variable at 0x1f, so that paths may contain spaces. The last matching prefix is used.
 remap() {
 	local cargo_home=${CARGO_HOME:-$(caller_home)/.cargo}
 	printf '%s\x1f%s' "--remap-path-prefix=$cargo_home=/usr/src/cargo" "--remap-path-prefix=$PROJECT=/usr/src/wherry"
@@ -26,7 +26,7 @@ else
 	CARGO_ENCODED_RUSTFLAGS=$(remap) "$LAB/cargo.sh" build --release --locked --bin wherry --target-dir "$build" >&2
 	binary=$build/release/wherry
 fi
-# (The development build: most of it is there from the tests. WHERRY_TEXTS: a program that is built already.)
+# (The development build, because the tests have already built most of it. WHERRY_TEXTS: a program that is already built.)
 if [ -n "${WHERRY_TEXTS:-}" ]; then
 	"$WHERRY_TEXTS" "$build/texts"
 else

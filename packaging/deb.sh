@@ -1,8 +1,8 @@
 #!/bin/bash
-# `make deb`: target/package/wherry_VERSION_ARCHITECTURE.deb, by dpkg's own tools. Prints its path.
+# `make deb`: builds target/package/wherry_VERSION_ARCHITECTURE.deb with dpkg's own tools. Prints its path.
 #
-# cargo-deb would be built in minutes to write what dpkg-deb writes, and knows neither dpkg-shlibdeps' symbol files nor the scripts that
-# a purge needs. WHERRY_REVISION=2 makes a later revision (for a test of the upgrade).
+# cargo-deb takes minutes to build and supports neither dpkg-shlibdeps' symbol files nor the scripts of a purge. WHERRY_REVISION=2
+# builds a later revision (to test the upgrade).
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/../tests/lab/common.sh"
@@ -22,18 +22,18 @@ documents=$tree/usr/share/doc/wherry
 install -D -m 644 packaging/deb/copyright "$documents/copyright"
 install -D -m 644 packaging/deb/lintian-overrides "$tree/usr/share/lintian/overrides/wherry"
 gzip -9nc CHANGELOG.md >"$documents/changelog.gz"
-# Where zsh of this distribution looks for what packages bring.
+# The directory in which Debian's zsh looks for the completions of packages.
 install -d "$tree/usr/share/zsh/vendor-completions"
 mv "$tree/usr/share/zsh/site-functions/_wherry" "$tree/usr/share/zsh/vendor-completions/_wherry"
 rmdir "$tree/usr/share/zsh/site-functions"
 
-# dpkg's tools want to be where debian/ is.
+# dpkg's tools must run in the parent directory of debian/.
 source=$out/deb.source
 rm -rf "$source"
 install -d "$source/debian"
 cp packaging/deb/control "$source/debian/control"
 {
-	# A revision without an entry of its own.
+	# The changelog has no entry for this revision.
 	if ! grep -qF "($version)" packaging/deb/changelog; then
 		printf 'wherry (%s) unstable; urgency=medium\n\n  * Rebuilt.\n\n' "$version"
 		printf ' -- %s  %s\n\n' "$(sed -n 's/^Maintainer: //p' packaging/deb/control)" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")"
@@ -53,6 +53,6 @@ chmod 644 "$control"/{control,conffiles,md5sums}
 find "$tree" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
 deb=$out/wherry_${version}_$architecture.deb
-# One thread: how xz cuts its blocks must not depend on the machine.
+# One thread, because the blocks of xz must not depend on the machine.
 dpkg-deb --root-owner-group -Zxz --threads-max=1 --build "$tree" "$deb" >/dev/null
 printf '%s\n' "$deb"

@@ -1,5 +1,6 @@
 #!/bin/bash
-# `make rpm`: target/package/wherry-VERSION.ARCHITECTURE.rpm, by rpmbuild. Prints its path. WHERRY_REVISION=2 makes a later revision.
+# `make rpm`: builds target/package/wherry-VERSION.ARCHITECTURE.rpm with rpmbuild. Prints its path. WHERRY_REVISION=2 builds a later
+# revision.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/../tests/lab/common.sh"
@@ -22,14 +23,14 @@ rm -rf "$top"
 install -d "$top"
 {
 	cat packaging/rpm/wherry.spec
-	# A revision without an entry of its own.
+	# The changelog has no entry for this revision.
 	if ! grep -q -- " - $upstream-$revision\$" packaging/rpm/changelog; then
 		printf '* %s Wherry maintainers <maintainers@wherry.invalid> - %s-%s\n- Rebuilt.\n\n' \
 			"$(date -u -d "@$SOURCE_DATE_EPOCH" '+%a %b %d %Y')" "$upstream" "$revision"
 	fi
 	cat packaging/rpm/changelog
 } >"$top/wherry.spec"
-# (The definition of the place is before all others: a user's own must not be in the way.)
+# (_topdir is defined first, so that a user's own definition has no effect.)
 rpmbuild --quiet -bb --define "_topdir $top" --define "_tmppath $top" --define "tree $tree" --define "upstream $upstream" \
 	--define "revision $revision" "$top/wherry.spec" >&2
 rpm=$(find "$top/RPMS" -name '*.rpm')

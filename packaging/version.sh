@@ -1,6 +1,6 @@
 #!/bin/bash
-# `version.sh upstream`: the crate's version. `version.sh revision`: the package's, 1 or WHERRY_REVISION. `version.sh date`: seconds since
-# the epoch of the commit, or of the last entry of the changelog where there is no git.
+# `version.sh upstream`: the crate's version. `version.sh revision`: the package revision, 1 or WHERRY_REVISION.
+# `version.sh date`: the time of the commit in seconds since the epoch, or of the last changelog entry if there is no git.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,7 @@ date)
 	if [ -n "${SOURCE_DATE_EPOCH:-}" ]; then
 		printf '%s\n' "$SOURCE_DATE_EPOCH"
 	else
-		# (Under sudo the checkout is somebody else's.)
+		# (Under sudo, the checkout belongs to another user.)
 		git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || date -u -d "$(sed -n 's/^ -- .*>  //p' packaging/deb/changelog | head -n 1)" +%s
 	fi
 	;;

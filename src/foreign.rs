@@ -1,8 +1,8 @@
-//! Paths that Wherry does not own: files of the operator, of the host, of containers. What is at such a path is unknown (a
-//! FIFO, a device, a file of a terabyte), and its file system may hang, as an NFS mount whose server is gone.
+//! Reads paths that Wherry does not own: files of the operator, of the host, of containers. Such a path can be anything (a
+//! FIFO, a device, a file of a terabyte), and its file system can hang, for example an NFS mount whose server is gone.
 //!
-//! `open` and `read` refuse everything but a regular file before they open it. No flag of open(2) makes a hung file system
-//! answer, so the caller must be able to wait: a helper thread of the agent, or, in a command, a thread of `ask`.
+//! `open` and `read` refuse everything except a regular file before they open it. No flag of open(2) avoids a hung file
+//! system, so the caller must be able to wait: the agent uses a helper thread, a command uses a thread of `ask`.
 
 use rustix::fs::{FileType, Mode, OFlags};
 use std::fmt;
@@ -20,12 +20,12 @@ pub enum Links {
     Refuse,
 }
 
-/// Why nothing was read.
+/// Why a file was not read.
 #[derive(Debug)]
 pub enum Refused {
-    /// It is not a regular file, and was not opened.
+    /// The path is not a regular file.
     Kind(FileType),
-    /// Longer than the limit; both in bytes.
+    /// The file is larger than the limit. Both values are in bytes.
     Size {
         size: u64,
         limit: u64,
@@ -43,7 +43,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refused::Kind(kind) => write!(f, "{}, not a regular file", name_of(*kind)),
-            Refused::Size { size, limit } => write!(f, "{size} bytes, and at most {limit} are read"),
+            Refused::Size { size, limit } => write!(f, "{size} bytes, larger than the limit of {limit}"),
             Refused::Failed(e) => e.fmt(f),
         }
     }
@@ -55,8 +55,11 @@ impl From<rustix::io::Errno> for Refused {
     }
 }
 
-/// Opens a regular file for reading. To open a FIFO or a device can have effects (a FIFO's writer loses what it writes), so
-/// the type is looked at before, and once more after, in case that the path has changed in between.
+/// Opens a regular file for reading. Opening a FIFO or a device can have effects (a FIFO's writer loses its data), so the
+/// type is checked before the open, and again after it in case the path has changed in between.
+///
+/// # Errors
+/// `Refused::Kind` if the path is not a regular file, otherwise the error of stat(2) or open(2).
 pub fn open(path: &Path, links: Links) -> Result<File, Refused> {
     let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let stat = match links {
@@ -72,7 +75,10 @@ pub fn open(path: &Path, links: Links) -> Result<File, Refused> {
     Ok(File::from(fd))
 }
 
-/// The content of a regular file of at most `limit` bytes.
+/// Reads a regular file of at most `limit` bytes.
+///
+/// # Errors
+/// Those of `open`, `Refused::Size` if the file is larger, or a read error.
 pub fn read(path: &Path, links: Links, limit: u64) -> Result<Vec<u8>, Refused> {
     let file = open(path, links)?;
     let size = file.metadata().map_err(Refused::Failed)?.len();
@@ -82,7 +88,10 @@ pub fn read(path: &Path, links: Links, limit: u64) -> Result<Vec<u8>, Refused> {
     read_up_to(file, limit)
 }
 
-/// What a source gives until its end, at most `limit` bytes.
+/// Reads a source of at most `limit` bytes to its end.
+///
+/// # Errors
+/// `Refused::Size` (with a size of `limit + 1`) if there is more, or a read error.
 pub fn read_up_to(source: impl Read, limit: u64) -> Result<Vec<u8>, Refused> {
     let mut bytes = Vec::new();
     source.take(limit + 1).read_to_end(&mut bytes).map_err(Refused::Failed)?;
@@ -97,7 +106,7 @@ fn regular(mode: u32) -> Result<(), Refused> {
     }
 }
 
-/// The type of a file, for people.
+/// The type of a file as text with an article, for messages.
 pub fn name_of(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "a regular file",
@@ -106,14 +115,14 @@ pub fn name_of(kind: FileType) -> &'static str {
         FileType::Fifo => "a FIFO",
         FileType::Socket => "a socket",
         FileType::CharacterDevice | FileType::BlockDevice => "a device",
-        FileType::Unknown => "of an unknown type",
+        FileType::Unknown => "a file of an unknown type",
     }
 }
 
-/// Why a question has no answer.
+/// Why `ask` has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// None came in time. The thread is left behind: nothing can end one that hangs in the kernel but the process's end.
+    /// No result within this time. The thread stays: a thread that hangs in the kernel ends only with the process.
     Late(Duration),
     NoThread(String),
 }
@@ -122,35 +131,41 @@ impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NoAnswer::Late(waited) => write!(f, "no answer for {} s: the file system hangs", waited.as_secs()),
-            NoAnswer::NoThread(why) => write!(f, "start a thread to look at it: {why}"),
+            NoAnswer::NoThread(why) => write!(f, "failed to run a helper thread: {why}"),
         }
     }
 }
 
-/// A question that a thread works on.
+/// Work that runs in a thread of `ask`.
 pub struct Asked<T> {
     began: Instant,
     answer: Result<Receiver<T>, String>,
 }
 
-/// Does the work in a thread of its own. For commands, and for the agent before its loop runs.
+/// Starts the work in a separate thread. For commands, and for the agent before its loop runs.
 pub fn ask<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Asked<T> {
     let (send, answer) = channel();
     let spawned = thread::Builder::new().name("question".to_owned()).spawn(move || {
-        // (Nobody waits any more if this fails.)
+        // If this fails, the caller has stopped waiting.
         let _ = send.send(work());
     });
     Asked { began: Instant::now(), answer: spawned.map(|_| answer).map_err(|e| e.to_string()) }
 }
 
-/// The work's result, if it comes within `patience`.
+/// Runs the work in a separate thread and waits at most `patience` for its result.
+///
+/// # Errors
+/// No result in time, or the thread failed.
 pub fn within<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T + Send + 'static) -> Result<T, NoAnswer> {
     ask(work).answer(patience)
 }
 
 impl<T> Asked<T> {
-    /// Waits until `patience` after the question. Of several questions each can be given the same patience: they are
-    /// worked on side by side.
+    /// Waits for the result until `patience` after the call of `ask`. Several calls run in parallel, so each can have the
+    /// same `patience`.
+    ///
+    /// # Errors
+    /// No result in time, or the thread failed.
     pub fn answer(self, patience: Duration) -> Result<T, NoAnswer> {
         let answer = self.answer.map_err(NoAnswer::NoThread)?;
         answer.recv_timeout(patience.saturating_sub(self.began.elapsed())).map_err(|e| match e {
@@ -185,13 +200,13 @@ mod tests {
         assert_eq!(read(&at("file"), Links::Refuse, LIMIT).unwrap(), b"0123456789");
         assert_eq!(read(&at("link"), Links::Follow, LIMIT).unwrap(), b"0123456789");
         assert_eq!(said(&at("link"), Links::Refuse), "a symbolic link, not a regular file");
-        assert_eq!(said(&at("long"), Links::Follow), "11 bytes, and at most 10 are read");
+        assert_eq!(said(&at("long"), Links::Follow), "11 bytes, larger than the limit of 10");
         for (name, kind) in [("fifo", "a FIFO"), ("socket", "a socket"), ("to-device", "a device"), ("", "a directory")]
         {
             assert_eq!(said(&at(name), Links::Follow), format!("{kind}, not a regular file"));
         }
         assert!(read(&at("none"), Links::Follow, LIMIT).unwrap_err().is_missing());
-        // (Files of /proc say that they are empty.)
+        // Files in /proc report a size of 0.
         assert!(matches!(read(Path::new("/proc/self/status"), Links::Follow, LIMIT), Err(Refused::Size { .. })));
     }
 
@@ -204,13 +219,13 @@ mod tests {
             let fifo = fifo.clone();
             move || std::fs::write(fifo, "kept")
         });
-        // It waits in open(2) for a reader. (If it is slow to begin, there is nothing to lose yet.)
+        // The writer blocks in open(2) until a reader opens the FIFO. If it has not started yet, no data can be lost.
         thread::sleep(Duration::from_millis(200));
         for _ in 0..3 {
             assert!(matches!(read(&fifo, Links::Follow, LIMIT), Err(Refused::Kind(FileType::Fifo))));
         }
         let reader = rustix::fs::open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
-        writer.join().unwrap().expect("the writer has found a reader that reads");
+        writer.join().unwrap().expect("the writer's data is read");
         assert_eq!(read_up_to(File::from(reader), LIMIT).unwrap(), b"kept");
     }
 

@@ -1,18 +1,18 @@
-//! Wherry: a Kubernetes node agent for small machines. The map of the crate:
+//! Wherry: a Kubernetes node agent for small machines. The modules of the crate:
 //!
-//! - `api`: what a pod is here, and plain facts about sandboxes and containers;
-//! - `engine`: the pure state machines; every decision is made there;
-//! - `event_loop`: one poll, timers, signals, helpers; knows nothing of pods;
-//! - `adapters`: each talks to one thing (the runtime, the manifest directory, ...);
-//! - `foreign`: reads paths that Wherry does not own, which may be anything and may hang;
-//! - `agent`: carries effects to adapters and their answers back as events;
-//! - `commands`, `config`, `metrics`: the command line, the configuration, the numbers.
+//! - `api`: the pod model, and plain facts about sandboxes and containers;
+//! - `engine`: the pure state machines, which make every decision;
+//! - `event_loop`: one poll, timers, signals and helper threads; independent of pods;
+//! - `adapters`: each one communicates with one thing (the runtime, the manifest directory, ...);
+//! - `foreign`: reads paths that Wherry does not own; they can be any type of file and can hang;
+//! - `agent`: passes effects to the adapters and returns their answers as events;
+//! - `commands`, `config`, `metrics`: the command line, the configuration, the metrics.
 
-// The one exception is `adapters::host::own_code`.
+// `adapters::host::own_code` is the only exception.
 #![deny(unsafe_code)]
 
-// Clocks, files, sockets, threads and randomly ordered maps are disallowed (clippy.toml); only `engine` and `api`
-// are held to it.
+// clippy.toml disallows clocks, files, sockets, threads and randomly ordered maps. The restriction applies only to
+// `engine` and `api`.
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod adapters;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]

@@ -1,6 +1,6 @@
-//! The crate's layers, kept by reading its own `use` lines: dependencies point one way (commands, agent, adapters, engine,
-//! api), no adapter knows another, and nothing in `engine/` or `api/` names a clock, a file, a socket, a thread or a crate
-//! that has one. Clippy's disallowed types and methods say the same of what is reached without a `use`.
+//! Checks the layers of the crate in its source text: dependencies point one way (commands, agent, adapters, engine, api),
+//! no adapter uses another, and `engine/` and `api/` name no clock, file, socket, thread or I/O crate. The disallowed types
+//! and methods in clippy.toml complement this test: they also cover access without a `use`.
 
 #![allow(clippy::disallowed_methods)]
 
@@ -18,12 +18,12 @@ fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every source file below `src/<room>`: its path from `src/`, and its text without comments.
+/// All source files below `src/<name>`: the path relative to `src/`, and the text without comment lines.
 fn room(name: &str) -> Vec<(String, String)> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut paths = Vec::new();
     sources(&src.join(name), &mut paths);
-    assert!(!paths.is_empty(), "src/{name} has no sources: this test looks at the wrong place");
+    assert!(!paths.is_empty(), "src/{name} has no sources: the path in this test is wrong");
     let read = |p: &PathBuf| {
         let text = fs::read_to_string(p).unwrap();
         let code: Vec<&str> = text.lines().filter(|l| !l.trim_start().starts_with("//")).collect();
@@ -32,14 +32,14 @@ fn room(name: &str) -> Vec<(String, String)> {
     paths.iter().map(read).collect()
 }
 
-/// The paths after `crate::` in a text, to the second part: `adapters::cri`, `engine::event`.
+/// The first two parts of each path after `crate::`: `adapters::cri`, `engine::event`.
 fn crate_paths(code: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("crate::") {
         let rest = &code[at + "crate::".len()..];
         let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(rest.len());
         let parts: Vec<&str> = rest[..end].split("::").filter(|p| !p.is_empty()).collect();
-        // `use crate::engine::{event, op}`: each of them.
+        // `use crate::engine::{event, op}` yields one path for each name.
         if parts.len() == 1 && rest[end..].starts_with('{') {
             let inside = rest[end + 1..].split('}').next().unwrap_or_default();
             for name in inside.split(',') {

@@ -1,5 +1,5 @@
-//! docs/behaviour.md is the specification: each rule that the code or a test cites is defined there, and each rule that it
-//! defines is named by at least one test.
+//! Checks the rule numbers: docs/behaviour.md defines each rule that the code or a test cites, and the name of at least one
+//! test contains each rule.
 
 #![allow(clippy::disallowed_methods)]
 
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The letters of the chapters.
+/// The chapter letters of docs/behaviour.md.
 const CHAPTERS: &str = "DWPAS";
 
 fn root() -> &'static Path {
@@ -18,7 +18,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The rules that the specification defines: a list item that begins with the number in bold.
+/// The rules that the specification defines. A definition is a list item that begins with the number in bold.
 fn defined() -> Vec<String> {
     let text = read(&root().join("docs/behaviour.md"));
     let number = |line: &str| Some(line.strip_prefix("- **")?.split_once("**")?.0.to_owned());
@@ -32,7 +32,7 @@ fn is_number(word: &str) -> bool {
     chapter && matches!(digits.len(), 1 | 2) && digits.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Rust sources, and the list of mutations. Recordings of other programs are no citations.
+/// Rust sources and tests/mutations/list. Other files, such as recordings of other programs, do not cite rules.
 fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -49,11 +49,11 @@ fn texts() -> Vec<(PathBuf, String)> {
     for dir in ["src", "tests"] {
         sources(&root().join(dir), &mut paths);
     }
-    assert!(paths.len() > 100, "this test looks at the wrong place: {paths:?}");
+    assert!(paths.len() > 100, "the paths in this test are wrong: {paths:?}");
     paths.into_iter().map(|p| (p.strip_prefix(root()).unwrap().to_owned(), read(&p))).collect()
 }
 
-/// The rules in the name of a test or of a mutation: `w8_w27_a_drain_holds_back...` names W8 and W27.
+/// The rules in the name of a test or of a mutation: `w8_w27_a_drain_holds_back...` contains W8 and W27.
 fn rules_in_name(name: &str) -> impl Iterator<Item = String> {
     name.split('_').map(str::to_ascii_uppercase).take_while(|word| is_number(word))
 }

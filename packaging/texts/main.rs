@@ -1,8 +1,8 @@
-//! `texts DIRECTORY` writes what the packages carry beside the binary and is made from the sources, so that it cannot drift from
-//! them: man pages of the commands and completions from the definition of the command line, wherry-config(5) and
-//! wherry-manifests(5) from the pages of the manual (`page`). SOURCE_DATE_EPOCH dates the pages.
+//! `texts DIRECTORY` generates the texts of the packages from the sources: the man pages of the commands and the completions
+//! from the definition of the command line, wherry-config(5) and wherry-manifests(5) from the pages of the manual (`page`).
+//! SOURCE_DATE_EPOCH is the date of the pages.
 
-// The ban is for the engine (clippy.toml).
+// The restriction in clippy.toml applies only to the engine.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod page;
@@ -20,7 +20,7 @@ use std::{env, fs};
 const SOURCE: &str = concat!("wherry ", env!("CARGO_PKG_VERSION"));
 const MANUAL: &str = "Wherry";
 
-/// The pages of the manual that are man pages too: name, the line under NAME, text, what else to look at.
+/// The pages of the manual that are also man pages: name, the line under NAME, the text, the SEE ALSO section.
 const PAGES: [(&str, &str, &str, &str); 2] = [
     (
         "wherry-config",
@@ -36,16 +36,16 @@ const PAGES: [(&str, &str, &str, &str); 2] = [
     ),
 ];
 
-/// What wherry(1) says beyond the command line's own help.
+/// The sections of wherry(1) in addition to the command line's help.
 const MORE: &str = r#".SH EXIT STATUS
-0: all went well. 1: it did not, stderr says why. 2: the command line is wrong, or a file cannot be read.
+0: success. 1: failure; stderr has the reason. 2: the command line is invalid, or a file cannot be read.
 .SH SIGNALS
 .TP
 .B SIGTERM
-ends the agent; pods go on running, and are taken over by the next one.
+stops the agent; pods keep running, and the next agent adopts them.
 .TP
 .B SIGHUP
-reads configuration and manifests again.
+reloads the configuration and the manifests.
 .SH FILES
 .TP
 .I /etc/wherry/config.yaml
@@ -59,16 +59,16 @@ pods, see
 .BR wherry\-manifests (5)
 .TP
 .I /var/lib/wherry
-state: what a restart must not forget
+state that survives a restart
 .TP
 .I /var/log/pods
-what containers wrote
+output of containers
 .TP
 .I /run/wherry/wherry.sock
 control socket
 .TP
 .I /etc/systemd/logind.conf.d/99\-wherry.conf
-written by the agent if logind would not wait for the pods long enough
+written by the agent if logind's delay is too short for the pods
 .SH SEE ALSO
 .BR wherry\-config (5),
 .BR wherry\-manifests (5),
@@ -90,7 +90,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Of the sources, not of today: two builds are the same.
+/// The date of the sources, not of the build, so that two builds are identical.
 fn date() -> String {
     let seconds = env::var("SOURCE_DATE_EPOCH").ok().and_then(|s| s.parse().ok()).unwrap_or(0);
     jiff::Timestamp::from_second(seconds).unwrap_or_default().strftime("%Y-%m-%d").to_string()
@@ -117,9 +117,9 @@ fn write_all(directory: &Path, date: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// A page for wherry and one for each of its commands: file name and text.
+/// The man page of wherry and of each of its commands: file name and text.
 fn command_pages(date: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
-    // (MORE tells of files, and better.)
+    // MORE describes the files, so omit that part of the help.
     let definition = wherry::commands::definition().disable_help_subcommand(true);
     let mut command = definition.after_help(Resettable::Reset);
     command.build();
@@ -132,7 +132,7 @@ fn command_pages(date: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
 }
 
 fn add_pages(command: &Command, date: &str, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
-    // (A subcommand's name alone is `check`; its page is wherry-check(1).)
+    // The display name of the subcommand `check` is `wherry-check`, the name of its page.
     let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
     let man = Man::new(command.clone()).title(&name).section("1").date(date).source(SOURCE).manual(MANUAL);
     let mut text = Vec::new();
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// What a manifest may not have yet is in the manual, and on the page, by its name.
+    /// The manual names each field that manifests must not contain yet.
     #[test]
     fn the_manual_names_every_field_that_is_refused() {
         let source = include_str!("../../src/api/validate/unsupported.rs");

@@ -1,13 +1,13 @@
-//! A page of the manual (Markdown) as a man page. Tables of two or more columns become paragraphs with the first column as
-//! their tag, which is what a terminal has room for.
+//! Converts a page of the manual (Markdown) to a man page. The rows of tables with two or more columns become paragraphs with
+//! the first column as their tag, because a terminal is too narrow for tables.
 
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use std::fmt::Write as _;
 
-/// Pages of the manual that are man pages, where a link shows their file.
+/// Pages of the manual that are also man pages: a link text with the file name is replaced by the man page.
 const PAGES: [(&str, &str); 2] = [("configuration.md", "wherry-config(5)"), ("manifests.md", "wherry-manifests(5)")];
 
-/// What stands in the page's head and foot, and under NAME.
+/// The contents of the page's header and footer and of its NAME section.
 pub struct Title<'a> {
     pub name: &'a str,
     pub about: &'a str,
@@ -16,11 +16,11 @@ pub struct Title<'a> {
     pub manual: &'a str,
 }
 
-/// The page; its section is 5. `see_also` is roff.
+/// Returns the page in roff. Its section is 5. `see_also` is roff.
 pub fn roff(title: &Title<'_>, markdown: &str, see_also: &str) -> String {
     let Title { name, about, date, source, manual } = title;
     let mut page = Page::default();
-    // Writing to a string does not fail.
+    // A write to a string does not fail.
     let _ = write!(
         page.out,
         ".\\\" Made from the manual by packaging/texts.\n.TH {} 5 \"{date}\" \"{source}\" \"{manual}\"\n.SH NAME\n{} \\- {}\n\
@@ -38,7 +38,7 @@ pub fn roff(title: &Title<'_>, markdown: &str, see_also: &str) -> String {
     page.out
 }
 
-/// The text of a line of Markdown, without its marks.
+/// The text of a line of Markdown without its markup.
 #[cfg(test)]
 pub fn plain(markdown: &str) -> String {
     let texts = Parser::new(markdown).filter_map(|e| match e {
@@ -48,7 +48,7 @@ pub fn plain(markdown: &str) -> String {
     texts.collect()
 }
 
-/// Text as roff prints it: no character of it is a command or an escape.
+/// Escapes text for roff, so that no character is a command or an escape.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for c in text.chars() {
@@ -68,10 +68,10 @@ pub fn escaped(text: &str) -> String {
 #[derive(Default)]
 struct Page {
     out: String,
-    /// In a heading's text, which is in capitals.
+    /// Inside a section heading, whose text is converted to capitals.
     heading: bool,
     code_block: bool,
-    /// In a table: its columns' names, and the cells so far of the present row.
+    /// In a table: the names of its columns, and the cells of the current row so far.
     columns: Vec<String>,
     cells: Vec<String>,
     in_table: bool,
@@ -79,7 +79,7 @@ struct Page {
 }
 
 impl Page {
-    /// Where text goes now.
+    /// The current destination of text.
     fn to(&mut self) -> &mut String {
         if self.in_table
             && let Some(cell) = self.cells.last_mut()
@@ -104,7 +104,7 @@ impl Page {
     fn text(&mut self, text: &str) {
         let text = if self.heading { text.to_uppercase() } else { text.to_owned() };
         let mut text = escaped(&text);
-        // A line that begins with a dot is a command. (A quote cannot: it is escaped.)
+        // A line that begins with a dot is a command. (A quote would be too, but it is escaped.)
         let fresh = {
             let to = self.to();
             to.is_empty() || to.ends_with('\n')
@@ -132,7 +132,7 @@ impl Page {
             }
             Event::SoftBreak if self.in_table => self.to().push(' '),
             Event::SoftBreak | Event::HardBreak => self.fresh_line(),
-            // The manual has none of these.
+            // The manual contains none of these.
             Event::Html(_)
             | Event::InlineHtml(_)
             | Event::InlineMath(_)
@@ -145,7 +145,7 @@ impl Page {
 
     fn start(&mut self, tag: Tag<'_>) {
         match tag {
-            // The name of the page is its title already.
+            // The page already has a title.
             Tag::Heading { level: HeadingLevel::H1, .. } => self.request(".ig"),
             Tag::Heading { level, .. } => {
                 self.fresh_line();
@@ -197,7 +197,7 @@ impl Page {
         }
     }
 
-    /// The first cell is the tag, the last one what is said of it, those between stand before it by their columns' names.
+    /// The first cell is the tag, the last one is the text. The cells between precede the text with the names of their columns.
     fn row(&mut self) {
         let cells = std::mem::take(&mut self.cells);
         let [tag, between @ .., last] = cells.as_slice() else { return };

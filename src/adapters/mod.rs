@@ -1,4 +1,4 @@
-//! Each adapter talks to one thing, and knows no other adapter.
+//! Each adapter communicates with one external thing and does not depend on other adapters.
 
 pub mod bus;
 pub mod cri;

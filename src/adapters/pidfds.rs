@@ -1,8 +1,8 @@
-//! The init processes of containers and sandboxes: a pidfd each, so that the kernel tells of an end at once (P8).
+//! A pidfd for the init process of each container and sandbox, so that the kernel reports its end at once (P8).
 //!
-//! What is told is a hint; the runtime's word counts. A PID may have been given to another process between the
-//! runtime's answer and our open, so a process is only taken for a container's if its cgroup names the container (runc
-//! and crun put the id into the path, with both cgroup drivers); one that is run in another way (a virtual machine) is
+//! The report is only a hint; the runtime's answer decides. The kernel may reuse a PID between the runtime's answer and
+//! `pidfd_open`. A process therefore counts as the container's only if its cgroup path contains the container's id (runc
+//! and crun put the id there, with both cgroup drivers). A container that runs in another way (in a virtual machine) is
 //! not watched.
 
 use crate::api::names::Uid;
@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// No cgroup file of a process is longer, in bytes.
+/// Upper bound for the size of `/proc/<pid>/cgroup`, in bytes.
 const MAX_CGROUPS: u64 = 64 << 10;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ struct Watch {
     fd: OwnedFd,
 }
 
-/// The watches, by token and by the container's or sandbox's id.
+/// All watches, indexed by token and by the id of the container or sandbox.
 #[derive(Debug, Default)]
 pub struct Pidfds {
     watches: BTreeMap<usize, Watch>,
@@ -33,38 +33,39 @@ pub struct Pidfds {
 }
 
 impl Pidfds {
-    /// Watches the process until it ends. `token` was never used before.
+    /// Watches the process until it ends. `token` must never have been used before.
     ///
     /// # Errors
-    /// The process is gone, is another one's, or no descriptor could be had; there is no watch then.
+    /// The process is gone, its cgroup does not contain `id`, or the pidfd cannot be opened or registered. Then there is
+    /// no watch.
     pub fn watch(&mut self, registry: &Registry, token: Token, uid: Uid, id: &str, pid: u32) -> Result<(), String> {
         self.unwatch(registry, id);
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or("no such process")?;
-        let fd = pidfd_open(process, PidfdFlags::NONBLOCK).map_err(|e| format!("open a pidfd: {e}"))?;
-        // Looked at after the open: the descriptor and the file are of the same process, or it is gone.
-        let cgroups = cgroups(pid).map_err(|e| format!("read /proc/{pid}/cgroup: {e}"))?;
+        let fd = pidfd_open(process, PidfdFlags::NONBLOCK).map_err(|e| format!("failed to open a pidfd: {e}"))?;
+        // Read after the open: the descriptor and the file belong to the same process, or the process is gone.
+        let cgroups = cgroups(pid).map_err(|e| format!("failed to read /proc/{pid}/cgroup: {e}"))?;
         if id.is_empty() || !cgroups.contains(id) {
-            return Err(format!("process {pid} is in no cgroup of that name"));
+            return Err(format!("the cgroup of process {pid} does not contain the id"));
         }
         registry
             .register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)
-            .map_err(|e| format!("watch a pidfd: {e}"))?;
+            .map_err(|e| format!("failed to watch a pidfd: {e}"))?;
         self.watches.insert(token.0, Watch { uid, id: id.to_owned(), pid, fd });
         self.tokens.insert(id.to_owned(), token.0);
         Ok(())
     }
 
-    /// What is watched: the container's or sandbox's id, and its pod.
+    /// The id of each watched container or sandbox, and the UID of its pod.
     pub fn watched(&self) -> impl Iterator<Item = (&str, &Uid)> {
         self.watches.values().map(|w| (w.id.as_str(), &w.uid))
     }
 
-    /// What the descriptor of this token is of: the process, the container's or sandbox's id, its pod.
+    /// The PID, the id of the container or sandbox, and the UID of its pod.
     pub fn of(&self, token: Token) -> Option<(u32, &str, &Uid)> {
         self.watches.get(&token.0).map(|w| (w.pid, w.id.as_str(), &w.uid))
     }
 
-    /// Fine if it is not watched.
+    /// Removes the watch of a container or sandbox. Does nothing if there is none.
     pub fn unwatch(&mut self, registry: &Registry, id: &str) {
         if let Some(token) = self.tokens.remove(id) {
             self.close(registry, token);
@@ -75,14 +76,14 @@ impl Pidfds {
         self.watches.contains_key(&token.0)
     }
 
-    /// The poll reported this token: the process has ended, and so has its watch.
+    /// Removes the watch after the poll reported its token: the process has ended.
     pub fn ended(&mut self, registry: &Registry, token: Token) -> Option<(Uid, String)> {
         let watch = self.close(registry, token.0)?;
         self.tokens.remove(&watch.id);
         Some((watch.uid, watch.id))
     }
 
-    /// How many processes are watched.
+    /// The number of watched processes.
     pub fn len(&self) -> usize {
         self.watches.len()
     }
@@ -93,14 +94,14 @@ impl Pidfds {
 
     fn close(&mut self, registry: &Registry, token: usize) -> Option<Watch> {
         let watch = self.watches.remove(&token)?;
-        // Closing it would do; a failure leaves nothing behind.
+        // A failure does not matter: the close also removes the registration.
         let _ = registry.deregister(&mut SourceFd(&watch.fd.as_raw_fd()));
         Some(watch)
     }
 }
 
 fn cgroups(pid: u32) -> std::io::Result<String> {
-    // Usually read at once.
+    // One read usually suffices.
     let mut text = String::with_capacity(4096);
     File::open(format!("/proc/{pid}/cgroup"))?.take(MAX_CGROUPS).read_to_string(&mut text)?;
     Ok(text)
@@ -117,7 +118,7 @@ mod tests {
         Command::new("sleep").arg("1000").spawn().unwrap()
     }
 
-    /// A part of this machine's own cgroup paths, as an id that a child of ours does have.
+    /// A part of this process's cgroup path. Child processes have it too, so it serves as an id.
     fn shared_id() -> String {
         cgroups(std::process::id()).unwrap().lines().next().unwrap().to_owned()
     }
@@ -131,7 +132,7 @@ mod tests {
         pidfds.watch(poll.registry(), Token(7), "u".into(), &id, child.id()).unwrap();
         let mut events = Events::with_capacity(4);
         poll.poll(&mut events, Some(Duration::from_millis(20))).unwrap();
-        assert!(events.is_empty(), "it lives");
+        assert!(events.is_empty(), "the process is alive");
         child.kill().unwrap();
         poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();
         assert_eq!(events.iter().map(|e| e.token()).collect::<Vec<_>>(), [Token(7)]);
@@ -146,7 +147,7 @@ mod tests {
         let mut child = sleeper();
         let mut pidfds = Pidfds::default();
         let error = pidfds.watch(poll.registry(), Token(7), "u".into(), "0123abcd0123abcd", child.id()).unwrap_err();
-        assert!(error.contains("in no cgroup of that name"), "{error}");
+        assert!(error.contains("does not contain the id"), "{error}");
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(pidfds.watch(poll.registry(), Token(8), "u".into(), "x", 0).is_err());

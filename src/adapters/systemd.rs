@@ -1,9 +1,9 @@
-//! systemd as our service manager: its notification socket (sd_notify(3)), by which it is told how the service does, and the
-//! descriptors that it keeps for us while wherry restarts. Without NOTIFY_SOCKET, that is without systemd, everything here is
+//! systemd as the service manager: its notification socket (sd_notify(3)) for the state of the service, and its descriptor
+//! store, which keeps descriptors while wherry restarts. Without NOTIFY_SOCKET, that is without systemd, every function does
 //! nothing.
 //!
-//! What systemd keeps has a name, and is removed by its name only. It is told not to look at a descriptor (FDPOLL=0): of a FIFO
-//! whose other end is closed for a moment, as while logind restarts, it would let go.
+//! Each stored descriptor has a name and is removed only by that name. FDPOLL=0 prevents systemd from polling a descriptor:
+//! otherwise it would drop a FIFO whose other end is closed for a moment, for example while logind restarts.
 
 use crate::api::printable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,38 +13,38 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-/// systemd takes messages of a page; a line of `systemctl status` is shorter, in bytes.
+/// The longest status text, in bytes. systemd accepts messages of up to a page; a line of `systemctl status` is shorter.
 const MAX_STATUS: usize = 1024;
 
-/// What systemd is told of the service.
+/// A part of a notification to systemd about the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said<'a> {
-    /// It is up; also: the configuration has been read again.
+    /// The service is ready, or has finished a reload of its configuration.
     Ready,
-    /// It reads its configuration again, from now on until `Ready`.
+    /// The service reloads its configuration. Ends with `Ready`.
     Reloading,
-    /// It ends, because it was told to.
+    /// The service is stopping on request.
     Stopping,
-    /// What it is at: the line `Status:` of systemctl status.
+    /// The text for the line `Status:` of systemctl status.
     Status(&'a str),
-    /// It is not stuck.
+    /// The keep-alive for systemd's watchdog.
     Alive,
 }
 
-/// Is there somebody to be told?
+/// Whether systemd expects notifications (NOTIFY_SOCKET is set).
 pub fn is_there() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// How often it wants to hear `Said::Alive` (WATCHDOG_USEC, meant for this process), if at all. At half of that is right.
+/// The watchdog timeout for this process (WATCHDOG_USEC), if systemd set one. Send `Said::Alive` at half this period.
 pub fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled().filter(|period| is_there() && !period.is_zero())
 }
 
-/// All in one message.
+/// Sends all parts in one message.
 ///
 /// # Errors
-/// Why it could not be told.
+/// The socket cannot be used, or systemd does not read its messages.
 pub fn tell(said: &[Said<'_>]) -> Result<(), String> {
     let statuses: Vec<String> =
         said.iter().filter_map(|s| if let Said::Status(text) = s { Some(one_line(text)) } else { None }).collect();
@@ -55,8 +55,9 @@ pub fn tell(said: &[Said<'_>]) -> Result<(), String> {
             Said::Ready => state.push(NotifyState::Ready),
             Said::Reloading => {
                 state.push(NotifyState::Reloading);
-                // By which a systemd of 253 or newer (Type=notify-reload) tells this one from an earlier.
-                let now = NotifyState::monotonic_usec_now().map_err(|e| format!("read the monotonic clock: {e}"))?;
+                // With Type=notify-reload (systemd 253), the time distinguishes this reload from an earlier one.
+                let now = NotifyState::monotonic_usec_now()
+                    .map_err(|e| format!("failed to read the monotonic clock: {e}"))?;
                 state.push(now);
             }
             Said::Stopping => state.push(NotifyState::Stopping),
@@ -67,7 +68,8 @@ pub fn tell(said: &[Said<'_>]) -> Result<(), String> {
     notify(&state, &[])
 }
 
-/// A line is a message of its own: what others wrote (a manifest, a runtime's message) must not begin one.
+/// Replaces control characters. Each line of a notification is an assignment, and text from a manifest or the runtime must
+/// not add one.
 fn one_line(text: &str) -> String {
     let mut line: String = text.chars().map(|c| if printable::is_plain(c) { c } else { ' ' }).collect();
     if line.len() > MAX_STATUS {
@@ -81,28 +83,28 @@ fn one_line(text: &str) -> String {
     line
 }
 
-/// Has systemd keep a copy of the descriptor (FDSTORE). The unit's FileDescriptorStoreMax has to allow it, which systemd does not
-/// tell.
+/// Stores a copy of the descriptor in systemd's descriptor store (FDSTORE). The unit's FileDescriptorStoreMax must allow it;
+/// systemd does not report whether it does.
 ///
 /// # Errors
-/// Why it could not be told.
+/// The socket cannot be used, or systemd does not read its messages.
 pub fn store(name: &str, fd: BorrowedFd<'_>) -> Result<(), String> {
     notify(&[NotifyState::FdStore, NotifyState::FdName(name), NotifyState::Custom("FDPOLL=0")], &[fd])
-        .map_err(|e| format!("have systemd keep {name}: {e}"))
+        .map_err(|e| format!("failed to store descriptor {name} in systemd: {e}"))
 }
 
-/// Has systemd let go of all that it keeps by that name (FDSTOREREMOVE); fine if there is nothing.
+/// Removes all descriptors with that name from systemd's descriptor store (FDSTOREREMOVE). Succeeds if there is none.
 ///
 /// # Errors
-/// Why it could not be told.
+/// The socket cannot be used, or systemd does not read its messages.
 pub fn remove(name: &str) -> Result<(), String> {
     notify(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)], &[])
-        .map_err(|e| format!("have systemd let go of {name}: {e}"))
+        .map_err(|e| format!("failed to remove descriptor {name} from systemd: {e}"))
 }
 
 fn notify(state: &[NotifyState<'_>], fds: &[BorrowedFd<'_>]) -> Result<(), String> {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
-    // The library's socket waits where the queue is full: on a systemd that hangs, for ever.
+    // The library's socket blocks while the queue is full. If systemd hangs, it would block forever.
     if !takes_messages(&socket)? {
         return Err(format!("{}: systemd does not read its messages", socket.display()));
     }
@@ -117,23 +119,26 @@ fn takes_messages(socket: &OsString) -> Result<bool, String> {
     Ok(events.contains(PollFlags::OUT))
 }
 
-/// What is to be seen of a descriptor right now.
+/// The poll events of a descriptor at this moment.
 fn events(fd: BorrowedFd<'_>, wanted: PollFlags) -> rustix::io::Result<PollFlags> {
     let mut fds = [PollFd::from_borrowed_fd(fd, wanted)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
     Ok(fds[0].revents())
 }
 
-/// True if nobody has the other end of this FIFO.
+/// Whether the other end of this FIFO is closed.
 pub fn is_broken(fd: BorrowedFd<'_>) -> bool {
     events(fd, PollFlags::empty()).is_ok_and(|e| e.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL))
 }
 
-/// The descriptors that systemd has given to this process, with their names. To be called once, before anything is opened: they
-/// are closed with what is returned. They are closed at exec.
+/// Takes the descriptors that systemd passed to this process, with their names, and sets close-on-exec on them. Must be called
+/// once, before anything else opens a descriptor. Dropping the result closes them.
 pub fn inherited() -> Vec<(String, OwnedFd)> {
     let given = sd_listen_fds::get().unwrap_or_else(|e| {
-        log::warn!("descriptors given by systemd are not taken (LISTEN_PID, LISTEN_FDS) error={:?}", e.to_string());
+        log::warn!(
+            "ignoring the descriptors from systemd: LISTEN_PID or LISTEN_FDS is invalid error={:?}",
+            e.to_string()
+        );
         Vec::new()
     });
     let mut kept = Vec::with_capacity(given.len());
@@ -142,9 +147,12 @@ pub fn inherited() -> Vec<(String, OwnedFd)> {
         match rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC) {
             Ok(()) => kept.push((name, fd)),
             Err(e) => {
-                // There is no such descriptor, so nothing to close.
+                // The descriptor does not exist, so there is nothing to close.
                 std::mem::forget(fd);
-                log::warn!("a descriptor given by systemd is not there name={name:?} error={:?}", e.to_string());
+                log::warn!(
+                    "ignoring a descriptor from systemd that is not open name={name:?} error={:?}",
+                    e.to_string()
+                );
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Pods' cgroups on their way to the machine: the files of the cgroup file system with the driver cgroupfs, systemd's
-//! slices with the driver systemd. Which one, the runtime says where it tells (RuntimeConfig), else the configuration.
+//! Connects the engine's cgroup calls to the machine: the files of the cgroup file system with the driver cgroupfs,
+//! systemd's slices with the driver systemd. The runtime reports the driver (RuntimeConfig); if it does not, the
+//! configuration decides.
 //!
-//! The levels above pods (`kubepods` and its classes) are made with the first pod and kept in mind: a pod costs a few
+//! The levels above pods (`kubepods` and its classes) are created with the first pod and remembered: a pod costs a few
 //! system calls, or one message to systemd.
 
 use super::{Agent, SLICES};
@@ -25,16 +26,16 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// gRPC's number for an error of our own.
+/// gRPC's code INTERNAL, for Wherry's own errors.
 const INTERNAL: u32 = 13;
-/// How often the levels are made anew for one pod, if somebody takes them away.
+/// How often the levels are created again for one pod if another process removes them.
 const TRIES: u32 = 3;
 
-/// What the configuration and the machine say about cgroups.
+/// Settings from the configuration and the machine.
 pub(super) struct Settings {
     pub names: CgroupNames,
     pub rules: PodRules,
-    /// All that the machine has, and what of it is not for pods.
+    /// The machine's capacity, and the part that is reserved from pods.
     pub capacity: Resources,
     pub reserved: Resources,
 }
@@ -43,26 +44,26 @@ pub(super) struct PodCgroups {
     tree: Result<Tree, String>,
     slices: Slices,
     names: CgroupNames,
-    /// `cgroupDriver`, for a runtime that does not tell.
+    /// `cgroupDriver`, for a runtime that does not report its driver.
     configured: CgroupDriver,
-    /// What was last told of the driver.
+    /// The driver that the runtime last reported, if it has reported.
     told: Option<Option<CgroupDriver>>,
     rules: PodRules,
     node: Limits,
-    /// Of the burstable class, in milli-CPU.
+    /// CPU weight of the burstable class, in milli-CPU.
     burstable: u64,
-    /// The levels are there, as far as we know.
+    /// The levels exist, as far as known.
     ready: bool,
-    /// The class was to be weighed before the driver was known.
+    /// A CPU weight was set before the driver was known, and is not applied yet.
     held: bool,
     waiting: BTreeMap<Ticket, Waiting>,
     /// Removals whose slices are being stopped.
     removals: BTreeMap<OpId, Removal>,
-    /// What dead pods left was looked for.
+    /// The cgroups of dead pods were searched for.
     swept: bool,
 }
 
-/// What comes after systemd's answer.
+/// The continuation of a call to systemd.
 struct Waiting {
     began: Boot,
     then: Then,
@@ -78,15 +79,15 @@ enum Then {
 
 struct Removal {
     uid: Uid,
-    /// Slices that systemd has not answered for.
+    /// Slices whose stop systemd has not confirmed yet.
     left: usize,
     began: Boot,
     trouble: Option<String>,
 }
 
-/// systemd's slices over the system bus, wherever that is.
+/// systemd's slices over the system bus. The environment may name another bus address.
 pub(super) fn slices() -> Slices {
-    // As libdbus takes it: also an empty one counts as none.
+    // Like libdbus: an empty value counts as unset.
     let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok().filter(|a| !a.is_empty());
     Slices::new(address.as_deref().unwrap_or(DEFAULT_ADDRESS), SLICES)
 }
@@ -94,7 +95,7 @@ pub(super) fn slices() -> Slices {
 impl PodCgroups {
     pub(super) fn new(settings: Settings) -> PodCgroups {
         let tree = Cgroups::discover(settings.names.clone()).map(Tree::new);
-        // (What is wrong with them the preflight has told.)
+        // (The system check reports what is wrong with the cgroups.)
         PodCgroups {
             tree,
             slices: slices(),
@@ -112,7 +113,7 @@ impl PodCgroups {
         }
     }
 
-    /// For pods that are made from now on.
+    /// Applies to cgroups created from now on.
     pub(super) fn set_rules(&mut self, rules: PodRules) {
         self.rules = rules;
     }
@@ -135,7 +136,7 @@ impl PodCgroups {
         &self.names
     }
 
-    /// For the helpers, who remove what is left of a pod.
+    /// For helpers that remove the leftovers of a pod.
     pub(super) fn remover(&self) -> RemoveCgroup {
         let cgroups = self.tree.as_ref().map(|tree| tree.cgroups().clone()).ok();
         Arc::new(move |uid, kill| cgroups.as_ref().map_or(Ok(()), |c| c.remove_pod(uid, kill)))
@@ -191,12 +192,12 @@ impl PodCgroups {
 impl Agent {
     pub(super) fn use_cgroups(&mut self, op: OpId, call: CgroupCall, now: Now) {
         if !self.cgroups.names.per_qos {
-            // `cgroupsPerQOS: false`: pods have none of their own.
+            // `cgroupsPerQOS: false`: pods have no cgroups of their own.
             self.cgroups_done(op, Ok(()));
             return;
         }
         if let (CgroupCall::SetCpuWeight { burstable }, None) = (&call, self.cgroups.told) {
-            // Levels of another driver than the runtime's would be in nobody's use.
+            // Until the driver is known, levels would be created for a driver that nothing uses.
             (self.cgroups.burstable, self.cgroups.held) = (*burstable, true);
             self.cgroups_done(op, Ok(()));
             return;
@@ -253,7 +254,7 @@ impl Agent {
         self.events.push_back(Event::Done { op, result });
     }
 
-    /// Counts what was done since then.
+    /// Counts the operation with its duration since `began`.
     fn count_cgroup(&mut self, made: bool, began: Boot) {
         let operation = if made { "create" } else { "update" };
         self.metrics.cgroup_operation(operation, clock::boot().since(began));
@@ -266,7 +267,7 @@ impl Agent {
         Ok(())
     }
 
-    /// All of them, unless they are there.
+    /// Sets up all levels, unless they exist.
     fn set_levels(&mut self) -> Result<(), String> {
         if !self.cgroups.ready {
             Level::ALL.into_iter().try_for_each(|level| self.set_level(level))?;
@@ -289,7 +290,7 @@ impl Agent {
                 None => self.cgroups.ready = false,
             }
         }
-        Err(format!("make the cgroup {cgroup}: those above it are removed by somebody again and again"))
+        Err(format!("failed to create the cgroup {cgroup}: another process keeps removing its parents"))
     }
 
     fn set_cpu_weight(&mut self, burstable: u64) -> Result<(), String> {
@@ -297,7 +298,7 @@ impl Agent {
         let before = self.cgroups.level_limits(level);
         self.cgroups.burstable = burstable;
         if !self.cgroups.ready {
-            // Also of an earlier life, with pods in it.
+            // The levels may be leftovers of a previous run, with pods in them.
             return self.set_levels();
         }
         if self.cgroups.level_limits(level) == before {
@@ -305,7 +306,7 @@ impl Agent {
         }
         let cpu_weight_set = self.set_level(level);
         if cpu_weight_set.is_err() {
-            // With the next pod, all of it.
+            // The next pod sets up all levels again.
             self.cgroups.ready = false;
         }
         cpu_weight_set
@@ -317,7 +318,7 @@ impl Agent {
         result
     }
 
-    /// Carries systemd's answers on.
+    /// Continues with systemd's answers.
     pub(super) fn drive_slices(&mut self, now: Now) {
         let mut out = Vec::new();
         self.cgroups.slices.drive(self.event_loop.registry(), now.boot, &mut out);
@@ -340,7 +341,7 @@ impl Agent {
                 Then::Level => match result {
                     Ok(made) => self.count_cgroup(made, began),
                     Err(e) => {
-                        // With the next pod again; the one that it was for fares the same.
+                        // The next pod tries again. The pod that waits for this level fails with its own slice.
                         self.cgroups.ready = false;
                         if let Some(repeated) = self.standing.tell(&format!("slice: {e}"), now.boot) {
                             log::warn!("cgroups error={e:?} repeated={repeated}");
@@ -350,14 +351,14 @@ impl Agent {
                 Then::Stopped { op } => self.slice_stopped(op, result),
                 Then::Swept => {
                     if let Err(e) = result {
-                        log::debug!("a slice of a dead pod error={e:?}");
+                        log::debug!("failed to stop the slice of a dead pod error={e:?}");
                     }
                 }
             }
         }
     }
 
-    /// When all that may be the pod's are stopped: what is left of them.
+    /// Once systemd has answered for all slices that the pod may have, removes the rest of its cgroup.
     fn slice_stopped(&mut self, op: OpId, result: Result<bool, String>) {
         let Some(removal) = self.cgroups.removals.get_mut(&op) else { return };
         removal.left -= 1;
@@ -373,21 +374,20 @@ impl Agent {
         }
     }
 
-    /// The runtime has told which driver it uses, or that it does not tell. What goes to it from now on is in those
-    /// terms already.
+    /// The runtime has reported its driver, or that it reports none. Requests to the runtime already use that driver.
     pub(super) fn take_driver(&mut self, told: Option<CgroupDriver>, now: Now) {
         let configured = self.cgroups.configured;
         let driver = told.unwrap_or(configured);
         if self.cgroups.told != Some(told) {
             match told {
                 Some(of_runtime) if of_runtime != configured => log::warn!(
-                    "cgroups driver={} the runtime uses it, and that counts more than cgroupDriver: {}",
+                    "cgroups driver={} the runtime uses it, which overrides cgroupDriver: {}",
                     driver.name(),
                     configured.name()
                 ),
                 Some(_) => log::info!("cgroups driver={}", driver.name()),
                 None => {
-                    log::info!("cgroups driver={} (cgroupDriver; the runtime does not tell its own)", driver.name())
+                    log::info!("cgroups driver={} (cgroupDriver; the runtime does not report its own)", driver.name())
                 }
             }
             self.cgroups.told = Some(told);
@@ -409,7 +409,8 @@ impl Agent {
         }
     }
 
-    /// Once, with the first list: cgroups of pods that neither the runtime nor we know, in which nothing runs.
+    /// Once, with the first list: removes cgroups of pods that neither the runtime nor the engine knows, if nothing
+    /// runs in them.
     pub(super) fn sweep_cgroups(&mut self, listed: &Listed, now: Now) {
         if std::mem::replace(&mut self.cgroups.swept, true) {
             return;
@@ -419,14 +420,14 @@ impl Agent {
         let running: BTreeSet<&str> = uids.collect();
         let engine = &self.engine;
         let known = |uid: &str| {
-            // systemd's names have no dashes of their own, UIDs no underscores.
+            // Names of systemd slices replace dashes by underscores; UIDs have no underscores.
             let uid = uid.replace('_', "-");
             running.contains(uid.as_str()) || engine.pod(&Uid::from(uid)).is_some()
         };
         let Ok(tree) = &self.cgroups.tree else { return };
         let gone = tree.cgroups().sweep(&known);
         for name in gone {
-            log::info!("the cgroup of a pod that is over was removed cgroup={name}");
+            log::info!("removed the cgroup of a dead pod cgroup={name}");
             if self.cgroups.names.driver == CgroupDriver::Systemd {
                 let ticket = self.cgroups.slices.stop(&name, now.boot);
                 self.cgroups.waiting.insert(ticket, Waiting { began: now.boot, then: Then::Swept });

@@ -1,4 +1,4 @@
-//! What the server shows: pods, metrics, health, status. Borrowed from the agent for one drive of the server.
+//! The data that the server shows: pods, metrics, health, status. Borrowed from the agent for one drive of the server.
 
 use super::descriptors;
 use super::drain::{self, Drains};
@@ -22,14 +22,14 @@ use crate::engine::effect::Effect;
 use crate::engine::node::{Engine, PodView, Summary};
 use crate::metrics::{ContainerCounts, Metrics, Working};
 
-/// A piece of a streamed body is about so long, in bytes.
+/// Approximate size of one piece of a streamed body, in bytes.
 const PIECE: usize = 8 * 1024;
 
-/// Stages of a cursor: a list that has not begun, one that has, a watch.
+/// Stages of a cursor: a list before its first piece, a list in progress, a watch.
 const LIST: u32 = 0;
 const LIST_BEGUN: u32 = 1;
 const WATCH: u32 = 2;
-/// A list with what `?verbose` adds.
+/// A list with the additions of `?verbose`.
 const VERBOSE_LIST: u32 = 3;
 const VERBOSE_LIST_BEGUN: u32 = 4;
 /// A list, and a watch, of events.
@@ -39,15 +39,15 @@ const EVENTS_WATCH: u32 = 7;
 
 struct Shown<'a> {
     engine: &'a mut Engine,
-    /// What the engine wants done after a request that changed something.
+    /// Effects that the engine returned for requests that changed something.
     effects: Vec<Effect>,
     drains: &'a mut Drains,
-    /// Answers to be given once what the engine wants recorded is durable.
+    /// Answers that wait until the engine's records are durable.
     durable: Vec<(Ticket, Vec<u8>)>,
     asks: &'a RuntimeRequests,
-    /// What the runtime is to be asked.
+    /// Requests for the runtime.
     asked: Vec<(Ticket, Wanted)>,
-    /// Clients that do not wait for their answers any more.
+    /// Requests whose clients have disconnected.
     gone: Vec<Ticket>,
     metrics: &'a Metrics,
     manifests: &'a Manifests,
@@ -62,7 +62,7 @@ struct Shown<'a> {
 
 impl Agent {
     pub(super) fn drive_server(&mut self, now: Now) {
-        // Without `..`: who adds a field decides whether the dump shows it.
+        // Without `..`: the author of a new field must decide whether the dump shows it.
         let Agent {
             config,
             event_loop,
@@ -139,7 +139,7 @@ impl Agent {
         let unfinished = server.drive(event_loop.registry(), now.boot, &mut shown);
         let Shown { effects, durable, asked, gone, .. } = shown;
         let from = self.record_queue.asked();
-        // Watches are told of what changed in the next turn.
+        // Watches receive the changes in the next turn.
         if unfinished || !effects.is_empty() {
             self.event_loop.again(mio::Token(super::SERVER));
         }
@@ -160,10 +160,10 @@ impl Agent {
 impl Content for Shown<'_> {
     fn answer(&mut self, request: &Request) -> Response {
         match request.route {
-            // A slow runtime is no reason to restart the agent.
+            // A slow runtime is no reason to restart the agent: the liveness check ignores it.
             Route::Livez => health::response(request.route, &[ping()], request.verbose),
             Route::Healthz => health::response(request.route, &self.checks(), request.verbose),
-            // As in a kubelet, a node that goes down is not ready, yet well.
+            // As in a kubelet, a node that shuts down is healthy but not ready.
             Route::Readyz => {
                 let mut checks = self.checks();
                 checks.push(views::shutdown_check(self.engine.shutting_down()));
@@ -228,7 +228,7 @@ impl Content for Shown<'_> {
             return self.part_of_events(cursor, out);
         }
         let watch = cursor.stage == WATCH;
-        // Something of before may stand in `out`.
+        // `out` may already contain earlier output.
         let enough = out.len() + PIECE;
         let pods = self.engine.pods();
         let from = match cursor.after.as_deref().and_then(parse_key) {
@@ -289,7 +289,7 @@ impl Shown<'_> {
         Response::later()
     }
 
-    /// What was done is told once it outlives a kill of the agent.
+    /// Sends the answer once the change is durable, so that it survives a kill of the agent.
     fn when_durable(&mut self, ticket: Ticket, done: Result<Drained, (u16, String)>) -> Response {
         match done {
             Err((status, words)) => Response::text(status, words + "\n"),
@@ -354,7 +354,7 @@ impl Shown<'_> {
         m.set_log_lines_dropped(super::logging::dropped());
     }
 
-    /// What is wrong with manifests: each alone, and together (D4).
+    /// The errors of the manifests: of single documents, and conflicts between them (D4).
     fn manifest_errors(&self, s: &Summary) -> Vec<Problem> {
         let conflicts = s.conflicts.iter().map(|c| Problem {
             path: c.source.path.clone(),

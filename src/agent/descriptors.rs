@@ -1,7 +1,8 @@
-//! `wherry debug fds`: every descriptor of the process and what it is for.
+//! `wherry debug fds`: every descriptor of the process and its purpose.
 //!
-//! The kernel says which there are and under which token the poll watches each; whose the token is the agent knows. One
-//! that nobody here knows is listed as `unknown`: that is a leak, or a line missing below.
+//! The kernel reports the descriptors and the token under which the poll watches each; the agent knows the owner of
+//! each token. A descriptor without a known owner is listed as `unknown`: it is a leak, or this file lacks a line for
+//! it.
 
 use super::dump::AgentParts;
 use super::{EVENTS, HELPERS, LOGIND, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES};
@@ -20,7 +21,7 @@ pub(super) struct Descriptor {
     descriptor: i32,
     /// A word of a fixed list (docs/strace.md).
     kind: &'static str,
-    /// What it is for, or what it waits for.
+    /// Its purpose, or the event that it waits for.
     watches: String,
     /// None: the poll does not watch it. Descriptors under one token share their count.
     events: Option<u64>,
@@ -31,18 +32,18 @@ pub(super) struct Descriptor {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct List {
-    /// How often the loop has waited since the start.
+    /// Turns of the loop since the start.
     turns: u64,
-    /// Processes of containers and sandboxes whose end a pidfd has told of.
+    /// Number of containers and sandboxes whose end a pidfd has reported.
     ends_told: u64,
     descriptors: Vec<Descriptor>,
 }
 
-/// By number, what the process has open, but for the directory that says so.
+/// The open descriptors of the process by number, without the one that reads this directory.
 pub(super) fn open() -> BTreeMap<i32, String> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return BTreeMap::new() };
     let numbers: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
-    // That directory's own descriptor is closed by now.
+    // The directory's own descriptor is closed by now.
     let target = |fd: i32| Some((fd, std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?.to_string_lossy().into()));
     numbers.into_iter().filter_map(target).collect()
 }
@@ -56,7 +57,7 @@ pub(super) fn list(beside: &AgentParts<'_>, engine: &Engine, config: &Config, no
             Some(token) => watched(token, fd, &file, beside, engine, config, now),
             None => unwatched(fd, &file, beside, config),
         };
-        // A pidfd's first event is its last, and those of all that had theirs are in one count.
+        // A pidfd fires once; exits share a counter.
         let events = token.map(|token| if beside.pidfds.owns(token) { 0 } else { event_loop.seen(token) });
         Descriptor { descriptor: fd, kind, watches, events, file }
     };
@@ -71,7 +72,7 @@ fn is_inotify(file: &str) -> bool {
     file == "anon_inode:inotify"
 }
 
-/// One in the poll.
+/// A descriptor in the poll.
 fn watched(
     token: Token,
     fd: i32,
@@ -98,16 +99,16 @@ fn watched(
         RUNTIME => ("cri", format!("the runtime's answers: unix://{}", config.runtime_socket.display())),
         EVENTS => ("cri-events", format!("the runtime's container events: unix://{}", config.runtime_socket.display())),
         MANIFESTS => ("inotify", format!("manifests: {}", config.manifests.display())),
-        MOUNTS => ("mounts", "file systems that are mounted or unmounted where manifests are".to_owned()),
-        LOGIND => bus("logind's word of a shutdown", "bus"),
-        SLICES => bus("systemd, which makes pods' slices", "bus"),
+        MOUNTS => ("mounts", "changes of the mount table, where manifests are".to_owned()),
+        LOGIND => bus("logind, which announces shutdowns", "bus"),
+        SLICES => bus("systemd, which creates the slices of pods", "bus"),
         token => match Server::part(token, SERVER) {
             Some((index, connection)) => {
                 let listener_kind = beside.listener_kinds.get(index).copied().flatten();
                 let at = listener_kind.map(|listener_kind| place(listener_kind, config)).unwrap_or_default();
                 match (connection, is_inotify(file)) {
                     (true, _) => ("connection", format!("a client of {at}")),
-                    (false, true) => ("inotify", format!("the file of {at}, in case that it is removed")),
+                    (false, true) => ("inotify", format!("the file of {at}, in case it is removed")),
                     (false, false) => ("listener", format!("new clients of {at}")),
                 }
             }
@@ -142,43 +143,47 @@ fn signal(fd: i32, beside: &AgentParts<'_>) -> Option<String> {
         Signal::Interrupt => "SIGINT",
         Signal::Hangup => "SIGHUP",
     };
-    Some(if fd == read { format!("{name} having come") } else { format!("where the handler of {name} writes") })
+    Some(if fd == read {
+        format!("{name}, read by the loop")
+    } else {
+        format!("{name}, written by the signal handler")
+    })
 }
 
-/// One that the poll does not watch.
+/// A descriptor that the poll does not watch.
 fn unwatched(fd: i32, file: &str, beside: &AgentParts<'_>, config: &Config) -> (&'static str, String) {
     let plain = |kind, what: &str| (kind, what.to_owned());
     if fd == beside.event_loop.own().0 {
-        return plain("epoll", "all that has events below");
+        return plain("epoll", "all descriptors below that have events");
     }
     if fd == beside.root.descriptor() {
-        return ("lock", format!("no second wherry on {}", config.root_dir.display()));
+        return ("lock", format!("excludes a second wherry on {}", config.root_dir.display()));
     }
     if beside.lock.descriptor() == Some(fd) {
-        return plain("inhibitor", "logind, which waits at a shutdown until this is closed");
+        return plain("inhibitor", "logind's delay lock: a shutdown waits until it is closed");
     }
     if let Some(what) = signal(fd, beside) {
         return ("signal", what);
     }
     match fd {
-        0 => return plain("stdin", "nothing is read from it"),
-        1 => return plain("stdout", "nothing is written to it"),
+        0 => return plain("stdin", "not read"),
+        1 => return plain("stdout", "not written"),
         2 => return plain("stderr", "the log"),
         _ => {}
     }
     if file == "anon_inode:[eventpoll]" && !beside.inherited.contains(&fd) {
-        return plain("epoll", "the same one, as an adapter has it to register with");
+        return plain("epoll", "a duplicate of it, with which an adapter registers");
     }
     if beside.inherited.contains(&fd) {
-        return plain("inherited", "nothing: whoever started wherry had it open");
+        return plain("inherited", "not used: inherited from the parent process");
     }
-    // Whatever is not in the poll is opened and closed within a turn, or by a helper.
+    // A descriptor outside the poll is opened and closed within a turn, or by a helper.
     let helpers = beside.helpers;
     if helpers.pending().any(|job| job.begun) || Class::ALL.into_iter().any(|class| helpers.stuck(class) > 0) {
-        return plain("file", "a helper thread is at it");
+        return plain("file", "in use by a helper thread");
     }
     if cfg!(feature = "grpcio") {
         return plain("grpc", "gRPC's C-core");
     }
-    plain("unknown", "nobody here has opened it")
+    plain("unknown", "not opened by any known part of wherry")
 }

@@ -1,5 +1,5 @@
-//! `wherry drain` and `wherry undrain` (W27): what is asked for becomes events of the engine, and who asked is told where each
-//! pod stands, once the records say so too: an answer outlives a kill of the agent.
+//! `wherry drain` and `wherry undrain` (W27). A request becomes events for the engine. The client gets each pod's
+//! outcome once the records are durable, so that the answer survives a kill of the agent.
 
 use crate::api::control::{DrainOutcome, DrainRequest, Drained, DrainedPod};
 use crate::api::names::{FullName, Uid};
@@ -11,10 +11,10 @@ use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The longest grace period that can be asked for: a week.
+/// The longest grace period that a client may request: a week, in seconds.
 const LONGEST_GRACE: u64 = 7 * 24 * 3600;
 
-/// The drains that pods have not ended for yet.
+/// The drains whose pods have not ended yet.
 #[derive(Debug, Default)]
 pub(super) struct Drains {
     last: u64,
@@ -28,18 +28,18 @@ impl Drains {
         KillId(self.last)
     }
 
-    /// W5: nothing of it runs any more.
+    /// W5: no part of the pod runs any more.
     pub fn ended(&mut self, id: KillId) {
         if let Some(name) = self.open.remove(&id) {
-            log::info!("pod={name} reason=Drained nothing of it runs any more");
+            log::info!("pod={name} reason=Drained the drained pod has stopped");
         }
     }
 }
 
-/// What is to be done is added to `effects`.
+/// Drains the pods of a request and appends the engine's effects to `effects`.
 ///
 /// # Errors
-/// An HTTP status and a sentence; nothing was done then.
+/// An HTTP status and a message. In this case nothing was done.
 pub(super) fn drain(
     engine: &mut Engine,
     drains: &mut Drains,
@@ -57,16 +57,16 @@ pub(super) fn drain(
         let Some(name) = engine.pod(uid).map(|view| view.pod.name.clone()) else { return not_found(uid) };
         let id = drains.next(&name);
         effects.extend(engine.step(Event::Kill { id, uid: uid.clone(), kill: kill.clone() }, now));
-        // (Of one that was not desired, and not yet gone, nothing may be left now.)
+        // An undesired pod may have been forgotten in this step.
         pod(uid, &name, outcome_of_drain(engine, uid, now))
     };
     Ok(Drained { pods: uids(&request).iter().map(one).collect() })
 }
 
-/// The same for the end of it.
+/// Ends the drain of the pods of a request.
 ///
 /// # Errors
-/// As those of `drain`.
+/// As in `drain`.
 pub(super) fn undrain(
     engine: &mut Engine,
     body: &[u8],
@@ -89,14 +89,14 @@ pub(super) fn undrain(
 }
 
 fn read(engine: &Engine, body: &[u8]) -> Result<DrainRequest, (u16, String)> {
-    // D1: until then nobody knows which pods there are.
+    // D1: until then the set of pods is unknown.
     if !engine.sources_ready() {
-        return Err((503, "the manifests were not read yet, try again in a moment".to_owned()));
+        return Err((503, "the manifests have not been read yet; try again in a moment".to_owned()));
     }
     let request: DrainRequest = serde_json::from_slice(body)
-        .map_err(|e| (400, format!("the request is not understood: {e}; it is {{\"uids\": [...]}}")))?;
+        .map_err(|e| (400, format!("invalid request: {e}; expected {{\"uids\": [...]}}")))?;
     if request.uids.is_empty() {
-        return Err((400, "say which pods: {\"uids\": [...]}".to_owned()));
+        return Err((400, "the request names no pods; expected {\"uids\": [...]}".to_owned()));
     }
     Ok(request)
 }
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(lab.drain(&body).unwrap(), [ending, DrainOutcome::NotFound, ending]);
         assert_eq!(lab.records("waitsFor"), 2);
         assert_eq!(lab.engine.summary(at(3).boot).drained, 2);
-        // Once more changes nothing.
+        // A second drain changes nothing.
         assert_eq!(lab.drain(&lab.asks(&["a"])).unwrap(), [ending]);
         assert_eq!(lab.records("waitsFor"), 2);
         assert_eq!(lab.undrain(&body).unwrap(), [DrainOutcome::Starts, DrainOutcome::NotFound, DrainOutcome::Starts]);
@@ -189,9 +189,9 @@ mod tests {
     fn w27_what_cannot_be_done_says_why_and_does_nothing() {
         let mut lab = Lab::new(&["a"]);
         for (body, why) in [
-            ("", "the request is not understood"),
-            ("{\"uids\": 1}", "the request is not understood"),
-            ("{}", "say which pods"),
+            ("", "invalid request"),
+            ("{\"uids\": 1}", "invalid request"),
+            ("{}", "the request names no pods"),
             ("{\"uids\": [\"u\"], \"gracePeriodSeconds\": 604801}", "gracePeriodSeconds is at most 604800"),
         ] {
             let (status, said) = lab.drain(body).unwrap_err();

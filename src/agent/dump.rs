@@ -1,4 +1,4 @@
-//! `wherry debug dump`: the engine's whole state, and what the agent has beside it.
+//! `wherry debug dump`: the whole state of the engine, and the agent's own state.
 
 use super::cgroups::PodCgroups;
 use super::descriptors;
@@ -18,7 +18,7 @@ use crate::event_loop::{Class, EventLoop, Helpers, Pending, Signals, Timers};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What only the agent knows; borrowed for one drive of the server.
+/// State of the agent that is not in the engine; borrowed for one drive of the server.
 pub(super) struct AgentParts<'a> {
     pub timers: &'a Timers<TimerKey>,
     pub helpers: &'a Helpers<Work>,
@@ -27,17 +27,17 @@ pub(super) struct AgentParts<'a> {
     pub cgroups: &'a PodCgroups,
     pub pidfds: &'a Pidfds,
     pub client: &'a Client,
-    /// Those of before this turn: door, state, bytes queued, lines lost.
+    /// Before this turn: listener kind, state, bytes queued, lines lost.
     pub connections: Vec<(ListenerKind, &'static str, usize, u64)>,
     pub event_loop: &'a EventLoop,
     pub signals: &'a Signals,
     pub lock: &'a HeldLock,
     pub root: &'a Root,
     pub inherited: &'a BTreeSet<i32>,
-    /// By the order of the server's listeners.
+    /// In the order of the server's listeners.
     pub listener_kinds: [Option<ListenerKind>; LISTENERS],
     pub events_waiting: usize,
-    /// The runtime's event stream is wanted (there is one, or it is being tried).
+    /// The runtime's event stream is open or being tried.
     pub event_stream: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn dump(
     started: Now,
     now: Now,
 ) -> Value {
-    // Without `..`: a new one is to be shown too.
+    // Without `..`, so that a new field must be considered here.
     let AgentParts {
         timers,
         helpers,
@@ -75,14 +75,14 @@ pub(super) fn dump(
             let what = match job {
                 Job::Records(_) => "write pods' records",
                 Job::Manifest => "write a manifest's record",
-                Job::Look(_) => "look at manifests",
+                Job::Look(_) => "read manifests",
                 Job::Files(_) => "remove files",
                 Job::Message(_) => "read a termination message",
                 Job::Hosts(_) => "read the host's hosts file",
                 Job::Dns(_) => "read the host's resolv.conf",
                 Job::Configuration => "read the configuration",
-                Job::Findings => "look for a container runtime",
-                Job::Networks { .. } => "look at the results of sandboxes' networks",
+                Job::Findings => "search for a container runtime",
+                Job::Networks { .. } => "check the network results of sandboxes",
             };
             (id.0.to_string(), what)
         })
@@ -93,7 +93,7 @@ pub(super) fn dump(
     let connections: Vec<Value> = connections
         .iter()
         .map(|(listener_kind, state, queued, lost)| {
-            json!({ "door": format!("{listener_kind:?}"), "state": state, "bytesQueued": queued, "linesLost": lost })
+            json!({ "listener": format!("{listener_kind:?}"), "state": state, "bytesQueued": queued, "linesLost": lost })
         })
         .collect();
     let watched: BTreeMap<&str, &Uid> = pidfds.watched().collect();

@@ -1,4 +1,4 @@
-//! The way out: each effect of the engine goes to its adapter. Every one with an `OpId` ends in one `Event::Done`.
+//! Carries out the engine's effects: each goes to its adapter. Each effect with an `OpId` ends in one `Event::Done`.
 
 use super::paths::{ContainerFiles, Removed, SandboxCall};
 use super::{Agent, system_check, views};
@@ -16,18 +16,19 @@ use crate::event_loop::{Class, Finished, JobError, JobId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// How long a batch of records may take to become durable before it is given up.
+/// Time limit for a batch of records to become durable.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(60);
-/// The same for what a removed pod leaves on disk: a log of gigabytes takes an SD card long.
+/// Time limit for the removal of a pod's files: a log of gigabytes takes long on an SD card.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The same for a look at the manifest directory, or at a file in it. One at a file system that a server answers for ends earlier.
+/// Time limit for a read of the manifest directory or of a file in it. On file systems that depend on a server the
+/// limit is shorter.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// After the last work the code that it needed is given back.
+/// Code pages are released this long after the last work.
 pub(super) const REST_AFTER: Duration = Duration::from_secs(10);
 
-/// What is not done again and again on a node on which nothing happens.
+/// Whether the effect is real work, as opposed to the periodic calls of an idle node.
 fn is_work(effect: &Effect) -> bool {
     match effect {
         Effect::Runtime { call, .. } => {
@@ -38,33 +39,33 @@ fn is_work(effect: &Effect) -> bool {
     }
 }
 
-/// What a helper is asked to do; kept here, so that a job without an answer is known too.
+/// A job of a helper. Kept here, so that a job without an answer can be completed as well.
 pub enum Job {
     Records(Vec<OpId>),
     /// The last good version of a manifest.
     Manifest,
-    /// A look at the manifest directory or at a file in it, by its ticket.
+    /// A read of the manifest directory or of a file in it, by its ticket.
     Look(u64),
-    /// Of a pod that is over, or of a container that was removed; or the drop-in for logind.
+    /// Files of a pod that has ended or of a removed container; or the drop-in for logind.
     Files(OpId),
     /// A container's termination message.
     Message(OpId),
-    /// The host's hosts file, for a container of a pod on its network.
+    /// The host's hosts file, for a container of a pod with hostNetwork.
     Hosts(ContainerFiles),
     /// The host's DNS settings, for a sandbox.
     Dns(SandboxCall),
-    /// Empty results of sandboxes' networks, before the engine hears of the sandboxes.
+    /// The search for empty network results, before the engine sees the first list of sandboxes.
     Networks {
         op: OpId,
         result: Box<Result<Answer, OpError>>,
     },
-    /// Of a reload.
+    /// For a reload.
     Configuration,
-    /// Why there is no runtime.
+    /// The search for the reason why the runtime is unavailable.
     Findings,
 }
 
-/// What a helper has done.
+/// The result of a helper's job.
 pub enum Work {
     Records(Vec<(OpId, Result<(), String>)>),
     Manifest(Result<(), String>),
@@ -76,33 +77,33 @@ pub enum Work {
     Networks(Vec<Removed>),
     Configuration(Box<Loaded>),
     Findings(Vec<Finding>),
-    /// Whether the drop-in for logind was written, or said the same before.
+    /// True if the drop-in for logind was written, false if it was up to date.
     DropIn(Result<bool, OpError>),
 }
 
-/// What the helpers are at.
+/// The helpers' jobs in flight.
 pub type Jobs = BTreeMap<JobId, Job>;
 
-/// Records to be written. One batch at a time, so that changes of one record stay in order; one that is given up changes
-/// nothing any more (`Records::batch`).
+/// Records to be written. One batch at a time, so that changes of one record stay in order. A batch that timed out
+/// changes nothing any more (`Records::batch`).
 #[derive(Default)]
 pub struct RecordQueue {
     waiting: VecDeque<(OpId, RecordChange)>,
     writing: bool,
-    /// How many were ever asked for, and how many of them were written, or were not to be written.
+    /// How many changes were requested, and how many of them are complete (written or failed).
     asked: u64,
     done: u64,
     answers: VecDeque<Durable>,
 }
 
-/// An answer that is to be true after a kill of wherry, too: it is given when the records after `from` up to `until` are
+/// An answer that must stay true after a kill of Wherry: it is sent once the changes after `from` up to `until` are
 /// written.
 struct Durable {
     from: u64,
     until: u64,
     ticket: Ticket,
     body: Vec<u8>,
-    /// Why one of them could not be written.
+    /// Why one of the changes could not be written.
     failure: Option<String>,
 }
 
@@ -112,7 +113,7 @@ impl RecordQueue {
         self.waiting.push_back((op, change));
     }
 
-    /// The next one, in the order in which they were asked for, is written or was not to be.
+    /// The next change, in the order of the requests, is complete.
     fn one_done(&mut self, failure: Option<&str>) {
         self.done += 1;
         if let Some(why) = failure {
@@ -121,17 +122,17 @@ impl RecordQueue {
         }
     }
 
-    /// How many were asked for so far.
+    /// Number of changes requested so far.
     pub fn asked(&self) -> u64 {
         self.asked
     }
 
-    /// Gives `body` as the answer once all that was asked for since `from` is written.
+    /// Sends `body` as the answer once all changes requested since `from` are written.
     pub fn answer_then(&mut self, ticket: Ticket, body: Vec<u8>, from: u64) {
         self.answers.push_back(Durable { from, until: self.asked, ticket, body, failure: None });
     }
 
-    /// The answers that can be given now.
+    /// The answers that can be sent now.
     fn answers(&mut self) -> Vec<(Ticket, Response)> {
         let (done, all) = (self.done, std::mem::take(&mut self.answers));
         let (ready, later) = all.into_iter().partition(|a: &Durable| a.until <= done);
@@ -139,7 +140,7 @@ impl RecordQueue {
         let response = |a: Durable| match a.failure {
             None => Response::json(a.body),
             Some(why) => {
-                let words = format!("done, but it would not outlive a restart yet: {why}; it is written again\n");
+                let words = format!("done, but a restart would undo it: {why}; Wherry writes the record again\n");
                 Response::text(500, words)
             }
         };
@@ -157,7 +158,7 @@ impl RecordQueue {
 }
 
 impl Agent {
-    /// True if the runtime was called: the request is to be sent.
+    /// Returns true if the runtime was called: the request is to be sent.
     pub(super) fn carry_out(&mut self, effect: Effect, now: Now) -> bool {
         if is_work(&effect) {
             self.rest_at = Some(now.boot + REST_AFTER);
@@ -167,8 +168,7 @@ impl Agent {
             Effect::Cancel { op } => return self.cancel(op),
             Effect::Files { op, call } => self.use_files(op, call, now),
             Effect::Cgroup { op, call } => self.use_cgroups(op, call, now),
-            // No manifest that asks for one is accepted (`api/validate/unsupported.rs`).
-            // Nothing was ever mounted.
+            // Manifests with volumes are rejected (`api/validate/unsupported.rs`), so nothing is ever mounted.
             Effect::Volumes { op, call: VolumesCall::Unmount { .. }, .. } => {
                 self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) });
             }
@@ -184,7 +184,9 @@ impl Agent {
                 let token = self.event_loop.token();
                 let watched = self.pidfds.watch(self.event_loop.registry(), token, uid.clone(), &id, pid);
                 if let Err(why) = &watched {
-                    log::debug!("not watched, the list will tell of its end id={id} pid={pid} error={why:?}");
+                    log::debug!(
+                        "failed to watch the process; the next relist covers it id={id} pid={pid} error={why:?}"
+                    );
                 }
                 self.events.push_back(Event::Watched { uid, id, ok: watched.is_ok() });
             }
@@ -210,12 +212,12 @@ impl Agent {
     }
 
     fn cannot(&mut self, op: OpId, what: &str) {
-        let message = format!("this version of wherry does not have {what}");
+        let message = format!("this version of wherry does not support {what}");
         let result = Err(OpError::Answered { code: Code::Unimplemented, message });
         self.events.push_back(Event::Done { op, result });
     }
 
-    /// Small files are made here and now. What is removed may be large, and what is not ours may hang: helpers do that.
+    /// Small files are created here. Removals may be large and files of others may hang: helpers do that.
     fn use_files(&mut self, op: OpId, call: FilesCall, now: Now) {
         let Some(call) = self.use_foreign_files(op, call, now) else { return };
         let files = self.files.clone();
@@ -241,7 +243,7 @@ impl Agent {
         self.jobs.insert(id, Job::Files(op));
     }
 
-    /// A pod's cgroup, with what its runtime has lost in it: that takes a moment to go.
+    /// Removes a pod's cgroup together with processes that the runtime has lost. Killing them takes a moment.
     pub(super) fn remove_by_force(&mut self, op: OpId, uid: &Uid, now: Now) {
         let (remove, uid) = (self.files.remove_cgroup.clone(), uid.to_string());
         let id = self.helpers.submit(Class::Removals, "remove a pod's cgroup", now.boot + REMOVE_TIMEOUT, move || {
@@ -250,7 +252,7 @@ impl Agent {
         self.jobs.insert(id, Job::Files(op));
     }
 
-    /// Gives what is to be written to a helper: fsync blocks, on a worn SD card for long.
+    /// Passes pending records to a helper: fsync blocks, on a worn SD card for long.
     pub(super) fn write_records(&mut self, now: Now) {
         let deadline = now.boot + RECORD_TIMEOUT;
         let queue = &mut self.record_queue;
@@ -276,25 +278,24 @@ impl Agent {
         }
     }
 
-    /// Has helpers look at what may have changed of the manifests: each look may block for as long as the file system pleases.
+    /// Has helpers read the manifests that may have changed: each read may block as long as the file system does.
     pub(super) fn look_at_manifests(&mut self, now: Now) {
         while let Some(look) = self.manifests.take_look(now) {
             let ticket = look.ticket();
             let deadline = now.boot + LOOK_TIMEOUT;
-            let id =
-                self.helpers.submit(Class::Manifests, "look at manifests", deadline, move || Work::Look(look.run()));
+            let id = self.helpers.submit(Class::Manifests, "read manifests", deadline, move || Work::Look(look.run()));
             self.jobs.insert(id, Job::Look(ticket));
         }
     }
 
-    /// What was asked for over the control socket, and is durable by now.
+    /// Sends the answers of control requests whose changes are durable.
     pub(super) fn answer_durable(&mut self, now: Now) {
         for (ticket, response) in self.record_queue.answers() {
             self.answer_later(ticket, response, now);
         }
     }
 
-    /// The answer to a request that was put off.
+    /// Sends a deferred answer.
     pub(super) fn answer_later(&mut self, ticket: Ticket, response: Response, now: Now) {
         self.server.answer(ticket, response, now.boot);
         self.event_loop.again(mio::Token(super::SERVER));
@@ -334,7 +335,7 @@ impl Agent {
             (Job::Hosts(waiting), Work::Hosts(hosts)) => self.prepare_on_host_network(waiting, hosts),
             (Job::Dns(sandbox), Work::Dns(host)) => {
                 let host = host.unwrap_or_else(|e| {
-                    log::warn!("pods get no DNS settings of the host error={e:?}");
+                    log::warn!("failed to read the host's DNS settings; the pod gets none of them error={e:?}");
                     HostDns::none()
                 });
                 self.run_sandbox(sandbox, Some(host), now);
@@ -346,14 +347,14 @@ impl Agent {
             (Job::Files(op), Work::DropIn(result)) => {
                 self.events.push_back(Event::Done { op, result: result.map(Answer::Written) });
             }
-            // An answer is always of its job's kind.
+            // The kind of an answer always matches its job.
             _ => {}
         }
     }
 
     fn work_failed(&mut self, job: Job, e: &JobError, now: Now) {
         if let Job::Look(ticket) = job {
-            // The manifests' own errors say it better.
+            // The manifests report these errors in more detail.
             let not_seen = match e {
                 JobError::Stuck { .. } => NotSeen::Stuck,
                 e => NotSeen::NotBegun(e.to_string()),
@@ -361,7 +362,7 @@ impl Agent {
             return self.manifest_looked(ticket, Err(not_seen), now);
         }
         if let Some(repeated) = self.standing.tell(&e.to_string(), now.boot) {
-            log::warn!("a helper failed error={:?} repeated={repeated}", e.to_string());
+            log::warn!("a helper job failed error={:?} repeated={repeated}", e.to_string());
         }
         let result = Err(OpError::Unknown(e.to_string()));
         let ops = match job {
@@ -375,7 +376,7 @@ impl Agent {
                 self.manifests.written(Err(e.to_string()), now);
                 Vec::new()
             }
-            // (A container without a message has an empty one.)
+            // (A container without a termination message has an empty one.)
             Job::Files(op) | Job::Message(op) | Job::Hosts(ContainerFiles { op, .. }) => vec![op],
             Job::Dns(sandbox) => {
                 self.run_sandbox(sandbox, None, now);
@@ -419,9 +420,9 @@ mod tests {
         queue.push(OpId(2), RecordChange::Delete { key: "pods/2".into() });
         queue.push(OpId(3), RecordChange::Delete { key: "pods/3".into() });
         queue.answer_then(Ticket(1), Vec::new(), from);
-        // What comes later is not waited for.
+        // Later changes do not delay the answer.
         queue.push(OpId(4), RecordChange::Delete { key: "pods/4".into() });
-        // An error in what was asked for before is not this one's.
+        // An error in an earlier change does not affect this answer.
         queue.one_done(None);
         queue.one_done(Some("disk full"));
         queue.one_done(None);
@@ -435,7 +436,7 @@ mod tests {
     #[test]
     fn w27_a_record_that_could_not_be_written_is_no_success() {
         let mut queue = queue(0);
-        // Nothing to write: at once.
+        // Nothing to write: the answer is immediate.
         queue.answer_then(Ticket(1), Vec::new(), 0);
         assert_eq!(statuses(&mut queue), [(1, 200)]);
         for n in 0..3 {
@@ -449,6 +450,6 @@ mod tests {
         let answers = queue.answers();
         let said: Vec<(u64, u16)> = answers.iter().map(|(ticket, r)| (ticket.0, r.status)).collect();
         assert_eq!(said, [(2, 500), (3, 200)]);
-        assert!(format!("{:?}", answers[0].1.body).contains("would not outlive a restart yet: disk full"));
+        assert!(format!("{:?}", answers[0].1.body).contains("a restart would undo it: disk full"));
     }
 }

@@ -1,8 +1,9 @@
-//! The events of pods and of the node that people may still want to see: the last of each pod, equal ones counted.
+//! The recent events of pods and of the node, for clients that ask later. Equal events of a pod are counted.
 //!
-//! They are in memory only, and bounded: of a pod, of the node, and in all. What is over the total goes from pods that are
-//! gone first, then from whoever has most. Those of a pod that is gone, and the node's, end after an hour; nothing wakes up for
-//! that: they are left out when somebody asks, and dropped with the next one that comes. Equal texts are held once.
+//! They are in memory only and bounded per pod, for the node, and in total. Above the total, the oldest events of
+//! forgotten pods are dropped first, then those of the pod with the most events. Events of forgotten pods and of the
+//! node expire after an hour. No timer wakes up for that: expired events are left out of answers and dropped when the
+//! next event arrives. Equal texts are stored once.
 
 use crate::api::names::{FullName, Uid};
 use crate::api::time::{Boot, Now, Wall};
@@ -12,19 +13,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// As `kubectl describe` users expect to find.
+/// Limits. Enough for what users of `kubectl describe` expect to find.
 const OF_A_POD: usize = 50;
 const OF_ALL_PODS: usize = 1000;
 const OF_THE_NODE: usize = 100;
-/// How long after its last time an event of the node, or of a pod that is gone, can be seen (the API server's default).
+/// How long an event of the node or of a forgotten pod stays visible after its last occurrence (the API server's
+/// default).
 const LIFE: Duration = Duration::from_secs(3600);
 /// The API's limit for a message, in characters.
 const MAX_MESSAGE: usize = 1024;
 
-/// What there is to tell.
+/// One occurrence of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Happened<'a> {
-    /// None: of the node.
+    /// None: an event of the node.
     pub pod: Option<(&'a Uid, &'a FullName)>,
     pub container: Option<&'a str>,
     pub severity: Severity,
@@ -37,11 +39,11 @@ pub struct EventCache {
     node_name: String,
     pods: BTreeMap<Uid, OfPod>,
     node: VecDeque<Kept>,
-    /// Texts of events, each once.
+    /// Texts of events, deduplicated.
     texts: BTreeSet<Rc<str>>,
-    /// Events in `pods`.
+    /// Number of events in `pods`.
     kept: usize,
-    /// Of the last event told.
+    /// The order of the last event.
     last: u64,
 }
 
@@ -49,14 +51,14 @@ pub struct EventCache {
 struct OfPod {
     name: FullName,
     gone: bool,
-    /// In the order of their last times.
+    /// Sorted by time of the last occurrence.
     events: VecDeque<Kept>,
 }
 
 #[derive(Debug)]
 struct Kept {
     id: u64,
-    /// Its place in the order of all: grows with each repetition.
+    /// Position in the order of all events. Each repetition gets a new one.
     order: u64,
     reason: &'static str,
     message: Rc<str>,
@@ -86,7 +88,7 @@ impl EventCache {
         EventCache { node_name: node_name.to_owned(), ..EventCache::default() }
     }
 
-    /// Keeps it, or counts it if the same was told before. With `line`, a line for those who watch.
+    /// Stores the event, or counts it if the cache has an equal one. With `line`, returns a line for watches.
     pub fn tell(&mut self, told: &Happened<'_>, now: Now, line: bool) -> Option<Vec<u8>> {
         self.drop_what_is_over(now.boot);
         self.last += 1;
@@ -126,7 +128,7 @@ impl EventCache {
             Some((uid, name)) => {
                 let new = || OfPod { name: name.clone(), gone: false, events: VecDeque::new() };
                 let pod = self.pods.entry(uid.clone()).or_insert_with(new);
-                // One may come back under its UID.
+                // A forgotten pod may return under the same UID.
                 pod.gone = false;
                 pod.events.push_back(event);
             }
@@ -135,16 +137,16 @@ impl EventCache {
         line
     }
 
-    /// Nothing is left of the pod: its events end in an hour.
+    /// The pod is forgotten: its events expire after an hour.
     pub fn pod_gone(&mut self, uid: &Uid) {
         if let Some(pod) = self.pods.get_mut(uid) {
             pod.gone = true;
         }
     }
 
-    /// Writes events in the order of their last times, those after `after`, until `out` is `enough` bytes long: with
-    /// `lines` a line of a watch each, else as the items of a list, a comma between them. What `after` is next, and whether
-    /// there are more.
+    /// Writes events in the order of their last occurrence, starting behind `after`, until `out` is `enough` bytes
+    /// long. With `lines`, each is a line of a watch, otherwise the items of a list with commas between them. Returns
+    /// the next `after`, and whether there are more events.
     pub fn write_after(
         &self,
         after: Option<u64>,
@@ -178,7 +180,7 @@ impl EventCache {
         (last, false)
     }
 
-    /// Pods, events of theirs, events of the node: for the dump.
+    /// Pods, events of pods, events of the node: for the dump.
     pub fn counts(&self) -> (usize, usize, usize) {
         (self.pods.len(), self.kept, self.node.len())
     }
@@ -194,7 +196,7 @@ impl EventCache {
 
     fn forget(&mut self, event: Kept) {
         for text in [Some(event.message), event.container].into_iter().flatten() {
-            // The set's own and this one.
+            // One reference is the set's, one is this event's.
             if Rc::strong_count(&text) == 2 {
                 self.texts.remove(&text);
             }
@@ -252,7 +254,7 @@ impl EventCache {
         out.extend_from_slice(b"}\n");
     }
 
-    /// An event as the API has it (core/v1).
+    /// An event in the form of the API (core/v1).
     fn write(&self, pod: Option<(&Uid, &FullName)>, event: &Kept, out: &mut Vec<u8>) {
         let name = pod.map_or(self.node_name.as_str(), |(_, name)| &*name.name);
         let namespace = pod.map_or("default", |(_, name)| &*name.namespace);
@@ -280,8 +282,8 @@ impl EventCache {
             },
         };
         if let Err(e) = serde_json::to_writer(&mut *out, &object) {
-            // The type has no keys that JSON lacks, and a Vec takes everything.
-            log::error!("an event could not be written as JSON: {e}");
+            // The type has no keys that JSON lacks, and writing to a Vec does not fail.
+            log::error!("failed to write an event as JSON: {e}");
         }
     }
 }
@@ -461,7 +463,7 @@ mod tests {
         }
     }
 
-    /// A pod that runs has three (Pulled, Created, Started); the messages of most are the same as other pods'.
+    /// A running pod has three events (Pulled, Created, Started). Most of their messages are the same for all pods.
     #[test]
     fn an_event_costs_a_hundred_bytes_and_its_text_once() {
         assert!(size_of::<Kept>() <= 104, "{}", size_of::<Kept>());
@@ -473,7 +475,7 @@ mod tests {
             event_cache.tell(&told(&one, "Started", "Started container main"), at(0), false);
         }
         assert_eq!(event_cache.counts(), (300, 900, 0));
-        // Three messages and a container's name.
+        // Three messages and the name of a container.
         assert_eq!(event_cache.texts.len(), 4);
         let long = "\u{e4}".repeat(5000);
         event_cache.tell(&told(&pod("p0"), "Failed", &long), at(1), false);

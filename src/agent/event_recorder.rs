@@ -1,8 +1,8 @@
-//! What the log says of pods: the engine's notices, how containers ended, and when a pod is gone. One event a line,
-//! `pod=... container=... reason=...` first, so that a person can search for it, and the words last.
+//! Log lines and events of pods: the engine's notices, the ends of containers, and removals of pods. One event a line,
+//! `pod=... container=... reason=...` first, for searching, and the message last.
 //!
-//! A pod that crashes for years is told of with each restart, which its back-off makes rare; what stands (a notice that
-//! comes again and again) at most once a minute.
+//! Each restart of a crashing pod is logged, since its back-off makes restarts rare. A notice that repeats is logged at
+//! most once a minute.
 
 use super::logging::LogDeduplicator;
 use super::{Agent, event_cache};
@@ -17,10 +17,10 @@ use log::Level;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// A longer warning is kept with its begin only, in characters.
+/// A longer warning is truncated, in characters.
 const MAX_WARNING: usize = 500;
 
-/// The pods that somebody was told of.
+/// The pods about which something was logged.
 #[derive(Debug, Default)]
 pub struct EventRecorder {
     pods: BTreeMap<Uid, OfPod>,
@@ -28,15 +28,15 @@ pub struct EventRecorder {
 
 #[derive(Debug, Default)]
 struct OfPod {
-    /// By container, the ID of the one whose end was told last.
+    /// For each container name, the ID of the container whose end was logged last.
     ends: BTreeMap<String, String>,
-    /// What was last wrong with it, until one of its containers starts.
+    /// The last warning, until one of the pod's containers starts.
     warning: Option<String>,
 }
 
 impl Agent {
     pub(super) fn tell(&mut self, notice: &Notice, now: Now) {
-        // What is done about a container's end is told after it.
+        // Log the end of a container before the reaction to it.
         if let Some(pod) = &notice.pod {
             self.tell_ends(&pod.uid, now);
             self.recorder.keep(notice);
@@ -53,14 +53,14 @@ impl Agent {
         );
         let line = line(notice);
         match notice.severity {
-            // Only of use between two others: the image is there, the container is made.
+            // Of little use: it always follows Pulled and precedes Started.
             Severity::Normal if notice.reason == "Created" => log::debug!("{line}"),
             Severity::Normal => log::info!("{line}"),
             Severity::Warning => tell_standing(&mut self.standing, Level::Warn, &line, now),
         }
     }
 
-    /// What the runtime says of itself, if that is news.
+    /// Logs the runtime's state if it has changed.
     pub(super) fn tell_runtime(&mut self, fact: &RuntimeFact, now: Now) {
         if self.runtime_told.as_ref() == Some(fact) {
             return;
@@ -81,7 +81,7 @@ impl Agent {
         self.service.runtime_told = true;
     }
 
-    /// A pod's status changed, or it is gone. False if it is gone and that was told before.
+    /// The pod's status changed, or the pod was forgotten. Returns false if its removal was logged before.
     pub(super) fn tell_change(&mut self, uid: &Uid, name: &FullName, now: Now) -> bool {
         if let Some(view) = self.engine.pod(uid) {
             log::debug!("{}", summary(&view));
@@ -90,7 +90,7 @@ impl Agent {
         }
         let news = self.recorder.pods.remove(uid).is_some();
         if news {
-            let message = "nothing of it is left";
+            let message = "the pod was removed completely";
             log::info!("pod={name} reason=Removed message={message:?}");
             let (pod, severity, reason) = (Some((uid, name)), Severity::Normal, "Removed");
             self.keep_event(&event_cache::Happened { pod, container: None, severity, reason, message }, now);
@@ -99,7 +99,7 @@ impl Agent {
         news
     }
 
-    /// What of the pod's containers ended and nobody was told of yet.
+    /// Logs the ends of the pod's containers that were not logged yet.
     fn tell_ends(&mut self, uid: &Uid, now: Now) {
         let Some(view) = self.engine.pod(uid) else { return };
         let ends = self.recorder.ends(&view, self.started.wall);
@@ -116,7 +116,7 @@ impl Agent {
         }
     }
 
-    /// One of the manifests' errors that was not there before is an event of the node.
+    /// Records each new manifest error as an event of the node.
     pub(super) fn tell_manifest_errors(&mut self, now: Now) {
         let problems: BTreeSet<String> =
             self.manifests.problems().flat_map(|p| &p.problems).map(ToString::to_string).collect();
@@ -131,7 +131,7 @@ impl Agent {
         self.keep_event(&event_cache::Happened { pod: None, container: None, severity, reason, message }, now);
     }
 
-    /// For those who ask later, and those who watch.
+    /// Stores an event for later clients and sends it to watches.
     fn keep_event(&mut self, told: &event_cache::Happened<'_>, now: Now) {
         self.service.changed();
         let watched = self.server.has_watches(Route::Events);
@@ -141,13 +141,13 @@ impl Agent {
     }
 }
 
-/// A container's end that is to be told.
+/// The end of a container, to be logged.
 struct End {
     container: String,
     exit_code: i32,
     /// For the log.
     line: String,
-    /// For an event: no more than equal ends have in common.
+    /// For an event: only text that equal ends have in common.
     message: String,
 }
 
@@ -198,7 +198,7 @@ fn summary(view: &PodView<'_>) -> String {
 }
 
 impl EventRecorder {
-    /// What was last wrong with a pod whose containers do not come: its status has no place for it.
+    /// The last warning about a pod whose containers do not start: its status has no place for it.
     pub fn warning(&self, uid: &Uid) -> Option<&str> {
         self.pods.get(uid)?.warning.as_deref()
     }
@@ -212,7 +212,7 @@ impl EventRecorder {
         }
     }
 
-    /// Each container that ended since it was told of last; not what ended before `begin`, when somebody else told of it.
+    /// The containers that ended since the last call. Ends before `begin` are left out: a previous run has logged them.
     fn ends(&mut self, view: &PodView<'_>, begin: Wall) -> Vec<End> {
         let mut ends = Vec::new();
         let told = &mut self.pods.entry(view.pod.uid.clone()).or_default().ends;
@@ -239,7 +239,7 @@ impl EventRecorder {
     }
 }
 
-/// The newest end of a container: of the one that is there, or of the one before it.
+/// The newest end of a container: of its current instance, or of the previous one.
 fn end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     let of = |state: &'_ Option<ContainerState>| state.as_ref().is_some_and(|s| s.terminated.is_some());
     let state = if of(&status.state) { &status.state } else { &status.last_state };
@@ -249,14 +249,14 @@ fn end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
 fn ended_line(pod: &FullName, status: &ContainerStatus, end: &ContainerStateTerminated) -> String {
     let reason = end.reason.as_deref().unwrap_or("Ended");
     let mut line = format!("pod={pod} container={} reason={reason} exit_code={}", status.name, end.exit_code);
-    // (What never started has the epoch there.)
+    // (A container that never started has the epoch as its start time.)
     let from = end.started_at.as_ref().filter(|at| at.0.as_second() > 0);
     if let (Some(from), Some(to)) = (from, &end.finished_at) {
         let _ = write!(line, " ran={}s", (to.0.as_second() - from.0.as_second()).max(0));
     }
     let _ = write!(line, " restarts={}", status.restart_count);
     if let Some(message) = end.message.as_deref().map(str::trim_end).filter(|m| !m.is_empty()) {
-        // A termination message has up to 4,096 bytes; its begin is enough for a log.
+        // A termination message has up to 4,096 bytes; the first part is enough for the log.
         let start: String = message.chars().take(200).collect();
         let more = if start.len() < message.len() { "..." } else { "" };
         let _ = write!(line, " message={:?}", format!("{start}{more}"));

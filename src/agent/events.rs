@@ -1,4 +1,4 @@
-//! The way in: what the runtime's client and the manifest directory have to say becomes events of the engine.
+//! Turns the results of the runtime's client and of the manifest directory into events of the engine.
 
 use super::{Agent, EVENTS, RUNTIME, logging, start};
 use crate::adapters::cri::client::ClientEvent;
@@ -24,7 +24,7 @@ impl Agent {
         self.take_client_events(again, out, now);
     }
 
-    /// Calls were made, or one is too late.
+    /// Sends new calls, and handles calls whose deadline has passed.
     pub(super) fn flush_to_runtime(&mut self, now: Now) {
         let mut out = std::mem::take(&mut self.client_events);
         let again = self.client.flush(now.boot, &mut out);
@@ -73,11 +73,11 @@ impl Agent {
                 ClientEvent::Driver(driver) => self.take_driver(driver, now),
                 ClientEvent::Nonsense { why } => {
                     if let Some(repeated) = self.standing.tell(&format!("nonsense: {why}"), now.boot) {
-                        log::warn!("the runtime's answer makes no sense error={why:?} repeated={repeated}");
+                        log::warn!("unexpected answer from the runtime error={why:?} repeated={repeated}");
                     }
                 }
                 ClientEvent::Called { operation_type, duration, error } => {
-                    // The lists of each second would drown the rest.
+                    // The periodic lists would drown the other lines.
                     let routine = !error && matches!(operation_type, "list_podsandbox" | "list_containers" | "status");
                     let level = if routine { Level::Trace } else { Level::Debug };
                     log::log!(level, "call={operation_type} ms={:.1} error={error}", duration.as_secs_f64() * 1e3);
@@ -88,17 +88,17 @@ impl Agent {
         self.client_events = out;
     }
 
-    /// P8: the runtime's CRI service answers, and may have a stream of events.
+    /// P8: the runtime's CRI service answers, and may have an event stream.
     fn open_container_events(&mut self) {
         if self.container_events.is_closed() {
             match start::transport(&self.config.runtime_socket, self.event_loop.registry(), EVENTS) {
                 Ok(transport) => self.container_events.open(transport),
-                Err(e) => log::warn!("the runtime's events are not listened to error={e:?}"),
+                Err(e) => log::warn!("failed to open the runtime's event stream error={e:?}"),
             }
         }
     }
 
-    /// Hints are given to the engine once a turn: the last one on each container.
+    /// The engine gets hints once a turn: the last one for each container.
     pub(super) fn drive_container_events(&mut self, now: Now) {
         let mut out = Vec::new();
         if self.container_events.drive(now.boot, &mut out) {
@@ -122,7 +122,7 @@ impl Agent {
                     self.tell_stream(&why, now);
                 }
                 StreamEvent::Unimplemented => {
-                    log::info!("the runtime has no stream of container events, it is done without");
+                    log::info!("the runtime has no container event stream; Wherry relies on relists and pidfds");
                     self.metrics.event_stream_failed();
                 }
             }
@@ -133,7 +133,7 @@ impl Agent {
 
     fn tell_stream(&mut self, why: &str, now: Now) {
         if let Some(repeated) = self.standing.tell(&format!("container events: {why}"), now.boot) {
-            log::info!("the runtime's container events: trouble error={why:?} repeated={repeated}");
+            log::info!("the runtime's container event stream failed error={why:?} repeated={repeated}");
         }
     }
 
@@ -144,34 +144,34 @@ impl Agent {
         }
     }
 
-    /// inotify reports something of the manifests.
+    /// inotify reports a change of the manifests.
     pub(super) fn manifests_moved(&mut self, now: Now) {
         let pods = self.manifests.ready(now);
         self.tell_manifest_errors(now);
         self.events.extend(pods.map(Event::Desired));
     }
 
-    /// Something of the manifests is due.
+    /// A deadline of the manifests has passed.
     pub(super) fn manifests_due(&mut self, now: Now) {
         let pods = self.manifests.due(now);
         self.tell_manifest_errors(now);
         self.events.extend(pods.map(Event::Desired));
     }
 
-    /// A helper has looked at the manifest directory or at a file in it, or was given up.
+    /// A helper has read the manifest directory or a file in it, or has timed out.
     pub(super) fn manifest_looked(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) {
         let pods = self.manifests.looked(ticket, seen, now);
         self.tell_manifest_errors(now);
         self.events.extend(pods.map(Event::Desired));
     }
 
-    /// SIGHUP: the configuration and all manifests are read again.
+    /// SIGHUP: reads the configuration and all manifests again.
     pub(super) fn reload(&mut self, now: Now) {
         self.tell_reload(now);
         self.read_configuration(now);
     }
 
-    /// The configuration was read, or could not be.
+    /// The configuration was read, or the read failed.
     pub(super) fn reloaded(&mut self, loaded: Result<Loaded, &JobError>, now: Now) {
         match loaded {
             Ok(loaded) => self.take_configuration(loaded),
@@ -193,7 +193,7 @@ impl Agent {
             log::warn!("reload: {problem}");
         }
         let new = loaded.config;
-        // Until the next start the node is who it is, and lives where it does.
+        // The node name and the root directory do not change until the next start.
         let at_start =
             Config { node_name: self.config.node_name.clone(), root_dir: self.config.root_dir.clone(), ..new.clone() };
         let node = start::node_facts(&at_start);
@@ -208,17 +208,17 @@ impl Agent {
         }
     }
 
-    /// What can change while wherry runs, does; the rest needs a restart, which leaves pods running.
+    /// Applies the settings that can change while Wherry runs. The others need a restart, which leaves pods running.
     fn apply(&mut self, mut new: Config, node: NodeFacts) {
         logging::set_verbosity(new.verbosity);
         self.metrics.set_node_size(&node);
         let settings = start::engine_config(&new, node, &self.root.id);
         self.events.push_back(Event::Configure(Box::new(settings)));
-        // (Each new sandbox has the host's DNS settings read again.)
+        // (Each new sandbox reads the host's DNS settings again.)
         let host_dns = self.client.config_mut().host_dns.clone();
         let requests = start::request_config(&new, &self.root.id, host_dns);
         self.cgroups.set_rules(start::pod_rules(&new));
-        // The cgroups stay those that pods are in.
+        // Existing pods stay in their cgroups, so the cgroup names do not change.
         *self.client.config_mut() = RequestConfig { cgroups: self.cgroups.names().clone(), ..requests };
         let mut fixed = new.clone();
         fixed.verbosity = self.config.verbosity;
@@ -240,7 +240,7 @@ impl Agent {
         fixed.shutdown_said.clone_from(&self.config.shutdown_said);
         fixed.shutdown.clone_from(&self.config.shutdown);
         if fixed != self.config {
-            log::warn!("reload: some of what changed (paths, ports, names, cgroups) takes effect at the next start");
+            log::warn!("reload: some changes (paths, ports, names, cgroups) take effect only when wherry is restarted");
         }
         new.node_name.clone_from(&self.config.node_name);
         self.config = new;

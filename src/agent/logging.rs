@@ -1,8 +1,8 @@
 //! The log: one event a line on stderr, as `what happened key=value ...`.
 //!
-//! Under systemd a line begins with the journal's priority (`<4>`), elsewhere with the time and the level. Whatever
-//! stderr is (a full pipe, a stopped terminal, closed), writing to it neither blocks nor ends the daemon: a line that
-//! cannot be written now is dropped and counted, and the next one that can be says how many were.
+//! Under systemd a line starts with the journal's priority (`<4>`), otherwise with the time and the level. A write to
+//! stderr neither blocks nor ends the daemon, even if stderr is a full pipe, a stopped terminal or closed: a line that
+//! cannot be written now is dropped and counted, and the next written line is preceded by the count.
 
 use crate::api::printable;
 use crate::api::time::Boot;
@@ -15,16 +15,16 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A pipe that is ready takes this much at once (PIPE_BUF), and so does a socket.
+/// A pipe that is ready accepts this much at once (PIPE_BUF), and so does a socket.
 const MAX_LINE: usize = 4096;
-/// A standing error is told again after this.
+/// A persistent error is logged again after this time.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
-/// How many different ones are remembered.
+/// Maximum number of persistent errors remembered.
 const MAX_STANDING: usize = 256;
 
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Begins to log. Once in a process; a second time does nothing.
+/// Starts logging, once in a process. A second call does nothing.
 pub fn init(verbosity: u32) {
     let journal = stderr_is_the_journal();
     let started = env_logger::Builder::new()
@@ -42,7 +42,7 @@ pub fn init(verbosity: u32) {
     }
 }
 
-/// The kubelet's levels: 0 to 3 what matters, 4 and 5 to debug, 6 and more everything.
+/// Sets the level from the kubelet's verbosity: 0 to 3 is info, 4 and 5 debug, 6 and more trace.
 pub fn set_verbosity(verbosity: u32) {
     log::set_max_level(match verbosity {
         0..=3 => LevelFilter::Info,
@@ -51,12 +51,12 @@ pub fn set_verbosity(verbosity: u32) {
     });
 }
 
-/// Lines dropped since the start.
+/// Number of lines dropped since the start.
 pub fn dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
 
-/// systemd says which socket is the journal's; stderr may have been sent elsewhere since.
+/// `JOURNAL_STREAM` identifies the journal's socket; stderr may have been redirected since systemd set it.
 fn stderr_is_the_journal() -> bool {
     let Some(stream) = std::env::var_os("JOURNAL_STREAM") else { return false };
     let Ok(stat) = rustix::fs::fstat(io::stderr()) else { return false };
@@ -75,7 +75,7 @@ fn format_line(time: Option<jiff::Timestamp>, level: Level, target: &str, messag
     };
     let _ = write!(line, "{}: ", room(target));
     for c in message.trim_end().chars() {
-        // What others wrote (a manifest, a runtime's message) must not look like a line of ours.
+        // Text from outside (a manifest, a runtime's message) must not look like a log line of Wherry.
         match c {
             '\t' => line.push(' '),
             c if printable::is_plain(c) => line.push(c),
@@ -86,22 +86,22 @@ fn format_line(time: Option<jiff::Timestamp>, level: Level, target: &str, messag
     line
 }
 
-/// `server` of `wherry::adapters::server::listener`.
+/// Shortens `wherry::adapters::server::listener` to `server`.
 fn room(target: &str) -> &str {
     let inner = target.strip_prefix("wherry::").unwrap_or(target);
     let inner = inner.strip_prefix("adapters::").unwrap_or(inner);
     inner.split("::").next().unwrap_or(inner)
 }
 
-/// Takes a whole line each time and never blocks.
+/// Accepts one whole line per write and never blocks.
 struct LineWriter<F> {
     out: F,
-    /// Dropped, and nobody was told.
+    /// Lines dropped since the last notice.
     untold: u64,
 }
 
 impl<F: AsFd> LineWriter<F> {
-    /// True if the line, or the beginning of it, went out.
+    /// Returns true if at least the start of the line was written.
     fn put(&self, line: &[u8]) -> bool {
         let mut fds = [PollFd::new(&self.out, PollFlags::OUT)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -120,7 +120,7 @@ impl<F: AsFd> LineWriter<F> {
 impl<F: AsFd> Write for LineWriter<F> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.untold > 0 {
-            let notice = format!("wherry: log lines were dropped, nobody took them count={}\n", self.untold);
+            let notice = format!("wherry: dropped log lines because stderr was not read count={}\n", self.untold);
             if !self.put(notice.as_bytes()) {
                 self.drop_line();
                 return Ok(line.len());
@@ -128,7 +128,7 @@ impl<F: AsFd> Write for LineWriter<F> {
             self.untold = 0;
         }
         let written = if line.len() > MAX_LINE {
-            // Not in the middle of a character.
+            // Do not cut inside a character.
             let text = String::from_utf8_lossy(line);
             let mut end = MAX_LINE - 8;
             while !text.is_char_boundary(end) {
@@ -149,7 +149,7 @@ impl<F: AsFd> Write for LineWriter<F> {
     }
 }
 
-/// Errors that stand: each is told when it begins, and then at most once a minute.
+/// Persistent errors: each is logged when it starts, and then at most once a minute.
 #[derive(Debug, Default)]
 pub struct LogDeduplicator {
     told: BTreeMap<String, ClientAnswer>,
@@ -159,7 +159,7 @@ pub struct LogDeduplicator {
 struct ClientAnswer {
     at: Boot,
     last_seen: Boot,
-    /// Since `at`.
+    /// Number of repetitions not logged since `at`.
     kept_back: u64,
 }
 
@@ -168,7 +168,7 @@ impl LogDeduplicator {
         LogDeduplicator::default()
     }
 
-    /// Is this to be logged now? If so, with how many times it was kept back since it was logged last.
+    /// Returns whether to log the error now. If so, the value is the number of repetitions since the last log line.
     pub fn tell(&mut self, key: &str, now: Boot) -> Option<u64> {
         if let Some(told) = self.told.get_mut(key) {
             told.last_seen = now;
@@ -187,7 +187,7 @@ impl LogDeduplicator {
         Some(0)
     }
 
-    /// It is mended. True if it stood, and so is worth a line.
+    /// The error is over. Returns true if it had been logged, so that its end is worth a line.
     pub fn end(&mut self, key: &str) -> bool {
         self.told.remove(key).is_some()
     }
@@ -237,7 +237,7 @@ mod tests {
         let _ = theirs.read_to_end(&mut seen);
         assert_eq!(
             String::from_utf8(seen).unwrap(),
-            "wherry: log lines were dropped, nobody took them count=7\nagain\n"
+            "wherry: dropped log lines because stderr was not read count=7\nagain\n"
         );
     }
 

@@ -1,4 +1,5 @@
-//! Graceful shutdown's ways out and in: logind's bus, its drop-in, and the lock, which is held here and kept by systemd, too (S7).
+//! The adapter side of graceful shutdown: logind's bus, the drop-in, and the inhibitor lock. systemd's descriptor store
+//! holds a copy of the lock (S7).
 
 use super::effects::{Job, Work};
 use super::{Agent, LOGIND};
@@ -15,32 +16,33 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// The name of a lock in systemd's store is this, the pid of the process that took it, `-` and a number. systemd removes what it
-/// keeps by name only, so each lock has a name of its own: a removal that comes late removes no other.
+/// Prefix of a lock's name in systemd's store, followed by the pid of the process that took it, `-` and a number.
+/// systemd can only remove descriptors by name. Each lock has a name of its own, so that a late removal does not remove
+/// another lock.
 const NAME: &str = "wherry-lock-";
-/// The names that older versions of Wherry use.
+/// The names that older versions of Wherry used.
 const OLD_NAMES: [&str; 2] = ["wherry-lock-a", "wherry-lock-b"];
 
-/// gRPC's number for an error of our own.
+/// gRPC's code INTERNAL, for Wherry's own errors.
 const INTERNAL: u32 = 13;
 
-/// The lock, if there is one, and what systemd's descriptor store has of this lock and of earlier ones.
+/// The lock, if one is held, and the content of systemd's descriptor store.
 #[derive(Default)]
 pub(super) struct HeldLock {
     held: Option<Held>,
-    /// Names that systemd keeps and should not.
+    /// Names in systemd's store that are to be removed.
     stale: BTreeSet<String>,
 }
 
 struct Held {
     name: String,
     lock: Lock,
-    /// systemd has taken it.
+    /// systemd has stored it.
     stored: bool,
 }
 
 impl HeldLock {
-    /// From what systemd kept for an earlier wherry. To be called once, before anything is opened.
+    /// Takes over the descriptors that systemd kept for a previous run. To be called once, before anything is opened.
     pub(super) fn inherited() -> HeldLock {
         HeldLock::one_of(systemd::inherited())
     }
@@ -49,20 +51,22 @@ impl HeldLock {
         let mut this = HeldLock::default();
         for (name, fd) in given {
             let Some(taker) = taker(&name) else {
-                log::warn!("a descriptor given by systemd is of no use and closed name={name:?}");
+                log::warn!("closing an unknown descriptor from systemd's store name={name:?}");
                 continue;
             };
             let lock = Lock::new(fd, taker);
             match &this.held {
                 None => this.held = Some(Held { name, lock, stored: true }),
-                Some(first) if first.name == name => log::info!("a second lock given by systemd is closed name={name}"),
-                // The earlier wherry ended after it had taken a new lock, and before it had closed the old one.
+                Some(first) if first.name == name => {
+                    log::info!("closing a second lock from systemd's store name={name}")
+                }
+                // The previous run ended between taking a new lock and closing the old one.
                 Some(first) if systemd::is_broken(first.lock.as_fd()) => {
                     this.stale.insert(first.name.clone());
                     this.held = Some(Held { name, lock, stored: true });
                 }
                 Some(_) => {
-                    log::info!("a second lock given by systemd is closed name={name}");
+                    log::info!("closing a second lock from systemd's store name={name}");
                     this.stale.insert(name);
                 }
             }
@@ -78,14 +82,14 @@ impl HeldLock {
         self.held.is_some()
     }
 
-    /// Does logind have it? `takers`: the processes that took the locks in its list. Nobody reads the FIFO of a lock that logind
-    /// has lost.
+    /// Whether logind still has the lock. `takers` are the processes in logind's list of locks. If logind has lost a
+    /// lock, its FIFO has no reader.
     fn is_in_force(&self, takers: &[u32]) -> bool {
         let known = |held: &Held| !systemd::is_broken(held.lock.as_fd()) && held.lock.is_among(takers);
         self.held.as_ref().is_some_and(known)
     }
 
-    /// A new lock. The old one is closed after it.
+    /// Takes a new lock, and then closes the old one.
     fn take(&mut self, lock: Lock) {
         self.release();
         let name = |n: u32| format!("{NAME}{}-{n}", std::process::id());
@@ -94,12 +98,12 @@ impl HeldLock {
         self.held = Some(Held { name: free, lock, stored: false });
     }
 
-    /// S4: it is closed. systemd's copy goes with `store`.
+    /// S4: closes the lock. `store` removes systemd's copy.
     fn release(&mut self) {
         self.stale.extend(self.held.take().map(|held| held.name));
     }
 
-    /// Makes systemd's store hold this lock and no other. `keep` and `remove` tell systemd.
+    /// Makes systemd's store contain this lock and no other. `keep` and `remove` send the messages to systemd.
     fn store(
         &mut self,
         keep: impl Fn(&str, BorrowedFd<'_>) -> Result<(), String>,
@@ -122,7 +126,8 @@ impl HeldLock {
     }
 }
 
-/// The process that took the lock of this name, if an older Wherry has not left that out; None: it is no lock of ours.
+/// The process that took the lock of this name; Some(None) for the names of older versions, which have no pid. None:
+/// the name is not one of Wherry's.
 fn taker(name: &str) -> Option<Option<u32>> {
     if OLD_NAMES.contains(&name) {
         return Some(None);
@@ -133,7 +138,7 @@ fn taker(name: &str) -> Option<Option<u32>> {
 }
 
 pub(super) fn bus(config: &Config) -> Logind {
-    // As libdbus takes it: also an empty one counts as none.
+    // Like libdbus: an empty value counts as unset.
     let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok().filter(|a| !a.is_empty());
     let mut logind = Logind::new(address.as_deref().unwrap_or(DEFAULT_ADDRESS), LOGIND);
     logind.set_enabled(!config.shutdown.is_off());
@@ -175,7 +180,7 @@ impl Agent {
                 let write = if matches!(call, LogindCall::WriteDropIn { .. }) { dropin::write } else { dropin::lower };
                 let directory = self.config.logind_conf_dir.clone();
                 let deadline = now.boot + timeout;
-                // (Not a record: a hung directory must not keep records from being written.)
+                // (Class `Paths`, not `Records`: a hung directory must not block records.)
                 let path = directory.clone();
                 let id = self.helpers.submit_for(Class::Paths, "write logind's drop-in", &path, deadline, move || {
                     let written = write(&directory, delay);
@@ -213,7 +218,7 @@ impl Agent {
         self.drive_logind(now);
     }
 
-    /// The rest is the engine's to tell.
+    /// The engine logs the other events.
     fn tell_logind(&mut self, event: &LogindEvent, now: Now) {
         match event {
             LogindEvent::Up => {
@@ -236,7 +241,7 @@ mod tests {
     use super::*;
     use rustix::pipe::pipe;
 
-    /// As a lock: the end to write to; logind has the other.
+    /// A pipe as a lock: reader and writer. logind has the reader.
     fn lock() -> (OwnedFd, OwnedFd) {
         pipe().unwrap()
     }
@@ -275,9 +280,9 @@ mod tests {
         of(vec![(first, again(&a.1)), (first, again(&b.1))], first, &[]);
         of(vec![(first, broken()), (second, again(&b.1))], second, &[first]);
         of(vec![(second, again(&b.1)), (first, broken())], second, &[first]);
-        // The engine asks logind about it.
+        // The engine checks it with logind.
         of(vec![(first, broken())], first, &[]);
-        // An older Wherry's.
+        // Of an older version of Wherry.
         of(vec![(OLD_NAMES[1], again(&a.1))], OLD_NAMES[1], &[]);
     }
 

@@ -1,9 +1,11 @@
-//! The daemon: one loop that carries events to the engine and its effects to the adapters. Nothing is decided here.
+//! The daemon: one loop that carries events to the engine and the engine's effects to the adapters. It decides nothing.
 //!
-//! `Agent::run` is the loop; `effects` is the way out, `events` the way in, `logind` both for graceful shutdown, `cgroups` both
-//! for those of pods, `preflight` looks at the machine first, `content` is what the server shows, `retry` and `drain` what it
-//! changes, `asks` what it asks the runtime, `paths` what it reads that is not Wherry's, `views` how a pod looks there, `descriptors` and `dump` what is inside, `telling` what
-//! the log says of pods, `history` the events that can still be seen, `service` what systemd is told.
+//! `Agent::run` is the loop. `effects` carries effects out and `events` brings events in; `logind` does both for
+//! graceful shutdown and `cgroups` for the cgroups of pods. `system_check` checks the machine at the start. `content`
+//! has the data that the server shows, `views` the form in which it shows pods, `descriptors` and `dump` the internal
+//! state. `retry` and `drain` carry out requests that change something, `runtime_requests` those that call the runtime.
+//! `paths` reads files that Wherry does not own. `event_recorder` writes the log lines and events of pods,
+//! `event_cache` keeps the events, `service` notifies systemd.
 
 mod cgroups;
 mod content;
@@ -60,7 +62,7 @@ const EVENTS: Token = Token(4);
 const LOGIND: Token = Token(5);
 const SLICES: Token = Token(6);
 const MOUNTS: Token = Token(7);
-/// The server's are from here on.
+/// Tokens from here on belong to the server.
 const SERVER: usize = 1024;
 
 pub struct Agent {
@@ -91,24 +93,24 @@ pub struct Agent {
     event_cache: event_cache::EventCache,
     manifest_errors_told: BTreeSet<String>,
     runtime_told: Option<RuntimeFact>,
-    /// Its part of the look at the machine was told.
+    /// `preflight_runtime` has logged its findings.
     runtime_checked: bool,
-    /// Descriptors of whoever started us, by number: no use is made of them.
+    /// Descriptors inherited from the parent process. Wherry does not use them.
     inherited: BTreeSet<i32>,
-    /// Kept for its space.
+    /// A reused buffer.
     client_events: Vec<ClientEvent>,
-    /// What is to reach the engine, in order.
+    /// Events for the engine, in order.
     events: VecDeque<Event>,
     started: Now,
-    /// What a power cut leaves of sandboxes' networks was looked for.
+    /// Empty network results, which a power cut leaves behind, were searched for.
     networks_mended: bool,
-    /// When the code that the last work needed is given back.
+    /// When the code pages used by the last work are released.
     rest_at: Option<Boot>,
-    /// Held for the process's life: no second instance on this root directory.
+    /// Held for the life of the process: excludes a second instance on this root directory.
     root: Root,
 }
 
-/// Runs until it is told to stop (SIGTERM, SIGINT); pods go on running (S10).
+/// Runs until SIGTERM or SIGINT. Pods continue to run (S10).
 pub fn run(config: Config) -> ExitCode {
     let mut agent = match start::agent(config) {
         Ok(agent) => agent,
@@ -134,7 +136,7 @@ impl Agent {
         let message = concat!("wherry ", env!("CARGO_PKG_VERSION"), " has started");
         self.keep_node_event(Severity::Normal, "Starting", message, now);
         self.tell_manifest_errors(now);
-        // The first drive opens the doors and begins to connect.
+        // The first drive opens the listeners and starts to connect.
         self.drive_runtime(now);
         self.drive_logind(now);
         self.drive_server(now);
@@ -159,7 +161,7 @@ impl Agent {
                     SLICES => self.drive_slices(now),
                     token if self.server.owns(token) => self.server.ready(token),
                     token if self.pidfds.owns(token) => self.process_ended(token),
-                    token => log::debug!("an event of a source that is gone token={}", token.0),
+                    token => log::debug!("ignoring an event of a removed source token={}", token.0),
                 }
             }
             self.do_what_is_due(now);
@@ -208,18 +210,18 @@ impl Agent {
         if due(self.rest_at) {
             self.rest_at = None;
             if let Err(e) = own_code::give_back() {
-                log::debug!("code stays resident error={:?}", e.to_string());
+                log::debug!("failed to release unused code pages error={:?}", e.to_string());
             }
         }
         self.events.extend(self.timers.expired(now.boot).into_iter().map(Event::Timer));
     }
 
-    /// Gives the engine its events and carries out what it asks for, until there is nothing more to give.
+    /// Passes the pending events to the engine and carries out its effects, until no event is left.
     fn settle(&mut self, now: Now) {
         self.settle_after(Vec::new(), now);
     }
 
-    /// The same, when the engine has asked for something already.
+    /// Like `settle`, with effects that the engine has returned already.
     fn settle_after(&mut self, mut effects: Vec<Effect>, now: Now) {
         let mut called = false;
         loop {
@@ -233,12 +235,12 @@ impl Agent {
             self.write_records(now);
             self.look_at_manifests(now);
             if std::mem::take(&mut called) {
-                // The requests leave at once.
+                // Send the requests at once.
                 self.flush_to_runtime(now);
                 continue;
             }
-            // What helpers were given begins now, not after one more turn that does not wait. One that was done meanwhile
-            // may have left more to write.
+            // Start the submitted jobs now, not after one more turn that does not wait. A job that finished meanwhile
+            // may have added records to write.
             let jobs = self.jobs.len();
             if self.helpers.next_deadline() == Some(Boot(0)) {
                 self.helpers_done(now);
@@ -249,12 +251,12 @@ impl Agent {
         }
     }
 
-    /// True if it was told to stop.
+    /// Returns true if a signal requests the end of the process.
     fn take_signals(&mut self, now: Now) -> bool {
         for signal in self.signals.take() {
             match signal {
                 Signal::Terminate | Signal::Interrupt => {
-                    log::info!("stopping signal={signal:?}; pods go on running");
+                    log::info!("stopping signal={signal:?}; pods keep running");
                     self.tell_stopping(now);
                     return true;
                 }

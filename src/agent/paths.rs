@@ -1,6 +1,6 @@
-//! What the agent needs from paths that Wherry does not own: the host's DNS settings and hosts file, termination messages, the
-//! results that libcni keeps of sandboxes' networks, the configuration. Helpers read them, because their file systems may
-//! hang; what waits for an answer goes on when it is there, or when the deadline passes.
+//! Access to files that Wherry does not own: the host's DNS settings and hosts file, termination messages, libcni's
+//! network results of sandboxes, the configuration. Helper threads read them, because their file systems may hang. A
+//! waiting operation continues with the answer or at the deadline.
 
 use super::effects::{Job, Work};
 use super::{Agent, start};
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A file system that gives no answer for this long hangs.
+/// A file system that does not answer for this long is treated as hung.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// RunPodSandbox, before it is sent.
@@ -30,7 +30,7 @@ pub struct SandboxCall {
     deadline: Boot,
 }
 
-/// PrepareContainer, of a pod on the host's network.
+/// PrepareContainer of a pod with hostNetwork.
 pub struct ContainerFiles {
     pub op: OpId,
     pod: Rc<Pod>,
@@ -39,14 +39,14 @@ pub struct ContainerFiles {
 }
 
 impl Agent {
-    /// True if the call is to be sent now.
+    /// Returns true if the call is to be sent now.
     pub(super) fn call_runtime(&mut self, op: OpId, call: RuntimeCall, timeout: Duration, now: Now) -> bool {
         let RuntimeCall::RunSandbox { pod, .. } = &call else {
             self.client.start(op, call, timeout, now.boot);
             return true;
         };
         let sandbox = SandboxCall { op, pod: pod.clone(), deadline: now.boot + timeout, call };
-        // A new sandbox gets the host's DNS settings of now: a network may come up after Wherry.
+        // A new sandbox gets the host's current DNS settings: a network may come up after Wherry.
         let Some(path) = self.config.resolv_conf.clone() else {
             self.run_sandbox(sandbox, Some(HostDns::none()), now);
             return true;
@@ -60,14 +60,14 @@ impl Agent {
         false
     }
 
-    /// `host`: the host's DNS settings; None if there is no answer, and those read last are used.
+    /// `host` has the host's DNS settings. None: the read gave no answer, and the last known settings are used.
     pub(super) fn run_sandbox(&mut self, sandbox: SandboxCall, host: Option<HostDns>, now: Now) {
         let SandboxCall { op, pod, call, deadline } = sandbox;
         let cfg = self.client.config_mut();
         if let Some(host) = host {
             cfg.host_dns = host;
         }
-        // The pod's owner learns what the pod does not get of its DNS settings.
+        // Events report which DNS settings the pod does not get.
         for (reason, message) in dns_notices(&pod, cfg) {
             let severity = Severity::Warning;
             self.tell(&Notice { pod: Some(pod.clone()), container: None, severity, reason, message }, now);
@@ -75,7 +75,7 @@ impl Agent {
         self.client.start(op, call, deadline.since(now.boot), now.boot);
     }
 
-    /// True if the runtime is to be told.
+    /// Returns true if a cancellation is to be sent to the runtime.
     pub(super) fn cancel(&mut self, op: OpId) -> bool {
         let waits = |job: &Job| matches!(job, Job::Dns(sandbox) if sandbox.op == op);
         let Some(id) = self.jobs.iter().find(|(_, job)| waits(job)).map(|(id, _)| *id) else {
@@ -89,13 +89,13 @@ impl Agent {
         false
     }
 
-    /// The call back if it needs no path that is not ours.
+    /// Returns the call if it needs no file that Wherry does not own.
     pub(super) fn use_foreign_files(&mut self, op: OpId, call: FilesCall, now: Now) -> Option<FilesCall> {
         let deadline = now.boot + READ_TIMEOUT;
         match call {
             FilesCall::ReadTermination { id: _, termination_file, log_path, fallback_to_logs, exit_code } => {
                 let fallback = fallback_to_logs && exit_code != 0;
-                // (All instances of a container share a directory, and so hang together.)
+                // (All instances of a container share a directory, and therefore hang together.)
                 let file = if fallback { &log_path } else { termination_file.as_ref().unwrap_or(&log_path) };
                 let directory = Path::new(file).parent().unwrap_or(Path::new("")).to_owned();
                 let id = self.helpers.submit_for(
@@ -129,7 +129,7 @@ impl Agent {
         self.events.push_back(Event::Done { op, result });
     }
 
-    /// Reads the configuration again. Of two requests the later one counts: it reads what the earlier one has read, or more.
+    /// Reads the configuration again. A second request replaces the first, which may have read an older file.
     pub(super) fn read_configuration(&mut self, now: Now) {
         self.jobs.retain(|_, job| !matches!(job, Job::Configuration));
         let flags = self.config.flags.clone();
@@ -141,8 +141,8 @@ impl Agent {
         self.jobs.insert(id, Job::Configuration);
     }
 
-    /// Before the engine hears of sandboxes for the first time: after a power cut the runtime cannot stop one of ours whose
-    /// network's result is an empty file.
+    /// Removes empty network results before the engine sees the first list of sandboxes: after a power cut the runtime
+    /// cannot stop a sandbox whose network result is an empty file.
     pub(super) fn mend_networks(&mut self, op: OpId, result: Result<Answer, OpError>, now: Now) {
         self.networks_mended = true;
         let listed = match &result {
@@ -157,7 +157,7 @@ impl Agent {
         }
         let deadline = now.boot + READ_TIMEOUT;
         let results = Path::new(cni_cache::RESULTS);
-        let name = "look at the results of sandboxes' networks";
+        let name = "check the network results of sandboxes";
         let id = self.helpers.submit_for(Class::Paths, name, results, deadline, move || {
             Work::Networks(cni_cache::remove_empty(results, &ids))
         });
@@ -169,11 +169,11 @@ impl Agent {
             let path = path.display();
             match removed {
                 Ok(()) => log::warn!(
-                    "the empty result of a sandbox's network was removed, as a power cut leaves it path={path}"
+                    "removed the empty network result of a sandbox, which a power cut left behind path={path}"
                 ),
                 Err(e) => log::error!(
-                    "the empty result of a sandbox's network could not be removed, and so its pod will not end; \
-                     remove it by hand path={path} error={e}"
+                    "failed to remove the empty network result of a sandbox, so its pod cannot end; \
+                     remove the file by hand path={path} error={e}"
                 ),
             }
         }
@@ -181,5 +181,5 @@ impl Agent {
     }
 }
 
-/// A file, and what came of its removal.
+/// A file, and the result of its removal.
 pub type Removed = (PathBuf, io::Result<()>);

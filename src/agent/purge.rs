@@ -1,8 +1,8 @@
-//! The opposite of everything: removes the pods that a wherry runs on this machine, their files and cgroups, its records, and its
-//! drop-in for logind. For `wherry purge`, when no agent runs and none is to come.
+//! `wherry purge`: removes the pods of a root directory, their files and cgroups, its records, and its drop-in for
+//! logind. It runs when no agent runs and none is to be started.
 //!
-//! It is a straight procedure, not the engine: nothing is desired any more, nothing has to survive a kill (it is done again), and
-//! it ends in a time that is known before. Only what carries this root directory's id is touched (W21).
+//! It is a straight procedure without the engine: no pod is desired, a killed purge can simply be repeated, and its
+//! duration is bounded. It touches only objects with the id of this root directory (W21).
 
 use super::{RUNTIME, cgroups, start};
 use crate::adapters::bus::logind::dropin;
@@ -25,31 +25,31 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A runtime that does not answer within this is away.
+/// A runtime that does not answer within this time is unavailable.
 const CONNECT: Duration = Duration::from_secs(10);
-/// One that refuses connections, or is not there, is waited for no longer than this: it may be about to start.
+/// Shorter limit for a runtime that refuses connections or has no socket: it may be about to start.
 const REFUSES: Duration = Duration::from_secs(3);
-/// Kept back of the whole time for what comes after the containers' grace periods.
+/// Part of the whole time that is reserved for the steps after the grace periods.
 const AFTER_STOPS: Duration = Duration::from_secs(10);
-/// A call gets this much, also when the time is over: it may be the one that kills.
+/// Minimum timeout of a call, also after the end of the whole time: it may be the call that kills.
 const LEAST: Duration = Duration::from_secs(2);
-/// What a stop may take beyond its grace period.
+/// Time that a stop may take beyond its grace period.
 const STOP_SLACK: Duration = Duration::from_secs(2);
-/// The grace period of what carries none (the default of Kubernetes).
+/// Grace period of containers that carry none (the default of Kubernetes).
 const GRACE: Duration = Duration::from_secs(30);
-/// In the root directory: what a package leaves for the purge (the copy of the binary that runs it).
+/// Subdirectory of the root directory that a package leaves for the purge (with a copy of the binary that runs it).
 const KEPT: &str = "purge";
 
-/// A pod that the runtime has.
+/// A pod in the runtime's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodThere {
     pub name: FullName,
     pub uid: Uid,
-    /// Its containers that run.
+    /// Number of its running containers.
     pub running: usize,
 }
 
-/// The pods of this root directory that the runtime has, by name.
+/// The pods of this root directory that the runtime lists, by name.
 ///
 /// # Errors
 /// The runtime does not answer, or the root directory's id cannot be read.
@@ -59,14 +59,14 @@ pub fn pods(config: &Config) -> Result<Vec<PodThere>, String> {
     Ok(pods_of(&runtime.list()?))
 }
 
-/// Removes everything, within about `limit`. `tell` is given a line for each thing done.
+/// Removes everything, within about `limit`. Calls `tell` with a line for each step.
 ///
 /// # Errors
-/// What could not be removed, and why; then the state stays, so that it can be tried again.
+/// The objects that could not be removed, with reasons. The state stays, so that the purge can be repeated.
 pub fn purge(config: &Config, limit: Duration, tell: &mut dyn FnMut(String)) -> Result<(), Vec<String>> {
     let one = |e: String| vec![e];
     if let Some(owner) = existing_id(&config.root_dir).map_err(one)? {
-        // Also keeps an agent from starting meanwhile.
+        // The lock also keeps an agent from starting meanwhile.
         let _root = Root::open(&config.root_dir).map_err(one)?;
         let (driver, shared) = remove_pods(config, &owner, limit, tell)?;
         let mut names = start::cgroup_names(config);
@@ -81,8 +81,8 @@ pub fn purge(config: &Config, limit: Duration, tell: &mut dyn FnMut(String)) -> 
     Ok(())
 }
 
-/// The runtime has none of our pods when this returns without an error. The driver that the runtime says it uses, and the UIDs
-/// under which it has something of others.
+/// When this returns without an error, the runtime has none of our pods. Returns the driver that the runtime reports,
+/// and the UIDs under which the runtime has objects of other owners.
 fn remove_pods(
     config: &Config,
     owner: &str,
@@ -103,7 +103,7 @@ fn remove_pods(
     });
     let stops: Vec<_> = stops.collect();
     runtime.call_all(stops, &mut errors);
-    // Containers that did not stop are killed by the end of their sandbox, or by their removal.
+    // The stop of their sandbox, or their removal, kills containers that did not stop.
     for step in [stop_sandbox, remove_containers, remove_sandbox] {
         let left = end.since(clock::boot()).max(LEAST);
         let calls = step(&listed).into_iter().map(|(uid, call)| (uid, call, left)).collect();
@@ -117,7 +117,7 @@ fn remove_pods(
     if left.is_empty() {
         return Ok((runtime.driver, runtime.shared));
     }
-    let why = |uid: &Uid| errors.get(uid).map_or("it came again".to_owned(), ToString::to_string);
+    let why = |uid: &Uid| errors.get(uid).map_or("it appeared again".to_owned(), ToString::to_string);
     Err(left.iter().map(|pod| format!("pod {} cannot be removed: {}", pod.name, why(&pod.uid))).collect())
 }
 
@@ -136,8 +136,8 @@ fn remove_sandbox(listed: &Listed) -> Calls {
     listed.sandboxes.iter().map(|s| (s.uid.clone(), RuntimeCall::RemoveSandbox { id: s.id.clone() })).collect()
 }
 
-/// Directories, logs and cgroups of all pods that are known by their directories. The logs and the cgroup of a UID that others
-/// use too stay (W21): the directory goes with the root directory.
+/// Removes the directories, logs and cgroups of all pods that have a directory. The logs and the cgroup of a UID that
+/// other owners share stay (W21); the pod's directory is removed with the root directory.
 fn remove_files(
     config: &Config,
     names: CgroupNames,
@@ -149,17 +149,17 @@ fn remove_files(
         layout: start::layout(config),
         cluster_domain: config.cluster_domain.clone(),
         host_hosts: "/etc/hosts".into(),
-        // What the runtime has lost is killed.
+        // Kills processes that the runtime has lost.
         remove_cgroup: Arc::new(move |uid, kill| known.as_ref().map_or(Ok(()), |c| c.remove_pod(uid, kill))),
     };
     let (others, found): (Vec<_>, Vec<_>) = files.found().into_iter().partition(|f| shared.contains(&f.uid));
     for other in others {
-        tell(format!("the logs and the cgroup of pod {} stay: another pod with its UID uses them", other.name));
+        tell(format!("keeping the logs and the cgroup of pod {}: another pod with the same UID uses them", other.name));
     }
     if names.driver == CgroupDriver::Systemd && names.per_qos {
         let uids = found.iter().map(|f| &f.uid);
         if let Err(why) = stop_slices(&names, uids) {
-            tell(format!("empty slices of pods stay until the next boot: {why}"));
+            tell(format!("failed to stop pods' slices: {why}; empty slices stay until the next boot"));
         }
     }
     for found in found {
@@ -169,11 +169,11 @@ fn remove_files(
     Ok(())
 }
 
-/// Pods' slices are systemd's: what is only removed from the cgroup file system it makes again. Which class a pod was of is not
-/// known any more; that one of the three has a slice is enough.
+/// systemd owns the slices of pods: it recreates a slice that is only removed from the cgroup file system. The QoS
+/// class of a pod is no longer known, so the slices of all three classes are stopped.
 ///
 /// # Errors
-/// What systemd said to the first that it did not stop.
+/// The first error that systemd returned.
 fn stop_slices<'a>(names: &CgroupNames, uids: impl Iterator<Item = &'a Uid>) -> Result<(), String> {
     let mut event_loop = EventLoop::new().map_err(|e| e.to_string())?;
     let mut slices = cgroups::slices();
@@ -197,18 +197,18 @@ fn stop_slices<'a>(names: &CgroupNames, uids: impl Iterator<Item = &'a Uid>) -> 
     result
 }
 
-/// All of the root directory. A mount below it is not entered, and an error.
+/// Removes the content of the root directory. A mount point in it is not entered and is an error.
 fn remove_state(config: &Config) -> Result<(), Vec<String>> {
     let root = config.root_dir.to_string_lossy();
-    let entries = fs::read_dir(&config.root_dir).map_err(|e| vec![format!("read {root}: {e}")])?;
+    let entries = fs::read_dir(&config.root_dir).map_err(|e| vec![format!("failed to read {root}: {e}")])?;
     let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
-    // The id goes last: without it nobody knows whose pods these were.
+    // The id goes last: without it the owner of the pods is unknown.
     let names: BTreeSet<(bool, String)> = names.filter(|n| n != KEPT).map(|n| (n == "id", n)).collect();
     let errors: Vec<String> = names.iter().filter_map(|(_, name)| pod_files::remove_tree(&root, name).err()).collect();
     if !errors.is_empty() {
         return Err(errors);
     }
-    // Not if the package's copy is in it.
+    // Fails if the package's copy is still in it.
     let _ = fs::remove_dir(&config.root_dir);
     Ok(())
 }
@@ -225,14 +225,14 @@ fn pods_of(listed: &Listed) -> Vec<PodThere> {
     pods.into_iter().map(|((name, uid), running)| PodThere { name, uid, running }).collect()
 }
 
-/// The runtime's client, waited for.
+/// A synchronous client of the runtime.
 struct Runtime {
     event_loop: EventLoop,
     client: Client,
     owner: String,
-    /// UIDs under which the last list showed something of others.
+    /// UIDs under which the last list showed objects of other owners.
     shared: BTreeSet<Uid>,
-    /// What the runtime says that it uses.
+    /// The cgroup driver that the runtime reports.
     driver: Option<CgroupDriver>,
     next_op: u64,
 }
@@ -262,9 +262,9 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Ours of all that it has.
+    /// Lists the sandboxes and containers that are ours.
     fn list(&mut self) -> Result<Listed, String> {
-        match self.call(RuntimeCall::List, CONNECT).map_err(|e| format!("list the pods: {e}"))? {
+        match self.call(RuntimeCall::List, CONNECT).map_err(|e| format!("failed to list the pods: {e}"))? {
             Answer::Listed(mut listed) => {
                 let other = |o: &Option<String>| o.as_ref() != Some(&self.owner);
                 let sandboxes = listed.sandboxes.iter().filter(|s| other(&s.owner)).map(|s| &s.uid);
@@ -274,16 +274,16 @@ impl Runtime {
                 listed.containers.retain(|c| c.owner.as_ref() == Some(&self.owner));
                 Ok(listed)
             }
-            other => Err(format!("list the pods: the answer is another: {other:?}")),
+            other => Err(format!("failed to list the pods: unexpected answer: {other:?}")),
         }
     }
 
     fn call(&mut self, call: RuntimeCall, timeout: Duration) -> Result<Answer, OpError> {
         let mut results = self.run(vec![(call, timeout)]);
-        results.pop().unwrap_or_else(|| Err(OpError::Unknown("it was not answered".to_owned())))
+        results.pop().unwrap_or_else(|| Err(OpError::Unknown("no answer".to_owned())))
     }
 
-    /// All at once; what fails is noted. What is not there any more is what was wanted.
+    /// Makes all calls at once and records errors. NotFound counts as success.
     fn call_all(&mut self, calls: Vec<(Uid, RuntimeCall, Duration)>, errors: &mut BTreeMap<Uid, OpError>) {
         let (uids, calls): (Vec<Uid>, Vec<_>) =
             calls.into_iter().map(|(uid, call, timeout)| (uid, (call, timeout))).unzip();
@@ -294,7 +294,7 @@ impl Runtime {
         }
     }
 
-    /// The calls' results, in their order. Each ends by its time-out at the latest.
+    /// Makes the calls and returns their results in order. Each ends at its timeout at the latest.
     fn run(&mut self, calls: Vec<(RuntimeCall, Duration)>) -> Vec<Result<Answer, OpError>> {
         let first = self.next_op;
         let mut results: Vec<Option<Result<Answer, OpError>>> = vec![None; calls.len()];
@@ -327,7 +327,7 @@ impl Runtime {
         results.into_iter().flatten().collect()
     }
 
-    /// Moves bytes, and waits if there is nothing to be told yet, `until` at the longest.
+    /// Moves bytes, and waits up to `until` if there are no events yet.
     fn turn(&mut self, until: Option<Boot>) -> std::io::Result<Vec<ClientEvent>> {
         let mut events = Vec::new();
         let again = self.client.drive(clock::boot(), &mut events);

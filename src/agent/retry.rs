@@ -1,4 +1,4 @@
-//! `wherry retry` (A3): a rejected pod is looked at again at once, and who asked is told what came of it.
+//! `wherry retry` (A3): considers a rejected pod for admission again at once, and answers with the outcome.
 
 use crate::api::names::Uid;
 use crate::api::time::Now;
@@ -8,11 +8,11 @@ use crate::engine::event::Event;
 use crate::engine::node::Engine;
 use crate::engine::pod::status::Cause;
 
-/// The HTTP status and a sentence: 200 if it was tried again, whatever came of it; what is to be done about it is added
+/// Returns an HTTP status and a message: 200 if the pod was retried, whatever the outcome. Appends the engine's effects
 /// to `effects`.
 pub(super) fn retry(engine: &mut Engine, uid: Option<&str>, now: Now, effects: &mut Vec<Effect>) -> (u16, String) {
     let Some(uid) = uid.filter(|uid| !uid.is_empty()).map(Uid::from) else {
-        return (400, "say which pod: /retry?uid=UID".to_owned());
+        return (400, "the request names no pod; expected /retry?uid=UID".to_owned());
     };
     let Some(view) = engine.pod(&uid) else {
         return (404, format!("there is no pod with the UID {uid}"));
@@ -26,35 +26,40 @@ pub(super) fn retry(engine: &mut Engine, uid: Option<&str>, now: Now, effects: &
         return (409, format!("pod {name} is not rejected, it is {phase}{reason}{remedy}"));
     };
     if *cause == Cause::node_shutdown() {
-        return (409, format!("pod {name} is rejected as the node shuts down: it is tried again when that ends"));
+        return (
+            409,
+            format!(
+                "pod {name} is rejected because the node is shutting down; Wherry retries it when the shutdown is over"
+            ),
+        );
     }
     effects.extend(engine.step(Event::Retry { uid: uid.clone() }, now));
     let outcome = outcome(engine, &uid, now);
     log::info!("pod={name} reason=Retried outcome={outcome:?}");
-    (200, format!("pod {name} was tried again: {outcome}"))
+    (200, format!("pod {name} was retried: {outcome}"))
 }
 
-/// Where it stands now.
+/// The state after the retry, as a sentence.
 fn outcome(engine: &Engine, uid: &Uid, now: Now) -> String {
     match engine.pod(uid).map(|view| view.admission) {
         Some(Admission::Admitted) => "it is admitted".to_owned(),
-        Some(Admission::Waits(why)) => format!("it fits, but not yet, {why}"),
+        Some(Admission::Waits(why)) => format!("it must wait, {why}"),
         Some(Admission::Rejected(cause)) => format!("it is rejected again ({}): {}", cause.reason, cause.message),
         Some(Admission::Open) if engine.shutting_down() => {
-            "it is looked at when the node's shutdown has ended".to_owned()
+            "it is considered when the node's shutdown is over".to_owned()
         }
         Some(Admission::Open) | None => {
             let waits_for =
                 engine.worker_status(uid, now.boot).map(|worker_status| worker_status.waits_for).unwrap_or_default();
             match waits_for.is_empty() {
-                true => "it is looked at when its turn comes".to_owned(),
-                false => format!("it is looked at when its turn comes, it waits for {}", waits_for.join("; ")),
+                true => "it is considered when its turn comes".to_owned(),
+                false => format!("it is considered when its turn comes; it waits for {}", waits_for.join("; ")),
             }
         }
     }
 }
 
-/// A small node for the tests of what the control socket changes.
+/// A small node, for tests of requests on the control socket.
 #[cfg(test)]
 pub(super) mod lab {
     use super::*;
@@ -74,7 +79,7 @@ pub(super) mod lab {
         Now { boot: Boot(0) + passed, wall: Wall(1_800_000_000_000_000_000) + passed }
     }
 
-    /// It asks for so many cpus.
+    /// A pod that requests this many cpus.
     pub fn pod(name: &str, cpus: u32) -> Rc<Pod> {
         let text = format!(
             "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: m, image: i:1, \
@@ -84,7 +89,7 @@ pub(super) mod lab {
         Rc::new(document::read(text.as_bytes(), &format!("/m/{name}.yaml"), context).0.remove(0))
     }
 
-    /// A node of so many cpus, `lab`, which shuts down gracefully.
+    /// The configuration of the node `lab` with this many cpus and graceful shutdown.
     pub fn config(cpus: u64) -> EngineConfig {
         let shutdown = Groups::from_total(Duration::from_secs(30), Duration::from_secs(10));
         let mut config = EngineConfig { shutdown, ..EngineConfig::default() };
@@ -93,7 +98,7 @@ pub(super) mod lab {
         config
     }
 
-    /// A node of four cpus on which nothing runs yet.
+    /// A node with four cpus on which nothing runs yet.
     pub fn node(desired: Vec<Rc<Pod>>) -> Engine {
         let mut engine = Engine::new(config(4));
         engine.step(Event::Desired(desired), at(1));
@@ -125,14 +130,14 @@ mod tests {
         let mut engine = node(vec![first, second.clone()]);
         let (status, words, effects) = ask(&mut engine, second.uid.as_str());
         let why = "Node didn't have enough resource: cpu, requested: 4000, used: 1000, capacity: 4000";
-        assert_eq!(words, format!("pod default/second was tried again: it is rejected again (OutOfcpu): {why}"));
+        assert_eq!(words, format!("pod default/second was retried: it is rejected again (OutOfcpu): {why}"));
         assert_eq!(status, 200);
         assert!(effects > 0, "it is recorded, counted and told");
 
         engine.step(Event::Configure(Box::new(config(5))), at(3));
         assert_eq!(engine.summary(at(3).boot).rejected, 1, "room alone is no retry");
         let (status, words, effects) = ask(&mut engine, second.uid.as_str());
-        assert_eq!((status, words.as_str()), (200, "pod default/second was tried again: it is admitted"));
+        assert_eq!((status, words.as_str()), (200, "pod default/second was retried: it is admitted"));
         assert!(effects > 0);
         let (status, words, effects) = ask(&mut engine, second.uid.as_str());
         assert_eq!((status, words.as_str()), (409, "pod default/second is not rejected, it is Pending"));
@@ -149,7 +154,8 @@ mod tests {
         engine.step(Event::Logind(LogindEvent::Preparing(true)), at(3));
         let late = pod("late", 1);
         engine.step(Event::Desired(vec![pod("small", 1), late.clone()]), at(3));
-        let words = "pod default/late is rejected as the node shuts down: it is tried again when that ends";
+        let words = "pod default/late is rejected because the node is shutting down; \
+                     Wherry retries it when the shutdown is over";
         assert_eq!(ask(&mut engine, late.uid.as_str()), (409, words.into(), 0));
     }
 
@@ -159,7 +165,7 @@ mod tests {
         let mut engine = node(vec![big.clone()]);
         engine.step(Event::Logind(LogindEvent::Preparing(true)), at(3));
         let (status, words, _) = ask(&mut engine, big.uid.as_str());
-        let expected = "pod default/big was tried again: it is looked at when the node's shutdown has ended";
+        let expected = "pod default/big was retried: it is considered when the node's shutdown is over";
         assert_eq!((status, words.as_str()), (200, expected));
     }
 }

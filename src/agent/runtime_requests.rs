@@ -1,6 +1,6 @@
-//! What people ask of the runtime through the agent, `wherry exec` and `wherry top`: what is asked is checked against what the
-//! engine knows, sent on the one connection to the runtime, and answered when that answers. A client that goes away meanwhile
-//! has its command ended, and nothing else.
+//! Requests of clients that need the runtime, for `wherry exec` and `wherry top`: the request is checked against the
+//! engine's state, sent on the agent's connection to the runtime, and answered with the runtime's answer. If a client
+//! disconnects, its command is ended, and nothing else.
 
 use super::{Agent, RUNTIME};
 use crate::adapters::cri::client::direct::{ClientAnswer, ClientRequest, RequestId};
@@ -16,14 +16,14 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Commands at one time: each may have up to 16 MiB of output in memory for a moment.
+/// Maximum number of commands at one time: each may need up to 16 MiB of memory for its output for a moment.
 const MAX_EXECS: usize = 8;
-/// The longest time that a command may be given: a day.
+/// Maximum time limit of a command: a day, in seconds.
 const LONGEST_EXEC: u64 = 24 * 3600;
-/// A node on which containers come and go at every moment is asked so often for what they use.
+/// How often the usage is requested if containers keep disappearing between list and read.
 const USAGE_TRIES: u32 = 5;
 
-/// Requests that the runtime was asked for.
+/// Requests that wait for the runtime.
 #[derive(Debug, Default)]
 pub(super) struct RuntimeRequests {
     last: u64,
@@ -43,13 +43,13 @@ enum What {
         container: String,
         timeout: Duration,
     },
-    /// How often it may be asked once more.
+    /// How often the request may be repeated.
     Usage {
         again: u32,
     },
 }
 
-/// What is to be asked for.
+/// A checked request for the runtime.
 #[derive(Debug)]
 pub(super) struct Wanted {
     ask: ClientRequest,
@@ -67,19 +67,18 @@ pub(super) fn usage() -> Wanted {
 }
 
 /// # Errors
-/// An HTTP status and a sentence: there is no such container, or it does not run.
+/// An HTTP status and a message: there is no such container, or it does not run.
 pub(super) fn exec(engine: &Engine, execs: usize, body: &[u8]) -> Result<Wanted, (u16, String)> {
-    let request: ExecRequest =
-        serde_json::from_slice(body).map_err(|e| (400, format!("the request is not understood: {e}")))?;
+    let request: ExecRequest = serde_json::from_slice(body).map_err(|e| (400, format!("invalid request: {e}")))?;
     let ExecRequest { uid, container, command, timeout_seconds } = request;
     if command.first().is_none_or(String::is_empty) {
-        return Err((400, "say which command".to_owned()));
+        return Err((400, "the request has no command".to_owned()));
     }
     if command.iter().any(|word| word.contains('\0')) {
-        return Err((400, "no word of a command can have a NUL in it".to_owned()));
+        return Err((400, "an argument of the command contains a NUL byte".to_owned()));
     }
     if !(1..=LONGEST_EXEC).contains(&timeout_seconds) {
-        return Err((400, format!("timeoutSeconds is from 1 to {LONGEST_EXEC}")));
+        return Err((400, format!("timeoutSeconds must be from 1 to {LONGEST_EXEC}")));
     }
     let uid = Uid::from(uid);
     let Some(view) = engine.pod(&uid) else { return Err((404, format!("there is no pod with the UID {uid}"))) };
@@ -90,14 +89,14 @@ pub(super) fn exec(engine: &Engine, execs: usize, body: &[u8]) -> Result<Wanted,
         return Err((409, format!("container {name} of pod {} is not running: {}", pod.name, why_not(fact))));
     };
     if execs >= MAX_EXECS {
-        return Err((503, format!("{MAX_EXECS} commands are running already, try again when one has ended")));
+        return Err((503, format!("{MAX_EXECS} commands are already running; try again when one has ended")));
     }
     let timeout = Duration::from_secs(timeout_seconds);
     let what = What::Exec { pod: pod.name.clone(), container: name.to_owned(), timeout };
     Ok(Wanted { ask: ClientRequest::Exec { id, command, timeout }, what })
 }
 
-/// The one that is meant; kubectl's annotation says which if none is named, else the first.
+/// The requested container. If none is named, kubectl's annotation decides, otherwise it is the first one.
 fn container_of<'a>(pod: &'a Pod, named: Option<&str>) -> Result<&'a str, (u16, String)> {
     const DEFAULT: &str = "kubectl.kubernetes.io/default-container";
     let find = |name: &str| pod.all_containers().map(|c| c.name.as_str()).find(|c| *c == name);
@@ -114,10 +113,10 @@ fn container_of<'a>(pod: &'a Pod, named: Option<&str>) -> Result<&'a str, (u16, 
 
 fn why_not(fact: Option<&ContainerFact>) -> String {
     match fact.map(|c| (c.state, c.exit_code)) {
-        None => "it was not created yet, or is gone".to_owned(),
+        None => "it has not been created yet, or was removed".to_owned(),
         Some((ContainerState::Created, _)) => "it is being started".to_owned(),
         Some((ContainerState::Exited, code)) => format!("it has ended with exit code {code}"),
-        Some(_) => "the runtime does not know how it is".to_owned(),
+        Some(_) => "the runtime does not know its state".to_owned(),
     }
 }
 
@@ -125,18 +124,19 @@ impl Agent {
     pub(super) fn ask_runtime(&mut self, ticket: Ticket, wanted: Wanted, now: Now) {
         let Wanted { ask, what } = wanted;
         if let What::Exec { pod, container, timeout } = &what {
-            // Who may open the control socket may do this; that it was done can be seen. Words may be secrets.
+            // Access to the control socket permits this; the log makes it visible. The command's arguments may be
+            // secrets.
             log::info!("pod={pod} container={container} reason=Exec timeout={}s", timeout.as_secs());
         }
         self.asks.last += 1;
         let id = RequestId(self.asks.last);
         self.asks.open.insert(id, Asked { ticket, what });
         self.client.ask(id, ask, now.boot);
-        // The request leaves in the next turn, which does not wait.
+        // The request is sent in the next turn, which does not wait.
         self.event_loop.again(RUNTIME);
     }
 
-    /// The client of a request has gone.
+    /// The client of a request has disconnected.
     pub(super) fn asker_gone(&mut self, ticket: Ticket) {
         let of_it = self.asks.open.iter().find(|(_, asked)| asked.ticket == ticket).map(|(id, _)| *id);
         if let Some(id) = of_it {
@@ -162,19 +162,19 @@ impl Agent {
                 return self.ask_runtime(ticket, wanted, now);
             }
             (What::Usage { .. }, Err(e)) => {
-                Response::text(502, format!("the runtime does not tell what containers use: {e}\n"))
+                Response::text(502, format!("failed to read the containers' resource usage from the runtime: {e}\n"))
             }
         };
         self.answer_later(ticket, response, now);
     }
 }
 
-/// containerd 1.7 tells nothing of any container, but NotFound, if one of them goes meanwhile.
+/// If a container disappears meanwhile, containerd 1.7 returns NotFound and no usage of any container.
 fn asks_again(times_left: u32, e: &OpError) -> bool {
     times_left > 0 && e.is_not_found()
 }
 
-/// A line of JSON, what the command wrote to stdout, and then what it wrote to stderr.
+/// The body of the answer: a line of JSON, the command's stdout, and then its stderr.
 fn executed(exit_code: i32, stdout: Vec<u8>, stderr: &[u8]) -> Response {
     let head = ExecHead { exit_code, stdout_bytes: stdout.len() as u64 };
     let mut body = serde_json::to_vec(&head).unwrap_or_default();
@@ -185,30 +185,28 @@ fn executed(exit_code: i32, stdout: Vec<u8>, stderr: &[u8]) -> Response {
     Response { status: 200, content_type: JSON, body: Body::Full(Bytes::from(body)) }
 }
 
-/// 504: it took too long; 503: the runtime was not asked; 502: the runtime's own error.
+/// 504: the command took too long; 503: the request was not sent; 502: the runtime's own error.
 fn exec_failed(e: &OpError, timeout: Duration) -> (u16, String) {
     let seconds = timeout.as_secs();
     let lower = e.message().to_lowercase();
     match e {
         OpError::NotSent(why) => (503, format!("there is no connection to the container runtime: {why}")),
-        // containerd: "timeout 1s exceeded"; CRI-O: "command timed out"; a call's own deadline.
+        // containerd: "timeout 1s exceeded"; CRI-O: "command timed out"; gRPC: the call's deadline.
         _ if ["deadline exceeded", "timeout", "timed out"].iter().any(|w| lower.contains(w)) => {
             (504, format!("the command did not end within {seconds} s and was killed (--timeout)"))
         }
         _ if lower.contains("larger than max") || lower.contains("over the limit") => {
-            let remedy = "have it write to a file, or take a part of it (head, tail)";
+            let remedy = "write the output to a file, or print only a part of it (head, tail)";
             (
                 502,
-                format!(
-                    "the command wrote more than the 16 MiB that the runtime hands over, nothing of it came; {remedy}"
-                ),
+                format!("the command wrote more than the runtime's limit of 16 MiB, and its output was lost; {remedy}"),
             )
         }
         e => (502, e.message().to_owned()),
     }
 }
 
-/// What the containers of our pods use, and nobody else's.
+/// The usage of the containers of Wherry's own pods.
 fn of_pods(engine: &Engine, usage: Vec<UsageFact>) -> Usage {
     let by_id: BTreeMap<&str, &UsageFact> = usage.iter().map(|u| (u.id.as_str(), u)).collect();
     let container = |c: &ContainerFact| {
@@ -258,14 +256,14 @@ mod tests {
             (
                 request(uid, None, &["ls"], 5),
                 409,
-                "container m of pod default/web is not running: it was not created yet",
+                "container m of pod default/web is not running: it has not been created yet",
             ),
-            (request(uid, None, &[], 5), 400, "say which command"),
-            (request(uid, None, &[""], 5), 400, "say which command"),
-            (request(uid, None, &["a\0b"], 5), 400, "no word of a command can have a NUL"),
-            (request(uid, None, &["ls"], 0), 400, "timeoutSeconds is from 1 to 86400"),
-            (request(uid, None, &["ls"], 86401), 400, "timeoutSeconds is from 1 to 86400"),
-            (serde_json::json!({"uid": 1}), 400, "the request is not understood"),
+            (request(uid, None, &[], 5), 400, "the request has no command"),
+            (request(uid, None, &[""], 5), 400, "the request has no command"),
+            (request(uid, None, &["a\0b"], 5), 400, "an argument of the command contains a NUL"),
+            (request(uid, None, &["ls"], 0), 400, "timeoutSeconds must be from 1 to 86400"),
+            (request(uid, None, &["ls"], 86401), 400, "timeoutSeconds must be from 1 to 86400"),
+            (serde_json::json!({"uid": 1}), 400, "invalid request"),
         ] {
             let (got, said) = asked(&engine, 0, request.clone());
             assert!(got == status && said.starts_with(why), "{request}: {got} {said}");
@@ -289,7 +287,7 @@ mod tests {
             assert_eq!(exec_failed(&e, minute).0, status, "{e}");
         }
         let (_, words) = exec_failed(&answered("trying to send message larger than max"), minute);
-        assert!(words.contains("16 MiB") && words.contains("have it write to a file"), "{words}");
+        assert!(words.contains("16 MiB") && words.contains("write the output to a file"), "{words}");
     }
 
     #[test]

@@ -1,41 +1,41 @@
-//! What systemd is told of the service: that it is ready, what it is at (`systemctl status wherry`), that it reads its
-//! configuration again, and that its loop goes round (the watchdog). Without systemd nothing of this is done.
+//! Notifications to systemd: readiness, the status (`systemctl status wherry`), reloads, and the watchdog. Without
+//! systemd, all of this does nothing.
 //!
-//! Ready means that the manifests were read and the runtime has answered, or is known to be away: who waits for wherry is not
-//! kept by a runtime that is not there. The loop itself feeds the watchdog, so a loop that is stuck is restarted, and a slow
-//! runtime is no reason: it is waited for in the same poll as everything else.
+//! Ready means that the manifests were read and the runtime has answered or is known to be unavailable: a missing
+//! runtime does not delay units that start after Wherry. The loop itself feeds the watchdog, so that systemd restarts a
+//! stuck agent. A slow runtime does not block the loop: its answers arrive in the same poll as everything else.
 
 use super::{Agent, views};
 use crate::adapters::systemd::{self, Said};
 use crate::api::time::{Boot, Now};
 use std::time::Duration;
 
-/// A runtime that takes the connection and says nothing is not waited for any longer.
+/// A runtime that accepts the connection and does not answer delays readiness at most this long.
 const READY_BY: Duration = Duration::from_secs(10);
-/// The status is told at most this often.
+/// Minimum time between two status notifications.
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
-/// A message that systemd did not take is sent again after this.
+/// A notification that systemd did not accept is sent again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Who is told, and what was told so far.
+/// The state of the notifications.
 pub(super) struct Service {
-    /// There is somebody to be told.
+    /// The service manager expects notifications.
     there: bool,
     ready: bool,
-    /// The runtime has answered, or was found to be away.
+    /// The runtime has answered or is known to be unavailable.
     pub(super) runtime_told: bool,
-    /// At the latest.
+    /// Time of readiness at the latest.
     ready_by: Boot,
-    /// A reload has ended, and systemd has not been told.
+    /// A reload has ended and systemd has not been notified yet.
     reloaded: bool,
-    /// What was wrong with the configuration when it was last read again.
+    /// The first error of the configuration at the last reload.
     pub(super) reload_error: Option<String>,
-    /// The last one told.
+    /// The last status sent.
     status: String,
-    /// Something happened since it was looked at.
+    /// Something has happened since the status was last computed.
     changed: bool,
     not_before: Boot,
-    /// Half the watchdog's period.
+    /// Half the watchdog period.
     pace: Option<Duration>,
     alive_at: Boot,
 }
@@ -57,7 +57,7 @@ impl Service {
         }
     }
 
-    /// The status may be another one now.
+    /// The status may have changed.
     pub(super) fn changed(&mut self) {
         self.changed = true;
     }
@@ -69,17 +69,17 @@ impl Service {
         [ready_by, status, alive].into_iter().flatten().min().filter(|_| self.there)
     }
 
-    /// The configuration is about to be read again. (Before it is ready for the first time, systemd does not want to know.)
+    /// A reload starts. (Before the first `Said::Ready`, systemd expects no notification of it.)
     fn begin_reload(&mut self) -> Option<Said<'static>> {
         self.ready.then_some(Said::Reloading)
     }
 
-    /// All was read again: systemd learns it with the next `Said::Ready`.
+    /// A reload has ended: the next `Said::Ready` reports it.
     pub(super) fn end_reload(&mut self) {
         self.reloaded = self.ready;
     }
 
-    /// What is due: nothing, as a rule.
+    /// Returns the notifications that are due: usually none.
     fn due(&mut self, manifests_read: impl FnOnce() -> bool, now: Boot) -> Due {
         let mut due = Due::default();
         if !self.there {
@@ -95,7 +95,7 @@ impl Service {
         {
             due.alive = true;
             self.alive_at = now + pace;
-            // There is also what only time changes (the runtime has not been seen for minutes).
+            // Some parts of the status depend on time alone (the age of the last relist).
             self.changed = true;
         }
         if due.ready || (self.changed && self.not_before <= now) {
@@ -106,7 +106,7 @@ impl Service {
         due
     }
 
-    /// Is it another status than the last?
+    /// Whether the status differs from the last one.
     fn news(&mut self, status: &str) -> bool {
         if status == self.status {
             return false;
@@ -115,7 +115,7 @@ impl Service {
         true
     }
 
-    /// It was not told: all of it is due again, in a moment.
+    /// The notifications failed: makes all of them due again, after `AGAIN`.
     fn failed(&mut self, due: &Due, now: Boot) {
         if due.ready {
             // (This ends a reload as well.)
@@ -138,9 +138,9 @@ impl Service {
 struct Due {
     ready: bool,
     alive: bool,
-    /// The status is to be looked at.
+    /// The status is to be computed.
     look: bool,
-    /// It is to be told.
+    /// The status to be sent.
     status: Option<String>,
 }
 
@@ -152,17 +152,17 @@ impl Due {
     }
 }
 
-/// What a status is made of.
+/// The content of a status.
 #[derive(Debug, Default)]
 struct Activity {
     shutting_down: bool,
-    /// What the node waits for, a sentence each.
+    /// Reasons why the node is not ready, a sentence each.
     waiting: Vec<String>,
-    /// Pods that are wanted, those that run, and what those that do not are waiting for.
+    /// Pods that should run, pods that do run, and the reasons of those that do not.
     wanted: usize,
     running: usize,
     unready: Vec<String>,
-    /// Pods that the node did not take.
+    /// Pods that admission rejected.
     rejected: usize,
     manifest_errors: usize,
     reload_error: Option<String>,
@@ -193,14 +193,14 @@ impl Activity {
             parts.push(format!("{} error{} in manifests", self.manifest_errors, plural(self.manifest_errors)));
         }
         if let Some(error) = &self.reload_error {
-            parts.push(format!("the configuration of before is in force, the one on disk has errors: {error}"));
+            parts.push(format!("invalid configuration; keeping the previous one: {error}"));
         }
         parts.join("; ")
     }
 }
 
 impl Agent {
-    /// Once a turn, when all is settled.
+    /// Called once a turn, after the engine has settled.
     pub(super) fn tell_service(&mut self, now: Now) {
         let engine = &self.engine;
         let read = || engine.checks(now.boot).iter().any(|c| c.name == "manifests" && c.result.is_ok());
@@ -208,7 +208,7 @@ impl Agent {
         if due.look {
             let line = self.doing(now).line();
             let news = self.service.news(&line);
-            // Who waits for it to be ready sees at once how.
+            // The first `Said::Ready` comes with the current status.
             due.status = (news || due.ready).then_some(line);
         }
         let said = due.said();
@@ -229,14 +229,14 @@ impl Agent {
     }
 
     pub(super) fn tell_stopping(&mut self, now: Now) {
-        if let Err(e) = systemd::tell(&[Said::Stopping, Said::Status("stopping; pods go on running")]) {
+        if let Err(e) = systemd::tell(&[Said::Stopping, Said::Status("stopping; pods keep running")]) {
             self.systemd_failed(&e, now);
         }
     }
 
     fn systemd_failed(&mut self, why: &str, now: Now) {
         if let Some(repeated) = self.standing.tell(&format!("systemd: {why}"), now.boot) {
-            log::warn!("systemd is not told how the service does error={why:?} repeated={repeated}");
+            log::warn!("failed to notify systemd error={why:?} repeated={repeated}");
         }
     }
 
@@ -249,7 +249,7 @@ impl Agent {
         let in_files: usize = self.manifests.problems().map(|p| p.problems.len()).sum();
         Activity {
             shutting_down: self.engine.shutting_down(),
-            // One is enough: without a runtime there is no relist either.
+            // The first reason is enough: without a runtime there is no relist either.
             waiting: failing.take(1).collect(),
             wanted: pods.len() - phase("Succeeded") - phase("Failed"),
             running,
@@ -261,9 +261,9 @@ impl Agent {
     }
 }
 
-/// The agent does not start, and this is why: systemctl status shows it.
+/// Shows in systemctl status why the agent does not start.
 pub fn tell_failure(why: &str) {
-    // (The log says it too.)
+    // (The log has the reason too, so an error here is ignored.)
     let _ = systemd::tell(&[Said::Status(&format!("cannot start: {why}"))]);
 }
 
@@ -291,7 +291,7 @@ mod tests {
         assert!(!due(&mut s, false, 0).ready);
         assert!(due(&mut s, true, 0).ready);
         assert!(!due(&mut s, true, 1).ready, "once");
-        // A runtime that says nothing is not waited for for ever.
+        // A runtime that does not answer delays readiness only for a limited time.
         let mut s = service();
         assert!(s.next_deadline().is_some_and(|d| d <= at(10)));
         assert!(!due(&mut s, true, 9).ready);
@@ -305,13 +305,13 @@ mod tests {
         let heard: Vec<u64> = (0..=95).filter(|t| due(&mut s, true, *t).alive).collect();
         assert_eq!(heard, [0, 30, 60, 90]);
         assert_eq!(s.next_deadline(), Some(at(120)));
-        // What systemd did not take is said again.
+        // A notification that systemd did not accept is sent again.
         let missed = Due { alive: true, ready: true, look: true, status: Some("x".into()) };
         s.failed(&missed, at(95));
         assert_eq!(s.next_deadline(), Some(at(96)));
         let again = due(&mut s, true, 96);
         assert!(again.alive && again.ready && again.look);
-        // Where nobody wants to hear, nothing wakes the loop for it.
+        // Without a watchdog, nothing wakes the loop for it.
         let mut s = Service { pace: None, ..service() };
         s.runtime_told = true;
         assert!(due(&mut s, true, 0).ready);
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(
             line(some),
             "the machine is shutting down; 3 of 5 pods running; pod a/b: main: ErrImagePull (and 1 more); 2 rejected; \
-             the configuration of before is in force, the one on disk has errors: e"
+             invalid configuration; keeping the previous one: e"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Puts an agent together from the configuration: opens what it needs, in the order in which a failure says most.
+//! Builds an agent from the configuration. Opens its parts in the order that gives the most useful error.
 
 use super::cgroups::{self, PodCgroups};
 use super::drain::Drains;
@@ -20,7 +20,7 @@ use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
-use crate::adapters::server::{Doors, Server};
+use crate::adapters::server::{Listeners, Server};
 use crate::adapters::systemd::{self, Said};
 use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
@@ -43,9 +43,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::Duration;
 
-/// A machine that does not tell its memory is taken for a small one, in bytes.
+/// Memory assumed if the capacity cannot be read, in bytes. Small on purpose.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
-/// A root directory that cannot be written is tried again, and told of again.
+/// How often opening an unusable root directory is retried, and how often the error is logged.
 const RETRY: Duration = Duration::from_secs(2);
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
@@ -62,16 +62,16 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let (root, records) = keeping_place(&config.root_dir)?;
     let event_loop = EventLoop::new().map_err(|e| e.to_string())?;
     let registry = event_loop.registry();
-    let signals = Signals::new(registry, SIGNALS).map_err(|e| format!("watch signals: {e}"))?;
-    let helpers = Helpers::new(registry, HELPERS).map_err(|e| format!("make a waker: {e}"))?;
+    let signals = Signals::new(registry, SIGNALS).map_err(|e| format!("failed to watch signals: {e}"))?;
+    let helpers = Helpers::new(registry, HELPERS).map_err(|e| format!("failed to create a waker: {e}"))?;
     let transport = transport(&config.runtime_socket, registry, RUNTIME)?;
     let client = Client::new(transport, request_config(&config, &root.id, HostDns::none()));
     let settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
-    // The file may be another one by now, after an upgrade.
+    // An upgrade may have replaced the file of the executable.
     let settings = Settings { reader: Some("/proc/self/exe".into()), ..settings };
     let manifests = Manifests::open(settings, registry, MANIFESTS, MOUNTS);
     let listener_kinds =
-        Doors { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
+        Listeners { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
     let metrics = Metrics::new(&config.node_name);
     metrics.set_node_size(&node);
     let cgroups = PodCgroups::new(cgroup_settings(&config, &node));
@@ -130,16 +130,16 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     })
 }
 
-/// The root directory, locked, and the records in it. A file system that is full or read-only may be so for a while
-/// (`/var` at a boot after a crash): that is waited for, as long as nothing can be begun without. What runs goes on
-/// meanwhile. (No signal is taken over yet: SIGTERM ends it.)
+/// Opens and locks the root directory and its records. A file system can be full or read-only for a while (`/var` at a
+/// boot after a crash). Wherry waits for it, because it can start nothing without records; running pods are not
+/// affected. The signal handlers are not installed yet, so SIGTERM ends the process.
 fn keeping_place(path: &Path) -> Result<(Root, Records), String> {
     let mut told_at = None;
     loop {
         let why = match Root::open(path).and_then(|root| Ok((root, Records::open(path)?))) {
             Ok(both) => {
                 if told_at.is_some() {
-                    log::info!("the root directory can be used now root={}", path.display());
+                    log::info!("the root directory is usable now root={}", path.display());
                 }
                 return Ok(both);
             }
@@ -152,7 +152,7 @@ fn keeping_place(path: &Path) -> Result<(Root, Records), String> {
                 "waiting for the root directory: {stuck} error={why:?} root={} retry={RETRY:?}",
                 path.display()
             );
-            // It is up, as far as it can be: systemd would start it anew else, again and again.
+            // Report ready: otherwise systemd would restart the service again and again.
             tell_systemd(&[Said::Ready, Said::Status(&format!("waiting for the root directory: {stuck}"))]);
             told_at = Some(now);
         }
@@ -163,17 +163,17 @@ fn keeping_place(path: &Path) -> Result<(Root, Records), String> {
 
 fn tell_systemd(said: &[Said<'_>]) {
     if let Err(e) = systemd::tell(said) {
-        log::warn!("systemd is not told error={e:?}");
+        log::warn!("failed to notify systemd error={e:?}");
     }
 }
 
-/// What is inherited and matters: the modes of new files must not depend on the umask of who started us, and the soft
-/// limit of descriptors (1,024, for programs that use select) is too low for a node with many pods.
+/// Sets inherited process attributes: the modes of new files must not depend on the parent's umask, and the soft limit
+/// of descriptors (1,024, for programs that use select) is too low for a node with many pods.
 fn ready_the_process() {
     let _ = rustix::process::umask(Mode::from_raw_mode(0o022));
     let limit = rustix::process::getrlimit(Resource::Nofile);
     if let Err(e) = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        log::warn!("the limit of descriptors stays as it was limit={:?} error={:?}", limit.current, e.to_string());
+        log::warn!("failed to raise the limit of descriptors limit={:?} error={:?}", limit.current, e.to_string());
     }
 }
 
@@ -181,17 +181,17 @@ fn ready_the_process() {
 pub(super) fn transport(path: &Path, registry: &Registry, token: Token) -> Result<Box<dyn Transport>, String> {
     use crate::adapters::cri::transport::h2::H2Transport;
     let transport = H2Transport::connect(path, registry, token);
-    Ok(Box::new(transport.map_err(|e| format!("watch the container runtime's socket: {e}"))?))
+    Ok(Box::new(transport.map_err(|e| format!("failed to watch the container runtime's socket: {e}"))?))
 }
 
 #[cfg(feature = "grpcio")]
 pub(super) fn transport(path: &Path, registry: &Registry, token: Token) -> Result<Box<dyn Transport>, String> {
     use crate::adapters::cri::transport::grpcio::GrpcioTransport;
     let transport = GrpcioTransport::connect(path, registry, token);
-    Ok(Box::new(transport.map_err(|e| format!("watch the container runtime's socket: {e}"))?))
+    Ok(Box::new(transport.map_err(|e| format!("failed to watch the container runtime's socket: {e}"))?))
 }
 
-/// What the engine takes from the configuration.
+/// The engine's part of the configuration.
 pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str) -> EngineConfig {
     let defaults = EngineConfig::default();
     EngineConfig {
@@ -205,16 +205,16 @@ pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str) -> En
         parallel_sandboxes: config.max_parallel_sandbox_starts as usize,
         parallel_containers: config.max_parallel_container_starts as usize,
         parallel_pulls: config.parallel_image_pulls().map_or(usize::MAX, |n| n as usize),
-        // Different nodes should not do the same at the same moment; a hash of the owner's id is enough.
+        // Nodes should not act at the same moment. A hash of the owner's id is random enough.
         seed: owner.bytes().fold(0, |seed: u64, b| seed.wrapping_mul(31).wrapping_add(u64::from(b))),
         ..defaults
     }
 }
 
-/// What this machine is as a node of this configuration (A2).
+/// The capacity and the allocatable resources of this machine with this configuration (A2).
 ///
 /// # Errors
-/// What is reserved and not there.
+/// A reservation exceeds the capacity.
 pub fn node_facts(config: &Config) -> Result<NodeFacts, Vec<Problem>> {
     let machine = capacity::read(&config.root_dir);
     node_facts::facts(&machine, &config.sizing()).map_err(|wrong| config.node.problems(wrong))
@@ -233,7 +233,7 @@ pub(super) fn layout(config: &Config) -> Layout {
     }
 }
 
-/// What can change about new pods' cgroups while wherry runs.
+/// Settings for the cgroups of new pods that a reload can change.
 pub(super) fn pod_rules(config: &Config) -> PodRules {
     PodRules {
         cpu_cfs_quota: config.cpu_cfs_quota,
@@ -243,8 +243,8 @@ pub(super) fn pod_rules(config: &Config) -> PodRules {
     }
 }
 
-/// What the node says about pods' cgroups.
-/// A kubelet holds all pods together to what is neither the system's nor its own; hard eviction has its part of that.
+/// The node's settings for the cgroups of pods. Like a kubelet, Wherry limits all pods together to the capacity minus
+/// the system's and Kubernetes' reservations. The hard eviction thresholds are part of that limit.
 fn cgroup_settings(config: &Config, node: &NodeFacts) -> cgroups::Settings {
     let mut capacity = node.capacity.clone();
     capacity.set(limits::PIDS, machine::most_processes().unwrap_or(0));
@@ -267,15 +267,15 @@ fn pod_files(config: &Config, cgroups: &PodCgroups) -> PodFiles {
     }
 }
 
-/// What the host resolves names with, now. For a helper thread.
+/// Reads the host's current resolv.conf. Blocks, so only a helper thread calls it.
 pub(super) fn host_dns(path: &Path) -> Result<HostDns, String> {
     machine::resolv_conf(path).map(|text| HostDns::parse(&text))
 }
 
-/// What the node says about sandboxes and containers. `host_dns` is what was read last.
+/// The node's settings for sandboxes and containers. `host_dns` is the last value read.
 pub(super) fn request_config(config: &Config, owner: &str, host_dns: HostDns) -> RequestConfig {
     let memory = machine::memory_capacity().unwrap_or_else(|e| {
-        log::warn!("the machine's memory is not known error={e:?}");
+        log::warn!("failed to read the memory capacity; assuming 1 GiB error={e:?}");
         UNKNOWN_MEMORY
     });
     RequestConfig {

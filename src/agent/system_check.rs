@@ -1,8 +1,8 @@
-//! The look at the machine before pods are started on it: `wherry check --system` whole, and at the start of `wherry run`
-//! what costs nothing; of the runtime the agent then hears anyway.
+//! Checks the machine before pods are started on it. `wherry check --system` makes all checks. The start of `wherry
+//! run` makes the cheap ones; the agent learns the state of the runtime anyway.
 //!
-//! From outside the runtime and logind are asked side by side on a loop of its own, for `PATIENCE` at the longest: one
-//! that hangs is told of like one that is not there.
+//! `wherry check --system` queries the runtime and logind in parallel, on an event loop of its own, for at most
+//! `PATIENCE`. A service that hangs is reported like a missing one.
 
 use super::effects::{Job, Work};
 use super::{Agent, logind, start};
@@ -24,15 +24,15 @@ use mio::Token;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// For the runtime and logind together, and for a path that gives no answer.
+/// Limit for the runtime and logind together, and for a path that does not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// For a path at the agent's start, which waits for it.
+/// The same limit for a path at the agent's start, which waits for it.
 const PATIENCE_AT_START: Duration = Duration::from_secs(2);
 
-/// (logind's is the agent's.)
+/// (The bus of logind has the token of the agent.)
 const RUNTIME: Token = Token(0);
 
-/// Sockets of runtimes, where their packages put them.
+/// Default socket paths of the runtimes' packages.
 const KNOWN_SOCKETS: [&str; 4] = [
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -41,7 +41,7 @@ const KNOWN_SOCKETS: [&str; 4] = [
 ];
 const PROGRAMS: [(&str, &str); 2] = [("containerd", "containerd"), ("crio", "crio")];
 
-/// Everything, with the runtime and logind asked. Takes `PATIENCE` at the longest; twice as long if a file system hangs.
+/// Makes all checks, with the runtime and logind. Takes at most `PATIENCE`, or twice that if a file system hangs.
 pub fn look(config: &Config) -> Vec<Finding> {
     let asked = foreign::ask({
         let config = config.clone();
@@ -52,7 +52,7 @@ pub fn look(config: &Config) -> Vec<Finding> {
         found.retain(|f| f.check != finding.check);
         found.push(finding);
     }
-    // (It has its own end, unless the sockets themselves are on a file system that hangs.)
+    // (`ask` has its own time limit, unless the sockets themselves are on a file system that hangs.)
     let heard = asked.answer(PATIENCE + Duration::from_secs(1)).unwrap_or_else(|why| Heard {
         runtime: Err(why.to_string()),
         logind: needs_bus(config).then(|| Err(why.to_string())),
@@ -71,20 +71,20 @@ pub fn look(config: &Config) -> Vec<Finding> {
             "the runtime's socket, its network's configuration (/etc/cni/net.d, /opt/cni/bin), PATH, logindConfDir";
         vec![Finding::error(
             "runtime",
-            format!("{}, or what is looked at with it: {why}", path.display()),
-            format!("see which of these is on a file system that hangs, and mend it: {hung}"),
+            format!("{}, or another path of this check: {why}", path.display()),
+            format!("one of these paths is on a file system that hangs; repair that file system: {hung}"),
         )]
     }));
     found
 }
 
-/// What needs nobody's answer. Waits for as long for directories that give none.
+/// The checks that need no other process. Waits at most `patience` for directories that do not answer.
 fn machine(config: &Config, patience: Duration) -> Vec<Finding> {
     checks::machine(&Roots::default(), &wanted(config, patience))
 }
 
-/// The same in the agent. A thread that waits for a FUSE server may survive SIGKILL, and the agent's lock with it, so a
-/// manifest directory on such a file system is left to the first look at it, which a process of its own makes.
+/// The same in the agent. A thread that waits for a FUSE server may survive SIGKILL and keep the agent's lock. The
+/// first scan, which runs in a process of its own, checks a manifest directory on such a file system.
 pub(super) fn machine_at_start(config: &Config) -> Vec<Finding> {
     checks::machine(&Roots::default(), &wanted_at_start(config, manifests::may_hang))
 }
@@ -119,7 +119,7 @@ fn wanted(config: &Config, patience: Duration) -> Wanted {
 
 struct Heard {
     runtime: Result<RuntimeReport, String>,
-    /// None: it is not needed. How long logind waits for delay locks.
+    /// None: logind is not needed. Otherwise the time for which logind waits for delay locks.
     logind: Option<Result<Duration, String>>,
 }
 
@@ -182,7 +182,7 @@ fn drive_logind(logind: &mut Logind, event_loop: &EventLoop, delay: &mut Option<
             BusEvent::Done { result, .. } => {
                 delay.get_or_insert(match result {
                     Ok(Answer::Delay(delay)) => Ok(delay),
-                    Ok(other) => Err(format!("logind's answer makes no sense: {other:?}")),
+                    Ok(other) => Err(format!("unexpected answer from logind:  {other:?}")),
                     Err(e) => Err(e.to_string()),
                 });
             }
@@ -203,20 +203,20 @@ fn runtime(config: &Config, told: &Result<RuntimeReport, String>) -> Vec<Finding
     }
 }
 
-/// The runtime's conditions, as it tells them itself.
+/// The conditions that the runtime reports.
 fn of_fact(config: &Config, fact: &RuntimeFact) -> Vec<Finding> {
     let RuntimeFact { name, version, runtime_not_ready, network_not_ready } = fact;
     let at = format!("{name} {version} at {}", config.runtime_socket.display());
     let runtime = match runtime_not_ready {
         None => Finding::ok("runtime", format!("{at} is ready")),
-        Some(why) => Finding::error("runtime", format!("{at}: {why}"), format!("journalctl -u {name} says more")),
+        Some(why) => Finding::error("runtime", format!("{at}: {why}"), format!("see journalctl -u {name}")),
     };
     let network = match network_not_ready {
-        None => Finding::ok("network", "the runtime says that it is ready"),
+        None => Finding::ok("network", "the runtime reports it as ready"),
         Some(why) => Finding::error(
             "network",
-            format!("{why}: pods with a network of their own wait (those with hostNetwork run)"),
-            "put a network configuration into /etc/cni/net.d, or where the runtime has its conf_dir",
+            format!("{why}: all pods wait for it except those with hostNetwork"),
+            "put a network configuration into /etc/cni/net.d, or into the runtime's conf_dir",
         ),
     };
     vec![runtime, network]
@@ -225,28 +225,32 @@ fn of_fact(config: &Config, fact: &RuntimeFact) -> Vec<Finding> {
 fn no_runtime(config: &Config, why: &str) -> Finding {
     let socket = &config.runtime_socket;
     let shown = socket.display();
-    // The transport's words begin with the path too.
+    // The transport's errors begin with the path too.
     let why = why.strip_prefix(&format!("{shown}: ")).unwrap_or(why);
     let error = |message: String, remedy: String| Finding::error("runtime", message, remedy);
     if why.contains("no CRI v1") {
-        let remedy = "take \"cri\" out of disabled_plugins in /etc/containerd/config.toml and restart containerd";
+        let remedy = "remove \"cri\" from disabled_plugins in /etc/containerd/config.toml and restart containerd";
         return error(format!("{shown}: {why}"), remedy.to_owned());
     }
     if why.contains("ermission denied") {
-        return error(format!("{shown}: {why}"), "run it as root, or as a user who may open that socket".to_owned());
+        return error(
+            format!("{shown}: {why}"),
+            "run wherry as root, or as a user with access to that socket".to_owned(),
+        );
     }
     if socket.exists() {
-        let remedy = "look at it (systemctl status containerd), and restart it if it hangs; its containers live on";
+        let remedy =
+            "check the runtime (systemctl status containerd) and restart it if it hangs; containers keep running";
         return error(format!("{shown}: {why}"), remedy.to_owned());
     }
     let other = KNOWN_SOCKETS.into_iter().find(|s| Path::new(s) != socket && Path::new(s).exists());
     if let Some(other) = other {
-        let remedy = format!("containerRuntimeEndpoint: unix://{other} in the configuration");
-        return error(format!("there is no socket {shown}, but one at {other}"), remedy);
+        let remedy = format!("set containerRuntimeEndpoint: unix://{other} in the configuration");
+        return error(format!("there is no socket {shown}, but {other} exists"), remedy);
     }
     match PROGRAMS.into_iter().find(|(program, _)| in_path(program)) {
         Some((program, unit)) => error(
-            format!("there is no socket {shown}: {program} is installed, but does not run"),
+            format!("there is no socket {shown}: {program} is installed but not running"),
             format!("systemctl enable --now {unit}"),
         ),
         None => error(
@@ -262,25 +266,25 @@ fn in_path(program: &str) -> bool {
     std::env::split_paths(&path).chain(usual).any(|directory| directory.join(program).is_file())
 }
 
-/// Two that disagree about who makes cgroups put pods and their limits into different ones.
+/// With different drivers, Wherry and the runtime put pods and their limits into different cgroups.
 fn driver(config: &Config, told: &RuntimeReport) -> Option<Finding> {
     let ours = config.cgroup_driver.name();
     let check = "cgroup-driver";
     Some(match (told.driver.map(CgroupDriver::name), told.driver_counts) {
         (None, _) => {
-            let unknown = format!("{ours}; the runtime does not tell its own, which has to be the same");
+            let unknown = format!("{ours}; the runtime does not report its driver, which must be the same");
             Finding::ok(check, unknown)
         }
-        (Some(theirs), _) if theirs == ours => Finding::ok(check, format!("{ours}, as the runtime's")),
+        (Some(theirs), _) if theirs == ours => Finding::ok(check, format!("{ours}, the same as the runtime")),
         (Some(theirs), true) => Finding::warning(
             check,
-            format!("the runtime uses {theirs}, which counts more than cgroupDriver: {ours}"),
-            format!("cgroupDriver: {theirs} in the configuration, so that it says what is done"),
+            format!("the runtime uses {theirs}, which overrides cgroupDriver:  {ours}"),
+            format!("set cgroupDriver: {theirs} in the configuration, to match the runtime"),
         ),
         (Some(theirs), false) => Finding::error(
             check,
             format!("the runtime uses {theirs}, and cgroupDriver is {ours}: pods fail, or escape their limits"),
-            format!("cgroupDriver: {theirs} in the configuration (containerd's side is SystemdCgroup)"),
+            format!("set cgroupDriver: {theirs} in the configuration (containerd's setting is SystemdCgroup)"),
         ),
     })
 }
@@ -288,7 +292,7 @@ fn driver(config: &Config, told: &RuntimeReport) -> Option<Finding> {
 fn network(told: &RuntimeReport) -> Option<Finding> {
     match &told.network {
         Some(network) => Some(cni::look(&network.configurations, &network.programs)),
-        // Of a runtime that is content nothing needs to be guessed.
+        // A runtime that reports no network problem needs no check of the directories.
         None if told.fact.network_not_ready.is_none() => None,
         None => Some(cni::look(Path::new(cni::CONFIGURATIONS), &cni::PROGRAMS.map(PathBuf::from))),
     }
@@ -297,18 +301,20 @@ fn network(told: &RuntimeReport) -> Option<Finding> {
 fn bus(config: &Config, heard: Option<Result<Duration, String>>) -> Vec<Finding> {
     let wanted = config.shutdown.sum();
     match heard {
-        None => vec![Finding::ok("logind", "not asked: shutdownGracePeriod is not set, a shutdown waits for no pod")],
+        None => {
+            vec![Finding::ok("logind", "not needed: shutdownGracePeriod is not set, so a shutdown waits for no pod")]
+        }
         Some(Err(why)) if config.cgroup_driver == CgroupDriver::Systemd => vec![Finding::error(
             "logind",
-            format!("{why}: no pod gets its cgroup with cgroupDriver: systemd"),
-            "install and start dbus (systemctl enable --now dbus), or cgroupDriver: cgroupfs here and in the runtime",
+            format!("{why}: with cgroupDriver: systemd, no pod can get its cgroup"),
+            "install and start dbus (systemctl enable --now dbus), or set cgroupDriver: cgroupfs here and in the runtime",
         )],
         Some(Err(why)) => vec![Finding::warning(
             "logind",
             format!("{why}: a shutdown does not wait for pods"),
-            "install and start dbus and systemd-logind; without systemd leave shutdownGracePeriod out",
+            "install and start dbus and systemd-logind; without systemd, remove shutdownGracePeriod",
         )],
-        Some(Ok(_)) if config.shutdown.is_off() => vec![Finding::ok("logind", "it answers on the system bus")],
+        Some(Ok(_)) if config.shutdown.is_off() => vec![Finding::ok("logind", "logind answers on the system bus")],
         Some(Ok(delay)) => vec![inhibit_delay(delay, wanted, config.logind_conf_dir.join(dropin::NAME).as_path())],
     }
 }
@@ -317,26 +323,31 @@ fn bus(config: &Config, heard: Option<Result<Duration, String>>) -> Vec<Finding>
 fn inhibit_delay(delay: Duration, wanted: Duration, ours: &Path) -> Finding {
     let (has, wants) = (delay.as_secs(), wanted.as_secs());
     if delay >= wanted {
-        return Finding::ok("logind", format!("it waits {has} s for pods at a shutdown, {wants} s are asked for"));
+        return Finding::ok("logind", format!("logind waits {has} s for pods at a shutdown, {wants} s are configured"));
     }
     let drop_in = ours.display();
     if ours.exists() {
         return Finding::warning(
             "logind",
-            format!("it waits {has} s for pods at a shutdown, {wants} s are asked for, although {drop_in} is there"),
-            "systemctl kill -s HUP systemd-logind; if that changes nothing a later drop-in has InhibitDelayMaxSec too",
+            format!("logind waits {has} s for pods at a shutdown, {wants} s are configured, although {drop_in} exists"),
+            "run systemctl kill -s HUP systemd-logind; if the delay stays, a later drop-in also sets InhibitDelayMaxSec",
         );
     }
     Finding::ok(
         "logind",
-        format!("it waits {has} s for pods at a shutdown; the {wants} s asked for are set at the start ({drop_in})"),
+        format!(
+            "logind waits {has} s for pods at a shutdown; Wherry sets the configured {wants} s at its start ({drop_in})"
+        ),
     )
 }
 
-/// The look of a start: what is not as it should be, a line each, and one line of the whole.
+/// Logs the findings of the start: each warning and error, and a summary.
 pub(super) fn tell(findings: &[Finding]) {
     findings.iter().for_each(line);
-    log::info!("preflight: {} (wherry check --system tells all, the runtime and logind too)", Count::of(findings));
+    log::info!(
+        "preflight: {} (wherry check --system shows all findings, with the runtime and logind)",
+        Count::of(findings)
+    );
 }
 
 pub(super) fn line(finding: &Finding) {
@@ -350,7 +361,7 @@ pub(super) fn line(finding: &Finding) {
 }
 
 impl Agent {
-    /// The runtime was heard of, or could not be: told once, the first time. What changes later is told as it comes.
+    /// Logs the first report of the runtime, or the first failure to connect, once. Other code logs later changes.
     pub(super) fn preflight_runtime(&mut self, heard: Result<&RuntimeFact, &str>, now: Now) {
         if std::mem::replace(&mut self.runtime_checked, true) {
             return;
@@ -360,8 +371,8 @@ impl Agent {
             Err(why) => why.to_owned(),
         };
         let config = self.config.clone();
-        // It looks for other sockets and along PATH, which is not ours.
-        let id = self.helpers.submit(Class::Paths, "look for a container runtime", now.boot + PATIENCE, move || {
+        // It searches paths that Wherry does not own: other sockets, and PATH.
+        let id = self.helpers.submit(Class::Paths, "search for a container runtime", now.boot + PATIENCE, move || {
             Work::Findings(vec![no_runtime(&config, &why)])
         });
         self.jobs.insert(id, Job::Findings);
@@ -433,7 +444,7 @@ mod tests {
         let ours = dir.path().join(dropin::NAME);
         assert_eq!(inhibit_delay(s(30), s(30), &ours).level, Level::Ok);
         let before = inhibit_delay(s(5), s(30), &ours);
-        assert!(before.level == Level::Ok && before.message.contains("set at the start"), "{before:?}");
+        assert!(before.level == Level::Ok && before.message.contains("at its start"), "{before:?}");
         std::fs::write(&ours, "").unwrap();
         assert_eq!(inhibit_delay(s(5), s(30), &ours).level, Level::Warning);
         let on = Config { shutdown: Groups::from_total(s(30), s(10)), ..Config::default() };

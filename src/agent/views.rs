@@ -1,4 +1,4 @@
-//! What the server shows of the engine: pods as Kubernetes objects, the node's status, health.
+//! The form in which the server shows the engine's state: pods as Kubernetes objects, the node's status, health.
 
 use crate::adapters::server::health::Check;
 use crate::api::names::{FullName, Uid};
@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
 use std::borrow::Cow;
 
-/// A pod as it stands in a PodList: borrowed, so that a list of a hundred costs no second copy.
+/// A pod as an item of a PodList. It borrows its data, so that a large list needs no second copy.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Item<'a> {
@@ -21,11 +21,11 @@ struct Item<'a> {
     wherry: Option<Own<'a>>,
 }
 
-/// What the API has no place for.
+/// Wherry's own data about a pod, for which the API has no field.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Own<'a> {
-    /// Where it was read.
+    /// The file of the manifest.
     path: &'a str,
     document: u32,
     digest: &'a str,
@@ -54,19 +54,19 @@ pub fn write_pod(view: &PodView<'_>, wherry: Option<Own<'_>>, out: &mut Vec<u8>)
     }
     let item = Item { metadata, spec: object.spec.as_ref(), status: view.status, wherry };
     if let Err(e) = serde_json::to_writer(&mut *out, &item) {
-        // The types have no keys that JSON lacks, and a Vec takes everything.
-        log::error!("pod={} could not be written as JSON: {e}", view.pod.name);
+        // The types have no keys that JSON lacks, and writing to a Vec does not fail.
+        log::error!("pod={} failed to write the pod as JSON: {e}", view.pod.name);
     }
 }
 
-/// A line of a watch: what happened to the pod (`ADDED`, `MODIFIED`), and the pod.
+/// A line of a watch: the change (`ADDED`, `MODIFIED`), and the pod.
 pub fn write_change(kind: &str, view: &PodView<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
     write_pod(view, None, out);
     out.extend_from_slice(b"}\n");
 }
 
-/// A line of a watch: the pod is gone. Of the object only what names it.
+/// A line of a watch: the pod is gone. The object has only the fields that identify it.
 pub fn write_gone(uid: &Uid, name: &FullName, out: &mut Vec<u8>) {
     let metadata = serde_json::json!({ "namespace": &*name.namespace, "name": &*name.name, "uid": uid.as_str() });
     let line = serde_json::json!({ "type": "DELETED", "object": { "metadata": metadata } });
@@ -74,42 +74,42 @@ pub fn write_gone(uid: &Uid, name: &FullName, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// The line that ends the list at the begin of a watch.
+/// The line that ends the initial list of a watch.
 pub const BOOKMARK: &[u8] = b"{\"type\":\"BOOKMARK\",\"object\":{}}\n";
 
-/// The kubelet's words for it.
+/// The kubelet's message.
 const SHUTTING_DOWN: &str = "node is shutting down";
 
-/// S4: what `/readyz` says of a shutdown.
+/// S4: the check in `/readyz` for a shutdown.
 pub fn shutdown_check(shutting_down: bool) -> Check {
     Check { name: "shutdown", failure: shutting_down.then(|| SHUTTING_DOWN.to_owned()) }
 }
 
-/// Why the node is not ready, reason and message, unless it is: `failing` is what the checks of its health say.
+/// The reason and message why the node is not ready; None if it is. `failing` has the messages of failed health checks.
 pub fn not_ready(shutting_down: bool, failing: &[String]) -> Option<(&'static str, String)> {
     match (shutting_down, failing) {
-        // S4: whatever else is wrong, this is why nothing starts here any more.
+        // S4: a shutdown takes precedence over all other reasons.
         (true, _) => Some(("NodeShuttingDown", SHUTTING_DOWN.to_owned())),
         (false, []) => None,
         (false, failing) => Some(("KubeletNotReady", failing.join("; "))),
     }
 }
 
-/// Why the runtime is not ready, if that is known to be so: one that was never heard of is not ready either.
+/// Why the runtime is not ready, if that is known. A runtime that has not answered yet is not ready either.
 pub fn runtime_not_ready(summary: &Summary) -> Option<String> {
     let silent = || (summary.runtime_up && !summary.runtime_answered).then(|| "it has not answered yet".to_owned());
     let said = || summary.runtime.as_ref().and_then(|fact| fact.runtime_not_ready.clone());
     summary.runtime_error.clone().or_else(silent).or_else(said)
 }
 
-/// Is the pod in the phase Running, while not all of its containers are ready? The phase alone says little: a pod that crashes
-/// again and again stays in it.
+/// Whether the pod is in the phase Running although not all of its containers are ready. A pod that crashes repeatedly
+/// stays in that phase.
 pub fn is_unready(status: &core::PodStatus) -> bool {
     let is_ready = |c: &core::PodCondition| c.type_ == "Ready" && c.status == "True";
     status.phase.as_deref() == Some("Running") && !status.conditions.iter().flatten().any(is_ready)
 }
 
-/// Would `kubectl get pods` show Running: does a container run, and does none wait or stand there failed?
+/// Whether `kubectl get pods` would show Running: a container runs, and none is waiting or has failed.
 pub fn is_running(status: &core::PodStatus) -> bool {
     let states: Vec<_> = status.container_statuses.iter().flatten().filter_map(|c| c.state.as_ref()).collect();
     let completed = |t: &core::ContainerStateTerminated| t.exit_code == 0;
@@ -118,11 +118,11 @@ pub fn is_running(status: &core::PodStatus) -> bool {
         && states.iter().all(|s| s.waiting.is_none() && s.terminated.as_ref().is_none_or(completed))
 }
 
-/// Pods that are told of by name.
+/// Maximum number of pods listed by name.
 const MAX_UNREADY: usize = 20;
 
-/// What each pod waits for that is not as it should be, a sentence each; after some, only how many more. `warning` is what
-/// was last wrong with a pod, for one whose status says no more than that its containers are to come.
+/// One sentence for each pod that is not as it should be, with the reason; after `MAX_UNREADY` pods only the number of
+/// the others. `warning` returns the last warning of a pod, used if its status gives no reason.
 pub fn unready<'a>(pods: &[PodView<'_>], warning: impl Fn(&Uid) -> Option<&'a str>) -> Vec<String> {
     let mut sentences = Vec::new();
     let mut more = 0;
@@ -141,7 +141,7 @@ pub fn unready<'a>(pods: &[PodView<'_>], warning: impl Fn(&Uid) -> Option<&'a st
     sentences
 }
 
-/// The first container that waits says why; a pod that is over, or well, waits for nothing.
+/// The first waiting container gives the reason. A pod that has ended or is healthy waits for nothing.
 fn what_it_waits_for(status: &core::PodStatus, warning: Option<&str>) -> Option<String> {
     let phase = status.phase.as_deref().unwrap_or_default();
     if matches!(phase, "Succeeded" | "Failed") {
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(told(false, false, None, None), None, "not connected yet: said by `connected`");
         assert_eq!(told(false, false, None, Some("refused")).as_deref(), Some("refused"));
         assert_eq!(told(true, false, None, None).as_deref(), Some("it has not answered yet"));
-        // Nor does the word of the connection before count.
+        // A fact from the previous connection does not count.
         assert_eq!(told(true, false, fact(None), None).as_deref(), Some("it has not answered yet"));
         assert_eq!(told(true, true, fact(None), None), None);
         assert_eq!(told(true, true, fact(Some("starting")), None).as_deref(), Some("starting"));

@@ -1,7 +1,7 @@
-//! The names of the cgroups under which a node's pods run, as a kubelet names them, for both cgroup drivers.
+//! The cgroup names of a node's pods, identical to a kubelet's, for both cgroup drivers.
 //!
-//! `<root>/kubepods[/burstable|/besteffort]/pod<uid>`; for systemd the same as a path of slices. The cgroups
-//! themselves are `adapters::host::cgroups`' business.
+//! `<root>/kubepods[/burstable|/besteffort]/pod<uid>`; for systemd the same as a path of slices. The cgroups themselves
+//! are handled in `adapters::host::cgroups`.
 
 use crate::api::names::Uid;
 use crate::api::qos::Qos;
@@ -13,7 +13,7 @@ pub enum CgroupDriver {
 }
 
 impl CgroupDriver {
-    /// As `cgroupDriver` has it.
+    /// The value of `cgroupDriver`.
     pub fn name(self) -> &'static str {
         match self {
             CgroupDriver::Cgroupfs => "cgroupfs",
@@ -22,10 +22,10 @@ impl CgroupDriver {
     }
 }
 
-/// All that a pod's cgroup may be of.
+/// All QoS classes that a pod's cgroup can belong to.
 pub const CLASSES: [Qos; 3] = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort];
 
-/// The classes have a parent each; a guaranteed pod is directly under `kubepods`.
+/// The parent cgroup of a class. A guaranteed pod is directly under `kubepods`.
 fn parent(qos: Qos) -> Option<&'static str> {
     match qos {
         Qos::Guaranteed => None,
@@ -34,13 +34,13 @@ fn parent(qos: Qos) -> Option<&'static str> {
     }
 }
 
-/// `cgroupRoot`, `cgroupDriver` and `cgroupsPerQOS` of the node's configuration.
+/// The settings `cgroupRoot`, `cgroupDriver` and `cgroupsPerQOS`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupNames {
     /// `/` or `/a/b`.
     pub root: String,
     pub driver: CgroupDriver,
-    /// False: pods get no cgroup of their own, containers are put under the root.
+    /// If false, pods get no cgroup of their own, and containers are created under the root.
     pub per_qos: bool,
 }
 
@@ -53,22 +53,22 @@ impl CgroupNames {
         self.below_root(["kubepods"].into_iter().chain(parent(qos)).chain([format!("pod{uid}").as_str()]))
     }
 
-    /// What all pods are in, of both drivers.
+    /// The cgroup that contains all pods.
     pub fn node(&self) -> String {
         self.below_root(["kubepods"])
     }
 
-    /// What a class' pods are in.
+    /// The cgroup that contains the pods of a class.
     pub fn class(&self, qos: Qos) -> String {
         self.below_root(["kubepods"].into_iter().chain(parent(qos)))
     }
 
-    /// `cgroupRoot` as it is found on the machine; None for the root of all cgroups.
+    /// The cgroup of `cgroupRoot` on this machine; None for the root of all cgroups.
     pub fn base(&self) -> Option<String> {
         self.root_parts().next().map(|_| self.below_root([]))
     }
 
-    /// The UID (dashes are underscores with systemd) of the pod whose cgroup is `name` in its class' one.
+    /// The UID of the pod whose cgroup is `name` in the cgroup of its class. With systemd, underscores replace dashes.
     pub fn uid_in<'a>(&self, qos: Qos, name: &'a str) -> Option<&'a str> {
         let uid = match self.driver {
             CgroupDriver::Cgroupfs => name.strip_prefix("pod")?,
@@ -94,7 +94,7 @@ impl CgroupNames {
     }
 }
 
-/// `[a, b-c]` is `/a.slice/a-b_c.slice`: a dash in a name would be one more level.
+/// `[a, b-c]` becomes `/a.slice/a-b_c.slice`. systemd would treat a dash in a name as another level.
 fn slices(parts: &[&str]) -> String {
     let mut path = String::new();
     let mut name = String::new();
@@ -110,12 +110,12 @@ fn slices(parts: &[&str]) -> String {
     path
 }
 
-/// The unit's name of a slice's path.
+/// The unit name of a slice path.
 pub fn unit_of(slice: &str) -> Option<&str> {
     slice.rsplit('/').next().filter(|name| !name.is_empty())
 }
 
-/// The unit that a slice is in; None for one in the root slice.
+/// The parent unit of a slice; None for a slice in the root slice.
 pub fn parent_unit(slice: &str) -> Option<&str> {
     unit_of(slice.rsplit_once('/')?.0)
 }

@@ -1,20 +1,20 @@
-//! What the commands that do something ask over the control socket, and what they are told: JSON, in bodies. Fields may be
-//! added; a reader takes what it knows.
+//! Requests of the active commands (drain, exec, usage) over the control socket, and their responses. The bodies are
+//! JSON. New versions may add fields; readers ignore unknown ones.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// W27: `POST /drain`, and without a grace period `POST /undrain`.
+/// W27: body of `POST /drain`, and without a grace period of `POST /undrain`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DrainRequest {
     pub uids: Vec<String>,
-    /// Instead of the pods' own; it only shortens one that runs already (W4).
+    /// Replaces the pods' own grace periods. It can only shorten a grace period that has started (W4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period_seconds: Option<u64>,
 }
 
-/// In the order of the request.
+/// The response: one entry per UID, in the order of the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Drained {
@@ -25,7 +25,7 @@ pub struct Drained {
 #[serde(rename_all = "camelCase")]
 pub struct DrainedPod {
     pub uid: String,
-    /// Empty of one that is not there.
+    /// Empty for an unknown pod.
     #[serde(default)]
     pub namespace: String,
     #[serde(default)]
@@ -36,42 +36,42 @@ pub struct DrainedPod {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DrainOutcome {
-    /// Drained: it is being stopped.
+    /// Drained; the pod is being stopped.
     Ending,
-    /// Drained: nothing of it runs.
+    /// Drained; nothing of the pod runs.
     Down,
-    /// Not drained: it has completed, or failed, by itself, and does not run again anyway.
+    /// Not drained: the pod has completed or failed by itself, and does not run again.
     Completed,
-    /// Not drained: no manifest asks for it any more, it ends anyway.
+    /// Not drained: the pod has no manifest any more and is terminating.
     Undesired,
-    /// No longer drained: it starts, or does when its turn comes.
+    /// No longer drained: the pod starts now or in its turn.
     Starts,
-    /// No longer drained, but it waits for something else.
+    /// No longer drained, but the pod waits for another reason.
     Waits,
-    /// It was not drained.
+    /// The pod was not drained.
     NotDrained,
-    /// There is no such pod.
+    /// There is no pod with this UID.
     NotFound,
 }
 
 impl DrainOutcome {
-    /// The pod is held back from now on.
+    /// True if the pod is held back from now on.
     pub fn is_drained(self) -> bool {
         matches!(self, DrainOutcome::Ending | DrainOutcome::Down)
     }
 }
 
-/// `POST /exec`. The answer's body is an `ExecHead` on a line, and then the output.
+/// `POST /exec`. The response body is an `ExecHead` on one line, followed by the output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecRequest {
     pub uid: String,
-    /// None: the one that the pod's annotation names, else the first.
+    /// None: the container that the pod's annotation names, otherwise the first one.
     #[serde(default)]
     pub container: Option<String>,
-    /// The program and its arguments; no shell is between.
+    /// The program and its arguments. They are not passed through a shell.
     pub command: Vec<String>,
-    /// It is killed after so long.
+    /// The command is killed after this time.
     pub timeout_seconds: u64,
 }
 
@@ -79,11 +79,11 @@ pub struct ExecRequest {
 #[serde(rename_all = "camelCase")]
 pub struct ExecHead {
     pub exit_code: i32,
-    /// So many bytes of stdout follow, and then stderr to the end.
+    /// Length of stdout in bytes. The rest of the body is stderr.
     pub stdout_bytes: u64,
 }
 
-/// `GET /usage`: what the containers that run use.
+/// `GET /usage`: resource usage of the running containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Usage {
@@ -100,7 +100,7 @@ pub struct PodUsage {
     pub containers: Vec<ContainerUsage>,
 }
 
-/// Of what the runtime does not tell there is nothing: see `facts::UsageFact` for units.
+/// Values that the runtime does not report are absent. For units see `facts::UsageFact`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerUsage {

@@ -1,11 +1,11 @@
-//! The defaults that Kubernetes v1 fills in, and what a kubelet adds to a pod from a file.
+//! The defaults of Kubernetes v1, and the values that a kubelet adds to a pod from a file.
 
 use crate::api::document::Context;
 use crate::api::image;
 use crate::api::names::{Uid, annotation};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration};
 
-/// Completes a pod as it was written. What is given stays, except for the three `config.*` annotations.
+/// Completes a pod. Existing values stay, except for the three `config.*` annotations.
 pub fn apply(pod: &mut Pod, uid: &Uid, context: Context<'_>) {
     let metadata = &mut pod.metadata;
     default_text(&mut metadata.namespace, "default");
@@ -24,7 +24,7 @@ pub fn apply(pod: &mut Pod, uid: &Uid, context: Context<'_>) {
     }
 }
 
-/// A decoder leaves room for more in each list, at least for four entries, and a pod is held for long.
+/// Frees the spare capacity of lists (the decoder reserves at least four entries), because pods stay in memory.
 fn shrink(spec: &mut PodSpec) {
     spec.containers.shrink_to_fit();
     spec.init_containers.iter_mut().for_each(Vec::shrink_to_fit);
@@ -53,12 +53,12 @@ fn complete_spec(spec: &mut PodSpec, node_name: &str) {
     spec.enable_service_links.get_or_insert(true);
     spec.termination_grace_period_seconds.get_or_insert(30);
     spec.security_context.get_or_insert_default();
-    // Two names of one field: either one given sets both.
+    // Both names refer to the same field; either one sets both.
     let account = spec.service_account_name.clone().or_else(|| spec.service_account.clone());
     spec.service_account_name.clone_from(&account);
     spec.service_account = account;
 
-    // A kubelet's pods from files stay on their node whatever happens to it.
+    // As in a kubelet, static pods tolerate all NoExecute taints.
     let stays = Toleration {
         operator: Some("Exists".to_owned()),
         effect: Some("NoExecute".to_owned()),
@@ -107,7 +107,7 @@ fn complete_container(container: &mut Container, host_network: bool) {
     }
 }
 
-/// `Always` for `:latest` and for no tag, since these are expected to move.
+/// `Always` for `:latest` and for a missing tag, because such images are expected to change.
 fn default_pull_policy(image: &str) -> &'static str {
     match image::tag_of(image) {
         (Some("latest"), _) | (None, false) => "Always",

@@ -1,33 +1,33 @@
-//! `$(VAR)` in env values, commands and arguments, as the kubelet expands it.
+//! Expansion of `$(VAR)` in env values, commands and arguments, as in a kubelet.
 //!
-//! `$(NAME)` becomes the variable's value if it is known and stays as it is if not; `$$` is a plain `$`, so that
-//! `$$(NAME)` comes out as `$(NAME)`. An env value sees only the variables before it; command and args see all.
+//! `$(NAME)` becomes the value of a known variable; an unknown reference stays unchanged. `$$` is a literal `$`, so
+//! `$$(NAME)` becomes `$(NAME)`. An env value can refer only to the variables before it; command and args to all.
 //!
-//! References multiply: with `b: "$(a)$(a)"`, `c: "$(b)$(b)"` ... a value doubles on each line. `measure` therefore adds up
-//! the sizes without making the strings, and `container` makes them only if they are within `MAX_ARGUMENTS`.
+//! References multiply: with `b: "$(a)$(a)"`, `c: "$(b)$(b)"` ... the value doubles on each line. Therefore `measure`
+//! adds up the sizes without building the strings, and `container` builds them only within `MAX_ARGUMENTS`.
 
 use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The most that environment, command and arguments of a container may take once they are expanded, in bytes: each
-/// string with its NUL and its pointer, an env variable as `NAME=value`. Linux counts in the same way, and grants a quarter
-/// of the stack's limit (execve(2)): 2 MiB of the usual 8 MiB. A container that needs more cannot start.
+/// The maximum size of the expanded environment, command and arguments of a container, in bytes. Each string counts with
+/// its NUL and its pointer, an env variable as `NAME=value`. Linux counts in the same way and allows a quarter of the
+/// stack limit (execve(2)): 2 MiB of the usual 8 MiB. A larger container cannot start.
 pub const MAX_ARGUMENTS: usize = 2 << 20;
 
-/// The NUL and the pointer of one string.
+/// The size of the NUL and the pointer of one string.
 const OF_EACH: usize = 1 + size_of::<u64>();
 
-/// Environment, command and arguments of a container, expanded.
+/// The expanded environment, command and arguments of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expanded {
-    /// Each name once, in the order of the spec.
+    /// Each name occurs once, in the order of the spec.
     pub env: Vec<(String, String)>,
     pub command: Vec<String>,
     pub args: Vec<String>,
 }
 
-/// The field at which a container exceeds `MAX_ARGUMENTS`; the number is the item's index.
+/// The field at which a container exceeds `MAX_ARGUMENTS`. The number is the index of the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     Env(usize),
@@ -45,14 +45,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// What a container's environment, command and arguments take is more than `MAX_ARGUMENTS`.
+/// The environment, command and arguments of a container exceed `MAX_ARGUMENTS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
     pub at: Place,
 }
 
 impl TooLong {
-    /// What is wrong, and the remedy; the field is not named.
+    /// The problem and the remedy, without the field name.
     pub fn detail(&self) -> String {
         format!(
             "Too long: with this value the environment, command and arguments of the container are larger than \
@@ -68,7 +68,7 @@ impl fmt::Display for TooLong {
     }
 }
 
-/// A piece of a text with references.
+/// A part of a text with references.
 #[derive(Clone, Copy, Debug)]
 enum Piece<'i> {
     Text(&'i str),
@@ -81,7 +81,7 @@ enum Piece<'i> {
 
 struct Pieces<'i> {
     rest: &'i str,
-    /// A `)` may still come. Without this, each of many `$(` would search the whole rest in vain.
+    /// False if no `)` follows. Without this flag, each of many `$(` would search the whole rest.
     may_close: bool,
 }
 
@@ -108,7 +108,7 @@ impl<'i> Iterator for Pieces<'i> {
 }
 
 impl<'i> Pieces<'i> {
-    /// The piece that the `$` at the beginning of `rest` begins, and how long it is as it is written.
+    /// The piece that starts with the `$` at the beginning of `rest`, and its length in the input.
     fn at_dollar(&mut self) -> (Piece<'i>, usize) {
         let (dollar, after) = self.rest.split_at(1);
         if after.starts_with('$') {
@@ -128,7 +128,7 @@ impl<'i> Pieces<'i> {
     }
 }
 
-/// Expands `input`; `lookup` gives a variable's value. The caller bounds the size.
+/// Expands `input`. `lookup` returns the value of a variable. The caller limits the size.
 fn expand<'v>(input: &str, lookup: impl Fn(&str) -> Option<&'v str>) -> String {
     let mut out = String::with_capacity(input.len());
     for piece in pieces(input) {
@@ -140,7 +140,7 @@ fn expand<'v>(input: &str, lookup: impl Fn(&str) -> Option<&'v str>) -> String {
     out
 }
 
-/// The length of what `expand` makes, in bytes, up to `usize::MAX`; `lookup` gives the length of a variable's value.
+/// The length of the result of `expand` in bytes, up to `usize::MAX`. `lookup` returns the length of a variable's value.
 fn expanded_length(input: &str, lookup: impl Fn(&str) -> Option<usize>) -> usize {
     pieces(input).fold(0, |length: usize, piece| {
         length.saturating_add(match piece {
@@ -150,11 +150,11 @@ fn expanded_length(input: &str, lookup: impl Fn(&str) -> Option<usize>) -> usize
     })
 }
 
-/// Adds up what environment, command and arguments take once they are expanded, without expanding them. A variable that a
-/// later one of its name replaces counts too: it has to be made.
+/// Adds up the sizes of the expanded environment, command and arguments, without expanding them. A variable that a later
+/// one with the same name replaces counts too, because it must be built.
 ///
 /// # Errors
-/// The first value with which it is more than `MAX_ARGUMENTS`.
+/// The first value that exceeds `MAX_ARGUMENTS`.
 pub fn measure(container: &Container) -> Result<usize, TooLong> {
     let mut total: usize = 0;
     let mut add = |at: Place, length: usize| {
@@ -176,10 +176,10 @@ pub fn measure(container: &Container) -> Result<usize, TooLong> {
     Ok(total)
 }
 
-/// Environment, command and arguments as the container gets them. Of several variables of one name the last one wins.
+/// Expands environment, command and arguments. Of several variables with the same name, the last one wins.
 ///
 /// # Errors
-/// They would take more than `MAX_ARGUMENTS`; nothing was expanded then.
+/// They would exceed `MAX_ARGUMENTS`; in that case nothing is expanded.
 pub fn container(container: &Container) -> Result<Expanded, TooLong> {
     measure(container)?;
     let mut env: Vec<(String, String)> = Vec::new();
@@ -278,7 +278,7 @@ mod tests {
         EnvVar { name: name.to_owned(), value: Some(value), value_from: None }
     }
 
-    /// `c0` is ten letters, and each of the others twice the one before it.
+    /// `c0` has ten letters, and each further variable is twice as long as the previous one.
     fn doubling(count: usize) -> Container {
         let mut env = vec![variable("c0", "a".repeat(10))];
         env.extend((1..count).map(|i| variable(&format!("c{i}"), format!("$(c{0})$(c{0})", i - 1))));
@@ -287,12 +287,12 @@ mod tests {
 
     #[test]
     fn references_that_multiply_are_measured_and_not_made() {
-        // 10 * 2^17 bytes, and as many in all before: more than 2 MiB at the eighteenth.
+        // 10 * 2^17 bytes, and the same amount in all previous ones: the eighteenth exceeds 2 MiB.
         assert!(super::container(&doubling(17)).is_ok());
         for count in [18, 22, 25, 32, 64, 80, 6000] {
             assert_eq!(super::container(&doubling(count)), Err(TooLong { at: Place::Env(17) }), "{count}");
         }
-        // One name again and again: only its last value stays, but each has to be made.
+        // Many variables with the same name: only the last value stays, but each must be built.
         let same = (0..100).map(|i| if i == 0 { "a".repeat(100_000) } else { "$(A)".to_owned() });
         let container = Container { env: Some(same.map(|v| variable("A", v)).collect()), ..Container::default() };
         assert_eq!(measure(&container), Err(TooLong { at: Place::Env(20) }));
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_text_of_nothing_but_open_references_is_read_once() {
-        // Each `$(` searching the rest for its end would be 500,000 times half a megabyte.
+        // If each `$(` searched the rest for its end, this would read 500,000 times half a megabyte.
         let open = "$(".repeat(500_000);
         assert_eq!(pieces(&open).count(), 1_000_000);
         assert_eq!(expanded_length(&open, |_| None), open.len());

@@ -1,7 +1,7 @@
-//! What was observed of sandboxes, containers and images: plain facts, without protobuf.
+//! Observed facts about sandboxes, containers and images, without protobuf types.
 //!
-//! `Listed` is what the two list calls show of everything (cheap, once a relist); `PodFacts` is what the
-//! status calls show of one pod. Both hold only what decisions and the pod's status need.
+//! `Listed` is the result of the two list calls for all pods (cheap, once per relist). `PodFacts` is the result of the
+//! status calls for one pod. Both contain only fields that decisions and the pod status need.
 
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::time::Wall;
@@ -24,9 +24,9 @@ pub struct ListedSandbox {
     pub name: FullName,
     pub attempt: u32,
     pub ready: bool,
-    /// `annotation::OWNER`, if it has one.
+    /// The annotation `annotation::OWNER`, if present.
     pub owner: Option<String>,
-    /// `annotation::SANDBOX_GRACE` in seconds, if it has one (W21).
+    /// The annotation `annotation::SANDBOX_GRACE` in seconds, if present (W21).
     pub grace_seconds: Option<u64>,
     pub created_at: Wall,
 }
@@ -42,40 +42,40 @@ pub struct ListedContainer {
     pub attempt: u32,
     pub state: ContainerState,
     pub owner: Option<String>,
-    /// `annotation::GRACE_PERIOD` in seconds.
+    /// The annotation `annotation::GRACE_PERIOD` in seconds, if present.
     pub grace_seconds: Option<u64>,
     pub created_at: Wall,
 }
 
-/// Both lists, from calls that began at one moment. Things without the kubelet's pod labels are left out.
+/// The result of both list calls, started at the same time. Entries without the kubelet's pod labels are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
     pub sandboxes: Vec<ListedSandbox>,
     pub containers: Vec<ListedContainer>,
 }
 
-/// One sandbox as its status call shows it.
+/// One sandbox from its status call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SandboxFact {
     pub id: SandboxId,
     pub attempt: u32,
     pub ready: bool,
     pub created_at: Wall,
-    /// Primary first; empty with hostNetwork, or when it is not ready.
+    /// Primary address first. Empty with hostNetwork, and while the sandbox is not ready.
     pub ips: Vec<String>,
     pub owner: Option<String>,
-    /// Its own process, from the verbose info, while ready; None if the runtime does not tell.
+    /// The sandbox's own process, from the verbose info, while it is ready. None if the runtime does not report it.
     pub pid: Option<u32>,
 }
 
-/// One container as its status call shows it.
+/// One container from its status call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ContainerFact {
     pub id: ContainerId,
-    /// Empty if the runtime does not tell (the list does).
+    /// Empty if the runtime does not report it here (the list does).
     pub sandbox: SandboxId,
     pub name: String,
-    /// The restart count: `annotation::RESTART_COUNT`, else the metadata's attempt.
+    /// The restart count: `annotation::RESTART_COUNT`, otherwise the metadata's attempt.
     pub attempt: u32,
     pub state: ContainerState,
     pub created_at: Wall,
@@ -84,7 +84,7 @@ pub struct ContainerFact {
     pub exit_code: i32,
     pub reason: String,
     pub message: String,
-    /// The image's name as the runtime shows it (status.image.image).
+    /// The image name as the runtime reports it (status.image.image).
     pub image: String,
     /// The runtime's image reference (status.imageID).
     pub image_ref: String,
@@ -92,23 +92,23 @@ pub struct ContainerFact {
     pub backoff_level: u32,
     /// `annotation::GRACE_PERIOD` in seconds.
     pub grace_seconds: Option<u64>,
-    /// `annotation::PRE_STOP`, if it has one: JSON.
+    /// The annotation `annotation::PRE_STOP` (JSON), if present.
     pub pre_stop: Option<String>,
-    /// The file on the host that is mounted at the termination message path.
+    /// The host file that is mounted at the termination message path.
     pub termination_file: Option<String>,
-    /// `annotation::TERMINATION_POLICY` is FallbackToLogsOnError.
+    /// True if `annotation::TERMINATION_POLICY` is FallbackToLogsOnError.
     pub fallback_to_logs: bool,
     /// The log file on the host.
     pub log_path: String,
     pub owner: Option<String>,
-    /// The init process, from the verbose info, while running.
+    /// The init process, from the verbose info, while the container is running.
     pub pid: Option<u32>,
 }
 
 impl ContainerFact {
-    /// Its start was given up because nobody waited for it any more (its caller was killed, or lost the connection), so
-    /// it never ran. containerd shows that as an end, with 128, and tells the cause in words alone: its context was
-    /// cancelled (seen on 1.6.20), or the helper that starts the shim, which it kills then, was killed (seen on 1.7.24).
+    /// True if the runtime abandoned the start because its caller was killed or lost the connection. The container never
+    /// ran. containerd reports this as an exit with code 128; only the message shows the cause. Either the context was
+    /// cancelled (seen on 1.6.20), or containerd killed the helper that starts the shim (seen on 1.7.24).
     pub fn start_was_given_up(&self) -> bool {
         let says = |part| self.message.contains(part);
         self.state == ContainerState::Exited
@@ -118,45 +118,45 @@ impl ContainerFact {
     }
 }
 
-/// What a container uses, as the runtime's stats show it; None of what it does not tell.
+/// Resource usage of a container from the runtime's stats. None for values that the runtime does not report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageFact {
     pub id: ContainerId,
-    /// When the processor time was looked at, in nanoseconds of a clock of the runtime's.
+    /// Time of the CPU sample, in nanoseconds of the runtime's clock.
     pub cpu_at: i64,
-    /// Processor time since the container was made, in nanoseconds, on all processors.
+    /// CPU time on all processors since the container was created, in nanoseconds.
     pub cpu_nanos: Option<u64>,
-    /// What the runtime makes of its last looks: thousand millionths of a processor.
+    /// The CPU usage that the runtime computes from its last samples, in billionths of a core.
     pub cpu_nano_cores: Option<u64>,
-    /// The working set.
+    /// Working set size.
     pub memory_bytes: Option<u64>,
 }
 
-/// All that the runtime has of one pod; sandboxes and containers newest first.
+/// All sandboxes and containers that the runtime has for one pod, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PodFacts {
     pub sandboxes: Vec<SandboxFact>,
     pub containers: Vec<ContainerFact>,
 }
 
-/// An image that the runtime has.
+/// An image in the runtime.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ImageFact {
-    /// What a container's config names it by (the runtime's id, `sha256:...`).
+    /// The identifier for a container config (the runtime's id, `sha256:...`).
     pub id: String,
-    /// The numeric user that its config asks for.
+    /// The numeric user from the image config.
     pub uid: Option<i64>,
-    /// The user name that its config asks for; empty if none.
+    /// The user name from the image config; empty if there is none.
     pub username: String,
 }
 
-/// The runtime's own word on itself (Version and Status).
+/// Results of the calls Version and Status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RuntimeFact {
     pub name: String,
     pub version: String,
-    /// None if ready, else reason and message of the condition RuntimeReady.
+    /// None if ready, otherwise reason and message of the condition RuntimeReady.
     pub runtime_not_ready: Option<String>,
-    /// The same for NetworkReady.
+    /// The same for the condition NetworkReady.
     pub network_not_ready: Option<String>,
 }

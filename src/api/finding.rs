@@ -1,4 +1,4 @@
-//! What a look at the machine before the start has found: plain facts, one line each.
+//! Results of the checks of the machine: plain facts, one line each.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     Ok,
-    /// Pods run, but something does not work as it could.
+    /// Pods run, but some feature does not work fully.
     Warning,
     /// Some or all pods cannot run.
     Error,
@@ -22,15 +22,15 @@ impl Level {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at, a word of a fixed list: `cgroups`, `runtime`, ...
+    /// The check, from a fixed list: `cgroups`, `runtime`, ...
     pub check: &'static str,
     pub level: Level,
-    /// What there is, in one line.
+    /// The result, in one line.
     pub message: String,
-    /// What to do; only where something is to be done.
+    /// The recommended action, if one is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -49,7 +49,7 @@ impl Finding {
     }
 }
 
-/// How many of each level.
+/// Number of findings per level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
     pub ok: usize,

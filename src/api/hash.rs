@@ -1,15 +1,14 @@
-//! The kubelet's hash of a container (`io.kubernetes.container.hash`): it changes with the name or the
-//! image, and with nothing else.
+//! The kubelet's hash of a container (`io.kubernetes.container.hash`). It depends only on the name and the image.
 //!
-//! It is FNV-1a (32 bits) over the text in which Go's spew prints the bytes of a small JSON object, checked against
-//! values recorded from a kubelet 1.32. Tools compare it, so it is kept to the digit.
+//! It is FNV-1a (32 bits) over the bytes of a small JSON object as printed by Go's spew, verified with values recorded
+//! from kubelet 1.32. Tools compare the hash, so it must be identical.
 
 use std::fmt::Write;
 
-/// Lower-case hexadecimal without leading zeros, as the kubelet writes it.
+/// Lower-case hexadecimal without leading zeros, as in a kubelet.
 pub fn container(name: &str, image: &str) -> String {
     let json = serde_json::json!({ "image": image, "name": name }).to_string();
-    // Go's encoder escapes these three so that JSON may stand in HTML.
+    // Go's encoder escapes these three characters for use in HTML.
     let json = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     let mut text = String::from("([]uint8)[");
     for (i, byte) in json.bytes().enumerate() {

@@ -1,11 +1,11 @@
-//! A pod's host name and domain, from `hostname`, `subdomain` and `setHostnameAsFQDN`: what the sandbox is called
-//! and what its own line in /etc/hosts says.
+//! The host name and domain of a pod, from `hostname`, `subdomain` and `setHostnameAsFQDN`. They are used for the sandbox
+//! and for the pod's own line in /etc/hosts.
 
 use crate::api::pod::Pod;
 
-/// A host name on Linux has at most this many bytes.
+/// The maximum length of a host name on Linux, in bytes.
 const HOST_NAME_MAX: usize = 64;
-/// A DNS label has at most this many bytes.
+/// The maximum length of a DNS label, in bytes.
 const LABEL_MAX: usize = 63;
 
 /// `<subdomain>.<namespace>.svc.<cluster domain>`, if the pod has a subdomain.
@@ -14,7 +14,7 @@ pub fn domain(pod: &Pod, cluster_domain: &str) -> Option<String> {
     Some(format!("{subdomain}.{}.svc.{cluster_domain}", pod.name.namespace))
 }
 
-/// The first label of the pod's name: `hostname`, else the pod's name cut to a label.
+/// The first label of the pod's host name: `hostname`, otherwise the pod's name, cut to the length of a label.
 pub fn label(pod: &Pod) -> &str {
     match pod.spec().hostname.as_deref() {
         Some(h) if !h.is_empty() => h,
@@ -29,7 +29,7 @@ pub fn label(pod: &Pod) -> &str {
     }
 }
 
-/// What the kernel of the pod's UTS namespace is told. An error if it does not fit.
+/// The host name for the kernel's UTS namespace. Returns an error if it is too long.
 pub fn kernel_name(pod: &Pod, cluster_domain: &str) -> Result<String, String> {
     let label = label(pod);
     if pod.spec().set_hostname_as_fqdn != Some(true) {
@@ -39,7 +39,7 @@ pub fn kernel_name(pod: &Pod, cluster_domain: &str) -> Result<String, String> {
     let fqdn = format!("{label}.{domain}");
     if fqdn.len() > HOST_NAME_MAX {
         return Err(format!(
-            "spec.setHostnameAsFQDN: the name {fqdn} has {} characters, a host name at most {HOST_NAME_MAX}: \
+            "spec.setHostnameAsFQDN: the name {fqdn} has {} characters, but a host name has at most {HOST_NAME_MAX}; \
              shorten spec.hostname or spec.subdomain",
             fqdn.len()
         ));

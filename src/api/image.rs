@@ -1,13 +1,13 @@
-//! Image names: the grammar of the distribution project's references, and the default tag.
+//! Image names: the reference grammar of the distribution project, and the default tag.
 //!
-//! A wrong name is no error of the manifest: as in a kubelet the pod exists and its container waits with
-//! InvalidImageName, so this is asked when the image is needed.
+//! An invalid name is not an error of the manifest. As in a kubelet, the pod exists and its container waits with
+//! InvalidImageName. Therefore the name is checked when the image is needed.
 
-/// The longest repository name (domain and path).
+/// The maximum length of a repository name (domain and path).
 const LONGEST_NAME: usize = 255;
 
-/// The name by which the runtime is asked: as written if it has a tag or a digest, else in full with
-/// `:latest` (`busybox` is `docker.io/library/busybox:latest`).
+/// The image name for a request to the runtime: unchanged if it has a tag or a digest, otherwise the full name with
+/// `:latest` (`busybox` becomes `docker.io/library/busybox:latest`).
 ///
 /// # Errors
 /// The kubelet's message for the reason InvalidImageName.
@@ -21,7 +21,7 @@ pub fn normalize(name: &str) -> Result<String, String> {
     }
 }
 
-/// The tag of a name as written: None without one, or if the name is wrong.
+/// The tag of a name, and whether the name has a digest. The tag is None if absent, or if the name is invalid.
 pub(crate) fn tag_of(name: &str) -> (Option<&str>, bool) {
     let (name, digest) = match name.split_once('@') {
         Some((name, _)) => (name, true),
@@ -70,8 +70,8 @@ impl Reference {
     }
 }
 
-/// The first part is a domain if it has a dot, a port or an upper-case letter, or is `localhost`; else the
-/// image is on Docker Hub.
+/// Splits off the domain. The first part is a domain if it has a dot, a port or an upper-case letter, or is `localhost`.
+/// Otherwise the image is on Docker Hub.
 fn split_domain(name: &str) -> (String, String) {
     let (domain, remainder) = match name.split_once('/') {
         Some((first, rest)) if first.contains(['.', ':']) || first == "localhost" || first.to_lowercase() != first => {
@@ -107,7 +107,7 @@ fn is_domain_component(part: &str) -> bool {
         && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// Lower-case letters and digits, with `.`, `_`, `__` or any number of `-` between them.
+/// Lower-case letters and digits, separated by `.`, `_`, `__` or any number of `-`.
 fn is_path_component(part: &str) -> bool {
     let alnum = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = part.as_bytes();
@@ -124,7 +124,7 @@ fn is_tag(tag: &str) -> bool {
     tag.len() <= 128 && tag.bytes().next().is_some_and(word) && tag.bytes().all(|b| word(b) || b == b'.' || b == b'-')
 }
 
-/// `Err(None)` is a wrong form, `Err(Some(..))` a form that is right with a wrong content.
+/// `Err(None)` is a syntax error. `Err(Some(..))` is a valid form with invalid content.
 fn check_digest(digest: &str) -> Result<(), Option<&'static str>> {
     let (algorithm, hex) = digest.split_once(':').ok_or(None)?;
     let part = |p: &str| {

@@ -1,18 +1,17 @@
-//! Where a pod's things are on disk, as a kubelet lays them out: computed from names, nothing is looked at.
+//! The paths of a pod's files, in the layout of a kubelet. They are computed from names without disk access.
 //!
-//! The runtime is told these paths (log directory, mounts), and the pod's files are made under them; both sides
-//! take them from here.
+//! The requests to the runtime (log directory, mounts) and the code that writes the files both use these paths.
 
 use crate::api::names::{FullName, Uid};
 
-/// The directories that a node was given. Absolute paths, without a slash at the end.
+/// The configured directories: absolute paths without a trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// State of pods, records, the lock: `/var/lib/wherry`.
+    /// Pod state, records and the lock file: `/var/lib/wherry`.
     pub root: String,
-    /// Logs of pods: `/var/log/pods`.
+    /// Pod logs: `/var/log/pods`.
     pub logs: String,
-    /// Links to the logs, a flat directory for log collectors: `/var/log/containers`. None: no links are made.
+    /// A flat directory of links to the logs, for log collectors: `/var/log/containers`. None: no links are created.
     pub log_links: Option<String>,
 }
 
@@ -32,12 +31,12 @@ impl Layout {
         format!("{}/pods/{uid}/etc-hosts", self.root)
     }
 
-    /// Where a container's termination message files are.
+    /// The directory of a container's termination message files.
     pub fn container(&self, uid: &Uid, container: &str) -> String {
         format!("{}/pods/{uid}/containers/{container}", self.root)
     }
 
-    /// Where `seccompProfile.localhostProfile` is relative to.
+    /// The base directory of `seccompProfile.localhostProfile`.
     pub fn seccomp(&self) -> String {
         format!("{}/seccomp", self.root)
     }

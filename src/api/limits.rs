@@ -1,6 +1,6 @@
-//! What a cgroup lets those in it have: the arithmetic from what a pod's containers ask for to the numbers that the
-//! kernel is told, as a kubelet does it (pkg/kubelet/cm: helpers_linux.go, qos_container_manager_linux.go,
-//! node_container_manager_linux.go). The container's own numbers in the CRI come from here, too.
+//! Cgroup limits: computes the kernel settings from the requests and limits of a pod, with the arithmetic of a kubelet
+//! (pkg/kubelet/cm: helpers_linux.go, qos_container_manager_linux.go, node_container_manager_linux.go). The settings of a
+//! single container in the CRI use the same functions.
 
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::qos::Qos;
@@ -10,56 +10,56 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use std::collections::BTreeMap;
 
-/// The kernel's smallest and largest cpu.shares.
+/// The kernel's minimum and maximum for cpu.shares.
 pub const MIN_SHARES: u64 = 2;
 const MAX_SHARES: u64 = 262_144;
-/// The largest cpu.weight of cgroup v2; the smallest is 1.
+/// The maximum of cpu.weight (cgroup v2). The minimum is 1.
 const MAX_WEIGHT: u64 = 10_000;
-/// The kernel's smallest cpu quota, microseconds.
+/// The kernel's minimum cpu quota, in microseconds.
 const MIN_QUOTA: u64 = 1000;
 
-/// A number of processes in `Resources`.
+/// The key for a number of processes in `Resources`.
 pub const PIDS: &str = "pid";
-/// Before a huge page's size in `Resources`.
+/// The prefix of a huge page size in `Resources`.
 const HUGE_PAGES: &str = "hugepages-";
 
 type Quantities = BTreeMap<String, Written>;
 
-/// What one cgroup is told. None: nothing is said, or no limit.
+/// The settings of one cgroup. None: not set, or no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Of cgroup v1; `weight` makes v2's of it.
+    /// The value for cgroup v1; `weight` converts it for v2.
     pub cpu_shares: Option<u64>,
     pub cpu: Option<CpuQuota>,
-    /// Bytes.
+    /// In bytes.
     pub memory: Option<u64>,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub pids: Option<u64>,
-    /// Bytes by page size in bytes.
+    /// Page size in bytes to limit in bytes.
     pub huge_pages: BTreeMap<u64, u64>,
 }
 
-/// Microseconds of processor time in each period of so many microseconds.
+/// CPU time per period, both in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuQuota {
     pub quota: u64,
     pub period: u64,
 }
 
-/// What the node, not the pod, decides about pods' cgroups.
+/// The node settings that affect the cgroups of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRules {
-    /// `cpuCFSQuota`: cpu limits are enforced.
+    /// `cpuCFSQuota`: whether cpu limits are enforced.
     pub cpu_cfs_quota: bool,
     /// `cpuCFSQuotaPeriod` in microseconds.
     pub cpu_cfs_period: u64,
     /// `podPidsLimit`; None: no limit.
     pub pids_limit: Option<u64>,
-    /// The machine's huge page sizes in bytes: each is limited, to 0 where a pod asks for none.
+    /// The machine's huge page sizes in bytes. Each size is limited, to 0 if a pod does not request it.
     pub huge_page_sizes: Vec<u64>,
 }
 
-/// Requested and limited, of one container or a whole pod: milli-CPU and bytes. None: nothing said.
+/// Requests and limits of one container or a whole pod, in milli-CPU and bytes. None: not specified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     pub cpu_request: Option<i64>,
@@ -75,29 +75,29 @@ pub fn limits(c: &core::Container) -> Option<&Quantities> {
     c.resources.as_ref()?.limits.as_ref()
 }
 
-/// In milli.
+/// The cpu amount in millicores.
 pub fn cpu(list: Option<&Quantities>) -> Option<i64> {
     amount(list, CPU).map(Quantity::milli_value)
 }
 
-/// In bytes.
+/// The memory amount in bytes.
 pub fn memory(list: Option<&Quantities>) -> Option<i64> {
     amount(list, MEMORY).map(Quantity::value)
 }
 
-/// The bytes of huge pages of that size; None if it is not named.
+/// The amount of huge pages of this size in bytes; None if the list does not contain it.
 pub fn huge_pages(list: Option<&Quantities>, page_size: u64) -> Option<u64> {
     list.into_iter().flatten().find_map(|(name, q)| {
         (huge_page_size(name)? == page_size).then(|| Quantity::parse(&q.0).ok()).flatten()?.value().try_into().ok()
     })
 }
 
-/// `hugepages-2Mi`, in bytes.
+/// The page size in bytes of a resource such as `hugepages-2Mi`.
 fn huge_page_size(resource: &str) -> Option<u64> {
     Quantity::parse(resource.strip_prefix(HUGE_PAGES)?).ok()?.value().try_into().ok()
 }
 
-/// As the kernel's hugetlb controller names it: 2MB, 1GB, 64KB.
+/// The name that the kernel's hugetlb controller uses: 2MB, 1GB, 64KB.
 pub fn page_size_name(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 30 => format!("{}GB", b >> 30),
@@ -123,7 +123,7 @@ impl Needs {
         }
     }
 
-    /// All containers together with the sidecars, or the hungriest moment of the init phase if that is more. Without
+    /// The sum of all containers and sidecars, or the largest need during the init phase if that is more. Without
     /// overhead.
     pub fn of_pod(spec: &core::PodSpec) -> Needs {
         let mut main =
@@ -145,24 +145,24 @@ fn natural(amount: i64) -> u64 {
     u64::try_from(amount).unwrap_or(0)
 }
 
-/// cpu.shares: 1024 a core.
+/// Converts to cpu.shares: 1024 per core.
 pub fn shares(milli: u64) -> u64 {
     (milli.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
 }
 
-/// cpu.weight of cgroup v2 for those shares: the two ranges end to end, as runc and a kubelet do.
+/// Converts cpu.shares to cpu.weight (cgroup v2) by mapping one range to the other, as runc and a kubelet do.
 pub fn weight(shares: u64) -> u64 {
     let shares = shares.clamp(MIN_SHARES, MAX_SHARES);
     1 + (shares - MIN_SHARES) * (MAX_WEIGHT - 1) / (MAX_SHARES - MIN_SHARES)
 }
 
-/// None: no limit.
+/// The quota for a cpu limit; None: no limit.
 pub fn quota(milli: u64, period: u64) -> Option<CpuQuota> {
     let quota = (milli.saturating_mul(period) / 1000).max(MIN_QUOTA);
     (milli > 0).then_some(CpuQuota { quota, period })
 }
 
-/// Of a pod as a whole. A burstable pod is limited only in what all of its containers are.
+/// The limits of a pod. A burstable pod has a limit only for resources that are limited in all of its containers.
 pub fn of_pod(pod: &Pod, rules: &PodRules) -> Limits {
     let spec = pod.spec();
     let requested = requested_by(pod);
@@ -176,7 +176,7 @@ pub fn of_pod(pod: &Pod, rules: &PodRules) -> Limits {
         pod.all_containers().all(|c| of(self::limits(c)).is_some_and(|limit| limit > 0))
     };
     let needs = Needs::of_pod(spec);
-    // Overhead is added to what is limited.
+    // Overhead adds to existing limits only.
     let overhead = spec.overhead.as_ref();
     let with = |limit: Option<i64>, overhead: Option<i64>| {
         natural(limit.unwrap_or(0)).saturating_add(natural(overhead.unwrap_or(0)))
@@ -190,7 +190,7 @@ pub fn of_pod(pod: &Pod, rules: &PodRules) -> Limits {
     }
 }
 
-/// Of a QoS class' own cgroup. `burstable`: the milli-CPU that the pods of that class ask for together.
+/// The limits of the cgroup of a QoS class. `burstable` is the sum of the cpu requests of that class, in millicores.
 pub fn of_class(class: Qos, burstable: u64) -> Limits {
     let cpu_shares = match class {
         Qos::BestEffort => MIN_SHARES,
@@ -199,8 +199,8 @@ pub fn of_class(class: Qos, burstable: u64) -> Limits {
     Limits { cpu_shares: Some(cpu_shares), ..Limits::default() }
 }
 
-/// Of `kubepods`: what the machine has less what is reserved for others on it (with `enforceNodeAllocatable: [pods]`;
-/// else nothing is). What is kept for hard eviction is not taken off: pods may use it until they are evicted.
+/// The limits of `kubepods`: capacity minus reservations (with `enforceNodeAllocatable: [pods]`, otherwise no
+/// reservations). Hard eviction thresholds are not subtracted: pods may use that memory until they are evicted.
 pub fn of_node(capacity: &Resources, reserved: &Resources) -> Limits {
     let mut left = capacity.clone();
     left.subtract(reserved);
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!((weight(0), weight(u64::MAX)), (1, 10_000));
         let of = |milli, period| quota(milli, period).map(|q| q.quota);
         assert_eq!(of(0, 100_000), None);
-        assert_eq!(of(1, 100_000), Some(1000), "the kernel takes no less");
+        assert_eq!(of(1, 100_000), Some(1000), "the kernel's minimum");
         assert_eq!(of(11, 100_000), Some(1100));
         assert_eq!(of(250, 100_000), Some(25_000));
         assert_eq!(of(250, 10_000), Some(2500));
@@ -280,7 +280,7 @@ mod tests {
     fn a_guaranteed_pod_is_limited_in_all_and_a_best_effort_one_in_nothing() {
         let both = json!({ "cpu": "250m", "memory": "32Mi" });
         assert_eq!(of(json!([container(both.clone(), both.clone())])), said(256, Some(25_000), Some(32 * MIB)));
-        // Requests that are not given are the limits.
+        // Missing requests default to the limits.
         assert_eq!(of(json!([container(json!({}), both.clone())])), said(256, Some(25_000), Some(32 * MIB)));
         let two = of(json!([container(both.clone(), both.clone()), container(both.clone(), both)]));
         assert_eq!(two, said(512, Some(50_000), Some(64 * MIB)));
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(of(json!([asks("50m", true)]), json!({})), said(153, Some(15_000), Some(2 * MIB)));
         let overhead = json!({ "cpu": "100m", "memory": "2Mi" });
         assert_eq!(of(json!([]), overhead.clone()), said(204, Some(20_000), Some(3 * MIB)));
-        // An init container without a limit: none for the pod.
+        // An init container without a limit: the pod has no limit.
         let spec =
             json!({ "initContainers": [{ "name": "i" }], "containers": [asks("100m", false)], "overhead": overhead });
         assert_eq!(of_pod(&pod(spec), &rules()), said(204, None, None));
@@ -369,7 +369,7 @@ mod tests {
             of_node(&capacity, &Resources::from([(CPU, 500), (MEMORY, 128 * MIB)])),
             Limits { pids: Some(1000), huge_pages: [(2 * MIB, 8 * MIB)].into(), ..said(1536, None, Some(384 * MIB)) }
         );
-        // More reserved than there is: nothing is left, which is not the same as no limit.
+        // The reservations exceed the capacity: the limit is zero, which differs from no limit.
         let greedy = of_node(&Resources::from([(CPU, 1000), (MEMORY, MIB)]), &Resources::from([(MEMORY, 2 * MIB)]));
         assert_eq!(greedy, said(1024, None, Some(0)));
         assert_eq!(of_node(&Resources::default(), &Resources::default()), said(2, None, None));

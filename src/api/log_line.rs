@@ -1,12 +1,12 @@
-//! A line of a container's log as the CRI has the runtime write it: `<time> <stream> <tags> <text>`.
+//! One line of a container log in the CRI format: `<time> <stream> <tags> <text>`.
 
-/// One line of the file, without its newline.
+/// One line of the log file, without its newline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLine<'a> {
-    /// RFC 3339 with nanoseconds; not looked at here.
+    /// RFC 3339 with nanoseconds. Not parsed here.
     pub time: &'a [u8],
     pub stream: Stream,
-    /// What was written goes on in the stream's next line.
+    /// The message continues in the next line of the same stream.
     pub partial: bool,
     pub text: &'a [u8],
 }
@@ -17,10 +17,10 @@ pub enum Stream {
     Stderr,
 }
 
-/// So much of a line is enough to know all but its text, in bytes.
+/// A prefix of a line that contains all fields except the text, in bytes.
 pub const HEAD: usize = 64;
 
-/// None if it is not in that format.
+/// Parses a line; None if it does not have this format.
 pub fn parse(line: &[u8]) -> Option<LogLine<'_>> {
     let mut parts = line.splitn(4, |b| *b == b' ');
     let time = parts.next()?;
@@ -45,7 +45,7 @@ mod tests {
         assert_eq!((line.stream, line.partial, line.text), (Stream::Stderr, true, &b"a  b "[..]));
         let line = parse(b"t stdout F ").unwrap();
         assert_eq!((line.stream, line.partial, line.text), (Stream::Stdout, false, &b""[..]));
-        assert!(parse(b"t stdout F").is_some(), "an editor may have cut the last blank");
+        assert!(parse(b"t stdout F").is_some(), "an editor may have removed the trailing blank");
         for other in [&b""[..], b"hello", b"hello stdout", b"a b c d", b"\xff\xff"] {
             assert_eq!(parse(other), None);
         }

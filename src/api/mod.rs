@@ -1,5 +1,5 @@
-//! What a pod is here: defaulting, validation, quantities, QoS, identity; and plain facts about
-//! sandboxes and containers. No clock, no file, no protobuf.
+//! The pod model: defaulting, validation, quantities, QoS and identity, and plain facts about sandboxes and containers.
+//! This module uses no clock, no files and no protobuf.
 
 pub mod cgroups;
 pub mod control;

@@ -1,5 +1,5 @@
-//! Names that travel between the parts and to the runtime: pod identities, and the label and
-//! annotation keys under which a node agent and its tools find each other's things in a CRI runtime.
+//! Identifiers that modules and the runtime share: pod identities, and the label and annotation keys by which node agents
+//! and their tools find sandboxes and containers in a CRI runtime.
 
 use std::fmt;
 use std::rc::Rc;
@@ -46,11 +46,11 @@ name! {
     SandboxId
 }
 name! {
-    /// The runtime's id of a container, without the runtime's name in front.
+    /// The runtime's id of a container, without a `<runtime>://` prefix.
     ContainerId
 }
 
-/// `namespace/name`: at most one pod of a full name runs at a time (W8).
+/// `namespace/name`. At most one pod with the same full name runs at a time (W8).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FullName {
     pub namespace: Rc<str>,
@@ -69,7 +69,7 @@ impl fmt::Display for FullName {
     }
 }
 
-/// As one text, so that it can be a key.
+/// Serialised as one string, so that it can be a map key.
 impl serde::Serialize for FullName {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.collect_str(self)
@@ -82,7 +82,7 @@ impl fmt::Debug for FullName {
     }
 }
 
-/// Labels of sandboxes and containers, as every kubelet writes them.
+/// Labels of sandboxes and containers, identical to a kubelet's.
 pub mod label {
     pub const POD_NAME: &str = "io.kubernetes.pod.name";
     pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
@@ -90,23 +90,23 @@ pub mod label {
     pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 }
 
-/// Annotations of containers and sandboxes: the kubelet's, and our own (`io.wherry.*`).
+/// Annotations of containers and sandboxes: those of a kubelet, and our own (`io.wherry.*`).
 pub mod annotation {
     pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
     pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
     pub const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
     pub const TERMINATION_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
     pub const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";
-    /// The preStop handler in JSON, for who stops the container without its spec (W21).
+    /// The preStop handler in JSON, to stop the container without its spec (W21).
     pub const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
     pub const GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
     pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
     pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
     pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
-    /// On sandboxes and containers: the id of the root directory whose pod this is (W21).
+    /// On sandboxes and containers: the id of the root directory that owns the pod (W21).
     pub const OWNER: &str = "io.wherry.owner";
-    /// On containers: how many restarts in a row led to this one (W10), decimal.
+    /// On containers: the number of consecutive restarts before this one (W10), decimal.
     pub const BACKOFF_LEVEL: &str = "io.wherry.container.backoffLevel";
-    /// On sandboxes: the pod's grace period in seconds, for an orphan (W21), decimal.
+    /// On sandboxes: the pod's grace period in seconds, used for an orphan (W21), decimal.
     pub const SANDBOX_GRACE: &str = "io.wherry.pod.terminationGracePeriod";
 }

@@ -1,4 +1,4 @@
-//! What a node is and has, as far as admission asks (A2): the machine, less what is kept back from pods.
+//! The properties of the node that admission uses (A2): the machine's resources, minus reservations.
 
 use crate::api::quantity::Quantity;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
@@ -7,34 +7,35 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NodeFacts {
-    /// `spec.nodeName` of a pod that is for this node; its field `metadata.name`.
+    /// The node name, which `spec.nodeName` and the field selector `metadata.name` match.
     pub name: String,
-    /// The well-known labels and those of the configuration.
+    /// The well-known labels and the configured labels.
     pub labels: BTreeMap<String, String>,
-    /// All that the machine has. Cpu in milli, memory and storage in bytes, the others in units; `pods` is `maxPods`.
+    /// Total resources. cpu in millicores, memory and storage in bytes, others in units; `pods` is `maxPods`.
     pub capacity: Resources,
-    /// Capacity less what is reserved for the system, for Kubernetes' own daemons and for hard eviction: what pods may ask for.
+    /// The amounts that pods may request: capacity minus system reservation, Kubernetes reservation and hard eviction
+    /// thresholds.
     pub allocatable: Resources,
-    /// `allowedUnsafeSysctls`: names, or prefixes that end with `*`.
+    /// `allowedUnsafeSysctls`: names, or prefixes with a trailing `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
 }
 
-/// What the machine has, as the kernel tells it.
+/// The resources of the machine as the kernel reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// Those that are online.
+    /// Number of CPUs that are online.
     pub cpus: u64,
     /// In bytes.
     pub memory: u64,
     /// The size of the file system of the root directory, in bytes.
     pub storage: u64,
-    /// The size of a page in bytes, and how many of it there are.
+    /// Pairs of page size in bytes and number of pages.
     pub huge_pages: Vec<(u64, u64)>,
-    /// As Rust calls it: `x86_64`, `aarch64`.
+    /// Rust's name of the architecture: `x86_64`, `aarch64`.
     pub architecture: String,
 }
 
-/// How much has to stay free at least (hard eviction).
+/// A hard eviction threshold: the amount that must stay free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threshold {
     /// In bytes.
@@ -44,10 +45,10 @@ pub enum Threshold {
 }
 
 impl Threshold {
-    /// Reads `100Mi` or `10%`; None: nothing has to stay free (`0%`, `100%`).
+    /// Parses `100Mi` or `10%`. None means no threshold (`0%`, `100%`).
     ///
     /// # Errors
-    /// In a kubelet's words: no quantity, none above zero, no percentage.
+    /// The kubelet's message for an invalid quantity, an amount that is not positive, or an invalid percentage.
     pub fn parse(text: &str) -> Result<Option<Threshold>, String> {
         if let Some(percent) = text.strip_suffix('%') {
             let number = percent.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b'-');
@@ -56,7 +57,7 @@ impl Threshold {
             return match u64::try_from(share.milli_value()) {
                 Err(_) => Err(format!("eviction percentage threshold {text} must be >= 0%")),
                 Ok(share) if share > WHOLE => Err(format!("eviction percentage threshold {text} must be <= 100%")),
-                // A kubelet takes these two for none.
+                // As in a kubelet, these two values mean no threshold.
                 Ok(0 | WHOLE) => Ok(None),
                 Ok(share) => Ok(Some(Threshold::Share(share))),
             };
@@ -65,7 +66,7 @@ impl Threshold {
         match u64::try_from(amount.value()) {
             Ok(bytes) if bytes > 0 => Ok(Some(Threshold::Amount(bytes))),
             _ => Err(format!(
-                "eviction threshold {text} must be positive; leave the signal out, or write \"0%\", for none"
+                "eviction threshold {text} must be positive; omit the signal or write \"0%\" for no threshold"
             )),
         }
     }
@@ -85,12 +86,12 @@ impl Threshold {
 /// 100 %, in thousandths of a percent.
 const WHOLE: u64 = 100_000;
 
-/// What the configuration says of the node's size and labels.
+/// The configured size and labels of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizing {
     pub name: String,
     pub max_pods: u64,
-    /// None: as many as `max_pods`.
+    /// None: only `max_pods` limits the number of pods.
     pub pods_per_core: Option<u64>,
     pub system_reserved: Resources,
     pub kube_reserved: Resources,
@@ -101,7 +102,7 @@ pub struct Sizing {
     pub allowed_unsafe_sysctls: Vec<String>,
 }
 
-/// The labels that every node has, with their values.
+/// The standard labels of every node, with their values.
 pub fn well_known_labels(name: &str, architecture: &str) -> [(&'static str, String); 5] {
     let arch = go_architecture(architecture);
     [
@@ -113,7 +114,7 @@ pub fn well_known_labels(name: &str, architecture: &str) -> [(&'static str, Stri
     ]
 }
 
-/// Go's names, which images and node selectors use.
+/// Go's architecture names, as used in images and node selectors.
 fn go_architecture(rust: &str) -> &str {
     match rust {
         "x86_64" => "amd64",
@@ -127,7 +128,7 @@ fn go_architecture(rust: &str) -> &str {
     }
 }
 
-/// `hugepages-2Mi`: the resource of huge pages of this size in bytes.
+/// The resource name for huge pages of this size in bytes, for example `hugepages-2Mi`.
 pub fn huge_pages(size: u64) -> String {
     let units = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     let mut number = size;
@@ -139,10 +140,10 @@ pub fn huge_pages(size: u64) -> String {
     format!("hugepages-{number}{}", units[unit])
 }
 
-/// Puts the node together (A2).
+/// Computes the properties of the node (A2).
 ///
 /// # Errors
-/// What is reserved beyond what the machine has: the field that says the most of it, and what is wrong.
+/// The reservations that exceed the capacity, as pairs of the field with the largest share and the message.
 pub fn facts(machine: &Machine, sizing: &Sizing) -> Result<NodeFacts, Vec<(&'static str, String)>> {
     let mut capacity = Resources::default();
     capacity.set(CPU, machine.cpus.saturating_mul(1000));
@@ -171,7 +172,7 @@ pub fn facts(machine: &Machine, sizing: &Sizing) -> Result<NodeFacts, Vec<(&'sta
     reserved.iter().for_each(|(_, amounts)| kept.add(amounts));
     let mut wrong = Vec::new();
     for (resource, amount) in kept.iter().filter(|(resource, amount)| *amount > capacity.get(resource)) {
-        // Of equal ones the first.
+        // If shares are equal, take the first field.
         let most = reserved.iter().rev().max_by_key(|(_, amounts)| amounts.get(resource));
         let field = most.map_or("systemReserved", |(field, _)| *field);
         wrong.push((field, too_much(resource, amount, capacity.get(resource), &reserved)));
@@ -181,7 +182,7 @@ pub fn facts(machine: &Machine, sizing: &Sizing) -> Result<NodeFacts, Vec<(&'sta
     }
     let mut allocatable = capacity.clone();
     allocatable.subtract(&kept);
-    // They are taken out of the memory when the kernel sets them aside.
+    // The memory of huge pages is not available for other use.
     allocatable.subtract(&Resources::from([(MEMORY, in_huge_pages)]));
 
     let mut labels = sizing.labels.clone();
@@ -256,7 +257,7 @@ mod tests {
         assert_eq!(node.capacity, Resources::from(whole));
         let left = [
             (CPU, 3500),
-            // Less the huge pages, too.
+            // Huge pages are also subtracted.
             (MEMORY, 14 * GI - (100 << 20)),
             (EPHEMERAL_STORAGE, 89 * GI),
             ("hugepages-2Mi", GI),

@@ -1,24 +1,24 @@
-//! A pod as the rest of wherry sees it: identity, source, and the defaulted, validated Kubernetes object.
+//! The internal form of a pod: identity, source, and the defaulted, validated Kubernetes object.
 
 use crate::api::names::{FullName, Uid};
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use std::time::Duration;
 
-/// No grace period is longer: 68 years. Container runtimes count nanoseconds in 64 bits or seconds in 32, and a period
-/// that overflows there ends at once (containerd: above 292 years).
+/// The maximum grace period: 68 years. Container runtimes count nanoseconds in 64 bits or seconds in 32 bits. A period
+/// that overflows there ends immediately (in containerd: above 292 years).
 pub const LONGEST_GRACE: Duration = Duration::from_secs(i32::MAX as u64);
 
-/// One accepted pod document. Held once, in an `Rc`.
+/// One accepted pod document. It is stored once, in an `Rc`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pod {
     pub uid: Uid,
     pub name: FullName,
-    /// Where it was read: the file's path, and the document's number in it (from 1).
+    /// The file path, and the number of the document in the file (from 1).
     pub source: Source,
-    /// Digest of the parsed content before defaulting: equal digests are equal pods (D3).
+    /// Digest of the parsed content before defaulting. Equal digests mean equal pods (D3).
     pub digest: String,
-    /// Defaulted and validated; `metadata` has namespace, uid and the three `config.*` annotations.
+    /// Defaulted and validated. `metadata` has the namespace, the UID and the three `config.*` annotations.
     pub object: core::Pod,
 }
 
@@ -35,11 +35,11 @@ pub enum RestartPolicy {
     Never,
 }
 
-/// What names it and where it is from. The spec has its own places (manifests, `/pods`), and secrets in it maybe.
+/// Identity and source only. The spec is available elsewhere (manifests, `/pods`), and may contain secrets.
 impl Serialize for Pod {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
-        // Without `..`: a new field is to be thought of.
+        // No `..`: a new field must not be skipped by accident.
         let Pod { uid, name, source, digest, object: _ } = self;
         let mut pod = s.serialize_struct("Pod", 4)?;
         pod.serialize_field("uid", uid)?;
@@ -50,13 +50,13 @@ impl Serialize for Pod {
     }
 }
 
-/// A restartable init container: it is started in its turn and runs beside the main containers.
+/// A restartable init container: it starts in the order of the init containers and runs alongside the main containers.
 pub fn is_sidecar(container: &core::Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
 impl Pod {
-    /// The spec; validation does not let a pod without one pass, so the empty one is never seen.
+    /// The spec. Validation rejects a pod without one, so the empty default is never used.
     pub fn spec(&self) -> &core::PodSpec {
         static EMPTY: std::sync::LazyLock<core::PodSpec> = std::sync::LazyLock::new(core::PodSpec::default);
         self.object.spec.as_ref().unwrap_or(&EMPTY)
@@ -72,29 +72,29 @@ impl Pod {
         self.spec().init_containers.as_deref().unwrap_or_default()
     }
 
-    /// Init containers, then the main ones: the order in which they start. A container's index is its place here.
+    /// Init containers, then main containers, in start order. The index of a container is its position here.
     pub fn all_containers(&self) -> impl Iterator<Item = &core::Container> {
         self.init_containers().iter().chain(self.containers())
     }
 
-    /// The container at `index` of `all_containers`. Indexes come from there: one too large is a mistake of ours.
+    /// The container at `index` of `all_containers`. An index out of range is a bug in the caller.
     pub fn at(&self, index: usize) -> &core::Container {
         let init = self.init_containers();
         init.get(index).unwrap_or_else(|| &self.containers()[index - init.len()])
     }
 
-    /// Of all containers the one of that name.
+    /// The container with this name, of any kind.
     pub fn container(&self, name: &str) -> Option<&core::Container> {
         self.all_containers().find(|c| c.name == name)
     }
 
-    /// Is the container at `index` an init container or a sidecar?
+    /// True if the container at `index` is an init container or a sidecar.
     pub fn is_init(&self, index: usize) -> bool {
         index < self.init_containers().len()
     }
 
-    /// The policy that decides whether the container at `index` starts again: the pod's own for a main container. A
-    /// sidecar always does, an init container after a failure only, unless the pod never restarts anything.
+    /// The restart policy of the container at `index`. A main container has the pod's policy. A sidecar always restarts.
+    /// An init container restarts only after a failure, and never if the pod's policy is `Never`.
     pub fn restart_policy_of(&self, index: usize) -> RestartPolicy {
         match (self.init_containers().get(index), self.restart_policy()) {
             (Some(c), _) if is_sidecar(c) => RestartPolicy::Always,
@@ -111,7 +111,7 @@ impl Pod {
         }
     }
 
-    /// `terminationGracePeriodSeconds`, 30 s if unset, at least 1 s (W4), at most `LONGEST_GRACE`.
+    /// `terminationGracePeriodSeconds`: default 30 s, minimum 1 s (W4), maximum `LONGEST_GRACE`.
     pub fn grace_period(&self) -> Duration {
         let s = self.spec().termination_grace_period_seconds.unwrap_or(30);
         Duration::from_secs(u64::try_from(s).unwrap_or(0).max(1)).min(LONGEST_GRACE)
@@ -121,7 +121,7 @@ impl Pod {
         self.spec().active_deadline_seconds.and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs)
     }
 
-    /// Its UID is the manifest's `metadata.uid`, and no digest of ours (D3).
+    /// True if the UID comes from the manifest's `metadata.uid`, false if it is a digest (D3).
     pub fn has_own_uid(&self) -> bool {
         super::uid::of(&self.source.path, &self.digest) != self.uid
     }

@@ -1,20 +1,20 @@
-//! Text from outside (a container's last words, a runtime's error, a file's name) as it can be shown on a terminal.
+//! Escaping of external text (termination messages, runtime errors, file names) for display on a terminal.
 //!
-//! A terminal obeys control sequences wherever they come from: they move the cursor, rewrite what stands above, set the
-//! clipboard. And a line break makes a second line that looks like one of ours. Therefore every character that is not plain
-//! text is shown as an escape. Escapes are plain text, so that a text may be escaped twice.
+//! A terminal executes control sequences from any source: they can move the cursor, overwrite earlier output or set the
+//! clipboard. A line break could forge a line of our own output. Therefore every character that is not plain text is
+//! shown as an escape. Escapes are plain text, so escaping a text twice is harmless.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Is it a character that a terminal shows, rather than obeys? Not so: C0 and C1 controls and DEL, line and paragraph
-/// separators, and the marks that reverse the direction of the text after them.
+/// True if a terminal displays the character and does not interpret it. False for C0 and C1 controls, DEL, line and
+/// paragraph separators, and marks that change the text direction.
 pub fn is_plain(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// `text` on one line: `\n`, `\r`, `\t`, `\x1b`, `\u{9b}` for what is not plain.
+/// `text` on one line, with the escapes `\n`, `\r`, `\t`, `\x1b` and `\u{9b}` for characters that are not plain.
 pub fn line(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_plain) {
         return Cow::Borrowed(text);
@@ -32,7 +32,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
 
 /// Appends the escape of a character that is not plain.
 pub fn push_escaped(out: &mut String, c: char) {
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     let _ = match c {
         '\n' => out.write_str("\\n"),
         '\r' => out.write_str("\\r"),
@@ -42,8 +42,8 @@ pub fn push_escaped(out: &mut String, c: char) {
     };
 }
 
-/// JSON whose strings have no character that is not plain. JSON itself demands escapes of C0 controls only. Line breaks
-/// between the values stay.
+/// Escapes the characters in JSON strings that are not plain; JSON itself requires this only for C0 controls. Line breaks
+/// and tabs between values stay.
 pub fn json(text: &str) -> Cow<'_, str> {
     let stays = |c: char| is_plain(c) || matches!(c, '\n' | '\t' | '\r');
     if text.chars().all(stays) {
@@ -54,7 +54,7 @@ pub fn json(text: &str) -> Cow<'_, str> {
         if stays(c) {
             out.push(c);
         } else {
-            // All of them are in the basic multilingual plane: one unit of UTF-16.
+            // All such characters are in the basic multilingual plane, so one UTF-16 unit is enough.
             let _ = write!(out, "\\u{:04x}", u32::from(c));
         }
     }

@@ -1,8 +1,8 @@
-//! The priority of a pod (A5): its own, that of a class, or that of the default class; and the classes that manifests
-//! define beside the two built-in ones.
+//! The priority of a pod (A5): its own, that of its class, or that of the default class. Manifests can define classes in
+//! addition to the two built-in ones.
 //!
-//! A class is looked up once for each version of a pod, as an API server does when a pod is made: what becomes of the class
-//! later changes nothing for the pods that have its value.
+//! The class is resolved once for each version of a pod, as an API server does when it creates a pod. Later changes of
+//! the class do not affect existing pods.
 
 use crate::api::pod::Source;
 use crate::api::problem::Problem;
@@ -10,13 +10,13 @@ use k8s_openapi::api::core::v1::PodSpec;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// From this on a pod is critical (A5).
+/// The lowest critical priority (A5).
 pub const CRITICAL: i32 = 2_000_000_000;
-/// The highest value of a class that is not built in (Kubernetes' `HighestUserDefinablePriority`).
+/// The highest value of a user-defined class (Kubernetes' `HighestUserDefinablePriority`).
 pub const HIGHEST_OF_USERS: i32 = 1_000_000_000;
-/// Names that begin so are kept for the built-in classes.
+/// The prefix that is reserved for built-in classes.
 pub const SYSTEM_PREFIX: &str = "system-";
-/// What a class and a pod say of preemption if they say nothing.
+/// The default preemption policy of classes and pods.
 const PREEMPT: &str = "PreemptLowerPriority";
 
 /// The value of a built-in class; None for every other name.
@@ -28,51 +28,51 @@ pub fn system_class(name: &str) -> Option<i32> {
     }
 }
 
-/// Zero if the spec says none.
+/// The priority of a spec; zero if the spec does not set one.
 pub fn of(spec: &PodSpec) -> i32 {
     let class = || spec.priority_class_name.as_deref().and_then(system_class);
     spec.priority.or_else(class).unwrap_or(0)
 }
 
-/// Critical pods preempt others, stop last, and are the last that the kernel kills for memory.
+/// Critical pods can preempt others, stop last, and are the last victims of the kernel's OOM killer.
 pub fn is_critical(spec: &PodSpec) -> bool {
     of(spec) >= CRITICAL
 }
 
-/// A class of a manifest, accepted.
+/// A valid class from a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriorityClass {
     pub name: String,
     pub value: i32,
-    /// For pods that name no class.
+    /// Applies to pods without a class.
     pub global_default: bool,
     /// `PreemptLowerPriority` or `Never`.
     pub preemption_policy: String,
     pub source: Source,
-    /// Of the parsed content, as a pod's (D3).
+    /// The digest of the parsed content, as for a pod (D3).
     pub digest: String,
 }
 
 impl PriorityClass {
-    /// `policy`: as it was written.
+    /// The policy of a class; `policy` is the value in the manifest.
     pub fn preemption_policy(policy: Option<&str>) -> String {
         policy.unwrap_or(PREEMPT).to_owned()
     }
 }
 
-/// What a pod got from a class.
+/// The values that a pod gets from its class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Given {
     pub class: String,
     pub value: i32,
     pub preemption_policy: String,
-    /// The pod named no class; this was the default one.
+    /// The pod names no class, and this is the default one.
     pub by_default: bool,
 }
 
 impl Given {
-    /// Completes the spec. Its own preemption policy stays.
+    /// Sets the values in the spec. A preemption policy in the spec takes precedence.
     pub fn apply(&self, spec: &mut PodSpec) {
         spec.priority_class_name = Some(self.class.clone());
         spec.priority = Some(self.value);
@@ -80,12 +80,12 @@ impl Given {
     }
 }
 
-/// The class that a spec names.
+/// The class name in a spec.
 pub fn named(spec: &PodSpec) -> Option<&str> {
     spec.priority_class_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// All classes in force, the built-in ones aside.
+/// All user-defined classes in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Classes {
     /// Value and preemption policy by name.
@@ -94,7 +94,7 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Of two with one name the first is in force, and of two defaults; the problems are those of the others.
+    /// Of several classes with the same name, and of several defaults, the first is in force. The others become problems.
     pub fn collect<'c>(classes: impl IntoIterator<Item = &'c PriorityClass>) -> (Classes, Vec<Problem>) {
         let mut all = Classes::default();
         let mut places: BTreeMap<&str, &Source> = BTreeMap::new();
@@ -107,8 +107,8 @@ impl Classes {
             if let Some(first) = places.get(class.name.as_str()) {
                 let (name, path, document) = (&class.name, &first.path, first.document);
                 let message = format!(
-                    "Duplicate value: {name:?}: {path} (document {document}) defines this PriorityClass too, and only that one \
-                     is in force; rename one of them"
+                    "Duplicate value: {name:?}: {path} (document {document}) also defines this PriorityClass, and only that \
+                     definition is in force; rename one of them"
                 );
                 problem("metadata.name", message);
                 continue;
@@ -118,8 +118,8 @@ impl Classes {
                     Some((name, first)) => {
                         let (path, document) = (&first.path, first.document);
                         let message = format!(
-                            "Invalid value: true: PriorityClass {name:?} of {path} (document {document}) is the default already; \
-                             this one is not, until only one says so"
+                            "Invalid value: true: PriorityClass {name:?} of {path} (document {document}) is already the global \
+                             default; set globalDefault in only one class"
                         );
                         problem("globalDefault", message);
                     }
@@ -136,10 +136,10 @@ impl Classes {
         system_class(name).is_some() || self.named.contains_key(name)
     }
 
-    /// What a pod gets; None: it has a priority of its own, or there is no default class (then it is 0).
+    /// The values for a pod. None if it has a priority of its own, or if there is no default class (priority 0).
     ///
     /// # Errors
-    /// What is wrong with `spec.priorityClassName`: nobody knows it, or the spec gives another priority.
+    /// `spec.priorityClassName` is unknown, or it contradicts `spec.priority`.
     pub fn give(&self, spec: &PodSpec) -> Result<Option<Given>, String> {
         let given = |name: &str, value, policy: &str, by_default| Given {
             class: name.to_owned(),
@@ -158,15 +158,16 @@ impl Classes {
             (None, None) => return Err(not_found(name)),
         };
         match spec.priority {
-            Some(own) if own != given.value => {
-                Err(format!("Invalid value: {name:?}: its priority is {}, not what spec.priority says", given.value))
-            }
+            Some(own) if own != given.value => Err(format!(
+                "Invalid value: {name:?}: its priority is {}, which differs from spec.priority",
+                given.value
+            )),
             _ => Ok(Some(given)),
         }
     }
 }
 
-/// What an API server says of such a pod, and what to do.
+/// The API server's message for an unknown class, and the remedy.
 pub fn not_found(class: &str) -> String {
     format!("no PriorityClass with name {class} was found; add a manifest of kind PriorityClass with this name")
 }
@@ -209,7 +210,7 @@ mod tests {
         }
         let mut own = PodSpec { preemption_policy: Some(PREEMPT.into()), ..spec("low", None) };
         classes.give(&own).unwrap().unwrap().apply(&mut own);
-        assert_eq!(own.preemption_policy.as_deref(), Some(PREEMPT), "the pod's own stays");
+        assert_eq!(own.preemption_policy.as_deref(), Some(PREEMPT), "the pod's own policy takes precedence");
     }
 
     #[test]
@@ -220,10 +221,10 @@ mod tests {
                 spec("silver", None),
                 "no PriorityClass with name silver was found; add a manifest of kind PriorityClass with this name",
             ),
-            (spec("gold", Some(6)), "Invalid value: \"gold\": its priority is 5, not what spec.priority says"),
+            (spec("gold", Some(6)), "Invalid value: \"gold\": its priority is 5, which differs from spec.priority"),
             (
                 spec("system-node-critical", Some(6)),
-                "Invalid value: \"system-node-critical\": its priority is 2000001000, not what spec.priority says",
+                "Invalid value: \"system-node-critical\": its priority is 2000001000, which differs from spec.priority",
             ),
         ] {
             assert_eq!(classes.give(&spec).unwrap_err(), message);
@@ -253,12 +254,12 @@ mod tests {
         assert_eq!(
             problems,
             [
-                "/m/2: metadata.name: Duplicate value: \"a\": /m/1 (document 1) defines this PriorityClass too, and only that \
-                 one is in force; rename one of them",
-                "/m/3: globalDefault: Invalid value: true: PriorityClass \"a\" of /m/1 (document 1) is the default already; \
-                 this one is not, until only one says so",
-                "/m/4: metadata.name: Duplicate value: \"a\": /m/1 (document 1) defines this PriorityClass too, and only that \
-                 one is in force; rename one of them",
+                "/m/2: metadata.name: Duplicate value: \"a\": /m/1 (document 1) also defines this PriorityClass, and only that \
+                 definition is in force; rename one of them",
+                "/m/3: globalDefault: Invalid value: true: PriorityClass \"a\" of /m/1 (document 1) is already the global \
+                 default; set globalDefault in only one class",
+                "/m/4: metadata.name: Duplicate value: \"a\": /m/1 (document 1) also defines this PriorityClass, and only that \
+                 definition is in force; rename one of them",
             ]
         );
         assert_eq!(classes.give(&spec("a", None)).unwrap().unwrap().value, 1);

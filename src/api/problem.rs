@@ -1,15 +1,15 @@
-//! What is wrong with a document, said so that one can mend it: file, line, field, and the fix.
+//! Errors in a document, with the information needed to correct them: file, line, field and remedy.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// What is said of a field that Kubernetes knows and we do not act on yet.
+/// The message for a Kubernetes field that is not implemented yet.
 pub(crate) const NOT_YET: &str = "not supported yet";
 
-/// The longest value, or name of a field, that an error shows, in characters.
+/// The maximum length of a value or field name in an error, in characters.
 const MAX_SHOWN: usize = 200;
 
-/// The beginning of a text that is too long for an error: a manifest's values can have a megabyte.
+/// Truncates a text for an error. Values in manifests can have a megabyte.
 pub(crate) fn brief(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => Cow::Owned(format!("{}...", &text[..end])),
@@ -20,19 +20,19 @@ pub(crate) fn brief(text: &str) -> Cow<'_, str> {
 /// One error of a manifest file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file.
+    /// The path of the file.
     pub path: String,
-    /// The document in the file, from 1 (an item of a List counts as one); 0 if it is the file as a whole.
+    /// The document in the file, from 1 (an item of a List counts as one); 0 for an error of the whole file.
     pub document: u32,
-    /// From 1; None if nothing in the file can be pointed at.
+    /// The line, from 1. None if no line applies.
     pub line: Option<u32>,
-    /// As `spec.containers[0].image`.
+    /// The field path, for example `spec.containers[0].image`.
     pub field: Option<String>,
     pub message: String,
 }
 
 impl Problem {
-    /// An error of the file as a whole.
+    /// An error of the whole file.
     pub fn of_file(path: &str, message: impl Into<String>) -> Problem {
         Problem { path: path.to_owned(), document: 0, line: None, field: None, message: message.into() }
     }
@@ -64,7 +64,7 @@ pub enum Step {
     Item(usize),
 }
 
-/// The way to a field, from the document's root; `Display` writes it as Kubernetes does.
+/// The path to a field from the root of the document. `Display` uses the notation of Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldPath(pub Vec<Step>);
 
@@ -82,7 +82,7 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// Where a walk through a document is: a chain on the stack, made a `FieldPath` only for an error.
+/// The position in a walk through a document: a chain on the stack. It becomes a `FieldPath` only for an error.
 #[derive(Clone, Copy)]
 pub(crate) enum At<'a> {
     Root,
@@ -142,7 +142,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Collects the faults of one document; the words are Kubernetes'.
+/// Collects the faults of one document. The messages are those of Kubernetes.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(pub(crate) Vec<Fault>);
 
@@ -156,7 +156,7 @@ impl Faults {
         self.add(at, format!("Required value{colon}{detail}"));
     }
 
-    /// `value` is shown quoted if it is a text, bare if it is a number.
+    /// `value` is shown with quotes if it is a string, and without if it is a number.
     pub(crate) fn invalid(&mut self, at: At<'_>, value: impl fmt::Debug, detail: impl fmt::Display) {
         self.add(at, format!("Invalid value: {}: {detail}", brief(&format!("{value:?}"))));
     }
@@ -179,7 +179,7 @@ impl Faults {
         self.add(at, format!("Too many: {count}: must have at most {most} items"));
     }
 
-    /// A field that Kubernetes knows and we do not act on yet: never left out in silence.
+    /// Reports a Kubernetes field that is not implemented yet. Such fields are never ignored silently.
     pub(crate) fn not_yet(&mut self, at: At<'_>) {
         self.add(at, NOT_YET);
     }

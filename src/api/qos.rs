@@ -1,7 +1,7 @@
 //! The QoS class of a pod, from the cpu and memory of its containers.
 //!
-//! Guaranteed: every container has limits for both, and equal requests. BestEffort: no container asks for
-//! anything. Burstable: all others. Amounts of zero count as absent.
+//! Guaranteed: every container has limits for both, and requests equal to them. BestEffort: no container has a request or
+//! a limit. Burstable: all other pods. Zero amounts count as absent.
 
 use crate::api::quantity::{Quantity, amount};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
@@ -15,7 +15,7 @@ pub enum Qos {
 }
 
 impl Qos {
-    /// Of a defaulted and validated spec.
+    /// The class of a defaulted and validated spec.
     pub fn of(spec: &PodSpec) -> Qos {
         let all = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
         if all().all(asks_nothing) {
@@ -42,7 +42,7 @@ impl fmt::Display for Qos {
     }
 }
 
-/// The resources that decide the class.
+/// The resources that determine the class.
 const DECIDING: [&str; 2] = ["cpu", "memory"];
 
 fn request(container: &Container, resource: &str) -> Option<Quantity> {
@@ -59,7 +59,7 @@ fn asks_nothing(container: &Container) -> bool {
     DECIDING.iter().all(|r| request(container, r).is_none() && limit(container, r).is_none())
 }
 
-/// An explicit request of zero is no limit's equal; a missing one takes the limit.
+/// A missing request defaults to the limit. An explicit request of zero does not equal the limit.
 fn is_guaranteed(container: &Container) -> bool {
     let requests = container.resources.as_ref().and_then(|r| r.requests.as_ref());
     DECIDING
@@ -105,9 +105,9 @@ mod tests {
             (vec![container(&[], &[("memory", "1")])], Qos::Burstable),
             (vec![container(&[], &[("cpu", "1"), ("memory", "0")])], Qos::Burstable),
             (vec![container(&[], &[("x.io/gpu", "1"), ("hugepages-2Mi", "2Mi")])], Qos::BestEffort),
-            // Other resources change nothing.
+            // Other resources do not affect the class.
             (vec![container(&[("ephemeral-storage", "1")], &[("cpu", "1"), ("memory", "1")])], Qos::Guaranteed),
-            // Each container by itself.
+            // Each container counts separately.
             (vec![container(&both, &both), container(&[], &[("cpu", "1"), ("memory", "1Gi")])], Qos::Guaranteed),
             (vec![container(&both, &both), container(&[], &[("cpu", "1")])], Qos::Burstable),
         ] {

@@ -1,28 +1,28 @@
-//! Quantities: amounts of cpu, memory and other resources (`250m`, `64Mi`, `1e3`), read exactly.
+//! Quantities: amounts of cpu, memory and other resources (`250m`, `64Mi`, `1e3`).
 //!
-//! Kubernetes keeps a fixed-point number and rounds up where it has to; so do we, in nano units and with
-//! integers only. A number beyond 2^63-1 is an error here (Kubernetes caps it, silently).
+//! Like Kubernetes, this module uses fixed-point arithmetic and rounds up. It counts in nano units, with integers only. A
+//! number beyond 2^63-1 is an error here (Kubernetes caps it silently).
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use std::collections::BTreeMap;
 
-/// What Kubernetes says of a text that is no quantity.
+/// The Kubernetes error for text that is not a quantity.
 const SYNTAX: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const NANO: i128 = 1_000_000_000;
-/// The largest number a quantity may hold, in nano units.
+/// The largest valid quantity, in nano units.
 const LARGEST: i128 = i64::MAX as i128 * NANO;
 
-/// An exact amount; comparisons are by value, however it was written.
+/// An exact amount. Comparisons are by value: `1Gi` equals `1024Mi`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Quantity {
     nanos: i128,
 }
 
 impl Quantity {
-    /// Reads a quantity. Digits finer than a nano unit round up (away from zero).
+    /// Parses a quantity. Digits below one nano unit round up (away from zero).
     ///
     /// # Errors
-    /// In Kubernetes' words for a wrong form, in ours for one that is too large.
+    /// The Kubernetes message for a syntax error, or our own message if the number is too large.
     pub fn parse(text: &str) -> Result<Quantity, String> {
         let (negative, rest) = match text.as_bytes().first() {
             Some(b'-') => (true, &text[1..]),
@@ -40,12 +40,12 @@ impl Quantity {
         Ok(Quantity { nanos: if negative { -nanos } else { nanos } })
     }
 
-    /// In whole units (cores, bytes), rounded up away from zero.
+    /// The amount in whole units (cores, bytes), rounded up away from zero.
     pub fn value(self) -> i64 {
         self.rounded(NANO)
     }
 
-    /// In thousandths (milli-CPU), rounded up away from zero; at most `i64::MAX`.
+    /// The amount in thousandths (milli-CPU), rounded up away from zero and capped at `i64::MAX`.
     pub fn milli_value(self) -> i64 {
         self.rounded(NANO / 1000)
     }
@@ -54,7 +54,7 @@ impl Quantity {
         self.nanos == 0
     }
 
-    /// Without a fraction.
+    /// True if the amount has no fraction.
     pub fn is_whole(self) -> bool {
         self.nanos % NANO == 0
     }
@@ -70,12 +70,12 @@ impl Quantity {
     }
 }
 
-/// The amount of one resource in a validated list (`requests`, `limits`); None if it is not named.
+/// The amount of one resource in a validated list (`requests`, `limits`); None if the list does not contain it.
 pub fn amount(list: Option<&BTreeMap<String, Written>>, resource: &str) -> Option<Quantity> {
     list?.get(resource).and_then(|q| Quantity::parse(&q.0).ok())
 }
 
-/// What a suffix multiplies by.
+/// The factor of a suffix: 10^n or 2^n.
 enum Scale {
     Ten(i32),
     Binary(u32),
@@ -102,7 +102,7 @@ impl Scale {
             "Ei" => Scale::Binary(60),
             _ => {
                 let exponent = suffix.strip_prefix(['e', 'E'])?;
-                // Nobody needs more than three digits, and more must not overflow anything.
+                // Three digits are enough in practice. Cap the exponent so that nothing overflows.
                 let digits = exponent.trim_start_matches(['+', '-']);
                 if digits.is_empty() || digits.len() + 1 < exponent.len() || !digits.bytes().all(|b| b.is_ascii_digit())
                 {
@@ -114,12 +114,12 @@ impl Scale {
         })
     }
 
-    /// `whole.fraction` times this, in nano units rounded up; None if larger than a quantity may be.
+    /// `whole.fraction` times this factor, in nano units, rounded up. None if the result exceeds `LARGEST`.
     fn nanos(&self, whole: &str, fraction: &str) -> Option<i128> {
         let digits = whole.trim_start_matches('0');
         match *self {
             Scale::Ten(exponent) => {
-                // The decimal point moves; what stays right of it is rounded up.
+                // Move the decimal point, and round up the digits to the right of it.
                 let point = digits.len() as i64 + i64::from(exponent) + 9;
                 let all: Vec<u8> = digits.bytes().chain(fraction.bytes()).collect();
                 let mut nanos: i128 = 0;
@@ -150,7 +150,7 @@ impl Scale {
                 for b in digits.bytes() {
                     numerator = numerator.checked_mul(10)?.checked_add(i128::from(b - b'0'))?;
                 }
-                // Eighteen digits after the point of a binary suffix are more than a nano of the smallest.
+                // With a binary suffix, 18 digits after the point are more precise than one nano unit.
                 for b in fraction.bytes().take(18) {
                     numerator = numerator.checked_mul(10)?.checked_add(i128::from(b - b'0'))?;
                     denominator *= 10;
@@ -158,7 +158,7 @@ impl Scale {
                 if fraction.len() > 18 {
                     numerator = numerator.checked_add(1)?;
                 }
-                // numerator * 2^shift * 10^9 / denominator, by parts so that it does not overflow needlessly.
+                // Computes numerator * 2^shift * 10^9 / denominator in parts to avoid overflow.
                 let factor = (1i128 << shift).checked_mul(NANO)?;
                 let (whole, rest) = (numerator / denominator, numerator % denominator);
                 let whole = whole.checked_mul(factor)?;

@@ -1,4 +1,4 @@
-//! What a pod asks of a node (A2): amounts by resource, and Kubernetes' sum over containers, sidecars and init containers.
+//! Resource requests of a pod (A2): amounts by resource, and the sum over containers, sidecars and init containers.
 
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::quantity::Quantity;
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 pub const CPU: &str = "cpu";
 pub const MEMORY: &str = "memory";
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
-/// One for each pod.
+/// Each pod requests one.
 pub const PODS: &str = "pods";
 
-/// Amounts by resource: cpu in milli, memory and storage in bytes, the others in units. What is not there is zero.
+/// Amounts by resource: cpu in millicores, memory and storage in bytes, others in units. Missing resources are zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Resources(BTreeMap<String, u64>);
@@ -23,7 +23,7 @@ impl Resources {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Zero takes it out.
+    /// Sets an amount. Zero removes the entry.
     pub fn set(&mut self, name: &str, amount: u64) {
         if amount == 0 {
             self.0.remove(name);
@@ -48,21 +48,21 @@ impl Resources {
         }
     }
 
-    /// Never below zero.
+    /// Subtracts, and stops at zero.
     pub fn subtract(&mut self, other: &Resources) {
         for (name, amount) in other.iter() {
             self.set(name, self.get(name).saturating_sub(amount));
         }
     }
 
-    /// Of each resource the larger amount.
+    /// Sets each resource to the larger of the two amounts.
     pub fn raise_to(&mut self, other: &Resources) {
         for (name, amount) in other.iter() {
             self.set(name, self.get(name).max(amount));
         }
     }
 
-    /// Of a validated list. Amounts are rounded up.
+    /// Converts a validated list. Amounts are rounded up.
     fn of(list: &BTreeMap<String, Written>) -> Resources {
         let mut all = Resources::default();
         for (name, written) in list {
@@ -82,7 +82,7 @@ impl<const N: usize> From<[(&str, u64); N]> for Resources {
     }
 }
 
-/// A container's requests; a missing one takes the limit.
+/// The requests of a container. A limit stands in for a missing request.
 fn of_container(container: &Container) -> Resources {
     let Some(resources) = &container.resources else { return Resources::default() };
     let mut all = resources.limits.as_ref().map(Resources::of).unwrap_or_default();
@@ -93,8 +93,8 @@ fn of_container(container: &Container) -> Resources {
     all
 }
 
-/// A2: what has to be free for the pod, one of `pods` included. Main containers and sidecars run side by side; while an init
-/// container runs, the sidecars before it do; the larger of both counts. Overhead is on top.
+/// A2: the free amounts that the pod needs, including one of `pods`. Main containers and sidecars run at the same time.
+/// While an init container runs, only the sidecars before it run. The larger of both counts, plus overhead.
 pub fn requested_by(pod: &Pod) -> Resources {
     let mut running = Resources::default();
     pod.containers().iter().for_each(|c| running.add(&of_container(c)));
@@ -142,7 +142,7 @@ mod tests {
         let limited = json!({ "name": "l", "resources": {
             "limits": { "cpu": "1", "memory": "1Gi", "hugepages-2Mi": "4Mi" }, "requests": { "cpu": "0" } } });
         let sum = requested_by(&pod(json!({ "containers": [asks("250m", "64Mi"), asks("0.5m", "1.5"), limited] })));
-        // Fractions are rounded up, for each container.
+        // Fractions are rounded up for each container separately.
         let wanted = [(CPU, 251), (MEMORY, (64 << 20) + 2 + (1 << 30)), ("hugepages-2Mi", 4 << 20), (PODS, 1)];
         assert_eq!(sum, Resources::from(wanted));
         assert_eq!(requested_by(&pod(json!({ "containers": [{ "name": "c" }] }))), Resources::from([(PODS, 1)]));
@@ -165,7 +165,7 @@ mod tests {
             (json!([asks("250m", "0"), asks("301m", "0")]), 301),
             (json!([sidecar("50m")]), 350),
             (json!([sidecar("50m"), asks("301m", "0")]), 351),
-            // The sidecar after it does not run yet.
+            // A later sidecar does not run yet.
             (json!([asks("340m", "0"), sidecar("50m")]), 350),
             (json!([sidecar("50m"), asks("400m", "0"), sidecar("70m")]), 450),
             (json!([sidecar("50m"), asks("300m", "0"), sidecar("70m")]), 420),
@@ -190,10 +190,10 @@ mod tests {
         let main = || json!([asks("100m", "100"), asks("100m", "100")]);
         for (init, wanted) in [
             (json!([]), (200, 200)),
-            // One is larger in cpu, the other in memory; neither in both.
+            // The first is larger in cpu, the second in memory, and neither in both.
             (json!([asks("300m", "1"), asks("1m", "300")]), (300, 300)),
             (json!([asks("300m", "1"), asks("1m", "3")]), (300, 200)),
-            // Two sidecars run beside what comes after them, and beside the main containers.
+            // Two sidecars run alongside the later init containers and alongside the main containers.
             (json!([sidecar("10m", "20"), sidecar("30m", "40")]), (240, 260)),
             (json!([sidecar("10m", "20"), sidecar("30m", "40"), asks("190m", "0"), asks("0", "201")]), (240, 261)),
             (json!([asks("500m", "0"), sidecar("10m", "20")]), (500, 220)),
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(of(json!(null)), Resources::from(init));
         let sidecar = [(CPU, 600), ("x.io/gpu", 3), (EPHEMERAL_STORAGE, 1024), (PODS, 1)];
         assert_eq!(of(json!("Always")), Resources::from(sidecar));
-        // Overhead of a resource that nobody else asks for.
+        // Overhead of a resource that no container requests.
         let spec = json!({ "containers": [{ "name": "c" }], "overhead": { "memory": "120Mi" } });
         assert_eq!(requested_by(&pod(spec)), Resources::from([(MEMORY, 120 << 20), (PODS, 1)]));
     }
@@ -228,7 +228,7 @@ mod tests {
     fn amounts_add_up_without_overflow_and_never_go_below_zero() {
         let a = || Resources::from([(CPU, 5), (MEMORY, u64::MAX - 1), ("x.io/gpu", 0)]);
         let b = Resources::from([(CPU, 7), (MEMORY, 3), (PODS, 1)]);
-        assert_eq!(a().iter().count(), 2, "zero is not there");
+        assert_eq!(a().iter().count(), 2, "zero amounts have no entry");
         let after = |change: fn(&mut Resources, &Resources)| {
             let mut all = a();
             change(&mut all, &b);

@@ -1,8 +1,8 @@
-//! Label selectors as kubectl takes them: `app=web,tier!=cache`, `env in (test, dev)`, `env notin (prod)`, `app`, `!app`.
+//! Label selectors in kubectl's syntax: `app=web,tier!=cache`, `env in (test, dev)`, `env notin (prod)`, `app`, `!app`.
 
 use crate::api::validate;
 
-/// All of its requirements hold.
+/// A list of requirements that must all hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector(Vec<Requirement>);
 
@@ -17,13 +17,15 @@ enum Wanted {
     Exists,
     Absent,
     In(Vec<String>),
-    /// Holds without the label, too.
+    /// Also holds if the label is missing.
     NotIn(Vec<String>),
 }
 
 impl Selector {
+    /// Parses a selector.
+    ///
     /// # Errors
-    /// What is wrong with which part of it. An empty one is an error: it would select everything.
+    /// The invalid part and the reason. An empty selector is an error, because it would select everything.
     pub fn parse(text: &str) -> Result<Selector, String> {
         let parts = split(text);
         if parts.iter().all(|part| part.is_empty()) {
@@ -34,7 +36,7 @@ impl Selector {
         parts.iter().map(requirement).collect::<Result<_, _>>().map(Selector)
     }
 
-    /// `label`: the value of a label, if there is one.
+    /// `label` returns the value of a label, if it exists.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|r| {
             let value = label(&r.key);
@@ -57,30 +59,30 @@ impl Requirement {
         } else if let Some((key, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
             (key, Wanted::In(vec![value.trim().to_owned()]))
         } else if let Some((rest, values)) = part.split_once('(') {
-            let values = values.strip_suffix(')').ok_or("the bracket is not closed at its end")?;
+            let values = values.strip_suffix(')').ok_or("missing closing bracket at the end")?;
             let values = values.split(',').map(|v| v.trim().to_owned()).collect();
             match rest.trim().rsplit_once(char::is_whitespace) {
                 Some((key, "in")) => (key, Wanted::In(values)),
                 Some((key, "notin")) => (key, Wanted::NotIn(values)),
-                _ => return Err("before the bracket stands KEY in, or KEY notin".to_owned()),
+                _ => return Err("expected KEY in or KEY notin before the bracket".to_owned()),
             }
         } else {
             (part, Wanted::Exists)
         };
         let key = key.trim();
         if let Some(why) = validate::label(key, "").into_iter().next() {
-            return Err(format!("the key: {why}"));
+            return Err(format!("invalid key: {why}"));
         }
         if let Wanted::In(values) | Wanted::NotIn(values) = &wanted
             && let Some(why) = values.iter().flat_map(|v| validate::label(key, v)).next()
         {
-            return Err(format!("the value: {why}"));
+            return Err(format!("invalid value: {why}"));
         }
         Ok(Requirement { key: key.to_owned(), wanted })
     }
 }
 
-/// At the commas that are in no bracket.
+/// Splits at commas outside brackets.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut begin) = (Vec::new(), 0_u32, 0);
     for (at, c) in text.char_indices() {
@@ -138,12 +140,12 @@ mod tests {
             ("", "is empty"),
             (" , ", "is empty"),
             ("app=web,", "\"\" in the selector"),
-            ("=web", "the key"),
-            ("a b", "the key"),
-            ("app=a b", "the value"),
-            ("app in (a", "the bracket is not closed"),
-            ("app like (a)", "before the bracket stands"),
-            ("in (a)", "before the bracket stands"),
+            ("=web", "invalid key"),
+            ("a b", "invalid key"),
+            ("app=a b", "invalid value"),
+            ("app in (a", "missing closing bracket"),
+            ("app like (a)", "expected KEY in"),
+            ("in (a)", "expected KEY in"),
         ] {
             let said = Selector::parse(bad).unwrap_err();
             assert!(said.contains(why), "{bad:?}: {said}");

@@ -1,5 +1,5 @@
-//! How the time of a node's shutdown is shared out among its pods: groups by priority (S1). Pure arithmetic.
-//! `view` is how people see it, `retry` how often logind is asked again.
+//! The priority groups of a node shutdown and their periods (S1). Pure arithmetic. `view` is the representation for
+//! users; `retry` is the schedule of retries to logind.
 
 pub mod retry;
 pub mod view;
@@ -8,25 +8,25 @@ use crate::api::priority::CRITICAL;
 use serde::Serialize;
 use std::time::Duration;
 
-/// A longer period is taken for a mistake (S1); a kubelet has no limit.
+/// The maximum period (S1). A longer one is probably a mistake; a kubelet has no limit.
 pub const LONGEST: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Group {
-    /// Pods of at least this priority, and below that of the next group, belong to it.
+    /// The group contains the pods with at least this priority, up to the priority of the next group.
     pub priority: i32,
-    /// Whole seconds. Zero: killed with the minimum and not waited for.
+    /// In whole seconds. If it is zero, the pods are killed with the minimum grace period and not waited for.
     pub period: Duration,
 }
 
-/// By priority, lowest first: the order in which they are stopped. None: graceful shutdown is off.
+/// The groups in the order in which they are stopped: lowest priority first. Empty: graceful shutdown is off.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Groups(Vec<Group>);
 
 impl Groups {
-    /// `shutdownGracePeriod` and, the last part of it, `shutdownGracePeriodCriticalPods`. Fractions of a second are cut off.
-    /// Off if `total` is zero; `critical` must not be more than `total`.
+    /// From `shutdownGracePeriod` (`total`) and its last part, `shutdownGracePeriodCriticalPods` (`critical`). Fractions
+    /// of a second are dropped. Off if `total` is zero. `critical` must not exceed `total`.
     pub fn from_total(total: Duration, critical: Duration) -> Groups {
         let (total, critical) = (total.as_secs(), critical.as_secs());
         if total == 0 {
@@ -39,7 +39,7 @@ impl Groups {
         ])
     }
 
-    /// `shutdownGracePeriodByPodPriority`: whole seconds by priority, no priority twice.
+    /// From `shutdownGracePeriodByPodPriority`: pairs of priority and whole seconds. Priorities must be unique.
     pub fn by_priority(groups: impl IntoIterator<Item = (i32, u64)>) -> Groups {
         let group = |(priority, s)| Group { priority, period: Duration::from_secs(s) };
         let mut groups: Vec<Group> = groups.into_iter().map(group).collect();
@@ -59,18 +59,18 @@ impl Groups {
         self.0.get(index)
     }
 
-    /// What logind has to wait for.
+    /// The delay that logind must grant.
     pub fn sum(&self) -> Duration {
         self.0.iter().map(|g| g.period).sum()
     }
 
-    /// The highest group not above the priority; one below all groups belongs to the lowest.
+    /// The index of the highest group that is not above the priority. A pod below all groups belongs to the lowest one.
     pub fn index_of(&self, priority: i32) -> usize {
         self.0.iter().rposition(|g| g.priority <= priority).unwrap_or(0)
     }
 
-    /// S2: the periods that fit into the time there is: from the highest group down each gets its full period until the time is
-    /// used up.
+    /// S2: the periods that fit into the available time. From the highest group down, each gets its full period until the
+    /// time is used up.
     pub fn within(&self, mut time: Duration) -> Vec<Duration> {
         let mut periods: Vec<Duration> = Vec::with_capacity(self.0.len());
         for group in self.0.iter().rev() {

@@ -1,8 +1,8 @@
-//! The sysctls that a pod may set: the safe ones, and those beyond them that the node's configuration lets through.
+//! The sysctls that a pod may set: the safe ones, and further ones that the node's configuration allows.
 
 use std::borrow::Cow;
 
-/// Namespaced, and without harm to the node or to other pods (kubelet 1.32's list).
+/// Namespaced sysctls that cannot harm the node or other pods (the list of kubelet 1.32).
 const SAFE: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -18,8 +18,8 @@ const SAFE: [&str; 12] = [
     "net.ipv4.tcp_wmem",
 ];
 
-/// The one form that names are compared in: dots between the parts. In a name whose first separator is a slash the
-/// two have changed places (`net/ipv4/conf/eth0.1/forwarding`), as for sysctl(8) and a kubelet.
+/// Converts a name to the form with dots, for comparisons. If the first separator is a slash, slashes and dots are
+/// exchanged (`net/ipv4/conf/eth0.1/forwarding`), as in sysctl(8) and a kubelet.
 pub fn dotted(name: &str) -> Cow<'_, str> {
     match name.find(['.', '/']) {
         Some(first) if name[first..].starts_with('/') => {
@@ -34,7 +34,7 @@ pub fn dotted(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// `beyond`: the unsafe ones that this node allows, names or beginnings of names with `*` at the end.
+/// `beyond`: the unsafe sysctls that this node allows, as names or prefixes with a trailing `*`.
 pub fn is_allowed(name: &str, beyond: &[String]) -> bool {
     let name = dotted(name);
     let matches = |pattern: &String| {

@@ -1,10 +1,10 @@
-//! The two times of the engine: `Boot` for every decision, `Wall` for what people and files see.
+//! The two clocks of the engine: `Boot` for all decisions, `Wall` for times in output and files.
 //!
-//! Nobody in `engine/` or `api/` reads a clock: both arrive with each event as `Now`.
+//! `engine/` and `api/` never read a clock. Both times arrive with each event as `Now`.
 
 use std::time::Duration;
 
-/// Nanoseconds on CLOCK_BOOTTIME (time asleep counts). Only differences mean anything.
+/// Nanoseconds on CLOCK_BOOTTIME, which includes suspend. Only differences are meaningful.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Boot(pub u64);
 
@@ -15,7 +15,7 @@ impl Boot {
     }
 }
 
-/// In seconds, for people who look into the engine.
+/// Serialised in seconds, for the dump of the engine's state.
 impl serde::Serialize for Boot {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_f64(self.0 as f64 / 1e9)
@@ -29,17 +29,17 @@ impl std::ops::Add<Duration> for Boot {
     }
 }
 
-/// Nanoseconds since the Unix epoch, UTC. Zero means "not set", as the CRI has it.
+/// Nanoseconds since the Unix epoch, UTC. Zero means "not set", as in the CRI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wall(pub i64);
 
 impl Wall {
-    /// The time from `earlier` to `self`, zero if `earlier` is later (clocks are set back).
+    /// The time from `earlier` to `self`; zero if `earlier` is later, for example because the clock was set back.
     pub fn since(self, earlier: Wall) -> Duration {
         Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// As a Kubernetes `Time` (RFC 3339, UTC); None when not set.
+    /// Converts to a Kubernetes `Time` (RFC 3339, UTC); None if not set.
     pub fn timestamp(self) -> Option<jiff::Timestamp> {
         if self.0 == 0 {
             return None;
@@ -47,13 +47,13 @@ impl Wall {
         jiff::Timestamp::from_nanosecond(i128::from(self.0)).ok()
     }
 
-    /// RFC 3339, UTC, fractions of a second cut off; None when not set.
+    /// RFC 3339, UTC, without fractions of a second; None if not set.
     pub fn whole_seconds(self) -> Option<String> {
         self.timestamp().map(|t| format!("{t:.0}"))
     }
 }
 
-/// As people write it; null when not set.
+/// Serialised as RFC 3339; null if not set.
 impl serde::Serialize for Wall {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self.timestamp() {
@@ -70,7 +70,7 @@ impl std::ops::Add<Duration> for Wall {
     }
 }
 
-/// The moment at which an event reached the engine, on both clocks.
+/// The time at which an event reached the engine, on both clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Now {
     pub boot: Boot,

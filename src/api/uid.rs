@@ -1,6 +1,6 @@
-//! A document's digest, and the UID that comes of it (D3).
+//! The digest of a document, and the UID derived from it (D3).
 //!
-//! Both depend on the parsed content only: not on comments, the order of keys, or whether it is YAML or JSON.
+//! Both depend only on the parsed content: not on comments, on the order of keys, or on the format (YAML or JSON).
 
 use crate::api::names::Uid;
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub fn digest(content: &Value) -> String {
     hex(&hasher.finalize())
 }
 
-/// The UID of a pod without one of its own: 32 hexadecimal digits, no dashes, as a kubelet's.
+/// The UID of a pod without its own: 32 hexadecimal digits without dashes, as in a kubelet.
 pub fn of(path: &str, digest: &str) -> Uid {
     let mut hasher = Sha256::new();
     feed_bytes(&mut hasher, b'p', path.as_bytes());
@@ -26,7 +26,7 @@ pub fn digest_of_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Every value is fed with its kind and length, so that no two different contents feed the same bytes.
+/// Feeds each value with its kind and length, so that different contents never feed the same bytes.
 fn feed(hasher: &mut Sha256, value: &Value) {
     match value {
         Value::Null => hasher.update(b"n"),

@@ -1,6 +1,6 @@
-//! `wherry check`: everything wrong with the configuration and the manifests, before anything runs.
+//! `wherry check`: reports all errors of the configuration and the manifests before anything runs.
 //!
-//! Exit code 0: nothing is wrong; 1: something is; 2: a file cannot be read.
+//! Exit code 0: no errors; 1: at least one error; 2: a file cannot be read.
 
 use crate::adapters::manifests;
 use crate::agent;
@@ -16,22 +16,22 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A path that gives no answer for this long is on a file system that hangs.
+/// A path that does not answer for this long is on a file system that hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Names of standard input. It is read whatever it is: a pipe, a terminal.
+/// Names of standard input, which is read even if it is not a regular file.
 const STDIN: [&str; 2] = ["-", "/dev/stdin"];
-/// In bytes: the limit of manifests, and of configurations.
+/// The limit for manifests and configurations, in bytes.
 const MAX_BYTES: u64 = document::MAX_BYTES as u64;
 
-/// What is at a path.
+/// The content of a path.
 enum Seen {
     Directory(Result<Vec<PathBuf>, String>),
     File(Result<Vec<u8>, Refused>),
 }
 
-/// Checks the files given, or, without any, the configuration and the manifests that `flags` lead to.
+/// Checks the given files or, without any, the configuration and the manifests selected by `flags`.
 pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, Failure> {
-    let hangs = |why: NoAnswer| Failure::Message(format!("the configuration cannot be read: {why}"), 2);
+    let hangs = |why: NoAnswer| Failure::Message(format!("failed to read the configuration: {why}"), 2);
     let loaded = foreign::within(PATIENCE, {
         let flags = flags.clone();
         move || config::load(&flags)
@@ -44,7 +44,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
         report.files += loaded.files.len();
         report.problems(&loaded.problems)?;
         if loaded.is_ok() {
-            // Only here can one tell whether the machine has what is reserved.
+            // Only the machine's own configuration can be compared with its capacity.
             report.node(loaded.config.clone())?;
         }
         report.path(&loaded.config.manifests)?;
@@ -57,7 +57,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
     }
     report.together()?;
     let Report { out, files, errors, unreadable, .. } = report;
-    // The summary comes last, also where both go to one place.
+    // The summary comes last, also if stdout and stderr are the same.
     out.flush()?;
     let plural = |n: usize| if n == 1 { "" } else { "s" };
     tell(&format!("checked {files} file{}: {errors} error{}", plural(files), plural(errors)));
@@ -77,21 +77,21 @@ fn read(path: &Path) -> Result<Vec<u8>, Refused> {
 
 struct Report<'a> {
     out: &'a mut dyn Write,
-    /// The node's name: a pod that names another one is wrong here.
+    /// The node's name. A pod that names another node is an error.
     node: String,
     files: usize,
     errors: usize,
     unreadable: bool,
-    /// All good pods so far, to see which of them collide (D4) or name a class that is not there (A5).
+    /// All valid pods so far, to find conflicts (D4) and missing priority classes (A5).
     pods: Vec<Pod>,
     classes: Vec<PriorityClass>,
 }
 
 impl Report<'_> {
-    /// A file of configuration or of manifests, or a directory of manifests.
+    /// Checks a file of configuration or manifests, or a directory of manifests.
     fn path(&mut self, path: &Path) -> Result<(), Failure> {
         let seen = if STDIN.iter().any(|name| path == Path::new(name)) {
-            // A person may be typing it.
+            // A terminal may take longer than the limit.
             Ok(look(path))
         } else {
             let path = path.to_owned();
@@ -105,7 +105,7 @@ impl Report<'_> {
         }
     }
 
-    /// A file of a directory.
+    /// Checks a file of a directory.
     fn file(&mut self, path: &Path) -> Result<(), Failure> {
         let of_thread = path.to_owned();
         match foreign::within(PATIENCE, move || read(&of_thread)) {
@@ -143,7 +143,7 @@ impl Report<'_> {
         self.errors_of(problems)
     }
 
-    /// Does the machine have what the configuration reserves?
+    /// Checks that the reservations of the configuration fit into the machine's capacity.
     fn node(&mut self, config: Config) -> Result<(), Failure> {
         let root = config.root_dir.clone();
         match foreign::within(PATIENCE, move || agent::node_facts(&config).err().unwrap_or_default()) {
@@ -152,14 +152,14 @@ impl Report<'_> {
         }
     }
 
-    /// The pods of single files may name the classes that the node has.
+    /// Loads the priority classes of the node, which pods in single files may name.
     fn know_classes_of(&mut self, directory: &Path) {
         let of_thread = directory.to_owned();
         let texts = foreign::within(PATIENCE, move || {
             let files = manifests::files_in(&of_thread).unwrap_or_default();
             files.iter().filter_map(|file| read(file).ok()).collect::<Vec<_>>()
         });
-        // (What cannot be read has no classes.)
+        // (Unreadable files are skipped.)
         for text in texts.unwrap_or_default() {
             let objects = manifests::check_text("", &text, &self.node).0;
             let new = objects.into_iter().filter_map(|object| match object {
@@ -171,7 +171,7 @@ impl Report<'_> {
         }
     }
 
-    /// What is wrong with several documents together.
+    /// Reports errors that involve several documents.
     fn together(&mut self) -> Result<(), Failure> {
         let (classes, mut problems) = Classes::collect(&self.classes);
         problems.extend(document::collisions(self.pods.iter()));
@@ -264,8 +264,8 @@ mod tests {
                  warning: {d}/config.yaml:4: staticPodURL: known, but not honoured by wherry: it has no effect\n\
                  {d}/m/bad.yaml:8: spec.containers[0].imagee: unknown field; did you mean image?\n\
                  {d}/m/bad.yaml:7: spec.containers[0].image: Required value\n\
-                 {d}/m/second.yaml: metadata.name: Duplicate value: \"default/web\": {d}/m/ok.yaml (document 1) has \
-                 it too, and only one of them runs\n"
+                 {d}/m/second.yaml: metadata.name: Duplicate value: \"default/web\": also used by {d}/m/ok.yaml \
+                 (document 1); only one of the two pods runs\n"
             )
         );
         assert_eq!(code, 1);
@@ -287,7 +287,7 @@ mod tests {
             let fifo = fifo.clone();
             move || std::fs::write(fifo, "kept")
         });
-        // (It waits in open(2) for somebody to read.)
+        // (The writer waits in open(2) for a reader.)
         std::thread::sleep(Duration::from_millis(200));
         let flags = Flags { config_dir: Some(PathBuf::new()), hostname: Some("lab".into()), ..Flags::default() };
         let empty = tempfile::tempdir().unwrap();
@@ -366,7 +366,7 @@ mod tests {
         );
         assert!(text.starts_with(&begins), "{text}");
         assert_eq!((text.lines().count(), code), (1, 1));
-        // Whether another machine has it nobody can say here.
+        // A configuration given as a file may be for another machine, so its reservations are not compared.
         assert_eq!(check(&flags, &[d.join("config.yaml")]), (String::new(), 0));
     }
 }

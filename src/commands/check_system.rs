@@ -1,6 +1,6 @@
-//! `wherry check --system`: is this machine fit for pods? A line for each thing that was looked at.
+//! `wherry check --system`: checks whether this machine can run pods. Prints a line for each check.
 //!
-//! Exit code 0: no error (there may be warnings); 1: an error. Nothing is changed, and the running agent is not asked.
+//! Exit code 0: no error (there may be warnings); 1: an error. Changes nothing, and does not contact the running agent.
 
 use crate::agent::system_check;
 use crate::api::finding::{Count, Finding};
@@ -12,10 +12,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A configuration that gives no answer for this long is on a file system that hangs.
+/// A configuration that does not answer for this long is on a file system that hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Looks at the machine with the configuration that `flags` lead to.
+/// Checks the machine with the configuration selected by `flags`.
 pub fn run(out: &mut dyn Write, flags: &Flags, as_json: bool) -> Result<u8, Failure> {
     let loaded = foreign::within(PATIENCE, {
         let flags = flags.clone();
@@ -23,7 +23,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, as_json: bool) -> Result<u8, Fail
     });
     let loaded = match loaded {
         Ok(loaded) => loaded,
-        // Without it nobody knows what to look at.
+        // Without a configuration, the paths to check are unknown.
         Err(why) => return print(out, &[no_configuration(flags, &why)], as_json),
     };
     let mut findings = vec![configuration(&loaded)];
@@ -35,20 +35,20 @@ fn no_configuration(flags: &Flags, why: &NoAnswer) -> Finding {
     let or =
         |given: &Option<PathBuf>, default: &str| given.clone().unwrap_or_else(|| default.into()).display().to_string();
     let (file, directory) = (or(&flags.config, config::DEFAULT_FILE), or(&flags.config_dir, config::DEFAULT_DIR));
-    let remedy = format!("see what is mounted there (findmnt -T {file}) and mend it, or give another --config");
+    let remedy = format!("find the file system (findmnt -T {file}) and repair it, or use another --config");
     Finding::error("configuration", format!("{file}, or a drop-in in {directory}: {why}"), remedy)
 }
 
 fn configuration(loaded: &config::Loaded) -> Finding {
     let files = match loaded.files.len() {
-        0 => "no file: everything is at its default".to_owned(),
+        0 => "no file: all settings have their defaults".to_owned(),
         _ => loaded.files.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", "),
     };
     match loaded.problems.errors.as_slice() {
         [] => Finding::ok("configuration", files),
         [first, more @ ..] => {
             let more = if more.is_empty() { String::new() } else { format!(", and {} more", more.len()) };
-            Finding::error("configuration", format!("{first}{more}"), "wherry check tells all of it")
+            Finding::error("configuration", format!("{first}{more}"), "run wherry check to see all errors")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The commands' side of the control socket: HTTP/1.0, where a body simply ends with its connection.
+//! The client of the control socket, for the commands. It uses HTTP/1.0, where the end of the connection ends the body.
 
 use crate::api::printable;
 use crate::commands::output::Failure;
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const MAX_HEAD: usize = 16 * 1024;
-/// Of an answer in words, in bytes.
+/// Maximum length of an answer in plain text, in bytes.
 const MAX_SENTENCE: u64 = 16 * 1024;
 
-/// Asks for `target`; the body is read from what is returned. With `endless`, a pause is no error.
+/// Sends a GET request and returns a reader of the body. With `endless`, a pause is not an error.
 pub fn get(socket: &Path, target: &str, endless: bool) -> Result<BufReader<UnixStream>, Failure> {
     let (status, reader) = ask(socket, &format!("GET {target} HTTP/1.0\r\n\r\n"))?;
     if status != 200 {
@@ -27,16 +27,16 @@ pub fn get(socket: &Path, target: &str, endless: bool) -> Result<BufReader<UnixS
     Ok(reader)
 }
 
-/// Asks for a change. The status (200: done), and what the agent has to say.
+/// Sends a POST request without a body. Returns the status (200: done) and the agent's message.
 pub fn post_plain(socket: &Path, target: &str) -> Result<(u16, String), Failure> {
     let (status, reader) = ask(socket, &format!("POST {target} HTTP/1.0\r\nContent-Length: 0\r\n\r\n"))?;
     Ok((status, sentence(reader)))
 }
 
-/// Asks for what `body` says, and reads what came of it.
+/// Sends `body` in a POST request and parses the answer.
 ///
 /// # Errors
-/// The agent's own words, if it does not do it.
+/// The agent's message, if it refuses the request.
 pub fn post_json<T: serde::de::DeserializeOwned>(
     socket: &Path,
     target: &str,
@@ -48,26 +48,25 @@ pub fn post_json<T: serde::de::DeserializeOwned>(
     };
     let mut answer = Vec::new();
     reader.read_to_end(&mut answer).map_err(|e| no_answer(socket, &e))?;
-    serde_json::from_slice(&answer)
-        .map_err(|e| Failure::message(format!("{target}: the answer is not understood: {e}")))
+    serde_json::from_slice(&answer).map_err(|e| Failure::message(format!("{target}: invalid answer: {e}")))
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub enum Answer {
-    /// Its body.
+    /// The body of the answer.
     Done(BufReader<UnixStream>),
-    /// The status, and the agent's words.
+    /// The status, and the agent's message.
     Refused(u16, String),
 }
 
-/// Asks for what `body` says; the answer begins within `patience`.
+/// Sends `body` in a POST request. The answer must start within `patience`.
 pub fn post(socket: &Path, target: &str, body: &impl serde::Serialize, patience: Duration) -> Result<Answer, Failure> {
     let body = serde_json::to_string(body).map_err(|e| Failure::message(e.to_string()))?;
     let (status, reader) = ask_within(socket, &post_request(target, &body), patience)?;
     match status {
         200 => Ok(Answer::Done(reader)),
-        // One that has not got the route has not got its method either.
+        // An old agent answers an unknown route with 405 as well.
         405 => Err(Failure::message("the running wherry is too old for this")),
         status => Ok(Answer::Refused(status, sentence(reader))),
     }
@@ -77,7 +76,7 @@ fn post_request(target: &str, body: &str) -> String {
     format!("POST {target} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// As much of a short answer as there is.
+/// Reads a short answer, up to `MAX_SENTENCE`.
 fn sentence(reader: impl Read) -> String {
     let mut body = Vec::new();
     let _ = reader.take(MAX_SENTENCE).read_to_end(&mut body);
@@ -101,19 +100,19 @@ fn ask_within(socket: &Path, request: &str, patience: Duration) -> Result<(u16, 
         let n =
             reader.by_ref().take(MAX_HEAD as u64).read_until(b'\n', &mut head).map_err(|e| no_answer(socket, &e))?;
         if n == 0 || head.len() > MAX_HEAD {
-            return Err(Failure::message(format!("{}: the answer is no HTTP", socket.display())));
+            return Err(Failure::message(format!("{}: the answer is not HTTP", socket.display())));
         }
     }
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut response = httparse::Response::new(&mut headers);
     let status = match response.parse(&head) {
         Ok(httparse::Status::Complete(_)) => response.code.unwrap_or(0),
-        _ => return Err(Failure::message(format!("{}: the answer is no HTTP", socket.display()))),
+        _ => return Err(Failure::message(format!("{}: the answer is not HTTP", socket.display()))),
     };
     Ok((status, reader))
 }
 
-/// The whole of a JSON answer.
+/// Reads a whole JSON answer.
 pub fn get_json(socket: &Path, target: &str) -> Result<serde_json::Value, Failure> {
     let mut body = Vec::new();
     get(socket, target, false)?.read_to_end(&mut body).map_err(|e| no_answer(socket, &e))?;
@@ -121,7 +120,7 @@ pub fn get_json(socket: &Path, target: &str) -> Result<serde_json::Value, Failur
     serde_json::from_slice(&body).map_err(cut)
 }
 
-/// Makes each text of an answer one that can be shown, in one place for all that is made of it. Names of fields stay.
+/// Escapes every text of an answer, in one place for all commands. Field names are not changed.
 fn escape(value: &mut Value) {
     match value {
         Value::String(text) => {
@@ -135,7 +134,7 @@ fn escape(value: &mut Value) {
     }
 }
 
-/// Writes a JSON answer: with `json` as it is, else what `show` makes of it, where every text is one line of plain text.
+/// Prints a JSON answer: with `json` unchanged, otherwise through `show`, where every text is one line of plain text.
 pub fn print<T: serde::de::DeserializeOwned>(
     out: &mut dyn Write,
     socket: &Path,
@@ -150,7 +149,7 @@ pub fn print<T: serde::de::DeserializeOwned>(
         return Ok(0);
     }
     escape(&mut value);
-    let unknown = |e| Failure::message(format!("{target}: the answer is not understood: {e}"));
+    let unknown = |e| Failure::message(format!("{target}: invalid answer: {e}"));
     let answer: T = serde_json::from_value(value).map_err(unknown)?;
     show(out, &answer)?;
     Ok(0)
@@ -172,9 +171,9 @@ fn cannot_connect(socket: &Path, e: &std::io::Error) -> Failure {
         ErrorKind::NotFound => {
             format!("there is no socket {path}: wherry is not running, or uses another one (--socket)")
         }
-        ErrorKind::ConnectionRefused => format!("nobody listens on {path}: wherry is not running"),
+        ErrorKind::ConnectionRefused => format!("nothing listens on {path}: wherry is not running"),
         ErrorKind::PermissionDenied => {
-            format!("no permission for {path}: it is for root and the members of its group")
+            format!("no permission for {path}: only root and the members of its group have access")
         }
         _ => format!("cannot connect to {path}: {e}"),
     })
@@ -192,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Answers one request with `answer`.
+    /// Serves one request with `answer`.
     fn answer(answer: &'static [u8]) -> (tempfile::TempDir, std::path::PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
@@ -212,7 +211,7 @@ mod tests {
         let path = dir.path().join("s");
         assert!(failure(&path).contains("there is no socket") && failure(&path).contains("--socket"));
         drop(UnixListener::bind(&path).unwrap());
-        assert!(failure(&path).contains("nobody listens on"));
+        assert!(failure(&path).contains("nothing listens on"));
     }
 
     #[test]
@@ -232,12 +231,12 @@ mod tests {
             print(&mut out, &path, "/x", json, show).map(|code| (code, String::from_utf8(out).unwrap()))
         };
         assert_eq!(shown(b"HTTP/1.1 200 OK\r\n\r\n7", false).unwrap(), (0, "it is 7\n".into()));
-        // As it is, also what this version does not understand.
+        // With `json`, an answer of another version is printed unchanged as well.
         assert_eq!(shown(b"HTTP/1.1 200 OK\r\n\r\n[7]", true).unwrap(), (0, "[\n  7\n]\n".into()));
-        let message = "/x: the answer is not understood";
+        let message = "/x: invalid answer";
         let result = shown(b"HTTP/1.1 200 OK\r\n\r\n[7]", false);
         assert!(matches!(result, Err(Failure::Message(m, 1)) if m.starts_with(message)));
         let (_dir, path) = answer(b"hello\r\n\r\n");
-        assert!(failure(&path).contains("no HTTP"));
+        assert!(failure(&path).contains("not HTTP"));
     }
 }

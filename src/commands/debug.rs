@@ -1,5 +1,5 @@
-//! `wherry debug dump`: everything that the running agent knows, as JSON, for people who look for a mistake in it;
-//! `wherry debug fds`: its descriptors, for people who read a trace of its system calls.
+//! `wherry debug dump` prints the whole state of the running agent as JSON, to debug the agent. `wherry debug fds`
+//! lists its descriptors, to read a trace of its system calls.
 
 use crate::commands::client;
 use crate::commands::output::{Failure, document};

@@ -1,4 +1,4 @@
-//! `wherry describe`: all about one pod, laid out as `kubectl describe pod` does it, with what wherry itself has to say.
+//! `wherry describe`: the details of one pod in the layout of `kubectl describe pod`, with Wherry's own state added.
 
 use crate::commands::client;
 use crate::commands::events::{age, of_pod};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The last of a pod; the agent keeps no more.
+/// Maximum number of events shown; the agent keeps no more for a pod.
 const EVENTS: usize = 50;
 const EVENT_HEADER: [&str; 5] = ["Type", "Reason", "Age", "From", "Message"];
 const CONDITION_HEADER: [&str; 4] = ["Type", "Status", "Reason", "Message"];
@@ -30,7 +30,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, target: &Target, format: Option<F
             let of = |name: &str| text(e, &format!("/involvedObject/{name}"));
             of("kind") == "Pod" && target.is(of("namespace"), of("name"), of("uid"))
         });
-        Failure::message(if gone { format!("{e}\nit was there: wherry events {target}") } else { e })
+        Failure::message(if gone { format!("{e}\nit existed earlier: see wherry events {target}") } else { e })
     })?;
     show(out, found, &events, format, Timestamp::now())
 }
@@ -84,14 +84,14 @@ impl Lines {
         self.0.push((label.to_owned(), value.into()));
     }
 
-    /// Left out if there is nothing to say.
+    /// Adds a line unless the value is empty.
     fn some(&mut self, label: &str, value: &str) {
         if !value.is_empty() {
             self.add(label, value);
         }
     }
 
-    /// The first beside the label, the others below it.
+    /// Puts the first value next to the label, the others below it.
     fn many(&mut self, label: &str, values: Vec<String>) {
         if values.is_empty() {
             self.add(label, "<none>");
@@ -105,7 +105,8 @@ impl Lines {
         let width = self.0.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0) + 3;
         for (label, value) in &self.0 {
             let mut label = if label.is_empty() { String::new() } else { format!("{}:", shown(label)) };
-            // A value of several lines stays in its column, and further in: none of them looks like a label, or the next value.
+            // Further lines of a value are indented in its column, so that none looks like a label or like the next
+            // value.
             for (i, part) in value.split('\n').enumerate() {
                 let further = if i == 0 { "" } else { "  " };
                 let line = format!("{:indent$}{label:<width$}{further}{}", "", shown(part));
@@ -161,7 +162,7 @@ impl Description<'_> {
         lines.add("Digest", self.of("/wherry/digest"));
         lines.add("Start Time", date(self.of("/status/startTime")));
         lines.many("Labels", pairs(&self.pod["metadata"]["labels"], "=", |_| true));
-        // Those of the source are above.
+        // The annotations of the source are shown above.
         lines.many(
             "Annotations",
             pairs(&self.pod["metadata"]["annotations"], ": ", |k| !k.starts_with("kubernetes.io/config.")),
@@ -180,7 +181,7 @@ impl Description<'_> {
         lines
     }
 
-    /// The phase; of a pod that is being removed, that and for how long, as kubectl says it.
+    /// The phase, or for how long a pod has been terminating, in kubectl's words.
     fn status(&self) -> String {
         let phase = self.of("/status/phase");
         match self.of("/metadata/deletionTimestamp").parse::<Timestamp>() {
@@ -191,7 +192,7 @@ impl Description<'_> {
         }
     }
 
-    /// The pod's worker: where it is, and what it waits for.
+    /// The state of the pod's worker, and what it waits for.
     fn own(&self, lines: &mut Lines) {
         let own = &self.pod["wherry"];
         let mut worker = text(own, "/state").to_owned();
@@ -203,7 +204,7 @@ impl Description<'_> {
             doing => worker.push_str(&format!(", {doing}")),
         }
         if own["desired"] == false {
-            worker.push_str(", no manifest asks for it");
+            worker.push_str(", no manifest defines it");
         }
         lines.add("Worker", worker);
         let mut waits: Vec<String> = Vec::new();
@@ -266,7 +267,7 @@ impl Description<'_> {
     }
 }
 
-/// A state with its reason, exit code and times, the labels indented below it.
+/// A container state with its reason, exit code and times, which are indented below it.
 fn state(lines: &mut Lines, label: &str, state: &Value) {
     if let Some(waiting) = state.get("waiting").filter(|w| w.is_object()) {
         lines.add(label, "Waiting");
@@ -302,7 +303,7 @@ fn section<T: AsRef<str>, const N: usize>(
     }
     writeln!(out, "{title}:")?;
     let rule = header.map(|h| "-".repeat(h.len()));
-    // The first cell of each row carries the indent; no column may look narrower for it.
+    // The first cell of each row carries the indent. The column widths include it.
     let indented = |cells: Vec<&str>| -> Vec<String> {
         cells.into_iter().enumerate().map(|(i, c)| if i == 0 { format!("  {c}") } else { c.to_owned() }).collect()
     };
@@ -321,7 +322,7 @@ fn pairs(map: &Value, between: &str, wanted: impl Fn(&str) -> bool) -> Vec<Strin
     map.as_object().into_iter().flatten().filter(|(k, _)| wanted(k)).map(one).collect()
 }
 
-/// An argument as it can be read on one line.
+/// An argument on one line.
 fn word(word: &str) -> String {
     if word.contains('\n') { format!("{word:?}") } else { word.to_owned() }
 }
@@ -334,10 +335,10 @@ fn or_none(text: &str) -> String {
     if text.is_empty() { "<none>".to_owned() } else { text.to_owned() }
 }
 
-/// As kubectl writes dates, in UTC.
+/// A date in kubectl's format, in UTC.
 fn date(at: &str) -> String {
     match at.parse::<Timestamp>() {
-        // The API's zero.
+        // The API's zero time.
         Ok(t) if t.as_second() == 0 => "<unknown>".into(),
         Ok(t) => t.strftime("%a, %d %b %Y %H:%M:%S +0000").to_string(),
         Err(_) => "<unknown>".into(),
@@ -466,7 +467,7 @@ Events:
                                "pullBackOff": [{"image": "i:1", "seconds": 40, "failures": 3}]});
         let text = described(vec![old, new], None);
         assert!(text.contains("Status:          Terminating (lasts 10s)\n"), "{text}");
-        let worker = "Worker:          Terminating, grace left 20s, stopping containers, no manifest asks for it\n";
+        let worker = "Worker:          Terminating, grace left 20s, stopping containers, no manifest defines it\n";
         assert!(text.contains(worker), "{text}");
         assert!(
             text.contains(&format!(

@@ -1,5 +1,5 @@
-//! `wherry drain` and `wherry undrain` (W27): which pods are meant, what the agent is asked, and the wait until nothing of them
-//! runs any more.
+//! `wherry drain` and `wherry undrain` (W27): selects the pods, sends the request to the agent, and waits until the
+//! pods have stopped.
 
 use crate::api::control::{DrainOutcome, DrainRequest, Drained, DrainedPod};
 use crate::api::selector::Selector;
@@ -17,20 +17,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The exit code of what Ctrl-C has ended, as shells have it.
+/// The exit code after Ctrl-C, as in shells.
 const INTERRUPTED: u8 = 130;
-/// The agent is asked so often how far it is ...
+/// How often the agent is polled for progress.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// ... and Ctrl-C is noticed as soon.
+/// How often Ctrl-C is checked.
 const NOTICE_EVERY: Duration = Duration::from_millis(100);
-/// An agent that is being restarted is back in this time.
+/// How long a restart of the agent may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Which pods are meant.
+/// The selected pods.
 #[derive(Clone, Debug, Default)]
 pub struct Which {
     pub targets: Vec<Target>,
-    /// Of those that are selected, or all.
+    /// Limits `selector` and `all` to a namespace.
     pub namespace: Option<String>,
     pub selector: Option<Selector>,
     pub all: bool,
@@ -38,7 +38,7 @@ pub struct Which {
 
 impl Which {
     /// # Errors
-    /// Of the first that is named and not there.
+    /// A named pod does not exist.
     fn find(&self, list: &Value) -> Result<Vec<Value>, Failure> {
         let mut found: BTreeMap<String, Value> = BTreeMap::new();
         let mut add = |pods: Vec<Value>| {
@@ -62,7 +62,7 @@ impl Which {
     }
 }
 
-/// They are shown, and asked for, in this order.
+/// Pods are shown, and requested, in the order of this key.
 fn key(pod: &Value) -> String {
     [text(pod, "/metadata/namespace"), text(pod, "/metadata/name"), text(pod, "/metadata/uid")].join("/")
 }
@@ -71,16 +71,16 @@ fn key(pod: &Value) -> String {
 pub struct Query {
     pub which: Which,
     pub grace_period_seconds: Option<u64>,
-    /// How long to wait; None: as long as it takes.
+    /// Time limit of the wait. None: no limit.
     pub timeout: Option<Duration>,
     pub wait: bool,
 }
 
-/// 0 once nothing of the pods runs any more; 1 if that is not so in time.
+/// Returns 0 once all pods have stopped, and 1 if they have not in time.
 pub fn drain(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
     let pods = query.which.find(&client::get_json(socket, "/pods?verbose")?)?;
     if pods.is_empty() {
-        tell("no pod is meant by that");
+        tell("no pod matches");
         return Ok(0);
     }
     let drained = ask(socket, "/drain", &pods, query.grace_period_seconds)?;
@@ -108,14 +108,14 @@ pub fn drain(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fa
     waiting.wait(out, query.timeout, &mut look, &mut pause)
 }
 
-/// 0 if all that were named may run again, 1 if one was not drained.
+/// Returns 0 if a pod may run again, and 1 if none of the pods was drained.
 pub fn undrain(out: &mut dyn Write, socket: &Path, which: &Which) -> Result<u8, Failure> {
     let mut pods = which.find(&client::get_json(socket, "/pods?verbose")?)?;
     if which.targets.is_empty() {
         pods.retain(|pod| flag(pod, "/wherry/drained"));
     }
     if pods.is_empty() {
-        tell("no drained pod is meant by that");
+        tell("no drained pod matches");
         return Ok(0);
     }
     let drained = ask(socket, "/undrain", &pods, None)?;
@@ -129,7 +129,7 @@ fn ask(socket: &Path, target: &str, pods: &[Value], grace_period_seconds: Option
     client::post_json(socket, target, &DrainRequest { uids, grace_period_seconds })
 }
 
-/// A line for each pod but those that are being stopped: they are returned, name by UID.
+/// Prints a line for each pod, except for pods that are being stopped: these are returned, as names by UID.
 fn told(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<String, String>, Failure> {
     let mut ending = BTreeMap::new();
     for DrainedPod { uid, namespace, name, outcome } in &drained.pods {
@@ -137,10 +137,10 @@ fn told(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<String, Strin
         match outcome {
             DrainOutcome::Ending => drop(ending.insert(uid.clone(), name)),
             DrainOutcome::Down => writeln!(out, "pod {name} is down")?,
-            DrainOutcome::Completed => writeln!(out, "pod {name} has ended by itself, it is left as it is")?,
-            DrainOutcome::Undesired => writeln!(out, "pod {name} ends, no manifest asks for it")?,
+            DrainOutcome::Completed => writeln!(out, "pod {name} has ended by itself; it is left unchanged")?,
+            DrainOutcome::Undesired => writeln!(out, "pod {name} is terminating, because no manifest defines it")?,
             DrainOutcome::Starts => writeln!(out, "pod {name} may run again")?,
-            DrainOutcome::Waits => writeln!(out, "pod {name} is no longer drained, but waits for something else")?,
+            DrainOutcome::Waits => writeln!(out, "pod {name} is no longer drained, but waits for another reason")?,
             DrainOutcome::NotDrained => writeln!(out, "pod {name} is not drained")?,
             DrainOutcome::NotFound => writeln!(out, "the pod with the UID {} is gone", shown(uid))?,
         }
@@ -149,20 +149,20 @@ fn told(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<String, Strin
     Ok(ending)
 }
 
-/// The wait for the end of drained pods.
+/// The wait for drained pods to stop.
 struct Waiting {
-    /// Name by UID.
+    /// Names by UID.
     left: BTreeMap<String, String>,
-    /// All that there were.
+    /// Number of pods at the start.
     of: usize,
-    /// Where the progress is shown.
+    /// The screen for the progress.
     screen: Screen,
-    /// A line of progress is on the screen.
+    /// Whether a line of progress is on the screen.
     shown: bool,
 }
 
 impl Waiting {
-    /// `pause`: until the next look; true if the wait is to end.
+    /// `pause` waits until the next poll. It returns true if the wait is to end.
     fn wait(
         &mut self,
         out: &mut dyn Write,
@@ -180,7 +180,7 @@ impl Waiting {
                     code = code.max(self.look_at(out, &list, began.elapsed())?);
                 }
                 Err(Failure::Message(why, _)) if answered.elapsed() < PATIENCE => {
-                    self.progress(&format!("{}; the drain goes on with wherry", why));
+                    self.progress(&format!("{}; the drain continues when wherry is back", why));
                 }
                 Err(failure) => return Err(failure),
             }
@@ -191,9 +191,10 @@ impl Waiting {
             if over || pause() {
                 self.clear();
                 let names: Vec<&str> = self.left.values().map(String::as_str).collect();
-                let (why, code) = if over { ("not in time", 1) } else { ("not waited for", INTERRUPTED) };
+                let (why, code) = if over { ("timeout", 1) } else { ("interrupted", INTERRUPTED) };
                 let message = format!(
-                    "{why}: {}; the drain goes on, `wherry pods` shows how far it is, `wherry undrain` ends it",
+                    "{why}, still waiting for {}; the drain continues; `wherry pods` shows its progress, \
+                     `wherry undrain` ends it",
                     names.join(", ")
                 );
                 return Err(Failure::Message(message, code));
@@ -201,7 +202,7 @@ impl Waiting {
         }
     }
 
-    /// Tells of those that are down. 1 if one is no longer drained.
+    /// Prints the pods that have stopped. Returns 1 if one is no longer drained.
     fn look_at(&mut self, out: &mut dyn Write, list: &Value, took: Duration) -> Result<u8, Failure> {
         let mut code = 0;
         let mut ending = Vec::new();
@@ -215,7 +216,7 @@ impl Waiting {
                 Some(pod) if text(pod, "/wherry/state") == "Finished" => format!("pod {name} is down ({took})"),
                 Some(pod) if !flag(pod, "/wherry/drained") => {
                     code = 1;
-                    format!("pod {name} is no longer drained: somebody has undrained it")
+                    format!("pod {name} is no longer drained: it was undrained meanwhile")
                 }
                 Some(pod) => {
                     ending.push(format!("{name} {}", at_what(pod)));
@@ -234,13 +235,13 @@ impl Waiting {
         Ok(code)
     }
 
-    /// What is being waited for, on one line that the next one replaces. Only for who looks on.
+    /// Shows the progress on one line, which the next one replaces. Only on a terminal.
     fn progress(&mut self, line: &str) {
         if !self.screen.is_terminal() {
             return;
         }
         self.clear();
-        // The cursor stays on the line.
+        // Keep the cursor on the line.
         let room = self.screen.width.unwrap_or(80).saturating_sub(1);
         let line = shown(line);
         let line = match line.char_indices().nth(room) {
@@ -258,7 +259,7 @@ impl Waiting {
     }
 }
 
-/// `(12s left)` of its grace period; after that what it is at.
+/// The rest of the grace period as `(12s left)`, afterwards the worker's current activity.
 fn at_what(pod: &Value) -> String {
     let left = pod.pointer("/wherry/graceLeftSeconds").and_then(Value::as_i64).filter(|s| *s > 0);
     match (left, text(pod, "/wherry/doing")) {
@@ -318,13 +319,13 @@ mod tests {
         Waiting { left, of: names.len(), screen: Screen::default(), shown: false }
     }
 
-    /// What a wait prints that sees these lists one after the other, and how it ends.
+    /// The output of a wait that polls these lists one after the other, and its result.
     fn wait(names: &[&str], looks: Vec<Option<Value>>, timeout: Option<Duration>) -> (String, Result<u8, Failure>) {
         let mut looks = looks.into_iter();
         let mut left = looks.len();
         let mut look = || match looks.next().expect("one look too many") {
             Some(list) => Ok(list),
-            None => Err(Failure::message("nobody listens")),
+            None => Err(Failure::message("nothing listens")),
         };
         let mut pause = || {
             left -= 1;
@@ -341,7 +342,7 @@ mod tests {
         let down = |name| pod("default", name, "", json!({"state": "Finished", "drained": true}));
         let looks = vec![
             Some(list(&[ending("a"), ending("b"), ending("c")])),
-            // (wherry is being restarted.)
+            // (Wherry is being restarted.)
             None,
             Some(list(&[down("a"), ending("b"), ending("c")])),
             Some(list(&[down("a"), down("b")])),
@@ -356,13 +357,14 @@ mod tests {
     #[test]
     fn w27_a_wait_that_is_cut_off_says_that_the_drain_goes_on() {
         let ending = || list(&[pod("default", "a", "", json!({"state": "Terminating", "drained": true}))]);
-        for (timeout, why, expected) in
-            [(None, "not waited for: default/a", INTERRUPTED), (Some(Duration::ZERO), "not in time: default/a", 1)]
-        {
+        for (timeout, why, expected) in [
+            (None, "interrupted, still waiting for default/a", INTERRUPTED),
+            (Some(Duration::ZERO), "timeout, still waiting for default/a", 1),
+        ] {
             let (text, end) = wait(&["a"], vec![Some(ending())], timeout);
             assert_eq!(text, "");
             let Err(Failure::Message(message, code)) = end else { panic!("{end:?}") };
-            assert!(message.starts_with(why) && message.contains("the drain goes on"), "{message}");
+            assert!(message.starts_with(why) && message.contains("the drain continues"), "{message}");
             assert_eq!(code, expected);
         }
     }
@@ -371,7 +373,7 @@ mod tests {
     fn w27_a_pod_that_somebody_undrains_meanwhile_is_no_success() {
         let undrained = list(&[pod("default", "a", "", json!({"state": "Sync"}))]);
         let (text, end) = wait(&["a"], vec![Some(undrained)], None);
-        assert_eq!(text, "pod default/a is no longer drained: somebody has undrained it\n");
+        assert_eq!(text, "pod default/a is no longer drained: it was undrained meanwhile\n");
         assert_eq!(end.unwrap(), 1);
     }
 

@@ -1,4 +1,4 @@
-//! `wherry events`: what happened to pods and to the node, from the control socket.
+//! `wherry events`: the events of pods and of the node, from the control socket.
 
 use crate::commands::client;
 use crate::commands::output::{Failure, document, json_line, tell};
@@ -14,14 +14,14 @@ use std::path::Path;
 
 const HEADER: [&str; 6] = ["NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"];
 
-/// What to show.
+/// The selection and the format.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
-    /// All, if None.
+    /// None: all pods.
     pub pod: Option<Target>,
-    /// All, if None; with `pod` it says the same.
+    /// None: all namespaces. With `pod` it has no further effect.
     pub namespace: Option<String>,
-    /// All, if empty: `Normal`, `Warning`, in any case.
+    /// Empty: all types. `Normal` or `Warning`, case-insensitive.
     pub types: Vec<String>,
     pub json: bool,
     pub watch: bool,
@@ -70,14 +70,14 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
     Ok(0)
 }
 
-/// Shows the events there are, then a row (or a document on a line) for each new one, until the agent goes.
+/// Prints the current events, then a row (or a JSON line) for each new one, until the agent stops.
 fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result<u8, Failure> {
-    let broken = |e: std::io::Error| Failure::message(format!("the watch broke off: {e}"));
-    // By its name: one may come twice while the list is on its way.
+    let broken = |e: std::io::Error| Failure::message(format!("the watch failed: {e}"));
+    // Index by name: an event may arrive twice while the list is being sent.
     let mut first: Option<BTreeMap<String, usize>> = Some(BTreeMap::new());
     let mut gathered: Vec<Value> = Vec::new();
     let mut table = table();
-    // Rows that come later should mostly fit under the header.
+    // Makes room for later rows, so that most of them fit under the header.
     table.widen(&["", "100s (x100 over 100m)", "Warning", "ErrImageNeverPull", "", ""]);
     let mut line = String::new();
     loop {
@@ -85,13 +85,13 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
         if stream.read_line(&mut line).map_err(broken)? == 0 {
             return Err(Failure::message("the watch ended: wherry stopped"));
         }
-        let mut change: Value = serde_json::from_str(&line)
-            .map_err(|e| Failure::message(format!("the watch sent something that is no JSON: {e}")))?;
+        let mut change: Value =
+            serde_json::from_str(&line).map_err(|e| Failure::message(format!("the watch sent invalid JSON: {e}")))?;
         let event = change["object"].take();
         match text(&change, "/type") {
             "LOST" => {
                 let count = change["count"].as_u64().unwrap_or(0);
-                tell(&format!("{count} events were left out: this end was too slow"));
+                tell(&format!("{count} events were dropped, because this client was too slow"));
                 continue;
             }
             "BOOKMARK" => {
@@ -109,7 +109,7 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
                 Some(seen) => {
                     let key = [text(&event, "/involvedObject/uid"), text(&event, "/metadata/name")].concat();
                     match seen.insert(key, gathered.len()) {
-                        // (Its place in time is the later one.)
+                        // (The later occurrence determines its position.)
                         Some(before) => {
                             gathered[before] = Value::Null;
                             gathered.push(event);
@@ -125,7 +125,7 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
     }
 }
 
-/// Messages are whole on every screen.
+/// Messages are never shortened.
 fn table() -> Table {
     let paint: Paint = |header, cell| (header == "TYPE" && cell == "Warning").then_some(Colour::Yellow);
     Table::new(&HEADER).on(Screen::stdout(), &[], paint)
@@ -148,12 +148,12 @@ fn row(event: &Value, now: Timestamp) -> [String; 6] {
     let kind = text(event, "/involvedObject/kind").to_lowercase();
     let namespace = if kind == "pod" { of("/involvedObject/namespace") } else { "-".into() };
     let object = format!("{kind}/{}", text(event, "/involvedObject/name"));
-    // A message may have lines; a row has not.
+    // A message may have several lines, a row only one.
     let message = text(event, "/message").split_whitespace().collect::<Vec<_>>().join(" ");
     [namespace, age(event, now), of("/type"), of("/reason"), object, message]
 }
 
-/// `3s`, and with repetitions `3s (x5 over 2m)`: since its last time, how often, and since its first.
+/// `3s`, or with repetitions `3s (x5 over 2m)`: time since the last occurrence, count, time since the first one.
 pub fn age(event: &Value, now: Timestamp) -> String {
     let time = |name: &str| text(event, name).parse::<Timestamp>().ok();
     let ago = |at: Option<Timestamp>| at.map_or("<unknown>".to_owned(), |at| since(at, now));

@@ -1,4 +1,5 @@
-//! `wherry exec`: a command in a running container, through the agent; its output and its exit code become ours.
+//! `wherry exec`: runs a command in a running container through the agent, and ends with the command's output and exit
+//! code.
 
 use crate::api::control::{ExecHead, ExecRequest};
 use crate::commands::client::{self, Answer};
@@ -9,14 +10,14 @@ use std::io::{BufRead, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-// Exit codes of our own, as those of `timeout`, `env` and shells.
+// Exit codes of wherry itself, as in `timeout`, `env` and shells.
 const TIMED_OUT: u8 = 124;
-/// The command was not tried, or the runtime does not tell what came of it.
+/// The command was not started, or the runtime does not report its result.
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// The agent has its answer so long after the command's time is over.
+/// The agent answers at the latest this long after the command's timeout.
 const MARGIN: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
@@ -27,7 +28,7 @@ pub struct Query {
     pub timeout: Duration,
 }
 
-/// The command's exit code.
+/// Returns the command's exit code.
 pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
     let ours = |failure| match failure {
         Failure::Message(text, 1) => Failure::Message(text, FAILED),
@@ -35,7 +36,7 @@ pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: &Quer
     };
     let mut pods = client::get_json(socket, "/pods").map_err(ours)?;
     let found = query.target.find(&mut pods).map_err(|e| Failure::Message(e, FAILED))?;
-    // Where one pod takes another's place it is the one that runs; where none does, whichever says why.
+    // If a pod is being replaced, use the running one. If none runs, the agent's error for the first explains why.
     let pod = found.iter().find(|pod| text(pod, "/status/phase") == "Running").or(found.first());
     let request = ExecRequest {
         uid: pod.map(|pod| text(pod, "/metadata/uid").to_owned()).unwrap_or_default(),
@@ -53,8 +54,8 @@ fn output(reader: &mut impl BufRead, out: &mut dyn Write, err: &mut dyn Write) -
     let cut = |e: std::io::Error| Failure::Message(format!("the answer is cut short: {e}"), FAILED);
     let mut head = Vec::new();
     reader.read_until(b'\n', &mut head).map_err(cut)?;
-    let head: ExecHead = serde_json::from_slice(&head)
-        .map_err(|e| Failure::Message(format!("the answer is not understood: {e}"), FAILED))?;
+    let head: ExecHead =
+        serde_json::from_slice(&head).map_err(|e| Failure::Message(format!("invalid answer: {e}"), FAILED))?;
     let mut stdout = Vec::new();
     let read = reader.by_ref().take(head.stdout_bytes).read_to_end(&mut stdout).map_err(cut)?;
     if read as u64 != head.stdout_bytes {
@@ -64,13 +65,13 @@ fn output(reader: &mut impl BufRead, out: &mut dyn Write, err: &mut dyn Write) -
     out.flush()?;
     let mut stderr = Vec::new();
     reader.read_to_end(&mut stderr).map_err(cut)?;
-    // Nobody may want it; the exit code counts all the same.
+    // stderr may be closed; the exit code still counts.
     let _ = err.write_all(&stderr).and_then(|()| err.flush());
-    // (A runtime has no other way to tell of what it cannot.)
+    // (A runtime has no other way to report such a failure.)
     Ok(u8::try_from(head.exit_code).unwrap_or(FAILED))
 }
 
-/// The runtime's message is all there is: runc's, and crun's, words on what it could not execute.
+/// Only the runtime's message, with the words of runc or crun, shows why a command could not be executed.
 fn code_of(status: u16, words: &str) -> u8 {
     let says = |any: &[&str]| any.iter().any(|w| words.contains(w));
     match status {

@@ -1,5 +1,5 @@
-//! `wherry logs`: what containers wrote, read from the files that the runtime keeps. The agent says which pod is meant and how its
-//! containers stand; without it the files are found by their names.
+//! `wherry logs`: prints the logs of containers from the files that the runtime writes. The agent identifies the pod
+//! and its containers; without an agent, the files are found by their names.
 
 use crate::adapters::logs::files::{self, PodLogs};
 use crate::adapters::logs::print::{Printer, Stop};
@@ -16,11 +16,11 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// What to show.
+/// The selection and the format.
 #[derive(Clone, Debug)]
 pub struct Query {
     pub target: Target,
-    /// None: the first, or all with `all`.
+    /// None: the first container, or all with `all`.
     pub container: Option<String>,
     pub all: bool,
     pub follow: bool,
@@ -31,7 +31,7 @@ pub struct Query {
     pub limit: Option<u64>,
 }
 
-/// Where the logs of one container are.
+/// The location of one container's logs.
 #[derive(Debug, PartialEq, Eq)]
 struct Log {
     container: String,
@@ -39,14 +39,14 @@ struct Log {
     instance: u32,
 }
 
-/// The pod and the agent's word on it, if there is an agent.
+/// The logs, and the pod's UID if an agent reported it.
 struct Found {
     logs: Vec<Log>,
     uid: Option<String>,
 }
 
 pub fn run(out: &mut dyn Write, socket: &Path, log_dir: &Path, query: &Query) -> Result<u8, Failure> {
-    // The stream begins before the list is asked for: nothing is missed in between.
+    // The watch starts before the list is read, so that no change is missed in between.
     let watch = query.follow.then(|| client::get(socket, "/pods?watch=1", true)).and_then(Result::ok);
     let found = match client::get_json(socket, "/pods?verbose=1") {
         Ok(mut list) => {
@@ -55,7 +55,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, log_dir: &Path, query: &Query) ->
         }
         Err(Failure::Message(why, _)) => {
             let found = without_agent(log_dir, query).map_err(|e| Failure::message(format!("{why}\n{e}")))?;
-            tell(&format!("{why}; these are the files below {}", log_dir.display()));
+            tell(&format!("{why}; reading the files in {}", log_dir.display()));
             found
         }
         Err(other) => return Err(other),
@@ -75,12 +75,12 @@ fn show(
     watch: Option<BufReader<UnixStream>>,
     printer: &mut Printer<'_>,
 ) -> Result<(), Stop> {
-    let files = Watch::new().map_err(|e| Stop::Log(format!("watch the logs: {e}")));
+    let files = Watch::new().map_err(|e| Stop::Log(format!("failed to watch the logs: {e}")));
     let mut files = if query.follow { Some(files?) } else { None };
     let mut open = Vec::new();
     for log in &found.logs {
         if let Some(files) = &files {
-            let wrong = |e| Stop::Log(format!("watch {}: {e}", log.directory.display()));
+            let wrong = |e| Stop::Log(format!("failed to watch {}: {e}", log.directory.display()));
             files.add(&log.directory).map_err(wrong)?;
         }
         let reader = Reader::open(&log.directory, log.instance, query.tail, query.since).map_err(Stop::Log)?;
@@ -100,7 +100,7 @@ fn show(
             pod = None;
         }
         if pod.is_none() && !std::mem::replace(&mut told, true) {
-            tell("wherry stopped; going on with the files");
+            tell("wherry stopped; continuing with the files");
         }
         let mut still = Vec::new();
         for (container, mut reader) in open {
@@ -118,14 +118,16 @@ fn show(
             return Ok(());
         }
         let stream: Vec<_> = pod.iter().map(PodWatch::as_fd).collect();
-        let gone = files.wait(&stream, std::io::stdout().as_fd()).map_err(|e| Stop::Log(format!("wait: {e}")))?;
+        let gone = files
+            .wait(&stream, std::io::stdout().as_fd())
+            .map_err(|e| Stop::Log(format!("failed to wait for new lines: {e}")))?;
         if gone {
             return Ok(());
         }
     }
 }
 
-/// What of the pod writes no more.
+/// The containers of the pod that write no more.
 #[derive(Debug, Default)]
 struct Ended {
     all: bool,
@@ -138,7 +140,7 @@ impl Ended {
     }
 }
 
-/// The agent's word on the pod, as it changes.
+/// Follows the agent's status of the pod.
 struct PodWatch {
     stream: BufReader<UnixStream>,
     uid: String,
@@ -156,7 +158,7 @@ impl PodWatch {
         self.stream.get_ref().as_fd()
     }
 
-    /// Reads what has come, without waiting.
+    /// Reads the available changes without blocking.
     fn take(&mut self) -> Ended {
         let mut ended = Ended::default();
         loop {
@@ -191,7 +193,7 @@ impl PodWatch {
     }
 }
 
-/// The containers that ended and are not started again.
+/// The containers that ended and are not restarted.
 fn over(pod: &Value) -> Vec<String> {
     let policy = text(pod, "/spec/restartPolicy");
     let over = |status: &&Value| {
@@ -201,13 +203,14 @@ fn over(pod: &Value) -> Vec<String> {
     list(pod, "/status/containerStatuses").iter().filter(over).map(|c| text(c, "/name").to_owned()).collect()
 }
 
-/// The one of which there are logs: where one takes another's place, the old one until the new one has begun.
+/// Chooses the pod that has logs. If a pod is being replaced, this is the old one until a container of the new one has
+/// started.
 fn choose(mut pods: Vec<Value>) -> Result<Value, Failure> {
     let full = |p: &Value| format!("{}/{}", text(p, "/metadata/namespace"), text(p, "/metadata/name"));
     let first = pods.first().map(full).unwrap_or_default();
     if pods.iter().any(|p| full(p) != first) {
         let names: Vec<String> = pods.iter().map(full).collect();
-        return Err(Failure::message(format!("there are several, say which: {}", names.join(", "))));
+        return Err(Failure::message(format!("several pods match; name one of them: {}", names.join(", "))));
     }
     let begun = |p: &Value| list(p, "/status/containerStatuses").iter().any(|c| !text(c, "/containerID").is_empty());
     pods.sort_by_key(|p| (begun(p), p["wherry"]["desired"] == true));
@@ -225,12 +228,12 @@ fn of_pod(pod: &Value, query: &Query) -> Result<Found, Failure> {
         let instance = instance(status.unwrap_or(&Value::Null), query.previous);
         match instance {
             Ok(newest) => {
-                // One that was just created may have no file yet.
+                // A container that was just created may have no file yet.
                 let there = files::instances(&directory).into_iter().filter(|i| *i <= newest).max();
                 let instance = if query.previous { newest } else { there.unwrap_or(newest) };
                 logs.push(Log { container: name, directory, instance });
             }
-            // Of several those that have logs are shown.
+            // With several containers, those that have logs are shown.
             Err(why) if query.all => tell(&format!("container {name:?}: {why}")),
             Err(why) => {
                 let pod = text(pod, "/metadata/name");
@@ -244,16 +247,16 @@ fn of_pod(pod: &Value, query: &Query) -> Result<Found, Failure> {
     Ok(Found { logs, uid: Some(text(pod, "/metadata/uid").to_owned()) })
 }
 
-/// The instance whose log is asked for; an error says why there is none.
+/// The instance whose log is requested, or an error that says why it does not exist.
 fn instance(status: &Value, previous: bool) -> Result<u32, String> {
     let count = status["restartCount"].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
     let waiting = is_object(status, "/state/waiting");
     if previous {
         return match (is_object(status, "/lastState/terminated"), waiting) {
-            (false, _) => Err("there is no previous, terminated one".into()),
-            // It is the newest one that ended, and the next is waited for.
+            (false, _) => Err("there is no previous terminated container".into()),
+            // The newest instance is the one that ended; the next one has not started yet.
             (true, true) => Ok(count),
-            (true, false) => count.checked_sub(1).ok_or_else(|| "there is no previous one".into()),
+            (true, false) => count.checked_sub(1).ok_or_else(|| "there is no previous container".into()),
         };
     }
     let begun = !text(status, "/containerID").is_empty();
@@ -266,7 +269,7 @@ fn instance(status: &Value, previous: bool) -> Result<u32, String> {
     Err(format!("it is waiting to start: {reason}{message}"))
 }
 
-/// The containers meant, out of those there are.
+/// The names of the requested containers.
 fn wanted(names: &[&str], default: Option<&str>, query: &Query, pod: &str) -> Result<Vec<String>, Failure> {
     if query.all {
         return Ok(names.iter().map(|n| (*n).to_owned()).collect());
@@ -275,7 +278,7 @@ fn wanted(names: &[&str], default: Option<&str>, query: &Query, pod: &str) -> Re
         return if names.contains(&name.as_str()) {
             Ok(vec![name.clone()])
         } else {
-            Err(Failure::message(format!("container {name:?} is not in pod {pod:?}; there are {}", names.join(", "))))
+            Err(Failure::message(format!("container {name:?} is not in pod {pod:?}; it has {}", names.join(", "))))
         };
     }
     let Some(first) = default.or(names.first().copied()) else {
@@ -287,16 +290,16 @@ fn wanted(names: &[&str], default: Option<&str>, query: &Query, pod: &str) -> Re
     Ok(vec![first.to_owned()])
 }
 
-/// By the names of directories and files alone.
+/// Finds logs by the names of directories and files alone.
 fn without_agent(log_dir: &Path, query: &Query) -> Result<Found, String> {
-    let pods = files::pods(log_dir).map_err(|e| format!("read {}: {e}", log_dir.display()))?;
+    let pods = files::pods(log_dir).map_err(|e| format!("failed to read {}: {e}", log_dir.display()))?;
     let mut pods: Vec<PodLogs> = pods.into_iter().filter(|p| query.target.is(&p.namespace, &p.name, &p.uid)).collect();
     let Some(newest) = pods.first() else {
         return Err(format!("there are no logs of {} in {}", query.target, log_dir.display()));
     };
     if pods.iter().any(|p| p.namespace != newest.namespace) {
         let names: Vec<String> = pods.iter().map(|p| format!("{}/{}", p.namespace, p.name)).collect();
-        return Err(format!("there are several, say which: {}", names.join(", ")));
+        return Err(format!("several pods match; name one of them: {}", names.join(", ")));
     }
     let pod = pods.swap_remove(0);
     let names = files::containers(&pod.path);
@@ -367,15 +370,12 @@ mod tests {
         let one = |name: &str, previous| found(&Query { container: Some(name.into()), previous, ..query("web") });
         assert_eq!(found(&query("web")).unwrap(), [("/logs/shop_web_u1/main".into(), 2)]);
         assert_eq!(one("main", true).unwrap(), [("/logs/shop_web_u1/main".into(), 1)]);
-        // Its last run is the newest there is, as kubectl has it.
+        // Its last run is the newest one, as in kubectl.
         assert_eq!(one("side", false).unwrap(), one("side", true).unwrap());
-        assert_eq!(
-            one("nope", false).unwrap_err(),
-            "container \"nope\" is not in pod \"web\"; there are main, side, new"
-        );
+        assert_eq!(one("nope", false).unwrap_err(), "container \"nope\" is not in pod \"web\"; it has main, side, new");
         let why = one("new", false).unwrap_err();
         assert_eq!(why, "container \"new\" in pod \"web\": it is waiting to start: ErrImagePull: no route");
-        assert!(one("new", true).unwrap_err().ends_with("there is no previous, terminated one"));
+        assert!(one("new", true).unwrap_err().ends_with("there is no previous terminated container"));
         let all = found(&Query { all: true, ..query("web") }).unwrap();
         assert_eq!(all, [("/logs/shop_web_u1/main".into(), 2), ("/logs/shop_web_u1/side".into(), 4)]);
     }

@@ -1,6 +1,6 @@
-//! The command line: a file per subcommand, and what they share.
+//! The command line: one file per subcommand, and shared code.
 //!
-//! `run` is the daemon; the others ask it over the control socket, or look at files themselves (`check`).
+//! `run` is the daemon. The other commands query it over the control socket, or read files themselves (`check`).
 
 pub mod check;
 mod check_system;
@@ -57,29 +57,31 @@ enum Command {
     /// Run the node agent
     ///
     /// Reads the configuration and the manifests, connects to the container runtime, and keeps the pods running until
-    /// it is stopped. Pods go on running when it stops (SIGTERM), and are taken over when it starts again. SIGHUP reads
-    /// configuration and manifests again.
+    /// it is stopped. Pods keep running when it stops (SIGTERM); it adopts them when it starts again. On SIGHUP it
+    /// reads the configuration and the manifests again.
     Run(ConfigArgs),
     /// Check configuration and manifests, or the machine
     ///
-    /// Checks FILES (configuration or manifests, each says which it is), or without any the configuration and all
-    /// manifests that `wherry run` would read. Prints a line for each problem: file, line, field, and what is wrong. FILE
-    /// is a regular file or a directory; nothing else is opened. - reads standard input.
+    /// Checks FILES. Each is a configuration or a manifest; wherry detects which. Without FILES, checks the
+    /// configuration and all manifests that `wherry run` would read. Prints a line for each problem with file, line,
+    /// field and error. A FILE is a regular file or a directory; other kinds of files are not opened. - reads standard
+    /// input.
     ///
-    /// With --system the machine instead: kernel, cgroups, container runtime and its network, logind, directories, disk,
-    /// clock. A line for each: ok, warning or error, and what to do. Nothing is changed; it takes 5 s at the
-    /// longest, or some seconds more if a file system hangs, and says which path gives no answer.
+    /// With --system, checks the machine instead: kernel, cgroups, container runtime and its network, logind,
+    /// directories, disk, clock. Prints a line for each check: ok, warning or error, and what to do. Changes nothing.
+    /// Takes at most 5 s, or some seconds more if a file system hangs; the output then names the path that does not
+    /// answer.
     ///
-    /// Exit code: 0 nothing is wrong (with --system: there may be warnings), 1 something is, 2 a file cannot be read, or
-    /// the command line is wrong.
+    /// Exit code: 0 no errors (with --system there may be warnings), 1 at least one error, 2 a file cannot be read or
+    /// the command line is invalid.
     Check {
         /// Files, directories of manifests, or - for standard input
         #[arg(conflicts_with = "system")]
         files: Vec<PathBuf>,
-        /// The machine, not files
+        /// Check the machine instead of files
         #[arg(long)]
         system: bool,
-        /// Another format than text, with --system
+        /// Output format of --system instead of text
         #[arg(short, long, value_enum, requires = "system")]
         output: Option<StatusFormat>,
         #[command(flatten)]
@@ -87,71 +89,72 @@ enum Command {
     },
     /// List the pods on this node
     Pods {
-        /// Only pods of these names
+        /// Show only pods with these names
         names: Vec<String>,
-        /// Only pods of this namespace
+        /// Show only pods in this namespace
         #[arg(short, long)]
         namespace: Option<String>,
-        /// Another format than the table
+        /// Output format instead of the table
         #[arg(short, long, value_enum)]
         output: Option<pods::Format>,
-        /// Go on with a line for each change
+        /// After the list, print a line for each change
         #[arg(short, long)]
         watch: bool,
         #[command(flatten)]
         socket: SocketArgs,
     },
-    /// Show all about a pod
+    /// Show the details of a pod
     ///
-    /// Its spec in brief, the states of its containers, conditions, what it waits for and for how long, and its last
-    /// events. Where one pod takes another's place, both are shown.
+    /// Shows a summary of the spec, the states of the containers, the conditions, what the pod waits for and for how
+    /// long, and its last events. If a pod is being replaced, shows both the old and the new one.
     Describe {
         /// NAME, NAMESPACE/NAME, or a UID
         pod: String,
         /// The pod's namespace [default: any]
         #[arg(short, long)]
         namespace: Option<String>,
-        /// A document instead of text: the pod, with `wherry` and `events`
+        /// Output format instead of text: the pod as a document, with `wherry` and `events` added
         #[arg(short, long, value_enum)]
         output: Option<describe::Format>,
         #[command(flatten)]
         socket: SocketArgs,
     },
-    /// Show what happened
+    /// Show events
     ///
-    /// The events of pods and of the node, the last ones last. They are kept in memory: 50 of a pod, as long as it is there
-    /// and an hour longer; those of the node for an hour.
+    /// Shows the events of pods and of the node, the latest at the end. Events are kept in memory: up to 50 for each
+    /// pod, until an hour after the pod is removed; those of the node for an hour.
     Events {
-        /// Only of this pod: NAME, NAMESPACE/NAME, or a UID
+        /// Show only events of this pod: NAME, NAMESPACE/NAME, or a UID
         pod: Option<String>,
-        /// Only of pods of this namespace
+        /// Show only events of pods in this namespace
         #[arg(short, long)]
         namespace: Option<String>,
-        /// Only these types: Normal, Warning
+        /// Show only events of these types: Normal, Warning
         #[arg(long, value_delimiter = ',', value_name = "TYPE")]
         types: Vec<String>,
-        /// Another format than the table; with --watch a document on each line
+        /// Output format instead of the table; with --watch, one document a line
         #[arg(short, long, value_enum)]
         output: Option<StatusFormat>,
-        /// Go on with each new event, and each repetition of one
+        /// After the list, print each new event and each repetition of an event
         #[arg(short, long)]
         watch: bool,
         #[command(flatten)]
         socket: SocketArgs,
     },
-    /// Print what a pod's containers wrote
+    /// Print the logs of a pod's containers
     ///
-    /// The log of a container's newest run, through the files that rotation has made of it. With --follow it goes on when the
-    /// container is started again (kubectl does not), and ends when the pod is gone or the container is not started again.
-    /// Without a running agent the files are found by their names.
+    /// Prints the log of a container's newest run, including its rotated files. With --follow, continues when the
+    /// container is restarted (kubectl does not), and ends when the pod is removed or the container is not restarted.
+    /// If no agent is running, finds the files by their names.
     Logs(LogsArgs),
-    /// Try a pod again that the node has rejected
+    /// Retry the admission of a rejected pod
     ///
-    /// A pod that the node did not take (OutOfcpu, NodeAffinity, ...) stays rejected until its manifest changes. This looks
-    /// at it again, as if it had come now, and prints what came of it. A pod rejected as the node shuts down is tried again
-    /// when that ends, without this; one that waits for room, or was preempted, needs it neither.
+    /// A pod that the node rejected (OutOfcpu, NodeAffinity, ...) stays rejected until its manifest changes. This
+    /// command considers it for admission again, as if it were new, and prints the outcome. A pod that was rejected
+    /// because the node is shutting down is retried automatically when the shutdown is over. A pod that waits for room,
+    /// or was preempted, does not need a retry.
     ///
-    /// Exit code: 0 it was tried again, 1 it was not: it is not rejected, or is not there.
+    /// Exit code: 0 the pod was retried, 1 it was not, because it is not rejected or does not exist.
     Retry {
         /// NAME, NAMESPACE/NAME, or a UID
         pod: String,
@@ -163,35 +166,37 @@ enum Command {
     },
     /// Stop pods until `wherry undrain`
     ///
-    /// Each pod is stopped with its grace period and its preStop hooks, ends as Failed with the reason Drained, and is not
-    /// started again until `wherry undrain`: not by a restart of wherry, not by a reboot, and not by a new version of its
-    /// manifest. It takes no part of the node meanwhile. Only a manifest that is taken away, and comes back once the pod is
-    /// gone, begins anew. Waits until nothing of the pods runs any more; Ctrl-C ends the wait and not the drain.
+    /// Stops each pod with its grace period and its preStop hooks. The pod ends as Failed with the reason Drained and
+    /// is not started again until `wherry undrain`: not by a restart of wherry, a reboot, or a new version of its
+    /// manifest. Meanwhile it takes no room on the node. Only if the manifest is removed, and added again after the pod
+    /// is gone, does the pod start afresh. The command waits until the pods have stopped; Ctrl-C ends the wait but not
+    /// the drain.
     ///
-    /// Exit code: 0 the pods are down, 1 not in time, or one is not there, 130 after Ctrl-C.
+    /// Exit code: 0 the pods have stopped, 1 not within the timeout, or a pod does not exist, 130 after Ctrl-C.
     #[command(after_help = DRAIN_EXAMPLES)]
     Drain(DrainArgs),
     /// Run a command in a container
     ///
-    /// The command runs in the container's own namespaces, without a shell, a terminal or input, and its output is printed when
-    /// it has ended: stdout, then stderr. (Interactive commands and output as it comes are for a later version; the runtime
-    /// hands over at most 16 MiB.) Ctrl-C ends the command.
+    /// Runs the command in the container's own namespaces, without a shell, a terminal or input. Prints its output when
+    /// it has ended: stdout, then stderr. (Interactive commands and streamed output are not supported yet; the runtime
+    /// limits the output to 16 MiB.) Ctrl-C ends the command.
     ///
-    /// Exit code: the command's own. 124 it was killed as it took too long, 126 it cannot be executed, 127 it is not there,
-    /// 125 anything else kept it from running: no such pod or container, one that does not run, no agent.
+    /// Exit code: that of the command. 124 the command exceeded the timeout and was killed, 126 it cannot be executed,
+    /// 127 it was not found, 125 any other failure: no such pod or container, the container is not running, no agent.
     #[command(after_help = EXEC_EXAMPLES)]
     Exec(ExecArgs),
-    /// Show what pods and containers use
+    /// Show the resource usage of pods and containers
     ///
-    /// Processor time over a second (over the interval with --watch; 1000m is one processor), memory (the working set) and
-    /// restarts, as the runtime tells them, those that use most first. A `-` is not known: the container has just been started.
+    /// Shows CPU usage over a second (over the interval with --watch; 1000m is one CPU), memory (the working set) and
+    /// restarts, as the runtime reports them, the highest usage first. A `-` means that the value is not known yet,
+    /// because the container has just started.
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
     /// Let drained pods run again
     ///
-    /// They are looked at as if they had come now: each starts if it fits, else waits or is rejected.
+    /// Considers each pod for admission as if it were new: it starts if it fits, otherwise it waits or is rejected.
     ///
-    /// Exit code: 0 they may run again, 1 none of those named was drained.
+    /// Exit code: 0 the pods may run again, 1 none of the named pods was drained.
     #[command(after_help = UNDRAIN_EXAMPLES)]
     Undrain {
         #[command(flatten)]
@@ -199,44 +204,46 @@ enum Command {
         #[command(flatten)]
         socket: SocketArgs,
     },
-    /// Look for a mistake in wherry
+    /// Debug wherry itself
     #[command(subcommand)]
     Debug(DebugCommand),
-    /// Show how the node does
+    /// Show the status of the node
     ///
-    /// The runtime and its version, the age of the last look at it, counts of pods, what the node has, how much of it pods
-    /// may ask for and do ask for, manifests with errors, whether the machine waits for the pods when it is shut down, and
-    /// what wherry waits for.
+    /// Shows the runtime and its version, the age of the last relist, counts of pods, the node's resources (capacity,
+    /// allocatable and requested by pods), manifests with errors, whether a shutdown of the machine waits for the pods,
+    /// and the reasons why the node or pods are not ready.
     Status {
-        /// Another format than text
+        /// Output format instead of text
         #[arg(short, long, value_enum)]
         output: Option<StatusFormat>,
         #[command(flatten)]
         socket: SocketArgs,
     },
-    /// Show who would be stopped when, were the machine shut down now
+    /// Show the order and the times in which a shutdown would stop the pods
     ///
-    /// A bar for each group of pods over the time that the machine waits, and for each pod when it is told to end and how long
-    /// it has. "cut off": it asks for more grace than it gets.
+    /// Shows the plan for a shutdown at this moment: a bar for each group of pods over the time that the machine waits,
+    /// and for each pod when it is stopped and its grace period. "cut off" marks a pod whose own grace period is longer
+    /// than the one that it gets.
     ShutdownPlan {
-        /// Another format than text
+        /// Output format instead of text
         #[arg(short, long, value_enum)]
         output: Option<StatusFormat>,
         #[command(flatten)]
         socket: SocketArgs,
     },
-    /// Remove all pods of this node, and all that wherry keeps
+    /// Remove all pods of this node and all state of wherry
     ///
-    /// For a machine that wherry leaves for good, when no agent runs. Without --yes the pods are listed, and nothing is changed.
-    /// With it they are stopped, each with its own grace period as far as --timeout allows, and removed, with their
-    /// logs; then the state directory and logind's drop-in go. Pods of others, the configuration and the manifests stay.
+    /// For a machine on which wherry is no longer used. No agent may be running. Without --yes, lists the pods and
+    /// changes nothing. With --yes, stops the pods, each with its own grace period as far as --timeout allows, and
+    /// removes them with their logs; then removes the state directory and the drop-in for logind. Pods of other owners,
+    /// the configuration and the manifests stay.
     ///
-    /// Exit code: 0 nothing is left, 1 something is, stderr says what.
+    /// Exit code: 0 everything was removed, 1 something was not; stderr lists it.
     Purge {
-        /// Do it
+        /// Remove everything; without this option the pods are only listed
         #[arg(long)]
         yes: bool,
-        /// How long it may take, as 90s or 5m
+        /// Time limit of the whole purge, such as 90s or 5m
         #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = config::duration::parse)]
         timeout: Duration,
         #[command(flatten)]
@@ -248,15 +255,15 @@ enum Command {
 
 const DRAIN_EXAMPLES: &str = "\
 Examples:
-  wherry drain default/db                   stop one pod, and wait until it is down
-  wherry drain -l app=web,tier!=cache       those with these labels
-  wherry drain --all --timeout 5m           all, but wait no longer than that
+  wherry drain default/db                   stop one pod and wait until it has stopped
+  wherry drain -l app=web,tier!=cache       pods with these labels
+  wherry drain --all --timeout 5m           all pods, with a limited wait
   wherry drain --all --grace-period 5 --no-wait";
 
 const UNDRAIN_EXAMPLES: &str = "\
 Examples:
   wherry undrain default/db
-  wherry undrain --all                      all that are drained";
+  wherry undrain --all                      all drained pods";
 
 const EXEC_EXAMPLES: &str = "\
 Examples:
@@ -266,7 +273,7 @@ Examples:
 
 const TOP_EXAMPLES: &str = "\
 Examples:
-  wherry top                                those that use most first
+  wherry top                                highest usage first
   wherry top --containers --sort-by memory
   wherry top -l app=web --watch
   wherry top -o json | jq '.pods[0]'";
@@ -278,10 +285,10 @@ struct ExecArgs {
     /// The pod's namespace [default: any]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// The container [default: that of the annotation kubectl.kubernetes.io/default-container, else the first]
+    /// Name of the container [default: that of the annotation kubectl.kubernetes.io/default-container, else the first]
     #[arg(short, long)]
     container: Option<String>,
-    /// The command is killed after so long, as 10s or 5m
+    /// Kill the command after this time, such as 10s or 5m
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = exec_timeout)]
     timeout: Duration,
     #[command(flatten)]
@@ -291,46 +298,46 @@ struct ExecArgs {
     command: Vec<String>,
 }
 
-/// From a second to a day.
+/// Accepts a second to a day.
 fn exec_timeout(text: &str) -> Result<Duration, String> {
     let timeout = config::duration::parse(text).map_err(|e| e.to_string())?;
     let fits = (1..=24 * 3600).contains(&timeout.as_secs());
-    fits.then_some(timeout).ok_or_else(|| "it is from 1s to 24h".to_owned())
+    fits.then_some(timeout).ok_or_else(|| "must be from 1s to 24h".to_owned())
 }
 
 #[derive(Debug, Args)]
 struct TopArgs {
-    /// Only this pod: NAME, NAMESPACE/NAME, or a UID
+    /// Show only this pod: NAME, NAMESPACE/NAME, or a UID
     pod: Option<String>,
-    /// Only pods of this namespace
+    /// Show only pods in this namespace
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Only pods with these labels, as in `wherry drain`
+    /// Show only pods with these labels, as in `wherry drain`
     #[arg(short = 'l', long, value_parser = Selector::parse)]
     selector: Option<Selector>,
-    /// A line for each container, too
+    /// Also print a line for each container
     #[arg(long)]
     containers: bool,
-    /// What comes first
+    /// Column to sort by
     #[arg(long, value_enum, default_value = "cpu")]
     sort_by: top::SortBy,
-    /// Another format than the table; with --watch a document on each line
+    /// Output format instead of the table; with --watch, one document a line
     #[arg(short, long, value_enum)]
     output: Option<StatusFormat>,
-    /// Go on until Ctrl-C
+    /// Repeat until Ctrl-C
     #[arg(short, long)]
     watch: bool,
-    /// Between two looks of --watch
+    /// Time between two updates of --watch
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = interval, requires = "watch")]
     interval: Duration,
     #[command(flatten)]
     socket: SocketArgs,
 }
 
-/// At least a second: each look costs the runtime something.
+/// At least a second: each update causes work in the runtime.
 fn interval(text: &str) -> Result<Duration, String> {
     let every = config::duration::parse(text).map_err(|e| e.to_string())?;
-    (every.as_secs() >= 1).then_some(every).ok_or_else(|| "it is at least 1s".to_owned())
+    (every.as_secs() >= 1).then_some(every).ok_or_else(|| "must be at least 1s".to_owned())
 }
 
 #[derive(Debug, Args)]
@@ -340,13 +347,13 @@ struct WhichArgs {
     /// NAME, NAMESPACE/NAME, or a UID
     #[arg(conflicts_with_all = ["selector", "all"])]
     pods: Vec<String>,
-    /// Only pods of this namespace
+    /// Select only pods in this namespace
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Pods with these labels: app=web,tier!=cache, 'env in (test,dev)', canary, '!canary'
+    /// Select pods with these labels: app=web,tier!=cache, 'env in (test,dev)', canary, '!canary'
     #[arg(short = 'l', long, conflicts_with = "all", value_parser = Selector::parse)]
     selector: Option<Selector>,
-    /// All pods
+    /// Select all pods
     #[arg(long)]
     all: bool,
 }
@@ -362,13 +369,13 @@ impl WhichArgs {
 struct DrainArgs {
     #[command(flatten)]
     which: WhichArgs,
-    /// How long the pods have to end, instead of their own terminationGracePeriodSeconds; at least 1 s
+    /// Grace period instead of the pods' own terminationGracePeriodSeconds; at least 1 s
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=604_800))]
     grace_period: Option<u64>,
-    /// How long to wait, as 90s or 5m [default: as long as it takes]
+    /// Maximum time to wait, such as 90s or 5m [default: unlimited]
     #[arg(long, value_name = "DURATION", value_parser = config::duration::parse, conflicts_with = "no_wait")]
     timeout: Option<Duration>,
-    /// Do not wait until the pods are down
+    /// Do not wait until the pods have stopped
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -382,34 +389,34 @@ struct LogsArgs {
     /// The pod's namespace [default: any]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// The container [default: the first]
+    /// Name of the container [default: the first]
     #[arg(short, long)]
     container: Option<String>,
-    /// All containers of the pod, one after another, with --follow as their lines come
+    /// Print all containers of the pod, one after another; with --follow, in the order of their lines
     #[arg(long, conflicts_with = "container")]
     all_containers: bool,
-    /// Go on with what is written from now on
+    /// Continue with new lines as they are written
     #[arg(short, long)]
     follow: bool,
-    /// The run before: the last one that ended
+    /// Print the previous run of the container: the last one that ended
     #[arg(short, long, conflicts_with = "follow")]
     previous: bool,
-    /// Only the last lines, -1 for all
+    /// Print only this many last lines, -1 for all
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     tail: Option<i64>,
-    /// Only lines of the last time, as 90s, 5m or 1h30m
+    /// Print only lines newer than this duration, such as 90s, 5m or 1h30m
     #[arg(long, value_name = "DURATION", value_parser = config::duration::parse)]
     since: Option<Duration>,
-    /// Only lines since then, as 2026-11-20T14:46:39Z
+    /// Print only lines since this time, such as 2026-11-20T14:46:39Z
     #[arg(long, value_name = "TIME", conflicts_with = "since")]
     since_time: Option<Timestamp>,
-    /// Put each line's time before it
+    /// Print the time of each line before it
     #[arg(long)]
     timestamps: bool,
-    /// End after so many bytes
+    /// Stop after this many bytes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit_bytes: Option<u64>,
-    /// Directory of pods' logs, for when no agent runs [default: the configuration's, else /var/log/pods]
+    /// Directory of pod logs, used if no agent is running [default: that of the configuration, else /var/log/pods]
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -420,18 +427,18 @@ struct LogsArgs {
 enum DebugCommand {
     /// Print the state of the running agent as JSON
     ///
-    /// Every pod's worker, what the runtime showed last, operations in flight, timers, queues, descriptors. Its form changes
-    /// from version to version; specs of pods, which may hold secrets, are not in it.
+    /// Contains the worker of every pod, the runtime's last reported state, operations in flight, timers, queues and
+    /// descriptors. The format changes between versions. It does not contain the specs of pods, which may hold secrets.
     Dump {
         #[command(flatten)]
         socket: SocketArgs,
     },
     /// List the descriptors of the running agent
     ///
-    /// Each with its kind, the events that the loop has seen for it, and what it waits for: what one needs to read a
-    /// trace of its system calls (strace).
+    /// Shows the kind of each descriptor, the number of events that the loop has received for it, and what it waits
+    /// for. Helps to read a trace of the agent's system calls (strace).
     Fds {
-        /// Another format than the table
+        /// Output format instead of the table
         #[arg(short, long, value_enum)]
         output: Option<StatusFormat>,
         #[command(flatten)]
@@ -444,13 +451,13 @@ enum StatusFormat {
     Json,
 }
 
-/// Flags over the configuration.
+/// Command line flags that override the configuration.
 #[derive(Debug, Args)]
 struct ConfigArgs {
-    /// File of configuration [default: /etc/wherry/config.yaml, if it is there]
+    /// Configuration file [default: /etc/wherry/config.yaml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Directory of drop-ins [default: /etc/wherry/config.d, if it is there]
+    /// Directory of drop-ins for the configuration [default: /etc/wherry/config.d, if it exists]
     #[arg(long, value_name = "DIR")]
     config_dir: Option<PathBuf>,
     /// Directory of manifests [default: /etc/wherry/manifests]
@@ -459,10 +466,10 @@ struct ConfigArgs {
     /// Directory for state and volumes [default: /var/lib/wherry]
     #[arg(long, value_name = "DIR")]
     root_dir: Option<PathBuf>,
-    /// Directory for pods' logs [default: /var/log/pods]
+    /// Directory of pod logs [default: /var/log/pods]
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
-    /// Directory for links to containers' logs [default: /var/log/containers]
+    /// Directory for links to container logs [default: /var/log/containers]
     #[arg(long, value_name = "DIR")]
     container_log_dir: Option<PathBuf>,
     /// Socket of the container runtime [default: unix:///run/containerd/containerd.sock]
@@ -480,10 +487,10 @@ struct ConfigArgs {
     /// Port of /healthz, /livez and /readyz, 0 for none [default: 10248]
     #[arg(long, value_name = "PORT")]
     healthz_port: Option<u16>,
-    /// Port of /healthz, /metrics and /pods for everybody, 0 for none [default: 0]
+    /// Port of /healthz, /metrics and /pods without authentication, 0 for none [default: 0]
     #[arg(long, value_name = "PORT")]
     read_only_port: Option<u16>,
-    /// How much to log: 0 what matters, 4 to debug, 6 everything [default: 0]
+    /// Log verbosity: 0 info, 4 debug, 6 trace [default: 0]
     #[arg(short = 'v', long = "v", value_name = "LEVEL")]
     verbosity: Option<u32>,
 }
@@ -508,34 +515,35 @@ impl From<ConfigArgs> for Flags {
     }
 }
 
-/// Where the running agent is to be found.
+/// Options to find the running agent.
 #[derive(Debug, Args)]
 struct SocketArgs {
-    /// Control socket [default: the configuration's, else /run/wherry/wherry.sock]
+    /// Control socket [default: that of the configuration, else /run/wherry/wherry.sock]
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
 }
 
 impl SocketArgs {
-    /// What the agent would listen on with the usual configuration. Its errors are `check`'s business.
+    /// The socket of an agent with the default configuration. `check` reports errors of the configuration.
     fn path(self) -> PathBuf {
         self.socket.unwrap_or_else(|| config::load(&Flags::default()).config.socket)
     }
 }
 
-/// The command line as it is defined: for its man pages and completions (packaging/texts).
+/// The definition of the command line, for man pages and completions (packaging/texts).
 pub fn definition() -> clap::Command {
     Cli::command()
 }
 
-/// The whole program.
+/// Runs the whole program and returns its exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    // The agent's own business, and no command for people.
+    // Internal command of the agent, not shown to users.
     if let [_, command, question] = args.as_slice()
         && command == manifests::LOOK_COMMAND
     {
-        // It may hang for as long as the agent runs, and is of no use without it. (Fails only for a wrong signal.)
+        // The read may hang as long as the agent runs, and is useless without the agent. (Fails only for an invalid
+        // signal.)
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         return output::finish_raw(|out| {
             manifests::answer_look(&question.to_string_lossy(), out)?;
@@ -544,7 +552,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        // Help and the version come this way too.
+        // Requests for help and the version arrive here too.
         Err(e) if !e.use_stderr() => {
             return output::finish(|out| {
                 write!(out, "{}", e.render())?;
@@ -564,7 +572,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Every command whose output is ours: a person reads it, or a program as JSON or YAML.
+/// Runs every command whose output wherry itself generates, as text, JSON or YAML.
 fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
     match command {
         Command::Check { system: true, output, config, .. } => check_system::run(out, &config.into(), output.is_some()),
@@ -619,7 +627,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
             writeln!(out, "wherry {}", env!("CARGO_PKG_VERSION"))?;
             Ok(0)
         }
-        // (`main` runs these in another way.)
+        // (`main` runs these itself.)
         Command::Run(_) | Command::Logs(_) | Command::Exec(_) => Ok(0),
     }
 }
@@ -651,12 +659,12 @@ fn logs(out: &mut dyn Write, args: LogsArgs) -> Result<u8, Failure> {
     logs::run(out, &args.socket.path(), &log_dir, &query)
 }
 
-/// What is wrong with a name is an error of the command line.
+/// An invalid name is a command line error.
 fn select(pod: &str, namespace: Option<&str>) -> Result<Target, Failure> {
     Target::parse(pod, namespace).map_err(|e| Failure::Message(e, 2))
 }
 
-/// Reads the configuration and becomes the agent. With an error in it, all errors are told and nothing begins.
+/// Reads the configuration and runs the agent. If the configuration has errors, logs all of them and does not start.
 fn run(flags: Flags) -> ExitCode {
     let loaded = config::load(&flags);
     logging::init(loaded.config.verbosity);

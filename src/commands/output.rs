@@ -1,6 +1,7 @@
-//! What commands print, and how they end.
+//! The output of commands and their exit codes.
 //!
-//! `println!` panics when its reader has gone (`wherry pods | head`): here a closed pipe is a quiet, successful end.
+//! `println!` panics if its reader has closed the pipe (`wherry pods | head`). Here, a closed pipe ends the command
+//! successfully and without a message.
 
 use crate::api::printable;
 use crate::commands::screen;
@@ -10,12 +11,12 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Why a command stopped early.
+/// The reason why a command stopped early.
 #[derive(Debug)]
 pub enum Failure {
     /// stdout could not be written.
     Output(io::Error),
-    /// To be told on stderr; with the exit code.
+    /// A message for stderr, and the exit code.
     Message(String, u8),
 }
 
@@ -31,12 +32,12 @@ impl Failure {
     }
 }
 
-/// Runs a command with a buffered stdout and turns its end into an exit code. Whatever the command writes passes `Guard`.
+/// Runs a command with a buffered stdout and returns its exit code. All output passes `Guard`.
 pub fn finish(command: impl FnOnce(&mut dyn Write) -> Result<u8, Failure>) -> ExitCode {
     finish_raw(|out| command(&mut Guard::new(out)))
 }
 
-/// The same for a command whose output is a container's own, byte for byte (`logs`, `exec`).
+/// Like `finish`, for a command that prints a container's output unchanged (`logs`, `exec`).
 pub fn finish_raw(command: impl FnOnce(&mut dyn Write) -> Result<u8, Failure>) -> ExitCode {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let result = command(&mut out).and_then(|code| {
@@ -44,16 +45,17 @@ pub fn finish_raw(command: impl FnOnce(&mut dyn Write) -> Result<u8, Failure>) -
         Ok(code)
     });
     let code = end(result);
-    // What is left in the buffer has nobody to go to.
+    // Discard the rest of the buffer: stdout is closed.
     let _ = out.into_parts();
     ExitCode::from(code)
 }
 
-/// The last thing between a command and the terminal: what is not plain text comes out as an escape (`api::printable`), but
-/// for line breaks and our own colours. Commands escape what they show before they lay it out; this holds for one that forgets.
+/// A filter between a command and the terminal: it escapes all characters that are not plain text (`api::printable`),
+/// except line breaks and Wherry's own colours. Commands escape text before they lay it out; the guard covers commands
+/// that forget it.
 pub struct Guard<W> {
     out: W,
-    /// The beginning of a character whose end was not written yet.
+    /// The first bytes of a character that is not complete yet.
     begun: Vec<u8>,
 }
 
@@ -129,8 +131,8 @@ pub fn end(result: Result<u8, Failure>) -> u8 {
     }
 }
 
-/// A line on stderr; further lines of `text` are indented, so that none looks like one of ours. If stderr is gone too, nobody
-/// wants to know.
+/// Prints a line on stderr. Further lines of `text` are indented, so that none looks like a message of Wherry. Errors
+/// are ignored.
 pub fn tell(text: &str) {
     let mut line = String::from("wherry: ");
     for (i, part) in text.lines().enumerate() {
@@ -141,7 +143,7 @@ pub fn tell(text: &str) {
     to_stderr(&line);
 }
 
-/// Every line that a command writes to stderr, but for the output of `wherry exec`.
+/// Writes to stderr. Commands write every line this way, except the output of `wherry exec`.
 pub fn to_stderr(text: &str) {
     #[cfg(test)]
     TOLD.with_borrow_mut(|told| told.push_str(text));
@@ -150,27 +152,26 @@ pub fn to_stderr(text: &str) {
 
 #[cfg(test)]
 thread_local! {
-    /// What this thread wrote to stderr.
+    /// Output of this thread to stderr.
     pub static TOLD: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
 }
 
-/// A text of others on one line.
+/// Text from outside, escaped to one line.
 pub fn shown(text: &str) -> Cow<'_, str> {
     printable::line(text)
 }
 
-/// A line of JSON, in which nothing is obeyed by a terminal.
+/// Writes a line of JSON without terminal control characters.
 pub fn json_line(out: &mut dyn Write, value: &Value) -> io::Result<()> {
     writeln!(out, "{}", printable::json(&value.to_string()))
 }
 
-/// A document as kubectl writes it. Its strings have no character that a terminal obeys: JSON and YAML have escapes of their
-/// own.
+/// Writes a document in kubectl's format. Terminal control characters in strings become JSON or YAML escapes.
 pub fn document(out: &mut dyn Write, value: &Value, yaml: bool) -> Result<(), Failure> {
     if yaml {
         let text = serde_saphyr::to_string(value).map_err(|e| Failure::message(format!("cannot write YAML: {e}")))?;
-        // The library escapes controls and leaves marks of direction as they are. A document with those is written as JSON,
-        // which is YAML too.
+        // The library escapes control characters but not directional marks. A document with such marks is written as
+        // JSON, which is valid YAML.
         if text.chars().all(|c| printable::is_plain(c) || c == '\n') {
             out.write_all(text.as_bytes())?;
             if !text.ends_with('\n') {
@@ -198,11 +199,11 @@ mod tests {
         let mut out = Vec::new();
         let mut guard = Guard::new(&mut out);
         let text = "a\n\x1b[31mred\x1b[0m größe \x1b[2J\x1b]52;c;eA==\x07\u{9b}1m\u{202e}\t\r|";
-        // However it is cut.
+        // Independent of how the text is split.
         for byte in text.as_bytes() {
             guard.write_all(&[*byte]).unwrap();
         }
-        // (A sequence that is written in pieces is not ours: `paint` writes it at once.)
+        // (The guard escapes a sequence that is written in pieces: `paint` always writes it at once.)
         let cut = "a\n\\x1b[31mred\\x1b[0m größe \\x1b[2J\\x1b]52;c;eA==\\x07\\u{9b}1m\\u{202e}\\t\\r|";
         guard.write_all(text.as_bytes()).unwrap();
         let whole = cut.replace("\\x1b[31m", "\x1b[31m").replace("\\x1b[0m", "\x1b[0m");

@@ -1,4 +1,4 @@
-//! `wherry pods`: the node's pods, from the control socket.
+//! `wherry pods`: the pods of the node, from the control socket.
 
 use crate::commands::client;
 use crate::commands::output::{Failure, document, shown};
@@ -19,14 +19,14 @@ pub enum Format {
     Name,
 }
 
-/// What to show.
+/// The selection and the format.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
-    /// All, if empty.
+    /// Empty: all pods.
     pub names: Vec<String>,
-    /// All, if None.
+    /// None: all namespaces.
     pub namespace: Option<String>,
-    /// The plain table, if None.
+    /// None: the plain table.
     pub format: Option<Format>,
     pub watch: bool,
 }
@@ -53,7 +53,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
         _ => Vec::new(),
     };
     pods.retain(|pod| query.wants(pod));
-    // A list's items need not say what they are; what a person saves and applies again must.
+    // Items of a list may lack `apiVersion` and `kind`. Saved documents need them to be applied again.
     pods.iter_mut().for_each(name_kind);
     pods.sort_by(|a, b| {
         let key = |p| (text(p, "/metadata/namespace"), text(p, "/metadata/name"));
@@ -95,29 +95,29 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
     Ok(u8::from(!missing.is_empty()))
 }
 
-/// Shows the pods there are, then a row (or document) for each change, until the agent goes.
+/// Prints the current pods, then a row (or document) for each change, until the agent stops.
 fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result<u8, Failure> {
-    let broken = |e: std::io::Error| Failure::message(format!("the watch broke off: {e}"));
+    let broken = |e: std::io::Error| Failure::message(format!("the watch failed: {e}"));
     let mut first: Option<Vec<Row>> = Some(Vec::new());
     let mut table = table(query.format);
-    // Rows that come later should mostly fit under the header.
+    // Makes room for later rows, so that most of them fit under the header.
     table.widen(&["", "", "", "ContainerCreating", "0 (100s ago)", "100s", "100.100.100.100", "", ""]);
-    // What a row does not show is no change here.
+    // A change that no row shows is not printed.
     let mut rows_shown: BTreeMap<String, Row> = BTreeMap::new();
     let mut line = String::new();
     loop {
         line.clear();
         if stream.read_line(&mut line).map_err(broken)? == 0 {
-            return Err(Failure::message("the watch ended: wherry stopped, or this end was too slow"));
+            return Err(Failure::message("the watch ended: wherry stopped, or this client was too slow"));
         }
-        let mut event: Value = serde_json::from_str(&line)
-            .map_err(|e| Failure::message(format!("the watch sent something that is no JSON: {e}")))?;
+        let mut event: Value =
+            serde_json::from_str(&line).map_err(|e| Failure::message(format!("the watch sent invalid JSON: {e}")))?;
         let mut pod = event["object"].take();
         name_kind(&mut pod);
         let pod = &pod;
         match (text(&event, "/type"), query.format) {
             ("BOOKMARK", None | Some(Format::Wide)) => {
-                // All that there was has come: now the widths are known.
+                // The initial list is complete, so the column widths are known.
                 if let Some(rows) = first.take() {
                     print(out, &mut table, true, &rows)?;
                 }
@@ -164,7 +164,7 @@ fn table(format: Option<Format>) -> Table {
     Table::new(&HEADER[..columns]).on(Screen::stdout(), &["NAMESPACE", "NAME"], paint)
 }
 
-/// What is not well is red, what is on its way is yellow.
+/// Failures are red, transient states are yellow.
 fn paint(header: &str, cell: &str) -> Option<Colour> {
     if header != "STATUS" {
         return None;

@@ -1,4 +1,5 @@
-//! `wherry purge`: everything that wherry made on this machine is removed, its pods first. Without --yes it only says what there is.
+//! `wherry purge`: removes everything that Wherry created on this machine, the pods first. Without --yes it only lists
+//! the pods.
 
 use crate::agent::purge::{self, PodThere};
 use crate::commands::output::{Failure, shown, tell};
@@ -6,13 +7,13 @@ use crate::config::{self, Flags};
 use std::io::Write;
 use std::time::Duration;
 
-/// Lists the pods, or removes all.
+/// Lists the pods, or removes everything.
 ///
 /// # Errors
-/// Exit code 1: something is still there.
+/// Exit code 1: something could not be removed.
 pub fn run(out: &mut dyn Write, flags: &Flags, yes: bool, limit: Duration) -> Result<u8, Failure> {
     let loaded = config::load(flags);
-    // What could be read of it has to do: the rest is as by default.
+    // Continue with the readable part of the configuration and defaults.
     for error in &loaded.problems.errors {
         tell(&format!("configuration: {error}"));
     }
@@ -20,7 +21,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, yes: bool, limit: Duration) -> Re
         let pods = purge::pods(&loaded.config).map_err(Failure::message)?;
         return list(out, &pods);
     }
-    // What was told so far is told, whatever comes.
+    // Keep the output so far, whatever happens later.
     let mut written = Ok(());
     let mut line = |text: String| {
         if written.is_ok() {
@@ -35,7 +36,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, yes: bool, limit: Duration) -> Re
             errors.iter().for_each(|e| tell(e));
             let root = loaded.config.root_dir.display();
             Err(Failure::message(format!(
-                "not everything is removed, the state in {root} stays: mend that and try again"
+                "the purge is incomplete, so the state in {root} stays; fix these errors and try again"
             )))
         }
     }
@@ -48,6 +49,6 @@ fn list(out: &mut dyn Write, pods: &[PodThere]) -> Result<u8, Failure> {
     }
     out.flush()?;
     let plural = if pods.len() == 1 { "" } else { "s" };
-    tell(&format!("{} pod{plural}; --yes stops and removes them, and all that wherry keeps", pods.len()));
+    tell(&format!("{} pod{plural}; --yes stops and removes them, and all state of wherry", pods.len()));
     Ok(0)
 }

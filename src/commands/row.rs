@@ -1,6 +1,6 @@
-//! A pod as one row of a table, worded as `kubectl get pods` words it, from the JSON that the agent serves.
+//! A pod as a row of a table in the words of `kubectl get pods`, from the agent's JSON.
 //!
-//! The JSON is looked at as it is, not turned into the types of the API: half of the binary would be there twice.
+//! The JSON is not parsed into the types of the API: that would add about half of the binary's size again.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -41,7 +41,7 @@ impl Row {
 }
 
 impl Row {
-    /// Of a pod that is gone only its name is known.
+    /// Only the name of a removed pod is known.
     pub fn gone(pod: &Value) -> Row {
         let none = || "-".to_owned();
         Row {
@@ -57,7 +57,7 @@ impl Row {
         }
     }
 
-    /// But for what time alone changes.
+    /// Compares the rows except for parts that only time changes.
     pub fn says_the_same(&self, other: &Row) -> bool {
         let count = |row: &Row| row.restarts.split(' ').next().unwrap_or_default().to_owned();
         let rest = |row: &Row| Row { age: String::new(), restarts: count(row), ..row.clone() };
@@ -65,7 +65,7 @@ impl Row {
     }
 }
 
-/// A static pod was not created by anybody at a time of its own: then it counts from when it was seen.
+/// A static pod may have no creation time. Then the age counts from when it was first seen.
 fn first_seen(pod: &Value) -> Option<Timestamp> {
     ["/metadata/creationTimestamp", "/metadata/annotations/kubernetes.io~1config.seen", "/status/startTime"]
         .iter()
@@ -100,7 +100,7 @@ impl Summary {
         if !initializing || condition(pod, "Initialized") {
             summary.containers(pod, &sidecars);
         }
-        // What the node did to a pod says more than how its containers ended, which is what kubectl shows.
+        // What the node did to a pod is more useful than how its containers ended, which kubectl shows.
         if phase == "Failed" && !reason.is_empty() {
             summary.status = reason.to_owned();
         }
@@ -111,7 +111,7 @@ impl Summary {
         summary
     }
 
-    /// True if an init container stands in the way; the status is then its.
+    /// Returns true if an init container blocks the pod; the status is then that of the init container.
     fn init_containers(&mut self, pod: &Value, sidecars: &[&str]) -> bool {
         let count = list(pod, "/spec/initContainers").len();
         for (i, c) in list(pod, "/status/initContainerStatuses").iter().enumerate() {
@@ -138,7 +138,7 @@ impl Summary {
         false
     }
 
-    /// The last container with something to say is the one whose reason is shown.
+    /// Shows the reason of the first container that has one, as kubectl does.
     fn containers(&mut self, pod: &Value, sidecars: &[&str]) {
         self.restarts = 0;
         self.last_restart = None;
@@ -172,7 +172,7 @@ impl Summary {
     }
 }
 
-/// How a terminated container ended.
+/// The reason, signal or exit code of a terminated container.
 fn ended(container: &Value) -> String {
     let number =
         |name: &str| container.pointer(&format!("/state/terminated/{name}")).and_then(Value::as_i64).unwrap_or(0);
@@ -203,13 +203,13 @@ pub fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     value.pointer(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// From `at` to `now`, as kubectl writes ages: about three figures of it.
+/// The time from `at` to `now` in kubectl's format, with about three digits.
 pub fn since(at: Timestamp, now: Timestamp) -> String {
     human(now.as_second() - at.as_second())
 }
 
 pub fn human(seconds: i64) -> String {
-    // A clock may be set back a little.
+    // The clock may have been set back.
     let s = seconds.max(0);
     let (minutes, hours, days) = (s / 60, s / 3600, s / 86_400);
     let two = |a: i64, a_unit: &str, b: i64, b_unit: &str| {
@@ -329,11 +329,11 @@ mod tests {
             assert_eq!(with_reason("Failed", reason, &[]), reason);
         }
         assert_eq!(with_reason("Pending", "WaitingForRoom", &[]), "WaitingForRoom");
-        // A victim was there: how its containers ended is not what became of it (A8).
+        // The pod was a victim: its status shows the preemption, not how its containers ended (A8).
         let ended = [(terminated("Error", 137), false, 0), (terminated("Completed", 0), false, 0)];
         assert_eq!(with_reason("Failed", "Preempting", &ended), "Preempting");
         assert_eq!(with_reason("Failed", "", &ended), "Error");
-        // While it ends it says so already.
+        // The status shows the preemption already while the pod terminates.
         assert_eq!(with_reason("Running", "Preempting", &[(running(), true, 0)]), "Preempting");
     }
 

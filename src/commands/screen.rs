@@ -1,13 +1,12 @@
-//! What the reader's terminal can show: how wide it is, and whether in colours. What is no terminal gets plain text, as wide as
-//! it comes.
+//! The size and the colours of the user's terminal. Output that is not a terminal gets plain text of unlimited width.
 
 use std::io::IsTerminal;
 
-/// The only control sequences that a command writes to stdout (`output::Guard`): colours, and a new picture.
+/// The only control sequences that a command writes to stdout (`output::Guard`): colours, and clearing the screen.
 pub const SEQUENCES: [&str; 5] = ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[33m", NEW_PICTURE];
-/// Back to the beginning of the line, which is empty then. For stderr, beside `output::to_stderr`.
+/// Returns to the start of the line and clears it. For stderr, in addition to `output::to_stderr`.
 pub const CLEAR_LINE: &str = "\r\x1b[K";
-/// Home, and what is below goes.
+/// Moves the cursor to the top left and clears the screen.
 pub const NEW_PICTURE: &str = "\x1b[H\x1b[J";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +28,7 @@ impl Colour {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Screen {
-    /// In columns and lines; None: there is no end.
+    /// In columns and lines. None: unlimited.
     pub width: Option<usize>,
     pub height: Option<usize>,
     pub colours: bool,
@@ -52,14 +51,14 @@ impl Screen {
         let (width, height) = size.map_or((0, 0), |s| (usize::from(s.ws_col), usize::from(s.ws_row)));
         let variable = |name| std::env::var(name).unwrap_or_default();
         Screen {
-            // A serial console does not know its size.
+            // A serial console does not report its size.
             width: (width > 0).then_some(width),
             height: (height > 0).then_some(height),
             colours: wants_colours(&variable("NO_COLOR"), &variable("TERM")),
         }
     }
 
-    /// Is it looked at as it comes?
+    /// Whether the output is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.width.is_some() || self.colours
     }
@@ -72,12 +71,13 @@ impl Screen {
     }
 }
 
-/// As no-color.org has it: any value but an empty one turns them off.
+/// Follows no-color.org: any non-empty value turns colours off.
 fn wants_colours(no_color: &str, term: &str) -> bool {
     no_color.is_empty() && !term.is_empty() && term != "dumb"
 }
 
-/// `text` in at most `width` columns: what is in the middle gives way to an ellipsis, as names differ at their ends.
+/// Shortens `text` to at most `width` columns. An ellipsis replaces the middle, because names often differ at their
+/// ends.
 pub fn shorten(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {

@@ -1,22 +1,22 @@
-//! Which pod a person means: `NAME`, `NAMESPACE/NAME`, `pod/NAME` as kubectl has it, or a UID.
+//! The pod named by a user: `NAME`, `NAMESPACE/NAME`, `pod/NAME` as in kubectl, or a UID.
 
 use crate::commands::row::text;
 use serde_json::Value;
 
-/// At most so many other pods are named.
+/// Maximum number of other pods listed in an error.
 const MAX_NAMED: usize = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Any, if None.
+    /// None: any namespace.
     pub namespace: Option<String>,
-    /// Or a UID.
+    /// A name or a UID.
     pub name: String,
 }
 
 impl Target {
     /// # Errors
-    /// If it is no name, or speaks of two namespaces.
+    /// The argument is not a name, or contradicts `namespace`.
     pub fn parse(given: &str, namespace: Option<&str>) -> Result<Target, String> {
         let kinds = ["pod/", "pods/", "po/"];
         let rest = kinds.iter().find_map(|kind| given.strip_prefix(kind)).unwrap_or(given);
@@ -33,15 +33,15 @@ impl Target {
         }
     }
 
-    /// Is it this one?
+    /// Whether the target is this pod.
     pub fn is(&self, namespace: &str, name: &str, uid: &str) -> bool {
         self.namespace.as_deref().is_none_or(|n| n == namespace) && (self.name == name || self.name == uid)
     }
 
-    /// Those of a `PodList` that are meant: several where one pod replaces another.
+    /// Returns the pods of a `PodList` that match: several if a pod is being replaced.
     ///
     /// # Errors
-    /// If there are none: which others there are.
+    /// No pod matches. The message lists other pods.
     pub fn find(&self, list: &mut Value) -> Result<Vec<Value>, String> {
         let pods = match list.get_mut("items").map(Value::take) {
             Some(Value::Array(pods)) => pods,
@@ -61,7 +61,7 @@ impl Target {
             common >= 3 || self.name.len() >= 3 && (name.contains(&self.name) || self.name.contains(name))
         };
         let mut near: Vec<String> = others.iter().filter(alike).map(full).collect();
-        let what = if near.is_empty() { "there are" } else { "there is a like name:" };
+        let what = if near.is_empty() { "existing pods:" } else { "similar names:" };
         if near.is_empty() {
             near = others.iter().map(full).collect();
         }
@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn one_that_is_not_there_says_which_are() {
         let say = |given: &str| parse(given).find(&mut list()).unwrap_err();
-        assert_eq!(say("weber"), "pod weber was not found; there is a like name: default/webby, shop/web");
-        assert_eq!(say("x/y"), "pod x/y was not found; there are default/db, default/webby, shop/web");
+        assert_eq!(say("weber"), "pod weber was not found; similar names: default/webby, shop/web");
+        assert_eq!(say("x/y"), "pod x/y was not found; existing pods: default/db, default/webby, shop/web");
         assert_eq!(parse("x").find(&mut json!({"items": []})).unwrap_err(), "pod x was not found; there are no pods");
     }
 }

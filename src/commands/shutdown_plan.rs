@@ -1,7 +1,7 @@
-//! `wherry shutdown-plan`: who would be stopped when, and with what grace, were the node shut down now.
+//! `wherry shutdown-plan`: when each pod would be stopped, and with which grace period, if the node were shut down now.
 //!
-//! A bar for each group over the time that there is, then a row for each pod. Plain characters: it is read on serial consoles
-//! too.
+//! Prints a bar for each group over the available time, then a row for each pod. Uses plain characters, for serial
+//! consoles.
 
 use crate::api::shutdown::view::{PlanGroup, PlanPod, PlanView};
 use crate::commands::client;
@@ -13,16 +13,16 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// The width of what is no terminal, in columns.
+/// The width if stdout is not a terminal, in columns.
 const WIDTH: usize = 80;
-/// Less is no timeline, more is no glance.
+/// Minimum and maximum width of the bars, in columns.
 const BARS: std::ops::RangeInclusive<usize> = 10..=100;
 
 pub fn run(out: &mut dyn Write, socket: &Path, json: bool) -> Result<u8, Failure> {
     client::print(out, socket, "/shutdown-plan", json, |out, plan: &PlanView| show(out, plan, width()))
 }
 
-/// Of the terminal, in columns. What runs us for a terminal (watch) says it in COLUMNS.
+/// The width of the terminal in columns. Programs that run wherry for a terminal (watch) set COLUMNS.
 fn width() -> usize {
     let said = || std::env::var("COLUMNS").ok()?.parse().ok();
     Screen::stdout().width.or_else(said).unwrap_or(WIDTH)
@@ -32,7 +32,7 @@ fn show(out: &mut dyn Write, plan: &PlanView, width: usize) -> std::io::Result<(
     if !plan.enabled {
         writeln!(
             out,
-            "Graceful shutdown is off: when the machine goes down, pods are killed in no order and without their grace."
+            "Graceful shutdown is off: when the machine goes down, pods are killed in arbitrary order without a grace period."
         )?;
         return writeln!(
             out,
@@ -54,7 +54,10 @@ fn show(out: &mut dyn Write, plan: &PlanView, width: usize) -> std::io::Result<(
         }
         (true, Some(delay)) => writeln!(out, "Armed: {needed} for the pods, logind waits up to {}.", span(delay))?,
         (false, _) => {
-            writeln!(out, "Not armed: nothing would wait for the pods (wherry status says why). If it were:")?;
+            writeln!(
+                out,
+                "Not armed: a shutdown would not wait for the pods (wherry status shows why). If it were armed:"
+            )?;
         }
     }
     writeln!(out)?;
@@ -95,24 +98,24 @@ fn period(group: &PlanGroup) -> String {
     share(group.granted_seconds, group.period_seconds)
 }
 
-/// How the time of the shutdown lies on columns.
+/// Maps the time of the shutdown to columns.
 struct Scale {
     columns: usize,
     seconds: u64,
 }
 
 impl Scale {
-    /// The column at which a second begins, `columns` at most.
+    /// The column at which a second starts, at most `columns`.
     fn column(&self, second: u64) -> usize {
         if self.seconds == 0 {
             return 0;
         }
         let (all, columns) = (u128::from(self.seconds), self.columns as u128);
-        // At most `columns`, so it fits.
+        // The result is at most `columns`, so the cast is safe.
         ((u128::from(second.min(self.seconds)) * columns + all / 2) / all) as usize
     }
 
-    /// The times at which groups begin and end, those that there is room for; as wide as the bars.
+    /// The times at which groups start and end, as far as they fit, in the width of the bars.
     fn axis(&self, groups: &[PlanGroup]) -> String {
         if self.seconds == 0 {
             return format!("{:<columns$}", "0s", columns = self.columns);
@@ -120,7 +123,7 @@ impl Scale {
         let mut at: Vec<u64> = groups.iter().flat_map(|g| [g.from_seconds, g.until_seconds]).collect();
         at.sort_unstable();
         at.dedup();
-        // The end says most: its place is kept free.
+        // The end is the most important time, so its place is kept free.
         let end = span(self.seconds as f64);
         let end_column = self.columns.saturating_sub(end.len());
         let mut line = String::new();
@@ -134,7 +137,7 @@ impl Scale {
         format!("{line:<end_column$}{end}")
     }
 
-    /// `====`, ending in `x` where logind's delay cuts it off; `|` for a group of pods that gets no time.
+    /// `====`, ending in `x` if logind's delay cuts the group off; `|` for a group with pods that gets no time.
     fn bar(&self, group: &PlanGroup) -> String {
         if group.pods.is_empty() {
             return String::new();
@@ -155,7 +158,7 @@ fn pods(out: &mut dyn Write, groups: &[PlanGroup]) -> std::io::Result<()> {
     let rows: Vec<[String; 7]> = pods.map(|(group, pod)| row(group, pod)).collect();
     let rows: Vec<&[String]> = rows.iter().map(|r| &r[..]).collect();
     Table::new(&["POD", "PRIORITY", "FROM", "UNTIL", "GRACE", "OWN GRACE", ""]).print(out, true, &rows)?;
-    writeln!(out, "\nThese are the latest times: a group begins as soon as the pods of the one before have ended.")
+    writeln!(out, "\nThese are the latest times: a group begins as soon as the pods of the previous group have ended.")
 }
 
 fn row(group: &PlanGroup, pod: &PlanPod) -> [String; 7] {
@@ -182,7 +185,7 @@ pub fn share(granted: Option<u64>, period: u64) -> String {
     }
 }
 
-/// Seconds as one writes them in a configuration: `1m30s`, `1h`; no finer than a tenth.
+/// Seconds in the notation of the configuration (`1m30s`, `1h`), rounded to a tenth.
 pub fn span(seconds: f64) -> String {
     let tenths = (seconds * 10.0).round() / 10.0;
     let Ok(d) = Duration::try_from_secs_f64(tenths) else { return "?".into() };
@@ -224,7 +227,7 @@ mod tests {
     }
 
     fn shown(plan: &PlanView, width: usize) -> String {
-        // Over the wire and back, as the command gets it.
+        // Through JSON and back, as in the command.
         let wire = PlanView::deserialize(serde_json::to_value(plan).unwrap()).unwrap();
         assert_eq!(wire, *plan);
         let mut out = Vec::new();
@@ -262,7 +265,7 @@ mod tests {
              default/job     -5           0s     10s     10s     10s\n\
              default/proxy   2000001000   20s    30s     10s     10s\n\
              \n\
-             These are the latest times: a group begins as soon as the pods of the one before have ended.\n";
+             These are the latest times: a group begins as soon as the pods of the previous group have ended.\n";
         let head = "Armed: 45s for the pods, logind waits up to 1m.\n\n";
         assert_eq!(
             shown(&three(), 80),
@@ -275,7 +278,7 @@ mod tests {
                  {rest}"
             )
         );
-        // On a terminal that is too narrow for it a bar has ten columns all the same.
+        // On a terminal that is too narrow, a bar still has ten columns.
         assert_eq!(
             shown(&three(), 20),
             format!(
@@ -323,7 +326,7 @@ mod tests {
              default/db      1000         0s     5s      5s      5m          cut off\n\
              default/proxy   2000001000   5s     15s     10s     10s\n\
              \n\
-             These are the latest times: a group begins as soon as the pods of the one before have ended.\n"
+             These are the latest times: a group begins as soon as the pods of the previous group have ended.\n"
         );
     }
 
@@ -333,10 +336,13 @@ mod tests {
         assert!(text.starts_with("Graceful shutdown is off") && text.contains("set shutdownGracePeriod"), "{text}");
         let not_armed = PlanView { armed: false, ..three() };
         let text = shown(&not_armed, 80);
-        assert!(text.starts_with("Not armed: nothing would wait for the pods") && text.contains("====="), "{text}");
+        assert!(
+            text.starts_with("Not armed: a shutdown would not wait for the pods") && text.contains("====="),
+            "{text}"
+        );
         let text = shown(&plan(30.0, vec![group(0, [0, 0, 20], vec![])]), 80);
         assert_eq!(text, "Armed: 20s for the pods, logind waits up to 30s.\n\nThere are no pods.\n");
-        // All killed at once: no time to draw.
+        // All pods are killed at once: there is no time to draw.
         let text = shown(&plan(5.0, vec![group(0, [0, 0, 0], vec![pod("web", 0, 1, 30)])]), 50);
         assert!(text.contains("\nPRIORITY   0s"), "{text}");
         assert!(text.contains("\n0          |  "), "{text}");

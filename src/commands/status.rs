@@ -1,4 +1,4 @@
-//! `wherry status`: how the node does, in a few lines.
+//! `wherry status`: the status of the node in a few lines.
 
 use crate::adapters::server::status::{NodeRoom, NodeStatus, PodCounts, ResourceRoom};
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
@@ -21,14 +21,14 @@ fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
     match (&s.not_ready_reason, s.ready) {
         (_, true) => writeln!(out, "Node:       ready")?,
         (Some(reason), false) => writeln!(out, "Node:       not ready ({reason})")?,
-        // An older agent does not say.
+        // An older agent does not report it.
         (None, false) => {}
     }
     let runtime = match (&s.runtime.not_ready, s.runtime.connected) {
         (Some(why), _) => format!("not ready: {why}"),
         (None, false) => "not connected".into(),
         (None, true) => match &s.runtime.network_not_ready {
-            Some(why) => format!("ready, its network is not: {why}"),
+            Some(why) => format!("ready, but its network is not: {why}"),
             None => "ready".into(),
         },
     };
@@ -64,7 +64,7 @@ fn show(out: &mut dyn Write, s: &NodeStatus) -> std::io::Result<()> {
 
 fn pods(out: &mut dyn Write, p: &PodCounts) -> std::io::Result<()> {
     write!(out, "Pods:       {} desired", p.desired)?;
-    // What is none is not worth a word.
+    // Leave out counts that are zero.
     type Parts<'a> = &'a [(u64, &'static str)];
     let none: Parts<'_> = &[];
     let not_ready: Parts<'_> = &[(p.not_ready, "not ready")];
@@ -72,7 +72,7 @@ fn pods(out: &mut dyn Write, p: &PodCounts) -> std::io::Result<()> {
         (p.running, "running", not_ready),
         (p.pending, "pending", &[(p.waiting_for_room, "waiting for room")]),
         (p.succeeded, "succeeded", none),
-        // (One that is being drained has not failed yet.)
+        // (A pod that is still being drained has not failed yet.)
         (p.failed, "failed", &[(p.rejected, "rejected"), (p.drained.min(p.failed), "drained")]),
         (p.terminating, "terminating", none),
     ] {
@@ -88,7 +88,7 @@ fn pods(out: &mut dyn Write, p: &PodCounts) -> std::io::Result<()> {
     writeln!(out, "; {} running", count(p.containers, "container"))
 }
 
-/// What the node has, a line for each resource.
+/// The node's resources, one line for each.
 fn room(out: &mut dyn Write, node: &NodeRoom) -> std::io::Result<()> {
     const ORDER: [&str; 4] = [CPU, MEMORY, EPHEMERAL_STORAGE, PODS];
     let mut resources: Vec<_> = node.resources.iter().collect();
@@ -100,13 +100,13 @@ fn room(out: &mut dyn Write, node: &NodeRoom) -> std::io::Result<()> {
     let rows: Vec<[String; 4]> = resources.iter().map(line).collect();
     let rows: Vec<&[String]> = rows.iter().map(|r| &r[..]).collect();
     if rows.is_empty() {
-        // An older agent does not say.
+        // An older agent does not report them.
         return Ok(());
     }
     Table::new(&["Resources:", "Capacity", "Allocatable", "Requested"]).print(out, true, &rows)
 }
 
-/// Cpus as Kubernetes writes them, bytes to a tenth of the largest unit that there is one of.
+/// CPUs in Kubernetes' notation; bytes to a tenth of the largest fitting unit.
 pub fn amount_of(resource: &str, amount: u64) -> String {
     if resource == CPU {
         return if amount.is_multiple_of(1000) { (amount / 1000).to_string() } else { format!("{amount}m") };
@@ -127,11 +127,11 @@ pub fn amount_of(resource: &str, amount: u64) -> String {
 
 fn shutdown(out: &mut dyn Write, s: &ShutdownView) -> std::io::Result<()> {
     let (problem, needed) = (s.problem.as_deref(), span(s.needed_seconds as f64));
-    // What is wrong goes on a line of its own where the first one says something else.
+    // The problem gets a line of its own, unless the first line already contains it.
     let (first, beside) = match (&s.in_progress, s.enabled, s.armed) {
         (Some(progress), _, armed) => (in_progress(progress, armed), problem),
         (None, false, _) => ("off, shutdownGracePeriod is not set".to_owned(), problem),
-        (None, true, false) => (format!("not armed: {}", problem.unwrap_or("logind was not asked yet")), None),
+        (None, true, false) => (format!("not armed: {}", problem.unwrap_or("logind has not been queried yet")), None),
         (None, true, true) => {
             let delay = s.delay_seconds.map_or("it is unknown how long logind waits".to_owned(), |d| {
                 format!("logind waits up to {}", span(d))
@@ -212,7 +212,7 @@ mod tests {
             not_ready_message: Some("the runtime's network".into()),
             shutdown: ShutdownView::default(),
         };
-        // Over the wire and back, as the command gets it.
+        // Through JSON and back, as in the command.
         let status = NodeStatus::deserialize(serde_json::to_value(&status).unwrap()).unwrap();
         let mut out = Vec::new();
         show(&mut out, &status).unwrap();
@@ -220,7 +220,7 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "wherry 0.1.0 on lab, up 3h12m\n\
              Node:       not ready (KubeletNotReady)\n\
-             Runtime:    containerd 1.6.20 at unix:///run/c.sock, ready, its network is not: cni plugin not initialized\n\
+             Runtime:    containerd 1.6.20 at unix:///run/c.sock, ready, but its network is not: cni plugin not initialized\n\
              PLEG:       healthy, last relist 0.4s ago\n\
              Pods:       3 desired, 2 running, 1 pending; 1 container running\n\
              Manifests:  4 files in /m, 1 error\n\
@@ -259,7 +259,7 @@ mod tests {
         node.capacity.set("hugepages-2Mi", GI);
         node.allocatable = node.capacity.clone();
         node.allocatable.subtract(&Resources::from([(CPU, 500), (MEMORY, 100 << 20)]));
-        // What the node does not have any more is shown as long as somebody has it.
+        // A resource that the node no longer has is shown as long as a pod requests it.
         let requested = Resources::from([(CPU, 1250), (MEMORY, 700 << 20), (PODS, 3), ("gone.io/x", 1)]);
         let view = NodeRoom::of(&node, &requested);
         let mut out = Vec::new();
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(raw["node"]["resources"]["cpu"], cpu);
         assert_eq!(raw["node"]["resources"]["memory"]["requested"], 700u64 << 20);
 
-        // An older agent says nothing of it, and a node without anything has its four lines.
+        // An older agent does not report resources. A node without any still has its four lines.
         let mut out = Vec::new();
         room(&mut out, &NodeRoom::default()).unwrap();
         assert!(out.is_empty());
@@ -297,7 +297,7 @@ mod tests {
             (MEMORY, 1023, "1023"),
             (MEMORY, 1024, "1Ki"),
             (MEMORY, (1 << 20) + (1 << 19), "1.5Mi"),
-            // Not more than there is.
+            // Rounded down.
             (MEMORY, (16 << 30) - 1, "15.9Gi"),
             ("hugepages-1Gi", 3 << 30, "3Gi"),
             (EPHEMERAL_STORAGE, u64::MAX, "15.9Ei"),
@@ -363,7 +363,7 @@ mod tests {
              \x20 from priority 2000000000   unknown of 10s   1 pod\n"
         );
         let not = ShutdownView { armed: false, delay_seconds: None, groups: Vec::new(), ..armed() };
-        assert_eq!(shutdown_of(&not), "Shutdown:   not armed: logind was not asked yet\n");
+        assert_eq!(shutdown_of(&not), "Shutdown:   not armed: logind has not been queried yet\n");
         let not = ShutdownView { problem: Some("there is no system bus".into()), ..not };
         assert_eq!(shutdown_of(&not), "Shutdown:   not armed: there is no system bus\n");
         let cut_off = ShutdownView { started_at: Some("2026-11-20T14:46:39Z".into()), ..ShutdownView::default() };

@@ -1,17 +1,17 @@
-//! Tables as kubectl prints them: columns as wide as their widest cell so far, blanks apart. On a terminal that is too narrow
-//! the columns that may give way are shortened; the header is bold there, and cells may have a colour. A cell is one line of plain
-//! text: what is not is shown as an escape.
+//! Tables in kubectl's format: columns are as wide as their widest cell so far, separated by blanks. On a terminal that
+//! is too narrow, the flexible columns are shortened. On a terminal, the header is bold and cells may be coloured. A
+//! cell is one line of plain text; other characters are escaped.
 
 use super::output::shown;
 use super::screen::{Colour, Screen, shorten};
 use std::io::{self, Write};
 
-/// Between two columns.
+/// The gap between two columns.
 pub const GAP: &str = "   ";
-/// A column that gives way keeps so many characters, and its header.
+/// Minimum width of a shortened column, in characters. It is never narrower than its header.
 const LEAST: usize = 8;
 
-/// The colour of a cell, by its column's header.
+/// Returns the colour of a cell, given its column's header and its text.
 pub type Paint = fn(&str, &str) -> Option<Colour>;
 
 pub struct Table {
@@ -34,20 +34,20 @@ impl Table {
         }
     }
 
-    /// For that screen; columns with these headers may be shortened.
+    /// Fits the table to a screen. Columns with the headers in `flexible` may be shortened.
     pub fn on(mut self, screen: Screen, flexible: &'static [&'static str], paint: Paint) -> Table {
         (self.screen, self.flexible, self.paint) = (screen, flexible, paint);
         self
     }
 
-    /// Makes room for these cells; those beyond the last column do not count.
+    /// Widens the columns to these cells. Cells beyond the last column are ignored.
     pub fn widen<T: AsRef<str>>(&mut self, cells: &[T]) {
         for (width, cell) in self.widths.iter_mut().zip(cells) {
             *width = (*width).max(shown(cell.as_ref()).chars().count());
         }
     }
 
-    /// The header, if asked for, and the rows.
+    /// Prints the rows, with the header if `header` is set.
     pub fn print<T: AsRef<str>>(&mut self, out: &mut dyn Write, header: bool, rows: &[&[T]]) -> io::Result<()> {
         rows.iter().for_each(|row| self.widen(row));
         let widths = self.fitting();
@@ -58,7 +58,7 @@ impl Table {
         rows.iter().try_for_each(|row| self.line(out, row, &widths, self.paint))
     }
 
-    /// The widths that the screen has room for: the widest of the columns that may be shortened gives way first.
+    /// The column widths that fit the screen. The widest flexible column is shortened first.
     fn fitting(&self) -> Vec<usize> {
         let mut widths = self.widths.clone();
         let Some(room) = self.screen.width else { return widths };
@@ -82,7 +82,7 @@ impl Table {
         paint: impl Fn(&str, &str) -> Option<Colour>,
     ) -> io::Result<()> {
         let mut line = String::new();
-        // Blanks go before the next cell, so that none are at the end.
+        // Blanks are written before the next cell, so that a line has none at its end.
         let mut blanks = 0;
         for ((header, width), cell) in self.header.iter().zip(widths).zip(cells) {
             let cell = shorten(&shown(cell.as_ref()), *width);
@@ -127,7 +127,7 @@ mod tests {
             let text = printed(width(w));
             assert!(text.lines().all(|l| l.chars().count() <= w), "{w}:\n{text}");
         }
-        // What is left is not worth less.
+        // Columns are not shortened below the minimum.
         assert_eq!(printed(width(10)), printed(width(30)));
     }
 

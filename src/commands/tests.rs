@@ -3,7 +3,7 @@ mod hostile;
 use super::*;
 use crate::adapters::server::http::{self, Body, Cursor, Request, Response, Route};
 use crate::adapters::server::status::NodeStatus;
-use crate::adapters::server::{Content, Doors, Server};
+use crate::adapters::server::{Content, Listeners, Server};
 use crate::api::shutdown::view::PlanView;
 use crate::api::time::Boot;
 use std::path::Path;
@@ -85,7 +85,7 @@ fn the_machine_is_checked_without_files_and_other_formats_are_only_for_it() {
     assert!(parse("wherry check -o json").is_err());
 }
 
-/// 300 pods of two kilobytes.
+/// 300 pods of 2 kB each.
 struct Node;
 
 impl Node {
@@ -101,9 +101,9 @@ impl Content for Node {
     fn answer(&mut self, request: &Request) -> Response {
         match request.route {
             Route::Pods => Response { status: 200, content_type: http::JSON, body: Body::Parts(Cursor::default()) },
-            // Pod 7 was rejected, pod 8 runs.
+            // Pod 7 was rejected, pod 8 is running.
             Route::Retry => match request.uid.as_deref() {
-                Some("u7") => Response::text(200, "pod default/p007 was tried again: it is admitted\n"),
+                Some("u7") => Response::text(200, "pod default/p007 was retried: it is admitted\n"),
                 Some("u8") => Response::text(409, "pod default/p008 is not rejected, it is Running\n"),
                 other => Response::text(404, format!("there is no pod with the UID {other:?}\n")),
             },
@@ -120,7 +120,7 @@ impl Content for Node {
     }
 
     fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
-        // A stage is a pod.
+        // Each stage is a pod.
         if cursor.stage == 0 {
             out.extend_from_slice(br#"{"kind":"PodList","items":["#);
         }
@@ -136,7 +136,7 @@ impl Content for Node {
     }
 }
 
-/// A server in a thread of the test's, until it is dropped.
+/// A server in a thread, until it is dropped.
 struct Running {
     dir: tempfile::TempDir,
     stop: Arc<AtomicBool>,
@@ -151,13 +151,13 @@ impl Running {
     fn start_with<C: Content>(content: impl FnOnce() -> C + Send + 'static) -> Running {
         let dir = tempfile::tempdir().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
-        let doors = Doors { control: Some(dir.path().join("s")), ..Doors::default() };
+        let listeners = Listeners { control: Some(dir.path().join("s")), ..Listeners::default() };
         let told = stop.clone();
         let (listening, wait) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             let mut content = content();
             let mut poll = mio::Poll::new().unwrap();
-            let mut server = Server::new(doors, 0);
+            let mut server = Server::new(listeners, 0);
             server.drive(poll.registry(), Boot(1), &mut content);
             listening.send(()).unwrap();
             let began = Instant::now();
@@ -217,7 +217,7 @@ fn a3_a_retry_prints_what_came_of_it_and_ends_with_it() {
     };
     for pod in ["default/p007", "p007", "pod/p007"] {
         let (end, text) = retry(pod);
-        assert_eq!((end.unwrap(), text.as_str()), (0, "pod default/p007 was tried again: it is admitted\n"), "{pod}");
+        assert_eq!((end.unwrap(), text.as_str()), (0, "pod default/p007 was retried: it is admitted\n"), "{pod}");
     }
     let (end, text) = retry("p008");
     assert_eq!((end.unwrap(), text.as_str()), (1, ""));
@@ -226,7 +226,7 @@ fn a3_a_retry_prints_what_came_of_it_and_ends_with_it() {
     assert_eq!(text, "");
 }
 
-/// A reader that has seen enough.
+/// A reader that has closed the pipe.
 struct Closed;
 
 impl Write for Closed {

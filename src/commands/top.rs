@@ -1,4 +1,4 @@
-//! `wherry top`: what pods and containers use, from two looks of the runtime's own figures.
+//! `wherry top`: the resource usage of pods and containers, from two samples of the runtime's statistics.
 
 use crate::api::control::{ContainerUsage, Usage};
 use crate::api::resources::MEMORY;
@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// Between the two looks: the shortest time over which a share of a processor says something.
+/// Time between the two samples: the shortest time that gives a meaningful CPU usage.
 const SAMPLE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -30,24 +30,24 @@ pub enum SortBy {
 
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// All, if None.
+    /// None: all pods.
     pub target: Option<Target>,
     pub namespace: Option<String>,
     pub selector: Option<Selector>,
-    /// A line for each container, too.
+    /// Also a line for each container.
     pub containers: bool,
     pub sort: SortBy,
     pub json: bool,
-    /// Again and again, so long after each other.
+    /// Repeat with this interval.
     pub watch: Option<Duration>,
 }
 
-/// What a container, or all of a pod, uses. None: it is not known (yet).
+/// The usage of a container, or of a whole pod. None: not known (yet).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Used {
-    /// Thousand millionths of a processor.
+    /// In billionths of a CPU.
     cpu: Option<u64>,
-    /// Bytes.
+    /// In bytes.
     memory: Option<u64>,
     restarts: u64,
 }
@@ -64,8 +64,7 @@ struct Row {
 pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
     let look = || -> Result<Usage, Failure> {
         let value = client::get_json(socket, "/usage")?;
-        serde_json::from_value(value)
-            .map_err(|e| Failure::message(format!("/usage: the answer is not understood: {e}")))
+        serde_json::from_value(value).map_err(|e| Failure::message(format!("/usage: invalid answer: {e}")))
     };
     let screen = Screen::stdout();
     let mut before = look()?;
@@ -83,8 +82,8 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fail
         let Some(every) = query.watch else {
             if !found {
                 tell(match query.target {
-                    Some(_) => "no container of such a pod runs",
-                    None => "no container runs",
+                    Some(_) => "no container of a matching pod is running",
+                    None => "no container is running",
                 });
             }
             return Ok(u8::from(!found && query.target.is_some()));
@@ -94,7 +93,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fail
     }
 }
 
-/// The pods that are asked for, in order.
+/// The requested pods, sorted.
 fn rows(before: &Usage, now: &Usage, query: &Query) -> Vec<Row> {
     let all = before.pods.iter().flat_map(|p| &p.containers);
     let earlier: BTreeMap<&str, &ContainerUsage> = all.map(|c| (c.id.as_str(), c)).collect();
@@ -124,7 +123,7 @@ fn rows(before: &Usage, now: &Usage, query: &Query) -> Vec<Row> {
     rows
 }
 
-/// The most first; what is not known last.
+/// Highest values first, unknown values last.
 fn order(by: SortBy, a: &Used, b: &Used) -> std::cmp::Ordering {
     match by {
         SortBy::Cpu => Reverse(a.cpu).cmp(&Reverse(b.cpu)),
@@ -140,7 +139,7 @@ fn used(before: Option<&ContainerUsage>, now: &ContainerUsage) -> Used {
         let spent = now.cpu_nanos?.checked_sub(b.cpu_nanos?)?;
         u64::try_from(u128::from(spent) * 1_000_000_000 / u128::from(took)).ok()
     };
-    // A runtime that looks only now and then gives the same figures twice; it may say itself what they come to.
+    // A runtime that samples rarely returns the same values twice. It may report the usage itself.
     let cpu = before.and_then(between).or(now.cpu_nano_cores);
     Used { cpu, memory: now.memory_bytes, restarts: u64::from(now.restarts) }
 }
@@ -160,7 +159,7 @@ fn sum(all: impl Iterator<Item = Used>) -> Used {
 fn show(out: &mut dyn Write, rows: &[Row], query: &Query, screen: Screen) -> Result<(), Failure> {
     if query.json {
         let value = as_json(rows);
-        // A document on each line for who follows.
+        // With --watch, one document a line.
         return match query.watch {
             Some(_) => json_line(out, &value).map_err(Failure::from),
             None => document(out, &value, false),
@@ -200,17 +199,17 @@ fn show(out: &mut dyn Write, rows: &[Row], query: &Query, screen: Screen) -> Res
     Ok(())
 }
 
-/// What is watched on a terminal stays on it: how many lines at the end do not fit.
+/// Limits a watch on a terminal to the screen. Returns the number of lines at the end that do not fit.
 fn leave_out(cells: &mut Vec<[String; 6]>, query: &Query, screen: Screen) -> usize {
     let Some(height) = screen.height.filter(|_| query.watch.is_some()) else { return 0 };
-    // The header, the line that says so, and the one of the cursor.
+    // Reserve lines for the header, the note about omitted lines, and the cursor.
     let room = height.saturating_sub(3).max(1);
     let left_out = cells.len().saturating_sub(room);
     cells.truncate(room);
     left_out
 }
 
-/// As kubectl writes them: `250m`; less than a thousandth that is something is shown as one.
+/// CPUs in kubectl's notation, such as `250m`, rounded up to a thousandth.
 fn cores(nanos: u64) -> String {
     format!("{}m", nanos.div_ceil(1_000_000))
 }
@@ -256,7 +255,8 @@ mod tests {
         PodUsage { namespace: "default".into(), name: name.into(), uid: format!("uid-{name}"), labels, containers }
     }
 
-    /// Two seconds apart: `web` took half a second of it in two containers, `idle` a little, `new` has just come.
+    /// Two samples, two seconds apart: `web` used half a CPU second in two containers, `idle` a little, `new` has just
+    /// started.
     fn looks() -> (Usage, Usage) {
         let half = 500_000_000;
         let before = vec![
@@ -325,7 +325,7 @@ mod tests {
         let now = container("a", 3 * SECOND, 100, 1, 0);
         let of = |before: ContainerUsage| used(Some(&before), &now).cpu;
         assert_eq!(of(container("a", SECOND, 0, 1, 0)), Some(50));
-        // A counter or a clock that went back, and the same look twice.
+        // A counter or a clock that went back, and the same sample twice.
         assert_eq!(of(container("a", SECOND, 101, 1, 0)), None);
         assert_eq!(of(container("a", 4 * SECOND, 0, 1, 0)), None);
         assert_eq!(of(container("a", i64::MIN, 0, 1, 0)), None);

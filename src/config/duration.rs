@@ -1,11 +1,11 @@
-//! Durations as Kubernetes writes them: Go's `1h15m30.5s`.
+//! Durations in the format of Kubernetes (Go): `1h15m30.5s`.
 
 use std::time::Duration;
 
-/// The longest that Go can say: 2^63 - 1 nanoseconds, 292 years.
+/// The maximum of a Go duration: 2^63 - 1 nanoseconds, 292 years.
 const MAX_NANOS: u128 = i64::MAX as u128;
 
-/// Nanoseconds in each unit; `µs` is written with either of two letters.
+/// Nanoseconds per unit. `µs` occurs with either of two Unicode letters.
 const UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -17,7 +17,7 @@ const UNITS: [(&str, u128); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Reads a duration; a negative one, which Go allows, is an error here because no field has a use for it.
+/// Parses a duration. Go allows negative durations, but no field of the configuration does.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let bad = || format!("{text:?} is not a duration; write one like \"90s\", \"1m30s\" or \"500ms\"");
     let (negative, unsigned) = match text.strip_prefix('-') {
@@ -47,18 +47,18 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     if negative && total > 0 {
         return Err(format!("{text:?} is negative; it must be 0s or more"));
     }
-    // At most i64::MAX, so it fits.
+    // The total is at most i64::MAX, so it fits.
     Ok(Duration::from_nanos(total as u64))
 }
 
-/// `1.5` times `scale`; None if it is no number.
+/// `number` (for example `1.5`) times `scale`; None if it is not a number.
 fn nanos(number: &str, scale: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() {
         return None;
     }
     let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    // Digits below a nanosecond change nothing; 18 are more than enough.
+    // Digits below a nanosecond have no effect, so 18 are enough.
     let fraction = fraction.get(..fraction.len().min(18))?;
     let part = if fraction.is_empty() {
         0
@@ -68,7 +68,7 @@ fn nanos(number: &str, scale: u128) -> Option<u128> {
     whole.checked_mul(scale)?.checked_add(part)
 }
 
-/// As Go prints it: `1m30s`, `500ms`, `0s`.
+/// Formats a duration as Go does: `1m30s`, `500ms`, `0s`.
 pub fn format(d: Duration) -> String {
     let nanos = d.subsec_nanos();
     let seconds = d.as_secs();

@@ -1,4 +1,4 @@
-//! Which files are the configuration, and their text.
+//! Finds and reads the configuration files.
 
 use crate::config::problem::{Place, Problems};
 use crate::config::{DEFAULT_DIR, DEFAULT_FILE, Flags, Text, yaml};
@@ -6,7 +6,8 @@ use crate::foreign::{self, Links, Refused};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The file and then the drop-ins, sorted by name. The defaults may be missing, what a flag names may not.
+/// Reads the main file, then the drop-ins in the order of their names. Default paths are optional; paths in flags are
+/// not.
 pub(super) fn read_all(flags: &Flags, problems: &mut Problems) -> Vec<Text> {
     let file = flags.config.clone().unwrap_or_else(|| DEFAULT_FILE.into());
     let mut paths = Vec::new();
@@ -51,7 +52,7 @@ fn drop_ins(given: Option<&Path>, problems: &mut Problems) -> Vec<PathBuf> {
             _ if hidden => {}
             Some("yaml" | "conf") => paths.push(path),
             Some("yml" | "json") => {
-                problems.warning(&Place::file(&path), "", "is not read: its name ends in neither .yaml nor .conf")
+                problems.warning(&Place::file(&path), "", "is not read; the name must end in .yaml or .conf")
             }
             _ => {}
         }
@@ -60,7 +61,7 @@ fn drop_ins(given: Option<&Path>, problems: &mut Problems) -> Vec<PathBuf> {
     paths
 }
 
-/// The text of a regular file of at most `yaml::MAX_BYTES`. Nothing else is opened.
+/// Reads a regular file of at most `yaml::MAX_BYTES`. Other types of files are not opened.
 pub fn read_file(path: &Path) -> io::Result<String> {
     let bytes = foreign::read(path, Links::Follow, yaml::MAX_BYTES).map_err(|e| match e {
         Refused::Failed(e) => e,

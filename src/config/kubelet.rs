@@ -1,6 +1,6 @@
-//! `kind: KubeletConfiguration` (kubelet.config.k8s.io/v1beta1), every field of 1.33 and what wherry does with it.
+//! `kind: KubeletConfiguration` (kubelet.config.k8s.io/v1beta1): all fields of 1.33, and how wherry handles them.
 //!
-//! Zero values are the kubelet's: in a field that is no pointer there, `0s` and `""` ask for the default.
+//! Zero values follow the kubelet: in a field that is not a pointer in Go, `0s` and `""` select the default.
 
 use crate::config::Config;
 use crate::config::problem::absolute;
@@ -27,7 +27,7 @@ const fn none(name: &'static str, kind: Kind) -> Field {
     Field { name, kind, what: Use::NoEffect }
 }
 
-/// A pointer in Go: its zero value says something.
+/// A field that is a pointer in Go: its zero value differs from an unset field.
 const fn none_pointer(name: &'static str, kind: Kind) -> Field {
     Field { name, kind, what: Use::NoEffectPointer }
 }
@@ -36,7 +36,7 @@ const fn inner(name: &'static str, fields: &'static [Field]) -> Field {
     Field { name, kind: Kind::Object(fields), what: Use::Inner }
 }
 
-/// In the order of the alphabet.
+/// In alphabetical order.
 pub static FIELDS: &[Field] = &[
     set("address", Kind::Text, |c, v| or_default(v, ip, |d| d.address).map(|a| c.address = a)),
     set("allowedUnsafeSysctls", TEXTS, allowed_unsafe_sysctls),
@@ -185,7 +185,7 @@ pub static FIELDS: &[Field] = &[
     none("maxOpenFiles", INT64),
     set("maxParallelImagePulls", INT32, |c, v| {
         c.max_parallel_image_pulls =
-            Some(u32::try_from(v.int()).ok().filter(|n| *n > 0).ok_or("must be 1 or more, or left out for no limit")?);
+            Some(u32::try_from(v.int()).ok().filter(|n| *n > 0).ok_or("must be 1 or more; omit it for no limit")?);
         Ok(())
     }),
     set("maxPods", INT32, node_size::max_pods),
@@ -285,7 +285,7 @@ pub static FIELDS: &[Field] = &[
     none("volumeStatsAggPeriod", Kind::Duration),
 ];
 
-/// The empty string is the default; anything else is read by `read`.
+/// The empty string selects the default. Other values are parsed with `read`.
 fn or_default<T>(v: &Given, read: fn(&str) -> Result<T, String>, default: fn(&Config) -> T) -> Result<T, String> {
     match v.text() {
         "" => Ok(default(&Config::default())),
@@ -293,7 +293,7 @@ fn or_default<T>(v: &Given, read: fn(&str) -> Result<T, String>, default: fn(&Co
     }
 }
 
-/// Zero is the default; anything below `least` would keep the machine awake.
+/// Zero selects the default. A value below `least` is an error, because it would keep the machine awake.
 fn frequency(v: &Given, least: Duration, default: fn(&Config) -> Duration) -> Result<Duration, String> {
     match v.duration() {
         Duration::ZERO => Ok(default(&Config::default())),
@@ -327,7 +327,7 @@ fn cgroup_root(c: &mut Config, v: &Given) -> Result<(), String> {
     Ok(())
 }
 
-/// A sysctl's name, with `.` or `/` between its parts, or a pattern: the beginning of one and `*`.
+/// Accepts sysctl names, with `.` or `/` between their parts, and patterns: a prefix with a trailing `*`.
 fn allowed_unsafe_sysctls(c: &mut Config, v: &Given) -> Result<(), String> {
     let list = v.texts();
     for pattern in &list {

@@ -1,9 +1,9 @@
-//! The configuration: the kubelet's own `KubeletConfiguration` from a file and drop-ins, a second document of ours for
-//! what that lacks, and flags over both.
+//! The configuration. It consists of the kubelet's `KubeletConfiguration` in a file and drop-ins, our own second document
+//! for settings that it lacks, and command line flags, which override both.
 //!
-//! Documents are applied one after another, field by field: what a later file says wins, what it does not say stays;
-//! a list is replaced. All files are read to their end, so that every error is told at once, with its file and line.
-//! `table` knows how to read a document by a table of fields, `kubelet` and `wherry` are the two tables.
+//! Documents are applied in order, field by field. A later file overrides only the fields that it sets; a list is
+//! replaced as a whole. All files are read to the end, so that every error is reported at once, with file and line.
+//! `table` reads a document by a table of fields; `kubelet` and `wherry` contain the two tables.
 
 pub mod duration;
 mod files;
@@ -30,18 +30,18 @@ pub const DEFAULT_FILE: &str = "/etc/wherry/config.yaml";
 pub const DEFAULT_DIR: &str = "/etc/wherry/config.d";
 pub const DEFAULT_SOCKET: &str = "/run/wherry/wherry.sock";
 
-/// What the command line says; kept, so that the configuration can be read again (SIGHUP).
+/// The command line flags. They are kept so that the configuration can be read again (SIGHUP).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flags {
-    /// Must exist if given; the default file need not.
+    /// A file named here must exist. The default file is optional.
     pub config: Option<PathBuf>,
-    /// The same.
+    /// As for `config`.
     pub config_dir: Option<PathBuf>,
     pub manifests: Option<PathBuf>,
     pub root_dir: Option<PathBuf>,
     pub log_dir: Option<PathBuf>,
     pub container_log_dir: Option<PathBuf>,
-    /// `unix:///path`, or a path.
+    /// `unix:///path`, or a plain path.
     pub runtime_endpoint: Option<String>,
     pub socket: Option<PathBuf>,
     pub hostname: Option<String>,
@@ -51,20 +51,20 @@ pub struct Flags {
     pub verbosity: Option<u32>,
 }
 
-/// Everything decided: defaults, files and flags. All paths are absolute.
+/// The effective configuration from defaults, files and flags. All paths are absolute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub flags: Flags,
     /// staticPodPath
     pub manifests: PathBuf,
-    /// How often all manifests are read again while inotify cannot be had (D2).
+    /// How often all manifests are read again while inotify is not available (D2).
     pub file_check_frequency: Duration,
-    /// A pod that is well is synced again after this (W9).
+    /// The period after which a healthy pod is synced again (W9).
     pub sync_frequency: Duration,
     pub root_dir: PathBuf,
     /// podLogsDir
     pub pod_logs_dir: PathBuf,
-    /// Links to the containers' logs, by container id.
+    /// Links to the logs of containers, by container id.
     pub container_logs_dir: PathBuf,
     /// The control socket.
     pub socket: PathBuf,
@@ -72,50 +72,50 @@ pub struct Config {
     pub node_name: String,
     /// The path of containerRuntimeEndpoint.
     pub runtime_socket: PathBuf,
-    /// The path of imageServiceEndpoint if it was given. Not used: images come through `runtime_socket`.
+    /// The path of imageServiceEndpoint, if set. Not used: images are pulled through `runtime_socket`.
     pub image_socket: Option<PathBuf>,
     pub runtime_request_timeout: Duration,
     pub healthz_address: IpAddr,
     /// 0: off.
     pub healthz_port: u16,
-    /// What the read-only port listens on.
+    /// The listen address of the read-only port.
     pub address: IpAddr,
     /// 0: off.
     pub read_only_port: u16,
-    /// Absolute, without a `/` at its end (but `/` itself).
+    /// Absolute, without a trailing `/` (except for `/` itself).
     pub cgroup_root: String,
     pub cgroup_driver: CgroupDriver,
     pub cgroups_per_qos: bool,
     pub cluster_dns: Vec<IpAddr>,
-    /// Without a dot at its end; empty if unset.
+    /// Without a trailing dot. Empty if unset.
     pub cluster_domain: String,
     /// None: pods get no resolver configuration from the host.
     pub resolv_conf: Option<PathBuf>,
-    /// RuntimeDefault for containers that say nothing.
+    /// Use RuntimeDefault for containers without a seccomp profile.
     pub seccomp_default: bool,
-    /// Are CPU limits enforced?
+    /// Whether CPU limits are enforced.
     pub cpu_cfs_quota: bool,
     pub cpu_cfs_quota_period: Duration,
-    /// The longest back-off of a crashing container (W10).
+    /// The maximum back-off of a crashing container (W10).
     pub max_container_restart_period: Duration,
-    /// As it was said; use `parallel_image_pulls`.
+    /// The configured value. Use `parallel_image_pulls`.
     pub serialize_image_pulls: Option<bool>,
     pub max_parallel_image_pulls: Option<u32>,
-    /// How many sandboxes are made at the same time.
+    /// Maximum number of sandboxes created at the same time.
     pub max_parallel_sandbox_starts: u32,
-    /// How many pods have a container started at the same time.
+    /// Maximum number of pods that start a container at the same time.
     pub max_parallel_container_starts: u32,
-    /// Names, and prefixes with a `*` at their end.
+    /// Names, or prefixes with a trailing `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
-    /// As it was said; `sizing` is what follows.
+    /// The configured values. `sizing` returns the effective ones.
     pub node: node_size::Said,
-    /// As it was said; use `shutdown`.
+    /// The configured values. Use `shutdown`.
     pub shutdown_said: shutdown::Said,
-    /// S1; empty: off.
+    /// The groups of S1. Empty: graceful shutdown is off.
     pub shutdown: Groups,
-    /// Where our drop-in for logind goes (S2), a directory.
+    /// The directory for the logind drop-in (S2).
     pub logind_conf_dir: PathBuf,
-    /// The kubelet's: 0 for what matters, 4 to debug, 6 and more for every byte.
+    /// The levels of a kubelet: 0 for important messages, 4 for debugging, 6 and more for full message contents.
     pub verbosity: u32,
 }
 
@@ -163,18 +163,18 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Where health is asked for, unless it is off.
+    /// The listen address of the health endpoint, unless it is off.
     pub fn healthz(&self) -> Option<SocketAddr> {
         (self.healthz_port != 0).then(|| SocketAddr::new(self.healthz_address, self.healthz_port))
     }
 
-    /// Where the read-only server listens, unless it is off.
+    /// The listen address of the read-only server, unless it is off.
     pub fn read_only(&self) -> Option<SocketAddr> {
         (self.read_only_port != 0).then(|| SocketAddr::new(self.address, self.read_only_port))
     }
 
-    /// How many images are pulled at once; None for any number. As in a kubelet: one, unless `serializeImagePulls` is
-    /// false or `maxParallelImagePulls` says more.
+    /// Maximum number of parallel image pulls; None means no limit. As in a kubelet the default is one, unless
+    /// `serializeImagePulls` is false or `maxParallelImagePulls` is set.
     pub fn parallel_image_pulls(&self) -> Option<u32> {
         match (self.serialize_image_pulls, self.max_parallel_image_pulls) {
             (_, Some(n)) => Some(n),
@@ -184,12 +184,12 @@ impl Config {
     }
 }
 
-/// A configuration and what was found wrong with it. With an error it is not to be used.
+/// A configuration and its problems. It must not be used if there is an error.
 #[derive(Debug)]
 pub struct Loaded {
     pub config: Config,
     pub problems: Problems,
-    /// The files read, in order.
+    /// The files that were read, in order.
     pub files: Vec<PathBuf>,
 }
 
@@ -199,7 +199,7 @@ impl Loaded {
     }
 }
 
-/// Reads everything that `flags` and the defaults name.
+/// Reads all files that `flags` and the defaults name.
 pub fn load(flags: &Flags) -> Loaded {
     let mut problems = Problems::default();
     let texts = files::read_all(flags, &mut problems);
@@ -207,7 +207,7 @@ pub fn load(flags: &Flags) -> Loaded {
     Loaded { config, problems, files: texts.into_iter().map(|t| t.path).collect() }
 }
 
-/// Is this the text of a configuration, and not of manifests? False if it is no YAML.
+/// True if the text is a configuration and not a manifest. False if it is not valid YAML.
 pub fn is_configuration(text: &[u8]) -> bool {
     let Some(documents) = std::str::from_utf8(text).ok().and_then(|text| yaml::read(text).ok()) else { return false };
     documents.iter().any(|document| {
@@ -216,10 +216,10 @@ pub fn is_configuration(text: &[u8]) -> bool {
     })
 }
 
-/// Checks the text of one file of configuration over the defaults.
+/// Checks the text of one configuration file on top of the defaults.
 pub fn check_text(path: &Path, text: &[u8]) -> Problems {
     let mut problems = Problems::default();
-    // (It is UTF-8 if `is_configuration` says that it is a configuration.)
+    // The text is UTF-8 if `is_configuration` has accepted it.
     let texts = [Text { path: path.to_owned(), text: String::from_utf8_lossy(text).into_owned() }];
     let flags = Flags { config: Some(path.to_owned()), config_dir: Some(PathBuf::new()), ..Flags::default() };
     assemble(&texts, &flags, &host_name(), &mut problems);
@@ -230,7 +230,7 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// A file's path and text.
+/// Path and text of a file.
 struct Text {
     path: PathBuf,
     text: String,
@@ -251,7 +251,7 @@ fn assemble(texts: &[Text], flags: &Flags, host: &str, problems: &mut Problems) 
     if config.node_name.is_empty() {
         config.node_name = host.trim().to_lowercase();
         if let Err(why) = check_node_name(&config.node_name) {
-            let why = format!("the machine's host name will not do: {why}; give one with nodeName or --hostname");
+            let why = format!("the machine's host name is invalid: {why}; set nodeName or --hostname");
             problems.error(&Place::flag(), "nodeName", why);
         }
     }
@@ -263,7 +263,7 @@ fn assemble(texts: &[Text], flags: &Flags, host: &str, problems: &mut Problems) 
 
 fn read_documents(reader: &mut Reader, documents: &[Node], place: &Place) {
     if documents.is_empty() {
-        reader.problems.warning(place, "", "there is no document in it");
+        reader.problems.warning(place, "", "the file contains no document");
     }
     let mut seen: Vec<&str> = Vec::new();
     for document in documents {
@@ -290,7 +290,7 @@ fn read_documents(reader: &mut Reader, documents: &[Node], place: &Place) {
             reader.problems.error(&place.line(line), "apiVersion", message);
         }
         if seen.contains(&text("kind")) {
-            reader.problems.error(&here, "kind", format!("a second {} in one file", text("kind")));
+            reader.problems.error(&here, "kind", format!("more than one {} in one file", text("kind")));
         }
         seen.push(text("kind"));
         reader.object(fields, entries, place, "", &["apiVersion", "kind"]);
@@ -301,7 +301,7 @@ fn apply_flags(config: &mut Config, flags: &Flags, problems: &mut Problems, plac
     let flag = Place::flag();
     let mut path = |name: &str, value: &Option<PathBuf>, target: &mut PathBuf| {
         let Some(value) = value else { return };
-        // What a person types may be relative to where they are.
+        // A path on the command line may be relative to the current directory.
         match std::path::absolute(value) {
             Ok(absolute) => *target = absolute,
             Err(e) => problems.error(&flag, name, format!("{}: {e}", value.display())),
@@ -343,7 +343,7 @@ fn apply_flags(config: &mut Config, flags: &Flags, problems: &mut Problems, plac
     }
 }
 
-/// What only several fields together can be wrong about.
+/// Checks that involve several fields.
 fn check_together(config: &Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
     let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
     if config.serialize_image_pulls == Some(true) && config.max_parallel_image_pulls.is_some_and(|n| n > 1) {
@@ -354,12 +354,13 @@ fn check_together(config: &Config, places: &BTreeMap<String, Place>, problems: &
         problems.error(&place("readOnlyPort"), "readOnlyPort", "must not be the same as healthzPort");
     }
     if config.image_socket.as_ref().is_some_and(|socket| *socket != config.runtime_socket) {
-        let message = "differs from containerRuntimeEndpoint, and is not honoured: images come through that one";
+        let message =
+            "differs from containerRuntimeEndpoint and has no effect: images come from containerRuntimeEndpoint";
         problems.warning(&place("imageServiceEndpoint"), "imageServiceEndpoint", message);
     }
 }
 
-/// The path in `unix:///path`, or in `/path`.
+/// The path in `unix:///path` or `/path`.
 pub(crate) fn unix_endpoint(endpoint: &str) -> Result<PathBuf, String> {
     let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
     if !path.starts_with('/') {
@@ -369,7 +370,7 @@ pub(crate) fn unix_endpoint(endpoint: &str) -> Result<PathBuf, String> {
     Ok(path.into())
 }
 
-/// The kernel's limit on a socket's path.
+/// Checks the kernel's limit on the length of a socket path.
 pub(crate) fn check_socket(path: &str) -> Result<(), String> {
     if path.len() > 107 {
         return Err(format!("{path:?} is too long for a socket (107 bytes at most)"));
@@ -381,10 +382,12 @@ pub(crate) fn check_node_name(name: &str) -> Result<(), String> {
     if is_dns_subdomain(name) {
         return Ok(());
     }
-    Err(format!("{name:?} is not a node name: lower case letters, digits, '-' and '.', 253 characters at most"))
+    Err(format!(
+        "{name:?} is not a valid node name; use lower case letters, digits, '-' and '.', at most 253 characters"
+    ))
 }
 
-/// RFC 1123 as Kubernetes has it: labels of lower case letters, digits and inner dashes, joined by dots.
+/// An RFC 1123 subdomain as defined by Kubernetes: labels of lower case letters, digits and inner dashes, joined by dots.
 pub(crate) fn is_dns_subdomain(name: &str) -> bool {
     let label = |l: &str| {
         let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -393,7 +396,7 @@ pub(crate) fn is_dns_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-/// For tests and `wherry check`: one line for each problem.
+/// One line for each problem. For tests and `wherry check`.
 pub fn lines(problems: &[Problem]) -> Vec<String> {
     problems.iter().map(Problem::to_string).collect()
 }

@@ -1,7 +1,7 @@
-//! The node's size in the configuration (A2): how many pods, what is kept for the machine, labels and extended resources.
+//! The configured size of the node (A2): number of pods, reservations, labels and extended resources.
 //!
-//! Maps are merged key by key, as objects are. Whether the machine has what is reserved is asked when it is looked at
-//! (`api::node_facts::facts`), with the places kept here for the message.
+//! Maps are merged key by key, like objects. `api::node_facts::facts` later checks the reservations against the machine;
+//! the places are kept here for its messages.
 
 use crate::api::node_facts::{self, Sizing, Threshold};
 use crate::api::quantity::Quantity;
@@ -19,12 +19,12 @@ const EVICTION: &str = "evictionHard";
 const ENFORCE: &str = "enforceNodeAllocatable";
 const PID: &str = "pid";
 
-/// The kubelet's thresholds of hard eviction.
+/// The kubelet's default thresholds for hard eviction.
 const DEFAULT_EVICTION: [(&str, &str); 4] =
     [("imagefs.available", "15%"), (MEMORY_AVAILABLE, "100Mi"), (NODEFS_AVAILABLE, "10%"), ("nodefs.inodesFree", "5%")];
 const MEMORY_AVAILABLE: &str = "memory.available";
 const NODEFS_AVAILABLE: &str = "nodefs.available";
-/// The other signals of a kubelet.
+/// Further eviction signals of a kubelet. They have no effect here.
 const OTHER_SIGNALS: [&str; 7] = [
     "allocatableMemory.available",
     "containerfs.available",
@@ -35,7 +35,7 @@ const OTHER_SIGNALS: [&str; 7] = [
     "pid.available",
 ];
 
-/// The fields as they were said, and where.
+/// The configured values and their places.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Said {
     pub max_pods: u64,
@@ -45,9 +45,9 @@ pub struct Said {
     pub pod_pids_limit: Option<u64>,
     pub system_reserved: BTreeMap<String, u64>,
     pub kube_reserved: BTreeMap<String, u64>,
-    /// Texts that were checked; None: the defaults.
+    /// Valid thresholds by signal; None: the defaults.
     pub eviction: Option<BTreeMap<String, String>>,
-    /// What is not in `eviction` is as by default.
+    /// Signals that are missing in `eviction` have their default thresholds.
     pub merge_eviction: bool,
     pub enforce: Vec<String>,
     pub labels: BTreeMap<String, String>,
@@ -74,18 +74,18 @@ impl Default for Said {
 }
 
 impl Said {
-    /// Are all pods together held to what is allocatable?
+    /// True if the total of all pods is limited to the allocatable resources.
     pub fn enforces_pods(&self) -> bool {
         self.enforce.iter().any(|what| what == "pods")
     }
 
-    /// Process ids kept for the machine, all together.
+    /// The total number of reserved process ids.
     pub fn reserved_pids(&self) -> u64 {
         let of = |list: &BTreeMap<String, u64>| list.get(PID).copied().unwrap_or(0);
         of(&self.system_reserved).saturating_add(of(&self.kube_reserved))
     }
 
-    /// The threshold of a signal that is in force.
+    /// The effective threshold of a signal.
     fn threshold(&self, signal: &str) -> Option<Threshold> {
         let default = || DEFAULT_EVICTION.iter().find(|(name, _)| *name == signal).map(|(_, value)| *value);
         let value = match &self.eviction {
@@ -95,7 +95,7 @@ impl Said {
         value.and_then(|value| Threshold::parse(value).ok().flatten())
     }
 
-    /// What is wrong with the whole of it on a machine (`api::node_facts::facts`), by file and field.
+    /// Converts the errors of `api::node_facts::facts` to problems with file and field.
     pub fn problems(&self, wrong: Vec<(&'static str, String)>) -> Vec<Problem> {
         let place = |field| self.places.get(field).cloned().unwrap_or_else(Place::flag);
         let problem =
@@ -105,7 +105,7 @@ impl Said {
 }
 
 impl Config {
-    /// What the node's size follows from.
+    /// The settings that determine the size of the node.
     pub fn sizing(&self) -> Sizing {
         let resources = |list: &BTreeMap<String, u64>| {
             let mut all = Resources::default();
@@ -128,7 +128,7 @@ impl Config {
     }
 }
 
-/// `maxPods`: 0 asks for the default.
+/// `maxPods`: 0 selects the default.
 pub fn max_pods(c: &mut Config, v: &Given) -> Result<(), String> {
     c.node.max_pods = match not_negative(v)? {
         0 => Said::default().max_pods,
@@ -225,7 +225,7 @@ pub fn extended(c: &mut Config, map: &Node, wrong: Wrong) {
     each(map, wrong, |name, value| {
         if !validate::is_extended_resource(name) {
             return Err(format!(
-                "{name:?} doesn't follow extended resource name standard: a domain that is not Kubernetes' own, and a name, as \
+                "{name:?} doesn't follow extended resource name standard; use a domain outside kubernetes.io, such as \
                  example.com/gpu"
             ));
         }
@@ -236,7 +236,7 @@ pub fn extended(c: &mut Config, map: &Node, wrong: Wrong) {
     });
 }
 
-/// Each entry of a map whose types the table made sure of.
+/// Calls `take` for each entry of a map. The table has checked the types.
 fn each(map: &Node, wrong: Wrong, mut take: impl FnMut(&str, &Value) -> Result<(), String>) {
     let Value::Map(entries) = &map.value else { return };
     for entry in entries {
@@ -246,7 +246,7 @@ fn each(map: &Node, wrong: Wrong, mut take: impl FnMut(&str, &Value) -> Result<(
     }
 }
 
-/// When all files were read: what has no effect, and where things were said.
+/// Called after all files have been read: warns about values without an effect, and records places.
 pub fn decide(config: &mut Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
     for field in [SYSTEM, KUBE, EVICTION] {
         config.node.places.extend(places.get(field).map(|place| (field, place.clone())));

@@ -1,10 +1,10 @@
-//! What is wrong with a configuration, and where.
+//! Errors and warnings in a configuration, with their location.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where something was said: a file and a line (0 if it is the whole file), or the command line (no file).
+/// The origin of a setting: a file and a line (0 for the whole file), or the command line (no file).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub file: Option<Arc<Path>>,
@@ -40,7 +40,7 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub place: Place,
-    /// The field's path (`logging.verbosity`), or the flag; empty if it is about the whole document.
+    /// The path of the field (`logging.verbosity`), or the flag. Empty for the whole document.
     pub field: String,
     pub message: String,
 }
@@ -57,7 +57,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything found so far. Reading goes on after an error, so that all are told at once.
+/// All problems found so far. Reading continues after an error, so that all are reported at once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Problems {
     pub errors: Vec<Problem>,
@@ -74,7 +74,7 @@ impl Problems {
     }
 }
 
-/// A path as a `PathBuf`, or why it will not do: wherry changes its directory never, yet a unit file may.
+/// Parses an absolute path. A relative one is an error, because it would depend on the working directory of the service.
 pub fn absolute(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_absolute() { Ok(path) } else { Err(format!("{text:?} is not an absolute path")) }

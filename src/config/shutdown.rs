@@ -1,8 +1,8 @@
-//! Graceful shutdown in the configuration (S1): three fields of a KubeletConfiguration, in two forms of which one may be used,
-//! become the groups.
+//! The configuration of graceful shutdown (S1). It has three fields of KubeletConfiguration, in two forms that exclude
+//! each other.
 //!
-//! What is wrong with one value is told where it is read; what is wrong with several together, which may be in different
-//! files, when all are.
+//! Errors in a single value are reported when it is read. Errors in a combination of values, which may come from
+//! different files, are reported after all files have been read.
 
 use crate::api::shutdown::{Groups, LONGEST};
 use crate::config::Config;
@@ -19,12 +19,12 @@ const BY_PRIORITY: &str = "shutdownGracePeriodByPodPriority";
 const PRIORITY: &str = "priority";
 const SECONDS: &str = "shutdownGracePeriodSeconds";
 
-/// The fields as they were said last.
+/// The configured values. A later file overrides an earlier one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Said {
     pub total: Duration,
     pub critical: Duration,
-    /// Priorities and seconds.
+    /// Pairs of priority and seconds.
     pub by_priority: Vec<(i32, u64)>,
 }
 
@@ -40,7 +40,7 @@ pub fn period(v: &Given) -> Result<Duration, String> {
     Ok(d)
 }
 
-/// `shutdownGracePeriodByPodPriority`: a list of objects, of the types that the table names.
+/// `shutdownGracePeriodByPodPriority`: a list of objects. The table has checked the types.
 pub fn by_pod_priority(c: &mut Config, list: &Node, wrong: Wrong) {
     let Value::List(entries) = &list.value else { return };
     let mut groups: Vec<(i32, u64)> = Vec::new();
@@ -49,7 +49,7 @@ pub fn by_pod_priority(c: &mut Config, list: &Node, wrong: Wrong) {
         let (line, n) = said(entry, PRIORITY);
         let priority = priority(n).and_then(|p| match *first_with.entry(p).or_insert(i) {
             first if first == i => Ok(p),
-            first => Err(format!("{p} is the priority of entry [{first}] too; leave one of them out")),
+            first => Err(format!("{p} is also the priority of entry [{first}]; remove one of them")),
         });
         let priority = priority.map_err(|why| wrong(line, &format!("[{i}].{PRIORITY}"), why));
         let (line, n) = said(entry, SECONDS);
@@ -59,7 +59,7 @@ pub fn by_pod_priority(c: &mut Config, list: &Node, wrong: Wrong) {
     c.shutdown_said.by_priority = groups;
 }
 
-/// A number of an entry and its line; where it is not said, the entry's.
+/// A number in an entry, and its line. If it is missing, the line of the entry.
 fn said(entry: &Node, name: &str) -> (u64, Option<i64>) {
     match entry.value.get(name) {
         Some(Node { line, value: Value::Int(n) }) => (*line, Some(*n)),
@@ -68,12 +68,12 @@ fn said(entry: &Node, name: &str) -> (u64, Option<i64>) {
 }
 
 fn priority(said: Option<i64>) -> Result<i32, String> {
-    let said = said.ok_or("is missing; say from which priority on pods belong to this entry")?;
+    let said = said.ok_or("is missing; set the lowest priority of the pods in this entry")?;
     i32::try_from(said).map_err(|_| format!("{said} is out of range; it must be between {} and {}", i32::MIN, i32::MAX))
 }
 
 fn seconds(said: Option<i64>) -> Result<u64, String> {
-    let said = said.ok_or("is missing; say how many seconds these pods get, or 0 for hardly any")?;
+    let said = said.ok_or("is missing; set the period in seconds, or 0 for the minimum grace period")?;
     match u64::try_from(said) {
         Ok(seconds) if seconds <= LONGEST.as_secs() => Ok(seconds),
         Ok(_) => Err(format!("{said} is longer than an hour; it must be at most {}", LONGEST.as_secs())),
@@ -81,7 +81,7 @@ fn seconds(said: Option<i64>) -> Result<u64, String> {
     }
 }
 
-/// When all files were read: what they say together.
+/// Computes the groups after all files have been read, and checks the combination of values.
 pub fn decide(config: &mut Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
     let Said { total, critical, by_priority } = &config.shutdown_said;
     let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
@@ -89,17 +89,17 @@ pub fn decide(config: &mut Config, places: &BTreeMap<String, Place>, problems: &
     if critical > total && !total_refused {
         let least = format(*critical);
         let message = if total.is_zero() {
-            format!("is the last part of {TOTAL}, which is not set; set that to {least} or more")
+            format!("is the last part of {TOTAL}, which is not set; set {TOTAL} to {least} or more")
         } else {
             let total = format(*total);
-            format!("{least} is longer than {TOTAL} ({total}), of which it is the last part; make that {least} or more")
+            format!("{least} exceeds {TOTAL} ({total}), of which it is the last part; increase {TOTAL}")
         };
         problems.error(&place(CRITICAL), CRITICAL, message);
     }
     let other = [(TOTAL, total), (CRITICAL, critical)].into_iter().find(|(_, d)| !d.is_zero());
     if let (false, Some((other, _))) = (by_priority.is_empty(), other) {
         let message = format!(
-            "cannot be used together with {other} ({}); keep one of them (a drop-in takes back what was said before it with \
+            "cannot be used together with {other} ({}); keep one of them (a drop-in resets an earlier value with \
              [] or 0s)",
             place(other)
         );

@@ -1,9 +1,9 @@
-//! Reading a document by a table of its fields.
+//! Reads a document by a table of its fields.
 //!
-//! A table knows every field of a kind, also those that wherry does not honour: so a misspelt field is told from one
-//! that has no effect here, and a wrong type is found in both. A field is *honoured* (it has a function that sets it),
-//! has inner fields, or has no effect: then saying something in it is a warning, and saying nothing (`{}`, `0s`, `""`,
-//! which kubeadm writes by the dozen) is not.
+//! A table contains every field of a kind, also those that wherry does not implement. This distinguishes a misspelt field
+//! from one without an effect, and detects wrong types in both. A field is *honoured* (a function sets it), has inner
+//! fields, or has no effect. A field without an effect causes a warning, unless its value is empty (`{}`, `0s`, `""`;
+//! kubeadm writes many of these).
 
 use crate::config::duration;
 use crate::config::problem::{Place, Problems};
@@ -11,15 +11,15 @@ use crate::config::yaml::{Entry, Node, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The type of a field, as the Kubernetes API has it.
+/// The type of a field in the Kubernetes API.
 #[derive(Debug)]
 pub enum Kind {
     Bool,
-    /// A whole number and what it may at most be (`i32::MAX` or `i64::MAX`); at least its negative.
+    /// An integer with its maximum (`i32::MAX` or `i64::MAX`). The minimum is `-max - 1`.
     Int(i64),
     Float,
     Text,
-    /// One of these words, or the empty one.
+    /// One of these words, or the empty string.
     OneOf(&'static [&'static str]),
     Duration,
     /// A duration, or a number of nanoseconds.
@@ -29,33 +29,33 @@ pub enum Kind {
     /// An RFC 3339 time.
     Time,
     List(&'static Kind),
-    /// A map from free keys.
+    /// A map with free keys.
     MapOf(&'static Kind),
     Object(&'static [Field]),
 }
 
-/// `int32` and `int64` of the API.
+/// The types `int32` and `int64` of the API.
 pub const INT32: Kind = Kind::Int(i32::MAX as i64);
 pub const INT64: Kind = Kind::Int(i64::MAX);
 
-/// What a field does.
+/// How a field is handled.
 #[derive(Debug)]
 pub enum Use {
-    /// It is set by this function, which says what is wrong with the value (out of range) if anything is.
+    /// This function sets it, and returns an error for an invalid value (for example out of range).
     Honoured(Set),
-    /// The same, for a value of several parts: the function says of each what is wrong with it.
+    /// The same for a value with several parts. The function reports an error for each part.
     Parts(SetParts),
-    /// Its inner fields say.
+    /// A container of inner fields.
     Inner,
-    /// Nothing. Its zero value says nothing either.
+    /// Ignored. Its zero value is equal to an unset field.
     NoEffect,
-    /// Nothing. But its zero value says something (`failSwapOn: false`): a pointer in the Go type.
+    /// Ignored. Its zero value differs from an unset field (`failSwapOn: false`): a pointer in the Go type.
     NoEffectPointer,
 }
 
 pub type Set = fn(&mut crate::config::Config, &Given) -> Result<(), String>;
 pub type SetParts = fn(&mut crate::config::Config, &Node, Wrong);
-/// Takes a line, a part of the value as it goes on after the field's path (`[2].priority`), and what is wrong with it.
+/// Reports an error: the line, the part of the value as a suffix of the field path (`[2].priority`), and the message.
 pub type Wrong<'a> = &'a mut dyn FnMut(u64, &str, String);
 
 #[derive(Debug)]
@@ -65,20 +65,20 @@ pub struct Field {
     pub what: Use,
 }
 
-/// A value of the kind that the table asks for.
+/// A value whose type the table has checked.
 #[derive(Debug)]
 pub enum Given<'a> {
     Bool(bool),
     Int(i64),
     Duration(Duration),
     Text(&'a str),
-    /// A list of strings. Other lists and maps are not honoured yet.
+    /// A list of strings. Other lists and maps are not supported yet.
     Texts(Vec<&'a str>),
     Other(&'a Value),
 }
 
 impl Given<'_> {
-    /// These say what the table made sure of; the alternative never happens.
+    /// The accessors rely on the check by the table. The fallback values are never used.
     pub fn bool(&self) -> bool {
         matches!(self, Given::Bool(true))
     }
@@ -100,16 +100,16 @@ impl Given<'_> {
     }
 }
 
-/// Reads documents into a configuration.
+/// Applies documents to a configuration.
 pub struct Reader<'a> {
     pub config: &'a mut crate::config::Config,
     pub problems: &'a mut Problems,
-    /// Where each honoured field was said last, for checks that look at several.
+    /// The place of the last setting of each honoured field, for checks that involve several fields.
     pub places: &'a mut BTreeMap<String, Place>,
 }
 
 impl Reader<'_> {
-    /// Reads the fields of a map. `path` is the map's own, `""` for a document; `skip` names keys that were read before.
+    /// Reads the fields of a map. `path` is the path of the map, `""` for a document. `skip` lists keys to ignore.
     pub fn object(&mut self, fields: &'static [Field], entries: &[Entry], file: &Place, path: &str, skip: &[&str]) {
         for entry in entries {
             if skip.contains(&entry.key.as_str()) {
@@ -125,7 +125,7 @@ impl Reader<'_> {
                 self.problems.error(&place, full, format!("unknown field{hint}"));
                 continue;
             };
-            // As in Go, null says nothing.
+            // As in Go, null is the same as an unset field.
             if entry.node.value == Value::Null {
                 continue;
             }
@@ -183,7 +183,7 @@ fn given<'a>(kind: &Kind, value: &'a Value) -> Given<'a> {
     }
 }
 
-/// Says what of `node` is not of `kind`, all of it.
+/// Reports every part of `node` that does not have the type `kind`.
 fn check(kind: &Kind, node: &Node, place: &Place, path: &str, problems: &mut Problems) {
     let wrong = |what: &str| format!("expected {what}, found {}", node.value.describe());
     let message = match (kind, &node.value) {
@@ -241,7 +241,7 @@ fn check(kind: &Kind, node: &Node, place: &Place, path: &str, problems: &mut Pro
     problems.error(place, path, message);
 }
 
-/// What a Go field without a pointer cannot tell from being left out.
+/// True for zero values, which a Go field without a pointer cannot distinguish from an unset field.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -254,7 +254,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// The candidate nearest to `word`, if it is near enough to be what was meant.
+/// The candidate closest to `word`, if it is similar enough for a suggestion.
 fn closest(word: &str, candidates: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     if word.len() > 64 {
         return None;
@@ -267,7 +267,7 @@ fn closest(word: &str, candidates: impl Iterator<Item = &'static str>) -> Option
         .map(|(_, c)| c)
 }
 
-/// Edits (insert, delete, replace) from `a` to `b`.
+/// The edit distance (insert, delete, replace) between `a` and `b`.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -164,7 +164,7 @@ fn fields_are_checked_together_across_files() {
 fn a_host_name_that_is_no_node_name_asks_for_one() {
     let mut problems = Problems::default();
     assemble(&[], &Flags::default(), "my_host", &mut problems);
-    assert!(lines(&problems.errors)[0].contains("give one with nodeName or --hostname"), "{problems:?}");
+    assert!(lines(&problems.errors)[0].contains("set nodeName or --hostname"), "{problems:?}");
     let flags = Flags { hostname: Some("Bad".into()), ..Flags::default() };
     let (_, problems) = read(&[], &flags);
     assert!(lines(&problems.errors)[0].starts_with("--hostname: "), "{problems:?}");
@@ -248,7 +248,7 @@ fn s1_each_wrong_period_says_which_and_what_would_be_right() {
         assert_eq!(lines(&problems.errors), [format!("/c.yaml:4: shutdownGracePeriodCriticalPods: {message}")]);
     }
     let (_, problems) = one("shutdownGracePeriod: 2h\nshutdownGracePeriodCriticalPods: 10s\n");
-    assert_eq!(problems.errors.len(), 1, "the second one is not to blame: {problems:?}");
+    assert_eq!(problems.errors.len(), 1, "only the first value is wrong: {problems:?}");
 }
 
 #[test]
@@ -270,16 +270,16 @@ fn s1_each_wrong_entry_says_which_and_what_would_be_right() {
             format!(
                 "/c.yaml:6: {field}[1].shutdownGracePeriodSeconds: 3601 is longer than an hour; it must be at most 3600"
             ),
-            format!("/c.yaml:7: {field}[2].priority: is missing; say from which priority on pods belong to this entry"),
+            format!("/c.yaml:7: {field}[2].priority: is missing; set the lowest priority of the pods in this entry"),
             format!(
-                "/c.yaml:8: {field}[3].shutdownGracePeriodSeconds: is missing; say how many seconds these pods get, or 0 \
-                 for hardly any"
+                "/c.yaml:8: {field}[3].shutdownGracePeriodSeconds: is missing; set the period in seconds, or 0 \
+                 for the minimum grace period"
             ),
-            format!("/c.yaml:10: {field}[4].priority: 100 is the priority of entry [0] too; leave one of them out"),
-            format!("/c.yaml:11: {field}[5].priority: 200 is the priority of entry [1] too; leave one of them out"),
+            format!("/c.yaml:10: {field}[4].priority: 100 is also the priority of entry [0]; remove one of them"),
+            format!("/c.yaml:11: {field}[5].priority: 200 is also the priority of entry [1]; remove one of them"),
             format!(
-                "/c.yaml:11: {field}[5].shutdownGracePeriodSeconds: is missing; say how many seconds these pods get, or 0 \
-                 for hardly any"
+                "/c.yaml:11: {field}[5].shutdownGracePeriodSeconds: is missing; set the period in seconds, or 0 \
+                 for the minimum grace period"
             ),
         ]
     );
@@ -309,18 +309,14 @@ fn s1_critical_pods_cannot_have_more_than_all() {
     let (_, problems) = one("shutdownGracePeriodCriticalPods: 30s\nshutdownGracePeriod: 20s\n");
     assert_eq!(
         lines(&problems.errors),
-        [
-            "/c.yaml:3: shutdownGracePeriodCriticalPods: 30s is longer than shutdownGracePeriod (20s), of which it is the last \
-          part; make that 30s or more"
-        ]
+        ["/c.yaml:3: shutdownGracePeriodCriticalPods: 30s exceeds shutdownGracePeriod (20s), of which it is the last \
+          part; increase shutdownGracePeriod"]
     );
     let (_, problems) = one("shutdownGracePeriodCriticalPods: 30s\n");
     assert_eq!(
         lines(&problems.errors),
-        [
-            "/c.yaml:3: shutdownGracePeriodCriticalPods: is the last part of shutdownGracePeriod, which is not set; set that to \
-          30s or more"
-        ]
+        ["/c.yaml:3: shutdownGracePeriodCriticalPods: is the last part of shutdownGracePeriod, which is not set; set \
+          shutdownGracePeriod to 30s or more"]
     );
 }
 
@@ -336,14 +332,14 @@ fn s1_the_two_forms_exclude_each_other_across_files() {
         lines(&problems.errors),
         [
             "/b:3: shutdownGracePeriodByPodPriority: cannot be used together with shutdownGracePeriod (/a:3); keep one of them \
-          (a drop-in takes back what was said before it with [] or 0s)"
+          (a drop-in resets an earlier value with [] or 0s)"
         ]
     );
     let (c, problems) = groups_of("shutdownGracePeriod: 0s\nshutdownGracePeriodCriticalPods: 0s\n");
     assert_eq!((problems, groups(&c)), (Problems::default(), vec![(5, 7)]));
     let (_, problems) = groups_of("shutdownGracePeriod: 0s\n");
     assert_eq!(problems.errors.len(), 2, "{problems:?}");
-    // A drop-in changes one of the two, and a list as a whole.
+    // A drop-in changes one of the two values. A list is replaced as a whole.
     let (c, problems) = read(&[("/a", &two), ("/b", &format!("{HEAD}shutdownGracePeriod: 1m\n"))], &Flags::default());
     assert_eq!((problems, groups(&c)), (Problems::default(), vec![(0, 50), (2_000_000_000, 10)]));
 }
@@ -416,7 +412,7 @@ fn a2_the_nodes_size_is_set_and_maps_are_merged_key_by_key() {
     let labels: Vec<_> = s.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     assert_eq!(labels, [("example.com/kind", ""), ("zone", "c")]);
     assert_eq!(s.extended, BTreeMap::from([("example.com/gpu".to_owned(), 2)]));
-    // What says nothing of a signal turns it off, unless it is to be merged with the defaults.
+    // A signal that is missing is off, unless `mergeDefaultEvictionSettings` is set.
     let off = "evictionHard: {memory.available: 1Gi}\n";
     let (c, _) = one(off);
     assert_eq!(c.sizing().nodefs_available, None);
@@ -441,14 +437,14 @@ fn a2_each_wrong_reservation_says_which_and_what_would_be_right() {
             "/c.yaml:4: podsPerCore: -2 is negative; it must be 0 or more".to_owned(),
             "/c.yaml:5: podPidsLimit: -2 is negative; it must be 1 or more, or -1 for no limit".to_owned(),
             "/c.yaml:6: enforceNodeAllocatable: \"nodes\" is none of kube-reserved, none, pods, system-reserved".to_owned(),
-            // A wrong type is told alone.
+            // After a wrong type no other errors of the map are reported.
             "/c.yaml:11: systemReserved.pid: expected a string, found the number 5 (quote it)".to_owned(),
             "/c.yaml:12: kubeReserved.memory: \"1e30\": 1e30 is too large".to_owned(),
             "/c.yaml:14: evictionHard.memory.available: \"101%\": eviction percentage threshold 101% must be <= 100%"
                 .to_owned(),
             format!("/c.yaml:15: evictionHard.memory.free: unknown eviction signal; it must be one of {signals}"),
-            "/c.yaml:16: evictionHard.nodefs.available: \"0\": eviction threshold 0 must be positive; leave the signal out, or \
-             write \"0%\", for none"
+            "/c.yaml:16: evictionHard.nodefs.available: \"0\": eviction threshold 0 must be positive; omit the signal or \
+             write \"0%\" for no threshold"
                 .to_owned(),
         ]
     );

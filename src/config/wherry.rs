@@ -1,5 +1,5 @@
-//! `kind: WherryConfiguration` (wherry.io/v1alpha1): what a KubeletConfiguration has no field for, because a kubelet
-//! takes it on its command line or not at all.
+//! `kind: WherryConfiguration` (wherry.io/v1alpha1): settings without a field in KubeletConfiguration. A kubelet has
+//! command line flags for them, or does not have them.
 
 use crate::config::node_size;
 use crate::config::problem::absolute;
@@ -16,7 +16,7 @@ const fn parts(name: &'static str, kind: Kind, set: SetParts) -> Field {
     Field { name, kind, what: Use::Parts(set) }
 }
 
-/// In the order of the alphabet.
+/// In alphabetical order.
 pub static FIELDS: &[Field] = &[
     set("containerLogsDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.container_logs_dir = p)),
     parts("extendedResources", Kind::MapOf(&INT64), node_size::extended),

@@ -1,14 +1,14 @@
-//! YAML (and so JSON) as a tree in which every value and key knows its line.
+//! Parses YAML (and thus JSON) to a tree in which every value and key has its line.
 //!
-//! Configuration is small and read seldom, so the tree is made for messages, not for speed: a problem found in it,
-//! however late, can say where it is. The reader is as strict as the one for manifests: a key given twice is an error,
-//! and size, depth and number of nodes are bounded.
+//! Configuration is small and rarely read. The tree is designed for good messages, not for speed: a problem found at any
+//! later point can name its line. The parser is as strict as the one for manifests: a duplicate key is an error, and
+//! size, depth and number of nodes are limited.
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{DuplicateKeyPolicy, MessageFormatter, Options, Spanned, UserMessageFormatter};
 use std::fmt;
 
-/// The largest file read, in bytes.
+/// The maximum size of a file, in bytes.
 pub const MAX_BYTES: u64 = 1 << 20;
 
 /// A value and the line (from 1) on which it starts.
@@ -29,7 +29,7 @@ pub enum Value {
     Map(Vec<Entry>),
 }
 
-/// One key of a map, the line it is on, and its value.
+/// One key of a map, its line, and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub key: String,
@@ -37,14 +37,14 @@ pub struct Entry {
     pub node: Node,
 }
 
-/// Why a text is no YAML, and where (0 if nobody can tell).
+/// A YAML syntax error and its line (0 if unknown).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
     pub line: u64,
     pub message: String,
 }
 
-/// All documents of `text`; empty ones are left out.
+/// Parses all documents of `text`. Empty ones are omitted.
 pub fn read(text: &str) -> Result<Vec<Node>, SyntaxError> {
     serde_saphyr::from_str_multiple_with_options::<Node, Vec<Node>>(text, options()).map_err(|e| SyntaxError {
         line: e.location().map_or(0, |l| l.line()),
@@ -67,7 +67,7 @@ fn options() -> Options {
 }
 
 impl Value {
-    /// For "found ...".
+    /// A description of the value for messages ("found ...").
     pub fn describe(&self) -> String {
         match self {
             Value::Null => "nothing".into(),
@@ -87,7 +87,7 @@ impl Value {
         }
     }
 
-    /// The value of `key`, if this is a map that has it.
+    /// The value of `key`, if this is a map that contains it.
     pub fn get(&self, key: &str) -> Option<&Node> {
         match self {
             Value::Map(entries) => entries.iter().find(|e| e.key == key).map(|e| &e.node),

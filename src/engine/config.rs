@@ -1,4 +1,4 @@
-//! What the engine is told once, at its start. Durations are as the configuration gives them.
+//! The engine's settings. `Event::Configure` replaces them; `owner`, `boot_id` and `seed` are fixed at the start.
 
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
@@ -8,33 +8,33 @@ use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineConfig {
-    /// The id of our root directory: sandboxes and containers that carry it are ours (W21).
+    /// The id of our root directory. Sandboxes and containers with this id in their annotation are ours (W21).
     pub owner: String,
-    /// W9: how long a pod that is well goes without a sync (`syncFrequency`).
+    /// W9: the interval between two syncs of a healthy pod (`syncFrequency`).
     pub sync_frequency: Duration,
-    /// P1: how often everything is listed.
+    /// P1: the interval between two relists.
     pub relist_period: Duration,
-    /// `runtimeRequestTimeout`: the deadline of a call to the runtime; some have more (a stop has its grace period on top).
+    /// `runtimeRequestTimeout`: the deadline of a call to the runtime. A stop adds its grace period.
     pub request_timeout: Duration,
-    /// How long one image pull may take.
+    /// The deadline of one image pull.
     pub pull_timeout: Duration,
     /// W10: `crashLoopBackOff.maxContainerRestartPeriod`.
     pub max_restart_backoff: Duration,
-    /// How many pods may have a sandbox made at the same time (`maxParallelSandboxStarts`).
+    /// Maximum number of sandboxes that are started at the same time (`maxParallelSandboxStarts`).
     pub parallel_sandboxes: usize,
-    /// How many pods may have a container created and started at the same time (`maxParallelContainerStarts`).
+    /// Maximum number of containers that are started at the same time (`maxParallelContainerStarts`).
     pub parallel_containers: usize,
-    /// `maxParallelImagePulls`, 1 with `serializeImagePulls`.
+    /// Maximum number of image pulls at the same time (`maxParallelImagePulls`, 1 with `serializeImagePulls`).
     pub parallel_pulls: usize,
-    /// How many pods' statuses are read side by side (P3).
+    /// Maximum number of status reads at the same time (P3).
     pub parallel_reads: usize,
-    /// A2
+    /// A2: the node's name, labels and allocatable resources.
     pub node: NodeFacts,
-    /// S1
+    /// S1: the shutdown grace periods by priority.
     pub shutdown: Groups,
-    /// The kernel's id of this boot: a shutdown of another boot is over.
+    /// The kernel's id of this boot. A recorded shutdown with another boot id is over.
     pub boot_id: String,
-    /// For the jitter (W9).
+    /// The seed of the jitter (W9).
     pub seed: u64,
 }
 

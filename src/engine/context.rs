@@ -1,4 +1,4 @@
-//! What a worker is given for one step: the time, the configuration, the node's limits, and where effects go.
+//! The context of one step of a worker: the time, the configuration, the node's limits, and the list of effects.
 
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
@@ -17,10 +17,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A kubelet's patience with the volumes of a pod, before it tells and tries again.
+/// The time that a kubelet waits for a pod's volumes before it reports an error and retries.
 const VOLUMES_TIMEOUT: Duration = Duration::from_secs(123);
 
-/// Whose operation it is: where its answer goes.
+/// The owner of an operation, which receives its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Owner {
     Relist,
@@ -30,11 +30,11 @@ pub enum Owner {
     LockStore,
     ShutdownRecord,
     Worker(Uid),
-    /// A status read of that pod.
+    /// A status read of this pod.
     Read(Uid),
 }
 
-/// The operations in flight. A late answer to a forgotten one is dropped.
+/// The operations in flight. An answer to a forgotten operation is dropped.
 #[derive(Debug, Default, Serialize)]
 pub struct Ops {
     last: u64,
@@ -69,15 +69,16 @@ pub struct Context<'a> {
     pub rng: &'a mut Rng,
     pub slots: &'a mut StartSlots,
     pub out: &'a mut Vec<Effect>,
-    /// There is a connection to the runtime.
+    /// The runtime is connected.
     pub up: bool,
-    /// The runtime answers and PLEG is healthy (P6): new pods and containers may be started.
+    /// The runtime is ready and PLEG is healthy (P6): pods and containers may be started.
     pub may_start: bool,
-    /// The machine waits for containers to end: what can go with the machine, sandboxes, is left for later (S4).
+    /// The machine is shutting down and waits for the containers. Work that the power-off makes unnecessary, such as
+    /// stopping sandboxes, is postponed (S4).
     pub hurried: bool,
-    /// No pod may begin (S4).
+    /// No pod may start (S4).
     pub shutting_down: bool,
-    /// The runtime says that its network is ready.
+    /// The runtime reports that its network is ready.
     pub network_ready: bool,
     pub runtime_name: &'a str,
 }
@@ -86,7 +87,7 @@ impl Context<'_> {
     pub fn runtime(&mut self, uid: &Uid, call: RuntimeCall) -> OpId {
         let base = self.config.request_timeout;
         let timeout = match &call {
-            // As a kubelet: twice, for the network plugins.
+            // As in a kubelet: the network plugins need twice the time.
             RuntimeCall::RunSandbox { .. } => base * 2,
             RuntimeCall::StopContainer { grace, .. } => base + *grace,
             RuntimeCall::PullImage { .. } => self.config.pull_timeout,
@@ -153,7 +154,7 @@ impl Context<'_> {
         }));
     }
 
-    /// W9: so long after an error, with jitter.
+    /// W9: the delay after an error, with jitter.
     pub fn after_error(&mut self) -> Duration {
         self.rng.jitter(Duration::from_secs(10))
     }

@@ -1,4 +1,4 @@
-//! What the engine asks of the world. Values only: a test can print and compare them.
+//! The engine's output: requests to the outside. They are plain values, so that a test can print and compare them.
 
 use crate::api::facts::ImageFact;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
@@ -15,54 +15,54 @@ use std::time::Duration;
 pub enum Effect {
     /// Call the runtime. `timeout` is the deadline of the whole operation.
     Runtime { op: OpId, call: RuntimeCall, timeout: Duration },
-    /// Stop waiting for `op` (its stream is reset). It still ends in its one `Done`, as `OpError::Unknown`
-    /// unless an answer was there already.
+    /// Stop waiting for `op` (its stream is reset). It still ends in its one `Done`, with `OpError::Unknown` unless an
+    /// answer had already arrived.
     Cancel { op: OpId },
-    /// Work on the pod's directories and files under the root and log directories.
+    /// Change the pod's directories and files below the root directory and the log directory.
     Files { op: OpId, call: FilesCall },
-    /// Work on the cgroups that pods' containers are in.
+    /// Change the cgroups of pods.
     Cgroup { op: OpId, call: CgroupCall },
-    /// Make a pod's volumes ready, or take them away. `timeout` as for `Runtime`.
+    /// Mount or unmount a pod's volumes. `timeout` as for `Runtime`.
     Volumes { op: OpId, call: VolumesCall, timeout: Duration },
-    /// Run a container's hook: `Ok`, or an error that says what it printed. A hook that is not done after `timeout` is ended.
+    /// Run a container's hook. Answer: `Ok`, or an error with the hook's output. A hook is cancelled after `timeout`.
     Hook { op: OpId, call: Box<HookCall>, timeout: Duration },
-    /// Probe a container. Answer: `Probe`; one that is not done after `timeout` has failed.
+    /// Probe a container. Answer: `Probe`. A probe fails if it has not ended after `timeout`.
     Probe { op: OpId, call: ProbeCall, timeout: Duration },
-    /// Ask logind, or systemd, for something. One that is not answered after `timeout` ends as `OpError::Unknown`.
+    /// Call logind or systemd. A call without an answer ends after `timeout` with `OpError::Unknown`.
     Logind { op: OpId, call: LogindCall, timeout: Duration },
-    /// S4: close the inhibitor lock, if there is one. `StoreLock` follows: a copy in systemd's store keeps logind waiting.
+    /// S4: close the inhibitor lock, if Wherry holds one. A `StoreLock` has to follow: systemd's copy counts too.
     ReleaseLock,
-    /// S7: make systemd's descriptor store hold the lock that Wherry holds, and no other.
+    /// S7: make systemd's descriptor store contain exactly the lock that Wherry holds.
     StoreLock { op: OpId },
-    /// Connect to logind, and stay connected; or leave the bus.
+    /// Connect to logind and keep the connection (true), or disconnect from the bus (false).
     UseLogind(bool),
-    /// Keep, or forget, a small record on disk; `Done` comes when it is durable.
+    /// Write or delete a record. `Done` follows when the change is durable.
     Record { op: OpId, change: RecordChange },
-    /// P8: watch the init process of a container or sandbox of the pod; `Watched` says whether that could be had, `Ended`
-    /// comes once, when the process has ended, and ends the watch.
+    /// P8: watch the init process of a container or sandbox of the pod. `Watched` reports whether that succeeded.
+    /// `Ended` follows once, when the process has ended, and ends the watch.
     Watch { uid: Uid, id: String, pid: u32 },
-    /// Watch it no more. Fine if it is not watched.
+    /// Stop watching. Succeeds if it is not watched.
     Unwatch { id: String },
-    /// Set the one deadline of `key`, or clear it.
+    /// Set or clear the one deadline of `key`.
     Timer { key: TimerKey, at: Option<Boot> },
-    /// W5: nothing runs any more of the pod that this kill was for.
+    /// W5: the answer to this kill: nothing of the pod runs any more.
     Killed { id: KillId },
-    /// The pod's status or presence changed: watchers want to know.
+    /// The pod's status changed, or the pod appeared or disappeared. Watchers receive the change.
     Publish { uid: Uid, name: FullName },
-    /// Something to tell people: one line in the log, and an event of the pod.
+    /// A log line, and an event of the pod.
     Notice(Notice),
-    /// Something to count or time, by the kubelet's metric names.
+    /// A value for a metric. The names are the kubelet's.
     Measure(Measure),
 }
 
-/// Calls of the CRI. Some are two calls on the wire, answered as one.
+/// Calls to the CRI. Some consist of two calls and have one answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RuntimeCall {
     /// Version and Status. Answer: `Runtime`.
     Status,
     /// ListPodSandbox and ListContainers. Answer: `Listed`.
     List,
-    /// Everything about one pod: the lists filtered by its UID, then all statuses. Answer: `Pod`.
+    /// Everything about one pod: the lists filtered by its UID, then each status. Answer: `Pod`.
     ReadPod {
         uid: Uid,
     },
@@ -71,7 +71,7 @@ pub enum RuntimeCall {
         pod: Rc<Pod>,
         attempt: u32,
     },
-    /// Answer: `Ok`. So are all below that name no other.
+    /// Answer: `Ok`, as for each call below that documents no other answer.
     StopSandbox {
         id: SandboxId,
     },
@@ -93,7 +93,7 @@ pub enum RuntimeCall {
     StartContainer {
         id: ContainerId,
     },
-    /// SIGTERM, and SIGKILL after `grace`. The operation's time-out is longer.
+    /// SIGTERM, and SIGKILL after `grace`. The deadline of the operation is longer.
     StopContainer {
         id: ContainerId,
         grace: Duration,
@@ -101,8 +101,8 @@ pub enum RuntimeCall {
     RemoveContainer {
         id: ContainerId,
     },
-    /// What containerd keeps of a container that it shows as ended and refuses to remove: killed and deleted, by its own task
-    /// service. Unimplemented by every other runtime.
+    /// containerd only: kill and delete the task of a container that containerd shows as exited but refuses to remove.
+    /// Other runtimes answer `Unimplemented`.
     DeleteTask {
         id: ContainerId,
     },
@@ -114,32 +114,30 @@ pub struct CreateContainer {
     /// The container's name in the spec.
     pub container: String,
     pub sandbox: SandboxId,
-    /// The sandbox's attempt: the runtime wants the sandbox's config again.
+    /// The sandbox's attempt. The call has to repeat the sandbox's configuration.
     pub sandbox_attempt: u32,
     /// The restart count.
     pub attempt: u32,
-    /// For `annotation::BACKOFF_LEVEL` (W10).
+    /// The value of `annotation::BACKOFF_LEVEL` (W10).
     pub backoff_level: u32,
-    /// The image as ImageStatus showed it: its id is what the container is made from, its user what it runs as
-    /// where the spec says none.
+    /// The answer to ImageStatus. The container is created from the image's id. Its user applies if the spec sets none.
     pub image: ImageFact,
-    /// The pod's addresses.
+    /// The pod's IP addresses.
     pub ips: Vec<String>,
-    /// The termination message file that `PrepareContainer` made.
+    /// The termination message file that `PrepareContainer` created.
     pub termination_file: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum FilesCall {
-    /// The pod's directory and its log directory.
+    /// Create the pod's directory and its log directory.
     PreparePod { pod: Rc<Pod> },
-    /// /etc/hosts, the container's log directory and a new termination message file.
-    /// Answer: `Prepared`.
+    /// Create /etc/hosts, the container's log directory and a new termination message file. Answer: `Prepared`.
     PrepareContainer { pod: Rc<Pod>, container: String, ips: Vec<String>, attempt: u32 },
-    /// The link in the directory of container logs.
+    /// Create the link in the directory of container logs.
     LinkLog { pod: Rc<Pod>, container: String, id: ContainerId, attempt: u32 },
-    /// The termination message of a container that ended: the file, else the log's tail if
-    /// `fallback_to_logs` and the exit was an error. Answer: `Message`.
+    /// Read the termination message of an exited container: the file, or the end of the log if the file is empty,
+    /// `fallback_to_logs` is set and the exit code is not 0. Answer: `Message`.
     ReadTermination {
         id: ContainerId,
         termination_file: Option<String>,
@@ -147,32 +145,32 @@ pub enum FilesCall {
         fallback_to_logs: bool,
         exit_code: i32,
     },
-    /// The log file and link of a dead container that was removed.
+    /// Remove the log file and the link of a removed container.
     RemoveContainerFiles { id: ContainerId, log_path: String },
-    /// Everything of a pod that is over: its directory, log directory, links, cgroup. Fine if it is gone.
-    /// `kill`: what still runs in that cgroup, though the runtime knows nothing of it any more, is killed first.
-    /// `keep_directory`: its directory stays, empty, as the mark that the cgroup may turn up again.
+    /// Remove everything of a finished pod: directory, log directory, links, cgroup. Succeeds if nothing exists.
+    /// `kill`: first kill processes in the cgroup that the runtime no longer knows.
+    /// `keep_directory`: leave the pod's empty directory as the marker that the cgroup may appear again (W26).
     RemovePod { uid: Uid, namespace: Rc<str>, name: Rc<str>, kill: bool, keep_directory: bool },
 }
 
-/// Each answers `Ok`, or says what could not be made or written.
+/// Each answers `Ok`, or an error that names the cgroup or file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CgroupCall {
-    /// The pod's own cgroup, and what the pod may use as a whole; before its sandbox. What is there already is set anew.
+    /// Create the pod's cgroup and set the limits of the pod, before its sandbox. An existing cgroup is set again.
     Make { pod: Rc<Pod> },
-    /// The pod's cgroup goes from every hierarchy (it is empty by now). Fine if there is none. `kill`: as for `RemovePod`.
+    /// Remove the pod's empty cgroup from every hierarchy. Succeeds if there is none. `kill`: as for `RemovePod`.
     Remove { uid: Uid, kill: bool },
-    /// The weight of the burstable class: what its pods that are here ask for together, in milli-CPU.
+    /// Set the CPU weight of the burstable class: the sum of the CPU requests of its pods, in milli-CPU.
     SetCpuWeight { burstable: u64 },
 }
 
-/// Each is done again and again until it succeeds: what is there already is left as it is.
+/// Each is retried until it succeeds, so it has to accept a volume that is already mounted or removed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum VolumesCall {
-    /// All volumes of the pod, before its first container.
+    /// Mount all volumes of the pod, before its first container.
     Mount { pod: Rc<Pod> },
-    /// Whatever is mounted below the pod's directory, and what the volumes held. Nothing of the pod runs. Fine if there is
-    /// nothing.
+    /// Unmount everything below the pod's directory and remove the contents of its volumes. Nothing of the pod runs.
+    /// Succeeds if there is nothing.
     Unmount { uid: Uid },
 }
 
@@ -185,12 +183,12 @@ pub enum HookKind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct HookCall {
     pub kind: HookKind,
-    /// None for an orphan: its handler comes from the container's annotation (W21).
+    /// None for an orphan: the handler comes from the container's annotation (W21).
     pub pod: Option<Rc<Pod>>,
     pub container: String,
     pub id: ContainerId,
     pub handler: LifecycleHandler,
-    /// The pod's addresses, for a handler without a host.
+    /// The pod's IP addresses, for a handler without a host.
     pub ips: Vec<String>,
 }
 
@@ -198,35 +196,35 @@ pub struct HookCall {
 pub struct ProbeCall {
     pub kind: Kind,
     pub pod: Rc<Pod>,
-    /// The container's name in the spec, where its handler is.
+    /// The container's name in the spec, which contains the handler.
     pub container: String,
     pub id: ContainerId,
-    /// The pod's addresses, for a handler without a host.
+    /// The pod's IP addresses, for a handler without a host.
     pub ips: Vec<String>,
 }
 
-/// What graceful shutdown needs (S2, S3). Those that name no other answer have `Ok`.
+/// Calls for graceful shutdown (S2, S3). The answer is `Ok` unless documented otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogindCall {
-    /// The property InhibitDelayMaxUSec. Answer: `Delay`.
+    /// Read the property InhibitDelayMaxUSec. Answer: `Delay`.
     ReadDelay,
-    /// Our drop-in says so long, in whole seconds; it is only written if it does not say so already.
+    /// Write this delay to our drop-in, in whole seconds, unless the drop-in contains it already.
     WriteDropIn { delay: Duration },
-    /// The same, but only if the drop-in exists. Answer: `Written`.
+    /// As `WriteDropIn`, but only if the drop-in exists. Answer: `Written`.
     LowerDropIn { delay: Duration },
-    /// SIGHUP to logind through systemd's KillUnit.
+    /// Send SIGHUP to logind through systemd's KillUnit.
     Reload,
-    /// Take a shutdown delay lock. An earlier lock is closed after that; systemd's copies are `StoreLock`'s. Answer: `Locked`.
+    /// Take a shutdown delay lock, then close the previous one. `StoreLock` updates systemd's copies. Answer: `Locked`.
     Inhibit,
-    /// Have PrepareForShutdown sent here.
+    /// Subscribe to PrepareForShutdown.
     Subscribe,
-    /// The property PreparingForShutdown. Answer: `Preparing`.
+    /// Read the property PreparingForShutdown. Answer: `Preparing`.
     ReadPreparing,
-    /// Does logind list the lock that Wherry holds (ListInhibitors)? Answer: `Inhibited`.
+    /// Check whether logind lists the lock that Wherry holds (ListInhibitors). Answer: `Inhibited`.
     ListInhibitors,
 }
 
-/// Records are named `kind/key`, the value is JSON of the engine's own making.
+/// A key is `kind/name`. The value is JSON in a format of the engine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RecordChange {
     Put {
@@ -236,7 +234,7 @@ pub enum RecordChange {
     Delete {
         key: String,
     },
-    /// It is of no use and nobody is to read it again, but a person may want to look at it.
+    /// Move an unusable record away: it is not read again, and a person can inspect it.
     SetAside {
         key: String,
     },
@@ -247,17 +245,17 @@ pub enum TimerKey {
     Relist,
     RuntimeStatus,
     Pod(Uid),
-    /// P8: the pod's status is read again.
+    /// P8: repeat the status read of the pod.
     Reread(Uid),
-    /// A group's period is over, or the whole time is.
+    /// The period of a group, or of the whole shutdown, is over.
     Shutdown,
-    /// A9: a victim of preemption may be tried again.
+    /// A9: a victim of preemption may start again.
     Admission,
-    /// Logind is asked again.
+    /// Call logind again.
     Logind,
-    /// What is left on disk of a pod that is gone is due.
+    /// The directory or the cgroup of a removed pod is due for removal (W26).
     Leftovers,
-    /// A call that hangs gives its slot to the next.
+    /// A hanging call gives its slot to the next pod.
     Slots,
 }
 
@@ -267,7 +265,7 @@ pub enum Severity {
     Warning,
 }
 
-/// A Kubernetes event of a pod (reason and message as a kubelet words them), or of the node if `pod` is None.
+/// A Kubernetes event of a pod, or of the node if `pod` is None. Reason and message are worded like a kubelet's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notice {
     pub pod: Option<Rc<Pod>>,
@@ -277,15 +275,15 @@ pub struct Notice {
     pub message: String,
 }
 
-/// Labels come from closed sets, never from outside. docs/metrics.md says what is counted when.
+/// Labels come from closed sets, never from input. docs/metrics.md describes each metric.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Measure {
-    /// Of a relist that failed, too.
+    /// Includes failed relists.
     RelistDuration(Duration),
-    /// From the begin of the last good one.
+    /// Since the start of the last successful relist.
     RelistInterval(Duration),
     PodStartDuration(Duration),
-    /// From the sight of what changes a pod's status to its being shown.
+    /// From the detection of a change to the publication of the pod's status.
     PodStatusDuration(Duration),
     /// `operation`: create, sync, kill, terminated.
     PodWorkerDuration {
@@ -293,37 +291,37 @@ pub enum Measure {
         duration: Duration,
     },
     PodWorkerStartDuration(Duration),
-    /// A sandbox is tried.
+    /// A sandbox start was attempted.
     StartedPod,
     StartedPodError,
-    /// A container's start is tried. `container_type`: container, init_container.
+    /// A container start was attempted. `container_type`: container, init_container.
     StartedContainer {
         container_type: &'static str,
     },
-    /// `code`: the waiting reason that comes of it.
+    /// `code`: the resulting waiting reason.
     StartedContainerError {
         container_type: &'static str,
         code: &'static str,
     },
     OrphanedPod,
-    /// A3. `reason`: the first one; resources of the machine's own making are not told apart (`OutOfExtendedResources`).
+    /// A3. `reason`: the first reason. All extended resources share `OutOfExtendedResources`.
     AdmissionRejected {
         reason: &'static str,
     },
-    /// A8: a victim has stopped. `signal`: the first resource that was short.
+    /// A8: a victim has stopped. `signal`: the first short resource.
     Preempted {
         signal: Rc<str>,
     },
     RestartedPod,
     ContainersPerPod(usize),
-    /// `passed`: None if nobody knows.
+    /// `passed`: None if the result is unknown.
     Probe {
         kind: Kind,
         passed: Option<bool>,
         pod: Rc<Pod>,
         container: String,
     },
-    /// The pod is probed no more: its counts go.
+    /// The pod has no more probes; its counters are removed.
     NoMoreProbes {
         pod: Rc<Pod>,
     },

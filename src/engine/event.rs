@@ -1,4 +1,4 @@
-//! What reaches the engine from the world, and the answers to its effects.
+//! The engine's input: changes outside, and the answers to its effects.
 
 use crate::api::facts::{ContainerFact, ImageFact, Listed, PodFacts, RuntimeFact, SandboxFact};
 use crate::api::names::{ContainerId, FullName, Uid};
@@ -11,49 +11,49 @@ use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use std::rc::Rc;
 use std::time::Duration;
 
-// One at a time, and moved once: a box would only cost an allocation.
+// Handled one at a time and moved once: a box would only cost an allocation.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The records found at start: (key, value). First of all events.
+    /// The records found at the start: (key, value). This is the first event.
     Records(Vec<(String, String)>),
-    /// The directories of pods found at start, right after the records.
+    /// The pod directories found at the start, right after the records.
     Directories(Vec<PodDirectory>),
-    /// The whole desired set, all documents in the order of their paths (D1, D4). The first one says that
-    /// every source was read.
+    /// All desired pods, in the order of the paths of their documents (D1, D4). The first of these events shows that
+    /// every source has been read.
     Desired(Vec<Rc<Pod>>),
-    /// Other settings from now on (SIGHUP). The owner, the seed and the boot's id are given once.
+    /// Replaces the settings (SIGHUP). The owner, the seed and the boot id do not change.
     Configure(Box<EngineConfig>),
-    /// The connection to the runtime is there.
+    /// The runtime is connected.
     RuntimeUp,
-    /// It is gone; the calls in flight have their own `Done`.
+    /// The connection to the runtime is lost. Each call in flight gets its own `Done`.
     RuntimeDown {
         why: String,
     },
     Timer(TimerKey),
-    /// A hint (P8): the runtime's event stream tells of a container or sandbox. None: it does not say whose.
+    /// P8: an event of the runtime's event stream. `uid` is None if the runtime does not name the pod.
     Hint {
         uid: Option<Uid>,
         event: PlegEvent,
     },
-    /// Somebody wants the end of a pod that is still desired (W5); `Effect::Killed` answers.
+    /// A request to end a pod that is still desired (W5). The answer is `Effect::Killed`.
     Kill {
         id: KillId,
         uid: Uid,
         kill: Kill,
     },
-    /// What killed pods, or all of `uids`, is over: those that wait for nothing else start again (W6, W27).
+    /// The cause of the kills is over, for all pods or for `uids`. Pods without another cause start again (W6, W27).
     Release {
         by: TerminationSource,
         uids: Option<Vec<Uid>>,
     },
-    /// A3: the pod that was rejected is looked at again.
+    /// A3: repeat the admission of a rejected pod.
     Retry {
         uid: Uid,
     },
     /// From logind.
     Logind(LogindEvent),
-    /// The answer to `Watch`. One that could not be had leaves its pod to the list.
+    /// The answer to `Watch`. If the watch failed, relists cover the process.
     Watched {
         uid: Uid,
         id: String,
@@ -72,13 +72,13 @@ pub enum Event {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogindEvent {
-    /// At start, before all others of its kind: systemd kept a lock that an earlier wherry took.
+    /// At the start, before all other events from logind: systemd's descriptor store had a lock of a previous run.
     Inherited,
-    /// The bus is there and logind is on it; again when logind has restarted.
+    /// logind is available on the bus. Sent again when logind has restarted.
     Up,
-    /// There is no bus, or no logind on it; again when the reason changes.
+    /// The bus or logind is not available. Sent again when the reason changes.
     Down { why: String },
-    /// PrepareForShutdown, from logind itself.
+    /// The signal PrepareForShutdown.
     Preparing(bool),
 }
 
@@ -86,13 +86,13 @@ pub enum LogindEvent {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct PodDirectory {
     pub uid: Uid,
-    /// As its log directory tells; if there is none, a name that no pod has.
+    /// From the pod's log directory. Without one, a name that no pod can have.
     pub name: FullName,
-    /// For people.
+    /// For messages.
     pub path: String,
 }
 
-// As above.
+// As for `Event`.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
@@ -109,21 +109,21 @@ pub enum Answer {
     },
     Message(String),
     Probe(ProbeResult),
-    /// How long logind waits for delay locks.
+    /// logind's maximum delay for inhibitor locks.
     Delay(Duration),
-    /// False: there was nothing to write.
+    /// False: nothing had to be written.
     Written(bool),
     Preparing(bool),
     Inhibited(bool),
-    /// A lock was taken; the earlier one is closed.
+    /// A new lock is held; the previous one is closed.
     Locked,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeResult {
     Passed,
-    /// Passed, and there is something to say (a redirect to another host).
+    /// Passed with a warning (a redirect to another host).
     Warning(String),
-    /// With what it printed, or why it could not be made.
+    /// The output of the probe, or the reason why it could not run.
     Failed(String),
 }

@@ -1,5 +1,5 @@
-//! The pure heart: given an event and the time, it returns effects. It never reads a clock, a file or a
-//! socket. Read `event`, `effect` and `op` first, then `node`.
+//! The core without I/O: given an event and the time, it returns effects. It never reads a clock, a file or a socket.
+//! Read `event`, `effect` and `op` first, then `node`.
 
 pub mod admission;
 pub mod config;

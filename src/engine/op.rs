@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Given by the engine, never reused in one life of the process.
+/// Assigned by the engine. Never reused within a run of the process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct OpId(pub u64);
 
@@ -18,21 +18,21 @@ impl fmt::Display for OpId {
     }
 }
 
-/// Why an operation failed, by what it says about the other side.
+/// Why an operation failed, grouped by its possible effect on the other side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpError {
-    /// There is no connection, so it was not sent and nothing changed. It can be sent again once there is a connection.
+    /// Not sent, because there is no connection; nothing changed. Can be sent again after a reconnect.
     NotSent(String),
-    /// It was not sent, or not processed, although there is a connection: it is larger than a message may be, it cannot be
-    /// encoded, or the other side takes no more. Nothing changed, and the next attempt may well end the same way.
+    /// Not sent or not processed, although there is a connection: the message is too large, cannot be encoded, or the
+    /// other side accepts no more. Nothing changed, and a retry may fail in the same way.
     Refused(String),
-    /// It may have reached the other side (deadline, lost connection, cancelled): look before acting.
+    /// May have reached the other side (deadline, lost connection, cancelled). Read the state before the next action.
     Unknown(String),
     /// The other side answered with an error.
     Answered { code: Code, message: String },
 }
 
-/// The gRPC status codes on which the engine decides; every other one is `Other`.
+/// The gRPC status codes that the engine distinguishes; all others are `Other`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     NotFound,
@@ -44,7 +44,7 @@ pub enum Code {
 }
 
 impl OpError {
-    /// The text for people: the runtime's message as it is.
+    /// The message for people. The runtime's message is unchanged.
     pub fn message(&self) -> &str {
         match self {
             OpError::NotSent(m) | OpError::Refused(m) | OpError::Unknown(m) => m,
@@ -52,7 +52,7 @@ impl OpError {
         }
     }
 
-    /// containerd and CRI-O say "reserved" while another call, or something, has the name; neither has a code for it.
+    /// containerd and CRI-O report "reserved" while another call or object holds the name. Neither has a code for it.
     pub fn is_name_taken(&self) -> bool {
         match self {
             OpError::Answered { code: Code::AlreadyExists, .. } => true,
@@ -61,7 +61,7 @@ impl OpError {
         }
     }
 
-    /// False if the other side certainly did nothing.
+    /// False if the operation certainly changed nothing.
     pub fn may_have_acted(&self) -> bool {
         !matches!(self, OpError::NotSent(_) | OpError::Refused(_))
     }
@@ -71,7 +71,7 @@ impl OpError {
     }
 }
 
-/// As gRPC's errors are written in Go, and so in a kubelet's events.
+/// The format of gRPC errors in Go, and therefore in a kubelet's events.
 impl fmt::Display for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,5 +1,5 @@
-//! The engine's only randomness: a small generator whose seed is given at start, so that a run can be repeated.
-//! (SplitMix64: one addition and three mixing steps a number; nothing here needs more.)
+//! The engine's only source of randomness. The seed is an input, so that a run can be repeated. The generator is
+//! SplitMix64; nothing here needs a better one.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// `d`, and 0 to 50 % of it on top (W9).
+    /// `d` plus 0 to 50 % (W9).
     pub fn jitter(&mut self, d: Duration) -> Duration {
         d + d.mul_f64((self.draw() >> 11) as f64 / (1u64 << 53) as f64 / 2.0)
     }

@@ -1,12 +1,13 @@
 //! Limits on calls that are in flight at the same time, so that a busy node does not overload the runtime.
 //!
-//! A limit must not let one slow pod delay another. A call therefore holds its slot for at most the patience of its class.
-//! A call without an answer by then *hangs*: it goes on, but its slot goes to the next in the queue. The next call of a pod
-//! whose last call hung holds its slot for a fifth of that time, so that many pods that hang do not fill the queue. The
-//! number of hanging calls is bounded as well, or a runtime that never answers would get calls without end.
+//! A limit must not let one slow pod delay another. A call therefore holds its slot only for a limited time, the
+//! *patience* of its class. A call without an answer by then *hangs*: it continues, but its slot goes to the next pod
+//! in the queue. The next call of a pod whose last call hung holds its slot for a fifth of that time, so that many
+//! hanging pods do not fill the queue. The number of hanging calls is bounded as well; otherwise a runtime that never
+//! answers would receive calls without end.
 //!
-//! Sandboxes, containers and pulls have a queue each: containers of a pod that has its sandbox do not wait for the network
-//! set-up of other pods.
+//! Sandboxes, containers and pulls have separate queues: a container whose sandbox is ready does not wait for the
+//! network set-up of other pods.
 
 use crate::api::names::Uid;
 use crate::api::time::Boot;
@@ -15,23 +16,23 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A sandbox or a container takes well under a second to start, and a few seconds on a slow machine.
+/// Sandboxes and containers start in well under a second, or in a few seconds on a slow machine.
 const START_PATIENCE: Duration = Duration::from_secs(5);
-/// containerd gives up a pull that makes no progress for 5 minutes. A pull that is only slow keeps its slot as long.
+/// containerd ends a pull without progress after 5 minutes. A slow pull keeps its slot until then.
 const PULL_PATIENCE: Duration = Duration::from_secs(300);
 /// A status read takes milliseconds.
 pub const READ_PATIENCE: Duration = Duration::from_secs(2);
-/// At most this many times the limit are in flight, those that hang included.
+/// Maximum number of calls in flight, hanging ones included, as a multiple of the limit.
 const HANGING: usize = 16;
-/// The patience with a pod whose last call hung is this many times shorter.
+/// Divisor of the patience after a call of the same pod hung.
 const SUSPECT: u32 = 5;
 
-/// The calls of one class that are in flight, one for each pod.
+/// The calls of one class that are in flight, at most one for each pod.
 #[derive(Debug, Serialize)]
 pub struct InFlight {
     limit: usize,
     patience: Duration,
-    /// The pods that hold a slot, and until when.
+    /// The pods that hold a slot, and the end of their patience.
     held: BTreeMap<Uid, Boot>,
     by_time: BTreeSet<(Boot, Uid)>,
     hanging: BTreeSet<Uid>,
@@ -55,7 +56,7 @@ impl InFlight {
         self.limit = limit.max(1);
     }
 
-    /// Takes the slots of calls that hang, if others may need them.
+    /// Takes the slots from hanging calls if all slots are held.
     fn expire(&mut self, now: Boot) {
         while self.held.len() >= self.limit
             && let Some((until, uid)) = self.by_time.first().cloned().filter(|(until, _)| *until <= now)
@@ -67,7 +68,7 @@ impl InFlight {
         }
     }
 
-    /// Whether one more may begin.
+    /// True if another call may start.
     pub fn has_room(&mut self, now: Boot) -> bool {
         self.expire(now);
         self.held.len() < self.limit && self.is_below_ceiling()
@@ -102,19 +103,19 @@ impl InFlight {
         self.suspects.remove(uid);
     }
 
-    /// When a slot becomes free though no call ends; None if one is free, or if only the end of a call frees one.
+    /// When the patience of a call frees a slot. None if a slot is free, or if only the end of a call can free one.
     pub fn frees_at(&self) -> Option<Boot> {
         let full = self.held.len() >= self.limit && self.is_below_ceiling();
         self.by_time.first().filter(|_| full).map(|(until, _)| *until)
     }
 }
 
-/// One slot for each pod; the others queue, first come, first served. Finding a place costs the same in a long queue as in
-/// a short one.
+/// One slot for each pod; the others queue, first come first served. The cost of finding a place does not depend on the
+/// length of the queue.
 #[derive(Debug, Serialize)]
 pub struct Slots {
     in_flight: InFlight,
-    /// By the number drawn on arrival.
+    /// By ticket number.
     queue: BTreeMap<u64, Uid>,
     places: BTreeMap<Uid, u64>,
     drawn: u64,
@@ -126,14 +127,14 @@ impl Slots {
         Slots { in_flight, queue: BTreeMap::new(), places: BTreeMap::new(), drawn: 0 }
     }
 
-    /// True if the pod may make its next call now. Otherwise it is in the queue, and is stepped when `grant` names it.
-    /// A pod that has used up its time gives its slot back first.
+    /// True if the pod may make its next call now. Otherwise the pod is in the queue until `grant` returns it. A pod
+    /// whose patience is over first gives its slot back.
     pub fn take(&mut self, uid: &Uid, now: Boot) -> bool {
         self.in_flight.expire(now);
         if self.in_flight.held.contains_key(uid) {
             return true;
         }
-        // Its call does not hang any more: it makes another one.
+        // The hanging call has ended, because the pod makes another one.
         self.in_flight.hanging.remove(uid);
         let first = self.queue.first_key_value().is_none_or(|(_, first)| first == uid);
         if first && self.in_flight.has_room(now) {
@@ -153,7 +154,7 @@ impl Slots {
         self.places.contains_key(uid)
     }
 
-    /// Gives the slot, or the place in the queue, back.
+    /// Gives back the slot, or the place in the queue.
     pub fn leave(&mut self, uid: &Uid) {
         self.release(uid);
         if let Some(place) = self.places.remove(uid) {
@@ -161,17 +162,17 @@ impl Slots {
         }
     }
 
-    /// Gives the slot back: no call is in flight.
+    /// Gives back the slot: no call is in flight.
     pub fn release(&mut self, uid: &Uid) {
         self.in_flight.end(uid);
     }
 
-    /// How many pods are ahead of this one in the queue; None if it does not wait.
+    /// The number of pods ahead of this one in the queue; None if it does not wait.
     pub fn ahead_of(&self, uid: &Uid) -> Option<usize> {
         self.queue.values().position(|u| u == uid)
     }
 
-    /// Gives a free slot to the first in the queue, which is to be stepped now.
+    /// Gives a free slot to the first pod in the queue. The caller steps this pod now.
     fn grant(&mut self, now: Boot) -> Option<Uid> {
         if self.queue.is_empty() || !self.in_flight.has_room(now) {
             return None;
@@ -189,14 +190,14 @@ impl Slots {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// A pod's directories, cgroup and sandbox.
+    /// The pod's directories, cgroup and sandbox.
     Sandbox,
     /// A container in a sandbox that is ready.
     Container,
     Pull,
 }
 
-/// The slots of pods that start something.
+/// The slots for pods that start something.
 #[derive(Debug, Serialize)]
 pub struct StartSlots {
     pub sandboxes: Slots,
@@ -219,7 +220,7 @@ impl StartSlots {
         self.pulls.in_flight.set_limit(config.parallel_pulls);
     }
 
-    /// The pod has a call of this class in flight, or none.
+    /// The pod has a call of `class` in flight and no other.
     pub fn release_others(&mut self, uid: &Uid, class: Option<Class>) {
         for (of, slots) in self.all_mut() {
             if Some(of) != class {
@@ -243,12 +244,12 @@ impl StartSlots {
         self.all().into_iter().any(|slots| slots.waits(uid))
     }
 
-    /// Gives one free slot to the first in its queue, which is to be stepped now.
+    /// Gives one free slot to the first pod in its queue. The caller steps this pod now.
     pub fn grant(&mut self, now: Boot) -> Option<Uid> {
         self.all_mut().into_iter().find_map(|(_, slots)| slots.grant(now))
     }
 
-    /// When a pod that waits gets the slot of a call that hangs.
+    /// When a waiting pod gets the slot of a hanging call.
     pub fn grants_at(&self) -> Option<Boot> {
         self.all().into_iter().filter_map(Slots::grants_at).min()
     }
@@ -287,7 +288,7 @@ mod tests {
             (slots.ahead_of(&uid(3)), slots.ahead_of(&uid(1)), slots.ahead_of(&uid(5))),
             (Some(0), Some(2), None)
         );
-        // Asking again does not change the place, nor does a newcomer pass.
+        // A repeated request does not change the place, and a newcomer does not overtake.
         assert!(!slots.take(&uid(1), at(1)) && !slots.take(&uid(0), at(1)));
         for n in [3, 9, 1, 0] {
             assert_eq!(slots.grant(at(2)), None);
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!((slots.grant(at(9)), slots.grants_at()), (None, Some(at(10))));
         assert_eq!((slots.grant(at(10)), slots.grant(at(10)), slots.grants_at()), (Some(uid(2)), None, Some(at(11))));
         let granted = (11..1000).flat_map(|s| slots.grant(at(s))).count();
-        // 32 in all: 3 had their slots before.
+        // 32 in total: 3 held their slots before.
         assert_eq!((granted, slots.grants_at()), (29, None));
         // The end of a call makes room for one more.
         slots.release(&uid(0));
@@ -323,7 +324,7 @@ mod tests {
         assert_eq!(slots.grant(at(12)), Some(uid(0)));
         assert!(!slots.take(&uid(1), at(12)));
         assert_eq!(slots.grants_at(), Some(at(14)));
-        // A call that ends in time clears it.
+        // A call that ends in time restores the full patience.
         slots.release(&uid(0));
         assert_eq!(slots.grant(at(13)), Some(uid(1)));
         slots.release(&uid(1));

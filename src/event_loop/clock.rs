@@ -1,14 +1,14 @@
-//! The only reader of clocks. Both come from the vDSO: no system call.
+//! The only reader of clocks. Both clocks are read through the vDSO, without a system call.
 
 use crate::api::time::{Boot, Now, Wall};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// This moment on both clocks.
+/// The current time on both clocks.
 pub fn now() -> Now {
     Now { boot: boot(), wall: Wall(nanoseconds(clock_gettime(ClockId::Realtime))) }
 }
 
-/// This moment on CLOCK_BOOTTIME.
+/// The current time on CLOCK_BOOTTIME.
 pub fn boot() -> Boot {
     Boot(u64::try_from(nanoseconds(clock_gettime(ClockId::Boottime))).unwrap_or(0))
 }

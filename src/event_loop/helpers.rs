@@ -1,13 +1,13 @@
-//! Threads for work that can block whatever the caller does: fsync, the removal of a large tree, a path on a hung network
-//! file system. The main thread hands one job at a time to a thread over a channel of the thread's own; answers come back
-//! over one channel and a waker. Nothing else is shared.
+//! Helper threads for work that can block: fsync, the removal of a large tree, a path on a hung network file system. The
+//! main thread sends jobs to a thread over that thread's own channel, one at a time. Answers return over one shared
+//! channel and a waker. Nothing else is shared.
 //!
-//! Each class of jobs has threads and a queue of its own (`pool`). A class that is slow, or whose threads hang, delays no
-//! job of another class: a hung manifest never keeps a record from being written.
+//! Each class of jobs has its own threads and queue (`pool`). A slow or hung class does not delay other classes: a hung
+//! manifest never delays the writing of a record.
 //!
-//! A thread ends when its class has no more jobs for it, so an idle process has one thread. Each job has a deadline. A job
-//! that misses it is reported. If the job had begun, its thread is abandoned, because nothing can end a thread that hangs
-//! in the kernel; up to a bound another thread takes its place. An abandoned thread that returns after all ends, and its
+//! A thread ends when its class has no more jobs, so an idle process has one thread. Each job has a deadline. A job that
+//! misses its deadline is reported. If it has started, its thread is abandoned, because a thread that hangs in the kernel
+//! cannot be ended. Another thread replaces it, up to a limit. An abandoned thread that returns later ends, and its
 //! answer is dropped.
 
 mod pool;
@@ -20,24 +20,24 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Which jobs share threads and a queue. Jobs of one class begin in the order of their submission.
+/// A group of jobs that share threads and a queue. Jobs of one class start in the order of submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Writes that must be durable before the work that waits for them goes on.
+    /// Writes that must be durable before dependent work continues.
     Records,
-    /// Reads of manifests and of their directory.
+    /// Reads of manifests and of the manifest directory.
     Manifests,
-    /// Accesses to any other path that this process does not own.
+    /// Accesses to other paths that this process does not own.
     Paths,
-    /// Removals of files and trees; one may take minutes.
+    /// Removals of files and trees. They can take minutes.
     Removals,
 }
 
 impl Class {
-    /// In the order of their declaration.
+    /// All classes in the order of declaration.
     pub const ALL: [Class; 4] = [Class::Records, Class::Manifests, Class::Paths, Class::Removals];
 
-    /// The name that people see.
+    /// The name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Class::Records => "records",
@@ -47,23 +47,23 @@ impl Class {
         }
     }
 
-    /// Maximum number of threads at work, not counting abandoned ones.
+    /// Maximum number of active threads, without abandoned ones.
     pub const fn at_work(self) -> usize {
         2
     }
 
-    /// Maximum number of abandoned threads that are replaced. When all of these hang too, the jobs of the class wait until
-    /// one returns or their own deadlines pass.
+    /// Maximum number of abandoned threads that are replaced. If all of these hang too, the jobs of the class wait until
+    /// a thread returns or their deadlines pass.
     pub const fn replaced(self) -> usize {
         match self {
-            // Several hung manifests must leave the others readable.
+            // Other manifests must stay readable when several manifests hang.
             Class::Manifests => 4,
             Class::Records | Class::Paths | Class::Removals => 2,
         }
     }
 }
 
-/// Maximum number of helper threads: 8 at work and 10 abandoned ones. Only a process in which jobs hang has more than 8.
+/// Maximum number of helper threads: 8 active and 10 abandoned ones. More than 8 exist only while jobs hang.
 pub const MAX_THREADS: usize = {
     let (mut sum, mut n) = (0, 0);
     while n < Class::ALL.len() {
@@ -73,46 +73,48 @@ pub const MAX_THREADS: usize = {
     sum
 };
 
-/// Never reused.
+/// The id of a job. Ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
-/// Why a job has no answer.
+/// The reason why a job has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobError {
-    /// It began, and did not end before its deadline; it may still take effect.
+    /// The job started and missed its deadline. It may still take effect.
     Stuck { name: &'static str },
-    /// It never began: no thread of its class was free before its deadline.
+    /// The job did not start: no thread of its class was free before its deadline.
     NotStarted { name: &'static str },
-    /// It never began: an earlier access to the path has missed its deadline and has not returned.
+    /// The job did not start: an earlier access to the path missed its deadline and has not returned.
     Hangs { name: &'static str, path: PathBuf },
-    /// It never began: the system gives no thread.
+    /// The job did not start: the system could not create a thread.
     NoThread { name: &'static str, why: String },
 }
 
 impl std::fmt::Display for JobError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            JobError::Stuck { name } => write!(f, "{name}: not done in time, and abandoned"),
-            JobError::NotStarted { name } => write!(f, "{name}: not begun in time: all threads for such jobs are busy"),
-            JobError::Hangs { name, path } => {
-                write!(f, "{name}: {}: an earlier access has not returned: its file system hangs", path.display())
+            JobError::Stuck { name } => write!(f, "{name}: not finished before its deadline; abandoned"),
+            JobError::NotStarted { name } => {
+                write!(f, "{name}: not started before its deadline: all helper threads of its class are busy")
             }
-            JobError::NoThread { name, why } => write!(f, "{name}: start a helper thread: {why}"),
+            JobError::Hangs { name, path } => {
+                write!(f, "{name}: {}: an earlier access has not returned; the file system hangs", path.display())
+            }
+            JobError::NoThread { name, why } => write!(f, "{name}: failed to start a helper thread: {why}"),
         }
     }
 }
 
 impl std::error::Error for JobError {}
 
-/// The one end of each job.
+/// The result of a job. Each job has exactly one.
 #[derive(Debug)]
 pub struct Finished<A> {
     pub id: JobId,
     pub result: Result<A, JobError>,
 }
 
-/// A job that has not ended yet.
+/// A job that has not finished yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
     pub id: JobId,
@@ -124,7 +126,7 @@ pub struct Pending {
 
 type Work<A> = Box<dyn FnOnce() -> A + Send>;
 
-/// What a thread needs to answer.
+/// The means by which a thread sends an answer.
 struct Answering<A> {
     waker: Arc<Waker>,
     answers: Sender<(u64, A)>,
@@ -136,7 +138,7 @@ impl<A> Clone for Answering<A> {
     }
 }
 
-/// `A` is the answer of all jobs, an enum most likely.
+/// `A` is the common answer type of all jobs, usually an enum.
 pub struct Helpers<A> {
     answering: Answering<A>,
     answers: Receiver<(u64, A)>,
@@ -147,7 +149,7 @@ pub struct Helpers<A> {
 }
 
 impl<A: Send + 'static> Helpers<A> {
-    /// `token` is ready when there are answers. There can be only one waker in a poll.
+    /// `token` is ready when there are answers. A poll can have only one waker.
     pub fn new(registry: &Registry, token: Token) -> io::Result<Helpers<A>> {
         let (send, answers) = unbounded();
         Ok(Helpers {
@@ -159,13 +161,13 @@ impl<A: Send + 'static> Helpers<A> {
         })
     }
 
-    /// The waker behind the token, for others that answer from threads; their receivers are then looked at whenever
-    /// the token is ready.
+    /// The waker behind the token, for other threads that send answers. Their receivers must be read whenever the token
+    /// is ready.
     pub fn waker(&self) -> Arc<Waker> {
         self.answering.waker.clone()
     }
 
-    /// Queues a job. It begins at the next `drive`, or when a thread of its class is free. `name` is for people.
+    /// Queues a job. It starts at the next `drive`, or when a thread of its class is free. `name` is used in messages.
     pub fn submit(
         &mut self,
         class: Class,
@@ -176,8 +178,8 @@ impl<A: Send + 'static> Helpers<A> {
         self.push(class, name, None, deadline, Box::new(work))
     }
 
-    /// Queues a job that accesses a path which may hang. Of the jobs for one path of a class one is at work at a time. If it
-    /// hangs, the others fail at once until it returns: each path that hangs takes one thread.
+    /// Queues a job that accesses a path that may hang. In each class, one job per path runs at a time. If it hangs, the
+    /// others fail immediately until it returns, so a hung path occupies only one thread.
     pub fn submit_for(
         &mut self,
         class: Class,
@@ -203,7 +205,7 @@ impl<A: Send + 'static> Helpers<A> {
         id
     }
 
-    /// Collects answers, reports the jobs that missed their deadlines, and starts what can be started.
+    /// Collects answers, reports jobs that missed their deadlines, and starts waiting jobs.
     pub fn drive(&mut self, now: Boot, out: &mut Vec<Finished<A>>) {
         while let Ok((thread, answer)) = self.answers.try_recv() {
             if let Some(pool) = self.pools.iter_mut().find(|pool| pool.has(thread)) {
@@ -216,17 +218,17 @@ impl<A: Send + 'static> Helpers<A> {
         }
     }
 
-    /// When `drive` must be called at the latest: at once if a job can begin.
+    /// The latest time of the next `drive`; immediately if a job can start.
     pub fn next_deadline(&self) -> Option<Boot> {
         self.pools.iter().filter_map(Pool::next_deadline).min()
     }
 
-    /// Every job that has not ended.
+    /// All jobs that have not finished.
     pub fn pending(&self) -> impl Iterator<Item = Pending> {
         self.pools.iter().flat_map(Pool::pending)
     }
 
-    /// How many abandoned threads of a class have not returned.
+    /// The number of abandoned threads of a class that have not returned.
     pub fn stuck(&self, class: Class) -> usize {
         self.pools[class as usize].stuck()
     }
@@ -272,7 +274,7 @@ mod tests {
         clock::boot() + Duration::from_millis(ms)
     }
 
-    /// The threads of this process with the helpers' name (other tests have threads too).
+    /// Number of threads of this process with the name of the helpers. Other tests have threads too.
     fn helper_threads() -> usize {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         tasks
@@ -281,7 +283,7 @@ mod tests {
             .count()
     }
 
-    /// Jobs that hang until this is dropped.
+    /// A source of jobs that hang until it is dropped.
     struct Hung {
         release: Option<mpsc::Sender<()>>,
         gate: Arc<std::sync::Mutex<mpsc::Receiver<()>>>,
@@ -306,14 +308,14 @@ mod tests {
         }
     }
 
-    /// Each class with as many jobs at work as it may have, and `after` more of them in its queue.
+    /// Fills all active threads of a class, and adds `after` more jobs to its queue.
     fn fill(rig: &mut Rig, hung: &Hung, class: Class, after: usize, deadline: Boot) {
         for _ in 0..class.at_work() + after {
             rig.helpers.submit(class, "hang", deadline, hung.job());
         }
     }
 
-    /// Held by each test here: all count the threads of the process.
+    /// Every test here holds this lock, because each counts the threads of the process.
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     #[test]
@@ -337,10 +339,10 @@ mod tests {
         assert_eq!(rig.helpers.next_deadline(), None);
         wait_for_threads(0);
 
-        // Stuck ones are reported at their deadline and replaced, up to the bound.
+        // Hung threads are reported at the deadline and replaced, up to the limit.
         let mut hung = Hung::new();
         for _ in 0..(CLASS.at_work() + CLASS.replaced()) / CLASS.at_work() {
-            // (Each round gets a deadline of its own, so that no job is late before it begins.)
+            // Each round has its own deadline, so that no job is late before it starts.
             fill(&mut rig, &hung, CLASS, 0, in_ms(200));
             let out = rig.collect(CLASS.at_work());
             assert!(out.iter().all(|f| f.result == Err(JobError::Stuck { name: "hang" })), "{out:?}");
@@ -350,21 +352,21 @@ mod tests {
         let out = rig.collect(1);
         assert_eq!((out[0].id, &out[0].result), (late, &Err(JobError::NotStarted { name: "late" })));
 
-        // Threads that hang in one class leave all others as they were.
+        // Hung threads in one class do not affect other classes.
         for class in Class::ALL.into_iter().filter(|class| *class != CLASS) {
             rig.helpers.submit(class, "other", in_ms(60_000), || 9);
             let out = rig.collect(1);
             assert_eq!((out.len(), &out[0].result), (1, &Ok(9)), "{class:?}");
         }
 
-        // They return: their answers are dropped, and there is room again.
+        // The threads return: their answers are dropped, and new jobs can start.
         hung.release();
         rig.helpers.submit(CLASS, "again", in_ms(60_000), || 8);
         let out = rig.collect(1);
         assert_eq!((out.len(), &out[0].result), (1, &Ok(8)));
         wait_for_threads(0);
 
-        // All classes at their bounds: no more threads than that, whatever waits.
+        // All classes are at their limits: the number of threads does not grow with the queues.
         let mut hung = Hung::new();
         for class in Class::ALL {
             fill(&mut rig, &hung, class, 30, in_ms(60_000));
@@ -378,7 +380,7 @@ mod tests {
         assert_eq!(rig.collect(at_work + 30 * Class::ALL.len()).len(), at_work + 30 * Class::ALL.len());
         wait_for_threads(0);
 
-        // Removals that take minutes delay no record, manifest or read.
+        // Removals that take minutes do not delay records, manifests or reads.
         let mut hung = Hung::new();
         fill(&mut rig, &hung, Class::Removals, 10, in_ms(60_000));
         for class in [Class::Records, Class::Manifests, Class::Paths] {
@@ -399,7 +401,7 @@ mod tests {
         let mut rig = Rig::new();
         let mut hung = Hung::new();
         let (bad, good) = (Path::new("/bad"), Path::new("/good"));
-        // Both wait for one path, so only the first one begins.
+        // Both jobs access the same path, so only the first one starts.
         let first = rig.helpers.submit_for(Class::Paths, "bad", bad, in_ms(300), hung.job());
         let second = rig.helpers.submit_for(Class::Paths, "bad", bad, in_ms(60_000), hung.job());
         rig.helpers.drive(clock::boot(), &mut Vec::new());
@@ -409,7 +411,7 @@ mod tests {
         let hangs = JobError::Hangs { name: "bad", path: bad.to_owned() };
         assert_eq!((out[0].id, &out[0].result), (first, &Err(JobError::Stuck { name: "bad" })));
         assert_eq!((out[1].id, &out[1].result), (second, &Err(hangs.clone())));
-        // However often it is tried, and others go on.
+        // Each further attempt fails at once, and other paths stay available.
         for _ in 0..20 {
             rig.helpers.submit_for(Class::Paths, "bad", bad, in_ms(60_000), hung.job());
             assert_eq!(rig.collect(1)[0].result, Err(hangs.clone()));
@@ -417,7 +419,7 @@ mod tests {
             assert_eq!(rig.collect(1)[0].result, Ok(1));
         }
         assert_eq!(rig.helpers.stuck(Class::Paths), 1);
-        // It answers again.
+        // The path recovers.
         hung.release();
         while rig.helpers.stuck(Class::Paths) > 0 {
             rig.helpers.drive(clock::boot(), &mut Vec::new());

@@ -1,15 +1,15 @@
-//! The one place where the process waits. Everything that can wake it is in one `mio::Poll`: descriptors, the signals'
-//! sockets, the helpers' waker, and one timerfd armed with the earliest deadline. Nothing here knows of pods, and
-//! nothing ticks: a turn with no work sleeps until the next real deadline.
+//! The event loop. The process waits only here. All wake-up sources are in one `mio::Poll`: descriptors, the sockets of
+//! the signal handlers, the helpers' waker, and one timerfd armed with the earliest deadline. This module knows nothing
+//! about pods. It has no periodic tick: without work it sleeps until the next deadline.
 //!
 //! - `poll`: the turn, tokens, the ready list;
-//! - `registered`: what the poll watches, as the kernel tells;
+//! - `registered`: the descriptors in the poll, as reported by the kernel;
 //! - `timers`: named deadlines, pure;
 //! - `clock`: the only reader of clocks;
 //! - `signals`: signals as an enum;
-//! - `helpers`: threads for work that blocks whatever one does.
+//! - `helpers`: threads for blocking work.
 //!
-//! A main loop, with one adapter in it:
+//! Example of a main loop with one adapter:
 //!
 //! ```no_run
 //! # use mio::Token; use wherry::adapters::cri::transport::{Transport, h2::H2Transport};
@@ -33,15 +33,15 @@
 //!     if ready.contains(&SIGNALS) && signals.take().contains(&Signal::Terminate) {
 //!         return Ok(());
 //!     }
-//!     // Calls that were made since make its deadline due at once.
+//!     // Calls made since the last `drive` make its deadline due at once.
 //!     if (ready.contains(&RUNTIME) || due(runtime.next_deadline())) && runtime.drive(now.boot, &mut completions) {
 //!         event_loop.again(RUNTIME);
 //!     }
 //!     if ready.contains(&HELPERS) || due(helpers.next_deadline()) {
 //!         helpers.drive(now.boot, &mut finished);
 //!     }
-//!     for key in timers.expired(now.boot) { /* to the engine */ }
-//!     // completions and finished become events, the engine's effects become calls, jobs and timers
+//!     for key in timers.expired(now.boot) { /* pass it to the engine */ }
+//!     // Completions and finished jobs become events. The engine's effects become calls, jobs and timers.
 //! }
 //! # }
 //! ```

@@ -1,13 +1,13 @@
-//! One turn of the loop: arm the timer, wait, say which sources are ready.
+//! One turn of the loop: arm the timer, wait, return the ready sources.
 //!
-//! mio is edge-triggered: a source is told of once, and must then be read until it would block. One that stops before
-//! that, because it used up its budget of the turn, is handed back with [`EventLoop::again`] and is on the ready list of
-//! the next turn, which then does not wait. So a flood on one source costs each turn one budget, and every other source
-//! is seen in each turn too.
+//! mio is edge-triggered: it reports a source once, and the source must then be read until it would block. A reader that
+//! stops earlier, because its budget for the turn is used up, calls [`EventLoop::again`]. The source is then ready in the
+//! next turn, which does not wait. Thus a flooded source costs one budget per turn, and the other sources are served in
+//! each turn too.
 //!
-//! Time comes from one timerfd on CLOCK_BOOTTIME, so time asleep counts. It is armed with an absolute time, and set
-//! again only when the earliest deadline changed. It is never read: setting it anew clears it, and edge-triggered it
-//! wakes once.
+//! One timerfd on CLOCK_BOOTTIME provides the time, so suspend counts. It is armed with an absolute time, and set again
+//! only if the earliest deadline changes. It is never read: setting it clears it, and with edge triggering it wakes the
+//! loop only once.
 
 use super::clock;
 use crate::api::time::Boot;
@@ -21,20 +21,20 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// Tokens below are the caller's constants; `EventLoop::token` gives out the others.
+/// Tokens below this number are constants of the callers. `EventLoop::token` allocates the others.
 pub const FIRST_DYNAMIC: usize = 1 << 16;
 
-/// The timer's own; never among the ready ones.
+/// The token of the timer. It is never in the ready list.
 pub(super) const TIMER: Token = Token(usize::MAX - 1);
 
-/// What one system call can report. More than these come at the next turn; the kernel rotates them.
+/// Maximum number of events per system call. The kernel rotates its list and reports the rest in the next turn.
 const EVENTS: usize = 64;
 
 pub struct EventLoop {
     poll: Poll,
     events: Events,
     timer: OwnedFd,
-    /// What the timer will fire at; None when it is off or has fired.
+    /// The time for which the timer is armed; None if it is off or has fired.
     armed: Option<Boot>,
     again: Vec<Token>,
     next_token: usize,
@@ -43,14 +43,17 @@ pub struct EventLoop {
 }
 
 impl EventLoop {
-    /// Errors name what the kernel refused (a limit of descriptors, most likely).
+    /// Creates the loop.
+    ///
+    /// # Errors
+    /// The kernel refused a descriptor, most likely because of a limit.
     pub fn new() -> io::Result<EventLoop> {
-        let poll = Poll::new().map_err(|e| named("make an epoll", e))?;
+        let poll = Poll::new().map_err(|e| named("failed to create an epoll instance", e))?;
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)
-            .map_err(|e| named("make a timerfd", e.into()))?;
+            .map_err(|e| named("failed to create a timerfd", e.into()))?;
         poll.registry()
             .register(&mut SourceFd(&timer.as_raw_fd()), TIMER, Interest::READABLE)
-            .map_err(|e| named("watch the timerfd", e))?;
+            .map_err(|e| named("failed to add the timerfd to epoll", e))?;
         Ok(EventLoop {
             poll,
             events: Events::with_capacity(EVENTS),
@@ -67,22 +70,22 @@ impl EventLoop {
         self.poll.registry()
     }
 
-    /// A token that was never given out before, so a late event of a closed source never meets a new one.
+    /// Allocates a token. Tokens are never reused, so a late event of a closed source cannot reach a new one.
     pub fn token(&mut self) -> Token {
         let token = Token(self.next_token);
         self.next_token += 1;
         token
     }
 
-    /// This source stopped for its budget: it is ready in the next turn, which does not wait.
+    /// Reports that this source stopped because of its budget. It is ready in the next turn, which does not wait.
     pub fn again(&mut self, token: Token) {
         if !self.again.contains(&token) {
             self.again.push(token);
         }
     }
 
-    /// Waits until a source is ready, `deadline` has come, or a signal interrupts it, and leaves in `ready` each ready
-    /// source once. With none it was the deadline (or for nothing, which is harmless): look what is due.
+    /// Waits for a ready source, the `deadline` or a signal, and fills `ready` with each ready source once. If `ready` is
+    /// empty, the deadline has passed or the wake-up was spurious; the caller checks its deadlines in both cases.
     pub fn turn(&mut self, deadline: Option<Boot>, ready: &mut Vec<Token>) -> io::Result<()> {
         ready.clear();
         let wait = if !self.again.is_empty() || deadline.is_some_and(|at| at <= clock::boot()) {
@@ -94,7 +97,7 @@ impl EventLoop {
         match self.poll.poll(&mut self.events, wait) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => self.events.clear(),
-            Err(e) => return Err(named("wait in epoll", e)),
+            Err(e) => return Err(named("failed to wait in epoll", e)),
         }
         self.turns += 1;
         ready.append(&mut self.again);
@@ -110,22 +113,22 @@ impl EventLoop {
         Ok(())
     }
 
-    /// How often the wait has ended.
+    /// The number of finished waits.
     pub fn turns(&self) -> u64 {
         self.turns
     }
 
-    /// Events that came for a token since the start; of one given out by `token`, for all of those together.
+    /// The number of events for a token since the start. Tokens from `token` share one counter.
     pub fn seen(&self, token: Token) -> u64 {
         self.seen.get(&counted_as(token)).copied().unwrap_or(0)
     }
 
-    /// Events that came for the tokens given out by `token`, together.
+    /// The number of events for all tokens from `token`.
     pub fn seen_of_given_out(&self) -> u64 {
         self.seen(Token(FIRST_DYNAMIC))
     }
 
-    /// The epoll, the timerfd, and when that fires next.
+    /// The epoll, the timerfd, and the time at which the timer fires next.
     pub fn own(&self) -> (RawFd, RawFd, Option<Boot>) {
         (self.poll.as_raw_fd(), self.timer.as_raw_fd(), self.armed)
     }
@@ -134,7 +137,7 @@ impl EventLoop {
         if self.armed == deadline {
             return Ok(());
         }
-        // Zero would turn it off.
+        // Zero disarms a timerfd.
         let at = deadline.map_or(0, |at| at.0.max(1));
         let value = Timespec {
             tv_sec: i64::try_from(at / 1_000_000_000).unwrap_or(i64::MAX),
@@ -142,13 +145,13 @@ impl EventLoop {
         };
         let setting = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &setting)
-            .map_err(|e| named("set the timerfd", e.into()))?;
+            .map_err(|e| named("failed to set the timerfd", e.into()))?;
         self.armed = deadline;
         Ok(())
     }
 }
 
-/// Tokens that are never used again would fill the table of counts.
+/// The counter of a token. Allocated tokens share one, otherwise the table would grow without limit.
 fn counted_as(token: Token) -> usize {
     if token == TIMER { TIMER.0 } else { token.0.min(FIRST_DYNAMIC) }
 }
@@ -194,7 +197,7 @@ mod tests {
         event_loop.turn(Some(Boot(0)), &mut ready).unwrap();
         assert!(clock::boot().since(begin) < Duration::from_secs(10));
 
-        // Armed for soon, left for another source, then armed for later.
+        // The timer is armed for a near deadline, another source wakes the loop, then it is armed for a later one.
         let (mut ours, mut watched) = pair(&event_loop, QUIET);
         let soon = clock::boot() + Duration::from_millis(20);
         ours.write_all(b"x").unwrap();
@@ -226,7 +229,7 @@ mod tests {
             for token in ready.clone() {
                 match token {
                     FLOOD => {
-                        // A budget of one small read: there is more.
+                        // The budget is one small read, so data remains.
                         flooded.read_exact(&mut [0; 64]).unwrap();
                         event_loop.again(FLOOD);
                     }

@@ -1,5 +1,5 @@
-//! What the poll watches, by the kernel's own list: /proc/self/fdinfo of the epoll has a line for each descriptor in it,
-//! with the token that it was registered under. So nobody needs to keep a second list that could be wrong.
+//! The descriptors in the poll, as reported by the kernel: /proc/self/fdinfo of the epoll has one line per descriptor,
+//! with its token. A list kept by this process could be wrong.
 
 use super::EventLoop;
 use mio::Token;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
 impl EventLoop {
-    /// The descriptors in the poll with their tokens; the timerfd's is the loop's own. Empty if /proc cannot be read.
+    /// The descriptors in the poll and their tokens, including the loop's own timerfd. Empty if /proc cannot be read.
     pub fn registered(&self) -> BTreeMap<RawFd, Token> {
         let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.own().0)).unwrap_or_default();
         parse(&text)
@@ -19,7 +19,7 @@ impl EventLoop {
     }
 }
 
-/// `tfd:       19 events: 80002019 data:              400  pos:0 ino:40e sdev:10`; the data is hexadecimal.
+/// Parses `tfd:       19 events: 80002019 data:              400  pos:0 ino:40e sdev:10`. The data is hexadecimal.
 fn parse(fdinfo: &str) -> BTreeMap<RawFd, Token> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();

@@ -1,5 +1,5 @@
-//! Signals as values. The handler (signal-hook's) writes a byte to a socket of its own for each signal; the read ends
-//! are in the poll under one token. Many of one signal before the next turn count as one.
+//! Signals as values. For each signal, the handler of signal-hook writes a byte to a separate socket. The read ends are
+//! in the poll with one token. Several signals of the same kind before the next turn count as one.
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
@@ -11,11 +11,11 @@ use std::os::fd::{AsRawFd, RawFd};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// SIGTERM: stop; pods go on running (S10).
+    /// SIGTERM: exit. Pods continue to run (S10).
     Terminate,
-    /// SIGINT: the same.
+    /// SIGINT: as SIGTERM.
     Interrupt,
-    /// SIGHUP: read the configuration and the manifests again.
+    /// SIGHUP: reload the configuration and the manifests.
     Hangup,
 }
 
@@ -24,12 +24,12 @@ const SIGNALS: [(i32, Signal); 3] =
 
 pub struct Signals {
     sources: Vec<(Signal, SigId, UnixStream)>,
-    /// The handlers' ends.
+    /// The write ends, used by the handlers.
     handlers: Vec<RawFd>,
 }
 
 impl Signals {
-    /// Takes over SIGTERM, SIGINT and SIGHUP.
+    /// Installs handlers for SIGTERM, SIGINT and SIGHUP.
     pub fn new(registry: &Registry, token: Token) -> io::Result<Signals> {
         let mut signals = Signals { sources: Vec::with_capacity(SIGNALS.len()), handlers: Vec::new() };
         for (number, signal) in SIGNALS {
@@ -42,12 +42,12 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Both ends for each signal: ours, which the poll watches, and the handler's.
+    /// Both descriptors of each signal: the read end in the poll, and the handler's write end.
     pub fn descriptors(&self) -> impl Iterator<Item = (Signal, RawFd, RawFd)> {
         self.sources.iter().zip(&self.handlers).map(|((signal, _, read), write)| (*signal, read.as_raw_fd(), *write))
     }
 
-    /// The signals that came since the last call. To be called when the token is ready.
+    /// The signals since the last call. Call it when the token is ready.
     pub fn take(&mut self) -> Vec<Signal> {
         let mut taken = Vec::new();
         for (signal, _, read) in &mut self.sources {
@@ -67,7 +67,7 @@ impl Drop for Signals {
     }
 }
 
-/// Reads until it would block. True if there was a byte.
+/// Reads until it would block. Returns true if there was data.
 fn drain(read: &mut UnixStream) -> bool {
     let mut any = false;
     let mut bytes = [0; 64];

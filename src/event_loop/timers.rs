@@ -1,4 +1,4 @@
-//! Named deadlines: each key has at most one. Pure; the caller says what time it is, and arms what `next` says.
+//! Named deadlines, one per key. Pure: the caller provides the time, and arms its timer with the result of `next`.
 
 use crate::api::time::Boot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ impl<K: Ord + Clone> Timers<K> {
         Timers::default()
     }
 
-    /// Sets the one deadline of `key`; an earlier or later one that it had is forgotten.
+    /// Sets the deadline of `key` and replaces a previous one.
     pub fn set(&mut self, key: K, at: Boot) {
         if let Some(old) = self.by_key.insert(key.clone(), at) {
             if old == at {
@@ -42,8 +42,8 @@ impl<K: Ord + Clone> Timers<K> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// Removes what is due at `now` and returns it, the earliest first, equal times in the order of their keys. What
-    /// their handling sets anew waits for the next call, even if it is due at once: a turn ends.
+    /// Removes and returns the keys that are due at `now`, ordered by time and then by key. A timer that is set while
+    /// they are handled waits for the next call, even if it is due already, so that a turn always ends.
     pub fn expired(&mut self, now: Boot) -> Vec<K> {
         let mut due = Vec::new();
         while self.next().is_some_and(|at| at <= now) {
@@ -55,7 +55,7 @@ impl<K: Ord + Clone> Timers<K> {
         due
     }
 
-    /// Every key with its deadline.
+    /// All keys with their deadlines.
     pub fn all(&self) -> impl Iterator<Item = (&K, Boot)> {
         self.by_key.iter().map(|(key, at)| (key, *at))
     }

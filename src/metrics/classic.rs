@@ -1,15 +1,15 @@
-//! The classic text format (0.0.4), which is what a kubelet serves, out of a library that writes OpenMetrics.
+//! Converts the OpenMetrics output of the library to the classic text format (0.0.4), which a kubelet serves.
 //!
-//! The two differ in three places: OpenMetrics puts `_total` behind every counter (the kubelet has counters without),
-//! ends with `# EOF` (left out by encoding the registry alone), and the library writes a whole bucket's bound as `1.0`,
-//! where Go writes `1`; dashboards select on that.
+//! The formats differ in three places. OpenMetrics appends `_total` to every counter; the kubelet has counters without
+//! it. OpenMetrics ends with `# EOF`; encoding only the registry omits it. The library writes the bound of a bucket as
+//! `1.0`, and Go as `1`; dashboards select on that value.
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use std::sync::atomic::Ordering;
 
-/// A counter that is called what it is called, without a suffix.
+/// A counter that is encoded under its own name, without a suffix.
 #[derive(Clone, Debug, Default)]
 pub struct PlainCounter(Counter);
 
@@ -18,7 +18,7 @@ impl PlainCounter {
         self.0.inc();
     }
 
-    /// For what is counted elsewhere.
+    /// Sets the total of a counter that is maintained elsewhere.
     pub fn set(&self, total: u64) {
         self.0.inner().store(total, Ordering::Relaxed);
     }
@@ -38,12 +38,12 @@ impl EncodeMetric for PlainCounter {
     }
 }
 
-/// Writes the bounds of buckets as Go does.
+/// Rewrites the bounds of buckets as Go formats them.
 pub fn go_bounds(text: &str) -> Vec<u8> {
     const KEY: &str = "le=\"";
     let mut out = Vec::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
-        // The library writes it first, so no value of a label can be taken for it.
+        // The library writes `le` first, so the value of another label cannot be mistaken for it.
         let bound = line.find('{').filter(|i| line[i + 1..].starts_with(KEY)).map(|i| i + 1 + KEY.len());
         let end = bound.and_then(|start| line[start..].find('"').map(|length| start + length));
         match end {
@@ -57,12 +57,12 @@ pub fn go_bounds(text: &str) -> Vec<u8> {
     out
 }
 
-/// The families whose names are `wanted`, of a text in the classic format.
+/// The families of a text in the classic format for whose names `wanted` returns true.
 pub fn only(text: &[u8], wanted: impl Fn(&str) -> bool) -> Vec<u8> {
     let mut taken = false;
     let mut out = Vec::new();
     for line in text.split_inclusive(|b| *b == b'\n') {
-        // A family begins with its help.
+        // A family starts with its HELP line.
         if let Some(rest) = line.strip_prefix(b"# HELP ") {
             let name = rest.split(|b| *b == b' ').next().unwrap_or_default();
             taken = std::str::from_utf8(name).is_ok_and(&wanted);

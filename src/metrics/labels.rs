@@ -1,11 +1,11 @@
-//! The values that labels can have. Every label's value comes from one of these sets, whatever reaches the registry, so the
-//! number of series has a bound; the node's name alone is from outside, and there is one of it.
+//! The closed sets of label values. A value outside its set becomes `OTHER`, so the number of series is limited. Only the
+//! node name, resource names and the labels of probes are open. The series of probes are removed with their pod.
 
-/// Stands for everything that is in no set; a kubelet's own word for a reason that it does not list.
+/// The replacement for all other values. A kubelet uses this word for a reason that it does not list.
 pub const OTHER: &str = "Other";
 
-/// Calls of the CRI by a kubelet's names (its `instrumented_services.go`), those that wherry does not make included; and two of
-/// containerd's own.
+/// CRI calls with the kubelet's names (from its `instrumented_services.go`), including those that wherry never makes, and
+/// two containerd calls.
 pub const OPERATIONS: [&str; 36] = [
     "attach",
     "checkpoint_container",
@@ -45,7 +45,7 @@ pub const OPERATIONS: [&str; 36] = [
     "version",
 ];
 
-/// Work of a pod's worker.
+/// The operations of a pod worker.
 pub const WORKER_OPERATIONS: [&str; 5] = ["create", "update", "sync", "kill", "terminated"];
 
 pub const CGROUP_OPERATIONS: [&str; 3] = ["create", "update", "destroy"];
@@ -54,7 +54,7 @@ pub const CONTAINER_TYPES: [&str; 3] = ["container", "init_container", "ephemera
 
 pub const LIFECYCLES: [&str; 3] = ["sync", "terminating", "terminated"];
 
-/// Why a container's start failed: the waiting reason that comes of it (W10).
+/// Reasons for a failed start of a container: the resulting waiting reason (W10).
 pub const START_ERRORS: [&str; 9] = [
     "CreateContainerConfigError",
     "CreateContainerError",
@@ -67,7 +67,7 @@ pub const START_ERRORS: [&str; 9] = [
     "RunContainerError",
 ];
 
-/// `value` as it stands in `set`, or `OTHER`.
+/// The matching element of `set`, or `OTHER`.
 pub fn closed(value: &str, set: &[&'static str]) -> &'static str {
     set.iter().find(|known| **known == value).copied().unwrap_or(OTHER)
 }

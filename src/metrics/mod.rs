@@ -1,9 +1,9 @@
-//! The numbers, under the kubelet's names, types, labels and buckets, so that existing dashboards and alerts work.
+//! Metrics with the names, types, labels and buckets of the kubelet, so that existing dashboards and alerts work.
 //!
-//! What the engine measures arrives as `Measure`; gauges are set by whoever knows them before a scrape; `process_*` is
-//! read when asked for. `render` gives the classic text format. A family without labels is there from the start, one with
-//! labels shows what happened, as in a kubelet; what has no source yet and no labels is there and 0. docs/metrics.md
-//! says what each counts here.
+//! The engine reports measurements as `Measure`. Gauges are set before a scrape. `process_*` is read during a scrape.
+//! `render` writes the classic text format. As in a kubelet, a family without labels exists from the start, and a family
+//! with labels has series only for observed values. A family without labels and without a source is 0. docs/metrics.md
+//! documents each metric.
 
 mod classic;
 mod labels;
@@ -27,7 +27,7 @@ use prometheus_client::registry::{Metric, Registry};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// One type for all labels, so that the families are compiled once.
+/// One label type for all families, so that their code is generated once.
 type Labels = Vec<(&'static str, Cow<'static, str>)>;
 type Counters = Family<Labels, PlainCounter>;
 type Gauges = Family<Labels, Gauge>;
@@ -41,7 +41,7 @@ const POD_START_BUCKETS: [f64; 25] = [
 ];
 const STATUS_BUCKETS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
 const CONTAINERS_BUCKETS: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
-/// Each 2.5 times the one before.
+/// Each bound is 2.5 times the previous one.
 const OPERATION_BUCKETS: [f64; 14] = [
     0.005,
     0.0125,
@@ -59,21 +59,21 @@ const OPERATION_BUCKETS: [f64; 14] = [
     745.0580596923828,
 ];
 
-/// `config` and `static` of `kubelet_working_pods`: with the lifecycles, 15 series.
+/// The labels `config` and `static` of `kubelet_working_pods`. With the lifecycles they make 15 series.
 const WORKING: [(&str, &str); 5] =
     [("desired", ""), ("desired", "true"), ("orphan", ""), ("orphan", "true"), ("runtime_only", "unknown")];
 
-/// Pods in a state of the workers, by `config`.
+/// Number of pods in one lifecycle state, by `config`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Working {
     pub desired: u64,
-    /// Still here, and no longer desired (W20).
+    /// Not desired any more, but not finished (W20).
     pub orphan: u64,
-    /// Known from the runtime only (W21).
+    /// Known only from the runtime (W21).
     pub runtime_only: u64,
 }
 
-/// Containers by what the last relist showed of them.
+/// Number of containers by the state in the last relist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContainerCounts {
     pub created: u64,
@@ -127,209 +127,212 @@ impl Metrics {
     pub fn new(node_name: &str) -> Metrics {
         let mut r = Registry::default();
         r.register_collector(Box::new(Process::new()));
-        // What never changes here is a metric all the same: dashboards ask for it.
-        put(&mut r, "kubelet_mirror_pods", "Mirror pods in the API server: none without one", Gauge::<i64>::default());
+        // Dashboards expect these metrics although they never change here.
+        put(
+            &mut r,
+            "kubelet_mirror_pods",
+            "Number of mirror pods; always 0 without an API server",
+            Gauge::<i64>::default(),
+        );
         put(
             &mut r,
             "kubelet_pleg_discard_events",
-            "Events thrown away because nobody took them: none, there is no queue",
+            "Number of discarded pod lifecycle events; always 0, because there is no queue",
             PlainCounter::default(),
         );
-        let name = put(&mut r, "kubelet_node_name", "The node's name, as a label", Gauges::default());
+        let name = put(&mut r, "kubelet_node_name", "Name of the node, as a label", Gauges::default());
         name.get_or_create(&vec![("node", node_name.to_owned().into())]).set(1);
         let metrics = Metrics {
-            active_pods: put(&mut r, "kubelet_active_pods", "Pods that count for admission", Gauges::default()),
+            active_pods: put(&mut r, "kubelet_active_pods", "Number of pods that admission counts", Gauges::default()),
             cgroup_duration: put(
                 &mut r,
                 "kubelet_cgroup_manager_duration_seconds",
-                "How long work on pods' cgroups took, in seconds",
+                "Duration of operations on pod cgroups, in seconds",
                 histograms(default_histogram),
             ),
             containers_per_pod: put(
                 &mut r,
                 "kubelet_containers_per_pod_count",
-                "Containers in the spec of a pod, init containers aside, counted at its worker's first sync",
+                "Number of containers in the spec of a pod without init containers, observed at its first sync",
                 Histogram::new(CONTAINERS_BUCKETS),
             ),
-            desired_pods: put(&mut r, "kubelet_desired_pods", "Pods that manifests ask for", Gauges::default()),
-            drained_pods: put(
-                &mut r,
-                "wherry_drained_pods",
-                "Pods that wherry drain has taken down, until wherry undrain",
-                Gauge::default(),
-            ),
+            desired_pods: put(&mut r, "kubelet_desired_pods", "Number of pods in the manifests", Gauges::default()),
+            drained_pods: put(&mut r, "wherry_drained_pods", "Pods that are drained", Gauge::default()),
             manifest_errors: put(
                 &mut r,
                 "wherry_manifest_errors",
-                "Things in the manifest directory that are wrong at present",
+                "Current number of errors in the manifest directory",
                 Gauge::default(),
             ),
             node: node_resources::Node::new(&mut r),
             admission_rejections: put(
                 &mut r,
                 "kubelet_admission_rejections_total",
-                "Pods that the node did not take, by the first reason against them",
+                "Number of pods rejected at admission, by reason",
                 Counters::default(),
             ),
             preemptions: put(
                 &mut r,
                 "kubelet_preemptions",
-                "Pods that have stopped to make room for another one, by the first resource that was short",
+                "Number of preempted pods that have stopped, by the first resource that was short",
                 Counters::default(),
             ),
             orphaned_pods: put(
                 &mut r,
                 "kubelet_orphaned_runtime_pods_total",
-                "Pods found in the runtime that no worker knew, and stopped",
+                "Number of orphaned pods found in the runtime and stopped",
                 PlainCounter::default(),
             ),
             relist_duration: put(
                 &mut r,
                 "kubelet_pleg_relist_duration_seconds",
-                "How long a relist took that came back or failed, in seconds; without the status reads that follow",
+                "Duration of a relist, successful or failed, in seconds, without the status reads that follow",
                 default_histogram(),
             ),
             relist_interval: put(
                 &mut r,
                 "kubelet_pleg_relist_interval_seconds",
-                "From the begin of the last good relist to the begin of the next, in seconds",
+                "Interval between the starts of two successful relists, in seconds",
                 default_histogram(),
             ),
             relist_seen: put(
                 &mut r,
                 "kubelet_pleg_last_seen_seconds",
-                "When the last successful relist began, in seconds since the Unix epoch",
+                "Start time of the last successful relist, in seconds since the Unix epoch",
                 Gauge::default(),
             ),
             shutdown_start: put(
                 &mut r,
                 "kubelet_graceful_shutdown_start_time_seconds",
-                "When the last graceful shutdown of the node began, in seconds since the Unix epoch",
+                "Start time of the last graceful shutdown of the node, in seconds since the Unix epoch",
                 Gauge::default(),
             ),
             shutdown_end: put(
                 &mut r,
                 "kubelet_graceful_shutdown_end_time_seconds",
-                "When the last graceful shutdown of the node was over, in seconds since the Unix epoch; 0 while it is not",
+                "End time of the last graceful shutdown of the node, in seconds since the Unix epoch; 0 while one is in progress",
                 Gauge::default(),
             ),
             event_streams: put(
                 &mut r,
                 "kubelet_evented_pleg_connection_success_count",
-                "How often the runtime was asked for its stream of container events",
+                "Number of requests for the container event stream of the runtime",
                 PlainCounter::default(),
             ),
             event_stream_errors: put(
                 &mut r,
                 "kubelet_evented_pleg_connection_error_count",
-                "How often that stream was not to be had, or ended",
+                "Number of times that the container event stream failed or ended",
                 PlainCounter::default(),
             ),
             event_latency: put(
                 &mut r,
                 "kubelet_evented_pleg_connection_latency_seconds",
-                "From a container event to its arrival here, in seconds",
+                "Latency from a container event to its arrival, in seconds",
                 default_histogram(),
             ),
             pod_start_duration: put(
                 &mut r,
                 "kubelet_pod_start_duration_seconds",
-                "From the first sight of a pod to all of its containers running, in seconds",
+                "Duration from the first time that a pod is seen until all its containers run, in seconds",
                 Histogram::new(POD_START_BUCKETS),
             ),
             pod_status_duration: put(
                 &mut r,
                 "kubelet_pod_status_sync_duration_seconds",
-                "From the sight of what changes a pod's status to the new status being shown here, in seconds; no API \
-                 server is waited for",
+                "Duration from an observed change until the new pod status is published locally, in seconds",
                 Histogram::new(STATUS_BUCKETS),
             ),
             pod_worker_duration: put(
                 &mut r,
                 "kubelet_pod_worker_duration_seconds",
-                "From the request for work on a pod until nothing of that work is left to do, in seconds; syncs that \
-                 found nothing to do are left out",
+                "Duration of the work on a pod, in seconds, by operation; syncs without work are not counted",
                 histograms(default_histogram),
             ),
             pod_worker_start_duration: put(
                 &mut r,
                 "kubelet_pod_worker_start_duration_seconds",
-                "From the first sight of a pod to its worker's first sync, in seconds",
+                "Duration from the first time that a pod is seen until its worker's first sync, in seconds",
                 default_histogram(),
             ),
             restarted_pods: put(
                 &mut r,
                 "kubelet_restarted_pods_total",
-                "Pods that were made anew under the same UID while they were terminating",
+                "Number of pods that were created again with the same UID while they were terminating",
                 Counters::default(),
             ),
             sandbox_duration: put(
                 &mut r,
                 "kubelet_run_podsandbox_duration_seconds",
-                "How long RunPodSandbox took that succeeded or failed, in seconds",
+                "Duration of RunPodSandbox calls, successful or failed, in seconds",
                 histograms(default_histogram),
             ),
             sandbox_errors: put(
                 &mut r,
                 "kubelet_run_podsandbox_errors_total",
-                "RunPodSandbox calls that failed",
+                "Number of failed RunPodSandbox calls",
                 Counters::default(),
             ),
             running_containers: put(
                 &mut r,
                 "kubelet_running_containers",
-                "Containers in the runtime, by state",
+                "Number of containers in the runtime, by state",
                 Gauges::default(),
             ),
-            running_pods: put(&mut r, "kubelet_running_pods", "Pods with a sandbox that is ready", Gauge::default()),
+            running_pods: put(&mut r, "kubelet_running_pods", "Number of pods with a ready sandbox", Gauge::default()),
             operation_duration: put(
                 &mut r,
                 "kubelet_runtime_operations_duration_seconds",
-                "How long calls to the runtime took, in seconds",
+                "Duration of calls to the runtime, in seconds",
                 histograms(|| Histogram::new(OPERATION_BUCKETS)),
             ),
             operation_errors: put(
                 &mut r,
                 "kubelet_runtime_operations_errors_total",
-                "Calls to the runtime that failed",
+                "Number of failed calls to the runtime",
                 Counters::default(),
             ),
-            operations: put(&mut r, "kubelet_runtime_operations_total", "Calls to the runtime", Counters::default()),
+            operations: put(
+                &mut r,
+                "kubelet_runtime_operations_total",
+                "Number of calls to the runtime",
+                Counters::default(),
+            ),
             started_container_errors: put(
                 &mut r,
                 "kubelet_started_containers_errors_total",
-                "Tries to start a container that failed, by the waiting reason that came of it",
+                "Number of failed attempts to start a container, by the resulting waiting reason",
                 Counters::default(),
             ),
             started_containers: put(
                 &mut r,
                 "kubelet_started_containers_total",
-                "Tries to start a container, those that failed included",
+                "Number of attempts to start a container, including failed ones",
                 Counters::default(),
             ),
             started_pod_errors: put(
                 &mut r,
                 "kubelet_started_pods_errors_total",
-                "Tries to make a pod's sandbox that failed",
+                "Number of failed attempts to create a pod sandbox",
                 PlainCounter::default(),
             ),
             started_pods: put(
                 &mut r,
                 "kubelet_started_pods_total",
-                "Tries to make a pod's sandbox, those that failed included",
+                "Number of attempts to create a pod sandbox, including failed ones",
                 PlainCounter::default(),
             ),
             working_pods: put(
                 &mut r,
                 "kubelet_working_pods",
-                "Pods that the workers know, by how far they are",
+                "Number of pods that have a worker, by lifecycle state",
                 Gauges::default(),
             ),
-            probes: put(&mut r, "prober_probe_total", "Probes of containers, by their results", Counters::default()),
+            probes: put(&mut r, "prober_probe_total", "Number of container probes, by result", Counters::default()),
             log_lines_dropped: put(
                 &mut r,
                 "wherry_log_lines_dropped_total",
-                "Log lines given up because nobody took them",
+                "Log lines dropped because their reader was too slow",
                 PlainCounter::default(),
             ),
             registry: r,
@@ -338,7 +341,7 @@ impl Metrics {
         metrics
     }
 
-    /// Series that a dashboard finds from the first scrape on.
+    /// Creates the series that dashboards expect from the first scrape on.
     fn always_there(&self) {
         self.set_desired_pods(0);
         self.set_active_pods(0);
@@ -397,7 +400,7 @@ impl Metrics {
         }
     }
 
-    /// One call to the runtime that ended, or could not be sent. `operation` as the kubelet names it:
+    /// Records a call to the runtime that ended or could not be sent. `operation` is the kubelet's name of the call:
     /// `create_container`, `list_podsandbox`.
     pub fn runtime_operation(&self, operation: &str, duration: Duration, error: bool) {
         let labels = label("operation_type", closed(operation, &OPERATIONS));
@@ -407,7 +410,7 @@ impl Metrics {
             self.operation_errors.get_or_create(&labels).inc();
         }
         if operation == "run_podsandbox" {
-            // Pods name no runtime class yet: the handler is the default one.
+            // Runtime classes are not supported yet, so the handler is always the default one.
             let labels = label("runtime_handler", "");
             self.sandbox_duration.get_or_create(&labels).observe(duration.as_secs_f64());
             if error {
@@ -424,12 +427,12 @@ impl Metrics {
         self.event_stream_errors.inc();
     }
 
-    /// A container event came, so long after it happened.
+    /// Records a container event that arrived `late` after it happened.
     pub fn event_received(&self, late: Duration) {
         self.event_latency.observe(late.as_secs_f64());
     }
 
-    /// Work on a pod's cgroup that ended: `create`, `update` or `destroy`.
+    /// Records a finished operation on a pod's cgroup: `create`, `update` or `destroy`.
     pub fn cgroup_operation(&self, operation: &str, duration: Duration) {
         let labels = label("operation_type", closed(operation, &CGROUP_OPERATIONS));
         self.cgroup_duration.get_or_create(&labels).observe(duration.as_secs_f64());
@@ -443,7 +446,7 @@ impl Metrics {
         set_static(&self.active_pods, n);
     }
 
-    /// `lifecycle` is `sync`, `terminating` or `terminated`. Every pod of a manifest is static.
+    /// `lifecycle` is `sync`, `terminating` or `terminated`. All pods from manifests are static.
     pub fn set_working_pods(&self, lifecycle: &str, pods: Working) {
         let lifecycle = closed(lifecycle, &LIFECYCLES);
         for (config, is_static) in WORKING {
@@ -469,12 +472,12 @@ impl Metrics {
         }
     }
 
-    /// Seconds since the Unix epoch.
+    /// In seconds since the Unix epoch.
     pub fn set_pleg_last_seen(&self, seconds: i64) {
         self.relist_seen.set(seconds);
     }
 
-    /// S8: whole seconds, as a kubelet gives them; 0 for never, and for an end that is to come.
+    /// S8: whole seconds, as in a kubelet. 0 if there was no shutdown; the end is also 0 while a shutdown is in progress.
     pub fn set_graceful_shutdown(&self, started: f64, ended: f64) {
         self.shutdown_start.set(started as i64);
         self.shutdown_end.set(ended as i64);
@@ -488,31 +491,31 @@ impl Metrics {
         self.manifest_errors.set(signed(n));
     }
 
-    /// What the node has and what of it is for pods.
+    /// Sets the capacity and the allocatable resources of the node.
     pub fn set_node_size(&self, node: &NodeFacts) {
         self.node.set_size(node);
     }
 
-    /// What the pods that count for admission ask for, all together.
+    /// Sets the total requests of all pods that count for admission.
     pub fn set_node_requested(&self, node: &NodeFacts, requested: &Resources) {
         self.node.set_requested(node, requested);
     }
 
-    /// All that were dropped since the start.
+    /// Sets the number of lines dropped since the start.
     pub fn set_log_lines_dropped(&self, total: u64) {
         self.log_lines_dropped.set(total);
     }
 
-    /// All of it in the classic text format.
+    /// All metrics in the classic text format.
     pub fn render(&self) -> Vec<u8> {
-        // About what a node shows that has run some pods.
+        // The approximate size on a node that has run some pods.
         let mut text = String::with_capacity(48 * 1024);
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = prometheus_client::encoding::text::encode_registry(&mut text, &self.registry);
         classic::go_bounds(&text)
     }
 
-    /// What a kubelet has at `/metrics/probes`: the results of probes, and since when they are counted.
+    /// The content of a kubelet's `/metrics/probes`: the results of probes, and the start time of the process.
     pub fn render_probes(&self) -> Vec<u8> {
         classic::only(&self.render(), |family| family.starts_with("prober_") || family == "process_start_time_seconds")
     }
@@ -555,7 +558,7 @@ fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-/// All pods come from manifests, and so are static; the other series is there and 0, as in a kubelet.
+/// Sets the series of static pods. All pods come from manifests and are static; the other series is 0, as in a kubelet.
 fn set_static(family: &Gauges, n: u64) {
     family.get_or_create(&label("static", "")).set(0);
     family.get_or_create(&label("static", "true")).set(signed(n));

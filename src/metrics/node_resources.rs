@@ -1,5 +1,5 @@
-//! What the node has, what of it pods may ask for, and what they ask for: the first two under the names of kube-state-metrics
-//! (whose `node` label is left out: there is one node), the third our own.
+//! Capacity, allocatable resources and requests of the node. The first two have the names of kube-state-metrics (without
+//! its `node` label, since there is only one node). The third is our own.
 
 use super::{Labels, put};
 use crate::api::node_facts::NodeFacts;
@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 
-/// Fractions: cpu is in cores.
+/// Floating-point gauges, because cpu is in cores.
 type Amounts = Family<Labels, Gauge<f64, AtomicU64>>;
 
 pub(super) struct Node {
@@ -24,14 +24,19 @@ impl Node {
             allocatable: put(
                 r,
                 "kube_node_status_allocatable",
-                "What pods may ask for: the capacity less what is reserved, by resource",
+                "Resources available to pods: the capacity minus reservations, by resource",
                 Amounts::default(),
             ),
-            capacity: put(r, "kube_node_status_capacity", "What the node has, by resource", Amounts::default()),
+            capacity: put(
+                r,
+                "kube_node_status_capacity",
+                "Total resources of the node, by resource",
+                Amounts::default(),
+            ),
             requested: put(
                 r,
                 "wherry_node_requested",
-                "What the pods that count for admission ask for, by resource",
+                "Total requests of the pods that count for admission, by resource",
                 Amounts::default(),
             ),
         }
@@ -39,7 +44,7 @@ impl Node {
 
     pub(super) fn set_size(&self, node: &NodeFacts) {
         for (family, amounts) in [(&self.capacity, &node.capacity), (&self.allocatable, &node.allocatable)] {
-            // A resource may have gone with a reload.
+            // A reload may have removed a resource.
             family.clear();
             set(family, &node.capacity, amounts);
         }
@@ -51,7 +56,7 @@ impl Node {
     }
 }
 
-/// One series for each resource that the node has, zero included, and for what is asked for beyond.
+/// One series for each resource of the node, including zero values, and for each further resource that is requested.
 fn set(family: &Amounts, known: &Resources, amounts: &Resources) {
     let none = known.iter().map(|(name, _)| (name, 0)).filter(|(name, _)| amounts.get(name) == 0);
     for (name, amount) in none.chain(amounts.iter()) {

@@ -1,4 +1,4 @@
-//! `process_*`, read from /proc when somebody asks.
+//! The metrics `process_*`, read from /proc during a scrape.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -7,16 +7,16 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
 
-/// What does not change in a process's life.
+/// The values that do not change while the process runs.
 #[derive(Debug)]
 pub struct Process {
     ticks: f64,
     page_size: f64,
-    /// Seconds since the Unix epoch; None if /proc does not say.
+    /// In seconds since the Unix epoch; None if /proc is not readable.
     start_time: Option<f64>,
 }
 
-/// The fields of /proc/self/stat used here, in its units.
+/// The fields of /proc/self/stat that are used here, in its units.
 #[derive(Debug, PartialEq)]
 struct Stat {
     cpu_ticks: f64,
@@ -42,34 +42,34 @@ impl Collector for Process {
         };
         let stat = read_stat();
         let stat = stat.as_ref();
-        // The directory is open while it is counted.
+        // Subtract one for the directory, which is open during the count.
         let fds = std::fs::read_dir("/proc/self/fd").ok().map(|dir| dir.count().saturating_sub(1) as f64);
         let limit = |resource| Some(getrlimit(resource).current.map_or(u64::MAX as f64, |n| n as f64));
         use MetricType::{Counter, Gauge};
         put(
             "process_cpu_seconds_total",
-            "Seconds of CPU used, in user mode and in the kernel.",
+            "Total user and system CPU time spent in seconds.",
             Counter,
             stat.map(|s| s.cpu_ticks / self.ticks),
         )?;
-        put("process_max_fds", "How many file descriptors may be open.", Gauge, limit(Resource::Nofile))?;
-        put("process_open_fds", "File descriptors that are open.", Gauge, fds)?;
+        put("process_max_fds", "Maximum number of open file descriptors.", Gauge, limit(Resource::Nofile))?;
+        put("process_open_fds", "Number of open file descriptors.", Gauge, fds)?;
         put(
             "process_resident_memory_bytes",
-            "Memory in RAM, in bytes.",
+            "Resident memory size in bytes.",
             Gauge,
             stat.map(|s| s.resident_pages * self.page_size),
         )?;
         put(
             "process_start_time_seconds",
-            "When the process began, in seconds since the Unix epoch.",
+            "Start time of the process since unix epoch in seconds.",
             Gauge,
             self.start_time,
         )?;
-        put("process_virtual_memory_bytes", "Address space in use, in bytes.", Gauge, stat.map(|s| s.virtual_bytes))?;
+        put("process_virtual_memory_bytes", "Virtual memory size in bytes.", Gauge, stat.map(|s| s.virtual_bytes))?;
         put(
             "process_virtual_memory_max_bytes",
-            "How much address space may be used, in bytes.",
+            "Maximum amount of virtual memory available in bytes.",
             Gauge,
             limit(Resource::As),
         )
@@ -81,9 +81,9 @@ fn read_stat() -> Option<Stat> {
 }
 
 fn parse_stat(text: &str) -> Option<Stat> {
-    // The name in parentheses may hold anything, also a parenthesis.
+    // The process name in parentheses may contain any character, including parentheses.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-    // proc(5) counts from 1, and the first one here is its third.
+    // proc(5) numbers the fields from 1. The first field here is number 3.
     let field = |n: usize| fields.get(n - 3)?.parse::<f64>().ok();
     Some(Stat {
         cpu_ticks: field(14)? + field(15)?,

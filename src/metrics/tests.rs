@@ -9,11 +9,11 @@ use std::time::Instant;
 #[path = "../../tests/support/exposition.rs"]
 mod exposition;
 
-/// What a kubelet has.
+/// A metric family in the recording of a kubelet.
 struct Known {
     name: &'static str,
     kind: &'static str,
-    /// By name, the values that were seen; none if it was never seen.
+    /// The observed values by label name. Empty if the label was never observed.
     labels: Vec<(&'static str, Vec<&'static str>)>,
     bounds: Vec<&'static str>,
 }
@@ -29,7 +29,7 @@ fn known(line: &'static str) -> Known {
     let mut known = Known { name, kind, labels: Vec::new(), bounds: Vec::new() };
     for label in columns.next().unwrap_or_default().split("; ").filter(|l| !l.is_empty()) {
         let (label, values) = label.split_once(':').unwrap();
-        // `static:  true` are two values, of which the first is empty.
+        // `static:  true` has two values, of which the first is empty.
         let values = values.strip_prefix(' ').unwrap_or(values).split(' ');
         if label == "le" {
             known.bounds = values.collect();
@@ -57,7 +57,7 @@ fn probe(pod: &Rc<Pod>, passed: Option<bool>) -> Measure {
     Measure::Probe { kind: Kind::Liveness, passed, pod: pod.clone(), container: "main".into() }
 }
 
-/// One of everything.
+/// One measurement of each kind.
 fn busy() -> Metrics {
     let m = Metrics::new("lab");
     let d = Duration::from_millis(30);
@@ -109,7 +109,7 @@ fn m_names_types_labels_and_buckets_are_the_kubelets() {
     }
     for name in shown.0.keys() {
         let ours = name.starts_with("wherry_");
-        assert!(ours || kubelet.iter().any(|k| k.name == name), "{name}: no kubelet has it");
+        assert!(ours || kubelet.iter().any(|k| k.name == name), "{name}: not a metric of a kubelet");
     }
 }
 
@@ -131,7 +131,7 @@ fn m_label_values_that_a_kubelet_showed_are_known_here() {
             assert_eq!(closed(value, set), *value, "{name}");
         }
     }
-    // Every call that the client makes has a name of its own.
+    // Each call of the client has its own name.
     use crate::adapters::cri::client::method;
     for m in [
         method::VERSION,
@@ -162,7 +162,7 @@ fn m_families_without_labels_are_there_from_the_start_and_those_with_labels_once
             || ["active_pods", "desired_pods", "working_pods", "restarted_pods_total", "node_name"]
                 .iter()
                 .any(|n| known.name.strip_prefix("kubelet_") == Some(*n));
-        // Set before each scrape.
+        // These are set before each scrape.
         if known.name != "kubelet_running_containers" {
             assert_eq!(shown.0.contains_key(known.name), always, "{}", known.name);
         }
@@ -225,12 +225,12 @@ fn m_no_value_from_outside_makes_a_series_of_its_own() {
     let (shown, before) = (read(&m), read(&busy()));
     for (name, family) in &shown.0 {
         let more = family.series() - before.family(name).series();
-        // The lifecycles have five each.
+        // Each lifecycle has five series.
         let most = if name == "kubelet_working_pods" { 5 } else { 1 };
         assert!(more <= most, "{name}: {more} series more");
     }
     assert_eq!(shown.sum("kubelet_runtime_operations_total", &[("operation_type", labels::OTHER)]), 10_000.0);
-    // Every call of every kind is a known number of series.
+    // The number of series of all calls is known.
     let all: usize = shown.0.values().map(exposition::Family::series).sum();
     assert!(all < 100, "{all} series");
 }
@@ -274,7 +274,7 @@ fn only_bounds_lose_their_zero() {
     assert_eq!(String::from_utf8(classic::go_bounds(text)).unwrap(), expected);
 }
 
-/// The reader that these tests and the runtime tests trust refuses what breaks the format.
+/// The parser, on which these tests and the runtime tests rely, rejects invalid text.
 #[test]
 fn texts_that_break_the_format_are_refused() {
     let counter = "# HELP a A.\n# TYPE a counter\n";
@@ -316,7 +316,7 @@ fn texts_that_break_the_format_are_refused() {
         format!("{histogram}h_sum 2\nh_count 1\nh_bucket{{le=\"2\"}} 3\nh_bucket{{le=\"+Inf\"}} 1\n"),
         format!("{histogram}h 1\n"),
     ] {
-        assert!(Exposition::read(&bad).is_err(), "taken:\n{bad}");
+        assert!(Exposition::read(&bad).is_err(), "accepted:\n{bad}");
     }
 }
 
@@ -391,7 +391,7 @@ fn m_the_nodes_size_is_shown_by_resource_and_unit() {
             "{resource=\"x_io_gpu\",unit=\"integer\"} 0.0",
         ]
     );
-    // A reload took some away; what pods ask for goes with them.
+    // A reload removed some resources. Their requests are removed as well.
     m.set_node_size(&NodeFacts::default());
     m.set_node_requested(&NodeFacts::default(), &Resources::default());
     assert!(series("kube_node_status_capacity").is_empty() && series("wherry_node_requested").is_empty());

@@ -1,4 +1,4 @@
-//! What admission costs: one pod on a full node, and choosing victims, at its worst, by the number of pods.
+//! Cost of admission by the number of pods: admission of one pod on a full node, and the worst case of choosing victims.
 
 use crate::node::pod;
 use crate::table::{Table, median};
@@ -15,11 +15,12 @@ use wherry::engine::admission::pod_requests::PodRequests;
 use wherry::engine::admission::preempt::{Candidate, victims};
 use wherry::engine::rng::Rng;
 
-/// Pods on the node, and at most µs for one more. The limit that we hold ourselves to is that of 110.
+/// Number of pods on the node, and the limit in µs for one more. The limit for 110 pods is the requirement; the others show
+/// the growth.
 const FULL: [(usize, f64); 3] = [(110, 100.0), (1000, 1000.0), (10_000, 10_000.0)];
-/// Pods, and at most ms. The limit that we hold ourselves to is that of 1,000; the others show how it grows.
+/// Number of pods, and the limit in ms. The limit for 1,000 pods is the requirement; the others show the growth.
 const CHOICES: [(usize, f64); 3] = [(100, 0.5), (1000, 10.0), (10_000, 2000.0)];
-/// Of all that the pods ask for, in percent, what has to become free.
+/// The part of the sum of all requests that must become free, in percent.
 const PARTS: [u64; 2] = [10, 99];
 
 pub fn admission(table: &mut Table) {
@@ -31,7 +32,7 @@ pub fn admission(table: &mut Table) {
             NodeFacts { allocatable: enough.clone(), capacity: enough, name: "node".into(), ..NodeFacts::default() };
         assert_eq!(look_at(&node, &there, &one), Verdict::Fits);
         let us = median(times(21, || look_at(&node, &there, &one))) * 1e6;
-        table.row(&format!("engine: admission of one pod beside {pods}, µs"), us, None, most, "");
+        table.row(&format!("engine: admission of one pod on a node with {pods} pods, µs"), us, None, most, "");
     }
 
     for (pods, most) in CHOICES {
@@ -42,7 +43,7 @@ pub fn admission(table: &mut Table) {
                 .map(|(uid, requests)| Candidate { uid, requests, priority: 0, qos: Qos::Burstable, since: Wall(1) })
                 .collect();
             let gone = victims(&needed, &candidates).map_or(0, |all| all.len());
-            assert!(gone * 100 >= pods * part as usize, "{gone} of {pods} pods are no {part} %");
+            assert!(gone * 100 >= pods * part as usize, "{gone} of {pods} pods are fewer than {part} %");
             let ms = median(times(if pods > 1000 { 3 } else { 21 }, || victims(&needed, &candidates))) * 1e3;
             let what = format!("engine: choosing victims among {pods} pods, 3 resources, {part} % needed, ms");
             table.row(&what, ms, None, most, "");
@@ -50,7 +51,7 @@ pub fn admission(table: &mut Table) {
     }
 }
 
-/// Seconds of each round.
+/// The duration of each round in seconds.
 fn times<T>(rounds: usize, mut act: impl FnMut() -> T) -> Vec<f64> {
     let once = |_| {
         let begun = Instant::now();
@@ -60,14 +61,14 @@ fn times<T>(rounds: usize, mut act: impl FnMut() -> T) -> Vec<f64> {
     (0..rounds).map(once).collect()
 }
 
-/// All that is asked of one more pod, with the room made anew.
+/// Admits one more pod to a new snapshot of the node.
 fn look_at(node: &NodeFacts, there: &[PodRequests], pod: &Pod) -> Verdict {
     let mut room = NodeSnapshot::new(node);
     there.iter().for_each(|asks| room.hold(asks));
     room.look_at(pod, &PodRequests::of(pod))
 }
 
-/// Pods that all ask for something else, and that part of the sum of each resource.
+/// Pods with random requests, and this percentage of the sum of each resource.
 fn crowd(pods: usize, percent: u64) -> (Vec<(Uid, Resources)>, Resources) {
     let mut rng = Rng::new(7);
     let mut sum = Resources::default();

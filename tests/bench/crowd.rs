@@ -1,4 +1,4 @@
-//! 50 and 110 pods at once, beside the same by direct calls, four at a time.
+//! Starts 50 and 110 pods at once, compared with direct CRI calls, four at a time.
 
 use crate::direct;
 use crate::idle::wait_started;
@@ -12,7 +12,8 @@ use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Pods, CPU seconds (with the helpers') at most, a kubelet's time (no slower than that) and CPU.
+/// Number of pods, limit of CPU seconds (including helper threads), limit of the time in seconds (the kubelet's time), and
+/// the kubelet's time and CPU seconds for the table.
 const CROWDS: [(usize, f64, f64, &str, &str); 2] = [(50, 0.1, 5.7, "5.7", "0.95"), (110, 0.2, 14.1, "14.1", "2.2")];
 
 pub fn crowd(table: &mut Table) {

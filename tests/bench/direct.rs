@@ -1,7 +1,7 @@
-//! The same pods made by direct CRI calls: what the runtime itself takes.
+//! Starts the same pods by direct CRI calls, to measure the time of the runtime itself.
 //!
-//! They are the same calls: built by the same pure functions from the same spec, with the same files mounted, only
-//! that nobody watches, decides or records anything in between.
+//! The calls are identical: the same pure functions build them from the same spec, and the same files are mounted. The only
+//! difference is that nothing is watched, decided or recorded between the calls.
 
 use crate::process::now;
 use crate::support::cri::{Cri, PodSandboxConfig};
@@ -25,9 +25,9 @@ pub struct Direct {
     pub sandbox: String,
     pub config: PodSandboxConfig,
     pub container: String,
-    /// Before the first call, nanoseconds since the epoch.
+    /// The time before the first call, in nanoseconds since the epoch.
     pub begun: i64,
-    /// As the runtime tells it.
+    /// The start time of the container according to the runtime, in nanoseconds since the epoch.
     pub started: i64,
     pod: Rc<Pod>,
     node: RequestConfig,
@@ -66,7 +66,7 @@ fn files(node: &RequestConfig) -> PodFiles {
     }
 }
 
-/// Sandbox and container of one pod, started.
+/// Creates and starts the sandbox and the container of a pod.
 pub fn start(runtime: &Runtime, cri: &mut Cri, name: &str) -> Direct {
     let node = node(runtime);
     let text = yaml::pod("direct", name, TRAP);
@@ -85,12 +85,12 @@ pub fn start(runtime: &Runtime, cri: &mut Cri, name: &str) -> Direct {
     direct
 }
 
-/// A further container in a pod's sandbox, started.
+/// Creates and starts another container in the sandbox of a pod.
 pub fn container(cri: &mut Cri, direct: &Direct, attempt: u32) -> String {
     let (pod, name) = (direct.pod.clone(), "main".to_string());
     let prepare = FilesCall::PrepareContainer { pod: pod.clone(), container: name.clone(), ips: Vec::new(), attempt };
     let Ok(Answer::Prepared { termination_file }) = files(&direct.node).execute(&prepare) else {
-        panic!("the container's files");
+        panic!("failed to prepare the files of the container");
     };
     let call = CreateContainer {
         pod,
@@ -109,7 +109,7 @@ pub fn container(cri: &mut Cri, direct: &Direct, attempt: u32) -> String {
     id
 }
 
-/// When a container started, nanoseconds since the epoch.
+/// The start time of a container, in nanoseconds since the epoch.
 pub fn started(cri: &mut Cri, id: &str) -> i64 {
     cri.container_status(id).expect("ContainerStatus").status.started_at
 }

@@ -1,5 +1,5 @@
-//! What the engine itself spends: on an idle relist, on one change, on a desired set, and what it holds of a pod. No runtime
-//! is needed: it is the node of `tests/cost`.
+//! Cost of the engine: an idle relist, a change, a set of desired pods, and the memory per pod. This uses the simulated
+//! node of `tests/cost` and needs no runtime.
 
 use crate::node::{Node, Spent, pod};
 use crate::table::{Table, median};
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 const ROUNDS: usize = 21;
 
-/// Pods, containers of each, and at most: ms of an idle relist, µs of a change, ms of a desired set.
+/// Number of pods, containers per pod, and the limits: ms for an idle relist, µs for a change, ms for a set of desired pods.
 const NODES: [(usize, usize, f64, f64, f64); 4] =
     [(100, 1, 0.1, 50.0, 0.2), (1000, 1, 1.0, 50.0, 3.0), (500, 2, 1.0, 50.0, 3.0), (10_000, 1, 15.0, 100.0, 50.0)];
 
@@ -23,19 +23,19 @@ pub fn engine(table: &mut Table) {
         table.row(&format!("engine: an idle relist {of}, ms"), ms, None, relist, "");
         table.row(&format!("engine: an idle relist {of}, allocations"), allocations, None, 8.0, "");
         let (us, allocations) = rounds(&mut node, 1e6, Node::hint);
-        table.row(&format!("engine: one {of} read, the same as before, µs"), us, None, change, "");
-        table.row(&format!("engine: one {of} read, the same as before, allocations"), allocations, None, 60.0, "");
+        table.row(&format!("engine: an unchanged status read of one {of}, µs"), us, None, change, "");
+        table.row(&format!("engine: an unchanged status read of one {of}, allocations"), allocations, None, 60.0, "");
         let (us, allocations) = rounds(&mut node, 1e6, Node::end_one);
         table.row(&format!("engine: one {of} ended and started again, µs"), us, None, change * 2.0, "");
         table.row(&format!("engine: one {of} ended and started again, allocations"), allocations, None, 400.0, "");
         let (ms, _) = rounds(&mut node, 1e3, Node::desire);
-        table.row(&format!("engine: the pods {of} desired as before, ms"), ms, None, desired, "");
+        table.row(&format!("engine: an unchanged desired set {of}, ms"), ms, None, desired, "");
         let mut edits = 0;
         let (ms, _) = rounds(&mut node, 1e3, |node| {
             edits += 1;
             node.write(pod("pod-00050", containers, &format!("activeDeadlineSeconds: {}, ", 1_000_000 + edits)));
         });
-        table.row(&format!("engine: of the pods {of} one edited, until it runs, ms"), ms, None, desired * 3.0, "");
+        table.row(&format!("engine: edit of one pod until it runs, {of}, ms"), ms, None, desired * 3.0, "");
         let begun = Instant::now();
         for _ in 0..ROUNDS {
             std::hint::black_box(node.engine.summary(node.time().boot));
@@ -48,10 +48,10 @@ pub fn engine(table: &mut Table) {
     let held = measure(|| node = Node::with_pods(pods, 1));
     let runtime = measure(|| node.runtime = Default::default());
     let held = (held.bytes_current + runtime.bytes_current) as f64 / pods as f64 / 1000.0;
-    table.row("engine: held of a pod with one container, kB", held, None, 20.0, "");
+    table.row("engine: memory per pod with one container, kB", held, None, 20.0, "");
 }
 
-/// Medians of the engine's time, in parts of a second, and of its allocations.
+/// The medians of the engine's time, in units of 1/`parts` s, and of its number of allocations.
 fn rounds(node: &mut Node, parts: f64, mut act: impl FnMut(&mut Node)) -> (f64, f64) {
     let (mut times, mut allocations) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {

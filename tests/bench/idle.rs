@@ -1,4 +1,4 @@
-//! What it costs when nothing happens: memory, threads, CPU, system calls, with 0, 10, 50 and 110 pods.
+//! Cost of an idle agent with 0, 10, 50 and 110 pods: memory, threads, CPU and system calls.
 
 use crate::process;
 use crate::support::agent::Agent;
@@ -7,7 +7,7 @@ use crate::support::yaml::TRAP;
 use crate::table::Table;
 use std::time::{Duration, Instant};
 
-/// Pods; resident MB and CPU seconds a minute at most; the same of a kubelet.
+/// Number of pods, limits of resident MB and of CPU seconds per minute, and the values of a kubelet.
 const STEPS: [(usize, f64, f64, &str, &str); 4] = [
     (0, 6.0, 0.02, "72", "0.29"),
     (10, 7.0, 0.05, "81", "0.78"),
@@ -54,7 +54,7 @@ pub fn idle(table: &mut Table) {
         let kubelet = if pods == 10 { "1228" } else { "" };
         match process::system_calls(pid, window() / 2) {
             Some(calls) => table.row(&format!("system calls a second with {pods} pods"), calls, None, 20.0, kubelet),
-            None => eprintln!("no strace here: system calls are not counted"),
+            None => eprintln!("strace is not available; not counting system calls"),
         }
     }
 }

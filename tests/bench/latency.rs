@@ -1,4 +1,4 @@
-//! How long things take for one pod: start, crash, edit, removal. Milliseconds, medians.
+//! Latency of operations on one pod: start, crash, edit, removal. Medians in milliseconds.
 
 use crate::direct;
 use crate::process::now;
@@ -16,14 +16,14 @@ pub fn ms(from: i64, to: i64) -> f64 {
     (to - from) as f64 / 1e6
 }
 
-/// Looks every 2 ms, at the runtime only.
+/// Polls every 2 ms. Callers query only the runtime.
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(120);
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < end, "waited in vain: {what}");
+        assert!(Instant::now() < end, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -32,14 +32,14 @@ fn of_pod<'a>(all: &'a [Container], pod: &str) -> impl Iterator<Item = &'a Conta
     all.iter().filter(move |c| c.labels.get("io.kubernetes.pod.name").is_some_and(|n| n == pod))
 }
 
-/// The pod's running container that is not `old`.
+/// The ID of the pod's running container other than `old`.
 fn running(cri: &mut Cri, namespace: &str, pod: &str, old: &str) -> Option<String> {
     let all = cri.containers(namespace);
     let state = |c: &&Container| c.state.enum_value() == Ok(ContainerState::CONTAINER_RUNNING) && c.id != old;
     of_pod(&all, pod).find(state).map(|c| c.id.clone())
 }
 
-/// When containerd's log first named the pod in a RunPodSandbox, nanoseconds since the epoch.
+/// The time of the first RunPodSandbox of the pod in containerd's log, in nanoseconds since the epoch.
 fn seen_by_runtime(runtime: &Runtime, pod: &str) -> Option<i64> {
     let log = fs::read_to_string(runtime.dir.join("containerd.log")).expect("containerd.log");
     let line = log.lines().find(|l| {
@@ -49,7 +49,7 @@ fn seen_by_runtime(runtime: &Runtime, pod: &str) -> Option<i64> {
     time_of(line)
 }
 
-/// When containerd's log first told of a CreateContainer since then. Nobody else makes one at that time.
+/// The time of the first CreateContainer in containerd's log after `since`. No other pod is started at that time.
 fn create_seen_by_runtime(runtime: &Runtime, since: i64) -> Option<i64> {
     let log = fs::read_to_string(runtime.dir.join("containerd.log")).expect("containerd.log");
     let calls =
@@ -63,7 +63,7 @@ pub fn time_of(line: &str) -> Option<i64> {
     Some(time.as_nanosecond() as i64)
 }
 
-/// From the start of the process to the first healthy answer.
+/// Measures the time from the start of the process to the first healthy answer.
 pub fn start(table: &mut Table) {
     let mut agent = Agent::prepare("start", &Runtime::shared());
     let mut taken = Vec::new();
@@ -73,7 +73,7 @@ pub fn start(table: &mut Table) {
         let address = format!("127.0.0.1:{}", agent.healthz_port);
         let end = Instant::now() + Duration::from_secs(30);
         while !http::get_tcp(&address, "/healthz").is_ok_and(|r| r.status == 200) {
-            assert!(Instant::now() < end, "it never became healthy:\n{}", agent.log());
+            assert!(Instant::now() < end, "the agent did not become healthy:\n{}", agent.log());
             std::thread::sleep(Duration::from_micros(300));
         }
         taken.push(ms(begun, now()));
@@ -97,7 +97,7 @@ struct Taken {
     direct_removed: Vec<f64>,
 }
 
-/// One pod after another: manifest to running, crash to restart, edit, removal; each beside direct calls.
+/// Measures one pod after another: manifest to running, crash to restart, edit, removal. Compares with direct calls.
 pub fn pods(table: &mut Table) {
     let runtime = Runtime::shared();
     let agent = Agent::start("latency");
@@ -110,7 +110,7 @@ pub fn pods(table: &mut Table) {
     let direct = median(taken.direct);
     table.row("manifest renamed -> RunPodSandbox seen, ms", median(taken.seen), None, 2.0, "8");
     table.row("manifest renamed -> container started, ms", median(taken.started), Some(direct), direct + 5.0, "157");
-    // The runtime's word is waited for: 20 ms beyond it.
+    // Wherry waits until the runtime shows the exit. The limit is 20 ms more.
     let shown = median(taken.direct_noticed);
     table.row("container killed -> CreateContainer seen, ms", median(taken.noticed), Some(shown), shown + 20.0, "");
     let restart = median(taken.direct_restarted);
@@ -137,7 +137,7 @@ fn one_pod(agent: &Agent, runtime: &Runtime, cri: &mut Cri, round: usize, taken:
     let pid = cri.container_pid(&first).to_string();
     let begun = now();
     signal(&pid, "KILL");
-    let second = until("it was restarted", || running(cri, namespace, &pod, &first));
+    let second = until("the container was restarted", || running(cri, namespace, &pod, &first));
     taken.restarted.push(ms(begun, direct::started(cri, &second)));
     taken.noticed.extend(create_seen_by_runtime(runtime, begun).map(|at| ms(begun, at)));
     std::thread::sleep(Duration::from_millis(300));
@@ -150,7 +150,7 @@ fn one_pod(agent: &Agent, runtime: &Runtime, cri: &mut Cri, round: usize, taken:
     taken.edited.push(ms(begun, direct::started(cri, &third)));
     std::thread::sleep(Duration::from_millis(300));
 
-    // The container's end as a pidfd tells it: the runtime forgets it soon after.
+    // A pidfd reports the exit: the runtime removes the container soon after.
     let pid = rustix::process::Pid::from_raw(cri.container_pid(&third) as i32).expect("a pid");
     let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("pidfd");
     let begun = now();
@@ -171,30 +171,30 @@ fn one_pod_directly(runtime: &Runtime, cri: &mut Cri, round: usize, taken: &mut 
     signal(&pid, "KILL");
     let again = direct::container(cri, &pod, 1);
     taken.direct_restarted.push(ms(begun, direct::started(cri, &again)));
-    // How long the runtime itself takes to show an end.
+    // The time until the runtime shows the exit.
     let pid = cri.container_pid(&again).to_string();
     let begun = now();
     signal(&pid, "KILL");
     let ended = ContainerState::CONTAINER_EXITED;
     let shows = |cri: &mut Cri| cri.container_status(&again).is_ok_and(|a| a.status.state.enum_value() == Ok(ended));
-    until("the runtime shows its end", || shows(cri).then_some(()));
+    until("the runtime shows the exit", || shows(cri).then_some(()));
     taken.direct_noticed.push(ms(begun, now()));
     let begun = now();
     cri.remove_sandbox(&pod.sandbox);
     taken.direct_removed.push(ms(begun, now()));
 }
 
-/// How late the second and the third restart of a crashing container are against their 10 s and 20 s.
+/// Measures the delay of the second and the third restart of a crashing container beyond their back-off of 10 s and 20 s.
 pub fn back_off(table: &mut Table) {
     let agent = Agent::start("backoff");
     let mut cri = agent.cri();
     agent.apply("loop", &yaml::script("Always", "sleep 0.2; exit 1"));
-    // Runs by attempt: start and end.
+    // Start and end of each run, by attempt.
     let mut runs = [(0i64, 0i64); 4];
-    until("four runs", || {
+    until("the fourth run has started", || {
         for container in cri.containers(&agent.namespace) {
             let Some(run) = runs.get_mut(container.metadata.attempt as usize) else { continue };
-            // A dead one may be removed between the calls.
+            // An exited container may be removed between the calls.
             if let Ok(answer) = cri.container_status(&container.id) {
                 *run = (answer.status.started_at, answer.status.finished_at);
             }

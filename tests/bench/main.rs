@@ -1,11 +1,11 @@
-//! The table of figures (`make bench`): wherry as a black box, medians, beside the same CRI calls made directly in the
-//! same run, and the limits that we hold ourselves to. Everything is read from outside: the runtime's own timestamps
-//! and log, /proc, strace. Nothing is asked of wherry while it is measured.
+//! The benchmark table (`make bench`): medians for Wherry as a black box, for the same CRI calls made directly in the same
+//! run, and the limits of the project. All values are measured from outside: timestamps and log of the runtime, /proc,
+//! strace. During a measurement the bench sends Wherry no request, except /healthz for the start and /pods for the soak test.
 //!
-//! `make bench ARGS="latency idle shutdown crowd size backoff engine"` measures parts; `WHERRY_BENCH_WINDOW` is the length of an idle
-//! measurement in seconds (60). `make bench ARGS=engine` needs no runtime.
+//! `make bench ARGS="latency idle shutdown crowd size backoff engine"` selects parts. `WHERRY_BENCH_WINDOW` is the length
+//! of an idle measurement in seconds (60). `make bench ARGS=engine` needs no runtime.
 
-// The ban is for the engine (clippy.toml).
+// The lists in clippy.toml apply only to `engine` and `api`.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 #[path = "../cost/node.rs"]
@@ -59,13 +59,13 @@ fn main() {
     if asked("crowd") {
         crowd::crowd(&mut table);
     }
-    // Only by name: it takes long.
+    // The soak test runs only if it is selected, because it takes long.
     if wanted.iter().any(|w| w == "soak") {
         let lives = wanted.iter().find_map(|w| w.parse().ok());
         soak::soak(&mut table, lives.unwrap_or(10_000));
     }
     println!("{}", table.markdown());
     if table.missed() > 0 {
-        println!("{} of {} beyond their limit", table.missed(), table.len());
+        println!("{} of {} values exceed their limit", table.missed(), table.len());
     }
 }

@@ -1,26 +1,26 @@
-//! A process as /proc and strace show it.
+//! Measures a process with /proc and strace.
 
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-/// Nanoseconds since the epoch: the clock of the runtime's timestamps.
+/// The wall clock in nanoseconds since the epoch, for comparison with timestamps of the runtime.
 pub fn now() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_nanos() as i64
 }
 
-/// CPU time in seconds, of threads that have ended too, in steps of 10 ms.
+/// CPU time in seconds, including threads that have ended. The resolution is 10 ms.
 pub fn cpu_of_all(pid: u32) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-    // The name may have anything in it but this.
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+    // The command name may contain spaces and parentheses, so the fields start after the last `) `.
     let fields: Vec<&str> = stat.rsplit(") ").next().expect("fields").split(' ').collect();
     let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");
     (ticks(11) + ticks(12)) / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// CPU time in seconds of the threads that there are, to the nanosecond.
+/// CPU time in seconds of the current threads. The resolution is 1 ns.
 pub fn cpu(pid: u32) -> f64 {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
     let spent = tasks
         .flatten()
         .filter_map(|t| fs::read_to_string(t.path().join("schedstat")).ok()?.split(' ').next()?.parse::<u64>().ok());
@@ -28,11 +28,11 @@ pub fn cpu(pid: u32) -> f64 {
 }
 
 pub fn threads(pid: u32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").count()
+    fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs").count()
 }
 
 pub fn descriptors(pid: u32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count()
+    fs::read_dir(format!("/proc/{pid}/fd")).expect("the process runs").count()
 }
 
 /// Resident memory in MB (10^6 bytes).
@@ -40,19 +40,19 @@ pub fn resident(pid: u32) -> f64 {
     memory(pid, "VmRSS:")
 }
 
-/// The part of it that is no file's: heap and stacks. What is missing of the rest is code that was used once.
+/// Resident anonymous memory in MB: heap and stacks. The rest of the resident memory is mostly code.
 pub fn anonymous(pid: u32) -> f64 {
     memory(pid, "RssAnon:")
 }
 
 fn memory(pid: u32, what: &str) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
     let line = status.lines().find_map(|l| l.strip_prefix(what)).expect("a line of /proc/PID/status");
     let kib: f64 = line.split_whitespace().next().expect("a number").parse().expect("a number");
     kib * 1024.0 / 1e6
 }
 
-/// System calls a second over a time, by strace. None without strace.
+/// Number of system calls per second during `time`. None if strace is not available.
 pub fn system_calls(pid: u32, time: Duration) -> Option<f64> {
     let summary = std::env::temp_dir().join(format!("wherry-bench-strace-{}", std::process::id()));
     let mut strace = Command::new("strace")
@@ -69,7 +69,7 @@ pub fn system_calls(pid: u32, time: Duration) -> Option<f64> {
     let _ = strace.wait();
     let text = fs::read_to_string(&summary).unwrap_or_default();
     let _ = fs::remove_file(&summary);
-    // Without a single call strace writes no table.
+    // strace writes no table if there was no call.
     let total = text
         .lines()
         .find(|l| l.ends_with(" total"))

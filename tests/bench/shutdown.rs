@@ -1,6 +1,6 @@
-//! Graceful shutdown with ten and with a hundred pods, the real logind and its signal: how soon the first stop request is there, and
-//! how soon after the last pod's end logind goes on. (Of a hundred containers that end at one time containerd shows some only a
-//! second later, on two cores; their pidfds tell sooner.) Milliseconds, medians.
+//! Graceful shutdown with 10 and with 100 pods and a real logind: the time from the signal to the first stop request, and
+//! from the end of the last pod until logind continues. Medians in milliseconds. If 100 containers exit at the same time on
+//! two cores, containerd shows some of them only a second later; pidfds report them sooner.
 
 use crate::idle::wait_started;
 use crate::latency::{ms, time_of};
@@ -40,12 +40,12 @@ fn measure(table: &mut Table, pods: usize) {
         agent.write(&format!("pod-{i}.yaml"), &yaml::pod(&agent.namespace, &format!("pod-{i}"), SPEC));
     }
     let mut cri = agent.cri();
-    // It is called off when the lock is gone: the pods run again for the next round.
+    // logind cancels the shutdown when the lock is released, and the pods run again for the next round.
     node.refuse_jobs();
     let (mut first, mut released) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         wait_started(&mut cri, &agent.namespace, pods);
-        wait("armed, and calm", || (node.locks() == 1 && calm(&agent)).then_some(()));
+        wait("graceful shutdown is armed and all pods run", || (node.locks() == 1 && calm(&agent)).then_some(()));
         let ids: Vec<String> = cri.containers(&agent.namespace).into_iter().map(|c| c.id).collect();
         let ids: Vec<String> = ids.into_iter().filter(|id| ended(&mut cri, id) == Some(0)).collect();
         let listener = node.listen();
@@ -54,13 +54,13 @@ fn measure(table: &mut Table, pods: usize) {
         assert!(listener.next().0);
         let signal = now();
         assert!(!listener.next().0);
-        let started = node.started().get(round).expect("asked for").at;
+        let started = node.started().get(round).expect("a started unit").at;
         let gone_on = now() - started.elapsed().as_nanos() as i64;
         first.extend(first_stop(&runtime, asked).map(|at| ms(signal, at)));
         released.push(ms(last_end(&mut cri, &ids), gone_on));
     }
     table.row(&format!("PrepareForShutdown, {pods} pods -> first stop seen, ms"), median(first), None, 5.0, "");
-    table.row(&format!("last of {pods} pods' end -> logind goes on, ms"), median(released), None, 50.0, "");
+    table.row(&format!("end of the last of {pods} pods -> logind continues, ms"), median(released), None, 50.0, "");
     for i in 0..pods {
         fs::remove_file(agent.manifests().join(format!("pod-{i}.yaml"))).expect("remove");
     }
@@ -71,7 +71,7 @@ fn measure(table: &mut Table, pods: usize) {
     }
 }
 
-/// Nothing is in flight.
+/// Reports whether all pods run.
 fn calm(agent: &Agent) -> bool {
     agent.pods().iter().all(crate::support::agent::is_running)
 }
@@ -81,14 +81,14 @@ fn first_stop(runtime: &Runtime, since: i64) -> Option<i64> {
     log.lines().filter(|l| l.contains("StopContainer for")).filter_map(time_of).find(|at| *at >= since)
 }
 
-/// When it ended, as the runtime says; zero while it runs. None if it is gone.
+/// The time at which the container ended according to the runtime. Zero if it runs, None if it no longer exists.
 fn ended(cri: &mut Cri, id: &str) -> Option<i64> {
     cri.container_status(id).ok().map(|s| s.status.finished_at)
 }
 
-/// Waits until the runtime says of all that they have ended. (Some may be removed by then.)
+/// Waits until the runtime shows that all containers have ended. Some may already be removed.
 fn last_end(cri: &mut Cri, ids: &[String]) -> i64 {
-    wait("their ends are shown", || {
+    wait("the runtime shows all containers as ended", || {
         let all: Vec<i64> = ids.iter().filter_map(|id| ended(cri, id)).collect();
         all.iter().all(|at| *at > 0).then(|| all.into_iter().max()).flatten()
     })

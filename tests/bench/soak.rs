@@ -1,5 +1,5 @@
-//! Many short lives on a real runtime: does the process grow? `make soak ARGS=1000`; not part of the table, since
-//! 10,000 lives take the better part of an hour.
+//! Runs many short-lived pods on a real runtime and measures the growth of the process. `make soak ARGS=1000`. This is not
+//! part of `make bench`, because 10,000 pods take almost an hour.
 
 use crate::process;
 use crate::support::agent::Agent;
@@ -7,11 +7,11 @@ use crate::table::Table;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Pods at a time.
+/// Number of pods at the same time.
 const SLOTS: usize = 16;
-/// Looks at the process, evenly spread over the lives.
+/// Number of samples of the process, evenly spread over the pods.
 const SAMPLES: usize = 20;
-/// A container that ends at once, and the pod with it.
+/// A pod with one container that exits at once.
 const SHORT: &str = "
     restartPolicy: Never
     containers:
@@ -34,14 +34,14 @@ pub fn soak(table: &mut Table, wanted: usize) {
         let (resident, anonymous) = (process::resident(pid), process::anonymous(pid));
         let sample = Sample { lives, resident, anonymous, descriptors: process::descriptors(pid) };
         eprintln!(
-            "{lives} lives: {resident:.2} MB, {anonymous:.2} of it anonymous, {} descriptors",
+            "{lives} pods: {resident:.2} MB, {anonymous:.2} MB of it anonymous, {} descriptors",
             sample.descriptors
         );
         sample
     };
     let (mut begun, mut ended) = (0, 0);
     let mut samples = vec![look(0)];
-    // By slot: is its manifest there?
+    // For each slot: whether its manifest exists.
     let mut slots: BTreeMap<String, bool> = (0..SLOTS).map(|i| (format!("slot-{i}"), false)).collect();
     let mut last_end = Instant::now();
     while ended < wanted {
@@ -49,9 +49,8 @@ pub fn soak(table: &mut Table, wanted: usize) {
         for (name, there) in &mut slots {
             let pod = pods.iter().find(|p| p["metadata"]["name"] == name.as_str());
             match (*there, pod) {
-                // Its life begins.
                 (false, None) if begun < wanted => {
-                    // (A content of its own: another UID.)
+                    // The deadline differs each time, so that each pod gets a new UID.
                     agent.apply(name, &format!("{SHORT}    activeDeadlineSeconds: {}\n", 100_000 + begun));
                     begun += 1;
                     *there = true;
@@ -74,13 +73,13 @@ pub fn soak(table: &mut Table, wanted: usize) {
     agent.wait("no pod is left", |a| a.pods().is_empty());
     std::thread::sleep(Duration::from_secs(5));
     let last = look(ended);
-    // Before that, what is kept for its space has not its size yet.
+    // Compare with a later sample: retained buffers reach their final size during the first fifth.
     let first = samples.iter().find(|s| s.lives * 5 >= wanted).expect("a sample");
     let grown = last.anonymous - first.anonymous;
-    table.row("resident before any life, MB", samples[0].resident, None, 6.0, "");
-    table.row(&format!("resident after {} lives, MB", last.lives), last.resident, None, 8.0, "");
-    table.row(&format!("anonymous memory after {} lives, MB", first.lives), first.anonymous, None, 3.0, "");
-    table.row(&format!("... grown from there after {} lives, MB", last.lives), grown, None, 0.2, "");
+    table.row("resident before the first pod, MB", samples[0].resident, None, 6.0, "");
+    table.row(&format!("resident after {} pods, MB", last.lives), last.resident, None, 8.0, "");
+    table.row(&format!("anonymous memory after {} pods, MB", first.lives), first.anonymous, None, 3.0, "");
+    table.row(&format!("... growth until the end, after {} pods, MB", last.lives), grown, None, 0.2, "");
     let more = last.descriptors as f64 - samples[0].descriptors as f64;
-    table.row("descriptors more than before, at the end", more, None, 0.0, "");
+    table.row("additional descriptors at the end", more, None, 0.0, "");
 }

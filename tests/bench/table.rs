@@ -1,4 +1,4 @@
-//! The table of results.
+//! The table of results of the bench.
 
 use std::fmt::Write;
 
@@ -16,7 +16,8 @@ struct Row {
 }
 
 impl Table {
-    /// `direct`: the same by direct calls in this run; `kubelet`: what one was seen to take on a machine like ours.
+    /// Adds a row. `direct`: the result of direct CRI calls in the same run. `limit`: the maximum. `kubelet`: the result of a
+    /// kubelet on a similar machine.
     pub fn row(&mut self, what: &str, wherry: f64, direct: Option<f64>, limit: f64, kubelet: &'static str) {
         let direct_text = direct.map_or(String::new(), |d| format!(", direct calls {}", number(d)));
         eprintln!("{what}: {}{direct_text} (at most {})", number(wherry), number(limit));
@@ -44,7 +45,7 @@ impl Table {
     }
 }
 
-/// Three significant digits.
+/// Formats a number with three significant digits.
 fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 => format!("{value:.0}"),

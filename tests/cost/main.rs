@@ -1,14 +1,14 @@
-//! What the engine costs, where a count holds on every machine: allocations, bytes held. `make bench ARGS=engine` has
-//! the figures themselves.
+//! The cost of the engine in units that are the same on every machine: allocations and bytes held. `make bench
+//! ARGS=engine` prints the figures.
 
-// The ban is for the engine (clippy.toml).
+// The ban in clippy.toml is for the engine.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 #[path = "../simulation/runtime.rs"]
 #[allow(dead_code)]
 mod runtime;
 
-// (The bench uses more of it.)
+// The bench uses more of this module.
 #[allow(dead_code)]
 mod node;
 
@@ -24,8 +24,8 @@ use wherry::engine::effect::Effect;
 use wherry::engine::event::{Answer, Event};
 use wherry::engine::node::Engine;
 
-/// Of the last of some rounds, so that what grows by doubling has grown; the time is the shortest, on a busy machine the only
-/// one that is the engine's.
+/// The cost of the last of several rounds, after collections have grown to their size. The time is the shortest, because a busy
+/// machine only adds to it.
 fn spent(node: &mut Node, mut act: impl FnMut(&mut Node)) -> Spent {
     let mut shortest = Duration::MAX;
     for _ in 0..10 {
@@ -88,8 +88,8 @@ fn ten_thousand_pod_lives_leave_no_more_behind_than_a_thousand() {
     assert_eq!(node.engine.pods().len(), 0);
 }
 
-/// A node of 110 pods whose runtime has not come yet, with manifests of so many: the bytes that the manifests hold, those that the
-/// engine adds, and how many pods it rejects.
+/// A node with room for 110 pods whose runtime is not up yet, with this number of manifests. Returns the bytes held by the
+/// manifests, the bytes that the engine adds, and the number of pods that it rejects.
 fn without_a_runtime(pods: usize) -> (i64, i64, usize) {
     let mut manifests = Vec::new();
     let held = measure(|| manifests = (0..pods).map(|i| pod(&format!("pod-{i:05}"), 1, "")).collect()).bytes_current;
@@ -114,7 +114,7 @@ fn without_a_runtime(pods: usize) -> (i64, i64, usize) {
 fn a_pod_beyond_max_pods_is_held_in_4_kb_beside_its_spec_while_the_runtime_is_away() {
     let (manifests, engine, rejected) = without_a_runtime(2000);
     assert_eq!(rejected, 2000 - 110);
-    // The decoded spec itself: Kubernetes' types are large (a container's has 2 KB).
+    // Most of it is the decoded spec: Kubernetes' types are large (a container takes 2 KB).
     assert!((2_000_000..18_000_000).contains(&manifests), "{manifests} bytes for 2000 manifests");
     assert!((2_000_000..9_000_000).contains(&engine), "{engine} bytes beside 2000 manifests");
 }

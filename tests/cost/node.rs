@@ -1,5 +1,5 @@
-//! The engine on a node where all goes well: every effect is answered at once by the simulation's model of a runtime, and
-//! what the engine itself spends on each step is counted. What a real node's adapters cost is not in it.
+//! The engine on a node without faults. The simulation's model of a runtime answers every effect at once, and the cost of each
+//! step is measured. The cost of a real node's adapters is not included.
 
 use crate::runtime::{Life, Outcome, Runtime, end};
 use allocation_counter::measure;
@@ -20,13 +20,13 @@ use wherry::event_loop::Timers;
 
 const S: u64 = 1_000_000_000;
 
-/// What the engine spent on some steps.
+/// The cost of some steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
     pub steps: u64,
     pub time: Duration,
     pub allocations: u64,
-    /// Allocated, whatever became of it.
+    /// Bytes allocated, including those freed again.
     pub bytes: u64,
 }
 
@@ -41,7 +41,7 @@ pub struct Node {
     watched: BTreeMap<String, Uid>,
 }
 
-/// A pod as a user writes it, with so many containers.
+/// A typical manifest with this number of containers.
 pub fn pod(name: &str, containers: usize, more: &str) -> Rc<Pod> {
     let containers: Vec<String> = (0..containers)
         .map(|i| {
@@ -64,7 +64,7 @@ pub fn pod(name: &str, containers: usize, more: &str) -> Rc<Pod> {
 }
 
 impl Node {
-    /// A node that is up, without a pod.
+    /// A node that is up and has no pods.
     pub fn new() -> Node {
         let allocatable = Resources::from([(PODS, 10_000), (CPU, 10_000_000), (MEMORY, 1 << 50)]);
         let node = NodeFacts { name: "node".into(), allocatable, ..NodeFacts::default() };
@@ -88,7 +88,7 @@ impl Node {
         node
     }
 
-    /// One with so many pods running, and nothing left to do.
+    /// A node on which this number of pods runs and the engine is idle.
     pub fn with_pods(pods: usize, containers: usize) -> Node {
         let mut node = Node::new();
         for i in 0..pods {
@@ -104,7 +104,7 @@ impl Node {
         node
     }
 
-    /// The manifest of that pod is written, or removed.
+    /// Writes the manifest of this pod.
     pub fn write(&mut self, pod: Rc<Pod>) {
         self.manifests.insert(pod.source.path.clone(), pod);
         self.desire();
@@ -115,13 +115,13 @@ impl Node {
         self.desire();
     }
 
-    /// The whole desired set reaches the engine, as it stands.
+    /// Sends the complete set of desired pods to the engine.
     pub fn desire(&mut self) {
         self.events.push_back(Event::Desired(self.manifests.values().cloned().collect()));
         self.settle();
     }
 
-    /// P1, as the timer asks for it.
+    /// A relist (P1), as after its timer.
     pub fn relist(&mut self) {
         self.timers.clear(&TimerKey::Relist);
         self.now += S;
@@ -129,7 +129,7 @@ impl Node {
         self.settle();
     }
 
-    /// A container that never ended before ends, and its pidfd says so.
+    /// Ends a container that has not ended before, and its pidfd fires.
     pub fn end_one(&mut self) {
         let wall = self.time().wall;
         let mut running = self.runtime.containers.values_mut().filter(|c| c.runs() && c.attempt == 0);
@@ -148,7 +148,7 @@ impl Node {
         self.settle();
     }
 
-    /// Lets so many seconds pass: timers fire at their times.
+    /// Lets this number of seconds pass; timers fire on time.
     pub fn wait(&mut self, seconds: u64) {
         let end = self.now + seconds * S;
         while let Some(at) = self.timers.next().filter(|at| at.0 <= end) {
@@ -163,7 +163,7 @@ impl Node {
         Now { boot: Boot(self.now), wall: Wall((1_800_000_000 * S + self.now) as i64) }
     }
 
-    /// Answers everything at once, until nothing follows.
+    /// Answers everything at once until no more effects follow.
     fn settle(&mut self) {
         while let Some(event) = self.events.pop_front() {
             let now = self.time();

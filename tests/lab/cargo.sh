@@ -1,14 +1,14 @@
 #!/bin/bash
-# Finds a cargo that is new enough for this crate and runs it as whoever typed the command (under sudo: not as root).
+# Finds a cargo that is new enough for this crate and runs it as the user who typed the command (under sudo: not as root).
 #
-# `cargo.sh ARGS...` runs it; `cargo.sh --find` prints its path, `cargo.sh --needed` the oldest version that will do.
+# `cargo.sh ARGS...` runs it; `cargo.sh --find` prints its path, `cargo.sh --needed` the oldest supported version.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
 
 needed() { sed -n 's/^rust-version *= *"\(.*\)".*/\1/p' "$PROJECT/Cargo.toml"; }
 
-# A cargo that runs but whose rustc is too old, or that is rustup's and has no toolchain, will not do.
+# Rejects a cargo whose rustc is too old, and rustup's cargo without a toolchain.
 good() {
 	local version
 	[ -x "$1" ] || return 1
@@ -24,7 +24,7 @@ find_cargo() {
 			return 0
 		fi
 	done
-	say "no cargo of version $(needed) or newer (tests/lab/install.sh installs one)"
+	say "no cargo of version $(needed) or newer found (install one with tests/lab/install.sh)"
 	return 1
 }
 

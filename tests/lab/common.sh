@@ -1,14 +1,14 @@
 # shellcheck shell=bash
-# What the scripts of the lab share. Sourced, never run.
+# Functions that the scripts of the lab share. Sourced, never run.
 #
-# The lab is everything around the binary: packages, images, a container runtime of its own, and namespaces in which
-# a test may do as it likes. Nothing here touches the system's own containerd, its networks or its services.
+# The lab is the environment of the tests: packages, images, a private container runtime, and namespaces in which a test
+# may change anything. Nothing here touches the system's own containerd, its networks or its services.
 
 LAB=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck disable=SC2034 # for those who source this
+# shellcheck disable=SC2034 # used by scripts that source this file
 PROJECT=$(cd "$LAB/../.." && pwd)
-# Debian keeps iptables, runc and ip in sbin, which a user's PATH lacks. WHERRY_LAB_BIN: another containerd than the
-# system's (newer-runtime.sh).
+# Debian has iptables, runc and ip in sbin, which is not in a user's PATH. WHERRY_LAB_BIN: the directory of another
+# containerd than the system's (newer-runtime.sh).
 PATH=${WHERRY_LAB_BIN:+$WHERRY_LAB_BIN:}$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 say() { printf '%s\n' "$*" >&2; }
@@ -20,7 +20,7 @@ die() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Is there a way to root? Asks for a password only where somebody can type one.
+# True if commands can run as root. Asks for a password only on a terminal.
 can_be_root() {
 	[ "$(id -u)" = 0 ] || { have sudo && { sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; }; }; }
 }
@@ -29,7 +29,7 @@ as_root() {
 	if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# Runs a command as whoever typed the make: under sudo that is not root.
+# Runs a command as the user who called make, which under sudo is not root.
 as_caller() {
 	if [ "$(id -u)" = 0 ] && [ -n "${SUDO_USER:-}" ] && [ "$SUDO_USER" != root ]; then
 		runuser -u "$SUDO_USER" -- env HOME="$(caller_home)" USER="$SUDO_USER" LOGNAME="$SUDO_USER" "$@"
@@ -51,7 +51,7 @@ at_least() {
 	[ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]
 }
 
-# The directory with the CNI plugins, wherever the distribution puts it.
+# Prints the directory of the CNI plugins, which depends on the distribution.
 cni_plugins() {
 	local d
 	for d in "${CNI_BIN_DIR:-}" /usr/lib/cni /opt/cni/bin /usr/libexec/cni; do
@@ -63,7 +63,7 @@ cni_plugins() {
 	return 1
 }
 
-# A busybox that needs no libraries: the system's, else the one that install.sh unpacked.
+# Prints the path of a static busybox: the system's, otherwise the one that install.sh unpacked.
 static_busybox() {
 	local b
 	for b in "$(command -v busybox || true)" "$(caller_home)/.cache/wherry/busybox/bin/busybox"; do
@@ -75,13 +75,13 @@ static_busybox() {
 	return 1
 }
 
-# Where cgroup hierarchies are mounted: one on pure v2, many on v1 and hybrid.
+# Prints the mount points of the cgroup hierarchies: one on pure v2, several on v1 and hybrid.
 cgroup_mounts() {
 	awk '/ - cgroup2? / && $4 == "/" { print $5 }' /proc/self/mountinfo | sort -u
 }
 
-# Ends every process below the cgroup $1 (a path below each hierarchy's root), and removes it everywhere. Nobody
-# else removes what a runtime made for a pod.
+# Kills every process below the cgroup $1 (a path below the root of each hierarchy), and removes the cgroup in all
+# hierarchies. No other program removes the cgroups that a runtime created for a pod.
 remove_cgroups() {
 	local parent=${1#/} try mount dir pid left
 	[ -n "$parent" ] || return 0
@@ -91,7 +91,7 @@ remove_cgroups() {
 			[ -d "$mount/$parent" ] || continue
 			while read -r dir; do
 				while read -r pid; do
-					# 0 is a process of another PID namespace, and would mean our own group.
+					# 0 stands for a process of another PID namespace; `kill 0` would signal our own group.
 					if [ "$pid" != 0 ]; then kill -KILL "$pid" 2>/dev/null || true; fi
 				done <"$dir/cgroup.procs" 2>/dev/null || true
 				rmdir "$dir" 2>/dev/null || true
@@ -101,6 +101,6 @@ remove_cgroups() {
 		[ -n "$left" ] || return 0
 		[ "$try" -lt 4 ] || sleep 0.1
 	done
-	say "cannot remove the cgroup $left"
+	say "failed to remove the cgroup $left"
 	return 1
 }

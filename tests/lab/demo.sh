@@ -1,7 +1,7 @@
 #!/bin/bash
-# `demo.sh up`: real pods on this machine from one command, in a runtime of the demo's own. `demo.sh down`: all of it
-# gone again. Everything is below .demo/ in the checkout, /run/wherry-demo, the bridge wy-demo and the cgroup
-# /wherry-demo. Works again at any time: a second time, after a reboot, after a kill.
+# `demo.sh up` runs real pods on this machine in a private container runtime. `demo.sh down` removes everything. The demo
+# uses only .demo/ in the checkout, /run/wherry-demo, the bridge wy-demo and the cgroup /wherry-demo. It can be run again
+# at any time, also after a reboot or a kill.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -35,7 +35,7 @@ stop_agent() {
 		agent_pid >/dev/null || return 0
 		sleep 0.1
 	done
-	say "wherry (pid $pid) does not end on SIGTERM; killing it"
+	say "wherry (pid $pid) did not stop after SIGTERM; killing it"
 	kill -KILL "$pid"
 }
 
@@ -71,7 +71,7 @@ until_true() {
 	done
 }
 
-# `line POD`: its line of the table. `has POD WORD`: the word is in that line.
+# `line POD` prints the pod's line of the table. `has POD WORD` is true if that line contains the word.
 line() { pods | awk -v pod="$1" '{ for (i = 1; i <= 2; i++) if ($i == pod) print }'; }
 has() { line "$1" | grep -qw -- "$2"; }
 answers() { pods; }
@@ -89,7 +89,7 @@ container_of() {
 
 start_agent() {
 	local mount
-	# The agent takes a cgroupRoot that is not there for a mistake.
+	# The agent treats a missing cgroupRoot as an error.
 	while read -r mount; do mkdir -p "$mount/wherry-demo"; done < <(cgroup_mounts)
 	mkdir -p "$DEMO/config.d" "$DEMO/manifests"
 	cat >"$DEMO/config.yaml" <<END
@@ -112,12 +112,12 @@ END
 up_as_root() {
 	local file before after id sudo=
 	[ -z "${SUDO_USER:-}" ] || sudo='sudo '
-	title 'a container runtime of its own (containerd)'
+	title 'a private container runtime (containerd)'
 	stop_agent
 	WHERRY_LAB_IMAGES=$DEMO/images "$LAB/runtime.sh" up "$DEMO/lab" demo
 	echo "   socket $RUN/containerd.sock, everything else in .demo/lab"
 
-	title 'wherry, with packaging/examples as its manifests'
+	title 'wherry with the manifests of packaging/examples'
 	mkdir -p "$DEMO/manifests"
 	for file in "$PROJECT"/packaging/examples/*.yaml; do
 		cp "$file" "$DEMO/manifests/.${file##*/}.new"
@@ -130,12 +130,12 @@ up_as_root() {
 	until_true 120 'the job is done' has job Completed
 	show_pods
 
-	title 'the web server, through its hostPort'
+	title 'a request to the web server through its hostPort'
 	until_true 30 "the web server answers on port $PORT" page
 	echo "   \$ wget -q -O - http://127.0.0.1:$PORT/"
 	page
 
-	title 'a crash: the worker is killed, and comes back'
+	title 'a crash: the worker is killed and restarted'
 	contained() { [ -n "$(container_of worker main)" ]; }
 	until_true 30 'the worker has a running container' contained
 	id=$(container_of worker main)
@@ -146,28 +146,28 @@ up_as_root() {
 	after=$(line worker)
 	printf '   before: %s\n   after:  %s\n' "$before" "$after"
 
-	title 'a manifest is removed, and its pod goes'
+	title 'a manifest is deleted, and its pod is removed'
 	echo '   $ rm .demo/manifests/worker.yaml'
 	rm "$DEMO/manifests/worker.yaml"
 	until_true 120 'the worker is gone' gone worker
 	show_pods
-	# A helper thread of the removal may be at work a moment longer.
+	# A helper thread of the removal may still be working.
 	sleep 0.5
 
-	title 'it goes on running'
+	title 'the demo keeps running'
 	cat <<END
-   look      ${sudo}${WHERRY#"$PROJECT"/} pods --socket $SOCKET
+   list      ${sudo}${WHERRY#"$PROJECT"/} pods --socket $SOCKET
              ${sudo}${WHERRY#"$PROJECT"/} status --socket $SOCKET
-   change    put a pod into .demo/manifests/, edit one, remove one (try packaging/examples/worker.yaml)
-   visit     http://127.0.0.1:$PORT/
-   log       .demo/wherry.log; the pods' own: .demo/log/pods/
+   change    add, edit or delete a manifest in .demo/manifests/ (for example packaging/examples/worker.yaml)
+   open      http://127.0.0.1:$PORT/
+   logs      .demo/wherry.log; the pods: .demo/log/pods/
    one thread: ls /proc/$(agent_pid)/task ($(find "/proc/$(agent_pid)/task" -mindepth 1 -maxdepth 1 | wc -l)), $(awk '/^VmRSS/ { print $2, $3 }' "/proc/$(agent_pid)/status") resident
    stop      make demo-down
 END
 }
 
 down_as_root() {
-	# The pods go as they would anywhere: their manifests do.
+	# Remove the pods in the usual way: delete their manifests.
 	if agent_pid >/dev/null; then
 		rm -f "$DEMO"/manifests/* "$DEMO"/manifests/.[!.]*
 		for _ in $(seq 1 1200); do
@@ -178,29 +178,29 @@ down_as_root() {
 	fi
 	if [ -d "$DEMO/lab" ]; then "$LAB/runtime.sh" down "$DEMO/lab"; fi
 	rm -rf "$DEMO"
-	echo 'the demo is gone'
+	echo 'the demo has been removed'
 }
 
 case ${1:-} in
 up)
-	title 'what this machine lacks (from its distribution)'
+	title 'missing packages of the distribution'
 	"$LAB/install.sh" build runtime
 	hash -r
-	echo '   nothing is missing'
+	echo '   all packages are installed'
 	if [ "$WHERRY" = "$PROJECT/target/release/wherry" ]; then
 		title 'wherry (a release build: some minutes the first time)'
 		"$LAB/cargo.sh" build --release
 	fi
-	title 'images, made here'
+	title 'container images, built locally'
 	as_caller mkdir -p "$DEMO"
 	as_caller "$LAB/images.sh" "$DEMO/images"
 	echo '   localhost/busybox:1.35, localhost/pause:3.9'
-	can_be_root || die 'starting containers needs root or sudo, and neither is to be had'
+	can_be_root || die 'the start of containers needs root or sudo, which are not available'
 	as_root env WHERRY="$WHERRY" "$LAB/demo.sh" up-as-root
 	;;
 down)
 	if [ ! -e "$DEMO" ] && [ ! -e "$RUN" ]; then
-		echo 'there is no demo'
+		echo 'no demo is installed'
 		exit 0
 	fi
 	can_be_root || die 'needs root or sudo'

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds the images of the demo and the tests, without a registry: `images.sh DIR` leaves an OCI layout in DIR/oci and
-# the same as an archive in DIR/images.tar. The same inputs give the same bytes, and nothing is built twice.
+# Builds the images of the demo and the tests without a registry: `images.sh DIR` writes an OCI layout to DIR/oci and
+# the same as an archive to DIR/images.tar. The same inputs give the same bytes. Existing images are not built again.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -15,7 +15,7 @@ CC=${CC:-$(command -v cc || command -v gcc || true)}
 stamp=$(cat "$LAB/images.sh" "$LAB/pause.c" "$BUSYBOX" | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$DIR/stamp" 2>/dev/null)" = "$stamp" ] && [ -f "$DIR/images.tar" ]; then exit 0; fi
 if [ -z "$CC" ]; then
-	# A machine that cannot build takes what was built elsewhere.
+	# Without a compiler, use images that were built on another machine.
 	[ ! -f "$DIR/images.tar" ] || exit 0
 	die "no C compiler (tests/lab/install.sh installs one)"
 fi
@@ -36,7 +36,7 @@ rm -rf "$OCI" "$DIR/stamp"
 mkdir -p "$OCI/blobs/sha256"
 descriptors=
 
-# Moves a file among the blobs; prints `"digest":"sha256:...","size":N`.
+# Moves a file to the blobs; prints `"digest":"sha256:...","size":N`.
 blob() {
 	local digest
 	digest=$(sha256sum "$1" | cut -d' ' -f1)
@@ -52,7 +52,7 @@ layer() {
 	LAYER=$(blob "$WORK/layer.tar.gz")
 }
 
-# `image NAME CONFIG`: an image of the last layer; CONFIG is the inside of the image config's "config".
+# `image NAME CONFIG`: adds an image with the last layer; CONFIG is the content of "config" in the image config.
 image() {
 	local config manifest
 	printf '{"created":"1970-01-01T00:00:00Z",%s,"os":"linux","config":{%s},"rootfs":{"type":"layers","diff_ids":["%s"]}}' \
@@ -80,7 +80,7 @@ install -m 755 "$BUSYBOX" "$root/bin/busybox"
 done
 printf 'root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000:app:/home/app:/bin/sh\n' >"$root/etc/passwd"
 printf 'root:x:0:\napp:x:1000:\nextra:x:1500:app\n' >"$root/etc/group"
-# Ends on SIGTERM at once, which a shell as process 1 does not do by itself.
+# Ends on SIGTERM at once; a shell as process 1 does not do this by itself.
 cat >"$root/bin/trap-term" <<'SCRIPT'
 #!/bin/sh
 trap 'echo terminated; exit 0' TERM
@@ -95,12 +95,12 @@ chmod 644 "$root/etc/passwd" "$root/etc/group"
 layer "$root"
 path='"Env":["PATH=/bin"]'
 image localhost/busybox:1.35 "$path,\"Cmd\":[\"sh\"]"
-# A pod of this image ends on SIGTERM.
+# A container of this image ends on SIGTERM.
 image localhost/trap:1 "$path,\"Entrypoint\":[\"/bin/trap-term\"]"
-# command and args against Entrypoint and Cmd, and the image's own environment and directory.
+# For tests of command and args with Entrypoint and Cmd, and of the image's environment and directory.
 # shellcheck disable=SC2016
 image localhost/entrypoint:1 '"Env":["PATH=/bin","FROM_IMAGE=yes"],"Entrypoint":["/bin/sh","-c"],"Cmd":["echo from the image in $(pwd) $FROM_IMAGE"],"WorkingDir":"/var/www"'
-# Users by number and by name, for runAsNonRoot.
+# Users by number and by name, for tests of runAsNonRoot.
 image localhost/user:1 "$path,\"User\":\"1000:1000\",\"Entrypoint\":[\"/bin/trap-term\"]"
 image localhost/named-user:1 "$path,\"User\":\"app\",\"Entrypoint\":[\"/bin/trap-term\"]"
 

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Runs a program with a container runtime to itself, in namespaces of its own: `in-lab.sh PROGRAM ARGS...`. cargo calls
-# it as the runner of the runtime tests and the bench (see the Makefile); only this part needs root.
+# Runs a program with a private container runtime in private namespaces: `in-lab.sh PROGRAM ARGS...`. cargo calls it as
+# the runner of the runtime tests and the bench (see the Makefile). Only this part needs root.
 #
-# The program finds the runtime in WHERRY_LAB_SOCKET and the rest of DIR/env (see runtime.sh). WHERRY_RUNTIME=1.7: not the
-# system's containerd but that one (newer-runtime.sh).
+# WHERRY_LAB_SOCKET and the other variables of DIR/env describe the runtime (see runtime.sh). WHERRY_RUNTIME=1.7: use
+# containerd 1.7 instead of the system's (newer-runtime.sh).
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -27,7 +27,7 @@ if [ "${1:-}" = --inside ]; then
 fi
 
 [ $# -gt 0 ] || die "usage: in-lab.sh PROGRAM ARGS..."
-can_be_root || die "a container runtime needs root or sudo, and neither is to be had"
+can_be_root || die "a container runtime needs root or sudo, which are not available"
 images=${WHERRY_LAB_IMAGES:-$PROJECT/target/lab-images}
 as_caller "$LAB/images.sh" "$images"
 bin=

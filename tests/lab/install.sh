@@ -1,9 +1,9 @@
 #!/bin/bash
-# Installs from the distribution what this machine lacks: `install.sh [build] [runtime] [lint] [logind] [grpcio] [packages]
-# [lintian]` (the first three if none is named).
+# Installs missing programs from the distribution: `install.sh [build] [runtime] [lint] [logind] [grpcio] [packages]
+# [lintian]` (default: the first three).
 #
-# What is in PATH is used as it is, Docker's own containerd (containerd.io) and a rustup included; with nothing missing
-# no package manager is called. Nothing is removed, and no service is started (policy-rc.d, for as long as it takes).
+# Programs in PATH are used as they are, including Docker's containerd (containerd.io) and a rustup. If nothing is missing,
+# no package manager is called. Nothing is removed, and no service is started (a policy-rc.d exists during the installation).
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -17,7 +17,7 @@ want() { missing+=("$@"); }
 look_for_build() {
 	have make || want make
 	have cc || have gcc || want gcc
-	# libc.a, for the static pause
+	# libc.a, for the static pause program
 	[ -n "$(find /usr/lib /usr/lib64 -maxdepth 2 -name libc.a -print -quit 2>/dev/null)" ] || want libc6-dev
 	if ! have pkg-config; then
 		want pkg-config libdbus-1-dev
@@ -36,7 +36,7 @@ look_for_runtime() {
 	cni_plugins >/dev/null || want containernetworking-plugins
 	if ! static_busybox >/dev/null; then
 		if have busybox; then
-			# A busybox with libraries (of the initramfs) is in the way of the static package, and stays.
+			# The installed busybox is dynamic (for the initramfs) and conflicts with the static package. Keep it.
 			unpack_busybox
 		else
 			want busybox-static
@@ -56,14 +56,14 @@ look_for_grpcio() {
 	have cmake || want cmake
 }
 
-# To build a deb and an rpm.
+# For building a deb and an rpm.
 look_for_packages() {
 	have dpkg-shlibdeps || want dpkg-dev
 	have rpmbuild || want rpm
 	have xz || want xz-utils
 }
 
-# To look them over.
+# For checking them.
 look_for_lintian() {
 	have lintian || want lintian
 	have rpmlint || want rpmlint
@@ -81,7 +81,7 @@ look_for_lint() {
 }
 
 need_apt() {
-	have apt-get || die "missing here: $*; this script knows only apt: install them by other means (as docs/testing.md says) and try again"
+	have apt-get || die "missing packages: $*; this script supports only apt; install them by other means (see docs/testing.md) and try again"
 }
 
 unpack_busybox() {
@@ -98,7 +98,7 @@ drop_policy() {
 	if [ -f "$POLICY" ] && grep -qxF "$MARK" "$POLICY" 2>/dev/null; then as_root rm -f "$POLICY"; fi
 }
 
-# Quiet, unless it fails.
+# Prints output only if apt-get fails.
 apt() {
 	local log status=0
 	log=$(mktemp)
@@ -115,7 +115,7 @@ candidate() {
 install_missing() {
 	local package rust updated=
 	need_apt "${missing[@]}"
-	can_be_root || die "missing here: ${missing[*]}; installing them needs root or sudo, and neither is to be had"
+	can_be_root || die "missing packages: ${missing[*]}; their installation needs root or sudo, which are not available"
 	for package in "${missing[@]}"; do
 		if [ -z "$updated" ] && [ -z "$(candidate "$package")" ]; then
 			apt update
@@ -128,7 +128,7 @@ install_missing() {
 		if [ "$package" = cargo-web ] && ! at_least "$rust" "$(candidate cargo-web)"; then
 			[ -n "$updated" ] || { apt update && updated=1; }
 			at_least "$rust" "$(candidate cargo-web)" ||
-				die "Rust $rust or newer is needed and the distribution has $(candidate cargo-web); install it by other means (https://rustup.rs)"
+				die "Rust $rust or newer is required, but the distribution has $(candidate cargo-web); install it by other means (https://rustup.rs)"
 		fi
 	done
 	trap drop_policy EXIT
@@ -140,10 +140,10 @@ install_missing() {
 	fi
 	say "installing: ${missing[*]}"
 	if ! apt install -y --no-install-recommends --no-remove "${missing[@]}"; then
-		[ -z "$updated" ] || die "cannot install ${missing[*]} (above is why)"
-		# The lists may be older than the mirror.
+		[ -z "$updated" ] || die "failed to install ${missing[*]} (see above)"
+		# The package lists may be older than the mirror.
 		apt update
-		apt install -y --no-install-recommends --no-remove "${missing[@]}" || die "cannot install ${missing[*]} (above is why)"
+		apt install -y --no-install-recommends --no-remove "${missing[@]}" || die "failed to install ${missing[*]} (see above)"
 	fi
 }
 

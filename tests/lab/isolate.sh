@@ -1,18 +1,18 @@
 #!/bin/bash
-# Runs a command in mount, PID and network namespaces of its own: `isolate.sh COMMAND...`. Needs root.
+# Runs a command in private mount, PID and network namespaces: `isolate.sh COMMAND...`. Needs root.
 #
-# However it ends, no process, mount, bridge or firewall rule of it is left. Its cgroups, which have no namespace here,
-# are below one parent, WHERRY_LAB_CGROUP in its environment, and its files are in one directory, WHERRY_LAB_DIR; both
-# are removed afterwards, and those of a run that was killed by the next run. /run is empty in there.
+# However the command ends, none of its processes, mounts, bridges or firewall rules remain. Its cgroups, which have no
+# namespace here, are below one parent, WHERRY_LAB_CGROUP in its environment, and its files are in one directory,
+# WHERRY_LAB_DIR. Both are removed afterwards; those of a killed run are removed by the next run. /run is empty inside.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
 
 [ $# -gt 0 ] || die "usage: isolate.sh COMMAND..."
 [ "$(id -u)" = 0 ] || die "needs root"
-for tool in unshare setpriv ip; do have "$tool" || die "no $tool in PATH (tests/lab/install.sh)"; done
+for tool in unshare setpriv ip; do have "$tool" || die "$tool not found in PATH (install it with tests/lab/install.sh)"; done
 
-# Named by this process. Not /tmp: that may be a tmpfs, and layers want a real disk.
+# The names contain the pid of this process. Not in /tmp: it may be a tmpfs, and image layers need a real disk.
 PREFIX=wherry-test-
 PLACE=/var/tmp
 while read -r mount; do
@@ -50,11 +50,11 @@ inside='
 	target=$(readlink -m /etc/resolv.conf)
 	mount -t tmpfs -o mode=755 tmpfs /run
 	mkdir -p /run/lock
-	# A link into /run would dangle now, and a runtime copies this file for each pod.
+	# A link into /run would now be dangling, and a runtime copies this file for each pod.
 	case $target in /run/*) mkdir -p "${target%/*}"; printf "%s\n" "$resolv" >"$target" ;; esac
 	exec "$@"
 '
-# If this shell is killed, unshare is killed with it, and with unshare everything inside.
+# If this shell is killed, unshare is killed too, and with it everything in the namespaces.
 setpriv --pdeathsig KILL unshare --pid --mount --net --fork --kill-child --mount-proc --propagation private \
 	sh -c "$inside" sh "$@" <&0 &
 child=$!

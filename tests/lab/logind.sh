@@ -1,11 +1,10 @@
 #!/bin/bash
-# A system bus and a systemd-logind of a test's own: `logind.sh bus DIR` and `logind.sh logind DIR` become one of them (their process
-# is this one) and go on until they are ended. Needs root.
+# A private system bus and a private systemd-logind for a test: `logind.sh bus DIR` and `logind.sh logind DIR` exec one of them,
+# which runs until it is stopped. Needs root.
 #
-# They know only each other: the bus listens on DIR/bus, and this logind speaks to systemd on that bus, where a stub of the test
-# stands for it (tests/support/logind.rs). Its /run is DIR/run, so that it knows its locks again when it is started again; its
-# /dev and its state are empty. What it may not do is taken from it: nothing can really be powered off. It reads its drop-ins
-# from DIR/logind.conf.d.
+# They are connected only to each other. The bus listens on DIR/bus. logind calls systemd on that bus, where a stub of the test
+# answers (tests/support/logind.rs). logind's /run is DIR/run, so that a restarted logind finds its locks. Its /dev and its state
+# are empty. It lacks the capabilities to power anything off. It reads its drop-ins from DIR/logind.conf.d.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -24,12 +23,12 @@ logind_binary() {
 			return 0
 		fi
 	done
-	die "no systemd-logind here (tests/lab/install.sh logind)"
+	die "systemd-logind not found (install it with tests/lab/install.sh logind)"
 }
 
 case $1 in
 bus)
-	have dbus-daemon || die "no dbus-daemon in PATH (tests/lab/install.sh logind)"
+	have dbus-daemon || die "dbus-daemon not found in PATH (install it with tests/lab/install.sh logind)"
 	cat >"$dir/bus.conf" <<-END
 		<busconfig>
 		  <type>system</type>
@@ -44,7 +43,7 @@ bus)
 		  <limit name="max_message_unix_fds">64</limit>
 		</busconfig>
 	END
-	# What a killed one has left: it does not take its own socket away.
+	# Leftover of a previous run: a killed dbus-daemon does not remove its socket.
 	rm -f "$dir/bus"
 	exec dbus-daemon --config-file="$dir/bus.conf" --nofork --nopidfile --nosyslog
 	;;
@@ -58,7 +57,7 @@ logind)
 		mount --bind "$dir/run" /run
 		for d in inhibit seats sessions users shutdown machines system logind.conf.d; do mkdir -p "/run/systemd/$d"; done
 		mount --bind "$dir/logind.conf.d" /run/systemd/logind.conf.d
-		# Whatever this machine has set is not meant for the test.
+		# Hide the settings of this machine from the test.
 		if [ -d /etc/systemd/logind.conf.d ]; then mount -t tmpfs tmpfs /etc/systemd/logind.conf.d; fi
 		mkdir -p /var/lib/systemd
 		mount -t tmpfs tmpfs /var/lib/systemd

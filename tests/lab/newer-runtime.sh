@@ -1,10 +1,10 @@
 #!/bin/bash
-# Prints a directory with another containerd than the system's, to be put first in PATH: `newer-runtime.sh 1.7`.
+# Prints the directory of another containerd than the system's, for the front of PATH: `newer-runtime.sh 1.7`.
 #
-# 1.7 is Debian 13's, unpacked into ~/.cache/wherry-lab, on a Debian 12 whose own is 1.6. Nothing is installed: apt works with
-# lists and directories of its own, with this machine's mirror and keyring. What is there is used without a look at the
-# network. runc stays the system's (Debian 13's needs a newer libc). Exit code 69 (nothing printed): it cannot be had here,
-# and why is said.
+# 1.7 is Debian 13's containerd, unpacked into ~/.cache/wherry-lab, for a Debian 12 whose own is 1.6. Nothing is installed:
+# apt uses separate lists and directories, with this machine's mirror and keyring. An existing copy is used without the
+# network. runc stays the system's (Debian 13's needs a newer libc). Exit code 69, with the reason on stderr and nothing on
+# stdout: containerd 1.7 is not available here.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -12,7 +12,7 @@ set -euo pipefail
 UNAVAILABLE=69
 
 cannot() {
-	say "containerd $WANTED is not to be had here: $*"
+	say "containerd $WANTED is not available: $*"
 	exit "$UNAVAILABLE"
 }
 
@@ -25,10 +25,10 @@ esac
 DIR=${XDG_CACHE_HOME:-$(caller_home)/.cache}/wherry-lab/containerd-$WANTED
 BIN=$DIR/unpacked/usr/bin
 
-# containerd and its shim have to match.
+# The versions of containerd and its shim must match.
 complete() { [ -x "$BIN/containerd-shim-runc-v2" ] && "$BIN/containerd" --version >/dev/null 2>&1; }
 
-# Where this machine's packages come from.
+# Prints the package mirror of this machine.
 mirror() {
 	awk '/^URIs:/ { print $2; exit }' /etc/apt/sources.list.d/debian.sources 2>/dev/null ||
 		awk '$1 == "deb" { for (i = 2; i <= NF; i++) if ($i ~ /^http/) { print $i; exit } }' /etc/apt/sources.list 2>/dev/null
@@ -56,12 +56,12 @@ fetch() {
 if ! complete; then
 	# shellcheck disable=SC1091
 	. /etc/os-release
-	[ "${ID:-}" = debian ] && [ "${VERSION_ID:-}" = 12 ] || cannot "it is unpacked from Debian 13's packages on a Debian 12, and this is ${PRETTY_NAME:-something else}"
-	if ! have apt-get || ! have dpkg; then cannot "it takes apt-get and dpkg"; fi
+	[ "${ID:-}" = debian ] && [ "${VERSION_ID:-}" = 12 ] || cannot "it needs Debian 12, but this machine runs ${PRETTY_NAME:-another distribution}"
+	if ! have apt-get || ! have dpkg; then cannot "it needs apt-get and dpkg"; fi
 	say "unpacking Debian 13's containerd into $DIR"
 	log=$(mktemp)
 	for try in 1 2 3; do
-		# (A subshell of its own: under `if` the shell would not stop at an error.)
+		# (A separate shell, because under `if` a shell ignores `set -e`.)
 		status=0
 		(export -f fetch apt_alone mirror; export DIR SUITE; bash -euo pipefail -c fetch) >"$log" 2>&1 || status=$?
 		[ "$status" != 0 ] || break
@@ -69,7 +69,7 @@ if ! complete; then
 	done
 	[ "$status" = 0 ] || tail -n 5 "$log" >&2
 	rm -f "$log"
-	[ "$status" = 0 ] || cannot "its packages cannot be fetched (above is why)"
+	[ "$status" = 0 ] || cannot "failed to download its packages (see above)"
 	complete || cannot "$BIN/containerd does not run"
 fi
 printf '%s\n' "$BIN"

@@ -1,9 +1,9 @@
 /*
- * The first process of a pod's sandbox: it keeps the pod's namespaces alive, reaps what is orphaned in them
- * (it is process 1 where a pod shares its PID namespace), and leaves when told to.
+ * The init process of a pod's sandbox. It keeps the pod's namespaces alive, reaps orphaned processes (it is
+ * process 1 if the pod shares its PID namespace), and exits on SIGTERM or SIGINT.
  *
- * The signals stay blocked and are waited for: a blocked signal is delivered even to process 1, for which the
- * kernel drops unblocked ones that have no handler.
+ * The signals stay blocked, and sigwait receives them: the kernel delivers a blocked signal even to process 1,
+ * but drops an unblocked one without a handler.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>

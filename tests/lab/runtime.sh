@@ -1,11 +1,11 @@
 #!/bin/bash
-# A containerd of one's own: `runtime.sh up DIR NAME` starts it, `runtime.sh down DIR` ends it and everything in it.
-# Both may be called again at any time, also after a crash or a reboot. `runtime.sh again DIR` starts a containerd that
-# was killed, beside the containers that live on. Needs root.
+# A private containerd: `runtime.sh up DIR NAME` starts it, `runtime.sh down DIR` stops it and everything in it. Both can
+# be called again at any time, also after a crash or a reboot. `runtime.sh again DIR` restarts a killed containerd; its
+# containers keep running. Needs root.
 #
 #   DIR (on a real disk)     root/ (images, layers), cni/, containerd.toml, containerd.log, env
-#   /run/wherry-NAME         state/, containerd.sock, containerd.pid (short: a socket's path has 108 bytes)
-#   bridge wy-NAME, cgroup /wherry-NAME (the pods' parent: give it to wherry as cgroupRoot)
+#   /run/wherry-NAME         state/, containerd.sock, containerd.pid (short: a socket's path has at most 108 bytes)
+#   bridge wy-NAME, cgroup /wherry-NAME (the parent of the pods: wherry's cgroupRoot)
 #
 # `DIR/env` can be sourced: WHERRY_LAB_NAME, _DIR, _RUN, _SOCKET, _CGROUP, _BRIDGE, _SUBNET.
 set -euo pipefail
@@ -14,7 +14,7 @@ set -euo pipefail
 
 usage() { die "usage: runtime.sh up DIR NAME | again DIR | down DIR"; }
 
-# Sets the variables that follow from DIR and NAME.
+# Sets the variables derived from DIR and NAME.
 names() {
 	RUN=/run/wherry-$NAME
 	SOCKET=$RUN/containerd.sock
@@ -31,12 +31,12 @@ running() {
 	pid=$(cat "$RUN/containerd.pid" 2>/dev/null) && [ -n "$pid" ] && ours "$pid" && printf '%s\n' "$pid"
 }
 
-# Does containerd answer, with a CRI service in it?
+# True if containerd answers and has a working CRI plugin.
 answers() {
 	timeout 60 ctr -a "$SOCKET" plugins ls 2>/dev/null | awk '$2 == "cri" && $NF == "ok" { found = 1 } END { exit !found }'
 }
 
-# The first /22 that neither an address nor a route of this machine has.
+# Prints the first /22 that no address or route of this machine uses.
 free_subnet() {
 	local n taken
 	taken=$(ip -4 route show table all 2>/dev/null; ip -4 -o addr show)
@@ -72,7 +72,7 @@ END
 write_config() {
 	local apparmor=true oom=true snapshotter=native
 	[ "$(cat /sys/module/apparmor/parameters/enabled 2>/dev/null)" = Y ] && have apparmor_parser && apparmor=false
-	# Without CAP_SYS_RESOURCE nobody may lower a score, and every sandbox would fail for that.
+	# Without CAP_SYS_RESOURCE, containerd cannot lower an OOM score, and every sandbox would fail.
 	if (echo -998 >/proc/self/oom_score_adj) 2>/dev/null; then oom=false; fi
 	mkdir -p "$DIR/try"/{lower,upper,work,merged}
 	if mount -t overlay overlay -o "lowerdir=$DIR/try/lower,upperdir=$DIR/try/upper,workdir=$DIR/try/work" "$DIR/try/merged" 2>/dev/null; then
@@ -135,7 +135,7 @@ write_env() {
 
 start() {
 	local pid
-	# With a session of its own it outlives the shell that starts it.
+	# In a session of its own it survives the shell that starts it.
 	setsid containerd --config "$DIR/containerd.toml" >>"$DIR/containerd.log" 2>&1 </dev/null &
 	pid=$!
 	for _ in $(seq 1 1000); do
@@ -149,7 +149,7 @@ start() {
 		sleep 0.1
 	done
 	tail -n 30 "$DIR/containerd.log" >&2
-	die "containerd does not answer on $SOCKET; above is the end of $DIR/containerd.log"
+	die "containerd does not answer on $SOCKET; see the end of $DIR/containerd.log above"
 }
 
 import_images() {
@@ -158,7 +158,7 @@ import_images() {
 	if [ "$(cat "$DIR/imported" 2>/dev/null)" != "$(cat "$images/stamp")" ] ||
 		! ctr -a "$SOCKET" -n k8s.io images ls -q | grep -qx localhost/pause:3.9; then
 		ctr -a "$SOCKET" -n k8s.io images import "$images/images.tar" >>"$DIR/containerd.log" 2>&1 ||
-			die "cannot import the images: see the end of $DIR/containerd.log"
+			die "failed to import the images; see the end of $DIR/containerd.log"
 		cp "$images/stamp" "$DIR/imported"
 	fi
 }
@@ -166,11 +166,11 @@ import_images() {
 up() {
 	local tool
 	[ "${#NAME}" -le 12 ] || die "the name $NAME is too long for a bridge (12 bytes at most)"
-	case $NAME in *[!a-z0-9-]*) die "the name $NAME may hold a to z, 0 to 9 and - only" ;; esac
+	case $NAME in *[!a-z0-9-]*) die "the name $NAME may contain only a to z, 0 to 9 and -" ;; esac
 	for tool in containerd ctr runc ip iptables; do
-		have "$tool" || die "no $tool in PATH (tests/lab/install.sh installs it)"
+		have "$tool" || die "$tool not found in PATH (install it with tests/lab/install.sh)"
 	done
-	cni_plugins >/dev/null || die "no CNI plugins (tests/lab/install.sh installs them)"
+	cni_plugins >/dev/null || die "CNI plugins not found (install them with tests/lab/install.sh)"
 	mkdir -p "$DIR"
 	DIR=$(cd "$DIR" && pwd)
 	names
@@ -178,7 +178,7 @@ up() {
 		import_images
 		return 0
 	fi
-	# What a crash or a reboot left; the images stay.
+	# Remove the leftovers of a crash or a reboot; keep the images.
 	if [ -f "$DIR/env" ]; then down; fi
 	SUBNET=${WHERRY_LAB_SUBNET:-$(free_subnet)}
 	FORWARD=$(cat /proc/sys/net/ipv4/ip_forward)
@@ -190,7 +190,7 @@ up() {
 	import_images
 }
 
-# Ends and removes containers through containerd, as long as it answers.
+# Stops and removes containers through containerd, if it answers.
 end_tasks() {
 	local id
 	[ -S "$SOCKET" ] || return 0
@@ -214,7 +214,7 @@ end_containerd() {
 	fi
 }
 
-# Shims are found by our socket among their arguments; each shim's children are its containers.
+# Finds shims by our socket in their arguments. The children of a shim are its containers.
 end_shims() {
 	local dir pid child
 	for dir in /proc/[0-9]*; do
@@ -226,7 +226,7 @@ end_shims() {
 			kill -KILL "$pid" 2>/dev/null || true
 		fi
 	done
-	# A shim's own socket is in the system's directory for them, under a name that only the bundle tells.
+	# The socket of a shim is in a system directory; only the bundle contains its name.
 	for dir in "$RUN"/state/io.containerd.runtime.v2.task/k8s.io/*/address; do
 		child=$(cat "$dir" 2>/dev/null)
 		case $child in unix:///run/containerd/s/*) rm -f "${child#unix://}" ;; esac
@@ -246,7 +246,7 @@ unmount_below() {
 	done
 }
 
-# Deletes rules from chain $1 of the nat table: those whose text has $2 in it. Prints where they led to.
+# Deletes the rules of chain $1 of the nat table whose text contains $TEXT. Prints their targets.
 forget_rules() {
 	local number target
 	iptables -w -t nat -S "$1" 2>/dev/null | grep '^-A' | awk '
@@ -264,8 +264,8 @@ forget_chain() {
 	iptables -w -t nat -X "$1" 2>/dev/null || true
 }
 
-# Every rule of our network, and the chains of single containers that they lead to. Rules carry their network's name
-# in a comment.
+# Deletes every rule of our network and the chains of single containers to which they jump. The comment of a rule
+# contains the name of its network.
 forget_network() {
 	local chain target
 	for chain in POSTROUTING CNI-HOSTPORT-DNAT; do
@@ -275,7 +275,7 @@ forget_network() {
 	done
 }
 
-# portmap's common chains stay as long as anybody else's rules are in them.
+# Deletes portmap's common chains unless they contain rules of other networks.
 forget_portmap() {
 	local chain
 	if iptables -w -t nat -S CNI-HOSTPORT-DNAT 2>/dev/null | grep -q '^-A'; then return 0; fi
@@ -286,24 +286,24 @@ forget_portmap() {
 
 remove_network() {
 	ip link del "$BRIDGE" 2>/dev/null || true
-	# (In namespaces of our own the rules go with them. Till then a network beside this one makes rules meanwhile, and
-	# these would be looked for by numbers of before.)
+	# (In private namespaces, the rules disappear with the namespaces. Until then another network may add rules, which
+	# would change the rule numbers between listing and deletion.)
 	if [ -z "${WHERRY_LAB_ISOLATED:-}" ]; then
 		forget_network
 		forget_portmap
 	fi
 	rm -rf "$DIR/cni-data"
 	rm -f /var/lib/cni/results/"wherry-$NAME"-*
-	# What libcni remembers of loopbacks has one name for all runtimes; ours are told by where the namespaces were.
+	# libcni's results for loopback have the same names for all runtimes; the namespace paths identify ours.
 	{ grep -lsF "$RUN/" /var/lib/cni/results/cni-loopback-* || true; } | xargs -r rm -f
 	rmdir /var/lib/cni/results /var/lib/cni/cache /var/lib/cni 2>/dev/null || true
-	# The bridge plugin turns forwarding on for good; if it was off, nobody else needs it as long as nobody routes.
+	# The bridge plugin turns forwarding on permanently. Turn it off again if it was off and no bridge remains.
 	if [ "${WHERRY_LAB_FORWARD:-1}" = 0 ] && [ -z "$(ip -o link show type bridge)" ]; then
 		echo 0 >/proc/sys/net/ipv4/ip_forward
 	fi
 }
 
-# The names that `up` decided on.
+# Restores the names that `up` chose.
 recall() {
 	DIR=$(cd "$DIR" && pwd)
 	# shellcheck disable=SC1091
@@ -316,7 +316,7 @@ recall() {
 down() {
 	[ -f "$DIR/env" ] || return 0
 	recall
-	# Each step is taken whatever became of the others.
+	# Run each step even if others fail.
 	set +e +o pipefail
 	end_tasks
 	end_containerd
@@ -340,7 +340,7 @@ up)
 	up
 	;;
 again)
-	[ -f "$DIR/env" ] || die "nothing was started in $DIR"
+	[ -f "$DIR/env" ] || die "no containerd was started in $DIR"
 	recall
 	running >/dev/null || start
 	;;

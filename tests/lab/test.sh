@@ -1,7 +1,7 @@
 #!/bin/bash
-# Every test that belongs to an ordinary run: `make test`. A suite that fails does not stop the others: a summary at the
-# end says what passed, failed and was not run. The exit code is 0 if nothing failed and nothing lacked root. The runtime
-# tests run on the system's containerd and then on 1.7, where that is available (on a Debian 12, online the first time).
+# The complete ordinary test run: `make test`. A suite that fails does not stop the others. A summary at the end lists the
+# suites that passed, failed and were not run. The exit code is 0 if no suite failed or was skipped for lack of root. The
+# runtime tests run on the system's containerd and then on 1.7, if available (on a Debian 12, with a network the first time).
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -22,7 +22,7 @@ suite() {
 	shift
 	say "=== $name"
 	"$@" || code=$?
-	# A signal that ends a test ends this script, too: the person at the terminal means the whole run.
+	# A signal that ends a test also ends this script: a user who presses Ctrl-C wants to stop the whole run.
 	case $code in 130 | 143) exit "$code" ;; esac
 	if [ "$code" = 0 ]; then result passed "$name"; else result failed "$name" "exit code $code"; fi
 }
@@ -43,23 +43,23 @@ make() { command make --no-print-directory "$@"; }
 
 suite 'units, simulation, architecture' make test-unit
 if can_be_root; then
-	# Containers are waited for most of the time: the mutations have the processors meanwhile.
+	# The runtime tests mostly wait for containers, so the mutations can use the CPUs meanwhile.
 	setsid nice -n 19 make --no-print-directory test-mutations >"$log" 2>&1 </dev/null &
 	mutations=$!
 
 	suite 'tests/runtime: pods on a real containerd' make test-runtime
-	suite 'tests/shutdown: and a real logind' make test-shutdown
-	# The same on a runtime with an event stream.
+	suite 'tests/shutdown: pods and a real logind' make test-shutdown
+	# The same tests on a runtime with an event stream.
 	newer='tests/runtime on containerd 1.7'
 	code=0
 	"$LAB/newer-runtime.sh" 1.7 >/dev/null || code=$?
 	case $code in
 	0) suite "$newer" make test-runtime RUNTIME=1.7 ;;
-	69) result 'not run' "$newer" 'containerd 1.7 is not available (the reason is above)' ;;
-	*) result failed "$newer" "tests/lab/newer-runtime.sh ended with $code" ;;
+	69) result 'not run' "$newer" 'containerd 1.7 is not available (see above)' ;;
+	*) result failed "$newer" "tests/lab/newer-runtime.sh exited with $code" ;;
 	esac
 
-	say '=== mutations, which ran beside the others'
+	say '=== mutations, which ran in parallel'
 	code=0
 	wait "$mutations" || code=$?
 	mutations=
@@ -68,7 +68,7 @@ if can_be_root; then
 else
 	suite mutations make test-mutations
 	result 'not run' 'tests/runtime: pods on a real containerd' 'needs root or sudo'
-	result 'not run' 'tests/shutdown: and a real logind' 'needs root or sudo'
+	result 'not run' 'tests/shutdown: pods and a real logind' 'needs root or sudo'
 	status=1
 fi
 

@@ -1,15 +1,15 @@
-//! The list of mutations, and their places in the sources.
+//! Reads the list of mutations and applies them to the sources.
 
 use std::ops::Range;
 use std::path::Path;
 
-/// The line of a mutation whose engine may hang.
+/// This line marks a mutation with which the engine may hang.
 const HANGS: &str = "hangs";
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mutation {
     pub name: String,
-    /// Below `src/`.
+    /// The path below `src/`.
     pub file: String,
     /// The mutated engine may hang instead of failing.
     pub hangs: bool,
@@ -17,11 +17,11 @@ pub struct Mutation {
     mutated: String,
 }
 
-/// Blocks of a name, a file, perhaps `hangs`, the original lines after `-` and the mutated ones after `+`; `#` begins a
-/// comment.
+/// Reads blocks of a name, a file, an optional `hangs`, the original lines after `-` and the mutated ones after `+`.
+/// `#` starts a comment.
 ///
 /// # Errors
-/// If a block lacks something, or two have one name.
+/// If a block is incomplete, or two blocks have the same name.
 pub fn read(path: &Path) -> Result<Vec<Mutation>, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("read {}: {e}", path.display()))?;
     let mut mutations: Vec<Mutation> = Vec::new();
@@ -54,10 +54,11 @@ pub fn read(path: &Path) -> Result<Vec<Mutation>, String> {
     Ok(mutations)
 }
 
-/// The source with all of the file's mutations (number, mutation) in it, each in force if `crate::mutation::is(number)`.
+/// Returns the source with all mutations of the file (number, mutation). Each is in force if
+/// `crate::mutation::is(number)`.
 ///
 /// # Errors
-/// If an original text is not there exactly once, or two overlap.
+/// If an original text does not occur exactly once, or two overlap.
 pub fn apply(source: &str, mutations: &[(usize, &Mutation)]) -> Result<String, String> {
     let mut places = Vec::new();
     for (number, m) in mutations {
@@ -96,10 +97,10 @@ fn replacement(original: &str, m: &Mutation, number: usize) -> String {
     if original.ends_with([';', '}']) { choice } else { format!("({choice})") }
 }
 
-/// Where a text is; what is between words may be any white space, as a formatter changes it.
+/// The positions of a text. White space between words is ignored, because a formatter changes it.
 fn find(source: &str, text: &str) -> Vec<Range<usize>> {
     let wanted: Vec<char> = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().collect();
-    // The source with single spaces, and where each character was.
+    // The source with single spaces, and the original position of each character.
     let mut packed: Vec<(usize, char)> = Vec::new();
     for (at, c) in source.char_indices() {
         match (c.is_whitespace(), packed.last()) {

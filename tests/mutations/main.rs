@@ -1,16 +1,17 @@
-//! The test of the simulation: the engine is broken on purpose, in one place at a time, and each break has to be caught.
+//! Tests the simulation: mutations break the engine on purpose, in one place at a time, and the simulation has to catch
+//! each of them.
 //!
-//! `list` tells the breaks. All of them are built into one copy of the sources (`package`), and an environment variable
-//! chooses one, so there is one build. The unmutated engine plays all stories and lives first; the CPU time of these runs
-//! scales the limits of the mutated ones (`verdict`). Needs nothing but cargo.
+//! `list` contains the mutations. One copy of the sources contains all of them (`package`), and an environment variable
+//! selects one, so that a single build is enough. The unmutated engine runs all stories and lives first; the CPU time
+//! of these runs determines the limits for the mutated ones (`verdict`). Only cargo is needed.
 //!
-//! `make test-mutations`; ARGS=name for the breaks whose name contains it.
+//! Run with `make test-mutations`; ARGS=text selects the mutations whose name contains the text.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod list;
 mod package;
-// (Its own tests are a target of their own.)
+// (The unit tests of `verdict` are a test target of their own.)
 #[cfg_attr(test, allow(dead_code))]
 mod verdict;
 
@@ -25,16 +26,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use verdict::{End, Run, Shown, Verdict, limit};
 
-/// The lives, in the pieces in which they are played: a mutation that hangs is ended in the first piece. A mutation that
-/// a story catches is judged by the first piece only.
+/// The seeds of the lives, in portions: a mutation that hangs is stopped in the first portion. If a story catches a
+/// mutation, only the first portion runs.
 const LIVES: [Range<u32>; 4] = [0..60, 60..300, 300..1000, 1000..2000];
 
-/// A run that sleeps uses no CPU time. It is ended after this many times what the unmutated engine took by the clock, and
-/// never sooner than after ten minutes: other programs may use the processors meanwhile.
+/// A sleeping run uses no CPU time. It is stopped after this multiple of the wall-clock time of the unmutated engine,
+/// but not before ten minutes, because other programs may use the processors meanwhile.
 const CLOCK_PATIENCE: u32 = 50;
 const CLOCK_FLOOR: Duration = Duration::from_secs(600);
 
-/// What a run may take.
+/// The limits of one run.
 #[derive(Clone, Copy)]
 struct Limits {
     cpu: Duration,
@@ -76,7 +77,7 @@ fn run() -> Result<bool, String> {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some((i, m)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // (0 is the engine as it is.)
+                    // (0 is the unmutated engine.)
                     let verdict = judge.judge(i + 1);
                     let text = verdict.as_ref().map_or_else(|why| format!("NOT JUDGED: {why}"), Verdict::to_string);
                     println!("{:<58} {text}", m.name);
@@ -107,7 +108,7 @@ fn run() -> Result<bool, String> {
 }
 
 impl Judge {
-    /// Runs the unmutated engine, which has to pass: otherwise a failure shows nothing.
+    /// Runs the unmutated engine. It has to pass; otherwise the failures of mutated engines mean nothing.
     fn new(simulation: PathBuf) -> Result<Judge, String> {
         const NO_LIMIT: Limits = Limits { cpu: Duration::MAX, clock: Duration::MAX };
         let mut judge = Judge { simulation, stories: NO_LIMIT, lives: vec![NO_LIMIT; LIVES.len()] };
@@ -170,7 +171,7 @@ impl Judge {
         command.env("WHERRY_SHRINK", "0").env("RUST_BACKTRACE", "0").env_remove("WHERRY_SEED");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
         let (out, err) = (child.stdout.take(), child.stderr.take());
-        // (Of lives, the line with the seed comes first.)
+        // (In a run of lives, the line with the seed comes before the failed test.)
         let stories = seeds.is_empty();
         let failed = &AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -180,11 +181,11 @@ impl Judge {
             let begin = Instant::now();
             let mut spent = Duration::ZERO;
             let end = loop {
-                // Before the child is reaped: its times go with it.
+                // Read before the child is reaped, because its times disappear with it.
                 spent = busy(child.id()).max(spent);
                 match child.try_wait().map_err(|e| e.to_string())? {
                     Some(status) => break end_of(status),
-                    // One story that fails is enough.
+                    // One failed story is enough.
                     None if stories && failed.load(Ordering::Relaxed) => {
                         child.kill().map_err(|e| e.to_string())?;
                         child.wait().map_err(|e| e.to_string())?;
@@ -214,7 +215,7 @@ fn end_of(status: ExitStatus) -> End {
     }
 }
 
-/// The CPU time of a process (proc(5): ticks of 10 ms on all platforms that Rust knows).
+/// The CPU time of a process (proc(5): ticks of 10 ms on all platforms that Rust supports).
 fn busy(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, after)| after).split_whitespace();
@@ -237,7 +238,7 @@ fn read_lines(from: Option<impl std::io::Read>, failed: &AtomicBool) -> String {
 fn read_all(from: Option<impl std::io::Read>) -> Vec<u8> {
     let mut all = Vec::new();
     if let Some(mut from) = from {
-        // What could not be read is missing in the verdict, and only there.
+        // After a read error only a part of the output counts.
         let _ = from.read_to_end(&mut all);
     }
     all

@@ -1,5 +1,5 @@
-//! The copy of the engine with all mutations in it: a package of its own below the target directory, with just the crates
-//! that `api` and `engine` use, in the versions of our Cargo.lock, and the simulation as its test.
+//! Builds the copy of the engine with all mutations: a package below the target directory that contains only the crates
+//! used by `api` and `engine`, in the versions of our Cargo.lock, and the simulation as its test.
 
 use crate::list::{Mutation, apply};
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What of `src/` the simulation needs.
+/// The directories of `src/` that the simulation needs.
 const ROOMS: [&str; 2] = ["api", "engine"];
 
 const MUTATION_RS: &str = "\
@@ -23,13 +23,13 @@ pub fn is(number: usize) -> bool {
 }
 ";
 
-/// Writes the package and builds it; the program of the simulation.
+/// Writes and builds the package. Returns the path of the simulation.
 ///
 /// # Errors
-/// If a mutation does not fit the sources, or the package cannot be written or built.
+/// If a mutation does not match the sources, or the package cannot be written or built.
 pub fn build(project: &Path, mutations: &[Mutation]) -> Result<PathBuf, String> {
     let exe = std::env::current_exe().map_err(|e| format!("find myself: {e}"))?;
-    // target/debug/deps/mutations-...
+    // The path of this program is target/debug/deps/mutations-...
     let target = exe.ancestors().nth(3).ok_or("this program is not in a target directory")?;
     let package = target.join("mutations");
     let mut sources = Vec::new();
@@ -56,13 +56,13 @@ pub fn build(project: &Path, mutations: &[Mutation]) -> Result<PathBuf, String> 
     write(&package.join("src/lib.rs"), &format!("#![allow(warnings)]\n{rooms}pub mod mutation;\n"))?;
     write(&package.join("src/mutation.rs"), MUTATION_RS)?;
     write(&package.join("Cargo.toml"), &manifest(project, &crates)?)?;
-    // cargo drops from it what is not used here; the versions stay.
+    // cargo removes unused crates from the copy; the versions stay.
     let lock = fs::read_to_string(project.join("Cargo.lock")).map_err(|e| format!("read Cargo.lock: {e}"))?;
     write(&package.join("Cargo.lock"), &lock)?;
     compile(&package, target)
 }
 
-/// Our own Cargo.toml with the dependencies that are named in the sources.
+/// Our Cargo.toml, reduced to the dependencies that the sources use.
 fn manifest(project: &Path, crates: &BTreeSet<String>) -> Result<String, String> {
     let ours = fs::read_to_string(project.join("Cargo.toml")).map_err(|e| format!("read Cargo.toml: {e}"))?;
     let section = |name: &str| {
@@ -97,7 +97,7 @@ fn compile(package: &Path, target: &Path) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["test", "--offline", "--no-run", "--test", "simulation", "--message-format", "json"]);
-    // (The dependencies are built already, if they are needed in the same form.)
+    // (Dependencies that are already built in the same form are reused.)
     command.arg("--manifest-path").arg(package.join("Cargo.toml")).arg("--target-dir").arg(target);
     let output = command.stderr(Stdio::inherit()).output().map_err(|e| format!("run cargo: {e}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -131,7 +131,7 @@ fn list_sources(dir: &Path, out: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-/// Only if it is another: cargo goes by the time of a file.
+/// Writes only if the content differs, because cargo compares the modification times.
 fn write(path: &Path, text: &str) -> Result<(), String> {
     if fs::read_to_string(path).is_ok_and(|old| old == text) {
         return Ok(());
@@ -141,7 +141,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(fail)
 }
 
-/// Sources of an earlier run that are no more.
+/// Removes the sources of an earlier run that no longer exist.
 fn remove_others(root: &Path, dir: &Path, files: &BTreeSet<PathBuf>) -> Result<(), String> {
     let mut there = Vec::new();
     list_sources(dir, &mut there)?;

@@ -1,20 +1,20 @@
-//! The judging of a mutation: what the runs of the simulation against it show. Pure, and a test target of its own
+//! Derives the verdict on a mutation from the runs of the simulation. It does no I/O and is a test target of its own
 //! (`cargo test --test verdict`).
 
 use std::time::Duration;
 
-/// A mutated engine may take this many times the CPU time of the unmutated one for the same stories or lives. Both are
-/// measured in the same run, so the verdicts do not depend on the speed of the machine.
+/// The CPU time limit of a mutated engine, as a multiple of that of the unmutated one for the same stories or lives.
+/// Both are measured in the same session, so the verdicts do not depend on the speed of the machine.
 const PATIENCE: u32 = 10;
 
-/// How one run of the test program ended.
+/// How a run of the test program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Passed,
     Failed,
-    /// By a signal that the judge did not send.
+    /// By a signal that did not come from this program.
     Signal(i32),
-    /// The judge ended the run at its limit.
+    /// Stopped at its limit.
     TimedOut,
 }
 
@@ -23,11 +23,11 @@ pub enum End {
 pub struct Run {
     pub end: End,
     pub output: String,
-    /// CPU time.
+    /// The CPU time.
     pub spent: Duration,
 }
 
-/// What one run shows.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shown {
     Nothing,
@@ -42,46 +42,46 @@ pub enum Verdict {
         stories: Vec<String>,
         seed: Option<String>,
     },
-    /// Nothing failed, and something did not end within its limit.
+    /// Nothing failed, and a run reached its limit.
     TimedOut,
     Survived,
 }
 
-/// The CPU time that a mutated run may take, from the time that the unmutated one took.
+/// The CPU time limit of a mutated run, given the time of the unmutated one.
 pub fn limit(unmutated: Duration) -> Duration {
     unmutated * PATIENCE
 }
 
 const SIGKILL: i32 = 9;
 
-/// What a run of the stories shows.
+/// The result of a run of the stories.
 ///
 /// # Errors
-/// If somebody else killed it: then it shows nothing about the engine.
+/// If another process killed the run, which shows nothing about the engine.
 pub fn stories(run: &Run) -> Result<Shown, String> {
     let failed = run.output.lines().filter_map(failed_story);
     shown(run, failed.map(str::to_string).collect(), "the stories aborted")
 }
 
-/// The name of the story that failed, if this line of the test program's output says so.
+/// The name of the story, if this line of the test program's output reports its failure.
 pub fn failed_story(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
-/// What a run of lives shows.
+/// The result of a run of lives.
 ///
 /// # Errors
-/// As `stories`.
+/// As for `stories`.
 pub fn lives(run: &Run) -> Result<Shown, String> {
     let mut failed = run.output.lines().filter(|l| l.starts_with("seed "));
-    // Several threads play; the last line is about the lowest seed that failed.
+    // Lives run in several threads; the last line is about the lowest failed seed.
     let last = failed.next_back().map(|l| l.split(" (").next().unwrap_or(l).to_string());
     shown(run, last.into_iter().collect(), "the lives aborted")
 }
 
 fn shown(run: &Run, failures: Vec<String>, aborted: &str) -> Result<Shown, String> {
     match run.end {
-        // A test that failed before the limit has failed.
+        // A test that failed before the limit counts.
         _ if !failures.is_empty() => Ok(Shown::Failures(failures)),
         End::Passed => Ok(Shown::Nothing),
         End::TimedOut => Ok(Shown::TimedOut),
@@ -90,7 +90,7 @@ fn shown(run: &Run, failures: Vec<String>, aborted: &str) -> Result<Shown, Strin
     }
 }
 
-/// The verdict on what the stories and then the lives show.
+/// The verdict, given the results of the stories and then of the lives.
 pub fn verdict(stories: Shown, lives: Shown) -> Verdict {
     match (stories, lives) {
         (Shown::Failures(stories), Shown::Failures(seed)) => Verdict::Caught { stories, seed: seed.into_iter().next() },
@@ -102,7 +102,7 @@ pub fn verdict(stories: Shown, lives: Shown) -> Verdict {
 }
 
 impl Verdict {
-    /// Is this good enough? `hangs`: the list expects the engine to hang.
+    /// True if the mutation test passes. `hangs`: the list permits the engine to hang.
     pub fn passes(&self, hangs: bool) -> bool {
         match self {
             Verdict::Caught { .. } => true,

@@ -1,9 +1,9 @@
 #!/bin/bash
-# A package's life below a root of its own: `roots.sh deb|rpm FILE BINARY DIRECTORY [NEXT-FILE]`, where BINARY is the
-# wherry in the file. Run by test.sh, as root.
+# Installs, upgrades and removes a package in a separate root directory: `roots.sh deb|rpm FILE BINARY DIRECTORY [NEXT-FILE]`.
+# BINARY is the wherry in the file. test.sh runs this script as root.
 #
-# The root has a shell, a few programs, and the libraries that wherry needs. What the scripts would ask of systemd is written down
-# by stand-ins (in /calls); wherry itself is the real one, without a runtime. Nothing outside of the directory is touched.
+# The root directory has a shell, a few programs, and the libraries that wherry needs. Stubs record the scripts' calls to systemd
+# in /calls. wherry itself is real, without a runtime. Nothing outside of the directory is touched.
 set -euo pipefail
 
 kind=$1
@@ -14,15 +14,15 @@ mkdir -p "$root"
 
 fail() {
 	printf 'FAILED: %s\n' "$*" >&2
-	printf -- '--- it said\n%s\n--- and asked systemd\n%s\n' "$said" "$(cat "$root/calls" 2>/dev/null)" >&2
+	printf -- '--- output\n%s\n--- calls to systemd\n%s\n' "$said" "$(cat "$root/calls" 2>/dev/null)" >&2
 	exit 1
 }
 
-# A program of this machine, with its libraries, where they are.
+# Copies a program of this machine and its libraries to the same paths.
 carry() {
 	local program library
 	for program; do
-		program=$(command -v "$program") || { echo "no $program here" >&2; exit 1; }
+		program=$(command -v "$program") || { echo "program $program not found" >&2; exit 1; }
 		install -D -m 755 "$program" "$root$program"
 		ldd "$program" 2>/dev/null | grep -o '/[^ ]*' | while read -r library; do
 			[ -e "$root$library" ] || install -D -m 755 "$library" "$root$library"
@@ -30,7 +30,7 @@ carry() {
 	done
 }
 
-# Written down, and done as /answers/NAME says, else with success.
+# Creates a stub that records each call and exits with the code in /answers/NAME, by default 0.
 stand_in() {
 	local name
 	for name; do
@@ -44,7 +44,7 @@ stand_in() {
 
 make_root() {
 	mkdir -p "$root"/{etc,dev,tmp,proc,answers,run/systemd/system,var/lib/dpkg/info,var/lib/dpkg/updates,usr/lib,usr/bin,usr/sbin}
-	# As the distribution has it.
+	# The same layout as the distribution's.
 	for directory in bin sbin lib lib64; do
 		mkdir -p "$root/usr/$directory"
 		ln -s "usr/$directory" "$root/$directory"
@@ -52,7 +52,7 @@ make_root() {
 	touch "$root/var/lib/dpkg/status" "$root/calls"
 	cp /etc/os-release "$root/etc/"
 	carry sh rm rmdir mkdir mktemp cp cat sed install timeout
-	# What is linked with libdbus, libc and libgcc: the binary itself is not there yet.
+	# Copy only the libraries of the binary. The package installs the binary itself.
 	local library
 	ldd "$binary" | grep -o '/[^ ]*' | while read -r library; do
 		[ -e "$root$library" ] || install -D -m 755 "$library" "$root$library"
@@ -61,21 +61,21 @@ make_root() {
 }
 
 said=
-# `quietly COMMAND...`: what it says is in $said.
+# `quietly COMMAND...`: runs the command; its output is in $said.
 quietly() {
 	: >"$root/calls"
-	said=$("$@" 2>&1 </dev/null) || fail "$* ends with $?"
+	said=$("$@" 2>&1 </dev/null) || fail "$* exited with $?"
 }
 
-says() { grep -qF -- "$1" <<<"$said" || fail "it does not say: $1"; }
-says_not() { ! grep -qF -- "$1" <<<"$said" || fail "it says: $1"; }
-asks() { grep -qxF -- "$1" "$root/calls" || fail "it does not ask: $1"; }
-asks_not() { ! grep -qF -- "$1" "$root/calls" || fail "it asks: $1"; }
-is_there() { [ -e "$root/$1" ] || fail "$1 is not there"; }
-is_gone() { [ ! -e "$root/$1" ] || fail "$1 is there"; }
-says_config() { grep -qxF -- "$1" "$root/etc/wherry/config.yaml" || fail "the configuration is another one"; }
+says() { grep -qF -- "$1" <<<"$said" || fail "missing in the output: $1"; }
+says_not() { ! grep -qF -- "$1" <<<"$said" || fail "unexpected in the output: $1"; }
+asks() { grep -qxF -- "$1" "$root/calls" || fail "missing call: $1"; }
+asks_not() { ! grep -qF -- "$1" "$root/calls" || fail "unexpected call: $1"; }
+is_there() { [ -e "$root/$1" ] || fail "$1 does not exist"; }
+is_gone() { [ ! -e "$root/$1" ] || fail "$1 still exists"; }
+says_config() { grep -qxF -- "$1" "$root/etc/wherry/config.yaml" || fail "the configuration has changed"; }
 
-# A later version of a deb, with another default configuration.
+# Creates a later version of the deb with another default configuration.
 next_deb() {
 	local tree=$root.tree
 	rm -rf "$tree"
@@ -87,7 +87,7 @@ next_deb() {
 }
 
 install_deb() {
-	# As unattended upgrades do; nothing is looked for outside of the root.
+	# The options of unattended upgrades; dpkg reads nothing outside of the root directory.
 	quietly dpkg --root="$root" --log="$root/log" --force-depends --force-confdef --force-confold -i "$1"
 }
 
@@ -98,9 +98,9 @@ life_of_deb() {
 	asks 'deb-systemd-invoke restart wherry.service'
 	says_not 'errors'
 	is_there etc/wherry/manifests
-	[ "$(chroot "$root" wherry version)" = "wherry $(dpkg-deb -f "$package" Version | sed 's/-.*//')" ] || fail 'it does not run'
+	[ "$(chroot "$root" wherry version)" = "wherry $(dpkg-deb -f "$package" Version | sed 's/-.*//')" ] || fail 'wherry does not run'
 
-	# An upgrade: nothing is stopped, the agent is started anew, and what the operator wrote stays.
+	# An upgrade: nothing is stopped, the agent is restarted, and the operator's changes stay.
 	echo 'maxPods: 20' >>"$root/etc/wherry/config.yaml"
 	next_deb 2
 	install_deb "$root.2.deb"
@@ -108,28 +108,28 @@ life_of_deb() {
 	asks_not ' stop '
 	says_config 'maxPods: 20'
 	is_there etc/wherry/config.yaml.dpkg-dist
-	grep -q 'Of version 2' "$root/etc/wherry/config.yaml.dpkg-dist" || fail 'the new default is not beside it'
+	grep -q 'Of version 2' "$root/etc/wherry/config.yaml.dpkg-dist" || fail 'the new default configuration was not installed'
 
-	# One with a broken configuration: it is kept, the error is told, and the agent that runs is left as it is.
+	# An upgrade with an invalid configuration: the file is kept, the error is reported, and the running agent is not restarted.
 	echo 'podsPerCore: many' >>"$root/etc/wherry/config.yaml"
 	next_deb 3
 	install_deb "$root.3.deb"
 	says_config 'podsPerCore: many'
 	says '/etc/wherry/config.yaml:'
 	says ': podsPerCore: '
-	says 'The agent of before goes on'
+	says 'the running agent continues'
 	asks 'systemctl reload wherry.service'
 	asks_not 'restart'
-	# Unless none runs: then the service has to try.
+	# If no agent runs, the service is started.
 	echo 3 >"$root/answers/--quiet"
 	next_deb 4
 	install_deb "$root.4.deb"
-	says 'tries again until they are mended'
+	says 'the service retries until they are corrected'
 	asks 'deb-systemd-invoke restart wherry.service'
 	rm "$root/answers/--quiet"
 	sed -i '/^podsPerCore: many/d' "$root/etc/wherry/config.yaml"
 
-	# A manifest with an error is no reason to stay behind.
+	# An error in a manifest does not prevent the restart.
 	echo 'kind: [' >"$root/etc/wherry/manifests/broken.yaml"
 	next_deb 5
 	install_deb "$root.5.deb"
@@ -137,29 +137,29 @@ life_of_deb() {
 	asks 'deb-systemd-invoke restart wherry.service'
 	rm "$root/etc/wherry/manifests/broken.yaml"
 
-	# Removed: pods go on, and what a purge needs is left.
+	# A removal: pods keep running, and the files for a purge are left.
 	mkdir -p "$root/var/lib/wherry/records" "$root/etc/systemd/logind.conf.d"
 	echo 0123456789abcdef0123456789abcdef >"$root/var/lib/wherry/id"
 	echo '[Login]' >"$root/etc/systemd/logind.conf.d/99-wherry.conf"
 	echo '[Login]' >"$root/etc/systemd/logind.conf.d/10-theirs.conf"
 	quietly dpkg --root="$root" --log="$root/log" --force-depends -r wherry
 	asks 'deb-systemd-invoke stop wherry.service'
-	says 'go on running'
+	says 'keep running'
 	is_gone usr/bin/wherry
 	is_there var/lib/wherry/purge/wherry
 	is_there var/lib/wherry/purge/config.yaml
 	is_there var/lib/wherry/records
 	says_config 'maxPods: 20'
 
-	# Installed again: what was left is of no more use.
+	# A new installation deletes the files for a purge.
 	install_deb "$package"
 	is_gone var/lib/wherry/purge
 	is_there var/lib/wherry/id
 
-	# Purged, and the runtime is away: that is said, and all that is ours is gone.
+	# A purge without a runtime: this is reported, and all files of Wherry are deleted.
 	quietly dpkg --root="$root" --log="$root/log" --force-depends -P wherry
 	says 'the container runtime on unix:///run/containerd/containerd.sock'
-	says 'pods that are still there'
+	says 'failed to remove all pods'
 	asks 'deb-systemd-helper purge wherry.service'
 	asks 'systemctl kill --signal=HUP systemd-logind.service'
 	is_gone etc/systemd/logind.conf.d/99-wherry.conf
@@ -190,7 +190,7 @@ life_of_rpm() {
 	quietly rpm --root "$root" --nodeps -U --oldpackage "$package"
 	says_config 'podsPerCore: many'
 	says '/etc/wherry/config.yaml:'
-	says 'it goes on with the configuration of before'
+	says 'a running agent continues with its previous configuration'
 	asks 'systemctl try-reload-or-restart wherry.service'
 	asks_not 'try-restart'
 	sed -i '/^podsPerCore: many/d' "$root/etc/wherry/config.yaml"
@@ -199,13 +199,13 @@ life_of_rpm() {
 	echo 0123456789abcdef0123456789abcdef >"$root/var/lib/wherry/id"
 	quietly rpm --root "$root" --nodeps -e wherry
 	asks 'systemctl --no-reload disable --now wherry.service'
-	says 'go on running'
+	says 'keep running'
 	says '/var/lib/wherry/purge/wherry purge --yes --config /var/lib/wherry/purge/config.yaml'
 	is_gone usr/bin/wherry
 	is_there etc/wherry/config.yaml.rpmsave
 	is_there var/lib/wherry/purge/wherry
-	# The line that it told works as it stands, but for the runtime, which is not there.
-	said=$(chroot "$root" sh -c "$(sed -n 's/^wherry:   \(.*purge --yes.*\)/\1/p' <<<"$said")" 2>&1) && fail 'it purged without a runtime'
+	# The printed command works; it fails only because there is no runtime.
+	said=$(chroot "$root" sh -c "$(sed -n 's/^wherry:   \(.*purge --yes.*\)/\1/p' <<<"$said")" 2>&1) && fail 'the purge succeeded without a runtime'
 	says 'the container runtime on unix://'
 	is_there var/lib/wherry/id
 }
@@ -213,7 +213,7 @@ life_of_rpm() {
 nothing_is_left() {
 	local left
 	left=$(find "$root" -name '*wherry*' ! -path "$root/var/lib/dpkg/*" ! -name '*.deb')
-	[ -z "$left" ] || fail "left: $left"
+	[ -z "$left" ] || fail "not removed: $left"
 }
 
 make_root

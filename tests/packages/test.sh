@@ -1,16 +1,16 @@
 #!/bin/bash
-# The deb and the rpm (`make test-packages`): built in two directories and compared byte by byte, looked over by lintian and rpmlint, and
-# installed, upgraded, removed and purged below a root of their own (roots.sh). `test.sh once` leaves out the second build, which takes
-# minutes.
+# Tests the deb and the rpm (`make test-packages`): builds them in two directories and compares the bytes, checks them with lintian and
+# rpmlint, and installs, upgrades, removes and purges them in a separate root directory (roots.sh). `test.sh once` skips the second
+# build, which takes minutes.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/../lab/common.sh"
 
-# Bytes.
+# Maximum sizes in bytes.
 MOST_DEB=$((3 * 1000 * 1000))
 MOST_INSTALLED=$((10 * 1000 * 1000))
 
-can_be_root || die 'installing below a root of its own needs root or sudo, and neither is to be had'
+can_be_root || die 'the installation in a separate root directory needs root or sudo, which are not available'
 cd "$PROJECT"
 work=$(as_caller mktemp -d "${TMPDIR:-/var/tmp}/wherry-packages.XXXXXX")
 trap 'as_root rm -rf "$work"' EXIT
@@ -49,14 +49,14 @@ pages_are_sound() {
 	done
 }
 
-# The figure that docs/service.md tells.
+# docs/service.md must contain the exposure level.
 exposure_is_told() {
 	local figure
 	figure=$(systemd-analyze security --offline=true --no-pager packaging/wherry.service | sed -n 's/.*exposure level for wherry.service: \([0-9.]*\) .*/\1/p')
-	[ -n "$figure" ] && grep -qF "**$figure**" docs/service.md || { say "systemd-analyze says ${figure:-nothing}"; return 1; }
+	[ -n "$figure" ] && grep -qF "**$figure**" docs/service.md || { say "systemd-analyze reports ${figure:-nothing}"; return 1; }
 }
 
-# What of the checkout is in git, or would be.
+# Copies the files of the checkout that are in git or would be added.
 copy_checkout() {
 	as_caller mkdir -p "$1"
 	git -c safe.directory='*' ls-files -z --cached --others --exclude-standard | as_caller tar --null -T - -cf - | as_caller tar -xf - -C "$1"
@@ -65,7 +65,7 @@ copy_checkout() {
 built_elsewhere_is_the_same() {
 	local there=$work/a/checkout/of/quite/another/length other
 	copy_checkout "$there"
-	# (The program that writes the pages is the one of before: what it writes is compared, and to build it takes minutes.)
+	# (The second build reuses the program that writes the man pages: its output is compared, and its build takes minutes.)
 	for kind in deb rpm; do
 		other=$(cd "$there" && as_caller env WHERRY_TEXTS="$PROJECT/target/debug/examples/texts" \
 			"packaging/$kind.sh") || return 1
@@ -84,21 +84,21 @@ as_caller dpkg-deb -x "$deb" "$tree"
 
 check 'the deb is small' at_most "$(stat -c %s "$deb")" $MOST_DEB
 check 'the rpm is small' at_most "$(stat -c %s "$rpm")" $MOST_DEB
-check 'what they install is small' at_most "$(du -sb "$tree" | cut -f1)" $MOST_INSTALLED
-check 'lintian finds nothing that is not explained' as_caller lintian --fail-on warning --tag-display-limit 0 "$deb"
-check 'rpmlint finds nothing that is not explained' look_over_rpm
-check 'the man pages are sound' pages_are_sound
-check "bash's completion is sound" bash -n "$tree/usr/share/bash-completion/completions/wherry"
-check "docs/service.md tells the unit's exposure" exposure_is_told
-check 'no path of the builder is in the binary' not grep -qaF "$PROJECT" "$tree/usr/bin/wherry"
+check 'the installed files are small' at_most "$(du -sb "$tree" | cut -f1)" $MOST_INSTALLED
+check 'lintian reports nothing unexpected' as_caller lintian --fail-on warning --tag-display-limit 0 "$deb"
+check 'rpmlint reports nothing unexpected' look_over_rpm
+check 'the man pages have no errors' pages_are_sound
+check 'the completion for bash has no errors' bash -n "$tree/usr/share/bash-completion/completions/wherry"
+check "docs/service.md has the unit's exposure level" exposure_is_told
+check 'the binary contains no path of the build machine' not grep -qaF "$PROJECT" "$tree/usr/bin/wherry"
 
 check 'the deb is installed, upgraded, removed and purged' as_root "$PROJECT/tests/packages/roots.sh" deb "$deb" "$tree/usr/bin/wherry" "$work/deb"
 WHERRY_REVISION=2 WHERRY_BINARY=$tree/usr/bin/wherry WHERRY_PACKAGES=$work/next as_caller packaging/rpm.sh >/dev/null
 check 'the rpm is installed, upgraded and erased' as_root "$PROJECT/tests/packages/roots.sh" rpm "$rpm" "$tree/usr/bin/wherry" "$work/rpm" "$work"/next/*.rpm
 
 if [ "${1:-}" != once ]; then
-	say 'building again, elsewhere'
-	check 'two builds are the same bytes' built_elsewhere_is_the_same
+	say 'building again in another directory'
+	check 'two builds give the same bytes' built_elsewhere_is_the_same
 fi
 
 [ "$bad" = 0 ] || die "$bad failed"

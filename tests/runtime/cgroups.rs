@@ -1,6 +1,5 @@
-//! The cgroups of pods, read back from the kernel: what each level and each pod is told, that nothing stays behind, and
-//! what is said where they cannot be made. The driver is cgroupfs; `tests/shutdown/slices.rs` and the virtual machine
-//! have systemd.
+//! The cgroups of pods, as the kernel shows them: the values of each level and each pod, their removal, and the errors
+//! if they cannot be created. The driver is cgroupfs; `tests/shutdown/slices.rs` and the virtual machine test systemd.
 
 use crate::support::agent::{Agent, cgroup_mounts, container, make_cgroup, uid};
 use crate::support::lab::Runtime;
@@ -14,7 +13,7 @@ fn is_v2() -> bool {
     cgroup_mounts().iter().all(|m| m.join("cgroup.controllers").exists())
 }
 
-/// Where a cgroup is in the hierarchy of a controller; None if this machine has no such controller.
+/// The directory of a cgroup in the hierarchy of a controller. None if this machine has no such controller.
 fn directory(controller: &str, cgroup: &str) -> Option<PathBuf> {
     let mounts = cgroup_mounts();
     let of = |m: &&PathBuf| m.file_name().is_some_and(|n| n.to_string_lossy().split(',').any(|c| c == controller));
@@ -22,14 +21,14 @@ fn directory(controller: &str, cgroup: &str) -> Option<PathBuf> {
     mount.map(|m| m.join(cgroup.trim_start_matches('/')))
 }
 
-/// A file's text, by its names on v1 and v2; "none" where the machine has no such controller.
+/// The content of a file, with its names on v1 and v2. "none" if the machine has no such controller.
 fn read(controller: &str, cgroup: &str, v1: &str, v2: &str) -> String {
     let Some(directory) = directory(controller, cgroup) else { return "none".to_string() };
     let path = directory.join(if is_v2() { v2 } else { v1 });
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())).trim().to_string()
 }
 
-/// shares (or the weight that they are on v2), quota, and memory limit of a cgroup.
+/// CPU shares (the weight on v2), quota and memory limit of a cgroup.
 fn limits(cgroup: &str) -> [String; 3] {
     [
         read("cpu", cgroup, "cpu.shares", "cpu.weight"),
@@ -38,14 +37,14 @@ fn limits(cgroup: &str) -> [String; 3] {
     ]
 }
 
-/// By version: shares or weight, quota in a period of 100 ms, bytes.
+/// The expected values for the cgroup version: shares or weight, quota in a period of 100 ms, bytes.
 fn told(shares: (u64, u64), quota: Option<u64>, memory: Option<u64>) -> [String; 3] {
     if is_v2() {
         let or_max = |n: Option<u64>| n.map_or("max".to_string(), |n| n.to_string());
         [shares.1.to_string(), format!("{} 100000", or_max(quota)), or_max(memory)]
     } else {
         let quota = quota.map_or("-1".to_string(), |q| q.to_string());
-        // The kernel's largest, in whole pages.
+        // The kernel's maximum, in whole pages.
         let memory = memory.unwrap_or(i64::MAX as u64 / 4096 * 4096).to_string();
         [shares.0.to_string(), quota, memory]
     }
@@ -93,7 +92,7 @@ fn each_level_and_each_pod_is_told_what_it_may_have_and_nothing_stays() {
     for (cgroup, wanted) in &of_pods {
         assert_eq!(limits(cgroup), *wanted, "{cgroup}");
     }
-    // (Not `available_parallelism`: a quota on the tests' own cgroup lowers that.)
+    // Not `available_parallelism`: a quota on the tests' own cgroup lowers it.
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").expect("cpuinfo");
     let processors = cpuinfo.lines().filter(|l| l.starts_with("processor"));
     let processors = processors.count() as u64;
@@ -103,7 +102,7 @@ fn each_level_and_each_pod_is_told_what_it_may_have_and_nothing_stays() {
     let pids = read("pids", &node, "pids.max", "pids.max");
     assert!(pids == "none" || pids.parse::<u64>().is_ok_and(|n| n > 100), "{pids}");
 
-    // The scores; where nobody may go below the runtime's own, that is what they are at least.
+    // OOM scores. If no process may go below the runtime's own score, that score is the minimum.
     let runtime = fs::read_to_string(Runtime::shared().dir.join("containerd.toml")).expect("containerd.toml");
     let (restricted, own) = (runtime.contains("restrict_oom_score_adj = true"), score(std::process::id()));
     let of = |wanted: i64| if restricted { wanted.max(own) } else { wanted };
@@ -121,7 +120,7 @@ fn each_level_and_each_pod_is_told_what_it_may_have_and_nothing_stays() {
     };
     assert_eq!((count(&agent, "create"), count(&agent, "destroy")), (6, 0), "three levels and three pods");
 
-    // The next life adopts them as they are, and the levels serve the next pod.
+    // The next run adopts the cgroups unchanged, and the levels serve the next pod.
     agent.kill();
     agent.run();
     agent.apply("next", TRAP);
@@ -140,7 +139,7 @@ fn each_level_and_each_pod_is_told_what_it_may_have_and_nothing_stays() {
     assert_eq!(limits(&format!("{node}/besteffort")), told((2, 1), None, None), "the levels stay");
 }
 
-/// Burstable pods share what the guaranteed ones leave by what they ask for, the best-effort ones get the least.
+/// The burstable level gets the sum of its pods' requests as its CPU weight, the best-effort level gets the minimum.
 #[test]
 fn the_burstable_level_weighs_what_its_pods_ask_for_together() {
     let agent = Agent::start("weight");
@@ -178,7 +177,7 @@ fn a_cgroup_root_that_does_not_exist_is_told_and_pods_start_once_it_does() {
         agent
     };
     let wanted = format!("cgroupRoot: the cgroup {} does not exist", agent.cgroup);
-    assert!(agent.log().contains(&wanted), "told at start");
+    assert!(agent.log().contains(&wanted), "logged at the start");
     agent.apply("early", TRAP);
     agent.wait("the pod's event says so", |a| {
         a.get("/events").is_ok_and(|r| r.body.contains("FailedCreatePodSandBox") && r.body.contains(&wanted))
@@ -188,7 +187,7 @@ fn a_cgroup_root_that_does_not_exist_is_told_and_pods_start_once_it_does() {
     agent.wait_running("early");
 }
 
-/// A process in a cgroup of its own making, which goes with it.
+/// A process in cgroups of its own. Dropping it removes both.
 struct Within {
     child: Child,
     cgroups: Vec<PathBuf>,
@@ -212,7 +211,7 @@ fn at_start_the_empty_cgroups_of_dead_pods_go_and_no_other() {
         let cgroup = format!("{}/kubepods/besteffort/{name}", agent.cgroup);
         let mut directories: Vec<PathBuf> =
             ["cpu", "memory"].into_iter().filter_map(|controller| directory(controller, &cgroup)).collect();
-        // On v2 they are one.
+        // On v2 both are the same directory.
         directories.dedup();
         for directory in &directories {
             fs::create_dir_all(directory.join("inner")).expect("a cgroup");
@@ -226,12 +225,12 @@ fn at_start_the_empty_cgroups_of_dead_pods_go_and_no_other() {
     let foreign = make("notapod", true);
     let used = make("podused", true);
     let child = Command::new("sleep").arg("600").spawn().expect("sleep");
-    // In one hierarchy only: it is in use all the same.
+    // In one hierarchy only: the cgroup still counts as in use.
     fs::write(used.last().expect("one").join("inner/cgroup.procs"), child.id().to_string()).expect("move it");
     let mut used = Within { child, cgroups: used };
     agent.run();
     agent.wait("the dead pod's are gone", |_| dead.iter().all(|d| !d.exists()));
-    assert!(agent.log().contains("the cgroup of a pod that is over was removed cgroup=poddead"));
+    assert!(agent.log().contains("removed the cgroup of a dead pod cgroup=poddead"));
     for there in young.iter().chain(&foreign).chain(&used.cgroups) {
         assert!(there.join("inner").is_dir(), "{}", there.display());
     }

@@ -1,4 +1,4 @@
-//! W27 on a real runtime: `wherry drain`, the wait for it, and `wherry undrain`.
+//! W27 on a real runtime: `wherry drain`, its wait, and `wherry undrain`.
 
 use crate::support::agent::{Agent, patience};
 use crate::support::lab::signal;
@@ -18,13 +18,13 @@ fn assert_drained(agent: &Agent, name: &str) {
     assert_eq!(agent.running(name, "main"), None);
 }
 
-/// A pod with so many seconds of grace.
+/// A pod with a grace period of `grace` seconds.
 fn patient(grace: u32, of: &str) -> String {
     let grace = format!("terminationGracePeriodSeconds: {grace}");
     script("Always", of).replacen("terminationGracePeriodSeconds: 2", &grace, 1)
 }
 
-/// It ends by itself two seconds after SIGTERM, and says so.
+/// Ends two seconds after SIGTERM and logs each step.
 const SLOW: &str = "trap 'echo bye; sleep 2; echo end; exit 0' TERM; echo ready; while :; do sleep 0.1; done";
 
 #[test]
@@ -34,16 +34,16 @@ fn w27_a_drained_pod_has_its_grace_and_stays_down_over_kills_until_undrain() {
     agent.apply("other", TRAP);
     let pod = agent.wait_running("slow");
     agent.wait_running("other");
-    // (A shell that has not come to its trap yet hears nothing.)
+    // A shell that has not set its trap yet loses the signal.
     agent.wait("it listens", |a| a.output(&pod, "main", 0) == "ready\n");
     let name = format!("{}/slow", agent.namespace);
     let (code, out, err) = said(&agent.wherry(&["drain", &name]));
     assert_eq!(code, Some(0), "{out}{err}");
     assert!(out.starts_with(&format!("pod {name} is down (")), "{out}");
-    assert_eq!(agent.output(&pod, "main", 0), "ready\nbye\nend\n", "it had the time that it asked for");
+    assert_eq!(agent.output(&pod, "main", 0), "ready\nbye\nend\n", "it had its own grace period");
     assert_drained(&agent, "slow");
     assert_eq!(agent.metric("wherry_drained_pods"), 1.0);
-    // Once more: it is so already.
+    // A second drain finds the pod drained already.
     let (code, out, _) = said(&agent.wherry(&["drain", &name]));
     assert_eq!((code, out), (Some(0), format!("pod {name} is down\n")));
 
@@ -89,13 +89,13 @@ fn w27_pods_are_drained_by_label_and_all_with_a_shorter_grace() {
     let began = Instant::now();
     let (code, out, err) = said(&agent.wherry(&["drain", "-l", "tier=back", "--grace-period", "1"]));
     assert_eq!(code, Some(0), "{out}{err}");
-    assert!(began.elapsed() < patience(240), "not the 600 s that they ask for");
+    assert!(began.elapsed() < patience(240), "not their own 600 s");
     assert_eq!(out.lines().count(), 2, "{out}");
     assert!(agent.running("a", "main").is_some());
     assert_drained(&agent, "b");
     assert_drained(&agent, "c");
 
-    // Ctrl-C ends the wait and not the drain; so does --timeout.
+    // Ctrl-C and --timeout end the wait, not the drain.
     let mut command = Command::new(env!("CARGO_BIN_EXE_wherry"));
     command.args(["drain", "--all", "--grace-period", "500"]).arg("--socket").arg(&agent.socket);
     let mut waiting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("wherry");
@@ -106,10 +106,13 @@ fn w27_pods_are_drained_by_label_and_all_with_a_shorter_grace() {
     signal(&waiting.id().to_string(), "INT");
     let (code, _, err) = said(&waiting.wait_with_output().expect("wherry"));
     assert_eq!(code, Some(130), "{err}");
-    assert!(err.contains(&format!("not waited for: {}/a; the drain goes on", agent.namespace)), "{err}");
+    assert!(
+        err.contains(&format!("interrupted, still waiting for {}/a; the drain continues", agent.namespace)),
+        "{err}"
+    );
     let (code, _, err) = said(&agent.wherry(&["drain", "a", "--timeout", "100ms"]));
     assert_eq!(code, Some(1), "{err}");
-    assert!(err.contains("not in time"), "{err}");
+    assert!(err.contains("timeout, still waiting for"), "{err}");
     agent.cri().exec(&agent.running("a", "main").expect("it is still ending"), &["touch", "/tmp/go"]);
     let (code, out, err) = said(&agent.wherry(&["drain", "a"]));
     assert_eq!(code, Some(0), "{out}{err}");
@@ -130,12 +133,12 @@ fn w27_what_cannot_be_drained_says_why() {
     let (code, out, _) = said(&agent.wherry(&["drain", "job"]));
     assert_eq!(
         (code, out),
-        (Some(0), format!("pod {}/job has ended by itself, it is left as it is\n", agent.namespace))
+        (Some(0), format!("pod {}/job has ended by itself; it is left unchanged\n", agent.namespace))
     );
     let (code, _, err) = said(&agent.wherry(&["drain", "nobody"]));
     assert!(code == Some(1) && err.contains("pod nobody was not found"), "{err}");
     let (code, _, err) = said(&agent.wherry(&["drain", "-l", "app=x"]));
-    assert!(code == Some(0) && err.contains("no pod is meant by that"), "{err}");
+    assert!(code == Some(0) && err.contains("no pod matches"), "{err}");
     let (code, _, err) = said(&agent.wherry(&["undrain", "--all"]));
-    assert!(code == Some(0) && err.contains("no drained pod is meant by that"), "{err}");
+    assert!(code == Some(0) && err.contains("no drained pod matches"), "{err}");
 }

@@ -1,4 +1,4 @@
-//! Containers that end: exit codes, phases, messages, deadlines.
+//! Containers that end: exit codes, phases, messages and deadlines.
 
 use crate::support::agent::{Agent, condition, container, patience};
 use crate::support::cri::PodSandboxState;
@@ -19,7 +19,7 @@ fn a_job_that_succeeds_is_succeeded_and_not_run_again() {
     });
     assert_eq!(agent.output(&pod, "main", 0), "done\n");
 
-    // Not after a restart of wherry either.
+    // Nor after a restart of Wherry.
     assert_eq!(agent.terminate(), Some(0));
     agent.run();
     agent.wait_phase("job", "Succeeded");
@@ -93,7 +93,7 @@ fn a_termination_message_is_told() {
 #[test]
 fn a_pod_past_its_deadline_is_ended() {
     let agent = Agent::start("deadline");
-    // A slow machine has to start it before.
+    // A slow machine must start the pod before the deadline.
     let deadline = patience(20).as_secs();
     let spec = format!("    activeDeadlineSeconds: {deadline}\n    terminationGracePeriodSeconds: 2{TRAP}");
     agent.apply("slow", &spec);
@@ -108,8 +108,8 @@ fn a_pod_past_its_deadline_is_ended() {
 fn a_container_over_its_memory_limit_is_oom_killed() {
     const TRIES: usize = 5;
     let agent = Agent::start("oom");
-    // containerd hears of an OOM kill by an event of its own. On a slow machine that may come after the exit, which is then a plain
-    // error.
+    // containerd learns of an OOM kill from a separate event. On a slow machine it may come after the exit, which is
+    // then reported as a plain error.
     for n in 1..=TRIES {
         let name = format!("hungry-{n}");
         agent.apply(
@@ -137,7 +137,8 @@ fn a_container_over_its_memory_limit_is_oom_killed() {
     panic!("no reason OOMKilled in {TRIES} tries");
 }
 
-/// containerd multiplies it by a second's nanoseconds: the product overflows, and the container would be killed at once.
+/// containerd converts the grace period to nanoseconds: the product overflows, and the container would be killed at
+/// once.
 #[test]
 fn w4_the_longest_grace_period_that_can_be_written_lets_a_container_end_by_itself() {
     let agent = Agent::start("long-grace");

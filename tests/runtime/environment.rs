@@ -1,10 +1,10 @@
-//! What a container sees: users, capabilities, environment, network, names, limits.
+//! The environment of a container: users, capabilities, variables, network, names, limits.
 
 use crate::support::agent::Agent;
 use crate::support::http;
 use crate::support::yaml::script;
 
-/// The value of a line of /proc/self/status.
+/// The value of a line in /proc/self/status.
 fn field(text: &str, name: &str) -> String {
     let line = text.lines().find_map(|l| l.strip_prefix(&format!("{name}:")));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).split_whitespace().collect::<Vec<_>>().join(" ")

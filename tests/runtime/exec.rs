@@ -49,12 +49,12 @@ fn a_command_s_output_and_exit_code_are_its_own() {
     assert_eq!((s.code, s.out.as_str(), s.err.as_str()), (Some(3), "out\n", "err\n"));
     let s = exec(&agent, &["web", "-c", "side"], &["sh", "-c", "echo $ROLE"]);
     assert_eq!((s.code, s.out.as_str()), (Some(0), "side\n"));
-    // Words stay whole, and bytes what they are.
+    // Arguments and binary output pass unchanged.
     let s = exec(&agent, &["web", "-c", "side"], &["printf", "%s|", "a b", "", "ü'\"$x"]);
     assert_eq!((s.code, s.out.as_str()), (Some(0), "a b||ü'\"$x|"));
     let bytes = command(&agent, &["web", "-c", "side"], &["printf", r"\000\377\n"]).output().expect("wherry");
     assert_eq!(bytes.stdout, b"\0\xff\n");
-    // Three megabytes come whole, and fast enough.
+    // Three megabytes arrive complete and in time.
     let s = exec(&agent, &["web", "-c", "side"], &["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"]);
     assert_eq!((s.code, s.out.len()), (Some(0), 3_000_000), "{}", s.err);
     let s = exec(&agent, &["web", "-c", "side"], &["sh", "-c", "head -c 20000000 /dev/zero"]);
@@ -87,7 +87,7 @@ fn what_cannot_be_executed_says_why_and_has_its_code() {
         assert!(s.code == Some(code) && s.err.contains(why), "{arguments:?} {words:?}: {:?} {}", s.code, s.err);
         assert_eq!(s.out, "");
     }
-    agent.wait("what took too long is gone", |a| {
+    agent.wait("the command is killed after its timeout", |a| {
         let s = exec(a, &["web", "-c", "side"], &["ps"]);
         s.code == Some(0) && !s.out.contains("sleep 60")
     });
@@ -103,17 +103,17 @@ fn a_command_holds_up_nobody_and_ends_with_its_client() {
     let side = agent.running("web", "side").expect("runs");
     let sleeps = |a: &Agent| a.cri().exec(&side, &["ps"]).1.contains("sleep 777");
     agent.wait("it sleeps", sleeps);
-    // Pods start and are looked at meanwhile.
+    // Meanwhile pods start and other commands work.
     agent.apply("other", TRAP);
     agent.wait_running("other");
     assert_eq!(exec(&agent, &["web"], &["true"]).code, Some(0));
-    assert!(sleeps(&agent), "it goes on meanwhile");
-    // (Not INT: what a shell starts in the background ignores that.)
+    assert!(sleeps(&agent), "the other command continues");
+    // Not SIGINT: a command that a shell starts in the background ignores it.
     signal(&sleeping.id().to_string(), "TERM");
     sleeping.wait().expect("wherry");
     agent.wait("its command is gone", |a| !sleeps(a));
 
-    // The agent goes away in the middle: an error, and no more.
+    // The agent ends during the command: the command fails with an error.
     let waiting =
         command(&agent, &["web", "-c", "side"], &["sleep", "778"]).stderr(Stdio::piped()).spawn().expect("wherry");
     agent.wait("it sleeps", |a| a.cri().exec(&side, &["ps"]).1.contains("sleep 778"));
@@ -122,7 +122,7 @@ fn a_command_holds_up_nobody_and_ends_with_its_client() {
     assert_eq!(s.code, Some(125), "{}", s.err);
     agent.run();
     agent.wait_running("web");
-    assert_eq!(agent.running("web", "side").as_deref(), Some(side.as_str()), "the container is none the worse");
+    assert_eq!(agent.running("web", "side").as_deref(), Some(side.as_str()), "the container still runs");
     let s = exec(&agent, &["web"], &["true"]);
     assert_eq!(s.code, Some(0), "{}", s.err);
 }
@@ -143,15 +143,15 @@ fn top_shows_who_burns_above_who_sleeps() {
         assert_eq!(s.code, Some(0), "{}", s.err);
         serde_json::from_str(&s.out).expect("JSON")
     };
-    // The memory is taken when the shell has read it all.
+    // The memory is in use once the shell has read all its input.
     let value = agent.wait_for("the burner has its memory", |a| {
         Some(figures(a)).filter(|v| v["pods"][0]["memoryBytes"].as_u64().is_some_and(|m| m > 8_000_000))
     });
     let pods = value["pods"].as_array().expect("pods");
     let names: Vec<&str> = pods.iter().filter_map(|p| p["name"].as_str()).collect();
-    assert_eq!(names, ["burner", "idle"], "what does not run is not there");
+    assert_eq!(names, ["burner", "idle"], "pods that do not run are not listed");
     let of = |i: usize, what: &str| pods[i][what].as_u64().expect("a figure");
-    // Two processors at most, shared with all other tests; the other one sleeps.
+    // At most two processors, shared with all other tests. The other pod sleeps.
     assert!(of(0, "cpuNanoCores") > 20_000_000 && of(0, "cpuNanoCores") < 1_500_000_000, "{value:#}");
     assert!(of(1, "cpuNanoCores") < 20_000_000, "{value:#}");
     assert!(of(1, "memoryBytes") > 0 && of(1, "memoryBytes") < 8_000_000, "{value:#}");
@@ -170,9 +170,9 @@ fn top_shows_who_burns_above_who_sleeps() {
     let s = said(&agent.wherry(&["top", "idle"]));
     assert!(s.code == Some(0) && s.out.lines().nth(1).is_some_and(|l| l.ends_with(" 1")), "{}", s.out);
     let s = said(&agent.wherry(&["top", "job"]));
-    assert!(s.code == Some(1) && s.err.contains("no container of such a pod runs"), "{}", s.err);
+    assert!(s.code == Some(1) && s.err.contains("no container of a matching pod is running"), "{}", s.err);
 
-    // --watch goes on, a document on each line.
+    // --watch prints one document a line.
     let mut watch = Command::new(env!("CARGO_BIN_EXE_wherry"));
     watch.args(["top", "--watch", "--interval", "1s", "-o", "json"]).arg("--socket").arg(&agent.socket);
     let mut watch = watch.stdout(Stdio::piped()).spawn().expect("wherry");

@@ -1,4 +1,4 @@
-//! What makes a change known at once (P8): the runtime's event stream where it has one, and pidfds where they can be had.
+//! Runtime events (P8): the runtime's event stream, if it has one, and pidfds, if they are available.
 
 use crate::support::agent::{Agent, container, patience};
 use crate::support::lab::{Runtime, signal};
@@ -9,9 +9,9 @@ const ASKED: &str = "kubelet_evented_pleg_connection_success_count";
 const FAILED: &str = "kubelet_evented_pleg_connection_error_count";
 const EVENTS: &str = "kubelet_evented_pleg_connection_latency_seconds_count";
 const RELISTS: &str = "kubelet_pleg_relist_interval_seconds_count";
-const WITHOUT: &str = "the runtime has no stream of container events";
+const WITHOUT: &str = "the runtime has no container event stream";
 
-/// containerd has it from 1.7 on.
+/// containerd has the event stream from 1.7 on.
 fn has_stream(runtime: &Runtime) -> bool {
     let version = runtime.connect().version().expect("Version").runtime_version;
     let number = |n: usize| -> u32 {
@@ -44,7 +44,8 @@ fn p8_the_event_stream_is_listened_to_where_there_is_one_and_done_without_elsewh
     agent.wait_running("web");
     kill_and_wait(&agent, "web", 1);
     if there {
-        // At least: its sandbox created and started, two containers created and started, one of them stopped.
+        // The minimum: its sandbox is created and started, two containers are created and started, one of them is
+        // stopped.
         agent.wait("events came", |a| a.metric(EVENTS) >= 7.0);
         assert_eq!((agent.metric(ASKED), agent.metric(FAILED)), (1.0, 0.0));
         assert!(!agent.log().contains(WITHOUT));
@@ -52,7 +53,7 @@ fn p8_the_event_stream_is_listened_to_where_there_is_one_and_done_without_elsewh
         assert_eq!((agent.metric(ASKED), agent.metric(FAILED), agent.metric(EVENTS)), (1.0, 1.0, 0.0));
         assert_eq!(agent.log().matches(WITHOUT).count(), 1);
     }
-    // The next runtime is asked anew.
+    // The next runtime gets a new request for the stream.
     runtime.kill();
     runtime.start_again();
     agent.wait("the stream was asked for again", |a| a.metric(ASKED) >= 2.0);
@@ -71,7 +72,7 @@ fn p8_the_event_stream_is_listened_to_where_there_is_one_and_done_without_elsewh
 fn p8_where_pidfds_are_not_to_be_had_everything_is_listed_each_second_and_deaths_are_seen_all_the_same() {
     let runtime = Runtime::own("otherns");
     let mut agent = Agent::prepare("otherns", &runtime);
-    // The PIDs that the runtime tells mean nothing there, or somebody else.
+    // In another PID namespace the runtime's PIDs are missing or belong to other processes.
     agent.under = vec!["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"];
     agent.run();
     agent.apply("web", TRAP);
@@ -83,7 +84,7 @@ fn p8_where_pidfds_are_not_to_be_had_everything_is_listed_each_second_and_deaths
     kill_and_wait(&agent, "web", 1);
     agent.delete("web");
     agent.wait_gone("web");
-    // Without pods nothing can change without a hint.
+    // Without pods there is nothing to watch, so lists are rare.
     agent.wait("the lists are rare again", |a| {
         let before = a.metric(RELISTS);
         std::thread::sleep(Duration::from_secs(3));

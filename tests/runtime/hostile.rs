@@ -1,4 +1,4 @@
-//! What people without rights, and manifests that nobody has looked at, may try.
+//! Attempts by unprivileged users and by unreviewed manifests.
 
 use crate::support::agent::Agent;
 use crate::support::http;
@@ -32,7 +32,7 @@ fn a_manifest_that_multiplies_its_environment_is_an_error_and_ends_nothing() {
     let told = String::from_utf8_lossy(&check.stdout);
     assert!(told.contains("spec.containers[0].env[17].value: Too long: "), "{told}");
     assert_eq!(check.status.code(), Some(1));
-    // Nor does it keep the agent from starting.
+    // Nor does it prevent the agent's start.
     agent.kill();
     agent.run();
     agent.wait("it is reported again", reported);
@@ -41,7 +41,7 @@ fn a_manifest_that_multiplies_its_environment_is_an_error_and_ends_nothing() {
     assert_eq!(agent.pod("good").expect("good")["status"]["containerStatuses"][0]["restartCount"], 0);
 }
 
-/// A client that asks until the agent cannot write any more, and reads nothing.
+/// A client that sends requests until the agent cannot write any more, and reads nothing.
 fn stuck(address: &str) -> TcpStream {
     let mut client = TcpStream::connect(address).expect("connect");
     rustix::net::sockopt::set_socket_recv_buffer_size(&client, 2048).expect("a small buffer");
@@ -51,7 +51,7 @@ fn stuck(address: &str) -> TcpStream {
         match client.write(&requests) {
             Ok(_) => {}
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return client,
-            // Closed for another one.
+            // The agent closed this connection in favour of another one.
             Err(_) => return client,
         }
     }
@@ -62,7 +62,7 @@ fn clients_that_never_read_do_not_hold_the_health_port() {
     let agent = Agent::start("stuck");
     let address = format!("127.0.0.1:{}", agent.healthz_port);
     agent.wait("it answers", |_| http::get_tcp(&address, "/livez").is_ok_and(|r| r.status == 200));
-    // Four times as many as there is room for, while a probe asks.
+    // Four times the maximum number of connections, while a probe sends requests.
     let crowd: Vec<_> = (0..128)
         .map(|_| {
             let address = address.clone();
@@ -79,7 +79,7 @@ fn clients_that_never_read_do_not_hold_the_health_port() {
     drop(crowd);
 }
 
-/// `wherry events --watch` of another user that is in root's group, as one who may open the control socket.
+/// `wherry events --watch` of another user in root's group, which may open the control socket.
 fn watch_as(agent: &Agent, user: u32) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wherry"));
     command.args(["events", "--watch", "-o", "json", "--socket"]).arg(&agent.socket).uid(user).gid(0);
@@ -102,7 +102,7 @@ fn users_of_the_control_socket_have_a_share_and_never_shut_out_root() {
     assert!(first.starts_with('{'), "{first}");
     let watches: RefCell<Vec<Child>> = RefCell::new((0..10).map(|_| watch_as(&agent, 1000)).collect());
     let ended = || watches.borrow_mut().iter_mut().filter_map(|w| w.try_wait().expect("wait")).count();
-    // Of ten of one user eight stay.
+    // Of ten watches of one user eight stay.
     agent.wait("two have ended", |_| ended() == 2);
     assert!(own.try_wait().expect("wait").is_none(), "root's own watch goes on");
     assert!(agent.wherry(&["pods"]).status.success());

@@ -1,5 +1,5 @@
-//! Paths that Wherry does not own and whose file system hangs: the agent goes on with everything else, and commands say which
-//! path gives no answer.
+//! Paths outside Wherry's control on a file system that hangs: the agent continues with everything else, and commands
+//! report the path that does not answer.
 
 use crate::support::agent::{Agent, container, is_running, patience};
 use crate::support::hung::Hung;
@@ -25,14 +25,14 @@ fn findings(agent: &Agent) -> Vec<Value> {
     value["checks"].as_array().expect("checks").clone()
 }
 
-/// The errors of `wherry check --system`: what was looked at, and the message.
+/// The errors of `wherry check --system`: the check and its message.
 fn errors(agent: &Agent) -> Vec<(String, String)> {
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let errors = findings(agent).into_iter().filter(|f| f["level"] == "error");
     errors.map(|f| (text(&f["check"]), text(&f["message"]))).collect()
 }
 
-/// How many threads of the agent have not ended.
+/// The number of threads of the agent.
 fn threads(agent: &Agent) -> usize {
     fs::read_dir(format!("/proc/{}/task", agent.pid())).expect("tasks").count()
 }
@@ -52,7 +52,7 @@ fn check_says_which_path_hangs_and_ends() {
     let path = agent.manifests().display().to_string();
     assert_eq!(found[0].1, format!("{path}: no answer for 5 s: the file system hangs"));
 
-    // A file of it, its directory, and both as the configuration's own manifests.
+    // A file in the directory, the directory, and the manifest directory of the configuration.
     for (arguments, what) in [
         (vec![agent.manifests().join("web.yaml")], format!("{path}/web.yaml: no answer")),
         (vec![agent.manifests()], format!("{path}: no answer")),
@@ -83,7 +83,7 @@ fn pods_start_while_resolv_conf_hangs_and_the_agent_answers() {
     agent.configure(&format!("resolvConf: {}/resolv.conf\n", directory.display()));
     let hung = Hung::mount(&directory);
     agent.run();
-    // The pod waits for the settings. If it is removed meanwhile, it does not wait any longer.
+    // The pod waits for the settings. If it is removed meanwhile, it stops waiting.
     agent.apply("gone", TRAP);
     agent.wait("a helper waits", |a| {
         let jobs = dump(a)["agent"]["helpers"].as_array().cloned().unwrap_or_default();
@@ -91,7 +91,7 @@ fn pods_start_while_resolv_conf_hangs_and_the_agent_answers() {
     });
     agent.delete("gone");
     agent.wait_gone("gone");
-    // The loop waits for nothing: it answers at once, and records are written meanwhile.
+    // The event loop does not block: it answers at once, and records are written meanwhile.
     for name in ["a", "b", "c"] {
         agent.apply(name, TRAP);
     }
@@ -108,7 +108,7 @@ fn pods_start_while_resolv_conf_hangs_and_the_agent_answers() {
         format!("read the host's resolv.conf: {}/resolv.conf: an earlier access has not returned", directory.display());
     assert!(agent.log().contains(&why), "{}", agent.log());
 
-    // A file system that comes back ends the threads.
+    // When the file system is back, the threads end.
     drop(hung);
     fs::write(directory.join("resolv.conf"), "nameserver 192.0.2.7\n").expect("resolv.conf");
     agent.wait("no thread is left", |a| threads(a) == 1);
@@ -126,7 +126,7 @@ fn a_log_that_hangs_leaves_the_message_empty_and_stops_nothing_else() {
     let pod = agent.wait_running("job");
     let log = agent.log_path(&pod, "main", 0);
     agent.wait("the log is written", |_| fs::read_to_string(&log).is_ok_and(|text| text.contains("last words")));
-    // The runtime has the log open: only who opens it now hangs.
+    // The runtime has the log open: only a new open hangs.
     let hung = Hung::mount(log.parent().expect("a directory"));
     let mut end = Command::new(agent.command().get_program());
     end.args(["exec", "-n", &agent.namespace, "--socket"]).arg(&agent.socket).args(["job", "--", "touch", "/tmp/end"]);
@@ -134,7 +134,7 @@ fn a_log_that_hangs_leaves_the_message_empty_and_stops_nothing_else() {
     // 137: the container ended as soon as the file existed, and touch was killed with it.
     assert!(matches!(ended.status.code(), Some(0 | 137)), "{ended:?}");
     agent.wait("the end is known", |a| a.pod("job").is_some_and(|p| !is_running(&p)));
-    // Another pod comes and goes meanwhile.
+    // Meanwhile another pod starts and ends.
     agent.apply("other", TRAP);
     agent.wait_running("other");
     agent.delete("other");
@@ -142,7 +142,7 @@ fn a_log_that_hangs_leaves_the_message_empty_and_stops_nothing_else() {
     let pod = agent.wait_phase("job", "Failed");
     let ended = &container(&pod, "main")["state"]["terminated"];
     assert_eq!((&ended["exitCode"], ended["message"].as_str().unwrap_or_default()), (&Value::from(3), ""));
-    agent.wait("it is said", |a| a.log().contains("read a termination message: not done in time"));
+    agent.wait("it is said", |a| a.log().contains("read a termination message: not finished before its deadline"));
     drop(hung);
     agent.wait("no thread is left", |a| threads(a) == 1);
     agent.delete("job");

@@ -1,4 +1,4 @@
-//! Images: pull policies against a registry of the test's own.
+//! Images: pull policies, with a registry of the test's own.
 
 use crate::support::agent::{Agent, container};
 use crate::support::registry::Registry;
@@ -22,7 +22,7 @@ fn a_missing_image_is_pulled_once() {
     let agent = Agent::start("pull");
     agent.apply("one", &spec(&registry.image("pulled"), "IfNotPresent"));
     let pod = agent.wait_running("one");
-    // The runtime names one of the image's tags; other tests give it more.
+    // The runtime reports one of the image's tags; other tests add more.
     assert!(container(&pod, "main")["imageID"].as_str().is_some_and(|id| id.contains("sha256:")));
     let asked = registry.asked("pulled");
     assert!(asked >= 1);
@@ -149,7 +149,7 @@ fn command_and_args_replace_entrypoint_and_cmd_as_in_kubernetes() {
     agent.apply("command", &script("Never", "echo command"));
     let output = |name: &str| agent.output(&agent.wait_phase(name, "Succeeded"), "main", 0);
     assert_eq!(output("image"), "from the image in /var/www yes\n");
-    // $(pwd) names no variable: it is left alone, and the shell expands it.
+    // $(pwd) names no variable: it stays unchanged, and the shell expands it.
     assert_eq!(output("args"), "args in /tmp\n");
     assert_eq!(output("command"), "command\n");
 }

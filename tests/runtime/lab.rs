@@ -1,4 +1,4 @@
-//! The lab itself, without wherry: when these fail, look at the machine first.
+//! The lab itself, without Wherry. If these tests fail, check the machine first.
 
 use crate::support::cri::{ContainerConfig, Cri, ImageSpec, PodSandboxConfig, PullImageRequest, PullImageResponse};
 use crate::support::lab::Runtime;

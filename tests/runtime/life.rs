@@ -15,7 +15,7 @@ fn a_manifest_becomes_a_running_pod_that_tools_recognise() {
     assert_eq!(status["ready"], true);
     assert_eq!(status["started"], true);
     assert_eq!(status["restartCount"], 0);
-    // The runtime names one of the image's tags; other tests give it more.
+    // The runtime reports one of the image's tags; other tests add more.
     assert!(status["image"].as_str().is_some_and(|s| s.contains(':')), "{status}");
     assert!(status["imageID"].as_str().is_some_and(|s| s.contains("sha256:")), "{status}");
     assert!(status["containerID"].as_str().is_some_and(|s| s.starts_with("containerd://")), "{status}");
@@ -84,7 +84,7 @@ fn it_is_one_thread() {
     for i in 0..3 {
         agent.wait_running(&format!("p{i}"));
     }
-    // Helpers live only while there is work for them.
+    // Helper threads live only while they have work.
     agent.wait("one thread", |a| std::fs::read_dir(format!("/proc/{}/task", a.pid())).expect("task").count() == 1);
 }
 
@@ -166,7 +166,7 @@ fn a_comment_or_a_touch_changes_nothing() {
     let text = yaml::pod(&agent.namespace, "web", TRAP);
     agent.write("web.yaml", &format!("# a comment\n{text}"));
     agent.write("other.yaml", &yaml::pod(&agent.namespace, "other", TRAP));
-    // The second file is read after the first: when its pod runs, the comment was seen.
+    // The second file is read after the first: when its pod runs, Wherry has read the comment.
     agent.wait_running("other");
     assert_eq!(agent.running("web", "main"), Some(id));
 }

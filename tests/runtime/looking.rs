@@ -1,4 +1,4 @@
-//! Looking inside: describe, events, logs and the dump, of real pods.
+//! describe, events, logs and the dump, for real pods.
 
 use crate::support::agent::{Agent, container, patience, uid};
 use crate::support::lab::signal;
@@ -15,7 +15,7 @@ fn text(output: &Output) -> String {
     out.into_owned()
 }
 
-/// A command that goes on, and its lines as they come.
+/// A running command, and its lines as they come.
 struct Going {
     child: Child,
     lines: Receiver<String>,
@@ -39,7 +39,7 @@ impl Going {
         Going { child, lines, seen: Vec::new() }
     }
 
-    /// Waits for a line; all that came before it are in `seen`, too.
+    /// Waits for a matching line. All earlier lines are in `seen`, too.
     fn wait(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + patience(240);
         loop {
@@ -53,7 +53,7 @@ impl Going {
         }
     }
 
-    /// Waits for its end by itself; the exit code.
+    /// Waits until the command exits by itself. Returns the exit code.
     fn ended(&mut self) -> Option<i32> {
         let end = Instant::now() + patience(240);
         loop {
@@ -61,7 +61,7 @@ impl Going {
                 self.seen.extend(self.lines.iter());
                 return status.code();
             }
-            assert!(Instant::now() < end, "it goes on; came: {:#?}", self.seen);
+            assert!(Instant::now() < end, "the command still runs; output: {:#?}", self.seen);
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
@@ -80,7 +80,7 @@ fn a_crashing_pod_describes_its_end_its_back_off_and_its_events() {
     agent.apply("loop", &script("Always", "echo bye; exit 7"));
     agent.wait_waiting("loop", "CrashLoopBackOff");
     let name = format!("{}/loop", agent.namespace);
-    // In a moment in which it waits.
+    // At an instant within the back-off.
     let shown = agent.wait_for("a back-off is described", |a| {
         Some(text(&a.wherry(&["describe", &name])))
             .filter(|t| t.contains("CrashLoopBackOff") && t.contains("Next Start"))
@@ -111,7 +111,7 @@ fn a_crashing_pod_describes_its_end_its_back_off_and_its_events() {
     }
     let source = agent.manifests().join("loop.yaml");
     has(&format!("Source: {} (document 1)", source.display()));
-    // It was started and it died twice, at least.
+    // It started and died at least twice.
     let counted = |reason: &str| shown.lines().any(|l| l.contains(reason) && l.contains("(x"));
     assert!(counted("Started") && counted("ContainerDied"), "{shown}");
 
@@ -124,7 +124,7 @@ fn a_crashing_pod_describes_its_end_its_back_off_and_its_events() {
     let missing = agent.wherry(&["describe", "loop2"]);
     assert_eq!(missing.status.code(), Some(1));
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();
-    assert!(said.contains(&format!("pod loop2 was not found; there is a like name: {name}")), "{said}");
+    assert!(said.contains(&format!("pod loop2 was not found; similar names: {name}")), "{said}");
 }
 
 #[test]
@@ -161,12 +161,12 @@ fn events_are_seen_live_and_outlive_their_pod() {
     let warnings = text(&agent.wherry(&["events", "--types", "Warning"]));
     assert!(warnings.contains("BadManifest") && !warnings.contains("Killing"), "{warnings}");
     let gone = agent.wherry(&["describe", &name]);
-    assert!(String::from_utf8_lossy(&gone.stderr).contains("it was there: wherry events"));
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("it existed earlier: see wherry events"));
     agent.terminate();
     assert_eq!(watch.ended(), Some(1), "the agent's end is the watch's");
 }
 
-/// Counts up, a line each few milliseconds.
+/// Counts up, one line every 20 ms.
 const COUNTER: &str = "i=0; while :; do echo \"line $i\"; i=$((i+1)); sleep 0.02; done";
 
 #[test]
@@ -178,7 +178,7 @@ fn logs_are_followed_through_a_rotation_and_a_restart_to_the_pod_s_end() {
     let mut follow = Going::start(&agent, &["logs", "-f", &name]);
     follow.wait("a line", |l| l == "line 10");
 
-    // As a kubelet rotates: rename, then have the runtime open a new file.
+    // As a kubelet rotates: rename the file, then make the runtime open a new one.
     let id = agent.running("count", "main").expect("runs");
     let log = agent.log_path(&pod, "main", 0);
     let rotated = log.with_file_name("0.log.20261120-150000");
@@ -190,7 +190,7 @@ fn logs_are_followed_through_a_rotation_and_a_restart_to_the_pod_s_end() {
     let number = newest.lines().next().and_then(|l| l.rsplit(' ').next()).expect("a line").to_string();
     let far = format!("line {}", number.parse::<u32>().expect("a number") + 20);
     follow.wait("a line after the rotation", |l| l == far);
-    // The last lines reach back into the old file, and all of them too.
+    // The output includes the rotated file, both of all lines and of the last ones.
     let all = text(&agent.wherry(&["logs", &name]));
     assert!(all.starts_with("line 0\nline 1\n"), "{all}");
     let count = all.lines().count();
@@ -266,10 +266,10 @@ fn logs_of_several_containers_of_one_that_waits_and_without_an_agent() {
         assert!(output.status.code() == Some(1) && said.contains(why), "{arguments:?}: {said}");
     };
     fails(&["logs", "pair", "-c", "three"], "it is waiting to start: ErrImageNeverPull");
-    fails(&["logs", "pair", "-c", "four"], "there are one, two, three");
-    fails(&["logs", "pair", "-p"], "there is no previous, terminated one");
+    fails(&["logs", "pair", "-c", "four"], "it has one, two, three");
+    fails(&["logs", "pair", "-p"], "there is no previous terminated container");
     fails(&["logs", "nope"], "pod nope was not found");
-    // A container that is not started again ends what follows it.
+    // `logs -f` exits if the container does not restart.
     let mut follow = Going::start(&agent, &["logs", "-f", "pair", "-c", "one"]);
     assert_eq!(follow.ended(), Some(0));
     assert_eq!(follow.seen.len(), 2);
@@ -312,7 +312,7 @@ fn the_dump_names_every_pod_and_no_secret() {
     let until = looping.and_then(|w| w["backoffs"]["main"]["until"].as_f64()).unwrap_or_else(|| panic!("{looping:?}"));
     let now = dump["now"]["boot"].as_f64().expect("now");
     assert!(until > now && until < now + 301.0, "{until} {now}");
-    // A container and two sandboxes are watched, and what is open is named.
+    // A container and two sandboxes are watched, and the dump names timers and descriptors.
     let agent_side = &dump["agent"];
     assert!(agent_side["processesWatched"].as_object().is_some_and(|w| w.len() >= 3), "{agent_side}");
     let timers = agent_side["timers"].as_object().expect("timers");

@@ -1,5 +1,5 @@
-//! Pods on a real container runtime. Run by `make test-runtime`, in namespaces of its own with a containerd of its own
-//! (`tests/lab/in-lab.sh`). Counts and order are asserted; times only with ten-fold slack (`make bench` measures).
+//! Pods on a real container runtime. `make test-runtime` runs them in namespaces and with a containerd of their own
+//! (`tests/lab/in-lab.sh`). Tests assert counts and order, and times only with ten-fold slack (`make bench` measures).
 
 // The ban is for the engine (clippy.toml).
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]

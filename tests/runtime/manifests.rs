@@ -1,4 +1,4 @@
-//! What may happen to manifests.
+//! Changes and errors of manifests.
 
 use crate::support::agent::{Agent, patience};
 use crate::support::fuse::Fuse;
@@ -43,7 +43,7 @@ fn a_bad_manifest_disturbs_nobody_and_is_reported() {
     assert!(status.contains("contaners"), "it names the field: {status}");
     assert_eq!(agent.pods().len(), 2);
 
-    // Mended, it runs, and nothing is reported of it any more.
+    // After the correction the pod runs, and the error is no longer reported.
     agent.write("unknown.yaml", &pod("unknown", TRAP));
     agent.wait_running("unknown");
     agent.wait("no longer reported", |a| !self::status(a).contains("contaners"));
@@ -83,7 +83,7 @@ fn files_in_place_several_documents_and_lists_are_read() {
         agent.wait_running(name);
     }
     assert_eq!(agent.pods().len(), 4, "dot files and editors' copies are none");
-    // A document gone from its file is a pod gone.
+    // A document that is removed from its file removes its pod.
     agent.write("two.yaml", &yaml::pod(&ns, "a", TRAP));
     agent.wait_gone("b");
     assert!(agent.running("a", "main").is_some());
@@ -135,7 +135,7 @@ fn pods_go_on_when_wherry_starts_before_the_directory_is_there() {
     agent.wait_running("web");
     assert_eq!(agent.running("web", "main"), id);
     fs::rename(&away, agent.manifests()).expect("rename");
-    agent.wait("it is mended", |a| status(a).contains("no errors"));
+    agent.wait("the error is corrected", |a| status(a).contains("no errors"));
     assert_eq!(agent.running("web", "main"), id);
 }
 
@@ -145,16 +145,16 @@ fn the_log_and_the_status_say_what_became_of_a_pod() {
     let spec = "containers: [{name: main, image: localhost/busybox:1.35, command: [sh, -c, 'echo why >/dev/termination-log; exit 3']}]";
     agent.apply("crash", spec);
     let name = format!("pod={}/crash", agent.namespace);
-    agent.wait("its end is told with code and message", |a| {
+    agent.wait("its end is logged with code and message", |a| {
         a.log().lines().any(|l| l.contains(&name) && l.contains("exit_code=3") && l.contains("message=\"why\""))
     });
     agent.wait("the status says what it waits for", |a| status(a).contains("/crash: main: CrashLoopBackOff"));
     agent.delete("crash");
-    agent.wait("its removal is told", |a| a.log().contains(&format!("{name} reason=Removed")));
+    agent.wait("its removal is logged", |a| a.log().contains(&format!("{name} reason=Removed")));
     assert_eq!(agent.log().matches("reason=Removed").count(), 1, "once");
 }
 
-/// Healthy, and answering.
+/// Healthy, and `wherry status` reports the hang.
 fn is_well(agent: &Agent) -> bool {
     agent.get("/healthz").is_ok_and(|r| r.status == 200) && status(agent).contains("does not answer")
 }
@@ -173,7 +173,7 @@ fn d1_a_manifest_on_a_file_system_that_hangs_stops_nothing_else() {
     agent.wait_running("near");
     let (far, near) = (agent.running("far", "main"), agent.running("near", "main"));
 
-    // It hangs while wherry runs.
+    // The file hangs while Wherry runs.
     fuse.hang("far.yaml");
     agent.hang_up();
     agent.wait("it is reported", is_well);
@@ -182,7 +182,8 @@ fn d1_a_manifest_on_a_file_system_that_hangs_stops_nothing_else() {
     symlink(point.join("other.yaml"), agent.manifests().join("other.yaml")).expect("link");
     agent.wait_running("other");
 
-    // And when it starts. It ends at once although something hangs: its locks and its socket are free for the next one.
+    // The file hangs when Wherry starts. Before that, the running process ends at once despite the hang, so its locks
+    // and its socket are free.
     let begin = Instant::now();
     assert_eq!(agent.terminate(), Some(0));
     assert!(begin.elapsed() < patience(10), "it took {:?} to end", begin.elapsed());
@@ -195,7 +196,7 @@ fn d1_a_manifest_on_a_file_system_that_hangs_stops_nothing_else() {
     agent.wait_gone("later");
     assert_eq!((agent.running("far", "main"), agent.running("near", "main")), (far, near.clone()), "as it last said");
 
-    // It answers again.
+    // The file answers again.
     fuse.answer_again("far.yaml");
     drop(fuse);
     let fuse = Fuse::mount(&point);
@@ -219,17 +220,17 @@ fn d2_a_manifest_directory_on_a_file_system_that_hangs_keeps_what_it_last_said()
     agent.wait_running("a");
     agent.wait_running("b");
     let ids = (agent.running("a", "main"), agent.running("b", "main"));
-    // One file.
+    // One file hangs.
     fuse.hang("b.yaml");
     agent.wait_long("it is reported", 120, |a| is_well(a).then_some(()));
     fuse.put("a.yaml", &pod("a2"));
     agent.wait_long("the other file is read", 120, |a| a.pod("a2"));
     agent.wait_gone("a");
-    // All of it.
+    // The whole file system hangs.
     fuse.hang("");
     agent.wait_long("it is reported", 120, |a| {
         let status = status(a);
-        (status.contains("does not answer") && status.contains("the pods that it last named go on")).then_some(())
+        (status.contains("does not answer") && status.contains("the last known pods stay in force")).then_some(())
     });
     assert_eq!(agent.running("b", "main"), ids.1);
     drop(fuse);
@@ -257,7 +258,7 @@ fn d2_a_file_system_that_is_mounted_over_manifests_or_unmounted_is_noticed() {
     run("umount", &[manifests.as_os_str()]);
     agent.wait_running("below");
     agent.wait_gone("above");
-    // What a link leads to.
+    // The target of a link.
     symlink(&other, agent.dir.join("link")).expect("link");
     let target = agent.dir.join("target");
     fs::create_dir(&target).expect("directory");

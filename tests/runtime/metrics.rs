@@ -1,4 +1,4 @@
-//! Metrics (M): pods are started, crash, fail and go, and the numbers of a scrape are those of what was done.
+//! Metrics (M): pods start, crash, fail and are removed, and a scrape has the matching numbers.
 
 use crate::support::agent::{Agent, container, is_running};
 use crate::support::exposition::Exposition;
@@ -13,7 +13,7 @@ const FAILED_CONTAINERS: &str = "kubelet_started_containers_errors_total";
 const WORK: &str = "kubelet_pod_worker_duration_seconds";
 const WORKING: &str = "kubelet_working_pods";
 
-/// Two containers, of which one does not hear SIGTERM.
+/// Two containers, one of which ignores SIGTERM.
 const DEAF: &str = "
     terminationGracePeriodSeconds: 20
     containers:
@@ -36,7 +36,7 @@ fn scrape_path(agent: &Agent, path: &str) -> Exposition {
     Exposition::read(&response.body).unwrap_or_else(|why| panic!("{path}: {why}\n{}", response.body))
 }
 
-/// Those of `kubelet_working_pods` that are not 0, in order.
+/// The series of `kubelet_working_pods` that are not 0, in order.
 fn working(m: &Exposition) -> Vec<(String, f64)> {
     let family = m.family(WORKING);
     assert_eq!(family.series(), 15);
@@ -84,13 +84,13 @@ fn m_the_numbers_are_those_of_what_was_done() {
             a.pod("one").is_some_and(|p| container(&p, "main")["restartCount"] == n && is_running(&p))
         });
     }
-    // All but the newest dead container of each name are taken away in the background.
+    // All but the newest dead container of each name are removed in the background.
     agent.wait("only the last of the dead is left", |a| a.containers("one").len() == 2);
     let exited = [("container_state", "exited")];
     agent.wait("and that is known", |a| scrape(a).sum("kubelet_running_containers", &exited) == 2.0);
 
     let m = scrape(&agent);
-    // What there is.
+    // Gauges.
     assert_eq!(m.sum("kubelet_desired_pods", &[("static", "true")]), 3.0);
     assert_eq!(m.sum("kubelet_active_pods", &[("static", "true")]), 2.0, "one that has ended is not active");
     assert_eq!(working(&m), [("sync desired".into(), 2.0), ("terminated desired".into(), 1.0)]);
@@ -98,7 +98,7 @@ fn m_the_numbers_are_those_of_what_was_done() {
     assert_eq!(m.sum("kubelet_running_containers", &[("container_state", "running")]), 3.0);
     assert_eq!(m.sum("kubelet_running_containers", &[]), 5.0);
     assert_eq!(m.sum("kubelet_node_name", &[("node", "node")]), 1.0);
-    // What was done. A pull that failed is tried again 10 s later, on a machine that is so slow.
+    // Counters and durations. On a very slow machine a failed pull is repeated after 10 s.
     let pulls = m.sum(FAILED_CONTAINERS, &[("code", "ErrImagePull")]);
     assert!(pulls >= 1.0);
     assert_eq!(operations(&m, "pull_image"), (pulls, pulls));
@@ -126,7 +126,7 @@ fn m_the_numbers_are_those_of_what_was_done() {
     assert_eq!(m.count("kubelet_containers_per_pod_count", &[]), 4.0);
     assert_eq!(m.up_to("kubelet_containers_per_pod_count", "1"), 3.0);
     assert_eq!(m.up_to("kubelet_containers_per_pod_count", "2"), 4.0);
-    assert_eq!(m.count("kubelet_pod_start_duration_seconds", &[]), 2.0, "two ran with all they have");
+    assert_eq!(m.count("kubelet_pod_start_duration_seconds", &[]), 2.0, "two ran with all their containers");
     assert_eq!(m.count("kubelet_pod_worker_start_duration_seconds", &[]), 4.0);
     let work = |operation| m.count(WORK, &[("operation_type", operation)]);
     assert_eq!(work("create"), 4.0);
@@ -145,7 +145,7 @@ fn m_the_numbers_are_those_of_what_was_done() {
     assert!((-2.0..300.0).contains(&seen), "{seen} s");
     assert_eq!(m.sum("kubelet_pleg_discard_events", &[]), 0.0);
 
-    // The next life: one pod is adopted, another is unknown to records and manifests.
+    // The next run: it adopts one pod; another has neither record nor manifest.
     agent.kill();
     let uid = agent.cri().sandboxes(&agent.namespace).into_iter().find(|s| s.metadata.name == "two").expect("two");
     let uid = uid.metadata.uid.clone();
@@ -159,7 +159,7 @@ fn m_the_numbers_are_those_of_what_was_done() {
     let m = scrape(&agent);
     assert_eq!(m.sum(WORKING, &[("config", "runtime_only"), ("static", "unknown")]), 1.0);
     assert_eq!(m.sum("kubelet_desired_pods", &[]), 2.0);
-    // (The completed one counts until its status was read.) The orphan has its resources still.
+    // The completed pod counts until its status has been read. The orphan still takes its room.
     agent.wait("two are active", |a| scrape(a).sum("kubelet_active_pods", &[]) == 2.0);
     agent.wait_gone("two");
     agent.wait("it is forgotten", |a| {

@@ -1,4 +1,4 @@
-//! `wherry purge`: all of one wherry goes, and nothing of another.
+//! `wherry purge` removes everything of one Wherry and nothing of another.
 
 use crate::support::agent::Agent;
 use crate::support::lab::Runtime;
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-/// With the agent's own directories, as a package's postrm has it with its defaults.
+/// Uses the agent's own directories, as a package's postrm uses the defaults.
 fn purge(agent: &Agent, more: &[&str]) -> Output {
     let mut command = agent.command_of("purge");
     command.args(more).output().expect("wherry")
@@ -34,20 +34,20 @@ fn a_purge_stops_and_removes_the_pods_of_this_wherry_and_all_that_it_keeps() {
         format!("apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nlogindConfDir: {}\n", dropins.display());
     fs::write(agent.dir.join("config.d/logind.yaml"), ours).expect("config");
     agent.apply("kind", TRAP);
-    // Deaf to SIGTERM: its own two seconds, and then SIGKILL.
+    // Ignores SIGTERM: SIGKILL follows after its grace period of 2 s.
     agent.apply("deaf", &script("Always", "trap '' TERM; while :; do sleep 0.1; done"));
     agent.apply("over", &script("Never", "exit 0"));
     let uids: Vec<String> = ["kind", "deaf"].map(|name| uid(&agent.wait_running(name))).into();
     agent.wait_phase("over", "Succeeded");
     other.wait_running("one");
 
-    // Not under a running agent, which would start them again.
+    // Refused while the agent runs, because the agent would start the pods again.
     let refused = purge(&agent, &["--yes"]);
     assert_eq!(refused.status.code(), Some(1), "{}", err(&refused));
     assert!(err(&refused).contains("is in use by another wherry (pid"), "{}", err(&refused));
     assert_eq!(agent.terminate(), Some(0));
 
-    // Without --yes it only says.
+    // Without --yes it only lists the pods.
     let said = purge(&agent, &[]);
     let lines: Vec<String> = out(&said).lines().map(|l| l.replace(&agent.namespace, "NS")).collect();
     assert_eq!(
@@ -71,7 +71,7 @@ fn a_purge_stops_and_removes_the_pods_of_this_wherry_and_all_that_it_keeps() {
     assert_eq!(names(&agent.dir.join("log/pods")), Vec::<String>::new());
     assert_eq!(names(&agent.dir.join("log/containers")), Vec::<String>::new());
     assert_eq!(names(&dropins), ["10-theirs.conf"]);
-    // What the operator wrote stays.
+    // The operator's manifests stay.
     assert_eq!(names(&agent.manifests()), ["deaf.yaml", "kind.yaml", "over.yaml"]);
     assert!(other.running("one", "main").is_some());
 
@@ -87,13 +87,13 @@ fn without_a_runtime_a_purge_says_so_and_keeps_the_state() {
     agent.apply("one", TRAP);
     agent.wait_running("one");
     assert_eq!(agent.terminate(), Some(0));
-    // What a package leaves for it stays, for the package.
+    // The directory `purge`, which belongs to the package, stays.
     fs::create_dir(agent.root().join("purge")).expect("directory");
     runtime.kill();
     let failed = purge(&agent, &["--yes", "--timeout", "2s"]);
     assert_eq!(failed.status.code(), Some(1), "{}", err(&failed));
     assert!(err(&failed).contains("the container runtime on unix://"), "{}", err(&failed));
-    assert!(err(&failed).contains("stays: mend that and try again"), "{}", err(&failed));
+    assert!(err(&failed).contains("stays; fix these errors and try again"), "{}", err(&failed));
     assert!(agent.root().join("id").exists());
 
     runtime.start_again();

@@ -1,6 +1,6 @@
-//! What wherry makes of the manifests with which a kubelet was recorded (tests/fixtures/kubelet): the same requests to
-//! the runtime, the same pods in /pods, the same states one after another, the same end. What is otherwise on purpose
-//! is in `MARKED`, with the rule that says so.
+//! Compares Wherry with recordings of a kubelet for the same manifests (tests/fixtures/kubelet): the same requests to
+//! the runtime, the same pods in /pods, the same sequence of states, the same end. Intended differences are in
+//! `MARKED`, with their rules.
 
 use crate::support::agent::{Agent, cgroup_mounts, patience};
 use crate::support::http;
@@ -31,16 +31,16 @@ const NAMES: [&str; 16] = [
     "21-sharepid",
 ];
 
-/// A difference on purpose.
+/// An intended difference.
 struct Marked {
-    /// Its rule in the behaviour's description.
+    /// Its rule in docs/behaviour.md.
     rule: &'static str,
-    /// Turns what a kubelet showed into what we show.
+    /// Changes the status of a kubelet into that of Wherry.
     status: fn(&mut Value),
 }
 
-/// And outside of the status: D4, no `-<node>` behind names (`fixture`); W10, W21, W4, annotations `io.wherry.*` of our own
-/// (`without_own`).
+/// Differences outside of the status: D4, no `-<node>` suffix of names (`fixture`); W10, W21, W4, the annotations
+/// `io.wherry.*` (`without_own`).
 const MARKED: [Marked; 1] = [Marked {
     rule: "W3: no terminal phase while a container runs; the deadline's reason and message are there",
     status: |status| {
@@ -57,14 +57,14 @@ const MARKED: [Marked; 1] = [Marked {
     },
 }];
 
-/// Seen by chance: a container that ended within milliseconds was still shown running until a relist.
+/// Recorded by chance: a container that ended within milliseconds was still shown as running until a relist.
 const BY_CHANCE: (&str, usize) = ("13a-termmsg-file", 0);
 
-/// A recording as it would be of a node like this one.
+/// A recording, adapted to this node.
 fn fixture(name: &str) -> Value {
     let path = directory().join(format!("{name}.json"));
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    // The recorded machine was quiet. Here the deadline leaves a slow machine the time to start the pod.
+    // The recorded machine was idle. Here the deadline leaves a slow machine enough time to start the pod.
     let deadline = format!("\"activeDeadlineSeconds\": {}", patience(30).as_secs());
     let text = text.replace("\"activeDeadlineSeconds\": 5", &deadline);
     let recorded: Value = serde_json::from_str(&text).expect("JSON");
@@ -92,7 +92,7 @@ fn fixture(name: &str) -> Value {
         if resources["hugepage_limits"] == json!([]) {
             resources.as_object_mut().expect("resources").remove("hugepage_limits");
         }
-        // On cgroup v2 a kubelet has all processes of a container killed together.
+        // On cgroup v2 a kubelet sets memory.oom.group, so that all processes of a container are killed together.
         if cgroup_mounts().iter().any(|m| m.join("cgroup.controllers").exists() && m.ends_with("cgroup")) {
             resources["unified"] = json!({"memory.oom.group": "1"});
         }
@@ -107,7 +107,7 @@ fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/kubelet")
 }
 
-/// What a container of a recording asks for, in bytes; 0: nothing.
+/// The memory request of a container in a recording, in bytes; 0 if it has none.
 fn requested(manifest: &Value, container: &str) -> i64 {
     let mut all = manifest["spec"]["containers"].as_array().expect("containers").iter();
     let of = all.find(|c| c["name"] == container).map_or(&Value::Null, |c| &c["resources"]);
@@ -115,7 +115,7 @@ fn requested(manifest: &Value, container: &str) -> i64 {
     memory.map_or(0, |m| m.strip_suffix("Mi").and_then(|m| m.parse::<i64>().ok()).expect("in MiB") << 20)
 }
 
-/// The recorded machine had 24 GiB; the score says which part of the memory is requested.
+/// Adapts an OOM score to this machine. The recorded machine had 24 GiB, and the score depends on the requested share.
 fn scaled(score: i64, requested: i64) -> i64 {
     let info = fs::read_to_string("/proc/meminfo").expect("meminfo");
     let total = info.lines().find_map(|l| l.strip_prefix("MemTotal:")).expect("MemTotal");
@@ -147,7 +147,7 @@ fn huge_pages() -> Value {
     sizes.iter().map(|s| json!({"page_size": name(s)})).collect()
 }
 
-/// Puts fixed words in the place of times, ids and random names, and takes out what is null: absent is the same.
+/// Replaces times, ids and random names by fixed words, and removes null fields, which mean the same as absent ones.
 fn general(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -180,7 +180,7 @@ fn fixed(text: &str) -> Option<String> {
     (directory.contains("/containers/") && hex(file, 8)).then(|| format!("{directory}/FILE"))
 }
 
-/// What wherry or its runtime says of a pod, in the recordings' words.
+/// A value of Wherry or its runtime in the words of the recordings.
 fn ours(agent: &Agent, uid: &str, ip: &str, value: &Value) -> Value {
     let mut text = value.to_string();
     let log = agent.dir.join("log/pods");
@@ -200,13 +200,13 @@ fn ours(agent: &Agent, uid: &str, ip: &str, value: &Value) -> Value {
     value
 }
 
-/// Takes out our own annotations.
+/// Removes Wherry's own annotations.
 fn without_own(mut config: Value) -> Value {
     let annotations = config["annotations"].as_object_mut().expect("annotations");
     let before = annotations.len();
     annotations.retain(|k, _| !k.starts_with("io.wherry."));
     assert_eq!(before - annotations.len(), 2, "the owner, and the grace period or the back-off's level");
-    // The recordings are of containerd 1.6, which does not know this field and loses it.
+    // The recordings are of containerd 1.6, which drops this unknown field.
     if let Some(image) = config.get_mut("image").and_then(Value::as_object_mut) {
         image.remove("user_specified_image");
     }
@@ -220,7 +220,7 @@ fn sort_envs(config: &mut Value) {
     }
 }
 
-/// All that a watch said, by pod: every object, in order. It ends with the agent.
+/// All objects of a watch by pod, in order. The watch ends with the agent.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<BTreeMap<String, Vec<Value>>>>);
 
@@ -251,7 +251,7 @@ impl Seen {
         self.0.lock().expect("lock").get(pod).cloned().unwrap_or_default()
     }
 
-    /// The distinct statuses of a pod that has not gone, in the recordings' words.
+    /// The distinct statuses of a pod before its removal, in the words of the recordings.
     fn states(&self, agent: &Agent, pod: &str) -> Vec<Value> {
         let mut states: Vec<Value> = Vec::new();
         for object in self.of(pod).iter().filter(|o| !o.is_null()) {
@@ -266,7 +266,7 @@ impl Seen {
     }
 }
 
-/// How many of `wanted` are in `states` in this order.
+/// The number of elements of `wanted` that are in `states` in this order.
 fn in_order(wanted: &[Value], states: &[Value]) -> usize {
     let mut found = 0;
     for state in states {
@@ -286,7 +286,7 @@ struct Pod {
 }
 
 impl Pod {
-    /// Reads the configs of what is new in the runtime.
+    /// Reads the configs of new objects in the runtime.
     fn read_configs(&mut self, agent: &Agent) {
         let mut cri = agent.cri();
         let namespace = self.recorded["pod"]["metadata"]["namespace"].as_str().expect("a namespace");
@@ -319,7 +319,7 @@ impl Pod {
         self.configs.len() == 1 + self.recorded["containers"].as_array().map_or(0, Vec::len)
     }
 
-    /// What is otherwise than recorded.
+    /// The differences from the recording.
     fn compare(&self, agent: &Agent, seen: &Seen) -> Vec<String> {
         let mut differences = Vec::new();
         let mut compare = |what: String, ours: &Value, recorded: &Value| {
@@ -351,7 +351,7 @@ impl Pod {
             let ours = config(name);
             let mut recorded = recorded.clone();
             sort_envs(&mut recorded);
-            // Ours may be an earlier or a later try.
+            // Our attempt may be lower or higher than the recorded one.
             let attempt = ours["metadata"]["attempt"].as_u64().unwrap_or(0);
             if recorded["metadata"]["attempt"].as_u64().unwrap_or(0) != attempt {
                 recorded["metadata"] = ours["metadata"].clone();
@@ -363,7 +363,7 @@ impl Pod {
         differences
     }
 
-    /// No container that was recorded to have ended before the removal runs, or starts again within the next 5 s.
+    /// Whether the containers that had ended before the recorded removal neither run nor restart within the next 5 s.
     fn is_calm(&self, seen: &Seen) -> bool {
         let Some(last) = seen.of(&self.name).pop() else { return false };
         let statuses = last["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
@@ -388,7 +388,7 @@ impl Pod {
         })
     }
 
-    /// How the containers ended, as recorded after the manifest was removed.
+    /// Compares the containers' ends after the removal of the manifest.
     fn compare_end(&self, agent: &Agent, seen: &Seen, removed: &str) -> Vec<String> {
         let last = seen.of(&self.name).into_iter().rev().find(|o| !o.is_null()).expect("it was shown");
         let statuses = last["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
@@ -421,7 +421,7 @@ impl Pod {
     }
 }
 
-/// The paths at which two values differ, a line each.
+/// The paths at which two values differ, one a line.
 fn difference(ours: &Value, recorded: &Value) -> String {
     fn walk(path: &str, ours: &Value, recorded: &Value, out: &mut String) {
         match (ours, recorded) {
@@ -465,7 +465,7 @@ fn pods_are_what_a_kubelet_was_recorded_to_make_of_them() {
         }
         pods.push(Pod { file, recorded, name, configs: BTreeMap::new() });
     }
-    // The longest waits for its back-off of 10 s, or for its deadline.
+    // The slowest pod waits for its back-off of 10 s, or for its deadline.
     let end = Instant::now() + patience(240);
     loop {
         pods.iter_mut().filter(|p| !p.complete()).for_each(|p| p.read_configs(&agent));
@@ -482,7 +482,7 @@ fn pods_are_what_a_kubelet_was_recorded_to_make_of_them() {
 
     let calm = || pods.iter().all(|pod| pod.is_calm(&seen));
     agent.wait("no container starts or ends by itself soon", |_| calm());
-    // A status has its times in whole seconds: an end before the removal must not share a second with it.
+    // A status has times in whole seconds: an end before the removal must not share a second with the removal.
     let now = || jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let compared = now();
     while now() == compared {

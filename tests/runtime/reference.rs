@@ -1,12 +1,11 @@
-//! What a kubelet is known to say and to ask of the runtime beyond the recordings with a whole pod in them: words,
-//! reasons, conditions, numbers.
+//! Known messages, reasons, conditions and values of a kubelet that no recording of a whole pod contains.
 
 use crate::support::agent::{Agent, condition, container, uid};
 use crate::support::cri::NamespaceMode;
 use crate::support::yaml::{TRAP, script};
 use serde_json::{Value, json};
 
-/// The config of a container (of the sandbox: "") as the runtime reports it.
+/// The config of a container (or of the sandbox: "") as the runtime reports it.
 fn config(agent: &Agent, pod: &str, name: &str) -> Value {
     let mut cri = agent.cri();
     let info = if name.is_empty() {
@@ -19,7 +18,7 @@ fn config(agent: &Agent, pod: &str, name: &str) -> Value {
     info["config"].clone()
 }
 
-/// The agent's log has a line with all of these in it.
+/// Waits until one line of the agent's log contains all of these parts.
 fn said(agent: &Agent, parts: &[&str]) {
     agent.wait(&format!("{parts:?} is in the log"), |a| {
         let log = a.log().replace("\\\"", "\"");
@@ -51,7 +50,7 @@ fn a_pod_that_ended_shows_its_end_in_every_condition() {
     }
     assert!(pod["status"]["podIP"].is_string(), "its address is kept: {}", pod["status"]);
 
-    // One failed while the other still runs: Running until the last has ended.
+    // One container failed while the other runs: the phase is Running until the last one has ended.
     agent.apply(
         "one",
         "
@@ -247,7 +246,7 @@ fn names_in_the_cluster_domain_and_dns_settings() {
     );
     agent.wait_running("fqdn");
     assert_eq!(config(&agent, "fqdn", "")["hostname"], format!("hosty.subby.{namespace}.svc."));
-    assert!(!agent.log().lines().any(|l| l.contains("MissingClusterDNS") && l.contains("/fqdn ")), "it asks for none");
+    assert!(!agent.log().lines().any(|l| l.contains("MissingClusterDNS") && l.contains("/fqdn ")), "it requests none");
 }
 
 #[test]

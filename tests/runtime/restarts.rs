@@ -1,4 +1,4 @@
-//! Containers and sandboxes that die and come back.
+//! Containers and sandboxes that die and are replaced.
 
 use crate::support::agent::{Agent, container};
 use crate::support::lab::signal;
@@ -8,7 +8,7 @@ use crate::support::yaml::{TRAP, script};
 fn a_crashed_container_is_restarted_at_once_and_then_backs_off() {
     let agent = Agent::start("crash");
     agent.apply("loop", &script("Always", "exit 7"));
-    // The first restart is at once, the second 10 s after the second end.
+    // The first restart is immediate, the second one comes 10 s after the second end.
     let status = agent.wait_waiting("loop", "CrashLoopBackOff");
     assert!(
         status["state"]["waiting"]["message"]
@@ -29,7 +29,7 @@ fn a_crashed_container_is_restarted_at_once_and_then_backs_off() {
     };
     let (created, _) = times(2);
     agent.wait("the third run has ended", |_| times(2).1 > 0);
-    // What is left of the second run is at least its end, in the third's last state.
+    // At least the end of the second run is known, from the last state of the third.
     let ended = agent.wait_for("the last state", |a| {
         let last = container(&a.pod("loop")?, "main")["lastState"]["terminated"]["finishedAt"].clone();
         last.as_str().map(str::to_string)
@@ -53,7 +53,7 @@ fn back_off_is_ten_seconds_from_the_end_of_the_second_run() {
     let runs = [seen(0), seen(1), seen(2)];
     let second = runs[2] - runs[1];
     assert!((10.0..100.0).contains(&second), "the second after 10 s: {second} s");
-    // How long a restart takes depends on the machine; whether it was held back is in the log.
+    // The duration of a restart depends on the machine. The log shows whether there was a back-off.
     let (started, held) = ("reason=Started ", "reason=BackOff ");
     let told = agent.wait_for("the third run is in the log", |a| {
         let log = a.log();
@@ -123,7 +123,7 @@ fn a_dead_sandbox_is_replaced_with_its_containers() {
     });
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
     assert_eq!(container(&after, "main")["restartCount"], 1);
-    // One of each is running.
+    // One container of each name is running.
     assert!(agent.running("web", "main").is_some());
     agent.delete("web");
     agent.wait_gone("web");

@@ -1,4 +1,4 @@
-//! What systemd is told (sd_notify(3)), read from a notification socket as systemd reads it.
+//! The messages to systemd (sd_notify(3)), read from a notification socket as systemd reads them.
 
 use crate::support::agent::{Agent, patience};
 use crate::support::lab::{Runtime, signal};
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The messages up to the first one that contains all of `parts`, which is the last of them.
+/// Receives messages up to and including the first one that contains all of `parts`.
 fn until(store: &mut Store, parts: &[&str]) -> Vec<String> {
     let end = Instant::now() + patience(240);
     loop {
@@ -37,9 +37,9 @@ fn systemd_hears_when_it_is_ready_what_it_is_at_when_it_reads_again_and_that_it_
     agent.run();
     let said = until(&mut store, &["READY=1"]);
     assert_eq!(count(&said, "READY=1"), 1, "{said:?}");
-    let ready = said.last().expect("it was said");
+    let ready = said.last().expect("a message");
     assert!(ready.contains("STATUS="), "{ready}");
-    assert_eq!(count(&said, "WATCHDOG=1"), 0, "nobody asked for it");
+    assert_eq!(count(&said, "WATCHDOG=1"), 0, "no watchdog is configured");
 
     agent.apply("one", TRAP);
     agent.apply("absent", "{containers: [{name: main, image: 'localhost/absent:1', imagePullPolicy: Never}]}");
@@ -48,7 +48,7 @@ fn systemd_hears_when_it_is_ready_what_it_is_at_when_it_reads_again_and_that_it_
     agent.delete("absent");
     until(&mut store, &["STATUS=1 pod running"]);
 
-    // One that crashes again and again is in the phase Running, and does not run.
+    // A pod in CrashLoopBackOff has the phase Running but does not run.
     agent.apply("crash", "{containers: [{name: main, image: 'localhost/busybox:1.35', command: ['false']}]}");
     until(&mut store, &["1 of 2 pods running; pod ", "CrashLoopBackOff"]);
     agent.delete("crash");
@@ -60,11 +60,11 @@ fn systemd_hears_when_it_is_ready_what_it_is_at_when_it_reads_again_and_that_it_
     let done = said.iter().position(|m| m.starts_with("READY=1")).expect("it ends");
     assert!(begun < done && count(&said, "RELOADING=1") == 1, "{said:?}");
 
-    // A configuration that is broken meanwhile is not taken, and the status says where.
+    // An invalid configuration is not applied, and the status names the position of the error.
     agent.configure("maxPods: many\n");
     agent.hang_up();
     let file = agent.dir.join("config.yaml");
-    let line = format!("; the configuration of before is in force, the one on disk has errors: {}:", file.display());
+    let line = format!("; invalid configuration; keeping the previous one: {}:", file.display());
     let said = until(&mut store, &[&line, "maxPods"]);
     if count(&said, "READY=1") == 0 {
         until(&mut store, &["READY=1"]);
@@ -76,7 +76,7 @@ fn systemd_hears_when_it_is_ready_what_it_is_at_when_it_reads_again_and_that_it_
 
     assert_eq!(agent.terminate(), Some(0));
     let said = until(&mut store, &["STOPPING=1"]);
-    assert!(said.last().is_some_and(|m| m.contains("pods go on running")), "{said:?}");
+    assert!(said.last().is_some_and(|m| m.contains("pods keep running")), "{said:?}");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn systemd_hears_why_it_does_not_start() {
     let [only] = said.as_slice() else { panic!("{said:?}") };
     assert!(only.starts_with("STATUS=cannot start: the configuration has errors: "), "{only}");
     assert!(only.contains("config.yaml:5: maxPods"), "{only}");
-    // Another one has its root directory.
+    // Another process uses the root directory.
     agent.configure("");
     agent.run();
     until(&mut store, &["READY=1"]);
@@ -114,7 +114,7 @@ fn a_runtime_that_is_away_does_not_keep_it_from_being_ready_and_a_slow_one_not_f
     runtime.start_again();
     until(&mut store, &["STATUS=no pods"]);
 
-    // It takes connections and answers nothing.
+    // The runtime accepts connections but does not answer.
     let pid = fs::read_to_string(&runtime.pid_file).expect("containerd.pid").trim().to_owned();
     signal(&pid, "STOP");
     agent.apply("one", TRAP);
@@ -141,13 +141,13 @@ fn a_loop_that_does_not_go_round_is_not_called_alive() {
     let state = || fs::read_to_string(Path::new("/proc").join(&pid).join("stat")).expect("stat");
     agent.wait("it is stopped", |_| state().rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('T')));
     store.messages();
-    // Ten of its turns.
+    // Ten watchdog intervals.
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(store.messages(), Vec::<String>::new());
     signal(&pid, "CONT");
     until(&mut store, &["WATCHDOG=1"]);
 
-    // Meant for another process (the one that started it): then it is not.
+    // WATCHDOG_PID names another process (the parent): then the watchdog is off.
     assert_eq!(agent.terminate(), Some(0));
     agent.set("WATCHDOG_PID", "1");
     store.messages();
@@ -157,7 +157,7 @@ fn a_loop_that_does_not_go_round_is_not_called_alive() {
     assert_eq!(count(&store.messages(), "WATCHDOG=1"), 0);
 }
 
-/// 100 ms is what it may take on a quiet machine. Waiting for the pods or for the runtime would take longer than this limit.
+/// The target is 100 ms on a quiet machine. Waiting for the pods or for the runtime would take longer than this limit.
 #[test]
 fn beside_ten_running_pods_it_is_ready_at_once() {
     let (mut agent, mut store) = served("tenready");

@@ -1,4 +1,4 @@
-//! W21: others that have pods under the UID of one of ours: an agent with another root directory, and a kubelet.
+//! W21: other owners with pods under the UID of a pod of ours: an agent with another root directory, and a kubelet.
 
 use crate::support::agent::{Agent, uid};
 use crate::support::cri::{ContainerConfig, PodSandboxConfig};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-/// What others have: their container, and what is named after the UID.
+/// The other owner's container, and the objects named after the UID.
 struct Theirs {
     container: String,
     pid: u32,
@@ -31,10 +31,10 @@ fn wait_for_the_uid(agent: &Agent, name: &str) -> Value {
     agent.wait_for("it waits for its UID", |a| a.pod(name).filter(|p| p["status"]["reason"] == "UIDInUse"))
 }
 
-/// Its manifest goes, and nothing is left of it that wherry shows.
+/// Removes the manifest and waits until Wherry no longer shows the pod.
 fn remove(agent: &Agent, name: &str) {
     agent.delete(name);
-    agent.wait("it is not shown any more", |a| a.pod(name).is_none());
+    agent.wait("it is no longer shown", |a| a.pod(name).is_none());
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn w21_a_new_root_directory_beside_the_same_manifests_leaves_the_pods_of_the_old
         "{message}"
     );
     theirs.assert_untouched(&agent, &uid);
-    // The manifest that goes takes nothing of theirs along, nor does a new life.
+    // Neither the removal of the manifest nor a restart changes the other owner's objects.
     remove(&agent, "web");
     theirs.assert_untouched(&agent, &uid);
     agent.apply("web", TRAP);
@@ -69,16 +69,16 @@ fn w21_a_new_root_directory_beside_the_same_manifests_leaves_the_pods_of_the_old
     wait_for_the_uid(&agent, "web");
     theirs.assert_untouched(&agent, &uid);
 
-    // When theirs has ended, ours starts.
+    // When the other pod has ended, ours starts.
     agent.cri().remove_sandbox(&sandbox);
-    let own = agent.wait_long("one of our own", 60, |a| a.running("web", "main"));
+    let own = agent.wait_long("a container of our own runs", 60, |a| a.running("web", "main"));
     assert_ne!(own, theirs.container);
     agent.delete("web");
     agent.wait_gone("web");
     agent.wait("its cgroup is gone", |a| a.cgroups(&uid).is_empty());
 }
 
-/// A pod as a kubelet makes it of a manifest with this UID: its own name, the same log directory and cgroup.
+/// A pod as a kubelet creates it from a manifest with this UID: a different name, the same log directory and cgroup.
 fn kubelets_pod(agent: &Agent, name: &str, uid: &str) -> (String, Theirs) {
     let mut sandbox = PodSandboxConfig::new();
     let metadata = sandbox.metadata.mut_or_insert_default();
@@ -119,14 +119,14 @@ fn w21_a_kubelets_pod_that_shares_the_uid_of_a_manifest_is_left_alone() {
         let text = pod(&agent.namespace, name, TRAP).replace("metadata:\n", &format!("metadata:\n  uid: {uid}\n"));
         agent.write(&format!("{name}.yaml"), &text);
     };
-    // The kubelet's was first.
+    // The kubelet's pod was first.
     let (first, theirs) = kubelets_pod(&agent, "web", "one-uid");
     with_uid("web", "one-uid");
     wait_for_the_uid(&agent, "web");
     remove(&agent, "web");
     theirs.assert_untouched(&agent, "one-uid");
 
-    // Ours was first.
+    // Our pod was first.
     with_uid("db", "other-uid");
     agent.wait_running("db");
     let own = agent.running("db", "main").expect("runs");

@@ -1,5 +1,5 @@
-//! docs/strace.md is true: which system calls an idle agent makes, and which a pod's start and a crash take; and
-//! `wherry debug fds` knows every descriptor.
+//! Checks docs/strace.md: the system calls of an idle agent, of a pod's start and of a crash. Also checks that `wherry
+//! debug fds` knows every descriptor.
 
 use crate::support::agent::Agent;
 use crate::support::lab::signal;
@@ -9,14 +9,14 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Nothing is asked of the agent meanwhile (that would be seen): the runtime is.
+/// Waits by asking the runtime. A request to the agent would appear in the trace.
 fn wait_started(agent: &Agent, pod: &str, other_than: Option<&str>) -> String {
     agent.wait_for(&format!("{pod} runs in the runtime"), |a| {
         a.running(pod, "main").filter(|id| other_than != Some(id.as_str()))
     })
 }
 
-// (gRPC's C-core has calls of its own; numbers and names of calls are those of one architecture.)
+// gRPC's C-core makes other calls, and the call names and numbers are those of one architecture.
 #[cfg(all(not(feature = "grpcio"), target_arch = "x86_64"))]
 #[test]
 fn an_idle_minute_makes_the_documented_system_calls_and_few_of_them() {
@@ -27,9 +27,11 @@ fn an_idle_minute_makes_the_documented_system_calls_and_few_of_them() {
     let trace = Trace::attach(agent.pid(), "idle");
     std::thread::sleep(Duration::from_secs(62));
     let calls = trace.matches_the_page();
-    // Two lists 30 s apart, perhaps a sync. (From 1.7 on a stream of events tells of all other tests' containers too.)
+    // Two lists 30 s apart, perhaps a sync. From 1.7 on the event stream also reports the containers of all other
+    // tests.
     if agent.cri().version().expect("Version").runtime_version.starts_with("1.6") {
-        // Other tests' containers are mounts, and each change of the mount table is read: a wait, an open, reads and a close.
+        // Other tests' containers create mounts, and Wherry reads each change of the mount table: a wait, an open,
+        // reads and a close.
         let tables = calls.get("openat").copied().unwrap_or(0);
         let rest = calls.iter().filter(|(call, _)| !matches!(call.as_str(), "openat" | "read" | "close" | "fcntl"));
         let all = rest.map(|(_, count)| count).sum::<u32>() - tables;
@@ -41,7 +43,7 @@ fn an_idle_minute_makes_the_documented_system_calls_and_few_of_them() {
 #[test]
 fn a_pods_start_and_a_crash_make_the_documented_system_calls() {
     let agent = Agent::start("stracestart");
-    // The first pod makes what is there once: levels of cgroups, directories.
+    // The first pod creates the shared parts: cgroup levels and directories.
     agent.apply("first", TRAP);
     agent.wait_running("first");
     wait_quiet(agent.pid());
@@ -63,7 +65,7 @@ fn a_pods_start_and_a_crash_make_the_documented_system_calls() {
 
 type Listed = BTreeMap<i64, (String, String)>;
 
-/// By number: kind, and what it is for.
+/// The descriptors by number: kind and purpose.
 fn listed(agent: &Agent) -> Listed {
     let output = agent.wherry(&["debug", "fds", "-o", "json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -89,7 +91,7 @@ fn debug_fds_knows_every_descriptor_of_the_process() {
         agent.wait_running(pod);
     }
     let of_kind = |all: &Listed, wanted: &str| all.values().filter(|(kind, _)| kind == wanted).count();
-    // The process's own list, between two of the agent's that are the same: nothing was opened or closed meanwhile.
+    // Reads /proc/PID/fd between two identical lists of the agent, so that nothing was opened or closed meanwhile.
     let all = agent.wait_for("a quiet moment", |a| {
         let before = listed(a);
         let entries = std::fs::read_dir(format!("/proc/{}/fd", a.pid())).expect("it runs");
@@ -98,7 +100,7 @@ fn debug_fds_knows_every_descriptor_of_the_process() {
             all.iter().filter(|(_, (kind, _))| kind != "connection").map(|(fd, _)| *fd).collect()
         };
         let after = listed(a);
-        // (The asking connection is there only while it asks.)
+        // The connection of the request exists only during the request.
         let same = lasting(&before) == lasting(&after) && lasting(&after) == numbers;
         same.then_some(after)
     });
@@ -113,7 +115,7 @@ fn debug_fds_knows_every_descriptor_of_the_process() {
         assert!(page.contains_key(kind), "docs/strace.md has no {kind}");
     }
 
-    // Under load nothing is unknown either.
+    // Under load every descriptor is known, too.
     for pod in ["a", "b"] {
         agent.delete(pod);
         agent.apply(&format!("{pod}-next"), TRAP);
@@ -124,7 +126,7 @@ fn debug_fds_knows_every_descriptor_of_the_process() {
     });
     let table = agent.wherry(&["debug", "fds"]);
     let table = String::from_utf8_lossy(&table.stdout).into_owned();
-    // (How wide a column is, is up to what it holds.)
+    // The column width depends on the content.
     let head: Vec<_> = table.lines().next().expect("a head").split_whitespace().collect();
     assert_eq!(head, ["FD", "KIND", "EVENTS", "WATCHES"], "{table}");
     assert!(table.contains("the control socket"), "{table}");

@@ -1,5 +1,5 @@
-//! `wherry check --system` on this machine with the real runtime, and what `wherry run` says of the same: nothing wrong, no
-//! runtime, one that hangs, a disk that is read-only or full.
+//! `wherry check --system` on this machine with the real runtime, and the preflight of `wherry run`: no problem, no
+//! runtime, a runtime that hangs, a disk that is read-only or full.
 
 use crate::support::agent::{Agent, patience};
 use crate::support::lab::Runtime;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// With the flags that this agent is started with.
+/// Runs the check with the flags of this agent.
 fn check(agent: &Agent, more: &[&str]) -> Output {
     let run = agent.command();
     let mut command = Command::new(run.get_program());
@@ -21,7 +21,7 @@ fn check(agent: &Agent, more: &[&str]) -> Output {
     command.output().expect("wherry check --system")
 }
 
-/// The lines of a check: level and all after it, by what was looked at.
+/// The lines of a check by name: level and message.
 fn lines(output: &Output) -> BTreeMap<String, (String, String)> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = |line: &str| {
@@ -33,13 +33,13 @@ fn lines(output: &Output) -> BTreeMap<String, (String, String)> {
 }
 
 fn errors(output: &Output) -> Vec<String> {
-    // (`disk` may be there more than once.)
+    // `disk` may occur more than once.
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let error = |line: &str| line.strip_prefix("error ")?.split_whitespace().next().map(str::to_owned);
     text.lines().filter_map(error).collect()
 }
 
-/// What the agent's log has of the preflight.
+/// The preflight lines of this level in the agent's log.
 fn told(agent: &Agent, level: &str) -> Vec<String> {
     let log = agent.log();
     let wanted = format!(" level={level} ");
@@ -67,8 +67,8 @@ fn a_machine_that_is_fit_is_told_to_be_so() {
         assert_eq!(lines[name].0, "ok", "{name}: {lines:?}");
     }
     assert!(lines["runtime"].1.starts_with("containerd 1.") && lines["runtime"].1.ends_with(" is ready"), "{lines:?}");
-    // Each containerd tells how it is configured, one way or the other.
-    assert_eq!(lines["cgroup-driver"].1, "cgroupfs, as the runtime's");
+    // Every supported containerd reports its configuration, in one of two ways.
+    assert_eq!(lines["cgroup-driver"].1, "cgroupfs, the same as the runtime");
     assert!(lines["cni"].1.contains("(bridge host-local portmap loopback)"), "{lines:?}");
 
     let json = check(&agent, &["-o", "json"]);
@@ -112,8 +112,8 @@ fn without_a_runtime_one_line_says_what_to_do_and_the_agent_waits() {
     );
 
     agent.launch();
-    agent.wait("it says so", |a| told(a, "error").len() == 1);
-    // It goes on looking, and tells of it no further.
+    agent.wait("the error is logged", |a| told(a, "error").len() == 1);
+    // It continues to check and reports the problem only once.
     std::thread::sleep(Duration::from_secs(3));
     assert!(agent.alive());
     let told = told(&agent, "error");
@@ -125,7 +125,7 @@ fn without_a_runtime_one_line_says_what_to_do_and_the_agent_waits() {
 fn a_runtime_that_accepts_and_never_answers_holds_nobody_up() {
     let mut agent = Agent::prepare("hangs", &Runtime::shared());
     let socket = agent.dir.join("hangs.sock");
-    // (Gone before the agent is: that looks for what is left in the runtime.)
+    // Dropped before the agent: the agent's drop checks the runtime for leftovers.
     let _listener = UnixListener::bind(&socket).expect("listen");
     agent.set_runtime_socket(&socket);
     let began = Instant::now();
@@ -136,13 +136,13 @@ fn a_runtime_that_accepts_and_never_answers_holds_nobody_up() {
     assert!(lines(&output)["runtime"].1.contains("hangs.sock: no answer for 5 s"), "{output:?}");
 
     agent.launch();
-    agent.wait("its doors are open all the same", |a| a.get("/livez").is_ok_and(|r| r.status == 200));
-    agent.wait("it says so", |a| told(a, "error").len() == 1);
+    agent.wait("/livez answers all the same", |a| a.get("/livez").is_ok_and(|r| r.status == 200));
+    agent.wait("the error is logged", |a| told(a, "error").len() == 1);
     assert!(told(&agent, "error")[0].contains("no answer"), "{:?}", told(&agent, "error"));
     assert!(agent.alive());
 }
 
-/// An agent whose root directory is a file system of its own; gone when dropped.
+/// An agent whose root directory is a file system of its own; dropping it unmounts the file system.
 struct OnTmpfs {
     agent: Agent,
 }
@@ -157,7 +157,7 @@ impl OnTmpfs {
 
 impl Drop for OnTmpfs {
     fn drop(&mut self) {
-        // (Lazily: the agent may be in there.)
+        // A lazy unmount: the agent may still use the directory.
         let _ = Command::new("umount").arg("-l").arg(self.agent.root()).status();
     }
 }
@@ -189,7 +189,7 @@ fn a_read_only_root_directory_is_said_and_waited_for() {
     );
     let state = lines(&output)["state"].1.clone();
     assert!(state.contains("Read-only file system") && state.contains("remount,rw"), "{state}");
-    // systemd is told that it is up and waits, and that it is not stuck.
+    // systemd gets READY=1 and the reason of the wait, and the watchdog continues.
     let mut store = Store::new(&on.agent.dir);
     store.listen_to(&mut on.agent);
     waits_then_starts(&mut on.agent, "its file system is read-only", |a| {
@@ -217,7 +217,7 @@ fn a_full_root_directory_is_said_and_waited_for_and_is_no_reason_later_to_stop()
     assert!(text.lines().any(|l| l.starts_with("error ") && l.contains(" is full: ")), "{text}");
     waits_then_starts(&mut on.agent, "its file system is full", |_| fs::remove_file(&filler).expect("remove"));
     let id = on.agent.running("web", "main").expect("runs");
-    // With its state there it starts at once.
+    // With its state intact the agent starts at once.
     on.agent.kill();
     fill();
     let before = told(&on.agent, "error").len();

@@ -1,4 +1,4 @@
-//! wherry killed, the runtime killed, strangers in the runtime, two of us on one root.
+//! Wherry killed, the runtime killed, pods of other owners in the runtime, two agents on one root directory.
 
 use crate::support::agent::{Agent, container, uid};
 use crate::support::cri::{ContainerConfig, ContainerState, PodSandboxConfig};
@@ -8,7 +8,7 @@ use crate::support::yaml::{TRAP, script};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-/// What must stay as it is: container id, init process, start.
+/// The values that must not change: container id, init process, start time.
 fn identity(agent: &Agent, pod: &str) -> (String, u32, String) {
     let id = agent.running(pod, "main").expect("runs");
     let pid = agent.cri().container_pid(&id);
@@ -25,7 +25,7 @@ fn killed_and_started_again_it_adopts_its_pods_and_restarts_none() {
     for name in ["a", "b", "gone"] {
         agent.wait_running(name);
     }
-    // One with a restart behind it.
+    // A pod that has restarted once.
     let (id, pid, _) = identity(&agent, "b");
     signal(&pid.to_string(), "KILL");
     agent.wait("b was restarted", |a| a.running("b", "main").is_some_and(|now| now != id));
@@ -109,8 +109,8 @@ fn the_runtime_killed_and_back_pods_are_as_they_were() {
     agent.wait("health says why", |a| {
         a.get("/readyz?verbose").is_ok_and(|r| r.status != 200 && r.body.contains("runtime"))
     });
-    assert_eq!(agent.pods().len(), 2, "what it knows of pods is kept");
-    // Meanwhile one dies and a new one is wanted.
+    assert_eq!(agent.pods().len(), 2, "the known pods are kept");
+    // Meanwhile one pod dies and a new one is added.
     signal(&victim.to_string(), "KILL");
     agent.apply("new", TRAP);
     std::thread::sleep(Duration::from_secs(2));
@@ -146,7 +146,7 @@ fn pods_of_others_are_left_alone() {
     let mut agent = Agent::start("others");
     let mut cri = agent.cri();
     let foreign = format!("{}-foreign", agent.namespace);
-    // As a kubelet's would look.
+    // A pod as a kubelet would create it.
     let mut sandbox = PodSandboxConfig::new();
     let metadata = sandbox.metadata.mut_or_insert_default();
     metadata.name = "stranger".into();

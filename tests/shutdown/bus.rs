@@ -1,4 +1,4 @@
-//! The adapter itself on an event loop, without an agent around it.
+//! Tests of the logind adapter on an event loop, without an agent.
 
 use crate::support::agent::patience;
 use crate::support::logind::{LOGIND_PATH, MANAGER, Node, wait};
@@ -13,14 +13,14 @@ use wherry::engine::op::{Code, OpError, OpId};
 use wherry::event_loop::{EventLoop, clock};
 
 const TOKEN: Token = Token(7);
-/// A drive that takes longer has blocked: it would for as long as the bus is stopped.
+/// A `drive` that takes longer has blocked on the stopped bus.
 const BLOCKED: Duration = Duration::from_secs(5);
 
 struct Rig {
     event_loop: EventLoop,
     logind: Logind,
     lock: Option<Lock>,
-    /// What it said, in order; what was looked for is taken.
+    /// The events of the adapter that a test has not taken yet, in order.
     said: Vec<LogindEvent>,
     done: Vec<(OpId, Result<Answer, OpError>)>,
     next_op: u64,
@@ -44,7 +44,7 @@ impl Rig {
         rig
     }
 
-    /// Connected and greeted.
+    /// Connects and waits for the event `Up`.
     fn up(node: &Node) -> Rig {
         let mut rig = Rig::new(&node.address());
         rig.hear(LogindEvent::Up);
@@ -73,7 +73,7 @@ impl Rig {
         }
     }
 
-    /// As the agent does: a drive only where the poll or a deadline asks for it.
+    /// Like the agent, calls `drive` only when the poll reports the token or a deadline is due.
     fn turns(&mut self, how_long: Duration, mut enough: impl FnMut(&mut Rig) -> bool) -> bool {
         let end = clock::boot() + how_long;
         let mut ready = Vec::new();
@@ -97,10 +97,10 @@ impl Rig {
 
     fn until(&mut self, what: &str, enough: impl FnMut(&mut Rig) -> bool) {
         let happened = self.turns(patience(240), enough);
-        assert!(happened, "waited in vain: {what}; said {:?}, done {:?}", self.said, self.done);
+        assert!(happened, "timed out: {what}; events {:?}, results {:?}", self.said, self.done);
     }
 
-    /// Waits for the event, which must be the next one.
+    /// Waits for the next event, which must be this one.
     fn hear(&mut self, event: LogindEvent) {
         assert_eq!(self.hear_any(), event);
     }
@@ -156,7 +156,7 @@ fn s3_a_lock_is_in_loginds_list_until_it_is_let_go() {
     let fd = rig.lock.as_ref().unwrap();
     assert!(rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
 
-    // Another one, and only then the first is closed.
+    // The second lock is taken before the first one is closed.
     assert_eq!(rig.ask(LogindCall::Inhibit), Ok(Answer::Ok));
     wait("one lock", || (node.locks() == 1).then_some(()));
     rig.lock = None;
@@ -197,13 +197,13 @@ fn s4_a_shutdown_is_heard_of_and_waits_for_the_lock() {
     rig.ask(LogindCall::Reload).unwrap();
     rig.ask(LogindCall::Inhibit).unwrap();
     assert_eq!(rig.ask(LogindCall::Subscribe), Ok(Answer::Ok));
-    // A second one changes nothing.
+    // A second subscription changes nothing.
     assert_eq!(rig.ask(LogindCall::Subscribe), Ok(Answer::Ok));
     assert_eq!(rig.ask(LogindCall::ReadPreparing), Ok(Answer::Preparing(false)));
     node.power_off();
     rig.hear(LogindEvent::Preparing(true));
     assert_eq!(rig.ask(LogindCall::ReadPreparing), Ok(Answer::Preparing(true)));
-    // Nobody gets a lock now.
+    // logind grants no lock during a shutdown.
     match rig.ask(LogindCall::Inhibit) {
         Err(OpError::Answered { code: Code::FailedPrecondition, message }) => {
             assert!(message.contains("org.freedesktop.login1.OperationInProgress"), "{message}");
@@ -211,11 +211,11 @@ fn s4_a_shutdown_is_heard_of_and_waits_for_the_lock() {
         other => panic!("{other:?}"),
     }
     rig.quiet(Duration::from_millis(300));
-    assert!(node.started().is_empty(), "it did not wait");
+    assert!(node.started().is_empty(), "logind did not wait for the lock");
     rig.lock = None;
     let started = node.wait_started("poweroff.target");
     assert_eq!(node.started().len(), 1, "{started:?}");
-    // (The machine is still there, and logind says so.)
+    // The machine still runs when the job ends, and logind reports the end of the shutdown.
     rig.hear(LogindEvent::Preparing(false));
     assert_eq!(rig.ask(LogindCall::ReadPreparing), Ok(Answer::Preparing(false)));
 }
@@ -256,11 +256,11 @@ fn s7_a_logind_that_restarts_goes_down_and_comes_up_without_a_new_connection() {
         rig.quiet(Duration::from_millis(100));
         node.start_logind();
         rig.hear(LogindEvent::Up);
-        // The lock outlived it.
+        // The lock survived the restart of logind.
         assert_eq!(rig.ask(LogindCall::ListInhibitors), Ok(Answer::Inhibited(true)));
         assert_eq!(node.locks(), 1);
     }
-    // And is let go as ever.
+    // The lock can still be released.
     rig.lock = None;
     wait("no lock", || (node.locks() == 0).then_some(()));
     rig.ask(LogindCall::Inhibit).unwrap();
@@ -271,7 +271,7 @@ fn s7_a_logind_that_restarts_goes_down_and_comes_up_without_a_new_connection() {
     rig.hear(LogindEvent::Up);
     assert_eq!(rig.ask(LogindCall::ListInhibitors), Ok(Answer::Inhibited(false)));
     assert_eq!(own_name(&node), me);
-    // It is still subscribed, once.
+    // The adapter is still subscribed exactly once.
     assert_eq!(rig.ask(LogindCall::Subscribe), Ok(Answer::Ok));
     node.power_off();
     rig.hear(LogindEvent::Preparing(true));
@@ -279,10 +279,10 @@ fn s7_a_logind_that_restarts_goes_down_and_comes_up_without_a_new_connection() {
     rig.quiet(Duration::from_millis(100));
 }
 
-/// The adapter's name on the bus: neither the bus's, nor logind's, nor systemd's.
+/// The unique names on the bus except those of logind and systemd: normally only the adapter's.
 fn own_name(node: &Node) -> Vec<String> {
     let known = ["org.freedesktop.login1", "org.freedesktop.systemd1"].map(|n| node.owner(n).unwrap());
-    // Those of this test's own questions come and go.
+    // Each query of the test uses a short-lived connection. Only lasting names are in both lists.
     let first = node.connections();
     let second = node.connections();
     first.into_iter().filter(|n| second.contains(n) && !known.contains(n)).collect()
@@ -301,11 +301,11 @@ fn s7_a_bus_that_is_killed_and_comes_back_is_found_again() {
     assert_ne!(op, lost);
     node.kill_bus();
     node.kill_logind();
-    rig.until("the call's end", |rig| !rig.done.is_empty());
+    rig.until("the end of the call", |rig| !rig.done.is_empty());
     let (done, result) = rig.done.remove(0);
     assert!(done == lost && matches!(result, Err(OpError::Unknown(_))), "{result:?}");
     assert!(rig.hear_down().contains("lost"));
-    // Once it is refused, and then nothing is said for as long as that stays so.
+    // A refused connection is reported once, until the reason changes.
     assert!(rig.hear_down().contains("refused"));
     rig.quiet(Duration::from_millis(1500));
     match rig.ask(LogindCall::ReadDelay) {
@@ -316,7 +316,7 @@ fn s7_a_bus_that_is_killed_and_comes_back_is_found_again() {
     node.start_logind();
     rig.until("up", |rig| rig.said.last() == Some(&LogindEvent::Up));
     rig.said.clear();
-    // (The lock is a FIFO, not a matter of the bus.)
+    // The lock is a FIFO and does not depend on the bus.
     assert_eq!(rig.ask(LogindCall::ListInhibitors), Ok(Answer::Inhibited(true)));
     assert!(rig.slowest < BLOCKED, "{:?}", rig.slowest);
 }
@@ -326,7 +326,7 @@ fn s7_a_stopped_bus_costs_nothing_and_goes_on_where_it_was() {
     let node = Node::start("stopped");
     let mut rig = Rig::up(&node);
     node.pause_bus();
-    // More than its socket's buffer takes.
+    // More calls than fit into the socket buffer.
     for _ in 0..3000 {
         rig.begin(LogindCall::ReadPreparing, Duration::from_millis(500));
     }
@@ -336,18 +336,18 @@ fn s7_a_stopped_bus_costs_nothing_and_goes_on_where_it_was() {
     rig.done.clear();
     let drives = rig.drives;
     rig.quiet(Duration::from_secs(1));
-    assert!(rig.drives <= drives + 1, "{} drives for nothing", rig.drives - drives);
+    assert!(rig.drives <= drives + 1, "{} unexpected drives", rig.drives - drives);
 
-    // One that connects now gets a place in the queue and no answer.
+    // The connection of a new client waits in the listen queue and gets no answer.
     let mut other = Rig::new(&node.address());
     assert!(other.hear_down().contains("does not answer"));
     let drives = other.drives;
     other.quiet(Duration::from_secs(2));
-    assert!(other.drives <= drives + 1, "{} drives for nothing", other.drives - drives);
+    assert!(other.drives <= drives + 1, "{} unexpected drives", other.drives - drives);
     node.resume_bus();
     other.hear(LogindEvent::Up);
-    // (While the bus works off what it was sent, it may refuse more: its limits.)
-    wait("it answers", || (rig.ask(LogindCall::ReadPreparing) == Ok(Answer::Preparing(false))).then_some(()));
+    // The bus may refuse calls because of its limits until it has processed the backlog.
+    wait("the bus answers", || (rig.ask(LogindCall::ReadPreparing) == Ok(Answer::Preparing(false))).then_some(()));
     assert!(rig.slowest < BLOCKED && other.slowest < BLOCKED, "{:?} {:?}", rig.slowest, other.slowest);
 }
 
@@ -362,19 +362,19 @@ fn s9_without_a_bus_it_says_so_once_and_finds_it_as_soon_as_it_is_there() {
     }
     let drives = rig.drives;
     rig.quiet(Duration::from_secs(3));
-    assert!((1..=4).contains(&(rig.drives - drives)), "{} looks in 3 s", rig.drives - drives);
+    assert!((1..=4).contains(&(rig.drives - drives)), "{} drives in 3 s", rig.drives - drives);
 
-    // A socket that nobody accepts on, and whose queue is full.
+    // A listening socket that accepts no connection and has a full queue.
     let path = node.dir.join("bus");
     let listener = UnixListener::bind(&path).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let _first = std::os::unix::net::UnixStream::connect(&path).unwrap();
     let why = rig.hear_down();
-    assert!(why.contains("nobody accepts"), "{why}");
+    assert!(why.contains("accepts no connections"), "{why}");
     rig.quiet(Duration::from_secs(2));
     drop(listener);
     std::fs::remove_file(&path).unwrap();
-    rig.until("that it is gone is said, too", |rig| !rig.said.is_empty());
+    rig.until("the missing socket is reported", |rig| !rig.said.is_empty());
     rig.said.clear();
 
     node.start_bus();
@@ -409,7 +409,7 @@ fn s4_signals_of_others_and_of_another_form_are_ignored() {
     forger.send(owner).unwrap();
     forger.flush();
     rig.quiet(Duration::from_millis(300));
-    // It is an ordinary peer, too.
+    // A ping from another peer is not an event for the adapter.
     let ping = Message::new_method_call(me[0].clone(), "/", "org.freedesktop.DBus.Peer", "Ping").unwrap();
     forger.send(ping).unwrap();
     forger.flush();
@@ -441,13 +441,13 @@ fn turned_off_it_has_no_connection_and_turned_on_it_has_one_again() {
     let op = rig.begin(LogindCall::ReadDelay, Duration::from_secs(30));
     rig.logind.set_enabled(false);
     assert!(rig.hear_down().contains("turned off"));
-    rig.until("the call's end", |rig| !rig.done.is_empty());
+    rig.until("the end of the call", |rig| !rig.done.is_empty());
     let (done, result) = rig.done.remove(0);
     assert!(done == op && matches!(&result, Err(OpError::Unknown(why)) if why.contains("turned off")), "{result:?}");
     node.resume_bus();
-    wait("it is off the bus", || own_name(&node).is_empty().then_some(()));
+    wait("the adapter has left the bus", || own_name(&node).is_empty().then_some(()));
     assert_eq!((rig.logind.next_deadline(), rig.logind.is_enabled()), (None, false));
-    // The lock is the engine's matter.
+    // The adapter keeps the lock: the engine decides when to release it.
     assert_eq!(node.locks(), 1);
     rig.logind.set_enabled(true);
     rig.hear(LogindEvent::Up);

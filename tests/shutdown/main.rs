@@ -1,8 +1,9 @@
-//! Graceful shutdown with the real systemd-logind on a real system bus. Run by `make test-shutdown`, in namespaces of its own with a
-//! containerd of its own (`tests/lab/in-lab.sh`); each test has its own bus and logind (`tests/lab/logind.sh`), and nothing can
-//! really be powered off. Counts and order are asserted; times only with ten-fold slack.
+//! Graceful shutdown with a real systemd-logind on a real system bus. `make test-shutdown` runs these tests in separate
+//! namespaces with a separate containerd (`tests/lab/in-lab.sh`). Each test has its own bus and logind
+//! (`tests/lab/logind.sh`), which cannot power off the machine. The tests assert counts and order. They assert times only
+//! with tenfold slack.
 
-// The ban is for the engine (clippy.toml).
+// The lists in clippy.toml apply only to `engine` and `api`.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 #[path = "../support/mod.rs"]

@@ -1,4 +1,5 @@
-//! What failed while Wherry armed itself, or let go of its lock, is tried again until it succeeds: no process is restarted.
+//! Wherry retries failed steps of arming graceful shutdown and of releasing the lock until they succeed. No process is
+//! restarted.
 
 use crate::support::agent::Agent;
 use crate::support::logind::{Node, wait};
@@ -17,7 +18,7 @@ fn problem(agent: &Agent) -> String {
     shutdown(agent)["problem"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Armed, without a problem, and logind waits for so long.
+/// Waits until graceful shutdown is armed without a problem, with this delay of logind.
 fn armed(agent: &Agent, node: &Node, seconds: u64) {
     agent.wait("graceful shutdown is armed", |a| {
         let shutdown = shutdown(a);
@@ -34,7 +35,7 @@ fn drop_in(node: &Node) -> String {
 fn s2_a_drop_in_that_could_not_be_written_is_written_when_it_can_be() {
     let node = Node::start("mended");
     let mut agent = node.agent("mended");
-    // A file where the directory should be; root may write everywhere else.
+    // A file in place of the directory makes the write fail, also for root.
     let place = node.dir.join("conf");
     fs::write(&place, "").expect("a file");
     let text =
@@ -42,22 +43,22 @@ fn s2_a_drop_in_that_could_not_be_written_is_written_when_it_can_be() {
     fs::write(agent.dir.join("config.d/logind.yaml"), text).expect("logind.yaml");
     agent.configure("shutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 3s\n");
     agent.run();
-    agent.wait("armed, with a problem", |a| shutdown(a)["armed"] == true && problem(a).contains("40s are asked for"));
+    agent.wait("armed, with a problem", |a| shutdown(a)["armed"] == true && problem(a).contains("40s are configured"));
     assert!(problem(&agent).contains(&place.display().to_string()), "{}", problem(&agent));
     fs::remove_file(&place).expect("the file");
     std::os::unix::fs::symlink(node.conf_dir(), &place).expect("a link");
     armed(&agent, &node, 40);
     assert!(drop_in(&node).contains("\nInhibitDelayMaxSec=40\n"));
 
-    // Somebody else's file that is read later, and a logind that was told of it: a reload makes Wherry look at once.
+    // logind loads another drop-in that overrides Wherry's. A reload makes Wherry check the delay at once.
     let theirs = node.conf_dir().join("zz-theirs.conf");
     fs::write(&theirs, "[Login]\nInhibitDelayMaxSec=8\n").expect("a drop-in");
     agent.hang_up();
-    // (That reload finds nothing wrong: logind has not read the file yet.)
+    // This reload finds no problem: logind has not read the file yet.
     node.reload_logind();
     wait("logind has read it", || (node.delay() == Duration::from_secs(8)).then_some(()));
     agent.hang_up();
-    agent.wait("it is noticed", |a| problem(a).contains("logind waits 8s at most, and 40s are asked for"));
+    agent.wait("the delay is reported", |a| problem(a).contains("logind waits at most 8s, but 40s are configured"));
     let granted: Vec<u64> = shutdown(&agent)["groups"]
         .as_array()
         .expect("groups")
@@ -99,16 +100,16 @@ fn s7_what_systemd_does_not_take_of_the_lock_is_told_again() {
     store.fill();
     agent.run();
     armed(&agent, &node, 20);
-    agent.wait("it is told", |a| a.log().contains("reason=FailedStore"));
-    let names = wait("systemd has it", || Some(store.names()).filter(|names| !names.is_empty()));
+    agent.wait("the failure is reported", |a| a.log().contains("reason=FailedStore"));
+    let names = wait("the store holds the lock", || Some(store.names()).filter(|names| !names.is_empty()));
     assert!(names.len() == 1 && names[0].starts_with("wherry-lock-"), "{names:?}");
 
-    // S4: a copy that systemd keeps holds the machine up.
+    // S4: the copy in systemd's store delays the shutdown.
     store.fill();
     node.power_off();
-    agent.wait("it is released", |a| a.log().contains("the node may go down"));
+    agent.wait("the lock is released", |a| a.log().contains("the node may shut down"));
     assert_eq!((node.locks(), node.started().len()), (1, 0));
-    wait("systemd lets go of it", || store.names().is_empty().then_some(()));
+    wait("the store closes the lock", || store.names().is_empty().then_some(()));
     node.wait_started("poweroff.target");
     assert_eq!(node.locks(), 0);
 }

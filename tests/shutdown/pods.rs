@@ -1,4 +1,4 @@
-//! Pods on a real containerd while the real logind shuts the node down: who ends when is taken from the containers' own logs.
+//! Pods on a real containerd while a real logind shuts the node down. The stop times come from the logs of the containers.
 
 use crate::support::agent::{Agent, condition, container, is_running};
 use crate::support::logind::{Node, wait};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Three groups of 20 s each.
+/// Three groups of 100 s each.
 const GROUPS: &str = "
 shutdownGracePeriodByPodPriority:
 - {priority: 0, shutdownGracePeriodSeconds: 100}
@@ -15,10 +15,10 @@ shutdownGracePeriodByPodPriority:
 - {priority: 2000000000, shutdownGracePeriodSeconds: 100}
 ";
 
-/// In the order in which they are stopped.
+/// Name and priority of each pod, in the order in which Wherry stops them.
 const PODS: [(&str, i32); 4] = [("low-a", 0), ("low-b", 999), ("mid", 1000), ("top", 2_000_001_000)];
 
-/// It says when it is told to end, and ends after so many seconds.
+/// A pod that logs SIGTERM and exits `seconds` later.
 fn says(priority: i32, seconds: &str) -> String {
     format!(
         "
@@ -41,7 +41,8 @@ fn armed(agent: &Agent) {
     agent.wait("graceful shutdown is armed", |a| shutdown(a)["armed"] == true);
 }
 
-/// With pods of each group, running and armed. Each takes long enough to end that the other pod of its group is told meanwhile.
+/// Starts the agent with pods in each group and waits until graceful shutdown is armed. A pod takes 2 s to end, so that the
+/// other pod of its group gets SIGTERM in the meantime.
 fn busy(node: &Node, agent: &mut Agent) {
     busy_with(node, agent, "2");
 }
@@ -54,18 +55,18 @@ fn busy_with(node: &Node, agent: &mut Agent, seconds: &str) {
     }
     for (name, _) in PODS {
         let pod = agent.wait_running(name);
-        agent.wait(&format!("{name} listens to signals"), |a| a.output(&pod, "main", 0).contains("UP"));
+        agent.wait(&format!("{name} handles signals"), |a| a.output(&pod, "main", 0).contains("UP"));
     }
     armed(agent);
     assert_eq!(node.locks(), 1);
 }
 
-/// A time in a form that compares as the times do.
+/// Formats a time so that text order is time order.
 fn comparable(time: jiff::Timestamp) -> String {
     format!("{time:.9}")
 }
 
-/// The time, as the runtime wrote it, of a line of the pod's first container; empty if there is none.
+/// The runtime's timestamp of a log line of the pod's first container; empty if there is no such line.
 fn said(agent: &Agent, pod: &Value, line: &str) -> String {
     let text = fs::read_to_string(agent.log_path(pod, "main", 0)).unwrap_or_default();
     let line = text.lines().find(|l| l.ends_with(&format!(" F {line}"))).unwrap_or_default();
@@ -73,10 +74,10 @@ fn said(agent: &Agent, pod: &Value, line: &str) -> String {
     time.parse().map(comparable).unwrap_or_default()
 }
 
-/// Of the pods' first containers: when each was told to end, and ended by itself. (A pidfd tells of an end before the runtime
-/// has written the last line; nobody waits for that line.)
+/// The times of SIGTERM and of the exit of each pod's first container. This waits for the last line of each log: a pidfd
+/// reports the exit before the runtime has written that line.
 fn times(agent: &Agent, pods: &[Value]) -> Vec<(String, String)> {
-    agent.wait("each was told, and had its time", |a| pods.iter().all(|p| !said(a, p, "END").is_empty()));
+    agent.wait("each container logs its exit", |a| pods.iter().all(|p| !said(a, p, "END").is_empty()));
     pods.iter().map(|p| (said(agent, p, "TERM"), said(agent, p, "END"))).collect()
 }
 
@@ -84,12 +85,12 @@ fn listed(agent: &Agent) -> Vec<Value> {
     PODS.iter().map(|(name, _)| agent.pod(name).expect("listed")).collect()
 }
 
-/// low-a and low-b side by side, then mid, then top.
+/// Asserts the order: low-a and low-b at the same time, then mid, then top.
 fn in_order(times: &[(String, String)]) {
     let [low_a, low_b, mid, top] = times else { panic!("{times:?}") };
-    assert!(times.iter().all(|(told, _)| !told.is_empty()), "each was told: {times:?}");
-    assert!(low_a.0 < low_b.1 && low_b.0 < low_a.1, "one group at one time: {times:?}");
-    assert!(low_a.1.as_str().max(&low_b.1) < mid.0.as_str() && mid.1 < top.0, "one after another: {times:?}");
+    assert!(times.iter().all(|(told, _)| !told.is_empty()), "each got SIGTERM: {times:?}");
+    assert!(low_a.0 < low_b.1 && low_b.0 < low_a.1, "the pods of a group stop together: {times:?}");
+    assert!(low_a.1.as_str().max(&low_b.1) < mid.0.as_str() && mid.1 < top.0, "the groups stop in order: {times:?}");
 }
 
 fn runs_again(agent: &Agent) {
@@ -103,7 +104,7 @@ fn events(agent: &Agent) -> Vec<String> {
     let output = agent.wherry(&["events", "-o", "json"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let list: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
-    // (A pod that is rejected has one of this reason too.)
+    // A rejected pod has an event with this reason, too.
     let of_node = |e: &&Value| e["reason"] == "NodeShutdown" && e["involvedObject"]["kind"] == "Node";
     let items = list["items"].as_array().cloned().unwrap_or_default();
     items.iter().filter(of_node).map(|e| e["message"].as_str().unwrap_or_default().to_owned()).collect()
@@ -114,7 +115,7 @@ fn s4_groups_end_one_after_another_and_logind_goes_on_as_soon_as_the_last_pod_ha
     let node = Node::start("order");
     let mut agent = node.agent("order");
     busy(&node, &mut agent);
-    // S2: logind was told to wait for the sum.
+    // S2: logind's delay is the sum of the periods.
     assert_eq!(node.delay(), Duration::from_secs(300));
     let drop_in = fs::read_to_string(node.conf_dir().join("99-wherry.conf")).expect("the drop-in");
     assert!(drop_in.contains("\nInhibitDelayMaxSec=300\n"), "{drop_in}");
@@ -140,11 +141,11 @@ fn s4_groups_end_one_after_another_and_logind_goes_on_as_soon_as_the_last_pod_ha
     let off = node.wait_started("poweroff.target");
     let took = off.at - began;
     in_order(&times(&agent, &pods));
-    // Three times two seconds, and no group used up its period.
+    // Three groups take 2 s each. No group uses its whole period.
     assert!(took > Duration::from_secs(6) && took < Duration::from_secs(100), "{took:?}");
     assert_eq!(node.locks(), 0);
     for (name, _) in PODS {
-        // (logind did not wait for the runtime to show it.)
+        // logind continues before the runtime shows the end of the containers.
         let pod = agent.wait_phase(name, "Failed");
         assert_eq!(pod["status"]["reason"], "Terminated", "{name}");
         assert_eq!(condition(&pod, "DisruptionTarget")["reason"], "TerminationByKubelet");
@@ -155,10 +156,10 @@ fn s4_groups_end_one_after_another_and_logind_goes_on_as_soon_as_the_last_pod_ha
     assert_eq!(told.len(), 8, "{told:?}");
     assert!(told[1].starts_with("priority 0: 2 pods to stop within 100s"), "{told:?}");
 
-    // The next wherry is in the same shutdown: nothing comes back.
+    // A restarted Wherry is still in the same shutdown and starts no pod.
     agent.kill();
     agent.run();
-    agent.wait("it knows", |a| a.log().contains("going on with the shutdown that began"));
+    agent.wait("the shutdown continues", |a| a.log().contains("continuing the shutdown that began"));
     assert!(PODS.iter().all(|(name, _)| agent.running(name, "main").is_none()));
 }
 
@@ -172,7 +173,7 @@ fn s6_pods_run_again_after_a_shutdown_that_was_called_off() {
     let pods = listed(&agent);
     node.power_off();
     assert!(listener.next().0);
-    assert!(!listener.next().0, "systemd refused: it is called off");
+    assert!(!listener.next().0, "systemd refused the job, so the shutdown is cancelled");
     in_order(&times(&agent, &pods));
     runs_again(&agent);
     armed(&agent);
@@ -191,15 +192,15 @@ fn s7_wherry_killed_in_the_middle_finds_its_lock_again_and_the_pods_get_their_ti
     assert_eq!(store.names().len(), 1);
     let pods = listed(&agent);
     node.power_off();
-    wait("the second group is told", || (!said(&agent, &pods[2], "TERM").is_empty()).then_some(()));
+    wait("the second group gets SIGTERM", || (!said(&agent, &pods[2], "TERM").is_empty()).then_some(()));
     agent.kill();
-    assert_eq!((store.names().len(), node.locks()), (1, 1), "systemd has it");
-    // As if the disk had been full: only the runtime tells that top runs.
+    assert_eq!((store.names().len(), node.locks()), (1, 1), "the store holds the lock");
+    // As after a full disk: only the runtime shows that the pod `top` runs.
     agent.lose_record(pods[3]["metadata"]["uid"].as_str().expect("a UID"));
     store.serve(&mut agent);
     agent.run();
-    wait("logind goes on", || {
-        // (As systemd does, the store lets go of what it is told to.)
+    wait("logind continues", || {
+        // Reading the messages makes the store close the descriptors that Wherry removes.
         let _ = store.names();
         node.started().first().map(drop)
     });
@@ -211,17 +212,17 @@ fn s7_wherry_killed_in_the_middle_finds_its_lock_again_and_the_pods_get_their_ti
 fn s7_without_a_store_logind_goes_on_and_the_pods_are_killed_with_the_minimum_in_order() {
     let node = Node::start("nostore");
     let mut agent = node.agent("nostore");
-    // (Less than the minimum.)
+    // The pods need less than the minimum grace period.
     busy_with(&node, &mut agent, "1");
     let pods = listed(&agent);
     node.power_off();
-    wait("the first group is told", || pods[..2].iter().all(|p| !said(&agent, p, "TERM").is_empty()).then_some(()));
+    wait("the first two stop", || pods[..2].iter().all(|p| !said(&agent, p, "TERM").is_empty()).then_some(()));
     agent.kill();
     node.wait_started("poweroff.target");
     agent.run();
     agent.wait("all have ended", |a| PODS.iter().all(|(name, _)| a.running(name, "main").is_none()));
     in_order(&times(&agent, &pods));
-    agent.wait("it is told", |a| events(a).iter().any(|m| m.starts_with("there is no inhibitor lock")));
+    agent.wait("it reports no lock", |a| events(a).iter().any(|m| m.starts_with("no inhibitor lock is held")));
 }
 
 #[test]
@@ -232,10 +233,10 @@ fn s7_a_bus_or_a_logind_that_is_restarted_is_found_again() {
     node.restart_logind();
     wait("connected again", || (agent.log().matches("logind=connected").count() == 2).then_some(()));
     armed(&agent);
-    assert_eq!(node.locks(), 1, "logind still knows it");
+    assert_eq!(node.locks(), 1, "logind still lists the lock");
     node.kill_logind();
     node.kill_bus();
-    agent.wait("it is not armed", |a| shutdown(a)["armed"] == false);
+    agent.wait("graceful shutdown is not armed", |a| shutdown(a)["armed"] == false);
     assert!(shutdown(&agent)["problem"].is_string());
     node.forget_locks();
     node.start_bus();
@@ -243,7 +244,7 @@ fn s7_a_bus_or_a_logind_that_is_restarted_is_found_again() {
     armed(&agent);
     assert_eq!(node.locks(), 1);
     let pods = listed(&agent);
-    assert!(pods.iter().all(is_running), "nothing of this is the pods' business");
+    assert!(pods.iter().all(is_running), "the pods are not affected");
     node.reboot();
     node.wait_started("reboot.target");
     in_order(&times(&agent, &pods));
@@ -252,7 +253,7 @@ fn s7_a_bus_or_a_logind_that_is_restarted_is_found_again() {
 #[test]
 fn s2_a_drop_in_that_cannot_be_written_leaves_the_highest_groups_their_time() {
     let node = Node::start("readonly");
-    // logind's own default, and nothing can be made there.
+    // logind uses its default delay, because no file can be created in this directory.
     let mut agent = node.agent("readonly");
     let text = "apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nlogindConfDir: /proc/logind.conf.d\n";
     fs::write(agent.dir.join("config.d/logind.yaml"), text).expect("logind.yaml");
@@ -266,7 +267,7 @@ fn s2_a_drop_in_that_cannot_be_written_leaves_the_highest_groups_their_time() {
         shutdown["groups"].as_array().expect("groups").iter().filter_map(|g| g["grantedSeconds"].as_u64()).collect();
     assert_eq!(granted, [delay - 3, 3]);
     let problem = shutdown["problem"].as_str().expect("a problem");
-    assert!(problem.contains("90s are asked for") && problem.contains("/proc/logind.conf.d"), "{problem}");
+    assert!(problem.contains("90s are configured") && problem.contains("/proc/logind.conf.d"), "{problem}");
     assert_eq!(node.locks(), 1);
 }
 

@@ -1,5 +1,5 @@
-//! systemd's slices for pods, asked for on a real system bus. systemd itself is the stub of `support::logind`, which
-//! keeps what it is told; in the virtual machine (`make test-vm-shutdown`) it is the real one.
+//! systemd slices for pods, over a real system bus. systemd is the stub of `support::logind`, which records the properties
+//! of each slice. `make test-vm-shutdown` tests with the real systemd in a virtual machine.
 
 use crate::support::agent::Agent;
 use crate::support::agent::{cgroup_mounts, patience, uid};
@@ -16,7 +16,7 @@ use wherry::event_loop::{EventLoop, clock};
 const TOKEN: Token = Token(1);
 const POD: &str = "/kubepods.slice/kubepods-podu.slice";
 
-/// Until that call has ended; nothing but the bus wakes it before its deadline.
+/// Runs the loop until the call has ended. Only the bus and the deadline wake the loop.
 fn end(slices: &mut Slices, event_loop: &mut EventLoop, ticket: Ticket) -> Result<bool, String> {
     let latest = clock::boot() + patience(120);
     let mut ready = Vec::new();
@@ -24,10 +24,10 @@ fn end(slices: &mut Slices, event_loop: &mut EventLoop, ticket: Ticket) -> Resul
         let mut out = Vec::new();
         slices.drive(event_loop.registry(), clock::boot(), &mut out);
         if let Some(ended) = out.pop() {
-            assert!(out.is_empty() && ended.ticket == ticket, "another end: {ended:?} {out:?}");
+            assert!(out.is_empty() && ended.ticket == ticket, "unexpected result: {ended:?} {out:?}");
             return ended.result;
         }
-        assert!(clock::boot() < latest, "no end");
+        assert!(clock::boot() < latest, "the call has not ended");
         let due = slices.next_deadline().expect("a deadline");
         event_loop.turn(Some(due.min(latest)), &mut ready).expect("turn");
     }
@@ -57,7 +57,7 @@ fn a_slice_is_made_changed_and_stopped_over_the_bus_and_after_it_was_away() {
     assert_eq!(end(&mut slices, &mut event_loop, ticket), Ok(true));
     let wanted = told(&[("CPUWeight", 39), ("CPUQuotaPerSecUSec", 500_000), ("MemoryMax", 4096)]);
     assert_eq!(numbers(&node), wanted);
-    // It is there: only its properties, and what is not limited any more is said.
+    // The slice exists: only its properties are set. Removed limits are set explicitly.
     let ticket = slices.set(POD, &Limits { cpu_shares: Some(2), ..Limits::default() }, true, clock::boot());
     assert_eq!(end(&mut slices, &mut event_loop, ticket), Ok(false));
     let none = u64::MAX;
@@ -70,7 +70,7 @@ fn a_slice_is_made_changed_and_stopped_over_the_bus_and_after_it_was_away() {
     }
     node.kill_bus();
     let ticket = slices.set(POD, &limits, true, clock::boot());
-    let error = end(&mut slices, &mut event_loop, ticket).expect_err("there is no bus");
+    let error = end(&mut slices, &mut event_loop, ticket).expect_err("the bus is stopped");
     assert!(error.contains("systemd cannot be reached on the system bus at unix:path="), "{error}");
     node.start_bus();
     let ticket = slices.set(POD, &limits, false, clock::boot());
@@ -78,7 +78,7 @@ fn a_slice_is_made_changed_and_stopped_over_the_bus_and_after_it_was_away() {
     assert_eq!(numbers(&node)["CPUShares"], 1024);
 }
 
-/// What the runtime, which has another driver, made of the slices' paths in the cgroup file systems.
+/// The cgroups that the runtime, which uses the cgroupfs driver, created for the paths of the slices. Removed on drop.
 struct Made(String);
 
 impl Drop for Made {
@@ -98,7 +98,7 @@ fn remove(directory: &Path) {
     let _ = fs::remove_dir(directory);
 }
 
-/// An agent whose driver is systemd, the name that its slices begin with, and what takes them away.
+/// An agent with the cgroup driver systemd, the prefix of its slice names, and a guard that removes their cgroups.
 fn with_slices(node: &Node, name: &str) -> (Agent, String, Made) {
     let mut agent = node.agent(name);
     agent.configure("cgroupDriver: systemd\n");
@@ -131,7 +131,7 @@ fn with_the_driver_systemd_a_pod_and_its_levels_are_slices_until_it_ends() {
     assert!(!cgroup_mounts().iter().any(|m| left(&m.join(&class))));
 }
 
-/// What is only removed from the cgroup file system systemd makes again.
+/// systemd would create a slice again that is removed only from the cgroup file system.
 #[test]
 fn a_purge_has_systemd_stop_the_slices_of_its_pods_and_no_others() {
     let node = Node::without_logind("purged");

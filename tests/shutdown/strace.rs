@@ -1,4 +1,4 @@
-//! docs/strace.md is true for a shutdown too, and `wherry debug fds` for what it opens for that.
+//! Checks docs/strace.md for a shutdown, and `wherry debug fds` for the descriptors of graceful shutdown.
 
 use crate::support::agent::Agent;
 use crate::support::logind::Node;
@@ -38,11 +38,11 @@ fn the_bus_and_the_lock_are_among_the_known_descriptors_and_check_asks_logind_fo
         text.lines().find(|l| l.contains(" logind ")).unwrap_or_default().to_owned()
     };
     let before = check(&agent);
-    assert!(before.starts_with("ok ") && before.contains("the 20 s asked for are set at the start"), "{before}");
+    assert!(before.starts_with("ok ") && before.contains("Wherry sets the configured 20 s at its start"), "{before}");
     agent.run();
     agent.wait("armed", armed);
     let after = check(&agent);
-    assert!(after.contains("it waits 20 s for pods at a shutdown, 20 s are asked for"), "{after}");
+    assert!(after.contains("logind waits 20 s for pods at a shutdown, 20 s are configured"), "{after}");
     let there = kinds(&agent);
     assert_eq!(
         (there.get("bus"), there.get("inhibitor"), there.get("unknown")),
@@ -51,17 +51,17 @@ fn the_bus_and_the_lock_are_among_the_known_descriptors_and_check_asks_logind_fo
     );
 
     node.kill_bus();
-    agent.wait("it watches where the bus was", |a| {
+    agent.wait("the agent watches the path of the bus", |a| {
         let there = kinds(a);
         assert_eq!(there.get("unknown"), None, "{there:?}");
-        // The manifests', the control socket's, and that one.
+        // One for the manifests, one for the control socket, and one for the bus.
         !there.contains_key("bus") && there.get("inotify") == Some(&3)
     });
     let gone = check(&agent);
     assert!(gone.starts_with("warning ") && gone.contains("a shutdown does not wait for pods"), "{gone}");
 }
 
-// (gRPC's C-core has calls of its own; numbers and names of calls are those of one architecture.)
+// The gRPC C-core makes other system calls. The names of the calls differ between architectures.
 #[cfg(all(not(feature = "grpcio"), target_arch = "x86_64"))]
 #[test]
 fn a_shutdown_makes_the_documented_system_calls() {

@@ -1,5 +1,5 @@
-//! The rights that packaging/wherry.service leaves the agent are enough for its work: it runs with the unit's capabilities and
-//! without new privileges, and what it asks of the kernel on the way (strace tells) is what the unit's filters let through.
+//! Checks that the rights in packaging/wherry.service are sufficient: the agent runs with the capabilities of the unit and
+//! without new privileges, and strace shows that the unit's filters allow all its system calls.
 
 use crate::support::agent::Agent;
 use crate::support::lab::signal;
@@ -10,13 +10,13 @@ use std::process::Command;
 
 const UNIT: &str = include_str!("../../packaging/wherry.service");
 
-/// The words of all lines of a setting.
+/// The words of all lines of a setting in the unit.
 fn setting(name: &str) -> Vec<&'static str> {
     let lines = UNIT.lines().filter_map(|l| l.strip_prefix(name)?.strip_prefix('='));
     lines.flat_map(str::split_whitespace).collect()
 }
 
-/// A set of system calls as this systemd knows it, with those in it.
+/// Expands a system call set (`@...`) as the installed systemd defines it.
 fn expand(word: &str, into: &mut BTreeSet<String>) {
     if !word.starts_with('@') {
         into.insert(word.to_owned());
@@ -30,13 +30,13 @@ fn expand(word: &str, into: &mut BTreeSet<String>) {
     inside.for_each(|l| expand(l, into));
 }
 
-/// What both lines of SystemCallFilter leave: the first allows, the second takes away.
+/// The system calls that both lines of SystemCallFilter allow: the first line allows calls, the second removes some.
 fn allowed() -> BTreeSet<String> {
     let lines: Vec<&str> = UNIT.lines().filter_map(|l| l.strip_prefix("SystemCallFilter=")).collect();
     let [allow, deny] = lines.as_slice() else { panic!("{lines:?}") };
     let (mut allowed, mut denied) = (BTreeSet::new(), BTreeSet::new());
     allow.split_whitespace().for_each(|w| expand(w, &mut allowed));
-    deny.strip_prefix('~').expect("it takes away").split_whitespace().for_each(|w| expand(w, &mut denied));
+    deny.strip_prefix('~').expect("a deny list").split_whitespace().for_each(|w| expand(w, &mut denied));
     let left: BTreeSet<String> = allowed.difference(&denied).cloned().collect();
     assert!(left.contains("epoll_wait") && !left.contains("mount") && !left.contains("chown"), "{left:?}");
     left
@@ -70,7 +70,7 @@ fn the_units_rights_are_enough_and_none_is_asked_for_beyond_them() {
     agent.configure("shutdownGracePeriod: 10s\n");
     agent.run();
     rights(&agent, &capabilities);
-    // Pods of somebody who is not root, that write, crash, and are removed; a reload; a logind that goes and comes.
+    // A pod that runs as a non-root user, writes and crashes; removed pods; a reload; a restarted logind.
     agent.apply(
         "user",
         "
@@ -83,7 +83,7 @@ fn the_units_rights_are_enough_and_none_is_asked_for_beyond_them() {
           command: [sh, -c, 'echo said; echo last > /dev/termination-log; sleep 1; exit 3']
         ",
     );
-    agent.wait("it was started again", |a| {
+    agent.wait("the container was restarted", |a| {
         a.pod("user").is_some_and(|p| p["status"]["containerStatuses"][0]["restartCount"].as_u64() > Some(0))
     });
     agent.apply(
@@ -96,7 +96,7 @@ fn the_units_rights_are_enough_and_none_is_asked_for_beyond_them() {
     assert!(agent.wherry(&["logs", &format!("{}/user", agent.namespace)]).status.success());
     wait("the lock is held", || (node.locks() == 1).then_some(()));
     signal(&traced(&agent).to_string(), "HUP");
-    agent.wait("it has read again", |a| a.log().contains("reloaded"));
+    agent.wait("the configuration was reloaded", |a| a.log().contains("reloaded"));
     for name in ["user", "quick"] {
         agent.delete(name);
         agent.wait_gone(name);
@@ -105,7 +105,7 @@ fn the_units_rights_are_enough_and_none_is_asked_for_beyond_them() {
     node.start_logind();
     wait("the lock is held again", || (node.locks() == 1).then_some(()));
     assert!(!agent.log().contains("Operation not permitted"), "{}", agent.log());
-    // (strace ends when the agent has, which it passes the signal on to.)
+    // strace exits when the agent exits.
     signal(&traced(&agent).to_string(), "TERM");
     assert_eq!(agent.ended(), Some(0));
 
@@ -132,7 +132,7 @@ fn the_units_rights_are_enough_and_none_is_asked_for_beyond_them() {
     assert!(beyond.is_empty(), "the unit forbids {beyond:?}");
 }
 
-/// The agent below strace.
+/// The PID of the agent, the child of strace.
 fn traced(agent: &Agent) -> u32 {
     let pid = agent.pid();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("children");
@@ -147,7 +147,7 @@ fn rights(agent: &Agent, capabilities: &[&str]) {
     assert_eq!(field("NoNewPrivs:"), "1");
 }
 
-/// Mounting is a right that the unit does not leave. Who writes the first mount opens the unit, and docs/service.md.
+/// The unit does not permit mounts. A change that adds a mount must also change the unit and docs/service.md.
 #[test]
 fn nothing_is_mounted_as_long_as_the_unit_forbids_it() {
     assert!(!setting("CapabilityBoundingSet").contains(&"CAP_SYS_ADMIN"));

@@ -1,8 +1,8 @@
-//! Lower bounds of what the engine asks for: the grace period of a stop (W4, W21), the wait before a restart and its level
-//! (W10), the wait before a pull is tried again (W10), and the age of the last list before a start (P6). And what has no reason to
-//! be stopped is not stopped.
+//! Lower bounds for the engine's calls: the grace period of a stop (W4, W21), the wait before a restart and its level (W10),
+//! the wait before a pull is retried (W10), and the age of the last list before a start (P6). Also checks that nothing is
+//! stopped without a reason.
 //!
-//! Each method returns what is wrong, in words; `check` knows the rule.
+//! Each method returns a description of the violation; `check` knows the rule.
 
 use crate::runtime::{Container, Runtime};
 use crate::world::{MS, S};
@@ -17,38 +17,37 @@ use wherry::engine::effect::{CreateContainer, RuntimeCall};
 use wherry::engine::node::Engine;
 use wherry::engine::op::OpId;
 
-/// The CRI counts in whole seconds.
+/// CRI timeouts are whole seconds.
 const ROUNDING: u64 = S;
-/// A stop that nobody asked for from outside begins when the engine decides it. It may have to wait for a status read or for a
-/// connection first.
+/// The engine begins a stop of its own when it decides so. It may have to wait for a status read or a connection first.
 const LATE_STOP: u64 = 12 * S;
-/// P6: PLEG is unhealthy so long after the last good list.
+/// P6: PLEG is unhealthy when the last good list is this old.
 const UNHEALTHY_AFTER: u64 = 180 * S;
-/// W10.
+/// The constants of W10.
 const FIRST_BACKOFF: u64 = 10;
 const RESET_AFTER: Duration = Duration::from_secs(600);
 
-/// A termination that was asked for.
+/// A termination that was requested.
 #[derive(Clone, Copy)]
 struct End {
     began: u64,
-    /// The end of the shortest period that a request gave; the pod's own may end sooner.
+    /// The end of the shortest requested grace period; the pod's own may end sooner.
     cut: u64,
 }
 
 #[derive(Default)]
 pub struct Bounds {
-    /// By sandbox. None: an engine before this one, or a shutdown, may have begun it.
+    /// By sandbox. None: the start is unknown, because an earlier engine or a shutdown may have begun the termination.
     ends: BTreeMap<String, Option<End>>,
-    /// Containers that were asked to stop.
+    /// Containers for which a stop was requested.
     asked: BTreeSet<String>,
-    /// The list in flight: when it began. When the last good one began.
+    /// The list in flight and its start; then the start of the last good list.
     list: Option<(OpId, u64)>,
     last_list: Option<u64>,
-    /// Pulls in flight; when each failed last, and how often in a row.
+    /// Pulls in flight; then the time of the last failure and the number of consecutive failures.
     pulling: BTreeMap<OpId, (Uid, String)>,
     pulls: BTreeMap<(Uid, String), (u64, u32)>,
-    /// Pods that the engine itself has a reason to stop, and said so.
+    /// Pods for which the engine reported a reason of its own to stop them.
     victims: BTreeSet<Uid>,
 }
 
@@ -61,21 +60,21 @@ fn own_grace(c: &Container) -> u64 {
 }
 
 impl Bounds {
-    /// The end of a pod is asked for, within `grace` if that is less than its own period (W4).
+    /// A termination of the pod is requested, within `grace` if that is less than the pod's own period (W4).
     pub fn end_asked(&mut self, uid: &Uid, grace: Option<Duration>, now: u64, runtime: &Runtime) {
         for id in sandboxes(runtime, uid) {
-            // One that is being stopped already began to end sooner, and nobody told when.
+            // A pod that is already being stopped began to end at an earlier, unknown time.
             let stopped = runtime.of(uid).any(|c| c.sandbox == *id && self.asked.contains(&c.id));
             let new = (!stopped).then_some(End { began: now, cut: u64::MAX });
             let end = self.ends.entry(id.clone()).or_insert(new);
             if let (Some(end), Some(grace)) = (end, grace) {
-                // (Counted from the first request.)
+                // The period counts from the first request.
                 end.cut = end.cut.min(end.began.saturating_add((grace.as_nanos() as u64).max(S)));
             }
         }
     }
 
-    /// The pod ends already, and nothing tells since when.
+    /// The pod is already ending, since an unknown time.
     pub fn ends(&mut self, uid: &Uid, runtime: &Runtime) {
         for id in sandboxes(runtime, uid) {
             self.ends.entry(id.clone()).or_insert(None);
@@ -88,12 +87,12 @@ impl Bounds {
         self.ends.extend(sandboxes(runtime, uid).map(|id| (id.clone(), None)));
     }
 
-    /// The pod of this sandbox may be stopped, and nobody tells when that begins.
+    /// The pod of this sandbox may be stopped from an unknown time on.
     pub fn may_end(&mut self, sandbox: &str) {
         self.ends.insert(sandbox.to_string(), None);
     }
 
-    /// What a new engine knows of terminations is what was recorded, if anything was.
+    /// A new engine knows only recorded terminations.
     pub fn engine_killed(&mut self) {
         self.ends.values_mut().for_each(|end| *end = None);
         (self.list, self.last_list) = (None, None);
@@ -101,7 +100,7 @@ impl Bounds {
         self.pulls.clear();
     }
 
-    /// W4: StopContainer gets what is left of the grace period, and not less.
+    /// W4: the timeout of StopContainer is at least the rest of the grace period.
     pub fn stop(&mut self, c: &Container, grace: Duration, now: u64, strict: bool) -> Option<String> {
         let first = self.asked.insert(c.id.clone());
         let main = c.pod.containers().iter().find(|m| m.name == c.name)?;
@@ -109,7 +108,7 @@ impl Bounds {
         let bound = match self.ends.get(&c.sandbox) {
             Some(None) => return None,
             Some(Some(end)) => end.cut.min(end.began.saturating_add(own_grace(c))),
-            // (A preStop hook takes its part.)
+            // A preStop hook uses part of the period.
             None if first && strict && main.lifecycle.is_none() => {
                 now.saturating_add(own_grace(c)).saturating_sub(LATE_STOP)
             }
@@ -121,7 +120,7 @@ impl Bounds {
         })
     }
 
-    /// W10: a container is restarted when its back-off is over, and its level follows from that of the one before.
+    /// W10: a container restarts only after its back-off, and its level follows from the previous instance.
     pub fn create(&self, call: &CreateContainer, now: Wall, max: Duration, runtime: &Runtime) -> Option<String> {
         if !call.pod.containers().iter().any(|m| m.name == call.container) {
             return None;
@@ -136,7 +135,7 @@ impl Bounds {
         if call.backoff_level != level + 1 {
             return Some(format!("{} follows one of level {level} with level {}", call.container, call.backoff_level));
         }
-        // (Not restarted by its policy: it was made for a sandbox that died.)
+        // Under this policy it is not a restart: the container was created for a replaced sandbox.
         if call.pod.restart_policy() == RestartPolicy::Never {
             return None;
         }
@@ -163,12 +162,12 @@ impl Bounds {
         })
     }
 
-    /// A pull that is given up did not fail.
+    /// A cancelled pull did not fail.
     pub fn cancelled(&mut self, op: OpId) {
         self.pulling.remove(&op);
     }
 
-    /// The pod begins, perhaps anew.
+    /// The pod starts, perhaps anew.
     pub fn pod_begins(&mut self, uid: &Uid) {
         self.pulls.retain(|(of, _), _| of != uid);
     }
@@ -194,12 +193,12 @@ impl Bounds {
         }
     }
 
-    /// This engine has had a good list.
+    /// This engine has received a good list.
     pub fn has_list(&self) -> bool {
         self.last_list.is_some()
     }
 
-    /// P6: nothing is started before the first good list, or long after the last one.
+    /// P6: nothing starts before the first good list, or long after the last one.
     pub fn starts(&self, now: u64) -> Option<String> {
         match self.last_list {
             None => Some("before the first list".into()),
@@ -208,13 +207,13 @@ impl Bounds {
         }
     }
 
-    /// A running container that nobody has a reason to stop, among those that this call stops.
+    /// A running container that this call stops although there is no reason to stop it.
     pub fn healthy<'a>(&self, call: &RuntimeCall, scene: &Scene<'a>) -> Option<&'a Container> {
         match call {
             RuntimeCall::StopContainer { id, .. } | RuntimeCall::RemoveContainer { id } => {
                 scene.runtime.containers.get(id.as_str()).filter(|c| self.is_healthy(c, scene))
             }
-            // (One that is to end is not looked through.)
+            // The containers of a sandbox that is due to end need no check.
             RuntimeCall::StopSandbox { id } | RuntimeCall::RemoveSandbox { id }
                 if !self.ends.contains_key(id.as_str()) =>
             {
@@ -227,10 +226,10 @@ impl Bounds {
 
     fn is_healthy(&self, c: &Container, scene: &Scene<'_>) -> bool {
         let Some(main) = c.pod.containers().iter().find(|m| m.name == c.name) else { return false };
-        // (A probe, or a hook that fails, is a reason.)
+        // A failing probe or hook is a reason.
         let can_fail = main.liveness_probe.is_some() || main.startup_probe.is_some() || main.lifecycle.is_some();
         let ready = |id: &str| scene.runtime.sandboxes.get(id).is_some_and(|s| s.ready && s.digest == c.pod.digest);
-        // (The rest takes time.)
+        // The remaining checks are slow.
         if !c.runs() || can_fail || self.ends.contains_key(&c.sandbox) || !ready(&c.sandbox) {
             return false;
         }
@@ -249,7 +248,7 @@ impl Bounds {
     }
 }
 
-/// What there is when a call is made.
+/// The state when a call is made.
 pub struct Scene<'a> {
     pub runtime: &'a Runtime,
     pub engine: &'a Engine,

@@ -1,12 +1,12 @@
-//! Chance in a node's life. Each occasion (the third StartContainer of a pod, the second kill) has dice of its own, made
-//! from the seed and the occasion: a life in which something was left out is the same everywhere else, so that it can be
-//! shrunk.
+//! Randomness in a node's life. Each occasion (the third StartContainer of a pod, the second kill) has its own
+//! generator, seeded with the seed and the occasion. So a life in which something was left out stays the same everywhere
+//! else and can be shrunk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wherry::engine::rng::Rng;
 
-/// What chance let happen, and need not have: a fault, a late answer, a container that ends.
+/// A random event: a fault, a late answer, or the end of a container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mishap {
     pub id: u64,
@@ -15,15 +15,15 @@ pub struct Mishap {
 
 pub struct Chaos {
     seed: u64,
-    /// Faults in 1000 calls.
+    /// Faults per 1000 calls.
     pub faults: u64,
-    /// Answers in 1000 that make no sense.
+    /// Nonsensical answers per 1000.
     pub lies: u64,
-    /// All is well from now on: containers live, ends are seen.
+    /// Nothing goes wrong from now on: containers live, and ends are seen.
     pub calm: bool,
-    /// No mishaps but these; all that come, if None.
+    /// Only these mishaps may happen; None: any.
     only: Option<Rc<BTreeSet<u64>>>,
-    /// How often each occasion came.
+    /// The number of times that each occasion has come up.
     seen: BTreeMap<u64, u64>,
     pub happened: Vec<Mishap>,
 }
@@ -40,16 +40,16 @@ impl Chaos {
         }
         let n = self.seen.entry(hash).or_insert(0);
         *n += 1;
-        // (Mixed, or neighbours would have the same numbers, shifted.)
+        // Mix the bits; otherwise neighbouring occasions would have the same numbers, shifted.
         Rng::new(hash ^ *n).draw()
     }
 
-    /// The dice of this occasion.
+    /// The generator for this occasion.
     pub fn dice(&mut self, what: &str, of: &str) -> Rng {
         Rng::new(self.occasion(what, of))
     }
 
-    /// Does it happen, so often in 1000 times? If so, the dice that tell how.
+    /// Decides whether the mishap happens (`per_1000`). Returns the generator for its details if it does.
     pub fn mishap(&mut self, what: &str, of: &str, per_1000: u64) -> Option<Rng> {
         let id = self.occasion(what, of);
         let mut dice = Rng::new(id);

@@ -1,4 +1,4 @@
-//! What must hold at every instant, checked with each effect; the first violation is kept.
+//! The rules that must hold at every instant, checked with each effect. The first violation is kept.
 
 use crate::bounds::{Bounds, Scene};
 use crate::runtime::{Container, Runtime};
@@ -19,7 +19,7 @@ use wherry::engine::op::OpId;
 use wherry::engine::pod::kill::TerminationSource;
 use wherry::engine::pod::record;
 
-/// A rule that was broken, and how.
+/// The rule that was broken, and a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub rule: &'static str,
@@ -32,7 +32,7 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// What holds whatever the runtime tells.
+/// Rules that hold whatever the runtime reports.
 const HOLDS_ANYWAY: [&str; 6] = [
     "every call has a deadline",
     "one change of a pod at a time",
@@ -42,60 +42,60 @@ const HOLDS_ANYWAY: [&str; 6] = [
     "effects are bounded",
 ];
 
-/// W4: a stop has at least so long (ns), and is counted in whole seconds.
+/// W4: the minimum timeout of a stop (ns), and the rounding to whole seconds.
 const SHORTEST_STOP: u64 = 2_000_000_000;
 const ROUNDING: u64 = 1_000_000_000;
 
 #[derive(Default)]
 pub struct Checks {
     pub violation: Option<Violation>,
-    /// Dead containers were removed behind our back: counts may be lost.
+    /// Dead containers were removed without the engine, so restart counts may be lost.
     pub tampered: bool,
-    /// When a pod of another owner came last under the UID of one of ours, in ns.
+    /// When another owner's pod last appeared under the UID of one of ours, in ns.
     pub twin_at: Option<u64>,
-    /// A false rule, for the tests of this test: no container is restarted twice.
+    /// A false rule for the tests of this test: no container restarts twice.
     pub planted: bool,
-    /// No call comes late: what is asked for in vain was asked for without looking (P5).
+    /// No call comes late, so a futile call shows that the engine did not wait for a status (P5).
     pub strict: bool,
-    /// Pods whose end was asked for, and the sandboxes that they had then: nothing may be started in these.
+    /// Pods whose termination was requested, and their sandboxes at that time. Nothing may start in these sandboxes.
     asked_to_end: BTreeMap<Uid, BTreeSet<String>>,
-    /// Pods whose manifests were edited, and that were not asked to end yet.
+    /// Edited pods whose termination has not been requested yet.
     outdated: BTreeSet<Uid>,
-    /// The changing call in flight of each pod, stops of containers left out.
+    /// The changing call in flight of each pod, without stops of containers.
     changing: BTreeMap<Uid, (OpId, String)>,
-    /// The restart counts and start time shown of each pod that has a container.
+    /// The published restart counts and start time of each pod that has a container.
     counts: BTreeMap<Uid, (String, BTreeMap<String, i32>)>,
-    /// Of these the end was asked for once: what is left of them may go while a new engine looks.
+    /// Pods whose termination was requested once. Their leftovers may disappear before a new engine has read its first list.
     ending: BTreeSet<Uid>,
-    /// W6: what has to be over before they start again.
+    /// W6: the causes that must end before the pods start again.
     waits_for: BTreeMap<Uid, BTreeSet<TerminationSource>>,
-    /// Sandboxes of an engine before this one.
+    /// Sandboxes of an earlier engine.
     known_since: BTreeSet<String>,
-    /// Something was told that was not so: what follows from believing it is no fault.
+    /// A false answer was given. Its consequences are no fault of the engine.
     pub lied: bool,
     /// P6: the list in flight.
     list: Option<OpId>,
-    /// The status reads in flight: of which pod, and the turn in which they began.
+    /// The status reads in flight: the pod, and the turn in which the read began.
     reads: BTreeMap<OpId, (Uid, u64)>,
-    /// P5: pods that have to be read before anything is started in them, and since which turn.
+    /// P5: pods that must be read before anything of them starts, with the turn from which the read must date.
     due: BTreeMap<Uid, u64>,
-    /// Pods that were read once in this life of the engine.
+    /// Pods that this engine has read once.
     known: BTreeSet<Uid>,
     turn: u64,
-    /// W4: by container, when the stops of its pod's termination end (ns).
+    /// W4: by container, the deadline for the stops of its pod's termination (ns).
     stops: BTreeMap<String, u64>,
-    /// Records on their way to the disk.
+    /// Writes of records in flight.
     puts: BTreeMap<OpId, Uid>,
-    /// Of these the last record could not be written.
+    /// Pods whose last record could not be written.
     unrecorded: BTreeSet<Uid>,
-    /// Of these a new engine has an old record, and no list yet that shows more.
+    /// Pods for which a new engine has an outdated record, and no list yet that shows more.
     misrecorded: BTreeSet<Uid>,
-    /// Of these a record was written, or could not be.
+    /// Pods whose record was written, or failed to be.
     tried: BTreeSet<Uid>,
-    /// The wall clock was set: what is left of a grace period is not known over a restart.
+    /// The wall clock was set, so the rest of a grace period is unknown after a restart.
     clock_set: bool,
     pub bounds: Bounds,
-    /// The runtime may tell times that cannot be: back-offs count from them.
+    /// The runtime may report implausible times, from which back-offs count.
     pub false_times: bool,
 }
 
@@ -113,13 +113,13 @@ impl Checks {
         self.violation.clone().map_or(Ok(()), Err)
     }
 
-    /// The desired set is about to change.
+    /// Called before the desired pods change.
     pub fn desired(&mut self, engine: &Engine, new: &BTreeMap<String, Rc<Pod>>, now: u64, runtime: &Runtime) {
         self.waits_for.retain(|uid, _| new.values().any(|p| p.uid == *uid));
         for (pod, desired) in engine.pods().iter().map(|v| (v.pod, v.desired)) {
             let stays = new.values().any(|p| p.uid == pod.uid && p.digest == pod.digest);
             self.outdated.remove(&pod.uid);
-            // W8: an edited pod runs on until its record is written.
+            // W8: an edited pod continues to run until its record is written.
             if !stays && new.values().any(|p| p.uid == pod.uid || p.name == pod.name) {
                 self.waits_for.remove(&pod.uid);
                 self.outdated.insert(pod.uid.clone());
@@ -129,22 +129,22 @@ impl Checks {
                 self.asked_to_end.entry(pod.uid.clone()).or_default().extend(has);
                 match desired {
                     true => self.bounds.end_asked(&pod.uid, None, now, runtime),
-                    // (It went while the engine was away.)
+                    // The pod disappeared from the manifests while the engine was not running.
                     false => self.bounds.ends(&pod.uid, runtime),
                 }
             }
         }
-        // (Before the first list, an engine without a record of a pod cannot know that it was to end.)
+        // Before the first list, an engine without a record of a pod cannot know that its termination was requested.
         if !self.bounds.has_list() {
             let known = |uid: &Uid| engine.pod(uid).is_some() || self.tried.contains(uid);
             self.asked_to_end.retain(|uid, _| known(uid) || !new.values().any(|p| p.uid == *uid));
         }
-        // (An engine that has just started may know the pod from its records alone.)
+        // An engine that has just started may know the pod only from its records.
         let gone = runtime.ours().map(|s| &s.uid).filter(|uid| !new.values().any(|p| p.uid == **uid));
         gone.for_each(|uid| self.bounds.ends(uid, runtime));
     }
 
-    /// After a step: edited pods that are asked to end by now.
+    /// Called after a step: notes the edited pods whose termination is requested by now.
     pub fn replaced(&mut self, engine: &Engine, now: u64, runtime: &Runtime) {
         let Checks { outdated, asked_to_end, bounds, .. } = self;
         outdated.retain(|uid| {
@@ -160,7 +160,7 @@ impl Checks {
         });
     }
 
-    /// A pod is about to be killed.
+    /// Called before a pod is killed.
     pub fn killed(&mut self, uid: &Uid, by: TerminationSource, engine: &Engine, runtime: &Runtime) {
         let Some(view) = engine.pod(uid) else { return };
         if view.desired && !matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed")) {
@@ -170,7 +170,7 @@ impl Checks {
         }
     }
 
-    /// What killed pods is over.
+    /// The cause of the kills is over.
     pub fn released(&mut self, by: TerminationSource) {
         self.waits_for.retain(|_, waits| {
             waits.remove(&by);
@@ -178,7 +178,7 @@ impl Checks {
         });
     }
 
-    /// A record that was acknowledged is not there any more, or is an older one.
+    /// An acknowledged record is gone, or an older version is back.
     pub fn record_lost(&mut self, key: &str) {
         if let Some(uid) = key.strip_prefix("pods/") {
             self.unrecorded.insert(Uid::from(uid));
@@ -202,7 +202,7 @@ impl Checks {
         let lost: BTreeSet<Uid> = self.puts.values().chain(&self.unrecorded).cloned().collect();
         let known = |id: &str| runtime.containers.get(id).is_some_and(|c| recorded(&c.uid) && !lost.contains(&c.uid));
         self.stops.retain(|id, _| known(id));
-        // (Without a record, a new engine takes an old version under the same UID for its own.)
+        // Without a record, a new engine takes an old version under the same UID for the current one.
         self.outdated.retain(|uid| records.contains_key(&format!("pods/{uid}")));
         self.misrecorded = lost;
         self.puts.clear();
@@ -214,15 +214,15 @@ impl Checks {
         self.ending.extend(self.asked_to_end.keys().cloned());
     }
 
-    /// A new engine knows of a termination only what was recorded in time.
+    /// A new engine knows of a termination only if it was recorded in time.
     pub fn engine_starts(
         &mut self,
         files: &BTreeMap<String, Rc<Pod>>,
         records: &BTreeMap<String, String>,
         runtime: &Runtime,
     ) {
-        // A pod whose record is lost or of another version is replaced, or ends as its manifest says now (D3). So is a pod that
-        // was edited meanwhile.
+        // A pod whose record is lost or has another version is replaced, or ends as its current manifest requires (D3). So is a
+        // pod that was edited meanwhile.
         for s in runtime.ours() {
             let key = format!("pods/{}", s.uid);
             let record = records.get(&key).and_then(|value| record::read(&key, value).ok());
@@ -238,7 +238,7 @@ impl Checks {
         if self.clock_set {
             self.stops.clear();
         }
-        // (W8: of a name that is still in use the new life knows an edited pod, which runs on until its record can be written.)
+        // W8: if a name is in use, the new engine knows the edited pod, which runs until its record can be written.
         let name = |uid: &Uid| {
             let key = format!("pods/{uid}");
             records.get(&key).and_then(|value| record::read(&key, value).ok()).map(|r| r.pod.name.clone())
@@ -249,7 +249,7 @@ impl Checks {
 
     pub fn clock_was_set(&mut self) {
         self.clock_set = true;
-        // (An engine that has just started may not have read the records yet.)
+        // An engine that has just started may not have read the records yet.
         self.stops.clear();
     }
 
@@ -293,7 +293,7 @@ impl Checks {
         }
     }
 
-    /// P8: the engine is told to look at a pod.
+    /// P8: a runtime event makes the engine read a pod.
     pub fn hinted(&mut self, uid: &Uid) {
         self.turn += 1;
         if self.known.contains(uid) {
@@ -301,14 +301,14 @@ impl Checks {
         }
     }
 
-    /// A pod is begun, perhaps by a new worker, which knows nothing of readings before it.
+    /// A pod starts, perhaps with a new worker, which knows nothing of earlier reads.
     pub fn prepares_pod(&mut self, uid: &Uid) {
         self.bounds.pod_begins(uid);
         self.due.remove(uid);
         self.reads.retain(|_, (u, _)| u != uid);
     }
 
-    /// P5: it acts on a status no older than what it was told last.
+    /// P5: the engine acts only on a status that is no older than the last change reported to it.
     pub fn acts_on_status(&mut self, uid: &Uid, what: &str) {
         if self.due.contains_key(uid) {
             self.fail("P5", format!("{what} of {uid} before the reading that is due"));
@@ -329,15 +329,15 @@ impl Checks {
         }
     }
 
-    /// The pod was told to be past its deadline: what it has now ends.
+    /// The pod has exceeded its deadline: its current sandboxes end.
     pub fn deadline_exceeded(&mut self, uid: &Uid, runtime: &Runtime) {
         let has = runtime.ours().filter(|s| s.uid == *uid).map(|s| s.id.clone());
         self.asked_to_end.entry(uid.clone()).or_default().extend(has);
         self.bounds.has_a_reason(uid, runtime);
     }
 
-    /// What must hold for a call given all that there is: it stops nothing that has no reason to end, gives no less time
-    /// than there is, restarts nothing too soon, and starts nothing while the lists are old.
+    /// The rules for a call in the current state: it stops nothing without a reason, does not shorten a grace period, restarts
+    /// nothing too soon, and starts nothing while the lists are too old.
     pub fn within_bounds(&mut self, op: OpId, call: &RuntimeCall, now: (u64, Wall), max: Duration, scene: &Scene<'_>) {
         let (boot, wall) = now;
         let broken = match call {
@@ -398,7 +398,7 @@ impl Checks {
     }
 
     pub fn call(&mut self, op: OpId, call: &RuntimeCall, timeout: Duration, now: u64, runtime: &Runtime) {
-        // (A stop has its grace period on top.)
+        // A stop has its grace period in addition.
         let grace = if let RuntimeCall::StopContainer { grace, .. } = call { *grace } else { Duration::ZERO };
         self.deadline(op, timeout.saturating_sub(grace));
         self.turn += 1;
@@ -430,7 +430,7 @@ impl Checks {
                 (runtime.sandboxes.get(id.as_str()).map(|s| s.uid.clone()), "StopSandbox", false)
             }
             RuntimeCall::RemoveContainer { id } => (of_container(id.as_str()), "RemoveContainer", false),
-            // (DeleteTask goes beside them: what is shown as ended is all that it can touch.)
+            // DeleteTask runs in addition to these: it can only affect containers that are shown as ended.
             _ => return,
         };
         if let RuntimeCall::CreateContainer(c) = call
@@ -493,7 +493,7 @@ impl Checks {
         }
     }
 
-    /// W21: what others own is not touched.
+    /// W21: objects of other owners are not touched.
     fn only_ours(&mut self, call: &RuntimeCall, runtime: &Runtime) {
         let owner = match call {
             RuntimeCall::StopSandbox { id } | RuntimeCall::RemoveSandbox { id } => {
@@ -511,8 +511,8 @@ impl Checks {
         }
     }
 
-    /// W21: the logs and the cgroup of this UID are removed, which are of all that have it.
-    /// (A look at what others have is good for 2 s, and a removal that began may take its time.)
+    /// W21: the logs and the cgroup of a UID are removed only if no other owner uses the UID. A status read is valid for 2 s,
+    /// and a removal may take some time.
     pub fn nothing_of_others(&mut self, runtime: &Runtime, uid: &Uid, now: u64) {
         if self.twin_at.is_some_and(|at| now < at + 12 * S) {
             return;
@@ -524,7 +524,7 @@ impl Checks {
         }
     }
 
-    /// Something was started: at most one instance of a container runs, whatever happened.
+    /// Called after a start: at most one instance of a container runs, whatever happened before.
     pub fn after_start(&mut self, runtime: &Runtime) {
         let ours = |c: &&Container| c.runs() && c.owner.as_ref() == Some(&runtime.owner);
         let mut by_name: BTreeMap<_, &Container> = BTreeMap::new();
@@ -534,7 +534,7 @@ impl Checks {
             overlap =
                 overlap.or(other.map(|o| format!("{} of {} and {} of {} run at one time", o.id, o.uid, c.id, c.uid)));
         }
-        // (A call that was given up and comes late is nobody's fault.)
+        // An overlap from a cancelled call that takes effect late is not a fault.
         if let Some(overlap) = overlap.filter(|_| self.strict) {
             self.fail("W8", overlap);
         }
@@ -550,15 +550,15 @@ impl Checks {
         }
     }
 
-    /// W11: that one was started. What comes before it succeeded in its sandbox, and no init container runs beside it.
+    /// W11, for a started container: the containers before it succeeded in its sandbox, and no init container runs next to it.
     pub fn started(&mut self, started: &Container, runtime: &Runtime) {
         let pod = &started.pod;
-        // (What a version before it did under its UID, and no record told, is taken for its own.)
+        // The engine takes an earlier version's containers under the same UID for the pod's own if no record shows otherwise.
         if runtime.sandboxes.get(&started.sandbox).is_some_and(|s| s.digest != pod.digest) {
             return;
         }
-        // (Under a UID of its own nothing but the dead containers tells a new engine what is done, while a start that an
-        // earlier one asked for may come late.)
+        // With a fixed UID only the dead containers show a new engine which steps are completed, and a start that an earlier
+        // engine requested may come late.
         if self.tampered && pod.has_own_uid() {
             return;
         }
@@ -576,12 +576,12 @@ impl Checks {
         }
     }
 
-    /// W11, W2: a sidecar is stopped when the main containers have ended, unless its time is over or the sandbox is.
+    /// W11, W2: a sidecar is stopped after the main containers have ended, unless its time is over or the sandbox has died.
     pub fn stopped(&mut self, id: &str, grace: Duration, runtime: &Runtime) {
         let Some(c) = runtime.containers.get(id) else { return };
         let sidecar = c.pod.init_containers().iter().any(|s| s.name == c.name && is_sidecar(s));
         let alive = runtime.sandboxes.get(&c.sandbox).is_some_and(|s| s.ready);
-        // (One whose start-up probe failed is stopped alone.)
+        // A sidecar whose startup probe failed is stopped alone.
         let ends = self.asked_to_end.get(&c.uid).is_some_and(|old| old.contains(&c.sandbox));
         if !self.strict || !ends || !sidecar || !alive || grace <= Duration::from_secs(2) {
             return;
@@ -592,7 +592,7 @@ impl Checks {
         }
     }
 
-    /// W25: restart counts never go back, nor does a start time change, while a pod goes on.
+    /// W25: as long as a pod continues, its restart counts never decrease and its start time does not change.
     pub fn count(&mut self, uid: &Uid, status: &PodStatus, runtime: &Runtime) {
         if runtime.of(uid).next().is_none()
             || self.asked_to_end.contains_key(uid)
@@ -602,7 +602,7 @@ impl Checks {
             self.counts.remove(uid);
             return;
         }
-        // (Kubernetes counts in whole seconds.)
+        // Kubernetes times are whole seconds.
         let start = status.start_time.as_ref().map_or_else(String::new, |t| t.0.as_second().to_string());
         let (since, before) = self.counts.entry(uid.clone()).or_insert_with(|| (start.clone(), BTreeMap::new()));
         let mut wrong = None;
@@ -610,7 +610,7 @@ impl Checks {
             wrong = Some(format!("the start of {uid} was {since} and is {start}"));
         }
         for c in status.container_statuses.iter().flatten() {
-            // One that never ran is no restart yet.
+            // A container that never ran does not count as a restart.
             let ran =
                 runtime.of(uid).any(|r| r.name == c.name && r.attempt as i32 == c.restart_count && r.started_at.0 > 0);
             if !ran {
@@ -626,7 +626,7 @@ impl Checks {
         }
     }
 
-    /// W3.
+    /// W3: no terminal phase is published while something of the pod runs.
     pub fn published(&mut self, uid: &Uid, phase: &str, runtime: &Runtime) {
         if matches!(phase, "Succeeded" | "Failed")
             && !self.misrecorded.contains(uid)
@@ -637,7 +637,7 @@ impl Checks {
     }
 }
 
-/// Why the runtime will refuse it, as things stand.
+/// Why the runtime will refuse the call in its current state.
 fn in_vain(call: &RuntimeCall, runtime: &Runtime) -> Option<String> {
     match call {
         RuntimeCall::RunSandbox { pod, attempt } => {

@@ -1,5 +1,5 @@
-//! Answers that make no sense. Most say less or more than there is and change nothing; a grave one (something that runs is
-//! shown as ended, or not at all) leads whoever believes it astray, so that afterwards only what holds in spite of it is checked.
+//! Nonsensical answers. Most report too little or too much and change nothing. A grave one reports something running as ended
+//! or missing and misleads the engine; afterwards only the rules in `HOLDS_ANYWAY` are checked.
 
 use crate::chance::below;
 use wherry::api::facts::{ContainerState, Listed, PodFacts};
@@ -8,12 +8,12 @@ use wherry::api::time::Wall;
 use wherry::engine::event::Answer;
 use wherry::engine::rng::Rng;
 
-/// A time that cannot be.
+/// An implausible time.
 fn no_time(dice: &mut Rng) -> Wall {
     Wall([0, -1, 1, i64::MAX, i64::MIN, 4_000_000_000_000_000_000][below(dice, 6) as usize])
 }
 
-/// Makes nonsense of an answer; true if it was grave.
+/// Falsifies an answer. Returns true if the lie is grave.
 pub fn lie(answer: &mut Answer, dice: &mut Rng) -> bool {
     match answer {
         Answer::Listed(listed) => lie_in_list(listed, dice),
@@ -43,7 +43,7 @@ fn lie_in_list(listed: &mut Listed, dice: &mut Rng) -> bool {
         }
         1 => listed.containers.iter_mut().for_each(|c| c.state = ContainerState::Unknown),
         2 => listed.containers.iter_mut().for_each(|c| c.created_at = no_time(dice)),
-        // A pod of ours that there is not.
+        // A pod of ours that does not exist.
         3 => {
             let ours = listed.containers.iter().find(|c| c.owner.is_some()).cloned();
             listed.containers.extend(ours.map(|mut c| {
@@ -76,7 +76,7 @@ fn lie_of_pod(facts: &mut PodFacts, dice: &mut Rng) -> bool {
         2 => facts.containers.iter_mut().for_each(|c| {
             (c.created_at, c.started_at, c.finished_at) = (no_time(dice), no_time(dice), no_time(dice));
         }),
-        // Two sandboxes of one attempt, of which one is not there.
+        // Two sandboxes with the same attempt, one of which does not exist.
         3 => {
             let other = facts.sandboxes.first().cloned();
             facts.sandboxes.extend(other.map(|mut s| {
@@ -84,7 +84,7 @@ fn lie_of_pod(facts: &mut PodFacts, dice: &mut Rng) -> bool {
                 s
             }));
         }
-        // One that is not there, with a higher number.
+        // A container that does not exist, with a higher attempt.
         4 => {
             let mut phantom = c.clone();
             (phantom.id, phantom.attempt, phantom.state) =
@@ -105,6 +105,6 @@ fn lie_of_pod(facts: &mut PodFacts, dice: &mut Rng) -> bool {
             return true;
         }
     }
-    // (Who is told of one that it ended, or cannot tell, may stop it.)
+    // An engine that reads a container as ended or unknown may stop it.
     kind == 0
 }

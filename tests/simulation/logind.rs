@@ -1,4 +1,4 @@
-//! A model of logind and of systemd's descriptor store, as far as graceful shutdown meets them.
+//! A model of logind and of systemd's descriptor store, as far as graceful shutdown uses them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,22 +6,22 @@ use wherry::engine::effect::LogindCall;
 use wherry::engine::event::Answer;
 use wherry::engine::op::{Code, OpError};
 
-/// What goes wrong with logind, until somebody mends it.
+/// A problem with logind, until it is fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It does not say how long it waits.
+    /// It does not answer how long it waits.
     NoDelay,
-    /// It gives no lock.
+    /// It grants no lock.
     NoLock,
-    /// The signal cannot be had.
+    /// The signal cannot be subscribed to.
     NoSignal,
-    /// A file of a later name says less.
+    /// A drop-in with a later name sets a shorter delay.
     Overruled,
-    /// systemd does not read what it is to keep, or to remove.
+    /// systemd ignores requests to store or remove a descriptor.
     DeafStore,
     /// It restarts and has lost our lock.
     Lost,
-    /// It has lost our lock during a shutdown, and gives no other.
+    /// It has lost our lock during a shutdown and grants no other.
     LostInShutdown,
 }
 
@@ -37,47 +37,47 @@ pub const TROUBLES: [Trouble; 7] = [
 
 #[derive(Debug)]
 pub struct Logind {
-    /// The bus, and logind on it.
+    /// The bus and logind are up.
     pub up: bool,
-    /// Wherry wants to be connected.
+    /// Wherry wants a connection.
     pub wanted: bool,
-    /// What it was told to wait at most; what it read.
+    /// The delay in logind's files, and the delay that logind has read.
     pub configured: Duration,
     pub delay: Duration,
-    /// Another drop-in, of a later name.
+    /// The delay in another drop-in with a later name.
     pub other: Option<Duration>,
     /// Our drop-in exists.
     pub drop_in: bool,
-    /// The drop-in cannot be written; logind cannot be reloaded; it gives no lock; the signal cannot be had.
+    /// Failures: the drop-in cannot be written, logind cannot be reloaded, it grants no lock, the signal is not available.
     pub read_only: bool,
     pub no_reload: bool,
     pub no_lock: bool,
     pub no_signal: bool,
-    /// It does not say how long it waits; or whether the node goes down.
+    /// Failures: it does not answer how long it waits, or whether the node is shutting down.
     pub no_delay: bool,
     pub no_state: bool,
-    /// It answers nothing; or so late, in ns.
+    /// Failures: it answers nothing, or only after this delay (ns).
     pub silent: bool,
     pub slow: Option<u64>,
-    /// systemd keeps the lock's descriptor when the process is gone.
+    /// systemd keeps the lock's descriptor after the process has ended.
     pub store: bool,
-    /// systemd does not read its messages.
+    /// systemd ignores the descriptor store messages.
     pub deaf_store: bool,
-    /// The locks that logind has; that which the process has open; those that systemd has open.
+    /// The locks that logind knows, the one that the process has open, and those that systemd has open.
     known: BTreeSet<u64>,
     mine: Option<u64>,
     kept: BTreeSet<u64>,
     last: u64,
-    /// By that life of the engine.
+    /// The run of the engine that has subscribed.
     pub subscribed: Option<u32>,
-    /// The shutdown in progress: since when, in ns, and whether there was a lock to wait for.
+    /// The shutdown in progress: its start in ns, and whether there was a lock to wait for.
     pub preparing: Option<(u64, bool)>,
-    /// Calls as they came.
+    /// The calls in order.
     pub calls: Vec<LogindCall>,
     pub releases: Vec<u64>,
-    /// How often systemd was to change what it keeps.
+    /// The number of requests to change the descriptor store.
     pub stores: usize,
-    /// When the first pod of a group was killed, in this shutdown.
+    /// When the first pod of each group was killed in this shutdown.
     pub groups: BTreeMap<usize, u64>,
 }
 
@@ -161,7 +161,7 @@ impl Logind {
         }
     }
 
-    /// Somebody has logind read its files again.
+    /// logind reads its files again.
     pub fn reload(&mut self) {
         self.delay = self.other.unwrap_or(self.configured);
     }
@@ -172,7 +172,7 @@ impl Logind {
         self.mine = None;
     }
 
-    /// systemd is to keep the lock that the process has, and no other.
+    /// Requests systemd to keep the lock of the process and no other.
     pub fn store(&mut self) -> Result<Answer, OpError> {
         self.stores += 1;
         if self.deaf_store {
@@ -182,7 +182,7 @@ impl Logind {
         Ok(Answer::Ok)
     }
 
-    /// The process is gone, and its descriptors.
+    /// The process has ended, and its descriptors are closed.
     pub fn process_dies(&mut self) {
         self.mine = None;
         self.subscribed = None;
@@ -191,7 +191,7 @@ impl Logind {
         }
     }
 
-    /// Does systemd give the new process a lock? One that logind has, if there is one.
+    /// Gives a stored lock to the new process, preferably one that logind knows. Returns true if there is one.
     pub fn inherit(&mut self) -> bool {
         let kept = || self.kept.iter().rev();
         self.mine = kept().find(|id| self.known.contains(id)).or_else(|| kept().next()).copied();
@@ -209,12 +209,12 @@ impl Logind {
         self.known.clear();
     }
 
-    /// Does logind wait for somebody?
+    /// logind waits for a lock.
     pub fn locked(&self) -> bool {
         self.locks() > 0
     }
 
-    /// Our locks that logind has and somebody has open.
+    /// The number of our locks that logind knows and that are still open.
     pub fn locks(&self) -> usize {
         self.known.iter().filter(|id| self.mine == Some(**id) || self.kept.contains(id)).count()
     }
@@ -229,7 +229,7 @@ impl Logind {
                 self.other = Some(Duration::from_secs(4));
                 self.reload();
             }
-            // (A new logind knows of no shutdown.)
+            // A restarted logind knows of no shutdown.
             Trouble::Lost => {
                 self.preparing = None;
                 self.loses_locks();
@@ -238,7 +238,7 @@ impl Logind {
         }
     }
 
-    /// Somebody has mended all of it.
+    /// Fixes all problems.
     pub fn well(&mut self) {
         self.no_delay = false;
         self.no_lock = false;

@@ -1,10 +1,10 @@
-//! The whole engine against a model of the world, with a virtual clock: stories that name the rule they show, and lives by
-//! chance. Needs nothing but itself.
+//! Runs the whole engine against a model of the world with a virtual clock: stories, which name the rule that they test, and
+//! random lives. It has no external dependencies.
 //!
-//! `WHERRY_SEED=n cargo test --test simulation seeds` replays one life with its history, `WHERRY_SEEDS=n` plays more, or
-//! `WHERRY_SEEDS=m..n` others. A life that fails is shrunk to a short one.
+//! `WHERRY_SEED=n cargo test --test simulation seeds` replays one life with its history. `WHERRY_SEEDS=n` plays more lives, and
+//! `WHERRY_SEEDS=m..n` plays a range. A failing life is shrunk.
 
-// The bans of clippy.toml are the engine's.
+// The bans in clippy.toml are for the engine.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod bounds;
@@ -26,7 +26,7 @@ mod tell;
 mod trouble;
 mod world;
 
-// The seed to replay comes from whoever runs it.
+// The user sets the seed in the environment.
 #[allow(clippy::disallowed_methods)]
 #[test]
 fn seeds() {

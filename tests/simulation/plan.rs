@@ -1,4 +1,4 @@
-//! A node's life as a list of decisions: made from a seed, played by `random`, and played again with less by `shrink`.
+//! A node's life as a list of decisions: `Plan::of` creates it from a seed, `random` plays it, and `shrink` plays parts of it.
 
 use crate::chance::below;
 use crate::logind::{TROUBLES, Trouble};
@@ -10,19 +10,19 @@ use std::rc::Rc;
 use wherry::engine::pod::kill::TerminationSource;
 use wherry::engine::rng::Rng;
 
-/// (A shutdown is logind's, a preemption the engine's own.)
+/// Without shutdown, which comes from logind, and preemption, which comes from the engine.
 pub const KILLERS: [TerminationSource; 2] = [TerminationSource::Drain, TerminationSource::Eviction];
 
-/// What happens to a node from outside. Times are ms; a `pick` chooses among what is there then.
+/// An external action on the node. Times are in ms; a `pick` selects one of the objects that exist then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Files of the pool, and the version that each has from now on; None: it is removed.
+    /// Sets files of the pool to a version; None removes the file.
     Files(Vec<(usize, Option<usize>)>),
-    /// kill -9, and the start so long after.
+    /// kill -9, and the start after this time.
     Kill {
         away: u64,
     },
-    /// The same once so many more effects were begun: in the middle of a step.
+    /// The same after this number of further effects, perhaps in the middle of a step.
     KillAfter {
         effects: u64,
         away: u64,
@@ -37,85 +37,85 @@ pub enum Action {
     SandboxDies {
         pick: u64,
     },
-    /// The wall clock is set, by nanoseconds.
+    /// Moves the wall clock by nanoseconds.
     Clock {
         by: i64,
     },
-    /// The machine is suspended.
+    /// Suspends the machine.
     Sleep {
         ms: u64,
     },
     Network {
         ready: bool,
     },
-    /// Something that ended is removed behind our back.
+    /// Removes an ended container without the engine.
     RemoveDead {
         pick: u64,
     },
-    /// All that runs of one pod is removed behind our back.
+    /// Removes everything that runs of one pod without the engine.
     RemovePod {
         pick: u64,
     },
-    /// A pod is killed by somebody else than its manifest; `grace` in seconds.
+    /// Kills a pod for a cause other than its manifest; `grace` in seconds.
     KillPod {
         pick: u64,
         by: TerminationSource,
         grace: Option<u64>,
     },
-    /// What killed pods is over.
+    /// Ends the cause of kills.
     Release {
         by: TerminationSource,
     },
-    /// Every pod is stepped, and a hint comes of some (bits): nothing may follow from a second step.
+    /// Steps every pod and sends hints for some (bits). A second step must have no effects.
     Look {
         hints: u64,
     },
-    /// A second image is removed, or is in no registry.
+    /// Removes a second image, or removes it from the registry.
     Image,
-    /// Records cannot be written for so long.
+    /// No record can be written for this time.
     DiskFull {
         ms: u64,
     },
-    /// The node is to go down; that is called off; it has gone down and comes up.
+    /// A shutdown begins, is cancelled, or ends with a reboot.
     PowerOff,
     CallOff,
     Reboot {
         away: u64,
     },
-    /// The bus, and logind with it.
+    /// The bus and logind go away or come back.
     Bus {
         up: bool,
     },
-    /// A process cannot be killed for so long.
+    /// A process cannot be killed for this time.
     HoldProcess {
         pick: u64,
         ms: u64,
     },
-    /// The runtime does not know the state of a container until it is stopped.
+    /// The state of a container is unknown to the runtime until it is stopped.
     LoseState {
         pick: u64,
     },
-    /// Another owner's pod comes, with the UID of one of ours.
+    /// Adds another owner's pod with the UID of one of ours.
     Twin {
         pick: u64,
     },
-    /// Lists fail for so long.
+    /// Lists fail for this time.
     FailLists {
         ms: u64,
     },
-    /// The power goes; the disk loses some of what it acknowledged.
+    /// A power failure; the disk loses some acknowledged writes.
     PowerCut {
         away: u64,
     },
-    /// Other settings.
+    /// Applies other settings.
     Reload {
         pick: u64,
     },
-    /// Another try for a pod that was rejected, or any other.
+    /// Requests a retry for a rejected pod, or any other.
     Retry {
         pick: u64,
     },
-    /// Something goes wrong with logind; None: all of it is mended.
+    /// Starts a problem with logind; None fixes all of them.
     Logind {
         trouble: Option<Trouble>,
     },
@@ -124,16 +124,16 @@ pub enum Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub action: Action,
-    /// Before the next one, ms.
+    /// The wait before the next action, in ms.
     pub wait: u64,
 }
 
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
-    /// Faults in 1000 calls.
+    /// Faults per 1000 calls.
     pub faults: u64,
-    /// Answers in 1000 that make no sense.
+    /// Nonsensical answers per 1000.
     pub lies: u64,
     pub parallel_starts: usize,
     pub parallel_reads: usize,
@@ -146,7 +146,7 @@ pub struct Plan {
     /// This pod has more faults than others.
     pub unlucky: Option<&'static str>,
     pub turns: Vec<Turn>,
-    /// The mishaps that are left of those that chance gave; None: all.
+    /// The mishaps that may happen; None: any.
     pub only: Option<Rc<BTreeSet<u64>>>,
 }
 

@@ -1,17 +1,17 @@
-//! What pods have beside containers: hooks, probes and volumes, as they answer in the world.
+//! Hooks, probes and volumes of the model: their configured results and their state.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use wherry::api::names::Uid;
 
-/// How a hook or a probe ends.
+/// The result of a hook or a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
     Well(Duration),
     Badly(Duration),
-    /// Until its deadline.
+    /// Runs until its deadline.
     Never,
-    /// Nobody knows how it went.
+    /// The outcome is unknown.
     Lost,
 }
 
@@ -20,21 +20,21 @@ pub const BADLY: Answers = Answers::Badly(Duration::from_millis(2));
 
 #[derive(Default)]
 pub struct Parts {
-    /// By `pod/container/PreStop`, `.../Liveness` and so on: in turn; the last one stays.
+    /// Results by `pod/container/PreStop`, `.../Liveness` and so on, used in order; the last one repeats.
     answers: BTreeMap<String, VecDeque<Answers>>,
     /// Pods with mounted volumes.
     pub mounted: BTreeSet<Uid>,
-    /// Why volumes cannot be mounted.
+    /// The error of a mount; None: mounts succeed.
     pub mount_error: Option<String>,
     pub unmount_error: Option<String>,
-    /// (time, `web/main/Liveness`)
+    /// Probes that ran: (time, `web/main/Liveness`).
     pub probes: Vec<(u64, String)>,
-    /// Answers to probes in flight, and steps that they caused.
+    /// Probes in flight, and the engine steps that their answers caused.
     pub probing: u64,
     pub probed: u64,
-    /// Records could not be written for a while.
+    /// Writes of records failed at some time.
     pub records_failed: bool,
-    /// Containers whose preStop hook ran: (container, engine's life).
+    /// Containers whose preStop hook ran, with the number of the engine's run.
     pub pre_stopped: BTreeMap<String, u32>,
 }
 
@@ -43,7 +43,7 @@ impl Parts {
         self.answers.insert(of.into(), answers.iter().copied().collect());
     }
 
-    /// None: nothing is said of it.
+    /// The next result; None if none is configured.
     pub fn next(&mut self, of: &str) -> Option<Answers> {
         let turns = self.answers.get_mut(of)?;
         if turns.len() > 1 { turns.pop_front() } else { turns.front().copied() }

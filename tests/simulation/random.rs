@@ -1,5 +1,6 @@
-//! Whole node lives by chance: a seed decides (`plan`) which manifests come, change and go and when the engine is killed, and
-//! (`chance`) how containers end and what goes wrong. Then the faults stop, and what runs must be what is desired (`settled`).
+//! Random node lives. A seed decides (`plan`) which manifests appear, change and disappear and when the engine is
+//! killed, and (`chance`) how containers end and which faults happen. Then the faults stop, and exactly the desired
+//! pods must run (`settled`).
 
 use crate::chance::{Chaos, below};
 use crate::check::{Checks, Violation};
@@ -22,10 +23,10 @@ use wherry::api::time::Wall;
 use wherry::engine::effect::{RuntimeCall, TimerKey};
 use wherry::engine::event::Event;
 
-/// The manifests that may come: by file, in versions.
+/// The possible manifests: by file, with their versions.
 pub struct Pool {
     pub files: Vec<(String, Vec<Rc<Pod>>)>,
-    /// Pods that come at the end, when all is well.
+    /// Pods that are added at the end, without faults.
     pub more: Vec<Rc<Pod>>,
     /// Pods that hang in RunPodSandbox meanwhile.
     pub hang: Vec<Rc<Pod>>,
@@ -33,7 +34,7 @@ pub struct Pool {
 
 impl Pool {
     pub fn new() -> Pool {
-        // (Images other than this one may be gone.)
+        // Other images may be missing.
         let image = "image: 'busybox:1.35'";
         let asks = format!("resources: {{requests: {{cpu: {ASKS}m}}}}");
         let one = format!("containers: [{{name: main, {image}, {asks}}}]");
@@ -78,7 +79,7 @@ impl Pool {
                 versions("/m/b.yaml", "b", "", 1, 3),
                 versions("/m/g.yaml", "g", "", 6, 4),
                 versions("/m/c.yaml", "c", "fixed-c", 0, 10),
-                // The names of others, and a UID that is another's too.
+                // Names used by other files, and a UID that another file uses too.
                 versions("/m/d.yaml", "a", "", 2, 2),
                 versions("/m/e.yaml", "e", "fixed-c", 3, 2),
                 versions("/m/f.yaml", "b", "fixed-f", 0, 2),
@@ -89,7 +90,7 @@ impl Pool {
     }
 }
 
-/// Of an init container.
+/// The life of an init container.
 pub fn short_life(chaos: &mut Chaos, of: &str) -> Life {
     let mut dice = chaos.dice("an init container's end:", of);
     let well = chaos.mishap("an init container fails:", of, 250).is_none();
@@ -97,7 +98,7 @@ pub fn short_life(chaos: &mut Chaos, of: &str) -> Life {
     Life { ends, ..life(chaos, of) }
 }
 
-/// How an instance of the container `of` lives.
+/// The life of an instance of the container `of`.
 pub fn life(chaos: &mut Chaos, of: &str) -> Life {
     let ends = chaos.mishap("an end of", of, 250).map(|mut dice| {
         let code = if below(&mut dice, 3) == 0 { 0 } else { 3 };
@@ -113,18 +114,18 @@ pub fn life(chaos: &mut Chaos, of: &str) -> Life {
     Life { ends, on_term, cannot_start: chaos.mishap("no start of", of, 50).is_some() }
 }
 
-/// A life that was played: the world as it ended, and what was wrong.
+/// The result of a life: the final world, and the violation, if any.
 pub struct Played {
     pub world: World,
     pub result: Result<(), Violation>,
 }
 
-/// What each pod of the pool asks for, in milli-CPU.
+/// The request of each pod of the pool, in milli-CPU.
 const ASKS: u64 = 300;
-/// So many of them fit onto a scarce node.
+/// The number of such pods that fit on a node with scarce room.
 const FIT: u64 = 3;
 
-/// Plays one node's life. `plant` may add to the checks, for the tests of this test.
+/// Plays one node's life. `plant` may change the checks, for the tests of this test.
 pub fn play(pool: &Pool, plan: &Plan, tell: bool, plant: fn(&mut Checks)) -> Played {
     let mut c = config();
     c.request_timeout = Duration::from_secs(8);
@@ -144,7 +145,7 @@ pub fn play(pool: &Pool, plan: &Plan, tell: bool, plant: fn(&mut Checks)) -> Pla
     let mut w = World::new(c);
     w.scarce = plan.scarce.then_some(FIT as usize);
     w.logind.store = plan.store;
-    // (A call that was under way while the machine slept comes late.)
+    // A call that was in flight while the machine was suspended comes late.
     let sleeps = plan.turns.iter().any(|t| matches!(t.action, Action::Sleep { .. }));
     w.checks.strict = plan.faults == 0 && plan.lies == 0 && !sleeps;
     w.checks.false_times = plan.lies > 0;
@@ -172,7 +173,7 @@ pub fn play(pool: &Pool, plan: &Plan, tell: bool, plant: fn(&mut Checks)) -> Pla
     Played { world: w, result }
 }
 
-/// Pods of somebody else in the same runtime (W21).
+/// Adds pods of another owner to the same runtime (W21).
 fn add_foreign(w: &mut World) {
     let pod = pod("/x", "a", "foreign", crate::story::ONE);
     let call = RuntimeCall::RunSandbox { pod, attempt: 0 };
@@ -182,7 +183,7 @@ fn add_foreign(w: &mut World) {
     }
 }
 
-/// In the middle of it all, the engine can be shown as a whole.
+/// The engine's state can be dumped at any time.
 fn dumped(w: &World) -> Result<(), Violation> {
     let dump = w.engine.dump();
     let lacks = w.engine.pods().iter().any(|p| !dump["workers"][p.pod.uid.as_str()].is_object());
@@ -259,7 +260,7 @@ fn act(w: &mut World, pool: &Pool, action: &Action) {
                 w.remove_behind(&Uid::from(uid.as_str()));
             }
         }
-        // What changes nothing when it is due no more often than it comes.
+        // No effects may follow if the state has not changed.
         Action::Look { hints } => {
             let uids: Vec<Uid> = w.engine.pods().iter().map(|v| v.pod.uid.clone()).collect();
             for (i, uid) in uids.into_iter().enumerate() {
@@ -319,13 +320,13 @@ fn act(w: &mut World, pool: &Pool, action: &Action) {
     }
 }
 
-/// Our containers that run.
+/// Our running containers.
 fn ours(w: &World) -> Vec<String> {
     let ours = |c: &&Container| c.runs() && c.owner.as_ref() == Some(&w.runtime.owner);
     w.runtime.containers.values().filter(ours).map(|c| c.id.clone()).collect()
 }
 
-/// Plays seeds; the first one that fails is told in full.
+/// Plays a range of seeds. The first failing one is printed in full.
 pub fn play_all(seeds: std::ops::Range<u64>) {
     let next = AtomicU64::new(seeds.start);
     let failed = Mutex::new(None::<u64>);
@@ -344,8 +345,8 @@ pub fn play_all(seeds: std::ops::Range<u64>) {
                     if let Err(why) = result
                         && let Ok(mut f) = failed.lock()
                     {
-                        // At once: another life may hang, and to shrink this one takes a while. (Not by a macro, whose
-                        // output is captured until the test ends.)
+                        // Report at once: another life may hang, and shrinking takes a while. The output of `eprintln!` would
+                        // be captured until the test ends.
                         let _ = writeln!(std::io::stderr(), "seed {seed}: {why}");
                         *f = Some(f.map_or(seed, |old: u64| old.min(seed)));
                     }
@@ -358,7 +359,7 @@ pub fn play_all(seeds: std::ops::Range<u64>) {
     }
 }
 
-/// The smallest life that fails as `plan` does.
+/// The smallest life that fails like `plan`.
 pub fn smallest(pool: &Pool, plan: &Plan, plant: fn(&mut Checks)) -> Plan {
     shrink(plan, |p| {
         let played = play(pool, p, false, plant);
@@ -367,7 +368,7 @@ pub fn smallest(pool: &Pool, plan: &Plan, plant: fn(&mut Checks)) -> Plan {
     })
 }
 
-/// Plays one seed; if it fails, the shortest such life is printed with its history (after the whole one, if asked for).
+/// Plays one seed. If it fails, prints the shortest such life with its history, on request after the whole one.
 ///
 /// # Panics
 /// If it fails.
@@ -389,7 +390,7 @@ pub fn tell(seed: u64, in_full: bool) {
     );
 }
 
-/// The shortest life that fails as `plan` does, in words, with its history.
+/// The shortest life that fails like `plan`, as text with its history.
 pub fn shortest(pool: &Pool, plan: &Plan, plant: fn(&mut Checks)) -> String {
     if std::env::var("WHERRY_SHRINK").is_ok_and(|v| v == "0") {
         return "(not shrunk: WHERRY_SHRINK=0)".into();

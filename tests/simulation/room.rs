@@ -1,5 +1,5 @@
-//! A6: no pod is rejected for lack of room while pods that it may preempt hold enough for it. The account here is the test's own:
-//! it is made of the manifests and of what is shown, and counts too much rather than too little as not preemptable.
+//! A6: no pod is rejected for lack of room while pods that it may preempt hold enough of it. This check has its own accounting,
+//! from the manifests and the published status. In doubt it counts a pod as not preemptable.
 
 use crate::world::World;
 use wherry::api::pod::Pod;
@@ -10,12 +10,12 @@ use wherry::engine::effect::Notice;
 use wherry::engine::node::PodView;
 
 impl World {
-    /// A pod was told to be rejected.
+    /// Called when a pod's rejection is reported.
     pub fn no_rejection_while_lower_pods_hold_the_room(&mut self, notice: &Notice) {
         let Some(pod) = notice.pod.as_ref().filter(|_| notice.reason.starts_with("OutOf")) else { return };
         let spec = pod.spec();
         let by = priority::of(spec);
-        // With another reason against it nobody goes (A6): the message has them all.
+        // With any other reason no pod is preempted (A6). The message contains all reasons.
         let only_resources =
             notice.message.split("; ").all(|part| part.starts_with("Node didn't have enough resource"));
         if !only_resources || spec.preemption_policy.as_deref() == Some("Never") {
@@ -44,13 +44,13 @@ impl World {
         }
     }
 
-    /// The pod as it is shown, and as its manifest has it now.
+    /// The pod as published, and as in its current manifest.
     fn versions<'a>(&'a self, view: &PodView<'a>) -> Vec<&'a Pod> {
         let now = self.files.values().filter(|p| p.uid == view.pod.uid).map(|p| &**p);
         std::iter::once(&**view.pod).chain(now).collect()
     }
 
-    /// It is neither rejected nor over, or it starts anew.
+    /// The pod is neither rejected nor ended, or it starts anew.
     fn may_have_a_share(&self, view: &PodView<'_>) -> bool {
         let over = matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed"));
         let worker_status = self.engine.worker_status(&view.pod.uid, self.time().boot);

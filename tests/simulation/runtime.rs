@@ -1,5 +1,5 @@
-//! A model of a CRI runtime: sandboxes, containers and images with the manners of containerd. Calls act at one instant;
-//! when that is, and whether its answer arrives, is the world's (`world`).
+//! A model of a CRI runtime: sandboxes, containers and images, with containerd's behaviour. A call takes effect at one instant.
+//! The world (`world`) decides when that is and whether the answer arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -15,14 +15,14 @@ use wherry::engine::effect::{CreateContainer, RuntimeCall};
 use wherry::engine::event::Answer;
 use wherry::engine::op::{Code, OpError};
 
-/// What a container's process does with its life.
+/// The behaviour of a container's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
-    /// It ends by itself so long after its start, with this exit code.
+    /// The process ends by itself after this time with this exit code; None: it never does.
     pub ends: Option<(Duration, i32)>,
-    /// It ends so long after SIGTERM with this code; None: it ignores it.
+    /// The process ends this long after SIGTERM with this code; None: it ignores SIGTERM.
     pub on_term: Option<(Duration, i32)>,
-    /// StartContainer fails, and leaves it Exited with code 128.
+    /// StartContainer fails and leaves the container Exited with code 128.
     pub cannot_start: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct Sandbox {
     pub ip: String,
     pub owner: Option<String>,
     pub grace_seconds: Option<u64>,
-    /// Of the pod that it was made for.
+    /// The digest of the pod for which it was created.
     pub digest: String,
     pub pid: u32,
 }
@@ -78,23 +78,23 @@ pub struct Container {
     pub image: String,
     pub backoff_level: u32,
     pub grace_seconds: Option<u64>,
-    /// In JSON.
+    /// The hook in JSON.
     pub pre_stop: Option<String>,
-    /// What it was made for.
+    /// The pod for which it was created.
     pub pod: Rc<Pod>,
     pub owner: Option<String>,
     pub life: Life,
     pub pid: u32,
-    /// Its process is over, and the runtime does not show it yet.
+    /// The process has ended, but the runtime does not show it yet.
     pub dead: bool,
-    /// SIGTERM has reached it.
+    /// SIGTERM was sent to the process.
     pub terminating: bool,
-    /// A task is left of a start that was given up: no call of the CRI can remove it.
+    /// A cancelled start left a task, which no CRI call can remove.
     pub stuck: bool,
-    /// The process cannot be killed for a while; how it ends then, if something ended it meanwhile.
+    /// The process cannot be killed for now. `pending_end` is its exit code if it was ended meanwhile.
     pub held: bool,
     pub pending_end: Option<i32>,
-    /// It runs, and the runtime does not know.
+    /// The container runs, and the runtime does not know its state.
     pub unknown: bool,
 }
 
@@ -103,7 +103,7 @@ impl Container {
         self.state == ContainerState::Running
     }
 
-    /// As the runtime shows it.
+    /// The state that the runtime shows.
     pub fn shown_state(&self) -> ContainerState {
         if self.unknown && self.runs() { ContainerState::Unknown } else { self.state }
     }
@@ -113,27 +113,27 @@ impl Container {
         spec.and_then(|c| c.termination_message_policy.as_deref()) == Some("FallbackToLogsOnError")
     }
 
-    /// What it said last is still on its way to its log, though the runtime shows its end already.
+    /// The last output is not in the log yet, although the runtime already shows the end.
     pub fn log_lags(&self, now: Wall) -> bool {
         self.falls_back_to_log() && self.exit_code != 0 && now.since(self.finished_at) < LOG_LAG
     }
 }
 
-/// What follows from a call beside its answer.
+/// The effect of a call, in addition to its answer.
 pub enum Outcome {
     Answer(Result<Answer, OpError>),
-    /// The container was started: its life begins.
+    /// The container was started, and its `Life` begins.
     Started(String, Answer),
-    /// The answer comes when the container has ended: SIGTERM now, SIGKILL after so long.
+    /// The answer comes when the container has ended: SIGTERM now, SIGKILL after this time.
     Stopping(String, Duration),
 }
 
-/// Where containerd was in a start that is given up.
+/// The stage of a start in containerd when it is cancelled.
 #[derive(Clone, Copy, Debug)]
 pub enum GivenUp {
-    /// It asked the shim: the task may be there.
+    /// The shim has been called, so the task may exist.
     InTheShim,
-    /// It was starting the shim.
+    /// The shim was being started.
     BeforeTheShim,
 }
 
@@ -141,9 +141,9 @@ pub enum GivenUp {
 pub struct Runtime {
     pub sandboxes: BTreeMap<String, Sandbox>,
     pub containers: BTreeMap<String, Container>,
-    /// The pods' cgroups: made with a sandbox, removed by others.
+    /// The pods' cgroups, created with a sandbox and removed by others.
     pub cgroups: BTreeSet<Uid>,
-    /// The sandboxes' names (pod and attempt) that calls have which were given up and are not over.
+    /// Sandbox names (pod and attempt) reserved by cancelled calls that have not completed.
     pub reserved: BTreeSet<(Uid, u32)>,
     pub images: BTreeSet<String>,
     /// Images that no registry has.
@@ -154,15 +154,15 @@ pub struct Runtime {
     pub network_ready: bool,
     pub ready: bool,
     last_id: u32,
-    /// The next sandbox has no address.
+    /// The next sandbox gets no address.
     pub no_address: bool,
-    /// Ids have so many digits at least (a real one is long).
+    /// The minimum number of digits of an id; real ids are long.
     pub id_length: usize,
-    /// (sandbox, container's name) of containers that succeeded and were removed.
+    /// Containers that succeeded and were removed: (sandbox, container name).
     succeeded: BTreeSet<(String, String)>,
-    /// Containers that a list shows as unknown, whatever their status says.
+    /// Containers that a list shows as unknown, whatever their status call returns.
     pub listed_unknown: BTreeSet<String>,
-    /// A count of what never should be: containers removed while they ran.
+    /// Errors of the engine: containers that were removed while they ran.
     pub removed_running: Vec<String>,
 }
 
@@ -184,7 +184,7 @@ fn ok(answer: Answer) -> Outcome {
     Outcome::Answer(Ok(answer))
 }
 
-/// The name of a pod of another owner that has the UID of one of ours.
+/// The name of another owner's pod with the UID of one of our pods.
 const TWIN: &str = "twin";
 
 impl Runtime {
@@ -228,7 +228,7 @@ impl Runtime {
             RuntimeCall::StartContainer { id } => self.start(id.as_str(), now, life),
             RuntimeCall::StopContainer { id, grace } => match self.containers.get(id.as_str()) {
                 None => not_found(id.as_str()),
-                // (As containerd: one whose state is unknown is killed at once.)
+                // Like containerd: a container in the state unknown is killed at once.
                 Some(c) if c.unknown && c.runs() && !c.held => {
                     self.end_unknown(id.as_str(), now);
                     ok(Answer::Ok)
@@ -269,7 +269,7 @@ impl Runtime {
         }
     }
 
-    /// In that sandbox a container of that name has succeeded.
+    /// A container of that name has succeeded in that sandbox.
     pub fn has_succeeded(&self, sandbox: &str, name: &str) -> bool {
         let of = |c: &Container| c.sandbox == sandbox && c.name == name;
         let mut all = self.containers.values().filter(|c| of(c));
@@ -430,7 +430,8 @@ impl Runtime {
         Outcome::Started(id.into(), Answer::Container(container_fact(c, false)))
     }
 
-    /// A start that is given up in the middle because its caller is gone: containerd shows that as an end, and may keep a task.
+    /// A start that is cancelled halfway because the caller is gone. containerd shows the container as
+    /// exited and may keep a task.
     pub fn give_up_start(&mut self, id: &str, how: GivenUp, now: Wall) {
         if let Some(c) = self.containers.get_mut(id).filter(|c| c.state == ContainerState::Created) {
             end(c, 128, now);
@@ -483,12 +484,12 @@ impl Runtime {
         PodFacts { sandboxes, containers }
     }
 
-    /// Of a pod of ours: another owner's may have the same UID.
+    /// The containers of our pod with this UID, without those of other owners.
     pub fn of(&self, uid: &Uid) -> impl Iterator<Item = &Container> {
         self.containers.values().filter(move |c| c.uid == *uid && c.owner.as_ref() == Some(&self.owner))
     }
 
-    /// A pod of another owner, with the UID of one of ours and a name of its own (a kubelet's, say).
+    /// Adds another owner's pod with the UID of one of our pods and a different name, for example a kubelet's.
     pub fn add_twin(&mut self, pod: &Rc<Pod>, now: Wall) {
         const OTHER: &str = "root-2";
         let mut twin = (**pod).clone();
@@ -519,13 +520,13 @@ impl Runtime {
         let _ = self.start(id.as_str(), now, |_| Life::FOREVER);
     }
 
-    /// The pods that `add_twin` made end, and their owner removes them.
+    /// The pods that `add_twin` created end, and their owner removes them.
     pub fn twins_end(&mut self) {
         let twins: BTreeMap<String, Uid> =
             self.sandboxes.values().filter(|s| &*s.name.name == TWIN).map(|s| (s.id.clone(), s.uid.clone())).collect();
         self.sandboxes.retain(|id, _| !twins.contains_key(id));
         self.containers.retain(|_, c| !twins.contains_key(&c.sandbox));
-        // (The model has one cgroup for both.)
+        // The model has one cgroup for both pods.
         for uid in twins.into_values() {
             let in_use =
                 self.sandboxes.values().any(|s| s.uid == uid && s.ready) || self.of(&uid).any(|c| c.runs() || c.stuck);
@@ -535,7 +536,7 @@ impl Runtime {
         }
     }
 
-    /// What this call would stop or remove belongs to another owner.
+    /// The call would stop or remove an object of another owner.
     pub fn is_of_another(&self, call: &RuntimeCall) -> bool {
         let other = |owner: &Option<String>| owner.as_ref() != Some(&self.owner);
         match call {
@@ -555,7 +556,7 @@ impl Runtime {
         self.sandboxes.values().filter(|s| s.owner.as_ref() == Some(&self.owner))
     }
 
-    /// Does the init process of this container or sandbox live?
+    /// The init process of this container or sandbox is alive.
     pub fn lives(&self, id: &str) -> bool {
         self.containers.get(id).is_some_and(|c| c.runs() && !c.dead) || self.sandboxes.get(id).is_some_and(|s| s.ready)
     }
@@ -566,7 +567,7 @@ fn pre_stop_of(call: &CreateContainer) -> Option<String> {
     serde_json::to_string(handler).ok()
 }
 
-/// The container's process is over.
+/// The container's process has ended.
 pub fn end(c: &mut Container, code: i32, now: Wall) {
     c.state = ContainerState::Exited;
     c.exit_code = code;
@@ -586,7 +587,7 @@ fn sandbox_fact(s: &Sandbox, host_network: bool) -> SandboxFact {
     }
 }
 
-/// The status call of one container does not tell its sandbox.
+/// The status call of a single container does not report its sandbox.
 fn container_fact(c: &Container, with_sandbox: bool) -> ContainerFact {
     ContainerFact {
         id: ContainerId::from(c.id.as_str()),

@@ -1,5 +1,5 @@
-//! The end of a life: the faults stop, and a while later what runs is what is desired, all else is gone, what is asked for
-//! next is done at once, and when nothing is asked for any more nothing is left.
+//! The end of a life. The faults stop, and a while later exactly the desired pods run. Then new requests are served at once,
+//! and after the removal of all manifests nothing is left.
 
 use crate::check::Violation;
 use crate::plan::KILLERS;
@@ -13,7 +13,7 @@ use wherry::api::pod::{RestartPolicy, is_sidecar};
 use wherry::engine::effect::TimerKey;
 use wherry::engine::node::PodView;
 
-/// Pods that hang, for each that may start at one time.
+/// The number of hanging pods per slot for parallel starts.
 const HANG: usize = 3;
 
 type Judged = Result<(), Violation>;
@@ -22,11 +22,11 @@ fn unless(well: bool, rule: &'static str, what: impl FnOnce() -> String) -> Judg
     if well { Ok(()) } else { Err(Violation { rule, what: what() }) }
 }
 
-/// The faults stop; a while later all is as it should be.
+/// The faults stop, and a while later everything must be in order.
 pub fn settle(w: &mut World, pool: &Pool) -> Judged {
     w.note(|| "--- from here on all is well".into());
     w.all_is_well();
-    // Deadlines: 40 s, and the clock may have been set; those pods end by then.
+    // Deadlines are 40 s, and the clock may have been set. Pods with a deadline end by then.
     w.run(20);
     KILLERS.into_iter().for_each(|by| w.release(by));
     w.run(150);
@@ -41,38 +41,38 @@ pub fn settle(w: &mut World, pool: &Pool) -> Judged {
     ends_clean(w)
 }
 
-/// S2, S3, S7: whatever went wrong with logind, there is one lock and the whole time in the end.
+/// S2, S3, S7: in the end there is one lock and the full delay, whatever went wrong with logind.
 fn armed(w: &World) -> Judged {
     let view = w.engine.shutdown(w.time().boot);
     let well = !view.enabled || view.armed && view.problem.is_none() && w.logind.locks() == 1;
     unless(well, "S3: armed in the end", || format!("{} locks, {:?}", w.logind.locks(), view.problem))
 }
 
-/// Nothing moves when nothing happens.
+/// Without new events nothing changes.
 fn rests(w: &mut World) -> Judged {
     let (published, steps, calls, probed) = (w.published, w.steps, w.changing_calls, w.parts.probed);
     w.run(20);
     w.checks.so_far()?;
     unless(w.published == published, "rest: nothing is shown anew", || format!("{} times", w.published - published))?;
     unless(w.changing_calls == calls, "rest: nothing is changed", || format!("{} calls", w.changing_calls - calls))?;
-    // Two lists at most a second, their answers, and what is due each minute.
+    // Allowed are two lists a second, their answers, and the work of each minute.
     let steps = w.steps - steps;
     let allowed = 20 * 2 + 40 + 2 * (w.parts.probed - probed);
     unless(steps <= allowed, "rest: few steps", || format!("{steps} steps in 20 s"))
 }
 
 fn as_desired(w: &World) -> Judged {
-    // P3: a state that the runtime does not know is read, and such a container is stopped. (P2: once. If a list said so
-    // wrongly before, it was read then.)
+    // P3: a state unknown to the runtime is read, and such a container is stopped. P2 requires only one read; if a list lied
+    // before, that read has already happened.
     let unknown = w.runtime.containers.values().find(|c| c.unknown && c.runs()).filter(|_| !w.checks.lied);
     unless(unknown.is_none(), "P3", || format!("the state of {:?} is unknown still", unknown.map(|c| &c.id)))?;
     for view in w.engine.pods() {
         unless(view.desired, "end: only what is desired is there", || format!("{} is", view.pod.uid))?;
         runs_as_it_should(w, &view)?;
     }
-    // Each file's pod is there, or stands behind another of its name or UID.
+    // Each file's pod exists, or waits behind another pod with its name or UID.
     for p in w.files.values() {
-        // (Of one that was preempted and then edited, or replaced under its UID, the old version is shown until there is room.)
+        // If a preempted pod was then edited, or replaced under its UID, the old version is shown until there is room.
         let preempted = |v: &PodView<'_>| w.scarce.is_some() && waits_for_room(w, v);
         if w.engine.pod(&p.uid).is_some_and(|v| preempted(&v)) {
             continue;
@@ -123,7 +123,7 @@ fn runs_as_it_should(w: &World, view: &PodView<'_>) -> Judged {
     }
 }
 
-/// P4: the address of a pod that runs is that of its sandbox.
+/// P4: a running pod has the address of its sandbox.
 fn shows_its_address(w: &World, view: &PodView<'_>) -> Judged {
     let sandbox = w.runtime.ours().find(|s| s.uid == view.pod.uid && s.ready);
     let shown = view.status.pod_ip.clone().unwrap_or_default();
@@ -131,7 +131,7 @@ fn shows_its_address(w: &World, view: &PodView<'_>) -> Judged {
     unless(well, "P4", || format!("{} is shown with the address {shown:?} and has {sandbox:?}", view.pod.uid))
 }
 
-/// A9: it was preempted.
+/// A9: the pod was preempted.
 fn waits_for_room(w: &World, view: &PodView<'_>) -> bool {
     let worker_status = w.engine.worker_status(&view.pod.uid, w.time().boot);
     worker_status.is_some_and(|i| i.waits_for.iter().any(|what| what.starts_with("room, to start anew")))
@@ -143,7 +143,7 @@ fn ours(w: &World) -> impl Iterator<Item = (&String, &Uid)> {
     w.runtime.ours().map(|s| (&s.id, &s.uid)).chain(containers)
 }
 
-/// All else is gone: in the runtime, on disk, and in what the engine keeps.
+/// Nothing else is left in the runtime, on disk and in the engine's state.
 fn nothing_else(w: &World) -> Judged {
     const RULE: &str = "end: all else is gone";
     let wanted: Vec<Uid> = w.engine.pods().iter().map(|v| v.pod.uid.clone()).collect();
@@ -153,10 +153,10 @@ fn nothing_else(w: &World) -> Judged {
     for uid in &wanted {
         let ready = w.runtime.ours().filter(|s| s.uid == *uid && s.ready).count();
         unless(ready <= 1, RULE, || format!("{ready} sandboxes of {uid} are ready"))?;
-        // (A pod that ended keeps what it had then.)
+        // A pod that has ended keeps the containers that it had.
         let of: Vec<(&str, u32)> = w.runtime.of(uid).map(|c| (c.name.as_str(), c.attempt)).collect();
         let containers = w.engine.pod(uid).map_or(0, |v| v.pod.all_containers().count());
-        // (With a UID of its own a pod may have inherited another version's.)
+        // A pod with a fixed UID may have inherited containers of another version.
         let names = of.iter().map(|(name, _)| name).collect::<BTreeSet<_>>().len();
         unless(of.len() <= 3 * containers.max(names).max(2), "W26: dead containers do not pile up", || {
             format!("{of:?}")
@@ -171,22 +171,22 @@ fn nothing_else(w: &World) -> Judged {
         let known = key == "shutdown/last" || wanted.iter().any(|uid| *key == format!("pods/{uid}"));
         unless(known, "leak: records", || format!("{key} is left"))?;
     }
-    // (One that is to begin when there is room, or was about to begin when wherry was killed and is rejected since, keeps an empty
-    // one that a call which was given up made late, till it goes or begins.)
+    // A pod keeps an empty cgroup that a cancelled call created late, until the pod starts or is forgotten. That is so if it
+    // waits for room, or was about to start when Wherry was killed and has been rejected since.
     let keeps = |v: &PodView<'_>| waits_for_room(w, v) || v.status.reason.as_deref() == Some("OutOfcpu");
     let over = |uid: &Uid| match w.engine.pod(uid) {
         None => true,
         Some(v) => !keeps(&v) && ["Succeeded", "Failed"].contains(&v.status.phase.as_deref().unwrap_or("Failed")),
     };
-    // (A sandbox that is ready though a lie hid it, of a pod that was over by then, keeps its cgroup.)
+    // If a lie hid a ready sandbox of a pod that had already ended, its cgroup stays.
     let hidden = |uid: &Uid| w.checks.lied && w.runtime.ours().any(|s| s.uid == *uid && s.ready);
-    // (A pod of another owner has a cgroup of its own; under our UID the model has one for both.)
+    // Another owner's pod has a cgroup of its own; the model has one for both.
     let others = |uid: &Uid| w.runtime.sandboxes.values().any(|s| s.uid == *uid && other(&s.owner));
     let stray = w.runtime.cgroups.iter().find(|uid| !others(uid) && over(uid) && !hidden(uid));
     unless(stray.is_none() || w.slept, "leak: cgroups", || format!("that of {stray:?} is left"))?;
     let stray = w.directories.keys().find(|d| !wanted.contains(d));
     unless(stray.is_none(), "leak: directories", || format!("that of {stray:?} is left"))?;
-    // (A record that could not be written does not tell of them.)
+    // A record that could not be written does not mention them.
     let volumes = w.parts.mounted.iter().find(|uid| (w.life == 0 || w.checks.strict) && !wanted.contains(uid));
     unless(volumes.is_none(), "leak: volumes", || format!("those of {volumes:?} are left"))?;
     for id in w.watched.keys() {
@@ -194,13 +194,13 @@ fn nothing_else(w: &World) -> Judged {
     }
     unless(w.pending_ops() <= 1, "leak: operations", || format!("{} are in flight", w.pending_ops()))?;
     let known = w.engine.summary(w.time().boot).operations_in_flight;
-    // (Probes may be under way.)
+    // Probes may be in flight.
     unless(known as u64 <= 1 + w.parts.probing, "leak: operations", || format!("{known} are waited for"))?;
     for key in w.timers() {
         let fine = match &key {
             TimerKey::Relist | TimerKey::RuntimeStatus => true,
             TimerKey::Pod(uid) => wanted.contains(uid),
-            // The next look at logind's delay.
+            // The next read of logind's delay.
             TimerKey::Logind => w.logind.wanted,
             TimerKey::Reread(_) | TimerKey::Shutdown => false,
             TimerKey::Leftovers | TimerKey::Admission | TimerKey::Slots => false,
@@ -210,8 +210,8 @@ fn nothing_else(w: &World) -> Judged {
     Ok(())
 }
 
-/// A turn that was never given back would show now: new pods start, and pull their image. They do so, only later, while
-/// others hang, which came before them.
+/// Finds slots that were never released: new pods start and pull their image. They do so later, but
+/// still, while older pods hang.
 fn goes_on(w: &mut World, pool: &Pool) -> Judged {
     w.runtime.images.remove("other:1");
     let mut files = w.files.clone();
@@ -237,7 +237,7 @@ fn goes_on(w: &mut World, pool: &Pool) -> Judged {
     Ok(())
 }
 
-/// No manifest asks for anything any more.
+/// All manifests are removed.
 fn ends_clean(w: &mut World) -> Judged {
     w.note(|| "--- all manifests go".into());
     w.set_files(BTreeMap::new());

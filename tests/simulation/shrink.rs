@@ -1,25 +1,25 @@
-//! A life that failed is played again with less and less of it, for as long as it fails in the same way.
+//! Shrinks a failing life: plays it again with fewer and fewer parts while it fails in the same way.
 
 use crate::plan::{Action, Plan};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// What a life ended with: the rule that it broke, if any, and the mishaps that happened.
+/// The outcome of a life: the rule that it broke, if any, and the mishaps that happened.
 pub struct Outcome {
     pub broke: Option<&'static str>,
     pub mishaps: Vec<u64>,
 }
 
-/// So many lives are played at most.
+/// The maximum number of lives played.
 const PATIENCE: u32 = 4000;
 
-/// The smallest life found that breaks the same rule: fewer actions, then fewer mishaps, then shorter waits, and again
-/// until nothing more can go.
+/// Finds a small life that breaks the same rule. It removes actions, then mishaps, then shortens waits, and repeats that until
+/// nothing more can be removed.
 pub fn shrink(plan: &Plan, play: impl Fn(&Plan) -> Outcome) -> Plan {
     let mut best = plan.clone();
     let first = play(&best);
     let mut left = PATIENCE;
-    // From here on what happens is what happened, and no new mishap comes in the place of an old one.
+    // From here on only the recorded mishaps happen, and no new ones replace them.
     best.only = Some(Rc::new(first.mishaps.iter().copied().collect()));
     let fails = |p: &Plan| play(p).broke == first.broke;
     if first.broke.is_none() || !fails(&best) {
@@ -29,7 +29,7 @@ pub fn shrink(plan: &Plan, play: impl Fn(&Plan) -> Outcome) -> Plan {
         let size = weight(&best);
         best.turns =
             without(best.turns.clone(), &mut left, |turns| fails(&Plan { turns: turns.to_vec(), ..best.clone() }));
-        // Those that did not come any more need no try.
+        // Mishaps that no longer happen need no attempt.
         let came: BTreeSet<u64> = play(&best).mishaps.into_iter().collect();
         let mishaps: Vec<u64> = came.into_iter().collect();
         let of = |ids: &[u64]| Some(Rc::new(ids.iter().copied().collect::<BTreeSet<u64>>()));
@@ -64,7 +64,7 @@ fn weight(plan: &Plan) -> (usize, usize, u64) {
     (plan.turns.len(), plan.only.as_ref().map_or(0, |o| o.len()), waits)
 }
 
-/// The times and numbers in an action.
+/// The sum of times and numbers in an action.
 fn length(action: &Action) -> u64 {
     match action {
         Action::Kill { away } | Action::KillAfter { away, .. } => *away,
@@ -79,7 +79,7 @@ fn length(action: &Action) -> u64 {
     }
 }
 
-/// Less of an action.
+/// Simpler variants of an action.
 fn simpler(action: &Action) -> Vec<Action> {
     match action {
         Action::Files(changes) if changes.len() > 1 => {
@@ -115,7 +115,7 @@ fn simpler(action: &Action) -> Vec<Action> {
     }
 }
 
-/// Delta debugging: leaves out chunks, halved down to single ones, for as long as it still fails.
+/// Delta debugging: removes chunks, halved down to single elements, while the life still fails.
 fn without<T: Clone>(mut all: Vec<T>, left: &mut u32, fails: impl Fn(&[T]) -> bool) -> Vec<T> {
     let mut chunk = all.len();
     while chunk > 0 {
@@ -140,13 +140,13 @@ fn a_life_that_breaks_a_rule_is_shrunk_to_a_few_decisions() {
     let pool = crate::random::Pool::new();
     let plant = |checks: &mut crate::check::Checks| checks.planted = true;
     let breaks = |p: &Plan| crate::random::play(&pool, p, false, plant).result.is_err_and(|v| v.rule == "planted");
-    // (Long ones, or there were nothing to shrink.)
+    // Use long lives, so that there is something to shrink.
     let long = (0..200).map(|seed| Plan::of(seed, &pool)).filter(|p| p.turns.len() > 30);
     let broken: Vec<Plan> = long.filter(breaks).take(3).collect();
     assert_eq!(broken.len(), 3);
     for plan in broken {
         let small = crate::random::smallest(&pool, &plan, plant);
-        // One file, and two ends of its container.
+        // What remains is one file and two ends of its container.
         let mishaps = small.only.as_ref().map_or(usize::MAX, |o| o.len());
         assert!(breaks(&small), "{small}");
         assert!(small.turns.len() + mishaps <= 12, "{mishaps} mishaps in {small}");

@@ -1,4 +1,4 @@
-//! The words in which the stories are told: manifests, the passing of time, what was asked of the runtime, what is shown.
+//! The vocabulary of the stories: manifests, the passing of time, calls to the runtime, published status.
 
 use crate::runtime::Life;
 use crate::tell::brief;
@@ -29,12 +29,12 @@ pub fn pod(path: &str, name: &str, uid: &str, spec: &str) -> Rc<Pod> {
     let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}{uid}}}, spec: {{{spec}}}}}");
     let context = Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
     let documents = parse(text.as_bytes(), path).unwrap_or_else(|problem| panic!("{problem}"));
-    // (The engine knows more than the adapters do.)
+    // The engine supports more than the adapters do.
     let pod = documents[0].pod_with_unsupported(path, context);
     Rc::new(pod.unwrap_or_else(|problems| panic!("{problems:?}: {text}")))
 }
 
-/// A node that is up, with the image there, and no pod.
+/// A node that is up, with the image present and without pods.
 pub fn node() -> World {
     node_with(config())
 }
@@ -50,7 +50,7 @@ pub fn node_with(config: wherry::engine::config::EngineConfig) -> World {
 }
 
 impl World {
-    /// The file of that name is written: one pod of that name.
+    /// Writes a manifest file of that name, with one pod of that name.
     pub fn file(&mut self, name: &str, spec: &str) {
         self.file_with_uid(name, "", spec);
     }
@@ -73,7 +73,7 @@ impl World {
         self.set_files(files);
     }
 
-    /// A9: nothing that was preempted comes back by itself.
+    /// A9: from now on preempted pods do not start again.
     pub fn has_no_room(&mut self) {
         self.config.node.allocatable = Default::default();
         self.step(Event::Configure(Box::new(self.config.clone())));
@@ -91,39 +91,39 @@ impl World {
         self.read_manifests();
     }
 
-    /// The lives of `pod/container` in turn; the last one goes on.
+    /// Sets the lives of `pod/container` in order; the last one repeats.
     pub fn life(&mut self, of: &str, lives: &[Life]) {
         self.lives.insert(of.into(), lives.iter().copied().collect());
     }
 
-    /// The next call whose text begins so goes wrong.
+    /// The next call whose text begins like this has the fault.
     pub fn fault(&mut self, call: &str, fault: crate::world::Fault) {
         self.faults.push((call.into(), fault));
     }
 
-    /// From now on no call whose text begins so is answered, or carried out.
+    /// From now on, calls whose text begins like this are neither carried out nor answered.
     pub fn hang(&mut self, call: &str) {
         self.hangs.insert(call.into());
     }
 
-    /// Isolation: this pod has no faults, so it runs within this time, whatever hangs. Returns the time in ms.
+    /// Isolation: this pod has no faults, so it must run within this time, whatever else hangs. Returns the time in ms.
     pub fn starts_within(&mut self, seconds: u64, pod: &str) -> u64 {
         self.until(&format!("{pod} runs"), seconds, |w| w.status(pod).phase.as_deref() == Some("Running"))
     }
 
-    /// Isolation: this container has no faults. Its process dies, and it runs again within this time.
+    /// Isolation: this container has no faults. Its process dies, and it must run again within this time.
     pub fn restarts_within(&mut self, seconds: u64, of: &str) -> u64 {
         let before = self.running(of);
         self.exit_of(of, 1);
         self.until(&format!("{of} runs again"), seconds, |w| w.runs(of) && w.running(of) != before)
     }
 
-    /// What was asked of the runtime since the last look.
+    /// The calls to the runtime since the last `said`.
     pub fn said(&mut self) -> Vec<String> {
         std::mem::take(&mut self.calls).into_iter().map(|(_, text)| text).collect()
     }
 
-    /// The times, in ms since `since`, at which calls of this text were made.
+    /// The times, in ms after `since`, of calls whose text begins like this.
     pub fn times(&self, text: &str, since: u64) -> Vec<u64> {
         let at = self.calls.iter().filter(|(at, t)| *at >= since && t.starts_with(text));
         at.map(|(at, _)| at.saturating_sub(since) / MS).collect()
@@ -134,7 +134,7 @@ impl World {
         view.map(|v| v.status.clone()).unwrap_or_default()
     }
 
-    /// Phase and container states in brief; empty if the pod is not shown.
+    /// A short form of phase and container states; empty if the pod is not published.
     pub fn shown(&self, name: &str) -> String {
         let view = self.engine.pods().into_iter().find(|v| &*v.pod.name.name == name);
         view.map(|v| brief(v.status)).unwrap_or_default()
@@ -146,7 +146,7 @@ impl World {
         all.into_iter().find(|c| c.name == container).unwrap_or_default()
     }
 
-    /// Waiting reason and message.
+    /// The waiting reason and message.
     pub fn waiting(&self, pod: &str, container: &str) -> (String, String) {
         let state = self.container_status(pod, container).state.unwrap_or_default();
         let w = state.waiting.unwrap_or_default();
@@ -159,12 +159,12 @@ impl World {
         c.map(|c| (c.status, c.reason.unwrap_or_default(), c.message.unwrap_or_default())).unwrap_or_default()
     }
 
-    /// Events of that reason: their messages.
+    /// The messages of events with that reason.
     pub fn notices(&self, reason: &str) -> Vec<String> {
         self.notices.iter().filter(|(_, n)| n.reason == reason).map(|(_, n)| n.message.clone()).collect()
     }
 
-    /// The one running container of `pod/container`.
+    /// The id of the running container of `pod/container`.
     pub fn running(&self, of: &str) -> String {
         let c = self.runtime.containers.values().find(|c| c.runs() && format!("{}/{}", c.pod_name.name, c.name) == of);
         c.map(|c| c.id.clone()).unwrap_or_default()
@@ -185,7 +185,7 @@ impl World {
         self.exit(&id, code);
     }
 
-    /// Runs until it is so; the time it took in ms.
+    /// Runs until the condition is true. Returns the time in ms.
     pub fn until(&mut self, what: &str, within_seconds: u64, so: impl Fn(&World) -> bool) -> u64 {
         let begin = self.now;
         let end = begin + within_seconds * S;
@@ -195,12 +195,12 @@ impl World {
         (self.now - begin) / MS
     }
 
-    /// What happened so far, for a failing test.
+    /// The history so far, for a failing test.
     pub fn told(&self) -> String {
         self.history.as_ref().map(|h| h.join("\n")).unwrap_or_default()
     }
 
-    /// Nothing of any pod is left anywhere, but what the files ask for.
+    /// Asserts that only the pods of the files exist anywhere.
     pub fn assert_clean(&self) {
         self.assert_well();
         let all: Vec<String> = self.runtime.sandboxes.keys().chain(self.runtime.containers.keys()).cloned().collect();

@@ -1,5 +1,5 @@
-//! The runtime's stream of container events, as the engine is told of it: what changed since the last look, a little late,
-//! and under chaos much later, twice, or never.
+//! The runtime's stream of container events: the changes since the last check, slightly late. Under chaos an event comes much
+//! later, twice, or never.
 
 use crate::chance::below;
 use crate::world::{MS, World};
@@ -8,15 +8,15 @@ use wherry::api::facts::ContainerState;
 use wherry::api::names::Uid;
 use wherry::engine::event::{Event, Kind, PlegEvent};
 
-/// The id of nothing.
+/// The id of an object that does not exist.
 pub const UNKNOWN: &str = "nothing-known";
 
-/// By the ids of containers and sandboxes: their pods, and what was told of them last.
+/// The containers and sandboxes by id, with their pods and the last event sent.
 #[derive(Default)]
 pub struct Stream(BTreeMap<String, (Uid, Kind)>);
 
 impl World {
-    /// Tells of everything that became different.
+    /// Sends events for all changes.
     pub fn look_at_stream(&mut self) {
         let Some(mut stream) = self.stream.take() else { return };
         let now = self.what_is();
@@ -25,7 +25,7 @@ impl World {
         let other = now.iter().filter(|(id, is)| stream.0.get(*id) != Some(is));
         let other: Vec<_> = other.map(|(id, (uid, kind))| (uid.clone(), id.clone(), *kind)).collect();
         for (uid, id, kind) in gone.into_iter().chain(other) {
-            // An event of a sandbox that is gone does not say whose it was.
+            // The event of a removed sandbox does not contain its pod.
             let uid = (kind != Kind::ContainerRemoved).then_some(uid);
             self.tell_hint(Event::Hint { uid, event: PlegEvent { id, kind } });
         }
@@ -65,7 +65,7 @@ impl World {
         self.hint_in(after, event);
     }
 
-    /// An event that the cache does not show: of this pod, or of nobody.
+    /// An event that the cache does not show, for this pod or without a pod.
     pub fn unknown_event(uid: Option<Uid>) -> Event {
         Event::Hint { uid, event: PlegEvent { id: UNKNOWN.into(), kind: Kind::ContainerDied } }
     }

@@ -1,4 +1,4 @@
-//! Events, calls and statuses in brief, for a history that people can read.
+//! Short texts for events, calls and statuses, for a readable history.
 
 use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
 use wherry::engine::effect::FilesCall;

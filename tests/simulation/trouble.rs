@@ -1,5 +1,5 @@
-//! Trouble that lasts: processes that cannot be killed, states that the runtime does not know, lists that fail for minutes, a
-//! power cut on a disk that lost what it had acknowledged, settings that change, a rejected pod that is tried again.
+//! Lasting trouble: processes that cannot be killed, states unknown to the runtime, lists that fail for minutes, a power
+//! failure with lost writes, changed settings, and retries of rejected pods.
 
 use crate::chance::below;
 use crate::world::{S, World};
@@ -7,11 +7,11 @@ use std::time::Duration;
 use wherry::api::names::Uid;
 use wherry::engine::event::Event;
 
-/// A disk may lose what it acknowledged within so long (ns) before the power goes.
+/// A power failure may lose writes that the disk acknowledged within this time before it (ns).
 const UNSAFE: u64 = 5 * S;
 
 impl World {
-    /// The container's process cannot be killed for so long (ns): it waits for a disk, say.
+    /// The container's process cannot be killed for this time (ns), for example because it waits for a disk.
     pub fn hold_process(&mut self, id: &str, ns: u64) {
         if let Some(c) = self.runtime.containers.get_mut(id).filter(|c| c.runs() && !c.dead) {
             c.held = true;
@@ -30,7 +30,7 @@ impl World {
         }
     }
 
-    /// The runtime does not know the state of a container that runs, until it is stopped.
+    /// The runtime does not know the state of a running container until it is stopped.
     pub fn lose_state(&mut self, id: &str) {
         if let Some(c) = self.runtime.containers.get_mut(id).filter(|c| c.runs() && !c.dead) {
             c.unknown = true;
@@ -39,12 +39,12 @@ impl World {
         }
     }
 
-    /// Every list fails for so long (ns).
+    /// Every list fails for this time (ns).
     pub fn fail_lists(&mut self, ns: u64) {
         self.lists_fail_until = self.now + ns;
     }
 
-    /// The power goes, and the disk has not kept all that it acknowledged of late.
+    /// A power failure. The disk has lost some of the writes that it acknowledged recently.
     pub fn power_cut(&mut self, away: u64) {
         for (at, key, before) in std::mem::take(&mut self.acknowledged).into_iter().rev() {
             let recent = at + UNSAFE >= self.now;
@@ -63,7 +63,7 @@ impl World {
         self.reboot(away);
     }
 
-    /// Other settings, as after SIGHUP.
+    /// Applies other settings, as after SIGHUP.
     pub fn reload(&mut self, pick: u64) {
         if !self.alive {
             return;
@@ -78,7 +78,7 @@ impl World {
         self.step(Event::Configure(Box::new(config)));
     }
 
-    /// A3: somebody asks for another try, of a pod that was rejected or of any other.
+    /// A3: a user requests a retry, for a rejected pod or any other.
     pub fn retry(&mut self, uid: Uid) {
         self.step(Event::Retry { uid });
     }

@@ -1,5 +1,5 @@
-//! The world around the engine: a virtual clock, one queue of what will happen, the runtime model, disk and timers. It
-//! carries effects to their places and their answers back, and lets things go wrong on the way.
+//! The world around the engine: a virtual clock, one queue of future events, the runtime model, disk and timers. It carries out
+//! the engine's effects, returns the answers, and injects faults.
 
 use crate::bounds::Scene;
 use crate::chance::{Chaos, below};
@@ -34,22 +34,22 @@ pub const S: u64 = 1_000 * MS;
 /// Longer than any story.
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
-/// What goes wrong with one call.
+/// A fault of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The runtime says no and changed nothing.
+    /// The runtime answers with an error and has changed nothing.
     Error(String),
-    /// The request is too large, say: it is not sent though there is a connection.
+    /// The call is not sent although there is a connection, for example because the request is too large.
     Refused(String),
-    /// It acted, and the answer was lost.
+    /// The call took effect, and its answer was lost.
     Lost,
-    /// It never came to it, and nobody knows.
+    /// The call never took effect, and its outcome is unknown to the engine.
     Dropped,
-    /// It acts and answers so late (perhaps after the deadline).
+    /// The call takes effect and is answered after this delay, perhaps after the deadline.
     Slow(Duration),
-    /// It acts in time, and the answer comes so late.
+    /// The call takes effect in time, and its answer comes after this delay.
     Stale(Duration),
-    /// RunPodSandbox: it is given up, and so long after that the runtime makes the pod's cgroup all the same.
+    /// RunPodSandbox is cancelled, and after this delay the runtime still creates the pod's cgroup.
     GivenUp(Duration),
     /// The answer is OK, and nothing was done.
     Sham,
@@ -79,7 +79,7 @@ enum Item {
         container: String,
         code: i32,
     },
-    /// The runtime has noticed an end.
+    /// The runtime has noticed the end of a container.
     Shown {
         container: String,
         code: i32,
@@ -88,17 +88,17 @@ enum Item {
         container: String,
         by: (u32, OpId),
     },
-    /// What a call that was given up does yet.
+    /// The late effect of a cancelled call.
     LateCgroup {
         uid: Uid,
         attempt: u32,
     },
-    /// A process that could not be killed can be.
+    /// A process that could not be killed can be killed again.
     Freed {
         container: String,
     },
     Up,
-    /// The engine's process is started again.
+    /// The engine's process starts again.
     Start {
         life: u32,
     },
@@ -115,11 +115,11 @@ enum Item {
         key: (u32, OpId),
         call: LogindCall,
     },
-    /// No shutdown may be held up any longer.
+    /// The maximum delay of a shutdown is over.
     LockDue {
         since: u64,
     },
-    /// A pidfd, or the runtime's event stream, tells something.
+    /// A runtime event from a pidfd or from the event stream.
     Hint {
         life: u32,
         event: Event,
@@ -129,21 +129,21 @@ enum Item {
 struct Flight {
     call: RuntimeCall,
     acted: bool,
-    /// A stop that is answered when its container has ended.
+    /// A stop, which is answered when its container has ended.
     awaits_end: bool,
     fault: Option<Fault>,
-    /// The first half of an answer that shows sandboxes and containers as they were at different moments.
+    /// The first half of an answer that shows sandboxes and containers at different times.
     half: Option<Half>,
 }
 
-/// What was looked at first.
+/// The part that was read first.
 enum Half {
     List { sandboxes: bool, listed: Listed },
     Pod { sandboxes: bool, facts: PodFacts },
 }
 
 impl Half {
-    /// With the other half, which is looked at now.
+    /// Adds the other part, which is read now.
     fn complete(self, now: Answer) -> Answer {
         match (self, now) {
             (Half::List { sandboxes: true, listed }, Answer::Listed(now)) => {
@@ -165,85 +165,85 @@ impl Half {
 
 pub struct World {
     pub now: u64,
-    /// Wall clock minus boot clock, in nanoseconds.
+    /// The wall clock minus the boot clock, in nanoseconds.
     pub wall: i64,
     pub engine: Engine,
     pub config: EngineConfig,
     pub runtime: Runtime,
     pub logind: Logind,
     pub up: bool,
-    /// The engine's process lives.
+    /// The engine's process is alive.
     pub alive: bool,
-    /// It is killed after so many more effects, and starts again so long (ns) after.
+    /// The engine is killed after this number of further effects, and starts again after this time (ns).
     kill_after: Option<(u64, u64)>,
     pub chaos: Option<Chaos>,
-    /// Faults to come, by the call's name as in `calls`: the next call whose text starts so has this fault.
+    /// Pending faults, by the beginning of a call's text in `calls`. The next such call has the fault.
     pub faults: Vec<(String, Fault)>,
-    /// Calls whose text begins so are never answered, nor carried out.
+    /// Calls whose text begins like this are neither carried out nor answered.
     pub hangs: BTreeSet<String>,
-    /// By `pod/container`: the lives of its instances in turn; the last one stays.
+    /// By `pod/container`: the lives of its instances in order; the last one repeats.
     pub lives: BTreeMap<String, VecDeque<Life>>,
     pub files: BTreeMap<String, Rc<Pod>>,
     pub records: BTreeMap<String, String>,
-    /// Processes can be watched.
+    /// pidfds are available.
     pub pidfds: bool,
-    /// By the ids of containers and sandboxes: their pods.
+    /// The watched containers and sandboxes, by id, with their pods.
     pub watched: BTreeMap<String, Uid>,
-    /// The runtime has a stream of events.
+    /// The runtime's event stream, if it has one.
     pub stream: Option<Stream>,
-    /// Of these the pidfd fires late, or never.
+    /// Watched objects whose pidfd fires late or never.
     late_pidfds: BTreeSet<String>,
     /// How long the runtime does not show an end, in ms.
     pub exit_lag: u64,
     pub record_error: bool,
-    /// The runtime does not hear of a cancelled call in time.
+    /// The runtime does not learn of a cancellation in time.
     pub heard_anyway: bool,
     pub directories: BTreeMap<Uid, FullName>,
-    /// Lists fail until then.
+    /// All lists fail until this time.
     pub lists_fail_until: u64,
-    /// Changes of records that were acknowledged: when, of which, and what was there before.
+    /// Acknowledged changes of records: time, key, and the previous content.
     pub acknowledged: Vec<(u64, String, Option<String>)>,
-    /// The pod of that name has far more faults than others.
+    /// The pod with this name has far more faults than others.
     pub unlucky: Option<&'static str>,
-    /// RunPodSandbox of a pod whose name begins so is not answered.
+    /// RunPodSandbox is not answered for pods whose name begins like this.
     pub hanging: Option<&'static str>,
     /// Hooks, probes and volumes.
     pub parts: Parts,
-    /// What a termination message file says.
+    /// The content of termination message files.
     pub termination_message: String,
-    /// Changing calls as they were asked for: (time, text).
+    /// The changing calls as the engine requested them: (time, text).
     pub calls: Vec<(u64, String)>,
     pub notices: Vec<(u64, Notice)>,
     pub measures: Vec<Measure>,
-    /// The machine slept: what was under way meanwhile comes later than anything should.
+    /// The machine was suspended, so operations in flight ended later than they otherwise could.
     pub slept: bool,
-    /// So many pods fit at one time (A2).
+    /// The number of pods that fit at one time (A2).
     pub scarce: Option<usize>,
-    /// The burstable class, in milli-CPU.
+    /// The CPU weight of the burstable class, in milli-CPU.
     pub weighed: Option<u64>,
     /// Kills that were answered.
     pub killed: Vec<KillId>,
-    /// Kills that were asked for.
+    /// Kills that were requested.
     pub kills: u64,
-    /// Of earlier lives.
+    /// Kills requested from earlier engines.
     pub kills_before: u64,
-    /// This life of the engine was not told what is desired yet.
+    /// This engine has not received the desired pods yet.
     unread: bool,
-    /// Of these the number.
+    /// The number of changing calls.
     pub changing_calls: u64,
     pub published: u64,
     pub reads: u64,
     pub lists: u64,
     pub steps: u64,
-    /// The moments at which the engine was woken.
+    /// The number of times that the engine was woken.
     pub wake_ups: u64,
     last_step: u64,
-    /// The steps since then.
+    /// The number of steps since `last_step`.
     steps_now: u64,
-    /// The minute, and the effects in it.
+    /// The current minute, and the number of effects in it.
     minute: (u64, u64),
     pub checks: Checks,
-    /// The engine's life: a kill -9 begins the next one.
+    /// The number of the engine's run; each kill -9 starts the next one.
     pub life: u32,
     pub history: Option<Vec<String>>,
     flights: BTreeMap<(u32, OpId), Flight>,
@@ -253,7 +253,7 @@ pub struct World {
     serial: u64,
 }
 
-/// The engine as a story's node has it; W10's maximum and P1's period as by default.
+/// The default configuration of a story's node. W10's maximum and P1's period have their default values.
 pub fn config() -> EngineConfig {
     let defaults = EngineConfig::default();
     let node = NodeFacts { name: "lab".into(), ..defaults.node };
@@ -261,7 +261,7 @@ pub fn config() -> EngineConfig {
 }
 
 impl World {
-    /// A node with a well runtime, whose engine was told nothing yet.
+    /// A node with a healthy runtime and an engine that has not started.
     pub fn new(config: EngineConfig) -> World {
         let runtime = Runtime::new(&config.owner);
         World {
@@ -344,9 +344,9 @@ impl World {
         }
     }
 
-    // --- what a story does
+    // --- the actions of stories
 
-    /// The engine starts: records, the sources, and the runtime if it is up.
+    /// The engine starts: it receives the records, the sources and, if the runtime is up, the connection.
     pub fn start(&mut self) {
         let records = self.records.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
         self.step(Event::Records(records));
@@ -376,7 +376,7 @@ impl World {
         }
     }
 
-    /// What the engine hears of logind at its start.
+    /// The events about logind when the engine starts.
     fn meet_logind(&mut self) {
         if !self.logind.wanted {
             return;
@@ -416,7 +416,7 @@ impl World {
         }
     }
 
-    /// The bus goes, or comes.
+    /// The bus goes away or comes back.
     pub fn bus(&mut self, up: bool) {
         if self.logind.up == up || !self.logind.wanted {
             return;
@@ -429,7 +429,7 @@ impl World {
         }
     }
 
-    /// Something goes wrong with logind.
+    /// Starts a problem with logind.
     pub fn logind_trouble(&mut self, trouble: Trouble) {
         self.logind.trouble(trouble);
         let restarts = matches!(trouble, Trouble::Lost | Trouble::LostInShutdown);
@@ -439,7 +439,7 @@ impl World {
         }
     }
 
-    /// The node has gone down and comes up: nothing runs, and it is another boot.
+    /// The node reboots: nothing runs, and the boot id changes.
     pub fn reboot(&mut self, away: u64) {
         self.kill_engine();
         self.runtime.cgroups.clear();
@@ -465,18 +465,18 @@ impl World {
         self.start_in(away);
     }
 
-    /// The process starts again so long after (ns).
+    /// The engine's process starts again after this time (ns).
     pub fn start_in(&mut self, after: u64) {
         let life = self.life;
         self.at(after, Item::Start { life });
     }
 
-    /// It is killed after so many more effects, perhaps in the middle of a step, and starts again so long (ns) after.
+    /// Kills the engine after this number of further effects, perhaps in the middle of a step; it starts again after `away` (ns).
     pub fn kill_after(&mut self, effects: u64, away: u64) {
         self.kill_after = Some((effects, away));
     }
 
-    /// From here on nothing goes wrong any more.
+    /// No more faults from here on.
     pub fn all_is_well(&mut self) {
         if let Some(c) = &mut self.chaos {
             c.calm = true;
@@ -500,13 +500,13 @@ impl World {
         self.runtime_up();
     }
 
-    /// The wall clock is set, by nanoseconds.
+    /// Moves the wall clock by this number of nanoseconds.
     pub fn set_clock(&mut self, by: i64) {
         self.wall = self.wall.saturating_add(by);
         self.checks.clock_was_set();
     }
 
-    /// The machine is suspended for so long (ns): timers and deadlines are over at once when it wakes, all else waits.
+    /// Suspends the machine for this time (ns). On wake-up timers and deadlines expire at once; everything else continues.
     pub fn sleep(&mut self, ns: u64) {
         self.slept = true;
         let asleep = self.now;
@@ -518,14 +518,14 @@ impl World {
         }
     }
 
-    /// No record can be written for so long (ns).
+    /// No record can be written for this time (ns).
     pub fn disk_full(&mut self, ns: u64) {
         self.record_error = true;
         self.parts.records_failed = true;
         self.at(ns, Item::DiskWell);
     }
 
-    /// All that the runtime has of a pod is removed behind our back.
+    /// Removes everything of a pod from the runtime without the engine.
     pub fn remove_behind(&mut self, uid: &Uid) {
         self.note(|| format!("    all of {uid} is removed"));
         let owner = self.runtime.owner.clone();
@@ -539,7 +539,7 @@ impl World {
         if !self.alive {
             return;
         }
-        // What an earlier life was asked and did not record is forgotten when this one learns what is desired.
+        // Requests to an earlier engine that it did not record are void once this one receives the desired pods.
         if std::mem::take(&mut self.unread) {
             self.checks.engine_starts(&self.files, &self.records, &self.runtime);
         }
@@ -547,7 +547,8 @@ impl World {
         self.step(Event::Desired(pods));
     }
 
-    /// kill -9 of the engine, and its start. Calls in flight act or not; records in flight are there or not.
+    /// Kills the engine with kill -9. Calls in flight may or may not take effect, and records in flight
+    /// may or may not be written.
     pub fn kill_engine(&mut self) {
         self.note(|| "--- the engine is killed".into());
         self.alive = false;
@@ -573,7 +574,7 @@ impl World {
                     if self.chaos.as_mut().is_some_and(|c| c.mishap("lost by the kill", "", 500).is_some()) =>
                 {
                     lost.push(*at);
-                    // (One of an earlier life is past the point at which it is given up: else its name would be taken still.)
+                    // A call of an earlier engine can no longer be cancelled; otherwise its name would still be taken.
                     let Item::Act { key } = item else { continue };
                     if key.0 != self.life {
                         continue;
@@ -631,7 +632,7 @@ impl World {
         }
         self.up = false;
         self.note(|| "--- the runtime is gone".into());
-        // Calls in flight: some acted, some not; none is answered.
+        // Of the calls in flight some took effect and some did not. None is answered.
         let keys: Vec<(u32, OpId)> = self.flights.keys().copied().collect();
         let acts: Vec<(u64, u64)> =
             self.queue.iter().filter(|(_, i)| matches!(i, Item::Act { .. })).map(|(at, _)| *at).collect();
@@ -650,7 +651,7 @@ impl World {
         }
     }
 
-    /// The connection is lost before the calls in flight left.
+    /// The connection is lost before the calls in flight are sent.
     pub fn runtime_down_unsent(&mut self) {
         self.up = false;
         self.queue.retain(|_, item| !matches!(item, Item::Act { .. }));
@@ -673,7 +674,7 @@ impl World {
         self.at(after, Item::Up);
     }
 
-    /// A container's process ends now.
+    /// Ends a container's process.
     pub fn exit(&mut self, id: &str, code: i32) {
         let lag = match &mut self.chaos {
             Some(c) => c.mishap("shown late: the end of", id, 250).map_or(0, |mut d| below(&mut d, 2000)),
@@ -702,14 +703,14 @@ impl World {
         }
     }
 
-    /// The pidfds of processes that are over become readable.
+    /// Makes the pidfds of ended processes readable.
     pub fn look_at_pidfds(&mut self) {
         let (late, runtime) = (&self.late_pidfds, &self.runtime);
         let over = self.watched.keys().filter(|id| !late.contains(*id) && !runtime.lives(id));
         for id in over.cloned().collect::<Vec<_>>() {
             let life = self.life;
             let late = self.chaos.as_mut().and_then(|c| c.mishap("a late pidfd of", &id, 60));
-            // Every third of these never.
+            // A third of the late pidfds never fire.
             let after = late.map_or(Some(MS / 5), |mut dice| {
                 let after = below(&mut dice, 20_000) * MS;
                 (below(&mut dice, 3) > 0).then_some(after)
@@ -742,7 +743,7 @@ impl World {
         self.run_ms(seconds * 1000);
     }
 
-    /// Lets the next thing happen that is due by `end`.
+    /// Handles the next event that is due by `end`.
     pub fn happen(&mut self, end: u64) -> bool {
         if self.checks.violation.is_some() {
             return false;
@@ -788,7 +789,7 @@ impl World {
             Item::Exit { container, code } => self.exit(&container, code),
             Item::Shown { container, code } => self.show_exit(&container, code),
             Item::Kill { container, by } => {
-                // A call that nobody waits for any more has no second half.
+                // A call that is no longer pending has no second half.
                 if by.0 == self.life && self.pending.contains(&by) {
                     self.exit(&container, 137);
                 }
@@ -820,7 +821,7 @@ impl World {
             }
             Item::DiskWell => self.record_error = false,
             Item::Logind { key, call } => {
-                // (A process that is gone asks for nothing.)
+                // A process that has ended sends no requests.
                 if key.0 == self.life {
                     let wrong = self.goes_wrong("logind says no to", &format!("{call:?}"), 4);
                     let result = match wrong {
@@ -833,7 +834,7 @@ impl World {
             Item::LockDue { since } => {
                 let on = self.logind.preparing == Some((since, true)) && self.alive && self.logind.locked();
                 let view = self.engine.shutdown(Boot(self.now));
-                // (One whose record was lost with an earlier life begins anew.)
+                // If the record was lost with an earlier engine, the shutdown starts from the beginning.
                 let sum = view.needed_seconds as f64;
                 if on && view.in_progress.is_some_and(|p| !p.released && p.since_seconds > sum + 0.5) {
                     self.checks
@@ -851,7 +852,7 @@ impl World {
         self.answer_stops();
     }
 
-    /// StopContainer is answered when the container has ended.
+    /// Answers StopContainer for containers that have ended.
     fn answer_stops(&mut self) {
         let over: Vec<(u32, OpId)> = self
             .flights
@@ -922,7 +923,7 @@ impl World {
                         if fault == Some(Fault::Lost) {
                             Err(OpError::Unknown("connection lost".into()))
                         } else {
-                            // Marks it as waiting for the container's end.
+                            // Marks the call as waiting for the container's end.
                             if let Some(f) = self.flights.get_mut(&key) {
                                 f.awaits_end = true;
                             }
@@ -951,7 +952,8 @@ impl World {
         self.at(back, Item::Answer { key, result });
     }
 
-    /// Two calls show sandboxes and containers, and something may happen in between. True if the second one is to come.
+    /// Splits a call that reads sandboxes and containers separately, so that something may happen in between. Returns true if
+    /// the second part is still to come.
     fn looks_twice(&mut self, key: (u32, OpId), call: &RuntimeCall) -> bool {
         let of = match call {
             RuntimeCall::List => "the lists",
@@ -980,8 +982,8 @@ impl World {
         self.at(after, Item::Freed { container: container.into() });
     }
 
-    /// As containerd does with RunPodSandbox whose caller is gone: nothing of it is ever shown, but the OCI runtime had been
-    /// started, and makes the cgroup.
+    /// containerd's behaviour for a RunPodSandbox whose caller is gone: nothing of it is ever shown, but the OCI runtime was
+    /// started and creates the cgroup.
     fn give_up_sandbox(&mut self, call: &RuntimeCall, late: u64) {
         if let RuntimeCall::RunSandbox { pod, attempt } = call {
             self.runtime.reserved.insert((pod.uid.clone(), *attempt));
@@ -1008,7 +1010,7 @@ impl World {
         self.at(grace.as_nanos() as u64, Item::Kill { container: id.into(), by });
     }
 
-    /// With one `part`th of the calls' faults.
+    /// Whether something fails, at a `part`th of the fault rate of calls.
     fn goes_wrong(&mut self, what: &str, of: &str, part: u64) -> bool {
         self.chaos.as_mut().is_some_and(|c| c.mishap(what, of, c.faults / part).is_some())
     }
@@ -1040,7 +1042,7 @@ impl World {
             return Some(Fault::Slow(Duration::from_secs(86_400)));
         }
         let c = self.chaos.as_mut()?;
-        // An old picture is no fault: it has to be known for one (P5).
+        // An outdated answer is not a fault, but the engine must recognize it (P5).
         if looks && let Some(mut dice) = c.mishap("an old picture in", text, 100) {
             return Some(Fault::Stale(Duration::from_millis(below(&mut dice, 300))));
         }
@@ -1065,7 +1067,7 @@ impl World {
             self.flights.remove(&key);
             return;
         }
-        // A call that was given up goes on in the runtime, but it is answered once.
+        // A cancelled call continues in the runtime, but it is answered only once.
         if !self.pending.remove(&key) {
             self.flights.remove(&key);
             return;
@@ -1101,7 +1103,7 @@ impl World {
         }
         self.note(|| format!("> {}", short(&event)));
         let now = self.time();
-        // (A hint of what the cache shows already asks for nothing.)
+        // A hint of a change that the cache already shows has no effect.
         if let Event::Hint { uid: Some(uid), event } = &event
             && event.id == crate::stream::UNKNOWN
         {
@@ -1115,7 +1117,7 @@ impl World {
         self.carry_out(effects);
     }
 
-    /// Effects are bounded by what there is, in each step and in each minute.
+    /// The number of effects is bounded, per step and per minute.
     fn count(&mut self, effects: u64) {
         if self.minute.0 != self.now / (60 * S) {
             self.minute = (self.now / (60 * S), 0);
@@ -1123,7 +1125,7 @@ impl World {
         self.minute.1 += effects;
         let n = self.minute.1;
         let (many, long) = (effects > 20, self.chaos.is_some() && n > 1500);
-        // (To count the pods takes time.)
+        // Counting the pods is slow.
         if !many && !long {
             return;
         }
@@ -1136,7 +1138,7 @@ impl World {
         }
     }
 
-    /// The effects of one step, or only the first of them if the engine is killed.
+    /// Carries out the effects of one step, or only the first ones if the engine is killed.
     fn carry_out(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match &mut self.kill_after {
@@ -1159,7 +1161,7 @@ impl World {
                 self.note(|| format!("  < cancel {op}"));
                 let key = (self.life, op);
                 if self.pending.contains(&key) {
-                    // It may be past the point at which the runtime hears of it.
+                    // The cancellation may come too late for the runtime.
                     let in_time = self.checks.strict
                         || match &mut self.chaos {
                             Some(c) => c.mishap("a cancelled call acts", "", 500).is_none(),
@@ -1301,13 +1303,13 @@ impl World {
         if !self.pending.insert((self.life, op)) {
             self.checks.fail("no operation is begun twice", format!("{op} was"));
         }
-        // Stops of whole nodes are made at one time.
+        // Stops of a whole node happen at one time.
         if self.pending.len() > 1000 {
             self.checks.fail("operations are bounded", "more than 1000 are in flight".into());
         }
     }
 
-    /// S4: no container of a group that has begun.
+    /// S4: no container of a group that has begun is started.
     fn no_start_in_a_shutdown(&mut self, call: &RuntimeCall) {
         let uid = match call {
             RuntimeCall::RunSandbox { pod, .. } => &pod.uid,
@@ -1331,7 +1333,7 @@ impl World {
     fn groups_end_in_turn(&mut self, notice: &Notice) {
         let view = self.engine.shutdown(Boot(self.now));
         let (Some(pod), Some(progress)) = (&notice.pod, view.in_progress) else { return };
-        // (Without a lock nobody has time. Lists that lie may hide what runs.)
+        // Without a lock no group has time. False lists may hide running containers.
         let lies = self.chaos.as_ref().is_some_and(|c| c.lies > 0);
         let Some(group) = self.group_of(&pod.uid).filter(|_| self.logind.locked() && !lies) else { return };
         self.logind.groups.entry(group).or_insert(self.now);
@@ -1350,7 +1352,7 @@ impl World {
         }
     }
 
-    /// Of a pod that the engine knows.
+    /// The group of a pod that the engine knows.
     fn group_of(&self, uid: &Uid) -> Option<usize> {
         let view = self.engine.pod(uid)?;
         Some(self.config.shutdown.index_of(wherry::api::priority::of(view.pod.spec())))
@@ -1385,7 +1387,7 @@ impl World {
         {
             self.checks.fail("no start after the end was asked for", format!("RunSandbox of {}", pod.uid));
         }
-        // (Of an orphan, or of an older version whose record was lost, nobody knows what is a sidecar.)
+        // For an orphan, or an older version whose record was lost, the sidecars are unknown.
         let known = |c: &Container| self.engine.pod(&c.uid).is_some_and(|v| v.pod.digest == c.pod.digest);
         if let RuntimeCall::StopContainer { id, grace } = &call
             && self.runtime.containers.get(id.as_str()).is_some_and(known)
@@ -1462,7 +1464,7 @@ impl World {
         self.at(MS / 2, Item::Answer { key, result });
     }
 
-    /// A2: of the pods that ask for something no more run than fit. (What nobody knows of is in nobody's count.)
+    /// A2: no more pods run than fit. Pods unknown to the engine are not counted.
     fn no_start_without_room(&mut self, call: &RuntimeCall) {
         let (Some(fit), RuntimeCall::RunSandbox { pod, .. }) = (self.scarce, call) else { return };
         let asks =
@@ -1507,7 +1509,7 @@ impl World {
         self.at(MS / 2, Item::Answer { key, result });
     }
 
-    /// While something of the pod runs it cannot be removed.
+    /// A cgroup cannot be removed while something of the pod runs.
     fn remove_cgroup(&mut self, uid: &Uid, kill: bool) -> Result<Answer, OpError> {
         self.checks.nothing_of_others(&self.runtime, uid, self.now);
         let busy = self.runtime.of(uid).any(|c| c.runs() || c.stuck && !kill)
@@ -1538,7 +1540,7 @@ impl World {
                     VolumesCall::Mount { pod } => {
                         self.log(format!("Mount {}", pod.name.name));
                         self.parts.mounted.insert(pod.uid.clone());
-                        // They are below the pod's directory.
+                        // The volumes are below the pod's directory.
                         self.directories.insert(pod.uid.clone(), pod.name.clone());
                     }
                     VolumesCall::Unmount { uid } => {
@@ -1559,7 +1561,7 @@ impl World {
         self.at(3 * MS, Item::Answer { key, result });
     }
 
-    /// A line beside the calls to the runtime.
+    /// Adds a line to the calls.
     fn log(&mut self, text: String) {
         if self.chaos.is_none() || self.history.is_some() {
             self.calls.push((self.now, text));
@@ -1585,7 +1587,7 @@ impl World {
         self.checks.deadline(op, timeout);
         if call.kind == HookKind::PreStop {
             let before = self.parts.pre_stopped.insert(call.id.to_string(), self.life);
-            // (One whose record could not be written runs again in the next life.)
+            // A hook whose record could not be written runs again after a restart.
             let excused = before != Some(self.life) && (!self.checks.strict || self.parts.records_failed);
             if before.is_some() && !excused {
                 self.checks.fail("W4", format!("the preStop hook of {} runs again", call.id));
@@ -1595,7 +1597,7 @@ impl World {
         let answers = match self.parts.next(&of) {
             Some(answers) => answers,
             None => match (self.chance(&of), call.kind) {
-                // (Its deadline is longer than these lives.)
+                // The deadline of such a hook is longer than these lives.
                 (Answers::Never, HookKind::PostStart) => Answers::Badly(Duration::from_secs(20)),
                 (answers, _) => answers,
             },
@@ -1647,7 +1649,7 @@ impl World {
         self.runtime.containers.get(id).map(|c| c.pod_name.name.to_string()).unwrap_or_default()
     }
 
-    /// A step that nothing happened before asks for nothing.
+    /// A step without a preceding change has no effects.
     pub fn idempotent(&mut self, uid: &Uid) {
         self.step(Event::Timer(TimerKey::Pod(uid.clone())));
         let now = self.time();
@@ -1661,7 +1663,7 @@ impl World {
         self.carry_out(again);
     }
 
-    /// Pods of which a sandbox is being made, and pods of which a container is being made or started.
+    /// The number of pods whose sandbox is being created, and of pods with a container that is being created or started.
     pub fn starting(&self) -> (usize, usize) {
         let sandbox = |f: &&Flight| matches!(f.call, RuntimeCall::RunSandbox { .. });
         let container = |f: &&Flight| {
@@ -1677,7 +1679,7 @@ impl World {
         self.pending.len() - (self.parts.probing as usize).min(self.pending.len())
     }
 
-    /// When pods' syncs are due (ns).
+    /// The due times of the pods' timers (ns).
     pub fn pod_timers(&self) -> Vec<(TimerKey, u64)> {
         let of_pods = self.timers.iter().filter(|(key, _)| matches!(key, TimerKey::Pod(_)));
         of_pods.map(|(key, at)| (key.clone(), *at)).collect()
@@ -1687,7 +1689,7 @@ impl World {
         self.timers.keys().cloned().collect()
     }
 
-    /// `web/main#1` of a container's id.
+    /// A short name of the container, such as `web/main#1`.
     fn title(&self, id: &str) -> String {
         match self.runtime.containers.get(id) {
             Some(c) => format!("{}/{}#{}", c.pod_name.name, c.name, c.attempt),
@@ -1725,7 +1727,7 @@ impl World {
     }
 }
 
-/// Is this call about the pod of that name?
+/// Whether this call is about the pod of that name.
 fn of_pod(text: &str, name: &str) -> bool {
     let of = text.split(' ').nth(1).unwrap_or_default();
     of.split(['/', '#']).next() == Some(name)
@@ -1750,7 +1752,7 @@ fn life_of(c: &Container, lives: &mut BTreeMap<String, VecDeque<Life>>, chaos: O
             _ => turns.pop_front().unwrap_or(Life::FOREVER),
         };
     }
-    // (An init container that never ended would hold its pod for ever.)
+    // An init container that never ended would block its pod for ever.
     let ends = c.pod.init_containers().iter().any(|s| s.name == c.name && !wherry::api::pod::is_sidecar(s));
     match chaos {
         Some(chaos) if !chaos.calm && ends => crate::random::short_life(chaos, &key),
@@ -1760,13 +1762,13 @@ fn life_of(c: &Container, lives: &mut BTreeMap<String, VecDeque<Life>>, chaos: O
     }
 }
 
-/// A container that runs or may.
+/// The container runs or may run.
 pub fn alive(c: &Container) -> bool {
     matches!(c.state, ContainerState::Running | ContainerState::Unknown)
 }
 
 impl Drop for World {
-    /// A story that says nothing else says that all rules held.
+    /// A story fails if any rule was violated, also without an assertion of its own.
     fn drop(&mut self) {
         if self.chaos.is_none() && !std::thread::panicking() {
             assert_eq!(self.checks.violation, None);

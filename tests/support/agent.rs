@@ -1,5 +1,5 @@
-//! One wherry process of a test's own: its directories, its manifests, and what can be asked of it. Every agent has a
-//! namespace of its own for its pods, by which the test finds them in the shared runtime.
+//! A Wherry process for one test, with its directories, manifests and queries. Each agent has a separate pod namespace,
+//! by which the test finds the pods in the shared runtime.
 
 use super::cri::{self, Cri};
 use super::http::{self, Response};
@@ -15,9 +15,9 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something before it fails: this many seconds, and more on a machine that says it is slow
-/// (WHERRY_LAB_SLOW, a factor; set where the processor is emulated). A wait that succeeds ends at once, so the seconds may
-/// be many: forty times what a quiet machine takes.
+/// The time after which a wait in a test fails. The environment variable WHERRY_LAB_SLOW is a factor for slow machines,
+/// for example with an emulated processor. A successful wait ends at once, so the time is generous: forty times the time
+/// on an idle machine.
 pub fn patience(seconds: u64) -> Duration {
     let slow = std::env::var("WHERRY_LAB_SLOW").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     Duration::from_secs(seconds) * slow
@@ -26,17 +26,17 @@ pub fn patience(seconds: u64) -> Duration {
 const PATIENCE: u64 = 240;
 
 pub struct Agent {
-    /// `agents/NAME` in the lab's directory; everything of this agent is below it.
+    /// `agents/NAME` in the directory of the lab. Contains all files of this agent except the control socket.
     pub dir: PathBuf,
-    /// The namespace of its pods.
+    /// The namespace of the pods.
     pub namespace: String,
     pub socket: PathBuf,
     pub healthz_port: u16,
     /// `cgroupRoot`.
     pub cgroup: String,
-    /// A command that it is started by, with its arguments.
+    /// A command that starts the agent, with its arguments; empty: the agent is started directly.
     pub under: Vec<&'static str>,
-    /// Variables besides those of the test program.
+    /// Environment variables in addition to those of the test program.
     pub environment: Vec<(String, String)>,
     runtime_socket: PathBuf,
     child: Option<Child>,
@@ -45,7 +45,7 @@ pub struct Agent {
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Why this test failed. It is told again below the log: of a long output only the end may have been kept.
+    /// The panic message of this test. It is printed again after the log, because only the end of a long output may be kept.
     static FAILURE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -61,14 +61,14 @@ fn remember_failures() {
 }
 
 impl Agent {
-    /// An agent on the shared runtime, running. `name` is for people who read logs.
+    /// Starts an agent on the shared runtime. `name` identifies the agent in logs.
     pub fn start(name: &str) -> Agent {
         let mut agent = Agent::prepare(name, &Runtime::shared());
         agent.run();
         agent
     }
 
-    /// Its directories and configuration, not running yet.
+    /// Creates the directories and the configuration of an agent, without starting it.
     pub fn prepare(name: &str, runtime: &Runtime) -> Agent {
         remember_failures();
         let number = COUNT.fetch_add(1, Ordering::SeqCst);
@@ -78,10 +78,10 @@ impl Agent {
             fs::create_dir_all(dir.join(sub)).expect("directories");
         }
         let cgroup = format!("{}/{namespace}", runtime.cgroup);
-        // As with a kubelet, `cgroupRoot` is there before.
+        // As with a kubelet, `cgroupRoot` must exist before the start.
         make_cgroup(&cgroup);
         let socket = PathBuf::from(format!("/run/wherry-{namespace}.sock"));
-        // The network namespace is the lab's own: nobody else is there.
+        // The lab has its own network namespace, so no other process uses the port.
         let healthz_port = 20_000 + number as u16;
         let agent = Agent {
             dir,
@@ -98,7 +98,7 @@ impl Agent {
         agent
     }
 
-    /// Writes the configuration; `more` are further fields of the KubeletConfiguration.
+    /// Writes the configuration. `more` contains further fields of the KubeletConfiguration.
     pub fn configure(&self, more: &str) {
         let text = format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: {}\n\
@@ -108,12 +108,12 @@ impl Agent {
         fs::write(self.dir.join("config.yaml"), text).expect("config.yaml");
     }
 
-    /// Another runtime's socket, from its next start on.
+    /// Sets the socket of the runtime, from the next start on.
     pub fn set_runtime_socket(&mut self, socket: &Path) {
         self.runtime_socket = socket.to_owned();
     }
 
-    /// Sets a variable of its environment, from its next start on.
+    /// Sets an environment variable, from the next start on.
     pub fn set(&mut self, name: &str, value: &str) {
         self.environment.retain(|(n, _)| n != name);
         self.environment.push((name.to_owned(), value.to_owned()));
@@ -123,7 +123,7 @@ impl Agent {
         self.command_of("run")
     }
 
-    /// A subcommand that takes the flags of `run`.
+    /// A command line for a subcommand that accepts the flags of `run`.
     pub fn command_of(&self, subcommand: &str) -> Command {
         let wherry = env!("CARGO_BIN_EXE_wherry");
         let mut command = match self.under.split_first() {
@@ -153,23 +153,23 @@ impl Agent {
         command
     }
 
-    /// Starts it without waiting for anything.
+    /// Starts the agent and returns at once.
     pub fn launch(&mut self) {
-        assert!(self.child.is_none(), "it runs");
+        assert!(self.child.is_none(), "the agent already runs");
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_file()).expect("log");
         let mut command = self.command();
         command.stdout(log.try_clone().expect("log")).stderr(log);
         self.child = Some(command.spawn().expect("start wherry"));
     }
 
-    /// Starts it and waits until it is healthy.
+    /// Starts the agent and waits until it is healthy.
     pub fn run(&mut self) {
         self.launch();
         self.wait("healthy", |a| a.get("/healthz").is_ok_and(|r| r.status == 200));
     }
 
     pub fn pid(&self) -> u32 {
-        self.child.as_ref().expect("it runs").id()
+        self.child.as_ref().expect("the agent runs").id()
     }
 
     pub fn manifests(&self) -> PathBuf {
@@ -180,10 +180,10 @@ impl Agent {
         self.dir.join("root")
     }
 
-    /// Takes away the record of the pod with this UID; there has to be one.
+    /// Removes the record of the pod with this UID. Panics if there is none.
     pub fn lose_record(&self, uid: &str) {
         let kinds = fs::read_dir(self.root().join("records")).expect("records").flatten();
-        let records = kinds.flat_map(|kind| fs::read_dir(kind.path()).expect("a kind").flatten());
+        let records = kinds.flat_map(|kind| fs::read_dir(kind.path()).expect("a record directory").flatten());
         let of_pod: Vec<_> = records.filter(|r| r.file_name().to_string_lossy().contains(uid)).collect();
         assert_eq!(of_pod.len(), 1, "{of_pod:?}");
         fs::remove_file(of_pod[0].path()).expect("removed");
@@ -199,14 +199,14 @@ impl Agent {
 
     // ---- manifests
 
-    /// Puts a file into the manifest directory in one step.
+    /// Writes a file into the manifest directory atomically.
     pub fn write(&self, file: &str, text: &str) {
         let aside = self.dir.join("aside").join(file);
         fs::write(&aside, text).expect("write aside");
         fs::rename(aside, self.manifests().join(file)).expect("rename");
     }
 
-    /// The pod `name` with this spec, as `name.yaml`.
+    /// Writes the pod `name` with this spec to `name.yaml`.
     pub fn apply(&self, name: &str, spec: &str) {
         self.write(&format!("{name}.yaml"), &yaml::pod(&self.namespace, name, spec));
     }
@@ -215,13 +215,13 @@ impl Agent {
         fs::remove_file(self.manifests().join(format!("{name}.yaml"))).expect("remove the manifest");
     }
 
-    // ---- what it says
+    // ---- queries
 
     pub fn get(&self, path: &str) -> std::io::Result<Response> {
         http::get_unix(&self.socket, path)
     }
 
-    /// `/pods`, by name.
+    /// The pods of `/pods`; empty if the agent does not answer.
     pub fn pods(&self) -> Vec<Value> {
         let Ok(response) = self.get("/pods") else { return Vec::new() };
         let list: Value = serde_json::from_str(&response.body).expect("/pods is JSON");
@@ -232,14 +232,14 @@ impl Agent {
         self.pods().into_iter().find(|p| p["metadata"]["name"] == name)
     }
 
-    /// A subcommand that talks to this agent.
+    /// Runs a subcommand against this agent.
     pub fn wherry(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wherry"));
         command.args(arguments).arg("--socket").arg(&self.socket);
         command.output().expect("wherry")
     }
 
-    /// The sum of a metric over its labels.
+    /// The sum of a metric over all its label sets.
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.get("/metrics").expect("/metrics").body;
         let lines = text
@@ -254,7 +254,7 @@ impl Agent {
         self.wait_for(what, |a| condition(a).then_some(()));
     }
 
-    /// Looks until there is something; says what there was instead if it never comes.
+    /// Polls until `look` returns a value. On timeout it panics and prints the pods.
     pub fn wait_for<T>(&self, what: &str, look: impl Fn(&Agent) -> Option<T>) -> T {
         self.wait_long(what, PATIENCE, look)
     }
@@ -269,13 +269,13 @@ impl Agent {
             if Instant::now() > end {
                 let pods: Vec<String> =
                     self.pods().iter().map(|p| format!("{} {:#}", p["metadata"]["name"], p["status"])).collect();
-                panic!("{}: waited {patience:?} in vain: {what}\npods: {}", self.namespace, pods.join("\n"));
+                panic!("{}: timed out after {patience:?}: {what}\npods: {}", self.namespace, pods.join("\n"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Waits until all containers of the pod run; the pod then.
+    /// Waits until all containers of the pod run. Returns the pod.
     pub fn wait_running(&self, name: &str) -> Value {
         self.wait_for(&format!("{name} runs"), |a| a.pod(name).filter(is_running))
     }
@@ -284,14 +284,14 @@ impl Agent {
         self.wait_for(&format!("{name} is {phase}"), |a| a.pod(name).filter(|p| p["status"]["phase"] == phase))
     }
 
-    /// Waits until a container's waiting reason is `reason`; its status then.
+    /// Waits until the waiting reason of the container `main` is `reason`. Returns the container status.
     pub fn wait_waiting(&self, name: &str, reason: &str) -> Value {
         self.wait_for(&format!("{name} waits: {reason}"), |a| {
             a.pod(name).map(|p| container(&p, "main")).filter(|c| c["state"]["waiting"]["reason"] == reason)
         })
     }
 
-    /// Waits until neither wherry nor the runtime has anything of the pod.
+    /// Waits until neither Wherry nor the runtime shows the pod.
     pub fn wait_gone(&self, name: &str) {
         self.wait(&format!("{name} is gone from /pods"), |a| a.pod(name).is_none());
         self.wait(&format!("{name} is gone from the runtime"), |a| {
@@ -305,19 +305,19 @@ impl Agent {
         Cri::connect(&self.runtime_socket)
     }
 
-    /// The pod's sandboxes, newest first.
+    /// The sandboxes of the pod, newest first.
     pub fn sandboxes(&self, pod: &str) -> Vec<cri::PodSandbox> {
         let all = self.cri().sandboxes(&self.namespace);
         all.into_iter().filter(|s| s.labels.get("io.kubernetes.pod.name").is_some_and(|n| n == pod)).collect()
     }
 
-    /// The pod's containers, newest first.
+    /// The containers of the pod, newest first.
     pub fn containers(&self, pod: &str) -> Vec<cri::Container> {
         let all = self.cri().containers(&self.namespace);
         all.into_iter().filter(|c| c.labels.get("io.kubernetes.pod.name").is_some_and(|n| n == pod)).collect()
     }
 
-    /// The id of the pod's one running container of that name.
+    /// The ID of the running container with this name. Panics if there are two.
     pub fn running(&self, pod: &str, name: &str) -> Option<String> {
         let mut running = self
             .containers(pod)
@@ -328,7 +328,7 @@ impl Agent {
         Some(first)
     }
 
-    /// The contents of a container's log, without the CRI's columns.
+    /// The output of a container: its log without the columns of the CRI format.
     pub fn output(&self, pod: &Value, container: &str, attempt: u32) -> String {
         let path = self.log_path(pod, container, attempt);
         let text = fs::read_to_string(&path).unwrap_or_default();
@@ -342,7 +342,7 @@ impl Agent {
         self.dir.join("log/pods").join(directory).join(container).join(format!("{attempt}.log"))
     }
 
-    /// Directories below `cgroupRoot` in any hierarchy whose name has the pod's UID in it.
+    /// The directories below `cgroupRoot`, in any hierarchy, whose name contains the UID of the pod.
     pub fn cgroups(&self, uid: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let wanted = [uid.to_string(), uid.replace('-', "_")];
@@ -369,23 +369,23 @@ impl Agent {
         found
     }
 
-    /// The id of its root directory, which its sandboxes and containers carry.
+    /// The ID of the root directory. The sandboxes and containers of the agent have it as an annotation.
     pub fn owner(&self) -> String {
         fs::read_to_string(self.root().join("id")).expect("the root's id").trim().to_string()
     }
 
-    // ---- its end
+    // ---- ending the process
 
-    /// kill -9.
+    /// Kills the agent with SIGKILL.
     pub fn kill(&mut self) {
-        let mut child = self.child.take().expect("it runs");
+        let mut child = self.child.take().expect("the agent runs");
         child.kill().expect("kill");
         child.wait().expect("wait");
     }
 
-    /// SIGTERM; waits for the end and returns the exit code.
+    /// Sends SIGTERM, waits until the agent has exited and returns the exit code.
     pub fn terminate(&mut self) -> Option<i32> {
-        let mut child = self.child.take().expect("it runs");
+        let mut child = self.child.take().expect("the agent runs");
         signal(&child.id().to_string(), "TERM");
         child.wait().expect("wait").code()
     }
@@ -394,9 +394,9 @@ impl Agent {
         signal(&self.pid().to_string(), "HUP");
     }
 
-    /// Waits until it ends by itself; its exit code.
+    /// Waits until the agent exits by itself. Returns the exit code.
     pub fn ended(&mut self) -> Option<i32> {
-        let mut child = self.child.take().expect("it was started");
+        let mut child = self.child.take().expect("the agent was started");
         let end = Instant::now() + patience(PATIENCE);
         loop {
             if let Some(status) = child.try_wait().expect("wait") {
@@ -404,13 +404,13 @@ impl Agent {
             }
             if Instant::now() > end {
                 let _ = child.kill();
-                panic!("wherry goes on running");
+                panic!("wherry is still running");
             }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Does the process run?
+    /// Reports whether the process runs.
     pub fn alive(&mut self) -> bool {
         self.child.as_mut().is_some_and(|c| matches!(c.try_wait(), Ok(None)))
     }
@@ -421,7 +421,7 @@ impl Drop for Agent {
         if std::thread::panicking() {
             let log = self.log();
             let lines: Vec<&str> = log.lines().collect();
-            eprintln!("--- the end of {}'s log", self.namespace);
+            eprintln!("--- the end of the log of {}", self.namespace);
             for line in &lines[lines.len().saturating_sub(60)..] {
                 eprintln!("{line}");
             }
@@ -449,13 +449,13 @@ pub fn is_running(pod: &Value) -> bool {
         && statuses.iter().all(|s| s["state"]["running"].is_object())
 }
 
-/// The status of one container of a pod; Null if there is none.
+/// The status of a container of a pod; Null if there is none.
 pub fn container(pod: &Value, name: &str) -> Value {
     let statuses = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
     statuses.into_iter().find(|s| s["name"] == name).unwrap_or(Value::Null)
 }
 
-/// The condition of a type; Null if there is none.
+/// The pod condition of this type; Null if there is none.
 pub fn condition(pod: &Value, kind: &str) -> Value {
     let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     conditions.into_iter().find(|c| c["type"] == kind).unwrap_or(Value::Null)
@@ -465,7 +465,7 @@ pub fn uid(pod: &Value) -> String {
     pod["metadata"]["uid"].as_str().expect("a uid").to_string()
 }
 
-/// In every hierarchy.
+/// Creates the cgroup in every hierarchy.
 pub fn make_cgroup(cgroup: &str) {
     for mount in cgroup_mounts() {
         let path = mount.join(cgroup.trim_start_matches('/'));

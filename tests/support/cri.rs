@@ -1,5 +1,5 @@
-//! A blocking CRI client for tests, one call at a time on a connection of its own. It shares the generated messages
-//! with wherry and nothing else, so that what wherry did is seen with other eyes.
+//! A blocking CRI client for tests, with one connection and one call at a time. It shares only the generated messages
+//! with Wherry, so that it verifies the effects of Wherry independently.
 
 use bytes::Bytes;
 use h2::client::{Connection, SendRequest};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub use wherry::adapters::cri::proto::*;
 
-/// A gRPC status that is not OK, or what went wrong below it (code 14, unavailable).
+/// A gRPC status other than OK. A transport error has code 14 (unavailable).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     pub code: u32,
@@ -32,7 +32,7 @@ impl Refused {
 
 pub type Answer<T> = Result<T, Refused>;
 
-/// The socket as h2 wants it: never blocks, and nobody needs waking, since `drive` waits on the descriptor itself.
+/// A non-blocking socket for h2. It stores no waker, because `drive` polls the descriptor itself.
 struct Socket(UnixStream);
 
 impl AsyncRead for Socket {
@@ -75,7 +75,7 @@ impl Wake for Flag {
 }
 
 pub struct Cri {
-    /// A second handle of the same socket, to wait on.
+    /// A second handle of the socket, for polling.
     socket: UnixStream,
     connection: Connection<Socket, Bytes>,
     send: SendRequest<Bytes>,
@@ -132,7 +132,7 @@ impl Cri {
         }
     }
 
-    /// One unary call; `service` is RuntimeService or ImageService.
+    /// Makes a unary call. `service` is RuntimeService or ImageService.
     pub fn call<A: Message>(&mut self, service: &str, method: &str, request: &impl Message) -> Answer<A> {
         let end = Instant::now() + Duration::from_secs(120);
         let body = request.write_to_bytes().map_err(Refused::lost)?;
@@ -170,12 +170,13 @@ impl Cri {
         self.runtime("Version", &VersionRequest::new())
     }
 
-    /// Refused for a moment after the runtime's start ("server is not initialized yet"), when Version is answered already.
+    /// Calls Status. Shortly after its start the runtime answers Version, but still refuses Status ("server is not initialized
+    /// yet").
     pub fn status(&mut self) -> Answer<StatusResponse> {
         self.runtime("Status", &StatusRequest::new())
     }
 
-    /// The sandboxes of one namespace, newest first.
+    /// The sandboxes of a namespace, newest first.
     pub fn sandboxes(&mut self, namespace: &str) -> Vec<PodSandbox> {
         let mut request = ListPodSandboxRequest::new();
         request.filter.mut_or_insert_default().label_selector =
@@ -186,7 +187,7 @@ impl Cri {
         items
     }
 
-    /// The containers of one namespace, newest first.
+    /// The containers of a namespace, newest first.
     pub fn containers(&mut self, namespace: &str) -> Vec<Container> {
         let mut request = ListContainersRequest::new();
         request.filter.mut_or_insert_default().label_selector =
@@ -211,7 +212,7 @@ impl Cri {
         self.runtime("PodSandboxStatus", &request)
     }
 
-    /// The init process of a container.
+    /// The PID of the init process of a container.
     pub fn container_pid(&mut self, id: &str) -> u32 {
         pid_of(&self.container_status(id).expect("ContainerStatus").info)
     }
@@ -220,7 +221,7 @@ impl Cri {
         pid_of(&self.sandbox_status(id).expect("PodSandboxStatus").info)
     }
 
-    /// Runs a command in a container: exit code and standard output.
+    /// Runs a command in a container. Returns the exit code and standard output.
     pub fn exec(&mut self, id: &str, command: &[&str]) -> (i32, String) {
         let mut request = ExecSyncRequest::new();
         request.container_id = id.to_string();
@@ -252,14 +253,14 @@ impl Cri {
         let _: StartContainerResponse = self.runtime("StartContainer", &request).expect("StartContainer");
     }
 
-    /// The container's log was renamed: a new file is to be written.
+    /// Makes the runtime open a new log file, after the old one was renamed.
     pub fn reopen_log(&mut self, id: &str) {
         let mut request = ReopenContainerLogRequest::new();
         request.container_id = id.to_string();
         let _: ReopenContainerLogResponse = self.runtime("ReopenContainerLog", &request).expect("ReopenContainerLog");
     }
 
-    /// Stops and removes a sandbox with all that is in it; fine if it is gone.
+    /// Stops and removes a sandbox with its containers. Errors are ignored: the sandbox may already be gone.
     pub fn remove_sandbox(&mut self, id: &str) {
         let mut stop = StopPodSandboxRequest::new();
         stop.pod_sandbox_id = id.to_string();
@@ -302,7 +303,7 @@ fn wait(socket: &UnixStream, end: Instant) -> Answer<()> {
         return Err(Refused { code: 4, message: "no answer in time".to_string() });
     }
     let mut fds = [rustix::event::PollFd::from_borrowed_fd(socket.as_fd(), rustix::event::PollFlags::IN)];
-    // Short: what could not be written is tried again without waiting for the socket to become writable.
+    // The short timeout lets h2 retry a write: the poll waits only for readability.
     let short = rustix::event::Timespec { tv_sec: 0, tv_nsec: left.as_nanos().min(20_000_000) as i64 };
     rustix::event::poll(&mut fds, Some(&short)).map_err(Refused::lost)?;
     Ok(())

@@ -1,22 +1,22 @@
-//! The classic text format of Prometheus (0.0.4), read as strictly as its rules allow: what a scraper would have to guess
-//! or throw away is an error here. Also held to: a family's help is a sentence, names and bounds are as Go writes them.
+//! A strict parser for the classic Prometheus text format (0.0.4). Input that a scraper would have to guess or discard is
+//! an error. The parser also requires that a help text is a sentence and that bucket bounds are written as Go writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A sample's labels, by name.
+/// The labels of a sample, by name.
 pub type Labels = BTreeMap<String, String>;
 
 #[derive(Debug, Default)]
 pub struct Family {
     pub kind: String,
     pub help: String,
-    /// In the order of the text: (suffix of the name, labels without `le`, `le` if there is one, value).
+    /// In the order of the text.
     pub samples: Vec<Sample>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// `_bucket`, `_sum` or `_count` in a histogram, else nothing.
+    /// `_bucket`, `_sum` or `_count` in a histogram, otherwise empty.
     pub suffix: String,
     pub labels: Labels,
     pub le: Option<String>,
@@ -27,12 +27,12 @@ pub struct Sample {
 pub struct Exposition(pub BTreeMap<String, Family>);
 
 impl Family {
-    /// The names of its labels, in order.
+    /// The label names of the family, sorted.
     pub fn label_names(&self) -> BTreeSet<&str> {
         self.samples.iter().flat_map(|s| s.labels.keys()).map(String::as_str).collect()
     }
 
-    /// The bounds of its buckets, as they are written.
+    /// The bucket bounds of the family, as written in the text.
     pub fn bounds(&self) -> Vec<&str> {
         let mut bounds: Vec<&str> = Vec::new();
         for le in self.samples.iter().filter_map(|s| s.le.as_deref()) {
@@ -43,7 +43,7 @@ impl Family {
         bounds
     }
 
-    /// How many different label sets it has.
+    /// Number of different label sets.
     pub fn series(&self) -> usize {
         self.samples.iter().map(|s| &s.labels).collect::<BTreeSet<_>>().len()
     }
@@ -53,33 +53,33 @@ impl Exposition {
     pub fn read(text: &str) -> Result<Exposition, String> {
         let mut read = Exposition::default();
         if !text.is_empty() && !text.ends_with('\n') {
-            return Err("the last line does not end".into());
+            return Err("the last line has no newline".into());
         }
         let mut current: Option<String> = None;
         let mut helped: Option<(String, String)> = None;
         for line in text.lines() {
             let at = |why: &str| format!("{why}: {line}");
             if let Some(rest) = line.strip_prefix("# HELP ") {
-                let (name, help) = rest.split_once(' ').ok_or_else(|| at("help without words"))?;
+                let (name, help) = rest.split_once(' ').ok_or_else(|| at("HELP line without text"))?;
                 if help.is_empty() || !help.ends_with('.') || help.ends_with("..") {
-                    return Err(at("the help is no sentence"));
+                    return Err(at("the help text is not a sentence"));
                 }
                 helped = Some((name.to_owned(), unescape(help, false).ok_or_else(|| at("a bad escape"))?));
                 current = None;
             } else if let Some(rest) = line.strip_prefix("# TYPE ") {
-                let (name, kind) = rest.split_once(' ').ok_or_else(|| at("a type without a name"))?;
-                let help = helped.take().filter(|(n, _)| n == name).ok_or_else(|| at("a type without its help"))?.1;
+                let (name, kind) = rest.split_once(' ').ok_or_else(|| at("TYPE line without a name"))?;
+                let help = helped.take().filter(|(n, _)| n == name).ok_or_else(|| at("TYPE line without HELP"))?.1;
                 if !is_name(name, true) || !["counter", "gauge", "histogram"].contains(&kind) {
-                    return Err(at("no type or no name"));
+                    return Err(at("invalid type or name"));
                 }
                 let family = Family { kind: kind.to_owned(), help, samples: Vec::new() };
                 if read.0.insert(name.to_owned(), family).is_some() {
-                    return Err(at("a second time"));
+                    return Err(at("duplicate family"));
                 }
                 current = Some(name.to_owned());
             } else {
-                let name = current.as_ref().ok_or_else(|| at("a sample outside of a family"))?;
-                let family = read.0.get_mut(name).ok_or_else(|| at("a family that is gone"))?;
+                let name = current.as_ref().ok_or_else(|| at("sample outside a family"))?;
+                let family = read.0.get_mut(name).ok_or_else(|| at("unknown family"))?;
                 let sample = sample(line, name, &family.kind).map_err(|why| at(&why))?;
                 family.samples.push(sample);
             }
@@ -91,15 +91,15 @@ impl Exposition {
     }
 
     pub fn family(&self, name: &str) -> &Family {
-        self.0.get(name).unwrap_or_else(|| panic!("{name} is not there"))
+        self.0.get(name).unwrap_or_else(|| panic!("no metric {name}"))
     }
 
-    /// The sum over all series of a counter or gauge (0 without one) whose labels have these values.
+    /// The sum over all series of a counter or gauge whose labels have these values; 0 if there is none.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.of(name, "", labels).sum()
     }
 
-    /// The observations of a histogram.
+    /// Number of observations of a histogram.
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.of(name, "_count", labels).sum()
     }
@@ -108,7 +108,7 @@ impl Exposition {
         self.of(name, "_sum", labels).sum()
     }
 
-    /// The observations of a histogram up to a bound.
+    /// Number of observations of a histogram up to the bound `le`.
     pub fn up_to(&self, name: &str, le: &str) -> f64 {
         let samples = self.0.get(name).into_iter().flat_map(|f| &f.samples);
         samples.filter(|s| s.le.as_deref() == Some(le)).map(|s| s.value).sum()
@@ -146,20 +146,20 @@ fn unescape(text: &str, quotes: bool) -> Option<String> {
 
 fn sample(line: &str, family: &str, kind: &str) -> Result<Sample, String> {
     let split = line.find(['{', ' ']).ok_or("no value")?;
-    let suffix = line[..split].strip_prefix(family).ok_or("a sample of another family")?;
+    let suffix = line[..split].strip_prefix(family).ok_or("sample of another family")?;
     let suffixes: &[&str] = if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
     if !suffixes.contains(&suffix) {
-        return Err(format!("no sample of a {kind}"));
+        return Err(format!("not a sample of a {kind}"));
     }
     let (mut labels, mut rest) = (Labels::new(), &line[split..]);
     if let Some(inside) = rest.strip_prefix('{') {
         rest = inside;
         loop {
-            let (name, tail) = rest.split_once("=\"").ok_or("a label without a value")?;
-            let end = end_of_value(tail).ok_or("a label's value does not end")?;
+            let (name, tail) = rest.split_once("=\"").ok_or("label without a value")?;
+            let end = end_of_value(tail).ok_or("unterminated label value")?;
             let value = unescape(&tail[..end], true).ok_or("a bad escape")?;
             if !is_name(name, false) || labels.insert(name.to_owned(), value).is_some() {
-                return Err(format!("no label, or twice: {name:?}"));
+                return Err(format!("invalid or duplicate label: {name:?}"));
             }
             rest = &tail[end + 1..];
             match rest.strip_prefix(',') {
@@ -167,13 +167,13 @@ fn sample(line: &str, family: &str, kind: &str) -> Result<Sample, String> {
                 None => break,
             }
         }
-        rest = rest.strip_prefix('}').ok_or("the labels do not end")?;
+        rest = rest.strip_prefix('}').ok_or("unterminated labels")?;
     }
     let text = rest.strip_prefix(' ').ok_or("no value")?;
-    // Neither a time nor an exemplar may follow.
-    let value: f64 = text.parse().map_err(|_| format!("no number: {text:?}"))?;
+    // A timestamp or an exemplar is an error.
+    let value: f64 = text.parse().map_err(|_| format!("not a number: {text:?}"))?;
     if text.contains(char::is_whitespace) || !value.is_finite() {
-        return Err("no plain number".into());
+        return Err("not a plain number".into());
     }
     let le = labels.remove("le");
     if le.is_some() != (suffix == "_bucket") {
@@ -195,15 +195,15 @@ fn check(family: &Family) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for s in &family.samples {
         if !seen.insert((&s.suffix, &s.labels, &s.le)) {
-            return Err(format!("two samples of one series: {s:?}"));
+            return Err(format!("duplicate sample: {s:?}"));
         }
         if family.kind != "gauge" && s.suffix != "_sum" && s.value < 0.0 {
-            return Err(format!("counts do not fall below 0: {s:?}"));
+            return Err(format!("negative count: {s:?}"));
         }
     }
     let names: Vec<Vec<&String>> = family.samples.iter().map(|s| s.labels.keys().collect()).collect();
     if names.windows(2).any(|w| w[0] != w[1]) {
-        return Err("its series have different labels".into());
+        return Err("the series have different labels".into());
     }
     if family.samples.is_empty() {
         return Err("no samples".into());
@@ -224,12 +224,12 @@ fn check_histogram<'a>(samples: impl Iterator<Item = &'a Sample>) -> Result<(), 
             (Some(text), _) => {
                 let le =
                     if text == "+Inf" { f64::INFINITY } else { text.parse().map_err(|_| format!("le={text:?}"))? };
-                // Go writes the shortest form.
+                // Go writes the shortest form of a number.
                 if le.is_finite() && le.to_string() != *text {
-                    return Err(format!("a bound that Go writes in another way: {text}"));
+                    return Err(format!("not the form in which Go writes this bound: {text}"));
                 }
                 if last.is_some_and(|(bound, n)| bound >= le || n > s.value) {
-                    return Err(format!("buckets do not rise at {text}"));
+                    return Err(format!("buckets do not increase at {text}"));
                 }
                 last = Some((le, s.value));
             }
@@ -239,6 +239,6 @@ fn check_histogram<'a>(samples: impl Iterator<Item = &'a Sample>) -> Result<(), 
     }
     match (last, sum, count) {
         (Some((le, all)), Some(_), Some(n)) if le.is_infinite() && all == n => Ok(()),
-        _ => Err("a histogram ends with +Inf, has a sum and a count, and both ends agree".into()),
+        _ => Err("a histogram needs a +Inf bucket, a sum, and a count that equals the +Inf bucket".into()),
     }
 }

@@ -1,5 +1,5 @@
-//! A file system of one directory, served over /dev/fuse by a thread of the test. Names can be made to hang: the server takes the
-//! kernel's request and never answers.
+//! A FUSE file system with one directory, served by a thread of the test. A test can make single names hang: the server
+//! then reads the request of the kernel and never answers.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// Operations of the protocol (linux/fuse.h).
+/// Operation codes of the FUSE protocol (linux/fuse.h).
 const LOOKUP: u32 = 1;
 const FORGET: u32 = 2;
 const GETATTR: u32 = 3;
@@ -25,7 +25,7 @@ const RELEASEDIR: u32 = 29;
 const INTERRUPT: u32 = 36;
 const BATCH_FORGET: u32 = 42;
 
-/// Lookups in one directory do not wait for each other.
+/// FUSE_PARALLEL_DIROPS: lookups in one directory run in parallel.
 const PARALLEL: u32 = 1 << 18;
 
 const ENOENT: i32 = -2;
@@ -35,18 +35,18 @@ const ROOT: u64 = 1;
 #[derive(Default)]
 struct Content {
     files: BTreeMap<String, Vec<u8>>,
-    /// The root itself is the empty name.
+    /// Names that hang. The empty name is the root directory.
     hung: BTreeSet<String>,
 }
 
-/// Mounted until it is dropped, which ends all that hangs on it.
+/// The mount. Dropping it unmounts the file system and ends all pending accesses.
 pub struct Fuse {
     point: PathBuf,
     content: Arc<Mutex<Content>>,
 }
 
 impl Fuse {
-    /// Mounts it on a directory.
+    /// Mounts the file system on a directory.
     pub fn mount(point: &Path) -> Fuse {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let device = rustix::fs::open("/dev/fuse", flags, Mode::empty()).expect("open /dev/fuse");
@@ -57,7 +57,7 @@ impl Fuse {
         let (mut device, shared) = (File::from(device), content.clone());
         std::thread::spawn(move || {
             let mut buffer = vec![0; 128 << 10];
-            // It ends with the mount.
+            // The read fails once the file system is unmounted.
             while let Ok(length) = device.read(&mut buffer) {
                 let answer = shared.lock().ok().and_then(|content| content.answer(&buffer[..length]));
                 if let Some((error, body)) = answer {
@@ -77,7 +77,7 @@ impl Fuse {
         self.content.lock().expect("content").files.insert(name.to_owned(), text.as_bytes().to_vec());
     }
 
-    /// Whoever asks for it from now on waits for good. The empty name is the root.
+    /// Makes a name hang: later requests for it get no answer. The empty name is the root directory.
     pub fn hang(&self, name: &str) {
         self.content.lock().expect("content").hung.insert(name.to_owned());
     }
@@ -95,7 +95,7 @@ impl Drop for Fuse {
 }
 
 impl Content {
-    /// None: no answer.
+    /// Returns None if the request gets no answer.
     fn answer(&self, request: &[u8]) -> Option<(i32, Vec<u8>)> {
         let u32_at = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap_or_default());
         let u64_at = |at: usize| u64::from_ne_bytes(request[at..at + 8].try_into().unwrap_or_default());
@@ -129,7 +129,7 @@ impl Content {
                 out.extend(attributes(node, found.map_or(0, Vec::len) as u64));
                 Some((0, out))
             }
-            // Nothing is cached: each read comes here.
+            // FOPEN_DIRECT_IO: the kernel caches nothing, and the server receives each read.
             OPEN | OPENDIR => Some((0, [0u64, u64::from(operation == OPEN)].map(u64::to_ne_bytes).concat())),
             READ => {
                 let (offset, size) = (u64_at(48) as usize, u32_at(56) as usize);
@@ -163,7 +163,7 @@ impl Content {
     }
 }
 
-/// Of a regular file, or of the root.
+/// The attributes (struct fuse_attr) of a regular file or of the root directory.
 fn attributes(node: u64, size: u64) -> Vec<u8> {
     const LONG_AGO: u64 = 1_000_000_000;
     let mut out = [node, size, 1, LONG_AGO, LONG_AGO, LONG_AGO].map(u64::to_ne_bytes).concat();

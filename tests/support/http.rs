@@ -1,4 +1,4 @@
-//! A blocking HTTP/1.1 GET, over TCP or a unix socket.
+//! A blocking HTTP GET over TCP or a unix socket.
 
 use std::io::{self, BufRead, Read, Write};
 use std::net::TcpStream;
@@ -19,10 +19,10 @@ pub fn get_unix(socket: &Path, path: &str) -> io::Result<Response> {
     exchange(stream, path)
 }
 
-/// Calls `each` with every line of the body, which is streamed, until the connection ends.
+/// Calls `each` for every line of a streamed body, until the server closes the connection.
 pub fn lines_unix(socket: &Path, path: &str, mut each: impl FnMut(&str)) -> io::Result<()> {
     let mut stream = UnixStream::connect(socket)?;
-    // 1.0 has no chunks, which would break lines.
+    // HTTP/1.0 has no chunks. A chunk boundary could split a line.
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
     let mut lines = io::BufReader::new(stream).lines();
     for head in lines.by_ref() {
@@ -36,7 +36,7 @@ pub fn lines_unix(socket: &Path, path: &str, mut each: impl FnMut(&str)) -> io::
     Ok(())
 }
 
-/// `address`: host:port.
+/// `address` is `host:port`.
 pub fn get_tcp(address: &str, path: &str) -> io::Result<Response> {
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(120)))?;

@@ -1,8 +1,8 @@
-//! A file system that never answers, as an NFS mount whose server is gone: a FUSE mount whose server never reads a request.
+//! A file system that never answers, like an NFS mount without its server: a FUSE mount whose server never reads a request.
 //! Every access to the mount point or to a path below it blocks until the caller is killed or the mount fails.
 //!
-//! It needs root and a kernel with FUSE. The lab's programs run in a mount namespace of their own, so no other process sees
-//! it; if the test program ends, however hard, the kernel ends the connection.
+//! This needs root and a kernel with FUSE. The test programs run in a separate mount namespace, so no other process sees
+//! the mount. When the test program ends, the kernel closes the FUSE connection.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat, open};
 use rustix::io::Errno;
@@ -12,18 +12,18 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 const DEVICE: &str = "/dev/fuse";
-/// Its numbers, for a machine on which nothing has made it.
+/// The device numbers, to create the device node if it is missing.
 const MAJOR: u32 = 10;
 const MINOR: u32 = 229;
 
 pub struct Hung {
     path: PathBuf,
-    /// The server's end. While it is open and nothing reads from it, all requests wait.
+    /// The server end of the connection. Requests wait while it is open, because nothing reads from it.
     server: Option<OwnedFd>,
 }
 
 impl Hung {
-    /// Mounts it at a directory, which is made if it is missing.
+    /// Mounts the file system on a directory. Creates the directory if it is missing.
     pub fn mount(path: &Path) -> Hung {
         std::fs::create_dir_all(path).expect("the mount point");
         let server = device();
@@ -33,19 +33,19 @@ impl Hung {
         Hung { path: path.to_owned(), server: Some(server) }
     }
 
-    /// Whatever waits, and every later access, fails at once with ENOTCONN: the server is gone for good.
+    /// Closes the server end: pending and later accesses fail with ENOTCONN.
     pub fn fail(&mut self) {
         self.server = None;
     }
 
-    /// Takes the mount away; what was below the mount point is visible again.
+    /// Unmounts the file system. The files below the mount point become visible again.
     pub fn unmount(self) {}
 }
 
 impl Drop for Hung {
     fn drop(&mut self) {
         self.fail();
-        // (Lazily: a process that waited may still hold it.)
+        // A lazy unmount: a process that was blocked may still use the mount.
         let _ = unmount(&self.path, UnmountFlags::DETACH);
     }
 }

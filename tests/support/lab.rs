@@ -1,5 +1,5 @@
-//! The lab around a test program: the containerd that `tests/lab/in-lab.sh` started for it, and further ones that a
-//! test starts when it means to harm it.
+//! The lab of a test program: the shared containerd that `tests/lab/in-lab.sh` starts, and separate ones for tests that
+//! kill or modify containerd.
 
 use super::agent::patience;
 use super::cri::Cri;
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 /// A container runtime with its own root, state, socket and network.
 pub struct Runtime {
-    /// Its directory on disk.
+    /// The directory of the runtime on disk.
     pub dir: PathBuf,
     pub socket: PathBuf,
     pub pid_file: PathBuf,
-    /// The parent of all cgroups of this test program.
+    /// The parent of all cgroups that this test program creates.
     pub cgroup: String,
     own: bool,
 }
@@ -23,7 +23,7 @@ fn variable(name: &str) -> String {
 }
 
 impl Runtime {
-    /// The one that all tests share.
+    /// The runtime that all tests share.
     pub fn shared() -> Runtime {
         let run = PathBuf::from(variable("WHERRY_LAB_RUN"));
         Runtime {
@@ -35,19 +35,19 @@ impl Runtime {
         }
     }
 
-    /// One of the test's own, gone when dropped. `name`: at most 12 of a-z, 0-9.
+    /// Starts a separate runtime for one test and removes it on drop. `name`: at most 12 characters of a-z and 0-9.
     pub fn own(name: &str) -> Runtime {
         Runtime::own_with(name, None)
     }
 
-    /// The same; `programs`: a directory whose programs are taken before the system's.
+    /// Like `own`. Programs in the directory `programs` take precedence over those of the system.
     pub fn own_with(name: &str, programs: Option<&Path>) -> Runtime {
         let dir = PathBuf::from(variable("WHERRY_LAB_DIR")).join(name);
-        // (The lab's scripts put WHERRY_LAB_BIN before PATH.)
+        // The scripts of the lab put WHERRY_LAB_BIN before PATH.
         let mut bin: Vec<PathBuf> = programs.map(PathBuf::from).into_iter().collect();
         bin.extend(std::env::var_os("WHERRY_LAB_BIN").filter(|other| !other.is_empty()).map(PathBuf::from));
-        let bin = std::env::join_paths(bin).expect("directories of the tests'");
-        // A name decides the network: no two tests take the same one at the same time.
+        let bin = std::env::join_paths(bin).expect("valid directory names");
+        // The name determines the subnet: tests that run at the same time need different names.
         let third = name.bytes().fold(0u32, |a, b| (a * 31 + u32::from(b)) % 60) * 4;
         let status = Command::new(script("runtime.sh"))
             .arg("up")
@@ -69,7 +69,7 @@ impl Runtime {
         }
     }
 
-    /// A client of it, once it has found its containers again.
+    /// Connects a client. Waits until the runtime has recovered its containers.
     pub fn connect(&self) -> Cri {
         let end = Instant::now() + patience(240);
         loop {
@@ -85,14 +85,14 @@ impl Runtime {
         std::fs::read_to_string(&self.pid_file).expect("containerd.pid").trim().to_string()
     }
 
-    /// kill -9 of containerd alone: shims and containers live on.
+    /// Kills containerd with SIGKILL. Shims and containers continue to run.
     pub fn kill(&self) {
         let pid = self.pid();
         signal(&pid, "KILL");
-        // Until it is no process any more (of a zombie nothing is left but its name), `start_again` takes it for running.
+        // `start_again` would take an existing process for a running containerd. The command line of a zombie is empty.
         let end = Instant::now() + patience(120);
         while std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty()) {
-            assert!(Instant::now() < end, "containerd does not end");
+            assert!(Instant::now() < end, "containerd does not exit");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -113,17 +113,17 @@ impl Drop for Runtime {
     }
 }
 
-/// A script of `tests/lab`.
+/// The path of a script in `tests/lab`.
 pub fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab").join(name)
 }
 
-/// The directory with the blobs of the images that `images.sh` made.
+/// The OCI layout of the images that `images.sh` builds.
 pub fn images() -> PathBuf {
     PathBuf::from(variable("WHERRY_LAB_IMAGES")).join("oci")
 }
 
-/// Sends a signal by its name without SIG.
+/// Sends a signal. `name` is the name of the signal without SIG.
 pub fn signal(pid: &str, name: &str) {
     let status = Command::new("kill").arg(format!("-{name}")).arg(pid).status().expect("kill");
     assert!(status.success(), "kill -{name} {pid}: {status}");

@@ -1,7 +1,7 @@
-//! A node's system bus with the real systemd-logind on it, of a test's own (`tests/lab/logind.sh`), and what one may do to them.
+//! A system bus with a real systemd-logind for one test (`tests/lab/logind.sh`), and functions to control both.
 //!
-//! systemd itself is a stub here: it starts no unit but remembers which was asked for and when (that is logind's word that the
-//! delay locks are gone, or out of time), answers logind's questions, and sends signals to logind as KillUnit says.
+//! systemd itself is a stub. It starts no unit, but records each StartUnit call and its time: logind sends the call when all
+//! delay locks are released or InhibitDelayMaxSec is over. The stub answers logind's queries and implements KillUnit.
 
 use super::agent::{Agent, patience};
 use super::lab::{Runtime, script};
@@ -26,20 +26,20 @@ const SYSTEMD_PATH: &str = "/org/freedesktop/systemd1";
 const SYSTEMD_MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const BUS: &str = "org.freedesktop.DBus";
 
-/// For one answer.
+/// Timeout of a D-Bus call.
 const CALL: Duration = Duration::from_secs(120);
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 pub struct Node {
-    /// Everything of it is below.
+    /// The directory that contains all files of the node.
     pub dir: PathBuf,
     bus: Option<Child>,
     logind: Option<Child>,
     systemd: Systemd,
 }
 
-/// One line of logind's list.
+/// An entry of ListInhibitors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inhibitor {
     pub what: String,
@@ -50,7 +50,7 @@ pub struct Inhibitor {
     pub pid: u32,
 }
 
-/// A unit that logind had systemd start.
+/// A StartUnit call from logind.
 #[derive(Clone, Debug)]
 pub struct Started {
     pub unit: String,
@@ -58,21 +58,21 @@ pub struct Started {
 }
 
 impl Node {
-    /// Bus, systemd's stub and logind, all answering. `name` is for people.
+    /// Starts the bus, the systemd stub and logind, and waits until all answer. `name` identifies the node in logs.
     pub fn start(name: &str) -> Node {
         let mut node = Node::without_logind(name);
         node.start_logind();
         node
     }
 
-    /// The same without logind.
+    /// Starts only the bus and the systemd stub.
     pub fn without_logind(name: &str) -> Node {
         let mut node = Node::without_bus(name);
         node.start_bus();
         node
     }
 
-    /// Only the directory.
+    /// Creates the directory. The systemd stub connects as soon as a bus is started.
     pub fn without_bus(name: &str) -> Node {
         let number = COUNT.fetch_add(1, Ordering::SeqCst);
         let dir = Runtime::shared().dir.join("nodes").join(format!("{name}-{number}"));
@@ -81,18 +81,18 @@ impl Node {
         Node { dir, bus: None, logind: None, systemd }
     }
 
-    /// DBUS_SYSTEM_BUS_ADDRESS.
+    /// The value of DBUS_SYSTEM_BUS_ADDRESS.
     pub fn address(&self) -> String {
         format!("unix:path={}", self.dir.join("bus").display())
     }
 
-    /// Where this logind reads its drop-ins.
+    /// The directory from which this logind reads its drop-ins.
     pub fn conf_dir(&self) -> PathBuf {
         self.dir.join("logind.conf.d")
     }
 
-    /// An agent of this node on the shared runtime, not running yet: its bus and logind's directory are set. What else it is
-    /// configured with (`shutdownGracePeriod`, ...) is the test's.
+    /// Prepares an agent of this node on the shared runtime, without starting it. The bus address and `logindConfDir` are
+    /// set; the test sets the rest of the configuration (`shutdownGracePeriod`, ...).
     pub fn agent(&self, name: &str) -> Agent {
         self.agent_on(name, &Runtime::shared())
     }
@@ -108,7 +108,7 @@ impl Node {
         agent
     }
 
-    /// The slices that systemd was asked for, with the numbers that they were last told.
+    /// The slices that exist in the systemd stub, with the last value of each numeric property.
     pub fn slices(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
         self.systemd.state().slices.clone()
     }
@@ -119,20 +119,20 @@ impl Node {
         assert!(self.bus.is_none(), "the bus runs");
         self.bus = Some(self.spawn("bus"));
         wait("the bus answers", || self.connect().ok());
-        wait("systemd's stub is on it", || self.owner(SYSTEMD));
+        wait("the systemd stub is on the bus", || self.owner(SYSTEMD));
     }
 
-    /// kill -9. logind does not live without it, as everywhere.
+    /// Kills the bus with SIGKILL. logind exits when it loses the bus.
     pub fn kill_bus(&mut self) {
         end(&mut self.bus);
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP to the bus.
     pub fn pause_bus(&self) {
         signal(self.bus.as_ref().expect("the bus runs"), Signal::STOP);
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT to the bus.
     pub fn resume_bus(&self) {
         signal(self.bus.as_ref().expect("the bus runs"), Signal::CONT);
     }
@@ -145,24 +145,24 @@ impl Node {
         wait("logind answers", || self.try_call(&property("InhibitDelayMaxUSec")).ok());
     }
 
-    /// kill -9.
+    /// Kills logind with SIGKILL.
     pub fn kill_logind(&mut self) {
         self.systemd.state().logind = None;
         end(&mut self.logind);
     }
 
-    /// SIGHUP, as of somebody who has changed its files.
+    /// Sends SIGHUP to logind, so that it reads its configuration again.
     pub fn reload_logind(&self) {
         signal(self.logind.as_ref().expect("logind runs"), Signal::HUP);
     }
 
-    /// kill -9, and another one, which finds the locks of the first.
+    /// Kills logind with SIGKILL and starts it again. The new process restores the locks.
     pub fn restart_logind(&mut self) {
         self.kill_logind();
         self.start_logind();
     }
 
-    /// For a logind that does not run: the next one knows no locks.
+    /// Removes the locks from disk, so that the next logind does not restore them. logind must not run.
     pub fn forget_locks(&self) {
         assert!(self.logind.is_none(), "logind runs");
         fs::remove_dir_all(self.dir.join("run/systemd/inhibit")).expect("its locks");
@@ -177,7 +177,7 @@ impl Node {
         command.spawn().expect("logind.sh")
     }
 
-    // ---- what one asks logind
+    // ---- queries to logind
 
     pub fn inhibitors(&self) -> Vec<Inhibitor> {
         type Line = (String, String, String, String, u32, u32);
@@ -187,19 +187,19 @@ impl Node {
         lines.into_iter().map(inhibitor).collect()
     }
 
-    /// The locks of wherry, of which there should be one.
+    /// Number of locks that Wherry holds. One is expected.
     pub fn locks(&self) -> usize {
         let ours = |i: &Inhibitor| i.who == "wherry" && i.what == "shutdown" && i.mode == "delay";
         self.inhibitors().iter().filter(|i| ours(i)).count()
     }
 
-    /// InhibitDelayMaxSec, as logind has it.
+    /// The value of InhibitDelayMaxSec that logind uses.
     pub fn delay(&self) -> Duration {
         let value: Variant<u64> = self.call(&property("InhibitDelayMaxUSec")).read1().expect("a number");
         Duration::from_micros(value.0)
     }
 
-    /// PreparingForShutdown.
+    /// The property PreparingForShutdown.
     pub fn preparing(&self) -> bool {
         let value: Variant<bool> = self.call(&property("PreparingForShutdown")).read1().expect("a bool");
         value.0
@@ -213,19 +213,19 @@ impl Node {
         self.call(&manager("Reboot").append1(false));
     }
 
-    /// `kind`: poweroff, reboot, ...
+    /// Schedules a shutdown. `kind` is `poweroff`, `reboot`, ...
     pub fn schedule_shutdown(&self, kind: &str, after: Duration) {
         let at = SystemTime::now() + after;
         let at = at.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_micros() as u64;
         self.call(&manager("ScheduleShutdown").append2(kind, at));
     }
 
-    /// True if there was one.
+    /// Cancels the scheduled shutdown. Returns true if there was one.
     pub fn cancel_scheduled_shutdown(&self) -> bool {
         self.call(&manager("CancelScheduledShutdown")).read1().expect("a bool")
     }
 
-    /// A lock of somebody else's, until it is dropped.
+    /// Takes a delay lock in the name of `who`. The lock is held until the descriptor is dropped.
     pub fn inhibit(&self, who: &str) -> OwnedFd {
         let mut message = manager("Inhibit");
         message.append_all(("shutdown", who, "a test", "delay"));
@@ -240,38 +240,38 @@ impl Node {
         Listener { channel }
     }
 
-    // ---- what systemd was asked for, and does
+    // ---- the systemd stub
 
     pub fn started(&self) -> Vec<Started> {
         self.systemd.state().started.clone()
     }
 
-    /// Waits until logind has systemd start a unit: it does not wait for locks any more.
+    /// Waits until logind starts a unit, which means that it no longer waits for locks.
     pub fn wait_started(&self, unit: &str) -> Started {
         wait(&format!("logind starts {unit}"), || self.started().into_iter().find(|s| s.unit == unit))
     }
 
-    /// How often systemd sent this signal to logind.
+    /// Number of times that logind was sent this signal through KillUnit.
     pub fn signals(&self, number: i32) -> usize {
         self.systemd.state().signals.iter().filter(|s| **s == number).count()
     }
 
-    /// From now on: after so long the unit's job is done, and the machine still there; logind says then that the shutdown is
-    /// over. None, as at the start: the machine goes on shutting down.
+    /// Sets the duration of the jobs of started units. When the job ends and the machine still runs, logind reports the end
+    /// of the shutdown. None (the initial state): the job never ends.
     pub fn jobs_last(&self, how_long: Option<Duration>) {
         self.systemd.state().job = how_long.map_or(Job::Lasts, Job::Ends);
     }
 
-    /// From now on systemd refuses to start units: a shutdown ends as cancelled as soon as the locks are gone.
+    /// Makes systemd refuse to start units: logind cancels a shutdown as soon as the locks are released.
     pub fn refuse_jobs(&self) {
         self.systemd.state().job = Job::Refused;
     }
 
     // ---- the bus
 
-    /// A greeted connection.
+    /// Connects to the bus and registers the connection.
     pub fn connect(&self) -> Result<Channel, dbus::Error> {
-        // (libdbus would wait for a bus that is stopped.)
+        // libdbus would block on a stopped bus.
         let mut channel = Channel::open_private(&self.address())?;
         channel.register()?;
         Ok(channel)
@@ -312,7 +312,7 @@ impl Drop for Node {
     }
 }
 
-/// Looks until there is something.
+/// Polls until `look` returns a value. Panics on timeout.
 pub fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let patience = patience(240);
     let end = Instant::now() + patience;
@@ -320,7 +320,7 @@ pub fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < end, "waited {patience:?} in vain: {what}");
+        assert!(Instant::now() < end, "timed out after {patience:?}: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -348,18 +348,18 @@ fn property(name: &str) -> Message {
     to(LOGIND, LOGIND_PATH, "org.freedesktop.DBus.Properties", "Get").append2(MANAGER, name)
 }
 
-/// What logind tells everybody.
+/// Receives the PrepareForShutdown signals of logind.
 pub struct Listener {
     channel: Channel,
 }
 
 impl Listener {
-    /// The next PrepareForShutdown, and when it came.
+    /// Waits for the next PrepareForShutdown. Returns its argument and the time of arrival.
     pub fn next(&self) -> (bool, Instant) {
         wait("PrepareForShutdown", || self.poll(Duration::from_millis(10)))
     }
 
-    /// None if there is none for so long.
+    /// Like `next`, but returns None if no signal arrives within `patience`.
     pub fn poll(&self, patience: Duration) -> Option<(bool, Instant)> {
         let end = Instant::now() + patience;
         loop {
@@ -372,7 +372,7 @@ impl Listener {
     }
 }
 
-// ---- the stub of systemd
+// ---- the implementation of the systemd stub
 
 #[derive(Clone, Copy)]
 enum Job {
@@ -386,7 +386,7 @@ struct State {
     started: Vec<Started>,
     signals: Vec<i32>,
     job: Job,
-    /// Slices, by what they were last told.
+    /// The numeric properties of each slice, by unit name.
     slices: BTreeMap<String, BTreeMap<String, u64>>,
     over: bool,
 }
@@ -410,7 +410,7 @@ impl Systemd {
         let (theirs, address) = (state.clone(), address.to_owned());
         let thread = std::thread::spawn(move || {
             while !theirs.lock().expect("no panic").over {
-                // Until the bus goes; then for the next one.
+                // `serve` returns when the connection to the bus is lost.
                 let _ = serve(&theirs, &address);
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -428,7 +428,7 @@ impl Drop for Systemd {
         if let Ok(mut state) = self.state.lock() {
             state.over = true;
         }
-        // The bus is gone by now, so it waits for nothing.
+        // The bus is already stopped, so the thread ends soon.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -438,7 +438,7 @@ impl Drop for Systemd {
 /// Properties of a unit.
 type ClientAnswer = Vec<(String, Variant<Box<dyn RefArg>>)>;
 
-/// Those that are numbers.
+/// The numeric properties.
 fn numbers(told: &ClientAnswer) -> BTreeMap<String, u64> {
     told.iter().filter_map(|(name, value)| Some((name.clone(), value.0.as_u64()?))).collect()
 }
@@ -465,7 +465,7 @@ fn serve(state: &Mutex<State>, address: &str) -> Result<(), dbus::Error> {
         let member = message.member().map(|m| m.to_string()).unwrap_or_default();
         let reply = match member.as_str() {
             "Subscribe" => message.method_return(),
-            // Of a unit that logind is about to start.
+            // logind reads a property of the unit before it starts the unit.
             "Get" => message.method_return().append1(Variant("loaded")),
             "StartUnit" => {
                 let unit: String = message.read1().unwrap_or_default();
@@ -488,7 +488,7 @@ fn serve(state: &Mutex<State>, address: &str) -> Result<(), dbus::Error> {
                 let (unit, _, told): (String, String, ClientAnswer) = message.read3().unwrap_or_default();
                 let mut state = state.lock().expect("no panic");
                 if state.slices.contains_key(&unit) {
-                    message.error(&"org.freedesktop.systemd1.UnitExists".into(), c"it is there")
+                    message.error(&"org.freedesktop.systemd1.UnitExists".into(), c"already exists")
                 } else {
                     state.slices.insert(unit.clone(), numbers(&told));
                     jobs += 1;

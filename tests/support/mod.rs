@@ -1,9 +1,8 @@
-//! What the tests on a real runtime and the bench share: wherry as a process (`agent`), the runtime seen by an
-//! independent client (`cri`), a small HTTP client, a reader of metrics, an image registry, a system bus
-//! with a real logind, systemd's descriptor store, a file system that hangs, strace and its page, and the lab that
-//! `tests/lab/in-lab.sh` made.
+//! Support code for the tests on a real runtime and for the bench: Wherry as a process (`agent`), an independent CRI
+//! client (`cri`), a small HTTP client, a parser for metrics, an image registry, a system bus with a real logind,
+//! systemd's descriptor store, a file system that hangs, strace, and the lab that `tests/lab/in-lab.sh` creates.
 
-// Each of the programs that include this uses a part of it.
+// Each test program that includes this module uses only a part of it.
 #![allow(dead_code)]
 
 pub mod agent;

@@ -1,5 +1,5 @@
-//! A read-only image registry on 127.0.0.1, plain HTTP, serving the images that `tests/lab/images.sh` made. It can be
-//! told not to have an image yet, and counts what is asked of it.
+//! A read-only image registry on 127.0.0.1 with plain HTTP. It serves the images that `tests/lab/images.sh` builds, each
+//! only after a test has published it, and counts the manifest requests.
 
 use super::lab;
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 
 #[derive(Default)]
 struct Shelf {
-    /// Name in the registry -> digest of the manifest.
+    /// Name in the registry to digest of the manifest.
     images: BTreeMap<String, String>,
-    /// How often a manifest was asked for, by name.
+    /// Number of manifest requests, by image name.
     asked: BTreeMap<String, u32>,
 }
 
@@ -45,12 +45,12 @@ impl Registry {
         Registry { address, shelf, stop, thread: Some(thread) }
     }
 
-    /// The image's name for a manifest: `127.0.0.1:PORT/name:1`.
+    /// The image reference to use in a manifest: `127.0.0.1:PORT/name:1`.
     pub fn image(&self, name: &str) -> String {
         format!("{}/{name}:1", self.address)
     }
 
-    /// Puts a local image (`localhost/trap:1`) on the shelf as `name`.
+    /// Publishes a local image (for example `localhost/trap:1`) as `name`.
     pub fn publish(&self, name: &str, local: &str) {
         let index = std::fs::read_to_string(lab::images().join("index.json")).expect("index.json");
         let index: serde_json::Value = serde_json::from_str(&index).expect("JSON");
@@ -63,7 +63,7 @@ impl Registry {
         self.shelf.lock().expect("shelf").images.insert(name.to_string(), digest.to_string());
     }
 
-    /// How often the image's manifest was asked for.
+    /// Number of requests for the manifest of an image.
     pub fn asked(&self, name: &str) -> u32 {
         self.shelf.lock().expect("shelf").asked.get(name).copied().unwrap_or(0)
     }

@@ -1,5 +1,5 @@
-//! systemd's descriptor store, as far as wherry uses it: what it sends to NOTIFY_SOCKET is kept, and given back to the next process
-//! with LISTEN_FDS, as systemd does for a service.
+//! A stand-in for systemd's descriptor store: it keeps the descriptors that Wherry sends to NOTIFY_SOCKET and passes them
+//! to the next process with LISTEN_FDS, as systemd does for a service.
 
 use super::agent::Agent;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -13,7 +13,7 @@ pub struct Store {
     path: PathBuf,
     socket: UnixDatagram,
     kept: Vec<(String, OwnedFd)>,
-    /// Every message, its lines joined by spaces.
+    /// All messages received, each with its lines joined by spaces.
     messages: Vec<String>,
 }
 
@@ -25,12 +25,12 @@ impl Store {
         Store { path, socket, kept: Vec::new(), messages: Vec::new() }
     }
 
-    /// From its next start on the agent says here what it says to systemd; nothing is given to it.
+    /// From the next start on, the agent sends its notifications to this store. It receives no descriptors.
     pub fn listen_to(&self, agent: &mut Agent) {
         agent.set("NOTIFY_SOCKET", &self.path.display().to_string());
     }
 
-    /// From its next start on the agent is a service with this store, and is given what is in it by then.
+    /// From the next start on, the agent sends its notifications to this store and receives the descriptors stored now.
     pub fn serve(&mut self, agent: &mut Agent) {
         agent.set("NOTIFY_SOCKET", &self.path.display().to_string());
         let names: Vec<String> = self.names();
@@ -39,31 +39,32 @@ impl Store {
         agent.set("STORED", &paths.join(" "));
         agent.set("LISTEN_FDS", &names.len().to_string());
         agent.set("LISTEN_FDNAMES", &names.join(":"));
-        // To open the FIFO again is to have one more writer.
+        // The descriptors are FIFOs. Opening one through /proc adds a writer.
         let give = "n=3; for f in $STORED; do eval \"exec $n>$f\"; n=$((n+1)); done; LISTEN_PID=$$ exec \"$@\"";
         agent.under = vec!["sh", "-c", give, "sh"];
     }
 
-    /// The names of what is kept, in the order in which it came.
+    /// The names of the stored descriptors, in the order of arrival.
     pub fn names(&mut self) -> Vec<String> {
         self.read();
         self.kept.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// What was sent since the last call.
+    /// The messages that arrived since the last call.
     pub fn messages(&mut self) -> Vec<String> {
         self.read();
         std::mem::take(&mut self.messages)
     }
 
-    /// The messages up to the first one that contains all of `parts`, if it has come. Later messages stay for the next call.
+    /// The messages up to the first one that contains all of `parts`, or None if it has not arrived. Later messages stay for
+    /// the next call.
     pub fn messages_until(&mut self, parts: &[&str]) -> Option<Vec<String>> {
         self.read();
         let at = self.messages.iter().position(|m| parts.iter().all(|part| m.contains(part)))?;
         Some(self.messages.drain(..=at).collect())
     }
 
-    /// As of a systemd that does not read: until the next look its queue takes no message.
+    /// Fills the socket's queue, as if systemd did not read: the socket accepts no message until the next read.
     pub fn fill(&self) {
         let filler = UnixDatagram::unbound().expect("a socket");
         filler.connect(&self.path).expect("connected");
@@ -71,7 +72,7 @@ impl Store {
         while filler.send(b"filler").is_ok() {}
     }
 
-    /// As if an earlier wherry had left it.
+    /// Stores a descriptor, as if a previous run of Wherry had stored it.
     pub fn put(&mut self, name: &str, fd: OwnedFd) {
         self.kept.push((name.to_owned(), fd));
     }

@@ -1,6 +1,6 @@
-//! strace on a running agent, and what docs/strace.md says is seen there.
+//! Runs strace on a running agent and compares the system calls with docs/strace.md.
 //!
-//! WHERRY_RECORD=DIR keeps each trace in DIR, for the page.
+//! WHERRY_RECORD=DIR keeps each trace in DIR, to update docs/strace.md.
 
 use super::agent::patience;
 use super::lab::signal;
@@ -10,21 +10,21 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The phase in which nothing is given to a helper.
+/// The phase in which no helper runs.
 const IDLE: &str = "idle";
 
-/// A strace of one process and its threads, from `attach` to `calls`.
+/// A trace of one process and its threads, from `attach` to `calls`.
 pub struct Trace {
     child: Child,
     file: PathBuf,
     phase: &'static str,
 }
 
-/// Waits until the process sleeps: what was on its way has come, and helpers have ended. (A stream of events of other
-/// tests' containers never ends; then this is how long a test waits.)
+/// Waits until the process sleeps, so that no event is pending and all helpers have ended. Gives up after 16 s: events
+/// about the containers of other tests may never stop.
 pub fn wait_quiet(pid: u32) {
     let switches = || {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
         let line = status.lines().find(|l| l.starts_with("voluntary_ctxt_switches:"));
         line.map(str::to_owned)
     };
@@ -38,7 +38,7 @@ pub fn wait_quiet(pid: u32) {
 }
 
 impl Trace {
-    /// `phase`: a table of docs/strace.md. Returns when every call from now on is seen.
+    /// Attaches strace. `phase` is the name of a table in docs/strace.md. On return strace records every call.
     pub fn attach(pid: u32, phase: &'static str) -> Trace {
         let file = std::env::temp_dir().join(format!("wherry-strace-{phase}-{pid}"));
         let child = Command::new("strace")
@@ -51,7 +51,7 @@ impl Trace {
             .expect("strace (tests/lab/install.sh runtime)");
         let end = Instant::now() + patience(120);
         let traced = || {
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
             status.lines().any(|l| l.strip_prefix("TracerPid:").is_some_and(|pid| pid.trim() != "0"))
         };
         while !traced() {
@@ -61,7 +61,7 @@ impl Trace {
         Trace { child, file, phase }
     }
 
-    /// Ends it: how often each system call was made.
+    /// Ends the trace. Returns the number of calls by name.
     pub fn calls(mut self) -> BTreeMap<String, u32> {
         signal(&self.child.id().to_string(), "INT");
         self.child.wait().expect("strace");
@@ -76,7 +76,7 @@ impl Trace {
         count(&text)
     }
 
-    /// Ends it and holds it against the page: what is always seen was, and nothing that the page does not have.
+    /// Ends the trace and compares it with docs/strace.md: each call marked `always` was seen, and each call seen is listed.
     pub fn matches_the_page(self) -> BTreeMap<String, u32> {
         let page = page();
         let (phase, mut anywhere) = (documented(&page, self.phase), documented(&page, "anywhere"));
@@ -98,11 +98,11 @@ impl Trace {
     }
 }
 
-/// By name, the calls that were begun.
+/// Number of calls that were started, by name.
 fn count(trace: &str) -> BTreeMap<String, u32> {
     let mut calls = BTreeMap::new();
     for line in trace.lines() {
-        // `PID   0.000012 name(...`; what goes on after another thread's call begins with `<...`.
+        // `PID   0.000012 name(...`. The rest of an interrupted call begins with `<...` and is not counted again.
         let Some(call) = line.split_whitespace().nth(2) else { continue };
         let Some((name, _)) = call.split_once('(') else { continue };
         if !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_') {
@@ -112,13 +112,13 @@ fn count(trace: &str) -> BTreeMap<String, u32> {
     calls
 }
 
-/// docs/strace.md.
+/// The text of docs/strace.md.
 pub fn page() -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/strace.md");
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The first column of the table behind `<!-- table: NAME -->`, and whether the second says `always`.
+/// The calls in the first column of the table after `<!-- table: NAME -->`, and whether the second column is `always`.
 pub fn documented(page: &str, name: &str) -> BTreeMap<String, bool> {
     let mark = format!("<!-- table: {name} -->");
     let at = page.find(&mark).unwrap_or_else(|| panic!("docs/strace.md has no {mark}"));
@@ -126,7 +126,7 @@ pub fn documented(page: &str, name: &str) -> BTreeMap<String, bool> {
     let mut found = BTreeMap::new();
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        // A cell may name several: `brk`, `mmap`.
+        // A cell may list several calls: `brk`, `mmap`.
         for name in cells[0].split('`').skip(1).step_by(2) {
             found.insert(name.to_owned(), cells.get(1) == Some(&"always"));
         }

@@ -1,6 +1,6 @@
-//! Manifests for tests, written as the specs that matter.
+//! Builds manifests for tests from pod specs.
 
-/// A pod whose spec is `spec` (YAML, indented as one likes).
+/// The manifest of a pod. `spec` is YAML with any indentation.
 pub fn pod(namespace: &str, name: &str, spec: &str) -> String {
     let mut text = format!("apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: {namespace}\nspec:\n");
     let margin = spec.lines().filter(|l| !l.trim().is_empty()).map(|l| l.len() - l.trim_start().len()).min();
@@ -12,14 +12,14 @@ pub fn pod(namespace: &str, name: &str, spec: &str) -> String {
     text
 }
 
-/// The spec of a pod that runs until it is told to end, and then ends at once.
+/// The spec of a pod that runs until SIGTERM and then exits at once.
 pub const TRAP: &str = "
     containers:
     - name: main
       image: localhost/trap:1
 ";
 
-/// A spec with one container that runs a shell script. `policy` is the restartPolicy.
+/// The spec of a pod with one container that runs a shell script. `policy` is the restartPolicy.
 pub fn script(policy: &str, script: &str) -> String {
     let quoted = serde_json::to_string(script).expect("a string");
     format!(

@@ -1,4 +1,4 @@
-//! Against a real containerd: its own root, state, socket and process, all in a directory of the test.
+//! Tests against a real containerd with separate root, state and socket in a temporary directory.
 
 use crate::rig::{Factory, Rig};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ struct Containerd {
 }
 
 impl Containerd {
-    /// None, with a line that says so, where it cannot be.
+    /// Returns None and prints the reason if containerd cannot be started.
     fn start() -> Option<Containerd> {
         let test = std::thread::current().name().unwrap_or_default().to_string();
         if !rustix::process::geteuid().is_root() {
@@ -66,7 +66,7 @@ impl Drop for Containerd {
 
 fn spawn(dir: &Path) -> Child {
     let log = File::options().create(true).append(true).open(dir.join("log")).unwrap();
-    // Even if the test is killed, it does not outlive it.
+    // containerd ends with the test, even if the test is killed.
     Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "containerd", "--config"])
         .arg(dir.join("config.toml"))
@@ -100,7 +100,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     )
 }
 
-/// The connection is up before the CRI plugin answers: until it does, the server says UNAVAILABLE or UNIMPLEMENTED.
+/// Waits until the CRI plugin answers. The connection is up before that, and the server answers UNAVAILABLE or
+/// UNIMPLEMENTED.
 fn up(factory: Factory, path: &Path) -> Rig {
     let mut rig = Rig::new(factory, path);
     rig.until("Up", |seen| seen.contains(&Completion::Up));
@@ -135,7 +136,7 @@ fn version_status_and_lists_are_answered(factory: Factory) {
     // An empty list is an empty message.
     let images = rig.call(LIST_IMAGES, "");
     assert_eq!(rig.end(images), Ok(Bytes::new()));
-    // Field 1, the id "nobody".
+    // Field 1 is the ID "nobody".
     let missing = rig.call(POD_SANDBOX_STATUS, &b"\x0a\x06nobody"[..]);
     let result = rig.end(missing);
     assert!(

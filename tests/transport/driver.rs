@@ -1,5 +1,5 @@
-//! The runtime's cgroup driver (RuntimeConfig), asked for by the client over each transport, from a server of the
-//! tests' own: the runtimes of this machine may be too old to tell.
+//! The cgroup driver of the runtime (RuntimeConfig), as the client reads it over each transport. A test server answers,
+//! because an installed runtime may be too old for RuntimeConfig.
 
 use crate::rig::Factory;
 use crate::server::{Options, Server};
@@ -37,7 +37,7 @@ fn config(driver: CgroupDriver) -> RequestConfig {
     }
 }
 
-/// What the client tells of the driver before the runtime's status is known, and what it uses from then on.
+/// The drivers that the client reports before it returns the status of the runtime, and the driver that it then uses.
 fn asked(
     factory: Factory,
     tells: Option<proto::CgroupDriver>,

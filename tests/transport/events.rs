@@ -1,4 +1,4 @@
-//! The stream of container events (`adapters::cri::events`) over each transport, from a scripted server.
+//! The stream of container events (`adapters::cri::events`) over each transport, with a scripted server.
 
 use crate::rig::Factory;
 use crate::server::{Events, Options, Server};
@@ -80,9 +80,9 @@ fn a_runtime_without_the_stream_is_asked_once(factory: Factory) {
     listener.run_for(Duration::from_millis(1500));
     assert_eq!(listener.seen, [StreamEvent::Asked, StreamEvent::Unimplemented]);
     assert_eq!(server.seen.lock().unwrap().headers.len(), 1);
-    assert!(!server.seen.lock().unwrap().headers[0].contains_key("grpc-timeout"), "it has no deadline");
+    assert!(!server.seen.lock().unwrap().headers[0].contains_key("grpc-timeout"), "the stream has no deadline");
     assert_eq!(listener.events.next_deadline(), None);
-    // The next connection to the runtime is another matter.
+    // Only `close`, after a lost connection to the runtime, permits another request.
     assert!(!listener.events.is_closed());
     listener.events.close();
     assert!(listener.events.is_closed());
@@ -97,7 +97,7 @@ fn a_burst_comes_whole_and_what_makes_no_sense_in_it_costs_nothing(factory: Fact
         };
         seen.iter().filter_map(id).collect()
     };
-    // The question, the events, and the nonsense.
+    // `Asked`, the events, and one `Nonsense`.
     listener.until(|seen| seen.len() >= 10_002);
     assert_eq!(ids(&listener.seen), (0..10_000).map(|n| format!("c{n}")).collect::<Vec<_>>());
     let nonsense = listener.seen.iter().filter(|e| matches!(e, StreamEvent::Nonsense { .. })).count();
@@ -107,7 +107,7 @@ fn a_burst_comes_whole_and_what_makes_no_sense_in_it_costs_nothing(factory: Fact
 fn a_stream_that_ends_is_asked_for_again_after_a_back_off(factory: Factory) {
     let (_dir, server, mut listener) = start(factory, Events::Once);
     listener.run_for(Duration::from_millis(2500));
-    // At once, after 1 s, after 2 s more.
+    // The requests are sent at once, after 1 s, and after 2 s more.
     assert!((2..=3).contains(&listener.asked()), "{:?}", listener.seen);
     let lost = listener.seen.iter().filter(|e| matches!(e, StreamEvent::Lost { .. })).count();
     assert_eq!(lost, listener.asked());
@@ -125,7 +125,7 @@ fn a_runtime_that_goes_away_and_comes_back_is_listened_to_again(factory: Factory
     assert_eq!(listener.asked(), 1);
 }
 
-/// What only the transport on our own loop promises.
+/// Guarantees of the h2 transport only.
 mod h2_alone {
     use super::*;
 
@@ -137,6 +137,6 @@ mod h2_alone {
         assert_eq!(listener.events.next_deadline(), None);
         listener.drives = 0;
         listener.run_for(Duration::from_millis(300));
-        assert_eq!(listener.drives, 1, "woken by nothing");
+        assert_eq!(listener.drives, 1, "unexpected wake-ups");
     }
 }

@@ -1,17 +1,17 @@
-//! The transports of the CRI client, each test over both of them (the second with `--features grpcio`):
+//! The transports of the CRI client. Each test runs over every transport (grpcio only with `--features grpcio`):
 //!
-//! - `scripted`: a server of the tests' own, for what a real runtime will not do on demand (hang, GOAWAY, resets, 16 MiB
-//!   both ways, broken answers);
-//! - `trouble`: bytes that no HTTP/2 library would send (`raw`);
-//! - `events`: the stream of container events over them;
-//! - `driver`: which cgroup driver the runtime says that it uses;
-//! - `containerd`: a real one, started by the test in a directory of its own, killed and started again. Needs root and
-//!   `containerd` in PATH; without them its tests say so and are skipped.
+//! - `scripted`: a test server that does what a real runtime does not do on demand (hang, GOAWAY, resets, 16 MiB both ways,
+//!   broken answers)
+//! - `trouble`: bytes that no HTTP/2 library sends (`raw`)
+//! - `events`: the stream of container events
+//! - `driver`: the cgroup driver that the runtime reports
+//! - `containerd`: a real containerd in a temporary directory, which the test kills and restarts. This needs root and
+//!   `containerd` in PATH; without them these tests print a line and are skipped.
 
-// The lists in clippy.toml are for `engine` and `api`.
+// The lists in clippy.toml apply only to `engine` and `api`.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
-/// Runs each of these functions as a test over each transport there is.
+/// Runs each of these functions as a test over each available transport.
 macro_rules! over_each_transport {
     ($($name:ident),* $(,)?) => {
         mod h2 {

@@ -1,4 +1,4 @@
-//! A peer that writes what a test tells it to, byte for byte: what no HTTP/2 library would send.
+//! A peer that writes arbitrary bytes, for input that no HTTP/2 library sends.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -25,7 +25,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// `script` is run for each connection, in a thread of its own, with the connection's number from 0.
+    /// Runs `script` for each connection in a separate thread. Its first argument is the number of the connection, from 0.
     pub fn start(path: &Path, script: impl Fn(usize, Peer) -> Option<()> + Send + Sync + 'static) -> Raw {
         let listener = UnixListener::bind(path).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -40,7 +40,7 @@ impl Raw {
                     };
                     let (number, script) = (connections.fetch_add(1, Ordering::SeqCst), script.clone());
                     stream.set_nonblocking(false).unwrap();
-                    // So that no thread stays for ever.
+                    // The timeouts end the thread if the client neither reads, writes nor closes.
                     stream.set_read_timeout(Some(Duration::from_secs(240))).unwrap();
                     stream.set_write_timeout(Some(Duration::from_secs(240))).unwrap();
                     std::thread::spawn(move || script(number, Peer(stream)));
@@ -64,11 +64,11 @@ impl Drop for Raw {
     }
 }
 
-/// One connection. None of its methods: the client has closed it.
+/// One connection. Its methods return None when the client has closed the connection.
 pub struct Peer(pub UnixStream);
 
 impl Peer {
-    /// Takes the client's preface, and sends the SETTINGS that make a connection one.
+    /// Reads the client's preface and sends the initial SETTINGS.
     pub fn greet(&mut self) -> Option<()> {
         self.0.read_exact(&mut [0; 24]).ok()?;
         self.write(&frame(SETTINGS, 0, 0, &[]))
@@ -78,7 +78,7 @@ impl Peer {
         self.0.write_all(bytes).ok()
     }
 
-    /// The stream of the next request.
+    /// Waits for the next request. Returns its stream ID.
     pub fn request(&mut self) -> Option<u32> {
         loop {
             let mut head = [0; 9];
@@ -97,7 +97,7 @@ impl Peer {
         self.write(&end(stream))
     }
 
-    /// Answers every request.
+    /// Answers every request with `message`.
     pub fn serve(&mut self, message: &[u8]) -> Option<()> {
         loop {
             let stream = self.request()?;
@@ -105,7 +105,7 @@ impl Peer {
         }
     }
 
-    /// Until the client closes the connection.
+    /// Discards input until the client closes the connection.
     pub fn drain(mut self) -> Option<()> {
         std::io::copy(&mut self.0, &mut std::io::sink()).ok().map(drop)
     }
@@ -116,13 +116,13 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The headers of an answer: status 200 (of HPACK's table), the content type (its name is 31 there).
+/// The headers of an answer: status 200 and the content type. Both use the static HPACK table (entries 8 and 31).
 pub fn begin(stream: u32) -> Vec<u8> {
     let kind = b"application/grpc";
     frame(HEADERS, END_HEADERS, stream, &[&[0x88, 0x0f, 0x10, kind.len() as u8], &kind[..]].concat())
 }
 
-/// The trailers of an answer that is fine.
+/// The trailers of a successful answer.
 pub fn end(stream: u32) -> Vec<u8> {
     let name = b"grpc-status";
     frame(HEADERS, END_HEADERS | END_STREAM, stream, &[&[0, name.len() as u8], &name[..], &[1, b'0']].concat())

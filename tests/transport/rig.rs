@@ -1,4 +1,4 @@
-//! A main loop with one transport in it, and nothing else.
+//! An event loop with one transport.
 
 use bytes::Bytes;
 use mio::{Registry, Token};
@@ -22,7 +22,7 @@ pub fn grpcio(path: &Path, registry: &Registry, token: Token) -> Box<dyn Transpo
 
 const TOKEN: Token = Token(1);
 
-/// Ten times and more what anything here takes.
+/// At least ten times the duration of any wait in these tests.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 pub struct Rig {
@@ -39,7 +39,7 @@ impl Rig {
         Rig { event_loop, transport, seen: Vec::new(), drives: 0 }
     }
 
-    /// Connected.
+    /// Connects and waits for `Up`.
     pub fn up(factory: Factory, path: &Path) -> Rig {
         let mut rig = Rig::new(factory, path);
         rig.until("Up", |seen| seen.contains(&Completion::Up));
@@ -63,7 +63,7 @@ impl Rig {
         self.transport.call(call, clock::boot())
     }
 
-    /// Drives, and if nothing came of it waits until there is something to do again, at most until `latest`.
+    /// Drives the transport. If that yields no completion, waits for the next event or deadline, at most until `latest`.
     pub fn turn(&mut self, latest: Boot) {
         let mut ready = Vec::new();
         let before = self.seen.len();
@@ -93,7 +93,7 @@ impl Rig {
         }
     }
 
-    /// The call's one end.
+    /// Waits for the result of the call. Panics if the call has two results.
     pub fn end(&mut self, id: CallId) -> Result<Bytes, CallError> {
         self.until("end of the call", |seen| ends(seen, id).next().is_some());
         let mut all = ends(&self.seen, id);
@@ -126,7 +126,7 @@ fn ends(seen: &[Completion], id: CallId) -> impl Iterator<Item = &Result<Bytes, 
     })
 }
 
-/// For a panic's message: not megabytes of it.
+/// The last completions, each cut to 200 characters, for a panic message.
 fn short(seen: &[Completion]) -> Vec<String> {
     seen.iter().rev().take(20).map(|c| format!("{c:?}").chars().take(200).collect()).collect()
 }

@@ -1,4 +1,4 @@
-//! Against the scripted server: what a real runtime will not do on demand.
+//! Tests against the scripted server, for what a real runtime does not do on demand.
 
 use crate::rig::{Factory, Rig};
 use crate::server::{Options, Server};
@@ -23,7 +23,7 @@ fn start(factory: Factory, options: Options) -> (TempDir, Server, Rig) {
     (dir, server, rig)
 }
 
-/// Bytes that no two places share, so that a mix-up shows.
+/// Bytes that depend on their position, so that misplaced bytes are found.
 fn pattern(length: usize) -> Bytes {
     (0..length).map(|n| (n ^ (n >> 8) ^ (n >> 16)) as u8).collect()
 }
@@ -90,12 +90,12 @@ fn a_status_has_its_code_and_its_message_decoded(factory: Factory) {
 
 fn messages_of_any_size_up_to_16_mib_go_both_ways(factory: Factory) {
     let (_dir, _server, mut rig) = start(factory, Options::default());
-    // Around a frame, the windows, and the limit.
+    // Sizes around a frame, the windows and the limit.
     for size in [1, 16_379, 16_384, 65_535, 65_536, 262_144, 1_048_577, (16 << 20) - 1, 16 << 20] {
         let body = pattern(size);
         let id = rig.call("/t/Echo", body.clone());
         let answer = rig.end(id).unwrap();
-        assert!(answer == body, "{size} bytes came back as {} others", answer.len());
+        assert!(answer == body, "sent {size} bytes, got {} different ones", answer.len());
         rig.seen.clear();
     }
 }
@@ -158,7 +158,7 @@ fn a_cancelled_call_ends_once_and_the_peer_is_told(factory: Factory) {
     rig.transport.cancel(id);
     assert_eq!(rig.end(id), Err(CallError::Unknown("cancelled".to_string())));
     until_reset(&mut rig, &server);
-    // One whose answer was there is not ended again, nor one that never was.
+    // To cancel a finished or unknown call has no effect.
     let done = rig.call("/t/Echo", "x");
     assert_eq!(rig.end(done), Ok(Bytes::from("x")));
     rig.transport.cancel(done);
@@ -175,7 +175,7 @@ fn until_reset(rig: &mut Rig, server: &Server) {
         }
         rig.run_for(Duration::from_millis(10));
     }
-    panic!("the peer was not told");
+    panic!("the peer got no RST_STREAM");
 }
 
 fn an_endless_stream_gives_messages_as_they_come_until_it_is_cancelled(factory: Factory) {
@@ -194,7 +194,7 @@ fn a_stream_of_many_messages_comes_whole_and_in_order(factory: Factory) {
     let (_dir, _server, mut rig) = start(factory, Options::default());
     for (count, size) in [(0, 0), (3, 2_000_000), (20_000, 10)] {
         let id = rig.stream("/t/Many", many(count, size));
-        // Another call is answered in between.
+        // The server answers another call during the stream.
         let other = rig.call("/t/Echo", "other");
         assert_eq!(rig.end(other), Ok(Bytes::from("other")));
         assert_eq!(rig.end(id), Ok(Bytes::new()));
@@ -236,7 +236,7 @@ fn broken_answers_are_errors_and_cost_other_calls_nothing(factory: Factory) {
 fn after_goaway_calls_go_on_over_a_new_connection(factory: Factory) {
     let (_dir, server, mut rig) = start(factory, Options::default());
     for round in 0..3 {
-        // In flight when the server says GOAWAY: it is let to finish.
+        // This call is in flight when the server sends GOAWAY, and it finishes.
         let slow = rig.call("/t/SlowEcho", "slow");
         let last = rig.call("/t/GoAway", "last");
         assert_eq!(rig.end(last), Ok(Bytes::from("last")));
@@ -261,7 +261,7 @@ fn without_a_server_calls_are_not_sent_and_down_is_told_once_with_the_sockets_na
     assert_eq!(downs.len(), 1, "{downs:?}");
     assert!(downs[0].contains(path.to_str().unwrap()), "{downs:?}");
     assert!(!rig.transport.is_up());
-    // And up when there is one.
+    // The transport is up as soon as a server listens.
     let _server = Server::start(&path, Options::default());
     rig.until("Up", |seen| seen.contains(&Completion::Up));
     let id = rig.call("/t/Echo", "now");
@@ -290,7 +290,7 @@ fn a_server_that_goes_away_is_down_and_up_again_when_it_comes_back(factory: Fact
         assert_eq!(rig.end(id), Ok(Bytes::from("back")));
         rig.seen.clear();
     }
-    // A connection that the server drops is made again.
+    // The transport reconnects after the server drops the connection.
     let id = rig.call("/t/Drop", "");
     assert!(is_unknown(&rig.end(id)));
     rig.until("Up", |seen| seen.contains(&Completion::Up));
@@ -315,7 +315,7 @@ fn text(result: &Result<Bytes, CallError>) -> &str {
     }
 }
 
-/// What only the transport on our own loop promises.
+/// Guarantees of the h2 transport only.
 mod h2_alone {
     use super::*;
     use crate::rig;
@@ -329,10 +329,10 @@ mod h2_alone {
         assert_eq!(rig.transport.next_deadline(), None);
         rig.drives = 0;
         rig.run_for(Duration::from_millis(300));
-        assert_eq!(rig.drives, 1, "woken by nothing");
+        assert_eq!(rig.drives, 1, "unexpected wake-ups");
     }
 
-    /// (The C-core takes a flag without an encoding for a mistake of no consequence.)
+    /// The gRPC C-core ignores a compressed flag without an encoding.
     #[test]
     fn a_compressed_message_is_an_error() {
         let (_dir, _server, mut rig) = start(rig::h2, Options::default());
@@ -347,7 +347,7 @@ mod h2_alone {
         for _ in 0..3 {
             let id = rig.call("/t/GoAway", "x");
             assert_eq!(rig.end(id), Ok(Bytes::from("x")));
-            // Calls of every moment of the change: none is lost.
+            // Calls at any time during the change of connections are not lost.
             for n in 0..50 {
                 let id = rig.call("/t/Echo", format!("{n}"));
                 if n % 5 == 0 {
@@ -372,7 +372,7 @@ mod h2_alone {
         let id = rig.call("/t/Echo", "x");
         assert!(is_not_sent(&rig.end(id)));
         rig.until("Down", |seen| seen.iter().any(|c| matches!(c, Completion::Down { .. })));
-        assert!(rig.downs()[0].contains("no answer in 10 s"), "{:?}", rig.downs());
+        assert!(rig.downs()[0].contains("no answer (HTTP/2 SETTINGS) within 10 s"), "{:?}", rig.downs());
     }
 
     #[test]

@@ -1,6 +1,5 @@
-//! A gRPC server of the tests' own on a unix socket, with the server side of `h2` in a thread: what it does with a call
-//! is in the call's path. Its executor is as plain as can be: everything is polled again and again, with a wait for the
-//! sockets of at most a millisecond in between.
+//! A gRPC test server on a unix socket, with the server side of `h2` in a thread. The path of a call determines how the
+//! server handles it. The executor is a simple loop: it polls all futures, then polls the sockets for at most 1 ms.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::server::{self, Connection, SendResponse};
@@ -25,22 +24,22 @@ use wherry::adapters::cri::proto::{
 #[derive(Clone, Copy)]
 pub struct Options {
     pub max_streams: u32,
-    /// Bytes that the server reads at each pass: small is a slow reader.
+    /// Bytes that the server reads per pass. A small value makes a slow reader.
     pub read_at_once: usize,
-    /// Accept, and never say a word.
+    /// Accept connections and send nothing.
     pub mute: bool,
     pub events: Events,
-    /// What it answers to RuntimeConfig; None: Unimplemented.
+    /// The answer to RuntimeConfig. None: UNIMPLEMENTED.
     pub driver: Option<CgroupDriver>,
 }
 
-/// What it does when it is asked for its stream of container events.
+/// How the server answers GetContainerEvents.
 #[derive(Clone, Copy)]
 pub enum Events {
     Unimplemented,
-    /// One event, and the end.
+    /// Send one event and end the stream.
     Once,
-    /// So many at once, one message of nonsense, and no end.
+    /// Send this many events at once, with one invalid message among them, and keep the stream open.
     Burst(u32),
 }
 
@@ -56,13 +55,13 @@ impl Default for Options {
     }
 }
 
-/// What it saw, for the tests to look at.
+/// What the server received, for the tests to check.
 #[derive(Default)]
 pub struct Seen {
     pub connections: usize,
-    /// Why hanging calls were reset by the client.
+    /// The reset codes that the client sent for hanging calls.
     pub resets: Vec<Reason>,
-    /// The most calls that were in its hands at one time.
+    /// Maximum number of concurrent calls.
     pub most_at_once: usize,
     at_once: usize,
     pub headers: Vec<HeaderMap>,
@@ -88,7 +87,7 @@ impl Server {
         Server { path: path.to_path_buf(), seen, stop, thread: Some(thread) }
     }
 
-    /// Ends it as SIGKILL would: the connections are closed, the socket's file stays.
+    /// Stops the server like SIGKILL: the connections are closed, and the socket file stays.
     pub fn kill(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
@@ -167,7 +166,7 @@ async fn connection(io: Io, options: Options, seen: Arc<Mutex<Seen>>) {
     .await;
 }
 
-/// What a call wants to be done with its connection when it is over.
+/// The action on the connection after a call.
 enum After {
     Nothing,
     GoAway,
@@ -195,13 +194,13 @@ async fn call(
             sleep(Duration::from_millis(100)).await;
             answer(respond, &[body]).await;
         }
-        // The request says how many messages, and how large each.
+        // The request contains the number of messages and the size of each.
         "/t/Many" => {
             let number = |at: usize| u32::from_be_bytes(body[at..at + 4].try_into().unwrap()) as usize;
             let messages: Vec<Bytes> = (0..number(0)).map(|n| Bytes::from(vec![n as u8; number(4)])).collect();
             answer(respond, &messages).await;
         }
-        // One message, and no end.
+        // Send one message and keep the stream open.
         "/t/Endless" => {
             let mut stream = respond.send_response(ok(), false).unwrap();
             stream.send_data(framed(b"first"), false).unwrap();
@@ -212,7 +211,7 @@ async fn call(
             let reason = poll_fn(|cx| respond.poll_reset(cx)).await;
             seen.lock().unwrap().resets.extend(reason.ok());
         }
-        // No message: the status is in the headers.
+        // Trailers-Only: the headers contain the status, and there is no message.
         "/t/NotFound" => {
             let response = Response::builder()
                 .header("content-type", "application/grpc")
@@ -220,7 +219,7 @@ async fn call(
                 .header("grpc-message", "no such pod: %22caf%C3%A9%22 100%25");
             respond.send_response(response.body(()).unwrap(), true).unwrap();
         }
-        // The status in the trailers, after a message.
+        // Send a message and then an error status in the trailers.
         "/t/Internal" => {
             let mut stream = respond.send_response(ok(), false).unwrap();
             stream.send_data(framed(b"half of it"), false).unwrap();
@@ -249,7 +248,7 @@ async fn call(
             stream.send_data(Bytes::from_static(&[1, 0, 0, 0, 1, 9]), false).unwrap();
             stream.send_trailers(trailers("0", "")).unwrap();
         }
-        // One byte more than 16 MiB.
+        // One byte over the limit of 16 MiB.
         "/t/TooLarge" => answer(respond, &[Bytes::from(vec![0; (16 << 20) + 1])]).await,
         "/t/Refuse" => respond.send_reset(Reason::REFUSED_STREAM),
         "/t/Reset" => respond.send_reset(Reason::INTERNAL_ERROR),
@@ -305,14 +304,14 @@ async fn read(mut stream: RecvStream) -> Bytes {
     if body.len() >= 5 { body.split_off(5) } else { Bytes::new() }
 }
 
-/// All messages, waiting for the client to take them.
+/// Sends all messages and an OK status. Waits for flow-control capacity.
 async fn answer(mut respond: SendResponse<Bytes>, messages: &[Bytes]) {
     if let Some(mut stream) = send(&mut respond, messages).await {
         let _ = stream.send_trailers(trailers("0", ""));
     }
 }
 
-/// Without an end. None: the client does not want them.
+/// Sends all messages and keeps the stream open. Returns None if the client has reset the stream.
 async fn send(respond: &mut SendResponse<Bytes>, messages: &[Bytes]) -> Option<SendStream<Bytes>> {
     let mut stream = respond.send_response(ok(), false).ok()?;
     for message in messages {
@@ -331,7 +330,7 @@ async fn send(respond: &mut SendResponse<Bytes>, messages: &[Bytes]) -> Option<S
     Some(stream)
 }
 
-/// The end of container `c<n>` of a pod whose owner is "me".
+/// A stop event of the container `c<n>`. The owner of its pod is "me".
 fn event(n: u32) -> Bytes {
     let mut event = ContainerEventResponse::new();
     event.container_id = format!("c{n}");
@@ -371,7 +370,7 @@ async fn sleep(time: Duration) {
 struct Io {
     stream: UnixStream,
     read_at_once: usize,
-    /// A slow reader's next read is a pass later.
+    /// A slow reader skips every other pass.
     rest: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A peer that sends nonsense: each time it is an error of the calls that it concerns, and the next connection works.
+//! A peer that sends invalid input. Each case is an error only for the affected calls, and the next connection works.
 
 use crate::raw::{DATA, GOAWAY, HEADERS, PING, Peer, Raw, SETTINGS, WINDOW_UPDATE, begin, end, frame};
 use crate::rig::{Factory, Rig};
@@ -23,7 +23,8 @@ fn socket() -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// What the server sends after the headers of the request on stream 1, and whether it closes the connection then.
+/// The name of each case, the bytes that the server sends after the request on stream 1, and whether it then closes the
+/// connection.
 fn nonsense() -> Vec<(&'static str, Vec<u8>, bool)> {
     let data = |length: u8, bytes: &[u8]| frame(DATA, 0, 1, &[&[0, 0, 0, 0, length], bytes].concat());
     vec![
@@ -35,7 +36,7 @@ fn nonsense() -> Vec<(&'static str, Vec<u8>, bool)> {
         ("settings of five bytes", frame(SETTINGS, 0, 0, &[0; 5]), false),
         ("an answer cut in its message", [begin(1), data(100, b"half")].concat(), true),
         ("an answer cut before its status", [begin(1), data(4, b"half")].concat(), true),
-        ("nothing", Vec::new(), true),
+        ("no answer", Vec::new(), true),
     ]
 }
 
@@ -49,20 +50,20 @@ fn nonsense_in_an_answer_is_an_error_and_the_next_connection_works(factory: Fact
             }
             peer.request()?;
             peer.write(&bytes)?;
-            // (The C-core overlooks data on no stream, and goes on with the connection.)
+            // The gRPC C-core ignores data on stream 0 and keeps the connection.
             if closes { Some(()) } else { peer.serve(b"fine") }
         });
         let mut rig = Rig::up(factory, &path);
         let id = rig.call_within("/t/x", "", Duration::from_secs(60));
         let result = rig.end(id);
-        // It may have reached the peer.
+        // Not `NotSent`: the call may have reached the peer.
         assert!(matches!(result, Err(CallError::Unknown(_) | CallError::Status { .. })), "{what}: {result:?}");
         until_answered(&mut rig, "fine", what);
         assert!((1..10).contains(&server.connections()), "{what}: {} connections", server.connections());
     }
 }
 
-/// Over a new connection, once it is there.
+/// Repeats the call until the server answers over a new connection.
 fn until_answered(rig: &mut Rig, answer: &'static str, what: &str) {
     let latest = clock::boot() + Duration::from_secs(240);
     loop {
@@ -94,7 +95,7 @@ fn calls_above_the_last_id_of_a_goaway_were_not_sent_and_those_below_finish(fact
     rig.run_for(Duration::from_millis(50));
     let second = rig.call("/t/x", "");
     assert_eq!(rig.end(first), Ok(Bytes::from("first")));
-    // (The C-core does not always tell.)
+    // The gRPC C-core does not always report that the call was not sent.
     let result = rig.end(second);
     assert!(matches!(result, Err(CallError::NotSent(_) | CallError::Unknown(_))), "{result:?}");
     until_answered(&mut rig, "next", "after a GOAWAY");
@@ -116,7 +117,7 @@ fn looked_for_ever_more_rarely(factory: Factory, script: fn(Peer) -> Option<()>)
     let server = Raw::start(&path, move |_, peer| script(peer));
     let mut rig = Rig::new(factory, &path);
     rig.run_for(Duration::from_secs(3));
-    // 50 ms, 100, 200, 400, 800, then each second.
+    // The back-off is 50, 100, 200, 400 and 800 ms, then 1 s.
     assert!((2..=12).contains(&server.connections()), "{} connections in 3 s", server.connections());
     let id = rig.call_within("/t/x", "", Duration::from_secs(60));
     assert!(rig.end(id).is_err());
@@ -144,7 +145,7 @@ fn a_flood_of_pings_and_settings_delays_an_answer_and_nothing_else(factory: Fact
     assert!(rig.downs().is_empty());
 }
 
-/// What only the transport on our own loop promises.
+/// Guarantees of the h2 transport only.
 mod h2_alone {
     use super::*;
     use crate::rig;
@@ -188,7 +189,7 @@ mod h2_alone {
         let result = rig.end(id);
         assert!(matches!(&result, Err(CallError::Unknown(why)) if why.contains("text/html")), "{result:?}");
         let id = rig.call("/t/x", "");
-        assert_eq!(rig.end(id), Ok(Bytes::from("fine")), "the connection is as good as before");
+        assert_eq!(rig.end(id), Ok(Bytes::from("fine")), "the connection still works");
     }
 
     #[test]

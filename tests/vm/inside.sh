@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# What the scripts inside the machines share: what is true, and what is not. Sourced, never run.
+# Checks that the scripts inside the machines share. Sourced, never run.
 # shellcheck disable=SC2034,SC2317
 
-# Seconds; the processor is emulated, and shared.
+# Seconds; the processor is emulated and shared.
 PATIENCE=300
 boot=$(sed -n 's/.*wherry-vm\.boot=\([0-9]*\).*/\1/p' /proc/cmdline)
 
@@ -11,7 +11,7 @@ check() {
 	if "${@:2}"; then echo "passed: $1"; else echo "FAILED: $1"; fi
 }
 
-# `until_true TEXT COMMAND...`; the machine is of no more use if it does not become true.
+# `until_true TEXT COMMAND...`; ends the script if the command does not succeed in time.
 until_true() {
 	local end=$((SECONDS + PATIENCE))
 	until "${@:2}" >/dev/null 2>&1; do
@@ -29,5 +29,5 @@ until_true() {
 }
 
 property() { systemctl show --property="$1" --value wherry.service; }
-is() { [ "$1" = "$2" ] || { echo "   it is $1, not $2"; return 1; }; }
-at_least() { [ "$1" -ge "$2" ] || { echo "   it is $1, less than $2"; return 1; }; }
+is() { [ "$1" = "$2" ] || { echo "   $1 instead of $2"; return 1; }; }
+at_least() { [ "$1" -ge "$2" ] || { echo "   $1 is less than $2"; return 1; }; }

@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# What the tests in a virtual machine share: the tools, the image, and a boot. Sourced, never run.
+# Functions that the tests in a virtual machine share: the tools, the image, and a boot. Sourced, never run.
 #
-# The machine gets a tar as its second disk, unpacks it at its root and runs the /wherry-vm/run.sh in it, which prints to the
-# second serial port and decides when the machine goes off. Slow: the processor is emulated.
+# The machine gets a tar as its second disk, unpacks it at its root and runs /wherry-vm/run.sh from it. That script prints to the
+# second serial port and powers the machine off. Slow: the processor is emulated.
 #
-# Who sources this ends with 77 where no virtual machine can be run.
+# A script that sources this file exits with 77 if no virtual machine can run.
 
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../lab/common.sh"
@@ -14,31 +14,31 @@ VM=$PROJECT/tests/vm
 CACHE=${XDG_CACHE_HOME:-$(caller_home)/.cache}/wherry-vm
 
 cannot() {
-	say "no virtual machine can be run here: $*"
+	say "cannot run a virtual machine: $*"
 	exit $CANNOT
 }
 
-# Packages that are missing are unpacked into the cache with what they need, not installed: qemu's own would push out
-# another version's tools.
+# Unpacks missing packages and their dependencies into the cache. They are not installed, because qemu's packages would
+# replace the tools of another version.
 borrow() {
 	local tools=$CACHE/tools names
-	have apt-get || cannot "missing: $*"
+	have apt-get || cannot "missing packages: $*"
 	as_caller mkdir -p "$tools/debs"
 	names=$(apt-get install -s --no-install-recommends "$@" 2>/dev/null | awk '/^Inst/ { print $2 }')
 	if [ -z "$names" ]; then
 		as_root apt-get -qq update </dev/null >&2 || true
 		names=$(apt-get install -s --no-install-recommends "$@" 2>/dev/null | awk '/^Inst/ { print $2 }')
 	fi
-	[ -n "$names" ] || cannot "the distribution has no $*"
+	[ -n "$names" ] || cannot "the distribution has no package $*"
 	say "unpacking into $tools: $*"
 	# shellcheck disable=SC2016,SC2086
 	as_caller bash -euc 'cd "$1/debs"; shift; apt-get -q download "$@" >/dev/null 2>&1; for deb in *.deb; do dpkg -x "$deb" ..; done; rm -f ./*.deb' \
-		- "$tools" $names || cannot "cannot download $*"
+		- "$tools" $names || cannot "failed to download $*"
 }
 
 find_tools() {
 	local tools=$CACHE/tools missing=()
-	# The system's own come first.
+	# The system's programs come first.
 	PATH=$PATH:$tools/usr/bin:$tools/usr/sbin:$tools/sbin
 	have mmdebstrap || missing+=(mmdebstrap)
 	have mke2fs || missing+=(e2fsprogs)
@@ -57,12 +57,12 @@ find_tools() {
 	"${QEMU[@]}" --version >/dev/null 2>&1 || cannot "qemu does not start: $("${QEMU[@]}" --version 2>&1 | head -n 1)"
 }
 
-# `prepare_machine`: the tools and the image are there, and $work is a directory of this run's own.
+# `prepare_machine`: provides the tools, the image, and the temporary directory $work.
 prepare_machine() {
-	[ "$(uname -m)" = x86_64 ] || cannot 'only x86_64 is prepared'
-	can_be_root || cannot 'building its image needs root or sudo'
+	[ "$(uname -m)" = x86_64 ] || cannot 'only x86_64 is supported'
+	can_be_root || cannot 'the build of its image needs root or sudo'
 	find_tools
-	as_root env PATH="$PATH" "$VM/image.sh" "$CACHE" || cannot 'its image could not be built'
+	as_root env PATH="$PATH" "$VM/image.sh" "$CACHE" || cannot 'failed to build its image'
 	work=$(mktemp -d "${TMPDIR:-/var/tmp}/wherry-vm.XXXXXX")
 	trap finish EXIT
 	trap 'exit 130' INT TERM HUP
@@ -75,7 +75,7 @@ finish() {
 	rm -rf "$work"
 }
 
-# `runtime_configuration DIRECTORY`: below it containerd's and a network's, for the driver systemd.
+# `runtime_configuration DIRECTORY`: writes the configurations of containerd and of a network, for the systemd driver.
 runtime_configuration() {
 	mkdir -p "$1/etc/containerd" "$1/etc/cni/net.d"
 	cat >"$1/etc/containerd/config.toml" <<'CONFIG'
@@ -107,13 +107,13 @@ CONFIG
 CONFIG
 }
 
-# The directory $1 becomes the machine's input.
+# Packs the directory $1 as the machine's input.
 pack_input() {
 	tar -C "$1" --owner=0 --group=0 -cf "$work/input.tar" .
 }
 
-# `switch_on DISK WORD...`: DISK is a path, with ",snapshot=on" if nothing of what is written to it is to stay; words are added to the
-# kernel's. What run.sh says is printed and in $work/result.log, what the kernel says in $work/console.log.
+# `switch_on DISK WORD...`: starts the machine. DISK is a path, with ",snapshot=on" to discard changes. The words are added to the
+# kernel's command line. The output of run.sh is printed and written to $work/result.log, that of the kernel to $work/console.log.
 switch_on() {
 	local disk=$1
 	shift
@@ -128,7 +128,7 @@ switch_on() {
 	tail -n +1 -f --pid="$machine" "$work/result.log" &
 }
 
-# `until_off SECONDS`: waits until the machine goes off, at most so long.
+# `until_off SECONDS`: waits until the machine has powered off, at most this long.
 until_off() {
 	local limit=$1 result=0
 	for _ in $(seq 1 "$limit"); do
@@ -138,16 +138,16 @@ until_off() {
 	if kill -0 "$machine" 2>/dev/null; then
 		tail -n 20 "$work/console.log" >&2
 		keep_logs
-		die "the machine did not end within $limit s; above is the end of its console"
+		die "the machine did not power off within $limit s; see the end of its console above"
 	fi
 	wait "$machine" || result=$?
 	machine=
-	# The last lines are still on their way to the terminal.
+	# Let tail print the last lines.
 	sleep 1
-	[ "$result" = 0 ] || die "qemu ended with $result"
+	[ "$result" = 0 ] || die "qemu exited with $result"
 }
 
-# `until_said SECONDS TEXT`: waits until the machine has printed a line of that text.
+# `until_said SECONDS TEXT`: waits until the machine has printed a line that contains the text.
 until_said() {
 	for _ in $(seq 1 "$1"); do
 		if grep -qF "$2" "$work/result.log"; then return; fi
@@ -156,10 +156,10 @@ until_said() {
 	done
 	tail -n 20 "$work/console.log" >&2
 	keep_logs
-	die "the machine did not say '$2' within $1 s; above is the end of its console"
+	die "the machine did not print '$2' within $1 s; see the end of its console above"
 }
 
-# The machine is gone from one moment to the next; what it has written to its disk is there.
+# Stops the machine without a shutdown, like a power cut; data that was written to its disk is kept.
 pull_plug() {
 	kill -KILL "$machine"
 	wait "$machine" 2>/dev/null || true
@@ -167,7 +167,7 @@ pull_plug() {
 	sleep 1
 }
 
-# `boot SECONDS DISK WORD...`: runs the machine until it goes off.
+# `boot SECONDS DISK WORD...`: runs the machine until it powers off.
 boot() {
 	local limit=$1
 	shift
@@ -175,32 +175,32 @@ boot() {
 	until_off "$limit"
 }
 
-# `judge_boot N`: dies if what the machine was to do in it did not come to its end.
+# `judge_boot N`: exits if the script of this boot did not complete.
 judge_boot() {
-	if ! grep -q "^wherry-vm: boot $1 did what it was to do" "$work/result.log"; then
+	if ! grep -q "^wherry-vm: boot $1 completed" "$work/result.log"; then
 		tail -n 30 "$work/console.log" >&2
 		keep_logs
-		die "boot $1 did not come to its end; above is the end of its console"
+		die "boot $1 did not complete; see the end of its console above"
 	fi
 }
 
-# `end_boot N`: counts the checks that failed in it in $bad, and keeps its logs.
+# `end_boot N`: adds the failed checks of the boot to $bad, and keeps its logs.
 end_boot() {
 	bad=$((bad + $(grep -c '^FAILED: ' "$work/result.log" || true)))
 	mv "$work/console.log" "$work/console-$1.log"
 	mv "$work/result.log" "$work/result-$1.log"
 }
 
-# The end of it all.
+# Evaluates the checks of all boots.
 judge_checks() {
 	if [ "$bad" != 0 ]; then
 		keep_logs
 		die "$bad checks failed"
 	fi
-	printf '\nall is as it should be\n'
+	printf '\nall checks passed\n'
 }
 
-# After a failure, as the runtime tests do it.
+# Keeps the logs after a failure, as the runtime tests do.
 keep_logs() {
 	if [ -n "${WHERRY_LAB_KEEP:-}" ]; then
 		as_caller mkdir -p "$WHERRY_LAB_KEEP"

@@ -1,23 +1,23 @@
 #!/bin/bash
-# The package on a real machine (`make test-vm-package`): a Debian with systemd, pure cgroup v2 and the systemd cgroup driver. One disk is booted
-# eight times:
+# Tests the package in a virtual machine (`make test-vm-package`): a Debian with systemd, pure cgroup v2 and the systemd cgroup driver.
+# The same disk is booted eight times:
 #
-#   1       dpkg -i, an upgrade while pods run, one with a conffile that was broken, kill -9, a loop that stands still; then manifests come,
-#           change and go until the plug is pulled
-#   2 to 5  all that is desired runs once, nothing is corrupt; manifests come and go again, until the plug is pulled at a random instant
-#   6       all runs; `systemctl reboot`
-#   7       all runs; `systemctl poweroff`
-#   8       all runs; dpkg -r, dpkg -P; `systemctl poweroff`
+#   1       dpkg -i, an upgrade while pods run, an upgrade with an invalid conffile, kill -9, a loop that hangs; then manifests are
+#           created, changed and deleted until a power cut
+#   2 to 5  all desired pods run once, no record is corrupt; manifests are created and deleted again until a power cut at a random time
+#   6       all pods run; `systemctl reboot`
+#   7       all pods run; `systemctl poweroff`
+#   8       all pods run; dpkg -r, dpkg -P; `systemctl poweroff`
 #
-# What must be true is looked at in there (package-inside.sh). Ends with 77 where no virtual machine can be run.
+# package-inside.sh makes the checks inside the machine. Exits with 77 if no virtual machine can run.
 set -euo pipefail
 # shellcheck source=tests/vm/machine.sh
 . "$(dirname "$0")/machine.sh"
 
-# Seconds; each boot, and how long manifests come and go before the plug is pulled, at most.
+# Seconds: the limit of each boot, and the maximum time for which manifests change before a power cut.
 LIMIT=${WHERRY_VM_LIMIT:-1200}
 POWER=${WHERRY_VM_POWER:-40}
-# The plug is pulled at the end of these boots.
+# These boots end with a power cut.
 PULLED='1 2 3 4 5'
 
 prepare_machine
@@ -28,7 +28,7 @@ as_caller "$LAB/images.sh" "$PROJECT/target/lab-images"
 in=$work/in
 files=$in/wherry-vm/files
 mkdir -p "$files"/etc/{containerd,cni/net.d,wherry/config.d}
-# One binary, three packages of it.
+# Three packages with the same binary.
 first=$(as_caller packaging/deb.sh | tail -n 1)
 cp "$first" "$in/wherry-vm/first.deb"
 binary=$work/wherry
@@ -56,7 +56,7 @@ disk=$work/disk.ext4
 cp --sparse=always "$CACHE/rootfs.ext4" "$disk"
 
 bad=0
-# (Some of them for a quick look: the first, and what one is after.)
+# (WHERRY_VM_BOOTS selects boots for a quick run: the first one and those of interest.)
 for n in ${WHERRY_VM_BOOTS:-1 2 3 4 5 6 7 8}; do
 	printf '\n--- boot %s\n' "$n"
 	words=("wherry-vm.boot=$n" printk.devkmsg=on systemd.show_status=no)
@@ -67,7 +67,7 @@ for n in ${WHERRY_VM_BOOTS:-1 2 3 4 5 6 7 8}; do
 		power=$((RANDOM % POWER)).$((RANDOM % 10))
 		sleep "$power"
 		pull_plug
-		printf 'the plug was pulled %s s later\n' "$power"
+		printf 'power cut after %s s\n' "$power"
 		;;
 	*)
 		until_off "$LIMIT"

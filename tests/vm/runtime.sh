@@ -1,13 +1,13 @@
 #!/bin/bash
-# The runtime tests in a virtual machine (`make test-vm`): systemd and pure cgroup v2, as a fresh Debian has them. Arguments go
-# to the test program.
+# Runs the runtime tests in a virtual machine (`make test-vm`) with systemd and pure cgroup v2, like a fresh Debian. Arguments are
+# passed to the test program.
 #
-# Ends with 77 where no virtual machine can be run, with 1 if a test failed or the machine did not end in time.
+# Exits with 77 if no virtual machine can run, and with 1 if a test failed or the machine did not end in time.
 set -euo pipefail
 # shellcheck source=tests/vm/machine.sh
 . "$(dirname "$0")/machine.sh"
 
-# Seconds; the whole of it.
+# Seconds, for the whole run.
 LIMIT=${WHERRY_VM_LIMIT:-7200}
 
 prepare_machine
@@ -15,7 +15,7 @@ cd "$PROJECT"
 "$LAB/install.sh" build runtime
 images=$PROJECT/target/lab-images
 as_caller "$LAB/images.sh" "$images"
-# The paths of the checkout are compiled into the tests: they are the same in there.
+# The tests contain the compiled-in paths of the checkout, so the machine uses the same paths.
 test_program=$("$LAB/cargo.sh" test --no-run --test runtime --message-format=json |
 	grep '"kind":\["test"\]' | grep -o '"executable":"[^"]*"' | cut -d'"' -f4 | tail -n 1)
 [ -x "$test_program" ] || die 'the test program was not built'
@@ -23,7 +23,7 @@ test_program=$("$LAB/cargo.sh" test --no-run --test runtime --message-format=jso
 in=$work/in
 mkdir -p "$in/wherry-vm" "$in$PROJECT/tests" "$in$images" "$in$(dirname "$test_program")" "$in$PROJECT/target/debug"
 cp -r "$LAB" "$PROJECT/tests/fixtures" "$in$PROJECT/tests/"
-# (They are held to it.)
+# (Tests compare documents with the behaviour.)
 cp -r "$PROJECT/docs" "$in$PROJECT/"
 cp -r "$images/." "$in$images/"
 strip -o "$in$test_program" "$test_program"
@@ -43,6 +43,6 @@ pack_input "$in"
 
 boot "$LIMIT" "$CACHE/rootfs.ext4,snapshot=on"
 if grep -q '^wherry-vm: ended with 0' "$work/result.log"; then exit 0; fi
-grep -q '^wherry-vm: ended with' "$work/result.log" || { tail -n 30 "$work/console.log" >&2; say 'the machine ended before the tests did'; }
+grep -q '^wherry-vm: ended with' "$work/result.log" || { tail -n 30 "$work/console.log" >&2; say 'the machine powered off before the tests ended'; }
 keep_logs
 exit 1

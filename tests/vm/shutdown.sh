@@ -1,23 +1,23 @@
 #!/bin/bash
-# Graceful shutdown by a real logind on a real machine (`make test-vm-shutdown`): wherry under its unit, with pods in three priority
-# groups that take 5 s to end. One disk is booted four times:
+# Tests graceful shutdown with a real logind in a virtual machine (`make test-vm-shutdown`): wherry with its unit, and pods in three
+# priority groups that take 5 s to end. The same disk is booted four times:
 #
-#   1  installs everything; what holds the lock; `systemctl poweroff`
+#   1  installs everything; checks the lock; `systemctl poweroff`
 #   2  the pods run again by themselves (S5); `systemctl reboot`
 #   3  the pods run again; `systemctl poweroff`, and wherry is killed with -9 while pods stop (S7)
 #   4  the pods run again; `systemctl poweroff`
 #
-# What must be true while a machine runs is looked at in there (shutdown-inside.sh). How it went off is judged here, from its
-# console: pods, wherry, logind and the kernel all write to it, with one clock.
+# shutdown-inside.sh makes the checks while the machine runs. This script evaluates the end of each boot from the console, to which
+# pods, wherry, logind and the kernel write with the same clock.
 #
-# Ends with 77 where no virtual machine can be run.
+# Exits with 77 if no virtual machine can run.
 set -euo pipefail
 # shellcheck source=tests/vm/machine.sh
 . "$(dirname "$0")/machine.sh"
 
-# Seconds; each boot.
+# Seconds, for each boot.
 LIMIT=${WHERRY_VM_LIMIT:-900}
-# Seconds that a pod takes to end, of each group that it gets, and that systemd may take for what comes after.
+# Seconds: the time that a pod takes to end, the period of each group, and the maximum time for systemd's part after that.
 TAKES=5
 LOW=40
 MIDDLE=35
@@ -31,7 +31,7 @@ cd "$PROJECT"
 as_caller "$LAB/images.sh" "$PROJECT/target/lab-images"
 "$LAB/cargo.sh" build --bin wherry
 
-# `pod NAME LINE`: with a line of its spec. It says on the console what happens to it.
+# `pod NAME LINE`: writes a manifest with a line of its spec. The pod reports its state changes on the console.
 pod() {
 	cat >"$files/etc/wherry/manifests/$1.yaml" <<POD
 apiVersion: v1
@@ -44,7 +44,7 @@ spec:
   containers:
     - name: main
       image: localhost/busybox:1.35
-      # For /dev/kmsg.
+      # Required for writes to /dev/kmsg.
       securityContext:
         privileged: true
       command: ["sh", "-c"]
@@ -104,8 +104,8 @@ check() {
 	fi
 }
 
-# What the console said from the moment when the machine was told to go off, to $work/events, a line each: milliseconds since
-# then, and the text.
+# Writes the console output since the shutdown request to $work/events. Each line has the milliseconds since the request and the
+# text.
 read_console() {
 	awk 'match($0, /\[ *[0-9]+\.[0-9]+\] /) {
 		text = substr($0, RSTART + RLENGTH)
@@ -116,13 +116,13 @@ read_console() {
 	}' "$work/console.log" >"$work/events"
 }
 
-# When the lines came whose whole text matches.
+# Prints the times of the lines whose whole text matches.
 times() { awk -v pattern="^($1)\$" '{ time = $1; sub(/^[^ ]* /, "") } $0 ~ pattern { print time }' "$work/events"; }
 first() { times "$1" | head -n 1; }
 last() { times "$1" | tail -n 1; }
 once() { [ "$(times "$1" | wc -l)" = 1 ]; }
 never() { [ -z "$(times "$1")" ]; }
-# Was the last of these lines there before the first of those?
+# True if the last line of the first pattern precedes the first line of the second one.
 before() {
 	local a b
 	a=$(last "$1")
@@ -134,7 +134,7 @@ within() {
 	a=$(last "$1")
 	[ -n "$a" ] && [ "$a" -le "$2" ]
 }
-# From the one to the other, in milliseconds.
+# True if at least $3 milliseconds passed between the two lines.
 took() {
 	local a b
 	a=$(first "$1")
@@ -149,29 +149,29 @@ timeline() {
 		}' "$work/events"
 }
 
-# How the machine went off; $1 is what the kernel says last.
+# Evaluates the shutdown of the machine; $1 is the last message of the kernel.
 judge() {
 	local pod
 	read_console
 	timeline
 	for pod in "${PODS[@]}"; do
-		check "$pod was told to stop once" once "pod $pod stopping"
-		check "$pod had its time, and ended by itself" once "pod $pod ended"
+		check "$pod received one SIGTERM" once "pod $pod stopping"
+		check "$pod ended by itself" once "pod $pod ended"
 		check "$pod took its $TAKES s" took "pod $pod stopping" "pod $pod ended" $((TAKES * 1000))
 		check "$pod was not started again" never "pod $pod started"
 	done
 	check 'the middle group waited for the lowest' before 'pod low-[ab] ended' 'pod middle stopping'
-	check 'the critical pod was the last' before 'pod middle ended' 'pod critical stopping'
-	check 'logind went on when all had ended' before 'pod critical ended' "$POWERING_DOWN"
-	check 'logind waited no longer than the groups may take' within "$POWERING_DOWN" $(((LOW + MIDDLE + CRITICAL) * 1000))
-	check 'logind cut nothing off' never 'systemd-logind.*inhibitor timeout is reached.*'
-	check 'wherry and the runtime were still there' before "$POWERING_DOWN" 'systemd[[]1[]]: Stopping (wherry|containerd)[.]service.*'
+	check 'the critical pod was stopped last' before 'pod middle ended' 'pod critical stopping'
+	check 'logind continued after all pods had ended' before 'pod critical ended' "$POWERING_DOWN"
+	check 'logind waited no longer than the sum of the periods' within "$POWERING_DOWN" $(((LOW + MIDDLE + CRITICAL) * 1000))
+	check 'the delay of logind did not expire' never 'systemd-logind.*inhibitor timeout is reached.*'
+	check 'wherry and the runtime still ran at that time' before "$POWERING_DOWN" 'systemd[[]1[]]: Stopping (wherry|containerd)[.]service.*'
 	check 'wherry was stopped before the runtime' before 'systemd[[]1[]]: Stopped wherry[.]service.*' 'systemd[[]1[]]: Stopping containerd[.]service.*'
-	check 'nothing held up the end' never 'systemd.*timed out.*'
+	check 'no unit timed out' never 'systemd.*timed out.*'
 	check "the kernel: $1" within "reboot: $1" $(((LOW + MIDDLE + CRITICAL + SLACK) * 1000))
 }
 
-# What logind logs once no lock holds it any more.
+# logind's log line when no lock delays the shutdown any more.
 POWERING_DOWN='systemd-logind.*: System is (powering down|rebooting)[.]'
 
 for n in 1 2 3 4; do

@@ -1,10 +1,10 @@
-//! The system bus's address, as libdbus understands it: `method:key=value,key=value;...`, values with %xx. Pure.
+//! Parses the address of the system bus in libdbus's format: `method:key=value,key=value;...`. Values are escaped with %xx. Pure.
 
 use std::fmt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// libdbus's own, and where it was before /run.
+/// The default of libdbus, and the path that older systems without /run use.
 pub const DEFAULT: &str = "unix:path=/run/dbus/system_bus_socket;unix:path=/var/run/dbus/system_bus_socket";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,10 +13,10 @@ pub(super) enum Socket {
     Abstract(Vec<u8>),
 }
 
-/// One place where the bus may be.
+/// One alternative of an address list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Alone, as libdbus wants it.
+    /// This alternative alone, for libdbus.
     pub(super) address: String,
     pub(super) socket: Socket,
 }
@@ -30,28 +30,28 @@ impl fmt::Display for Place {
     }
 }
 
-/// The places of an address, in their order. Only unix sockets: another machine's logind is not ours, and the rest (a name to
-/// look up, a program to start) would block.
+/// Returns the alternatives of an address in their order. Only unix sockets are accepted: the logind of another machine is of no
+/// use, and the other methods (resolve a name, start a program) would block.
 ///
 /// # Errors
-/// What of it cannot be used; nothing of it is.
+/// Names the first alternative that is not usable. The whole address is then rejected.
 pub(super) fn parse(address: &str) -> Result<Vec<Place>, String> {
     let places: Result<Vec<Place>, String> = address.split(';').filter(|a| !a.is_empty()).map(place).collect();
     match places {
-        Ok(places) if places.is_empty() => Err("the system bus's address is empty".to_owned()),
+        Ok(places) if places.is_empty() => Err("the system bus address is empty".to_owned()),
         other => other,
     }
 }
 
 fn place(address: &str) -> Result<Place, String> {
-    let wrong = |why: &str| format!("the system bus's address {address:?}: {why}");
+    let wrong = |why: &str| format!("invalid system bus address {address:?}: {why}");
     let (method, rest) = address.split_once(':').ok_or_else(|| wrong("no method (unix:path=...)"))?;
     if method != "unix" {
-        return Err(wrong("only unix:path=... and unix:abstract=... can be used"));
+        return Err(wrong("only unix:path=... and unix:abstract=... are supported"));
     }
     let pairs = rest.split(',').filter_map(|pair| pair.split_once('='));
     for (key, value) in pairs {
-        let value = || unescaped(value).ok_or_else(|| wrong("a value is not escaped as D-Bus wants it"));
+        let value = || unescaped(value).ok_or_else(|| wrong("a value is not escaped as D-Bus requires"));
         let socket = match key {
             "path" => Socket::Path(PathBuf::from(std::ffi::OsString::from_vec(value()?))),
             "abstract" => Socket::Abstract(value()?),
@@ -62,7 +62,7 @@ fn place(address: &str) -> Result<Place, String> {
     Err(wrong("no path= and no abstract="))
 }
 
-/// None: half a %xx, or a zero byte.
+/// Returns None for an incomplete %xx and for a zero byte.
 fn unescaped(value: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();

@@ -1,10 +1,10 @@
-//! The system's D-Bus, through libdbus, on the agent's one loop. Nothing here waits: calls of libdbus that block are
-//! not used, a connection is opened by its address once something has answered there (`probe`), and the bus is greeted
-//! with an ordinary message. libdbus knows of no loop: its one socket is in ours.
+//! The system D-Bus, through libdbus, on the agent's event loop. Nothing here blocks: blocking calls of libdbus are not used,
+//! a connection is opened by address only after the bus has answered a probe (`probe`), and `Hello` is sent as an ordinary
+//! message. libdbus has no event loop of its own; its one socket is registered with the agent's.
 //!
 //! - `logind`: graceful shutdown;
-//! - `slices`: systemd makes the slices that pods are in;
-//! - `address`, `probe`, `channel`, `reply`: what both need.
+//! - `slices`: the systemd slices of pods;
+//! - `address`, `probe`, `channel`, `reply`: shared by both.
 
 mod address;
 mod channel;

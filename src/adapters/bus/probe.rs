@@ -1,7 +1,7 @@
-//! Is anybody there? libdbus connects with a blocking connect(2), which waits for ever where nobody accepts and the queue is
-//! full. So a socket of our own goes first, which never blocks, and says the first words of D-Bus's authentication. Once
-//! something answers, the bus accepts and reads, and libdbus may connect. A bus that is stopped costs this one socket, and when it
-//! goes on, it answers and is found.
+//! Checks whether a bus answers before libdbus connects to it. libdbus uses a blocking connect(2), which hangs if the bus accepts
+//! no connections and its backlog is full. The probe therefore opens a non-blocking socket first and sends the first line of the
+//! D-Bus authentication. An answer shows that the bus accepts and reads, so libdbus may connect. A stopped bus (SIGSTOP) costs
+//! one socket; the answer arrives when the bus continues.
 
 use super::address::{Place, Socket};
 use mio::net::UnixStream;
@@ -10,12 +10,12 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 
-/// A zero byte for the credentials, and a question for the mechanisms: any line is an answer.
+/// A zero byte for the credentials, and a request for the authentication mechanisms. Any line counts as an answer.
 const QUESTION: &[u8] = b"\0AUTH\r\n";
 
 pub(super) struct Probe {
     stream: UnixStream,
-    /// Which place it asks.
+    /// The address that is probed.
     pub(super) place: Place,
 }
 
@@ -26,12 +26,14 @@ pub(super) enum Answered {
 }
 
 impl Probe {
+    /// Starts a probe; `look` returns its result.
+    ///
     /// # Errors
-    /// Why there can be no connection now.
+    /// The connection failed, or the backlog of the socket is full.
     pub(super) fn begin(place: &Place, registry: &Registry, token: Token) -> Result<Probe, String> {
         let failed = |e: &io::Error| match e.kind() {
             ErrorKind::WouldBlock => {
-                format!("connect to {place}: nobody accepts connections there, and too many wait already")
+                format!("connect to {place}: it accepts no connections and its backlog is full")
             }
             _ => format!("connect to {place}: {e}"),
         };
@@ -40,7 +42,7 @@ impl Probe {
             Socket::Abstract(name) => SocketAddr::from_abstract_name(name).and_then(|a| UnixStream::connect_addr(&a)),
         };
         let mut stream = connected.map_err(|e| failed(&e))?;
-        // Seven bytes fit into the buffer of a new socket.
+        // The buffer of a new socket has room for seven bytes, so the write does not block.
         stream.write_all(QUESTION).map_err(|e| failed(&e))?;
         registry.register(&mut stream, token, Interest::READABLE).map_err(|e| failed(&e))?;
         Ok(Probe { stream, place: place.clone() })
@@ -49,7 +51,7 @@ impl Probe {
     pub(super) fn look(&mut self) -> Answered {
         let mut answer = [0; 256];
         match self.stream.read(&mut answer) {
-            Ok(0) => Answered::No(format!("{}: the connection was closed before an answer", self.place)),
+            Ok(0) => Answered::No(format!("{}: the bus closed the connection before it answered", self.place)),
             Ok(_) => Answered::Yes,
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Answered::NotYet,
             Err(e) => Answered::No(format!("{}: {e}", self.place)),
@@ -79,20 +81,20 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let mut probe = Probe::begin(&place(&path), poll.registry(), Token(1)).unwrap();
         assert!(matches!(probe.look(), Answered::NotYet));
-        // Until the queue is full.
+        // Fill the backlog.
         let begin = Instant::now();
         let mut waiting = 0;
         let error = loop {
-            // (One that is closed waits there all the same.)
+            // A connection that this side has closed stays in the backlog.
             match Probe::begin(&place(&path), poll.registry(), Token(2)) {
                 Ok(_) => waiting += 1,
                 Err(e) => break e,
             }
             assert!(waiting < 100_000, "the queue is never full");
         };
-        assert!(error.contains("nobody accepts"), "{error}");
+        assert!(error.contains("accepts no connections"), "{error}");
         assert!(begin.elapsed().as_secs() < 10);
-        // It goes on after all.
+        // The bus continues.
         let (mut accepted, _) = listener.accept().unwrap();
         accepted.write_all(b"REJECTED EXTERNAL\r\n").unwrap();
         assert!(matches!(probe.look(), Answered::Yes));

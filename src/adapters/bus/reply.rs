@@ -1,4 +1,4 @@
-//! The first words to a bus, and reading answers.
+//! Messages to the bus itself, and the parts of reading a reply that `logind` and `slices` share.
 
 use crate::api::time::Boot;
 use crate::engine::op::{Code, OpError};
@@ -11,7 +11,7 @@ pub(super) const SYSTEMD_MANAGER: &str = "org.freedesktop.systemd1.Manager";
 pub(super) const BUS: &str = "org.freedesktop.DBus";
 pub(super) const BUS_PATH: &str = "/org/freedesktop/DBus";
 
-/// gRPC's number for an error of no other kind.
+/// gRPC status codes, which `Code::Other` contains.
 const UNKNOWN: u32 = 2;
 const PERMISSION_DENIED: u32 = 7;
 
@@ -25,43 +25,46 @@ pub(super) fn hello() -> Made {
     to_bus("Hello")
 }
 
-/// The one argument of a message, if that is all there is.
+/// Returns the only argument of a message.
+///
+/// # Errors
+/// The argument has another type, or the message has more than one.
 pub(super) fn only<'m, T: Arg + Get<'m>>(message: &'m Message) -> Result<T, String> {
     let mut arguments = message.iter_init();
     let value = arguments.read::<T>().map_err(|e| e.to_string())?;
     match arguments.arg_type() {
         ArgType::Invalid => Ok(value),
-        more => Err(format!("a further argument of type {more:?}")),
+        more => Err(format!("unexpected second argument of type {more:?}")),
     }
 }
 
-/// Whatever it says, it is no error.
+/// Returns `Ok` for any reply that is not an error, whatever its content.
 pub(super) fn fine(reply: &Message) -> Result<(), OpError> {
     if reply.msg_type() == MessageType::Error { Err(error(reply)) } else { Ok(()) }
 }
 
 /// The name and the text of an error.
 pub(super) fn named(reply: &Message) -> (String, String) {
-    // (`as_result` changes nothing but wants a `mut`.)
+    // `as_result` changes nothing but takes `&mut`.
     match reply.duplicate().map(|mut m| m.as_result().err()) {
         Ok(Some(e)) => (e.name().unwrap_or("").to_owned(), e.message().unwrap_or("").to_owned()),
         _ => (String::new(), String::new()),
     }
 }
 
-/// The kinds that the engine decides on, and for people the name and the text.
+/// Maps a D-Bus error to the codes that the engine distinguishes. The message contains the text and the name.
 fn error(reply: &Message) -> OpError {
     let (name, text) = named(reply);
     let message = if text.is_empty() { name.clone() } else { format!("{text} ({name})") };
     let of_bus = name.strip_prefix("org.freedesktop.DBus.Error.");
     let code = match of_bus {
-        // The other side went, or the bus gave up: nobody knows what it did.
+        // The peer left the bus, or the bus gave up: it is unknown whether the call took effect.
         Some("NoReply" | "Timeout" | "TimedOut" | "Disconnected") => return OpError::Unknown(message),
         Some("ServiceUnknown" | "NameHasNoOwner") => Code::NotFound,
         Some("UnknownMethod" | "UnknownProperty" | "UnknownInterface" | "UnknownObject") => Code::Unimplemented,
         Some("InvalidArgs") => Code::InvalidArgument,
         Some("AccessDenied") => Code::Other(PERMISSION_DENIED),
-        // An Inhibit while the machine is shutting down.
+        // logind refuses Inhibit while the machine is shutting down.
         _ if name == "org.freedesktop.login1.OperationInProgress" => Code::FailedPrecondition,
         _ => Code::Other(UNKNOWN),
     };

@@ -1,11 +1,11 @@
-//! systemd as the one who makes pods' cgroups (`cgroupDriver: systemd`): transient slices, started and changed and
-//! stopped by calls to its manager. A call ends when systemd's job is done, or says why not.
+//! The cgroups of pods as transient slices of systemd (`cgroupDriver: systemd`). Calls to systemd's manager start, change and
+//! stop them. A call ends when systemd's job has ended, or with an error.
 //!
-//! The connection is made with the first call and kept. Where there is none, calls fail with the reason and nothing
-//! goes on looking: whoever wants the slice asks again.
+//! The first call opens the connection, which then stays open. Without a connection calls fail with the reason. There is no
+//! background reconnection: the caller retries.
 //!
-//! The properties are those that runc gives to a slice (libcontainer/cgroups/systemd), so that the two do not undo each
-//! other.
+//! The properties are those that runc sets on a slice (libcontainer/cgroups/systemd), so that the two do not overwrite each
+//! other's settings.
 
 use super::address::{self, Place};
 use super::channel;
@@ -21,23 +21,23 @@ use mio::{Registry, Token};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// For one call with its job; as runc's.
+/// Timeout of a call including its job; the same as in runc.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
-/// A percent of a processor in microseconds a second: systemd keeps no finer one.
+/// One percent of a CPU in microseconds per second: the resolution of systemd's CPU quota.
 const PERCENT: u64 = 10_000;
-/// Microseconds; systemd's own.
+/// systemd's default quota period in microseconds.
 const USUAL_PERIOD: u64 = 100_000;
 const INFINITY: u64 = u64::MAX;
 
-/// A call, until its end.
+/// Identifies a call until it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// The one end of a call.
+/// The result of a call. Each call has exactly one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ended {
     pub ticket: Ticket,
-    /// True if a unit was made.
+    /// True if systemd created a unit.
     pub result: Result<bool, String>,
 }
 
@@ -60,7 +60,7 @@ enum Link {
 struct Open {
     channel: Channel,
     pending: Vec<Pending<What>>,
-    /// Jobs that calls wait for: their path, and systemd's name on the bus, which alone may say that they are done.
+    /// The jobs that calls wait for, by job path and systemd's unique name: only that sender may report their end.
     jobs: BTreeMap<(String, String), Ticket>,
 }
 
@@ -77,14 +77,14 @@ struct Call {
 }
 
 enum Request {
-    /// The unit, and the one that it is in.
+    /// Create a unit in its parent slice.
     Start {
         unit: String,
         parent: Option<String>,
         limits: Limits,
         v2: bool,
     },
-    /// It is there already: only its properties.
+    /// Set the properties of a unit that already exists.
     Change {
         unit: String,
         limits: Limits,
@@ -128,7 +128,7 @@ fn property(name: &str, value: impl RefArg + 'static) -> Property {
     (name.to_owned(), Variant(Box::new(value)))
 }
 
-/// What a new slice is.
+/// The properties of a new slice, without its limits.
 fn start_properties(unit: &str, parent: Option<&str>, v2: bool) -> Properties {
     let mut all = vec![property("Description", format!("Kubernetes pods ({unit})"))];
     all.extend(parent.map(|parent| property("Wants", vec![parent.to_owned()])));
@@ -138,13 +138,13 @@ fn start_properties(unit: &str, parent: Option<&str>, v2: bool) -> Properties {
     all
 }
 
-/// `new`: what is not limited needs no word.
+/// The properties for limits. In a new slice (`new`) an absent limit needs no property.
 fn limit_properties(limits: &Limits, v2: bool, new: bool) -> Properties {
     let mut all = Vec::new();
     if let Some(shares) = limits.cpu_shares {
         all.push(if v2 { property("CPUWeight", weight(shares)) } else { property("CPUShares", shares) });
     }
-    // systemd before 242 knows of no periods: one is told only if it is asked for.
+    // systemd before 242 does not know this property, so it is set only for a period that is not the default.
     if let Some(cpu) = limits.cpu.filter(|cpu| cpu.period != USUAL_PERIOD) {
         all.push(property("CPUQuotaPeriodUSec", cpu.period));
     }
@@ -159,14 +159,14 @@ fn limit_properties(limits: &Limits, v2: bool, new: bool) -> Properties {
     all
 }
 
-/// Rounded up to what systemd can keep, so that containers within it can have what they are to have.
+/// CPU time in microseconds per second, rounded up to systemd's resolution: less would starve the containers in the slice.
 fn per_second(cpu: CpuQuota) -> u64 {
     let exact = u128::from(cpu.quota) * 1_000_000 / u128::from(cpu.period.max(1));
     u64::try_from(exact).unwrap_or(INFINITY).div_ceil(PERCENT).saturating_mul(PERCENT)
 }
 
 impl Slices {
-    /// `address` is of D-Bus's form; `token` is ready whenever `drive` has something to do.
+    /// Opens no connection yet. `address` has D-Bus's format. `token` becomes ready when `drive` has to be called.
     pub fn new(address: &str, token: Token) -> Slices {
         Slices {
             token,
@@ -179,14 +179,14 @@ impl Slices {
         }
     }
 
-    /// The slice of that path is to be there, with these limits. To be followed by a `drive`, as the other one.
+    /// Creates or changes the slice at this cgroup path. Call `drive` afterwards.
     pub fn set(&mut self, slice: &str, limits: &Limits, v2: bool, now: Boot) -> Ticket {
         let unit = unit_of(slice).unwrap_or_default().to_owned();
         let parent = parent_unit(slice).map(str::to_owned);
         self.begin(Request::Start { unit, parent, limits: limits.clone(), v2 }, now)
     }
 
-    /// The slice is to be gone; fine if it is.
+    /// Stops the slice. A slice that does not exist is no error. Call `drive` afterwards.
     pub fn stop(&mut self, slice: &str, now: Boot) -> Ticket {
         self.begin(Request::Stop { unit: unit_of(slice).unwrap_or_default().to_owned() }, now)
     }
@@ -198,7 +198,7 @@ impl Slices {
         ticket
     }
 
-    /// Reads and writes what there is.
+    /// Reads and writes without blocking, connects if a call is waiting, and returns the results of calls in `out`.
     pub fn drive(&mut self, registry: &Registry, now: Boot, out: &mut Vec<Ended>) {
         let link = std::mem::replace(&mut self.link, Link::Closed);
         self.link = match link {
@@ -253,7 +253,7 @@ impl Slices {
         }
     }
 
-    /// There is no connection: nothing of what was asked for comes true.
+    /// Ends all calls with an error because there is no connection.
     fn failed(&mut self, why: &str) -> Link {
         let all: Vec<Ticket> = self.calls.keys().copied().collect();
         for ticket in all {
@@ -300,21 +300,25 @@ impl Slices {
             open.send(call.request.message()?, What::Call(*ticket), call.deadline)?;
             call.sent = true;
         }
-        // What is late has ended; its answer is awaited no more.
+        // Forget the answers and jobs of calls that have timed out.
         open.pending.retain(|p| !matches!(p.what, What::Call(ticket) if !self.calls.contains_key(&ticket)));
         open.jobs.retain(|_, ticket| self.calls.contains_key(ticket));
         Ok(())
     }
 
+    /// Processes one message.
+    ///
     /// # Errors
-    /// Why the connection is of no use.
+    /// The connection is not usable; it is closed.
     fn take(&mut self, open: &mut Open, message: &Message) -> Result<(), String> {
         match message.msg_type() {
             MessageType::MethodReturn | MessageType::Error => {
                 let serial = message.get_reply_serial();
                 let Some(at) = open.pending.iter().position(|p| Some(p.serial) == serial) else { return Ok(()) };
                 match open.pending.swap_remove(at).what {
-                    What::Greeting => fine(message).map_err(|e| format!("the bus refused us: {}", e.message())),
+                    What::Greeting => {
+                        fine(message).map_err(|e| format!("the bus refused the connection: {}", e.message()))
+                    }
                     What::Call(ticket) => {
                         self.answered(open, ticket, message);
                         Ok(())
@@ -326,13 +330,13 @@ impl Slices {
                     && let Some(ticket) = open.jobs.remove(&(path, sender(message)))
                 {
                     let made = matches!(self.calls.get(&ticket), Some(Call { request: Request::Start { .. }, .. }));
-                    let failed = || format!("systemd's job ended as {result:?}");
+                    let failed = || format!("systemd's job ended with the result {result:?}");
                     self.end(ticket, if result == "done" { Ok(made) } else { Err(failed()) });
                 }
                 Ok(())
             }
             MessageType::MethodCall => {
-                // We offer nothing; a caller should not have to wait for that.
+                // Wherry offers no methods. Reply so that the caller does not wait.
                 if let Some(reply) = default_reply(message).filter(|_| !message.get_no_reply()) {
                     let _ = open.channel.send(reply);
                 }
@@ -346,7 +350,7 @@ impl Slices {
         if let Err(e) = fine(reply) {
             let (name, _) = named(reply);
             match (&call.request, name.as_str()) {
-                // Somebody has made it, or a slice in it was there first: it is set as it should be.
+                // The unit exists: another process created it, or systemd did for a slice below it. Set its properties.
                 (Request::Start { unit, limits, v2, .. }, "org.freedesktop.systemd1.UnitExists") => {
                     call.request = Request::Change { unit: unit.clone(), limits: limits.clone(), v2: *v2 };
                     call.sent = false;
@@ -362,7 +366,7 @@ impl Slices {
                 Ok(job) => {
                     open.jobs.insert((job.to_string(), sender(reply)), ticket);
                 }
-                Err(e) => self.end(ticket, Err(format!("an answer that makes no sense: {e}"))),
+                Err(e) => self.end(ticket, Err(format!("invalid answer: {e}"))),
             },
         }
     }
@@ -371,7 +375,7 @@ impl Slices {
 impl Request {
     fn verb(&self) -> &'static str {
         match self {
-            Request::Start { .. } => "make",
+            Request::Start { .. } => "create",
             Request::Change { .. } => "change",
             Request::Stop { .. } => "stop",
         }
@@ -382,7 +386,7 @@ fn sender(message: &Message) -> String {
     message.sender().map(|s| s.to_string()).unwrap_or_default()
 }
 
-/// The path of a job that is over, and how it ended.
+/// Returns the path and the result of the job in a JobRemoved signal.
 fn removed_job(message: &Message) -> Option<(String, String)> {
     if message.interface().as_deref() != Some(SYSTEMD_MANAGER) || message.member().as_deref() != Some("JobRemoved") {
         return None;
@@ -392,7 +396,7 @@ fn removed_job(message: &Message) -> Option<(String, String)> {
 }
 
 impl Open {
-    /// To a bus that has just answered.
+    /// Connects to a bus that has just answered a probe.
     fn connect(place: &Place, registry: &Registry, token: Token, now: Boot) -> Result<Open, String> {
         let channel = channel::open(place)?;
         let mut open = Open { channel, pending: Vec::new(), jobs: BTreeMap::new() };
@@ -510,8 +514,9 @@ mod tests {
             assert_eq!(out.iter().map(|e| e.ticket).collect::<Vec<_>>(), [first, second]);
             let error = out[0].result.clone().unwrap_err();
             assert!(
-                error
-                    .starts_with("cgroupDriver systemd: make the slice kubepods-podu.slice: systemd cannot be reached")
+                error.starts_with(
+                    "cgroupDriver systemd: create the slice kubepods-podu.slice: systemd cannot be reached"
+                )
             );
             assert!(error.contains(address) && error.contains(why), "{error}");
             assert_eq!(slices.next_deadline(), None);

@@ -1,7 +1,7 @@
-//! From what the runtime answers to plain facts (`api::facts`): pure functions, one a message.
+//! Converts answers of the runtime to plain facts (`api::facts`). Pure functions, one for each message.
 //!
-//! Things without the labels of a Kubernetes pod are not ours to see and give None. Times: runtimes write "not set"
-//! as 0 or as the zero time of their language, which is negative; both become `Wall(0)`.
+//! Sandboxes and containers without the labels of a Kubernetes pod are skipped (None). Runtimes report an unset time as 0 or as
+//! the zero time of their language, which is negative; both become `Wall(0)`.
 
 use crate::adapters::cri::proto::{self, NamespaceMode};
 use crate::api::cgroups::CgroupDriver;
@@ -24,7 +24,7 @@ pub fn runtime(version: &proto::VersionResponse, status: &proto::StatusResponse)
     }
 }
 
-/// None: it does not tell, or tells of one that we do not know.
+/// Returns None if the runtime does not report its driver, or reports an unknown one.
 pub fn cgroup_driver(config: &proto::RuntimeConfigResponse) -> Option<CgroupDriver> {
     match config.linux.as_ref()?.cgroup_driver.enum_value() {
         Ok(proto::CgroupDriver::SYSTEMD) => Some(CgroupDriver::Systemd),
@@ -33,17 +33,17 @@ pub fn cgroup_driver(config: &proto::RuntimeConfigResponse) -> Option<CgroupDriv
     }
 }
 
-/// As a kubelet prints a condition: `NetworkReady=false reason:R message:M`. One that the runtime does not tell
-/// counts as not ready.
+/// Formats a condition that is false like a kubelet: `NetworkReady=false reason:R message:M`. A missing condition counts as
+/// false.
 fn not_ready(status: &proto::StatusResponse, kind: &str) -> Option<String> {
     match status.status.conditions.iter().find(|c| c.type_ == kind) {
         Some(c) if c.status => None,
         Some(c) => Some(format!("{kind}=false reason:{} message:{}", c.reason, c.message)),
-        None => Some(format!("{kind}=false reason:Unknown message:the runtime does not tell")),
+        None => Some(format!("{kind}=false reason:Unknown message:the runtime does not report it")),
     }
 }
 
-/// The pod's full name and UID, if it has the labels of one.
+/// The full name and the UID of the pod, or None without the labels of a pod.
 fn pod(labels: &Map) -> Option<(FullName, Uid)> {
     let name = FullName::new(labels.get(label::POD_NAMESPACE)?, labels.get(label::POD_NAME)?);
     Some((name, Uid::from(labels.get(label::POD_UID)?.as_str())))
@@ -70,12 +70,12 @@ fn is_ready(state: EnumOrUnknown<proto::PodSandboxState>) -> bool {
     state.enum_value() == Ok(proto::PodSandboxState::SANDBOX_READY)
 }
 
-/// What makes no sense in it: for the log.
+/// Describes an invalid sandbox for the log. None if the sandbox is valid.
 pub fn odd_sandbox(s: &proto::PodSandbox) -> Option<String> {
     odd("sandbox", &s.id, s.state.enum_value().err())
 }
 
-/// What makes no sense in it: for the log.
+/// Describes an invalid container for the log. None if the container is valid.
 pub fn odd_container(c: &proto::Container) -> Option<String> {
     odd("container", &c.id, c.state.enum_value().err())
 }
@@ -88,7 +88,7 @@ fn odd(what: &str, id: &str, unknown_state: Option<i32>) -> Option<String> {
     }
 }
 
-/// None for what is no pod's, and for one without an id, which nobody could name.
+/// Returns None for a sandbox that belongs to no pod, and for a sandbox without an id, which no call could address.
 pub fn listed_sandbox(s: &proto::PodSandbox) -> Option<ListedSandbox> {
     let (name, uid) = pod(&s.labels).filter(|_| !s.id.is_empty())?;
     Some(ListedSandbox {
@@ -103,6 +103,7 @@ pub fn listed_sandbox(s: &proto::PodSandbox) -> Option<ListedSandbox> {
     })
 }
 
+/// Like `listed_sandbox`, for a container.
 pub fn listed_container(c: &proto::Container) -> Option<ListedContainer> {
     let (pod_name, uid) = pod(&c.labels).filter(|_| !c.id.is_empty())?;
     Some(ListedContainer {
@@ -119,7 +120,7 @@ pub fn listed_container(c: &proto::Container) -> Option<ListedContainer> {
     })
 }
 
-/// None if the answer has no status, or not that of a pod.
+/// Returns None if the answer has no status, or if the sandbox does not belong to a pod.
 pub fn sandbox(answer: &proto::PodSandboxStatusResponse) -> Option<SandboxFact> {
     let s = answer.status.as_ref()?;
     pod(&s.labels)?;
@@ -142,8 +143,8 @@ pub fn sandbox(answer: &proto::PodSandboxStatusResponse) -> Option<SandboxFact> 
     })
 }
 
-/// None if the answer has no status, or not that of a pod's container. `sandbox` is what the list said; without
-/// it the verbose info may tell.
+/// Returns None if the answer has no status, or if the container does not belong to a pod. `sandbox` is the sandbox id from the
+/// list; if it is None, the verbose info may contain it.
 pub fn container(answer: &proto::ContainerStatusResponse, sandbox: Option<&str>) -> Option<ContainerFact> {
     let c = answer.status.as_ref()?;
     pod(&c.labels)?;
@@ -180,11 +181,11 @@ pub fn container(answer: &proto::ContainerStatusResponse, sandbox: Option<&str>)
     })
 }
 
-/// From the verbose `info`: some 20 kB of JSON of which two values are wanted.
+/// The two values that Wherry uses of the verbose `info`, about 20 kB of JSON.
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
 struct Info {
-    /// Of the init process.
+    /// The PID of the init process.
     pid: u32,
     #[serde(rename = "sandboxID")]
     sandbox: String,
@@ -194,7 +195,7 @@ fn info(info: &Map) -> Option<Info> {
     serde_json::from_str(info.get("info")?).ok()
 }
 
-/// None: the runtime does not have it.
+/// Returns None if the runtime does not have the image.
 pub fn image(answer: &proto::ImageStatusResponse) -> Option<ImageFact> {
     let i = answer.image.as_ref()?;
     Some(ImageFact { id: i.id.clone(), uid: i.uid.as_ref().map(|u| u.value), username: i.username.clone() })
@@ -232,7 +233,7 @@ mod tests {
             id: "c1".into(),
             labels: labels(true),
             state: proto::ContainerState::CONTAINER_RUNNING.into(),
-            // The zero time of Go, in nanoseconds of 64 bits.
+            // The zero time of Go in nanoseconds, as a signed 64-bit number.
             finished_at: -6_795_364_578_871_345_152,
             started_at: 5,
             mounts: vec![

@@ -1,11 +1,11 @@
-//! The runtime's stream of container events (P8), on a connection of its own: hints, never the truth.
+//! The container event stream of the runtime (P8), on a separate connection. Events are hints and are never trusted.
 //!
-//! It is asked for once the CRI service answers (a containerd that has just started answers UNIMPLEMENTED to everything), has
-//! no deadline, and costs nothing while nothing happens. A stream that ended is asked for again after a back-off. A runtime
-//! without one (containerd before 1.7) is not asked again as long as the client's connection to it lasts.
+//! The stream is requested once the CRI service answers, because a containerd that has just started answers UNIMPLEMENTED to
+//! every call. The stream has no deadline and costs nothing while it is idle. A stream that ended is requested again after a
+//! back-off. A runtime without a stream (containerd before 1.7) is not asked again until the client reconnects to it.
 //!
-//! Known of containerd 1.7: one queue for all listeners, so two of them see half of the events each; an event after a
-//! reconnect may be lost; what happens while nobody listens is kept for the next one.
+//! Quirks of containerd 1.7: all listeners share one queue, so two listeners receive half of the events each; an event after a
+//! reconnect may be lost; events without a listener are kept for the next listener.
 
 use super::transport::backoff::Backoff;
 use super::transport::{Call, CallId, Completion, Transport};
@@ -20,33 +20,33 @@ use std::time::Duration;
 
 const PATH: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 
-/// Between tries for a stream that does not last.
+/// Bounds of the back-off for a stream that ends soon after it started.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamEvent {
-    /// The runtime was asked for its events.
+    /// The stream was requested.
     Asked,
-    /// Something became of a container or sandbox. `uid`: its pod, which is ours; None if the event does not say.
+    /// The state of a container or sandbox of ours changed. `uid` is its pod; None if the event does not contain it.
     Happened { uid: Option<Uid>, event: PlegEvent, at: Wall },
-    /// An event that makes no sense; the stream goes on.
+    /// An invalid event; the stream continues.
     Nonsense { why: String },
-    /// The stream ended, or there is no connection for it. It is tried again.
+    /// The stream ended, or its connection failed. It is retried.
     Lost { why: String },
-    /// The runtime has no such stream; it is done without.
+    /// The runtime has no event stream. Wherry works without it.
     Unimplemented,
 }
 
 pub struct ContainerEvents {
-    /// The owner's annotation of our pods.
+    /// The value of `annotation::OWNER` of our pods.
     owner: String,
     link: Link,
 }
 
 enum Link {
     Closed,
-    /// This runtime has no stream.
+    /// This runtime has no event stream.
     Refused,
     Open(Box<Stream>),
 }
@@ -55,7 +55,7 @@ struct Stream {
     transport: Box<dyn Transport>,
     call: Option<CallId>,
     backoff: Backoff,
-    /// Without a call: when it is tried again.
+    /// When the next request is due, if no call is in flight.
     at: Boot,
 }
 
@@ -64,23 +64,23 @@ impl ContainerEvents {
         ContainerEvents { owner: owner.to_owned(), link: Link::Closed }
     }
 
-    /// It wants a connection.
+    /// Whether a call of `open` is needed.
     pub fn is_closed(&self) -> bool {
         matches!(self.link, Link::Closed)
     }
 
-    /// The runtime's CRI service answers; `transport` is a connection for the stream alone.
+    /// Call this when the runtime's CRI service answers. `transport` is a separate connection for the stream.
     pub fn open(&mut self, transport: Box<dyn Transport>) {
         let backoff = Backoff::new(FIRST_WAIT, MAX_WAIT);
         self.link = Link::Open(Box::new(Stream { transport, call: None, backoff, at: Boot(0) }));
     }
 
-    /// The runtime is gone. The next one may have what this one had not.
+    /// Call this when the connection to the runtime is lost. The next runtime may have an event stream even if this one had none.
     pub fn close(&mut self) {
         self.link = Link::Closed;
     }
 
-    /// Moves bytes, and asks for the stream when that is due. True if it stopped for its budget.
+    /// Reads and writes without blocking, and requests the stream when that is due. Returns true if the budget was used up.
     pub fn drive(&mut self, now: Boot, out: &mut Vec<StreamEvent>) -> bool {
         let Link::Open(stream) = &mut self.link else { return false };
         let mut completions = Vec::new();
@@ -97,10 +97,10 @@ impl ContainerEvents {
                     match result.map_err(client::op_error) {
                         Err(OpError::Answered { code: Code::Unimplemented, .. }) => refused = true,
                         Err(e) => out.push(StreamEvent::Lost { why: e.to_string() }),
-                        Ok(_) => out.push(StreamEvent::Lost { why: "the runtime ended it".to_owned() }),
+                        Ok(_) => out.push(StreamEvent::Lost { why: "the runtime ended the stream".to_owned() }),
                     }
                 }
-                // (With a call there follows its end.)
+                // If a call is in flight, its `Done` follows and reports the loss.
                 Completion::Down { why } if stream.call.is_none() => out.push(StreamEvent::Lost { why }),
                 _ => {}
             }
@@ -128,16 +128,19 @@ impl ContainerEvents {
     }
 }
 
-/// None: it is of somebody else's pod.
+/// Returns `Ok(None)` for an event of a pod with another owner.
+///
+/// # Errors
+/// The event is invalid.
 fn read(message: &Bytes, owner: &str) -> Result<Option<StreamEvent>, String> {
     let event = proto::ContainerEventResponse::parse_from_bytes(message)
-        .map_err(|e| format!("an event cannot be read: {e}"))?;
+        .map_err(|e| format!("failed to decode an event: {e}"))?;
     let kind = match event.container_event_type.enum_value() {
         Ok(proto::ContainerEventType::CONTAINER_CREATED_EVENT) => Kind::ContainerChanged,
         Ok(proto::ContainerEventType::CONTAINER_STARTED_EVENT) => Kind::ContainerStarted,
         Ok(proto::ContainerEventType::CONTAINER_STOPPED_EVENT) => Kind::ContainerDied,
         Ok(proto::ContainerEventType::CONTAINER_DELETED_EVENT) => Kind::ContainerRemoved,
-        Err(unknown) => return Err(format!("an event of the unknown type {unknown}")),
+        Err(unknown) => return Err(format!("an event has the unknown type {unknown}")),
     };
     if event.container_id.is_empty() {
         return Err("an event without an id".to_owned());
@@ -192,6 +195,6 @@ mod tests {
         assert!(of(&event(77, Some("me"))).unwrap_err().contains("77"));
         let nameless = proto::ContainerEventResponse { container_id: String::new(), ..event(2, Some("me")) };
         assert!(of(&nameless).unwrap_err().contains("without an id"));
-        assert!(read(&Bytes::from_static(b"\xff\xff\xff"), "me").unwrap_err().contains("cannot be read"));
+        assert!(read(&Bytes::from_static(b"\xff\xff\xff"), "me").unwrap_err().contains("failed to decode"));
     }
 }

@@ -1,4 +1,4 @@
-//! The container runtime, over the CRI v1.
+//! The client side of the container runtime interface (CRI v1).
 
 pub mod answers;
 pub mod client;

@@ -1,9 +1,7 @@
-//! What a container runtime says of itself when it is asked once, from outside of the agent: Version, a verbose Status
-//! and RuntimeConfig, side by side.
+//! Queries a container runtime once, for a check outside of the agent: Version, a verbose Status and RuntimeConfig in parallel.
 //!
-//! The verbose status is JSON of the runtime's own making. containerd (1.x and 2.x) puts its CRI configuration there,
-//! and with it what no call tells before 2.0: the cgroup driver, and where the network's configuration is. What is not
-//! understood of it is not told.
+//! The verbose status is JSON in a format of the runtime. In containerd (1.x and 2.x) it contains the CRI configuration, with
+//! values that no call returns before 2.0: the cgroup driver and the paths of the CNI configuration. Unknown parts are ignored.
 
 use super::client::method::{self, Method};
 use super::transport::{Call, CallError, CallId, Completion, Transport};
@@ -16,28 +14,28 @@ use protobuf::Message;
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// gRPC's number for a method that is not there.
+/// The gRPC status code UNIMPLEMENTED.
 const UNIMPLEMENTED: u32 = 12;
 
-/// Everything that it told.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeReport {
     pub fact: RuntimeFact,
-    /// The driver that it uses for cgroups.
+    /// The cgroup driver of the runtime; None if it is unknown.
     pub driver: Option<CgroupDriver>,
-    /// It told the driver by RuntimeConfig: then the agent goes by it, whatever `cgroupDriver` says.
+    /// RuntimeConfig returned the driver. The agent then uses this driver, whatever `cgroupDriver` says.
     pub driver_counts: bool,
     pub network: Option<Network>,
 }
 
-/// Where the runtime looks for the network's configuration, and for the programs in it.
+/// The directories in which the runtime searches for the CNI configuration and for CNI plugins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
     pub configurations: PathBuf,
     pub programs: Vec<PathBuf>,
 }
 
-/// One runtime being asked. `drive` is to be called like a transport's; the answer comes once.
+/// A check in progress. Call `drive` like that of a transport. `answer` returns the result once.
 pub struct RuntimeCheck {
     transport: Box<dyn Transport>,
     until: Boot,
@@ -56,7 +54,7 @@ enum Question {
 }
 
 impl RuntimeCheck {
-    /// Asks until then at the latest.
+    /// `until` is the deadline of all calls.
     pub fn new(transport: Box<dyn Transport>, until: Boot) -> RuntimeCheck {
         RuntimeCheck {
             transport,
@@ -69,7 +67,7 @@ impl RuntimeCheck {
         }
     }
 
-    /// True if it stopped for its budget.
+    /// Reads and writes without blocking. Returns true if the budget was used up.
     pub fn drive(&mut self, now: Boot) -> bool {
         loop {
             let mut completions = Vec::new();
@@ -96,7 +94,7 @@ impl RuntimeCheck {
         self.transport.next_deadline()
     }
 
-    /// How it ended, if it has: an error says why there is no answer.
+    /// Returns the result if the check has ended. The error is the reason why the runtime did not answer.
     pub fn answer(&mut self) -> Option<Result<RuntimeReport, String>> {
         self.answer.take()
     }
@@ -109,7 +107,7 @@ impl RuntimeCheck {
     }
 
     fn call(&mut self, question: Question, method: Method, request: &impl Message, now: Boot) {
-        // A message without required fields can always be written.
+        // Encoding a message without required fields cannot fail.
         let body = Bytes::from(request.write_to_bytes().unwrap_or_default());
         let deadline = Some(self.until);
         let call = Call { path: method.path, body, deadline, server_stream: false, header: method.header };
@@ -120,7 +118,7 @@ impl RuntimeCheck {
     fn done(&mut self, id: CallId, result: Result<Bytes, CallError>) {
         let Some(at) = self.calls.iter().position(|(call, _)| *call == id) else { return };
         let (_, question) = self.calls.swap_remove(at);
-        let unreadable = |e: protobuf::Error| format!("an answer cannot be read: {e}");
+        let unreadable = |e: protobuf::Error| format!("failed to decode an answer: {e}");
         let taken = match (question, result) {
             (Question::Version, Ok(body)) => {
                 proto::VersionResponse::parse_from_bytes(&body).map(|v| self.version = Some(v)).map_err(unreadable)
@@ -134,7 +132,7 @@ impl RuntimeCheck {
                     self.told.driver_counts = self.told.driver.is_some();
                 })
                 .map_err(unreadable),
-            // Most runtimes have no such method.
+            // Most runtimes do not have this method.
             (Question::Config, Err(CallError::Status { .. })) => Ok(()),
             (_, Err(CallError::Status { code: UNIMPLEMENTED, message })) => {
                 Err(format!("it answers, but has no CRI v1 service: {message}"))
@@ -156,13 +154,13 @@ impl RuntimeCheck {
         }
     }
 
-    /// The first word counts.
+    /// Stores the result. The first one wins.
     fn end(&mut self, answer: Result<RuntimeReport, String>) {
         self.answer.get_or_insert(answer);
     }
 }
 
-/// containerd's CRI configuration.
+/// Takes the cgroup driver and the CNI paths from containerd's CRI configuration.
 fn take_info(info: &str, told: &mut RuntimeReport) {
     let Ok(config) = serde_json::from_str::<Value>(info) else { return };
     if told.driver.is_none() {
@@ -190,7 +188,7 @@ mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
 
-    /// Gives what the test puts there, and remembers what it was asked.
+    /// Returns the completions that the test prepares, and records the calls.
     #[derive(Default)]
     struct Desk {
         asked: Vec<&'static str>,
@@ -274,7 +272,7 @@ mod tests {
         assert_eq!((told.fact.name.as_str(), told.fact.runtime_not_ready), ("containerd", None));
         assert!(told.fact.network_not_ready.is_some());
 
-        // RuntimeConfig counts more.
+        // RuntimeConfig takes precedence.
         let mut config = proto::RuntimeConfigResponse::new();
         config.linux.mut_or_insert_default().cgroup_driver = proto::CgroupDriver::CGROUPFS.into();
         let told = answer_with(vec![bytes(&version()), bytes(&status(info)), bytes(&config)]).unwrap();
@@ -295,7 +293,7 @@ mod tests {
         assert!(why.contains("has no CRI v1 service"), "{why}");
         let unreadable = Ok(Bytes::from_static(b"\xff\xff"));
         let why = answer_with(vec![bytes(&version()), unreadable, refused(12)]).unwrap_err();
-        assert!(why.contains("cannot be read"), "{why}");
+        assert!(why.contains("failed to decode"), "{why}");
         let (mut questions, desk) = asked();
         desk.borrow_mut().next = vec![Completion::Down { why: "gone".into() }];
         questions.drive(Boot(2));

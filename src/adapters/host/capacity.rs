@@ -1,4 +1,4 @@
-//! How large the machine is (A2): cpus, memory, disk, huge pages, read from /proc, /sys and the file system of the root directory.
+//! The capacity of the machine (A2): cpus, memory, disk and huge pages, from /proc, /sys and the root directory's file system.
 
 use crate::adapters::host::machine;
 use crate::api::node_facts::Machine;
@@ -7,18 +7,18 @@ use std::path::Path;
 
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
-/// A machine that does not tell its memory is taken for a small one, in bytes.
+/// The memory in bytes that is assumed if it cannot be determined: that of a small machine.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
 
-/// What the machine has at present. Asks the file system of `root` (or of what there is of its parents) for its size, which
-/// blocks if that hangs: for the start, and for a reload. What cannot be read is said in the log.
+/// Reads the current capacity. The file system of `root` (or of its nearest existing parent) gives the storage size, and blocks
+/// if it hangs; therefore only a start and a reload call this. A value that cannot be read gets a default and a log line.
 pub fn read(root: &Path) -> Machine {
     let cpus = fs::read_to_string(ONLINE)
         .map_err(|e| format!("read {ONLINE}: {e}"))
-        .and_then(|list| cpus(&list).ok_or_else(|| format!("{ONLINE}: {:?} is no list of cpus", list.trim())));
+        .and_then(|list| cpus(&list).ok_or_else(|| format!("parse {ONLINE}: {:?} is not a list of cpus", list.trim())));
     let known = |what: &str, found: Result<u64, String>, instead: u64| {
         found.unwrap_or_else(|e| {
-            log::warn!("the machine does not tell what it has resource={what} taken={instead} error={e:?}");
+            log::warn!("cannot determine the capacity; using the default resource={what} taken={instead} error={e:?}");
             instead
         })
     };
@@ -32,7 +32,7 @@ pub fn read(root: &Path) -> Machine {
     }
 }
 
-/// How many there are in `0-3,7`.
+/// Counts the cpus in a list such as `0-3,7`.
 fn cpus(list: &str) -> Option<u64> {
     let mut count = 0u64;
     for part in list.trim().split(',') {
@@ -43,14 +43,14 @@ fn cpus(list: &str) -> Option<u64> {
     Some(count)
 }
 
-/// In bytes.
+/// The size in bytes of the file system of `root` or of its nearest existing parent.
 fn storage(root: &Path) -> Result<u64, String> {
     let there = root.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let sizes = rustix::fs::statvfs(there).map_err(|e| format!("statfs {}: {e}", there.display()))?;
     Ok(sizes.f_blocks.saturating_mul(sizes.f_frsize))
 }
 
-/// Sizes in bytes, and how many there are of each; ascending.
+/// Pairs of page size in bytes and number of pages, ascending by size.
 fn huge_pages(directory: &Path) -> Vec<(u64, u64)> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut all: Vec<(u64, u64)> = entries
@@ -94,6 +94,6 @@ mod tests {
     fn a2_this_machine_has_something_of_each() {
         let found = read(Path::new("/nowhere/at/all"));
         assert!(found.cpus > 0 && found.memory > 0 && found.storage > 0, "{found:?}");
-        assert_eq!(found.storage, storage(Path::new("/")).unwrap(), "of what there is of its parents");
+        assert_eq!(found.storage, storage(Path::new("/")).unwrap(), "of the nearest existing parent");
     }
 }

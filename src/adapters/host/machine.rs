@@ -1,17 +1,20 @@
-//! Facts of the machine, as a kubelet takes them.
+//! Facts about the machine, determined as in a kubelet.
 
 use crate::foreign::{self, Links};
 use std::fs;
 use std::path::Path;
 
-/// A longer resolv.conf is not read.
+/// The maximum size of a resolv.conf in bytes.
 const MAX_RESOLV_CONF: u64 = 64 << 10;
 
 /// The machine's memory in bytes.
+///
+/// # Errors
+/// /proc/meminfo cannot be read or has no valid line MemTotal.
 pub fn memory_capacity() -> Result<u64, String> {
     let path = "/proc/meminfo";
     let text = fs::read_to_string(path).map_err(|e| format!("read {path}: {e}"))?;
-    mem_total(&text).ok_or_else(|| format!("{path}: no line MemTotal"))
+    mem_total(&text).ok_or_else(|| format!("parse {path}: no line MemTotal"))
 }
 
 fn mem_total(meminfo: &str) -> Option<u64> {
@@ -20,31 +23,32 @@ fn mem_total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// How many processors can be used, at least 1.
+/// The number of cpus that this process can use, at least 1.
 pub fn processors() -> u64 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
 }
 
-/// How many processes and threads the kernel lets there be.
+/// The kernel's limit for the number of processes and threads.
 pub fn most_processes() -> Option<u64> {
     let read = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"].into_iter().filter_map(read).min()
 }
 
-/// The kernel's id of this boot; empty if it tells none.
+/// The kernel's id of this boot; empty if it cannot be read.
 pub fn boot_id() -> String {
     let path = "/proc/sys/kernel/random/boot_id";
-    let read =
-        fs::read_to_string(path).map_err(|e| log::warn!("this boot has no id path={path} error={:?}", e.to_string()));
+    let read = fs::read_to_string(path).map_err(|e| {
+        log::warn!("failed to read the boot id; continuing without it path={path} error={:?}", e.to_string())
+    });
     read.unwrap_or_default().trim().to_owned()
 }
 
-/// The kernel's host name in lower case: the node's name unless configured otherwise.
+/// The kernel's host name in lower case: the default name of the node.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase()
 }
 
-/// The sizes of huge pages that the kernel knows, in bytes, ascending. None without huge pages.
+/// The huge page sizes of the kernel in bytes, ascending. Empty without huge pages.
 pub fn huge_page_sizes() -> Vec<u64> {
     let names = fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
     let mut sizes: Vec<u64> = names.filter_map(|e| huge_page_size(e.file_name().to_str()?)).collect();
@@ -52,12 +56,15 @@ pub fn huge_page_sizes() -> Vec<u64> {
     sizes
 }
 
-/// `hugepages-2048kB`
+/// The page size in bytes from a directory name such as `hugepages-2048kB`.
 pub(super) fn huge_page_size(name: &str) -> Option<u64> {
     name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The text of a resolv.conf.
+/// Reads a resolv.conf.
+///
+/// # Errors
+/// The file cannot be read, is too large or is not UTF-8.
 pub fn resolv_conf(path: &Path) -> Result<String, String> {
     let failed = |why: String| format!("read {}: {why}", path.display());
     let bytes = foreign::read(path, Links::Follow, MAX_RESOLV_CONF).map_err(|e| failed(e.to_string()))?;

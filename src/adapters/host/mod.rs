@@ -1,5 +1,5 @@
-//! The machine: its size, cgroups, memory, huge pages, name and resolvers, and whether it is fit for pods
-//! (`preflight`). Read from /proc, /sys and /etc when asked.
+//! The machine: its capacity, cgroups, name and resolvers, and checks whether pods can run on it (`checks`). Each call reads
+//! /proc, /sys and /etc again.
 
 pub mod capacity;
 pub mod cgroups;

@@ -1,32 +1,32 @@
-//! The pages of wherry's own code and of its libraries'. The kernel maps what is around each page that is used, 64 KiB at a time,
-//! and takes nothing back while memory is not short: start-up alone, most of which is never used again, would keep megabytes
-//! resident for years. What is given back stays in the page cache, and is mapped again when it is used.
+//! Releases the resident pages of Wherry's own code and of its libraries. On a page fault the kernel maps the surrounding 64 KiB,
+//! and it unmaps nothing while memory is not short. The code of the start, most of which never runs again, would keep megabytes
+//! resident for years. Released pages stay in the page cache and are mapped again on their next use.
 
 use rustix::mm::{Advice, madvise};
 use std::fs;
 use std::io::{self, Read};
 
-/// Of what a process has mapped, no more is read. (This one: 9 KiB.)
+/// The maximum size of /proc/self/maps that is read, in bytes. The actual size is about 9 KiB.
 const MAX_MAPS: u64 = 256 << 10;
 
-/// Gives back all code that is mapped at this moment.
+/// Releases all code that is mapped now.
 ///
 /// # Errors
-/// /proc/self/maps cannot be read, or the kernel refuses.
+/// /proc/self/maps cannot be read, or the kernel rejects the advice.
 #[allow(unsafe_code)]
 pub fn give_back() -> io::Result<()> {
     let mut maps = String::with_capacity(16 << 10);
     fs::File::open("/proc/self/maps")?.take(MAX_MAPS).read_to_string(&mut maps)?;
     for (start, end) in maps.lines().filter_map(code) {
-        // SAFETY: the pages hold exactly what the file holds, since nobody can have written to them: the mapping is
-        // private, not writable, and neither Rust's linker nor a distribution's makes relocations in code. The kernel
-        // reads them from the file again at the next use, for all threads alike. Nothing is unmapped.
+        // SAFETY: the pages have the content of the file, because they cannot have been written: the mapping is private
+        // and not writable, and neither Rust's linker nor those of distributions put relocations into code. The kernel
+        // reads the pages from the file again at the next access, in every thread. The mapping itself stays.
         unsafe { madvise(std::ptr::with_exposed_provenance_mut(start), end - start, Advice::LinuxDontNeed)? };
     }
     Ok(())
 }
 
-/// First and last address of a line of /proc/self/maps, if it is code from a file.
+/// The start and end address in a line of /proc/self/maps, if the line is code from a file.
 fn code(line: &str) -> Option<(usize, usize)> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
@@ -45,7 +45,7 @@ mod tests {
         assert_eq!(code(code_at), Some((0x55d0_c0a0_0000, 0x55d0_c0e0_8000)));
         assert_eq!(code("7f00-8f00 r-xp 00000000 fe:00 77 /usr/bin/wherry (deleted)"), Some((0x7f00, 0x8f00)));
         for other in [
-            // Relocated, then made read-only.
+            // Relocated and then made read-only.
             "55d0c0f00000-55d0c0f12000 r--p 004d4000 fe:00 1234   /usr/bin/wherry",
             "55d0c0f12000-55d0c0f13000 rw-p 004e6000 fe:00 1234   /usr/bin/wherry",
             "55d0c0f12000-55d0c0f13000 rwxp 004e6000 fe:00 1234   /usr/bin/wherry",
@@ -59,7 +59,7 @@ mod tests {
         }
     }
 
-    /// Kibibytes of code that are resident.
+    /// The resident size of code from files, in KiB.
     fn resident() -> u64 {
         let text = fs::read_to_string("/proc/self/smaps").unwrap();
         let (mut is_code, mut sum) = (false, 0);
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn code_that_was_given_back_goes_on_to_work() {
-        // (Other tests run beside this one, and have pages mapped again.)
+        // Tests that run in parallel map pages again, so try several times.
         let smaller = (0..20).any(|_| {
             let before = resident();
             give_back().unwrap();

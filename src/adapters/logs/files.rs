@@ -1,11 +1,11 @@
-//! Which files are the log of a container's instance, in their order.
+//! Finds the files that form the log of a container's instance, and their order.
 
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A file by what stays the same when it is renamed.
+/// The device and inode of a file. They do not change when the file is renamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity(u64, u64);
 
@@ -19,7 +19,7 @@ impl Identity {
     }
 }
 
-/// The instances (restart counts) of which there is a log, in order.
+/// The instances (restart counts) that have a log, in ascending order.
 pub fn instances(directory: &Path) -> Vec<u32> {
     let number = |name: String| name.strip_suffix(".log")?.parse().ok();
     let mut found: Vec<u32> = names(directory).into_iter().filter_map(number).collect();
@@ -34,11 +34,11 @@ pub fn of_instance(directory: &Path, instance: u32) -> Vec<PathBuf> {
     let all = names(directory);
     let mut old: Vec<&String> = all
         .iter()
-        // One that is being compressed is there twice for a moment; and a half one under another name.
+        // During a compression both the plain and the compressed file exist for a moment, and a partial one ends in .tmp.
         .filter(|n| n.starts_with(&rotated) && !n.ends_with(".tmp"))
         .filter(|n| n.strip_suffix(".gz").is_none_or(|plain| !all.iter().any(|other| other == plain)))
         .collect();
-    // The times in the names sort as texts.
+    // The times in the names sort correctly as text.
     old.sort_by_key(|n| n.strip_suffix(".gz").unwrap_or(n));
     let new = all.iter().filter(|n| **n == current);
     old.into_iter().chain(new).map(|n| directory.join(n)).collect()
@@ -53,7 +53,7 @@ fn names(directory: &Path) -> Vec<String> {
     entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect()
 }
 
-/// A pod's log directory, found by name.
+/// The log directory of a pod. The fields come from its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodLogs {
     pub namespace: String,
@@ -66,7 +66,7 @@ pub struct PodLogs {
 /// All pods' directories below `logs` (`<namespace>_<name>_<uid>`), the newest first.
 ///
 /// # Errors
-/// If `logs` cannot be read.
+/// `logs` cannot be read.
 pub fn pods(logs: &Path) -> io::Result<Vec<PodLogs>> {
     let one = |entry: std::fs::DirEntry| {
         let directory = entry.file_name().into_string().ok()?;
@@ -81,7 +81,7 @@ pub fn pods(logs: &Path) -> io::Result<Vec<PodLogs>> {
     Ok(found)
 }
 
-/// The containers of which there are logs, by name.
+/// The names of the containers that have logs, sorted.
 pub fn containers(pod: &Path) -> Vec<String> {
     let mut found: Vec<String> = names(pod).into_iter().filter(|n| pod.join(n).is_dir()).collect();
     found.sort();

@@ -1,9 +1,13 @@
-//! Containers' logs on disk, read as the commands show them: through rotation and restarts, from the end, and as they grow.
+//! Reads container logs on disk for the commands: across rotation and restarts, from the end, and while they grow.
 //!
-//! The runtime writes `<container>/<restarts>.log` and goes on in a new file of that name after the old one was renamed to
-//! `<restarts>.log.<time>`; of those all but the newest may be compressed (`.gz`). `files` knows these names, `tail` finds the
-//! last lines without reading the rest, `print` turns lines of a file into lines of output, `reader` puts the three together for one
-//! container, `watch` waits for more.
+//! The runtime writes `<container>/<restarts>.log`. A rotation renames the file to `<restarts>.log.<time>`, and the runtime
+//! continues in a new file with the old name. All rotated files except the newest can be compressed (`.gz`).
+//!
+//! - `files`: the file names and their order;
+//! - `tail`: finds the last lines without reading the rest;
+//! - `print`: converts lines of a file to lines of output;
+//! - `reader`: combines these for one container;
+//! - `watch`: waits for changes.
 
 pub mod files;
 pub mod print;

@@ -1,30 +1,30 @@
-//! Lines of a log file as lines of output: what the runtime cut is joined, what is too old left out, times put before.
+//! Converts lines of a log file to lines of output: joins lines that the runtime split, omits old ones, prepends times.
 
 use crate::api::log_line::{self, LogLine, Stream};
 use jiff::Timestamp;
 use std::io::{self, Write};
 
-/// What is joined beyond this goes out in pieces, in bytes.
+/// The maximum length of a joined line, in bytes. A longer line is printed in pieces.
 const MAX_JOINED: usize = 1 << 20;
 
 /// Why printing ended.
 #[derive(Debug)]
 pub enum Stop {
-    /// As many bytes as were asked for are out.
+    /// The requested number of bytes has been printed.
     Full,
     Output(io::Error),
-    /// A log cannot be read: what, and why.
+    /// A log cannot be read: the path and the error.
     Log(String),
 }
 
-/// What all logs of one command have in common.
+/// The output of one command, shared by all its logs.
 pub struct Printer<'a> {
     pub out: &'a mut dyn Write,
-    /// Older lines are left out.
+    /// Omit older lines.
     pub since: Option<Timestamp>,
-    /// Each line after its time.
+    /// Prepend the time to each line.
     pub timestamps: bool,
-    /// Bytes that may still be written.
+    /// The number of bytes that may still be written; None is unlimited.
     pub left: Option<u64>,
 }
 
@@ -43,13 +43,13 @@ impl Printer<'_> {
 
     fn wants(&self, time: &[u8]) -> bool {
         let Some(since) = self.since else { return true };
-        // What has no time is not left out.
+        // A line without a valid time is printed.
         let time = std::str::from_utf8(time).ok().and_then(|t| t.parse::<Timestamp>().ok());
         time.is_none_or(|t| t >= since)
     }
 }
 
-/// The lines of one container that are not whole yet, by stream.
+/// The incomplete lines of one container, by stream.
 #[derive(Debug, Default)]
 pub struct Joiner {
     open: [Open; 2],
@@ -57,13 +57,13 @@ pub struct Joiner {
 
 #[derive(Debug, Default)]
 struct Open {
-    /// It has begun, and is wanted; its time went out, or stands before its text.
+    /// Set while a line is incomplete: whether to print it. Its time is already printed, or at the start of `text`.
     state: Option<bool>,
     text: Vec<u8>,
 }
 
 impl Joiner {
-    /// A line of the file, without its newline.
+    /// Processes a line of the file, without its newline.
     pub fn line(&mut self, line: &[u8], printer: &mut Printer<'_>) -> Result<(), Stop> {
         let Some(LogLine { time, stream, partial, text }) = log_line::parse(line) else {
             printer.put(line)?;
@@ -96,7 +96,7 @@ impl Joiner {
         Ok(())
     }
 
-    /// Nothing more comes: what has no end is put out with one.
+    /// Prints incomplete lines, with a newline. Called at the end of the log.
     pub fn flush(&mut self, printer: &mut Printer<'_>) -> Result<(), Stop> {
         for open in &mut self.open {
             if open.state.take() == Some(true) {
@@ -145,7 +145,7 @@ not in the format
     fn a_joined_line_has_the_time_of_its_begin() {
         let (text, _) = print(None, true, None);
         assert!(text.contains("2026-11-20T14:46:40.000000001Z two\n2026-11-20T14:46:40.000000001Z error\n"), "{text}");
-        // It began before, so all of it is left out.
+        // The joined line has the time of its first part, so all of it is omitted.
         assert_eq!(print(Some("2026-11-20T14:46:41Z"), false, None).0, "\nnot in the format\nopen\n");
         assert_eq!(print(Some("2026-11-20T14:46:40Z"), false, None).0, "two\nerror\n\nnot in the format\nopen\n");
     }
@@ -168,6 +168,6 @@ not in the format
             assert!(joiner.open[0].text.len() <= MAX_JOINED + 17_000);
         }
         joiner.flush(&mut printer).unwrap();
-        assert_eq!(out.len(), 200 * 16_000 + "2026-11-20T14:46:39Z ".len() + 1, "its time stands there once");
+        assert_eq!(out.len(), 200 * 16_000 + "2026-11-20T14:46:39Z ".len() + 1, "the time is printed once");
     }
 }

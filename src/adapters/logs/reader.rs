@@ -1,5 +1,5 @@
-//! The log of one container, from where one wants it to its end, or on and on: into the files that rotation makes, and
-//! into those of the next instances when the container is started again.
+//! Reads the log of one container to its end, or follows it across rotated files and into the files of later instances
+//! when the container restarts.
 
 use super::files::{self, Identity};
 use super::print::{Joiner, Printer, Stop};
@@ -12,12 +12,12 @@ use std::fs::File;
 use std::io::{self, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// One file to be read, open, so that it can be renamed and removed meanwhile.
+/// An open log file. It stays readable when it is renamed or removed.
 struct Part {
     path: PathBuf,
     identity: Identity,
     content: Content,
-    /// Lines to be left out first (where one cannot seek).
+    /// The number of lines to skip first, for a compressed file, which cannot seek.
     skip: u64,
 }
 
@@ -29,27 +29,27 @@ enum Content {
 pub struct Reader {
     directory: PathBuf,
     instance: u32,
-    /// To be read, the oldest first; the last one may grow.
+    /// The files that are still to be read, the oldest first. The last one may grow.
     parts: VecDeque<Part>,
-    /// Of the first part, read and without its newline yet.
+    /// The line of the first part that is still without a newline.
     pending: Vec<u8>,
     joiner: Joiner,
 }
 
-/// How far a reader got.
+/// The result of `Reader::follow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Nothing more is there now.
+    /// The end of the log, for now.
     End,
-    /// The directory with its logs is gone, and all that was open is read.
+    /// The log directory is gone, and all open files have been read.
     Gone,
 }
 
 impl Reader {
-    /// The log of an instance: all of it, or its last lines, without files that were last written before `since`.
+    /// Opens the log of an instance: all of it, or the last `lines` lines, without files last written before `since`.
     ///
     /// # Errors
-    /// If there is none, or it cannot be read: which file, and why.
+    /// There is no log, or it cannot be read. The error names the file.
     pub fn open(
         directory: &Path,
         instance: u32,
@@ -64,13 +64,13 @@ impl Reader {
             return Err(format!("{}: there is no log", path.display()));
         }
         for path in all.into_iter().rev() {
-            // The newest is opened whatever was asked for: more may come.
+            // The newest file is always opened, because it may grow.
             if wanted == Some(0) && !parts.is_empty() {
                 break;
             }
             let wrong = |e: io::Error| format!("{}: {e}", path.display());
             let (mut part, changed) = match Part::open(&path) {
-                // It was rotated or removed a moment ago.
+                // The file was rotated or removed a moment ago.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 other => other.map_err(wrong)?,
             };
@@ -86,7 +86,10 @@ impl Reader {
         Ok(Reader { directory: directory.to_owned(), instance, parts, pending: Vec::new(), joiner: Joiner::default() })
     }
 
-    /// Prints what there is, to its end.
+    /// Prints the log to its present end.
+    ///
+    /// # Errors
+    /// `Stop`, also when the requested number of bytes has been printed.
     pub fn print(&mut self, printer: &mut Printer<'_>) -> Result<(), Stop> {
         while !self.parts.is_empty() {
             self.print_first(printer)?;
@@ -95,7 +98,10 @@ impl Reader {
         self.joiner.flush(printer)
     }
 
-    /// Prints what has come since, going on to the next file once there is one.
+    /// Prints the lines written since the last call, and continues in the next file when there is one.
+    ///
+    /// # Errors
+    /// `Stop`, also when the requested number of bytes has been printed.
     pub fn follow(&mut self, printer: &mut Printer<'_>) -> Result<Progress, Stop> {
         loop {
             self.print_first(printer)?;
@@ -106,11 +112,11 @@ impl Reader {
             let Some((next, instance)) = self.successor() else {
                 return Ok(if self.directory.is_dir() { Progress::End } else { Progress::Gone });
             };
-            // What was written to the old one until the runtime turned to the new one.
+            // The runtime wrote these lines to the old file before it opened the new one.
             self.print_first(printer)?;
             let part = match Part::open(&next) {
                 Ok((part, _)) => part,
-                // Gone again: whatever comes then is a change too.
+                // The new file is gone again. A later file causes another change.
                 Err(_) => return Ok(Progress::End),
             };
             self.leave_first(printer)?;
@@ -122,13 +128,16 @@ impl Reader {
         }
     }
 
-    /// Nothing more will come.
+    /// Prints the rest of a log that no longer grows.
+    ///
+    /// # Errors
+    /// `Stop`, also when the requested number of bytes has been printed.
     pub fn finish(&mut self, printer: &mut Printer<'_>) -> Result<(), Stop> {
         self.follow(printer)?;
         self.print(printer)
     }
 
-    /// The lines of the first part, as far as it goes now.
+    /// Prints the lines of the first part to its present end.
     fn print_first(&mut self, printer: &mut Printer<'_>) -> Result<(), Stop> {
         let Some(part) = self.parts.front_mut() else { return Ok(()) };
         let wrong = |e: io::Error| Stop::Log(format!("{}: {e}", part.path.display()));
@@ -141,7 +150,7 @@ impl Reader {
                 return Ok(());
             }
             let whole = self.pending.last() == Some(&b'\n');
-            // (A line too long for any runtime is printed in pieces.)
+            // A line that is longer than any runtime writes is printed in pieces.
             if !whole && self.pending.len() < 1 << 20 {
                 continue;
             }
@@ -156,20 +165,20 @@ impl Reader {
         }
     }
 
-    /// The first part is read to its end, and does not grow.
+    /// Removes the first part after it has been read to its end and no longer grows.
     fn leave_first(&mut self, printer: &mut Printer<'_>) -> Result<(), Stop> {
         self.parts.pop_front();
         let rest = std::mem::take(&mut self.pending);
         if rest.is_empty() { Ok(()) } else { self.joiner.line(&rest, printer) }
     }
 
-    /// The file after the one that is being read, once the runtime writes to it, and its instance.
+    /// The file after the current one, and its instance; None until the runtime writes to it.
     fn successor(&self) -> Option<(PathBuf, u32)> {
         let mine = self.parts.front().map(|p| p.identity);
         let known = |path: &Path| std::fs::metadata(path).ok().map(|m| (Identity::of(&m), m.len()));
         let files = files::of_instance(&self.directory, self.instance);
         let at = files.iter().position(|path| known(path).map(|(id, _)| id) == mine);
-        // One that is no longer there was compressed or removed; what is not compressed is newer.
+        // If the current file is missing, it was compressed or removed. Files that are not compressed are newer.
         let mut rest: Vec<(PathBuf, u32)> = match at {
             Some(at) => files.into_iter().skip(at + 1).map(|p| (p, self.instance)).collect(),
             None => files.into_iter().filter(|p| !files::is_compressed(p)).map(|p| (p, self.instance)).collect(),
@@ -178,17 +187,17 @@ impl Reader {
         rest.extend(later.flat_map(|i| files::of_instance(&self.directory, i).into_iter().map(move |p| (p, i))));
         let only = rest.len() == 1;
         let (path, instance) = rest.into_iter().next()?;
-        // After a rename the runtime goes on writing to the old file until it has opened the new one; not so where the
-        // instance is over, or one more file has come since.
+        // After a rename the runtime writes to the old file until it opens the new one. The old file is complete if the
+        // instance is over or a further file exists.
         let written = instance != self.instance || !only || known(&path).is_some_and(|(_, length)| length > 0);
         written.then_some((path, instance))
     }
 }
 
 impl Part {
-    /// With the time of its last change.
+    /// Opens a log file. Also returns the time of its last change.
     fn open(path: &Path) -> io::Result<(Part, Timestamp)> {
-        // (A runtime's log is a regular file; a FIFO in its place would have the command wait.)
+        // A runtime's log is a regular file. A FIFO in its place would block the command.
         let file = foreign::open(path, Links::Follow).map_err(|e| match e {
             Refused::Failed(e) => e,
             refused => io::Error::other(refused.to_string()),
@@ -200,7 +209,7 @@ impl Part {
         Ok((Part { path: path.to_owned(), identity, content, skip: 0 }, changed))
     }
 
-    /// Leaves out all but the last lines; how many there are.
+    /// Skips all but the last `lines` lines. Returns the number of lines kept.
     fn keep_last(&mut self, lines: u64) -> io::Result<u64> {
         match &mut self.content {
             Content::Plain(reader) => {
@@ -209,7 +218,7 @@ impl Part {
                 reader.seek(SeekFrom::Start(start))?;
                 Ok(found)
             }
-            // It can only be read forwards: once to count, once to show.
+            // A compressed file can only be read forwards: once to count the lines, once to print them.
             Content::Compressed(reader) => {
                 let all = tail::count(reader)?;
                 let found = all.min(lines);
@@ -310,7 +319,7 @@ mod tests {
         let log = rotated();
         assert_eq!(log.print(1, None, Some("2026-11-20T14:02:30Z")), (150..300).collect::<Vec<_>>());
         assert_eq!(log.print(1, None, Some("2026-11-20T14:01:00Z")), (60..300).collect::<Vec<_>>());
-        // The tail first, as a kubelet does.
+        // The tail applies first, as in a kubelet.
         assert_eq!(log.print(1, Some(10), Some("2026-11-20T14:01:00Z")), (290..300).collect::<Vec<_>>());
     }
 
@@ -321,7 +330,7 @@ mod tests {
         assert!(e.ends_with("3.log: there is no log"), "{e}");
     }
 
-    /// Follows, and says which lines came at each look.
+    /// Follows a log and returns the numbers of the new lines.
     struct Following {
         reader: Reader,
     }

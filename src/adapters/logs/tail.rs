@@ -1,21 +1,21 @@
-//! Where the last lines of a log begin: found from its end, block by block, so that the tail of a gigabyte costs a few kilobytes.
+//! Finds the start of the last lines of a log. Reads block by block from the end, so the tail of a 1 GiB file costs a few KiB.
 //!
-//! A line is what a container wrote up to a newline; the runtime may have cut it into several of the file's (tagged P, the last
-//! one F). What is not in the format counts as a line.
+//! A line is the container's output up to a newline. The runtime may split it into several lines of the file (tagged P, the last
+//! one F). A line of the file without that format counts as a complete line.
 
 use crate::api::log_line::{self, HEAD};
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
 const BLOCK: usize = 4096;
 
-/// Of the first `end` bytes of `file`: the offset at which its last `lines` lines begin, and how many there are.
+/// Returns the offset at which the last `lines` lines of the first `end` bytes of `file` start, and the number of lines found.
 pub fn start_of_last(file: &mut (impl Read + Seek), end: u64, lines: u64) -> io::Result<(u64, u64)> {
     let mut count = 0;
     let mut block = vec![0; BLOCK];
-    // The begin of the file's line that reaches into the block before.
+    // The first bytes of the line that extends into the previous block.
     let mut head: Vec<u8> = Vec::new();
     let mut block_end = end;
-    // Where the line that is being looked at ends; whether it is the last of all.
+    // The end of the current line, and whether it is the last line of the file.
     let mut line_end = end;
     let mut last = true;
     while block_end > 0 {
@@ -27,7 +27,7 @@ pub fn start_of_last(file: &mut (impl Read + Seek), end: u64, lines: u64) -> io:
         let mut to = length;
         while let Some(newline) = bytes[..to].iter().rposition(|b| *b == b'\n') {
             let after = begin + newline as u64 + 1;
-            // The newline at the very end ends the last line, no other begins there.
+            // No line starts after a newline at the very end.
             if after < end {
                 let mut start = bytes[newline + 1..to].to_vec();
                 start.extend_from_slice(&head);
@@ -58,12 +58,12 @@ pub fn start_of_last(file: &mut (impl Read + Seek), end: u64, lines: u64) -> io:
     Ok((0, count))
 }
 
-/// Is it the last of the file's lines that make up one? The very last of all always is.
+/// Whether this line of the file is the last part of a container's line. The last line of the file always is.
 fn ends_a_line(start: &[u8], last: bool) -> bool {
     last || log_line::parse(start).is_none_or(|l| !l.partial)
 }
 
-/// How many lines there are to the end of what can only be read forwards.
+/// Counts the lines to the end of a source that can only be read forwards.
 pub fn count(reader: &mut impl BufRead) -> io::Result<u64> {
     let (mut count, mut open) = (0, false);
     let mut line = Vec::new();
@@ -75,7 +75,7 @@ pub fn count(reader: &mut impl BufRead) -> io::Result<u64> {
     Ok(count + u64::from(open))
 }
 
-/// Reads on until a newline (which is kept), the end, or a length that no runtime writes. False at the end.
+/// Appends to `line` up to a newline (included), the end, or a length that no runtime writes. False at the end.
 pub fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     const LONGEST: u64 = 1 << 20;
     let room = LONGEST.saturating_sub(line.len() as u64).max(1);
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(last(&text, 1).0, "t stdout F b\n");
         assert_eq!(last(&text, 2), (format!("{long}{long}t stdout F end\nt stdout F b\n"), 2));
         assert_eq!(last(&text, 3), (text.clone(), 3));
-        // One that goes on being written.
+        // A line that the runtime is still writing.
         let text = format!("t stdout F a\n{long}{long}");
         assert_eq!(last(&text, 1), (format!("{long}{long}"), 1));
     }
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// A gigabyte of lines of 64 bytes, made where they are read.
+    /// 1 GiB of lines of 64 bytes, generated on read.
     struct Huge {
         at: u64,
         read: u64,

@@ -1,4 +1,4 @@
-//! Waits until something changes in the directories of logs, or another descriptor has something: no polling.
+//! Waits for a change in log directories, or for an event of another descriptor, without periodic checks.
 
 use inotify::{EventMask, Inotify, WatchMask};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -14,13 +14,15 @@ pub struct Watch {
 
 impl Watch {
     /// # Errors
-    /// If the kernel gives no inotify instance (128 a user, if nobody raised it).
+    /// The limit of inotify instances is reached (128 for each user by default).
     pub fn new() -> io::Result<Watch> {
         Ok(Watch { inotify: Inotify::init()? })
     }
 
+    /// Watches a directory.
+    ///
     /// # Errors
-    /// If there is no such directory, or too many are watched.
+    /// The directory does not exist, or the limit of inotify watches is reached.
     pub fn add(&self, directory: &Path) -> io::Result<()> {
         let mask = WatchMask::CREATE
             | WatchMask::MODIFY
@@ -32,8 +34,11 @@ impl Watch {
         self.inotify.watches().add(directory, mask).map(drop)
     }
 
-    /// Sleeps until a watched directory changes, one of `others` can be read, or nobody reads `out` any more. True if the
-    /// last is the case.
+    /// Waits until a watched directory changes, one of `others` is readable, or the reader of `out` is gone. Returns true if
+    /// the reader is gone.
+    ///
+    /// # Errors
+    /// poll(2) or the read of the inotify events failed.
     pub fn wait(&mut self, others: &[BorrowedFd<'_>], out: BorrowedFd<'_>) -> io::Result<bool> {
         let mut fds = vec![
             PollFd::from_borrowed_fd(self.inotify.as_fd(), PollFlags::IN),
@@ -53,7 +58,7 @@ impl Watch {
         Ok(gone)
     }
 
-    /// What changed does not matter: all is looked at.
+    /// Discards the events. The caller checks all directories after each change.
     fn drain(&mut self) -> io::Result<()> {
         let mut buffer = [0; 4096];
         loop {

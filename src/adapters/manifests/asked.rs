@@ -1,4 +1,4 @@
-//! The loop's side of a look: what to ask, and where the answer goes.
+//! The event loop's side of an inspection: builds the question and handles the result.
 
 use super::foreign::Unfinished;
 use super::look::{Answer, Look, Outcome, Question, Seen, Subject};
@@ -11,7 +11,7 @@ use crate::api::time::Now;
 use std::rc::Rc;
 
 impl Manifests {
-    /// The next look to run on a helper thread. Tell `looked` how it ended.
+    /// Returns the next inspection to run on a helper thread. The caller passes its result to `looked`.
     pub fn take_look(&mut self, now: Now) -> Option<Look> {
         let (key, why) = self.looks.next()?;
         let directory = self.settings.directory.clone().into_os_string();
@@ -39,7 +39,7 @@ impl Manifests {
         Some(self.looks.begin(key, question, base, stamps, means, now.boot))
     }
 
-    /// How a look ended. Gives the whole desired set if it changed, and the first time.
+    /// Handles the result of an inspection. Returns all desired pods if they changed, and after the first scan.
     pub fn looked(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) -> Option<Vec<Rc<Pod>>> {
         let looks::Ended { key, why, base, stamps, at, alive } = self.looks.end(ticket)?;
         let subject = (!stamps).then(|| key.clone());
@@ -48,7 +48,7 @@ impl Manifests {
                 self.looks.answered(&key);
                 match (*answer, &key) {
                     (Answer::Directory(seen), _) => self.directory_seen(seen, now),
-                    // The directory is another one now.
+                    // The directory was replaced meanwhile; repeat the inspection.
                     (Answer::File(_), Some(_)) if base.as_ref() != self.directory.as_ref().map(|d| &d.real) => {
                         self.looks.want(key.clone(), why, now.boot);
                     }
@@ -77,10 +77,10 @@ impl Manifests {
         self.desired(now)
     }
 
-    /// A file system does not answer.
+    /// Handles a file system that does not answer.
     fn hangs(&mut self, key: Key, mount: Option<&Mount>, stamps: bool, now: Now) {
         if stamps {
-            // Perhaps only one of its files.
+            // Perhaps only one of the files hangs: repeat the scan without stamps.
             self.one_by_one = true;
             return self.look_at_all(now);
         }
@@ -98,7 +98,7 @@ impl Manifests {
         self.not_looked(key, &what, now);
     }
 
-    /// A look could not be made. What was last good stays in force (D2).
+    /// Handles an inspection that failed. The last good version stays in force (D2).
     fn not_looked(&mut self, key: Key, why: &str, now: Now) {
         match key {
             None => self.missing(why, now),

@@ -1,20 +1,20 @@
-//! Manifests for `wherry check`, which looks for itself.
+//! Reads manifests for `wherry check`, without helper threads.
 
 use super::look;
 use crate::api::document::{self, Context, Object};
 use crate::api::problem::Problem;
 use std::path::{Path, PathBuf};
 
-/// All good objects in the text of a file, as a node of that name reads it, and everything that is wrong with the others: for
-/// `wherry check FILE`.
+/// Returns all valid objects in the text of a file, as a node of this name reads it, and the problems of all other
+/// documents. Used by `wherry check FILE`.
 pub fn check_text(path: &str, text: &[u8], node_name: &str) -> (Vec<Object>, Vec<Problem>) {
     document::read_objects(text, path, Context { node_name, seen: "" })
 }
 
-/// The manifests of a directory, in order, by the names that count: for `wherry check` without a file.
+/// Returns the paths of the manifests in a directory, in order. Used by `wherry check` without a file.
 ///
 /// # Errors
-/// Why the directory cannot be read.
+/// The reason why the directory cannot be read.
 pub fn files_in(directory: &Path) -> Result<Vec<PathBuf>, String> {
     look::list(directory).map(|names| names.into_iter().map(|name| directory.join(name)).collect())
 }

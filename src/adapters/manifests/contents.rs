@@ -1,8 +1,8 @@
-//! What a file says, given what it said before (D2): documents that did not change keep their object, a broken one
-//! keeps its last good version.
+//! The documents of a file, compared with its previous documents (D2). An unchanged document keeps its object, a broken
+//! one keeps its last good version.
 //!
-//! A pod is in force once it has its priority (A5). If its class is not there (yet), its last good version stays in force
-//! meanwhile, as that of a broken document does.
+//! A pod is in force once it has its priority (A5). While its PriorityClass does not exist, the last good version of
+//! the pod stays in force, as for a broken document.
 
 use crate::api::document::{Document, Key, Object};
 use crate::api::pod::Pod;
@@ -11,22 +11,22 @@ use crate::api::problem::Problem;
 use serde_json::Value;
 use std::rc::Rc;
 
-/// What a good document is.
+/// The object that a valid document defines.
 #[derive(Clone, Debug)]
 pub(super) enum Thing {
     Class(PriorityClass),
-    /// With its priority.
+    /// A pod and the priority that it got from a PriorityClass, if any.
     Pod(Rc<Pod>, Option<Given>),
     /// A pod whose priority is not known yet, and its last good version.
     Open(Rc<Pod>, Option<Box<Held>>),
 }
 
-/// A document in force, or one that waits for its class.
+/// A document in force, or one that waits for its PriorityClass.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) thing: Thing,
-    /// As it was written, in JSON, until its record is: not held for longer. (A tree of values takes ten times the memory, and leaves
-    /// it in pieces.)
+    /// The document as JSON text, dropped once its record is written. (A tree of values needs ten times the memory and
+    /// fragments it.)
     pub(super) content: Option<Box<str>>,
 }
 
@@ -39,7 +39,7 @@ impl Held {
         Held { thing, content: content.map(|content| content.to_string().into()) }
     }
 
-    /// One that was accepted before, with what it got from a class then (D2).
+    /// A document accepted earlier, with the priority that its PriorityClass gave it then (D2).
     pub(super) fn accepted(object: Object, given: Option<Given>) -> Held {
         let thing = match object {
             Object::Pod(pod) if given.is_some() || priority::named(pod.spec()).is_none() => with_priority(*pod, given),
@@ -56,7 +56,7 @@ impl Held {
         }
     }
 
-    /// Its number in the file.
+    /// The number of the document in its file.
     pub(super) fn number(&self) -> u32 {
         match &self.thing {
             Thing::Class(class) => class.source.document,
@@ -71,7 +71,7 @@ impl Held {
         }
     }
 
-    /// The version that counts: this one, or the last good one of a pod that waits for its class.
+    /// The version in force: this one, or the last good one of a pod that waits for its PriorityClass.
     pub(super) fn in_force(&self) -> Option<&Held> {
         match &self.thing {
             Thing::Open(_, before) => before.as_deref().and_then(Held::in_force),
@@ -87,7 +87,7 @@ impl Held {
         Some(self)
     }
 
-    /// The pod in force, if it is one.
+    /// The pod in force; None for a PriorityClass.
     pub(super) fn pod(&self) -> Option<&Rc<Pod>> {
         match &self.in_force()?.thing {
             Thing::Pod(pod, _) => Some(pod),
@@ -103,13 +103,14 @@ impl Held {
         if let Thing::Pod(_, given) = &self.thing { given.as_ref() } else { None }
     }
 
-    /// A pod that has no priority and no version in force.
+    /// True for a pod that has no priority and no version in force.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self.thing, Thing::Open(..)) && self.in_force().is_none()
     }
 
-    /// What a pod was when it was last good, from its file's record: taken if it is this very document, else in force
-    /// meanwhile. True if it had been lost.
+    /// Takes the last good version of a pod from the record of its file. If the recorded document is the same, it
+    /// replaces this one. Otherwise it stays in force until the pod has a priority. Returns true if a version is in
+    /// force as a result.
     pub(super) fn recall(&mut self, recorded: &[Held]) -> bool {
         let Thing::Open(pod, None) = &mut self.thing else { return false };
         let name = Key::Pod(pod.name.clone());
@@ -123,24 +124,25 @@ impl Held {
         before.is_some()
     }
 
-    /// Gives a pod its priority, if that can be known. True if it came into force by this.
+    /// Gives a pod its priority if it can be determined. Returns true if this brings the pod into force.
     pub(super) fn decide(&mut self, classes: &Classes) -> bool {
         let Thing::Open(pod, _) = &self.thing else { return false };
         let Ok(given) = classes.give(pod.spec()) else { return false };
         self.thing = match given {
-            // The very same one.
+            // Keeps the same `Rc`, so that the pod counts as unchanged.
             None => Thing::Pod(pod.clone(), None),
             given => with_priority(Pod::clone(pod), given),
         };
         true
     }
 
-    /// What is wrong about its class: there is none, so it is not in force; or its class has gone, and it keeps what it got.
+    /// The problem with the pod's PriorityClass: it does not exist, so the pod is not in force; or it was removed, and
+    /// the pod keeps the priority that it got.
     pub(super) fn problem(&self, classes: &Classes) -> Option<Problem> {
         let (pod, message) = match &self.thing {
             Thing::Open(pod, _) => (pod, classes.give(pod.spec()).err()?),
             Thing::Pod(pod, Some(given)) if !given.by_default && !classes.knows(&given.class) => {
-                let keeps = format!("; until then the pod keeps the priority {} that it got from it", given.value);
+                let keeps = format!("; until then the pod keeps the priority {} that the class gave it", given.value);
                 (pod, priority::not_found(&given.class) + &keeps)
             }
             _ => return None,
@@ -162,13 +164,14 @@ fn with_priority(mut pod: Pod, given: Option<Given>) -> Thing {
     Thing::Pod(Rc::new(pod), given)
 }
 
-/// The documents in force after a file was read that could be taken apart, and all that is wrong in it.
+/// Returns the documents in force after a file was read and parsed, and all problems in it.
 ///
-/// A broken document of a known name keeps the version of that name. If it has no name, or a new one, nobody knows which
-/// one it was: then everything that the file said and does not say otherwise now is kept.
+/// A broken document with a known name keeps the version of that name. If it has no name or a new one, the version that
+/// it replaces is unknown. In this case all previous documents of the file stay in force, except those that have a new
+/// good version.
 ///
-/// `old` is what the file said; if that is not known (it is read for the first time) `recall` is asked, but only for the
-/// sake of a broken document.
+/// `old` contains the previous documents of the file. It is None when the file is read for the first time; then
+/// `recall` supplies them, but only if a document is broken.
 pub(super) fn merge(
     old: Option<Vec<Held>>,
     recall: impl FnOnce() -> Vec<Held>,
@@ -198,7 +201,7 @@ pub(super) fn merge(
     if unknown && !broken.is_empty() {
         old = recall().into_iter().map(Some).collect();
     }
-    // What has a new good version is replaced, not kept, or kept until that has its priority.
+    // A document with a new good version is replaced. A pod keeps the old version until the new one has its priority.
     for place in &mut old {
         let Some(key) = place.as_ref().map(Held::key) else { continue };
         if let Some(new) = now.iter_mut().find(|new| new.key() == key)
@@ -229,7 +232,7 @@ pub(super) fn merge(
     (now, problems)
 }
 
-/// Takes what this document was the last time. One that is in force meanwhile may be meant again (an edit taken back).
+/// Takes the previous version of this document. After a reverted edit, this is the version that stayed in force.
 fn take_same(old: &mut [Option<Held>], digest: &str) -> Option<Held> {
     let place = old.iter_mut().find(|place| {
         let same = |held: &Held| held.digest() == digest;

@@ -1,6 +1,7 @@
-//! One file of the directory: whether its name counts, and how it is read without being hurt by what it is.
+//! One file of the directory: whether its name counts, and how to read it safely.
 //!
-//! A path may be a FIFO, a device, a loop of links or a file of a gigabyte (`foreign::open`), and a file may change while it is read.
+//! A path may lead to a FIFO, a device, a loop of links or a file of 1 GB (see `foreign::open`), and a file may change
+//! while it is read.
 
 use crate::api::document::MAX_BYTES;
 use crate::foreign::{self, Links, Refused};
@@ -13,13 +14,13 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Which content a file has, as far as its inode tells: equal stamps, equal content.
+/// Identifies the content of a file by its inode data: equal stamps mean equal content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp {
     device: u64,
     inode: u64,
     size: i64,
-    /// Nanoseconds since the epoch.
+    /// Nanoseconds since the epoch, like `changed`.
     modified: i64,
     changed: i64,
 }
@@ -36,7 +37,7 @@ impl Stamp {
         }
     }
 
-    /// When it last changed, in nanoseconds since the epoch.
+    /// The time of the last change, in nanoseconds since the epoch.
     pub(super) fn latest(&self) -> i64 {
         self.modified.max(self.changed)
     }
@@ -46,11 +47,11 @@ impl Stamp {
     }
 }
 
-/// What is at a path.
+/// What exists at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Found {
     Nothing,
-    /// Something, with the stamp of what it leads to (None if it leads nowhere).
+    /// A directory entry. The stamp is that of the target of a link; None if the target does not exist.
     Entry {
         link: bool,
         hard_links: bool,
@@ -61,18 +62,18 @@ pub(super) enum Found {
 /// Why a file gave no text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Unread {
-    /// It is not there any more.
+    /// The file does not exist any more.
     Gone,
-    /// It changed while it was read: look again later.
+    /// The file changed while it was read; the caller reads it again later.
     Changing,
-    /// It is there, and cannot be read. `passing`: that may end without an event of inotify.
+    /// The file exists and cannot be read. `passing`: this may end without an inotify event.
     Broken { why: String, passing: bool },
 }
 
-/// Why a path that exists leads to nothing that can be read.
+/// Why an existing path does not lead to a readable file.
 pub(super) fn unreadable(errno: Errno) -> Unread {
     let why = match errno {
-        Errno::NOENT | Errno::NOTDIR => "a symbolic link to nothing".to_owned(),
+        Errno::NOENT | Errno::NOTDIR => "a dangling symbolic link".to_owned(),
         Errno::LOOP => "a loop of symbolic links".to_owned(),
         other => format!("stat: {}", std::io::Error::from(other)),
     };
@@ -86,7 +87,7 @@ pub(super) fn read_regular(path: &Path) -> Result<(Vec<u8>, Stamp), Unread> {
         Refused::Kind(FileType::Directory) => {
             broken("a directory; manifests in sub-directories are not read".to_owned())
         }
-        // Another file is there now.
+        // The file was replaced by a link meanwhile.
         Refused::Kind(FileType::Symlink) => Unread::Changing,
         e if e.is_missing() => Unread::Gone,
         Refused::Failed(e) if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Unread::Changing,
@@ -96,7 +97,7 @@ pub(super) fn read_regular(path: &Path) -> Result<(Vec<u8>, Stamp), Unread> {
     let stat = |file: &File| rustix::fs::fstat(file).map_err(|e| failed("fstat", e.into()));
     let before = stat(&file)?;
     if before.st_size > MAX_BYTES as i64 {
-        return Err(broken(format!("{} bytes, and at most {MAX_BYTES} are read; split it", before.st_size)));
+        return Err(broken(format!("{} bytes, larger than the limit of {MAX_BYTES}; split the file", before.st_size)));
     }
     let mut text = Vec::with_capacity(usize::try_from(before.st_size).unwrap_or(0) + 1);
     (&mut file).take(MAX_BYTES as u64 + 1).read_to_end(&mut text).map_err(|e| failed("read", e))?;
@@ -111,7 +112,7 @@ fn broken(why: String) -> Unread {
     Unread::Broken { why, passing: false }
 }
 
-/// Any name counts but those of dot files and of what editors leave lying while they write.
+/// Every name counts, except dot files and temporary files of editors.
 pub(super) fn counts(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let sed = |n: &[u8]| n.len() == 9 && n.starts_with(b"sed") && n[3..].iter().all(u8::is_ascii_alphanumeric);
@@ -119,7 +120,7 @@ pub(super) fn counts(name: &OsStr) -> bool {
         || name.ends_with(b"~")
         || (name.starts_with(b"#") && name.ends_with(b"#"))
         || [&b".swp"[..], b".swo", b".swx"].iter().any(|end| name.ends_with(end))
-        // What vim writes to see whether it can, and what `sed -i` writes before it renames.
+        // vim creates `4913` to test whether it can write; `sed -i` writes `sedXXXXXX` before it renames.
         || name == b"4913"
         || sed(name)
         || name == b"lost+found";

@@ -1,4 +1,5 @@
-//! What a look at one file means: whether it is complete, what it says, and that what cannot be read keeps what it last said (D2).
+//! Evaluates the inspection of one file: whether its content is complete and has changed. A file that cannot be read
+//! keeps its last good version (D2).
 
 use super::contents::{self, Held};
 use super::file::{Found, Stamp, Unread};
@@ -16,7 +17,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::rc::Rc;
 
-/// What was read of a file, if it was: its text, and the stamp that goes with it.
+/// The result of reading a file.
 struct Read {
     reading: Reading,
     text: Vec<u8>,
@@ -25,7 +26,7 @@ struct Read {
 }
 
 impl Manifests {
-    /// A file was looked at.
+    /// Evaluates the inspection of a file.
     pub(super) fn file_seen(&mut self, name: &OsStr, why: Why, seen: FileSeen, text: Vec<u8>, now: Now) {
         let FileSeen { found, reading, directory, steps, watched, foreign } = seen;
         let link = matches!(found, Found::Entry { link: true, .. });
@@ -57,7 +58,7 @@ impl Manifests {
         }
     }
 
-    /// Something happened to the file; it may have changed again since.
+    /// Handles a file after an event. The file may have changed again since.
     fn touched(&mut self, name: &OsStr, touch: Touch, found: Found, read: Read, now: Now) {
         let known = self.sources.get(name);
         let Found::Entry { link, hard_links, stamp } = found else {
@@ -68,7 +69,7 @@ impl Manifests {
         };
         let unreadable = known.is_some_and(|source| source.unreadable);
         let same = known.is_some_and(|source| source.stamp == stamp && stamp.is_some());
-        // What a link leads to may just be written. The link itself was made in one step.
+        // The target of a link may still be written. The link itself was created in one step.
         let at_once = if touch.step { stamp.is_none_or(|stamp| settled(stamp, now)) } else { link || hard_links };
         if touch.complete || (touch.attributes && unreadable) {
             self.take(name, read, now);
@@ -81,14 +82,14 @@ impl Manifests {
         }
     }
 
-    /// It is one of the names in the directory.
+    /// Handles a file that a scan found.
     fn listed(&mut self, name: &OsStr, read: Read, now: Now) {
         let known = self.sources.get(name);
         match read.stamp {
             Some(stamp) if known.is_some_and(|source| source.stamp == Some(stamp) && !source.unreadable) => {
                 self.waits.remove(name);
             }
-            // Perhaps half-written. At the start that matters only if it could take pods away.
+            // The file may be incomplete. At the start this matters only if it could remove pods.
             Some(stamp) if !settled(stamp, now) => match self.is_first() && !self.restore(name, now) {
                 true => self.take(name, read, now),
                 false => self.settle_later(name, Some(stamp), now),
@@ -97,10 +98,10 @@ impl Manifests {
         }
     }
 
-    /// Waits until it has not changed for a second.
+    /// Waits until the file has not changed for 1 s.
     fn settle_later(&mut self, name: &OsStr, stamp: Option<Stamp>, now: Now) {
         if self.is_first() && !self.sources.contains_key(name) {
-            // Until then it is what it was before the start.
+            // Until then its recorded version is in force.
             self.restore(name, now);
         }
         if !matches!(self.waits.get(name), Some((_, Wait::Settle(before))) if *before == stamp) {
@@ -108,7 +109,7 @@ impl Manifests {
         }
     }
 
-    /// What it says counts.
+    /// Evaluates the content of a file.
     fn take(&mut self, name: &OsStr, read: Read, now: Now) {
         let shown = self.shown(name);
         self.waits.remove(name);
@@ -149,7 +150,7 @@ impl Manifests {
         self.note_place();
     }
 
-    /// It is there, and cannot be read: it is tried again without waiting for its stamp to change.
+    /// Handles a file that exists and cannot be read. Clearing the stamp makes the next scan read it again.
     pub(super) fn cannot_read(&mut self, name: &OsStr, why: &str, now: Now) {
         let problem = Problem::of_file(&self.shown(name), why);
         self.keep(name, vec![problem], now);
@@ -159,7 +160,7 @@ impl Manifests {
         source.stamp = None;
     }
 
-    /// A file that could be taken apart: its documents are in force, each for itself.
+    /// Brings the documents of a parsed file into force, each one independently of the others.
     fn accept(&mut self, name: &OsStr, text: &[u8], documents: Vec<Document>, now: Now) {
         let has_documents = documents.iter().any(|document| document.may_be_ours() && document.key().is_some());
         let shown = self.shown(name);
@@ -181,7 +182,7 @@ impl Manifests {
         self.standing.set(Some(name), &shown, Kind::Content, problems, now);
     }
 
-    /// A file that is there but broken keeps what it last said (D2).
+    /// Keeps the last good version of a file that exists but is broken (D2).
     pub(super) fn keep(&mut self, name: &OsStr, problems: Vec<Problem>, now: Now) {
         if !self.sources.contains_key(name) {
             self.restore(name, now);
@@ -203,12 +204,12 @@ impl Manifests {
     }
 }
 
-/// Whether it has not changed for a second.
+/// True if the file has not changed for 1 s.
 fn settled(stamp: Stamp, now: Now) -> bool {
     stamp.latest().saturating_add(SETTLE.as_nanos() as i64) <= now.wall.0
 }
 
-/// Whether these are the very same pods: what is equal and made anew is not.
+/// True if these are the same `Rc`s: an equal pod that was created anew counts as changed.
 fn same_pods(held: &[Held], before: &[Rc<Pod>]) -> bool {
     let now: Vec<&Rc<Pod>> = held.iter().filter_map(Held::pod).collect();
     now.len() == before.len() && now.iter().zip(before).all(|(now, pod)| Rc::ptr_eq(now, pod))

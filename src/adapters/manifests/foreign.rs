@@ -1,11 +1,12 @@
-//! A look at a file system that a server or another program answers for, in a process of its own.
+//! Inspects a path on a foreign file system in a separate process. A foreign file system is one that a server or
+//! another program serves (NFS, virtiofs, FUSE).
 //!
-//! A thread that waits for such a file system may not end even at SIGKILL, and neither does its process: it would keep the agent's
-//! locks and sockets. So the agent starts its own program once more, which looks, writes what it found to its standard
-//! output, and ends. After the time limit it is killed and left behind. Its standard input is the agent's inotify, to
-//! add watches to.
+//! A thread that waits for such a file system may not end even on SIGKILL, and then its process does not end either: it
+//! would keep the agent's locks and sockets. The agent therefore runs its own program once more. This helper process
+//! inspects the path, writes the result to standard output and exits. If it exceeds the time limit, the agent kills it
+//! and abandons it. Its standard input is the agent's inotify descriptor, to which it adds watches.
 //!
-//! The output: a line `at ID` before each mount that it touches, then a line of JSON, then the file's text.
+//! The output is a line `at ID` before each access to another mount, then one line of JSON, then the text of the file.
 
 use super::look::{self, Answer, Outcome, Question};
 use super::mount::{self, Mount, Table};
@@ -20,42 +21,42 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of output; an answer has a text of 1 MiB, or some hundred thousand names.
+/// Maximum output in bytes. A result contains at most a text of 1 MiB or some hundred thousand names.
 const MOST: usize = 64 << 20;
 /// The subcommand of the program.
 pub const COMMAND: &str = "look-at-manifest";
-/// How long a process that was killed may take to end before it is left behind.
+/// How long the agent waits for a killed process before it abandons it.
 const END: Duration = Duration::from_millis(100);
 const END_STEP: Duration = Duration::from_millis(5);
 
-/// What a hung look leaves behind.
+/// What remains of an inspection that hangs.
 #[derive(Debug)]
 pub(super) enum Unfinished {
-    /// A helper thread that was given up; it holds this.
+    /// An abandoned helper thread. The thread holds a clone of the `Arc`.
     Thread(Arc<()>),
     Process(Child),
-    /// Nothing.
+    /// Nothing remains.
     Over,
 }
 
 impl Unfinished {
-    /// Whether it is a thread that has ended after all.
+    /// True if this is a thread that has ended after all.
     pub(super) fn has_come_back(&self) -> bool {
         matches!(self, Unfinished::Thread(alive) if Arc::strong_count(alive) == 1)
     }
 
-    /// Whether it has ended after all.
+    /// True if the thread or process has ended after all.
     pub(super) fn is_over(&mut self) -> bool {
         match self {
             Unfinished::Thread(_) => self.has_come_back(),
-            // What cannot be waited for is no child any more.
+            // If the wait fails, the process is not our child any more.
             Unfinished::Process(child) => !matches!(child.try_wait(), Ok(None)),
             Unfinished::Over => true,
         }
     }
 }
 
-/// Whether an absolute path leads to a file system that a server or another program answers for. Touches none of these.
+/// True if an absolute path leads to a foreign file system. Does not access the foreign file system.
 pub fn may_hang(path: &Path) -> bool {
     leads_to_foreign(&Table::read(Path::new(mount::TABLE)), path)
 }
@@ -72,9 +73,9 @@ enum Line {
     Failed(String),
 }
 
-/// Has `reader` answer the question.
+/// Runs `reader` to answer the question.
 pub(super) fn run(reader: &Path, question: &Question, inotify: Option<BorrowedFd<'_>>, limit: Duration) -> Outcome {
-    let failed = |doing: &str, why: String| Outcome::Failed(format!("{doing}: {why}"));
+    let failed = |doing: &str, why: String| Outcome::Failed(format!("failed to {doing}: {why}"));
     let text = match serde_json::to_string(question) {
         Ok(text) => text,
         Err(e) => return failed("write the question", e.to_string()),
@@ -87,12 +88,12 @@ pub(super) fn run(reader: &Path, question: &Question, inotify: Option<BorrowedFd
     command.arg(COMMAND).arg(text).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(e) => return failed("start a process", e.to_string()),
+        Err(e) => return failed("start a helper process", e.to_string()),
     };
     let output = read_within(&mut child, limit);
     let whole = output.is_ok();
     let output = output.unwrap_or_else(|partial| partial);
-    // One that is done has nothing more to wait for.
+    // After a complete output the process exits soon, so a longer wait is safe.
     let unfinished = end(child, if whole { limit } else { END });
     let (at, rest) = progress(&output);
     if !whole {
@@ -102,7 +103,7 @@ pub(super) fn run(reader: &Path, question: &Question, inotify: Option<BorrowedFd
     outcome(rest)
 }
 
-/// What a whole output, without its progress, says.
+/// Parses a complete output without its progress lines.
 fn outcome(output: &[u8]) -> Outcome {
     let (line, text) = match output.iter().position(|byte| *byte == b'\n') {
         Some(at) => (&output[..at], &output[at + 1..]),
@@ -112,11 +113,11 @@ fn outcome(output: &[u8]) -> Outcome {
         Ok(Line::Seen(answer)) => Outcome::Seen(answer, text.to_vec()),
         Ok(Line::Refused(mount)) => Outcome::Refused(mount),
         Ok(Line::Failed(why)) => Outcome::Failed(why),
-        Err(e) => Outcome::Failed(format!("the process that looks at it gave no answer: {e}")),
+        Err(e) => Outcome::Failed(format!("the helper process returned no valid answer: {e}")),
     }
 }
 
-/// All that it writes until it closes its output; if that takes longer than `limit`, what it wrote by then.
+/// Reads the output until the process closes it. After `limit`, returns the part received so far as the error.
 fn read_within(child: &mut Child, limit: Duration) -> Result<Vec<u8>, Vec<u8>> {
     let mut output = Vec::new();
     let Some(mut stdout) = child.stdout.take() else { return Ok(output) };
@@ -138,9 +139,9 @@ fn read_within(child: &mut Child, limit: Duration) -> Result<Vec<u8>, Vec<u8>> {
     }
 }
 
-/// Ends it, and waits so long for that.
+/// Kills the process and waits for its exit for at most `patience`.
 fn end(mut child: Child, patience: Duration) -> Unfinished {
-    // Fails only if it has ended.
+    // Fails only if the process has exited.
     let _ = child.kill();
     let until = clock::boot() + patience;
     loop {
@@ -152,7 +153,7 @@ fn end(mut child: Child, patience: Duration) -> Unfinished {
     }
 }
 
-/// The mount that was touched last, and what comes after the lines about that.
+/// Returns the mount accessed last, and the rest of the output after the progress lines.
 fn progress(output: &[u8]) -> (Option<u64>, &[u8]) {
     let (mut at, mut rest) = (None, output);
     while let Some(line) = rest.strip_prefix(b"at ")
@@ -164,15 +165,15 @@ fn progress(output: &[u8]) -> (Option<u64>, &[u8]) {
     (at, rest)
 }
 
-/// The process: answers the question on standard output.
+/// The helper process: answers the question on standard output.
 ///
 /// # Errors
-/// If the output cannot be written.
+/// The output cannot be written.
 pub fn answer(question: &str, out: &mut dyn Write) -> std::io::Result<()> {
     let stdin = std::io::stdin();
     let out = std::cell::RefCell::new(out);
     let last = std::cell::Cell::new(None);
-    // If nobody reads this any more nobody reads the answer.
+    // A failed write means that the agent does not read the output any more, so it can be ignored.
     let at = |mount| {
         if last.replace(Some(mount)) != Some(mount) {
             let mut out = out.borrow_mut();
@@ -184,9 +185,9 @@ pub fn answer(question: &str, out: &mut dyn Write) -> std::io::Result<()> {
             Outcome::Seen(answer, text) => (Line::Seen(answer), text),
             Outcome::Refused(mount) => (Line::Refused(mount), Vec::new()),
             Outcome::Failed(why) => (Line::Failed(why), Vec::new()),
-            Outcome::Hung(..) => (Line::Failed("the look hung".to_owned()), Vec::new()),
+            Outcome::Hung(..) => (Line::Failed("the inspection timed out".to_owned()), Vec::new()),
         },
-        Err(e) => (Line::Failed(format!("read the question: {e}")), Vec::new()),
+        Err(e) => (Line::Failed(format!("failed to read the question: {e}")), Vec::new()),
     };
     let mut out = out.borrow_mut();
     let line = serde_json::to_string(&line).map_err(std::io::Error::other)?;
@@ -222,7 +223,7 @@ mod tests {
         };
         let (Answer::Directory(seen), _) = ask(Subject::Directory { stamps: true }) else { panic!("the directory") };
         assert_eq!(seen.names, Ok([name.clone(), "link".into()].into()));
-        assert_eq!(seen.stamps.len(), 1, "the link has none of its own");
+        assert_eq!(seen.stamps.len(), 1, "a link has no stamp");
         for name in [name, "link".into()] {
             let base = directory.clone().into_os_string();
             let (answer, text) = ask(Subject::File { base, name, known: None, watch: false });
@@ -252,7 +253,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let reader = root.path().join("reader");
         let script = |text: &str| {
-            // Another process writes it: none that a test starts meanwhile inherits a descriptor of a program.
+            // A separate process writes the script, so that no process started by a parallel test inherits a descriptor
+            // open for writing (ETXTBSY).
             let write = format!("printf '#!/bin/sh\\n{text}\\n' >{0} && chmod 755 {0}", reader.display());
             assert!(Command::new("sh").arg("-c").arg(write).status().unwrap().success());
         };

@@ -1,10 +1,10 @@
-//! One look at the directory, or at one file in it: all that may block. It runs on a helper thread, and gives plain data; what that
-//! means is for the loop to say.
+//! One inspection of the directory or of one of its files. It contains every call that may block. It runs on a helper
+//! thread and returns plain data, which the event loop evaluates.
 //!
-//! A file system that a server or another program answers for can hang a look for good. A thread that hangs in the kernel cannot be
-//! killed, and with it the process does not end. So a look never touches such a file system from within the agent: it
-//! starts the agent's own program once more for that (`foreign`), with a time limit. A local disk can hang too; then the
-//! thread's own deadline ends the waiting.
+//! A foreign file system (served by another machine or program) can block an inspection forever. A thread that is
+//! blocked in the kernel cannot be killed and keeps its process from exiting. The agent therefore never accesses such a
+//! file system itself: it starts a helper process with a time limit (`foreign`). A local disk can hang too; the
+//! deadline of the helper thread covers that.
 
 use super::file::{self, Found, Stamp, Unread};
 use super::foreign::{self, Unfinished};
@@ -22,13 +22,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How often a path is followed anew that changes while it is looked at.
+/// Maximum number of attempts to follow a path that changes meanwhile.
 const TRIES: usize = 3;
 
-/// What to look at. Serialized for the look at a foreign file system.
+/// What to inspect. Serialized for the helper process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Question {
-    /// The manifest directory, as it is configured.
+    /// The manifest directory as configured.
     pub(super) directory: OsString,
     pub(super) subject: Subject,
     pub(super) mountinfo: OsString,
@@ -38,21 +38,21 @@ pub(super) struct Question {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Subject {
     Directory {
-        /// With the stamps of its files.
+        /// Include the stamps of the files.
         stamps: bool,
     },
     File {
         /// The manifest directory, without links.
         base: OsString,
         name: OsString,
-        /// It is read only if this is not its stamp.
+        /// The stamp of the last read. The file is read only if its stamp differs.
         known: Option<Stamp>,
-        /// Whether what its link leads through may be watched.
+        /// Whether the steps of its symbolic link may be watched.
         watch: bool,
     },
 }
 
-/// What a look found. The text of a file is beside it.
+/// The result of an inspection, without the text of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Answer {
     Directory(DirectorySeen),
@@ -61,11 +61,11 @@ pub(super) enum Answer {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DirectorySeen {
-    /// The names that count, or why they cannot be read.
+    /// The names that count, or why the directory cannot be read.
     pub(super) names: Result<BTreeSet<OsString>, String>,
-    /// Of those that are no links, if they were asked for.
+    /// The stamps of files that are not links, if requested.
     pub(super) stamps: Vec<(OsString, Stamp)>,
-    /// The directory without links, and what it is.
+    /// The path of the directory without links, and its stamp.
     pub(super) real: Option<(OsString, Stamp)>,
     pub(super) mount: Option<Mount>,
     pub(super) steps: Vec<Step>,
@@ -76,59 +76,59 @@ pub(super) struct DirectorySeen {
 pub(super) struct FileSeen {
     pub(super) found: Found,
     pub(super) reading: Reading,
-    /// What the directory's path leads to now, if the file was not found.
+    /// The stamp of the configured directory, if the file was not found.
     pub(super) directory: Option<Stamp>,
-    /// Of a link: what it leads through. Of another file: nothing.
+    /// The steps of a link; empty for any other file.
     pub(super) steps: Vec<Step>,
     pub(super) watched: Watched,
-    /// It is on a file system, or leads to one, on which inotify does not report every change.
+    /// inotify does not report every change, because the file or the target of its link is on a foreign file system.
     pub(super) foreign: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Reading {
-    /// It was not read: its stamp is the known one.
+    /// Not read, because the stamp is unchanged.
     Same,
     Text(Stamp),
     Not(Unread),
 }
 
-/// How a look ended.
+/// How an inspection ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Seen(Box<Answer>, Vec<u8>),
-    /// It leads to a mount that it was told to avoid, and has touched nothing of it.
+    /// The path leads to a mount to avoid, which was not accessed.
     Refused(Mount),
-    /// The mount's file system did not answer in time.
+    /// The file system of the mount did not answer in time.
     Hung(Option<Mount>, Unfinished),
-    /// The look could not be made.
+    /// The inspection could not be performed.
     Failed(String),
 }
 
-/// A look to be made on a helper thread. While its thread is at it, that holds `_alive`.
+/// An inspection to run on a helper thread. `_alive` is held while the thread runs.
 pub struct Look {
     pub(super) ticket: u64,
     pub(super) question: Question,
     pub(super) inotify: Option<Arc<OwnedFd>>,
-    /// The number of the mount that is being touched.
+    /// The id of the mount that is being accessed.
     pub(super) at: Arc<AtomicU64>,
     pub(super) _alive: Arc<()>,
-    /// The program that looks at foreign file systems; without one they are looked at as all others.
+    /// The program that inspects foreign file systems. If it is not set, the helper thread accesses them itself.
     pub(super) reader: Option<PathBuf>,
-    /// How long that may take.
+    /// The time limit of that program.
     pub(super) limit: Duration,
 }
 
-/// What a look has to say.
+/// The result of an inspection, for `Manifests::looked`.
 pub struct Seen(pub(super) Outcome);
 
 impl Look {
-    /// To tell `Manifests::looked` with.
+    /// Identifies the inspection for `Manifests::looked`.
     pub fn ticket(&self) -> u64 {
         self.ticket
     }
 
-    /// Looks. This may block for as long as the file system pleases.
+    /// Runs the inspection. Blocks for as long as the file system does.
     pub fn run(self) -> Seen {
         let inotify = self.inotify.as_ref().map(AsFd::as_fd);
         let at = |mount| self.at.store(mount, Ordering::Relaxed);
@@ -150,7 +150,7 @@ impl Question {
     }
 }
 
-/// Answers the question here and now. `at` is called with each mount's number before it is touched.
+/// Answers the question on the current thread. Calls `at` with the id of each mount before it is accessed.
 pub(super) fn run(question: &Question, inotify: Option<BorrowedFd<'_>>, at: &dyn Fn(u64)) -> Outcome {
     let table = Table::read(Path::new(&question.mountinfo));
     let walk = Walk { table: &table, avoid: &question.avoid, at };
@@ -175,7 +175,7 @@ fn directory(
     with_stamps: bool,
     inotify: Option<BorrowedFd<'_>>,
 ) -> Result<DirectorySeen, Refused> {
-    // Watched first, then read: nothing can happen in between unseen.
+    // Watch first, then read, so that no change in between is missed.
     let (way, watched) = watched_way(walk, Path::new("/"), path, inotify, &Role::Way, &Role::Directory)?;
     let (names, real) = match way.end {
         End::Found(real, stat) => (list(&real), Some((real.into_os_string(), Stamp::of(&stat)))),
@@ -185,7 +185,7 @@ fn directory(
     let mut stamps = Vec::new();
     if let (true, Some((real, _)), Ok(names)) = (with_stamps, &real, &names) {
         for name in names {
-            // A link, or what is on another mount, is looked at by itself.
+            // Links, and files on another mount, are inspected individually.
             if let Some(stat) = walk.one(&Path::new(real).join(name))
                 && FileType::from_raw_mode(stat.st_mode) != FileType::Symlink
             {
@@ -217,7 +217,7 @@ impl Asked<'_> {
         };
         let way = walk.follow(self.base, Path::new(self.name))?;
         if way.steps.len() == 1 {
-            // No link.
+            // Not a link.
             let foreign = foreign(&way.steps);
             let (mut seen, text) = match way.end {
                 End::Failed(Errno::NOENT | Errno::NOTDIR) => {
@@ -247,7 +247,7 @@ impl Asked<'_> {
             End::Found(path, stat) => {
                 let (reading, text) = self.read(path, stat);
                 let reading = match reading {
-                    // What it leads to went after it was followed.
+                    // The target was removed after the link was followed.
                     Reading::Not(Unread::Gone) => Reading::Not(Unread::Changing),
                     other => other,
                 };
@@ -271,7 +271,7 @@ impl Asked<'_> {
     }
 }
 
-/// Follows a path and watches every step of it and what it leads to, until nothing of it changed meanwhile.
+/// Follows a path and watches its steps and its end. Repeats this until nothing changes meanwhile.
 fn watched_way(
     walk: &Walk<'_>,
     base: &Path,
@@ -311,7 +311,7 @@ fn cannot_be_read(e: std::io::Error) -> String {
     format!("cannot be read: {e}")
 }
 
-/// The names that count, if the whole directory could be read.
+/// Returns the names that count. Fails if a part of the directory cannot be read.
 pub(super) fn list(directory: &Path) -> Result<BTreeSet<OsString>, String> {
     let mut names = BTreeSet::new();
     for entry in std::fs::read_dir(directory).map_err(cannot_be_read)? {

@@ -1,9 +1,9 @@
-//! Which looks are wanted, which are running, and which hang.
+//! The queue of inspections: wanted, running and hung.
 //!
-//! One look at a subject (the directory, or a file in it) runs at a time, and few run together, so that a file that hangs leaves room
-//! for the others. What hangs is tried again with a back-off, and never twice at once on the same mount: a look is told which
-//! mounts to avoid. So a hung mount costs a bounded number of threads or processes, and none of its files a second
-//! one.
+//! At most one inspection of a subject (the directory or one of its files) runs at a time, and only a few run in
+//! parallel, so that a file that hangs does not block the others. A subject that hangs is retried with a back-off. It
+//! never hangs twice on the same mount at once, because each inspection gets a list of mounts to avoid. A mount that
+//! hangs therefore occupies a bounded number of threads or processes.
 
 use super::file::Stamp;
 use super::foreign::Unfinished;
@@ -19,33 +19,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Looks that run at the same time.
+/// Maximum number of inspections that run in parallel.
 const RUNNING: usize = 2;
-/// Threads or processes that hang on one mount before nothing else on it is looked at.
+/// Once this many threads or processes hang on a mount, no other file on that mount is inspected.
 const PER_MOUNT: usize = 3;
-/// The same for all mounts, before no foreign file system is looked at that was not looked at before.
+/// Once this many hang on all mounts, files on foreign file systems are not inspected.
 const ALL_MOUNTS: usize = 6;
-/// The back-off of what hangs.
+/// The back-off of a subject that hangs.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LAST_RETRY: Duration = Duration::from_secs(60);
-/// How long a change waits for looks that began with it, so that files that changed together are one change.
+/// How long a change waits for inspections that started with it, so that files that changed together cause one update.
 const TOGETHER: Duration = Duration::from_millis(200);
-/// How long a process may take to look at a foreign file system.
+/// The time limit of a helper process.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The name of a file, or None for the directory.
 pub(super) type Key = Option<OsString>;
 
-/// Why a file is looked at. Of the directory nobody asks.
+/// Why a file is inspected. Not used for the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// The directory was listed.
+    /// A scan found it.
     Listed,
     /// It had this stamp a moment ago.
     Settling(Option<Stamp>),
-    /// It was gone a moment ago.
+    /// It was missing a moment ago.
     Gone,
-    /// Something happened to it.
+    /// An event occurred.
     Touched(Touch),
 }
 
@@ -65,29 +65,29 @@ struct Running {
     key: Key,
     why: Why,
     since: Boot,
-    /// The directory without links, as the look was told.
+    /// The directory without links, as passed to the inspection.
     base: Option<PathBuf>,
-    /// The directory's look includes the files'.
+    /// The inspection of the directory includes the stamps of the files.
     stamps: bool,
     at: Arc<AtomicU64>,
     alive: Arc<()>,
 }
 
-/// A look that ended.
+/// An inspection that ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) key: Key,
     pub(super) why: Why,
     pub(super) base: Option<PathBuf>,
     pub(super) stamps: bool,
-    /// The number of the mount that it touched last; 0 if it touched none.
+    /// The id of the mount accessed last; 0 if there was none.
     pub(super) at: u64,
     pub(super) alive: Arc<()>,
 }
 
 #[derive(Debug)]
 struct Hung {
-    /// None if it is not known.
+    /// None if unknown.
     mount: Option<u64>,
     retry_at: Boot,
     delay: Duration,
@@ -96,7 +96,7 @@ struct Hung {
 /// A thread or process that hangs.
 #[derive(Debug)]
 struct Left {
-    /// What it looked at; None if that was more than one thing.
+    /// The subject; None if there were several.
     key: Option<Key>,
     mount: Option<u64>,
     unfinished: Unfinished,
@@ -111,7 +111,7 @@ pub(super) struct Looks {
     next_ticket: u64,
 }
 
-/// What a look needs besides its question.
+/// The resources of an inspection.
 pub(super) struct Means {
     pub(super) inotify: Option<Arc<OwnedFd>>,
     pub(super) reader: Option<PathBuf>,
@@ -123,12 +123,12 @@ impl Looks {
         self.wanted.insert(key, (since, wanted.and(why)));
     }
 
-    /// What was to be looked at there is not any more.
+    /// Cancels a wanted inspection.
     pub(super) fn forget(&mut self, key: &Key) {
         self.wanted.remove(key);
     }
 
-    /// The directory cannot be used.
+    /// Cancels the wanted inspections of all files, because the directory cannot be used.
     pub(super) fn forget_files(&mut self) {
         self.wanted.retain(|key, _| key.is_none());
         self.hung.retain(|key, _| key.is_none());
@@ -138,7 +138,7 @@ impl Looks {
         self.running.values().any(|running| running.key == *key)
     }
 
-    /// The files that are looked at now.
+    /// The files that are being inspected.
     pub(super) fn running_files(&self) -> Vec<OsString> {
         self.running.values().filter_map(|running| running.key.clone()).collect()
     }
@@ -155,29 +155,29 @@ impl Looks {
         !self.running.is_empty()
     }
 
-    /// Nothing hangs, or did and was not looked at since.
+    /// True if nothing hangs, and no subject that hung still waits for its next inspection.
     pub(super) fn none_hung(&self) -> bool {
         self.hung.is_empty() && self.left.is_empty()
     }
 
-    /// Until when a change waits for looks that are under way; None: for none.
+    /// Until when a change waits for the inspections of the same moment; None if it need not wait.
     pub(super) fn together_until(&self, now: Boot) -> Option<Boot> {
         let running = self.running.values().map(|running| running.since);
         let since = self.wanted.values().map(|(since, _)| *since).chain(running);
         since.map(|since| since + TOGETHER).filter(|until| *until > now).max()
     }
 
-    /// The next subject to look at, if a look may begin.
+    /// Returns the next subject to inspect, if an inspection may start.
     pub(super) fn next(&self) -> Option<(Key, Why)> {
         if self.running.len() >= RUNNING {
             return None;
         }
         let free = self.wanted.iter().filter(|(key, _)| !self.is_running(key));
-        // The directory first, then what has waited longest: files that hang do not keep the others from their turn.
+        // The directory comes first, then the longest-waiting file. Files that hang thus cannot starve the others.
         free.min_by_key(|(key, (since, _))| (key.is_some(), *since)).map(|(key, (_, why))| (key.clone(), *why))
     }
 
-    /// Begins the look that `next` gave.
+    /// Starts the inspection of the subject that `next` returned.
     pub(super) fn begin(
         &mut self,
         key: Key,
@@ -197,33 +197,33 @@ impl Looks {
         Look { ticket, question, inotify: means.inotify, at, _alive: alive, reader: means.reader, limit: LIMIT }
     }
 
-    /// The look of this ticket ended, or was given up.
+    /// Removes an inspection that ended or was abandoned.
     pub(super) fn end(&mut self, ticket: u64) -> Option<Ended> {
         let Running { key, why, base, stamps, at, alive, .. } = self.running.remove(&ticket)?;
         Some(Ended { key, why, base, stamps, at: at.load(Ordering::Relaxed), alive })
     }
 
-    /// Its file system answers.
+    /// Ends the back-off of a subject, because its file system answers.
     pub(super) fn answered(&mut self, key: &Key) {
         self.hung.remove(key);
     }
 
-    /// Its file system does not answer, or was not asked for that reason: it is tried again later.
+    /// Schedules a retry, because the file system does not answer or was not accessed for that reason.
     pub(super) fn hangs(&mut self, key: Key, mount: Option<u64>, now: Boot) {
         let delay = self.hung.get(&key).map_or(FIRST_RETRY, |hung| (hung.delay * 2).min(LAST_RETRY));
         self.hung.insert(key, Hung { mount, retry_at: now + delay, delay });
     }
 
-    /// A look leaves this behind. `key`: None if it looked at more than one thing.
+    /// Notes a thread or process that an inspection left behind. `key`: None for several subjects.
     pub(super) fn leave(&mut self, key: Option<Key>, mount: Option<u64>, unfinished: Unfinished) {
-        // A process that ended because it was killed does not show that its file system answers again.
+        // The exit of a killed process does not show that its file system answers again.
         if matches!(unfinished, Unfinished::Over) {
             return;
         }
         self.left.push(Left { key, mount, unfinished });
     }
 
-    /// The mount table changed: what hangs on a mount that is gone is tried again at once.
+    /// Handles a change of the mount table: a subject that hung on a mount that no longer exists is retried at once.
     pub(super) fn mounted(&mut self, is_there: impl Fn(u64) -> bool, now: Boot) {
         for hung in self.hung.values_mut().filter(|hung| !hung.mount.is_some_and(&is_there)) {
             hung.retry_at = now;
@@ -231,7 +231,7 @@ impl Looks {
         self.retry(now);
     }
 
-    /// Wants what is to be tried again by now.
+    /// Schedules the inspections whose retry is due.
     pub(super) fn retry(&mut self, now: Boot) {
         let left = self.left.len();
         self.left.retain_mut(|left| !left.unfinished.is_over());
@@ -247,16 +247,17 @@ impl Looks {
         }
     }
 
-    /// When `retry` has something to do.
+    /// The time of the next call of `retry`.
     pub(super) fn next_retry(&self) -> Option<Boot> {
-        // A thread that comes back wakes the loop. A process does not.
+        // A thread wakes the loop when it ends; a process does not.
         if self.left.iter().any(|left| left.unfinished.has_come_back()) {
             return Some(Boot(0));
         }
         self.hung.values().map(|hung| hung.retry_at).min()
     }
 
-    /// The mounts that a look must not touch: those on which an earlier look at the same hangs, and those on which many hang.
+    /// The mounts that an inspection must not access: those where an earlier inspection of the same subject hangs, and
+    /// those where many hang.
     fn avoid(&self, key: &Key) -> Avoid {
         let many = self.left.len() >= ALL_MOUNTS;
         let on = |mount| self.left.iter().filter(|left| left.mount == Some(mount)).count();
@@ -290,7 +291,7 @@ mod tests {
         Some(name.into())
     }
 
-    /// A thread hangs while it looks at `name`, on a mount. Dropped, it has come back.
+    /// Makes a thread hang while it inspects `name` on a mount. Dropping the result ends the thread.
     fn hang(looks: &mut Looks, name: &str, mount: u64) -> Arc<()> {
         looks.want(key(name), Why::Listed, NOW);
         let look = begin(looks);
@@ -319,12 +320,12 @@ mod tests {
             looks.hangs(key("a"), Some(7), now);
         }
         assert_eq!(delays, [5, 10, 20, 40, 60, 60]);
-        // Another file of that mount is looked at.
+        // Another file of that mount is inspected.
         looks.want(key("b"), Why::Listed, now);
         let look = begin(&mut looks);
         assert_eq!(look.question.avoid, Avoid::default());
         looks.end(look.ticket).unwrap();
-        // It comes back: tried again at once, and without anything to avoid.
+        // The thread ends: the subject is retried at once, with no mount to avoid.
         drop(thread);
         assert_eq!(looks.next_retry(), Some(Boot(0)));
         looks.retry(now);
@@ -365,7 +366,7 @@ mod tests {
             looks.leave(Some(key(name)), Some(7), Unfinished::Over);
             looks.hangs(key(name), Some(7), NOW);
         }
-        // The mount table changes, and all mounts are still there.
+        // The mount table changes; all mounts still exist.
         looks.mounted(|_| true, NOW + second);
         assert_eq!(looks.next(), None, "each waits for its back-off");
         looks.want(key("d"), Why::Listed, NOW + second);
@@ -392,6 +393,6 @@ mod tests {
         looks.want(key("a"), Why::Gone, NOW);
         looks.end(a.ticket).unwrap();
         assert_eq!(looks.next(), Some((key("a"), Why::Gone)));
-        assert!(looks.end(a.ticket).is_none(), "it ended");
+        assert!(looks.end(a.ticket).is_none(), "the inspection ended before");
     }
 }

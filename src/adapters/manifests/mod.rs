@@ -1,19 +1,19 @@
-//! The manifest directory: what its files say is the desired set of pods (D1 to D5), with the priorities that the classes
-//! beside them give (A5).
+//! The manifest directory: its files define the desired pods (D1 to D5) and the PriorityClasses from which the pods get
+//! their priorities (A5).
 //!
-//! A change is read when it is complete (its writer closed the file, or renamed it into place). What is only *seen* (by
-//! a scan, or as a new name) is read once it has not changed for a second. A file that is gone is believed to be gone
-//! 10 ms later, since some editors rename a file away and write it anew. Only then, and only from a directory that
-//! can be read and is the right one, a pod becomes undesired; whatever else is wrong, the last good version stays
-//! (`contents`), over a restart too (`store`).
+//! A file is read as soon as a change is complete: the writer has closed the file or renamed it into place. A file
+//! found by a scan, or a new name, is read once it has not changed for 1 s. A missing file counts as removed after
+//! 10 ms, because some editors rename a file away and write a new one. A pod becomes undesired only after that, and
+//! only if the directory is readable and is the right one. In every other case the last good version stays in force
+//! (`contents`), also across a restart (`store`).
 //!
-//! Nothing here touches the directory or a file in it. The loop keeps what is known, and says what to look at (`looks`); a
-//! helper thread looks (`look`), and the loop compares (`scan`, `files`). A file system that does not answer holds up only the looks at
-//! it.
+//! This module never accesses the directory or its files on the event loop. The loop keeps the state and decides which
+//! paths to inspect (`looks`), a helper thread inspects them (`look`), and the loop evaluates the results (`scan`,
+//! `files`). A file system that does not answer delays only the inspections of its own files.
 //!
-//! Nothing here ticks: with inotify (`watch`) all is looked at again each 10 minutes as a safety net. It is each
-//! `fileCheckFrequency` without inotify, while a file cannot be read, and where inotify does not report what other machines
-//! change (NFS, virtiofs, FUSE and their kind).
+//! There is no frequent timer: with inotify (`watch`), a full scan runs every 10 minutes as a safety net. The period is
+//! `fileCheckFrequency` without inotify, while a file cannot be read, and on file systems where inotify does not report
+//! changes made by other machines (NFS, virtiofs, FUSE and similar).
 
 mod asked;
 mod check;
@@ -55,27 +55,28 @@ use store::{Place, Store};
 use walk::Step;
 use watch::Watcher;
 
-/// How long a file must not have changed before it is read unasked (D2).
+/// A file that changed without a completion event is read after this time without a further change (D2).
 const SETTLE: Duration = Duration::from_secs(1);
-/// How long a file must be gone: longer than an editor's rename and new file, and than most of an `rm -r`.
+/// Time after which a missing file counts as removed: longer than an editor's rename and rewrite, and than most of an
+/// `rm -r`.
 const GONE: Duration = Duration::from_millis(10);
-/// The safety net, with a working inotify (D2).
+/// Period of the full scan while inotify works (D2).
 const NET: Duration = Duration::from_secs(600);
 
-/// What to watch, and for whom.
+/// The directory to watch, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Absolute: it is part of the pods' identity (D3).
+    /// Absolute path; part of the pods' identity (D3).
     pub directory: PathBuf,
-    /// `manifests` in the root directory: not among the engine's records, whose form is another.
+    /// `manifests` in the root directory. The engine's records are elsewhere because their format differs.
     pub records: PathBuf,
     pub node_name: String,
-    /// `fileCheckFrequency`: how often to look while inotify cannot be had.
+    /// `fileCheckFrequency`: the scan period while inotify is not available.
     pub check_frequency: Duration,
-    /// `/proc/self/mountinfo`, but for a test.
+    /// `/proc/self/mountinfo`, except in tests.
     pub mountinfo: PathBuf,
-    /// The program that looks at file systems that may hang, called with `LOOK_COMMAND` and a question. None: they are looked at
-    /// like all others.
+    /// The program that inspects foreign file systems, run with `LOOK_COMMAND` and a question. If it is not set, the
+    /// agent inspects them itself.
     pub reader: Option<PathBuf>,
 }
 
@@ -92,51 +93,51 @@ impl Settings {
     }
 }
 
-/// Why a look has no answer.
+/// Why an inspection gave no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotSeen {
-    /// It began, and was not done at its deadline. Its thread hangs.
+    /// It started and missed its deadline. Its thread hangs.
     Stuck,
-    /// It did not begin.
+    /// It did not start.
     NotBegun(String),
 }
 
-/// What one file says.
+/// The state of one file.
 #[derive(Debug, Default)]
 struct Source {
     held: Vec<Held>,
-    /// Of the text that was read last, to see that nothing changed without taking it apart.
+    /// Digest of the text that was read last. If it is equal, the text is not parsed again.
     text: Option<String>,
     stamp: Option<Stamp>,
     link: bool,
-    /// What its link leads through.
+    /// The steps of its symbolic links.
     steps: Vec<Step>,
-    /// inotify does not report all its changes.
+    /// inotify does not report all changes of the file.
     unwatched: bool,
-    /// It could not be read at all, the last time.
+    /// The last attempt to read the file failed.
     unreadable: bool,
-    /// What was read last is a manifest, if a wrong one perhaps: this is the right directory.
+    /// The text that was read last contains a manifest, valid or not. This shows that the directory is the right one.
     has_documents: bool,
-    /// Its record was not asked yet about pods whose class is not there.
+    /// The record has not been searched yet for pods whose PriorityClass is missing.
     unrecalled: bool,
 }
 
-/// A file to look at again.
+/// A file that is inspected again later.
 #[derive(Debug)]
 enum Wait {
-    /// It is read if this is its stamp still.
+    /// The file is read if its stamp is unchanged by then.
     Settle(Option<Stamp>),
-    /// Its pods go if it is gone still.
+    /// The file's pods become undesired if the file is still missing by then.
     Gone,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nothing was looked at yet.
+    /// No scan has started.
     New,
-    /// The first scan is under way.
+    /// The first scan is running.
     First,
-    /// The desired set is known (D1).
+    /// The desired pods are known (D1).
     Read,
 }
 
@@ -149,41 +150,41 @@ pub struct Manifests {
     waits: BTreeMap<OsString, (Boot, Wait)>,
     standing: OpenProblems,
     stage: Stage,
-    /// None before it was read, and while it is missing.
+    /// None before the first scan, and while the directory is missing.
     directory: Option<Directory>,
-    /// On the way to the directory.
+    /// The steps of the path of the directory.
     steps: Vec<Step>,
     scan: Option<Scan>,
-    /// Together with its files' stamps the directory did not answer: it is looked at without them.
+    /// The scan that includes the stamps of the files hung. The next one reads the names only.
     one_by_one: bool,
-    /// Something cannot be watched.
+    /// Not every path can be watched.
     unwatched: bool,
     changed: bool,
-    /// Files were read or went: what classes there are, and what pods have of them, is to be looked at (A5).
+    /// Files were read or removed, so the PriorityClasses and the priorities of pods must be computed again (A5).
     unsettled: bool,
-    /// A change waits for others that came with it.
+    /// The desired pods changed; the caller gets them later, together with changes of the same moment.
     held_until: Option<Boot>,
     next_full: Boot,
-    /// Events are left over from the last turn.
+    /// The last call of `events` left events unread.
     more: bool,
-    /// Files whose records may differ from what they say.
+    /// Files whose records may be out of date.
     dirty: BTreeSet<OsString>,
-    /// Records that several files shared: removed when each has one of its own.
+    /// Records that several files share, removed once each file has its own.
     shared: BTreeSet<PathBuf>,
-    /// The directory's mount as it is recorded. The outer None: the record was not read yet.
+    /// The recorded mount of the directory. The outer None: the record has not been read yet.
     recorded: Option<Option<Place>>,
-    /// The same, to be recorded.
+    /// A mount of the directory that is not recorded yet.
     new_place: Option<Place>,
-    /// Records of files that are gone are still to be looked for.
+    /// Records of removed files must still be searched for.
     sweep: bool,
-    /// What is being written, in case that its writer is never heard of again.
+    /// The write in flight. If it fails, its changes are scheduled again.
     writing: Option<Write>,
     no_write_before: Boot,
 }
 
 impl Manifests {
-    /// Looks at nothing yet: `next_deadline` is now, and the looks that `due` asks for give the first desired set (D1). The caller's
-    /// poll says with `token` that `ready` is to be called.
+    /// Reads nothing yet. `next_deadline` is immediate, and the inspections that `due` requests give the first desired
+    /// pods (D1). The caller calls `ready` when its poll returns `token`, and `mounted` for `mounts`.
     pub fn open(settings: Settings, registry: &mio::Registry, token: mio::Token, mounts: mio::Token) -> Manifests {
         Manifests {
             watcher: Watcher::new(registry, token, mounts),
@@ -214,13 +215,13 @@ impl Manifests {
         }
     }
 
-    /// Something moved. Gives the whole desired set in the order of paths, if it changed.
+    /// Handles inotify events. Returns all desired pods, ordered by path, if they changed.
     pub fn ready(&mut self, now: Now) -> Option<Vec<Rc<Pod>>> {
         self.events(now);
         self.desired(now)
     }
 
-    /// What was due by now. Gives the whole desired set if it changed.
+    /// Does the work that is due. Returns all desired pods, ordered by path, if they changed.
     pub fn due(&mut self, now: Now) -> Option<Vec<Rc<Pod>>> {
         if self.more {
             self.events(now);
@@ -245,10 +246,10 @@ impl Manifests {
         self.desired(now)
     }
 
-    /// When `due` wants to be called.
+    /// The time of the next call of `due`.
     pub fn next_deadline(&self) -> Boot {
         if self.more {
-            // mio tells of new events only; these are old.
+            // mio reports only new events, and these were reported before.
             return Boot(0);
         }
         let waits = self.waits.values().map(|(at, _)| *at);
@@ -256,22 +257,22 @@ impl Manifests {
         waits.chain(write).chain(self.looks.next_retry()).chain(self.held_until).fold(self.next_full, Boot::min)
     }
 
-    /// SIGHUP: all is looked at again.
+    /// SIGHUP: starts a full scan.
     pub fn reload(&mut self, now: Now) {
         self.look_at_all(now);
     }
 
-    /// What is wrong at present, by path.
+    /// The current problems, by path.
     pub fn problems(&self) -> impl Iterator<Item = &OpenProblem> {
         self.standing.iter()
     }
 
-    /// How many files say something.
+    /// Number of manifest files, broken ones included.
     pub fn files(&self) -> usize {
         self.sources.len()
     }
 
-    /// The desired set as it was given last, or as it is about to be.
+    /// The desired pods as last returned, or as the next call returns them.
     pub fn pods(&self) -> impl Iterator<Item = &Rc<Pod>> {
         self.sources.values().flat_map(|source| &source.held).filter_map(Held::pod)
     }
@@ -301,7 +302,7 @@ impl Manifests {
         matches!((known, there), (Some(old), Some(new)) if old.same_inode(&new))
     }
 
-    /// Begins a scan.
+    /// Starts a scan.
     fn look_at_all(&mut self, now: Now) {
         if self.stage == Stage::New {
             self.stage = Stage::First;
@@ -316,18 +317,20 @@ impl Manifests {
 
     fn not_watched(&mut self, why: String) {
         if self.is_first() && !self.unwatched {
-            log::warn!("manifests: cannot watch for changes, looking each fileCheckFrequency instead error={why:?}");
+            log::warn!("manifests: failed to watch the directory; reading it every fileCheckFrequency error={why:?}");
         }
         self.unwatched = true;
     }
 
-    /// The desired set, if it changed. Two pods of one name are both in it: who runs is the engine's to say (D4).
+    /// Returns all desired pods if they changed. Two pods with the same name are both included; the engine decides
+    /// between them (D4).
     fn desired(&mut self, now: Now) -> Option<Vec<Rc<Pod>>> {
         if self.is_first() || !(self.changed || self.unsettled) {
             self.held_until = None;
             return None;
         }
-        // What changed together is one change; but nothing waits long for a file that does not answer.
+        // Changes of the same moment are returned together. A file that does not answer delays them only for a short
+        // time.
         if let Some(until) = self.looks.together_until(now.boot)
             && *self.held_until.get_or_insert(until) > now.boot
         {
@@ -344,7 +347,7 @@ impl Manifests {
         Some(self.pods().cloned().collect())
     }
 
-    /// A file that was just renamed has its pods twice until its old name is believed to be gone: that is no conflict.
+    /// Until the old name of a renamed file counts as removed, its pods exist twice. This is not a conflict.
     fn is_being_renamed(&self) -> bool {
         let (leaving, staying): (Vec<_>, Vec<_>) = self
             .sources
@@ -355,7 +358,7 @@ impl Manifests {
     }
 }
 
-/// The time for `config.seen`.
+/// The value of the annotation `kubernetes.io/config.seen`.
 fn seen(now: Now) -> String {
     now.wall.timestamp().map(|time| time.to_string()).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! The mount table, as /proc/self/mountinfo has it: on which mount a path is, and whether another machine or another
-//! program serves that file system.
+//! The mount table from /proc/self/mountinfo: the mount of a path, and whether its file system is foreign (served by
+//! another machine or program).
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -8,27 +8,27 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The table of this process.
+/// The mount table of this process.
 pub(super) const TABLE: &str = "/proc/self/mountinfo";
-/// The length of most mount tables, in bytes; a longer one takes more reads.
+/// The size of most mount tables, in bytes. A longer table needs more reads.
 const USUAL: usize = 16 << 10;
-/// A longer one is cut off.
+/// Maximum size in bytes; the rest is ignored.
 const MOST: u64 = 64 << 20;
 
-/// File systems that a server or another process answers for. Such a file system can hang, and inotify reports no change that is
-/// made on the other side. `fuse`, and `fuse.sshfs` and its kind, are matched by their beginning.
+/// Foreign file systems: a server or another process serves them. They can hang, and inotify does not report changes
+/// made on the other side. Types that start with `fuse` (`fuse.sshfs`) are matched by that prefix.
 const FOREIGN: [&str; 20] = [
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "ceph", "afs", "coda", "lustre", "gfs2", "ocfs2",
     "orangefs", "beegfs", "gpfs", "vboxsf", "vmhgfs", "autofs", "ncpfs",
 ];
 
-/// One mount.
+/// A mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mount {
-    /// Unique among the mounts that exist at one time.
+    /// Unique among the mounts that exist at the same time.
     pub(super) id: u64,
     parent: u64,
-    /// The mount point; bytes that are not UTF-8 are replaced, since it is only recorded and shown.
+    /// The mount point. Bytes that are not UTF-8 are replaced, because it is only recorded and shown.
     pub(super) point: String,
     /// The type of the file system: `ext4`, `nfs4`.
     pub(super) kind: String,
@@ -37,7 +37,7 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    /// Whether this machine's kernel does not serve the file system by itself.
+    /// True if the kernel of this machine does not serve the file system alone.
     pub(super) fn is_foreign(&self) -> bool {
         self.kind.starts_with("fuse") || FOREIGN.contains(&self.kind.as_str())
     }
@@ -48,9 +48,9 @@ impl Mount {
 pub(super) struct Table(Vec<(PathBuf, Mount)>);
 
 impl Table {
-    /// Reads the table; it is empty if that fails. /proc never blocks.
+    /// Reads the table; empty if that fails. /proc never blocks.
     pub(super) fn read(mountinfo: &Path) -> Table {
-        // /proc reports no length, so nothing asks for it.
+        // /proc reports no size, so the code skips the size query.
         let mut text = Vec::with_capacity(USUAL);
         let read = std::fs::File::open(mountinfo).and_then(|file| file.take(MOST).read_to_end(&mut text));
         if read.is_ok() { Table::parse(&text) } else { Table::default() }
@@ -64,14 +64,15 @@ impl Table {
         self.0.iter().map(|(_, mount)| mount).find(|mount| mount.id == id)
     }
 
-    /// The mount of an absolute path without symbolic links; the path itself need not exist. None if the table has none.
+    /// Returns the mount of an absolute path without symbolic links, which need not exist; None if the table has no
+    /// such mount.
     pub(super) fn of(&self, path: &Path) -> Option<&Mount> {
         let ids: BTreeSet<u64> = self.0.iter().map(|(_, mount)| mount.id).collect();
         let holds = |(point, _): &&(PathBuf, Mount)| path.starts_with(point);
-        // The root's parent is not in the table.
+        // The parent of the root is not in the table.
         let roots = self.0.iter().filter(holds).filter(|(_, m)| m.parent == m.id || !ids.contains(&m.parent));
         let mut here = roots.max_by_key(|(point, _)| point.as_os_str().len())?;
-        // From each mount to the first one on the way. What a later mount on the way covers is never reached.
+        // Descends from each mount to the first one on the path. A mount that a later one covers is never reached.
         for _ in 0..self.0.len() {
             let below = self.0.iter().filter(holds);
             let below = below.filter(|(_, m)| m.parent == here.1.id && m.id != here.1.id);
@@ -142,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_mount_covers_what_was_mounted_below_it_before_and_a_number_that_is_used_again_does_not_matter() {
-        // /x/m was mounted first; then another file system on /x, and one on that again, with a smaller number.
+        // /x/m was mounted first, then a file system on /x, then another one on /x with a smaller number.
         let text = "22 1 8:1 / / rw - ext4 a rw\n30 22 0:1 / /x/m rw - nfs4 server:/m rw\n31 22 0:2 / /x rw - ext4 b rw\n\
                     25 31 0:3 / /x rw - ext4 c rw\n";
         let table = Table::parse(text.as_bytes());

@@ -1,4 +1,4 @@
-//! What moved: inotify's events and the mount table say what to look at.
+//! Handles inotify events and changes of the mount table: decides what to inspect.
 
 use super::looks::Why;
 use super::mount::Table;
@@ -11,13 +11,13 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 impl Manifests {
-    /// The mount table changed.
+    /// Handles a change of the mount table.
     pub fn mounted(&mut self, now: Now) {
         let table = Table::read(&self.settings.mountinfo);
         let id = |path: &Path| table.of(path).map_or(0, |mount| mount.id);
         let moved = |steps: &[Step]| steps.iter().any(|step| id(&step.path()) != step.mount);
         let other = |directory: &Directory| id(&directory.real) != directory.mount.as_ref().map_or(0, |mount| mount.id);
-        // A look under way may have read the table before the change.
+        // An inspection in progress may have read the table before the change.
         if self.looks.is_running(&None) || moved(&self.steps) || self.directory.as_ref().is_some_and(other) {
             self.look_at_all(now);
         }
@@ -31,21 +31,21 @@ impl Manifests {
         self.looks.mounted(|id| table.by_id(id).is_some(), now.boot);
     }
 
-    /// Takes the events that there are, up to a turn's worth.
+    /// Reads the pending inotify events, up to the limit of one call.
     pub(super) fn events(&mut self, now: Now) {
         let moved = self.watcher.read(self.looks.any_running()).unwrap_or_else(|why| {
-            log::warn!("manifests: events are lost, looking now and then instead error={why:?}");
+            log::warn!("manifests: failed to read inotify events; reading the directory again error={why:?}");
             Moved { overflow: true, ..Moved::default() }
         });
         self.more = moved.more;
         self.moved(&moved, now);
     }
 
-    /// What happened, by inotify.
+    /// Handles the inotify events that were read.
     pub(super) fn moved(&mut self, moved: &Moved, now: Now) {
         if self.directory.is_none() {
             if !moved.files.is_empty() {
-                // It may be the right one now.
+                // The directory may be usable again.
                 self.full_within(SETTLE, now);
             }
         } else {
@@ -67,7 +67,7 @@ impl Manifests {
         }
         let key = Some(name.to_owned());
         if touch.gone == Some(true) && !self.looks.is_running(&key) {
-            // Nothing to look at until it is believed.
+            // Nothing to inspect until the file counts as removed.
             if self.sources.contains_key(name) || self.waits.contains_key(name) || self.looks.is_wanted(&key) {
                 self.looks.forget(&key);
                 self.wait(name, GONE, Wait::Gone, now);

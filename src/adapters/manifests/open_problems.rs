@@ -1,4 +1,4 @@
-//! What is wrong at present, since when, and that each is logged once.
+//! The current problems, each with the time since which it exists, and their log lines.
 
 use crate::api::problem::Problem;
 use crate::api::time::{Boot, Now, Wall};
@@ -7,21 +7,21 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// The same is logged again at most this often, should it come and go.
+/// A problem that disappears and returns is logged at most once in this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Which kind of problems of a path: each is reported and mended by itself.
+/// Groups of problems of a path. Each group is reported and cleared separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// Reading and understanding it.
+    /// The file cannot be read or parsed.
     Content,
-    /// The priority classes of it and of its pods (A5): other files matter too.
+    /// The PriorityClasses of the file or of its pods (A5), which depend on other files too.
     Class,
-    /// Its record could not be written.
+    /// The record of the file could not be written.
     Record,
 }
 
-/// What is wrong with one path, and since when.
+/// The problems of one path, and the time since which they exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenProblem {
     pub path: String,
@@ -31,18 +31,18 @@ pub struct OpenProblem {
 
 #[derive(Debug, Default)]
 pub(super) struct OpenProblems {
-    /// By the file's name (two names may look the same in text) or None for the directory.
+    /// The key is the file's name (two names may look the same as text), or None for the directory.
     now: BTreeMap<(Option<OsString>, Kind), OpenProblem>,
     logged: BTreeMap<(Option<OsString>, Kind), (Boot, Vec<Problem>)>,
 }
 
 impl OpenProblems {
-    /// Says what is wrong with the file of this name now (None: the directory); nothing ends it.
+    /// Replaces the problems of the file of this name (None: the directory). An empty list clears them.
     pub(super) fn set(&mut self, name: Option<&OsStr>, path: &str, kind: Kind, problems: Vec<Problem>, now: Now) {
         let key = (name.map(OsStr::to_owned), kind);
         if problems.is_empty() {
             if self.now.remove(&key).is_some() {
-                log::info!("manifest mended file={path:?}");
+                log::info!("manifest corrected file={path:?}");
             }
             return;
         }
@@ -66,10 +66,10 @@ impl OpenProblems {
     }
 }
 
-/// What there is to be said: no line or field of a file that could not be read.
+/// The log line for a problem. Fields that the problem does not have are omitted.
 fn log_line(problem: &Problem) -> String {
     let mut text = format!("manifest error file={:?}", problem.path);
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     let _ = match (problem.line, problem.document) {
         (Some(line), _) => write!(text, " line={line}"),
         (None, document) if document > 1 => write!(text, " document={document}"),

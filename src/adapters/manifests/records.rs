@@ -1,4 +1,4 @@
-//! What is kept on disk of the last good version of each file (D2), and what is taken from there.
+//! The last good version of each file on disk (D2): what is written, and what is restored from it.
 
 use super::contents::Held;
 use super::open_problems::Kind;
@@ -11,14 +11,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
 
-/// When a record that could not be written is tried again.
+/// The delay before a failed write is retried.
 pub(super) const RETRY: Duration = Duration::from_secs(60);
-/// Records that are written together.
+/// Maximum number of records in one write.
 const BATCH: usize = 16;
 
 impl Manifests {
-    /// Records to write, when there is nothing more urgent; one batch at a time. Run it, here or on a helper thread, and
-    /// tell `written` how it ended.
+    /// Returns the next batch of records to write; None while a write is in flight. The caller runs it, on any thread
+    /// and with low priority, and passes the result to `written`.
     pub fn take_write(&mut self, now: Now) -> Option<Write> {
         if self.writing.is_some() || now.boot < self.no_write_before {
             return None;
@@ -28,7 +28,7 @@ impl Manifests {
         self.writing.clone()
     }
 
-    /// How the writing of a record ended.
+    /// Handles the result of a write.
     pub fn written(&mut self, result: Result<(), String>, now: Now) {
         let Some(write) = self.writing.take() else { return };
         let path = self.settings.directory.to_string_lossy().into_owned();
@@ -39,22 +39,22 @@ impl Manifests {
             }
             Err(why) => {
                 self.no_write_before = now.boot + RETRY;
-                let message = format!("its last good version cannot be kept on disk: {why}");
+                let message = format!("failed to record the last good version: {why}");
                 self.standing.set(None, &path, Kind::Record, vec![Problem::of_file(&path, message)], now);
-                // Those that are on disk by now are seen to be there.
+                // `next_change` skips the records that are on disk already.
                 write.changes.iter().for_each(|change| self.put_back(change, now));
             }
         }
     }
 
-    /// Writes all records that are due, here and now.
+    /// Writes all records that are due, on the current thread.
     pub fn flush(&mut self, now: Now) {
         while let Some(write) = self.take_write(now) {
             self.written(write.run(), now);
         }
     }
 
-    /// Puts in force what the record of a file says. False if there is none.
+    /// Brings the recorded version of a file into force. Returns false if there is no record.
     pub(super) fn restore(&mut self, name: &OsStr, now: Now) -> bool {
         let Some(held) = self.recall(name, now) else { return false };
         self.changed |= held.iter().any(|held| held.pod().is_some());
@@ -63,7 +63,7 @@ impl Manifests {
         true
     }
 
-    /// What a file said when it was last good; None if nothing is recorded.
+    /// Returns the last good version of a file; None if there is no record.
     pub(super) fn recall(&self, name: &OsStr, now: Now) -> Option<Vec<Held>> {
         let shown = self.shown(name);
         let path = self.path(name);
@@ -76,7 +76,9 @@ impl Manifests {
                 Ok(object) => held.push(Held::accepted(object, priority)),
                 Err(problems) => {
                     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                    log::warn!("manifests: what was accepted before is not any more path={shown:?} error={problems:?}");
+                    log::warn!(
+                        "manifests: a recorded document is not valid any more; ignoring it path={shown:?} error={problems:?}"
+                    );
                 }
             }
         }
@@ -91,20 +93,20 @@ impl Manifests {
         }
     }
 
-    /// The next change of the records that is not on disk yet.
+    /// Returns the next change that is not on disk yet.
     fn next_change(&mut self) -> Option<Change> {
         if let Some(place) = self.new_place.take() {
             return Some(self.store.put_place(&self.settings.directory, &place));
         }
         if std::mem::take(&mut self.sweep) {
-            // Files that went while nobody looked.
+            // Files that were removed while Wherry was not running.
             for record in self.store.load_all() {
                 let path = record.manifest();
                 let Some(name) = self.name_of(&path) else { continue };
                 let shares = |name: &&OsString| record.may_be_of(&self.path(name));
                 let sharing: Vec<OsString> = self.sources.keys().filter(shares).cloned().collect();
                 if !sharing.is_empty() {
-                    // Each gets a record of its own first.
+                    // Each file gets its own record before the shared one is removed.
                     self.dirty.extend(sharing);
                     self.shared.insert(path);
                 } else if !self.sources.contains_key(&name) {
@@ -150,10 +152,10 @@ impl Manifests {
         self.shared.pop_first().map(|path| self.store.delete(&path))
     }
 
-    /// A record that could not be written is to be written again.
+    /// Schedules the change again after a failed write.
     fn put_back(&mut self, change: &Change, now: Now) {
         let Some(record) = change.record() else {
-            // A removal, or the directory's own: found again by looking.
+            // A removal, or the record of the directory: the next sweep or scan schedules it again.
             self.sweep = true;
             self.recorded = None;
             return self.full_within(RETRY, now);
@@ -168,7 +170,7 @@ impl Manifests {
         }
     }
 
-    /// The name of a manifest in the directory.
+    /// Returns the file name of a manifest in the directory; None for any other path.
     fn name_of(&self, path: &Path) -> Option<OsString> {
         path.file_name().filter(|_| path.parent() == Some(&self.settings.directory)).map(OsStr::to_owned)
     }

@@ -1,8 +1,8 @@
-//! What a look at the directory means: which names there are, which are gone, and whether it is the right directory at all.
+//! Evaluates a scan of the directory: which names exist, which are missing, and whether this is the right directory.
 //!
-//! A scan begins with the names and ends when each of them was looked at. On a mount that is not the recorded one the
-//! names alone say nothing: a mount point without its file system may have a subdirectory or a README in it. There nothing is
-//! believed to be gone before a manifest was found.
+//! A scan starts with the list of names and ends when each of them has been inspected. If the mount differs from the
+//! recorded one, the names alone prove nothing: a mount point without its file system may contain a subdirectory or a
+//! README. In this case no file counts as removed until a manifest has been found.
 
 use super::file::Stamp;
 use super::look::DirectorySeen;
@@ -18,29 +18,29 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The directory as it was looked at last.
+/// The directory at the last scan.
 #[derive(Debug)]
 pub(super) struct Directory {
-    /// Without links.
+    /// The path without links.
     pub(super) real: PathBuf,
     pub(super) identity: Stamp,
     pub(super) mount: Option<Mount>,
 }
 
-/// A scan under way.
+/// A scan in progress.
 #[derive(Debug)]
 pub(super) struct Scan {
     names: BTreeSet<OsString>,
-    /// Those that were not looked at yet.
+    /// Names that have not been inspected yet.
     left: BTreeSet<OsString>,
-    /// How long the others have to be gone.
+    /// Time after which a file that is not in `names` counts as removed.
     gone: Duration,
-    /// The recorded mount, if this is another one, or is not known.
+    /// The recorded mount, if the current one differs or is unknown.
     doubt: Option<Place>,
 }
 
 impl Manifests {
-    /// The directory was looked at.
+    /// Evaluates the list of names.
     pub(super) fn directory_seen(&mut self, seen: DirectorySeen, now: Now) {
         let DirectorySeen { names, stamps, real, mount, steps, watched } = seen;
         let stamps: BTreeMap<OsString, Stamp> = stamps.into_iter().collect();
@@ -56,11 +56,11 @@ impl Manifests {
             (Ok(_), None) => return self.missing("cannot be read", now),
         };
         let same = self.directory.as_ref().is_some_and(|old| old.identity.same_inode(&identity));
-        // Without a mount table it may be any file system.
+        // Without a mount table, this may be any file system.
         let is_other = |recorded: &Place| mount.as_ref().is_none_or(|mount| !recorded.is(mount));
         let doubt = self.recorded().filter(is_other);
         self.directory = Some(Directory { real: real.into(), identity, mount });
-        // A directory that was made anew is perhaps still being filled.
+        // A new directory may still be filled.
         let gone = if same || self.is_first() { GONE } else { SETTLE };
         let known = |name: &OsString| {
             self.sources.get(name).is_some_and(|source| {
@@ -71,7 +71,7 @@ impl Manifests {
             })
         };
         let (unchanged, mut left): (BTreeSet<OsString>, BTreeSet<OsString>) = names.iter().cloned().partition(known);
-        // What hangs is tried again when its time comes.
+        // A file that hangs is retried after its back-off.
         left.retain(|name| !self.looks.is_hung(&Some(name.clone())));
         for name in unchanged {
             self.waits.remove(&name);
@@ -87,22 +87,22 @@ impl Manifests {
         self.end_scan(now);
     }
 
-    /// A file was looked at, or cannot be.
+    /// Notes that a file was inspected, or cannot be.
     pub(super) fn scanned(&mut self, name: &OsStr, now: Now) {
         if self.scan.as_mut().is_some_and(|scan| scan.left.remove(name)) {
             self.end_scan(now);
         }
     }
 
-    /// Ends the scan when nothing of it is left.
+    /// Ends the scan if no name is left.
     fn end_scan(&mut self, now: Now) {
         let Some(scan) = self.scan.take_if(|scan| scan.left.is_empty()) else { return };
         if let Some(recorded) = &scan.doubt {
             let has_documents = |name| self.sources.get(name).is_some_and(|source| source.has_documents);
             if !scan.names.iter().any(has_documents) {
                 let why = format!(
-                    "it has no manifest, and the file system that had them ({recorded}) is not mounted: mount it, or put a \
-                     manifest here if this is the right directory"
+                    "it has no manifest, and the file system that contained them ({recorded}) is not mounted: mount it, \
+                     or put a manifest here if this is the right directory"
                 );
                 return self.missing(&why, now);
             }
@@ -114,7 +114,7 @@ impl Manifests {
         self.full_within(self.interval(), now);
     }
 
-    /// What is not in the directory is believed to be gone soon.
+    /// Schedules the removal of files that are not in the directory.
     fn right_directory(&mut self, scan: &Scan, now: Now) {
         let path = self.settings.directory.to_string_lossy().into_owned();
         self.standing.set(None, &path, Kind::Content, Vec::new(), now);
@@ -126,10 +126,10 @@ impl Manifests {
         }
     }
 
-    /// The directory cannot be used: what it last said stays in force (D2).
+    /// The directory cannot be used: its last good versions stay in force (D2).
     pub(super) fn missing(&mut self, why: &str, now: Now) {
         let path = self.settings.directory.to_string_lossy().into_owned();
-        let message = format!("{why}; the pods that it last named go on");
+        let message = format!("{why}; the last known pods stay in force");
         self.standing.set(None, &path, Kind::Content, vec![Problem::of_file(&path, message)], now);
         self.waits.clear();
         self.looks.forget_files();
@@ -142,13 +142,13 @@ impl Manifests {
         self.full_within(self.settings.check_frequency, now);
     }
 
-    /// D1: from now on the desired set is known.
+    /// From now on the desired pods are known (D1).
     fn now_read(&mut self) {
         self.changed |= self.is_first();
         self.stage = Stage::Read;
     }
 
-    /// How often to look at everything although nothing moved.
+    /// The period of the full scan while no event arrives.
     pub(super) fn interval(&self) -> Duration {
         let foreign = self.directory.as_ref().and_then(|d| d.mount.as_ref()).is_some_and(Mount::is_foreign);
         let unwatched = self.unwatched || self.sources.values().any(|source| source.unwatched);
@@ -160,7 +160,7 @@ impl Manifests {
         self.recorded.get_or_insert_with(|| store.place(directory)).clone()
     }
 
-    /// Records the mount of the directory, if it has manifests.
+    /// Schedules a record of the directory's mount, if the directory has manifests.
     pub(super) fn note_place(&mut self) {
         let in_doubt = self.scan.as_ref().is_some_and(|scan| scan.doubt.is_some());
         if in_doubt || !self.sources.values().any(|source| source.has_documents) {

@@ -1,4 +1,4 @@
-//! Priorities of pods, which the classes in any file give (A5).
+//! The priorities of pods, from the PriorityClasses of all files (A5).
 
 use super::contents::Held;
 use super::open_problems::Kind;
@@ -9,9 +9,10 @@ use crate::api::time::Now;
 use std::ffi::{OsStr, OsString};
 
 impl Manifests {
-    /// A5: pods get their priority when all that is known of classes was read, so the order of files does not matter.
+    /// Pods get their priorities after all PriorityClasses have been read, so the order of the files does not matter
+    /// (A5).
     pub(super) fn settle(&mut self, now: Now) {
-        // A class in a file that was just renamed is not there twice.
+        // A file that was just renamed does not define its classes twice.
         let (going, staying): (Vec<_>, Vec<_>) =
             self.sources.iter().partition(|(name, _)| matches!(self.waits.get(*name), Some((_, Wait::Gone))));
         let classes = |sources: &[(&OsString, &Source)]| -> Vec<PriorityClass> {

@@ -1,10 +1,12 @@
-//! The last good version of each file's documents, on disk (D2): what a broken file, or a missing directory, last said.
+//! The last good version of the documents of each file, on disk (D2). It is in force while the file is broken or the
+//! directory is missing.
 //!
-//! One small JSON file per manifest, named by a digest of its path's bytes (two paths may differ only in bytes that are not UTF-8), in
-//! `manifests` of the root directory, readable by its owner alone (a manifest may hold what is nobody's business). Each is written aside, synced and renamed, and then the
-//! directory synced, once for all that are written together. A document carries its digest, so a damaged record is seen;
-//! it is set aside, with a warning. Writing never comes between a manifest and its pod: it is a `Write` to be carried out
-//! later, by a helper thread if one likes.
+//! Each manifest has a small JSON file in `manifests` of the root directory. Its name is a digest of the bytes of the
+//! manifest's path, because two paths may differ only in bytes that are not UTF-8. Only the owner can read it, because
+//! a manifest may contain secrets. Each record is written to a temporary file, synced and renamed. Then the directory
+//! is synced, once for all records of a `Write`. Each document has a digest. A damaged record fails this check and is
+//! set aside with a warning. A pod never waits for the record of its manifest: a `Write` runs later, on a helper thread
+//! if the caller wishes.
 
 use super::mount::Mount;
 use crate::api::priority::Given;
@@ -21,16 +23,16 @@ use std::path::{Path, PathBuf};
 const VERSION: u32 = 1;
 /// The record of the directory itself.
 const DIRECTORY: &str = "directory.json";
-/// The end of the name of a record that is being written.
+/// The suffix of a record that is being written.
 const ASIDE: &str = ".new";
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     version: u32,
-    /// The manifest's path; bytes that are not UTF-8 are replaced.
+    /// The path of the manifest. Bytes that are not UTF-8 are replaced.
     path: String,
-    /// If there are such bytes: the path in hexadecimal digits. Records of before did not have it, and paths that differ only in
-    /// such bytes shared one record.
+    /// If there are such bytes, the path in hexadecimal. Older records do not have this field, and paths that differ
+    /// only in such bytes shared one record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
     pub(super) documents: Vec<RecordedDocument>,
@@ -41,19 +43,19 @@ pub(super) struct RecordedDocument {
     pub(super) number: u32,
     pub(super) digest: String,
     pub(super) content: Value,
-    /// What a pod got from a class (A5).
+    /// The priority that a pod got from a PriorityClass (A5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) priority: Option<Given>,
 }
 
 impl Record {
-    /// The manifest's path.
+    /// Returns the path of the manifest.
     pub(super) fn manifest(&self) -> PathBuf {
         let bytes = self.path_bytes.as_deref().and_then(from_hex);
         bytes.map_or_else(|| PathBuf::from(&self.path), |bytes| OsString::from_vec(bytes).into())
     }
 
-    /// Whether it may be of a path like this one, of which it does not have the bytes.
+    /// True if the record has no path bytes and its text matches this path.
     pub(super) fn may_be_of(&self, manifest: &Path) -> bool {
         self.path_bytes.is_none() && manifest.to_str().is_none() && manifest.to_string_lossy() == self.path
     }
@@ -67,11 +69,11 @@ struct DirectoryRecord {
     place: Place,
 }
 
-/// On which mount the directory was when it last had manifests.
+/// The mount of the directory when it last contained manifests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
     pub(super) mount_point: String,
-    /// The type of the file system, and its device or server. Records of before have neither.
+    /// The type of the file system, and its device or server. Older records have neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) kind: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,7 +86,7 @@ impl Place {
         Place { mount_point: mount.point.clone(), kind, source }
     }
 
-    /// As far as it is known.
+    /// True if all recorded fields match.
     pub(super) fn is(&self, mount: &Mount) -> bool {
         self.mount_point == mount.point
             && self.kind.as_ref().is_none_or(|kind| *kind == mount.kind)
@@ -101,7 +103,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Changes of records that become durable together. It can be sent to another thread.
+/// Changes of records that become durable together. Can be sent to another thread.
 #[derive(Clone, Debug)]
 pub struct Write {
     pub(super) changes: Vec<Change>,
@@ -110,16 +112,15 @@ pub struct Write {
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     file: PathBuf,
-    /// None removes it.
+    /// None removes the record.
     text: Option<Vec<u8>>,
 }
 
 impl Write {
-    /// Carries it out; when it returns all of it is durable.
+    /// Applies the changes. They are durable when this returns.
     ///
     /// # Errors
-    /// What was being done to which file, and why it failed. What comes after it is not tried, what came before it may be
-    /// there.
+    /// The operation, the file and the reason. The changes after it are not attempted, those before it may be on disk.
     pub fn run(&self) -> Result<(), String> {
         self.changes.iter().try_for_each(Change::run)?;
         let directory = self.changes.first().map_or(Path::new("."), Change::directory);
@@ -135,7 +136,7 @@ fn failed(doing: &str, file: &Path, e: io::Error) -> String {
 }
 
 impl Change {
-    /// The same one for all.
+    /// All changes have the same directory.
     fn directory(&self) -> &Path {
         self.file.parent().unwrap_or(Path::new("."))
     }
@@ -148,7 +149,7 @@ impl Change {
                     .recursive(true)
                     .mode(0o750)
                     .create(directory)
-                    .map_err(|e| failed("make", directory, e))?;
+                    .map_err(|e| failed("create", directory, e))?;
                 let mut aside = OsString::from(&self.file);
                 aside.push(ASIDE);
                 let aside = PathBuf::from(aside);
@@ -160,7 +161,7 @@ impl Change {
                     fs::rename(&aside, &self.file)
                 };
                 if let Err(e) = write() {
-                    // A full disk is not helped by what was begun on it.
+                    // Free the space: the disk may be full.
                     let _ = fs::remove_file(&aside);
                     return Err(failed("write", &self.file, e));
                 }
@@ -173,7 +174,7 @@ impl Change {
         Ok(())
     }
 
-    /// What it would have recorded; None if it removes a record, or is the directory's.
+    /// Returns the record to write; None for a removal or the record of the directory.
     pub(super) fn record(&self) -> Option<Record> {
         self.text.as_ref().and_then(|text| serde_json::from_slice(text).ok())
     }
@@ -184,13 +185,13 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Removes what a write that was cut off left: each such file would stay as long as its manifest is not written again.
+    /// Removes unfinished records of a previous run, which otherwise stay until the same manifest is recorded again.
     pub(super) fn open(root: PathBuf) -> Store {
         for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
             if entry.file_name().as_bytes().ends_with(ASIDE.as_bytes())
                 && let Err(e) = fs::remove_file(entry.path())
             {
-                log::warn!("cannot remove an unfinished record file={:?} error={:?}", entry.path(), e.to_string());
+                log::warn!("failed to remove an unfinished record file={:?} error={:?}", entry.path(), e.to_string());
             }
         }
         Store { root }
@@ -201,19 +202,19 @@ impl Store {
         self.root.join(format!("{}.json", &digest[..32]))
     }
 
-    /// What a manifest last said; None if nothing is recorded.
+    /// Returns the last good version of a manifest; None if there is no record.
     pub(super) fn load(&self, manifest: &Path) -> Option<Record> {
         load(&self.file_of(manifest.as_os_str().as_bytes()))
     }
 
-    /// The same from a record of before, which several paths may have shared. None for a path in UTF-8.
+    /// Returns a record in the older format, which several paths may share. None for a path in UTF-8.
     pub(super) fn load_shared(&self, manifest: &Path) -> Option<Record> {
         let shared = manifest.to_string_lossy();
         let record = manifest.to_str().is_none().then(|| load(&self.file_of(shared.as_bytes())))?;
         record.filter(|record| record.may_be_of(manifest))
     }
 
-    /// All records of manifests, in no order.
+    /// Returns all records of manifests, in no particular order.
     pub(super) fn load_all(&self) -> Vec<Record> {
         let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
         let records = entries.map(|e| e.path()).filter(|file| {
@@ -234,7 +235,7 @@ impl Store {
         Change { file: self.file_of(manifest.as_os_str().as_bytes()), text: None }
     }
 
-    /// Where the directory was when it last had manifests.
+    /// Returns the recorded mount of the directory.
     pub(super) fn place(&self, directory: &Path) -> Option<Place> {
         let text = fs::read(self.root.join(DIRECTORY)).ok()?;
         let record: DirectoryRecord = serde_json::from_slice(&text).ok()?;
@@ -257,7 +258,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair.get(1)?).ok()).collect()
 }
 
-/// Records are texts, numbers and JSON values, all of which can always be written.
+/// A record consists of texts, numbers and JSON values, whose serialization cannot fail.
 fn json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_default()
 }
@@ -267,7 +268,7 @@ fn load(file: &Path) -> Option<Record> {
         Ok(text) => text,
         Err(e) => {
             if e.kind() != io::ErrorKind::NotFound {
-                log::warn!("cannot read the record of a manifest file={:?} error={:?}", file, e.to_string());
+                log::warn!("failed to read the record of a manifest file={:?} error={:?}", file, e.to_string());
             }
             return None;
         }
@@ -275,7 +276,7 @@ fn load(file: &Path) -> Option<Record> {
     let why = match serde_json::from_slice::<Record>(&text) {
         Ok(record) if record.version > VERSION => format!("version {} is newer than this program", record.version),
         Ok(record) if record.documents.iter().any(|d| uid::digest(&d.content) != d.digest) => {
-            "a document does not have its digest".to_owned()
+            "the digest of a document does not match".to_owned()
         }
         Ok(record) => return Some(record),
         Err(e) => e.to_string(),

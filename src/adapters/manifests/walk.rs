@@ -1,5 +1,5 @@
-//! Follows a path one step at a time, as the kernel does, so that each step is known: which directories to watch, and which
-//! mount is about to be touched. A mount that hangs is refused before the step that would touch it.
+//! Follows a path one step at a time, like the kernel. Each step shows which directory to watch and which mount the
+//! next step accesses. A step to a mount that must be avoided is refused before it is taken.
 
 use super::mount::{Mount, Table};
 use rustix::fs::{FileType, Stat};
@@ -9,29 +9,29 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
-/// The kernel follows as many links.
+/// The kernel's limit.
 const MAX_LINKS: usize = 40;
 
-/// Mounts that a look must not touch.
+/// Mounts that an inspection must not access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Avoid {
-    /// By number.
+    /// Mount ids.
     pub(super) mounts: BTreeSet<u64>,
-    /// All that others serve.
+    /// All foreign file systems.
     pub(super) foreign: bool,
 }
 
-/// The step was not taken: this mount is one to avoid.
+/// The step was not taken, because this mount must be avoided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refused(pub(super) Mount);
 
-/// A place where a change leads the path elsewhere: a symbolic link, the end, or the first name that does not exist.
+/// A name whose change can redirect the path: a symbolic link, the end, or the first name that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Step {
-    /// Absolute and without links.
+    /// Absolute path without links.
     pub(super) directory: OsString,
     pub(super) name: OsString,
-    /// The number of the mount that the name is on; 0 if the table has none.
+    /// The id of the mount of the name; 0 if the table has none.
     pub(super) mount: u64,
 }
 
@@ -42,7 +42,7 @@ impl Step {
 }
 
 pub(super) enum End {
-    /// What is there, and its path without links.
+    /// The path without links, and its stat data.
     Found(PathBuf, Stat),
     Failed(Errno),
 }
@@ -55,15 +55,15 @@ pub(super) struct Way {
 pub(super) struct Walk<'a> {
     pub(super) table: &'a Table,
     pub(super) avoid: &'a Avoid,
-    /// Called with a mount's number before that mount is touched.
+    /// Called with the id of each mount before the mount is accessed.
     pub(super) at: &'a dyn Fn(u64),
 }
 
 impl Walk<'_> {
-    /// Follows `rest` from `base`, which is absolute and has no links in it.
+    /// Follows `rest` from `base`, which is absolute and contains no links.
     ///
     /// # Errors
-    /// The mount to avoid that the path leads to.
+    /// The path leads to this mount, which must be avoided.
     pub(super) fn follow(&self, base: &Path, rest: &Path) -> Result<Way, Refused> {
         let mut here = base.to_owned();
         let mut todo = VecDeque::new();
@@ -115,13 +115,14 @@ impl Walk<'_> {
         Ok(Way { steps, end })
     }
 
-    /// What is at a path of which all but the last name is known to be no link. None: nothing, or it is on a mount to avoid.
+    /// Returns the stat data of a path whose parents contain no links. None if it does not exist or is on a mount to
+    /// avoid.
     pub(super) fn one(&self, path: &Path) -> Option<Stat> {
         self.touch(path).ok()?;
         rustix::fs::lstat(path).ok()
     }
 
-    /// Gives the mount's number.
+    /// Checks the mount of a path before it is accessed; returns the mount's id.
     fn touch(&self, path: &Path) -> Result<u64, Refused> {
         let Some(mount) = self.table.of(path) else { return Ok(0) };
         if self.avoid.mounts.contains(&mount.id) || (self.avoid.foreign && mount.is_foreign()) {
@@ -132,7 +133,7 @@ impl Walk<'_> {
     }
 }
 
-/// What is to be followed next: the components of `path`, before all others.
+/// Inserts the components of `path` in front of all others.
 fn prepend(todo: &mut VecDeque<OsString>, here: &mut PathBuf, path: &Path) {
     if path.is_absolute() {
         *here = PathBuf::from("/");
@@ -193,6 +194,6 @@ mod tests {
         let refused = |avoid: Avoid| follow(&table, &avoid, &root.join("a")).err().map(|Refused(m)| m.id);
         assert_eq!(refused(Avoid { mounts: [7].into(), foreign: false }), Some(7));
         assert_eq!(refused(Avoid { mounts: [9].into(), foreign: true }), Some(7));
-        assert_eq!(refused(Avoid { mounts: [9].into(), foreign: false }), None, "it only does not exist");
+        assert_eq!(refused(Avoid { mounts: [9].into(), foreign: false }), None, "only missing, not refused");
     }
 }

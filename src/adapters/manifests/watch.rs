@@ -1,11 +1,11 @@
-//! What moves: inotify on the directory, on each step of the way to it, and on each step that the links in it lead through;
-//! and the mount table.
+//! Watches for changes: inotify on the directory, on every step of its path and on every step of the links in it; and
+//! the mount table.
 //!
-//! inotify watches inodes, not paths. So besides the directory itself every directory is watched in which a step of a path
-//! could be changed (`walk`). The looks add the watches, on helper threads, because a hung file system blocks that
-//! too; the loop learns of a watch with the look's answer. An event may come before that answer: while looks are running
-//! events are kept, and a new watch is given those that were for it. A watch that nothing needs any more is removed only while no look
-//! runs, since a look may have added it again.
+//! inotify watches inodes, not paths. Every directory in which a step of a path could change (`walk`) therefore has a
+//! watch. Helper threads add the watches during an inspection, because a file system that hangs blocks that call too.
+//! The event loop learns of a watch from the result of the inspection. An event may arrive before that result, so
+//! events are kept while inspections run, and a new watch gets its kept events. An unneeded watch is removed only while
+//! no inspection runs, because an inspection may have added it again.
 
 use super::walk::Step;
 use mio::unix::SourceFd;
@@ -22,23 +22,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Buffers read in one turn; what is left waits for the next.
+/// Maximum number of buffers that one call of `read` processes.
 const TURN: usize = 16;
-/// Events that are kept while looks are running. After more the directory is read again.
+/// Maximum number of events kept while inspections run. Beyond that the directory is read again.
 const KEPT: usize = 1024;
-/// Watches of all links together; links beyond them are looked at each `fileCheckFrequency`.
+/// Maximum number of watches. Links beyond this are inspected every `fileCheckFrequency`.
 const MAX_WATCHES: usize = 1024;
 
-/// What happened to one name in the directory, or to what the link of that name leads through.
+/// The events for a name in the directory, or for a step of the link of that name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Touch {
-    /// It is complete: its writer closed it, or it was renamed into place.
+    /// The content is complete: its writer closed it, or it was renamed into place.
     pub(super) complete: bool,
-    /// Its owner, mode or link count changed, or what it was watched by is gone.
+    /// The owner, mode or link count changed, or the watched inode is gone.
     pub(super) attributes: bool,
-    /// A step that its link leads through was made or removed; what it leads to may be incomplete.
+    /// A step of the link was created or removed. The target may be incomplete.
     pub(super) step: bool,
-    /// Whether the last that happened to the name itself was its removal.
+    /// Whether the last event for the name itself was its removal.
     pub(super) gone: Option<bool>,
 }
 
@@ -55,33 +55,33 @@ impl Touch {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Moved {
-    /// By file name; those that do not count are here too.
+    /// By file name. Includes names that do not count.
     pub(super) files: BTreeMap<OsString, Touch>,
-    /// The directory, or something on the way to it, changed.
+    /// The directory or a step of its path changed.
     pub(super) directory: bool,
     /// The kernel dropped events.
     pub(super) overflow: bool,
-    /// There is more to read, now.
+    /// More events can be read now.
     pub(super) more: bool,
 }
 
-/// What a watch is for.
+/// The purpose of a watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Role {
     Directory,
-    /// Something of this name in it is a step on the way to the directory.
+    /// This name in the watched directory is a step of the path of the manifest directory.
     Way(OsString),
-    /// The link `file` leads through `step` in it.
+    /// The name `step` in the watched directory is a step of the link `file`.
     Step {
         file: OsString,
         step: OsString,
     },
-    /// The link of this name leads to it.
+    /// The target of the link of this name.
     Target(OsString),
 }
 
 impl Role {
-    /// The file that the watch belongs to; None: the directory.
+    /// The file that the watch belongs to; None for the directory.
     fn file(&self) -> Option<&OsStr> {
         match self {
             Role::Directory | Role::Way(_) => None,
@@ -107,7 +107,7 @@ impl Itself for WatchFlags {
     const ITSELF: WatchFlags = WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF);
 }
 
-/// Watches that a look has added, and why some could not be.
+/// The watches that an inspection added, and why adding one failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Watched {
     pub(super) roles: BTreeSet<(i32, Role)>,
@@ -127,12 +127,12 @@ impl Watched {
             self.failed = Some("inotify: not open".to_owned());
             return;
         };
-        // Two paths may lead to one inode, which has one watch: neither must take the other's events away.
+        // Two paths may lead to one inode, which has one watch. MASK_ADD keeps the events of the other path.
         match inotify::add_watch(inotify, path, role.mask() | WatchFlags::MASK_ADD) {
             Ok(id) => {
                 self.roles.insert((id, role));
             }
-            // It went meanwhile: the same as if it had never been there.
+            // The path was removed meanwhile, as if it had never existed.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(errno) => self.failed = Some(format!("inotify on {}: {}", path.display(), std::io::Error::from(errno))),
         }
@@ -151,7 +151,7 @@ pub(super) struct Watcher {
     mounts_token: Token,
     inotify: Option<Arc<OwnedFd>>,
     roles: BTreeMap<i32, BTreeSet<Role>>,
-    /// Of watches that are not known yet, or are given another role.
+    /// Events of watches that are unknown as yet or may get another role.
     kept: Vec<Event>,
     mounts: Option<File>,
 }
@@ -162,7 +162,7 @@ impl Watcher {
         Watcher { registry, token, mounts_token, inotify: None, roles, kept: Vec::new(), mounts: None }
     }
 
-    /// One that can watch nothing, as after EMFILE.
+    /// A watcher that can watch nothing, as after EMFILE.
     #[cfg(test)]
     pub(super) fn blind() -> Watcher {
         let (token, roles) = (Token(0), BTreeMap::new());
@@ -174,10 +174,10 @@ impl Watcher {
         self.roles.len()
     }
 
-    /// Opens inotify and the mount table, if they are not open.
+    /// Opens inotify and the mount table if they are not open.
     ///
     /// # Errors
-    /// Why one of them cannot be had: then one has to look from time to time.
+    /// The reason why one of them is not available. The directory must then be read periodically.
     pub(super) fn open(&mut self, mountinfo: &Path) -> Result<(), String> {
         let registry = self.registry.as_ref().ok_or("inotify: no poll to register with")?;
         if self.inotify.is_none() {
@@ -197,17 +197,17 @@ impl Watcher {
         Ok(())
     }
 
-    /// For a look, which adds watches.
+    /// The descriptor to which inspections add watches.
     pub(super) fn inotify(&self) -> Option<Arc<OwnedFd>> {
         self.inotify.clone()
     }
 
-    /// Whether one more link may be watched.
+    /// True if another link may be watched.
     pub(super) fn has_room(&self) -> bool {
         self.roles.len() < MAX_WATCHES
     }
 
-    /// These are all the watches of `file` (None: the directory). Gives what happened there already.
+    /// Replaces the watches of `file` (None: the directory). Returns the kept events of the new watches.
     pub(super) fn assign(&mut self, file: Option<&OsStr>, watched: BTreeSet<(i32, Role)>) -> Moved {
         let mut moved = Moved::default();
         for (id, roles) in &mut self.roles {
@@ -223,23 +223,23 @@ impl Watcher {
         moved
     }
 
-    /// No look is running: what is not needed is not watched any more.
+    /// Removes unneeded watches. Called while no inspection runs.
     pub(super) fn rest(&mut self) {
         self.kept = Vec::new();
         let inotify = self.inotify.clone();
         self.roles.retain(|id, roles| {
             if let (true, Some(inotify)) = (roles.is_empty(), &inotify) {
-                // Fails for what the kernel has dropped already.
+                // Fails if the kernel has already dropped the watch.
                 let _ = inotify::remove_watch(inotify, *id);
             }
             !roles.is_empty()
         });
     }
 
-    /// Reads what there is, up to a turn's worth. `keep`: looks are running.
+    /// Reads the pending events, up to a limit. `keep`: inspections are running.
     ///
     /// # Errors
-    /// If inotify is lost.
+    /// inotify failed and was closed.
     pub(super) fn read(&mut self, keep: bool) -> Result<Moved, String> {
         let mut moved = Moved::default();
         let Some(inotify) = self.inotify.clone() else { return Ok(moved) };
@@ -262,7 +262,7 @@ impl Watcher {
                     if keep && self.kept.len() <= KEPT {
                         self.kept.push(Event { id, mask, name: name.map(OsStr::to_owned) });
                     } else if !keep && id > 0 && !self.roles.contains_key(&id) && !mask.contains(ReadFlags::IGNORED) {
-                        // Of a look that was given up.
+                        // A watch of an abandoned inspection.
                         let _ = inotify::remove_watch(&inotify, id);
                     }
                 }
@@ -310,7 +310,7 @@ fn note<'r>(moved: &mut Moved, mask: ReadFlags, name: Option<&OsStr>, roles: imp
                     let attributes = mask.contains(ReadFlags::ATTRIB);
                     touched(name, Touch { complete, attributes, gone: (!attributes).then_some(gone), step: false });
                 }
-                // The directory's own mode: it may be readable now.
+                // The mode of the directory itself changed: it may be readable now.
                 None => moved.directory |= mask.contains(ReadFlags::ATTRIB),
             },
         }

@@ -1,4 +1,4 @@
-//! The directories of pods that are there at start, and whose they are.
+//! Finds the pod directories that exist at the start, and the names of their pods.
 
 use super::PodFiles;
 use crate::api::names::{FullName, Uid};
@@ -6,14 +6,15 @@ use crate::engine::event::PodDirectory;
 use std::collections::BTreeMap;
 use std::fs;
 
-/// Of a pod without a log directory: no namespace is named so.
+/// The namespace of a pod without a log directory. No real namespace can have this name.
 const NO_NAMESPACE: &str = "-";
 
 impl PodFiles {
-    /// Sorted. Links and files beside them are nobody's.
+    /// The pod directories, sorted by UID. Links and files next to them are ignored. A pod's name comes from its log
+    /// directory; without one, the namespace is `-` and the name is the UID.
     pub fn found(&self) -> Vec<PodDirectory> {
         let directories = directories(&self.layout.pods());
-        // The pod's directory is made first and removed last, so log directories of others are never looked at.
+        // A pod's directory is created first and removed last. Without one, the log directories are not needed.
         let names = if directories.is_empty() { BTreeMap::new() } else { self.named_by_logs() };
         let of = |uid: String| {
             let name = names.get(&uid).cloned().unwrap_or_else(|| FullName::new(NO_NAMESPACE, &uid));
@@ -33,13 +34,13 @@ impl PodFiles {
     }
 }
 
-/// The names of the directories in one; none, with a warning, if it cannot be read.
+/// The names of the subdirectories. Logs a warning and returns nothing if the directory cannot be read.
 fn directories(path: &str) -> Vec<String> {
     let list = match fs::read_dir(path) {
         Ok(list) => list,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Vec::new(),
         Err(e) => {
-            log::warn!("cannot look for what pods left directory={path} error={e:?}");
+            log::warn!("failed to scan for leftovers of pods directory={path} error={e:?}");
             return Vec::new();
         }
     };

@@ -1,4 +1,4 @@
-//! The managed hosts file, which all containers of a pod see at /etc/hosts: word for word a kubelet's.
+//! The managed hosts file, mounted at /etc/hosts in all containers of a pod. Its content is identical to a kubelet's.
 
 use crate::api::hostname;
 use crate::api::pod::Pod;
@@ -14,7 +14,8 @@ const LOCAL: &str = "127.0.0.1\tlocalhost\n\
     fe00::1\tip6-allnodes\n\
     fe00::2\tip6-allrouters\n";
 
-/// `host` is the host's own file for a pod on its network, None for the others, which get a line for each of `ips`.
+/// Returns the content of a pod's hosts file. `host` is the content of the host's file for a pod with `hostNetwork`. It is None
+/// for the others, which get a line for each of `ips`.
 pub fn content(pod: &Pod, ips: &[String], cluster_domain: &str, host: Option<&str>) -> String {
     let mut text = match host {
         Some(host) => format!("{HEADER_HOST_NETWORK}{host}"),

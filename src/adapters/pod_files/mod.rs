@@ -1,13 +1,12 @@
-//! The files that a pod has beside its containers, laid out as a kubelet lays them out (`api::layout`): its directory
-//! under the root, its log directory, the managed hosts file, termination message files, links to logs.
+//! The files of a pod, in a kubelet's layout (`api::layout`): its directory under the root directory, its log directory, the
+//! managed hosts file, termination message files, links to logs.
 //!
-//! Each call is synchronous. Parts of these trees can be written to by containers, so nothing in them is
-//! trusted: no symlink is followed, no mount is crossed, nothing but a regular file is read, and never without a
-//! limit. An error names the path and what the kernel said.
+//! Each call is synchronous. Containers can write to parts of these trees, so the code trusts nothing in them: it follows no
+//! symlink, crosses no mount, reads only regular files, and limits every read. An error names the path and the kernel's error.
 //!
-//! Directories and files of Wherry's own are made in the main thread. Termination messages, container logs and the host's
-//! hosts file can be on a file system that hangs, and what is removed can be large: `message`, `host_hosts`,
-//! `remove_container` and `remove_pod` are for a helper thread.
+//! The main thread creates Wherry's own directories and files. Termination messages, container logs and the host's hosts file
+//! can be on a file system that hangs, and a removed tree can be large: `message`, `host_hosts`, `remove_container` and
+//! `remove_pod` are for a helper thread.
 
 mod found;
 mod hosts;
@@ -34,17 +33,17 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// gRPC's "internal": what an error of a file counts as.
+/// The gRPC code INTERNAL, used for file errors.
 const INTERNAL: u32 = 13;
-/// Termination message files of one container that are kept: of the newest instances. (A kubelet keeps all until the
-/// pod goes; a container that crashes for years leaves a hundred thousand a year.)
+/// The number of termination message files that are kept for each container, the newest ones. (A kubelet keeps all until the
+/// pod is removed; a crashing container creates 100,000 a year.)
 const KEPT_MESSAGES: usize = 8;
-/// A longer hosts file of the host is not copied.
+/// The largest hosts file of the host that is copied, in bytes.
 const MAX_HOSTS: u64 = 1 << 20;
-/// The longest file name of usual file systems.
+/// The longest file name on common file systems, in bytes.
 const MAX_FILE_NAME: usize = 255;
 
-/// Removes what is left of a pod's cgroups, by its UID.
+/// Removes the remaining cgroups of a pod. The arguments are the UID and `kill` of `FilesCall::RemovePod`.
 pub type RemoveCgroup = Arc<dyn Fn(&str, bool) -> std::result::Result<(), String> + Send + Sync>;
 
 #[derive(Clone)]
@@ -52,7 +51,7 @@ pub struct PodFiles {
     pub layout: Layout,
     /// `clusterDomain`, for pods with a subdomain.
     pub cluster_domain: String,
-    /// The host's hosts file (/etc/hosts), for pods on its network.
+    /// The path of the host's hosts file (/etc/hosts), for pods with `hostNetwork`.
     pub host_hosts: String,
     pub remove_cgroup: RemoveCgroup,
 }
@@ -60,7 +59,7 @@ pub struct PodFiles {
 type Result<T> = std::result::Result<T, String>;
 
 impl PodFiles {
-    /// Carries out one effect, and waits for it. (What can block has functions of its own, for a helper thread.)
+    /// Executes one effect synchronously. Calls that can block also have separate functions for a helper thread.
     pub fn execute(&self, call: &FilesCall) -> std::result::Result<Answer, OpError> {
         let result = match call {
             FilesCall::PreparePod { pod } => self.prepare_pod(pod).map(|()| Answer::Ok),
@@ -87,16 +86,19 @@ impl PodFiles {
         answer(result)
     }
 
-    /// The host's hosts file, which the containers of a pod on its network get; empty if there is none.
+    /// Reads the host's hosts file, for pods with `hostNetwork`. Returns an empty string if there is no such file.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not a regular file, or is too large.
     pub fn host_hosts(&self) -> std::result::Result<String, String> {
         match foreign::read(Path::new(&self.host_hosts), Links::Follow, MAX_HOSTS) {
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Err(e) if e.is_missing() => Ok(String::new()),
-            Err(e) => Err(format!("read {}: {e}", self.host_hosts)),
+            Err(e) => Err(format!("failed to read {}: {e}", self.host_hosts)),
         }
     }
 
-    /// `PrepareContainer` for a pod on the host's network, with what `host_hosts` said.
+    /// `PrepareContainer` for a pod with `hostNetwork`; `hosts` is the result of `host_hosts`.
     pub fn prepare_on_host_network(
         &self,
         pod: &Pod,
@@ -107,7 +109,7 @@ impl PodFiles {
         answer(self.prepare_container(pod, container, ips, Some(hosts)))
     }
 
-    /// `RemoveContainerFiles`, for a helper thread: a log may be large.
+    /// `RemoveContainerFiles`, for a helper thread because a log can be large.
     pub fn remove_container(&self, id: &str, log_path: &str) -> std::result::Result<(), OpError> {
         answer(self.remove_container_files(id, log_path))
     }
@@ -136,8 +138,8 @@ impl PodFiles {
         directory(&self.layout.pod_logs(&pod.name, &pod.uid), 0o755)
     }
 
-    /// Also for a pod whose directories are gone. `host`: the host's hosts file, for a pod on its network. The answer is the
-    /// path of the new termination message file.
+    /// Works also if the pod's directories are gone. `host` is the content of the host's hosts file, for a pod with
+    /// `hostNetwork`. The answer contains the path of the new termination message file.
     fn prepare_container(&self, pod: &Pod, container: &str, ips: &[String], host: Option<&str>) -> Result<Answer> {
         one_part(container)?;
         self.prepare_pod(pod)?;
@@ -166,7 +168,7 @@ impl PodFiles {
         rustix::fs::symlinkat(&target, CWD, &link).map_err(|e| failed("link", &link, e))
     }
 
-    /// The log with its rotated siblings, and the link. A path that is no pod's log is left alone.
+    /// Removes the log, its rotated files and the link. Ignores a path that is not the log of a pod.
     fn remove_container_files(&self, id: &str, log_path: &str) -> Result<()> {
         let Some(log) = LogPath::parse(log_path) else { return Ok(()) };
         let rotated = format!("{}.", log.file);
@@ -181,7 +183,7 @@ impl PodFiles {
                 }
             }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(e) => return Err(format!("read {}: {e}", log.directory)),
+            Err(e) => return Err(format!("failed to read {}: {e}", log.directory)),
         }
         if let Some(links) = &self.layout.log_links {
             let name = link_name(log.pod, log.namespace, log.container, id);
@@ -191,15 +193,15 @@ impl PodFiles {
         Ok(())
     }
 
-    /// All of a pod. Each part is tried, whatever became of the others; the first error is told. Its directory goes last,
-    /// and only when all else is gone: by it a pod without a record is found again after a kill.
+    /// Removes all files of a pod. Continues after an error and returns the first one. The pod's directory is removed last, and
+    /// only after everything else: after a kill of Wherry it is the only trace of a pod without a record.
     fn remove_all(&self, uid: &str, namespace: &str, name: &str, kill: bool, keep_directory: bool) -> Result<()> {
         for part in [uid, namespace, name] {
             one_part(part)?;
         }
         let logs = format!("{namespace}_{name}_{uid}");
         [
-            // First: that nobody else uses the UID is known of this moment, and to remove a large log takes minutes.
+            // First: the check that no other owner uses the UID was made just now, and removing a large log takes minutes.
             (self.remove_cgroup)(uid, kill),
             self.remove_links(namespace, name, &format!("{}/{logs}/", self.layout.logs)),
             remove_tree(&self.layout.logs, &logs),
@@ -210,12 +212,12 @@ impl PodFiles {
         if keep_directory { Ok(()) } else { remove_tree(&self.layout.pods(), uid) }
     }
 
-    /// The links that lead below `target`.
+    /// Removes the pod's links to paths below `target`.
     fn remove_links(&self, namespace: &str, name: &str, target: &str) -> Result<()> {
         let Some(links) = &self.layout.log_links else { return Ok(()) };
         let entries = match std::fs::read_dir(links) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            other => other.map_err(|e| format!("read {links}: {e}"))?,
+            other => other.map_err(|e| format!("failed to read {links}: {e}"))?,
         };
         let start = format!("{name}_{namespace}_");
         for entry in entries.flatten() {
@@ -232,12 +234,12 @@ impl PodFiles {
     }
 }
 
-/// As an operation's result.
+/// Converts a file error to the error of an operation.
 pub fn answer<T>(result: Result<T>) -> std::result::Result<T, OpError> {
     result.map_err(|message| OpError::Answered { code: Code::Other(INTERNAL), message })
 }
 
-/// `<pod>_<namespace>_<container>-<id>.log`, cut where it would be too long for a file name.
+/// `<pod>_<namespace>_<container>-<id>.log`, with the part before `.log` truncated to fit in a file name.
 fn link_name(pod: &str, namespace: &str, container: &str, id: &str) -> String {
     let mut name = format!("{pod}_{namespace}_{container}-{id}");
     let mut end = name.len().min(MAX_FILE_NAME - ".log".len());
@@ -248,7 +250,7 @@ fn link_name(pod: &str, namespace: &str, container: &str, id: &str) -> String {
     name + ".log"
 }
 
-/// A container's log, taken apart: `<logs>/<namespace>_<pod>_<uid>/<container>/<attempt>.log`.
+/// The parts of a container's log path: `<logs>/<namespace>_<pod>_<uid>/<container>/<attempt>.log`.
 struct LogPath<'a> {
     directory: &'a str,
     namespace: &'a str,
@@ -269,7 +271,8 @@ impl<'a> LogPath<'a> {
     }
 }
 
-/// Names from manifests become parts of paths: one part each, whatever validation has let pass.
+/// Checks that a name is a single part of a path. Names from manifests become parts of paths, so this does not rely on
+/// validation.
 fn one_part(name: &str) -> Result<()> {
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
         return Err(format!("the name {name:?} cannot be part of a path"));
@@ -278,10 +281,11 @@ fn one_part(name: &str) -> Result<()> {
 }
 
 fn failed(what: &str, path: &str, e: Errno) -> String {
-    format!("{what} {path}: {}", std::io::Error::from(e))
+    format!("failed to {what} {path}: {}", std::io::Error::from(e))
 }
 
-/// Makes a directory, its parents too (0755), with just this mode whatever the umask. One that is there is left as it is.
+/// Creates a directory with exactly this mode, whatever the umask, and its missing parents with mode 0755. Does not change an
+/// existing directory.
 fn directory(path: &str, mode: u32) -> Result<()> {
     match rustix::fs::mkdir(path, Mode::from_raw_mode(mode)) {
         Ok(()) => rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(|e| failed("set the mode of", path, e)),
@@ -291,9 +295,9 @@ fn directory(path: &str, mode: u32) -> Result<()> {
                 directory(parent, 0o755)?;
                 directory(path, mode)
             }
-            _ => Err(failed("make directory", path, Errno::NOENT)),
+            _ => Err(failed("create directory", path, Errno::NOENT)),
         },
-        Err(e) => Err(failed("make directory", path, e)),
+        Err(e) => Err(failed("create directory", path, e)),
     }
 }
 
@@ -304,14 +308,14 @@ fn remove_file(path: &str) -> Result<()> {
     }
 }
 
-/// Writes a file that is mounted in containers: in place, since a new file would not be seen there; and only if it
-/// says something else.
+/// Writes a file that is mounted in containers. Writes in place, because a container would not see a new file, and only if the
+/// content differs.
 fn write_in_place(path: &str, content: &str) -> Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o644);
     let mut file = File::from(rustix::fs::open(path, flags, mode).map_err(|e| failed("open", path, e))?);
-    let wrong = |e: std::io::Error| format!("write {path}: {e}");
-    // (Room for all of it: it is read at once.)
+    let wrong = |e: std::io::Error| format!("failed to write {path}: {e}");
+    // The capacity allows one read for the whole file.
     let mut there = Vec::with_capacity(content.len() + 1);
     (&mut file).take(content.len() as u64 + 1).read_to_end(&mut there).map_err(wrong)?;
     rustix::fs::fchmod(&file, mode).map_err(|e| failed("set the mode of", path, e))?;

@@ -1,9 +1,9 @@
-//! Removing a directory tree in which a container may have done anything.
+//! Removes a directory tree that a container may have manipulated.
 //!
-//! Every step is relative to an open directory and follows no symlink, so that a directory that is swapped for a link
-//! meanwhile leads nowhere. A mount point below is not entered (openat2 with RESOLVE_NO_XDEV; on a kernel without it,
-//! by its device), and is an error: what is mounted there is not ours to delete. Depth costs one descriptor a level;
-//! what lies deeper than a bound is first moved up, so that a tree of any depth goes with few of them.
+//! Every step is relative to an open directory and follows no symlink, so a directory that is replaced by a link meanwhile does
+//! no harm. A mount point in the tree is not entered (openat2 with RESOLVE_NO_XDEV; on a kernel without it, a comparison of the
+//! devices) and is an error, because the mounted file system is not Wherry's. Each level needs one open descriptor. Directories
+//! below a maximum depth are first moved up, so that a tree of any depth needs few descriptors.
 
 use super::{Result, failed};
 use rustix::fd::{AsFd, OwnedFd};
@@ -11,23 +11,26 @@ use rustix::ffi::{CStr, CString};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// Levels that are open at a time.
+/// The maximum number of levels that are open at the same time.
 const MAX_DEPTH: usize = 32;
-/// How often a directory is read again, nothing having been removed or moved since, that is not empty.
+/// How often a non-empty directory is read again although nothing has been removed or moved since.
 const MAX_STALLS: usize = 3;
-/// Names tried for a directory that is moved up.
+/// The number of names to try for a directory that is moved up.
 const MAX_NAMES: usize = 16;
 
 struct Level {
     dir: Dir,
     fd: OwnedFd,
     name: CString,
-    /// What was done when it was last read to its end, and how often it was so since.
+    /// `Tree::done` when this directory was last read to its end, and the number of reads since then without progress.
     done_before: u64,
     stalls: usize,
 }
 
-/// Removes `parent/name` and all below it; fine if it is gone, or is a file or a link.
+/// Removes `parent/name` and everything below it. It may also be a file or a link. Succeeds if it is gone.
+///
+/// # Errors
+/// An entry cannot be removed, or is a mount point. The error names the path.
 pub fn remove_tree(parent: &str, name: &str) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let top = match rustix::fs::open(parent, flags, Mode::empty()) {
@@ -36,7 +39,7 @@ pub fn remove_tree(parent: &str, name: &str) -> Result<()> {
         Err(e) => return Err(failed("open", parent, e)),
     };
     let mut tree = Tree { top, parent, levels: Vec::new(), moved: 0, done: 0 };
-    let name = CString::new(name).map_err(|_| format!("remove {parent}/{name:?}: not a file name"))?;
+    let name = CString::new(name).map_err(|_| format!("failed to remove {parent}/{name:?}: not a file name"))?;
     match tree.enter(name.clone()) {
         Ok(()) => tree.run(),
         Err(Errno::NOENT) => Ok(()),
@@ -45,17 +48,21 @@ pub fn remove_tree(parent: &str, name: &str) -> Result<()> {
     }
 }
 
-/// Removes all below a directory, whose path no container can change; fine if it is gone, or is a file or a link.
+/// Removes everything below a directory. No container may be able to change its path. Does nothing if it is gone, or is a file
+/// or a link.
+///
+/// # Errors
+/// The first error; the other entries are removed all the same.
 pub fn remove_below(directory: &str) -> Result<()> {
     let Ok(true) = std::fs::symlink_metadata(directory).map(|m| m.is_dir()) else { return Ok(()) };
-    let entries = std::fs::read_dir(directory).map_err(|e| format!("read {directory}: {e}"))?;
+    let entries = std::fs::read_dir(directory).map_err(|e| format!("failed to read {directory}: {e}"))?;
     let mut result = Ok(());
     for entry in entries.flatten() {
         let name = entry.file_name();
         result = result.and(match name.to_str() {
             Some(name) => remove_tree(directory, name),
-            // (Nobody but root could have made it.)
-            None => Err(format!("remove {directory}/{name:?}: its name is not UTF-8: remove it by hand")),
+            // Only root can create such an entry.
+            None => Err(format!("failed to remove {directory}/{name:?}: the name is not UTF-8; remove it by hand")),
         });
     }
     result
@@ -65,9 +72,9 @@ struct Tree<'a> {
     top: OwnedFd,
     parent: &'a str,
     levels: Vec<Level>,
-    /// Names used for directories that were moved up.
+    /// The number of names used so far for directories that were moved up.
     moved: u64,
-    /// Entries that were removed or moved so far.
+    /// The number of entries removed or moved so far.
     done: u64,
 }
 
@@ -83,12 +90,12 @@ impl Tree<'_> {
             path.push_str(&part.to_string_lossy());
         }
         match e {
-            Errno::XDEV | Errno::BUSY => format!("remove {path}: it is a mount point: unmount it first"),
+            Errno::XDEV | Errno::BUSY => format!("failed to remove {path}: it is a mount point; unmount it first"),
             e => failed("remove", &path, e),
         }
     }
 
-    /// Opens a directory below the present one and goes into it.
+    /// Opens a subdirectory of the current directory and makes it the current one.
     fn enter(&mut self, name: CString) -> std::result::Result<(), Errno> {
         let fd = open_below(self.here(), &name)?;
         let dir = Dir::read_from(&fd)?;
@@ -147,7 +154,7 @@ impl Tree<'_> {
         }
     }
 
-    /// To the top of the tree, where it is found again. False if that cannot be.
+    /// Moves a directory to the top of the tree, where it is removed later. Returns false if that is not possible.
     fn move_up(&mut self, name: &CStr) -> bool {
         for _ in 0..MAX_NAMES {
             self.moved += 1;
@@ -160,7 +167,7 @@ impl Tree<'_> {
         false
     }
 
-    /// The present directory was read to its end: remove it, or read it again.
+    /// Removes the current directory after it was read to its end, or reads it again if it is not empty.
     fn leave(&mut self) -> Result<()> {
         let Some(mut level) = self.levels.pop() else { return Ok(()) };
         match rustix::fs::unlinkat(self.here(), &level.name, AtFlags::REMOVEDIR) {
@@ -168,7 +175,7 @@ impl Tree<'_> {
                 self.done += 1;
                 Ok(())
             }
-            // Entries may be passed over while others are removed, and deep ones were moved into the top.
+            // A read may miss entries while others are removed, and deep directories are moved to the top.
             Err(Errno::NOTEMPTY | Errno::EXIST) if level.stalls < MAX_STALLS => {
                 level.stalls = if level.done_before == self.done { level.stalls + 1 } else { 0 };
                 level.done_before = self.done;
@@ -185,7 +192,7 @@ fn open_below(dir: impl AsFd, name: &CStr) -> std::result::Result<OwnedFd, Errno
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
     match rustix::fs::openat2(&dir, name, flags, Mode::empty(), resolve) {
-        // A kernel before 5.6, or a filter that does not know the call.
+        // A kernel before 5.6, or a seccomp filter that does not know the system call.
         Err(Errno::NOSYS | Errno::PERM) => {
             let fd = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
             let same = rustix::fs::fstat(&fd)?.st_dev == rustix::fs::fstat(&dir)?.st_dev;
@@ -195,7 +202,7 @@ fn open_below(dir: impl AsFd, name: &CStr) -> std::result::Result<OwnedFd, Errno
     }
 }
 
-/// Whether anything is there, a broken link included.
+/// Whether the path exists, also as a broken link.
 #[cfg(test)]
 pub fn exists(path: &str) -> bool {
     rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok()

@@ -1,8 +1,8 @@
-//! Termination messages: the file that a container may leave its last word in, and the end of its log where the pod
-//! asked for that instead.
+//! Termination messages: from the file that a container can write, or from the end of its log if the pod has
+//! `terminationMessagePolicy: FallbackToLogsOnError`.
 //!
-//! Both are read as a kubelet reads them: the last 4096 bytes of the file, or what the last 80 lines of the log say,
-//! of that the last 2048 bytes. What cannot be read is told in the message's place, as that is where one looks.
+//! The limits are a kubelet's: the last 4096 bytes of the file, or the last 2048 bytes of the text of the log's last 80 lines. A
+//! read error becomes the message, as in a kubelet, so that it is visible in the status.
 
 use super::{Result, failed};
 use crate::api::log_line;
@@ -17,22 +17,26 @@ use std::path::Path;
 const MAX_MESSAGE: u64 = 4096;
 const MAX_LOG_LINES: usize = 80;
 const MAX_LOG_BYTES: usize = 2048;
-/// Holds 80 lines with their prefixes of which 2048 bytes are wanted, and the longest line that a runtime writes (16 KiB).
+/// How much of the log's end is read, in bytes: enough for 80 lines with their prefixes if 2048 bytes of text are needed, and
+/// for the longest line that a runtime writes (16 KiB).
 const LOG_TAIL: u64 = 64 << 10;
 
-/// Makes an empty file that any user of a container can write to; its path.
+/// Creates an empty file that every user in a container can write to. Returns its path.
+///
+/// # Errors
+/// The file cannot be created.
 pub fn make(directory: &str) -> Result<String> {
     loop {
         let path = format!("{directory}/{:08x}", random()?);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         match rustix::fs::openat(CWD, &path, flags, Mode::from_raw_mode(0o666)) {
-            // The umask does not hold for it.
+            // The umask must not restrict the mode.
             Ok(fd) => {
                 rustix::fs::fchmod(&fd, Mode::from_raw_mode(0o666)).map_err(|e| failed("set the mode of", &path, e))?;
                 return Ok(path);
             }
             Err(Errno::EXIST) => {}
-            Err(e) => return Err(failed("make", &path, e)),
+            Err(e) => return Err(failed("create", &path, e)),
         }
     }
 }
@@ -41,11 +45,11 @@ fn random() -> Result<u32> {
     let mut bytes = [0; 4];
     File::open("/dev/urandom")
         .and_then(|mut f| f.read_exact(&mut bytes))
-        .map_err(|e| format!("read /dev/urandom: {e}"))?;
+        .map_err(|e| format!("failed to read /dev/urandom: {e}"))?;
     Ok(u32::from_ne_bytes(bytes))
 }
 
-/// Removes all but the newest files. They are a convenience: what cannot be removed stays.
+/// Removes all but the newest `keep` files. Ignores errors, because old messages are only a convenience.
 pub fn forget_old(directory: &str, keep: usize) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     let mut files: Vec<_> = entries
@@ -61,8 +65,8 @@ pub fn forget_old(directory: &str, keep: usize) {
     }
 }
 
-/// The message; `fallback`: of the log if the file says nothing. For a helper thread: what a container writes to can be on a
-/// file system that hangs.
+/// Reads the termination message. With `fallback`, uses the log if the file is empty. For a helper thread, because these files
+/// can be on a file system that hangs.
 pub fn message(file: Option<&str>, log: &str, fallback: bool) -> String {
     let told = match file.map(|path| (path, tail(path, MAX_MESSAGE))) {
         None => String::new(),
@@ -78,7 +82,7 @@ pub fn message(file: Option<&str>, log: &str, fallback: bool) -> String {
     }
 }
 
-/// The last bytes of a file, nothing if there is none.
+/// Reads the last bytes of a file. Returns nothing if there is no such file.
 fn tail(path: &str, most: u64) -> Result<Vec<u8>> {
     let mut file = match foreign::open(Path::new(path), Links::Refuse) {
         Ok(file) => file,
@@ -93,11 +97,11 @@ fn tail(path: &str, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What the lines of a log say; a partial one goes on in the next.
+/// The text of the lines of a log. A partial line is joined with the next one.
 fn log_text(bytes: &[u8]) -> String {
     let cut = bytes.len() as u64 == LOG_TAIL;
     let mut lines: Vec<&[u8]> = bytes.split_inclusive(|b| *b == b'\n').collect();
-    // The first line may have lost its beginning, unless it is all there is.
+    // The first line may be truncated at its start. Keep it only if it is the only line.
     if cut && lines.len() > 1 {
         lines.remove(0);
     }
@@ -105,7 +109,7 @@ fn log_text(bytes: &[u8]) -> String {
     for line in &lines[lines.len().saturating_sub(MAX_LOG_LINES)..] {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let parsed = log_line::parse(line);
-        // What is not in the format stands as it is.
+        // A line without the log format is used unchanged.
         text.extend_from_slice(parsed.map_or(line, |l| l.text));
         if !parsed.is_some_and(|l| l.partial) {
             text.push(b'\n');

@@ -244,7 +244,7 @@ fn all_of_a_pod_is_removed_and_nothing_else() {
     prepare(&place, &pod, 0);
     let link = FilesCall::LinkLog { pod, container: "main".into(), id: ContainerId::from("c1"), attempt: 0 };
     place.files.execute(&link).unwrap();
-    // Another pod with a name that begins alike, and a directory behind a link.
+    // A link of another pod with the same prefix, and a directory behind a link.
     std::os::unix::fs::symlink(
         format!("{base}/logs/default_other_u2/main/0.log"),
         format!("{base}/links/p20_default_x-c2.log"),
@@ -308,7 +308,7 @@ fn a_tree_is_removed_however_deep_and_wide_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let base = dir.path().to_str().unwrap();
     std::fs::create_dir(format!("{base}/t")).unwrap();
-    // Deeper than a path can name: step by step.
+    // Deeper than the maximum length of a path, so each level is created relative to its parent.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut fd = rustix::fs::open(format!("{base}/t"), flags, Mode::empty()).unwrap();
     for _ in 0..3000 {
@@ -346,7 +346,7 @@ fn a_mount_in_the_tree_is_not_entered_and_named() {
         std::fs::create_dir_all(format!("{base}/{name}")).unwrap();
     }
     std::fs::write(format!("{base}/precious/file"), "x").unwrap();
-    // The mount is this thread's own, on the same file system, and goes with the thread.
+    // The mount is on the same file system, visible only to this thread, and ends with it.
     let mount = format!("{base}/t/a/mount");
     let (source, parent) = (format!("{base}/precious"), base.clone());
     let tried = std::thread::spawn(move || {
@@ -358,7 +358,7 @@ fn a_mount_in_the_tree_is_not_entered_and_named() {
         Ok::<_, Errno>(remove_tree(&parent, "t"))
     });
     let Ok(result) = tried.join().unwrap() else {
-        // Without root there are no mounts to test with.
+        // Mounting requires root.
         return;
     };
     let error = result.unwrap_err();

@@ -1,13 +1,13 @@
-//! Small records that must outlive the process: `<root>/records/<kind>/<key>.json`, one file each.
+//! Stores small records that survive the process, one file each: `<root>/records/<kind>/<key>.json`.
 //!
-//! A record is written aside, synced, renamed over the old one, and its directory synced: after a power cut there is
-//! the old one or the new one. A file's first line says what it is: a version and the SHA-256 of the value, which is
-//! all the rest. What does not fit (cut off, damaged, of another version) is set aside as `*.corrupt` with a warning:
-//! a broken record must not keep a node from starting. What the values mean is the engine's business.
+//! A record is written to a temporary file, synced, and renamed over the old one; then the directory is synced. After a power
+//! cut the file is therefore either the old record or the new one. The first line of a file contains a version and the
+//! SHA-256 of the value; the rest is the value. An invalid file (truncated, damaged, of another version) is renamed to
+//! `*.corrupt` with a warning, because a broken record must not prevent the start of a node. Only the engine interprets values.
 //!
-//! A write takes as long as the disk takes to sync: `put`, `delete` and `set_aside` are for a helper thread. One that hangs
-//! is given up, and may come back much later: each batch of changes has a number, writes into files of its own, and changes
-//! nothing any more once a later batch was begun. `Root` is the directory above: its lock and its identity.
+//! A write waits for the disk, so `put`, `delete` and `set_aside` must run in a helper thread. The agent abandons a thread that
+//! hangs, but the thread may continue much later. Each batch of changes therefore has a number and temporary files of its own,
+//! and has no effect once a later batch has started. `Root` is the root directory with its lock and its id.
 
 mod root;
 #[cfg(test)]
@@ -24,22 +24,22 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Of a file's form. The version of what a value holds is in the value.
+/// The version of the file format. The content of a value has a version of its own, inside the value.
 const VERSION: u32 = 1;
 const SUFFIX: &str = ".json";
-/// What is being written, before it is renamed; the number of its batch stands before it.
+/// The suffix of a temporary file, after the number of its batch.
 const ASIDE: &str = ".new";
-/// `.`, a number, and ASIDE.
+/// The longest ending of a temporary file: `.`, a number, and ASIDE.
 const MAX_ASIDE: usize = 1 + 20 + ASIDE.len();
 const CORRUPT: &str = ".corrupt";
-/// Records of a kind that are kept aside: the last ones.
+/// The number of `*.corrupt` files that are kept for each kind: the newest.
 const MAX_CORRUPT: usize = 20;
-/// A longer file is not one of ours.
+/// The largest record file, in bytes. Wherry writes no larger one.
 const MAX_SIZE: u64 = 4 << 20;
-/// The longest file name of usual file systems.
+/// The longest file name on common file systems, in bytes.
 const MAX_FILE_NAME: usize = 255;
 
-/// The records of one root directory. Errors name the file.
+/// The records of one root directory. Each error names the file.
 #[derive(Clone, Debug)]
 pub struct Records {
     directory: PathBuf,
@@ -47,12 +47,12 @@ pub struct Records {
     order: Arc<Order>,
 }
 
-/// Which changes may take effect.
+/// Decides which batch may make changes.
 #[derive(Debug, Default)]
 struct Order {
-    /// The batch begun last.
+    /// The batch that started last.
     newest: AtomicU64,
-    /// Held from the look at `newest` to the end of the change; only threads that may block take it.
+    /// Held from the check of `newest` to the end of the change. Only threads that may block take it.
     taking_effect: Mutex<()>,
 }
 
@@ -63,27 +63,30 @@ struct Header {
 }
 
 impl Records {
-    /// Makes the directory if it is not there.
+    /// Opens the records of a root directory. Creates the directory if it is missing.
+    ///
+    /// # Errors
+    /// The directory cannot be created.
     pub fn open(root: &Path) -> Result<Records, String> {
         let directory = root.join("records");
         make_directory(&directory)?;
         Ok(Records { directory, batch: 0, order: Arc::default() })
     }
 
-    /// For one more batch of changes: what an earlier one has not done by now, it does not do any more. Never blocks.
+    /// Starts another batch of changes. Earlier batches have no effect from now on. Never blocks.
     pub fn batch(&self) -> Records {
         let batch = self.order.newest.fetch_add(1, Ordering::SeqCst) + 1;
         Records { batch, ..self.clone() }
     }
 
-    /// All records of these kinds that can be read, by `kind/key`, sorted. Warns of the others and sets them aside.
-    /// What else is in the directory is not ours to judge.
+    /// Reads all valid records of these kinds, as (`kind/key`, value), sorted. Sets invalid ones aside with a warning. Other
+    /// kinds belong to other parts of Wherry and are not read.
     pub fn load(&self, kinds: &[&str]) -> Vec<(String, String)> {
         let mut records = Vec::new();
         for (kind, directory) in entries(&self.directory).into_iter().filter(|(k, _)| kinds.contains(&k.as_str())) {
             for (file, path) in entries(&directory) {
                 if file.ends_with(ASIDE) {
-                    // A write that was never finished; nobody was told that it was.
+                    // An unfinished write, which was never reported as done.
                     let _ = fs::remove_file(&path);
                     continue;
                 }
@@ -98,7 +101,10 @@ impl Records {
         records
     }
 
-    /// Durable when it returns.
+    /// Writes a record. It is durable when the function returns.
+    ///
+    /// # Errors
+    /// The key is invalid, the file cannot be written, or a later batch has started.
     pub fn put(&self, key: &str, value: &str) -> Result<(), String> {
         let path = self.path(key)?;
         let directory = path.parent().unwrap_or(&self.directory);
@@ -116,7 +122,10 @@ impl Records {
         written.and_then(|()| sync_directory(directory))
     }
 
-    /// Durable when it returns; fine if there is none.
+    /// Removes a record. The removal is durable when the function returns. Succeeds if there is no such record.
+    ///
+    /// # Errors
+    /// The key is invalid, the file cannot be removed, or a later batch has started.
     pub fn delete(&self, key: &str) -> Result<(), String> {
         let path = self.path(key)?;
         self.take_effect(&path, || match fs::remove_file(&path) {
@@ -124,13 +133,17 @@ impl Records {
             other => other,
         })?;
         match sync_directory(path.parent().unwrap_or(&self.directory)) {
-            // There never was one of this kind.
+            // The directory does not exist: no record of this kind was ever written.
             Err(_) if !path.parent().is_some_and(Path::is_dir) => Ok(()),
             other => other,
         }
     }
 
-    /// Out of the way of the next `load`, and kept for people to look at; the oldest of many goes. Fine if there is none.
+    /// Renames a record to `*.corrupt`, so that `load` ignores it and a user can inspect it. Removes the oldest `*.corrupt` file
+    /// if there are too many. Succeeds if there is no such record.
+    ///
+    /// # Errors
+    /// The key is invalid, the file cannot be renamed, or a later batch has started.
     pub fn set_aside(&self, key: &str) -> Result<(), String> {
         let path = self.path(key)?;
         let aside = appended(&path, CORRUPT);
@@ -138,16 +151,16 @@ impl Records {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
             other => other,
         })?;
-        log::warn!("record set aside file={}", aside.display());
+        log::warn!("set aside a record that cannot be used file={}", aside.display());
         forget_old(path.parent().unwrap_or(&self.directory));
         Ok(())
     }
 
-    /// Makes a change, unless a later batch was begun: then what this one wanted is old.
+    /// Makes a change, unless a later batch has started: then this change is out of date.
     fn take_effect(&self, path: &Path, change: impl FnOnce() -> std::io::Result<()>) -> Result<(), String> {
         let _held = self.order.taking_effect.lock().unwrap_or_else(PoisonError::into_inner);
         if self.order.newest.load(Ordering::SeqCst) != self.batch {
-            return Err(format!("change {}: given up, it took too long", path.display()));
+            return Err(format!("failed to change {}: abandoned, because it took too long", path.display()));
         }
         change().map_err(|e| failed("change", path, &e))
     }
@@ -156,28 +169,28 @@ impl Records {
         let wrong = |why: &str| format!("record {key:?}: {why}");
         let (kind, rest) = key.split_once('/').ok_or_else(|| wrong("must be kind/key"))?;
         if kind.is_empty() || !kind.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-            return Err(wrong("the kind is not a plain word"));
+            return Err(wrong("the kind may contain only letters, digits and -"));
         }
         let file = encode(rest) + SUFFIX;
         if rest.is_empty() || file.len() + MAX_ASIDE > MAX_FILE_NAME {
-            return Err(wrong("the key is empty or too long for a file's name"));
+            return Err(wrong("the key is empty or too long for a file name"));
         }
         Ok(self.directory.join(kind).join(file))
     }
 }
 
 fn failed(what: &str, path: &Path, e: &dyn std::fmt::Display) -> String {
-    format!("{what} {}: {e}", path.display())
+    format!("failed to {what} {}: {e}", path.display())
 }
 
-/// Name and path of what is in a directory; nothing, with a warning, if it cannot be read.
+/// The names and paths of a directory's entries. Logs a warning and returns nothing if the directory cannot be read.
 fn entries(directory: &Path) -> Vec<(String, PathBuf)> {
     let list = match fs::read_dir(directory) {
         Ok(list) => list,
-        // A file where a directory should be is none of ours.
+        // A file in place of a directory is not Wherry's.
         Err(e) if e.kind() == ErrorKind::NotADirectory => return Vec::new(),
         Err(e) => {
-            log::warn!("cannot read records directory={} error={e:?}", directory.display());
+            log::warn!("failed to read records; continuing without them directory={} error={e:?}", directory.display());
             return Vec::new();
         }
     };
@@ -188,13 +201,13 @@ fn read(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let file = File::open(path).map_err(|e| e.to_string())?;
     file.take(MAX_SIZE).read_to_string(&mut text).map_err(|e| e.to_string())?;
-    let (header, value) = text.split_once('\n').ok_or("cut off")?;
-    let header: Header = serde_json::from_str(header).map_err(|e| format!("first line: {e}"))?;
+    let (header, value) = text.split_once('\n').ok_or("truncated: no first line")?;
+    let header: Header = serde_json::from_str(header).map_err(|e| format!("invalid first line: {e}"))?;
     if header.version != VERSION {
-        return Err(format!("version {} is not {VERSION}", header.version));
+        return Err(format!("unsupported version {}, expected {VERSION}", header.version));
     }
     if header.sha256 != digest(value) {
-        return Err("damaged or cut off: not what its first line says".into());
+        return Err("damaged or truncated: the checksum in the first line does not match".into());
     }
     Ok(value.to_owned())
 }
@@ -202,13 +215,16 @@ fn read(path: &Path) -> Result<String, String> {
 fn set_aside(path: &Path, why: &str) {
     let aside = appended(path, CORRUPT);
     match fs::rename(path, &aside) {
-        Ok(()) => log::warn!("record set aside file={} reason={why:?}", aside.display()),
-        Err(e) => log::warn!("record ignored file={} reason={why:?} error={e:?}", path.display()),
+        Ok(()) => log::warn!("set aside an invalid record file={} reason={why:?}", aside.display()),
+        Err(e) => log::warn!(
+            "ignoring an invalid record; failed to set it aside file={} reason={why:?} error={e:?}",
+            path.display()
+        ),
     }
     forget_old(path.parent().unwrap_or(path));
 }
 
-/// Keeps the last ones of what was set aside in a directory.
+/// Removes all but the newest `*.corrupt` files in a directory.
 fn forget_old(directory: &Path) {
     let mut aside: Vec<((i64, i64), PathBuf)> = entries(directory)
         .into_iter()
@@ -218,8 +234,8 @@ fn forget_old(directory: &Path) {
     aside.sort();
     for (_, path) in &aside[..aside.len().saturating_sub(MAX_CORRUPT)] {
         match fs::remove_file(path) {
-            Ok(()) => log::info!("of many records set aside the oldest is removed file={}", path.display()),
-            Err(e) => log::warn!("a record set aside long ago stays file={} error={e:?}", path.display()),
+            Ok(()) => log::info!("removed the oldest corrupt record file={}", path.display()),
+            Err(e) => log::warn!("failed to remove the oldest corrupt record file={} error={e:?}", path.display()),
         }
     }
 }
@@ -242,7 +258,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A key as a file's name: everything but letters, digits, `_`, `-` and inner dots as `%XX`.
+/// Encodes a key as a file name: everything except letters, digits, `_`, `-` and non-leading dots becomes `%XX`.
 fn encode(key: &str) -> String {
     key.bytes().enumerate().fold(String::new(), |mut name, (at, byte)| {
         match byte {
@@ -263,15 +279,15 @@ fn decode(name: &str) -> Result<String, String> {
         if byte == b'%' {
             let digits: Vec<u8> = rest.by_ref().take(2).collect();
             let text = std::str::from_utf8(&digits).unwrap_or_default();
-            bytes.push(u8::from_str_radix(text, 16).map_err(|_| "not a name of a record".to_owned())?);
+            bytes.push(u8::from_str_radix(text, 16).map_err(|_| "not the name of a record".to_owned())?);
         } else {
             bytes.push(byte);
         }
     }
-    String::from_utf8(bytes).map_err(|_| "not a name of a record".to_owned())
+    String::from_utf8(bytes).map_err(|_| "not the name of a record".to_owned())
 }
 
-/// The old content or the new one, whatever happens in between.
+/// Replaces a file atomically: after a power cut it has the old content or the new one.
 fn write_durably(path: &Path, content: &[u8], mode: u32) -> Result<(), String> {
     let aside = appended(path, ASIDE);
     let written = write_aside(&aside, content, mode).and_then(|()| fs::rename(&aside, path));
@@ -292,7 +308,7 @@ fn sync_directory(directory: &Path) -> Result<(), String> {
     File::open(directory).and_then(|d| d.sync_all()).map_err(|e| failed("sync", directory, &e))
 }
 
-/// With its parents, readable by its owner and group only; durable itself.
+/// Creates a directory and its parents, with mode 0750, and syncs the parent so that the directory is durable.
 fn make_directory(directory: &Path) -> Result<(), String> {
     if directory.is_dir() {
         return Ok(());
@@ -301,6 +317,6 @@ fn make_directory(directory: &Path) -> Result<(), String> {
         .recursive(true)
         .mode(0o750)
         .create(directory)
-        .map_err(|e| failed("make directory", directory, &e))?;
+        .map_err(|e| failed("create directory", directory, &e))?;
     directory.parent().filter(|p| !p.as_os_str().is_empty()).map_or(Ok(()), sync_directory)
 }

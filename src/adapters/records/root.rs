@@ -1,5 +1,5 @@
-//! The root directory of one wherry: made if missing, locked against a second instance, and known by an id that
-//! stays the same for ever. Sandboxes and containers carry that id, and so tell whose they are (W21).
+//! The root directory of a wherry instance. It is created if it is missing and locked against a second instance. It has an id
+//! that never changes. The annotations of sandboxes and containers contain the id, which identifies their owner (W21).
 
 use super::{failed, hex, make_directory, write_durably};
 use rustix::fs::FlockOperation;
@@ -11,23 +11,25 @@ use std::path::{Path, PathBuf};
 
 const ID_BYTES: usize = 16;
 
-/// Locked as long as it lives, and by the kernel's doing no longer than the process.
+/// A root directory, locked until the value is dropped. The kernel releases the lock when the process ends.
 #[derive(Debug)]
 pub struct Root {
     pub path: PathBuf,
-    /// 32 hexadecimal digits.
+    /// The id of the directory: 32 hexadecimal digits.
     pub id: String,
     lock: File,
 }
 
 impl Root {
-    /// Of the lock file.
+    /// The descriptor of the lock file.
     pub fn descriptor(&self) -> i32 {
         self.lock.as_raw_fd()
     }
 
+    /// Creates the directory if it is missing, locks it, and reads or creates its id.
+    ///
     /// # Errors
-    /// Someone else has the lock (with the PID that it left there), or the file system says no.
+    /// Another process holds the lock (the error contains its PID), the id is invalid, or the file system reports an error.
     pub fn open(path: &Path) -> Result<Root, String> {
         make_directory(path)?;
         let lock = lock(&path.join("lock"))?;
@@ -36,10 +38,10 @@ impl Root {
     }
 }
 
-/// The id of a root directory that is there; None if there was never a wherry on it. Nothing is made.
+/// Reads the id of a root directory; None if no wherry has ever used it. Creates nothing.
 ///
 /// # Errors
-/// It cannot be read, or is no id.
+/// The id cannot be read or is invalid.
 pub fn existing_id(root: &Path) -> Result<Option<String>, String> {
     let path = root.join("id");
     if path.symlink_metadata().is_err_and(|e| e.kind() == ErrorKind::NotFound) {
@@ -52,9 +54,12 @@ fn lock(path: &Path) -> Result<File, String> {
     let mut writable = OpenOptions::new();
     writable.read(true).write(true).create(true).truncate(false).mode(0o640);
     let mut file = match writable.open(path) {
-        // A disk gone bad: what runs is looked after all the same.
+        // The kernel remounts a failing disk read-only. Wherry still manages the running pods.
         Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => {
-            log::warn!("the root directory is read-only: nothing new can be kept lock={}", path.display());
+            log::warn!(
+                "the root directory is read-only; Wherry cannot write records and starts no new pod lock={}",
+                path.display()
+            );
             File::open(path)
         }
         other => other,
@@ -67,14 +72,14 @@ fn lock(path: &Path) -> Result<File, String> {
             let _ = (&mut file).take(20).read_to_string(&mut pid);
             let root = path.parent().unwrap_or(path).display();
             return Err(format!(
-                "{root} is in use by another wherry (pid {}, lock {}): stop that one, or give this one a --root-dir of its own",
+                "{root} is in use by another wherry (pid {}, lock {}); stop that process, or use another --root-dir",
                 if pid.trim().is_empty() { "unknown" } else { pid.trim() },
                 path.display()
             ));
         }
         Err(e) => return Err(failed("lock", path, &std::io::Error::from(e))),
     }
-    // For people, and for the message above; the lock holds without it, on a full disk too.
+    // The PID is for users and for the message above. The lock works without it, also on a full disk.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
@@ -87,8 +92,8 @@ fn id(path: &Path) -> Result<String, String> {
                 return Ok(id.to_owned());
             }
             Err(format!(
-                "{}: not {} hexadecimal digits: write there what running pods of this node carry as the annotation \
-                 io.wherry.owner (crictl inspectp), or remove the file if there are none",
+                "{}: expected {} hexadecimal digits; write the value of the annotation io.wherry.owner of the node's \
+                 running pods (crictl inspectp) to the file, or remove the file if no pods run",
                 path.display(),
                 2 * ID_BYTES
             ))

@@ -55,7 +55,7 @@ fn what_is_damaged_is_set_aside_and_the_rest_is_read() {
     fs::write(file("newer"), text.replace("\"version\":1", "\"version\":2")).unwrap();
     fs::write(file("empty"), "").unwrap();
     fs::write(file("header"), [0xff, 0xfe, b'\n', b'{', b'}']).unwrap();
-    // Of a write that a power cut ended.
+    // Left by a write that a power cut interrupted.
     fs::write(directory.join("half.json.3.new"), "{").unwrap();
     fs::write(dir.path().join("records/stray"), "").unwrap();
 
@@ -82,7 +82,7 @@ fn what_is_damaged_is_set_aside_and_the_rest_is_read() {
 fn a_write_that_fails_leaves_the_old_record_and_names_the_file() {
     let (dir, records) = open();
     records.put("pod/u", "1").unwrap();
-    // The place of the new one is taken by a directory.
+    // A directory occupies the path of the temporary file.
     fs::create_dir(dir.path().join("records/pod/u.json.0.new")).unwrap();
     let error = records.put("pod/u", "2").unwrap_err();
     assert!(error.contains("records/pod/u.json"), "{error}");
@@ -129,7 +129,7 @@ fn a_batch_that_was_given_up_changes_nothing_when_it_comes_back() {
     let next = hung.batch();
     next.put("pod/u", "2").unwrap();
     for late in [hung.put("pod/u", "old"), hung.delete("pod/u"), hung.set_aside("pod/u")] {
-        assert!(late.unwrap_err().contains("given up"));
+        assert!(late.unwrap_err().contains("took too long"));
     }
     assert_eq!(next.load(&["pod"]), [("pod/u".to_owned(), "2".to_owned())]);
     let files: Vec<_> = entries(&dir.path().join("records/pod")).into_iter().map(|(name, _)| name).collect();
@@ -139,7 +139,7 @@ fn a_batch_that_was_given_up_changes_nothing_when_it_comes_back() {
 #[test]
 fn a_hung_write_does_not_share_a_file_with_a_later_one() {
     let (dir, records) = open();
-    // A thread of the batch before has this open and will write on.
+    // A thread of the previous batch has this file open and continues to write.
     let hung = records.batch();
     fs::create_dir_all(dir.path().join("records/pod")).unwrap();
     let mut open = File::create(dir.path().join(format!("records/pod/u.json.{}.new", hung.batch))).unwrap();

@@ -1,8 +1,9 @@
-//! One connection's life: read a head, answer it, and again; or stream, or drain and close.
+//! The state machine of one connection: read a head, answer it, and repeat; or stream a watch; or drain and close.
 //!
-//! The poll is edge-triggered, so a connection remembers whether it may read or write until the kernel says that it
-//! would block. Nobody is waited for: every state but an idle watch, and a request that its content has put off, has a
-//! deadline, reading stops while an answer is being written, a body is made only as fast as the client takes it, and what one `drive` may do is bounded.
+//! The poll is edge-triggered, so a connection remembers that it can read or write until the kernel returns EAGAIN. No client
+//! can block the server: every state has a deadline, except an idle watch and a request with a deferred answer. The connection
+//! reads no request while it writes an answer. A body is produced only as fast as the client reads it, and the work of one
+//! `drive` is limited.
 
 use crate::adapters::server::Content;
 use crate::adapters::server::connection_limit::{Activity, Held, Peer};
@@ -16,54 +17,57 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
-/// From its first byte (of a new connection: from accept) to the end of a head.
+/// The maximum time from the first byte of a request (for a new connection: from accept) to its end.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between requests.
+/// The maximum time between two requests.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// From the end of the head to the end of the answer; for a watch, how long it may take nothing.
+/// The maximum time from the start of an answer to its end. For a watch of pods, the maximum time without a successful write.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a client may take nothing of its answer; root has ANSWER_TIMEOUT, as a pager in a pipe may need.
+/// The maximum time without a successful write of an answer. For root it is ANSWER_TIMEOUT, because a pager may need that long.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the rest of a refused request is read and thrown away, so that its answer is not lost with a reset.
+/// How long to read and discard the rest of a refused request. A close with unread data sends a reset, and the client would
+/// lose the answer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const DRAIN_BYTES: usize = 64 * 1024;
-/// Pieces of a body are gathered up to this.
+/// Pieces of a body are combined up to this size, in bytes.
 const GATHER: usize = 16 * 1024;
-/// The most that a watch of pods may be behind: it is closed then, as it would show a false picture.
+/// The maximum backlog of a watch of pods, in bytes. Beyond it the watch is closed, because it would miss changes.
 const WATCH_BACKLOG: usize = 1 << 20;
-/// The same for a watch of events: further ones are left out and counted.
+/// The maximum backlog of a watch of events, in bytes. Beyond it lines are dropped and counted.
 const EVENTS_BACKLOG: usize = 64 << 10;
-/// What one `drive` may write, in bytes, and answer.
+/// The maximum number of bytes written in one `drive`.
 const WRITE_BUDGET: usize = 256 * 1024;
+/// The maximum number of requests answered in one `drive`.
 const REQUEST_BUDGET: usize = 16;
 
-/// What becomes of a connection.
+/// The result of `drive`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It waits for its client.
+    /// The connection waits for its client.
     Wait,
-    /// It used up its budget.
+    /// The budget is used up. Call `drive` again without waiting.
     Again,
     Close,
 }
 
 enum State {
-    /// Waiting for a head, or for the rest of one.
+    /// Waiting for a request, or for the rest of one.
     Reading,
-    /// The content has put the answer off. What the client sends meanwhile is its next request.
+    /// The content has deferred the answer. Further input belongs to the next request.
     Pending { ticket: Ticket, head: Head },
-    /// An answer is on its way, until then at the latest. With `rest`, more of its body is to be made.
+    /// Writing an answer, with the deadline `by`. With `rest`, the body is not complete yet.
     Answering { keep: bool, rest: Option<Rest>, by: Boot },
-    /// All that there was is written; what is published follows.
+    /// The initial list of a watch is written. Published lines follow.
     Watching { chunked: bool, route: Route },
-    /// The last answer is written; what the client still sends is thrown away.
+    /// The last answer is written. Further input is discarded.
     Draining { bytes: usize },
 }
 
+/// The rest of a streamed body.
 struct Rest {
     cursor: Cursor,
     chunked: bool,
-    /// What it goes on to watch.
+    /// The route to watch when the body is complete.
     watch: Option<Route>,
 }
 
@@ -74,19 +78,19 @@ pub struct Connection {
     state: State,
     input: Vec<u8>,
     output: VecDeque<Bytes>,
-    /// Bytes of the first of `output` that are gone.
+    /// The number of bytes of the first element of `output` that are already written.
     sent: usize,
-    /// Bytes in `output`.
+    /// The number of unwritten bytes in `output`.
     queued: usize,
     may_read: bool,
     may_write: bool,
     end_of_input: bool,
     deadline: Option<Boot>,
-    /// When its client last took or sent something.
+    /// The last time at which the client sent or accepted data.
     progress: Boot,
     answered: bool,
     overrun: bool,
-    /// Events left out since the last one that was not.
+    /// The number of events dropped since the last one that was sent.
     lost: u64,
 }
 
@@ -125,7 +129,7 @@ impl Connection {
         self.deadline
     }
 
-    /// What it watches, if it does.
+    /// The route that this connection watches or will watch.
     pub fn watches(&self) -> Option<Route> {
         match &self.state {
             State::Watching { route, .. } => Some(*route),
@@ -134,7 +138,7 @@ impl Connection {
         }
     }
 
-    /// For the dump: door, state, bytes queued, lines lost.
+    /// For the dump: listener, state, bytes queued, lines lost.
     pub fn told(&self) -> (ListenerKind, &'static str, usize, u64) {
         let state = match &self.state {
             State::Reading => "reading",
@@ -146,7 +150,7 @@ impl Connection {
         (self.listener_kind, state, self.queued, self.lost)
     }
 
-    /// The request that is answered later, if there is one.
+    /// The ticket of the request with a deferred answer, if there is one.
     pub fn waits_for_answer(&self) -> Option<Ticket> {
         match &self.state {
             State::Pending { ticket, .. } => Some(*ticket),
@@ -154,7 +158,7 @@ impl Connection {
         }
     }
 
-    /// The answer that was put off.
+    /// Starts to write a deferred answer. Does nothing if none is expected.
     pub fn respond(&mut self, response: Response, now: Boot) {
         match std::mem::replace(&mut self.state, State::Reading) {
             State::Pending { head, .. } => self.begin_answer(response, &head, None, now),
@@ -162,7 +166,7 @@ impl Connection {
         }
     }
 
-    /// What it is doing, and for whom: another one may need its slot.
+    /// The state and the peer, to decide which connection is closed for a new one.
     pub fn held(&self, slot: usize) -> Held {
         let activity = match self.state {
             State::Reading if self.answered && self.input.is_empty() => Activity::Idle,
@@ -179,8 +183,8 @@ impl Connection {
         self.peer
     }
 
-    /// A line for a watch. One of pods that is too far behind is closed at the next `drive`; one of events misses lines
-    /// and is told how many.
+    /// Queues a line for a watch. If the backlog is full, a watch of pods is closed at the next `drive`, and a watch of events
+    /// loses the line and later receives the number of lost lines.
     pub fn publish(&mut self, route: Route, line: &Bytes, now: Boot) {
         let chunked = match &self.state {
             State::Watching { chunked, route: r } if *r == route => *chunked,
@@ -200,7 +204,7 @@ impl Connection {
         self.push_line(chunked, line);
     }
 
-    /// Says how much was left out, in its place. True if it was.
+    /// Queues a line with the number of lost lines. Returns false if there are none.
     fn tell_lost(&mut self, chunked: bool) -> bool {
         let lost = std::mem::take(&mut self.lost);
         if lost > 0 {
@@ -219,8 +223,7 @@ impl Connection {
         }
     }
 
-    /// Does what can be done without waiting.
-    /// `last_ticket`: of all connections.
+    /// Does all work that is possible without waiting. `last_ticket` is shared by all connections.
     pub fn drive(
         &mut self,
         now: Boot,
@@ -280,7 +283,7 @@ impl Connection {
                         outcome = self.write(&mut written);
                     }
                     self.deadline = match outcome {
-                        // What a reader of events may hold up is little.
+                        // A slow reader of events needs no deadline: its backlog is small.
                         Written::All => None,
                         _ if route == Route::Events => None,
                         _ if written > progress => Some(now + ANSWER_TIMEOUT),
@@ -305,7 +308,7 @@ impl Connection {
         }
     }
 
-    /// Writes what is queued of an answer that has to be written by then.
+    /// Writes queued data of an answer. Progress extends the deadline, at most to `by`.
     fn write_answer(&mut self, by: Boot, written: &mut usize, now: Boot) -> Written {
         let before = *written;
         let outcome = self.write(written);
@@ -316,9 +319,9 @@ impl Connection {
         outcome
     }
 
-    /// Reads until there is a head, or nothing to read.
+    /// Reads until a request is complete or there is no more input.
     fn read_head(&mut self, now: Boot) -> Step {
-        // Of the head, and of its body once its length is known.
+        // The maximum length of the head, and of head and body once their lengths are known.
         let mut most = http::MAX_HEAD;
         loop {
             if !self.input.is_empty() {
@@ -343,7 +346,7 @@ impl Connection {
                 return if self.input.is_empty() {
                     Step::Close
                 } else {
-                    Step::Refused(400, "the request is not complete")
+                    Step::Refused(400, "the request is incomplete")
                 };
             }
             if !self.may_read {
@@ -367,7 +370,7 @@ impl Connection {
         }
     }
 
-    /// While an answer is awaited: the next request may come, and it shows if the client goes.
+    /// Reads while an answer is deferred, to buffer the next request and to detect that the client has disconnected.
     fn read_ahead(&mut self) {
         let mut buffer = [0; 1024];
         while self.may_read && self.input.len() < http::MAX_HEAD {
@@ -421,10 +424,10 @@ impl Connection {
         self.begin_answer(response, &head, route, now);
     }
 
-    /// `route`: what a watch goes on to show.
+    /// Starts to write an answer. `route` is the route that a watch continues with.
     fn begin_answer(&mut self, response: Response, head: &Head, route: Option<Route>, now: Boot) {
         let (framing, keep) = match &response.body {
-            // (An answer that is put off once more would never come: its content knows better.)
+            // A deferred answer cannot be deferred again. `Content` never does that.
             Body::Later => (Framing::Length(0), false),
             Body::Full(bytes) => (Framing::Length(bytes.len()), head.keep_alive),
             Body::Parts(_) | Body::Watch(_) if head.http10 => (Framing::Close, false),
@@ -469,7 +472,7 @@ impl Connection {
         self.await_writing(false, None, now);
     }
 
-    /// All output is written: more of the body, or the next state. True if the connection is over.
+    /// Called when all output is written: queues more of the body, or changes the state. Returns true to close the connection.
     fn written(&mut self, now: Boot, content: &mut dyn Content) -> bool {
         let State::Answering { keep, rest, by } = &mut self.state else { return false };
         if let Some(rest) = rest {
@@ -519,7 +522,7 @@ impl Connection {
         }
     }
 
-    /// Writes what is queued.
+    /// Writes the queued output.
     fn write(&mut self, written: &mut usize) -> Written {
         while let Some(front) = self.output.front() {
             if !self.may_write {
@@ -543,12 +546,12 @@ impl Connection {
                 Err(_) => return Written::Broken,
             }
         }
-        // No longer a big ring after a burst.
+        // Release the memory after a burst.
         self.output.shrink_to(4);
         Written::All
     }
 
-    /// Reads and throws away; how much, or None if the client is gone.
+    /// Reads and discards input. Returns the number of bytes, or None if the client has disconnected.
     fn discard(&mut self) -> Option<usize> {
         let mut total = 0;
         let mut buffer = [0; 4096];

@@ -1,24 +1,24 @@
-//! Which connection is closed for a new one. A new connection always gets in: a listener whose connections are all held by
-//! clients that do not read, or do not write, stays usable.
+//! Decides which connection is closed for a new one. A new connection is always accepted, so a listener stays usable even if
+//! clients that neither read nor write hold all its connections.
 //!
-//! On a unix socket the kernel tells each client's user. A user other than root has a share of the connections and makes room
-//! among its own; a part is kept free of all of them, for root.
+//! On a unix socket the kernel reports the user of each client. Each user other than root has a limited number of connections;
+//! a new one beyond it closes one of the same user. A part of all connections is reserved for root.
 
 use crate::adapters::server::MAX_CONNECTIONS;
 use crate::api::time::Boot;
 use std::time::Duration;
 
-/// Connections of one user other than root.
+/// The maximum number of connections of one user other than root.
 pub const MAX_OF_A_USER: usize = 8;
-/// Connections that only root may have.
+/// The number of connections reserved for root.
 pub const KEPT_FOR_ROOT: usize = 8;
-/// A client that has taken or sent nothing for so long goes before one that has.
+/// A connection without progress for this time is closed before one with progress.
 const STALE: Duration = Duration::from_secs(1);
 
-/// Who is at the other end.
+/// The client of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// The user of a TCP client is not known.
+    /// A TCP client, whose user is unknown.
     Tcp,
     User(u32),
 }
@@ -29,37 +29,37 @@ impl Peer {
     }
 }
 
-/// What a connection is doing, from what is worth least.
+/// What a connection is doing, in ascending order of worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Activity {
     /// Between two requests.
     Idle,
-    /// Its last answer is written.
+    /// The last answer is written, and the rest of the input is discarded.
     Draining,
-    /// A request is on its way.
+    /// Reading a request.
     Reading,
-    /// An answer is on its way.
+    /// Writing an answer.
     Answering,
     Watching,
-    /// The answer was put off: a command runs, pods are being stopped.
+    /// The answer is deferred: a command is running, or pods are being stopped.
     Pending,
 }
 
-/// A connection as far as it matters here.
+/// The properties of a connection that this decision needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     pub slot: usize,
     pub peer: Peer,
     pub activity: Activity,
-    /// When its client last took or sent something.
+    /// The last time at which the client sent or accepted data.
     pub progress: Boot,
 }
 
 impl Held {
-    /// The least is closed first; of equal ones the one without progress for longest.
+    /// The sort key: the smallest is closed first. Among equals that is the one with the oldest progress.
     fn worth(&self, now: Boot) -> (bool, Activity, Boot) {
         let stale = now.since(self.progress) >= STALE;
-        // One that reads nothing must not outlast one that is about to ask.
+        // A client that reads nothing must not outlast a client that is about to send its request.
         let held_up = stale && matches!(self.activity, Activity::Reading | Activity::Answering);
         let (on_its_way, activity) = match self.activity {
             Activity::Idle | Activity::Draining => (false, self.activity),
@@ -70,7 +70,8 @@ impl Held {
     }
 }
 
-/// The slot whose connection is closed for a new one of `peer`, if one has to be. `held`: the connections of its listener.
+/// The slot of the connection to close for a new connection of `peer`; None if that is not necessary. `held` contains the
+/// connections of the listener.
 pub fn victim(peer: Peer, held: &[Held], now: Boot) -> Option<usize> {
     let least = |of: &dyn Fn(&Held) -> bool| held.iter().filter(|h| of(h)).min_by_key(|h| h.worth(now)).map(|h| h.slot);
     let count = |of: &dyn Fn(&Held) -> bool| held.iter().filter(|h| of(h)).count();
@@ -87,7 +88,7 @@ pub fn victim(peer: Peer, held: &[Held], now: Boot) -> Option<usize> {
     if held.len() < MAX_CONNECTIONS {
         return None;
     }
-    // A user other than root takes no place of root's while other users have one.
+    // A new connection of a limited user closes one of root only if there is no other.
     let of_users = if peer.is_limited() { least(&|h: &Held| h.peer.is_limited()) } else { None };
     of_users.or_else(|| least(&|_| true))
 }
@@ -121,11 +122,15 @@ mod tests {
         assert_eq!(victim(Peer::Tcp, &held(Peer::Tcp, &[(Idle, 9); MAX_CONNECTIONS - 1]), NOW), None);
         assert_eq!(full(&[(Idle, 0), (Idle, 3), (Draining, 9)]), Some(1));
         assert_eq!(full(&[(Answering, 20), (Draining, 0), (Reading, 0)]), Some(1));
-        assert_eq!(full(&[(Answering, 20), (Reading, 0), (Reading, 4)]), Some(0), "the one that is stuck for longest");
+        assert_eq!(
+            full(&[(Answering, 20), (Reading, 0), (Reading, 4)]),
+            Some(0),
+            "the connection without progress for the longest time"
+        );
         assert_eq!(full(&[(Answering, 0), (Reading, 0), (Watching, 9)]), Some(1));
         assert_eq!(full(&[(Watching, 2), (Watching, 8), (Pending, 90)]), Some(1));
         let all = held(Peer::Tcp, &[(Answering, 0); MAX_CONNECTIONS]);
-        assert_eq!(victim(Peer::Tcp, &all, NOW), Some(0), "also if all are being answered");
+        assert_eq!(victim(Peer::Tcp, &all, NOW), Some(0), "also if all are writing an answer");
     }
 
     #[test]
@@ -134,10 +139,10 @@ mod tests {
             (Peer::User(0), Peer::User(1000), Peer::User(1001), Peer::User(1002), Peer::User(1003));
         let of = |peer, n| held(peer, &vec![(Activity::Watching, 5); n]);
         let some = renumbered(&[&of(root, 3), &of(alice, MAX_OF_A_USER)]);
-        assert_eq!(victim(alice, &some, NOW), Some(3), "its own, not root's, though root's are as old");
+        assert_eq!(victim(alice, &some, NOW), Some(3), "its own connection, not one of root of the same age");
         assert_eq!(victim(bob, &some, NOW), None);
         assert_eq!(victim(root, &some, NOW), None);
-        // Three users hold all that users may have: a fourth one takes from them, root has its own.
+        // Three users hold all connections that users may have. A fourth user replaces one of them; root needs none of them.
         let users = renumbered(&[&of(root, 2), &of(alice, 8), &of(bob, 8), &of(carol, 8)]);
         assert_eq!(victim(dave, &users, NOW), Some(2));
         assert_eq!(victim(root, &users, NOW), None);

@@ -1,17 +1,17 @@
-//! The bodies of `/healthz`, `/livez` and `/readyz`, worded as Kubernetes' own components word them.
+//! The bodies of `/healthz`, `/livez` and `/readyz`, in the format of the Kubernetes components.
 
 use crate::adapters::server::http::{Response, Route};
 use crate::api::printable;
 
-/// One thing that health depends on.
+/// One health check and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     pub name: &'static str,
-    /// Why it fails, if it does.
+    /// The reason of the failure; None if the check passes.
     pub failure: Option<String>,
 }
 
-/// `ok`, or a line for each check: if asked for, and always when one fails (500).
+/// Returns `ok`, or one line for each check if `verbose` is set or a check fails (status 500).
 pub fn response(route: Route, checks: &[Check], verbose: bool) -> Response {
     let name = match route {
         Route::Livez => "livez",
@@ -26,7 +26,7 @@ pub fn response(route: Route, checks: &[Check], verbose: bool) -> Response {
     for check in checks {
         match &check.failure {
             None => body.push_str(&format!("[+]{} ok\n", check.name)),
-            // (It may be a runtime's words, and who asks looks at them on a terminal.)
+            // The text may come from the container runtime, and the client may print it on a terminal.
             Some(why) => body.push_str(&format!("[-]{} failed: {}\n", check.name, printable::line(why))),
         }
     }

@@ -1,23 +1,23 @@
-//! HTTP/1.1 as far as a node's endpoints need it: GET and HEAD, POST where something is changed, a small body where that
-//! needs one, keep-alive and pipelining, HTTP/1.0 for the simplest of clients. Bytes in, values out; no socket in here.
+//! The part of HTTP/1.1 that the node's endpoints need: GET and HEAD, POST for changes, small request bodies, keep-alive,
+//! pipelining, and HTTP/1.0 for simple clients. Parses bytes and formats heads; does no I/O.
 
 use bytes::Bytes;
 use std::rc::Rc;
 
-/// The longest request line with its headers, in bytes.
+/// The maximum length of a request line with its headers, in bytes.
 pub const MAX_HEAD: usize = 8 * 1024;
 const MAX_HEADERS: usize = 64;
-/// The longest body of a request, in bytes: a command line with a script in it, the UIDs of a thousand pods.
+/// The maximum length of a request body, in bytes: enough for a command line with a script, or the UIDs of 1,000 pods.
 pub const MAX_BODY: usize = 128 * 1024;
 
-/// Which of the three listeners a request came to.
+/// The listener that received a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerKind {
-    /// The control socket: everything.
+    /// The control socket: all routes.
     Control,
-    /// The health port: health.
+    /// The health port: `/healthz`, `/livez`, `/readyz`.
     Health,
-    /// readOnlyPort: `/healthz`, `/metrics`, `/metrics/probes`, `/pods`.
+    /// `readOnlyPort`: `/healthz`, `/metrics`, `/metrics/probes`, `/pods`.
     ReadOnly,
 }
 
@@ -27,36 +27,37 @@ pub enum Route {
     Livez,
     Readyz,
     Metrics,
-    /// The metrics of probes alone.
+    /// Only the metrics of probes.
     ProbeMetrics,
-    /// A `PodList`. As a watch, a line of JSON for each pod, as the API server writes them: `{"type":"ADDED","object":
-    /// <pod>}` for those there are, `{"type":"BOOKMARK","object":{}}` after the last, then `ADDED`, `MODIFIED` and
-    /// `DELETED` as it happens.
+    /// A `PodList`. As a watch, one line of JSON for each pod, in the format of the API server: `{"type":"ADDED","object":
+    /// <pod>}` for each existing pod, then `{"type":"BOOKMARK","object":{}}`, then `ADDED`, `MODIFIED` and `DELETED` for
+    /// each change.
     Pods,
     /// A `status::NodeStatus`.
     Status,
-    /// A `PlanView`: who would be stopped when, were the node shut down now.
+    /// A `PlanView`: the order and times in which a shutdown would stop the pods now.
     ShutdownPlan,
-    /// An `EventList`; as a watch, lines as those of `Pods`, and `{"type":"LOST","count":n}` where a slow reader missed n.
+    /// An `EventList`. As a watch, lines in the format of `Pods`, and `{"type":"LOST","count":n}` in place of n lines that
+    /// were dropped for a slow reader.
     Events,
-    /// Everything that the agent knows, in its own words: for people who look for a mistake in it.
+    /// The complete internal state of the agent, for debugging.
     Dump,
-    /// Every descriptor of the process and what it is for.
+    /// All descriptors of the process and their purpose.
     Descriptors,
-    /// A3: the rejected pod with this `?uid=` is tried again; the answer is a sentence on what came of it.
+    /// A3: retries the rejected pod with this `?uid=`. The answer is a sentence about the outcome.
     Retry,
-    /// W27: a `control::DrainRequest`; the answer, a `control::Drained`, comes when it outlives a kill of the agent.
+    /// W27: takes a `control::DrainRequest`. The answer, a `control::Drained`, is sent when the drain is durable.
     Drain,
-    /// W27: the end of that, in the same way.
+    /// W27: ends a drain. Has the same request and answer as `Drain`.
     Undrain,
-    /// A `control::ExecRequest`: a command in a container. The answer comes when that has ended.
+    /// Takes a `control::ExecRequest`: runs a command in a container. The answer is sent when the command has ended.
     Exec,
-    /// A `control::Usage`: what containers use, as the runtime tells it.
+    /// A `control::Usage`: the resource usage of containers, as reported by the runtime.
     Usage,
 }
 
 impl Route {
-    /// What `path` is at `door`, if anything.
+    /// The route of `path` at this listener, if there is one.
     pub fn find(listener_kind: ListenerKind, path: &str) -> Option<Route> {
         let route = match path {
             "/healthz" => Route::Healthz,
@@ -88,7 +89,7 @@ impl Route {
     }
 }
 
-/// The methods of a route. Of what is not there those that could find something.
+/// The methods of a route. An unknown path has GET and HEAD, so that they get a 404.
 fn methods(route: Option<Route>) -> &'static [&'static str] {
     match route {
         Some(Route::Retry | Route::Drain | Route::Undrain | Route::Exec) => &["POST"],
@@ -96,16 +97,16 @@ fn methods(route: Option<Route>) -> &'static [&'static str] {
     }
 }
 
-/// Does what is asked for stand in a body?
+/// Whether a request for this route has a body.
 fn has_body(route: Option<Route>) -> bool {
     matches!(route, Some(Route::Drain | Route::Undrain | Route::Exec))
 }
 
-/// Names a request that is answered later.
+/// The id of a request, for a deferred answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// A request for something that there is.
+/// A valid request for an existing route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub ticket: Ticket,
@@ -115,27 +116,27 @@ pub struct Request {
     pub verbose: bool,
     /// `?watch=1`, on the control socket only.
     pub watch: bool,
-    /// `?uid=`, of a pod.
+    /// `?uid=`: the UID of a pod.
     pub uid: Option<String>,
     pub body: Bytes,
 }
 
-/// Where in a streamed body its content is; only the content understands it.
+/// The position in a streamed body. Only `Content` interprets it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     pub stage: u32,
-    /// The last thing that was written, by its key.
+    /// The key of the last item that was written.
     pub after: Option<Rc<str>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     Full(Bytes),
-    /// Asked for piece by piece (`Content::part`), as fast as the client reads.
+    /// Produced piece by piece (`Content::part`), as fast as the client reads.
     Parts(Cursor),
-    /// The same, and then every `Server::publish` until the client goes.
+    /// As `Parts`, followed by every `Server::publish` until the client disconnects.
     Watch(Cursor),
-    /// Comes with the whole response, by `Server::answer`. A client that ends its side meanwhile is taken for gone.
+    /// Deferred: `Server::answer` gives the complete response. A client that closes its side meanwhile counts as disconnected.
     Later,
 }
 
@@ -158,24 +159,24 @@ impl Response {
         Response { status: 200, content_type: JSON, body: Body::Full(Bytes::from(body)) }
     }
 
-    /// `Server::answer` has it in time.
+    /// A deferred response, given later by `Server::answer`.
     pub fn later() -> Response {
         Response { status: 200, content_type: TEXT, body: Body::Later }
     }
 
-    /// The text format of Prometheus.
+    /// A body in the Prometheus text format.
     pub fn metrics(body: Vec<u8>) -> Response {
         let content_type = "text/plain; version=0.0.4; charset=utf-8";
         Response { status: 200, content_type, body: Body::Full(Bytes::from(body)) }
     }
 }
 
-/// The head of a request, as far as anybody here is interested.
+/// The used parts of a request head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Its length in bytes; what follows is its body, and then the next request.
+    /// The length of the head, in bytes. The body follows, then the next request.
     pub length: usize,
-    /// The length of its body, in bytes.
+    /// The length of the body, in bytes.
     pub body: usize,
     pub is_head: bool,
     pub http10: bool,
@@ -186,29 +187,29 @@ pub struct Head {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// Not all of it is there yet.
+    /// The head is incomplete.
     Partial,
     Head(Head),
-    /// Answer with this status and close: where the next request would begin is not known.
+    /// Send this status and close the connection, because the start of the next request is unknown.
     Refused(u16, &'static str),
-    /// The same with 405: these are the methods of what was asked for.
+    /// As `Refused` with status 405. Contains the methods of the route.
     WrongMethod(&'static [&'static str]),
 }
 
-/// Reads the head at the beginning of `input`, which came to `door`.
+/// Parses the head at the start of `input`, which this listener received.
 pub fn parse(listener_kind: ListenerKind, input: &[u8]) -> Parsed {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let length = match request.parse(input) {
         Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD => length,
         Ok(httparse::Status::Partial) if input.len() < MAX_HEAD => return Parsed::Partial,
-        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Parsed::Refused(431, "the request's head is too large"),
-        Err(httparse::Error::Version) => return Parsed::Refused(505, "HTTP/1.1 and HTTP/1.0 are spoken here"),
-        Err(_) => return Parsed::Refused(400, "this is no HTTP request"),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Parsed::Refused(431, "the request head is too large"),
+        Err(httparse::Error::Version) => return Parsed::Refused(505, "only HTTP/1.1 and HTTP/1.0 are supported"),
+        Err(_) => return Parsed::Refused(400, "not a valid HTTP request"),
     };
-    // `Complete` has them all.
+    // `Complete` guarantees all three.
     let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
-        return Parsed::Refused(400, "this is no HTTP request");
+        return Parsed::Refused(400, "not a valid HTTP request");
     };
     let http10 = minor == 0;
     let mut keep_alive = !http10;
@@ -232,7 +233,7 @@ pub fn parse(listener_kind: ListenerKind, input: &[u8]) -> Parsed {
         }
     }
     if hosts > 1 || (hosts == 0 && !http10) {
-        return Parsed::Refused(400, "a request has one Host header");
+        return Parsed::Refused(400, "a request must have exactly one Host header");
     }
     let (path, query) = split_target(target);
     let route = Route::find(listener_kind, path);
@@ -242,14 +243,14 @@ pub fn parse(listener_kind: ListenerKind, input: &[u8]) -> Parsed {
     }
     lengths.dedup();
     let body = match lengths[..] {
-        _ if unmeasured && has_body(route) => return Parsed::Refused(411, "say the body's length in Content-Length"),
-        _ if unmeasured => return Parsed::Refused(413, "this request has no body"),
+        _ if unmeasured && has_body(route) => return Parsed::Refused(411, "the request needs a Content-Length"),
+        _ if unmeasured => return Parsed::Refused(413, "this request must not have a body"),
         [] | [Some(0)] => 0,
-        [Some(_)] if !has_body(route) => return Parsed::Refused(413, "this request has no body"),
-        [Some(n)] if n > MAX_BODY => return Parsed::Refused(413, "the request's body is larger than 128 KiB"),
+        [Some(_)] if !has_body(route) => return Parsed::Refused(413, "this request must not have a body"),
+        [Some(n)] if n > MAX_BODY => return Parsed::Refused(413, "the request body is larger than 128 KiB"),
         [Some(n)] => n,
-        // (Two that differ are a way to smuggle a request past others.)
-        _ => return Parsed::Refused(400, "Content-Length is not one number"),
+        // Two different lengths can be used for request smuggling.
+        _ => return Parsed::Refused(400, "Content-Length must be a single number"),
     };
     Parsed::Head(Head {
         length,
@@ -262,8 +263,8 @@ pub fn parse(listener_kind: ListenerKind, input: &[u8]) -> Parsed {
     })
 }
 
-/// The number in a Content-Length: digits and nothing else (RFC 9110, 8.6), with blanks or tabs around it. Neither a sign nor a
-/// list, even of equal numbers: what stands between us and the client may understand these in another way.
+/// Parses a Content-Length: only digits (RFC 9110, 8.6), with optional surrounding spaces or tabs. A sign or a list, even of
+/// equal numbers, is refused, because a proxy may interpret it differently.
 fn content_length(value: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(value).ok()?.trim_matches([' ', '\t']);
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
@@ -272,7 +273,7 @@ fn content_length(value: &[u8]) -> Option<usize> {
     text.parse().ok()
 }
 
-/// Path and query of `/path?query`, or of `http://host/path?query`, which a server has to understand too.
+/// The path and query of `/path?query`, or of `http://host/path?query`, which a server must also accept (RFC 9112, 3.2.2).
 fn split_target(target: &str) -> (&str, &str) {
     let origin = match target.split_once("://") {
         Some((scheme, rest)) if !scheme.contains('/') => rest.find('/').map_or("/", |i| &rest[i..]),
@@ -281,7 +282,7 @@ fn split_target(target: &str) -> (&str, &str) {
     origin.split_once('?').unwrap_or((origin, ""))
 }
 
-/// Is `name` in the query, with a value that means yes?
+/// Whether the query contains `name` with a value other than `0` or `false`.
 pub fn asks_for(query: &str, name: &str) -> bool {
     query.split('&').any(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -289,21 +290,22 @@ pub fn asks_for(query: &str, name: &str) -> bool {
     })
 }
 
-/// What `name` is in the query, as it is written: a UID has no letter that would have to be written otherwise.
+/// The first value of `name` in the query. It is not percent-decoded, because a UID needs no encoding.
 pub fn value_of<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// How the end of a body is told.
+/// How a response marks the end of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     Length(usize),
     Chunked,
-    /// By closing: HTTP/1.0 has nothing else for a body of unknown length.
+    /// The server closes the connection. HTTP/1.0 has no other way for a body of unknown length.
     Close,
 }
 
-/// The head of a response. `head`: of the request, if it was one; `allow`: the methods that it could have had (405).
+/// Formats the head of a response. `head` is the head of the request, if it was valid. `allow` contains the methods of the
+/// route, for status 405.
 pub fn response_head(
     status: u16,
     content_type: &str,
@@ -362,10 +364,10 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Writes one chunk: what `fill` appends. An empty one would end the body, and is left out.
+/// Appends one chunk with the data that `fill` appends. Omits an empty chunk, because it would end the body.
 pub fn chunk(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
-    // Eight digits: zeros in front are allowed, and nothing has to be moved once the length is known.
+    // Eight digits, as leading zeros are allowed: the length fits in later without moving the data.
     out.extend_from_slice(b"00000000\r\n");
     let body = out.len();
     fill(out);
@@ -442,12 +444,12 @@ mod tests {
         for (method, path) in [("POST", "/pods"), ("PUT", "/pods"), ("POST", "/nothing"), ("POST", "/retry/")] {
             assert_eq!(parsed(method, path, ""), Parsed::WrongMethod(reads), "{method} {path}");
         }
-        // The method comes before the body.
+        // The method is checked before the body.
         assert_eq!(parsed("POST", "/pods", "Content-Length: 3\r\n"), Parsed::WrongMethod(reads));
         for method in ["GET", "HEAD", "PUT", "post"] {
             assert_eq!(parsed(method, "/retry?uid=u", ""), Parsed::WrongMethod(&["POST"]), "{method}");
         }
-        // Where it is not, it is like everything that is not.
+        // A listener without this route treats it as an unknown path.
         for listener_kind in [ListenerKind::Health, ListenerKind::ReadOnly] {
             assert_eq!(at(listener_kind, "POST", "/retry?uid=u", ""), Parsed::WrongMethod(reads), "{listener_kind:?}");
             assert!(matches!(at(listener_kind, "GET", "/retry?uid=u", ""), Parsed::Head(_)), "{listener_kind:?}");
@@ -505,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn each_door_opens_to_its_own_routes() {
+    fn each_listener_has_its_own_routes() {
         assert_eq!(Route::find(ListenerKind::Health, "/metrics"), None);
         assert_eq!(Route::find(ListenerKind::Health, "/readyz"), Some(Route::Readyz));
         assert_eq!(Route::find(ListenerKind::ReadOnly, "/status"), None);
@@ -520,7 +522,7 @@ mod tests {
         assert_eq!(Route::find(ListenerKind::ReadOnly, "/pods"), Some(Route::Pods));
         assert_eq!(Route::find(ListenerKind::Control, "/status"), Some(Route::Status));
         assert_eq!(Route::find(ListenerKind::Control, "/"), None);
-        // What changes something is for those who may open the control socket.
+        // Only the control socket has routes that change something.
         assert_eq!(Route::find(ListenerKind::Control, "/retry"), Some(Route::Retry));
         assert_eq!(Route::find(ListenerKind::ReadOnly, "/retry"), None);
         assert_eq!(Route::find(ListenerKind::Health, "/retry"), None);

@@ -1,6 +1,6 @@
-//! The three listening sockets. One that cannot be had is tried again with a back-off, and said so: pods matter more
-//! than their endpoints, so wherry never ends for it. Nobody can connect to a unix socket whose file was removed: inotify
-//! on that file tells (nothing ticks for it), and the socket is made again.
+//! The three listening sockets. If one cannot be opened, the listener logs the error and retries with a back-off. Wherry never
+//! exits for this reason, because pods matter more than endpoints. No client can connect to a unix socket whose file was
+//! removed. inotify reports the removal, without a periodic check, and the listener creates the socket again.
 
 use crate::adapters::server::connection_limit::Peer;
 use crate::adapters::server::http::ListenerKind;
@@ -22,12 +22,12 @@ use std::time::Duration;
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
-/// The error is told again this often.
+/// The minimum time between two log lines about the same error.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
-/// After accept failed for want of descriptors or memory.
+/// The pause after accept failed because descriptors or memory are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Where to listen.
+/// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     Unix(PathBuf),
@@ -44,7 +44,7 @@ impl fmt::Display for Place {
 }
 
 enum Socket {
-    /// With device and inode of its file, to remove no other's, and what tells of changes of that file.
+    /// With the device and inode of its file, so that only this file is removed, and the inotify watch of the file.
     Unix(UnixListener, (u64, u64), Option<Inotify>),
     Tcp(TcpListener),
 }
@@ -53,7 +53,7 @@ pub struct Listener {
     pub listener_kind: ListenerKind,
     place: Place,
     socket: Option<Socket>,
-    /// When to try again to listen, or to accept.
+    /// When to retry to listen or to accept.
     retry_at: Option<Boot>,
     backoff: Duration,
     told_at: Option<Boot>,
@@ -85,7 +85,7 @@ impl Listener {
         self.retry_at
     }
 
-    /// The address that it has (with port 0, the one that the kernel chose).
+    /// The TCP address of the socket, with the port that the kernel chose if port 0 is configured.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match &self.socket {
             Some(Socket::Tcp(listener)) => listener.local_addr().ok(),
@@ -93,10 +93,10 @@ impl Listener {
         }
     }
 
-    /// Listens, or tries again, if that is due.
+    /// Opens the socket, or retries, if that is due.
     pub fn drive(&mut self, registry: &Registry, token: Token, now: Boot) {
         if self.may_accept && self.file_is_gone() {
-            log::warn!("the file of the socket is gone, it is made again path={}", self.place);
+            log::warn!("the file of the socket was removed; creating the socket again path={}", self.place);
             self.close(Some(registry));
             self.retry_at = Some(now);
         }
@@ -110,7 +110,7 @@ impl Listener {
         }
         match open(&self.place, registry, token) {
             Ok(socket) => {
-                log::info!("listening on={} door={:?}", self.place, self.listener_kind);
+                log::info!("listening on={} listener={:?}", self.place, self.listener_kind);
                 self.socket = Some(socket);
                 self.may_accept = true;
                 self.backoff = FIRST_RETRY;
@@ -133,14 +133,14 @@ impl Listener {
         }
     }
 
-    /// Was the socket's file removed, or moved, since this was asked last? Only then is it looked for.
+    /// Whether the socket's file has been removed or renamed since the last call. Checks the file only after an inotify event.
     fn file_is_gone(&mut self) -> bool {
         let (Some(Socket::Unix(_, file, Some(inotify))), Place::Unix(path)) = (&mut self.socket, &self.place) else {
             return false;
         };
         let mut buffer = [0; 1024];
         let mut changed = false;
-        // To its end: the poll tells of what comes after.
+        // Read to the end: the poll is edge-triggered and reports only later events.
         while inotify.read_events(&mut buffer).is_ok_and(|mut events| events.next().is_some()) {
             changed = true;
         }
@@ -155,7 +155,7 @@ impl Listener {
         }
     }
 
-    /// The next connection that waits, if one does.
+    /// Accepts the next waiting connection, if there is one.
     pub fn accept(&mut self, now: Boot) -> Option<(Stream, Peer)> {
         while self.may_accept {
             let accepted = match &self.socket {
@@ -170,7 +170,7 @@ impl Listener {
                 Ok(accepted) => return Some(accepted),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_accept = false,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                // EMFILE, ENFILE, ENOMEM ...: the connection stays in the queue and no event will tell of it again.
+                // EMFILE, ENFILE, ENOMEM ...: the connection stays in the queue, and the poll does not report it again.
                 Err(e) => {
                     self.may_accept = false;
                     self.retry_at = Some(now + ACCEPT_PAUSE);
@@ -184,7 +184,7 @@ impl Listener {
         None
     }
 
-    /// Stops listening; the socket's file goes, if it is still this one's.
+    /// Stops listening. Removes the socket's file if it still belongs to this listener.
     pub fn close(&mut self, registry: Option<&Registry>) {
         match self.socket.take() {
             Some(Socket::Unix(mut listener, file, _)) => {
@@ -214,7 +214,7 @@ impl Drop for Listener {
     }
 }
 
-/// The user that has connected (SO_PEERCRED). The kernel always tells; if it did not, the client would not be root.
+/// The user of the client (SO_PEERCRED). If the kernel did not report it, the client would not count as root.
 fn user_of(stream: &UnixStream) -> Peer {
     let credentials = rustix::net::sockopt::socket_peercred(stream);
     Peer::User(credentials.map_or(u32::MAX, |c| c.uid.as_raw()))
@@ -235,7 +235,7 @@ fn open(place: &Place, registry: &Registry, token: Token) -> io::Result<Socket> 
     }
 }
 
-/// inotify on the socket's file, under the listener's own token. Without it nobody sees that the file goes.
+/// Watches the socket's file by inotify, with the listener's token. Without the watch, a removal of the file is not detected.
 fn watch(path: &Path, registry: &Registry, token: Token) -> Option<Inotify> {
     let mask = WatchMask::ATTRIB | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF | WatchMask::DONT_FOLLOW;
     let watched = Inotify::init().and_then(|inotify| {
@@ -243,25 +243,25 @@ fn watch(path: &Path, registry: &Registry, token: Token) -> Option<Inotify> {
         registry.register(&mut SourceFd(&inotify.as_raw_fd()), token, Interest::READABLE)?;
         Ok(inotify)
     });
-    watched.map_err(|e| log::debug!("the socket's file is not watched path={} error={e:?}", path.display())).ok()
+    watched.map_err(|e| log::debug!("failed to watch the socket's file path={} error={e:?}", path.display())).ok()
 }
 
-/// A listening socket with mode 0660. A file left by an instance that died is replaced, that of a living one is not.
+/// Opens a listening socket with mode 0660. Replaces the file of a process that has ended, but not of a running one.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     if let Some(parent) = path.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
     }
     match std::fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_socket() => {
-            // mio's connect does not block: a full queue is an error, and somebody is there to have it.
+            // mio's connect does not block. A full queue is an error, and proves that a process is listening.
             match UnixStream::connect(path) {
                 Err(e) if e.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
-                _ => return Err(io::Error::new(ErrorKind::AddrInUse, "another process listens on it")),
+                _ => return Err(io::Error::new(ErrorKind::AddrInUse, "another process is listening on it")),
             }
         }
         Ok(_) => {
-            return Err(io::Error::new(ErrorKind::AlreadyExists, "there is a file of this name that is no socket"));
+            return Err(io::Error::new(ErrorKind::AlreadyExists, "the file exists and is not a socket"));
         }
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(e),
@@ -269,7 +269,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let mode = Mode::from_raw_mode(0o660);
-    // The file takes the socket's mode when it is made (less the umask), so that at no time more may connect.
+    // bind(2) creates the file with the socket's mode (less the umask), so the file is never more accessible.
     rustix::fs::fchmod(&socket, mode)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::fs::chmod(path, mode)?;

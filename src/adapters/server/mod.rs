@@ -1,10 +1,10 @@
-//! The node's endpoints over HTTP/1.1, on the event loop's one poll: the control socket, the health port, the
+//! The node's endpoints over HTTP/1.1, in the poll of the event loop: the control socket, the health port, the
 //! read-only port.
 //!
-//! The server moves bytes and keeps its clients from costing anybody anything: connections are bounded in number (32 a
-//! listener; the one that is worth least goes for a new one, `room`) and in time, heads in size, and work in each turn. What the
-//! answers say is the `Content`'s business. A streamed body is asked for in pieces, so that a list of all pods is never
-//! in memory as a whole, however many ask for it.
+//! The server transports bytes and limits the cost of each client: the number of connections (32 for each listener; a new one
+//! closes the least useful one, see `connection_limit`), their duration, the size of heads and bodies, and the work in each
+//! turn. `Content` produces the answers. It produces a streamed body in pieces, so a list of all pods is never in memory as a
+//! whole, whatever the number of clients.
 
 mod connection;
 mod connection_limit;
@@ -26,56 +26,57 @@ use mio::{Registry, Token};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Connections of each listener.
+/// The maximum number of connections of each listener.
 const MAX_CONNECTIONS: usize = 32;
-/// Watches on the control socket: the rest is for those who ask one thing. The last ones are for root.
+/// The maximum number of watches on the control socket. The other connections remain for single requests.
 const MAX_WATCHES: usize = 16;
+/// The number of watches, of `MAX_WATCHES`, that are reserved for root.
 const WATCHES_OF_ROOT: usize = 4;
 pub const LISTENERS: usize = 3;
-/// New connections of a listener in one turn.
+/// The maximum number of new connections of a listener in one turn.
 const ACCEPT_BUDGET: usize = 16;
 
-/// What the answers say.
+/// Produces the answers.
 pub trait Content {
-    /// Answers a request. Called when its head is complete; only routes that exist at its door come here, with a method
-    /// that they have.
+    /// Answers a request. The server calls it when the request is complete, and only for a route of the listener with a valid
+    /// method.
     fn answer(&mut self, request: &Request) -> Response;
 
-    /// Appends the next piece (a few kilobytes) of a body that `answer` began as `Parts` or `Watch`, and moves the
-    /// cursor. False if it was the last. Other things happen between two pieces: a cursor may find that what it points to
-    /// is gone.
+    /// Appends the next piece (a few KiB) of a body that `answer` started as `Parts` or `Watch`, and advances the cursor.
+    /// Returns false if it was the last piece. The state can change between two pieces, and the item at the cursor can
+    /// disappear.
     fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool;
 
-    /// The client of a request that `answer` put off to later has gone: nobody waits for it any more.
+    /// The client of a deferred request has disconnected, so its answer is no longer needed.
     fn gone(&mut self, _ticket: Ticket) {}
 }
 
-/// Where to listen; None is off.
+/// The addresses of the listeners. None disables a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Doors {
+pub struct Listeners {
     pub control: Option<PathBuf>,
     pub health: Option<SocketAddr>,
     pub read_only: Option<SocketAddr>,
 }
 
 pub struct Server {
-    /// Tokens `first .. first + TOKENS` are the server's.
+    /// The server uses the tokens `first .. first + TOKENS`.
     first: usize,
     listeners: Vec<Listener>,
-    /// A listener's connections are at `index * MAX_CONNECTIONS` and on; grown as needed.
+    /// The connections. Those of a listener start at `index * MAX_CONNECTIONS`. Grows as needed.
     slots: Vec<Option<Connection>>,
-    /// Something may be done without waiting.
+    /// Whether there is work that needs no waiting.
     work: bool,
-    /// Of the last request.
+    /// The ticket of the last request.
     last_ticket: u64,
 }
 
 impl Server {
-    /// How many tokens it needs.
+    /// The number of tokens that the server needs.
     pub const TOKENS: usize = LISTENERS + LISTENERS * MAX_CONNECTIONS;
 
-    /// Listens from the first `drive` on.
-    pub fn new(listener_kinds: Doors, first: usize) -> Server {
+    /// Creates a server. It starts to listen at the first `drive`.
+    pub fn new(listener_kinds: Listeners, first: usize) -> Server {
         let control = listener_kinds.control.map(|p| Listener::new(ListenerKind::Control, Place::Unix(p)));
         let health = listener_kinds.health.map(|a| Listener::new(ListenerKind::Health, Place::Tcp(a)));
         let read_only = listener_kinds.read_only.map(|a| Listener::new(ListenerKind::ReadOnly, Place::Tcp(a)));
@@ -87,7 +88,7 @@ impl Server {
         (self.first..self.first + Server::TOKENS).contains(&token.0)
     }
 
-    /// The poll reported this token; `drive` is to be called.
+    /// Notes that the poll reported this token. Call `drive` afterwards.
     pub fn ready(&mut self, token: Token) {
         let Some(index) = token.0.checked_sub(self.first) else { return };
         self.work = true;
@@ -100,8 +101,8 @@ impl Server {
         }
     }
 
-    /// Does what can be done. To be called first of all, when a token was ready, when `next_deadline` has come, and
-    /// after `publish`. True if it stopped for its budget and wants to be driven again without waiting.
+    /// Does all work that is possible without waiting. Must be called at the start, when a token was ready, at `next_deadline`,
+    /// and after `publish`. Returns true if the budget is used up; call it again without waiting.
     pub fn drive(&mut self, registry: &Registry, now: Boot, content: &mut dyn Content) -> bool {
         for (index, listener) in self.listeners.iter_mut().enumerate() {
             listener.drive(registry, Token(self.first + index), now);
@@ -118,7 +119,10 @@ impl Server {
                     let token = Token(self.first + LISTENERS + slot);
                     match connection.stream().register(registry, token) {
                         Ok(()) => self.slots[slot] = Some(connection),
-                        Err(e) => log::warn!("cannot watch a connection error={:?}", e.to_string()),
+                        Err(e) => log::warn!(
+                            "failed to register a connection with the poll; closing it error={:?}",
+                            e.to_string()
+                        ),
                     }
                     self.drive_slot(slot, registry, now, content);
                 }
@@ -132,18 +136,18 @@ impl Server {
         self.work
     }
 
-    /// When `drive` is to be called at the latest.
+    /// The latest time for the next call of `drive`.
     pub fn next_deadline(&self) -> Option<Boot> {
         let connections = self.slots.iter().flatten().filter_map(Connection::deadline);
         connections.chain(self.listeners.iter().filter_map(Listener::next_deadline)).min()
     }
 
-    /// Is a line worth making?
+    /// Whether any client watches this route, so that a line for it is needed.
     pub fn has_watches(&self, of: Route) -> bool {
         self.slots.iter().flatten().any(|c| c.watches() == Some(of))
     }
 
-    /// Sends a line (with its newline) to every watch of it.
+    /// Sends a line (with its newline) to every watch of this route.
     pub fn publish(&mut self, to: Route, line: impl Into<Bytes>, now: Boot) {
         let line = line.into();
         for connection in self.slots.iter_mut().flatten() {
@@ -151,7 +155,8 @@ impl Server {
         }
     }
 
-    /// The answer to a request that was put off (`Body::Later`); `drive` is to be called. Fine if its client has gone.
+    /// Gives the answer to a deferred request (`Body::Later`). Call `drive` afterwards. Does nothing if the client has
+    /// disconnected.
     pub fn answer(&mut self, ticket: Ticket, response: Response, now: Boot) {
         if let Some(connection) = self.slots.iter_mut().flatten().find(|c| c.waits_for_answer() == Some(ticket)) {
             connection.respond(response, now);
@@ -159,17 +164,18 @@ impl Server {
         }
     }
 
-    /// What each connection is at, for the dump: (door, state, bytes queued, lines lost).
+    /// The state of each connection, for the dump: (listener, state, bytes queued, lines lost).
     pub fn connections(&self) -> Vec<(ListenerKind, &'static str, usize, u64)> {
         self.slots.iter().flatten().map(Connection::told).collect()
     }
 
-    /// What each listener is, in their order.
+    /// The kind of each listener, in order.
     pub fn listener_kinds(&self) -> [Option<ListenerKind>; LISTENERS] {
         std::array::from_fn(|index| self.listeners.get(index).map(|l| l.listener_kind))
     }
 
-    /// Which listener, by `doors`, a token of `first` and on belongs to, and whether it is one of its connections'.
+    /// The index of the listener (see `listener_kinds`) of a token, and whether the token belongs to one of its connections.
+    /// None if the token is not the server's.
     pub fn part(token: Token, first: usize) -> Option<(usize, bool)> {
         match token.0.checked_sub(first)? {
             index if index < LISTENERS => Some((index, false)),
@@ -178,12 +184,12 @@ impl Server {
         }
     }
 
-    /// Is this door open?
+    /// Whether this listener has an open socket.
     pub fn is_listening(&self, listener_kind: ListenerKind) -> bool {
         self.listeners.iter().any(|l| l.listener_kind == listener_kind && l.is_listening())
     }
 
-    /// The TCP address of a door that is open.
+    /// The TCP address of an open listener.
     pub fn local_address(&self, listener_kind: ListenerKind) -> Option<SocketAddr> {
         self.listeners.iter().find(|l| l.listener_kind == listener_kind).and_then(Listener::local_address)
     }
@@ -222,7 +228,7 @@ impl Server {
         }
     }
 
-    /// A free slot of a listener, if need be that of another connection (`connection_limit::victim`).
+    /// Returns a free slot of a listener. Closes another connection if necessary (`connection_limit::victim`).
     fn make_room(
         &mut self,
         index: usize,
@@ -237,7 +243,7 @@ impl Server {
         if let Some(victim) = connection_limit::victim(peer, &held, now) {
             self.drop_slot(victim, registry, content);
         }
-        // (There is always one now.)
+        // There is always a free slot now.
         let free = mine.find(|slot| self.slots.get(*slot).is_none_or(Option::is_none))?;
         if self.slots.len() <= free {
             self.slots.resize_with(free + 1, || None);

@@ -1,4 +1,4 @@
-//! The body of `/status`: what `wherry status` shows. Fields may be added; a reader takes what it knows.
+//! The body of `/status`, which `wherry status` shows. Later versions may add fields; clients must ignore unknown fields.
 
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatus {
-    /// Of wherry.
+    /// The version of wherry.
     pub version: String,
     pub node_name: String,
     pub uptime_seconds: u64,
-    /// As the condition `Ready` of a Kubernetes node.
+    /// The condition `Ready` of a Kubernetes node.
     pub ready: bool,
-    /// `NodeShuttingDown`, or `KubeletNotReady`.
+    /// The reason if `ready` is false: `NodeShuttingDown` or `KubeletNotReady`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_ready_reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,20 +26,20 @@ pub struct NodeStatus {
     pub pods: PodCounts,
     pub manifests: ManifestStatus,
     pub shutdown: ShutdownView,
-    /// What wherry waits for at present, a sentence each; empty if nothing holds it up.
+    /// The reasons for which wherry is waiting now, one sentence each. Empty if nothing delays it.
     pub waiting_for: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RuntimeStatus {
-    /// `unix:///run/containerd/containerd.sock`
+    /// For example `unix:///run/containerd/containerd.sock`.
     pub endpoint: String,
     pub connected: bool,
-    /// `containerd`; empty before it was asked.
+    /// For example `containerd`. Empty until the runtime has reported its version.
     pub name: String,
     pub version: String,
-    /// Why it is not connected, or not ready.
+    /// The reason why the runtime is not connected or not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_ready: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ pub struct RuntimeStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct PlegStatus {
     pub healthy: bool,
-    /// Since the last successful relist began; None before the first.
+    /// The time since the start of the last successful relist, in seconds. None before the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<f64>,
 }
@@ -59,43 +59,43 @@ pub struct PlegStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCounts {
     pub desired: u64,
-    /// A1
+    /// Pods that take room (A1).
     pub active: u64,
-    /// By phase.
+    /// Pods in the phase `Pending`.
     pub pending: u64,
     pub running: u64,
-    /// Of the running ones: not all of their containers are ready.
+    /// Running pods of which a container is not ready.
     pub not_ready: u64,
     pub succeeded: u64,
     pub failed: u64,
-    /// Of the failed ones: the node does not take them (A3).
+    /// Failed pods that admission rejected (A3).
     pub rejected: u64,
-    /// Of the pending ones: they fit once others are gone (A4).
+    /// Pending pods that fit once the terminating pods are gone (A4).
     pub waiting_for_room: u64,
     pub terminating: u64,
-    /// W27: not started until `wherry undrain`.
+    /// Drained pods, not started until `wherry undrain` (W27).
     pub drained: u64,
-    /// Containers running.
+    /// Running containers.
     pub containers: u64,
 }
 
-/// What the node has, and what of it is taken.
+/// The resources of the node and their use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeRoom {
-    /// By name: those that every node has, and what else there is any of.
+    /// By resource name: the resources that every node has, and all others with a capacity or a request.
     pub resources: BTreeMap<String, ResourceRoom>,
 }
 
-/// Cpu in thousandths, memory, storage and huge pages in bytes, the others in units.
+/// The amounts of one resource: cpu in millicores, memory, storage and huge pages in bytes, the others in units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceRoom {
-    /// All that there is.
+    /// The total amount.
     pub capacity: u64,
-    /// What of it pods may ask for.
+    /// The amount that pods can request.
     pub allocatable: u64,
-    /// What the pods that are here ask for (A1). May be more, after a reload.
+    /// The sum of the requests of the active pods (A1). Can exceed `allocatable` after a reload of the configuration.
     pub requested: u64,
 }
 
@@ -115,8 +115,8 @@ impl NodeRoom {
 #[serde(rename_all = "camelCase", default)]
 pub struct ManifestStatus {
     pub directory: String,
-    /// Files read.
+    /// The number of files read.
     pub files: u64,
-    /// `file:line: field: message`, one each.
+    /// One string for each error: `file:line: field: message`.
     pub errors: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! A TCP or unix connection, as one type.
+//! A stream over TCP or a unix socket.
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
@@ -17,11 +17,11 @@ impl Stream {
     }
 
     pub fn deregister(&mut self, registry: &Registry) {
-        // Closing it right after does the same; an error would change nothing.
+        // An error does not matter: the close that follows also removes the registration.
         let _ = registry.deregister(self.source());
     }
 
-    /// Says that nothing more will be written.
+    /// Shuts down the write side.
     pub fn finish(&self) -> io::Result<()> {
         match self {
             Stream::Tcp(s) => s.shutdown(Shutdown::Write),

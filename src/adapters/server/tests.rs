@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 const FIRST: usize = 1000;
 
-/// `/pods` is a hundred kilobytes in pieces, `/metrics` is big and whole, a watch begins with two lines.
+/// `/pods` is 100 kB in pieces, `/metrics` is 3 MB in one piece, a watch starts with two lines.
 struct Pages {
     asked: Vec<Route>,
     parts: usize,
-    /// `/drain` is answered later.
+    /// Requests for `/drain`, whose answers are deferred.
     later: Vec<(Ticket, Bytes)>,
     gone: Vec<Ticket>,
 }
@@ -34,9 +34,7 @@ impl Content for Pages {
                 self.later.push((request.ticket, request.body.clone()));
                 Response::later()
             }
-            Route::Retry => {
-                Response::text(200, format!("{} is tried again\n", request.uid.as_deref().unwrap_or_default()))
-            }
+            Route::Retry => Response::text(200, format!("{} is retried\n", request.uid.as_deref().unwrap_or_default())),
             route => health::response(route, &[health::Check { name: "ping", failure: None }], request.verbose),
         }
     }
@@ -58,7 +56,7 @@ impl Content for Pages {
     }
 }
 
-/// A server with its poll and a clock that a test can put forward.
+/// A server with its poll and a clock that a test can advance.
 struct Node {
     poll: Poll,
     server: Server,
@@ -75,7 +73,7 @@ impl Node {
         let dir = tempfile::tempdir().unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let listener_kinds =
-            Doors { control: Some(dir.path().join("sub/w.sock")), health: Some(any), read_only: Some(any) };
+            Listeners { control: Some(dir.path().join("sub/w.sock")), health: Some(any), read_only: Some(any) };
         let mut node = Node {
             poll: Poll::new().unwrap(),
             server: Server::new(listener_kinds, FIRST),
@@ -94,12 +92,12 @@ impl Node {
         Boot(1) + self.stopped.unwrap_or_else(|| self.began.elapsed()) + self.skipped
     }
 
-    /// From now on only `skip` moves the clock.
+    /// Stops the clock. After that only `skip` advances it.
     fn stop_clock(&mut self) {
         self.stopped = Some(self.began.elapsed());
     }
 
-    /// One turn of the loop, waiting at most `patience`. True if anything happened.
+    /// Runs one turn of the loop and waits at most `patience`. Returns true if there was an event.
     fn turn(&mut self, patience: Duration) -> bool {
         let mut events = Events::with_capacity(64);
         self.poll.poll(&mut events, Some(patience)).unwrap();
@@ -138,7 +136,8 @@ impl Node {
         stream
     }
 
-    /// Reads what comes while the loop turns, until `until` is content, the end, or 2 s. With the end in the bool.
+    /// Runs the loop and reads until `until` returns true, the stream ends, or 2 s have passed. Returns true at the end of the
+    /// stream.
     fn read(&mut self, stream: &mut impl Read, until: impl Fn(&[u8]) -> bool) -> (Vec<u8>, bool) {
         self.read_for(Duration::from_secs(2), stream, until)
     }
@@ -168,7 +167,7 @@ impl Node {
         (all, false)
     }
 
-    /// Sends `request`, reads to the end.
+    /// Sends `request` and reads to the end of the stream.
     fn ask(&mut self, stream: &mut (impl Read + Write), request: &str) -> String {
         stream.write_all(request.as_bytes()).unwrap();
         let (all, end) = self.read(stream, |_| false);
@@ -199,7 +198,7 @@ fn a_plain_request_is_answered_and_closed() {
 }
 
 #[test]
-fn doors_serve_their_own_routes_only() {
+fn listeners_serve_their_own_routes_only() {
     let mut node = Node::new();
     let close = "HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let mut client = node.tcp(ListenerKind::Health);
@@ -241,9 +240,9 @@ fn a_body_is_made_only_as_fast_as_it_is_read() {
     let mut client = node.unix();
     client.write_all(&b"GET /pods HTTP/1.1\r\nHost: x\r\n\r\n".repeat(100)).unwrap();
     node.settle();
-    // A unix socket holds some 200 kB of it.
-    assert!(node.pages.parts < 500, "{} pieces were made for a client that reads nothing", node.pages.parts);
-    // Ten megabytes.
+    // A unix socket buffers about 200 kB.
+    assert!(node.pages.parts < 500, "{} pieces were produced for a client that reads nothing", node.pages.parts);
+    // 10 MB.
     let whole = |all: &[u8]| all.ends_with(b"\r\n0\r\n\r\n") && count(all, "HTTP/1.1 200 OK") == 100;
     let (all, _) = node.read_for(Duration::from_secs(60), &mut client, whole);
     assert_eq!(count(&all, "HTTP/1.1 200 OK"), 100);
@@ -307,7 +306,7 @@ fn garbage_a_huge_head_and_bodies_are_refused_and_the_answer_arrives() {
         assert!(text.contains("Connection: close"), "{text}");
     }
     node.skip(Duration::from_secs(2));
-    assert_eq!(node.connections(), 0, "what a refused client still sends is not waited for");
+    assert_eq!(node.connections(), 0, "the server does not wait for further input of a refused client");
 }
 
 #[test]
@@ -315,11 +314,11 @@ fn what_changes_something_is_asked_for_by_post_on_the_control_socket_alone() {
     let mut node = Node::new();
     let post = "POST /retry?uid=u1 HTTP/1.1\r\nHost: x\r\n";
     let mut client = node.unix();
-    // One with a length of zero, one with none, and a GET after them on the same connection.
+    // Two POST requests, with a length of 0 and without a length, and then a GET on the same connection.
     let requests = format!("{post}Content-Length: 0\r\n\r\n{post}\r\nGET /healthz HTTP/1.0\r\n\r\n");
     let answers = node.ask(&mut client, &requests);
     assert_eq!(count(answers.as_bytes(), "HTTP/1.1 200 OK"), 3, "{answers}");
-    assert_eq!(count(answers.as_bytes(), "u1 is tried again"), 2, "{answers}");
+    assert_eq!(count(answers.as_bytes(), "u1 is retried"), 2, "{answers}");
     assert_eq!(node.pages.asked, [Route::Retry, Route::Retry, Route::Healthz]);
 
     let mut client = node.unix();
@@ -340,7 +339,7 @@ fn what_changes_something_is_asked_for_by_post_on_the_control_socket_alone() {
         let answer = node.ask(&mut client, "GET /retry?uid=u HTTP/1.0\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 404 "), "{listener_kind:?}: {answer}");
     }
-    assert_eq!(node.pages.asked.len(), 3, "nothing of this reached the content");
+    assert_eq!(node.pages.asked.len(), 3, "none of these requests reached the content");
 }
 
 #[test]
@@ -372,7 +371,7 @@ fn silent_and_slow_clients_are_closed_at_their_deadlines() {
     node.skip(Duration::from_secs(4));
     slow.write_all(b"th").unwrap();
     node.skip(Duration::from_millis(1200));
-    assert_eq!(node.connections(), 1, "a head has 5 s from its start, however its bytes drip");
+    assert_eq!(node.connections(), 1, "a head has 5 s from its first byte, even if bytes still arrive");
     assert!(node.read(&mut silent, |_| false).1 && node.read(&mut slow, |_| false).1);
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     node.settle();
@@ -419,23 +418,23 @@ fn of_a_hundred_connections_the_least_worthy_go_and_a_new_one_is_served() {
     let mut client = node.tcp(ListenerKind::Health);
     assert!(node.ask(&mut client, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"));
     let mut other = node.tcp(ListenerKind::ReadOnly);
-    assert!(node.ask(&mut other, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"), "each door has room of its own");
+    assert!(node.ask(&mut other, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"), "each listener has its own limit");
     let (_, end) = node.read(&mut idle, |_| false);
-    assert!(end, "the idle one went first");
+    assert!(end, "the idle connection was closed first");
     node.skip(Duration::from_secs(6));
     assert_eq!(node.connections(), 0);
 }
 
-/// A client that asks and asks, and reads nothing, until the server cannot write any more.
+/// A client that sends requests and reads nothing until the server cannot write any more.
 fn stuck(node: &mut Node) -> TcpStream {
     let mut client = node.tcp(ListenerKind::Health);
-    // With little room in the kernel it is stuck soon.
+    // A small receive buffer fills soon.
     rustix::net::sockopt::set_socket_recv_buffer_size(&client, 2048).unwrap();
     let requests = b"GET /livez?verbose HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1000);
     loop {
         match client.write(&requests) {
             Ok(_) => {}
-            // The server takes no more: it cannot write.
+            // The server reads no more, because it cannot write.
             Err(e) if e.kind() == ErrorKind::WouldBlock && !node.turn(Duration::from_millis(5)) => return client,
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             Err(e) => panic!("{e}"),
@@ -453,19 +452,22 @@ fn clients_that_never_read_hold_no_port() {
     assert_eq!((node.connections(), states(&node)), (MAX_CONNECTIONS, MAX_CONNECTIONS));
     for _ in 0..3 {
         let mut client = node.tcp(ListenerKind::Health);
-        // It takes its time to ask.
+        // The client connects first and sends its request later.
         node.settle();
         assert!(node.ask(&mut client, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"));
     }
-    // While stuck ones keep coming in place of those that are closed.
+    // Meanwhile new stuck clients replace the closed ones.
     node.skip(Duration::from_secs(2));
     let mut slow = node.tcp(ListenerKind::Health);
     node.settle();
     node.skip(Duration::from_secs(1));
     let more: Vec<TcpStream> = (0..4).map(|_| stuck(&mut node)).collect();
-    assert!(node.ask(&mut slow, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"), "who is about to ask outlasts them");
+    assert!(
+        node.ask(&mut slow, "GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok"),
+        "a client that is about to send its request outlasts them"
+    );
     node.skip(Duration::from_secs(11));
-    assert_eq!(node.connections(), 0, "who takes nothing for 10 s is closed");
+    assert_eq!(node.connections(), 0, "a client that reads nothing for 10 s is closed");
     drop((crowd, more));
 }
 
@@ -479,7 +481,7 @@ fn an_answer_has_half_a_minute_in_all_if_its_client_takes_some_of_it() {
     let mut buffer = vec![0; 300_000];
     for _ in 0..3 {
         node.skip(Duration::from_secs(9));
-        assert_eq!(node.connections(), 1, "it reads, slowly");
+        assert_eq!(node.connections(), 1, "the client reads, but slowly");
         assert!(client.read(&mut buffer).unwrap() > 0);
         node.settle();
     }
@@ -501,7 +503,7 @@ fn one_user_has_a_share_of_the_control_socket() {
         if limited { connection_limit::MAX_OF_A_USER } else { connection_limit::MAX_OF_A_USER + 1 }
     );
     let (_, end) = node.read(&mut clients[0], |_| !limited);
-    assert_eq!(end, limited, "its oldest one goes");
+    assert_eq!(end, limited, "the user's oldest connection is closed");
     let last = clients.last_mut().unwrap();
     assert!(node.ask(last, "GET /livez HTTP/1.0\r\n\r\n").ends_with("ok"));
 }
@@ -544,7 +546,7 @@ fn a_watch_begins_with_what_there_is_and_goes_on_with_what_comes() {
     node.settle();
     assert!(node.server.has_watches(Route::Pods));
     node.skip(Duration::from_secs(3600));
-    assert_eq!(node.connections(), 2, "a watch may be idle for ever");
+    assert_eq!(node.connections(), 2, "a watch may be idle forever");
     assert_eq!(node.server.next_deadline(), None);
     let now = node.now();
     node.server.publish(Route::Pods, &b"news\n"[..], now);
@@ -554,7 +556,7 @@ fn a_watch_begins_with_what_there_is_and_goes_on_with_what_comes() {
     assert!(all.ends_with(b"00000009\r\nline 102\n\r\n00000005\r\nnews\n\r\n"), "{:?}", String::from_utf8_lossy(&all));
     drop(plain);
     node.settle();
-    assert_eq!(node.connections(), 1, "a client that went is noticed");
+    assert_eq!(node.connections(), 1, "the server notices a disconnected client");
     assert_eq!(node.server.next_deadline(), None);
 }
 
@@ -576,7 +578,7 @@ fn a_watch_that_stops_reading_is_closed_and_the_others_go_on() {
         got += all.len();
     }
     assert!(got >= 2_000_000, "{got}");
-    assert_eq!(node.connections(), 1, "the one that is a megabyte behind is closed");
+    assert_eq!(node.connections(), 1, "the watch with a backlog of 1 MiB is closed");
 }
 
 #[test]
@@ -595,7 +597,7 @@ fn a_watch_of_events_that_stops_reading_costs_little_and_is_told_what_it_missed(
         assert!(node.server.connections().iter().all(|(_, _, queued, _)| *queued <= 64 << 10));
     }
     node.skip(Duration::from_secs(3600));
-    assert_eq!(node.connections(), 1, "a pager that somebody reads slowly stays");
+    assert_eq!(node.connections(), 1, "a watch with a slow reader stays open");
     let (all, _) = node.read(&mut stuck, |all| all.ends_with(b"}\n"));
     let text = String::from_utf8(all).unwrap();
     let came = text.matches("lll\n").count();
@@ -637,7 +639,7 @@ fn watches_are_bounded_and_never_on_tcp() {
     assert!(node.ask(&mut client, "GET /pods?watch=1 HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 503 "));
     let mut client = node.tcp(ListenerKind::ReadOnly);
     let answer = node.ask(&mut client, "GET /pods?watch=1 HTTP/1.0\r\n\r\n");
-    assert_eq!(answer.split_once("\r\n\r\n").unwrap().1.len(), 100_000, "on TCP it is the plain list");
+    assert_eq!(answer.split_once("\r\n\r\n").unwrap().1.len(), 100_000, "a TCP client gets the plain list");
 }
 
 #[test]
@@ -673,35 +675,35 @@ fn a_dead_instances_socket_is_replaced_and_a_living_ones_is_not() {
     let mut node = Node::new();
     let path = node.dir.path().join("sub/w.sock");
     let inode = std::fs::metadata(&path).unwrap().ino();
-    let listener_kinds = Doors { control: Some(path.clone()), ..Doors::default() };
+    let listener_kinds = Listeners { control: Some(path.clone()), ..Listeners::default() };
     let mut second = Server::new(listener_kinds, FIRST);
     let poll = Poll::new().unwrap();
     second.drive(poll.registry(), Boot(1), &mut node.pages);
     assert!(!second.is_listening(ListenerKind::Control));
     assert_eq!(std::fs::metadata(&path).unwrap().ino(), inode);
-    assert_eq!(second.next_deadline(), Some(Boot(1) + Duration::from_secs(1)), "it tries again");
+    assert_eq!(second.next_deadline(), Some(Boot(1) + Duration::from_secs(1)), "the listener retries");
 
     node.server.close(node.poll.registry());
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    assert!(path.exists(), "what an instance leaves that was killed");
+    assert!(path.exists(), "a killed process leaves its socket file");
     second.drive(poll.registry(), Boot(1) + Duration::from_secs(1), &mut node.pages);
     assert!(second.is_listening(ListenerKind::Control));
     drop(second);
     assert!(!path.exists());
 
     std::fs::write(&path, "precious").unwrap();
-    let mut third = Server::new(Doors { control: Some(path.clone()), ..Doors::default() }, FIRST);
+    let mut third = Server::new(Listeners { control: Some(path.clone()), ..Listeners::default() }, FIRST);
     third.drive(poll.registry(), Boot(1), &mut node.pages);
     assert!(!third.is_listening(ListenerKind::Control));
     drop(third);
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious", "a file that is no socket is left alone");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious", "a file that is not a socket is not removed");
 }
 
 #[test]
 fn a_port_in_use_is_tried_again_until_it_is_free() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let mut server = Server::new(Doors { health: Some(address), ..Doors::default() }, FIRST);
+    let mut server = Server::new(Listeners { health: Some(address), ..Listeners::default() }, FIRST);
     let poll = Poll::new().unwrap();
     let mut pages = Pages { asked: Vec::new(), parts: 0, later: Vec::new(), gone: Vec::new() };
     let mut now = Boot(1);
@@ -716,7 +718,7 @@ fn a_port_in_use_is_tried_again_until_it_is_free() {
     assert_eq!(server.next_deadline(), None);
 }
 
-/// Runs itself again in a process of its own, where descriptors can be made scarce.
+/// Runs again in a separate process, because it lowers the limit of descriptors.
 #[test]
 fn without_descriptors_accepting_pauses_and_goes_on() {
     const NAME: &str = "adapters::server::tests::without_descriptors_accepting_pauses_and_goes_on";
@@ -734,8 +736,11 @@ fn without_descriptors_accepting_pauses_and_goes_on() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum: old.maximum }).unwrap();
     node.settle();
     assert_eq!(node.pages.asked, []);
-    assert!(node.server.next_deadline().is_some(), "no event will tell of it, so a deadline must");
-    assert!(!node.turn(Duration::from_millis(50)), "it does not spin");
+    assert!(
+        node.server.next_deadline().is_some(),
+        "the poll does not report the connection again, so a deadline is needed"
+    );
+    assert!(!node.turn(Duration::from_millis(50)), "the loop does not spin");
     setrlimit(Resource::Nofile, old).unwrap();
     node.skip(Duration::from_secs(1));
     let (all, _) = node.read(&mut client, |_| false);
@@ -750,23 +755,23 @@ fn drain(body: &str, more: &str) -> String {
 fn an_answer_that_is_put_off_holds_up_nobody_and_comes_in_its_place() {
     let mut node = Node::new();
     let (mut one, mut two) = (node.unix(), node.unix());
-    // A request behind it waits for it.
+    // The next request on the same connection waits for the deferred answer.
     one.write_all(format!("{}GET /livez HTTP/1.0\r\n\r\n", drain("first", "")).as_bytes()).unwrap();
     two.write_all(drain("second", "Connection: close\r\n").as_bytes()).unwrap();
     node.settle();
     let (first, second) = (node.pages.later[0].clone(), node.pages.later[1].clone());
     assert_eq!((&first.1[..], &second.1[..]), (&b"first"[..], &b"second"[..]));
     assert_ne!(first.0, second.0);
-    assert_eq!(node.server.next_deadline(), None, "whoever puts it off sees to its end");
+    assert_eq!(node.server.next_deadline(), None, "a deferred answer has no deadline in the server");
     let mut other = node.unix();
     assert!(node.ask(&mut other, "GET /livez HTTP/1.0\r\n\r\n").ends_with("ok"));
 
-    // However long it takes.
+    // An answer can be deferred for any time.
     node.skip(Duration::from_secs(3600));
     let now = node.now();
     node.server.answer(second.0, Response::text(409, "no"), now);
     node.server.answer(first.0, Response::text(200, "yes"), now);
-    // Once more, and of a request that nobody made: nothing comes of it.
+    // A second answer and an answer to an unknown request have no effect.
     node.server.answer(first.0, Response::text(500, "late"), now);
     node.server.answer(Ticket(99), Response::text(500, "lost"), now);
     let (all, end) = node.read(&mut two, |_| false);
@@ -812,7 +817,7 @@ fn a_body_comes_in_pieces_and_one_that_does_not_come_is_not_waited_for() {
     node.settle();
     assert_eq!(node.pages.later.len(), 1);
     assert_eq!(node.pages.later[0].1, body);
-    // Of another one only the half comes.
+    // Only half of another request arrives.
     let mut client = node.unix();
     client.write_all(&request.as_bytes()[..70_000]).unwrap();
     node.settle();

@@ -1,10 +1,10 @@
-//! The line of a field: a second walk over the text, made only when there is an error to show.
+//! Finds the line of a field by parsing the text a second time. This happens only to report an error.
 
 use crate::api::problem::{FieldPath, Step};
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle};
 
-/// The line (from 1) of the deepest part of `path` that is there: of a field's key, of a list's item. `document`
-/// counts the documents of the stream from 0, empty ones left out.
+/// The line (from 1) of the deepest existing part of `path`: of the key for a field, of the item for a list. `document`
+/// is the index of the document in the stream, from 0, without empty documents.
 pub(super) fn line(text: &str, document: usize, path: &FieldPath) -> Option<u32> {
     let mut events = Events { parser: Parser::new_from_str(text) };
     let mut seen = 0;
@@ -29,7 +29,7 @@ fn is_null(text: &str) -> bool {
     text.is_empty() || text == "~" || text.eq_ignore_ascii_case("null")
 }
 
-/// Follows the path through the node that `event` begins; `line` is what to say if it leads no further.
+/// Follows the path through the node that starts with `event`. `line` is the result if the path leads no further.
 fn descend(events: &mut Events<'_>, event: Event<'_>, line: u32, path: &[Step]) -> Option<u32> {
     let Some((step, rest)) = path.split_first() else { return Some(line) };
     match (event, step) {
@@ -60,7 +60,7 @@ fn descend(events: &mut Events<'_>, event: Event<'_>, line: u32, path: &[Step]) 
             }
             descend(events, item, item_line, rest)
         }
-        // An alias or a scalar: the field is, or would be, here.
+        // An alias or a scalar: the path ends here.
         _ => Some(line),
     }
 }
@@ -70,13 +70,13 @@ struct Events<'t> {
 }
 
 impl<'t> Events<'t> {
-    /// The next event and its line; None at the end or an error of the text (which was reported as such).
+    /// The next event and its line. None at the end of the text or at a syntax error (`parse` has reported it).
     fn next(&mut self) -> Option<(Event<'t>, u32)> {
         let (event, span) = self.parser.next_event()?.ok()?;
         Some((event, u32::try_from(span.start.line()).unwrap_or(u32::MAX)))
     }
 
-    /// Goes to the end of the node that `event` begins.
+    /// Skips to the end of the node that starts with `event`.
     fn skip(&mut self, event: &Event<'_>) -> Option<()> {
         let mut depth = match event {
             Event::MappingStart(..) | Event::SequenceStart(..) => 1,

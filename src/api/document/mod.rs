@@ -1,11 +1,11 @@
-//! From the bytes of a manifest file to objects: YAML or JSON, several documents, `Pod`, `PriorityClass`, `List` and `PodList`.
+//! Parses a manifest file to objects: YAML or JSON, several documents, `Pod`, `PriorityClass`, `List` and `PodList`.
 //!
-//! Two steps, so that what did not change is not made again. `parse` gives the documents as plain values, each with
-//! its digest; only a fault of the file's form (no YAML, a key twice, too big) fails the file as a whole. `Document::object`
-//! then makes the typed object of one: types and unknown fields (`typed`), defaults, validation. An error in one document
-//! leaves the others alone.
+//! Parsing has two steps, so that unchanged documents are not processed again. `parse` returns the documents as plain
+//! values, each with its digest. Only an error in the file's form (invalid YAML, a duplicate key, too large) makes the
+//! whole file fail. `Document::object` then makes the typed object of one document: types and unknown fields (`typed`),
+//! defaults, validation. An error in one document does not affect the others.
 //!
-//! YAML is read as Kubernetes reads it (YAML 1.1: `yes`, `on` and `y` are booleans, `0644` is octal), with bounds on size,
+//! YAML is read as in Kubernetes (YAML 1.1: `yes`, `on` and `y` are booleans, `0644` is octal), with limits on size,
 //! depth and aliases.
 
 mod locate;
@@ -23,22 +23,22 @@ use serde_saphyr::options::DuplicateKeyPolicy;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The largest file that is read, in bytes.
+/// The maximum size of a file, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
-/// Deeper than any pod, shallow enough for the stack.
+/// More than any pod needs, and safe for the stack.
 const MAX_DEPTH: usize = 64;
 const MAX_NODES: usize = 20_000;
-/// How often one anchor may be used: what an alias bomb multiplies by.
+/// The maximum number of uses of one anchor. It limits the effect of an alias bomb.
 const MAX_ALIASES: usize = 100;
-/// Errors told of one document; of more only the number.
+/// The maximum number of errors reported per document. The rest is only counted.
 const MAX_FAULTS: usize = 20;
-/// The longest message of an error, in characters.
+/// The maximum length of an error message, in characters.
 const MAX_MESSAGE: usize = 2000;
-/// To find the line of an error its file is walked again. A file full of errors is walked so far in all, in bytes; further
-/// errors name the document and the field only.
+/// To find the line of an error, the file is parsed again. This is the limit of bytes parsed again per file. Further
+/// errors name only the document and the field.
 const MAX_WALKED: usize = 16 * MAX_BYTES;
 
-/// What a pod needs to know of the node and the moment.
+/// The node and time data that defaulting needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     pub node_name: &'a str,
@@ -46,49 +46,49 @@ pub struct Context<'a> {
     pub seen: &'a str,
 }
 
-/// The kinds that are read.
+/// The supported kinds.
 const KINDS: [&str; 4] = ["Pod", "PriorityClass", "List", "PodList"];
 const PRIORITY_CLASS: &str = "PriorityClass";
 
-/// What a good document is.
+/// The object of a valid document.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
     Pod(Box<Pod>),
     PriorityClass(PriorityClass),
 }
 
-/// What a document says it is: of two with equal keys the later version replaces the earlier one.
+/// The identity that a document claims. A later version with the same key replaces the earlier one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
     Pod(FullName),
     PriorityClass(String),
 }
 
-/// What is wrong with a typed, defaulted pod.
+/// Returns the errors of a typed, defaulted pod.
 type Validate = fn(&core::Pod) -> Vec<Fault>;
 
-/// One document of a file (an item of a List counts as one), as it was written.
+/// One unprocessed document of a file. An item of a List counts as one document.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// In the file, from 1.
+    /// The position in the file, from 1.
     pub number: u32,
-    /// Without `status`, which says nothing of what is wanted.
+    /// Without `status`, which is not part of the desired state.
     pub content: Value,
-    /// Of the content (D3).
+    /// The digest of the content (D3).
     pub digest: String,
-    /// The number of the YAML document, from 0, and the way to this one's root in it.
+    /// The index of the YAML document, from 0, and the path to the root of this document in it.
     stream_index: usize,
     root: FieldPath,
-    /// What is known to be wrong before the types are looked at.
+    /// The errors found before the types are checked.
     faults: Vec<Fault>,
-    /// Bytes of its file that were walked for the lines of errors, of all documents together.
+    /// Bytes parsed again to find the lines of errors, counted over all documents of the file.
     walked: Arc<AtomicUsize>,
 }
 
-/// The documents of a file. `path` is for the error only.
+/// Splits a file into documents. `path` is only used in the error.
 ///
 /// # Errors
-/// If the text as a whole cannot be taken apart, or has no document (D2: it is broken).
+/// The text cannot be parsed as a whole, or it has no document (D2: the file is broken).
 pub fn parse(text: &[u8], path: &str) -> Result<Vec<Document>, Problem> {
     if text.len() > MAX_BYTES {
         return Err(Problem::of_file(path, format!("larger than {MAX_BYTES} bytes; split it")));
@@ -105,12 +105,12 @@ pub fn parse(text: &[u8], path: &str) -> Result<Vec<Document>, Problem> {
         add(&mut documents, index, FieldPath::default(), value, &walked);
     }
     if documents.is_empty() {
-        return Err(Problem::of_file(path, "no document in it; to remove its pods remove the file"));
+        return Err(Problem::of_file(path, "the file has no document; to remove its pods, remove the file"));
     }
     Ok(documents)
 }
 
-/// All objects and all problems of a file's text: `parse` and `Document::object` in one.
+/// All objects and all problems of a file: `parse` and `Document::object` combined.
 pub fn read_objects(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Object>, Vec<Problem>) {
     let mut objects = Vec::new();
     let mut problems = Vec::new();
@@ -128,22 +128,23 @@ pub fn read_objects(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Objec
     (objects, problems)
 }
 
-/// The same, of the objects the pods only, with the priority that they give themselves.
+/// Like `read_objects`, but returns only the pods. Priority classes are not resolved.
 pub fn read(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Pod>, Vec<Problem>) {
     let (objects, problems) = read_objects(text, path, context);
     let pod = |object| if let Object::Pod(pod) = object { Some(*pod) } else { None };
     (objects.into_iter().filter_map(pod).collect(), problems)
 }
 
-/// A pod that was accepted before, from a record's JSON (W25): typed, not checked again.
+/// Restores an accepted pod from the JSON of a record (W25). It is typed, but not validated again.
 ///
 /// # Errors
-/// What does not fit the type.
+/// The value does not match the type.
 pub fn pod_from_value(value: &Value) -> Result<core::Pod, String> {
     typed::from_value::<core::Pod>(value).0.map_err(|fault| fault.to_string())
 }
 
-/// Pods that cannot both run (D4): of each pair of one namespace/name, or of one UID, the later one's problem.
+/// The conflicts between pods (D4). For two pods with the same namespace/name or the same UID, the later one gets the
+/// problem.
 pub fn collisions<'p>(pods: impl Iterator<Item = &'p Pod>) -> Vec<Problem> {
     use std::collections::BTreeMap;
     let mut names: BTreeMap<&FullName, &Source> = BTreeMap::new();
@@ -157,7 +158,7 @@ pub fn collisions<'p>(pods: impl Iterator<Item = &'p Pod>) -> Vec<Problem> {
                 line: None,
                 field: Some(field.to_owned()),
                 message: format!(
-                    "Duplicate value: {value:?}: {} (document {}) has it too, and only one of them runs",
+                    "Duplicate value: {value:?}: also used by {} (document {}); only one of the two pods runs",
                     first.path, first.document
                 ),
             });
@@ -175,7 +176,7 @@ pub fn collisions<'p>(pods: impl Iterator<Item = &'p Pod>) -> Vec<Problem> {
 }
 
 impl Document {
-    /// A document from a record of what was accepted before (D2): as `parse` gave it then.
+    /// Restores a document from the record of an accepted version (D2), in the form that `parse` returned.
     pub fn from_content(number: u32, content: Value) -> Document {
         let digest = uid::digest(&content);
         let faults = faults_of(&content);
@@ -183,7 +184,7 @@ impl Document {
         Document { number, content, digest, stream_index: 0, root, faults, walked }
     }
 
-    /// The namespace/name that it gives, if it can be read whatever else is wrong.
+    /// The namespace/name in the document, if it is readable. Other errors do not matter.
     pub fn name(&self) -> Option<FullName> {
         let metadata = self.content.get("metadata")?;
         let name = metadata.get("name")?.as_str()?;
@@ -194,7 +195,7 @@ impl Document {
         Some(FullName::new(if namespace.is_empty() { "default" } else { namespace }, name))
     }
 
-    /// What it says it is, if that can be read whatever else is wrong.
+    /// The identity that the document claims, if it is readable. Other errors do not matter.
     pub fn key(&self) -> Option<Key> {
         let name = self.name()?;
         Some(match self.content.get("kind").and_then(Value::as_str) {
@@ -203,10 +204,11 @@ impl Document {
         })
     }
 
-    /// Not surely something else than what is read: a wrong one of these may stand for one that was good before (D2).
+    /// False if the kind is certainly not supported. A broken document that may be ours can be a new version of a good
+    /// document (D2).
     pub fn may_be_ours(&self) -> bool {
         match self.content.get("kind") {
-            // Something that could be no kind at all is a document cut short, or in the middle of an edit.
+            // Text that cannot be a kind indicates a truncated document or one in the middle of an edit.
             Some(Value::String(kind)) if !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphanumeric()) => {
                 KINDS.into_iter().any(|k| near(kind, k))
             }
@@ -214,10 +216,10 @@ impl Document {
         }
     }
 
-    /// The object: typed, defaulted, validated. `text` is the file's, to find the lines of errors.
+    /// Makes the object: typed, defaulted, validated. `text` is the text of the file, to find the lines of errors.
     ///
     /// # Errors
-    /// All that is wrong with it (of wrong types only the first, since no more is known then).
+    /// All errors of the document. After a wrong type nothing more is checked.
     pub fn object(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Object, Vec<Problem>> {
         if self.content.get("kind").and_then(Value::as_str) != Some(PRIORITY_CLASS) {
             return self.pod(path, text, context).map(|pod| Object::Pod(Box::new(pod)));
@@ -225,19 +227,19 @@ impl Document {
         self.priority_class(path).map(Object::PriorityClass).map_err(|faults| self.problems(path, text, faults))
     }
 
-    /// The pod: typed, defaulted, validated. `text` is the file's, to find the lines of errors.
+    /// Makes the pod: typed, defaulted, validated. `text` is the text of the file, to find the lines of errors.
     ///
     /// # Errors
-    /// All that is wrong with it (of wrong types only the first, since no more is known then).
+    /// All errors of the document. After a wrong type nothing more is checked.
     pub fn pod(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Pod, Vec<Problem>> {
         self.make(path, context, validate::pod).map_err(|faults| self.problems(path, text, faults))
     }
 
-    /// The object of a record. A pod that was accepted before is not validated again: a rule that is new in this version ends no
-    /// pod that runs (D2, W25).
+    /// Restores the object of a record. An accepted pod is not validated again, so that a new rule in this version ends
+    /// no running pod (D2, W25).
     ///
     /// # Errors
-    /// The content does not fit the types.
+    /// The content does not match the types.
     pub fn recorded(&self, path: &str, context: Context<'_>) -> Result<Object, Vec<Problem>> {
         if self.content.get("kind").and_then(Value::as_str) == Some(PRIORITY_CLASS) {
             return self.object(path, None, context);
@@ -246,11 +248,11 @@ impl Document {
         made.map(|pod| Object::Pod(Box::new(pod))).map_err(|faults| self.problems(path, None, faults))
     }
 
-    /// The pod, also if it asks for what the engine knows and no adapter does yet. For simulations: what is read from
-    /// files goes through `pod`.
+    /// Makes the pod, and also accepts fields that the engine supports but no adapter does yet. For simulations. Manifest
+    /// files are read with `pod`.
     ///
     /// # Errors
-    /// As `pod`, without lines.
+    /// As for `pod`, but without line numbers.
     pub fn pod_with_unsupported(&self, path: &str, context: Context<'_>) -> Result<Pod, Vec<Problem>> {
         let made = self.make(path, context, validate::pod_with_unsupported);
         made.map_err(|faults| faults.into_iter().map(|fault| self.problem(path, None, fault)).collect())
@@ -334,7 +336,7 @@ impl Document {
     }
 }
 
-/// Adds a value, or the items of a List, to the documents.
+/// Adds one value, or the items of a List, to the documents.
 fn add(
     documents: &mut Vec<Document>,
     stream_index: usize,
@@ -365,7 +367,7 @@ fn add(
     documents.push(Document { number, content: value, digest, stream_index, root, faults, walked: walked.clone() });
 }
 
-/// What is wrong before the types are looked at: no object, no kind, a kind that is not ours.
+/// The errors found before the types are checked: not an object, no kind, an unsupported kind.
 fn faults_of(value: &Value) -> Vec<Fault> {
     if !value.is_object() {
         let message = "must be an object with apiVersion, kind, metadata and spec".to_owned();
@@ -408,7 +410,7 @@ fn is_list(value: &Value) -> bool {
     matches!(value.get("kind").and_then(Value::as_str), Some("List" | "PodList"))
 }
 
-/// Takes the items out of a List. Those of a PodList need not say what they are.
+/// Removes the items from a List. Items of a PodList may omit `apiVersion` and `kind`.
 fn list_items(list: &mut Value) -> Result<Vec<Value>, Vec<Fault>> {
     let typed = list.get("kind").and_then(Value::as_str) == Some("PodList");
     let Value::Object(map) = list else { return Ok(Vec::new()) };
@@ -440,7 +442,7 @@ fn options() -> serde_saphyr::Options {
             max_events: 4 * MAX_NODES,
             max_aliases: 10 * MAX_ALIASES,
             max_anchors: MAX_NODES,
-            // What a pod says ends up in requests to the runtime: its aliases make it no larger than a file may be.
+            // Pod text is part of requests to the runtime. Aliases must not make it larger than a file may be.
             max_total_scalar_bytes: MAX_BYTES,
             max_recorded_anchor_bytes: 4 * MAX_BYTES,
             max_recorded_anchor_events: 4 * MAX_NODES,
@@ -457,23 +459,23 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// The library's error in words for the author of a manifest: its own speak of options of the library.
+/// Rewrites the library's error for the author of a manifest. The library's own text refers to its options.
 fn yaml_error(path: &str, error: &serde_saphyr::Error) -> Problem {
     use serde_saphyr::Error;
     use serde_saphyr::budget::BudgetBreach;
     let error = error.without_snippet();
     let line = error.location().map(|l| l.line()).filter(|l| *l > 0);
     let message = match error {
-        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key {} is there twice", brief(key)),
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("duplicate key {}", brief(key)),
         Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => format!("nested deeper than {MAX_DEPTH} levels"),
-        Error::NonFiniteFloat { .. } => "not a finite number; put it in quotes if it is a text".to_owned(),
+        Error::NonFiniteFloat { .. } => "not a finite number; put it in quotes if it is a string".to_owned(),
         other => {
             let text = other.to_string();
             if text.contains("budget breached") {
                 "larger than 1048576 bytes or 20,000 values once its aliases are expanded; use fewer aliases, or split it"
                     .to_owned()
             } else {
-                // The place is said in front.
+                // The problem already has the line number.
                 brief(text.split(" at line ").next().unwrap_or_default()).into_owned()
             }
         }

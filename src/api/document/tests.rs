@@ -98,10 +98,10 @@ fn bad_input_is_an_error_with_a_line() {
     let expected = [
         ("a: b: c\n", ":1: mapping values are not allowed in this context".to_owned()),
         ("kind: Pod\na: [1, 2\n", ":2: unclosed bracket '['".to_owned()),
-        ("a: 1\nb: 2\na: 2\n", ":3: the key a is there twice".to_owned()),
-        ("{\"a\": 1,\n\"a\": 2}", ":2: the key a is there twice".to_owned()),
-        ("", ": no document in it; to remove its pods remove the file".to_owned()),
-        ("# only\n---\n# comments\n", ": no document in it; to remove its pods remove the file".to_owned()),
+        ("a: 1\nb: 2\na: 2\n", ":3: duplicate key a".to_owned()),
+        ("{\"a\": 1,\n\"a\": 2}", ":2: duplicate key a".to_owned()),
+        ("", ": the file has no document; to remove its pods, remove the file".to_owned()),
+        ("# only\n---\n# comments\n", ": the file has no document; to remove its pods, remove the file".to_owned()),
         ("text", ":1: must be an object with apiVersion, kind, metadata and spec".to_owned()),
         ("- 1", ":1: must be an object with apiVersion, kind, metadata and spec".to_owned()),
         ("kind: pod\n", ":1: kind: Unsupported value: \"pod\"; did you mean Pod?".to_owned()),
@@ -111,7 +111,7 @@ fn bad_input_is_an_error_with_a_line() {
             ":1: apiVersion: Unsupported value: \"v2\": supported values: \"v1\"".to_owned(),
         ),
         ("a: *b\n", ":1: alias references unknown anchor".to_owned()),
-        ("a: .inf\n", ":1: not a finite number; put it in quotes if it is a text".to_owned()),
+        ("a: .inf\n", ":1: not a finite number; put it in quotes if it is a string".to_owned()),
         (&deep_flow, ":1: recursion limit exceeded".to_owned()),
         (&deep_block, ":65: nested deeper than 64 levels".to_owned()),
         (&bomb, format!(":5: {expanded}")),
@@ -124,7 +124,7 @@ fn bad_input_is_an_error_with_a_line() {
     assert_eq!(read(b"a: 1\nb: \xff\n", PATH, CONTEXT).1[0].to_string(), "/m/web.yaml:2: not UTF-8 text");
 }
 
-/// 31 lines of a manifest that would become 20 GB of environment.
+/// With 32 lines, the references expand to 20 GB of environment.
 fn doubling_environment(lines: usize) -> String {
     let mut text = pod_named("a").replace("spec: {containers: [{name: c, image: 'i:1'}]}", "spec:\n  containers:");
     text.push_str("  - name: c\n    image: i:1\n    env:\n    - {name: c0, value: aaaaaaaaaa}\n");
@@ -144,7 +144,7 @@ fn references_that_multiply_the_environment_are_an_error_with_line_field_and_rem
                     $(VAR)";
     assert_eq!(problems(&bomb), [expected]);
     assert_eq!(pods(&doubling_environment(17)).len(), 1);
-    // Nor by way of a List, or of what was accepted by an earlier version.
+    // The same applies to an item of a List, and to a record that an earlier version accepted.
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [parse(bomb.as_bytes(), PATH).unwrap()[0].content]});
     assert_eq!(problems(&list.to_string()), [expected.replace(":26: ", ":1: items[0].")]);
     let recorded = Document::from_content(1, parse(bomb.as_bytes(), PATH).unwrap()[0].content.clone());
@@ -154,7 +154,7 @@ fn references_that_multiply_the_environment_are_an_error_with_line_field_and_rem
 
 #[test]
 fn aliases_do_not_make_a_pod_larger_than_a_file_may_be() {
-    // 90 KB of text, 3 MB of environment.
+    // 90 KB of text expand to 3 MB of environment.
     let mut text = pod_named("a").replace("spec: {containers: [{name: c, image: 'i:1'}]}", "spec:\n  containers:");
     let _ =
         write!(text, "  - name: c\n    image: i:1\n    env:\n    - {{name: A, value: &a {}}}\n", "x".repeat(60_000));
@@ -174,7 +174,7 @@ fn a_file_full_of_errors_tells_some_of_them_and_is_not_walked_for_each() {
     assert_eq!(found[0], "/m/web.yaml:5: spec.field0: unknown field");
     assert_eq!(found[MAX_FAULTS], "/m/web.yaml:1: 8981 more errors in this document; correct these first");
 
-    // An error in each of many documents: the first ones have their lines, the last ones their number.
+    // With errors in many documents, the first problems have line numbers, and the last ones only document numbers.
     let text: String =
         (0..1000).map(|i| format!("---\n{}", pod_named("a").replace("name: c", &format!("x{i}: c")))).collect();
     let documents = parse(text.as_bytes(), PATH).unwrap();
@@ -244,8 +244,8 @@ fn d4_collisions_name_both_places() {
     let found = collisions(pods(&text).iter());
     assert_eq!(
         found.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        ["/m/web.yaml: document 2: metadata.name: Duplicate value: \"default/a\": /m/web.yaml (document 1) has it \
-             too, and only one of them runs"]
+        ["/m/web.yaml: document 2: metadata.name: Duplicate value: \"default/a\": also used by /m/web.yaml \
+             (document 1); only one of the two pods runs"]
     );
 }
 
@@ -320,7 +320,7 @@ fn a5_priority_classes_are_read_beside_pods_and_in_lists() {
         found.iter().map(said).collect::<Vec<_>>(),
         [(2, 1_000_000_000, false, "PreemptLowerPriority".to_owned()), (3, -3, true, "Never".to_owned())]
     );
-    assert_eq!(pods(&text).len(), 1, "who asks for pods gets the pods");
+    assert_eq!(pods(&text).len(), 1, "`read` returns only the pods");
     let key = |kind: &str| {
         let text = format!("apiVersion: x\nkind: {kind}\nmetadata: {{name: gold}}\n");
         parse(text.as_bytes(), PATH).unwrap()[0].key().unwrap()

@@ -1,8 +1,8 @@
-//! From a parsed document to the typed pod: the one place where the Kubernetes types are deserialised.
+//! Deserialises a parsed document to a typed pod. This is the only place that deserialises the Kubernetes types.
 //!
-//! Every deserialiser type instantiates the whole tree of Pod types again (about 1 MB of code), so this one
-//! walks a `serde_json::Value` directly and does at once what one would else wrap three layers for: it knows the path of
-//! an error, it notes the fields that nobody asked for (D5), and it knows which fields the type has, for a suggestion.
+//! Each deserialiser type instantiates the whole tree of Pod types again (about 1 MB of code). Therefore one deserialiser
+//! walks a `serde_json::Value` and does the work of three wrappers: it records the path of an error, it collects unknown
+//! fields (D5), and it knows the field names of each type for suggestions.
 
 use crate::api::problem::{At, Fault, FieldPath};
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::cell::RefCell;
 use std::fmt;
 
-/// Deserialises `value`; the second part lists all unknown fields.
+/// Deserialises `value`. The second part of the result lists all unknown fields.
 ///
 /// # Errors
 /// The first wrong type, with its path.
@@ -23,17 +23,17 @@ pub(super) fn from_value<'de, T: Deserialize<'de>>(value: &'de Value) -> (Result
     (result, unknown.into_inner())
 }
 
-/// One value on the walk. It is cheap to make: nothing is copied before a typed field takes it.
+/// One value on the walk. Cheap to create: nothing is copied until a typed field takes the value.
 #[derive(Clone, Copy)]
 struct Node<'de, 'w> {
     value: &'de Value,
     at: At<'w>,
-    /// The field names of the object in which this value is, empty in a map with free keys.
+    /// The field names of the object that contains this value. Empty in a map with free keys.
     siblings: &'static [&'static str],
     unknown: &'w RefCell<Vec<Fault>>,
 }
 
-/// An error, and where it happened: the deepest value that was being read.
+/// An error and its location: the deepest value that was being read.
 #[derive(Debug)]
 struct TypeError {
     at: Option<FieldPath>,
@@ -87,7 +87,7 @@ impl de::Error for TypeError {
     }
 }
 
-/// Rust's names of types, in the words of a manifest's author.
+/// Translates a Rust type name for the author of a manifest.
 fn plain(expected: &str) -> String {
     match expected {
         "i32" | "i64" | "u16" | "u32" | "u64" => "an integer".to_owned(),
@@ -96,7 +96,7 @@ fn plain(expected: &str) -> String {
         "a map" => "an object with free keys".to_owned(),
         "Quantity" => "a quantity".to_owned(),
         "option" => "a value".to_owned(),
-        // The name of a Kubernetes type.
+        // Kubernetes type names start with an upper-case letter.
         name if name.starts_with(|c: char| c.is_ascii_uppercase()) => format!("an object ({name})"),
         other => other.to_owned(),
     }
@@ -205,7 +205,7 @@ impl<'de> MapAccess<'de> for Entries<'de, '_> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, TypeError> {
         let Some((key, value)) = self.current.take() else {
-            return Err(de::Error::custom("a value was asked for before its key"));
+            return Err(de::Error::custom("value requested before its key"));
         };
         let at = match self.fields {
             Some(_) => self.node.at.field(key),
@@ -216,7 +216,7 @@ impl<'de> MapAccess<'de> for Entries<'de, '_> {
     }
 }
 
-/// The name that was probably meant: the same but for case, or at most two letters off (one in a short name).
+/// The most similar known name: it differs in case, or in at most two letters (one letter for a short name).
 pub(super) fn nearest<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
     let lower = name.to_ascii_lowercase();
     names
@@ -227,13 +227,13 @@ pub(super) fn nearest<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
         .map(|(_, candidate)| candidate)
 }
 
-/// Letters to insert, drop, replace, or swap with their neighbour. Long names are never near.
+/// The edit distance: insert, drop, replace, or swap neighbours. Names above 64 letters never match.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len().abs_diff(b.len()) > 2 || a.len() > 64 {
         return usize::MAX;
     }
-    // Row i holds the distances of the first i letters of `a` from each beginning of `b`; three rows are enough.
+    // Row i contains the distances of the first i letters of `a` to each prefix of `b`. Three rows are enough.
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
     for i in 1..=a.len() {

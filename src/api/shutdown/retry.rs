@@ -1,15 +1,15 @@
-//! S7: when to try again what the bus or logind did not give. Pure arithmetic.
+//! S7: the retry schedule for the bus and logind. Pure arithmetic.
 
 use std::time::Duration;
 
-/// Each second ...
+/// The retry period in the first minute.
 const SOON: Duration = Duration::from_secs(1);
-/// ... for a minute, ...
+/// The time for which `SOON` applies.
 const SOON_FOR: Duration = Duration::from_secs(60);
-/// ... then more rarely.
+/// The retry period after that.
 const LATER: Duration = Duration::from_secs(30);
 
-/// The time until the next attempt, of what has failed for so long.
+/// The time until the next attempt, after the attempts have failed for `failing_for`.
 pub fn wait(failing_for: Duration) -> Duration {
     if failing_for < SOON_FOR { SOON } else { LATER }
 }

@@ -1,34 +1,35 @@
-//! What people see of graceful shutdown: `wherry status`, `wherry shutdown-plan`, `/status`. Fields may be added; a reader takes
-//! what it knows.
+//! Graceful shutdown as users see it in `wherry status`, `wherry shutdown-plan` and `/status`. New versions may add
+//! fields; readers ignore unknown ones.
 
 use serde::{Deserialize, Serialize};
 
-/// Whether the node is ready for a shutdown, and the one in progress.
+/// Whether the node is prepared for a shutdown, and the state of a shutdown in progress.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ShutdownView {
-    /// The configuration asks for it.
+    /// The configuration turns graceful shutdown on.
     pub enabled: bool,
-    /// A lock is held: logind waits for it.
+    /// Wherry holds a lock, so logind delays a shutdown.
     pub armed: bool,
-    /// Why it is not armed, or what is worse than was asked for.
+    /// Why it is not armed, or how it falls short of the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// How long logind waits at most (InhibitDelayMaxUSec); None while it is unknown.
+    /// The maximum delay that logind grants (InhibitDelayMaxUSec); None while it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_seconds: Option<f64>,
     /// The sum of the groups' periods.
     pub needed_seconds: u64,
-    /// Lowest priority first: the order in which they are stopped.
+    /// In the order in which the groups are stopped: lowest priority first.
     pub groups: Vec<GroupView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_progress: Option<ProgressView>,
-    /// RFC 3339 in whole seconds: when the last shutdown of the node began, and when its work was done.
+    /// Start of the last shutdown of the node, and the end of Wherry's part in it. RFC 3339 in whole seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<String>,
-    /// S8: the same in seconds since the Unix epoch. 0 if there was none; the end also while one is in progress.
+    /// S8: the same in seconds since the Unix epoch. 0 if there was none; the end is also 0 while a shutdown is in
+    /// progress.
     pub started_seconds: f64,
     pub ended_seconds: f64,
 }
@@ -37,29 +38,29 @@ pub struct ShutdownView {
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupView {
     pub priority: i32,
-    /// As the configuration says.
+    /// The configured period.
     pub period_seconds: u64,
-    /// What logind's delay leaves of it (S2); None while the delay is unknown.
+    /// The part of the period that logind's delay allows (S2); None while the delay is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub granted_seconds: Option<u64>,
-    /// Pods that would be stopped with it now.
+    /// Number of pods that the group contains now.
     pub pods: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProgressView {
-    /// How long it has been going on.
+    /// Time since the shutdown began.
     pub since_seconds: f64,
-    /// The priority of the group that is being stopped; None when all are done.
+    /// The priority of the group that is being stopped; None when all groups are done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<i32>,
-    /// Until the lock is released at the latest.
+    /// Time until the lock is released at the latest.
     pub left_seconds: f64,
     pub released: bool,
 }
 
-/// Who would be stopped when, were the node shut down now.
+/// The plan for a shutdown that would begin now: which pods stop, and when.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlanView {
@@ -75,11 +76,11 @@ pub struct PlanView {
 #[serde(rename_all = "camelCase", default)]
 pub struct PlanGroup {
     pub priority: i32,
-    /// Counted from the shutdown's begin; sooner if the pods before end sooner. A group without pods takes no time.
+    /// Counted from the start of the shutdown. Earlier if the previous groups end early. A group without pods takes no time.
     pub from_seconds: u64,
     pub until_seconds: u64,
     pub period_seconds: u64,
-    /// None while logind's delay is unknown; then the times are those of the configured period.
+    /// None while logind's delay is unknown; the times are then based on the configured period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub granted_seconds: Option<u64>,
     pub pods: Vec<PlanPod>,
@@ -92,8 +93,8 @@ pub struct PlanPod {
     pub name: String,
     pub uid: String,
     pub priority: i32,
-    /// What it would get.
+    /// The grace period that the pod would get.
     pub grace_seconds: u64,
-    /// Its own `terminationGracePeriodSeconds`; more than it would get: it is cut off.
+    /// The pod's `terminationGracePeriodSeconds`. If it exceeds `grace_seconds`, the shutdown cuts it short.
     pub own_grace_seconds: u64,
 }

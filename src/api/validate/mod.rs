@@ -1,6 +1,7 @@
-//! Whether a defaulted pod is one that we can run: every problem at once, in Kubernetes' words.
+//! Validation of a defaulted pod. All problems are reported at once, with the messages of Kubernetes.
 //!
-//! `later` names what we do not act on yet. Whether the pod fits the node is not asked here: that is admission.
+//! `unsupported` rejects fields that are not implemented yet. Admission, not this module, checks if the pod fits the
+//! node.
 
 mod network;
 mod placement;
@@ -16,7 +17,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// The largest sum of all annotations' keys and values, in bytes.
+/// The maximum total size of the keys and values of all annotations, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
 pub(crate) fn pod(pod: &Pod) -> Vec<Fault> {
@@ -28,14 +29,14 @@ pub(crate) fn pod(pod: &Pod) -> Vec<Fault> {
     faults.0
 }
 
-/// What `pod` finds, but for fields that are not supported yet.
+/// The faults of `pod`, without those for unsupported fields.
 pub(crate) fn pod_with_unsupported(pod: &Pod) -> Vec<Fault> {
     let mut faults = self::pod(pod);
     faults.retain(|fault| fault.message != NOT_YET);
     faults
 }
 
-/// `says_value`: the value is there, and not the zero of a field left out.
+/// `says_value` is true if the manifest contains the value. The typed value alone cannot tell 0 from a missing field.
 pub(crate) fn priority_class(class: &PriorityClass, says_value: bool) -> Vec<Fault> {
     let mut faults = Faults::default();
     let root = At::Root;
@@ -69,12 +70,12 @@ pub(crate) fn priority_class(class: &PriorityClass, says_value: bool) -> Vec<Fau
     faults.0
 }
 
-/// What breaks a label's key or value, in Kubernetes' words; empty if nothing does.
+/// The errors in a label's key or value, as Kubernetes messages; empty if it is valid.
 pub fn label(key: &str, value: &str) -> Vec<String> {
     syntax::qualified_name(key).into_iter().chain(syntax::label_value(value)).collect()
 }
 
-/// Can this be the name of an extended resource: has it a domain that is not Kubernetes' own?
+/// True if the name is valid for an extended resource: it has a domain that is not Kubernetes' own.
 pub fn is_extended_resource(name: &str) -> bool {
     resources::is_extended(name)
 }
@@ -94,7 +95,7 @@ fn metadata(metadata: &ObjectMeta, at: At<'_>, faults: &mut Faults) {
     any_metadata(metadata, "pod", at, faults);
 }
 
-/// What objects of every kind have.
+/// Checks the metadata common to all kinds.
 fn any_metadata(metadata: &ObjectMeta, kind: &str, at: At<'_>, faults: &mut Faults) {
     match metadata.name.as_deref() {
         None | Some("") => faults.required(at.field("name"), &format!("name is needed for the {kind}")),
@@ -213,7 +214,7 @@ fn container(container: &Container, at: At<'_>, faults: &mut Faults) {
     unsupported::of_container(container, at, faults);
 }
 
-/// `$(VAR)` references can multiply a small manifest into gigabytes.
+/// Limits the expanded size. `$(VAR)` references can turn a small manifest into gigabytes.
 fn arguments(container: &Container, at: At<'_>, faults: &mut Faults) {
     let Err(too_long) = expand::measure(container) else { return };
     let (env, command, args) = (at.field("env"), at.field("command"), at.field("args"));

@@ -4,10 +4,10 @@ use crate::api::problem::{At, Faults};
 use crate::api::validate::{complain, syntax};
 use k8s_openapi::api::core::v1::{ContainerPort, PodSpec};
 
-/// glibc reads no more name servers than this.
+/// glibc ignores further name servers.
 const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
-/// The longest search list, in characters with the spaces between.
+/// The maximum length of the search list in characters, including the spaces between the domains.
 const MAX_SEARCH_CHARACTERS: usize = 2048;
 
 pub(super) fn names(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
@@ -63,7 +63,7 @@ pub(super) fn dns(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         faults.invalid(at_searches, searches, detail);
     }
     for (i, search) in searches.iter().enumerate() {
-        // "." stands for the root: no search.
+        // "." is the root domain: no search.
         if search != "." {
             let name = search.strip_suffix('.').unwrap_or(search);
             complain(syntax::dns_subdomain(name), search, at_searches.item(i), faults);
@@ -84,7 +84,7 @@ pub(super) fn dns(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// The ports of one container; `host_ports` holds those of the pod's containers before it.
+/// Checks the ports of one container. `host_ports` contains the host ports of the pod's previous containers.
 pub(super) fn ports(
     ports: &[ContainerPort],
     host_network: bool,

@@ -1,5 +1,5 @@
-//! Where a pod may run: node selector, required node affinity, the node's name and operating system. Whether this node is
-//! such a one is admission's to say (A2); here only what no node could answer is wrong.
+//! Placement rules: node selector, required node affinity, node name and operating system. This module rejects only rules
+//! that are invalid on every node. Admission checks if they match this node (A2).
 
 use crate::api::problem::{At, Faults};
 use crate::api::validate::{complain, syntax};
@@ -77,7 +77,7 @@ fn of_label(requirement: &NodeSelectorRequirement, at: At<'_>, faults: &mut Faul
     }
 }
 
-/// The node's only field is its name.
+/// Checks a field selector. `metadata.name` is the only field of a node that can be selected.
 fn of_field(requirement: &NodeSelectorRequirement, at: At<'_>, faults: &mut Faults) {
     let values = requirement.values.as_deref().unwrap_or_default();
     match requirement.operator.as_str() {

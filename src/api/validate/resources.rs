@@ -22,7 +22,7 @@ pub(super) fn resources(resources: &ResourceRequirements, at: At<'_>, faults: &m
 
     let at_requests = at.field("requests");
     for (name, written) in requests {
-        // A request that is the default from its limit was judged there.
+        // A request that was defaulted from its limit has been validated with the limit.
         let defaulted = limits.get(name) == Some(written);
         let Some(request) =
             (if defaulted { limit.get(name.as_str()).copied() } else { one(name, written, at_requests, faults) })
@@ -50,21 +50,20 @@ pub(super) fn resources(resources: &ResourceRequirements, at: At<'_>, faults: &m
     }
 }
 
-/// What a pod needs beside its containers. It has a meaning with a runtime class only, and a kubelet takes it for what it
-/// says also without one.
+/// Validates the overhead. It is meant for pods with a runtime class, but a kubelet also honours it without one.
 pub(super) fn overhead(overhead: &List, at: At<'_>, faults: &mut Faults) {
     for (name, written) in overhead {
         one(name, written, at, faults);
     }
 }
 
-/// A domain other than Kubernetes' own, and short enough for the name of a quota.
+/// True if the domain is not Kubernetes' own and the name is short enough to be used in a quota.
 pub(super) fn is_extended(name: &str) -> bool {
     let own = name.split_once('/').is_none_or(|(domain, _)| domain.ends_with("kubernetes.io"));
     !own && !name.starts_with(QUOTA) && syntax::qualified_name(&format!("{QUOTA}{name}")).is_empty()
 }
 
-/// Whole pieces, one pod's or another's: a request is the limit.
+/// True for resources that are allocated in whole units to one pod, so that the request must equal the limit.
 fn is_never_shared(name: &str) -> bool {
     name.starts_with(HUGE_PAGES) || name.contains('/')
 }
@@ -73,7 +72,7 @@ const QUOTA: &str = "requests.";
 
 const HUGE_PAGES: &str = "hugepages-";
 
-/// One entry: a resource that we know, and an amount that is a number and not negative.
+/// Validates one entry: a known resource, and an amount that is a number and not negative.
 fn one(name: &str, written: &Written, at: At<'_>, faults: &mut Faults) -> Option<Quantity> {
     let at = at.key(name);
     let page_size = || {
@@ -108,7 +107,8 @@ fn one(name: &str, written: &Written, at: At<'_>, faults: &mut Faults) -> Option
     None
 }
 
-/// The kernel has whole huge pages only: the remedy is the next multiple, in the unit of the resource's name.
+/// The message for an amount that is not a multiple of the huge page size. The remedy is the next multiple, in the unit
+/// of the resource's name.
 fn indivisible(name: &str, amount: Quantity, page: Quantity) -> String {
     let size = name.strip_prefix(HUGE_PAGES).unwrap_or_default();
     let unit = size.trim_start_matches(|c: char| c.is_ascii_digit());

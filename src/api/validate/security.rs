@@ -1,4 +1,4 @@
-//! Security contexts, of the pod and of a container.
+//! Security contexts of pods and containers.
 
 use crate::api::problem::{At, Faults};
 use crate::api::sysctls;
@@ -59,7 +59,7 @@ pub(super) fn of_container(context: &SecurityContext, at: At<'_>, faults: &mut F
             let at = at_capabilities.field(field);
             for (i, name) in list.iter().flatten().enumerate() {
                 if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-                    faults.invalid(at.item(i), name, "must be the name of a capability, as NET_ADMIN, or ALL");
+                    faults.invalid(at.item(i), name, "must be the name of a capability, such as NET_ADMIN, or ALL");
                 }
             }
         }
@@ -86,7 +86,7 @@ fn id(id: Option<i64>, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// AppArmor and SELinux: only what the runtime does by itself.
+/// AppArmor and SELinux: only the runtime's default is supported.
 fn linux_modules(
     app_armor: Option<&AppArmorProfile>,
     se_linux: Option<&SELinuxOptions>,
@@ -108,7 +108,7 @@ fn seccomp(profile: Option<&SeccompProfile>, at: At<'_>, faults: &mut Faults) {
     match (profile.type_.as_str(), file) {
         ("Localhost", None) => faults.required(at_file, "must be set when seccomp type is Localhost"),
         ("Localhost", Some(file)) => {
-            // It is looked up below the root directory, and must not lead out of it.
+            // The path is relative to the seccomp directory below the root directory, and must not lead outside.
             if file.starts_with('/') {
                 faults.invalid(at_file, file, "must be a relative path");
             }
@@ -127,7 +127,7 @@ fn seccomp(profile: Option<&SeccompProfile>, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// Whether the node allows them is not asked here: that is admission (A3).
+/// Admission, not this function, checks if the node allows the sysctls (A3).
 fn of_sysctls(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     let mut seen: Vec<String> = Vec::new();
     for (i, sysctl) in context.sysctls.iter().flatten().enumerate() {

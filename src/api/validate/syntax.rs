@@ -1,8 +1,8 @@
-//! The grammars of names, labels and addresses, with Kubernetes' words for what breaks them.
+//! The grammars of names, labels and addresses, with the Kubernetes error messages.
 
-/// At most 63, the length of a DNS label and of a label's value.
+/// The maximum length of a DNS label and of a label value.
 pub(super) const LABEL: usize = 63;
-/// At most 253, the length of a DNS name.
+/// The maximum length of a DNS name.
 pub(super) const SUBDOMAIN: usize = 253;
 
 const LABEL_FORM: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
@@ -18,7 +18,7 @@ const VALUE_FORM: &str = "a valid label must be an empty string or consist of al
     start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
     validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// What breaks one grammar; empty if nothing does.
+/// The violations of one grammar; empty if the text is valid.
 pub(super) type Complaints = Vec<String>;
 
 fn too_long(text: &str, most: usize) -> Option<String> {
@@ -39,19 +39,19 @@ fn is_name(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// Container names, namespaces, host names.
+/// For container names, namespaces and host names.
 pub(super) fn dns_label(text: &str) -> Complaints {
     let form = (!is_label(text)).then(|| LABEL_FORM.to_owned());
     too_long(text, LABEL).into_iter().chain(form).collect()
 }
 
-/// Pod names, search domains.
+/// For pod names and search domains.
 pub(super) fn dns_subdomain(text: &str) -> Complaints {
     let form = (!text.split('.').all(is_label)).then(|| SUBDOMAIN_FORM.to_owned());
     too_long(text, SUBDOMAIN).into_iter().chain(form).collect()
 }
 
-/// Keys of labels and annotations, and names of resources: `[prefix/]name`.
+/// For keys of labels and annotations, and names of resources: `[prefix/]name`.
 pub(super) fn qualified_name(text: &str) -> Complaints {
     let mut complaints = Vec::new();
     let mut parts = text.split('/');
@@ -87,14 +87,14 @@ pub(super) fn label_value(text: &str) -> Complaints {
     too_long(text, LABEL).into_iter().chain(form).collect()
 }
 
-/// Since 1.32 anything printable but `=`.
+/// Any printable ASCII character except `=`, as in Kubernetes 1.32 and later.
 pub(super) fn env_name(text: &str) -> Complaints {
     let fine = !text.is_empty() && text.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=');
     let form = "a valid environment variable name must consist only of printable ASCII characters other than '='";
     if fine { Vec::new() } else { vec![form.to_owned()] }
 }
 
-/// A port's name: as IANA's services.
+/// The name of a port, in the form of an IANA service name.
 pub(super) fn port_name(text: &str) -> Complaints {
     let mut complaints: Complaints = too_long(text, 15).into_iter().collect();
     let mut add = |wrong: bool, what: &str| {
@@ -112,7 +112,7 @@ pub(super) fn port_name(text: &str) -> Complaints {
     complaints
 }
 
-/// A UID is part of paths and of cgroup names: only letters, digits and dashes.
+/// A UID is part of paths and cgroup names. Therefore only letters, digits and dashes are allowed.
 pub(super) fn uid(text: &str) -> Complaints {
     let fine = text.len() <= LABEL
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
@@ -129,7 +129,7 @@ pub(super) fn ip(text: &str) -> Complaints {
     }
 }
 
-/// Parts of lower-case letters, digits, `-` and `_`, between dots or slashes.
+/// Lower-case letters, digits, `-` and `_`, in parts separated by dots or slashes.
 pub(super) fn sysctl_name(text: &str) -> Complaints {
     let alnum = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let part = |p: &str| {

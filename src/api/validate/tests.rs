@@ -11,14 +11,14 @@ fn with_spec(spec: Value) -> Vec<String> {
     faults(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}))
 }
 
-/// One container with these fields more.
+/// One container with these additional fields.
 fn with_container(more: Value) -> Vec<String> {
     let mut container = json!({"name": "main", "image": "img:1"});
     merge(&mut container, more);
     with_spec(json!({"containers": [container]}))
 }
 
-/// A good pod with these fields more in its spec.
+/// A valid pod with these additional fields in its spec.
 fn with_fields(more: Value) -> Vec<String> {
     let mut spec = json!({"containers": [{"name": "main", "image": "img:1"}]});
     merge(&mut spec, more);

@@ -1,8 +1,8 @@
-//! What Kubernetes knows and we do not act on yet: refused by the name of its field, never left out in silence.
+//! Rejects fields of Kubernetes that are not implemented yet, by name, so that they are not ignored silently.
 //!
-//! Not here is what has no meaning on a node without a scheduler and an API server, and does no harm: tolerations,
-//! schedulerName, podAffinity, podAntiAffinity, topologySpreadConstraints, preferred node affinity,
-//! serviceAccountName, automountServiceAccountToken, enableServiceLinks, resizePolicy.
+//! Fields that have no effect without a scheduler and an API server are allowed: tolerations, schedulerName, podAffinity,
+//! podAntiAffinity, topologySpreadConstraints, preferred node affinity, serviceAccountName, automountServiceAccountToken,
+//! enableServiceLinks, resizePolicy.
 
 use crate::api::problem::{At, Faults};
 use k8s_openapi::api::core::v1::{Container, PodSpec};

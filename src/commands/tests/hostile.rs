@@ -1,5 +1,5 @@
-//! What others wrote never reaches the terminal as more than text: every command is run against an agent, and on files, whose
-//! every text is hostile.
+//! Text from outside never reaches the terminal as control sequences. Every command runs against an agent, and on
+//! files, in which every text is hostile.
 
 use super::{Content, Cursor, Running};
 use crate::adapters::server::http::{self, Body, Request, Response, Route};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::io::Write as _;
 use std::path::Path;
 
-/// Sets the clipboard, clears the screen, begins a line of its own, hides and turns what follows.
+/// Sets the clipboard, clears the screen, starts a forged line, hides and reverses the text after it.
 const HOSTILE: &str = "evil\x1b]52;c;aGk=\x07\x1b[2J\x1b[31m\rup\nFAKE line\t\u{9b}8m\u{7f}\u{202e}\u{2028}FAKE\u{85}";
 
 struct Hostile;
@@ -142,7 +142,7 @@ impl Content for Hostile {
     }
 }
 
-/// The command lines by which each command is looked at. `@` is the directory of files.
+/// The command lines that cover each command. `@` is the directory of files.
 fn command_lines(command: &str) -> &'static [&'static str] {
     match command {
         "check" => {
@@ -174,7 +174,7 @@ fn command_lines(command: &str) -> &'static [&'static str] {
         "shutdown-plan" => &["shutdown-plan", "shutdown-plan -o json"],
         "purge" => &["purge --root-dir @/root --runtime-endpoint unix://@/no\x1b[2J"],
         "version" => &["version"],
-        // The agent: its log is looked at in `agent::logging`.
+        // `run` is the agent. `agent::logging` tests its log.
         "run" => &[],
         other => panic!("say how the output of `wherry {other}` is looked at for hostile text"),
     }
@@ -187,12 +187,12 @@ fn leaves(command: &clap::Command, found: &mut Vec<String>) {
     command.get_subcommands().for_each(|c| leaves(c, found));
 }
 
-/// YAML does not take all of these characters as they are.
+/// YAML does not accept all of these characters unescaped.
 fn escaped(value: &Value) -> String {
     printable::json(&value.to_string()).into_owned()
 }
 
-/// Writes files of configuration and manifests with hostile names and content.
+/// Writes configuration and manifest files with hostile names and content.
 fn files(dir: &Path) {
     std::fs::create_dir(dir.join("manifests")).unwrap();
     let name = "FAKE\nFAKE \x1b[2J\u{202e}.yaml";
@@ -240,7 +240,7 @@ fn no_command_lets_hostile_text_through() {
             let parsed = Cli::try_parse_from(&args).unwrap_or_else(|e| panic!("{line}: {e}"));
             let mut out = Vec::new();
             TOLD.take();
-            // (`Guard`, which is between this and the terminal, would hide what a command lets through.)
+            // (`Guard`, which normally filters the output, would hide text that a command does not escape.)
             let ended = match parsed.command {
                 Command::Logs(args) => logs(&mut out, args),
                 Command::Exec(args) => exec(&mut out, args),

@@ -1,8 +1,8 @@
-//! Resources against what the node has left (A2, A3).
+//! Compares requested resources with the free resources of the node (A2, A3).
 
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
 
-/// One resource of which there is not enough.
+/// A resource that is short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insufficient {
     pub resource: String,
@@ -12,17 +12,17 @@ pub struct Insufficient {
 }
 
 impl Insufficient {
-    /// The pod's reason, as a kubelet has it: `OutOfcpu`.
+    /// The reason, worded like a kubelet's: `OutOfcpu`.
     pub fn reason(&self) -> String {
         format!("OutOf{}", self.resource)
     }
 
-    /// How much has to become free. Of a resource that is over-used already, all that is missing.
+    /// The amount that has to become free. If the resource is already over-used, this includes the excess.
     pub fn shortage(&self) -> u64 {
         (self.requested.saturating_add(self.used)).saturating_sub(self.capacity)
     }
 
-    /// A kubelet's words.
+    /// The message of a kubelet.
     pub fn message(&self) -> String {
         let Insufficient { resource, requested, used, capacity } = self;
         format!(
@@ -31,10 +31,10 @@ impl Insufficient {
     }
 }
 
-/// The order in which reasons are given (A3); others by name after these.
+/// The order of the reasons (A3). Other resources follow by name.
 const ORDER: [&str; 4] = [PODS, CPU, MEMORY, EPHEMERAL_STORAGE];
 
-/// What is missing of all that is requested, in the order of A3. A resource that the node does not know has a capacity of zero.
+/// The resources that are short, in the order of A3. The capacity of a resource that the node does not know is zero.
 pub fn insufficient(requested: &Resources, used: &Resources, allocatable: &Resources) -> Vec<Insufficient> {
     let mut missing: Vec<Insufficient> = requested
         .iter()
@@ -51,7 +51,7 @@ pub fn insufficient(requested: &Resources, used: &Resources, allocatable: &Resou
     missing
 }
 
-/// What has to become free, by resource: `preempt::victims` is asked for it.
+/// The amounts that have to become free, by resource: the input of `preempt::victims`.
 pub fn shortages(missing: &[Insufficient]) -> Resources {
     let mut all = Resources::default();
     missing.iter().for_each(|i| all.set(&i.resource, i.shortage()));

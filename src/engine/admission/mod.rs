@@ -1,5 +1,5 @@
-//! Whether a pod fits onto the node (A1 to A4), and who would have to go for one that does not (A6, A7). Pure arithmetic over what
-//! pods ask for; `engine::node` says whose turn it is and does what comes of it.
+//! Whether a pod fits on the node (A1 to A4), and which pods would have to be preempted for it (A6, A7). These are pure
+//! calculations on the pods' requests; `engine::node` chooses the order of the pods and acts on the results.
 
 pub mod fit;
 pub mod node_snapshot;
@@ -12,27 +12,27 @@ use fit::Insufficient;
 use predicates::Refusal;
 use serde::Serialize;
 
-/// Where a pod stands with the node.
+/// The state of a pod's admission.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub enum Admission {
-    /// It was not looked at yet, or its name is not free (W8).
+    /// Not decided yet, or another pod has the name (W8).
     #[default]
     Open,
-    /// A4: it fits once others are gone. For people: who, and what is missing till then.
+    /// A4: it fits once other pods are gone. The text names those pods and the missing resources.
     Waits(String),
     Admitted,
-    /// A3: why not.
+    /// A3: the reason of the rejection.
     Rejected(Cause),
 }
 
-/// The first of the resources: more than `maxPods` pods.
+/// More than `maxPods` pods: the first resource in the order of A3.
 pub const OUT_OF_PODS: &str = "OutOfpods";
 
-/// The one reason that comes before the resources; the others come after them (A3).
+/// The one reason that precedes the resources; the others follow them (A3).
 const BEFORE_RESOURCES: &str = "PodOSNotSupported";
 
-/// A3: the first reason, and all of them as the message. Of a pod that others would have gone for the first that is no resource
-/// counts: with any such they do not go (A6).
+/// A3: the first reason, and all of them as the message. For a pod that may preempt others, the reasons that are not
+/// resources come first: with any of them, no pod is preempted (A6).
 pub fn rejection(refusals: &[Refusal], missing: &[Insufficient], preempts: bool) -> Cause {
     let (first, after): (Vec<&Refusal>, Vec<&Refusal>) = refusals.iter().partition(|r| r.reason == BEFORE_RESOURCES);
     let of_refusals = |list: Vec<&Refusal>| list.into_iter().map(|r| (r.reason.clone(), r.message.clone())).collect();
@@ -47,7 +47,7 @@ pub fn rejection(refusals: &[Refusal], missing: &[Insufficient], preempts: bool)
     Cause { reason, message: messages.join("; "), by: None }
 }
 
-/// A rejection's reason from a closed set, for what counts reasons (a kubelet's own words).
+/// The reason of a rejection as a metric label, from a closed set (a kubelet's names).
 pub fn counted(reason: &str) -> &'static str {
     const KNOWN: [&str; 10] = [
         "NodeAffinity",

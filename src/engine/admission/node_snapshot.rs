@@ -1,8 +1,9 @@
-//! What of the node is taken, by whom and for how long (A1, A4), and what that means for one more pod.
+//! The use of the node's resources (A1, A4), and the resulting verdict for one more pod.
 //!
-//! Three kinds of pods have a part of the node: those that were admitted hold theirs; those that end give theirs back soon; those
-//! that wait, and came before, were promised theirs. Of a fourth kind it is not known yet whether they take room. A successor was promised what its predecessor gives back: the two never
-//! run at one time (W8), so that together they count as the larger one.
+//! Three kinds of pods take resources: admitted pods hold theirs, terminating pods give theirs back soon, and waiting
+//! pods that came earlier have theirs reserved. For a fourth kind it is not known yet whether they take room. A
+//! successor may use the room of its predecessor: the two never run at the same time (W8), so together they count as
+//! the larger one.
 
 use super::fit::{Insufficient, insufficient};
 use super::pod_requests::PodRequests;
@@ -16,31 +17,31 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub struct NodeSnapshot<'a> {
     node: &'a NodeFacts,
-    /// Held, or promised.
+    /// Held by admitted pods or reserved for waiting ones.
     taken: Resources,
-    /// That, and what is given back soon.
+    /// Also includes the resources of terminating pods.
     in_use: Resources,
     ports: Vec<HostPort>,
-    /// Given back soon.
+    /// Ports of terminating pods.
     ports_in_use: Vec<HostPort>,
-    /// Of names with pods that end or wait.
+    /// Full names with terminating or waiting pods.
     names: BTreeMap<FullName, Shared>,
 }
 
-/// What pods of one full name give back and were promised.
+/// The resources that the pods of one full name give back, and those reserved for them.
 #[derive(Clone, Debug, Default)]
 struct Shared {
     ending: Resources,
     promised: Resources,
 }
 
-/// What there is for a pod.
+/// The result for one pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     Fits,
-    /// A4: once the pods that end are gone. What is missing till then; empty if it is a port.
+    /// A4: it fits once the terminating pods are gone. Lists the short resources; empty if only a port is in use.
     Later(Vec<Insufficient>),
-    /// A3: all that is against it.
+    /// A3: all reasons against the pod.
     Against {
         refusals: Vec<Refusal>,
         missing: Vec<Insufficient>,
@@ -59,27 +60,28 @@ impl<'a> NodeSnapshot<'a> {
         }
     }
 
-    /// An admitted pod.
+    /// Adds an admitted pod.
     pub fn hold(&mut self, requests: &PodRequests) {
         self.taken.add(&requests.resources);
         self.in_use.add(&requests.resources);
         self.ports.extend_from_slice(&requests.ports);
     }
 
-    /// A pod that ends: its part is in use still.
+    /// Adds a terminating pod: its resources are still in use.
     pub fn give_back(&mut self, name: &FullName, requests: &PodRequests) {
         self.share(name, |shared| shared.ending.add(&requests.resources));
         self.ports_in_use.extend_from_slice(&requests.ports);
     }
 
-    /// A pod that waits, before all that are asked for after it.
+    /// Adds a waiting pod, which comes before all pods that are evaluated later.
     pub fn promise(&mut self, name: &FullName, requests: &PodRequests) {
         self.taken.add(&requests.resources);
         self.share(name, |shared| shared.promised.add(&requests.resources));
         self.ports.extend_from_slice(&requests.ports);
     }
 
-    /// A pod of which nobody knows yet whether it takes room: nothing is admitted into its room, and nothing rejected because of it.
+    /// Adds a pod for which it is not known yet whether it takes room. No pod is admitted into its room, and none is
+    /// rejected because of it.
     pub fn doubt(&mut self, name: &FullName, requests: &PodRequests) {
         self.share(name, |shared| shared.promised.add(&requests.resources));
         self.ports_in_use.extend_from_slice(&requests.ports);
@@ -92,7 +94,7 @@ impl<'a> NodeSnapshot<'a> {
         self.in_use.add(&shared.larger());
     }
 
-    /// What pods that were admitted, end or wait ask for together.
+    /// The sum of the requests of all admitted, terminating and waiting pods.
     pub fn in_use(&self) -> &Resources {
         &self.in_use
     }

@@ -1,4 +1,4 @@
-//! What admission asks of a pod again and again (A2, A5, A6), taken from its spec once.
+//! The properties of a pod that admission needs repeatedly (A2, A5, A6), derived from its spec once.
 
 use super::predicates::{HostPort, host_ports};
 use crate::api::pod::Pod;
@@ -9,17 +9,17 @@ use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PodRequests {
-    /// One of `pods` included.
+    /// Includes 1 for `pods`.
     pub resources: Resources,
     pub ports: Vec<HostPort>,
     pub qos: Qos,
     pub priority: i32,
-    /// May it push others out (A6)? Not with `preemptionPolicy: Never`.
+    /// True if it may preempt other pods (A6). False with `preemptionPolicy: Never`.
     pub preempts: bool,
 }
 
 impl PodRequests {
-    /// Of a defaulted and validated pod.
+    /// Derives the properties of a defaulted and validated pod.
     pub fn of(pod: &Pod) -> PodRequests {
         let spec = pod.spec();
         PodRequests {
@@ -32,7 +32,7 @@ impl PodRequests {
     }
 }
 
-/// What only the runtime knows: one pod, which asks for nothing that is known.
+/// For a pod that only the runtime knows: it counts as one pod, and its requests are unknown.
 impl Default for PodRequests {
     fn default() -> PodRequests {
         let resources = Resources::from([(PODS, 1)]);
@@ -86,7 +86,7 @@ mod tests {
         let ports =
             json!([{ "protocol": "UDP", "ip": "10.0.0.1", "port": 53 }, { "protocol": "TCP", "ip": null, "port": 80 }]);
         let wanted =
-            json!({ "requests": { "pods": 1 }, "ports": ports, "qos": "BestEffort", "priority": 0, "preempts": true });
+            json!({ "resources": { "pods": 1 }, "ports": ports, "qos": "BestEffort", "priority": 0, "preempts": true });
         assert_eq!(shown, wanted);
     }
 }

@@ -1,6 +1,6 @@
-//! What is against a pod on this node, whatever room there is (A2, A3): its operating system, node affinity, node
-//! name, host ports and sysctls. The words are a kubelet's; what it leaves out, which label or port it was, comes
-//! after them.
+//! The reasons against a pod on this node that do not depend on free resources (A2, A3): operating system, node
+//! affinity, node name, host ports and sysctls. The messages are those of a kubelet, followed by the detail that a
+//! kubelet omits (which label or port).
 
 mod affinity;
 #[cfg(test)]
@@ -13,12 +13,12 @@ use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
 
-/// One reason against a pod that is no shortage.
+/// One reason against a pod, other than a short resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// As A3 has it.
+    /// The status reason, as listed in A3.
     pub reason: String,
-    /// For people.
+    /// The message for people.
     pub message: String,
 }
 
@@ -27,22 +27,22 @@ impl Refusal {
         Refusal { reason: reason.to_owned(), message }
     }
 
-    /// In the form of a kubelet's failed predicates.
+    /// The format of a kubelet's failed predicates.
     fn predicate(name: &str, what: &str, detail: fmt::Arguments<'_>) -> Refusal {
         Refusal::new(name, format!("Predicate {name} failed: {what}: {detail}"))
     }
 }
 
-/// The order in which reasons are given (A3).
+/// The order of the reasons (A3).
 const ORDER: [&str; 5] = ["PodOSNotSupported", "NodeAffinity", "NodeName", "NodePorts", "SysctlForbidden"];
 
-/// Puts refusals of several sources (`against`, `port_is_taken`) into the order of A3.
+/// Sorts refusals of several sources (`against`, `port_is_taken`) in the order of A3.
 pub fn in_order(refusals: &mut [Refusal]) {
     refusals.sort_by_key(|refusal| ORDER.iter().position(|reason| *reason == refusal.reason));
 }
 
-/// All that is against the pod on this node, whatever else runs there, in the order of A3: not resources, not host
-/// ports.
+/// All reasons against the pod that do not depend on other pods, in the order of A3. Resources and host ports are not
+/// included.
 pub fn against(pod: &Pod, node: &NodeFacts) -> Vec<Refusal> {
     [operating_system(pod), node_affinity(pod, node), node_name(pod, node), unsafe_sysctls(pod, node)]
         .into_iter()
@@ -74,7 +74,7 @@ fn node_name(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
     Some(Refusal::predicate(ORDER[2], what, detail))
 }
 
-/// A port of a pod is in use: the one that `clash` found.
+/// The refusal for a port in use, as found by `clash`.
 pub fn port_is_taken(port: &HostPort) -> Refusal {
     let what = "node(s) didn't have free ports for the requested pod ports";
     Refusal::predicate(ORDER[3], what, format_args!("{port} is taken"))
@@ -99,25 +99,25 @@ pub enum Protocol {
     Sctp,
 }
 
-/// A port of the node that a pod wants.
+/// A port of the node that a pod requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct HostPort {
     pub protocol: Protocol,
-    /// None: on every address of the node.
+    /// None: all addresses of the node.
     pub ip: Option<IpAddr>,
     pub port: u16,
 }
 
 impl HostPort {
-    /// Can the two not be bound at the same time? Every address clashes with each one, `::` too (*ours*: for a
-    /// kubelet it is an address like others, and the second pod fails when its sandbox starts).
+    /// True if the two cannot be bound at the same time. A wildcard address clashes with every address, also `::`
+    /// (*ours*: a kubelet compares `::` like other addresses, and the second pod fails when its sandbox starts).
     fn excludes(&self, other: &HostPort) -> bool {
         let same_address = self.ip.is_none() || other.ip.is_none() || self.ip == other.ip;
         self.port == other.port && self.protocol == other.protocol && same_address
     }
 }
 
-/// `TCP 8080`, `UDP 10.0.0.1:53`.
+/// Formats as `TCP 8080` or `UDP 10.0.0.1:53`.
 impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.protocol {
@@ -132,8 +132,8 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// The ports of the node that a defaulted and validated pod wants (with `hostNetwork` defaulting made every container
-/// port one). Those of sidecars and main containers: init containers end before anyone could use theirs.
+/// The host ports of a defaulted and validated pod (with `hostNetwork`, the defaults have made every container port a
+/// host port). Init containers do not count, because they end before their ports matter.
 pub fn host_ports(pod: &Pod) -> Vec<HostPort> {
     let sidecars = pod.init_containers().iter().filter(|container| is_sidecar(container));
     let ports = sidecars.chain(pod.containers()).flat_map(|container| container.ports.iter().flatten());
@@ -151,7 +151,7 @@ pub fn host_ports(pod: &Pod) -> Vec<HostPort> {
         .collect()
 }
 
-/// The first of `a` that cannot be bound beside those of `b`.
+/// The first port of `a` that cannot be bound in addition to those of `b`.
 pub fn clash<'a>(a: &'a [HostPort], b: &[HostPort]) -> Option<&'a HostPort> {
     a.iter().find(|port| b.iter().any(|other| port.excludes(other)))
 }

@@ -1,8 +1,8 @@
-//! Who goes so that a critical pod fits (A6, A7): of the pods that may be preempted as few of the better classes as
-//! will do, and within a class, again and again, the one nearest to what is still needed.
+//! Chooses the pods that are preempted for a critical pod (A6, A7): as few as possible of the better classes, and
+//! within a class, repeatedly, the pod that is nearest to the remaining need.
 //!
-//! Each choice looks at every pod that is left, so the work grows with the square of the pods where nearly all have
-//! to go. To keep a look cheap, what pods ask for is copied into plain arrays first, of the needed resources alone.
+//! Each choice scans all remaining pods, so the work is quadratic if nearly all of them are chosen. To keep a scan
+//! cheap, the requests are first copied into plain arrays that contain only the needed resources.
 
 #[cfg(test)]
 mod properties;
@@ -16,25 +16,26 @@ use crate::api::resources::{CPU, MEMORY, Resources};
 use crate::api::time::Wall;
 use std::cmp::{Ordering, Reverse};
 
-/// An active pod, as far as preemption looks at it.
+/// The properties of an active pod that preemption needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate<'a> {
     pub uid: &'a Uid,
     pub priority: i32,
     pub qos: Qos,
-    /// One of `pods` included.
+    /// Includes 1 for `pods`.
     pub requests: &'a Resources,
-    /// When it was first seen.
+    /// When the pod was first seen.
     pub since: Wall,
 }
 
-/// A6: may a pod of this priority push one of that priority out? (Not if its class never preempts.)
+/// A6: whether a pod with priority `by` may preempt one with priority `victim`. The caller checks
+/// `preemptionPolicy`.
 pub fn may_preempt(by: i32, victim: i32) -> bool {
     by > victim || by >= CRITICAL && victim < CRITICAL
 }
 
-/// The pods to kill so that `needed` becomes free; None if all candidates together would not do. In the order in
-/// which they were chosen: guaranteed, burstable, best-effort. The same for the same candidates in any order.
+/// The pods to kill so that `needed` becomes free, in the order in which they were chosen: guaranteed, burstable,
+/// best-effort. None if all candidates together do not free enough. The order of `candidates` does not matter.
 pub fn victims(needed: &Resources, candidates: &[Candidate<'_>]) -> Option<Vec<Uid>> {
     let names: Vec<&str> = needed.iter().map(|(name, _)| name).collect();
     let needed: Vec<u64> = needed.iter().map(|(_, amount)| amount).collect();
@@ -52,7 +53,7 @@ pub fn victims(needed: &Resources, candidates: &[Candidate<'_>]) -> Option<Vec<U
     Some([of_guaranteed.uids, of_burstable.uids, of_best_effort.uids].concat().into_iter().cloned().collect())
 }
 
-/// Of each resource what is still needed once that much is free.
+/// The need for each resource that remains once `freed` is free.
 fn less(needed: &[u64], freed: &[u64]) -> Vec<u64> {
     needed.iter().zip(freed).map(|(needed, freed)| needed.saturating_sub(*freed)).collect()
 }
@@ -61,19 +62,19 @@ fn is_needed(amounts: &[u64]) -> bool {
     amounts.iter().any(|amount| *amount > 0)
 }
 
-/// Pods of one class, each with a place in all three lists.
+/// Pods of one class. The three lists share their indices.
 struct Class<'a> {
     uids: Vec<&'a Uid>,
-    /// The place among pods that are equally near (`tie`).
+    /// The rank among pods that are equally near (`tie`).
     ranks: Vec<usize>,
-    /// How much of each needed resource it frees, one amount after the other.
+    /// The amount of each needed resource that a pod frees, `width` amounts for each pod.
     amounts: Vec<u64>,
-    /// How many resources are needed.
+    /// The number of needed resources.
     width: usize,
 }
 
 impl<'a> Class<'a> {
-    /// Those that free something of what is needed: no other has to go in any case.
+    /// Keeps only pods that free some of the needed resources; no other pod can be a victim.
     fn new<'c>(pods: impl Iterator<Item = &'c Candidate<'a>>, names: &[&str]) -> Class<'a>
     where
         'a: 'c,
@@ -106,7 +107,7 @@ impl<'a> Class<'a> {
         &self.amounts[index * self.width..][..self.width]
     }
 
-    /// The last pod comes into its place.
+    /// The last pod takes the place of the removed one.
     fn remove(&mut self, index: usize) {
         self.uids.swap_remove(index);
         self.ranks.swap_remove(index);
@@ -115,7 +116,7 @@ impl<'a> Class<'a> {
         self.amounts.truncate(last);
     }
 
-    /// What all of them free.
+    /// The amounts that all pods together free.
     fn sums(&self) -> Vec<u64> {
         let mut sums = vec![0u64; self.width];
         for index in 0..self.uids.len() {
@@ -124,7 +125,7 @@ impl<'a> Class<'a> {
         sums
     }
 
-    /// Those that are taken until nothing is needed any more, or none is left.
+    /// The pods that are chosen until nothing is needed any more or none remains.
     fn nearest(mut self, mut needed: Vec<u64>) -> Class<'a> {
         let mut taken = Class::empty(self.width);
         while is_needed(&needed) {
@@ -150,12 +151,11 @@ impl<'a> Class<'a> {
     }
 }
 
-/// A7: over all resources the square of the part that would still be needed after a pod that frees these amounts.
-/// None if it is more than `least`.
+/// A7: the sum over all resources of the squared fraction that remains needed. None if it exceeds `least`.
 fn distance(needed: &[u64], amounts: &[u64], least: f64) -> Option<f64> {
     let mut sum = 0.0;
     for (needed, amount) in needed.iter().zip(amounts) {
-        // (Of what is not needed any more no amount is below.)
+        // (A resource with no remaining need adds nothing, because no amount is below zero.)
         if amount < needed {
             let left = (needed - amount) as f64 / *needed as f64;
             sum += left * left;
@@ -167,7 +167,7 @@ fn distance(needed: &[u64], amounts: &[u64], least: f64) -> Option<f64> {
     Some(sum)
 }
 
-/// A7: the smaller request, the lower priority, the younger, the smaller UID.
+/// A7: the smaller memory request, the smaller cpu request, the lower priority, the younger pod, the smaller UID.
 fn tie(a: &Candidate<'_>, b: &Candidate<'_>) -> Ordering {
     let key = |c: &Candidate<'_>| (c.requests.get(MEMORY), c.requests.get(CPU), c.priority, Reverse(c.since));
     key(a).cmp(&key(b)).then_with(|| a.uid.cmp(b.uid))

@@ -1,8 +1,8 @@
-//! What the node takes (A): has a pass (`pass`) decide over the pods that ask for room, and admits, lets wait, rejects or kills
-//! pods as it decided (A6 to A8). Lets victims come back when there is room (A9).
+//! Admission (A): runs a pass (`pass`) over the pods that request room, and carries out its decisions (A6 to A8).
+//! Restarts victims of preemption when there is room (A9).
 //!
-//! A pass goes over all workers and ends at the first preemption; another pass looks at what it changed. There is no pass while no
-//! pod asks and nothing changes.
+//! A pass covers all workers and ends at the first preemption; another pass evaluates the changed state. There is no
+//! pass while no pod requests room and nothing changes.
 
 use super::Engine;
 use crate::api::names::Uid;
@@ -28,40 +28,41 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A9: a victim is not tried again sooner.
+/// A9: the minimum time between two attempts to restart a victim.
 const RETURN_AFTER: Duration = Duration::from_secs(30);
 
-/// What the node remembers of it besides what stands in the workers.
+/// The state of admission that is not part of the workers.
 #[derive(Debug, Default, Serialize)]
 pub struct Admitting {
-    /// Something changed that may make room, or takes some.
+    /// A change may have freed or taken room.
     stale: bool,
-    /// The place of the pod that asked last (A1).
+    /// The place of the last pod that requested room (A1).
     last_place: u64,
-    /// A8: victims that have not stopped yet, and the resource that was short.
+    /// A8: victims that have not stopped yet, each with the resource that was short.
     victims: BTreeMap<Uid, Rc<str>>,
-    /// A9: when victims were killed or tried last.
+    /// A9: when a victim was killed or last restarted.
     tried: BTreeMap<Uid, Boot>,
     armed: Option<Boot>,
-    /// New in this step.
+    /// Pods added in this step.
     pub(super) new: Vec<Uid>,
-    /// What the burstable class was last weighed with, in milli-CPU; None: not yet, or it failed.
+    /// The requests behind the current CPU weight of the burstable class, in milli-CPU. None if the weight has not been
+    /// set, or setting it failed.
     cpu_weight_set: Option<u64>,
 }
 
-/// What a pass found; carried out after it.
+/// A result of a pass. It is carried out after the pass.
 pub(super) enum Decision {
     Admit(Uid),
     Wait(Uid, String),
     Reject(Uid, Cause),
-    /// A8: these go for it; the first resource that is short.
+    /// A8: the victims, and the first resource that is short.
     Preempt(Vec<Uid>, Rc<str>),
-    /// A9
+    /// A9: this victim starts again.
     Return(Uid),
 }
 
 impl Engine {
-    /// A1: the place of a new worker: behind all others, or its predecessor's.
+    /// A1: the place of a new worker: behind all others, or the place of its predecessor.
     pub(super) fn next_place(&mut self, worker: &Worker) -> u64 {
         let before = self.names.get(&worker.name).into_iter().flatten();
         let inherited =
@@ -72,19 +73,19 @@ impl Engine {
         })
     }
 
-    /// A4: when a pod was first seen, once it is known whether it begins: one record says both.
+    /// A4: records when each new pod was first seen. This follows its admission, so that one write covers both.
     pub(super) fn record_the_new(&mut self) {
         for uid in std::mem::take(&mut self.admitting.new) {
             self.with_worker(&uid, |worker, _, ctx| worker.keep_record(ctx));
         }
     }
 
-    /// What is there changed: pods that ask are looked at again.
+    /// Room has been freed or taken: the next step runs a pass.
     pub(super) fn room_changed(&mut self) {
         self.admitting.stale = true;
     }
 
-    /// A3: somebody wants a rejected pod to be looked at again.
+    /// A3: a user requests a retry of a rejected pod.
     pub(super) fn retry(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
         if worker.rejection().is_none() || worker.is_rejected_for_now() {
@@ -96,7 +97,7 @@ impl Engine {
         self.dirty.insert(uid.clone());
     }
 
-    /// A worker may begin, if its name is free: it was admitted, or what runs of it shows so.
+    /// Starts a worker that has its name and was admitted, or that runs already.
     pub(super) fn begin(&mut self, uid: &Uid) -> bool {
         let begins = self.may_begin(uid)
             && self.workers.get_mut(uid).is_some_and(|w| {
@@ -110,7 +111,7 @@ impl Engine {
         begins
     }
 
-    /// Something of it runs: it has its part of the node, and its name.
+    /// Admits a pod that runs already, and gives it its name.
     pub(super) fn adopt(&mut self, uid: &Uid) {
         // The record is out of date: the pod was retried after its rejection, and the new record could not be written.
         if self.workers.get(uid).is_some_and(|w| w.rejection().is_some()) {
@@ -125,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// One pass over who asks for room. True if there is more to step, or to look at.
+    /// Runs a pass over the pods that request room. True if there is more to step or to evaluate.
     pub(super) fn admit(&mut self) -> bool {
         if !self.sources_ready {
             return false;
@@ -150,11 +151,11 @@ impl Engine {
         any
     }
 
-    /// A9: the victim that starts anew now, if there is one. In their order each keeps its room from those after it if it fits, or
-    /// will once the pods that end are gone, even if it was killed less than 30 s ago. A victim that does not fit beside the pods
-    /// that stay keeps no room.
+    /// A9: the victim that starts again now, if any. In order, each victim keeps its room from the later ones if it
+    /// fits or will fit once the terminating pods are gone, even if it was killed less than 30 s ago. A victim that
+    /// does not fit in addition to the pods that stay keeps no room.
     pub(super) fn who_returns(&self, room: &NodeSnapshot<'_>, victims: Vec<&Worker>) -> Option<Decision> {
-        // A victim may have been edited meanwhile, under its UID.
+        // A victim may have been edited meanwhile under the same UID.
         let asking = victims.into_iter().filter_map(|w| match (w.restart.as_deref(), w.pod.as_deref()) {
             (Some(then), _) => Some((w, then, Rc::new(PodRequests::of(then)))),
             (None, pod) => Some((w, pod?, w.requests.clone())),
@@ -174,8 +175,9 @@ impl Engine {
         None
     }
 
-    /// A2: rejects the pods beyond `maxPods`, whatever the first list will show: what began in an earlier life does not count against
-    /// them. Other rejections can wait for the list. If a pod may run without a record, nothing is certain.
+    /// A2: rejects the pods beyond `maxPods` before the first list. Pods of a previous run do not count against them.
+    /// Other rejections wait for the list. If a pod without a record may be running, nothing is certain and none is
+    /// rejected.
     fn reject_before_the_first_list(&mut self) -> bool {
         if !std::mem::take(&mut self.admitting.stale) || self.shutdown.is_on() {
             return false;
@@ -238,7 +240,7 @@ impl Engine {
         }
     }
 
-    /// A victim of an earlier life of wherry is counted and comes back as one of this life.
+    /// Restores a victim from a record of a previous run, so that it is counted and restarted.
     pub(super) fn remember_victim(&mut self, record: &Record) {
         let Some(of) = record.preempted.as_ref().filter(|_| record.waits_for.contains(&TerminationSource::Preemption))
         else {
@@ -248,13 +250,13 @@ impl Engine {
         if record.termination.is_some() && record.terminal.is_none() {
             self.admitting.victims.insert(uid.clone(), of.signal.clone());
         }
-        // Of a clock that was set back no more is taken than the whole wait from now.
+        // If the clock was set back, wait at most the whole period from now.
         let ago = u64::try_from(self.now.wall.since(of.at).as_nanos()).unwrap_or(u64::MAX);
         let at = Boot(self.now.boot.0.saturating_sub(ago));
         self.admitting.tried.insert(uid.clone(), at);
     }
 
-    /// A8: each is counted once it stopped.
+    /// A8: counts each victim once it has stopped.
     fn count_victims(&mut self) {
         let Engine { workers, admitting, out, .. } = self;
         admitting.victims.retain(|uid, signal| {
@@ -266,7 +268,7 @@ impl Engine {
         });
     }
 
-    /// A9: the next time that a victim may be tried again.
+    /// A9: sets the timer for the next restart of a victim.
     pub(super) fn arm_returns(&mut self) {
         let now = self.now.boot;
         self.admitting.tried.retain(|uid, at| *at + RETURN_AFTER > now && self.workers.contains_key(uid));
@@ -282,7 +284,7 @@ impl Engine {
         self.room_changed();
     }
 
-    /// The weight of the burstable class follows what its pods ask for.
+    /// Sets the CPU weight of the burstable class to the sum of the requests of its pods.
     fn set_cpu_weight(&mut self) {
         let burstable = self.workers.values().filter(|w| w.requests.qos == Qos::Burstable && is_here(w));
         let sum = burstable.map(|w| w.requests.resources.get(CPU)).fold(0, u64::saturating_add);
@@ -295,14 +297,14 @@ impl Engine {
 
     pub(super) fn cpu_weight_set(&mut self, result: Result<Answer, OpError>) {
         if let Err(e) = result {
-            // Tried again with the next change.
+            // The next change retries.
             self.admitting.cpu_weight_set = None;
-            let message = format!("the cgroup of the burstable pods could not be weighed: {e}");
+            let message = format!("failed to set the CPU weight of the burstable cgroup: {e}");
             self.tell_of_node(Severity::Warning, "FailedCgroup", message);
         }
     }
 
-    /// What the node has, and what of it the pods that are here ask for.
+    /// The capacity of the node, and the sum of the requests of the admitted pods.
     pub fn node(&self) -> (&NodeFacts, Resources) {
         let mut requested = Resources::default();
         self.workers.values().filter(|w| is_here(w)).for_each(|w| requested.add(&w.requests.resources));

@@ -1,5 +1,5 @@
-//! Compares what is desired with the workers (W20, W22, W23), who may have a full name (W8, D4), and what the records tell
-//! of the time before (W25).
+//! Compares the desired pods with the workers (W20, W22, W23), decides which pod has a full name (W8, D4), and restores
+//! pods from their records (W25).
 
 use super::Engine;
 use crate::api::names::{FullName, Uid};
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A document that has to stand back behind another one (D4).
+/// A document that yields to another one with the same name or UID (D4).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Conflict {
     pub source: Source,
@@ -44,7 +44,7 @@ impl Engine {
                         container: None,
                         severity: Severity::Warning,
                         reason: "BadRecord",
-                        message: format!("record {key} is of no use and is set aside: {why}"),
+                        message: format!("record {key} is unusable; moving it aside: {why}"),
                     }));
                     let op = self.ops.begin(Owner::Worker(Uid::from("")));
                     self.out.push(Effect::Record { op, change: RecordChange::SetAside { key } });
@@ -55,8 +55,8 @@ impl Engine {
 
     pub(super) fn reconcile(&mut self) {
         let chosen = self.choose();
-        // W25: pods of before come first. A desired one of them began when all others of its name had finished (W8); those that
-        // waited go on waiting in their order.
+        // W25: recorded pods come first. Among them, a desired pod that had started precedes others of its name,
+        // because they had finished before it started (W8). Pods that were waiting keep their order.
         let mut recorded: Vec<Record> = std::mem::take(&mut self.recorded).into_values().collect();
         recorded.sort_by_key(|r| (r.waiting, !r.waiting && !chosen.contains_key(&r.pod.uid), r.start_time));
         for record in recorded {
@@ -67,7 +67,7 @@ impl Engine {
                 self.queue_for_name(&uid, name);
             }
         }
-        // W21: what a list showed before the sources were read and nobody knows has its name before what is new.
+        // W21: a pod without a worker in a list from before the sources were read takes its name before new pods.
         for (uid, (name, grace, runs)) in self.pleg.unclaimed() {
             if self.workers.contains_key(&uid) {
                 match runs {
@@ -100,7 +100,7 @@ impl Engine {
         for pod in known {
             self.desire_again(&pod.uid.clone(), pod);
         }
-        // A1: of those that come together the more important ones ask first.
+        // A1: of the pods that arrive together, those with the higher priority come first.
         new.sort_by(|a, b| {
             let key = |p: &Pod| (Reverse(priority::of(p.spec())), p.source.clone());
             key(a).cmp(&key(b))
@@ -115,9 +115,9 @@ impl Engine {
         self.pleg.all_claimed();
     }
 
-    /// D4: of two documents with one full name, or one UID, the one that already runs, else the first.
+    /// D4: of two documents with the same full name or UID, the one that already runs, otherwise the first by path.
     fn choose(&mut self) -> BTreeMap<Uid, Rc<Pod>> {
-        // 0: what runs (perhaps edited), 1: another document with its UID, 2: the others.
+        // 0: the running pod (perhaps edited), 1: another document with its UID, 2: the others.
         let rank = |p: &Pod| {
             let of_worker =
                 self.workers.get(&p.uid).filter(|w| w.desired).and_then(|w| w.restart.as_ref().or(w.pod.as_ref()));
@@ -136,8 +136,10 @@ impl Engine {
         let mut conflicts = Vec::new();
         for pod in order {
             let (what, other) = match (names.get(&pod.name), chosen.get(&pod.uid)) {
-                (Some(other), _) => (format!("metadata.name: pod {} is in", pod.name), *other),
-                (None, Some(other)) => (format!("metadata.uid: {} is that of {} in", pod.uid, other.name), other),
+                (Some(other), _) => (format!("metadata.name: pod {} is already defined in", pod.name), *other),
+                (None, Some(other)) => {
+                    (format!("metadata.uid: {} already belongs to {} in", pod.uid, other.name), other)
+                }
                 (None, None) => {
                     names.insert(&pod.name, pod);
                     chosen.insert(pod.uid.clone(), pod.clone());
@@ -145,7 +147,7 @@ impl Engine {
                 }
             };
             let at = &other.source;
-            let message = format!("{what} {} (document {}) already; rename one of them", at.path, at.document);
+            let message = format!("{what} {} (document {}); change one of them", at.path, at.document);
             conflicts.push(Conflict { source: pod.source.clone(), message });
         }
         conflicts.sort();
@@ -182,13 +184,13 @@ impl Engine {
         }
         let Some(worker) = self.workers.get_mut(uid) else { return };
         let name = worker.name.clone();
-        // It came back while its old self ends (W6), or it changed under a fixed UID (D3).
+        // It is desired again while it terminates (W6), or it changed under a fixed UID (D3).
         if worker.is_other_than(&pod) {
             let another = name != pod.name;
             worker.restart = Some(pod);
             worker.desired = true;
             self.with_worker(uid, |worker, _, ctx| {
-                // A9 is for the pod that was preempted.
+                // A9 applies only to the pod that was preempted.
                 if another {
                     worker.release(TerminationSource::Preemption, ctx);
                 }
@@ -204,12 +206,12 @@ impl Engine {
         }
     }
 
-    /// W22: a new worker, behind those that have its full name (W8).
-    /// `place`: of the one that it replaces under its UID (A1).
+    /// W22: adds a worker, behind the pods with the same full name (W8). `place`: the place of the worker that it
+    /// replaces under its UID (A1).
     pub(super) fn add_worker(&mut self, pod: Rc<Pod>, place: Option<u64>) {
         let (uid, name) = (pod.uid.clone(), pod.name.clone());
-        // Of a pod that was never here the runtime has nothing: no reading before its start. A UID that its manifest gives
-        // may be in use by others since the last list (W21).
+        // For a new pod the runtime has nothing, so that no status read has to precede its start. A UID from the
+        // manifest is an exception: another owner may use it since the last list (W21).
         let nothing = self.pleg.knows_nothing_of(&uid) && !pod.has_own_uid();
         let entry = if nothing { Entry::empty(self.generation) } else { Entry::default() };
         let (start, first_attempt) = (self.now.wall, self.pleg.first_attempt(&uid));
@@ -218,7 +220,7 @@ impl Engine {
         if let Some(worker) = self.workers.get_mut(&uid) {
             worker.begin_at(first_attempt);
             worker.place = place.unwrap_or(worker.place);
-            // What runs without a record has its part of the node.
+            // A pod that runs without a record counts as admitted.
             if self.pleg.shows_running(&uid) {
                 worker.admit();
             }
@@ -230,14 +232,14 @@ impl Engine {
         self.admitting.new.push(uid);
     }
 
-    /// S4: while the node is shut down only what may be running already does.
+    /// S4: during a shutdown only pods that may already be running start.
     pub(super) fn may_begin(&self, uid: &Uid) -> bool {
-        // (Nobody is admitted meanwhile but what was found running.)
+        // (Meanwhile only pods that were found running are admitted.)
         let runs = || self.workers.get(uid).is_some_and(|w| w.was_begun() || w.is_admitted());
         !self.shutdown.is_on() || runs() || !self.pleg.knows_nothing_of(uid)
     }
 
-    /// W8: first come, first served.
+    /// W8: first come first served.
     pub(super) fn queue_for_name(&mut self, uid: &Uid, name: FullName) {
         let queue = self.names.entry(name).or_default();
         queue.push_back(uid.clone());
@@ -256,7 +258,7 @@ impl Engine {
         self.dirty.insert(uid.clone());
     }
 
-    /// W8: what runs has its name before what has not begun.
+    /// W8: a running pod takes its name before a pod that has not started.
     pub(super) fn put_first(&mut self, uid: &Uid) {
         let Some(name) = self.workers.get(uid).map(|w| w.name.clone()) else { return };
         let first = self.names.get(&name).and_then(|q| q.front()).cloned();
@@ -266,7 +268,7 @@ impl Engine {
         queue.retain(|u| u != uid);
         queue.insert(usize::from(!begins), uid.clone());
         if begins && let Some(worker) = self.workers.get_mut(uid) {
-            // What runs has its part of the node.
+            // A running pod counts as admitted.
             worker.admit();
             worker.begin();
             self.dirty.insert(uid.clone());
@@ -274,7 +276,7 @@ impl Engine {
         self.room_changed();
     }
 
-    /// Sends a worker that has not begun anything back to wait.
+    /// Sends a worker that has started nothing back to waiting. False if it has started something.
     fn wait_again(&mut self, uid: &Uid) -> bool {
         let nothing = self.cache.get(uid).is_none_or(|e| e.facts().sandboxes.is_empty());
         self.workers.get_mut(uid).is_some_and(|w| nothing && w.wait_again())
@@ -289,7 +291,7 @@ impl Engine {
         self.cache.insert(uid.clone(), entry);
     }
 
-    /// W8: the next one under this name may begin.
+    /// W8: the next pod with this name may start.
     pub(super) fn free_name(&mut self, name: &FullName, uid: &Uid) {
         let Some(queue) = self.names.get_mut(name) else { return };
         queue.retain(|u| u != uid);

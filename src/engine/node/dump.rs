@@ -1,14 +1,14 @@
-//! Everything that the engine knows, as JSON: for people who look for a mistake in it, and for what a failed simulation leaves.
+//! The whole state of the engine as JSON, for debugging and for failed simulations.
 //!
-//! Every type of the engine's state derives `Serialize`, so that a field that is added later is shown without being thought of,
-//! or does not compile. Times of `Boot` are seconds; `now` says when the last step was.
+//! Every type of the state derives `Serialize`, so that a new field is either included or fails to compile. Times of
+//! `Boot` are in seconds; `now` is the time of the last step.
 
 use super::Engine;
 use serde_json::Value;
 
 impl Engine {
-    /// The whole state; of a pod's spec only what names it. A large node's takes some kilobytes a pod.
+    /// The whole state. A pod's spec is reduced to its names. A large node needs some kilobytes for each pod.
     pub fn dump(&self) -> Value {
-        serde_json::to_value(self).unwrap_or_else(|e| Value::String(format!("the engine cannot be shown: {e}")))
+        serde_json::to_value(self).unwrap_or_else(|e| Value::String(format!("failed to serialize the engine: {e}")))
     }
 }

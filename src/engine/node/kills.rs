@@ -1,8 +1,8 @@
-//! Kills by others than who desires pods, and their release (W5, W6, W27). What comes before the sources were read (D1) waits
-//! for that: the pods of before have no workers yet.
+//! Kills by other parts than the manifests, and their release (W5, W6, W27). Requests that arrive before the sources
+//! have been read (D1) are queued, because recorded pods have no workers yet.
 //!
-//! A drain is of a pod as people know it, by its full name: a new version of its manifest, and what takes its place while
-//! anything of it is there, is held back as well (W27). With the last of it the drain is forgotten.
+//! A drain applies to a full name: it also holds back a new version of the manifest and the pods that wait for the name
+//! (W27). It is forgotten together with the last pod of that name.
 
 use super::Engine;
 use crate::api::names::{FullName, Uid};
@@ -35,7 +35,7 @@ impl Engine {
         self.dirty.insert(uid);
     }
 
-    /// W27: the pods that wait for the name of a drained pod.
+    /// W27: drains the pods that wait for the name of a drained pod.
     fn drain_those_behind(&mut self, uid: &Uid) {
         let name = self.workers.get(uid).filter(|w| w.is_drained()).map(|w| &w.name);
         let queue = name.and_then(|name| self.names.get(name)).into_iter().flatten();
@@ -53,33 +53,33 @@ impl Engine {
             self.with_worker(&uid, |worker, _, ctx| worker.release(by, ctx));
             self.dirty.insert(uid);
         }
-        // A9: one that waits for room alone now is looked at.
+        // A9: a victim that waits only for room now is evaluated.
         self.room_changed();
     }
 
-    /// W6: it is to run again, and something else than its end keeps it from that.
+    /// W6: it has to run again, and something other than its own termination prevents that.
     pub fn is_held_back(&self, uid: &Uid) -> bool {
         self.workers.get(uid).is_some_and(Worker::is_held_back)
     }
 
-    /// Nothing of it is left but what is shown of it.
+    /// Only the pod's status remains.
     pub fn is_finished(&self, uid: &Uid) -> bool {
         self.workers.get(uid).is_some_and(Worker::is_finished)
     }
 
-    /// W27: whose successors are held back.
+    /// W27: the names whose new pods are held back.
     pub(super) fn drained_names(&self) -> BTreeSet<FullName> {
         self.workers.values().filter(|w| w.is_drained()).map(|w| w.name.clone()).collect()
     }
 
-    /// W27: it takes the place of a drained pod.
+    /// W27: drains a pod that follows a drained pod.
     pub(super) fn drain_successor(&mut self, uid: &Uid) {
         let kill = Kill { by: TerminationSource::Drain, message: None, grace: None };
         self.with_worker(uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
         self.dirty.insert(uid.clone());
     }
 
-    /// The sources were read.
+    /// Handles the queued requests once the sources have been read.
     pub(super) fn take_early(&mut self) {
         for request in std::mem::take(&mut self.early) {
             match request {

@@ -1,9 +1,10 @@
-//! The composition: routes every event to the machine that it concerns, and steps the workers that it touched.
+//! The engine: routes each event to the part that it concerns, and steps the workers that it touched.
 //!
-//! `Engine::step` is the whole interface: an event and the time in, effects out. `desired` compares what is desired with
-//! the workers, `replace` gives an edited pod's place to its successor, `leftovers` looks for what pods left on disk, `kills`
-//! takes what others want, `questions` answers them, `relist` is PLEG's driver, `shutdown` the node's end, `view`,
-//! `shutdown_views` and `inside` answer what people ask, `dump` shows everything.
+//! `Engine::step` is the whole interface: an event and the time in, effects out. `desired` compares the desired pods
+//! with the workers, `replace` replaces edited pods, `orphaned_directories` removes leftovers on disk, `kills` handles
+//! kills by other parts, `queries` answers questions about workers (W24), `relist` drives PLEG, `shutdown` is the node
+//! shutdown, `view`, `shutdown_views` and `worker_status` provide the data for the API, and `dump` shows the whole
+//! state.
 
 mod admission;
 mod desired;
@@ -52,18 +53,18 @@ use std::rc::Rc;
 use std::time::Duration;
 use watch::Watches;
 
-/// How often the runtime is asked how it is: while it is not well, and else.
+/// The interval between two status calls to the runtime: while it is not ready, and otherwise.
 const STATUS_SOON: Duration = Duration::from_secs(1);
 const STATUS_PERIOD: Duration = Duration::from_secs(60);
 
-/// The connection to the runtime and its own word on itself.
+/// The connection to the runtime, and the status that the runtime reports.
 #[derive(Debug, Default, Serialize)]
 struct Runtime {
     up: bool,
     /// Why there is no connection.
     why: Option<String>,
     fact: Option<RuntimeFact>,
-    /// The word is of this connection.
+    /// The status is from the current connection.
     answered: bool,
     asking: bool,
 }
@@ -90,31 +91,31 @@ pub struct Engine {
     ops: Ops,
     rng: Rng,
     slots: StartSlots,
-    /// When a pod that waits gets the slot of a call that hangs.
+    /// When a waiting pod gets the slot of a hanging call.
     slots_armed: Option<Boot>,
     runtime: Runtime,
     pleg: Pleg,
     watches: Watches,
     hints: Hints,
-    /// D1: every manifest source was read once.
+    /// D1: every manifest source has been read once.
     sources_ready: bool,
-    /// The last desired set, as it came.
+    /// The last desired pods, unchanged.
     manifests: Vec<Rc<Pod>>,
     conflicts: Vec<Conflict>,
-    /// W25: pods found in the records at start that have no worker yet.
+    /// W25: pods with a record from the start that have no worker yet.
     recorded: BTreeMap<Uid, Record>,
-    /// Kills and releases that came before the sources were read.
+    /// Kills and releases that arrived before the sources were read.
     early: Vec<Early>,
-    /// Directories of pods that have no worker: found at start, or kept until nothing can turn up of the pod any more.
+    /// Directories of pods without a worker: found at the start, or kept until nothing of the pod can appear any more.
     directories: BTreeMap<Uid, OrphanedDirectory>,
     leftovers_armed: Option<Boot>,
     shutdown: Shutdown,
     admitting: Admitting,
     workers: BTreeMap<Uid, Worker>,
     cache: BTreeMap<Uid, Entry>,
-    /// Pods that are to be replaced once their records were written.
+    /// Edited pods that are replaced once their record has been written.
     outdated: BTreeSet<Uid>,
-    /// W8: who may run under a full name (the first), and who waits.
+    /// W8: for each full name the pod that may run (the first) and the pods that wait.
     names: BTreeMap<FullName, VecDeque<Uid>>,
     dirty: BTreeSet<Uid>,
     /// Empty between two steps.
@@ -161,7 +162,7 @@ impl Engine {
         self.config = EngineConfig { owner: old.owner, seed: old.seed, boot_id: old.boot_id, ..config };
     }
 
-    /// Takes an event; what is to be done about it comes back in the order in which it should be begun.
+    /// Handles an event. The effects are in the order in which they have to start.
     pub fn step(&mut self, event: Event, now: Now) -> Vec<Effect> {
         self.generation += 1;
         self.now = now;
@@ -208,7 +209,7 @@ impl Engine {
             Event::Timer(TimerKey::Admission) => self.admission_timer(),
             Event::Timer(TimerKey::Logind) => self.logind_timer(),
             Event::Timer(TimerKey::Leftovers) => self.leftovers_armed = None,
-            // `settle` grants what is free.
+            // `settle` grants the free slots.
             Event::Timer(TimerKey::Slots) => self.slots_armed = None,
             Event::Hint { uid, event } => self.hinted(uid, event),
             Event::Kill { id, uid, kill } => self.kill(id, uid, kill),
@@ -218,7 +219,7 @@ impl Engine {
             Event::Watched { uid, id, ok } => self.watched(&uid, &id, ok),
             Event::Ended { uid, id } => self.process_ended(&uid, &id),
             Event::Done { op, result } => match self.ops.end(op) {
-                // A forgotten one.
+                // A forgotten operation.
                 None => {}
                 Some(Owner::Relist) => self.listed(result),
                 Some(Owner::RuntimeStatus) => self.status_came(result),
@@ -250,7 +251,7 @@ impl Engine {
         std::mem::take(&mut self.out)
     }
 
-    /// P6: the runtime is ready and PLEG is healthy; S4: what a shutdown may have begun to stop is known.
+    /// P6: the runtime is ready and PLEG is healthy. S4: it is known which pods a shutdown has begun to stop.
     fn may_start(&self) -> bool {
         self.runtime.ready() && self.pleg.healthy(self.now.boot) && !self.shutdown.holds_starts()
     }
@@ -259,7 +260,7 @@ impl Engine {
         self.dirty.extend(self.workers.keys().cloned());
     }
 
-    /// Steps what was touched until nothing more follows.
+    /// Steps the touched workers until no step causes another one.
     fn settle(&mut self) {
         loop {
             while let Some(uid) = self.dirty.pop_first() {
@@ -314,7 +315,7 @@ impl Engine {
         }
     }
 
-    /// What a worker's new state means to others: its timer, its name's next owner, its end.
+    /// Handles the consequences of a worker's new state: its timer, the next pod with its name, its end.
     fn after_step(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
         if let Some(at) = worker.take_timer() {
@@ -348,7 +349,7 @@ impl Engine {
         }
         self.out.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at: None });
         self.out.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });
-        // W6: what was asked for meanwhile starts anew.
+        // W6: a create for this UID that arrived meanwhile starts the pod anew.
         if let Some(pod) = worker.restart {
             self.out.push(Effect::Measure(Measure::RestartedPod));
             self.add_worker(pod, Some(worker.place));
@@ -377,7 +378,7 @@ impl Engine {
         }
         let well = self.runtime.ready() && self.runtime.network_ready();
         let period = if well { STATUS_PERIOD } else { STATUS_SOON };
-        // While there is no connection nothing ticks; its return asks again.
+        // No timer without a connection; the next connection causes a status call.
         let at = self.runtime.up.then(|| self.now.boot + self.rng.jitter(period));
         self.out.push(Effect::Timer { key: TimerKey::RuntimeStatus, at });
     }

@@ -1,10 +1,10 @@
-//! Directories of pods that nobody knows. A kill between making a pod's directory and its record, and the pod gone from the
-//! desired set meanwhile: neither a record, nor the runtime, nor a manifest tells of it. And where a call for a sandbox was
-//! given up, the runtime may make the pod's cgroup when all else of the pod is gone: its empty directory stays as the mark of
-//! that, over a kill too.
+//! Pod directories without a known pod. They have two causes. If Wherry is killed between the creation of a pod's
+//! directory and its record, and the manifest is removed meanwhile, neither a record nor the runtime nor a manifest
+//! refers to the directory. And after a cancelled RunPodSandbox the runtime may still create the pod's cgroup when
+//! everything else of the pod is gone; the empty directory remains as a marker for that, also over a kill (W26).
 //!
-//! Once all three have been asked, and nothing can turn up late any more, it is removed with the cgroup, by a worker, so that
-//! it is in nobody's way should the pod come back.
+//! When all three have been read and nothing can appear late any more, a worker removes the directory together with the
+//! cgroup. A pod that returns meanwhile takes the directory over.
 
 use super::Engine;
 use crate::api::names::{FullName, Uid};
@@ -18,18 +18,18 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub(super) struct OrphanedDirectory {
     name: FullName,
-    /// Of one that was found at start.
+    /// The path of a directory that was found at the start.
     path: Option<String>,
     due: Boot,
 }
 
 impl OrphanedDirectory {
-    /// Of a pod that is gone but for what may turn up until `due`.
+    /// For a forgotten pod whose cgroup may still appear until `due`.
     pub fn of_this_life(name: FullName, due: Boot) -> OrphanedDirectory {
         OrphanedDirectory { name, path: None, due }
     }
 
-    /// The pod is known after all: what its worker has to know.
+    /// Passes the directory to the worker of a pod that is known after all.
     pub fn hand_over(self, worker: &mut Worker) {
         if self.path.is_some() {
             worker.has_directory();
@@ -40,7 +40,7 @@ impl OrphanedDirectory {
 
 impl Engine {
     pub(super) fn take_directories(&mut self, found: Vec<PodDirectory>) {
-        // What an earlier life asked for may be under way.
+        // A call of a previous run may still be in progress.
         let due = self.now.boot + LATE;
         for PodDirectory { uid, name, path } in found {
             if !self.workers.contains_key(&uid) {
@@ -54,7 +54,7 @@ impl Engine {
             return;
         }
         let now = self.now.boot;
-        // W21: what belongs to the UID stays as long as others have it.
+        // W21: the files of the UID stay while another owner uses it.
         let due = self.directories.iter().filter(|(uid, l)| l.due <= now && !self.pleg.shares(uid));
         let due: Vec<Uid> = due.map(|(uid, _)| uid.clone()).collect();
         for uid in due {
@@ -65,10 +65,10 @@ impl Engine {
                     container: None,
                     severity: Severity::Warning,
                     reason: "LeftoverDirectory",
-                    message: format!("{path} is of no pod that is known: it is removed"),
+                    message: format!("{path} belongs to no known pod; removing it"),
                 }));
             }
-            // The runtime has nothing of it that is ours.
+            // The runtime has nothing of ours for this UID.
             self.insert_worker(
                 &uid,
                 Entry::empty(self.generation),
@@ -80,7 +80,7 @@ impl Engine {
 
     pub(super) fn arm_orphaned_directories(&mut self) {
         let at = self.directories.values().map(|l| l.due.max(self.now.boot)).min();
-        // Those that are due wait for the first list and the manifests, which make a step themselves.
+        // A directory that is due waits for the first list or the manifests. Each of them causes a step.
         let at = at.filter(|at| *at > self.now.boot);
         if at != self.leftovers_armed {
             self.leftovers_armed = at;

@@ -1,8 +1,9 @@
-//! One pass of admission: who has a share of the node's room, and what comes of those who ask for one (A1 to A7).
+//! One pass of admission: which pods have a share of the node's room, and the decisions about the pods that request one
+//! (A1 to A7).
 //!
-//! The pass keeps one account. A pod takes room because it was admitted, because this pass admits it, because it waits, or because
-//! it was promised room: a pod that starts again under its UID, or that began in an earlier life and does not ask yet. Whatever
-//! the reason, a pod with a share may be preempted for it, and comes back by A9 (`returns`).
+//! A pod takes room if it was admitted, if this pass admits it, if it waits, or if room is reserved for it: a pod that
+//! starts again under its UID, or a pod of a previous run that does not request room yet. In each case a pod with a
+//! share may be preempted for it, and starts again by A9 (`who_returns`).
 
 use super::Engine;
 use super::admission::Decision;
@@ -19,14 +20,14 @@ use crate::engine::pod::worker::{State, Worker};
 use crate::engine::slots::READ_PATIENCE;
 use std::rc::Rc;
 
-/// At most so many pods are named in a message.
+/// Maximum number of pods that a message names.
 const NAMED: usize = 3;
 
-/// A pod that asks for room, or that will ask once its worker starts anew.
+/// A pod that requests room, or that will request it once its worker starts anew.
 struct Asking<'a> {
     place: (bool, u64),
     worker: &'a Worker,
-    /// What the worker starts anew as.
+    /// The requests of the pod as which the worker starts anew.
     then: Option<PodRequests>,
 }
 
@@ -36,7 +37,7 @@ impl Asking<'_> {
     }
 }
 
-/// A share of the room: its pod may be preempted.
+/// A share of the room. Its pod may be preempted.
 #[derive(Clone, Copy)]
 struct Share<'a> {
     worker: &'a Worker,
@@ -56,7 +57,7 @@ impl Engine {
                 // W8: its successor has its place.
                 State::Sync if worker.is_outdated() => ending.push(worker),
                 State::Terminated | State::Finished | State::Forgotten if runs() => ending.push(worker),
-                // (One that waits runs without a record, behind another of its name.)
+                // (A waiting pod can be admitted if it runs without a record, behind another pod of its name.)
                 State::Waiting | State::Sync if worker.is_admitted() => held.push(worker),
                 State::Waiting | State::Sync if worker.may_be_admitted() => {
                     let place = (!worker.was_begun(), worker.place);
@@ -103,7 +104,7 @@ struct Pass<'a> {
     /// In the order in which they were given.
     shares: Vec<Share<'a>>,
     ending: Vec<&'a Worker>,
-    /// Pods that take room or none: their status is not known, and they may turn out to be over; or they wait for such a pod.
+    /// Pods that may take room: their status is unknown and may show that they have ended, or they wait for such a pod.
     doubtful: Vec<Share<'a>>,
     decisions: Vec<Decision>,
 }
@@ -124,22 +125,24 @@ impl<'a> Pass<'a> {
         self.doubtful.push(share);
     }
 
-    /// It began in an earlier life, and its status is not known.
+    /// It started in a previous run, and its status has not been read yet.
     fn is_unread(&self, worker: &Worker) -> bool {
         self.engine.cache.get(&worker.uid).is_some_and(|e| worker.is_unread(e))
     }
 
-    /// Looks at the next pod in the order. False if pods are preempted for it: the pods after it are looked at by the next pass.
+    /// Evaluates the next pod. False if other pods are preempted for it; the next pass then evaluates the remaining
+    /// pods.
     fn look_at(&mut self, one: &'a Asking<'a>) -> bool {
         let worker = one.worker;
         let share = Share { worker, requests: one.requests() };
-        // A pod that begins after another's end: its worker's next life, or the successor of an edited pod that runs on (W8).
+        // A pod that starts after the end of another one: the same worker started anew, or the successor of an edited
+        // pod that still runs (W8).
         let begins_later = match &one.then {
             Some(_) => worker.restart.as_ref(),
             None => worker.pod.as_ref().filter(|_| self.engine.follows_outdated(worker)),
         };
         if let Some(pod) = begins_later {
-            // A pod that will be rejected when its turn comes takes no room from others.
+            // A pod that will be rejected later takes no room from others.
             let rejected = match self.room.look_at(pod, share.requests) {
                 Verdict::Against { refusals, missing } => {
                     !refusals.is_empty() || victims(&missing, self.lower_than(share.requests)).is_none()
@@ -152,7 +155,8 @@ impl<'a> Pass<'a> {
             return true;
         }
         if self.is_unread(worker) {
-            // A4: it comes first. Nobody is rejected for the sake of a pod that may be over: who needs its room waits.
+            // A4: it comes first. No pod is rejected because of a pod that may have ended; a pod that needs its room
+            // waits.
             self.doubt(share);
             return true;
         }
@@ -195,20 +199,21 @@ impl<'a> Pass<'a> {
         true
     }
 
-    /// The victims' decisions of this pass are void. Always false.
+    /// Discards this pass's decisions about the victims. Always false.
     fn preempt(&mut self, (victims, signal): (Vec<Uid>, Rc<str>)) -> bool {
         self.decisions.retain(|d| !matches!(d, Decision::Admit(uid) | Decision::Wait(uid, _) if victims.contains(uid)));
         self.decisions.push(Decision::Preempt(victims, signal));
         false
     }
 
-    /// A6: the shares that a pod may preempt.
+    /// A6: the shares that the pod may preempt.
     fn lower_than(&self, requests: &PodRequests) -> impl Iterator<Item = &Share<'a>> {
         let (preempts, priority) = (requests.preempts, requests.priority);
         self.shares.iter().filter(move |s| preempts && may_preempt(priority, s.requests.priority))
     }
 
-    /// A pod waits for a status that is being read. Where it cannot be read, a pod that can have another's room takes that.
+    /// A4: a pod waits for a status that is being read. If the read fails or hangs, a pod that can preempt others does
+    /// so instead.
     fn instead_of_the_unreadable(&self, pod: &Pod, requests: &PodRequests) -> Option<(Vec<Uid>, Rc<str>)> {
         let now = self.engine.now.boot;
         let fails = |s: &&Share<'_>| {
@@ -234,7 +239,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// A7: who is preempted so that nothing is missing any more, and the first resource that is.
+/// A7: the pods to preempt so that no resource is short, and the first short resource.
 fn victims<'a>(missing: &[Insufficient], shares: impl Iterator<Item = &'a Share<'a>>) -> Option<(Vec<Uid>, Rc<str>)> {
     let candidates = shares.map(|s| Candidate {
         uid: &s.worker.uid,
@@ -247,7 +252,7 @@ fn victims<'a>(missing: &[Insufficient], shares: impl Iterator<Item = &'a Share<
     Some((victims, missing.first().map_or_else(|| "".into(), |i| i.resource.as_str().into())))
 }
 
-/// A4, for people.
+/// A4: the message for people.
 fn waits_for(missing: &[Insufficient], ending: &[&Worker], unread: &[&Worker]) -> String {
     let of_use = |w: &&&Worker| missing.is_empty() || missing.iter().any(|i| w.requests.resources.get(&i.resource) > 0);
     let names = |workers: &[&Worker]| {

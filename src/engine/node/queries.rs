@@ -1,4 +1,5 @@
-//! W24 for pods by their UIDs, those included of which no worker knows: before the sources were read anything of them may run.
+//! W24: the questions about a pod, by UID. For a UID without a worker, something may run until the sources have been
+//! read.
 
 use super::Engine;
 use crate::api::names::Uid;

@@ -1,5 +1,5 @@
-//! PLEG's driver: lists everything, compares it with the cache, reads the status of the pods that changed (P1 to P7), and
-//! finds the orphans (W21).
+//! Drives PLEG: lists all sandboxes and containers, compares them with the cache, reads the status of changed pods (P1
+//! to P7), and finds orphans (W21).
 
 use super::Engine;
 use crate::api::facts::Listed;
@@ -18,40 +18,40 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// P6: without a good relist for so long, PLEG is unhealthy.
+/// P6: without a successful relist for this time, PLEG is unhealthy.
 const UNHEALTHY_AFTER: Duration = Duration::from_secs(180);
-/// P8: the period while nothing can change without a hint.
+/// P8: the relist period while every change causes a runtime event.
 const IDLE_PERIOD: Duration = Duration::from_secs(30);
-/// P8: the least time between relists that hints ask for.
+/// P8: the minimum time between relists that runtime events cause.
 const HINTED_PERIOD: Duration = Duration::from_millis(100);
-/// W21: the grace period of an orphan whose annotations tell none.
+/// W21: the grace period of an orphan without one in its annotations.
 const ORPHAN_GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Serialize)]
 pub struct Pleg {
-    /// The relist in flight: when it began.
+    /// The start of the relist in flight.
     began: Option<(Generation, Boot)>,
     last_began: Option<Boot>,
-    /// The begin of the last relist that came back.
+    /// The start of the last successful relist.
     pub last_ok: Option<Boot>,
     pub error: Option<String>,
-    /// A hint of something that no worker knows came since the last relist began.
+    /// A runtime event for an unknown pod has arrived since the last relist started.
     hinted: bool,
     armed: Option<Boot>,
-    /// Pods of ours that the last list showed and that have no worker (before the sources were read); whether something of
-    /// them runs.
+    /// Our pods in the last list that have no worker (before the sources were read), and whether something of them
+    /// runs.
     unclaimed: BTreeMap<Uid, (FullName, Duration, bool)>,
-    /// UIDs under which the last list showed something of other owners.
+    /// UIDs that other owners use, according to the last list.
     shared: BTreeSet<Uid>,
-    /// Workers dropped since a list in flight began: what it shows of them is old.
+    /// Workers dropped since the list in flight started: the list is out of date for them.
     forgotten: BTreeMap<Uid, Generation>,
-    /// W2: sandboxes that may turn up though their workers were dropped, and how long that may take.
+    /// W2: sandboxes that may still appear although their worker was dropped: the attempt, and until when.
     lost: BTreeMap<Uid, (u32, Boot)>,
     /// The status reads in flight.
     reading: InFlight,
-    /// The last list was older than what was known of some pod.
+    /// The last list was older than the cached status of a pod.
     skipped: bool,
-    /// Pods whose reading is due, first come first served.
+    /// Pods with a due status read, first come first served.
     due: VecDeque<Uid>,
 }
 
@@ -78,22 +78,22 @@ impl Pleg {
         self.reading.set_limit(limit);
     }
 
-    /// When a reading that is due begins though none in flight ends: those that hang do not hold it up.
+    /// When a due status read can start although no read in flight has ended: hanging reads lose their slots.
     pub fn reads_at(&self) -> Option<Boot> {
         self.reading.frees_at().filter(|_| !self.due.is_empty())
     }
 
-    /// P6.
+    /// P6: the last successful relist is recent enough.
     pub fn healthy(&self, now: Boot) -> bool {
         self.last_ok.is_some_and(|at| now.since(at) < UNHEALTHY_AFTER)
     }
 
-    /// A list came back.
+    /// A list has been compared with the cache.
     pub fn was_compared(&self) -> bool {
         self.last_ok.is_some()
     }
 
-    /// P8: a hint of what no worker knows.
+    /// P8: a runtime event for an unknown pod causes a relist.
     pub fn relist_soon(&mut self) {
         self.hinted = true;
     }
@@ -112,17 +112,17 @@ impl Pleg {
         self.unclaimed.get(uid).is_some_and(|(_, _, runs)| *runs)
     }
 
-    /// Those pods, with their names and grace periods.
+    /// The pods without a worker, with their names and grace periods.
     pub fn unclaimed(&self) -> BTreeMap<Uid, (FullName, Duration, bool)> {
         self.unclaimed.clone()
     }
 
-    /// Each of them has its worker now.
+    /// All pods have a worker now.
     pub fn all_claimed(&mut self) {
         self.unclaimed.clear();
     }
 
-    /// A worker was dropped: what a list in flight shows of its pod is old.
+    /// A worker was dropped: the list in flight is out of date for its pod.
     pub fn forgotten(&mut self, uid: &Uid, generation: Generation) {
         self.reading.forget(uid);
         if self.began.is_some() {
@@ -130,30 +130,29 @@ impl Pleg {
         }
     }
 
-    /// Nobody knows what became of the call for a sandbox of this attempt; it cannot take longer than `until`.
+    /// The outcome of a RunPodSandbox call of this attempt is unknown. It takes effect before `until` or never.
     pub fn lost(&mut self, uid: &Uid, attempt: u32, until: Boot) {
         self.lost.insert(uid.clone(), (attempt, until));
     }
 
-    /// The first attempt of a new pod with this UID: what turns up of an earlier one is not its own.
+    /// The first attempt of a new pod with this UID. A sandbox of an earlier attempt that appears late is not its own.
     pub fn first_attempt(&self, uid: &Uid) -> u32 {
         self.lost.get(uid).map_or(0, |(attempt, _)| attempt.saturating_add(1))
     }
 
-    /// A reading of this pod may be due.
+    /// Queues the status read of this pod, if one is due.
     pub fn queue(&mut self, uid: &Uid, entry: &mut Entry) {
         if entry.error.is_none() && entry.queue() {
             self.due.push_back(uid.clone());
         }
     }
 
-    /// Nothing of this pod can be in the runtime: a list came back and did not show it, nor anything of others under its
-    /// UID.
+    /// True if the runtime has nothing of this pod: a list showed neither the pod nor another owner's pod with its UID.
     pub fn knows_nothing_of(&self, uid: &Uid) -> bool {
         self.last_ok.is_some() && !self.unclaimed.contains_key(uid) && !self.shared.contains(uid)
     }
 
-    /// The last list showed something of others under this UID (W21).
+    /// The last list showed a pod of another owner with this UID (W21).
     pub fn shares(&self, uid: &Uid) -> bool {
         self.shared.contains(uid)
     }
@@ -175,9 +174,9 @@ impl Engine {
         self.out.push(Effect::Runtime { op, call: RuntimeCall::List, timeout: self.config.request_timeout });
     }
 
-    /// The next relist: a period after the last one's begin.
+    /// Sets the timer for the next relist: one period after the start of the last one.
     pub(super) fn arm_relist(&mut self) {
-        // P8: nothing can change without a hint.
+        // P8: every change causes a runtime event.
         let all_stopped = self.pleg.last_ok.is_some()
             && self.pleg.error.is_none()
             && !self.pleg.skipped
@@ -190,7 +189,7 @@ impl Engine {
             (false, false) => self.config.relist_period,
         };
         let at = match (self.runtime.up, self.pleg.began, self.pleg.last_began) {
-            // It is made again when the connection is back; one in flight arms the next.
+            // A new connection starts a relist, and the relist in flight arms the next one.
             (false, _, _) | (_, Some(_), _) | (_, _, None) => None,
             (true, None, Some(last)) => Some((last + period).max(self.now.boot)),
         };
@@ -210,9 +209,9 @@ impl Engine {
                     self.room_changed();
                 }
                 self.pleg.error = None;
-                // (Before the failed readings are forgotten: those pods are in doubt.)
+                // (Before the errors of the last reads are cleared, because the comparison needs them.)
                 self.compare(&listed, (began, at), first_list);
-                // P3: pods whose reading failed are read again.
+                // P3: pods with a failed status read are read again.
                 for (uid, entry) in &mut self.cache {
                     if entry.error.take().is_some() {
                         self.dirty.insert(uid.clone());
@@ -234,7 +233,7 @@ impl Engine {
         self.pleg.skipped = false;
         for (uid, shown) in pods.pods() {
             if self.workers.contains_key(uid) {
-                // It began in an earlier life, whatever its record says.
+                // It runs since a previous run, whatever its record says.
                 if first_list && shown.runs() {
                     self.adopt(uid);
                 }
@@ -268,14 +267,14 @@ impl Engine {
     fn compare_pod(&mut self, uid: &Uid, shown: &ListedPod<'_>, began: Generation) {
         let entry = self.cache.entry(uid.clone()).or_default();
         if !entry.known() {
-            // P7: of a pod without anything there is nothing to read.
+            // P7: a pod without sandboxes and containers needs no status read.
             if shown.sandboxes.is_empty() && shown.containers.is_empty() && !entry.is_busy() {
                 *entry = Entry::empty(began);
             }
             self.dirty.insert(uid.clone());
             return;
         }
-        // The list is older than what is known: the next one tells.
+        // The list is older than the cached status. The next list decides.
         if entry.fresh() > began {
             self.pleg.skipped = true;
             return;
@@ -286,17 +285,17 @@ impl Engine {
         }
         let events = relist::changes(entry.facts(), shown);
         let changed = events.iter().all(|e| e.kind == Kind::ContainerChanged);
-        // P2: a container in the state unknown may stay there, and its status may say something else. One read for each
-        // such change: a read at every relist would tell no more.
+        // P2: a container may stay in the state unknown while its status differs. Each such change causes one read; a
+        // read at each relist would show nothing new.
         if changed && !entry.doubts(events.into_iter().map(|e| e.id)) {
             return;
         }
-        // The worker is stepped with what the reading shows.
+        // The worker is stepped with the result of the read.
         entry.want_read();
         self.pleg.queue(uid, entry);
     }
 
-    /// W21.
+    /// W21: a pod of ours without a worker.
     pub(super) fn adopt_orphan(&mut self, uid: &Uid, name: FullName, grace: Duration) {
         self.out.push(Effect::Measure(Measure::OrphanedPod));
         self.out.push(Effect::Notice(Notice {
@@ -304,12 +303,12 @@ impl Engine {
             container: None,
             severity: Severity::Warning,
             reason: "OrphanedPod",
-            message: format!("pod {name} (uid {uid}) runs and nothing asks for it: it is stopped and removed"),
+            message: format!("pod {name} (uid {uid}) is running but has no manifest; stopping and removing it"),
         }));
         self.add_orphan(uid, name, grace);
     }
 
-    /// P3: status reads of different pods run side by side, bounded.
+    /// P3: status reads of different pods run in parallel, up to a limit.
     pub(super) fn begin_reads(&mut self) {
         if !self.runtime.up {
             return;
@@ -333,13 +332,13 @@ impl Engine {
     }
 
     pub(super) fn pod_read(&mut self, op: OpId, uid: &Uid, result: Result<Answer, OpError>) {
-        // The pod may have been forgotten meanwhile, and be here again under its UID.
+        // The pod may have been forgotten meanwhile and added again with the same UID.
         let Some(entry) = self.cache.get_mut(uid).filter(|e| e.is_reading(op)) else { return };
         self.pleg.reading.end(uid);
         entry.read_done(match result {
-            // W21: the runtime is asked by the UID, which others may have too.
+            // W21: the read filters by UID, which other owners may use too.
             Ok(Answer::Pod(facts)) => Ok(Strangers::split(facts, &self.config.owner)),
-            Ok(_) => Err("an answer of another kind".into()),
+            Ok(_) => Err("unexpected answer from the runtime".into()),
             Err(e) => Err(e.to_string()),
         });
         if entry.take_changed_facts() {
@@ -354,7 +353,7 @@ impl Engine {
     }
 }
 
-/// The full name and the grace period that a pod's sandboxes and containers carry.
+/// The full name and the grace period from the annotations of a pod's sandboxes and containers.
 fn whose(shown: &ListedPod<'_>) -> Option<(FullName, Duration)> {
     let name = match (shown.sandboxes.first(), shown.containers.first()) {
         (Some(s), _) => s.name.clone(),

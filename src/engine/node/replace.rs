@@ -1,9 +1,9 @@
-//! Replaces pods that run and whose manifests changed (W8, D3).
+//! Replaces running pods whose manifests changed (W8, D3).
 //!
-//! A successor needs the root directory: its files and its record are there. A running pod is therefore stopped only after
-//! its own record was written once more. While that fails (the directory is read-only, its disk is full) the pod runs on as
-//! it is, a warning says why, and the write is repeated with a back-off. A pod whose manifest was removed has no successor
-//! and is stopped at once.
+//! A successor needs the root directory for its files and its record. A running pod is therefore stopped only after its
+//! own record has been written once more. While that fails (read-only directory, full disk), the pod continues to run,
+//! a warning reports the error, and the write is retried with a back-off. A pod whose manifest was removed has no
+//! successor and is stopped at once.
 
 use super::Engine;
 use crate::api::names::Uid;
@@ -11,7 +11,7 @@ use crate::engine::effect::Effect;
 use crate::engine::pod::worker::Worker;
 
 impl Engine {
-    /// True if the pod has to run on until its record was written.
+    /// True if the pod has to continue until its record has been written.
     pub(super) fn outdate(&mut self, uid: &Uid) -> bool {
         let mut waits = false;
         self.with_worker(uid, |worker, entry, ctx| waits = worker.outdate(entry, ctx));
@@ -23,13 +23,13 @@ impl Engine {
         waits
     }
 
-    /// True if the pod that has this one's name now runs on until its record was written.
+    /// True if the pod that currently has this pod's name continues until its record has been written.
     pub(super) fn follows_outdated(&self, worker: &Worker) -> bool {
         let first = self.names.get(&worker.name).and_then(|queue| queue.front());
         first.filter(|uid| **uid != worker.uid).and_then(|uid| self.workers.get(uid)).is_some_and(Worker::is_outdated)
     }
 
-    /// True if some pods are asked to end now.
+    /// True if the termination of at least one pod starts now.
     pub(super) fn replace_outdated(&mut self) -> bool {
         let ready = |uid: &&Uid| self.workers.get(*uid).is_none_or(|w| w.may_be_replaced());
         let ready: Vec<Uid> = self.outdated.iter().filter(ready).cloned().collect();

@@ -1,9 +1,10 @@
-//! P8: what the runtime's event stream tells, and whether it is worth a status read.
+//! P8: handles runtime events and decides whether they need a status read.
 //!
-//! A hint causes a read of its pod, or a relist where no worker knows the pod, and nothing else. One that tells what the
-//! cache shows already causes nothing. While a reading of the pod is under way it waits for what that shows; and so it does,
-//! unless something died, while the worker has a call in flight whose answer will tell the same: a read in the middle of
-//! a start would have to be made again (P5). What waits is bounded: a flood of events for one pod costs one read at a time.
+//! An event causes a status read of its pod, or a relist if no worker knows the pod, and nothing else. An event that
+//! the cache already shows causes nothing. During a status read of the pod, an event waits for the result. An event
+//! other than an end also waits while the worker has a call in flight whose answer will show the same, because a read
+//! in the middle of a start would have to be repeated (P5). The number of waiting events is bounded: a flood of events
+//! for one pod causes one read at a time.
 
 use super::Engine;
 use crate::api::names::Uid;
@@ -13,10 +14,10 @@ use crate::engine::pod::worker::Worker;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Of more containers than these nothing is kept but that there was something.
+/// Maximum number of containers with a waiting event. Beyond it, only the fact that there was an event is kept.
 const MAX_WAITING: usize = 16;
 
-/// The last word on each container or sandbox of a pod, by its id.
+/// The last event of each container or sandbox of a pod, by id.
 type Waiting = BTreeMap<String, Kind>;
 
 #[derive(Debug, Default, Serialize)]
@@ -30,7 +31,7 @@ impl Hints {
         if waiting.len() < MAX_WAITING || waiting.contains_key(&event.id) {
             waiting.insert(event.id, event.kind);
         } else {
-            // The end of nobody, which the cache never shows: a reading follows.
+            // The end of a container that does not exist: the cache never shows it, so that a read follows.
             waiting.insert(String::new(), Kind::ContainerDied);
         }
     }
@@ -44,7 +45,7 @@ impl Engine {
     pub(super) fn hinted(&mut self, uid: Option<Uid>, event: PlegEvent) {
         let known = uid.and_then(|uid| self.workers.get(&uid).map(|worker| (uid, worker)));
         let Some((uid, worker)) = known else {
-            // Nobody misses what is gone.
+            // A removal needs no relist.
             if event.kind != Kind::ContainerRemoved {
                 self.pleg.relist_soon();
             }
@@ -61,7 +62,7 @@ impl Engine {
         }
     }
 
-    /// The pod was read, or a call of its worker has ended: what waited for that is looked at again.
+    /// The pod was read, or a call of its worker has ended: evaluates the events that waited for it.
     pub(super) fn weigh_hints(&mut self, uid: &Uid) {
         for (id, kind) in self.hints.waiting.remove(uid).unwrap_or_default() {
             self.hinted(Some(uid.clone()), PlegEvent { id, kind });
@@ -69,7 +70,7 @@ impl Engine {
     }
 }
 
-/// Has the worker a call in flight whose answer tells what the event does?
+/// True if the worker has a call in flight whose answer will show the same as the event.
 fn will_tell(worker: &Worker, event: &PlegEvent) -> bool {
     match event.kind {
         Kind::ContainerDied => worker.is_stopping(&event.id),

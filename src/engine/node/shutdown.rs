@@ -1,5 +1,5 @@
-//! Graceful shutdown in the composition: logind's words in, kills of one group of pods after another out (S4), and all that is
-//! held back meanwhile (A3, W6). What people see of it is in `shutdown_views`.
+//! Graceful shutdown in the engine: handles logind's signals and answers, kills one group of pods after another (S4),
+//! and holds back starts meanwhile (A3, W6). `shutdown_views` provides the data for the API.
 
 use super::Engine;
 use crate::api::names::Uid;
@@ -17,19 +17,19 @@ use crate::engine::shutdown::{Current, Phase, Progress};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The shortest grace period there is (W4).
+/// The minimum grace period (W4).
 pub(super) const LEAST: Duration = Duration::from_secs(1);
 
-/// A record that could not be written is written again so long after, while the shutdown goes on.
+/// The interval between two attempts to write the record while the shutdown is in progress.
 const KEEP_AGAIN: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// At start, the record of the last shutdown: None if there is none.
+    /// Reads the record of the last shutdown at the start. `text`: None if there is no record.
     pub(super) fn take_shutdown_record(&mut self, text: Option<&str>) {
         let record = text.and_then(|text| match record::read(text) {
             Ok(record) => Some(record),
             Err(why) => {
-                let message = format!("record {} is of no use and is set aside: {why}", record::KEY);
+                let message = format!("record {} is unusable; moving it aside: {why}", record::KEY);
                 self.tell_of_node(Severity::Warning, "BadRecord", message);
                 let op = self.ops.begin(Owner::ShutdownRecord);
                 let key = record::KEY.to_owned();
@@ -41,7 +41,7 @@ impl Engine {
         if self.shutdown.found(record, &self.config.boot_id, &self.config.shutdown, self.now) {
             self.release(TerminationSource::Shutdown, None);
         } else if self.config.shutdown.is_off() {
-            // It was turned off during a shutdown, which goes on all the same.
+            // The feature was turned off during a shutdown, which continues.
             self.out.push(Effect::UseLogind(true));
         }
         if self.shutdown.last != before {
@@ -80,7 +80,7 @@ impl Engine {
     pub(super) fn lock_stored(&mut self, op: OpId, result: Result<Answer, OpError>) {
         if let Some(why) = self.shutdown.lock.store.answered(op, result.map(drop), self.now.boot) {
             let message =
-                format!("systemd's descriptor store does not have the right inhibitor lock: {why}; Wherry tries again");
+                format!("failed to update the inhibitor lock in systemd's descriptor store: {why}; Wherry retries");
             self.tell_of_node(Severity::Warning, "FailedStore", message);
         }
         self.arm_logind();
@@ -88,7 +88,7 @@ impl Engine {
 
     pub(super) fn shutdown_record_kept(&mut self, result: Result<Answer, OpError>) {
         if let Err(e) = result {
-            let message = format!("the record of the node's shutdown could not be written: {e}");
+            let message = format!("failed to write the record of the node shutdown: {e}");
             self.tell_of_node(Severity::Warning, "FailedRecord", message);
             if self.shutdown.is_on() {
                 self.shutdown.keep_at = Some(self.now.boot + KEEP_AGAIN);
@@ -97,8 +97,8 @@ impl Engine {
         }
     }
 
-    /// The configuration was read again. A shutdown in progress goes on as it was begun, until logind calls it off or the node is
-    /// down: the settings count after it.
+    /// The configuration was reloaded. A shutdown in progress continues with its own settings until logind cancels it
+    /// or the node is down. The new settings apply after it.
     pub(super) fn configure_shutdown(&mut self) {
         if !self.shutdown.is_on() {
             let requests = self.shutdown.lock.configure(self.config.shutdown.clone());
@@ -148,7 +148,7 @@ impl Engine {
         }
     }
 
-    /// S2: the signal came. Its groups get what logind's delay is at this moment.
+    /// S2: PrepareForShutdown(true) was received. The groups share logind's current delay.
     fn shutdown_announced(&mut self) {
         let goes_on = self.shutdown.in_doubt.is_some();
         if self.shutdown_begins() && !goes_on && self.shutdown.progress.as_ref().is_some_and(|p| !p.unlocked) {
@@ -160,7 +160,7 @@ impl Engine {
         }
     }
 
-    /// S7: logind does not have our lock, and gives none during a shutdown.
+    /// S7: logind does not have our lock, and grants none during a shutdown.
     fn shutdown_unlocked(&mut self) {
         let Some(progress) = &mut self.shutdown.progress else { return };
         if progress.unlocked || progress.released {
@@ -170,7 +170,7 @@ impl Engine {
         self.tell_unlocked();
     }
 
-    /// S4. A second word of the same changes nothing. True if it begins now.
+    /// S4: begins the shutdown. A repeated signal changes nothing. True if it begins now.
     fn shutdown_begins(&mut self) -> bool {
         let off = self.config.shutdown.is_off() && self.shutdown.in_doubt.is_none();
         if self.shutdown.progress.is_some() || off {
@@ -184,7 +184,7 @@ impl Engine {
             None => "Shutdown manager detected shutdown event".into(),
             Some(began) => {
                 let ago = self.now.boot.since(began).as_secs_f64();
-                format!("going on with the shutdown that began {ago:.1}s ago")
+                format!("continuing the shutdown that began {ago:.1}s ago")
             }
         };
         self.tell_of_node(Severity::Normal, "NodeShutdown", message);
@@ -196,11 +196,11 @@ impl Engine {
 
     fn tell_unlocked(&mut self) {
         let message =
-            "there is no inhibitor lock, so logind does not wait: the pods are killed with the shortest grace period";
+            "no inhibitor lock is held, so logind does not wait; killing all pods with the minimum grace period";
         self.tell_of_node(Severity::Warning, "NodeShutdown", message.into());
     }
 
-    /// S6
+    /// S6: logind cancelled the shutdown.
     fn shutdown_called_off(&mut self) {
         if !self.shutdown.is_on() {
             return;
@@ -227,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// What waited for its end goes on.
+    /// Ends the shutdown: pods that waited for its end continue.
     fn shutdown_over(&mut self) {
         if !self.shutdown.is_on() {
             return;
@@ -247,31 +247,32 @@ impl Engine {
         self.arm_shutdown();
     }
 
-    /// What is desired was read, and a list told what runs without a record: each pod that runs has a worker that began.
+    /// True if the manifests were read and a list has shown the pods without a record: each running pod has a worker.
     fn knows_its_pods(&self) -> bool {
         self.sources_ready && self.pleg.was_compared()
     }
 
-    /// Steps the shutdown as far as it goes now. True if workers are to be stepped: their pods were killed, or may go on.
+    /// Advances the shutdown as far as possible now. True if workers have to be stepped, because their pods were killed
+    /// or may continue.
     pub(super) fn step_shutdown(&mut self) -> bool {
         if !self.shutdown.is_on() {
             return false;
         }
         if self.shutdown.in_doubt.is_some_and(|until| until <= self.now.boot) {
-            // Nobody says that it goes on.
+            // logind has not confirmed in time that the shutdown is in progress.
             self.shutdown_over();
             let requests = self.shutdown.lock.begin_anew(self.config.shutdown.clone());
             self.carry_out(requests);
             self.use_logind();
             return true;
         }
-        // One group at a time: its stops are asked for before the next one's.
+        // One group at a time: its stops are requested before those of the next one.
         let mut killed = false;
         while self.knows_its_pods() && !killed && self.step_group() {
             let phase = self.shutdown.progress.as_ref().map(|p| &p.phase);
             killed = matches!(phase, Some(Phase::Stopping(c)) if !c.pods.is_empty());
         }
-        // Those whose time was over meanwhile have begun too: the others may go on.
+        // Groups whose time was over have begun too. The remaining pods may start containers again.
         let decided = !killed && self.knows_its_pods() && self.shutdown.progress.is_some();
         if decided && std::mem::take(&mut self.shutdown.undecided) {
             self.touch_all();
@@ -288,11 +289,11 @@ impl Engine {
             self.tell_of_node(
                 Severity::Normal,
                 "NodeShutdown",
-                format!("the node may go down, {took:.1}s after the begin"),
+                format!("the node may shut down, {took:.1}s after the start of the shutdown"),
             );
             self.shutdown.ended(self.now);
             self.keep_shutdown();
-            // Their sandboxes' turn.
+            // The postponed sandboxes are stopped now.
             self.touch_all();
             killed = true;
         }
@@ -300,7 +301,7 @@ impl Engine {
         killed
     }
 
-    /// The next change of the group that is being stopped; false if there is none now.
+    /// Advances the group that is being stopped. False if nothing changes now.
     fn step_group(&mut self) -> bool {
         let now = self.now.boot;
         let Some(progress) = &self.shutdown.progress else { return false };
@@ -311,7 +312,7 @@ impl Engine {
             Phase::Asking { until } if now < *until => return false,
             Phase::Asking { .. } => {
                 self.begin_group();
-                // Later groups may start again.
+                // Later groups may start containers again.
                 self.touch_all();
                 return true;
             }
@@ -321,7 +322,7 @@ impl Engine {
             }
             Phase::Stopping(current) => current,
         };
-        // (What is left of their sandboxes goes with the machine.)
+        // (The power-off takes care of their sandboxes.)
         let left: Vec<&Uid> = current.pods.iter().filter(|uid| !self.has_ended(uid)).collect();
         if !left.is_empty() && now < current.until {
             return false;
@@ -344,8 +345,8 @@ impl Engine {
         true
     }
 
-    /// Nothing of it runs any more: the runtime shows it, or the pidfds of all that it still shows running have told. (With many
-    /// containers that end at one time a runtime is a second behind.)
+    /// True if nothing of the pod runs any more, according to the runtime or to the pidfds of everything that the
+    /// runtime still shows running. (The runtime may be a second late if many containers end at the same time.)
     fn has_ended(&self, uid: &Uid) -> bool {
         let (Some(worker), Some(entry)) = (self.workers.get(uid), self.cache.get(uid)) else { return true };
         let told = || entry.running().all(|c| self.watches.has_ended(uid, c.id.as_str()));
@@ -353,7 +354,7 @@ impl Engine {
         worker.is_quiet() || sure() && told()
     }
 
-    /// S4: its pods are killed.
+    /// S4: kills the pods of the next group.
     fn begin_group(&mut self) {
         let now = self.now.boot;
         let Some(progress) = &self.shutdown.progress else { return };
@@ -398,7 +399,7 @@ impl Engine {
 
     fn arm_shutdown(&mut self) {
         let at = match (&self.shutdown.progress, self.shutdown.in_doubt) {
-            // Without its pods the first group cannot begin: what tells of them is stepped by itself.
+            // The first group needs the pods to be known. The event that makes them known causes a step.
             (Some(progress), _) => progress.next(self.knows_its_pods()),
             (None, doubt) => doubt,
         };
@@ -414,7 +415,7 @@ impl Engine {
     }
 }
 
-/// Something of it may run, and it belongs to that group.
+/// True if something of the pod may run and the pod belongs to this group.
 pub(super) fn is_stopped_with(worker: &Worker, groups: &Groups, group: usize) -> bool {
     !worker.is_over() && !worker.never_began() && groups.index_of(priority_of(worker)) == group
 }
@@ -423,7 +424,7 @@ fn priority_of_group(progress: &Progress) -> i32 {
     progress.groups.get(progress.group).map_or(0, |g| g.priority)
 }
 
-/// What only the runtime knows has none.
+/// A pod that only the runtime knows has priority 0.
 pub(super) fn priority_of(worker: &Worker) -> i32 {
     worker.pod.as_ref().map_or(0, |pod| priority::of(pod.spec()))
 }

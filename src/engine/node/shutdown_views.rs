@@ -1,4 +1,4 @@
-//! What people see of graceful shutdown: the lock and the shutdown in progress (`wherry status`), and the plan
+//! The data about graceful shutdown for the API: the lock and the shutdown in progress (`wherry status`), and the plan
 //! (`wherry shutdown-plan`).
 
 use super::Engine;
@@ -9,7 +9,7 @@ use crate::api::time::{Boot, Wall};
 use std::time::Duration;
 
 impl Engine {
-    /// Is the node being shut down?
+    /// True during a shutdown of the node.
     pub fn shutting_down(&self) -> bool {
         self.shutdown.is_on()
     }
@@ -52,7 +52,8 @@ impl Engine {
         }
     }
 
-    /// What each group gets of its period, or got when the shutdown in progress began; None while logind's delay is unknown.
+    /// The granted part of each group's period; during a shutdown the values from its start. None while logind's delay
+    /// is unknown.
     fn granted(&self) -> Option<Vec<Duration>> {
         let progress = self.shutdown.progress.as_ref().map(|p| p.periods.clone());
         progress.or_else(|| self.shutdown.lock.granted())
@@ -66,7 +67,7 @@ impl Engine {
         let mut plan = Vec::new();
         for (index, group) in groups.iter().enumerate() {
             let granted = granted.as_ref().and_then(|g| g.get(index)).copied();
-            // What is not known to be granted is shown as it is configured.
+            // Without a granted period, the configured one is shown.
             let period = granted.unwrap_or(group.period);
             let of_it = self.workers.values().filter(|w| is_stopped_with(w, groups, index));
             let mut pods: Vec<PlanPod> = of_it

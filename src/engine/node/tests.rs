@@ -1,4 +1,4 @@
-//! What the node shows of itself: the dump, and the word on one pod.
+//! The engine's views: the dump, and the worker status of one pod.
 
 use super::*;
 use crate::api::document;
@@ -12,7 +12,7 @@ fn pod(name: &str, secret: &str) -> Rc<Pod> {
     read(name, &format!("env: [{{name: A, value: {secret}}}]"))
 }
 
-/// A pod that asks for so many cpus; the node has four.
+/// A pod that requests this number of cpus; the node has four.
 fn asking(name: &str, cpus: u32) -> Rc<Pod> {
     read(name, &format!("resources: {{requests: {{cpu: {cpus}}}}}"))
 }
@@ -59,7 +59,7 @@ fn listed(uid: &str, name: &str) -> Listed {
     Listed { sandboxes: vec![sandbox], containers: vec![container] }
 }
 
-/// A node of four cpus, `lab`, which shuts down gracefully.
+/// A node with four cpus, named `lab`, with graceful shutdown.
 fn config() -> EngineConfig {
     let shutdown = Groups::from_total(Duration::from_secs(30), Duration::from_secs(10));
     let mut config = EngineConfig { owner: "me".into(), shutdown, ..EngineConfig::default() };
@@ -67,7 +67,7 @@ fn config() -> EngineConfig {
     config
 }
 
-/// A node on which the runtime is there at 5 s, and a list came at 6 s that shows what is given.
+/// A node with a runtime from 5 s on, and a relist at 6 s with the given result.
 fn node(desired: Vec<Rc<Pod>>, shown: Listed) -> (Engine, Vec<Effect>) {
     let mut engine = Engine::new(config());
     let mut effects = engine.step(Event::Desired(desired), at(5));
@@ -93,14 +93,14 @@ fn the_dump_has_everything_and_no_secret() {
     assert_eq!(a["state"], "Sync");
     assert_eq!(workers["orphan"]["state"]["Terminating"]["grace_deadline"], 13.5);
     assert_eq!(dump["names"]["default/b"][0], pods[1].uid.as_str());
-    // What the runtime shows is being read.
+    // The orphan's status is being read.
     let owners = dump["ops"]["owners"].as_object().unwrap();
     assert!(owners.values().any(|o| o["Read"] == "orphan"), "{owners:?}");
     assert!(dump["cache"]["orphan"]["reading"].is_array());
     assert!(!dump.to_string().contains("s3cret"));
 }
 
-/// A pod of which the container `m` runs.
+/// A pod with the running container `m`.
 fn running() -> PodFacts {
     let (id, created_at) = ("s-1".into(), Wall(1));
     let owner = Some("me".to_string());
@@ -140,14 +140,14 @@ fn a_pod_says_what_holds_it_up() {
     assert_eq!(worker_status.state, "Sync");
     assert_eq!(worker_status.waits_for, ["starts: the container runtime has not answered yet"]);
 
-    // It runs, and its manifest is edited: one ends, one waits.
+    // It runs, and its manifest is edited: the old pod terminates, the new one waits.
     let read = op_of(&begun, |call| matches!(call, RuntimeCall::ReadPod { .. }));
     let adopted = engine.step(Event::Done { op: read, result: Ok(Answer::Pod(running())) }, at(7));
     let new = pod("web", "two");
     let effects = engine.step(Event::Desired(vec![new.clone()]), at(8));
     let runs_on = engine.worker_status(&old.uid, at(8).boot).unwrap();
     assert_eq!(runs_on.state, "Sync");
-    assert!(runs_on.waits_for.iter().any(|w| w.starts_with("its record to be written: then it is replaced")));
+    assert!(runs_on.waits_for.iter().any(|w| w.starts_with("its record to be written; then the new version")));
     let mut written: Vec<Effect> = begun.into_iter().chain(adopted).chain(effects).collect();
     while let Some(effect) = written.pop() {
         if let Effect::Record { op, .. } = effect {
@@ -176,7 +176,7 @@ fn a1_a3_a4_who_is_rejected_or_waits_for_room_says_so_and_counts_as_that() {
     let worker_status = engine.worker_status(&big.uid, at(7).boot).unwrap();
     assert_eq!(worker_status.waits_for, ["another version of its manifest, or `wherry retry`"]);
 
-    // The old one ends, which takes a while; the new one fits after that.
+    // The old pod takes a while to terminate; the new one fits after that.
     let new = asking("new", 2);
     engine.step(Event::Desired(vec![big.clone(), new.clone()]), at(8));
     let s = engine.summary(at(8).boot);
@@ -197,7 +197,7 @@ fn a4_what_is_new_waits_for_the_first_list() {
     let mut engine = Engine::new(config());
     let web = asking("web", 1);
     engine.step(Event::Desired(vec![web.clone()]), at(5));
-    assert_eq!(engine.worker_status(&web.uid, at(5).boot).unwrap().waits_for, ["the first list of what runs"]);
+    assert_eq!(engine.worker_status(&web.uid, at(5).boot).unwrap().waits_for, ["the first relist"]);
 }
 
 #[test]

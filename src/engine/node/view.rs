@@ -1,4 +1,4 @@
-//! What people ask: the pods and their status, health, and a summary.
+//! The data for the API and the commands: the pods and their status, health, and a summary.
 
 use super::{Conflict, Engine};
 use crate::api::facts::{ContainerFact, ContainerState, RuntimeFact};
@@ -15,11 +15,11 @@ use std::time::Duration;
 pub struct PodView<'a> {
     pub pod: &'a Rc<Pod>,
     pub status: &'a core::PodStatus,
-    /// A manifest asks for it.
+    /// The pod has a manifest.
     pub desired: bool,
-    /// A3, A4: where it stands with the node.
+    /// A3, A4: the state of its admission.
     pub admission: &'a Admission,
-    /// When it was asked to end and the grace period that it has, in seconds.
+    /// For an undesired pod that terminates: the time of the request, and the grace period in seconds.
     pub deletion: Option<(Wall, i64)>,
 }
 
@@ -30,28 +30,29 @@ pub struct Check {
     pub result: Result<String, String>,
 }
 
-/// The node in numbers and short texts, for `wherry status` and the gauges.
+/// Counts and short texts for `wherry status` and the gauges.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     pub runtime: Option<RuntimeFact>,
     pub runtime_up: bool,
-    /// It has said how it is since it was connected.
+    /// The runtime has reported its status since it was connected.
     pub runtime_answered: bool,
     pub runtime_error: Option<String>,
-    /// Since the begin of the last good relist.
+    /// Since the start of the last successful relist.
     pub pleg_age: Option<Duration>,
     pub pleg_error: Option<String>,
     pub sources_ready: bool,
     pub desired: usize,
-    /// A1: those that have, or wait for, a part of the node.
+    /// A1: pods that have a share of the node or wait for one.
     pub active: usize,
-    /// A3
+    /// A3: rejected pods.
     pub rejected: usize,
-    /// A4
+    /// A4: pods that wait for room.
     pub waiting_for_room: usize,
-    /// W27: of the desired ones.
+    /// W27: drained pods that are desired.
     pub drained: usize,
-    /// By (lifecycle, config) as in `kubelet_working_pods`. A rejected pod is in none: a kubelet has no worker for it.
+    /// By (lifecycle, config) as in `kubelet_working_pods`. Rejected pods are not included: a kubelet has no worker for
+    /// them.
     pub working: BTreeMap<(&'static str, &'static str), usize>,
     /// Pods with a ready sandbox.
     pub running_pods: usize,
@@ -62,7 +63,7 @@ pub struct Summary {
 }
 
 impl Engine {
-    /// Every pod that a manifest asked for and that is not gone, by namespace and name.
+    /// All pods that have or had a manifest and are not gone, by namespace and name.
     pub fn pods(&self) -> Vec<PodView<'_>> {
         let mut pods: Vec<PodView<'_>> = self.workers.values().filter_map(|w| self.view_of(w)).collect();
         pods.sort_by(|a, b| (&a.pod.name, &a.pod.uid).cmp(&(&b.pod.name, &b.pod.uid)));
@@ -75,7 +76,7 @@ impl Engine {
 
     fn view_of<'a>(&'a self, worker: &'a Worker) -> Option<PodView<'a>> {
         let pod = worker.pod.as_ref()?;
-        // A removed pod is there until nothing of it runs.
+        // A removed pod is shown until nothing of it runs.
         if !worker.desired && worker.is_finished() {
             return None;
         }
@@ -90,24 +91,24 @@ impl Engine {
         Some(PodView { pod, status: &worker.status, desired: worker.desired, admission: worker.admission(), deletion })
     }
 
-    /// A1: it has a part of the node, or waits for one.
+    /// A1: it has a share of the node, or waits for one.
     fn is_active(&self, worker: &Worker) -> bool {
         match worker.state {
             State::Waiting | State::Sync => worker.rejection().is_none(),
             State::Terminating(_) => true,
-            // Something of it turned up again.
+            // A container turned up running again.
             State::Terminated | State::Finished | State::Forgotten => {
                 self.cache.get(&worker.uid).is_some_and(|e| e.running().next().is_some())
             }
         }
     }
 
-    /// What the runtime shows of a pod's containers, newest first.
+    /// The containers of a pod according to the runtime, newest first.
     pub fn containers(&self, uid: &Uid) -> &[ContainerFact] {
         self.cache.get(uid).map_or(&[], |entry| &entry.facts().containers)
     }
 
-    /// D1: every manifest source was read.
+    /// D1: every manifest source has been read.
     pub fn sources_ready(&self) -> bool {
         self.sources_ready
     }
@@ -120,7 +121,7 @@ impl Engine {
         &self.conflicts
     }
 
-    /// The checks of the node's health that the engine can make.
+    /// The health checks that the engine can answer.
     pub fn checks(&self, now: Boot) -> Vec<Check> {
         let fact = self.runtime.fact.as_ref().filter(|_| self.runtime.answered);
         let runtime = match (fact, self.runtime.up) {

@@ -1,8 +1,8 @@
-//! P8: which init processes are watched by a pidfd, and how often everything has to be listed therefore.
+//! P8: decides which init processes a pidfd watches, and the relist period that follows from it.
 //!
-//! A process that ended causes a status read of its pod; while the runtime does not show that end yet the read is
-//! repeated. The list stays the truth: what is watched only decides how seldom it has to be asked for. A pod is
-//! *uncovered* while something of it may change without a hint.
+//! The end of a process causes a status read of its pod. The read is repeated until the runtime shows the end. Only
+//! lists and status reads are trusted; the watches only allow a longer relist period. A pod is *uncovered* while it may
+//! change without a runtime event.
 
 use super::Engine;
 use crate::api::facts::ContainerState;
@@ -13,18 +13,18 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// After an end that the runtime does not show yet, ms between the reads. containerd 1.6 and 1.7 show it after 15 to 25 ms (they
-/// run `runc delete` first): there the steps stay short.
+/// The waits in ms between the reads after an end that the runtime does not show yet. The steps are short around 15 to
+/// 25 ms, when containerd 1.6 and 1.7 show it (they run `runc delete` first).
 const REREAD: [u64; 14] = [1, 2, 4, 5, 5, 5, 5, 10, 20, 50, 100, 200, 500, 1000];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum State {
-    /// Counts as watched: the answer comes at once.
+    /// Counts as watched: the answer arrives at once.
     Asked,
     Watched,
-    /// There is no pidfd for it (another PID namespace, no descriptors left).
+    /// No pidfd is available (another PID namespace, no descriptors left).
     Unwatched,
-    /// It has ended, and was read so often since.
+    /// It has ended. The number counts the status reads since then.
     Ended(usize),
 }
 
@@ -35,7 +35,7 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// Nothing can change without a hint.
+    /// True if every change causes a runtime event.
     pub fn cover_all(&self) -> bool {
         self.uncovered.is_empty()
     }
@@ -44,14 +44,14 @@ impl Watches {
         self.uncovered.iter().cloned().collect()
     }
 
-    /// Its pidfd has told.
+    /// The pidfd has reported the end.
     pub(super) fn has_ended(&self, uid: &Uid, id: &str) -> bool {
         self.by_pod.get(uid).and_then(|w| w.get(id)).is_some_and(|s| matches!(s, State::Ended(_)))
     }
 }
 
 impl Engine {
-    /// The facts of a pod changed: what runs is watched, what does not is no more.
+    /// The status of a pod changed: watches its running processes and removes the other watches.
     pub(super) fn watch_what_runs(&mut self, uid: &Uid) {
         let Some(entry) = self.cache.get(uid) else { return };
         let watches = self.watches.by_pod.entry(uid.clone()).or_default();
@@ -96,14 +96,14 @@ impl Engine {
         let state = self.watches.by_pod.get_mut(uid).and_then(|w| w.get_mut(id));
         let Some(state) = state.filter(|s| !matches!(s, State::Ended(_))) else { return };
         *state = State::Ended(0);
-        // The answer of a stop causes a read anyway.
+        // The answer to a stop causes a read anyway.
         if !self.workers.get(uid).is_some_and(|w| w.is_stopping(id)) {
             self.read_soon(uid);
         }
         self.look_at_cover(uid);
     }
 
-    /// A hint: the status of this pod is read now.
+    /// Requests a status read of the pod now.
     pub(super) fn read_soon(&mut self, uid: &Uid) {
         if let Some(entry) = self.cache.get_mut(uid) {
             entry.want_read();
@@ -111,7 +111,7 @@ impl Engine {
         }
     }
 
-    /// A pod was read: what has ended and is still shown running is looked at again.
+    /// The pod was read. If an ended process is still shown as running, the read is repeated later.
     pub(super) fn reread_the_ended(&mut self, uid: &Uid) {
         let ended = self.watches.by_pod.get_mut(uid).into_iter().flatten().filter_map(|(_, state)| match state {
             State::Ended(tries) => {
@@ -128,14 +128,14 @@ impl Engine {
         }
     }
 
-    /// Can something of this pod change without a hint?
+    /// Updates whether the pod may change without a runtime event.
     pub(super) fn look_at_cover(&mut self, uid: &Uid) {
         let Some(entry) = self.cache.get(uid) else { return };
         let watches = self.watches.by_pod.get(uid);
-        // Of what has just ended the reading is under way.
+        // For a process that has just ended, the read is under way.
         let covered = |s: &State| matches!(s, State::Asked | State::Watched | State::Ended(0));
         let watched = |id: &str| watches.and_then(|w| w.get(id)).is_some_and(covered);
-        // Of sandboxes those whose process is known.
+        // Only sandboxes with a known process.
         let sandboxes = &entry.facts().sandboxes;
         let seen = sandboxes.iter().filter(|s| s.ready && s.pid.is_some()).all(|s| watched(s.id.as_str()))
             && entry.running().all(|c| c.state == ContainerState::Running && watched(c.id.as_str()));
@@ -147,7 +147,7 @@ impl Engine {
     }
 }
 
-/// What runs of a pod: ids of containers and sandboxes, and their init processes.
+/// The running containers and ready sandboxes of a pod: ids and init processes.
 fn running(entry: &Entry) -> Vec<(&str, Option<u32>)> {
     let facts = entry.facts();
     let containers = facts.containers.iter().filter(|c| c.state == ContainerState::Running);

@@ -1,5 +1,5 @@
-//! What people ask of one pod beyond its status: the worker's own word, and what the node holds it up with (W8, P6, limits,
-//! A3, A4).
+//! The state of one pod beyond its status: the worker's state, and the reasons for which the node holds it up (W8, P6,
+//! limits, A3, A4).
 
 use super::Engine;
 use super::shutdown::pods;
@@ -29,9 +29,9 @@ impl Engine {
                     Admission::Rejected(_) => {
                         worker_status.waits_for.push("another version of its manifest, or `wherry retry`".into());
                     }
-                    // A4: what runs is admitted before what is new.
+                    // A4: running pods are admitted before new ones.
                     Admission::Open if first.is_none() && !self.pleg.was_compared() => {
-                        worker_status.waits_for.push("the first list of what runs".into());
+                        worker_status.waits_for.push("the first relist".into());
                     }
                     Admission::Open | Admission::Admitted => {}
                 }
@@ -41,21 +41,21 @@ impl Engine {
                     worker_status.waits_for.push(why);
                 }
                 let queues = [
-                    (&self.slots.sandboxes, "its turn to have its sandbox made"),
-                    (&self.slots.containers, "its turn to have a container started"),
-                    (&self.slots.pulls, "its turn to have an image pulled"),
+                    (&self.slots.sandboxes, "its turn to start its sandbox"),
+                    (&self.slots.containers, "its turn to start a container"),
+                    (&self.slots.pulls, "its turn to pull an image"),
                 ];
                 for (slots, reason) in queues {
                     if let Some(ahead) = slots.ahead_of(uid) {
                         worker_status.waits_for.push(format!("{reason}: {} ahead of it", pods(ahead)));
                     }
                 }
-                // What runs goes on all the same.
+                // Running containers are not affected.
                 if !self.may_start() {
                     let failed = self.checks(now).into_iter().filter_map(|c| c.result.err());
                     worker_status.waits_for.extend(failed.map(|why| format!("starts: {why}")));
                     if self.shutdown.undecided {
-                        worker_status.waits_for.push("starts: how far the node's shutdown has come".into());
+                        worker_status.waits_for.push("starts: the progress of the node's shutdown".into());
                     }
                 } else if !self.runtime.network_ready() {
                     worker_status.waits_for.push("sandboxes: the container runtime's network is not ready".into());
@@ -68,7 +68,7 @@ impl Engine {
             }
         }
         if let Some(why) = self.cache.get(uid).and_then(|e| e.error.as_deref()) {
-            worker_status.waits_for.push(format!("a good reading of its status; the last one failed: {why}"));
+            worker_status.waits_for.push(format!("a successful status read; the last one failed: {why}"));
         }
         Some(worker_status)
     }

@@ -1,7 +1,7 @@
-//! The last status read of each pod, and whether it may be acted on (P3 to P5).
+//! The last status read of each pod, and whether a worker may act on it (P3 to P5).
 //!
-//! An entry is set by status reads and by the answers of the worker's own calls. `Turn` counts the engine's steps:
-//! it orders readings and changes, where clocks could tie.
+//! Status reads and the answers to the worker's own calls update an entry. `Generation` counts the engine's steps. It orders
+//! reads and changes, because clock times could be equal.
 
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
 use crate::api::names::{ContainerId, SandboxId};
@@ -17,37 +17,37 @@ pub type Generation = u64;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Entry {
-    /// Of what is ours.
+    /// The pod's own sandboxes and containers.
     facts: PodFacts,
-    /// What others have under the pod's UID, and when it was last looked at: the begin of the list or of the reading.
+    /// Objects of other owners under the pod's UID, and the start of the list or read that showed them.
     strangers: Strangers,
     looked: Option<(Generation, Boot)>,
-    /// Read at least once in this life of the process.
+    /// Read at least once since Wherry started.
     known: bool,
-    /// The facts are no older than this: the begin of the reading, or the worker's last own answer.
+    /// The facts are no older than this: the start of the read, or the last answer to the worker's own call.
     fresh: Generation,
-    /// The last own call that changed something was answered, or given up, then.
+    /// When the last own call that changed something was answered or given up.
     changed: Generation,
     reading: Option<(OpId, Generation, Boot)>,
-    /// A reading is due.
+    /// A status read is due.
     wanted: bool,
-    /// In the node's queue of pods whose reading is due.
+    /// The entry is in the node's queue of due reads.
     queued: bool,
-    /// The facts are others than when this was last asked.
+    /// The facts changed since the last `take_changed_facts`.
     changed_facts: bool,
-    /// What became of a call is not known, and may turn up until then.
+    /// Until then a call with unknown outcome may still take effect.
     doubt: Option<Boot>,
-    /// Containers that a list showed as created or unknown while the cache does not, and for which a read was asked: the
-    /// state that the cache had (None: no such container).
+    /// Containers that the list shows as created or unknown and the cache does not, and for which a read was requested. The
+    /// value is the cached state (None: no such container).
     doubted: BTreeMap<String, Option<ContainerState>>,
-    /// P4: the addresses that the pod had.
+    /// P4: the pod's addresses, which outlive the sandbox.
     ips: Vec<String>,
-    /// Why the last reading failed.
+    /// The error of the last read.
     pub error: Option<String>,
 }
 
 impl Entry {
-    /// An entry for a pod of which the list shows nothing: nothing needs to be read.
+    /// An entry for a pod of which the list shows nothing, so no read is needed.
     pub fn empty(generation: Generation) -> Entry {
         Entry { known: true, fresh: generation, ..Entry::default() }
     }
@@ -56,7 +56,7 @@ impl Entry {
         &self.facts
     }
 
-    /// May a worker act on the facts (P5)?
+    /// Whether a worker may act on the facts (P5).
     pub fn usable(&self) -> bool {
         self.known && !self.wanted && self.reading.is_none()
     }
@@ -65,12 +65,12 @@ impl Entry {
         self.known
     }
 
-    /// It is known that the runtime has nothing of the pod.
+    /// The runtime is known to have nothing of the pod.
     pub fn shows_nothing(&self) -> bool {
         self.usable() && self.facts.sandboxes.is_empty() && self.facts.containers.is_empty()
     }
 
-    /// The facts are no older than this turn.
+    /// The facts are no older than this generation.
     pub fn fresh(&self) -> Generation {
         self.fresh
     }
@@ -88,8 +88,8 @@ impl Entry {
         self.doubted.clear();
     }
 
-    /// The list shows these containers as created or unknown, and the cache does not. True if the status of one of them is
-    /// worth a read: it is new, or was in another state when it was read.
+    /// The list shows these containers as created or unknown, and the cache does not. Returns true if one of them is new or has
+    /// changed its cached state since the last read, so that a read is worthwhile.
     pub fn doubts(&mut self, ids: impl Iterator<Item = String>) -> bool {
         let state = |id: &str| self.facts.containers.iter().find(|c| c.id.as_str() == id).map(|c| c.state);
         let doubted: BTreeMap<_, _> = ids
@@ -103,12 +103,12 @@ impl Entry {
         news
     }
 
-    /// A reading is under way.
+    /// A read is in flight.
     pub fn is_busy(&self) -> bool {
         self.reading.is_some()
     }
 
-    /// A reading should begin now.
+    /// A read should start now.
     pub fn read_due(&self) -> bool {
         (self.wanted || !self.known) && self.reading.is_none()
     }
@@ -118,7 +118,7 @@ impl Entry {
         self.wanted = false;
     }
 
-    /// A reading has had no answer for so long.
+    /// The read in flight has had no answer for this long.
     pub fn hangs(&self, now: Boot, after: Duration) -> bool {
         self.reading.is_some_and(|(.., at)| now.since(at) >= after)
     }
@@ -127,7 +127,7 @@ impl Entry {
         self.reading.is_some_and(|(o, ..)| o == op)
     }
 
-    /// A reading came back. One that began before the worker's own last change is made again (P5).
+    /// Handles the result of a read. A read that began before the worker's own last change is repeated (P5).
     pub fn read_done(&mut self, result: Result<(PodFacts, Strangers), String>) {
         let Some((_, began, at)) = self.reading.take() else { return };
         let result = result.map(|(facts, strangers)| {
@@ -135,7 +135,7 @@ impl Entry {
             facts
         });
         match result {
-            // (Reads begin at the end of a turn: one that began in the change's own turn saw it.)
+            // Reads begin at the end of a step, so one that began in the same step as the change saw it.
             Ok(_) if began < self.changed => self.wanted = true,
             Ok(facts) => {
                 self.facts = facts;
@@ -146,7 +146,7 @@ impl Entry {
                 self.error = None;
                 self.keep_ips();
             }
-            // P3: the change is seen again; the facts stay what they were.
+            // P3: the facts stay unchanged, so that the next list shows the change again.
             Err(why) => {
                 self.changed_facts = true;
                 self.wanted = true;
@@ -155,7 +155,7 @@ impl Entry {
         }
     }
 
-    /// W21: what others have under the pod's UID, as of a look that began then. True if it is news.
+    /// W21: stores the objects of other owners under the pod's UID as of this time. Returns true if they changed.
     pub fn meet(&mut self, strangers: Strangers, began: Generation, at: Boot) -> bool {
         if self.looked.is_some_and(|(before, _)| before > began) {
             return false;
@@ -170,30 +170,30 @@ impl Entry {
         &self.strangers
     }
 
-    /// The begin of the last look at what others have under the pod's UID.
+    /// The start of the last list or read that showed the objects of other owners.
     pub fn looked(&self) -> Option<(Generation, Boot)> {
         self.looked
     }
 
-    /// Newest first by the attempt, which only grows; a clock may have been set.
+    /// Sorts newest first by the attempt, which only grows. Times are not reliable, because the clock may have been set.
     fn sort(&mut self) {
         self.facts.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
     }
 
-    /// Puts the entry into the queue of readings that are due; true if it is to be added now.
+    /// Marks the entry as queued for a due read. Returns true if the caller must add it to the queue.
     pub fn queue(&mut self) -> bool {
         let add = self.read_due() && !self.queued;
         self.queued |= add;
         add
     }
 
-    /// It left that queue.
+    /// The entry has left the queue.
     pub fn unqueue(&mut self) {
         self.queued = false;
     }
 
-    /// P4: the address of a pod that has ended stays in its status. A sandbox that is ready without an address has none,
-    /// whatever its predecessor had.
+    /// P4: a pod that has ended keeps its address in the status. A ready sandbox without an address has none, whatever
+    /// the previous sandbox had.
     fn keep_ips(&mut self) {
         let facts = &self.facts;
         if let Some(ready) = facts.sandboxes.iter().find(|s| s.ready) {
@@ -206,13 +206,13 @@ impl Entry {
         }
     }
 
-    /// A call of the worker's own ended in a way that says nothing of the outcome: look again.
+    /// A call of the worker ended with an unclear outcome, so a new read is needed.
     pub fn changed_somehow(&mut self, generation: Generation) {
         self.changed = generation;
         self.wanted = true;
     }
 
-    /// What a call did that was given up may turn up until then.
+    /// A cancelled call may still take effect until then.
     pub fn doubt(&mut self, until: Boot) {
         self.doubt = self.doubt.max(Some(until));
         self.changed_facts = true;
@@ -222,7 +222,7 @@ impl Entry {
         self.doubt.is_some_and(|until| until > now)
     }
 
-    /// True once after the facts, or the doubts of them, changed.
+    /// Returns true once after the facts, or the doubts about them, have changed.
     pub fn take_changed_facts(&mut self) -> bool {
         std::mem::take(&mut self.changed_facts)
     }
@@ -233,7 +233,7 @@ impl Entry {
         self.fresh = generation;
     }
 
-    /// An answer of the worker's own call is as good as a reading.
+    /// Stores the answer to the worker's own call, which is as good as a read.
     pub fn put_sandbox(&mut self, fact: SandboxFact, generation: Generation) {
         self.facts.sandboxes.retain(|s| s.id != fact.id);
         self.facts.sandboxes.push(fact);
@@ -244,7 +244,7 @@ impl Entry {
 
     pub fn put_container(&mut self, fact: ContainerFact, generation: Generation) {
         match self.facts.containers.iter_mut().find(|c| c.id == fact.id) {
-            // The status call does not tell the sandbox.
+            // The status call does not report the sandbox.
             Some(c) => {
                 let sandbox = c.sandbox.clone();
                 *c = fact;
@@ -322,7 +322,7 @@ mod tests {
         e.changed_somehow(6);
         e.read_done(facts(vec![sandbox(0, true, "")]));
         assert!(e.read_due() && e.facts().sandboxes.is_empty());
-        // One that began at the end of the change's own turn saw it.
+        // A read that began at the end of the change's own step saw it.
         e.read_began(OpId(2), 6, Boot(6));
         e.read_done(facts(vec![sandbox(0, true, "")]));
         assert!(e.usable() && e.facts().sandboxes.len() == 1 && e.fresh() == 6);

@@ -1,4 +1,4 @@
-//! The pod lifecycle event generator: notices by listing what changed in the runtime, and keeps each pod's last status.
+//! The pod lifecycle event generator: detects changes by listing, and caches each pod's last status.
 
 pub mod cache;
 pub mod relist;

@@ -1,7 +1,7 @@
-//! The generator of pod lifecycle events: compares a list of everything with what the cache holds of a pod (P1, P2).
+//! Generates pod lifecycle events: compares a full list with the cached status of each pod (P1, P2).
 //!
-//! The old state is the cache's, so a change that could not be read is seen again (P3), and a change that the worker
-//! made and knows of is none.
+//! The old state is the cached one. So a change whose read failed shows again (P3), and a change that the worker
+//! made itself is no event.
 
 use crate::api::facts::{ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts};
 use crate::api::names::Uid;
@@ -9,7 +9,7 @@ use crate::engine::pleg::strangers::Strangers;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// P1's states.
+/// The states of P1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Running,
@@ -47,7 +47,7 @@ pub struct PlegEvent {
     pub kind: Kind,
 }
 
-/// P2.
+/// The events of a state change (P2).
 pub fn transition(old: State, new: State) -> &'static [Kind] {
     if old == new {
         return &[];
@@ -61,7 +61,7 @@ pub fn transition(old: State, new: State) -> &'static [Kind] {
     }
 }
 
-/// What a list shows of one pod.
+/// The part of a list that belongs to one pod.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ListedPod<'a> {
     pub sandboxes: &'a [&'a ListedSandbox],
@@ -69,20 +69,20 @@ pub struct ListedPod<'a> {
 }
 
 impl ListedPod<'_> {
-    /// A sandbox is ready, or a container runs.
+    /// A sandbox is ready or a container runs.
     pub fn runs(&self) -> bool {
         self.sandboxes.iter().any(|s| s.ready) || self.containers.iter().any(|c| c.state == ContainerState::Running)
     }
 
-    /// The longest grace period that its annotations carry, in seconds (W21).
+    /// The longest grace period in the pod's annotations, in seconds (W21).
     pub fn grace_seconds(&self) -> Option<u64> {
         let of_containers = self.containers.iter().filter_map(|c| c.grace_seconds);
         of_containers.chain(self.sandboxes.iter().filter_map(|s| s.grace_seconds)).max()
     }
 }
 
-/// The list by pod, what is ours and what is not kept apart (W21). Sorted vectors: a list of a thousand containers on an
-/// idle node is no thousand allocations.
+/// The list by pod; our objects are separate from those of other owners (W21). Sorted vectors need few allocations even for a
+/// list of a thousand containers.
 #[derive(Debug)]
 pub struct ByPod<'a> {
     sandboxes: Vec<&'a ListedSandbox>,
@@ -92,7 +92,7 @@ pub struct ByPod<'a> {
 }
 
 pub fn by_pod<'a>(listed: &'a Listed, owner: &str) -> ByPod<'a> {
-    // (A partition does not say how much goes where.)
+    // `Iterator::partition` cannot preallocate its vectors.
     let mut sandboxes = Vec::with_capacity(listed.sandboxes.len());
     let mut containers = Vec::with_capacity(listed.containers.len());
     let (mut other_sandboxes, mut other_containers) = (Vec::new(), Vec::new());
@@ -102,7 +102,7 @@ pub fn by_pod<'a>(listed: &'a Listed, owner: &str) -> ByPod<'a> {
     for c in &listed.containers {
         if c.owner.as_deref() == Some(owner) { containers.push(c) } else { other_containers.push(c) }
     }
-    // (A stable sort would take memory.)
+    // A stable sort would allocate.
     for sandboxes in [&mut sandboxes, &mut other_sandboxes] {
         sandboxes.sort_unstable_by(|a, b| (&a.uid, &a.id).cmp(&(&b.uid, &b.id)));
     }
@@ -112,7 +112,7 @@ pub fn by_pod<'a>(listed: &'a Listed, owner: &str) -> ByPod<'a> {
     ByPod { sandboxes, containers, other_sandboxes, other_containers }
 }
 
-/// The part of a vector sorted by UID that is of this one.
+/// The part of a vector sorted by UID that has this UID.
 fn of_uid<'v, T>(sorted: &'v [T], uid: &Uid, of: impl Fn(&T) -> &Uid) -> &'v [T] {
     let begin = sorted.partition_point(|t| of(t) < uid);
     let (_, rest) = sorted.split_at(begin);
@@ -125,7 +125,7 @@ impl ByPod<'_> {
             || self.containers.binary_search_by(|c| c.uid.cmp(uid)).is_ok()
     }
 
-    /// The UIDs under which there is something of others, each once, in order.
+    /// The UIDs with objects of other owners, each once, in order.
     pub fn shared(&self) -> impl Iterator<Item = &Uid> {
         let (sandboxes, containers) = (&self.other_sandboxes, &self.other_containers);
         let (mut s, mut c) =
@@ -142,7 +142,7 @@ impl ByPod<'_> {
         })
     }
 
-    /// What others have under this UID.
+    /// The objects of other owners under this UID.
     pub fn strangers(&self, uid: &Uid) -> Strangers {
         Strangers::listed(
             of_uid(&self.other_sandboxes, uid, |s| &s.uid),
@@ -170,7 +170,7 @@ impl ByPod<'_> {
     }
 }
 
-/// Does the cache show already what this event tells? What has ended does not run again under its id.
+/// Whether the cache already shows this event. A container that has ended does not run again under the same id.
 pub fn shows(cached: &PodFacts, event: &PlegEvent) -> bool {
     let sandbox = cached.sandboxes.iter().find(|s| s.id.as_str() == event.id).map(|s| sandbox_state(s.ready));
     let container = || cached.containers.iter().find(|c| c.id.as_str() == event.id).map(|c| State::from(c.state));
@@ -184,7 +184,7 @@ pub fn shows(cached: &PodFacts, event: &PlegEvent) -> bool {
     }
 }
 
-/// Does the list show just what the cache holds?
+/// Whether the list and the cache show the same.
 pub fn same(cached: &PodFacts, listed: &ListedPod<'_>) -> bool {
     cached.sandboxes.len() == listed.sandboxes.len()
         && cached.containers.len() == listed.containers.len()
@@ -195,7 +195,7 @@ pub fn same(cached: &PodFacts, listed: &ListedPod<'_>) -> bool {
             .all(|l| cached.containers.iter().any(|c| c.id == l.id && State::from(c.state) == State::from(l.state)))
 }
 
-/// What changed between the cache and the list.
+/// The events between the cached state and the list.
 pub fn changes(cached: &PodFacts, listed: &ListedPod<'_>) -> Vec<PlegEvent> {
     let mut old: BTreeMap<&str, State> = BTreeMap::new();
     old.extend(cached.sandboxes.iter().map(|s| (s.id.as_str(), sandbox_state(s.ready))));

@@ -1,39 +1,39 @@
-//! Sandboxes and containers of other owners under the UID of a pod of ours (W21): a kubelet's pod of the same manifest, or the
+//! Sandboxes and containers of other owners under the UID of a pod of ours (W21): a kubelet's pod from the same manifest, or
 //! pods of another root directory.
 //!
-//! Wherry acts on what carries its own annotation and on nothing else. But whoever shares a UID shares more than a label: the
-//! names of sandboxes and containers in the runtime, the log directory and the cgroup are made of it. So a worker has to know
-//! that somebody else is there: it starts nothing beside what runs, takes other numbers, and leaves what is shared alone.
+//! Wherry acts only on objects with its own annotation. But the names of sandboxes and containers in the runtime, the log
+//! directory and the cgroup are derived from the UID. So a worker must know about other owners: it starts nothing next to their
+//! running pods, uses other attempt numbers, and leaves shared files and cgroups alone.
 
 use crate::api::facts::{ContainerFact, ContainerState, ListedContainer, ListedSandbox, PodFacts, SandboxFact};
 use crate::api::names::{ContainerId, SandboxId};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What the runtime has of others under one UID.
+/// The runtime's objects of other owners under one UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Strangers {
-    /// There is something outside of our own sandboxes, running or dead.
+    /// Another owner has a running or dead object outside of our sandboxes.
     any: bool,
-    /// One that runs.
+    /// One of the running objects.
     running: Option<Stranger>,
     /// The highest attempt of a sandbox.
     sandbox: Option<u32>,
-    /// The highest attempt of a container, by its name.
+    /// The highest attempt of a container, by container name.
     containers: BTreeMap<String, u32>,
 }
 
-/// A sandbox that is ready, or a container that runs.
+/// A ready sandbox or a running container of another owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stranger {
     /// `sandbox ID` or `container ID`.
     pub what: String,
-    /// `annotation::OWNER`: the id of another root directory; None of what wherry did not make.
+    /// `annotation::OWNER`: the id of another root directory; None if Wherry did not create the object.
     pub owner: Option<String>,
 }
 
 impl Strangers {
-    /// Takes what is not `owner`'s out of the status of a pod.
+    /// Splits a pod's status into the objects of `owner` and those of others.
     pub fn split(mut facts: PodFacts, owner: &str) -> (PodFacts, Strangers) {
         let ours = |o: &Option<String>| o.as_deref() == Some(owner);
         if facts.sandboxes.iter().all(|s| ours(&s.owner)) && facts.containers.iter().all(|c| ours(&c.owner)) {
@@ -55,7 +55,7 @@ impl Strangers {
         (facts, strangers)
     }
 
-    /// The same of a list: the things of others under one UID, and our sandboxes under it.
+    /// The same from a list: the objects of others under one UID, and our sandboxes under it.
     pub fn listed(sandboxes: &[&ListedSandbox], containers: &[&ListedContainer], own: &[&ListedSandbox]) -> Strangers {
         let mut strangers = Strangers::default();
         for s in sandboxes {
@@ -76,7 +76,7 @@ impl Strangers {
         }
     }
 
-    /// `inside`: it is in a sandbox of ours, and ends with that.
+    /// `inside`: the container is in a sandbox of ours and ends with it.
     fn add_container(
         &mut self,
         id: &ContainerId,
@@ -97,29 +97,29 @@ impl Strangers {
         }
     }
 
-    /// The runtime has something of others under this UID: its log directory and its cgroup are not ours alone.
+    /// The runtime has objects of others under this UID, so log directory and cgroup are shared.
     pub fn share_the_uid(&self) -> bool {
         self.any
     }
 
-    /// One that runs.
+    /// One of the running objects of others.
     pub fn running(&self) -> Option<&Stranger> {
         self.running.as_ref()
     }
 
-    /// The first number of a sandbox that theirs leave free.
+    /// The first sandbox attempt above those of others.
     pub fn next_sandbox(&self) -> u32 {
         self.sandbox.map_or(0, |attempt| attempt.saturating_add(1))
     }
 
-    /// The first number of a container of this name that theirs leave free.
+    /// The first attempt for a container of this name above those of others.
     pub fn next_container(&self, name: &str) -> u32 {
         self.containers.get(name).map_or(0, |attempt| attempt.saturating_add(1))
     }
 }
 
 impl Stranger {
-    /// For people: what is there, and whose it is.
+    /// The object and its owner, for messages.
     pub fn in_words(&self) -> String {
         match &self.owner {
             Some(owner) => format!("{} of the root directory with the id {owner}", self.what),
@@ -183,7 +183,7 @@ mod tests {
         let words = "sandbox s1 of the root directory with the id you";
         assert_eq!(strangers.running().map(Stranger::in_words).as_deref(), Some(words));
 
-        // Nobody knows whether one in the state unknown runs.
+        // A container in the state unknown may run.
         for state in [ContainerState::Running, ContainerState::Unknown] {
             let strangers = Strangers::listed(&[], &[&container("c1", "s1", 0, state)], &[]);
             let words = "container c1, which wherry did not create";

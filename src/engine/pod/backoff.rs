@@ -1,30 +1,30 @@
-//! W10: how long a container that ended waits for its restart, and a failed image pull for the next try.
+//! W10: the delay before a container restarts after its end, and before a failed image pull is retried.
 //!
-//! The level of a container is the number of restarts in a row that led to it; it is in the container's
-//! annotations, so it survives wherry.
+//! The level of a container is the number of consecutive restarts before it. It is stored in the container's annotations, so it
+//! survives a restart of Wherry.
 
 use crate::api::facts::ContainerFact;
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_secs(10);
 const PULL_MAX: Duration = Duration::from_secs(300);
-/// A container that ran for so long starts again from the first level.
+/// After a run of this length the back-off starts again from the first level.
 const RESET_AFTER: Duration = Duration::from_secs(600);
 
-/// What follows the end of `dead`: how long after its end it may run again, and the level of the new container.
+/// The delay between the end of `dead` and the next start, and the level of the new container.
 pub fn after(dead: &ContainerFact, max: Duration) -> (Duration, u32) {
-    // A container that never started has no start time, and did not run for long.
+    // A container that never started has no start time.
     let ran = if dead.started_at.0 == 0 { Duration::ZERO } else { dead.finished_at.since(dead.started_at) };
     let level = if ran >= RESET_AFTER { 0 } else { dead.backoff_level };
     (delay(level, FIRST, max), level.saturating_add(1))
 }
 
-/// The wait before the next pull after `failures` (1 or more) in a row.
+/// The delay before the next pull after `failures` consecutive failures (1 or more).
 pub fn pull(failures: u32) -> Duration {
     delay(failures, FIRST, PULL_MAX)
 }
 
-/// 0, then `first` doubled with each level, never more than `max` (which lowers the first step too).
+/// Zero at level 0, then `first`, doubled with each level. `max` also limits the first step.
 fn delay(level: u32, first: Duration, max: Duration) -> Duration {
     match level.checked_sub(1) {
         None => Duration::ZERO,
@@ -32,7 +32,7 @@ fn delay(level: u32, first: Duration, max: Duration) -> Duration {
     }
 }
 
-/// A duration in Go's form, as it stands in a kubelet's messages: `10s`, `1m20s`, `5m0s`.
+/// Formats a duration like Go, as in a kubelet's messages: `10s`, `1m20s`, `5m0s`.
 pub fn in_words(d: Duration) -> String {
     let s = d.as_secs();
     match (s / 3600, s % 3600 / 60, s % 60) {

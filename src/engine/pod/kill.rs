@@ -1,22 +1,21 @@
-//! Who asks for the end of a pod that is still desired, what its status says of it, and what it waits for before it may run
-//! again (W4 to W6, W27, S5, A8).
+//! Kills of desired pods: the source, the status text, and the condition for a restart (W4 to W6, W27, S5, A8).
 
 use crate::engine::effect::Severity;
 use crate::engine::pod::status::Cause;
 use serde::Serialize;
 use std::time::Duration;
 
-/// What makes room, or an end, at the cost of a pod. In the order of their names in the records.
+/// Why a desired pod is killed. The variants are in the alphabetical order of their names in the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TerminationSource {
-    /// W27: until `undrain`.
+    /// W27: the pod waits for `undrain`.
     Drain,
-    /// A9: until the pressure is gone.
+    /// A9: the pod waits for the end of the pressure.
     Eviction,
-    /// A9: until there is room.
+    /// A9: the pod waits for room.
     Preemption,
-    /// S5, S6: until the shutdown is called off, or the node has come back.
+    /// S5, S6: the pod waits until the shutdown is cancelled or the node has rebooted.
     Shutdown,
 }
 
@@ -28,7 +27,7 @@ impl TerminationSource {
         TerminationSource::Shutdown,
     ];
 
-    /// As it stands in the records.
+    /// The name in the records.
     pub fn name(self) -> &'static str {
         match self {
             TerminationSource::Drain => "drain",
@@ -42,7 +41,7 @@ impl TerminationSource {
         TerminationSource::ALL.into_iter().find(|k| k.name() == name)
     }
 
-    /// The reason in the pod's status (S5, A8, W27; an eviction's as in a kubelet).
+    /// The reason in the pod's status (S5, A8, W27; for an eviction the kubelet's).
     fn reason(self) -> &'static str {
         match self {
             TerminationSource::Drain => "Drained",
@@ -61,7 +60,7 @@ impl TerminationSource {
         }
     }
 
-    /// How people are told of it.
+    /// Severity and reason of the event.
     pub fn notice(self) -> (Severity, &'static str) {
         let severity = match self {
             TerminationSource::Eviction | TerminationSource::Preemption => Severity::Warning,
@@ -70,22 +69,22 @@ impl TerminationSource {
         (severity, self.reason())
     }
 
-    /// W24: dead containers and logs of its victims go once they are finished.
+    /// W24: dead containers and logs of the victims are removed once the victims are finished.
     pub fn evicts(self) -> bool {
         matches!(self, TerminationSource::Eviction | TerminationSource::Preemption)
     }
 
-    /// The condition `DisruptionTarget` says so (S5, A8).
+    /// The pod gets the condition `DisruptionTarget` (S5, A8).
     pub fn disrupts(self) -> bool {
         !matches!(self, TerminationSource::Drain)
     }
 }
 
-/// One request.
+/// One kill request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kill {
     pub by: TerminationSource,
-    /// None: the killer's usual words.
+    /// None: the default message of the source.
     pub message: Option<String>,
     /// None: the pod's own grace period (W4).
     pub grace: Option<Duration>,
@@ -101,6 +100,6 @@ impl Kill {
     }
 }
 
-/// Names a kill to the one who asked for it.
+/// Identifies a kill to its requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct KillId(pub u64);

@@ -1,4 +1,4 @@
-//! One pod's life: its worker, what it plans, and the status that people see.
+//! The lifecycle of one pod: its worker, the plan of its next step, its record and its status.
 
 pub mod backoff;
 pub mod kill;

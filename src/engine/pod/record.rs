@@ -1,6 +1,6 @@
-//! The record of a pod (W25): its accepted spec, where it came from, when it was first seen (A4), how far its end is (W4,
-//! W7), and what it waits for after it (W6). One JSON object a pod; a terminal pod's status stands where Kubernetes has it,
-//! in the pod.
+//! The record of a pod (W25): the accepted spec and its source, the time when the pod was first seen (A4), the progress of its
+//! termination (W4, W7), and the conditions for its restart (W6). Each pod has one JSON object. The status of a terminal pod is
+//! in the usual place inside the pod object.
 
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::pod::{Pod, Source};
@@ -14,65 +14,65 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The kind of these records: their keys are `pods/<uid>`.
+/// The kind of these records. A key is `pods/<uid>`.
 pub const KIND: &str = "pods";
 const VERSION: u64 = 1;
 
-/// What a record tells.
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Record {
     pub pod: Rc<Pod>,
-    /// When it was first seen.
+    /// When the pod was first seen.
     pub start_time: Wall,
-    /// When the record was written; None in one of an older version.
+    /// When the record was written; None in records of older versions.
     pub kept: Option<Kept>,
-    /// How much of its activeDeadlineSeconds had passed by then.
+    /// The part of activeDeadlineSeconds that had passed when the record was written.
     pub active: Duration,
-    /// It waited for its name (W8): nothing of it was ever started.
+    /// The pod waited for its name (W8) and nothing of it was ever started.
     pub waiting: bool,
-    /// A3: why the node did not take it.
+    /// A3: why the pod was rejected.
     pub rejected: Option<Cause>,
-    /// It starts anew once it is over, if it is desired then (W6).
+    /// W6: the pod starts anew after its end if it is still desired.
     pub again: bool,
-    /// W6: not before all of these are over.
+    /// W6: the causes that must end before the pod starts anew.
     pub waits_for: BTreeSet<TerminationSource>,
     pub preempted: Option<Preempted>,
     pub termination: Option<Termination>,
-    /// It ended by itself, or for a cause, and was shown so (W7).
+    /// The terminal status that the pod showed (W7).
     pub terminal: Option<core::PodStatus>,
-    /// Containers whose preStop hook has begun (W4: it runs once).
+    /// Containers whose preStop hook has started (W4: it runs once).
     pub pre_stopped: BTreeSet<ContainerId>,
 }
 
-/// The moment at which a record was written, on the clock that nobody sets: a wall clock may be wrong then, or be set before
-/// the record is read.
+/// The time when a record was written, on the boot clock, because the wall clock may be wrong then or be set
+/// before the record is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kept {
-    /// Of the boot that `boot` counts in.
+    /// The boot to which `boot` belongs.
     pub boot_id: String,
     pub boot: Boot,
-    /// The wall clock at the same moment: `termination` counts by it.
+    /// The wall clock at the same time; the times in `termination` refer to it.
     pub wall: Wall,
 }
 
 impl Record {
-    /// How long ago it was written; None if that was in another boot.
+    /// The time since the record was written; None if it was written in another boot.
     pub fn age(&self, now: Boot, boot_id: &str) -> Option<Duration> {
         let kept = self.kept.as_ref().filter(|k| !boot_id.is_empty() && k.boot_id == boot_id)?;
         Some(now.since(kept.boot))
     }
 }
 
-/// A8, A9: others were made room for.
+/// A8, A9: the pod was preempted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Preempted {
-    /// When it was killed for that.
+    /// When the pod was killed.
     pub at: Wall,
-    /// The first resource that was short.
+    /// The first resource in short supply.
     pub signal: Rc<str>,
 }
 
-/// A termination that was asked for.
+/// A termination that was requested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Termination {
     pub began: Wall,
@@ -139,16 +139,17 @@ pub fn write(record: &Record) -> String {
     value.to_string()
 }
 
-/// What the record under `key` says; an error says what is wrong with it.
+/// Parses the record stored under `record_key`.
 ///
 /// # Errors
-/// If it is no JSON, lacks something, is of another version, or does not belong under its key.
+/// If the text is not JSON, a required field is missing, the version is not supported, or the UID does not match the key.
 pub fn read(record_key: &str, text: &str) -> Result<Record, String> {
     let mut value: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
     let text_of = |v: &Value, name: &str| v.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
     match value.get("version").and_then(Value::as_u64) {
         Some(VERSION) => {}
-        other => return Err(format!("version {other:?}; this wherry reads version {VERSION}")),
+        Some(other) => return Err(format!("version {other}; this Wherry reads version {VERSION}")),
+        None => return Err(format!("no version; this Wherry reads version {VERSION}")),
     }
     let start = value.get("startTime").and_then(Value::as_i64).ok_or("no startTime")?;
     let (path, digest) = (text_of(&value, "path"), text_of(&value, "digest"));
@@ -186,7 +187,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, String> {
     let meta = &object.metadata;
     let uid = Uid::from(meta.uid.as_deref().filter(|u| !u.is_empty()).ok_or("no metadata.uid")?);
     if key(&uid) != record_key {
-        return Err(format!("it is of the pod {uid}"));
+        return Err(format!("it belongs to pod {uid}"));
     }
     let name = meta.name.as_deref().ok_or("no metadata.name")?;
     let name = FullName::new(meta.namespace.as_deref().ok_or("no metadata.namespace")?, name);
@@ -266,10 +267,10 @@ mod tests {
         let good = write(&plain(&pod()));
         let strange = good.replacen('{', r#"{"waitsFor": ["rain"], "#, 1);
         for (key, text, why) in [
-            ("pods/u2", good.as_str(), "it is of the pod u1"),
+            ("pods/u2", good.as_str(), "it belongs to pod u1"),
             ("pods/u1", &strange, "waitsFor: \"rain\""),
             ("pods/u1", "{", "EOF while parsing an object at line 1 column 1"),
-            ("pods/u1", r#"{"version": 2}"#, "version Some(2); this wherry reads version 1"),
+            ("pods/u1", r#"{"version": 2}"#, "version 2; this Wherry reads version 1"),
             ("pods/u1", r#"{"version": 1}"#, "no startTime"),
             ("pods/u1", r#"{"version": 1, "startTime": 1}"#, "no pod"),
         ] {

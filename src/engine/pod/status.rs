@@ -1,5 +1,5 @@
-//! The PodStatus that people see, from the spec, what was observed and what the worker says of it: phase, conditions,
-//! container states, in the kubelet's words.
+//! Computes the PodStatus from the spec, the observed state and the worker's state: phase, conditions and container states,
+//! with the kubelet's reasons and messages.
 
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts};
 use crate::api::names::ContainerId;
@@ -12,17 +12,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Why the pod was, or is being, stopped: shown once the pod has a terminal phase, and before with its phase so far (W3).
+/// Why the pod was stopped or is being stopped. The status shows it together with the phase so far, and later with
+/// the terminal phase (W3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cause {
     pub reason: String,
     pub message: String,
-    /// None: its own deadline.
+    /// None: the pod's own deadline.
     pub by: Option<TerminationSource>,
 }
 
 impl Cause {
-    /// A3: rejected, not stopped.
+    /// A3: the pod was rejected, not stopped.
     pub fn node_shutdown() -> Cause {
         Cause {
             reason: "NodeShutdown".into(),
@@ -32,7 +33,7 @@ impl Cause {
     }
 }
 
-/// What the worker knows beyond spec and facts.
+/// The input of a status: spec, observed state and the worker's state.
 pub struct View<'a> {
     pub pod: &'a Pod,
     pub facts: &'a PodFacts,
@@ -40,20 +41,20 @@ pub struct View<'a> {
     pub ips: &'a [String],
     pub start_time: Wall,
     pub qos_class: &'static str,
-    /// Why a running container is not shown as such yet: its postStart hook.
+    /// Waiting reason and message of a running container that is not shown as running yet because of its postStart hook.
     pub starting: &'a dyn Fn(&ContainerId) -> Option<(String, String)>,
-    /// A running container has started, and is ready, by its probes.
+    /// Whether a running container has started and is ready according to its probes.
     pub started: &'a dyn Fn(&core::Container, &ContainerFact) -> bool,
     pub ready: &'a dyn Fn(&core::Container, &ContainerFact) -> bool,
-    /// Waiting reason and message of a container that is not running and will be tried again.
+    /// Waiting reason and message of a container that is not running and will be retried.
     pub waiting: &'a dyn Fn(&str) -> Option<(String, String)>,
     /// Termination messages by container.
     pub messages: &'a BTreeMap<ContainerId, String>,
-    /// The pod was killed for this.
+    /// Why the pod was killed.
     pub cause: Option<&'a Cause>,
-    /// Why nothing of it can be started: reason and message.
+    /// Why nothing of the pod can be started: reason and message.
     pub waits: Option<(&'static str, String)>,
-    /// No container runs, none is coming: a terminal phase may be shown (W3).
+    /// No container runs or can still start, so the status may show a terminal phase (W3).
     pub over: bool,
     /// The runtime's name, for container ids (`containerd://...`).
     pub runtime: &'a str,
@@ -61,17 +62,17 @@ pub struct View<'a> {
     pub now: Wall,
 }
 
-/// A status for a pod that waits for its predecessor (W8): Pending and nothing more.
+/// The status of a pod that waits for its predecessor (W8).
 pub fn waiting() -> core::PodStatus {
     core::PodStatus { phase: Some("Pending".into()), ..Default::default() }
 }
 
-/// Of a pod that fits once others are gone (A4).
+/// The status of a pod that fits once others are gone (A4).
 pub fn waits_for_room(why: &str) -> core::PodStatus {
     core::PodStatus { reason: Some("WaitingForRoom".into()), message: Some(why.into()), ..waiting() }
 }
 
-/// Of a pod that the node does not take (A3).
+/// The status of a rejected pod (A3).
 pub fn rejected(why: &Cause) -> core::PodStatus {
     core::PodStatus {
         phase: Some("Failed".into()),
@@ -112,7 +113,7 @@ fn time(at: Wall) -> Option<Time> {
 }
 
 fn terminated(view: &View<'_>, c: &ContainerFact) -> core::ContainerState {
-    // The termination message stands behind the runtime's own.
+    // The termination message follows the runtime's own message.
     let said = view.messages.get(&c.id).map(String::as_str).unwrap_or_default();
     let message = match (c.message.is_empty(), said.is_empty()) {
         (_, true) => c.message.clone(),
@@ -145,7 +146,7 @@ fn waiting_state((reason, message): (String, String)) -> core::ContainerState {
     }
 }
 
-/// The state of a container that ran and of whose end nothing is known.
+/// The state of a container that ran and whose end is unknown.
 fn lost() -> core::ContainerState {
     core::ContainerState {
         terminated: Some(core::ContainerStateTerminated {
@@ -173,7 +174,8 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
         (view.waiting)(&spec.name).unwrap_or_else(|| (reason.to_string(), String::new()))
     };
     let Some(newest) = plan::newest(view.facts, &spec.name) else {
-        // W10: a container that was never attempted waits, also when its pod is over. One that ran and is gone has ended.
+        // W10: a container that was never attempted is waiting, also after the end of the pod. One that
+        // ran and is gone has ended.
         match end_before(view.previous, &spec.name) {
             Some(end) if view.over => status.state = Some(end),
             end => {
@@ -208,7 +210,7 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
             });
             let started = (view.started)(spec, newest);
             status.started = Some(started);
-            // An init container is ready when it has succeeded.
+            // A completed init container is ready.
             status.ready = (main || is_sidecar(spec)) && started && (view.ready)(spec, newest);
             status.last_state = Some(last.unwrap_or_default());
         }
@@ -226,7 +228,7 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
                 }
             }
         }
-        // It does not wait for its first start: the pod would seem to be pending again.
+        // Do not show it as waiting: the pod would seem to be pending again.
         ContainerState::Unknown if newest.started_at.0 > 0 => {
             status.state = Some(lost());
             status.last_state = Some(last.unwrap_or_default());
@@ -239,7 +241,7 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
     status
 }
 
-/// How the container ended that the last status shows, and that the runtime has no more; None if it never ran.
+/// The end of a container that the previous status shows and that is gone from the runtime; None if the container never ran.
 fn end_before(previous: &core::PodStatus, name: &str) -> Option<core::ContainerState> {
     let all = [&previous.init_container_statuses, &previous.container_statuses];
     let before = all.into_iter().flatten().flatten().find(|c| c.name == name)?;
@@ -252,7 +254,7 @@ fn is_running(status: &core::ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|s| s.running.is_some())
 }
 
-/// A main container runs or ran: the pod was initialized, whatever its sidecars do now.
+/// A main container runs or ran, so the pod was initialized, whatever its sidecars do now.
 fn main_began(containers: &[core::ContainerStatus]) -> bool {
     let ran = |s: &core::ContainerState| s.running.is_some() || s.terminated.is_some();
     containers.iter().any(|c| c.state.as_ref().is_some_and(ran))
@@ -273,7 +275,7 @@ fn has_terminated(state: Option<&core::ContainerState>) -> Option<&core::Contain
     state.and_then(|s| s.terminated.as_ref())
 }
 
-/// The phase by the kubelet's rules; a terminal one only when no container runs and none will start (W3).
+/// The phase by the kubelet's rules. A terminal phase requires that no container runs or will start (W3).
 fn phase(view: &View<'_>, init: &[core::ContainerStatus], containers: &[core::ContainerStatus]) -> &'static str {
     let policy = view.pod.restart_policy();
     let initializing = !init.is_empty() && !main_began(containers) && init_is_pending(view, init);
@@ -296,9 +298,9 @@ fn phase(view: &View<'_>, init: &[core::ContainerStatus], containers: &[core::Co
             waiting += 1;
         }
     }
-    // A pod that was killed for a reason shows its phase so far until it is over.
+    // A killed pod shows its phase so far until it has ended.
     let ended_by_itself = waiting + running + restarts == 0 && !sidecar_runs && view.cause.is_none();
-    // W3: also of one that the spec does not name (an older version's, after a restart with its record).
+    // W3 also covers a container that the spec does not name, for example of an older version of the pod after a restart.
     let runs = |c: &ContainerFact| matches!(c.state, ContainerState::Running | ContainerState::Unknown);
     if (view.over || ended_by_itself) && !view.facts.containers.iter().any(runs) {
         let all_succeeded = succeeded == containers.len();
@@ -380,7 +382,7 @@ fn conditions(
     conditions
 }
 
-/// Would the pod have succeeded, were it over now?
+/// Whether the pod would have succeeded if it ended now.
 pub fn succeeded(pod: &Pod, facts: &PodFacts) -> bool {
     let policy = pod.restart_policy();
     pod.containers().iter().all(|c| {

@@ -1,4 +1,4 @@
-//! One probe of one container: its times, its results in a row, its verdict.
+//! The state of one probe of one container: its times, its consecutive results and its verdict.
 
 use crate::api::time::Boot;
 use crate::engine::op::OpId;
@@ -24,7 +24,7 @@ impl Kind {
         }
     }
 
-    /// As in events and metrics.
+    /// The name in events and metrics.
     pub fn title(self) -> &'static str {
         match self {
             Kind::Startup => "Startup",
@@ -44,7 +44,7 @@ impl Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Verdict {
-    /// Neither threshold was reached yet.
+    /// No threshold has been reached yet.
     Open,
     Passed,
     Failed,
@@ -61,10 +61,10 @@ pub(super) struct Machine {
     pub due: Boot,
     pub in_flight: Option<OpId>,
     pub verdict: Verdict,
-    /// The last result, and how often in a row.
+    /// The last result, and the number of consecutive occurrences.
     last: Option<bool>,
     row: u32,
-    /// It has said its last word on this container: start-up probes with their verdict, liveness probes with a failure.
+    /// No further probe of this container: a startup probe after its verdict, a liveness probe after a failure.
     over: bool,
 }
 
@@ -84,7 +84,7 @@ impl Machine {
             failure: times(spec.failure_threshold, 3),
             due: Boot(0),
             in_flight: None,
-            // What lives is well until it is not, and not ready until it is.
+            // As in a kubelet, liveness counts as passed at the start, and readiness does not.
             verdict: if kind == Kind::Liveness { Verdict::Passed } else { Verdict::Open },
             last: None,
             row: 0,
@@ -96,7 +96,7 @@ impl Machine {
         !self.over && self.in_flight.is_none() && self.due <= now
     }
 
-    /// The next moment to look at it; one that takes longer than its period is made again when it is answered.
+    /// The next time to check the probe. A probe that takes longer than its period runs again once it is answered.
     pub fn next(&self, now: Boot) -> Option<Boot> {
         let waits = self.in_flight.is_some() && self.due <= now;
         (!self.over && !waits).then_some(self.due)
@@ -107,10 +107,10 @@ impl Machine {
         self.due = now + self.period;
     }
 
-    /// The verdict if it is another one than before.
+    /// Stores a result. Returns the verdict if it changed.
     pub fn judge(&mut self, passed: Option<bool>) -> Option<Verdict> {
         self.in_flight = None;
-        // Nobody knows: as if it had not been made.
+        // An unknown result counts as if the probe had not run.
         let passed = passed?;
         self.row = if self.last == Some(passed) { self.row.saturating_add(1) } else { 1 };
         self.last = Some(passed);

@@ -1,7 +1,7 @@
-//! Probes of containers: when each is due, and what its results mean (the kubelet's prober worker, without its ticker).
+//! Container probes: when each is due, and the meaning of its results. This corresponds to the kubelet's prober worker.
 //!
-//! A start-up probe gates the other two. Results belong to one container: a new one begins anew, also the container that
-//! a new wherry finds running. What a verdict leads to (`ready`, a kill) is the worker's.
+//! A startup probe gates the other two. Results belong to one container: they start from the beginning for a new container, and
+//! for one that a restarted Wherry finds running. The worker acts on a verdict (`ready`, a kill).
 
 mod machine;
 
@@ -27,12 +27,12 @@ pub struct Probes {
 
 #[derive(Debug, Serialize)]
 struct OfContainer {
-    /// In `Pod::all_containers`.
+    /// The index in `Pod::all_containers`.
     index: usize,
     machines: Vec<Machine>,
 }
 
-/// A probe to be made now.
+/// A probe that is due now.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Due {
     pub id: ContainerId,
@@ -41,7 +41,7 @@ pub struct Due {
     pub timeout: Duration,
 }
 
-/// What an answer led to.
+/// The effect of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Judged {
     pub id: ContainerId,
@@ -56,8 +56,8 @@ pub fn any(pod: &Pod) -> bool {
 }
 
 impl Probes {
-    /// Forgets containers that run no more, and begins with those that do. One that was `found` running may have others
-    /// beside it: as after a kubelet's restart its first probe comes within a random part of the period.
+    /// Drops containers that no longer run and adds those that do. After a restart, many containers are `found` running at
+    /// once; as in a kubelet, their first probes are spread over a random part of the period.
     pub fn follow<'f>(
         &mut self,
         pod: &Pod,
@@ -75,7 +75,7 @@ impl Probes {
             if self.of.contains_key(&c.id) {
                 continue;
             }
-            // Clocks are set: it began at most now.
+            // The wall clock may be set: a start in the future counts as now.
             let ago = now.wall.since(c.started_at);
             let found = found(&c.id);
             let machines = Kind::ALL.iter().filter_map(|kind| {
@@ -89,8 +89,7 @@ impl Probes {
         }
     }
 
-    /// The probes that are due, of the kinds that are wanted. Each is to be answered to `judge`, by the operation that
-    /// `asked` is told.
+    /// The due probes of the wanted kinds. The caller reports each started probe to `asked` and its answer to `judge`.
     pub fn due(&self, now: Boot, wanted: impl Fn(Kind) -> bool) -> Vec<Due> {
         let mut all = Vec::new();
         for (id, of) in &self.of {
@@ -106,13 +105,13 @@ impl Probes {
         of.filter(|m| m.kind == due.kind).for_each(|m| m.asked(op, now));
     }
 
-    /// The next moment at which one is due.
+    /// The next time at which a probe is due.
     pub fn next(&self, now: Boot, wanted: impl Fn(Kind) -> bool) -> Option<Boot> {
         let all = self.of.values().flat_map(|of| of.machines.iter().filter(|m| wanted(m.kind) && of.may_run(m.kind)));
         all.filter_map(|m| m.next(now)).min()
     }
 
-    /// The answer to `op`: passed, failed, or None if nobody knows. None: the container is not the one any more.
+    /// Handles the answer to `op`: passed, failed, or None if unknown. Returns None if the container is no longer current.
     pub fn judge(&mut self, op: OpId, passed: Option<bool>) -> Option<Judged> {
         for (id, of) in &mut self.of {
             if let Some(m) = of.machines.iter_mut().find(|m| m.in_flight == Some(op)) {
@@ -127,12 +126,12 @@ impl Probes {
         self.of.get(id).and_then(|of| of.verdict(kind))
     }
 
-    /// A running container has started: its start-up probe passed, or it has none.
+    /// A running container has started: its startup probe succeeded, or it has none.
     pub fn started(&self, spec: &core::Container, id: &ContainerId) -> bool {
         spec.startup_probe.is_none() || self.verdict(id, Kind::Startup) == Some(Verdict::Passed)
     }
 
-    /// A running container is ready, once it has started.
+    /// A running container is ready. Callers check `started` as well.
     pub fn ready(&self, spec: &core::Container, id: &ContainerId) -> bool {
         spec.readiness_probe.is_none() || self.verdict(id, Kind::Readiness) == Some(Verdict::Passed)
     }
@@ -143,7 +142,7 @@ impl OfContainer {
         self.machines.iter().find(|m| m.kind == kind).map(|m| m.verdict)
     }
 
-    /// The others wait for the start-up probe, which runs until it has its verdict.
+    /// The other probes wait for the startup probe, which runs until its verdict.
     fn may_run(&self, kind: Kind) -> bool {
         kind == Kind::Startup || self.verdict(Kind::Startup).is_none_or(|v| v == Verdict::Passed)
     }

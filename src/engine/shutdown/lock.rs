@@ -1,11 +1,11 @@
-//! The inhibitor lock (S2, S3, S6, S7, S9): which calls Wherry sends to logind, in which order, and what follows from each answer.
+//! The inhibitor lock (S2, S3, S6, S7, S9): the order of Wherry's calls to logind, and the reaction to each answer.
 //!
-//! A whole round reads logind's delay. If the delay is too short, the round writes the drop-in, reloads logind, and reads the
-//! delay until it has changed. Then it takes the lock, unless logind still lists ours, subscribes to PrepareForShutdown, and reads
-//! whether a shutdown has begun. If logind waits longer than necessary, the round lowers the drop-in at its end. A step that
-//! fails does not prevent the later ones.
+//! A whole round reads logind's delay. If the delay is too short, the round writes the drop-in, reloads logind, and
+//! reads the delay until it has changed. Then it takes the lock, unless logind still lists ours, subscribes to
+//! PrepareForShutdown, and reads whether a shutdown has begun. If logind's delay is longer than necessary, the round
+//! lowers the drop-in at its end. A failed step does not prevent the later ones.
 //!
-//! A round that leaves a problem is repeated with back-off. Without a problem Wherry reads the delay once a minute:
+//! A round that leaves a problem is repeated with a back-off. Without a problem Wherry reads the delay once a minute:
 //! InhibitDelayMaxUSec is a constant property, so logind announces no change of it.
 
 use super::problem::{Delay, Problems};
@@ -19,31 +19,31 @@ use crate::engine::op::{OpError, OpId};
 use serde::Serialize;
 use std::time::Duration;
 
-/// How long one answer may take.
+/// The deadline of one call.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
-/// S2: the number of times that the delay is read after a reload, and the pause between two reads.
+/// S2: the number of reads of the delay after a reload, and the pause between two of them.
 const LOOKS: u32 = 5;
 const APART: Duration = Duration::from_millis(200);
-/// The time between two reads of a delay that is long enough.
+/// The interval between two reads of a delay that is long enough.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// Stands for a logind that waits without a limit ("infinity"): a thousand years, so that views can show it as a number.
+/// Stands for a logind without a limit ("infinity"): a thousand years, so that views can show it as a number.
 const NO_LIMIT: Duration = Duration::from_secs(1000 * 365 * 86_400);
 
-/// What the node does next.
+/// A request of the lock to the engine.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ask {
     Call(LogindCall),
     /// Close the lock.
     Release,
-    /// Make systemd's descriptor store hold the lock that Wherry holds, and no other.
+    /// Make systemd's descriptor store contain exactly the lock that Wherry holds.
     Store,
-    /// logind says whether a shutdown is in progress.
+    /// logind reports whether a shutdown is in progress.
     Preparing(bool),
-    /// The delay that was read for the shutdown in progress; None if logind does not say it.
+    /// The delay for the shutdown in progress; None if the read failed.
     DelayRead(Option<Duration>),
-    /// The shutdown in progress goes on without a lock.
+    /// The shutdown in progress continues without a lock.
     Unlocked,
-    /// A change to announce, once: Ok if the lock is armed and has no problem.
+    /// A change to report, once. Ok if the lock is armed and has no problem.
     Told(Result<String, String>),
 }
 
@@ -52,15 +52,15 @@ pub struct Lock {
     groups: Groups,
     link: Link,
     held: Held,
-    /// As logind said it last; None if it has not, or did not answer.
+    /// The delay according to logind's last answer; None if there is no answer.
     delay: Option<Duration>,
     work: Work,
-    /// What the last round left.
+    /// The problems of the last round.
     left: Problems,
     failing_since: Option<Boot>,
     told: Option<Result<String, String>>,
     pub store: Store,
-    /// The timer.
+    /// The current timer.
     armed: Option<Boot>,
 }
 
@@ -94,12 +94,12 @@ impl Lock {
         self.delay
     }
 
-    /// What each group gets of its period (S2); None while logind's delay is unknown.
+    /// The granted part of each group's period (S2); None while logind's delay is unknown.
     pub fn granted(&self) -> Option<Vec<Duration>> {
         self.delay.map(|delay| self.groups.within(delay))
     }
 
-    /// Why the lock is not armed, or what is worse than the configuration asks for.
+    /// Why the lock is not armed, or in which way it falls short of the configuration.
     pub fn problem(&self) -> Option<String> {
         if self.groups.is_off() {
             return None;
@@ -121,7 +121,7 @@ impl Lock {
         }
     }
 
-    /// The new setting of the timer; None if it stays as it is.
+    /// The new value of the timer; None if it does not change.
     pub fn arm(&mut self) -> Option<Option<Boot>> {
         let work = match &self.work {
             Work::Idle { at } => *at,
@@ -132,7 +132,7 @@ impl Lock {
         (std::mem::replace(&mut self.armed, at) != at).then_some(at)
     }
 
-    /// The configuration was read again. Without periods the lock is released (S3).
+    /// The configuration was reloaded. Without periods the lock is released (S3).
     pub fn configure(&mut self, groups: Groups) -> Vec<Ask> {
         let changed = groups != self.groups;
         if changed {
@@ -158,13 +158,13 @@ impl Lock {
         }
     }
 
-    /// systemd kept the lock of an earlier process.
+    /// systemd's descriptor store contained the lock of a previous run.
     pub fn inherited(&mut self) -> Vec<Ask> {
         self.held = Held::Unconfirmed;
         if self.groups.is_off() { self.release() } else { vec![Ask::Store] }
     }
 
-    /// The answer to a call of a round that was given up: Wherry has another lock now.
+    /// The answer to a call of an abandoned round: Wherry has another lock now.
     pub fn taken_late(&mut self) -> Vec<Ask> {
         if self.held == Held::No { self.release() } else { vec![Ask::Store] }
     }
@@ -174,7 +174,7 @@ impl Lock {
         vec![Ask::Release, Ask::Store]
     }
 
-    /// logind is on the bus, or a new one is.
+    /// logind is available on the bus, or has restarted.
     pub fn up(&mut self) -> Vec<Ask> {
         self.link = Link::Up { subscribed: false };
         if self.held == Held::Yes {
@@ -191,13 +191,13 @@ impl Lock {
         self.tell()
     }
 
-    /// A shutdown begins: read the delay once more, as another file may have changed it. None while a round is under way.
+    /// A shutdown begins: reads the delay once more, because another file may have changed it. None during a round.
     pub fn read_for_shutdown(&mut self) -> Option<Ask> {
         let idle = matches!(self.work, Work::Idle { .. }) && matches!(self.link, Link::Up { .. });
         idle.then(|| self.ask(Step::ReadDelay(Read::Shutdown), Round::default()))
     }
 
-    /// S6: the shutdown was called off. Take a new lock before the old one is closed.
+    /// S6: the shutdown was cancelled. Takes a new lock before the old one is closed.
     pub fn take_anew(&mut self, groups: Groups) -> Vec<Ask> {
         let changed = groups != self.groups;
         if changed {
@@ -210,7 +210,8 @@ impl Lock {
         vec![self.ask(Step::Inhibit, Round::of(Kind::Relock { then_whole }))]
     }
 
-    /// The shutdown that was in doubt has ended. The round at its begin left the drop-in alone, so a whole one follows.
+    /// The shutdown that was in doubt is over. The round at its start did not change the drop-in, so a whole round
+    /// follows.
     pub fn begin_anew(&mut self, groups: Groups) -> Vec<Ask> {
         if groups == self.groups { self.begin(Kind::Whole) } else { self.configure(groups) }
     }
@@ -240,7 +241,7 @@ impl Lock {
     }
 
     fn ask(&mut self, step: Step, round: Round) -> Ask {
-        // The answer to an earlier call is not an answer to this one.
+        // A late answer to an earlier call must not count for this one.
         self.work = Work::Asking { step, op: None, round };
         Ask::Call(step.call(self.groups.sum()))
     }
@@ -253,7 +254,7 @@ impl Lock {
         match (step, result) {
             (Step::ReadDelay(read), Ok(Answer::Delay(delay))) => self.delay_is(delay, read, round, down, now),
             (Step::ReadDelay(read), other) => self.delay_is_unknown(&failure(other), read, round, now),
-            // The connection is gone: `down` follows, or `up`.
+            // The connection is lost; `down` or `up` follows.
             (_, Err(OpError::NotSent(why))) => {
                 round.problems.lock = Some(why);
                 self.finish(round, now)
@@ -284,7 +285,7 @@ impl Lock {
                 vec![Ask::Store, self.ask(Step::Subscribe, round)]
             }
             (Step::Inhibit, Err(e)) => {
-                round.problems.failed("logind gives no lock", &e);
+                round.problems.failed("failed to take an inhibitor lock", &e);
                 let unlocked = (down && self.held == Held::No).then_some(Ask::Unlocked);
                 let subscribe = self.ask(Step::Subscribe, round);
                 unlocked.into_iter().chain([subscribe]).collect()
@@ -292,13 +293,13 @@ impl Lock {
             (Step::Subscribe, result) => {
                 match result {
                     Ok(_) => self.link = Link::Up { subscribed: true },
-                    Err(e) => round.problems.failed("Wherry cannot subscribe to the signal PrepareForShutdown", &e),
+                    Err(e) => round.problems.failed("failed to subscribe to the signal PrepareForShutdown", &e),
                 }
                 vec![self.ask(Step::ReadPreparing, round)]
             }
             (Step::ReadPreparing, Ok(Answer::Preparing(preparing))) => self.preparing_is(preparing, round, down, now),
             (Step::ReadPreparing, other) => {
-                round.problems.failed("logind does not say whether the node is going down", &failure(other));
+                round.problems.failed("failed to read PreparingForShutdown from logind", &failure(other));
                 let mut asks = self.release_unless_heard(down);
                 asks.extend(self.finish(round, now));
                 asks
@@ -316,7 +317,7 @@ impl Lock {
 
     fn delay_is(&mut self, delay: Duration, read: Read, mut round: Round, down: bool, now: Boot) -> Vec<Ask> {
         self.delay = Some(delay.min(NO_LIMIT));
-        // While the node goes down the drop-in stays as it is.
+        // During a shutdown the drop-in is not changed.
         let settled = delay >= self.groups.sum() || down;
         match read {
             Read::Shutdown => {
@@ -325,12 +326,12 @@ impl Lock {
             }
             Read::Periodic if settled => {
                 self.rest(now);
-                // The lock is released at the end of a shutdown: that is no news.
+                // The lock is released at the end of a shutdown, which is not a change to report.
                 if down { Vec::new() } else { self.tell() }
             }
             Read::Periodic => self.delay_is(delay, Read::First, Round::default(), down, now),
             Read::First | Read::After(Change::Raise, _) if settled => vec![self.lock(round)],
-            // Another file wins: only somebody else can change that, and has not.
+            // Another file takes precedence. Wherry cannot change that, and the delay is still the same.
             Read::First if round.kind == Kind::Retry && self.left.delay == Some(Delay::Overruled(delay)) => {
                 round.problems.delay = Some(Delay::Overruled(delay));
                 vec![self.lock(round)]
@@ -382,7 +383,7 @@ impl Lock {
         asks
     }
 
-    /// S3: a machine must not wait for a Wherry that does not hear of the shutdown. One in progress has been heard of.
+    /// S3: the machine must not wait for a Wherry that gets no signal. A shutdown in progress is known already.
     fn release_unless_heard(&mut self, down: bool) -> Vec<Ask> {
         let heard = matches!(self.link, Link::Up { subscribed: true });
         if heard || down { Vec::new() } else { self.release() }
@@ -408,7 +409,7 @@ impl Lock {
         self.work = Work::Idle { at: Some(now + wait) };
     }
 
-    /// Announces what is new.
+    /// Reports a changed state.
     fn tell(&mut self) -> Vec<Ask> {
         let is = match self.problem() {
             Some(problem) => Err(problem),
@@ -428,5 +429,5 @@ impl Lock {
 }
 
 fn failure(result: Result<Answer, OpError>) -> OpError {
-    result.err().unwrap_or_else(|| OpError::Unknown("an answer that makes no sense".into()))
+    result.err().unwrap_or_else(|| OpError::Unknown("unexpected answer from logind".into()))
 }

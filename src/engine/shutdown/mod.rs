@@ -1,6 +1,6 @@
-//! Graceful node shutdown (S1 to S10), the pure part: `lock` is what logind is asked for, `round` its states, `problem` what
-//! logind refuses, `store` systemd's copy of the lock, `record` what survives wherry and the machine. Here: how far a shutdown in
-//! progress is, in time. Who is killed, and has ended, the composition knows (`node/shutdown`); what people see is in
+//! Graceful node shutdown (S1 to S10), the part without I/O: `lock` decides the calls to logind, `round` contains its
+//! states, `problem` the problems, `store` systemd's copy of the lock, `record` the durable record. This file keeps the
+//! progress of a shutdown in time. `node/shutdown` decides which pods are killed and which have ended; the views are in
 //! `api::shutdown::view`.
 
 pub mod lock;
@@ -18,51 +18,51 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// S7: without a lock nobody waits for the pods. Each group gets so long (StopContainer takes no less than 2 s).
+/// S7: without a lock logind does not wait for the pods. Each group gets this time (StopContainer takes at least 2 s).
 const MINIMUM: Duration = Duration::from_secs(2);
 
-/// How long the first group waits for logind to say its delay once more.
+/// The time for which the first group waits for logind's delay.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// So long a new wherry waits for logind's word on the shutdown that its record tells of.
+/// S7: the time for which a new process waits for logind to confirm the shutdown of the record.
 const WORD: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize)]
 pub struct Shutdown {
     pub lock: Lock,
-    /// The one in progress.
+    /// The shutdown in progress.
     pub progress: Option<Progress>,
-    /// The last one, the one in progress included.
+    /// The record of the last shutdown, or of the one in progress.
     pub last: Option<Record>,
-    /// The record tells of a shutdown in progress; until then logind has time to say whether it is so.
+    /// The record shows a shutdown in progress. logind has until then to confirm it.
     pub in_doubt: Option<Boot>,
-    /// It began in an earlier life of wherry, or before this one knew its pods: nobody knows yet which groups have begun, and
-    /// nothing is started.
+    /// The shutdown began in a previous run, or before this run knew its pods. Until it is known which groups have
+    /// begun, nothing is started.
     pub undecided: bool,
-    /// Its record could not be written: again then.
+    /// When to retry a failed write of the record.
     pub keep_at: Option<Boot>,
-    /// The timer.
+    /// The current timer.
     pub armed: Option<Boot>,
 }
 
 #[derive(Debug, Serialize)]
 pub struct Progress {
     pub began: Boot,
-    /// As they were then: other settings do not change what has begun.
+    /// The groups at the start: new settings do not change a shutdown in progress.
     pub groups: Groups,
-    /// What each group gets, lowest priority first.
+    /// The time of each group, lowest priority first.
     pub periods: Vec<Duration>,
-    /// The group that is being stopped; their number once all are done.
+    /// The group that is being stopped; the number of groups once all are done.
     pub group: usize,
     pub phase: Phase,
-    /// There is no lock: everything is killed with the minimum.
+    /// There is no lock: all pods are killed with the minimum grace period.
     pub unlocked: bool,
     pub released: bool,
 }
 
 #[derive(Debug, Serialize)]
 pub enum Phase {
-    /// logind is asked for its delay; no group begins before it has answered, or before then.
+    /// The delay is being read from logind. No group begins before the answer, or before `until`.
     Asking {
         until: Boot,
     },
@@ -80,13 +80,13 @@ pub struct Current {
 }
 
 impl Progress {
-    /// The lock is released then, whatever happened (S4).
+    /// The lock is released at this time, whatever happened (S4).
     pub fn end(&self) -> Boot {
         self.began + self.periods.iter().sum()
     }
 
-    /// Until when the next group may take. A group that begins sooner than planned, as those before it ended sooner, has its
-    /// own period; one that begins late, as wherry was away meanwhile, has what is left.
+    /// The end of the next group's time. A group that begins early has its own full period. A group that begins late,
+    /// because Wherry was not running, has the rest of it.
     pub fn until(&self, now: Boot) -> Boot {
         let planned = self.began + self.periods.iter().take(self.group + 1).sum();
         match self.periods.get(self.group) {
@@ -100,7 +100,7 @@ impl Progress {
         self.group >= self.periods.len()
     }
 
-    /// When something is due if no pod ends. `groups_go_on`: the pods are known, so the next group can begin.
+    /// The next due time if no pod ends. `groups_go_on`: the pods are known, so the next group can begin.
     pub fn next(&self, groups_go_on: bool) -> Option<Boot> {
         let end = Some(self.end()).filter(|_| !self.released && !self.unlocked);
         let group = match &self.phase {
@@ -111,7 +111,7 @@ impl Progress {
         end.into_iter().chain(group.filter(|_| groups_go_on)).min()
     }
 
-    /// logind waits for nobody any more: the group that is being stopped, and those after it, get the minimum.
+    /// logind no longer waits: the current group and the later ones get the minimum time.
     pub fn lose_lock(&mut self) {
         self.unlocked = true;
         self.periods = vec![MINIMUM; self.groups.iter().len()];
@@ -132,13 +132,13 @@ impl Shutdown {
         }
     }
 
-    /// Nothing is to be started.
+    /// True during a shutdown, or while it is in doubt. Pods that are not running do not start.
     pub fn is_on(&self) -> bool {
         self.progress.is_some() || self.in_doubt.is_some()
     }
 
-    /// The record of an earlier life. True if the node has come back since that shutdown, or was never down: pods that were
-    /// stopped by it run again.
+    /// Takes the record of a previous run. True if the node has rebooted since that shutdown, or the shutdown was
+    /// cancelled: the pods that it stopped run again.
     pub fn found(&mut self, record: Option<Record>, boot_id: &str, configured: &Groups, now: Now) -> bool {
         let Some(mut record) = record else { return true };
         let back = record.over || record.boot_id != boot_id;
@@ -161,7 +161,7 @@ impl Shutdown {
         back
     }
 
-    /// It begins, or goes on in a new life of wherry.
+    /// Begins a shutdown, or continues one of a previous run.
     pub fn begin(&mut self, configured: &Groups, boot_id: &str, now: Now) {
         let goes_on = self.in_doubt.take().and(self.last.clone());
         let groups = goes_on.as_ref().map_or(configured, |r| &r.groups).clone();
@@ -170,7 +170,7 @@ impl Shutdown {
             (_, true) => (now.boot, vec![MINIMUM; groups.iter().len()]),
             (Some(r), false) if r.periods.len() == groups.iter().len() => (r.began, r.periods.clone()),
             (Some(r), false) => (r.began, groups.within(r.periods.iter().sum())),
-            // Unknown: the drop-in of an earlier round is likely to be in force.
+            // The delay is unknown: the drop-in of an earlier round is probably in force.
             (None, false) => (now.boot, self.lock.granted().unwrap_or_else(|| groups.within(Duration::MAX))),
         };
         self.last = Some(match goes_on {
@@ -189,26 +189,26 @@ impl Shutdown {
             Some(Progress { began, groups, periods, group: 0, phase: Phase::Next, unlocked, released: false });
     }
 
-    /// Nobody knows yet which groups have begun, or the first one is about to.
+    /// It is not known yet which groups have begun, or the first group is about to begin.
     pub fn holds_starts(&self) -> bool {
         let asking = |p: &Progress| matches!(p.phase, Phase::Asking { .. });
         self.undecided || self.progress.as_ref().is_some_and(asking)
     }
 
-    /// The groups that count: those of the shutdown in progress, or in doubt; else the configured ones.
+    /// The groups in force: those of the shutdown in progress or in doubt, otherwise the configured ones.
     pub fn groups<'a>(&'a self, configured: &'a Groups) -> &'a Groups {
         let in_doubt = self.in_doubt.and(self.last.as_ref()).map(|r| &r.groups);
         self.progress.as_ref().map(|p| &p.groups).or(in_doubt).unwrap_or(configured)
     }
 
-    /// logind is asked for its delay before the first group begins: another file may have changed it.
+    /// Postpones the first group until logind has reported its delay, because another file may have changed it.
     pub fn waits_for_delay(&mut self, now: Boot) {
         if let Some(progress) = &mut self.progress {
             progress.phase = Phase::Asking { until: now + DELAY };
         }
     }
 
-    /// True if the shutdown that waits for it gets other periods now.
+    /// True if the periods of the waiting shutdown change.
     pub fn delay_is(&mut self, delay: Option<Duration>) -> bool {
         let Some(progress) = &mut self.progress else { return false };
         if !matches!(progress.phase, Phase::Asking { .. }) {
@@ -224,14 +224,14 @@ impl Shutdown {
         true
     }
 
-    /// Its work is done: the lock may go.
+    /// All groups are done: the lock may be released.
     pub fn ended(&mut self, now: Now) {
         if let Some(last) = &mut self.last {
             last.ended = now.wall;
         }
     }
 
-    /// It was called off.
+    /// The shutdown was cancelled.
     pub fn over(&mut self, now: Now) {
         self.progress = None;
         self.in_doubt = None;

@@ -7,24 +7,25 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 pub const KIND: &str = "shutdown";
-/// There is one.
+/// The only key of this kind.
 pub const KEY: &str = "shutdown/last";
 const VERSION: u64 = 1;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Record {
-    /// The boot of which the node was shut down.
+    /// The id of the boot during which the shutdown began.
     pub boot_id: String,
-    /// On that boot's clock.
+    /// On the clock of that boot.
     pub began: Boot,
     pub started: Wall,
-    /// When the lock was released, or the shutdown called off; zero before.
+    /// When the lock was released or the shutdown was cancelled; zero before.
     pub ended: Wall,
-    /// It was called off, or the node has come back since.
+    /// The shutdown was cancelled, or the node has rebooted since.
     pub over: bool,
-    /// What each group was granted, in whole milliseconds, lowest priority first.
+    /// The granted period of each group, in whole milliseconds, lowest priority first.
     pub periods: Vec<Duration>,
-    /// The groups at its begin: other settings do not change a shutdown in progress. Empty in a record of an older Wherry.
+    /// The groups at its start: later settings do not change a shutdown in progress. Empty in a record of an older
+    /// Wherry.
     pub groups: Groups,
 }
 
@@ -43,12 +44,13 @@ pub fn write(record: &Record) -> String {
 }
 
 /// # Errors
-/// If it is no JSON, lacks something, or is of another version.
+/// If the text is not JSON, a field is missing, or the version is another one.
 pub fn read(text: &str) -> Result<Record, String> {
     let value: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
     match value.get("version").and_then(Value::as_u64) {
         Some(VERSION) => {}
-        other => return Err(format!("version {other:?}; this wherry reads version {VERSION}")),
+        Some(other) => return Err(format!("version {other}; this Wherry reads version {VERSION}")),
+        None => return Err(format!("no version; this Wherry reads version {VERSION}")),
     }
     let time = |name: &str| value.get(name).and_then(Value::as_i64).ok_or(format!("no {name}"));
     let periods = value.get("periodsMillis").and_then(Value::as_array).ok_or("no periodsMillis")?;
@@ -62,7 +64,7 @@ pub fn read(text: &str) -> Result<Record, String> {
         ended: Wall(time("ended")?),
         over: value.get("over").and_then(Value::as_bool).ok_or("no over")?,
         periods: periods.iter().map(|p| Duration::from_millis(p.as_u64().unwrap_or_default())).collect(),
-        groups: Groups::by_priority(groups.ok_or("a group that is not a priority and a number of seconds")?),
+        groups: Groups::by_priority(groups.ok_or("a group is not a pair of priority and seconds")?),
     })
 }
 
@@ -91,7 +93,7 @@ mod tests {
             read(&value.to_string())
         };
         assert!(whole(json!([[0, -1]])).is_err() && whole(json!([[1_i64 << 40, 1]])).is_err());
-        // An older Wherry writes none.
+        // An older Wherry writes no groups.
         assert!(whole(Value::Null).is_ok_and(|r| r.groups.is_off()));
     }
 }

@@ -1,5 +1,5 @@
-//! The states of the inhibitor lock: the connection, the lock itself, and the round of calls to logind that is under way. `lock`
-//! moves from one to the next.
+//! The states of the inhibitor lock: the connection, the lock itself, and the current round of calls to logind. `lock`
+//! implements the transitions.
 
 use super::problem::Problems;
 use crate::api::time::Boot;
@@ -17,7 +17,7 @@ pub enum Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Held {
     No,
-    /// Wherry has the descriptor. Whether this logind knows the lock is not known yet.
+    /// Wherry has the descriptor. It is not known yet whether this logind knows the lock.
     Unconfirmed,
     Yes,
 }
@@ -69,7 +69,7 @@ impl Step {
     }
 }
 
-/// Why the delay is read.
+/// The reason for a read of the delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Read {
     First,
@@ -89,9 +89,9 @@ pub enum Change {
 pub enum Kind {
     #[default]
     Whole,
-    /// A whole round that repeats one with a problem.
+    /// A whole round that repeats a round with a problem.
     Retry,
-    /// A new lock after a cancelled shutdown; `then_whole`: a whole round follows.
+    /// A new lock after a cancelled shutdown. `then_whole`: a whole round follows.
     Relock { then_whole: bool },
 }
 

@@ -1,6 +1,6 @@
-//! Whether systemd's descriptor store (S7) holds the lock that Wherry holds, and no other. systemd's socket may be full or away,
-//! so storing and removing are repeated with back-off until systemd has taken the message. A lock that stays in the store
-//! keeps the machine from going down for the whole of logind's delay.
+//! Keeps the lock that Wherry holds, and no other, in systemd's descriptor store (S7). systemd's socket may be full or
+//! missing, so storing and removing are retried with a back-off until systemd has accepted the message. A lock that
+//! remains in the store delays the shutdown of the machine by logind's whole delay.
 
 use crate::api::shutdown::retry;
 use crate::api::time::Boot;
@@ -31,7 +31,7 @@ impl Store {
         *self = Store::Asked { op, failing_since };
     }
 
-    /// The reason of a failure that is the first one in a row.
+    /// Returns the reason of a failure if it is the first one in a row.
     pub fn answered(&mut self, answered: OpId, result: Result<(), OpError>, now: Boot) -> Option<String> {
         let Store::Asked { op, failing_since } = *self else { return None };
         if op != answered {

@@ -1,4 +1,4 @@
-//! The threads and the queue of one class of jobs.
+//! The threads and the queue of one job class.
 
 use super::{Answering, Class, Finished, JobError, JobId, Pending, Work};
 use crate::api::time::Boot;
@@ -8,26 +8,26 @@ use std::io;
 use std::path::PathBuf;
 use std::thread;
 
-/// Bytes of stack of each thread; only touched pages take memory. A look-up of a name in glibc takes tens of KiB.
+/// Stack size of each thread, in bytes. Only touched pages use memory. glibc's name resolution needs tens of KiB.
 const STACK: usize = 256 << 10;
 
-/// A job that waits, or that a thread works on.
+/// A waiting or running job.
 #[derive(Clone)]
 pub(super) struct Job {
     pub id: JobId,
     pub name: &'static str,
     pub deadline: Boot,
-    /// What it accesses, if that may hang.
+    /// The path that it accesses, if that may hang.
     pub path: Option<PathBuf>,
 }
 
-/// A thread that missed its job's deadline and has not returned.
+/// A thread that missed the deadline of its job and has not returned.
 struct Abandoned {
     number: u64,
     path: Option<PathBuf>,
 }
 
-/// A thread at work.
+/// A thread with a running job.
 struct Helper<A> {
     number: u64,
     jobs: Sender<Work<A>>,
@@ -39,7 +39,7 @@ pub(super) struct Pool<A> {
     waiting: VecDeque<(Job, Work<A>)>,
     busy: Vec<Helper<A>>,
     stuck: Vec<Abandoned>,
-    /// The system refused a thread while others were at work: the queue waits until one of these is free.
+    /// The system could not create a thread while others were active. The queue waits until one of those is free.
     refused: bool,
 }
 
@@ -52,13 +52,13 @@ impl<A: Send + 'static> Pool<A> {
         self.waiting.push_back((job, work));
     }
 
-    /// Whether a thread is of this pool.
+    /// True if the thread belongs to this pool.
     pub fn has(&self, number: u64) -> bool {
         self.busy.iter().any(|helper| helper.number == number)
             || self.stuck.iter().any(|thread| thread.number == number)
     }
 
-    /// A thread has done its job: it takes the next one, or ends.
+    /// Handles the answer of a thread. The thread takes the next job, or ends.
     pub fn answered(&mut self, number: u64, answer: A, now: Boot, out: &mut Vec<Finished<A>>) {
         let Some(at) = self.busy.iter().position(|helper| helper.number == number) else {
             self.stuck.retain(|thread| thread.number != number);
@@ -68,19 +68,19 @@ impl<A: Send + 'static> Pool<A> {
         self.refused = false;
         self.drop_late(now, out);
         let mut helper = self.busy.remove(at);
-        // Without a job the thread ends, as its sender is dropped.
+        // Without a job the sender is dropped, and the thread ends.
         let Some((job, work)) = self.next_job() else { return };
         match helper.jobs.send(work) {
             Ok(()) => {
                 helper.job = job;
                 self.busy.push(helper);
             }
-            // The thread is gone because its job panicked: another one takes this job.
+            // The thread has ended because its job panicked. Another thread takes this job.
             Err(refused) => self.waiting.push_front((job, refused.into_inner())),
         }
     }
 
-    /// Reports every job that is past its deadline, and abandons the threads of those that had begun.
+    /// Reports all jobs past their deadlines, and abandons the threads of running ones.
     pub fn give_up(&mut self, now: Boot, out: &mut Vec<Finished<A>>) {
         for helper in self.busy.extract_if(.., |helper| helper.job.deadline <= now) {
             let Job { id, name, path, .. } = helper.job;
@@ -91,7 +91,7 @@ impl<A: Send + 'static> Pool<A> {
         self.drop_late(now, out);
     }
 
-    /// Starts threads for the jobs that wait, as far as the bounds allow.
+    /// Starts threads for waiting jobs within the limits.
     pub fn start(&mut self, answering: &Answering<A>, next_number: &mut u64, out: &mut Vec<Finished<A>>) {
         while self.can_start()
             && let Some((job, work)) = self.next_job()
@@ -100,7 +100,7 @@ impl<A: Send + 'static> Pool<A> {
             *next_number += 1;
             match spawn(number, answering.clone()) {
                 Ok(jobs) => {
-                    // (The thread waits for it.)
+                    // The new thread waits for the job, so this cannot fail.
                     let _ = jobs.send(work);
                     self.busy.push(Helper { number, jobs, job });
                 }
@@ -142,23 +142,23 @@ impl<A: Send + 'static> Pool<A> {
         !self.refused && self.busy.len() < at_work && self.busy.len() + self.stuck.len() < at_work + replaced
     }
 
-    /// The first job that waits and whose path no other thread accesses: a path that hangs takes one thread, not all.
+    /// The first waiting job whose path no active thread accesses. This keeps a hung path from occupying all threads.
     fn next_job(&mut self) -> Option<(Job, Work<A>)> {
         let at = self.waiting.iter().position(|(job, _)| !self.is_busy(job))?;
         self.waiting.remove(at)
     }
 
-    /// Whether a thread at work accesses the job's path.
+    /// True if an active thread accesses the path of the job.
     fn is_busy(&self, job: &Job) -> bool {
         job.path.is_some() && self.busy.iter().any(|helper| helper.job.path == job.path)
     }
 
-    /// Whether an abandoned thread accesses the job's path.
+    /// True if an abandoned thread accesses the path of the job.
     fn hangs(&self, job: &Job) -> bool {
         job.path.is_some() && self.stuck.iter().any(|thread| thread.path == job.path)
     }
 
-    /// Ends the jobs that wait in vain: their deadline has passed, or their path hangs.
+    /// Ends waiting jobs that cannot start: their deadline has passed, or their path hangs.
     fn drop_late(&mut self, now: Boot, out: &mut Vec<Finished<A>>) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain(|(job, _)| {
@@ -174,12 +174,12 @@ impl<A: Send + 'static> Pool<A> {
     }
 }
 
-/// A thread that does the jobs sent to it, until the sender is dropped.
+/// Starts a thread that runs the jobs sent to it until the sender is dropped.
 fn spawn<A: Send + 'static>(number: u64, answering: Answering<A>) -> io::Result<Sender<Work<A>>> {
     let (jobs, todo) = unbounded::<Work<A>>();
     thread::Builder::new().name("helper".to_string()).stack_size(STACK).spawn(move || {
         for work in todo {
-            // Both fail only when the main thread is gone, and with it the process.
+            // Both calls fail only if the main thread, and thus the process, has ended.
             let _ = answering.answers.send((number, work()));
             let _ = answering.waker.wake();
         }

@@ -1,4 +1,4 @@
-//! What nobody should write of resources: an error that names the field, and the rest of the node goes on.
+//! Invalid resources and configuration: the error names the field, and everything else on the node continues.
 
 use super::{asks, cpus, node, one_cpu, wait_reason, wherry_says, with};
 use crate::support::agent::Agent;
@@ -6,7 +6,7 @@ use crate::support::lab::Runtime;
 use crate::support::yaml::{self, TRAP};
 use std::process::Command;
 
-/// `wherry check` of what this agent reads: its exit code and what it prints.
+/// Runs `wherry check` on the configuration of this agent. Returns the exit code and the output.
 fn check(agent: &Agent) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wherry"));
     command.arg("check").arg("--config").arg(agent.dir.join("config.yaml"));
@@ -16,7 +16,7 @@ fn check(agent: &Agent) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Resources of a container, and the field that is wrong with them.
+/// The resources of a container, and the error for the invalid field.
 const WRONG: [(&str, &str, &str); 8] = [
     ("above", "{requests: {cpu: 2}, limits: {cpu: 1}}", "requests: Invalid value: \"2\""),
     ("negative", "{requests: {memory: -1Gi}}", "requests[memory]: Invalid value: \"-1Gi\""),
@@ -42,7 +42,7 @@ fn a2_wrong_quantities_are_told_by_file_and_field_and_harm_nobody() {
             !text.lines().any(|l| l.contains(&format!("/{name}.yaml:")) && l.contains(&what))
         })
     };
-    agent.wait("all are told", |a| untold(&wherry_says(a, "status")).is_none());
+    agent.wait("all are reported", |a| untold(&wherry_says(a, "status")).is_none());
     let log = agent.log();
     for (name, _, what) in WRONG {
         let field = format!("field=\"spec.containers[0].resources.{}\"", what.split(": ").next().unwrap_or_default());
@@ -52,7 +52,7 @@ fn a2_wrong_quantities_are_told_by_file_and_field_and_harm_nobody() {
     let (code, printed) = check(&agent);
     assert_eq!((code, untold(&printed), printed.lines().count()), (Some(1), None, WRONG.len()), "{printed}");
     assert_eq!(agent.pods().len(), 1);
-    // Mended, one of them runs.
+    // After the correction one of them runs.
     agent.apply("negative", &asks(500));
     agent.wait_running("negative");
 }
@@ -86,7 +86,7 @@ fn a2_more_reserved_than_there_is_keeps_wherry_from_starting() {
     }
     let nothing_ran = agent.cri().sandboxes(&agent.namespace);
     assert!(nothing_ran.is_empty());
-    // All of it may be kept back: then only pods that ask for nothing fit.
+    // The whole CPU may be reserved: then only pods without requests fit.
     agent.configure(&format!("systemReserved: {{cpu: \"{}\"}}\n", cpus()));
     agent.run();
     agent.apply("none", TRAP);
@@ -117,7 +117,7 @@ fn a2_a_reload_of_a_wrong_configuration_leaves_the_old_one_in_force() {
     wait_reason(&agent, "big", "OutOfcpu");
     agent.apply("other", &asks(500));
     agent.wait_running("other");
-    // A good one is taken: what runs stays though it is too much now, and nothing new fits.
+    // A valid configuration is applied: running pods stay although they exceed it, and no new pod fits.
     agent.configure(&format!("{}maxPods: 1\n", one_cpu()));
     agent.hang_up();
     agent.wait("it is read again", |a| a.log().matches("reloaded manifests=").count() == 3);

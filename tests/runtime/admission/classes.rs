@@ -1,4 +1,4 @@
-//! PriorityClass manifests beside the pods (A5).
+//! PriorityClass manifests (A5).
 
 use super::{asks, node, wait_reason, wherry_says, with};
 use crate::support::agent::Agent;
@@ -32,14 +32,14 @@ fn a5_a_class_gives_its_priority_and_the_default_one_to_all_others() {
     assert_eq!((&plain["spec"]["priority"], &plain["spec"]["priorityClassName"]), (&5.into(), &"usual".into()));
     agent.apply("system", &named("system-node-critical"));
     assert_eq!(agent.wait_running("system")["spec"]["priority"], 2_000_001_000);
-    // A6: the higher priority is enough.
+    // A6: a higher priority is enough to preempt.
     agent.apply("golden", &format!("priorityClassName: gold\n{}", asks(800)));
     let golden = agent.wait_running("golden");
     assert_eq!(golden["spec"]["priority"], 1000);
     assert_eq!(golden["spec"]["preemptionPolicy"], "PreemptLowerPriority");
     wait_reason(&agent, "plain", "Preempting");
     assert!(wherry_says(&agent, "status").contains("no errors"));
-    // What becomes of a class changes nothing for the pods that have its value.
+    // A change of a class does not change pods that already have its value.
     let id = agent.running("golden", "main");
     agent.write("classes.yaml", &class("gold", "value: 7"));
     agent.apply("later", &named("gold"));
@@ -67,20 +67,20 @@ fn a5_a_pod_of_an_unknown_class_starts_when_the_class_is_there() {
     agent.apply("plain", TRAP);
     agent.wait_running("plain");
     let why = "no PriorityClass with name silver was found";
-    agent.wait("it is told", |a| told(a, "/silver.yaml").contains(why));
+    agent.wait("it is reported", |a| told(a, "/silver.yaml").contains(why));
     assert!(told(&agent, "/silver.yaml").contains("spec.priorityClassName: "));
     assert!(is_logged(&agent, "/silver.yaml", "spec.priorityClassName"));
     let json = agent.get("/status").expect("/status").body;
     assert!(json.contains("/silver.yaml") && json.contains(why), "{json}");
     assert!(agent.pod("silver").is_none());
-    // Over a restart too.
+    // The same after a restart.
     agent.kill();
     agent.run();
-    agent.wait("it is told again", |a| told(a, "/silver.yaml").contains(why));
+    agent.wait("it is reported again", |a| told(a, "/silver.yaml").contains(why));
     agent.write("classes.yaml", &class("silver", "value: 50"));
     assert_eq!(agent.wait_running("silver")["spec"]["priority"], 50);
     agent.wait("nothing is wrong any more", |a| wherry_says(a, "status").contains("no errors"));
-    // The class goes: what it gave stays.
+    // After the removal of a class its pods keep their priority.
     let id = agent.running("silver", "main");
     std::fs::remove_file(agent.manifests().join("classes.yaml")).expect("remove");
     agent.apply("next", TRAP);
@@ -97,7 +97,7 @@ fn a5_two_classes_alike_and_two_defaults_are_errors_and_the_first_is_in_force() 
     agent.write("3.yaml", &class("usual", "value: 30\nglobalDefault: true"));
     agent.write("4.yaml", &class("system-mine", "value: 40"));
     agent.write("5.yaml", &class("vast", "value: 2000000000"));
-    agent.wait("all are told", |a| (2..=5).all(|n| !told(a, &format!("/{n}.yaml:")).is_empty()));
+    agent.wait("all are reported", |a| (2..=5).all(|n| !told(a, &format!("/{n}.yaml:")).is_empty()));
     for (file, field, word) in [
         ("/2.yaml", "metadata.name", "/1.yaml"),
         ("/3.yaml", "globalDefault", "/1.yaml"),
@@ -112,9 +112,9 @@ fn a5_two_classes_alike_and_two_defaults_are_errors_and_the_first_is_in_force() 
     agent.apply("plain", TRAP);
     assert_eq!(agent.wait_running("golden")["spec"]["priority"], 10);
     assert_eq!(agent.wait_running("plain")["spec"]["priority"], 10);
-    // The first one goes, the others take its place.
+    // The first file is removed, and the others take its place.
     std::fs::remove_file(agent.manifests().join("1.yaml")).expect("remove");
-    agent.wait("they are in order now", |a| told(a, "/2.yaml:").is_empty() && told(a, "/3.yaml:").is_empty());
+    agent.wait("they have no error any more", |a| told(a, "/2.yaml:").is_empty() && told(a, "/3.yaml:").is_empty());
     agent.apply("golden-too", &named("gold"));
     agent.apply("plain-too", TRAP);
     assert_eq!(agent.wait_running("golden-too")["spec"]["priority"], 20);

@@ -1,5 +1,5 @@
-//! What fits onto the node runs, what does not is rejected, and what only has to wait waits (A1 to A4). The other parts:
-//! room for critical pods (`preemption`), classes of priority (`classes`), and what nobody should write (`bad_input`).
+//! Admission (A1 to A4): pods that fit run, pods that do not fit are rejected, pods that can fit later wait. The other
+//! parts: preemption for critical pods (`preemption`), priority classes (`classes`), and invalid input (`bad_input`).
 
 mod bad_input;
 mod classes;
@@ -11,7 +11,7 @@ use crate::support::yaml;
 use serde_json::Value;
 use std::fs;
 
-/// What is online of this machine.
+/// The number of online CPUs of this machine.
 fn cpus() -> u64 {
     let list = fs::read_to_string("/sys/devices/system/cpu/online").expect("cpus");
     let number = |text: &str| text.parse::<u64>().expect("a number");
@@ -19,12 +19,12 @@ fn cpus() -> u64 {
     parts.map(|(first, last)| number(last) - number(first) + 1).sum()
 }
 
-/// The configuration of a node on which one cpu is for pods, whatever the machine has.
+/// A configuration that leaves one CPU for pods on every machine.
 fn one_cpu() -> String {
     format!("systemReserved: {{cpu: {}m}}\n", (cpus() - 1) * 1000)
 }
 
-/// Of this name and with one cpu for pods; running. `more` is further configuration.
+/// Starts an agent with this name and one CPU for pods. `more` is further configuration.
 fn node(name: &str, more: &str) -> Agent {
     let mut agent = Agent::prepare(name, &Runtime::shared());
     agent.configure(&format!("{}{more}", one_cpu()));
@@ -32,24 +32,24 @@ fn node(name: &str, more: &str) -> Agent {
     agent
 }
 
-/// A document of our own behind the KubeletConfiguration.
+/// A WherryConfiguration document to append to the KubeletConfiguration.
 fn ours(fields: &str) -> String {
     format!("---\napiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\n{fields}\n")
 }
 
-/// A pod that asks for so much cpu, and ends when told to.
+/// A pod that requests `milli` milli-CPU and ends on SIGTERM.
 fn asks(milli: u64) -> String {
     with("", &format!("resources: {{requests: {{cpu: {milli}m}}}}"))
 }
 
-/// A pod that ends when told to, with these fields of the spec and of its container.
+/// A pod that ends on SIGTERM, with these fields in its spec and its container.
 fn with(spec: &str, container: &str) -> String {
     format!("{spec}\ncontainers:\n- name: main\n  image: localhost/trap:1\n  {container}\n")
 }
 
-/// A pod that asks for so much, tells when it begins, is asked to end and ends, and ends only once its gate is open.
+/// A pod that logs its begin, the SIGTERM and its end. It ends only after its gate is open.
 fn gated(milli: u64) -> String {
-    // (It listens before it says that it began: a shell that has not come to its trap hears nothing.)
+    // The trap is set before the first log line: a SIGTERM before the trap is lost.
     let script = "trap 'echo asked; until test -e /tmp/go; do sleep 0.05; done
         read now rest < /proc/uptime; echo end $now; exit 0' TERM
         read now rest < /proc/uptime; echo begin $now
@@ -91,7 +91,7 @@ fn short_of_cpu(requested: u64, used: u64) -> String {
     format!("Node didn't have enough resource: cpu, requested: {requested}, used: {used}, capacity: 1000")
 }
 
-/// Waits until the pod is rejected or killed for this reason; the pod then.
+/// Waits until the pod is rejected or killed for this reason. Returns the pod.
 fn wait_reason(agent: &Agent, pod: &str, wanted: &str) -> Value {
     agent.wait_for(&format!("{pod}: {wanted}"), |a| a.pod(pod).filter(|p| reason(p) == wanted))
 }
@@ -114,21 +114,21 @@ fn a3_a_pod_that_does_not_fit_is_rejected_and_stays_so_over_a_restart() {
     assert_eq!(pod["status"]["phase"], "Failed");
     assert_eq!(message(&pod), short_of_cpu(401, 600));
     assert_eq!(rejections(&agent, "OutOfcpu"), 1.0);
-    // There is room now, and nobody asked for another look.
+    // There is room now, but the rejection holds also after a restart.
     agent.delete("fits");
     agent.wait_gone("fits");
     agent.kill();
     agent.run();
     let after = wait_reason(&agent, "big", "OutOfcpu");
     assert_eq!(after["status"], pod["status"]);
-    // What comes after it is started: it was looked at, and passed over.
+    // A later pod starts: the rejected pod is not considered again.
     agent.apply("exact", &asks(1000));
     agent.wait_running("exact");
     assert_eq!(agent.pod("big").expect("listed")["status"], pod["status"]);
     assert!(agent.sandboxes("big").is_empty());
     assert!(agent.cgroups(&uid(&pod)).is_empty());
-    assert_eq!(rejections(&agent, "OutOfcpu"), 0.0, "counted once, in the life before");
-    // Edited, it is another pod; removed, it is gone.
+    assert_eq!(rejections(&agent, "OutOfcpu"), 0.0, "counted once, in the previous run");
+    // The edited pod is a new pod. After its removal nothing is left.
     agent.apply("big", &asks(0));
     agent.wait_running("big");
     agent.delete("big");
@@ -151,7 +151,7 @@ fn a2_placement_follows_the_labels_of_the_configuration() {
     wait_reason(&agent, "elsewhere", "NodeAffinity");
     agent.apply("windows", &with("os: {name: windows}", ""));
     wait_reason(&agent, "windows", "PodOSNotSupported");
-    // All reasons are told, the resource first of these two.
+    // The message contains all reasons, the resource first.
     agent.apply("both", &with("nodeSelector: {disk: tape}", "resources: {requests: {cpu: 2}}"));
     let both = wait_reason(&agent, "both", "OutOfcpu");
     assert!(message(&both).starts_with(&format!("{}; ", short_of_cpu(2000, 0))), "{}", message(&both));
@@ -185,7 +185,7 @@ fn a2_one_host_port_is_for_one_pod() {
     agent.apply("udp", &port(", protocol: UDP"));
     agent.wait_running("udp");
     assert_eq!(rejections(&agent, "NodePorts"), 1.0);
-    // Edited, the pod waits for its own port and gets it (A4).
+    // The edited pod waits for its own port and gets it (A4).
     let before = agent.pod("first").expect("listed");
     agent.apply("first", &port(", name: web"));
     agent.wait("the new version runs", |a| a.pod("first").filter(is_running).is_some_and(|p| uid(&p) != uid(&before)));
@@ -199,7 +199,7 @@ fn a4_a_big_pod_is_edited_on_a_full_node_and_a_new_one_waits_for_an_old_one() {
     let before = wait_listening(&agent, "big");
     agent.apply("big", &asks(950));
     agent.wait("the old version is asked to end", |a| a.output(&before, "main", 0).contains("asked"));
-    // What comes meanwhile does not get in between.
+    // A pod that is added meanwhile does not take the room.
     agent.apply("thief", &asks(100));
     assert_eq!(message(&wait_reason(&agent, "thief", "OutOfcpu")), short_of_cpu(100, 950));
     open_gate(&agent, "big");
@@ -236,7 +236,7 @@ fn a2_there_are_no_more_pods_than_the_configuration_allows() {
     let pod = wait_reason(&agent, "c", "OutOfpods");
     assert_eq!(message(&pod), "Node didn't have enough resource: pods, requested: 1, used: 2, capacity: 2");
     assert_eq!(rejections(&agent, "OutOfpods"), 1.0);
-    // A critical one gets the place of one of them (A6).
+    // A critical pod takes the place of one of them (A6).
     agent.apply("vip", &with("priorityClassName: system-node-critical", ""));
     agent.wait_running("vip");
     let stayed = ["a", "b"].into_iter().filter(|p| agent.running(p, "main").is_some()).count();

@@ -1,4 +1,4 @@
-//! Others make room for a critical pod (A6 to A9), seen from outside: by the containers' own words, `/pods` and `/metrics`.
+//! Preemption for a critical pod (A6 to A9), observed in the containers' logs, `/pods` and `/metrics`.
 
 use super::{
     attempt, gated, message, node, open_gate, reason, rejections, short_of_cpu, wait_listening, wait_reason,
@@ -10,11 +10,11 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 
-/// The log of a container, open: the file of a pod that was preempted goes with what else there is of it (W26).
+/// The open log file of a container. The file itself is removed with the content of a preempted pod (W26).
 struct Log(File);
 
 impl Log {
-    /// Of a gated pod, once it began.
+    /// The log of a gated pod, after the pod has logged its begin.
     fn of(agent: &Agent, pod: &str) -> Log {
         let pod = wait_listening(agent, pod);
         Log(File::open(agent.log_path(&pod, "main", attempt(&pod))).expect("its log"))
@@ -32,7 +32,7 @@ impl Log {
         self.text().contains(&format!(" {word}"))
     }
 
-    /// When it said so, in seconds since boot; it says so once.
+    /// The time in the only line with this word, in seconds since boot.
     fn time(&self, word: &str) -> f64 {
         let text = self.text();
         let marked = format!(" {word} ");
@@ -42,7 +42,7 @@ impl Log {
     }
 }
 
-/// In seconds, on the clock that the containers tell.
+/// The seconds since boot, on the clock that the containers log.
 fn uptime() -> f64 {
     let text = fs::read_to_string("/proc/uptime").expect("uptime");
     text.split(' ').next().and_then(|t| t.parse().ok()).expect("seconds")
@@ -58,7 +58,7 @@ fn preempted(agent: &Agent) -> f64 {
     by_cpu
 }
 
-/// A8: as it looks from the kill on.
+/// A8: the status from the kill on.
 fn assert_preempted(pod: &Value, phase: &str) {
     assert_eq!(pod["status"]["phase"], phase);
     assert_eq!((reason(pod), message(pod)), ("Preempting", "Preempted in order to admit critical pod"));
@@ -88,7 +88,7 @@ fn a8_a_critical_pod_starts_when_those_that_make_room_have_ended_and_a9_they_com
     agent.apply("vip", &critical(600));
     for (victim, log) in victims.iter().zip(&logs) {
         let pod = wait_reason(&agent, victim, "Preempting");
-        // W3: its phase so far.
+        // W3: its last phase.
         assert_preempted(&pod, "Running");
         agent.wait("it is asked to end, before any other has", |_| log.says("asked"));
     }
@@ -170,10 +170,10 @@ fn a8_a_preemption_goes_on_after_a_kill_in_the_middle_of_it() {
     let vip = Log::of(&agent, "vip");
     assert!(victim.time("end") < vip.time("begin"));
     assert_preempted(&agent.wait_phase("v1", "Failed"), "Failed");
-    assert_eq!(agent.running("v2", "main"), stays, "nobody else goes");
+    assert_eq!(agent.running("v2", "main"), stays, "no other pod is preempted");
     assert_eq!(reason(&agent.pod("v2").expect("listed")), "");
-    assert_eq!(preempted(&agent), 1.0, "it is counted by the life in which it ended");
-    // And once more, after the end of it.
+    assert_eq!(preempted(&agent), 1.0, "counted by the run in which it ended");
+    // The same after a restart once the preemption is complete.
     agent.kill();
     agent.run();
     let pod = agent.wait_running("vip");
@@ -198,12 +198,12 @@ fn a8_a_critical_pod_that_is_asked_for_no_more_takes_nobody_else_and_a9_its_vict
     agent.apply("vip", &critical(600));
     agent.wait("the victim is asked to end", |_| victim.says("asked"));
     agent.delete("vip");
-    agent.wait("it is listed no more", |a| a.pod("vip").is_none());
+    agent.wait("it is no longer listed", |a| a.pod("vip").is_none());
     open_gate(&agent, "v1");
-    // Nobody stands in its way, and it has its part again.
+    // No other pod takes its room, so it can return.
     agent.wait_phase("v1", "Failed");
     agent.wait("it is counted", |a| preempted(a) == 1.0);
-    // Though no sooner because of a restart.
+    // A restart does not make it return sooner.
     agent.kill();
     agent.run();
     agent.wait_long("it comes back", 120, |a| a.pod("v1").filter(crate::support::agent::is_running));

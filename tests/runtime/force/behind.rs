@@ -1,4 +1,4 @@
-//! Shims and pauses killed, containers and sandboxes stopped and removed by others than wherry.
+//! Shims and pause processes killed, containers and sandboxes stopped and removed by other programs than Wherry.
 
 use super::exact::{self, Life, Pod, wait_exact};
 use super::{all_run, identities};
@@ -12,7 +12,7 @@ use crate::support::yaml::TRAP;
 const LIVES: [&str; 2] = ["lives-0", "lives-1"];
 const HARMED: [&str; 5] = ["shim", "pause", "stopped", "removed", "container"];
 
-/// The parent of a process, in /proc/PID/stat behind the command's name.
+/// The parent of a process. In /proc/PID/stat it follows the command's name.
 fn parent(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
     let rest = stat.rsplit_once(')').expect("a command").1;
@@ -78,7 +78,7 @@ fn what_others_kill_stop_and_remove_comes_back_once_and_nothing_else_is_touched(
     wait_exact(&agent, &desired);
     assert_eq!(identities(&agent, &LIVES), before);
     assert_eq!(agent.running("crashes", "steady"), steady);
-    // The processes of before are gone, whatever became of their shim.
+    // The old processes are gone, whether or not their shim survived.
     for (name, (_, pid)) in &harmed {
         let alive = std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"/trap"));
         let reused = identities(&agent, &HARMED).values().any(|(_, now)| now == pid);

@@ -1,4 +1,4 @@
-//! The root directory's disk is full, or read-only, for a while; records are damaged, or of another version.
+//! The root directory's disk is full or read-only for a while; records are damaged or have another version.
 
 use super::exact::{self, wait_exact};
 use super::{all_run, identities};
@@ -20,7 +20,7 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// Agent and its root directory on a small file system of its own, with pods that run.
+/// An agent whose root directory is a small file system of its own, with running pods.
 fn agent(name: &str) -> Agent {
     let mut agent = Agent::prepare(name, &Runtime::shared());
     run("mount", &["-t", "tmpfs", "-o", "size=2m,mode=755", "tmpfs", path(&agent.root())]);
@@ -34,8 +34,8 @@ fn agent(name: &str) -> Agent {
     agent
 }
 
-/// A pod goes, one comes, and wherry is killed, while nothing can be written; `brim` sees to that after the first has gone,
-/// `again` makes the disk well.
+/// One pod is removed, another is added, and Wherry is killed, while nothing can be written. `brim` ensures that after
+/// the removal, `again` makes the disk writable again.
 fn survives(mut agent: Agent, error: &str, brim: impl Fn(&Agent), again: impl FnOnce(&Agent)) {
     let before = identities(&agent, &LIVES);
     agent.delete("goes");
@@ -52,11 +52,11 @@ fn survives(mut agent: Agent, error: &str, brim: impl Fn(&Agent), again: impl Fn
     });
     assert!(agent.running("comes", "main").is_none());
     assert_eq!(identities(&agent, &LIVES), before);
-    // A pod that is edited runs on: its successor could not start.
+    // An edited pod continues to run: its new version could not start.
     agent.apply(LIVES[0], &format!("{TRAP}\n    terminationGracePeriodSeconds: 7\n"));
-    agent.wait("the log says that it runs on, why, and the remedy", |a| {
+    agent.wait("the log has the reason and the remedy", |a| {
         let parts =
-            ["/lives-0 ", "the pod runs on as it is", error, "records/pods/", "make the root directory writable"];
+            ["/lives-0 ", "the old version continues", error, "records/pods/", "make the root directory writable"];
         a.log().lines().any(|l| parts.iter().all(|part| l.contains(part)))
     });
     assert_eq!(identities(&agent, &LIVES), before);
@@ -95,7 +95,7 @@ fn a_full_disk_stops_no_pod_and_what_waited_for_room_starts_when_there_is_some()
         assert!(full.is_err_and(|e| e.kind() == std::io::ErrorKind::StorageFull));
     };
     fill();
-    // What the pod that went has freed is filled again.
+    // Fills the space that the removed pod has freed.
     let brim = |agent: &Agent| {
         agent.wait_gone("goes");
         agent.wait("its directory is gone", |a| exact::names(&a.root().join("pods")).len() == LIVES.len());
@@ -108,7 +108,7 @@ fn a_full_disk_stops_no_pod_and_what_waited_for_room_starts_when_there_is_some()
 #[test]
 fn a_disk_that_is_read_only_for_a_while_stops_no_pod_and_loses_none() {
     let agent = agent("readonly");
-    // Over itself: a file system with open files is not made read-only otherwise.
+    // A bind mount on itself: only so can a file system with open files become read-only.
     let root = agent.root();
     run("mount", &["--bind", path(&root), path(&root)]);
     run("mount", &["-o", "remount,bind,ro", path(&root)]);
@@ -135,7 +135,7 @@ fn records_that_cannot_be_read_are_set_aside_and_their_pods_run_on() {
     agent.kill();
     let text = fs::read_to_string(&files[0]).expect("record");
     fs::write(&files[0], &text[..text.len() / 2]).expect("cut");
-    // The file's form is older; and what it holds is, its form being right.
+    // One file has an old version, and another has valid framing around an old record.
     let text = fs::read_to_string(&files[1]).expect("record");
     fs::write(&files[1], text.replacen("\"version\":1", "\"version\":0", 1)).expect("old");
     let own = wherry::adapters::records::Records::open(&agent.root()).expect("records");

@@ -1,5 +1,5 @@
-//! "Exactly what is desired, and nothing else": the runtime's lists, the records, the manifests' store, the directories of
-//! pods and of logs, the links to logs, the cgroups. Each difference is a sentence.
+//! Compares the node with the desired state: the runtime's lists, the records, the store of manifests, the directories
+//! of pods and of logs, the links to logs, the cgroups. Each difference is a sentence.
 
 use crate::support::agent::{Agent, container, is_running, patience, uid};
 use crate::support::cri::{Container, ContainerState, PodSandboxState};
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 use wherry::adapters::records::Records;
 use wherry::engine::pod::record;
 
-/// By which the test knows a version of a pod again in the runtime.
+/// The annotation that identifies the version of a pod in the runtime.
 pub const GENERATION: &str = "test/generation";
 
-/// What is to be of a pod.
+/// The expected state of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Life {
     /// Its containers run.
     Runs,
-    /// These run, the others end and are started again.
+    /// These containers run, the others end and restart.
     Cycles(Vec<&'static str>),
-    /// It is over, in one of these phases.
+    /// It has ended, in one of these phases.
     Ends(Vec<&'static str>),
 }
 
@@ -31,10 +31,10 @@ pub struct Pod {
     pub life: Life,
 }
 
-/// By name.
+/// The desired pods by name.
 pub type Desired = BTreeMap<String, Pod>;
 
-/// Waits until all is as it should be. (A record that could not be written is tried again after 60 to 90 s.)
+/// Waits until the node has the desired state. A failed write of a record is retried after 60 to 90 s.
 pub fn wait_exact(agent: &Agent, desired: &Desired) {
     let end = Instant::now() + patience(400);
     loop {
@@ -46,14 +46,14 @@ pub fn wait_exact(agent: &Agent, desired: &Desired) {
             for pod in agent.pods() {
                 eprintln!("{} {}", pod["metadata"]["name"], pod["status"]);
             }
-            // On one line: what a CI keeps of a log is short.
+            // On one line: a CI keeps only a short part of a log.
             panic!("{}: not as desired: {}", agent.namespace, differences.join("; "));
         }
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// The containers of this agent's root, those that run and those that do not.
+/// All containers of this agent's root, running or not.
 pub fn containers(agent: &Agent) -> Vec<Container> {
     let owner = agent.owner();
     let mut all = agent.cri().containers(&agent.namespace);
@@ -79,14 +79,14 @@ fn differences(agent: &Agent, desired: &Desired) -> Vec<String> {
     let uids = of_pods(&pods, desired, &mut out);
     of_runtime(agent, desired, &uids, &mut out);
     of_disk(agent, &uids, &mut out);
-    // A pod that is over has none.
+    // A finished pod has no cgroup.
     let over = |name: &String| matches!(desired[name].life, Life::Ends(_));
     let with_cgroup: BTreeSet<String> = uids.iter().filter(|(_, name)| !over(name)).map(|(u, _)| u.clone()).collect();
     same("cgroups", &agent.pod_cgroups(), &with_cgroup, &mut out);
     out
 }
 
-/// What `/pods` says; the names of the pods by UID.
+/// Compares `/pods`. Returns the names of the pods by UID.
 fn of_pods(pods: &[Value], desired: &Desired, out: &mut Vec<String>) -> BTreeMap<String, String> {
     let name = |p: &Value| p["metadata"]["name"].as_str().unwrap_or_default().to_string();
     let names: BTreeSet<String> = pods.iter().map(name).collect();
@@ -182,7 +182,7 @@ fn of_disk(agent: &Agent, uids: &BTreeMap<String, String>, out: &mut Vec<String>
     {
         out.push(format!("the store of {manifests} manifests has {stored:?}"));
     }
-    // (What others removed keeps its log, and the link to it, until its pod goes.)
+    // A container that another program removed keeps its log, and the link to the log, until its pod is removed.
     for link in names(&agent.dir.join("log/containers")) {
         let target = fs::canonicalize(agent.dir.join("log/containers").join(&link));
         let of_a_pod = |t: &PathBuf| t.iter().any(|part| keys.iter().any(|uid| part.to_string_lossy().ends_with(uid)));
@@ -192,13 +192,13 @@ fn of_disk(agent: &Agent, uids: &BTreeMap<String, String>, out: &mut Vec<String>
     }
 }
 
-/// Records that cannot be read, in a copy: reading cleans up.
+/// The records that cannot be read. The test reads a copy, because reading cleans up.
 fn unreadable(root: &Path, expected: &BTreeSet<String>) -> Vec<String> {
     let copy = tempfile::tempdir().expect("a directory");
     let directory = copy.path().join("records/pods");
     fs::create_dir_all(&directory).expect("a directory");
     for file in names(&root.join("records/pods")) {
-        // One that is gone meanwhile is another difference.
+        // A missing record is reported as another difference.
         let _ = fs::copy(root.join("records/pods").join(&file), directory.join(&file));
     }
     let loaded = Records::open(copy.path()).expect("records").load(&[record::KIND]);
@@ -210,7 +210,7 @@ fn unreadable(root: &Path, expected: &BTreeSet<String>) -> Vec<String> {
     out
 }
 
-/// The names in a directory; none if it is not there.
+/// The names in a directory; empty if it does not exist.
 pub fn names(directory: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect()

@@ -1,5 +1,5 @@
-//! wherry killed with -9 at random instants while pods come, crash, change and go. WHERRY_FORCE_SEED repeats the choices of
-//! a run (not its instants in the runtime), WHERRY_FORCE_KILLS makes it longer.
+//! Wherry is killed with SIGKILL at random instants while pods are added, changed and removed, and crash.
+//! WHERRY_FORCE_SEED repeats the choices of a run (not the timing in the runtime), WHERRY_FORCE_KILLS makes it longer.
 
 use super::exact::{self, Desired, GENERATION, Life, Pod, is_created, label, runs, wait_exact};
 use super::strangers::Strangers;
@@ -11,21 +11,21 @@ use std::time::{Duration, Instant, SystemTime};
 use wherry::engine::rng::Rng;
 
 const KILLS: u64 = 100;
-/// Pods that come and go.
+/// The number of pods that change.
 const PODS: u64 = 20;
-/// Pods that are never touched.
+/// Pods that never change.
 const CONTROLS: [&str; 4] = ["control-0", "control-1", "control-2", "control-3"];
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Shell that ends at SIGTERM.
+/// A shell script that ends at SIGTERM.
 const STEADY: &str = "trap 'exit 0' TERM; while :; do sleep 0.2; done";
 const DEAF: &str = "trap '' TERM; while :; do sleep 0.2; done";
 const SLOW: &str = "trap 'sleep 0.4; exit 0' TERM; while :; do sleep 0.2; done";
 
-/// The spec of the pod of a slot, and what becomes of it.
+/// The spec of the pod in a slot, and its expected state.
 fn spec(slot: u64) -> (String, Life) {
     let one = |policy: &str, grace: u64, script: &str| {
         let main = format!("{{name: main, image: 'localhost/busybox:1.35', command: [sh, -c, \"{script}\"]}}");
@@ -48,7 +48,7 @@ fn spec(slot: u64) -> (String, Life) {
     }
 }
 
-/// Slots whose pods have a UID of their own.
+/// Whether the pod of this slot has a fixed UID.
 fn fixed_uid(slot: u64) -> bool {
     slot % 8 == 6
 }
@@ -58,11 +58,11 @@ struct Storm {
     rng: Rng,
     desired: Desired,
     generation: u64,
-    /// Generations that came back as they were: the same UID again.
+    /// Generations that returned unchanged, with the same UID.
     came_back: BTreeSet<u64>,
-    /// Pods of which a container was killed: the second time costs 10 s of back-off.
+    /// Pods of which a container was killed. A second kill would cost 10 s of back-off.
     harmed: BTreeSet<u64>,
-    /// The highest attempt seen, by generation and container.
+    /// The highest attempt so far, by generation and container.
     attempts: BTreeMap<(u64, String), u32>,
     controls: BTreeMap<String, (String, u32)>,
 }
@@ -97,7 +97,7 @@ impl Storm {
         self.desired.insert(name, Pod { generation, life });
     }
 
-    /// One pod comes, changes, goes, comes back, or is hit.
+    /// Adds, changes, removes or restores one pod, or kills its container.
     fn touch(&mut self) {
         let slot = self.below(PODS);
         let name = format!("pod-{slot}");
@@ -109,7 +109,7 @@ impl Storm {
             }
             4..=6 => self.apply(slot),
             7 => {
-                // W6: gone, and back before its old self has ended.
+                // W6: the pod is removed, and returns before the old one has ended.
                 let file = format!("{name}.yaml");
                 let text = std::fs::read_to_string(self.agent.manifests().join(&file)).expect("the manifest");
                 self.agent.delete(&name);
@@ -123,11 +123,11 @@ impl Storm {
         }
     }
 
-    /// kill -9 of the pod's container, if it runs.
+    /// Kills the pod's container with SIGKILL, if it runs.
     fn hit(&self, pod: &str) {
         let all = exact::containers(&self.agent);
         let Some(one) = all.iter().find(|c| runs(c) && label(&c.labels, "pod.name") == pod) else { return };
-        // It may be gone by now.
+        // The container may be gone by now.
         let status = self.agent.cri().container_status(&one.id);
         let pid = status.ok().and_then(|s| {
             let info: serde_json::Value = serde_json::from_str(s.info.get("info")?).ok()?;
@@ -139,7 +139,7 @@ impl Storm {
         }
     }
 
-    /// What must hold at every instant.
+    /// Checks the invariants of every instant.
     fn look(&mut self, kill: u64) {
         let mut running: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
         let mut highest: BTreeMap<(String, String), u32> = BTreeMap::new();
@@ -149,7 +149,7 @@ impl Storm {
             if runs(c) {
                 running.entry((pod.clone(), name.clone())).or_default().push(c.id.clone());
             }
-            // (What was only created may give way to one that was given up and runs all the same.)
+            // A created container may be replaced by one whose start was cancelled and took effect later.
             if is_created(c) {
                 continue;
             }
@@ -163,7 +163,7 @@ impl Storm {
         for (name, (id, _)) in &self.controls {
             assert!(running.values().flatten().any(|r| r == id), "kill {kill}: {name} was stopped");
         }
-        // Which generation a container is of, its sandbox tells.
+        // The sandbox identifies the generation of its containers.
         let uids: BTreeMap<String, u64> = self
             .agent
             .cri()
@@ -229,7 +229,7 @@ fn w25_killed_a_hundred_times_while_pods_come_crash_change_and_go() {
         storm.controls.insert(name.to_string(), storm.identity(name));
     }
     for kill in 1..=kills {
-        // Now and then there is time for what was begun.
+        // From time to time a longer pause lets pending work complete.
         let long = if kill % 12 == 0 { 2_000 } else { 600 };
         for _ in 0..1 + storm.below(3) {
             storm.touch();
@@ -238,7 +238,7 @@ fn w25_killed_a_hundred_times_while_pods_come_crash_change_and_go() {
         storm.agent.kill();
         storm.look(kill);
         if storm.below(4) == 0 {
-            // While it is away.
+            // While Wherry is not running.
             storm.touch();
             storm.pause(200);
         }

@@ -1,4 +1,4 @@
-//! What an earlier life, or somebody else, left behind or took away.
+//! Leftovers of a previous run or of another program, and files that another program removed.
 
 use super::exact::{Desired, names, wait_exact};
 use super::{all_run, identities};
@@ -19,13 +19,13 @@ fn directories_of_pods_that_nobody_knows_are_removed_at_start_and_nothing_else()
     wait_exact(&agent, &all_run(&["web"]));
     let before = identities(&agent, &["web"]);
     agent.kill();
-    // As a kill leaves them between a pod's directories and its record.
+    // The state after a kill between the creation of a pod's directories and of its record.
     let (pods, logs) = (agent.root().join("pods"), agent.dir.join("log/pods"));
     fs::create_dir_all(pods.join("0123/containers")).expect("directory");
     fs::create_dir_all(logs.join(format!("{}_lost_0123", agent.namespace))).expect("directory");
     fs::create_dir_all(pods.join("4567/volumes")).expect("directory");
     fs::write(pods.join("4567/etc-hosts"), "127.0.0.1 localhost\n").expect("file");
-    // Of others: logs of a pod that has no directory here, a link, a file.
+    // Files of others: logs of a pod without a directory here, a link, a file.
     fs::create_dir_all(logs.join("ns_theirs_89ab")).expect("directory");
     let theirs = agent.dir.join("theirs");
     fs::create_dir_all(&theirs).expect("directory");
@@ -41,12 +41,12 @@ fn directories_of_pods_that_nobody_knows_are_removed_at_start_and_nothing_else()
     fs::write(volume.join("file"), "kept").expect("file");
 
     agent.run();
-    agent.wait("those of nobody are gone", |_| !pods.join("0123").exists() && !pods.join("4567").exists());
-    agent.wait("the volume is told of", |a| {
-        a.log().lines().any(|l| l.contains("cdef") && l.contains("could not be removed"))
+    agent.wait("the directories of lost pods are gone", |_| !pods.join("0123").exists() && !pods.join("4567").exists());
+    agent.wait("the volume is reported", |a| {
+        a.log().lines().any(|l| l.contains("cdef") && l.contains("failed to remove"))
     });
     for file in [theirs.join("file"), volume.join("file"), pods.join("file")] {
-        assert_eq!(fs::read_to_string(&file).expect("it is there"), "kept");
+        assert_eq!(fs::read_to_string(&file).expect("the file exists"), "kept");
     }
     assert!(fs::symlink_metadata(pods.join("link")).is_ok_and(|m| m.is_symlink()));
     let logged: Vec<String> =
@@ -57,7 +57,7 @@ fn directories_of_pods_that_nobody_knows_are_removed_at_start_and_nothing_else()
 
     let status = Command::new("umount").arg(&volume).status().expect("umount");
     assert!(status.success());
-    agent.wait("it goes once it is unmounted", |_| !pods.join("cdef").exists());
+    agent.wait("it is removed after the unmount", |_| !pods.join("cdef").exists());
     fs::remove_file(pods.join("link")).expect("link");
     fs::remove_file(pods.join("file")).expect("file");
     fs::remove_dir(logs.join("ns_theirs_89ab")).expect("directory");
@@ -78,8 +78,8 @@ fn the_control_socket_is_made_again_when_its_file_is_removed() {
     fs::remove_file(aside).expect("remove");
 }
 
-/// As containerd leaves it when StartContainer's caller is killed in the middle, only that this one runs: a task of a
-/// container that it shows as ended. No call of the CRI can remove that.
+/// A task of a container that containerd shows as exited. containerd leaves such a task if the caller of StartContainer
+/// is killed during the call, but this one runs. No CRI call can remove it.
 #[test]
 fn w26_a_task_that_containerd_has_lost_goes_with_its_pod() {
     let agent = Agent::start("task");
@@ -129,7 +129,7 @@ fn a_process_that_the_runtime_knows_nothing_of_is_killed_when_its_pod_goes() {
     for cgroup in agent.cgroups(&uid(&agent.pod("web").expect("listed"))) {
         let inside = cgroup.join("lost");
         fs::create_dir(&inside).expect("cgroup");
-        // (A cpuset takes no process before it is told its CPUs and memory.)
+        // A cpuset accepts no process before its CPUs and memory nodes are set.
         let _ = fs::write(inside.join("cgroup.procs"), lost.id().to_string());
     }
     let within = fs::read_to_string(format!("/proc/{}/cgroup", lost.id())).expect("its cgroups");
@@ -140,8 +140,8 @@ fn a_process_that_the_runtime_knows_nothing_of_is_killed_when_its_pod_goes() {
     assert_eq!(identities(&agent, &["other"]), before);
 }
 
-/// A directory for `PATH` with a `program` that takes two seconds longer where `slow_when`, a condition of the shell, holds
-/// and the file `slow` is beside it; it says in the file `began` that it has begun.
+/// A directory for `PATH` with a wrapper of `program`. The wrapper takes two seconds longer if the shell condition
+/// `slow_when` holds and the file `slow` exists next to it. It logs each slow start in the file `began`.
 fn slow_program(name: &str, program: &str, slow_when: &str) -> PathBuf {
     let directory = Runtime::shared().dir.join(name);
     let variable = |name| std::env::var(name).unwrap_or_default();
@@ -157,13 +157,13 @@ fn slow_program(name: &str, program: &str, slow_when: &str) -> PathBuf {
     directory
 }
 
-/// How often a program of `slow_program` has begun.
+/// The number of slow starts of a program of `slow_program`.
 fn began(programs: &Path) -> usize {
     fs::read_to_string(programs.join("began")).map_or(0, |text| text.lines().count())
 }
 
-/// containerd takes back what a RunPodSandbox made whose caller is gone, but not the pod's cgroup; and that is made when
-/// nothing else of the pod is left.
+/// When the caller of RunPodSandbox is gone, containerd undoes the call except for the pod's cgroup, which is created
+/// after everything else of the pod is gone.
 #[test]
 fn w26_the_cgroup_that_a_sandbox_given_up_makes_late_goes_too() {
     let programs = slow_program("slow-runc", "runc", "case \" $* \" in *' create '*) ;; *) false;; esac");
@@ -199,11 +199,11 @@ fn w26_the_cgroup_that_a_sandbox_given_up_makes_late_goes_too() {
     assert_eq!(identities(&agent, &["web"]), before);
 }
 
-/// containerd ends the helper that starts a container's shim when nobody waits for the start any more, and shows that as the
-/// container's end.
+/// containerd kills the helper process that starts a container's shim when the caller is gone, and reports that as the
+/// container's exit.
 #[test]
 fn w25_a_start_that_a_kill_cut_off_before_the_shim_was_there_is_not_the_pod_s_one_try() {
-    // (In the bundle of a container, not in that of a sandbox.)
+    // Only in the bundle of a container, not in that of a sandbox.
     let of_a_container = "grep -q '\"io.kubernetes.cri.container-type\":\"container\"' config.json 2>/dev/null";
     let programs = slow_program("slow-shim", "containerd-shim-runc-v2", of_a_container);
     let runtime = Runtime::own_with("fshim", Some(&programs));
@@ -220,7 +220,7 @@ fn w25_a_start_that_a_kill_cut_off_before_the_shim_was_there_is_not_the_pod_s_on
     assert_eq!(container(&pod, "main")["restartCount"], 1, "{}", pod["status"]);
 }
 
-/// libcni does not sync what it remembers of a network, and with an empty file of that the runtime cannot stop the sandbox.
+/// libcni does not sync its network results. With an empty result file the runtime cannot stop the sandbox.
 #[test]
 fn an_empty_result_of_a_network_as_a_power_cut_leaves_it_holds_up_no_end() {
     let mut agent = Agent::start("powercut");
@@ -230,7 +230,8 @@ fn an_empty_result_of_a_network_as_a_power_cut_leaves_it_holds_up_no_end() {
     agent.kill();
     let of_it: Vec<String> = names(Path::new(RESULTS)).into_iter().filter(|name| name.contains(&id)).collect();
     let path = |name: &str| Path::new(RESULTS).join(name);
-    // Somebody else's is left alone. (If this fails, it goes with the network, whose name it begins with.)
+    // The empty result of another owner stays. If this test fails, the file is removed with the network, whose name is
+    // its prefix.
     let network = of_it.iter().find(|name| name.starts_with("wherry-")).expect("libcni keeps its results there");
     let theirs = path(&network.replace(&id, &"0".repeat(id.len())));
     fs::write(&theirs, "").expect("file");
@@ -238,6 +239,6 @@ fn an_empty_result_of_a_network_as_a_power_cut_leaves_it_holds_up_no_end() {
     agent.launch();
     agent.delete("web");
     wait_exact(&agent, &Desired::new());
-    fs::remove_file(&theirs).expect("it is there");
-    assert!(agent.log().contains("the empty result of a sandbox's network was removed"));
+    fs::remove_file(&theirs).expect("the file exists");
+    assert!(agent.log().contains("removed the empty network result of a sandbox"));
 }

@@ -1,6 +1,6 @@
-//! Force: wherry, the runtime, shims, sockets and disks are harmed while pods come and go. At the end there is exactly what
-//! is desired (`exact` looks with the independent client and at the disk), and no container that should have lived was
-//! restarted.
+//! Fault tests: Wherry, the runtime, shims, sockets and disks fail while pods are added and removed. At the end the
+//! node has exactly the desired state (`exact` checks it with an independent client and on disk), and no container
+//! restarted without a reason.
 
 mod behind;
 mod disk;
@@ -14,7 +14,7 @@ use crate::support::agent::Agent;
 use exact::{Desired, Life, Pod};
 use std::collections::BTreeMap;
 
-/// The running containers of some pods with their init processes: what must stay as it is.
+/// The running containers of some pods with their init processes. Both must stay the same.
 fn identities(agent: &Agent, pods: &[&str]) -> BTreeMap<String, (String, u32)> {
     let mut cri = agent.cri();
     let all = exact::containers(agent);

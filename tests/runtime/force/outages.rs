@@ -1,4 +1,4 @@
-//! The runtime killed, stopped and replaced while pods run, start and stop.
+//! The runtime is killed, stopped and replaced while pods run, start and stop.
 
 use super::exact::{Desired, wait_exact};
 use super::{all_run, identities};
@@ -24,7 +24,7 @@ fn the_runtime_killed_while_pods_start_and_stop_leaves_each_once_or_not_at_all()
     }
     let before = identities(&agent, &LIVES);
     let deaf = script("Always", "trap '' TERM; while :; do sleep 0.2; done");
-    // Spread over the start of pods and over their end.
+    // Spread over the start and the end of pods.
     for (round, millis) in [10, 60, 130, 220, 350, 500].into_iter().enumerate() {
         for i in 0..3 {
             agent.apply(&format!("new-{round}-{i}"), if i == 0 { &deaf } else { TRAP });
@@ -37,7 +37,7 @@ fn the_runtime_killed_while_pods_start_and_stop_leaves_each_once_or_not_at_all()
         sleep(Duration::from_millis(millis));
         runtime.kill();
         if round % 2 == 0 {
-            // wherry too, while there is no runtime.
+            // Wherry is killed as well while there is no runtime.
             agent.kill();
             agent.launch();
         }
@@ -48,7 +48,7 @@ fn the_runtime_killed_while_pods_start_and_stop_leaves_each_once_or_not_at_all()
     wait_exact(&agent, &desired);
     assert_eq!(identities(&agent, &LIVES), before);
 
-    // And killed while all of them stop.
+    // The runtime is also killed while all of them stop.
     for name in desired.keys().filter(|name| name.starts_with("new")) {
         agent.delete(name);
     }
@@ -84,7 +84,7 @@ fn while_the_runtime_hangs_for_30_s_all_else_goes_on_and_then_all_is_well() {
         assert!(asked.elapsed() < patience(20), "it took {:?} to answer", asked.elapsed());
         sleep(Duration::from_millis(500));
     }
-    // What came while it hung is known.
+    // A manifest that was added during the hang is known.
     assert!(agent.pod("comes").is_some(), "the manifest was read");
     let meanwhile = agent.metric("kubelet_runtime_operations_total") - calls;
     assert!(meanwhile < 50.0, "{meanwhile} calls ended while nothing could answer");
@@ -93,7 +93,7 @@ fn while_the_runtime_hangs_for_30_s_all_else_goes_on_and_then_all_is_well() {
     desired.extend(all_run(&["comes"]));
     wait_exact(&agent, &desired);
     assert_eq!(identities(&agent, &LIVES), before);
-    // One pod came, one went; beside that there are lists, once a second at most.
+    // One pod was added and one removed. All other calls are lists, at most one a second.
     let calls = agent.metric("kubelet_runtime_operations_total") - calls;
     println!("{calls} calls from the begin of the hang to the end");
     assert!(calls < 300.0, "{calls} calls");
@@ -123,20 +123,20 @@ fn the_runtime_s_socket_removed_made_again_and_switched_to_another_runtime_and_b
     }
     let before = identities(&agent, &LIVES);
 
-    // The file alone: the connection lives.
+    // Only the file is missing: the connection stays open.
     let hidden = socket.with_extension("hidden");
     std::fs::rename(&socket, &hidden).expect("rename");
     agent.apply("second", TRAP);
     agent.wait_running("second");
     std::fs::rename(&hidden, &socket).expect("rename");
 
-    // Made again by another process on the same state.
+    // Another process creates the socket again, on the same state.
     runtime.kill();
     runtime.start_again();
     agent.delete("second");
     wait_exact(&agent, &all_run(&LIVES));
 
-    // A link that leads nowhere for a while.
+    // A link without a target for a while.
     switch(&link, Path::new("/run/nowhere.sock"));
     runtime.kill();
     runtime.start_again();
@@ -150,16 +150,16 @@ fn the_runtime_s_socket_removed_made_again_and_switched_to_another_runtime_and_b
     wait_exact(&agent, &desired);
     assert_eq!(identities(&agent, &LIVES), before);
 
-    // Another runtime, which knows none of them: it runs what is desired.
+    // Another runtime without any of the pods: it runs the desired pods.
     switch(&link, &other.socket);
     runtime.kill();
     wait_exact(&agent, &desired);
     assert_ne!(identities(&agent, &LIVES), before);
-    // And back: what ran there ran on.
+    // Back to the first runtime: its pods continued to run.
     runtime.start_again();
     switch(&link, &socket);
     other.kill();
-    // Its containers are in the same cgroups of pods as ours.
+    // The other runtime's containers are in the same pod cgroups as ours.
     drop(other);
     agent.delete("third");
     wait_exact(&agent, &all_run(&LIVES));

@@ -1,5 +1,5 @@
-//! Pods of others in the same runtime, left alone whatever happens (W21): of another wherry's root, of somebody who sets no
-//! labels or annotations, of a kubelet, of one who claims an owner that we are not.
+//! W21: pods of other owners in the same runtime always stay unchanged. The owners are another root of Wherry, a client
+//! that sets no labels or annotations, a kubelet, and a client with an unknown owner id.
 
 use crate::support::agent::Agent;
 use crate::support::cri::{ContainerConfig, ContainerState, PodSandboxConfig};
@@ -8,10 +8,10 @@ use crate::support::yaml::TRAP;
 use std::collections::BTreeMap;
 
 pub struct Strangers {
-    /// Another wherry, killed: its pods have the same namespace and a name of ours.
+    /// Another Wherry, killed. Its pods have the same namespace and the name of a pod of ours.
     _kin: Agent,
     sandboxes: Vec<String>,
-    /// With their init processes.
+    /// Containers with their init processes.
     containers: BTreeMap<String, u32>,
 }
 
@@ -65,7 +65,7 @@ impl Strangers {
     pub fn assert_untouched(&self, agent: &Agent) {
         let mut cri = agent.cri();
         for (id, pid) in &self.containers {
-            let status = cri.container_status(id).expect("it is there").status.unwrap();
+            let status = cri.container_status(id).expect("the container exists").status.unwrap();
             assert_eq!(status.state.enum_value(), Ok(ContainerState::CONTAINER_RUNNING), "{status:?}");
             assert_eq!(cri.container_pid(id), *pid);
         }
@@ -74,7 +74,7 @@ impl Strangers {
         }
     }
 
-    /// Ends what was made here beside the other wherry's, which ends its own.
+    /// Removes the objects created here. The other Wherry removes its own.
     fn end(&self) {
         let runtime = Runtime::shared();
         let mut cri = runtime.connect();
@@ -90,7 +90,7 @@ impl Drop for Strangers {
     }
 }
 
-/// The labels by which a kubelet knows a pod.
+/// The labels by which a kubelet identifies a pod.
 fn identity(agent: &Agent, pod: &str) -> Vec<(&'static str, String)> {
     vec![
         ("io.kubernetes.pod.name", pod.to_string()),

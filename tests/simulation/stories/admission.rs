@@ -1,4 +1,4 @@
-//! What fits runs (A): rejections, pods that wait for others to end, the order after a restart, and preemption.
+//! Admission (A): rejections, pods that wait for others to end, the order after a restart, and preemption.
 
 use crate::runtime::Life;
 use crate::stories::shutdown::with_shutdown;
@@ -12,7 +12,7 @@ use wherry::engine::effect::Measure;
 use wherry::engine::event::Event;
 use wherry::engine::pod::kill::TerminationSource;
 
-/// A node of 1000 milli-CPU, and what was made of it later.
+/// A node with 1000 milli-CPU for pods.
 pub fn small() -> World {
     node_with(of(1000, 110))
 }
@@ -22,7 +22,7 @@ fn of(cpu: u64, pods: u64) -> EngineConfig {
     EngineConfig { node: NodeFacts { name: "lab".into(), allocatable, ..NodeFacts::default() }, ..config() }
 }
 
-/// A pod of one container that asks for so much.
+/// The spec of a pod with one container that requests `milli` milli-CPU.
 pub fn asks(milli: u64) -> String {
     format!("containers: [{{name: main, image: 'busybox:1.35', resources: {{requests: {{cpu: {milli}m}}}}}}]")
 }
@@ -37,7 +37,7 @@ impl World {
         self.step(Event::Configure(Box::new(self.config.clone())));
     }
 
-    /// An engine that starts later has so much.
+    /// Sets the CPU that the next start of the engine finds.
     fn allow_later(&mut self, cpu: u64) {
         self.config.node = of(cpu, 110).node;
     }
@@ -82,7 +82,7 @@ fn a3_what_does_not_fit_is_rejected_with_all_reasons_and_stays_so_over_a_restart
     assert_eq!(w.counted(|m| matches!(m, Measure::AdmissionRejected { reason: "OutOfpods" })), 1);
     assert_eq!(w.notices("OutOfpods").len(), 1);
 
-    // There is room now, and nobody asked for another look: a restart is none.
+    // There is room now, but a rejection holds until a retry. A restart is not a retry.
     w.remove("a");
     w.run(40);
     w.restart_engine();
@@ -111,8 +111,8 @@ fn a3_a_rejected_pod_makes_no_room_for_itself_and_takes_none() {
     assert_eq!(w.reason("a"), "OutOfcpu");
     w.file("b", &asks(1000));
     w.run(2);
-    assert!(w.runs("b/main"), "what was rejected is not counted (A1)");
-    // Edited, it is another pod.
+    assert!(w.runs("b/main"), "a rejected pod takes no room (A1)");
+    // The edited pod is a new pod.
     w.file("a", &asks(0));
     w.run(2);
     assert!(w.runs("a/main"));
@@ -137,11 +137,11 @@ fn a4_a_big_pod_is_edited_on_a_full_node() {
     let began = w.now;
     w.file("big", &asks(950));
     w.run(5);
-    // It waits for its name (W8), and its part is what its predecessor gives back.
+    // The new version waits for its name (W8). Its room is that of its predecessor and 50 more.
     w.file("small", &asks(50));
     w.file("medium", &asks(100));
     w.run(2);
-    assert!(w.runs("small/main"), "50 of 1000 are nobody's");
+    assert!(w.runs("small/main"), "50 of 1000 are free");
     assert_eq!((w.phase("medium").as_str(), w.reason("medium").as_str()), ("Failed", "OutOfcpu"));
     w.run(40);
     assert!(w.runs("big/main"));
@@ -168,9 +168,9 @@ fn a4_a_pod_that_fits_once_others_are_gone_waits_and_says_for_whom() {
         message,
         "waiting for default/old to end: Node didn't have enough resource: cpu, requested: 800, used: 800, capacity: 1000"
     );
-    // First come, first served: what waits has its part already.
+    // First come, first served: the waiting pod already has its room.
     assert_eq!(w.reason("later"), "OutOfcpu");
-    // Over a restart too.
+    // The same holds after a restart.
     w.restart_engine();
     w.run(2);
     assert_eq!(w.reason("new"), "WaitingForRoom");
@@ -219,7 +219,7 @@ fn a4_after_a_restart_what_runs_is_admitted_before_what_is_new() {
     w.assert_well();
 }
 
-/// `first` runs, and `b` does not fit beside it.
+/// `first` runs, and `b` does not fit next to it.
 fn b_rejected() -> World {
     let mut w = small();
     for name in ["first", "b"] {
@@ -230,7 +230,7 @@ fn b_rejected() -> World {
     w
 }
 
-/// The record says still that it was rejected; the first list shows more.
+/// The record still contains the rejection, but the first list shows that the pod runs.
 #[test]
 fn a3_a_rejected_pod_that_was_tried_again_runs_on_over_a_restart_though_its_record_could_not_be_written() {
     let mut w = b_rejected();
@@ -246,14 +246,14 @@ fn a3_a_rejected_pod_that_was_tried_again_runs_on_over_a_restart_though_its_reco
     w.run(5);
     assert_eq!(w.running("b/main"), before);
     assert_eq!(w.phase("b"), "Running");
-    // From then on it is recorded as what it is.
+    // From then on its record no longer contains the rejection.
     w.record_error = false;
     w.run(130);
     assert!(!w.records.values().any(|r| r.contains("OutOfcpu")), "{:?}", w.records);
     w.assert_well();
 }
 
-/// It waits for whoever killed it, over a restart too, and is then a pod like any other.
+/// The pod waits for the requester of the kill, also over a restart. After that it is a pod like any other.
 #[test]
 fn a3_a_rejected_pod_that_was_killed_since_is_not_tried_again_by_a_retry() {
     for restart in [false, true] {
@@ -285,12 +285,12 @@ fn a4_after_a_reboot_pods_are_admitted_in_the_order_in_which_they_were_seen() {
         w.file(name, &asks(300));
         w.run(2);
     }
-    // The machine comes back with less.
+    // After a reboot the machine has less CPU.
     w.reboot_with(700);
     w.run(20);
     assert!(w.runs("c/main") && w.runs("a/main"));
     assert_eq!((w.phase("b").as_str(), w.reason("b").as_str()), ("Failed", "OutOfcpu"));
-    // And once more with all of it: a rejection stays.
+    // After another reboot it has all its CPU again. The rejection stays.
     w.reboot_with(1000);
     w.run(20);
     assert!(w.runs("c/main") && w.runs("a/main"));
@@ -311,7 +311,7 @@ fn a4_what_runs_goes_on_though_there_is_less_room_than_it_has() {
     w.run(5);
     w.restart_engine();
     w.run(5);
-    // Its sandbox dies: it has its part still.
+    // Its sandbox dies, but the pod keeps its room.
     let sandbox = w.sandbox("a");
     w.kill_sandbox(&sandbox);
     w.run(20);
@@ -347,7 +347,8 @@ fn a8_a_critical_pod_starts_when_its_victims_have_stopped() {
     w.calls.clear();
     w.file("vip", &critical(600));
     w.run(1);
-    // Nearest first (A7): 400, then 300 of the two with the smaller UID; both at once.
+    // The nearest first (A7): the pod with 400, then of the two with 300 the one with the smaller UID. Both are killed
+    // at once.
     let killed: Vec<&str> = ["v1", "v2", "v3"].into_iter().filter(|v| w.reason(v) == "Preempting").collect();
     assert_eq!(killed.len(), 2, "{killed:?}");
     assert!(killed.contains(&"v2"));
@@ -389,7 +390,7 @@ fn a9_a_victim_comes_back_when_there_is_room_and_not_within_30_s() {
     w.run(20);
     assert_eq!(w.reason("v1"), "Preempting", "over a restart too");
     assert!(!w.runs("v1/main"));
-    // Half of it: the older one's turn.
+    // There is room for half of them: the older pod returns.
     w.file("vip", &critical(500));
     w.run(5);
     assert!(w.runs("vip/main") && w.runs("v1/main") && !w.runs("v2/main"));
@@ -398,7 +399,7 @@ fn a9_a_victim_comes_back_when_there_is_room_and_not_within_30_s() {
     assert!(w.runs("v2/main"));
     assert_eq!(w.reason("v2"), "");
 
-    // Room at once: 30 s after the kill.
+    // The room is free immediately, but the victim returns 30 s after the kill.
     let again = w.now;
     w.file("vip", &critical(600));
     w.run(3);
@@ -423,7 +424,7 @@ fn a4_what_runs_without_a_record_behind_another_of_its_name_has_its_part_of_the_
     w.file("web", &asks(500));
     w.run(2);
     assert!(w.runs("web/main"));
-    // (The disk was full meanwhile, for example.)
+    // The old record is in force, for example because the disk was full meanwhile.
     w.records = before;
     w.kill_engine();
     w.start();
@@ -441,7 +442,7 @@ fn w2_a_pod_without_a_record_that_is_rejected_leaves_no_volume() {
     w.file("web", &format!("volumes: [{{name: v, emptyDir: {{}}}}], {}", asks(600)));
     w.run(2);
     assert_eq!(w.parts.mounted.len(), 1);
-    // (Its record could not be written, for example.)
+    // The record is missing, for example because it could not be written.
     w.records.clear();
     w.allow_later(500);
     w.kill_engine();
@@ -462,7 +463,7 @@ fn a9_another_pod_that_takes_a_victims_uid_is_none() {
     w.file("vip", &critical(600));
     w.run(5);
     assert_eq!(w.reason("v"), "Preempting");
-    // Its files are not gone yet.
+    // The old pod has not been cleaned up yet.
     w.remove("v");
     w.file_with_uid("heir", "fixed", &asks(500));
     w.run(2);
@@ -539,11 +540,11 @@ fn a6_with_any_other_reason_nobody_goes() {
     w.run(5);
     assert_eq!((w.phase("vip").as_str(), w.reason("vip").as_str()), ("Failed", "NodeName"));
     assert!(w.runs("v1/main"));
-    // Nor if all together would not do.
+    // Nor if all candidates together would not free enough.
     w.file("vast", &critical(1600));
     w.run(5);
     assert_eq!(w.reason("vast"), "OutOfcpu");
-    // Nor for one whose class never preempts.
+    // Nor for a pod whose class never preempts.
     w.file("meek", &format!("preemptionPolicy: Never, {}", critical(600)));
     w.run(5);
     assert_eq!(w.reason("meek"), "OutOfcpu");
@@ -565,7 +566,7 @@ fn a6_the_higher_priority_goes_first_and_equals_stay() {
     w.run(5);
     assert!(w.runs("middle/main") && w.runs("high/main"));
     assert_eq!(w.reason("low"), "Preempting");
-    // What was pushed out does not push out in turn.
+    // A preempted pod does not preempt others in turn.
     w.run(100);
     assert!(w.runs("middle/main") && !w.runs("low/main"));
     assert_eq!(w.preempted(), 1);
@@ -582,7 +583,7 @@ fn a8_preemption_and_shutdown() {
     assert_eq!(w.reason("v1"), "Preempting");
     w.power_off();
     w.run(2);
-    // The victim's last word is the shutdown's (W5); nobody starts.
+    // The victim shows the shutdown, its last kill (W5). Nothing starts.
     w.file("late", &critical(100));
     w.run(100);
     assert_eq!(w.reason("late"), "NodeShutdown");
@@ -666,7 +667,7 @@ fn a8_a_victim_that_stops_after_a_restart_is_counted() {
     w.run(40);
     assert!(w.runs("vip/main"));
     assert_eq!(w.preempted(), 1);
-    // And no more after it.
+    // Nor does a restart preempt any more pods.
     w.restart_engine();
     w.run(20);
     assert_eq!(w.preempted(), 1);

@@ -1,4 +1,4 @@
-//! After wherry restarted (W25), and what nobody knows (W21).
+//! Adoption after a restart of Wherry (W25), and orphans (W21).
 
 use crate::runtime::{GivenUp, Life};
 use crate::story::*;
@@ -167,7 +167,7 @@ fn a_runtime_has_answered_once_it_did_so_on_this_connection() {
     w.runtime_down();
     assert_eq!(heard(&w), (false, false));
     w.runtime_up();
-    assert_eq!(heard(&w), (true, false), "what it said before the connection broke does not count");
+    assert_eq!(heard(&w), (true, false), "answers before the connection loss do not count");
     w.run(3);
     assert_eq!(heard(&w), (true, true));
 }
@@ -202,7 +202,7 @@ fn a_bad_record_is_set_aside_and_told() {
     assert!(w.records.is_empty());
 }
 
-/// The pod web, after wherry was killed while its container was being started, and the runtime gave that up.
+/// The pod `web`, after Wherry was killed while its container was starting and the runtime abandoned the start.
 fn start_given_up(spec: &str, how: GivenUp) -> World {
     let mut w = node();
     w.file("web", spec);
@@ -222,7 +222,7 @@ fn w25_a_start_given_up_because_wherry_was_killed_is_not_the_pod_s_one_try() {
     for (spec, how) in [NEVER, ON_FAILURE, ONE].into_iter().flat_map(|s| ways.map(|h| (s, h))) {
         let mut w = start_given_up(spec, how);
         assert_eq!(w.shown("web"), "Running main#1:running", "{spec}");
-        // An end of its own is one.
+        // An exit of the container itself counts as its run.
         w.exit_of("web/main", 3);
         w.run(5);
         assert_eq!(w.shown("web").starts_with("Failed"), spec == NEVER, "{}", w.shown("web"));
@@ -264,7 +264,7 @@ fn w21_a_directory_made_just_before_a_kill_goes_when_its_pod_is_gone_from_the_de
         w.run(60);
         w.assert_clean();
     }
-    // And where it comes back while that is under way, it runs.
+    // If the manifest returns during that time, the pod runs.
     let mut w = node();
     w.kill_engine();
     let pod = pod("/m/web.yaml", "web", "u1", ONE);
@@ -290,7 +290,7 @@ fn w3_a_container_that_an_old_record_does_not_name_holds_back_the_terminal_phase
     w.run(10);
     w.exit_of("web/main", 3);
     w.run(3);
-    // The disk did not take the new version's record, nor the old one's end.
+    // Neither the new version's record nor the old version's end was written to disk.
     w.kill_engine();
     w.records = old;
     w.start();

@@ -1,4 +1,5 @@
-//! What counts by the clock of the boot, whatever the wall clock says: a pod's active deadline (W1), a grace period (W4).
+//! Durations that count on the boot clock and never on the wall clock: the active deadline (W1) and the grace period
+//! (W4).
 
 use crate::runtime::Life;
 use crate::story::*;
@@ -7,7 +8,7 @@ use serde_json::Value;
 
 const YEAR: i64 = 365 * 86_400 * S as i64;
 
-/// How many seconds after `begin` the pod `web` was told to be past its deadline.
+/// Waits until `web` is past its active deadline. Returns the seconds since `begin`.
 fn ended_after(w: &mut World, begin: u64) -> u64 {
     w.until("it is past its deadline", 2000, |w| !w.notices("DeadlineExceeded").is_empty());
     (w.now - begin) / S
@@ -17,7 +18,7 @@ fn with_deadline(seconds: u64) -> String {
     format!("activeDeadlineSeconds: {seconds}, {ONE}")
 }
 
-/// The process is away for 10 s, and the clock is set meanwhile.
+/// Wherry is stopped for 10 s, and the wall clock is set meanwhile.
 fn away_while_the_clock_is_set(w: &mut World, by: i64) {
     w.kill_engine();
     w.run(5);
@@ -61,12 +62,12 @@ fn w1_what_a_pod_was_active_before_a_boot_counts_and_what_the_node_was_off_does_
     let mut w = node();
     w.file("web", &with_deadline(1000));
     w.run(950);
-    // The power goes.
+    // A power failure.
     w.reboot(7200 * S);
     w.set_clock(-50 * YEAR);
     w.until("it runs again", 7300, |w| w.runs("web/main"));
     let begin = w.now;
-    // The record is written at each tenth.
+    // The record is written at each tenth of the deadline.
     let took = ended_after(&mut w, begin);
     assert!((48..=105).contains(&took), "{took} s after the boot");
 }

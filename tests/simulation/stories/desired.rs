@@ -1,4 +1,4 @@
-//! Who may have a name (D4).
+//! Pods with the same name or UID (D4).
 
 use crate::story::*;
 use crate::world::World;
@@ -15,7 +15,7 @@ fn d4_of_two_documents_with_one_name_the_first_by_path_wins() {
     assert_eq!(w.engine.conflicts().len(), 1);
     assert_eq!(w.engine.conflicts()[0].source.path, "/m/b.yaml");
     assert_eq!(w.notices("Conflict").len(), 1);
-    // The first goes: the second's turn.
+    // The first pod is removed: the second one takes the name.
     let mut files = w.files.clone();
     files.remove("/m/a.yaml");
     w.set_files(files);
@@ -48,7 +48,7 @@ fn d4_one_uid_in_two_documents_is_a_conflict() {
     w.run(3);
     assert_eq!((w.shown("web").as_str(), w.shown("other").as_str()), ("Running main#0:running", ""));
     assert_eq!(w.engine.conflicts()[0].source.path, "/m/a.yaml");
-    // The one that runs is edited: it is still the one.
+    // The running pod is edited and keeps its UID.
     w.document("/m/b.yaml", pod("/m/b.yaml", "web", "u", TWO));
     w.run(3);
     assert_eq!(w.shown("web"), "Running one#0:running two#0:running");
@@ -90,7 +90,7 @@ fn d1_the_same_files_again_change_nothing() {
     assert_eq!(w.published, published);
 }
 
-/// A successor needs the root directory: while nothing can be written there, what runs is not stopped for it.
+/// The new version needs a record. While the root directory is not writable, the old version is not stopped.
 #[test]
 fn w8_an_edited_pod_runs_on_while_no_record_can_be_written() {
     for uid in ["", "of-its-own"] {
@@ -102,19 +102,20 @@ fn w8_an_edited_pod_runs_on_while_no_record_can_be_written() {
         w.file_with_uid("web", uid, TWO);
         w.run(130);
         assert_eq!((w.running("web/main"), w.calls.len()), (before.clone(), calls), "uid {uid:?}");
-        // 5, 10, 20, 40, 60 s apart, and up to a half more; the successor tells of its own record too.
+        // The events are 5, 10, 20, 40 and 60 s apart, plus up to a half. The new version reports its own record as
+        // well.
         let told = w.notices("FailedRecord");
         let told: Vec<&String> =
-            told.iter().filter(|m| m.starts_with("the manifest changed, but the pod runs on")).collect();
+            told.iter().filter(|m| m.starts_with("the manifest changed, but the old version continues")).collect();
         assert!((4..=6).contains(&told.len()), "uid {uid:?}: {told:?}");
-        for part in ["no space left on device", "make the root directory writable", "trying again in "] {
+        for part in ["no space left on device", "make the root directory writable", "retrying in "] {
             assert!(told[0].contains(part), "{}", told[0]);
         }
         let old = w.engine.pods().iter().find(|v| v.pod.all_containers().count() == 1).unwrap().pod.uid.clone();
         let worker_status = w.engine.worker_status(&old, w.time().boot).unwrap();
-        let waits = "its record to be written: then it is replaced as its manifest says now";
+        let waits = "its record to be written; then the new version replaces it";
         assert!(worker_status.waits_for.iter().any(|w| w == waits), "{worker_status:?}");
-        // It is restarted meanwhile, as what it is.
+        // Meanwhile its container restarts in the old version.
         w.restarts_within(3, "web/main");
         w.record_error = false;
         w.until("its successor runs", 130, |w| w.runs("web/one") && w.runs("web/two") && !w.runs("web/main"));
@@ -151,7 +152,7 @@ fn w8_a_pod_whose_manifest_is_removed_is_stopped_though_no_record_can_be_written
     w.file("web", ONE);
     w.starts_within(3, "web");
     w.record_error = true;
-    // Also if it was edited before.
+    // The same if it was edited before.
     w.file("web", TWO);
     w.run(2);
     assert!(w.runs("web/main"));
@@ -177,7 +178,7 @@ fn w8_an_edited_pod_runs_on_over_a_restart_of_wherry_while_no_record_can_be_writ
     w.until("its successor runs", 130, |w| w.runs("web/one") && !w.runs("web/main"));
 }
 
-/// A4: on a node without room for both, the successor has its predecessor's place all the same.
+/// A4: on a node without room for both, the new version still has the place of the old one.
 #[test]
 fn w8_an_edited_pod_that_runs_on_keeps_its_place_for_its_successor() {
     for uid in ["", "of-its-own"] {

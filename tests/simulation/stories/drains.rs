@@ -1,4 +1,4 @@
-//! W27: `wherry drain` and `wherry undrain`, of pods in every state, over kills of wherry and reboots.
+//! W27: `wherry drain` and `wherry undrain` for pods in every state, over kills of Wherry and reboots.
 
 use super::admission::{asks, critical, small};
 use crate::runtime::Life;
@@ -18,7 +18,7 @@ fn running(name: &str) -> World {
     w
 }
 
-/// It is down, and shown so.
+/// Asserts that the pod is down and that its status shows it.
 fn assert_down(w: &World, name: &str) {
     let status = w.status(name);
     let shown = (status.phase.as_deref(), status.reason.as_deref());
@@ -28,7 +28,7 @@ fn assert_down(w: &World, name: &str) {
     w.assert_well();
 }
 
-/// The record of a pod says that it waits for `undrain`.
+/// Whether a record says that its pod waits for `undrain`.
 fn recorded(w: &World) -> bool {
     w.records.values().any(|r| r.contains("\"waitsFor\":[\"drain\"]"))
 }
@@ -55,14 +55,14 @@ fn w27_a_drain_that_was_recorded_outlives_a_kill_of_wherry_at_every_instant() {
             true => kept += 1,
             false => {
                 lost += 1;
-                // Its client has no answer, and asks again.
+                // The client got no answer and sends the request again.
                 assert_ne!(w.status("web").reason.as_deref(), Some("Drained"), "{}", w.told());
                 w.kill("web", TerminationSource::Drain, Some(5));
             }
         }
         w.run(30);
         assert_down(&w, "web");
-        // And over one more in peace.
+        // It also holds after a restart in a quiet state.
         w.restart_engine();
         w.run(90);
         assert_down(&w, "web");
@@ -74,7 +74,7 @@ fn w27_a_drain_that_was_recorded_outlives_a_kill_of_wherry_at_every_instant() {
 
 #[test]
 fn w27_a_drained_pod_stays_down_over_reboots() {
-    // In the middle of its end, and after it.
+    // A reboot during the termination, and one after it.
     for seconds in [1, 20] {
         let mut w = node();
         w.life("web/main", &[Life::deaf(), Life::FOREVER]);
@@ -118,7 +118,7 @@ fn w27_a_new_version_of_a_drained_pod_is_held_back_too() {
         w.run(2);
         w.kill("web", TerminationSource::Drain, Some(10));
         w.run(1);
-        // Once while it ends, once after it.
+        // One edit during the termination, and one after it.
         w.file_with_uid("web", uid, TWO);
         w.run(30);
         if restart {
@@ -134,7 +134,7 @@ fn w27_a_new_version_of_a_drained_pod_is_held_back_too() {
         }
         assert_down(&w, "web");
         assert_eq!(w.times("StartContainer", 0).len(), 1);
-        assert_eq!(w.records.len(), 1, "those of its predecessors are gone");
+        assert_eq!(w.records.len(), 1, "the records of older versions are removed");
         undrained(&mut w, "web/main");
         w.remove("web");
         w.run(40);
@@ -142,7 +142,7 @@ fn w27_a_new_version_of_a_drained_pod_is_held_back_too() {
     }
 }
 
-/// W8: an edited pod runs on while no record can be written, and its successor waits for its name.
+/// W8: an edited pod continues to run while no record can be written, and the new version waits for its name.
 #[test]
 fn w27_the_successor_that_waits_for_an_edited_pod_is_held_back_with_it() {
     for uid in ["", "fixed"] {
@@ -191,13 +191,13 @@ fn w27_a_manifest_that_goes_and_comes_back_ends_the_drain_only_with_the_pod() {
     w.run(2);
     w.kill("web", TerminationSource::Drain, Some(10));
     w.run(1);
-    // An editor that writes a file anew takes it away for a moment.
+    // An editor that replaces a file removes it for a moment.
     w.remove("web");
     w.run(1);
     w.file("web", ONE);
     w.run(60);
     assert_down(&w, "web");
-    // Gone to the last trace: nothing is remembered of who is not there.
+    // When the pod is removed completely, its drain is forgotten.
     w.remove("web");
     w.run(10);
     w.assert_clean();
@@ -223,7 +223,7 @@ fn w27_a_drain_an_undrain_and_a_drain_in_one_end_leave_it_drained() {
     w.run(60);
     assert!(!w.runs("web/main"), "{}", w.told());
     assert_eq!(w.times("StartContainer", 0).len(), 1);
-    // The same once it is down: it is about to start anew.
+    // The same after the pod is down and about to start anew.
     w.runtime_down();
     w.release(TerminationSource::Drain);
     w.run(1);
@@ -264,7 +264,7 @@ fn w27_a_pod_that_waits_for_its_name_or_for_room_or_was_rejected_can_be_drained(
         w.life("web/main", &[Life::deaf()]);
         w.file("web", &asks(600));
         w.run(2);
-        // Edited: it waits for its name. Another waits for the same room, a third never fits.
+        // The edited pod waits for its name, another pod waits for the same room, and a third one never fits.
         w.file("web", &asks(500));
         w.file("later", &asks(900));
         w.file("huge", &asks(2000));
@@ -282,10 +282,10 @@ fn w27_a_pod_that_waits_for_its_name_or_for_room_or_was_rejected_can_be_drained(
         for name in ["web", "later", "huge"] {
             assert_down(&w, name);
         }
-        assert_eq!(w.times("StartContainer", 0).len(), 1, "of the first version alone");
+        assert_eq!(w.times("StartContainer", 0).len(), 1, "only the first version started");
         w.release(TerminationSource::Drain);
         w.run(10);
-        // Each is looked at anew.
+        // Each pod is admitted anew.
         assert!(w.runs("web/main") != w.runs("later/main"), "{}", w.told());
         assert_eq!(w.status("huge").reason.as_deref(), Some("OutOfcpu"));
         w.assert_well();
@@ -319,7 +319,7 @@ fn w27_what_has_completed_by_itself_is_left_as_it_is() {
     w.run(5);
     assert_eq!(w.status("job").phase.as_deref(), Some("Succeeded"));
     assert_eq!(w.engine.summary(w.time().boot).drained, 0);
-    // So its next version is nobody's to hold back.
+    // So the drain does not hold back its next version.
     w.file("job", TWO);
     w.run(5);
     assert!(w.runs("job/one"));

@@ -1,4 +1,4 @@
-//! Pods that are over: W7, W22, W23; and what a list says of those that are not (P7).
+//! Finished pods (W7, W22, W23), and how a list refreshes pods that are not finished (P7).
 
 use crate::runtime::Life;
 use crate::story::{NEVER, ONE, node};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use wherry::api::facts::ContainerState;
 use wherry::engine::effect::Measure;
 
-/// A job that ended well, recorded so.
+/// A job that succeeded and has a terminal record.
 fn completed() -> World {
     let mut w = node();
     w.life("job/main", &[Life::exits(0, Duration::from_secs(1))]);
@@ -18,7 +18,7 @@ fn completed() -> World {
     w
 }
 
-/// The runtime shows the job's dead container running (a call that was given up, a runtime that lost its end).
+/// The runtime reports the job's dead container as running: after a cancelled call, or because it lost the exit.
 fn turns_up(w: &mut World) {
     for c in w.runtime.containers.values_mut() {
         c.state = ContainerState::Running;

@@ -20,7 +20,7 @@ fn hooked(more: &str) -> String {
     )
 }
 
-/// What was asked for: starts, stops and hooks.
+/// The calls so far: starts, stops and hooks.
 fn order(w: &mut World) -> Vec<String> {
     let mut said = w.said();
     said.retain(|s| ["Start", "Stop", "P"].iter().any(|p| s.starts_with(p)) && !s.starts_with("StopSandbox"));
@@ -110,7 +110,7 @@ fn w4_pre_stop_runs_inside_the_grace_period_and_the_stop_gets_what_is_left() {
     assert_eq!(order(&mut w), expected);
     let ended: Vec<u64> =
         w.notices.iter().filter(|(_, n)| n.reason == "Killing").map(|(t, _)| (t - begin) / S).collect();
-    assert_eq!(ended, [0, 0], "told when it begins");
+    assert_eq!(ended, [0, 0], "reported at the start of the hook");
     w.assert_clean();
 }
 
@@ -157,7 +157,7 @@ fn w4_pre_stop_runs_once_whatever_becomes_of_wherry() {
     w.restart_engine();
     w.run(30);
     let said = order(&mut w);
-    assert_eq!(said, ["Stop web/main#0 15000ms"], "it ran before, and the stop has what is left");
+    assert_eq!(said, ["Stop web/main#0 15000ms"], "the hook ran before; the stop gets the rest of the period");
     w.assert_clean();
 }
 

@@ -1,4 +1,4 @@
-//! Images: policies, pulls, their back-off.
+//! Images: pull policies, pulls and their back-off.
 
 use crate::story::*;
 use crate::world::Fault;

@@ -1,5 +1,5 @@
-//! W11, W13: init containers and sidecars, their order, and what the pod shows meanwhile (as recordings 15a and 15d of
-//! a kubelet do).
+//! W11, W13: init containers and sidecars, their order, and the status meanwhile, as in recordings 15a and 15d of a
+//! kubelet.
 
 use crate::runtime::Life;
 use crate::story::*;
@@ -46,7 +46,7 @@ fn w11_init_containers_run_one_after_another_each_to_success_before_the_main_one
     assert_eq!(condition(&w, "Initialized"), ("True ".into(), String::new()));
     assert_eq!(condition(&w, "Ready"), ("True ".into(), String::new()));
     assert_eq!(order(&mut w), ["Start web/i1#0", "Start web/i2#0", "Start web/main#0"]);
-    // Not again, neither when time passes nor when their remains are gone.
+    // They do not run again, neither later nor after the removal of the dead containers.
     let remains: Vec<String> = w.runtime.containers.values().filter(|c| !c.runs()).map(|c| c.id.clone()).collect();
     remains.iter().for_each(|id| w.runtime.forget(id));
     w.run(200);
@@ -70,14 +70,15 @@ fn w11_what_an_init_container_did_is_known_after_a_restart_of_wherry() {
     assert_eq!(order(&mut w), ["Start web/i1#0", "Start web/i2#0", "Start web/main#0"]);
 }
 
-/// Its answer was lost, it is not done yet, and what the first init container left is removed by somebody.
+/// The answer to the start is lost, the container still runs, and the dead container of the first one is removed
+/// externally.
 #[test]
 fn w11_an_init_container_does_not_run_again_while_the_start_of_a_later_one_is_in_doubt() {
     for uid in ["", "own"] {
         let mut w = node();
         w.life("web/i1", &[Life::exits(0, seconds(1))]);
         w.life("web/i2", &[Life::exits(0, seconds(20))]);
-        // It is given up after 120 s, and acts all the same.
+        // The call times out after 120 s but takes effect later.
         w.fault("StartContainer web/i2#0", Fault::Slow(seconds(150)));
         w.file_with_uid("web", uid, INIT);
         w.run(10);

@@ -1,9 +1,9 @@
-//! Isolation: pods whose calls hang delay no other pod, and the runtime gets a bounded number of calls.
+//! Isolation: pods whose calls hang delay no other pod, and the number of parallel calls to the runtime is limited.
 
 use crate::story::*;
 use crate::world::{Fault, World};
 
-/// So many pods `slow0`, `slow1` ... whose calls of this kind hang.
+/// Adds the pods `slow0`, `slow1` ... whose calls of this kind hang.
 fn slow_pods(w: &mut World, pods: usize, call: &str) {
     let mut files = w.files.clone();
     for i in 0..pods {
@@ -29,10 +29,10 @@ fn w9_a_restart_does_not_wait_for_sandboxes_that_hang() {
     slow_pods(&mut w, 4, "RunSandbox");
     w.run(2);
     assert_eq!(w.times("RunSandbox slow", 0).len(), 4);
-    // Its end is seen by the next list.
+    // The next list shows its end.
     assert!(w.restarts_within(3, "web/main") < 1500);
     w.exit_of("web/main", 1);
-    // W10: the second restart waits 10 s, and no more.
+    // W10: the second restart waits 10 s and no longer.
     let ms = w.until("the second restart", 20, |w| w.container_status("web", "main").restart_count == 2);
     assert!((10_000..11_500).contains(&ms), "{ms}");
 }
@@ -47,13 +47,13 @@ fn w9_a_new_pod_starts_within_seconds_though_others_hang() {
         let ms = w.starts_within(6, "web");
         assert!(ms > 1000, "{call}: the limit holds for the first seconds, {ms}");
         w.file("other", ONE);
-        assert!(w.starts_within(2, "other") < 1000, "{call}: the slots were given back");
+        assert!(w.starts_within(2, "other") < 1000, "{call}: the slots are free again");
     }
 }
 
 #[test]
 fn w9_a_pod_that_hung_before_takes_less_of_the_others_time() {
-    // All have hung once, and are being tried again (after the deadline, 240 s, and W9's 10 to 15 s).
+    // Each pod has hung once and is being retried (after the deadline of 240 s and the 10 to 15 s of W9).
     for at in [270, 276, 282, 288] {
         let mut w = node();
         slow_pods(&mut w, 40, "RunSandbox");
@@ -71,7 +71,7 @@ fn w9_the_calls_of_a_runtime_that_never_answers_are_bounded() {
     let begin = w.now;
     w.run(239);
     assert_eq!(w.times("RunSandbox", begin).len(), 4 * 16, "before the first deadline");
-    // A kill needs no slot, and gives its own back at once.
+    // A kill needs no slot, and releases the pod's slot at once.
     let files =
         w.files.iter().filter(|(path, _)| !path.contains("slow")).map(|(k, v)| (k.clone(), v.clone())).collect();
     w.set_files(files);

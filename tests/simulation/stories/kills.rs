@@ -1,4 +1,4 @@
-//! Kills by others than who desires pods: W4 to W6, W26, W27.
+//! Kills by other requesters than the removal of the manifest: W4 to W6, W26, W27.
 
 use crate::runtime::Life;
 use crate::story::{NEVER, ONE, TWO, node};
@@ -47,7 +47,7 @@ fn running(name: &str) -> World {
 fn w27_a_drained_pod_ends_as_failed_and_stays_so_until_undrain_over_restarts() {
     let mut w = running("web");
     let kill = w.kill("web", TerminationSource::Drain, None);
-    // W3: the phase so far, with the reason.
+    // W3: the last phase, together with the reason of the kill.
     assert_eq!(w.status("web").reason.as_deref(), Some("Drained"));
     assert_eq!(w.status("web").phase.as_deref(), Some("Running"));
     w.run(5);
@@ -73,7 +73,7 @@ fn w6_a_pod_that_waits_for_two_things_starts_when_both_are_over() {
     w.has_no_room();
     w.kill("web", TerminationSource::Preemption, None);
     w.run(5);
-    // None applies once Terminated: it has the first one's reason. But a drain holds it back too (W27).
+    // After Terminated no kill changes the reason. A drain still holds the pod back (W27).
     w.kill("web", TerminationSource::Eviction, None);
     w.kill("web", TerminationSource::Drain, None);
     assert_eq!(w.status("web").reason.as_deref(), Some("Preempting"));
@@ -133,7 +133,7 @@ fn w6_a_release_is_not_forgotten_at_a_kill_of_wherry() {
     let mut w = running("web");
     w.kill("web", TerminationSource::Drain, None);
     w.run(5);
-    // The runtime is away: nothing can be cleared away yet.
+    // The runtime is away: nothing can be cleaned up yet.
     w.runtime_down();
     w.release(TerminationSource::Drain);
     w.run(1);
@@ -154,16 +154,16 @@ fn w4_the_shortest_period_asked_for_cuts_a_running_stop_short() {
     w.calls.clear();
     w.kill("web", TerminationSource::Drain, Some(20));
     w.run(4);
-    // A longer one changes nothing.
+    // A longer grace period changes nothing.
     w.kill("web", TerminationSource::Eviction, Some(60));
     w.run(1);
-    // 8 s from the first request: 3 are left.
+    // 8 s from the first request: 3 s are left.
     w.kill("web", TerminationSource::Shutdown, Some(8));
     let stops = w.said().into_iter().filter(|c| c.starts_with("StopContainer")).collect::<Vec<_>>();
     assert_eq!(stops, ["StopContainer web/main#0 20000ms", "StopContainer web/main#0 3000ms"]);
     w.run(4);
     assert!(!w.runs("web/main"));
-    assert_eq!(w.killed.len(), 3, "each of them is told");
+    assert_eq!(w.killed.len(), 3, "each requester gets an answer");
     assert_eq!(w.status("web").reason.as_deref(), Some("Terminated"));
 }
 
@@ -195,7 +195,7 @@ fn w5_a_requester_is_told_at_once_of_what_does_not_run_and_never_left_waiting() 
     w.run(2);
     let unknown = w.kill_uid("nobody".into(), TerminationSource::Drain, None);
     assert_eq!(w.killed, [unknown]);
-    // The runtime is away in the middle.
+    // The runtime is away during the kill.
     let first = w.kill("web", TerminationSource::Shutdown, None);
     w.runtime_down();
     w.run(60);
@@ -310,7 +310,7 @@ fn w8_a_pod_drained_while_it_waits_for_its_name_starts_nothing() {
     w.life("web/main", &[Life::deaf(), Life::FOREVER]);
     w.file("web", ONE);
     w.run(2);
-    // Edited: the new one waits for 30 s.
+    // After the edit, the new version waits 30 s for the old one.
     w.file("web", TWO);
     w.run(2);
     let kill = w.kill("web", TerminationSource::Drain, None);
@@ -366,7 +366,7 @@ fn w8_what_runs_has_its_name_first_even_if_its_record_says_that_it_waits() {
     w.file("web", TWO);
     w.run(1);
     w.kill_engine();
-    // Of the one that runs an old record was left; the clock was set back between the two.
+    // The running pod has an old record, and the clock was set back between the two records.
     for record in w.records.values_mut() {
         if record.contains("waiting") {
             *record = record.replace("\"startTime\":1", "\"startTime\":");

@@ -1,4 +1,4 @@
-//! The inhibitor lock when logind, systemd, or the disk do not do their part: S2, S3, S6 and S7.
+//! The inhibitor lock when logind, systemd or the disk fail: S2, S3, S6 and S7.
 
 use super::shutdown::{armed, busy, priority, released, started, stops, takes, with_shutdown};
 use crate::logind::Trouble;
@@ -67,7 +67,7 @@ fn s2_a_short_delay_is_looked_at_each_second_for_a_minute_then_each_half_minute(
     w.run(300);
     let writes = asked(&w, &LogindCall::WriteDropIn { delay: Duration::from_secs(20) });
     assert!((64..72).contains(&writes), "{writes}");
-    // The configuration is read again: at once.
+    // A configuration reload retries at once.
     w.logind.read_only = false;
     configure(&mut w, configured());
     w.run_ms(100);
@@ -81,10 +81,7 @@ fn s2_a_delay_that_is_not_known_is_not_shown_as_granted() {
     w.run(3);
     assert_eq!((granted(&w), view(&w).delay_seconds), (vec![None; 3], None));
     let problem = view(&w).problem.unwrap_or_default();
-    assert!(
-        problem.starts_with("logind does not say how long it waits: no answer in time; Wherry asks again"),
-        "{problem}"
-    );
+    assert!(problem.starts_with("failed to read logind's delay: no answer in time; Wherry retries"), "{problem}");
     let plan = w.engine.shutdown_plan();
     assert!(plan.groups.iter().all(|g| g.granted_seconds.is_none()));
     assert_eq!(plan.groups[0].until_seconds, 10);
@@ -98,12 +95,12 @@ fn s2_a_delay_that_somebody_else_changes_is_noticed_within_a_minute_and_logind_i
     w.logind.reload();
     w.run(63);
     let problem = view(&w).problem.unwrap_or_default();
-    assert!(problem.starts_with("logind waits 8s at most, and 20s are asked for: "), "{problem}");
+    assert!(problem.starts_with("logind waits at most 8s, but 20s are configured: "), "{problem}");
     assert_eq!(granted(&w), [Some(0), Some(4), Some(4)]);
     w.run(200);
     assert_eq!(asked(&w, &LogindCall::Reload), 1);
     assert!(asked(&w, &LogindCall::ReadDelay) > 60);
-    // Another value: the drop-in may win now.
+    // The delay has changed: the drop-in may take precedence now.
     w.logind.other = Some(Duration::from_secs(9));
     w.logind.reload();
     w.run(33);
@@ -150,7 +147,7 @@ fn s2_a_logind_that_does_not_say_its_delay_holds_a_shutdown_up_for_a_second_at_m
         w.run(9);
         let stops = stops(&w, since);
         assert_eq!(stops.len(), 4, "{}", w.told());
-        // The second is the first group's.
+        // The second stop is that of the first group.
         let (begins, text) = match silent {
             true => (1000..1050, "StopContainer low-1/main#0 9000ms"),
             false => (0..50, "StopContainer low-1/main#0 10000ms"),
@@ -163,7 +160,7 @@ fn s2_a_logind_that_does_not_say_its_delay_holds_a_shutdown_up_for_a_second_at_m
 
 #[test]
 fn s3_a_shutdown_keeps_its_lock_and_its_time_when_the_signal_cannot_be_had_after_a_bus_restart() {
-    // Logind may not even say whether the node goes down.
+    // logind may also fail to answer whether a shutdown is in progress.
     for no_state in [false, true] {
         let mut w = busy();
         let since = w.now;
@@ -181,7 +178,7 @@ fn s3_a_shutdown_keeps_its_lock_and_its_time_when_the_signal_cannot_be_had_after
         assert_eq!(seconds, [0, 0, 2, 4], "{}", w.told());
         assert_eq!(texts(&w, since)[3], "StopContainer top/main#0 4000ms");
         assert_eq!((released(&w, since).len(), w.logind.locked()), (1, false));
-        // It is asked for again, and that it is called off is found out by asking, too.
+        // The subscription is retried, and the cancellation is found by polling as well.
         assert!(asked(&w, &LogindCall::Subscribe) > 4);
         w.logind.no_state = false;
         w.call_off();
@@ -217,13 +214,13 @@ fn s7_a_lock_that_logind_has_lost_and_does_not_give_again_is_not_armed_and_nobod
     w.run(1);
     assert!(!view(&w).armed, "{}", w.told());
     let problem = view(&w).problem.unwrap_or_default();
-    assert!(problem.starts_with("logind gives no lock: "), "{problem}");
+    assert!(problem.starts_with("failed to take an inhibitor lock: "), "{problem}");
     let since = w.now;
     w.power_off();
     w.run(15);
     assert!(texts(&w, since).iter().all(|t| t.ends_with(" 2000ms")), "{:?}", texts(&w, since));
     assert_eq!(stops(&w, since).len(), 4);
-    assert!(w.notices("NodeShutdown").iter().any(|m| m.starts_with("there is no inhibitor lock")));
+    assert!(w.notices("NodeShutdown").iter().any(|m| m.starts_with("no inhibitor lock is held")));
     w.assert_well();
 }
 
@@ -311,7 +308,7 @@ fn s7_a_restart_with_other_groups_does_not_give_the_time_again() {
     assert_eq!(high[0].1, "StopContainer high/main#0 6000ms");
     let [released] = released(&w, since)[..] else { panic!("{}", w.told()) };
     assert!(released <= 20_000, "{released}");
-    // What was configured meanwhile counts once it is over.
+    // The configuration read meanwhile applies after the shutdown.
     w.call_off();
     w.run(10);
     assert_eq!(view(&w).groups.len(), 1);
@@ -328,13 +325,13 @@ fn s2_a_drop_in_is_lowered_with_the_periods_and_what_others_wrote_is_left_alone(
     w.run(3);
     assert!(view(&w).armed, "{}", w.told());
     let problem = view(&w).problem.unwrap_or_default();
-    assert!(problem.starts_with("the drop-in for logind still says more than the 8s that pods need"), "{problem}");
+    assert!(problem.starts_with("failed to lower logind's delay to the 8s that pods need"), "{problem}");
     w.logind.no_reload = false;
     w.run(2);
     assert_eq!((w.logind.delay, view(&w).problem), (Duration::from_secs(8), None));
     assert_eq!(view(&w).delay_seconds, Some(8.0));
     assert_eq!((asked(&w, &LogindCall::Inhibit), w.logind.releases.len()), (1, 0));
-    // Without a drop-in of ours.
+    // Without a drop-in of Wherry.
     let mut w = started(|w| w.logind.delay = Duration::from_secs(60));
     w.run(1);
     configure(&mut w, less());
@@ -355,13 +352,13 @@ fn s7_what_systemd_did_not_hear_of_the_lock_is_told_again() {
     w.run(2);
     let stores = w.logind.stores;
     w.run(10);
-    assert_eq!(w.logind.stores, stores, "once it has heard of it, it is left alone");
+    assert_eq!(w.logind.stores, stores, "no further FDSTORE after the first success");
     w.logind.calls.clear();
     w.restart_engine();
     w.run(2);
     assert_eq!(asked(&w, &LogindCall::Inhibit), 0, "it was kept");
     well(&w);
-    // S4: a copy that systemd keeps holds the machine up.
+    // S4: a copy of the lock in systemd's descriptor store delays the shutdown.
     w.logind.deaf_store = true;
     w.power_off();
     w.run(5);
@@ -377,7 +374,7 @@ fn s7_what_systemd_did_not_hear_of_the_lock_is_told_again() {
 #[test]
 fn s7_a_lock_that_comes_after_its_round_was_given_up_replaces_the_old_one_in_the_store_too() {
     let mut w = busy();
-    // A new lock after a cancelled shutdown, of a logind that is slow; the next one is on the bus before the answer.
+    // A slow logind grants a new lock after a cancelled shutdown. The next shutdown is announced before the answer.
     w.power_off();
     w.run_ms(100);
     w.logind.slow = Some(3 * S);
@@ -390,7 +387,7 @@ fn s7_a_lock_that_comes_after_its_round_was_given_up_replaces_the_old_one_in_the
     assert_eq!(asked(&w, &LogindCall::Inhibit), 2);
     assert_eq!(w.logind.locks(), 1, "{}", w.told());
     well(&w);
-    // It is released as ever.
+    // The lock is released as usual.
     w.power_off();
     w.run(20);
     assert!(!w.logind.locked());

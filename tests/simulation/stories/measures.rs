@@ -1,4 +1,4 @@
-//! What is counted and timed (M): how often, and from when to when.
+//! Metrics (M): how often each is recorded, and which interval it measures.
 
 use crate::runtime::Life;
 use crate::story::*;
@@ -6,7 +6,7 @@ use crate::world::{Fault, World};
 use std::time::Duration;
 use wherry::engine::effect::Measure;
 
-/// How long each piece of that work took, in ms.
+/// The durations of this kind of worker operation, in ms.
 fn work(w: &World, operation: &str) -> Vec<u128> {
     let took = |m: &Measure| match m {
         Measure::PodWorkerDuration { operation: o, duration } if *o == operation => Some(duration.as_millis()),
@@ -34,7 +34,7 @@ fn m_a_pods_way_up_is_one_create_and_each_restart_one_sync() {
     w.run(100);
     let created = work(&w, "create");
     assert!(created.len() == 1 && created[0].abs_diff(took.into()) <= 5, "{created:?} and {took} ms");
-    assert_eq!(work(&w, "sync"), [], "nothing to do is no work");
+    assert_eq!(work(&w, "sync"), [], "a sync without work is not counted");
     assert_eq!(count(&w, &Measure::ContainersPerPod(2)), 1);
     assert_eq!(count(&w, &Measure::StartedPod), 1);
     assert_eq!(count(&w, &TRIED), 2);
@@ -45,7 +45,7 @@ fn m_a_pods_way_up_is_one_create_and_each_restart_one_sync() {
         _ => None,
     });
     assert_eq!(up.collect::<Vec<_>>(), created);
-    // The first restart is at once, the second after a back-off that is no work.
+    // The first restart is immediate. The second one follows a back-off, which does not count as an operation.
     for n in 1..=2 {
         w.exit_of("web/one", 1);
         w.run(30);
@@ -69,7 +69,7 @@ fn m_an_end_that_was_asked_for_is_a_kill_and_what_is_left_after_it_terminated() 
     let kills = work(&w, "kill");
     assert!(kills.len() == 1 && (4000..5000).contains(&kills[0]), "{kills:?}");
     assert_eq!(work(&w, "terminated").len(), 1);
-    // One that ends by itself is not killed.
+    // A pod that ends by itself is not killed.
     w.life("job/main", &[Life::exits(0, Duration::from_secs(1))]);
     w.file("job", NEVER);
     w.run(10);
@@ -89,7 +89,7 @@ fn m_a_kill_ends_the_create_that_it_cuts_off() {
     assert!(created.len() == 1 && (290..310).contains(&created[0]), "{created:?}");
     assert_eq!(killed.len(), 1);
     assert_eq!(count(&w, &TRIED), 1);
-    assert_eq!(count(&w, &failed("ErrImagePull")), 0, "what is cut off has not failed");
+    assert_eq!(count(&w, &failed("ErrImagePull")), 0, "a cancelled pull is not a failure");
     w.assert_clean();
 }
 
@@ -102,7 +102,7 @@ fn m_a_sandbox_that_fails_is_a_started_pod_and_an_error() {
     assert!(w.runs("web/main"));
     assert_eq!((count(&w, &Measure::StartedPod), count(&w, &Measure::StartedPodError)), (2, 1));
     assert_eq!(count(&w, &TRIED), 1);
-    assert_eq!(work(&w, "create").len(), 1, "what comes after an error is a sync");
+    assert_eq!(work(&w, "create").len(), 1, "a retry after an error counts as sync");
     assert_eq!(work(&w, "sync").len(), 1);
 }
 
@@ -125,7 +125,7 @@ fn m_each_failed_start_of_a_container_has_its_waiting_reason() {
         let errors: Vec<&Measure> =
             w.measures.iter().filter(|m| matches!(m, Measure::StartedContainerError { .. })).collect();
         assert_eq!(errors, [&failed(code)], "{call}");
-        // A container that is there already is started, not made again.
+        // An existing container is started, not created again.
         let tries = if call == "StartContainer" { 1 } else { 2 };
         assert_eq!(count(&w, &TRIED), tries, "{call}");
     }
@@ -176,7 +176,7 @@ fn m_a_status_that_waits_for_a_termination_message_is_timed_from_the_end_that_it
             _ => None,
         })
         .collect();
-    // A file takes half a millisecond here; nothing else holds a status back.
+    // Writing a file takes half a millisecond in this simulation. Nothing else delays a status.
     assert!(waited.contains(&Duration::from_micros(500)), "{waited:?}");
     assert!(waited.iter().all(|d| *d <= Duration::from_micros(500)), "{waited:?}");
 }

@@ -1,4 +1,4 @@
-//! The rules, told as stories.
+//! Scenarios for the rules of docs/behaviour.md.
 
 mod admission;
 mod adoption;

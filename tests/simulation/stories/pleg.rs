@@ -1,4 +1,4 @@
-//! Noticing what changed (P).
+//! How Wherry detects changes (P).
 
 use crate::runtime::end;
 use crate::story::*;
@@ -35,7 +35,7 @@ fn p3_a_read_that_fails_is_made_again_without_an_event() {
     assert_eq!(w.container_status("web", "main").restart_count, 1);
 }
 
-/// Nothing but the list tells of it, and the relist period is the short one.
+/// Only the list shows the change, and the relist period is the short one.
 #[test]
 fn p3_a_running_container_that_becomes_unknown_is_read_and_no_longer_shown_running() {
     let mut w = node();
@@ -49,7 +49,7 @@ fn p3_a_running_container_that_becomes_unknown_is_read_and_no_longer_shown_runni
     assert!(took < 1100, "{took} ms");
     assert_eq!(w.shown("web"), "Running main#0:terminated ContainerStatusUnknown 137");
     assert_eq!(w.reads - reads, 1);
-    // As a kubelet does: what it is cannot be known, so it is stopped before the next one starts.
+    // As a kubelet does: the state is unknown, so the container is stopped before the next one starts.
     w.run(1);
     let said = w.said();
     assert!(said[0] == "StopContainer web/main#0 30000ms" && said.iter().all(|s| s.starts_with("Stop")), "{said:?}");
@@ -59,7 +59,7 @@ fn p3_a_running_container_that_becomes_unknown_is_read_and_no_longer_shown_runni
     assert_eq!(w.shown("web"), "Running main#1:running");
 }
 
-/// The list showed a container that was being created, and it was read then.
+/// The list showed the container while it was being created, and the pod was read at that time.
 #[test]
 fn p3_a_container_that_a_list_showed_before_it_started_is_read_when_it_becomes_unknown() {
     let mut w = node();
@@ -78,7 +78,7 @@ fn p3_a_container_that_stays_created_or_unknown_is_not_read_at_each_relist() {
         let mut w = node();
         w.file("web", ONE);
         w.run(15);
-        // Of a name that the pod does not have.
+        // A container name that is not in the spec.
         let mut other = w.runtime.containers[&w.running("web/main")].clone();
         (other.id, other.name, other.state) = ("c-other".into(), "other".into(), state);
         w.runtime.containers.insert(other.id.clone(), other);
@@ -89,7 +89,7 @@ fn p3_a_container_that_stays_created_or_unknown_is_not_read_at_each_relist() {
         let (reads, lists, stops) = (w.reads, w.lists, w.times("StopContainer", 0).len() as u64);
         w.run(60);
         assert!(w.lists - lists >= 59);
-        // (One that is unknown is stopped again and again, each time with a read of what came of it.)
+        // A container in the state unknown is stopped repeatedly, and each stop causes a status read.
         let stops = w.times("StopContainer", 0).len() as u64 - stops;
         assert!(stops <= 7 && w.reads - reads <= stops, "{state:?}: {} reads, {stops} stops", w.reads - reads);
     }
@@ -283,7 +283,7 @@ fn p8_while_all_is_watched_the_lists_are_30_seconds_apart() {
     let lists = w.lists;
     w.run(300);
     assert!((9..=11).contains(&(w.lists - lists)), "{}", w.lists - lists);
-    // One that cannot be watched: a second again.
+    // A container that cannot be watched: the period is 1 s again.
     w.pidfds = false;
     w.file("other", ONE);
     w.run(2);
@@ -314,11 +314,11 @@ fn p8_an_end_that_a_stop_of_our_own_brings_about_is_read_once_after_its_answer()
     let mut w = watched_node();
     w.run(2);
     let reads = w.reads;
-    // The stop itself takes longer than the process's end.
+    // The StopContainer call takes longer than the process's end.
     w.fault("StopContainer", Fault::Stale(Duration::from_millis(120)));
     w.kill("web", TerminationSource::Drain, None);
     w.until("it is over", 5, |w| w.killed.len() == 1);
-    // After the kill's stop, and after the sandbox's.
+    // One read after StopContainer, and one after the sandbox's stop.
     assert_eq!(w.reads - reads, 2);
 }
 
@@ -391,7 +391,7 @@ fn p3_reads_that_fail_for_an_hour_are_made_once_a_list_and_then_all_goes_on() {
     w.assert_clean();
 }
 
-/// With the event stream and without pidfds.
+/// A node with the event stream and without pidfds.
 fn hinted_node() -> World {
     let mut w = node();
     w.stream = Some(Default::default());
@@ -458,7 +458,7 @@ fn p8_what_the_cache_shows_already_causes_no_read() {
     }
     w.run(1);
     assert_eq!(w.reads, reads);
-    // One that it does not show does, and what that shows is the truth.
+    // An event that the status does not reflect causes a read, and only the read is trusted.
     w.step(Event::Hint { uid: Some(uid), event: event(Kind::ContainerDied, &main) });
     w.run(1);
     assert_eq!((w.reads, w.running("web/main")), (reads + 1, main));
@@ -475,9 +475,9 @@ fn p8_a_burst_of_ten_thousand_events_costs_one_read_at_a_time() {
         let event = event(Kind::ContainerDied, &format!("c{n}"));
         w.step(Event::Hint { uid: Some(uids[n % 2].clone()), event });
     }
-    assert_eq!(w.reads - reads, 2, "one of each pod is under way");
+    assert_eq!(w.reads - reads, 2, "one read of each pod is in flight");
     w.run(1);
-    // One more of each for what came meanwhile.
+    // One more read of each pod, for the events that came meanwhile.
     assert_eq!(w.reads - reads, 4);
     for n in 0..10_000 {
         w.step(Event::Hint { uid: None, event: event(Kind::ContainerDied, &format!("c{n}")) });
@@ -500,7 +500,7 @@ fn p8_an_event_of_a_pod_that_nobody_knows_causes_a_relist() {
     let lists = w.lists;
     w.step(Event::Hint { uid: None, event: event(Kind::ContainerRemoved, "x") });
     w.run(1);
-    assert_eq!(w.lists, lists, "nobody misses what is gone");
+    assert_eq!(w.lists, lists, "a removed container causes no list");
 }
 
 #[test]
@@ -510,7 +510,7 @@ fn p8_an_event_that_comes_while_the_pod_is_being_read_is_weighed_by_what_that_sh
     let uid = w.engine.pods()[0].pod.uid.clone();
     let main = w.running("web/main");
     let died = || Event::Hint { uid: Some(uid.clone()), event: event(Kind::ContainerDied, &main) };
-    // The reading sees it.
+    // The status read shows the end.
     let (begin, reads) = (w.now, w.reads);
     w.exit_of("web/main", 9);
     w.step(died());
@@ -518,7 +518,7 @@ fn p8_an_event_that_comes_while_the_pod_is_being_read_is_weighed_by_what_that_sh
     w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
     assert_eq!(w.reads - reads, 1);
     w.run(700);
-    // The reading was before it.
+    // The status read is older than the event.
     let main = w.running("web/main");
     let died = Event::Hint { uid: Some(uid.clone()), event: event(Kind::ContainerDied, &main) };
     let reads = w.reads;
@@ -537,7 +537,7 @@ fn p8_an_event_that_comes_while_the_pod_is_being_read_is_weighed_by_what_that_sh
 fn w2_what_a_given_up_call_does_later_is_seen_at_once_though_all_is_watched() {
     let mut w = node();
     w.pidfds = true;
-    // It is given up after 120 s, and acts all the same.
+    // The call times out after 120 s but takes effect later.
     w.fault("StartContainer", Fault::Slow(Duration::from_secs(125)));
     w.file("web", ONE);
     w.run(124);
@@ -546,7 +546,7 @@ fn w2_what_a_given_up_call_does_later_is_seen_at_once_though_all_is_watched() {
     w.until("it is shown", 2, |w| w.shown("web") == "Running main#0:running");
 }
 
-/// 99,960 things of others, and 40 of pods of ours that no manifest asks for.
+/// 99,960 objects of other owners, and 40 of pods of ours without a manifest.
 #[test]
 fn a_list_of_a_hundred_thousand_costs_calls_for_what_is_ours_alone() {
     const PODS: usize = 20;
@@ -583,7 +583,7 @@ fn a_list_of_a_hundred_thousand_costs_calls_for_what_is_ours_alone() {
     assert_eq!(w.runtime.sandboxes.len(), 50_000 - PODS + 1);
     assert_eq!(w.runtime.containers.len(), 50_000 - PODS + 1);
     assert!(w.runs("web/main"));
-    // A list that shows nothing new asks for nothing.
+    // A list that shows nothing new causes no call.
     let (steps, reads) = (w.steps, w.reads);
     w.run(60);
     assert_eq!((w.reads - reads, w.said().len()), (0, 0));
@@ -599,7 +599,7 @@ fn p7_a_list_older_than_what_is_known_of_a_pod_causes_no_reading() {
     w.fault("List", Fault::Stale(Duration::from_secs(3)));
     w.step(wherry::engine::event::Event::Timer(wherry::engine::effect::TimerKey::Relist));
     w.run_ms(10);
-    // It ends and is started again while that list is on its way.
+    // The container ends and is restarted while that list is in flight.
     w.exit_of("web/main", 1);
     w.run_ms(2000);
     assert_eq!(w.shown("web"), "Running main#1:running");

@@ -1,4 +1,4 @@
-//! Probes: when they are made, what their results lead to, and what they cost.
+//! Probes: when they run, what their results cause, and what they cost.
 
 use crate::pods::{Answers, BADLY, WELL};
 use crate::runtime::Life;
@@ -7,12 +7,12 @@ use crate::world::{MS, World};
 use std::time::Duration;
 use wherry::engine::effect::Measure;
 
-/// One container with these probes.
+/// The spec of a pod with one container and these probes.
 fn probed(probes: &str) -> String {
     format!("containers: [{{name: main, image: 'busybox:1.35', {probes}}}]")
 }
 
-/// When that probe was made, in ms since `since`.
+/// The times at which this probe ran, in ms from `since`.
 fn probes(w: &World, kind: &str, since: u64) -> Vec<u64> {
     let of = format!("web/main/{kind}");
     let all = w.parts.probes.iter().filter(|(at, what)| *at >= since && *what == of);
@@ -124,7 +124,7 @@ fn the_initial_delay_counts_from_the_start_and_the_period_from_the_last_probe() 
     let begin = w.now;
     w.run(25);
     let times: Vec<u64> = probes(&w, "Readiness", begin).iter().map(|t| t / 100).collect();
-    // 7 s, 12 s (which takes 5.5 s), then at once, then 5 s later.
+    // At 7 s, at 12 s (takes 5.5 s), immediately after that, then 5 s later.
     assert_eq!(times, [70, 120, 175, 225], "{times:?}");
 }
 
@@ -145,7 +145,7 @@ fn the_startup_probe_gates_the_others_and_its_failure_restarts() {
     assert_eq!(ready(&w), (true, Some(true)));
     let startups = probes(&w, "Startup", 0).len();
     w.run(60);
-    assert_eq!(probes(&w, "Startup", 0).len(), startups, "it is over with its success");
+    assert_eq!(probes(&w, "Startup", 0).len(), startups, "a startup probe ends with its first success");
     assert!(probes(&w, "Liveness", 0).len() >= 12 && probes(&w, "Readiness", 0).len() >= 12);
 }
 
@@ -161,7 +161,7 @@ fn w11_a_sidecar_with_a_startup_probe_holds_the_next_until_it_passes() {
     assert_eq!(w.condition("web", "Initialized").2, "containers with incomplete status: [side]");
     w.run(3);
     assert_eq!(w.shown("web"), "Running side#0:running main#0:running");
-    // It fails to start anew: the main container runs on.
+    // Its startup probe fails after a restart: the main container continues to run.
     w.parts.answers("web/side/Startup", &[BADLY]);
     w.exit_of("web/side", 1);
     w.run(12);
@@ -230,7 +230,7 @@ fn a_probe_costs_its_own_wake_up_and_no_read() {
     let (wakes, reads, steps) = idle(ONE);
     let (more_wakes, more_reads, more_steps) = idle(&probed("livenessProbe: {exec: {}, periodSeconds: 10}"));
     assert_eq!(more_reads, reads);
-    // 60 probes: one step begins it, one has its answer. (Some fall together with what is due anyway.)
+    // 60 probes: one step starts each, one handles its result. Some coincide with other steps.
     assert!((105..=122).contains(&(more_wakes - wakes)), "{wakes} and {more_wakes}");
     assert!((105..=122).contains(&(more_steps - steps)), "{steps} and {more_steps}");
 }

@@ -8,7 +8,7 @@ use wherry::api::names::Uid;
 use wherry::engine::event::Event;
 use wherry::engine::pod::kill::TerminationSource;
 
-/// The answers in the table's order: y or n.
+/// The answers in the order of the table: y or n.
 fn answers(w: &World, uid: &Uid) -> String {
     let e = &w.engine;
     [
@@ -56,7 +56,7 @@ fn w24_a_pods_answers_through_its_life() {
     assert_eq!(answers(&w, &new), "ynnnnnn", "waiting");
     w.run_ms(5);
     assert_eq!(answers(&w, &old), "ynnyynn", "Terminating, once its record was written");
-    // (The next one begins at once when it is finished.)
+    // The next version starts as soon as the old one is finished.
     w.until("the old one is over", 40, |w| w.engine.is_known_terminated(&old) || w.engine.pod(&old).is_none());
     assert!(answers(&w, &old).starts_with("ny"), "{}", answers(&w, &old));
     w.run(5);

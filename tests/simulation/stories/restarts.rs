@@ -1,11 +1,11 @@
-//! Containers that end: policies, back-off (W10), phases.
+//! Containers that end: restart policies, back-off (W10) and phases.
 
 use crate::runtime::Life;
 use crate::story::*;
 use crate::world::{Fault, S, World};
 use std::time::Duration;
 
-/// The ends and following starts of `web/main`, seconds from an end to the start after it.
+/// The seconds from each end of `web/main` to the following start.
 fn delays(w: &World) -> Vec<f64> {
     let mut of: Vec<_> = w.runtime.containers.values().filter(|c| c.name == "main").collect();
     of.sort_by_key(|c| c.attempt);
@@ -29,7 +29,7 @@ fn w10_restarts_come_at_once_then_10_20_40_seconds_after_the_end() {
     let expected = [1.0, 10.0, 20.0, 40.0, 80.0, 160.0];
     assert_eq!(seen.len(), 6, "{seen:?}");
     for (got, want) in seen.iter().zip(expected) {
-        // The first: at once when the list has shown it.
+        // The first restart is immediate, once the list has shown the end.
         let late = if want == 1.0 { 0.0..1.1 } else { want..want + 0.05 };
         assert!(late.contains(got), "{seen:?}");
     }
@@ -212,7 +212,7 @@ fn a_create_that_fails_is_tried_again() {
     assert_eq!(w.shown("web"), "Running main#0:running");
 }
 
-/// A request that is too large for the transport, for one: it is not sent, though there is a connection.
+/// The call is not sent although there is a connection, for example because the request is too large for the transport.
 #[test]
 fn w9_a_call_that_is_refused_though_there_is_a_connection_gets_an_event_a_reason_and_a_back_off() {
     let why = "message of 20000000 bytes is over the limit of 16 MiB";
@@ -252,7 +252,7 @@ fn w9_a_sandbox_that_is_refused_though_there_is_a_connection_gets_an_event_and_a
     w.starts_within(16, "web");
 }
 
-/// The same error, because the connection is lost: the node says so, the pod does not.
+/// The same error, but because the connection is lost: the node reports it, the pod does not.
 #[test]
 fn w9_a_call_that_the_lost_connection_kept_from_being_sent_is_quiet_and_made_again_at_once() {
     for call in ["RunSandbox", "CreateContainer", "StartContainer"] {
@@ -296,7 +296,7 @@ fn the_termination_message_stands_in_the_status() {
 const FALLS_BACK: &str =
     "containers: [{name: main, image: 'busybox:1.35', terminationMessagePolicy: FallbackToLogsOnError}]";
 
-/// As containerd does it: the end of a container is known by its process, and its log is written a moment later.
+/// As with containerd: a container's end is known from its process, and the rest of its log is written a moment later.
 #[test]
 fn the_end_of_a_log_that_comes_after_the_container_s_end_is_its_termination_message() {
     for policy in ["Never", "Always"] {

@@ -1,5 +1,5 @@
-//! Preemption counts every pod that takes room (A6, A7), whatever holds it back: whoever has a share of the node can be asked to
-//! give it up, and comes back by A9. And the order in which victims return.
+//! Preemption counts every pod that takes room (A6, A7), including pods that wait or are in back-off. Each of them can
+//! be a victim and returns by A9. Also the order in which victims return.
 
 use crate::runtime::Life;
 use crate::stories::admission::{asks, critical, small};
@@ -15,7 +15,7 @@ impl World {
         !self.runs(&format!("{name}/main")) && self.waits_to_start_anew(name)
     }
 
-    /// A9: it starts anew when there is room.
+    /// A9: whether the pod waits for room to start anew.
     fn waits_to_start_anew(&self, name: &str) -> bool {
         let uid = self.files[&format!("/m/{name}.yaml")].uid.clone();
         let worker_status = self.engine.worker_status(&uid, self.time().boot);
@@ -26,7 +26,7 @@ impl World {
         self.measures.iter().filter(|m| matches!(m, Measure::AdmissionRejected { .. })).count()
     }
 
-    /// The critical pod `vip` runs, `low` gave way, and comes back once `vip` is gone: also over a restart of wherry in between.
+    /// `vip` runs, `low` is preempted and returns once `vip` is gone, also over a restart of Wherry in between.
     fn vip_runs_and_low_comes_back(&mut self) {
         self.run(10);
         assert!(self.runs("vip/main"), "{}", self.told());
@@ -78,7 +78,7 @@ fn a6_a_pod_admitted_again_after_a_cancelled_shutdown_gives_way() {
 
 #[test]
 fn a6_the_successor_of_an_edited_pod_that_waits_for_its_name_gives_way() {
-    // In one change, or while its predecessor ends: the successor has that one's place, before the critical pod.
+    // In one change, or while the old version ends: the new version takes the old one's place, before the critical pod.
     for apart in [false, true] {
         let mut w = small();
         w.life("low/main", &[Life { on_term: Some((Duration::from_secs(4), 0)), ..Life::FOREVER }, Life::FOREVER]);
@@ -116,7 +116,7 @@ fn a6_a_pod_in_back_off_that_does_not_ask_yet_gives_way() {
     w.life("low/main", &[crash, crash, crash, crash, crash, Life::FOREVER]);
     w.file("low", &asks(600));
     w.run(30);
-    // It has no sandbox any more, and its back-off goes on.
+    // Its sandbox is dead, and its back-off continues.
     let sandbox = w.sandbox("low");
     w.kill_sandbox(&sandbox);
     w.kill_engine();
@@ -139,7 +139,7 @@ fn a6_an_edited_pod_under_a_fixed_uid_gives_way_before_it_starts_again() {
     w.run(1);
     w.file("vip", &critical(600));
     w.run(1);
-    // Killed in between, wherry remembers who gave way.
+    // Wherry remembers the victim over a restart.
     w.restart_engine();
     w.vip_runs_and_low_comes_back();
 }
@@ -154,7 +154,7 @@ fn a6_an_edited_pod_of_which_only_leftovers_are_being_removed_gives_way() {
     w.until("it has ended", 10, |w| !w.runs("low/main") && !w.times("RemoveSandbox", 0).is_empty());
     w.file("vip", &critical(600));
     w.run_ms(500);
-    assert!(w.runs("vip/main"), "the removal holds up nobody: {}", w.told());
+    assert!(w.runs("vip/main"), "the removal delays no other pod: {}", w.told());
     w.vip_runs_and_low_comes_back();
 }
 
@@ -198,20 +198,20 @@ fn a9_a_small_victim_leaves_the_room_to_a_larger_one_of_higher_priority() {
     w.file("big", &of_priority(10, 700));
     w.file("tiny", &of_priority(1, 300));
     w.run(2);
-    // Both go, the big one 20 s later.
+    // Both are preempted, the big one 20 s later.
     w.file("first", &critical(300));
     w.run(20);
     w.file("second", &critical(700));
     w.run(5);
     assert!(w.was_preempted("big") && w.was_preempted("tiny"), "{}", w.told());
-    // All the room is free from here on, and the small one's 30 s are over first: it fits beside the big one, and returns.
+    // From here on all the room is free. The 30 s of the small one end first: it fits next to the big one and returns.
     let mut edited = w.files.clone();
     edited.remove("/m/first.yaml");
     edited.insert("/m/second.yaml".into(), crate::story::pod("/m/second.yaml", "second", "", &critical(200)));
     w.set_files(edited);
     let began = w.now;
     w.run(10);
-    // 200 are the critical pod's, 700 the big one's: what is left is too little.
+    // The critical pod takes 200 and the big one 700. The rest is too little.
     assert!(!w.runs("tiny/main"), "{}", w.told());
     w.run(40);
     assert!(w.runs("big/main") && !w.runs("tiny/main"), "{}", w.told());
@@ -233,7 +233,7 @@ fn a9_room_that_is_about_to_be_free_is_kept_for_the_larger_victim_of_higher_prio
     w.file("quick", &critical(500));
     w.run(60);
     assert!(w.was_preempted("big") && w.was_preempted("tiny"), "{}", w.told());
-    // Of the 850 that the last critical pod leaves, 350 are free at once and the others in 20 s.
+    // The last critical pod leaves 850: 350 are free at once, the others after 20 s.
     let began = w.now;
     let mut files = w.files.clone();
     files.remove("/m/slow.yaml");
@@ -259,7 +259,7 @@ fn a9_a_victim_that_cannot_fit_holds_up_nobody() {
     assert!(w.was_preempted("big") && w.was_preempted("tiny"), "{}", w.told());
     w.file("vip", &critical(400));
     w.run(60);
-    // Beside the critical pod there is no room for the big one, whoever else goes.
+    // Next to the critical pod there is no room for the big one, whichever other pods end.
     assert!(w.runs("vip/main") && w.runs("tiny/main") && w.was_preempted("big"), "{}", w.told());
     w.remove("vip");
     w.run(60);
@@ -281,7 +281,7 @@ fn a4_a_status_read_that_hangs_after_a_reboot_delays_no_other_pod() {
     w.reboot(0);
     w.run(5);
     assert!(w.runs("new/main"), "{}", w.told());
-    // Nobody knows yet whether the old one takes its room: who needs it waits, and is not rejected.
+    // It is unknown whether the old pod takes its room: a pod that needs this room waits and is not rejected.
     assert_eq!(w.status("wide").reason.as_deref(), Some("WaitingForRoom"), "{}", w.told());
     let message = w.status("wide").message.unwrap_or_default();
     assert!(message.starts_with("waiting for the status of default/old"), "{message}");
@@ -313,7 +313,7 @@ fn a6_a_critical_pod_does_not_wait_for_a_status_that_cannot_be_read_if_others_ca
     w.assert_well();
 }
 
-/// A node that takes so many pods, whose runtime is away.
+/// A node for `pods` pods whose runtime is away.
 fn without_a_runtime(pods: u64) -> World {
     let mut w = small();
     w.config.node.allocatable.set("pods", pods);
@@ -337,7 +337,7 @@ fn a2_pods_beyond_max_pods_are_rejected_before_the_runtime_comes() {
     assert_eq!(w.rejections(), 2);
     w.runtime_up();
     w.run(5);
-    // Who makes room for whom is decided with the list.
+    // The first list decides which pods are preempted.
     assert!(w.runs("e/main") && w.was_preempted("a") && w.was_preempted("b"), "{}", w.told());
     w.restart_engine();
     w.run(5);
@@ -347,7 +347,7 @@ fn a2_pods_beyond_max_pods_are_rejected_before_the_runtime_comes() {
 
 #[test]
 fn a2_no_pod_is_rejected_before_a_list_shows_what_runs() {
-    // A pod that began and may be over by now, and one whose record is lost.
+    // A pod that started and may have ended since, and a pod whose record is lost.
     for record_is_lost in [false, true] {
         let mut w = small();
         w.file("web", &asks(100));

@@ -1,4 +1,4 @@
-//! A sandbox that died (W13).
+//! Sandboxes that die (W13).
 
 use crate::runtime::Life;
 use crate::story::*;
@@ -109,7 +109,7 @@ fn p4_a_new_sandbox_without_an_address_does_not_show_that_of_the_dead_one() {
     let mut w = up(ONE);
     let old = w.status("web").pod_ip;
     assert!(old.is_some());
-    // Its answer is lost, so that the status read alone tells its address.
+    // The answer is lost, so that only the status read contains the address.
     w.fault("RunSandbox web#1", Fault::Lost);
     kill_sandbox(&mut w);
     w.until("the old sandbox is dead", 3, |w| w.condition("web", "PodReadyToStartContainers").0 == "False");

@@ -1,4 +1,4 @@
-//! The status as a kubelet words it, from its recordings.
+//! The status in the words of a kubelet, from its recordings.
 
 use crate::runtime::Life;
 use crate::story::*;

@@ -16,7 +16,7 @@ pub fn with_shutdown() -> EngineConfig {
     EngineConfig { shutdown: Groups::by_priority(PERIODS), boot_id: "boot-1".into(), ..config() }
 }
 
-/// Started on a node that `set` has made what it is.
+/// Starts a node after `set` has prepared it.
 pub fn started(set: impl FnOnce(&mut World)) -> World {
     let mut w = World::new(with_shutdown());
     w.history = Some(Vec::new());
@@ -26,7 +26,7 @@ pub fn started(set: impl FnOnce(&mut World)) -> World {
     w
 }
 
-/// Armed: logind waits as long as it should.
+/// An armed node: logind's delay is long enough.
 pub fn armed() -> World {
     let w = node_with(with_shutdown());
     assert!(w.engine.shutdown(w.time().boot).armed, "{}", w.told());
@@ -37,12 +37,12 @@ pub fn priority(n: i32) -> String {
     format!("priority: {n}, {ONE}")
 }
 
-/// Its containers take so long to end after SIGTERM.
+/// A container that ends `ms` ms after SIGTERM.
 pub fn takes(ms: u64) -> Life {
     Life { on_term: Some((Duration::from_millis(ms), 143)), ..Life::FOREVER }
 }
 
-/// A node with a pod of each group, and one more of the lowest: `low-1`, `low-2`, `high`, `top`.
+/// A node with a pod of each group, and a second one of the lowest group: `low-1`, `low-2`, `high`, `top`.
 pub fn busy() -> World {
     let mut w = armed();
     for (name, n) in [("low-1", -5), ("low-2", 999), ("high", 1000), ("top", 2_000_001_000)] {
@@ -55,7 +55,7 @@ pub fn busy() -> World {
     w
 }
 
-/// The same node, a second after the power-off began.
+/// The same node, 1 s after the shutdown began.
 fn going_down() -> World {
     let mut w = busy();
     w.power_off();
@@ -63,7 +63,7 @@ fn going_down() -> World {
     w
 }
 
-/// Its record could not be written, for example: nothing but the first list tells the next wherry that it runs.
+/// Removes the record, as if it could not be written. Only the first list shows the next process that the pod runs.
 fn lose_record(w: &mut World, name: &str) {
     let before = w.records.len();
     w.records.retain(|_, text| !text.contains(&format!("\"{name}\"")));
@@ -75,7 +75,7 @@ pub fn stops(w: &World, since: u64) -> Vec<(u64, String)> {
     let of = |(at, text): &(u64, String)| ((at - since) / 1_000_000, text.clone());
     let mut all: Vec<_> =
         w.calls.iter().filter(|(at, t)| *at >= since && t.starts_with("StopContainer")).map(of).collect();
-    // (Those of one moment are in no order.)
+    // Stops at the same time have no defined order.
     all.sort_by(|a, b| (a.0 / 10, &a.1).cmp(&(b.0 / 10, &b.1)));
     all
 }
@@ -111,11 +111,7 @@ fn s2_a_delay_that_stays_too_short_is_told_and_the_highest_groups_get_what_there
     type Set = fn(&mut World);
     let cases: [(Set, &str, &str); 3] = [
         (|w| w.logind.read_only = true, "/etc: read-only file system", "logindConfDir"),
-        (
-            |w| w.logind.no_reload = true,
-            "logind could not be reloaded: access denied",
-            "systemctl restart systemd-logind",
-        ),
+        (|w| w.logind.no_reload = true, "failed to reload logind: access denied", "systemctl restart systemd-logind"),
         (
             |w| w.logind.other = Some(Duration::from_secs(8)),
             "the drop-in is written and logind was reloaded",
@@ -132,14 +128,14 @@ fn s2_a_delay_that_stays_too_short_is_told_and_the_highest_groups_get_what_there
         assert!(view.armed, "{}", w.told());
         let problem = view.problem.unwrap_or_default();
         assert!(
-            problem.starts_with("logind waits 8s at most, and 20s are asked for: ") && problem.contains(why),
+            problem.starts_with("logind waits at most 8s, but 20s are configured: ") && problem.contains(why),
             "{problem}"
         );
         assert!(problem.contains(remedy), "{problem}");
         assert_eq!(w.notices("ShutdownNotArmed"), [problem]);
         let granted: Vec<Option<u64>> = view.groups.iter().map(|g| g.granted_seconds).collect();
         assert_eq!(granted, [Some(0), Some(4), Some(4)]);
-        // One, five after the reload, and one a second from then on; or one a second.
+        // Either one read, five after the reload and one a second after that, or one a second.
         let looks = w.logind.calls.iter().filter(|c| **c == LogindCall::ReadDelay).count();
         assert_eq!(looks, if why.starts_with("the drop-in") { 8 } else { 3 });
     }
@@ -153,7 +149,7 @@ fn s4_groups_are_stopped_one_after_another_and_the_lock_is_released_with_the_las
     w.run(10);
     let stops = stops(&w, since);
     let texts: Vec<&str> = stops.iter().map(|(_, t)| t.as_str()).collect();
-    // The pods' own grace period is 30 s: each has its group's.
+    // The pods' own grace period is 30 s. Each pod gets the period of its group.
     assert_eq!(
         texts,
         [
@@ -167,7 +163,7 @@ fn s4_groups_are_stopped_one_after_another_and_the_lock_is_released_with_the_las
     assert_eq!(at, [0, 0, 2, 4]);
     let [released] = released(&w, since)[..] else { panic!("{}", w.told()) };
     assert!((6000..6500).contains(&released), "{released}");
-    // The machine did not wait for sandboxes.
+    // The shutdown did not wait for the sandboxes.
     let sandboxes = w.times("StopSandbox", since);
     assert_eq!(sandboxes.len(), 4);
     assert!(sandboxes.iter().all(|at| *at >= released), "{sandboxes:?} {released}");
@@ -196,7 +192,7 @@ fn s4_groups_are_stopped_one_after_another_and_the_lock_is_released_with_the_las
             "priority 1000: 1 pod ended after 2.0s",
             "priority 2000000000: 1 pod to stop within 4s",
             "priority 2000000000: 1 pod ended after 2.0s",
-            "the node may go down, 6.0s after the begin"
+            "the node may shut down, 6.0s after the start of the shutdown"
         ]
     );
     w.assert_well();
@@ -209,7 +205,7 @@ fn s4_a_pods_own_shorter_grace_period_is_kept_and_a_pod_that_is_deaf_is_not_wait
         w.life(&format!("{name}/main"), &[Life::deaf()]);
         w.file(name, &format!("terminationGracePeriodSeconds: {grace}, {}", priority(n)));
     }
-    // Of which not even SIGKILL makes an end.
+    // Not even SIGKILL ends this one.
     w.file("top", &priority(2_000_000_000));
     w.run(5);
     w.said();
@@ -261,7 +257,7 @@ fn s4_w6_nothing_new_begins_and_pods_of_later_groups_go_on_meanwhile() {
     w.run(1);
     assert!(w.engine.shutting_down());
     w.file("new", ONE);
-    // One that waits for its predecessor's end (W8).
+    // A pod that waits for the end of its old version (W8).
     w.file("low-2", &priority(3));
     w.exit_of("top/main", 1);
     w.run(4);
@@ -332,7 +328,7 @@ fn s6_a_cancelled_shutdown_kills_no_further_group_and_takes_a_new_lock() {
     let view = w.engine.shutdown(w.time().boot);
     assert!(view.armed && view.in_progress.is_none());
     w.assert_well();
-    // And the next one goes as any.
+    // The next shutdown proceeds as usual.
     let since = w.now;
     w.power_off();
     w.run(20);
@@ -360,7 +356,7 @@ fn s7_wherry_killed_in_the_middle_takes_the_lock_back_and_goes_on_with_the_time_
     let mut w = busy();
     let since = w.now;
     w.power_off();
-    // In the middle of the second group.
+    // During the second group.
     w.run(3);
     assert_eq!(stops(&w, since).len(), 3);
     w.kill_engine();
@@ -375,7 +371,7 @@ fn s7_wherry_killed_in_the_middle_takes_the_lock_back_and_goes_on_with_the_time_
     assert!((6000..7000).contains(&released), "{released}");
     let view = w.engine.shutdown(w.time().boot);
     assert!(view.in_progress.is_some());
-    // It is one shutdown: its begin is the first one's.
+    // It is the same shutdown: its start is that of the first process.
     assert_eq!(w.notices("Terminated").iter().filter(|m| m.contains("imminent")).count(), 4);
     assert!(view.started_at.unwrap() < view.ended_at.unwrap());
     w.assert_well();
@@ -388,7 +384,7 @@ fn s7_a_pod_without_a_record_has_its_turn_too_after_a_kill_in_the_middle() {
         lose_record(&mut w, name);
         w.kill_engine();
         let since = w.now;
-        // Logind's word is there before it.
+        // logind answers before the list is complete.
         w.fault("List", crate::world::Fault::Slow(Duration::from_millis(300)));
         w.start();
         w.run(12);
@@ -401,7 +397,7 @@ fn s7_a_pod_without_a_record_has_its_turn_too_after_a_kill_in_the_middle() {
     }
 }
 
-/// It begins as any other does: until its turn it is kept running.
+/// The shutdown begins as usual. The pod is restarted until its group begins.
 #[test]
 fn s4_what_runs_without_a_record_is_kept_running_until_its_turn() {
     let mut w = going_down();
@@ -421,7 +417,7 @@ fn s4_what_runs_without_a_record_is_kept_running_until_its_turn() {
 
 #[test]
 fn s4_what_runs_without_a_record_behind_another_of_its_name_is_stopped_with_its_group() {
-    // Its old self has not ended when the shutdown begins; or it was being stopped when its record was written last.
+    // The old version has not ended when the shutdown begins, or it was being stopped when its record was last written.
     for (stops_for, reads_for) in [(0, Duration::from_millis(500)), (40, Duration::from_secs(600))] {
         let mut w = armed();
         if stops_for > 0 {
@@ -459,7 +455,7 @@ fn s4_s7_nothing_of_a_group_whose_turn_came_while_wherry_was_away_is_started() {
     w.file("high", &priority(1000));
     w.run(5);
     w.power_off();
-    // It is made and not yet started.
+    // The container is created and not yet started.
     w.fault("StartContainer high", crate::world::Fault::Dropped);
     w.exit_of("high/main", 1);
     w.run(1);
@@ -488,9 +484,9 @@ fn s7_without_a_descriptor_store_everything_is_killed_with_the_minimum_in_order(
     let texts: Vec<String> = stops(&w, since).into_iter().map(|(_, t)| t).collect();
     let last: Vec<&str> = texts[texts.len() - 2..].iter().map(String::as_str).collect();
     assert_eq!(last, ["StopContainer high/main#0 2000ms", "StopContainer top/main#0 2000ms"]);
-    assert!(w.notices("NodeShutdown").iter().any(|m| m.starts_with("there is no inhibitor lock")));
+    assert!(w.notices("NodeShutdown").iter().any(|m| m.starts_with("no inhibitor lock is held")));
     w.assert_well();
-    // And after the reboot all is as before.
+    // After the reboot all pods run again.
     w.reboot(S);
     w.run(20);
     for name in ["low-1", "low-2", "high", "top"] {
@@ -514,7 +510,8 @@ fn s7_a_shutdown_that_was_called_off_while_wherry_was_away_is_over() {
     w.assert_well();
 }
 
-/// While a shutdown is in doubt the drop-in is left alone; logind forgot what it was told before.
+/// While it is unknown whether a shutdown is in progress, the drop-in stays unchanged. logind has lost the delay
+/// meanwhile.
 fn in_doubt_with_a_short_delay() -> World {
     let mut w = going_down();
     w.kill_engine();
@@ -535,12 +532,12 @@ fn s7_s2_after_a_shutdown_in_doubt_that_was_called_off_the_delay_is_raised() {
     assert_eq!(
         w.logind.calls,
         [
-            // In doubt.
+            // While the state is unknown.
             ReadDelay,
             ListInhibitors,
             Subscribe,
             ReadPreparing,
-            // And anew.
+            // After the answer.
             ReadDelay,
             WriteDropIn { delay: sum },
             Reload,
@@ -552,13 +549,13 @@ fn s7_s2_after_a_shutdown_in_doubt_that_was_called_off_the_delay_is_raised() {
     );
     let view = w.engine.shutdown(w.time().boot);
     assert_eq!((view.armed, view.problem, view.delay_seconds), (true, None, Some(20.0)));
-    // One that stays too short is told.
+    // A delay that stays too short is reported.
     let mut w = in_doubt_with_a_short_delay();
     w.logind.read_only = true;
     w.start();
     w.run(3);
     let problem = w.engine.shutdown(w.time().boot).problem.unwrap_or_default();
-    assert!(problem.starts_with("logind waits 5s at most, and 20s are asked for: "), "{problem}");
+    assert!(problem.starts_with("logind waits at most 5s, but 20s are configured: "), "{problem}");
     assert_eq!(w.notices("ShutdownNotArmed"), [problem]);
     w.assert_well();
 }
@@ -612,8 +609,8 @@ fn s7_nothing_is_started_anew_in_doubt_and_the_pod_says_what_it_waits_for() {
     w.run(5);
     assert!(!w.runs("high/main"));
     let uid = w.files["/m/high.yaml"].uid.clone();
-    let worker_status = w.engine.worker_status(&uid, w.time().boot).expect("it is there");
-    assert_eq!(worker_status.waits_for, ["starts: how far the node's shutdown has come"]);
+    let worker_status = w.engine.worker_status(&uid, w.time().boot).expect("the worker exists");
+    assert_eq!(worker_status.waits_for, ["starts: the progress of the node's shutdown"]);
     w.run(20);
     assert!(w.runs("high/main") && w.runs("low-1/main"));
     w.assert_well();
@@ -660,13 +657,13 @@ fn s3_what_logind_refuses_is_asked_for_again_each_second_for_a_minute_then_each_
     w.run(1);
     let view = w.engine.shutdown(w.time().boot);
     assert!(!view.armed);
-    let why = "logind gives no lock: The operation inhibition has been requested for is already running; \
-               Wherry tries again; systemctl status systemd-logind may say why";
+    let why = "failed to take an inhibitor lock: The operation inhibition has been requested for is already running; \
+               Wherry retries; check systemctl status systemd-logind";
     assert_eq!(view.problem.as_deref(), Some(why));
     w.run(299);
     let tries = w.logind.calls.iter().filter(|c| **c == LogindCall::Inhibit).count();
     assert!((64..72).contains(&tries), "{tries}");
-    assert_eq!(w.notices("ShutdownNotArmed"), [why], "told once");
+    assert_eq!(w.notices("ShutdownNotArmed"), [why], "reported once");
     w.logind.no_lock = false;
     w.run(31);
     assert!(w.engine.shutdown(w.time().boot).armed);
@@ -706,10 +703,10 @@ fn s8_the_begin_is_recorded_with_the_end_zero_until_the_work_is_done() {
     assert_eq!((record(&w).ended.0, record(&w).over), (0, false));
     w.run(9);
     assert!(record(&w).ended.0 > record(&w).started.0);
-    // People see no fractions of a second.
+    // Times shown to users have no fractions of a second.
     let ended = w.engine.shutdown(w.time().boot).ended_at.unwrap();
     assert!(record(&w).ended.0 % 1_000_000_000 != 0 && !ended.contains('.') && ended.ends_with('Z'), "{ended}");
-    // Power is lost before that is written.
+    // Power is lost before the end is recorded.
     let mut w = going_down();
     w.reboot(S);
     w.run(2);
@@ -772,7 +769,7 @@ fn s7_a_group_that_began_before_wherry_was_killed_gets_no_more_than_its_time() {
     w.file("top", &priority(2_000_000_000));
     w.run(5);
     let since = w.now;
-    // Not even SIGKILL makes an end of it.
+    // Not even SIGKILL ends it.
     for _ in 0..4 {
         w.fault("StopContainer low", crate::world::Fault::Slow(Duration::from_secs(100)));
     }
@@ -847,7 +844,7 @@ fn s6_what_was_rejected_waits_as_any_other_when_the_shutdown_is_called_off() {
     assert_eq!(of(&w, "NodeShutdown"), 1);
     w.call_off();
     w.run(1);
-    // Its predecessor has not ended yet (W8).
+    // The old version has not ended yet (W8).
     assert!(w.runs("low/main"));
     assert_eq!(of(&w, "NodeShutdown"), 0);
     w.run(20);

@@ -1,4 +1,4 @@
-//! W21: pods of other owners that share a UID with one of ours.
+//! W21: pods of other owners that share a UID with a pod of ours.
 
 use crate::runtime::Life;
 use crate::story::*;
@@ -8,7 +8,7 @@ use wherry::api::facts::{ContainerState, ImageFact};
 use wherry::api::names::Uid;
 use wherry::engine::effect::{CreateContainer, RuntimeCall};
 
-/// A pod of somebody else with one running container `main`, both of this attempt: the ids of its sandbox and its container.
+/// Creates another owner's pod with one running container `main`. Returns the ids of its sandbox and container.
 fn stranger(w: &mut World, name: &str, uid: &str, attempt: u32, owner: Option<&str>) -> (String, String) {
     let all = |w: &World| -> BTreeSet<String> {
         w.runtime.sandboxes.keys().chain(w.runtime.containers.keys()).cloned().collect()
@@ -39,7 +39,7 @@ fn stranger(w: &mut World, name: &str, uid: &str, attempt: u32, owner: Option<&s
     (sandbox, container)
 }
 
-/// Wherry goes on with an empty root directory, whose id is another one.
+/// Wherry continues with an empty root directory, which has another id.
 fn new_root(w: &mut World) {
     w.config.owner = "root-3".into();
     w.runtime.owner = "root-3".into();
@@ -70,13 +70,13 @@ fn w21_beside_a_new_root_directory_the_pods_of_the_old_one_go_on_and_no_second_o
     assert_eq!((w.running("web/main"), w.sandbox("web")), (id, sandbox.clone()));
     assert_eq!(w.shown("web"), "Pending (UIDInUse) main#0:waiting ContainerCreating");
     let why = format!(
-        "the UID {uid} is in use by sandbox {sandbox} of the root directory with the id root-1; wherry leaves that alone, and \
-         starts this pod when it no longer runs. Stop or remove it where it was started, or remove /m/web.yaml"
+        "the UID {uid} is in use by sandbox {sandbox} of the root directory with the id root-1; this pod waits until that \
+         no longer runs. Stop or remove it where it was started, or remove /m/web.yaml"
     );
     assert_eq!(w.notices("UIDInUse"), std::slice::from_ref(&why));
     assert_eq!(w.status("web").message.as_ref(), Some(&why));
     assert_eq!(w.engine.worker_status(&uid, w.time().boot).unwrap().waits_for, [why]);
-    // Whoever started it ends it.
+    // Its owner ends it.
     their_pod_ends(&mut w, &uid);
     let took = w.until("it runs", 40, |w| w.shown("web") == "Running main#0:running");
     assert!(took <= 31_000, "{took} ms");
@@ -103,7 +103,7 @@ fn w21_a_pod_that_waits_for_its_uid_can_be_removed_and_takes_nothing_along() {
     assert!(w.records.is_empty());
 }
 
-/// As after a boot: nobody runs, but the names of what is dead are taken.
+/// As after a boot: nothing of the other owners runs, but their dead objects still occupy their names.
 #[test]
 fn w21_beside_what_is_dead_of_others_a_pod_runs_under_numbers_of_its_own() {
     let mut w = node();
@@ -115,7 +115,7 @@ fn w21_beside_what_is_dead_of_others_a_pod_runs_under_numbers_of_its_own() {
     w.run(10);
     assert_eq!(w.said(), ["RunSandbox web#1", "CreateContainer web/main#1", "StartContainer web/main#1"]);
     assert_eq!(w.shown("web"), "Running main#1:running");
-    // It ends without them: what is named after the UID stays as long as they are there.
+    // Our pod ends. The cgroup and log directory of the UID stay as long as the other owner's objects exist.
     w.remove("web");
     w.run(120);
     assert_eq!(w.said()[..2], ["StopContainer web/main#1 30000ms", "StopSandbox web#1"]);
@@ -134,13 +134,13 @@ fn w21_what_comes_under_the_uid_of_a_running_pod_is_left_alone_and_so_is_the_pod
     w.file_with_uid("web", "one", ONE);
     w.run(15);
     let (uid, own) = (Uid::from("one"), w.running("web/main"));
-    // A kubelet names its pods otherwise.
+    // A kubelet names its pods differently.
     let theirs = stranger(&mut w, "web-lab", "one", 7, None);
     w.said();
     w.run(60);
     assert_eq!((w.said(), w.running("web/main")), (Vec::<String>::new(), own.clone()));
     assert_eq!(w.shown("web"), "Running main#0:running");
-    // A container starts again in its sandbox, under a number that is free.
+    // A container restarts in our sandbox, with an attempt number that is free.
     w.exit(&own, 1);
     w.run(5);
     assert_eq!(w.said(), ["CreateContainer web/main#8", "StartContainer web/main#8"]);
@@ -173,7 +173,7 @@ fn w21_a_container_that_somebody_made_in_a_sandbox_of_ours_is_none_of_the_pods()
     w.run(60);
     assert_eq!(w.said(), Vec::<String>::new());
     assert_eq!(w.shown("web"), "Running main#0:running");
-    // It ends with the sandbox that it is in, and keeps nothing from going.
+    // The container ends with its sandbox and does not block the removal.
     w.remove("web");
     w.run(5);
     w.assert_clean();
@@ -227,7 +227,7 @@ fn w21_numbers_of_others_do_not_hide_that_a_container_of_ours_runs() {
     assert_eq!(w.running("web/main"), own);
 }
 
-/// The last list was too long ago to know.
+/// The last list is too old to show the other pod.
 #[test]
 fn w21_what_came_under_the_uid_since_the_last_list_is_seen_before_anything_is_removed() {
     let mut w = node();

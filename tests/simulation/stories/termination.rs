@@ -1,4 +1,4 @@
-//! Being stopped: grace periods, retries, deadlines.
+//! Termination: grace periods, retries and deadlines.
 
 use crate::runtime::Life;
 use crate::story::*;
@@ -41,7 +41,7 @@ fn w2_a_container_that_stopped_is_not_asked_again_while_another_one_stops() {
     w.file("web", &format!("terminationGracePeriodSeconds: 5, {TWO}"));
     w.run(2);
     w.said();
-    // The reading that would show the first one's end is slow.
+    // The status read that would show the end of the first container is slow.
     let uid = w.engine.pods()[0].pod.uid.clone();
     w.fault(&format!("ReadPod {uid}"), Fault::Slow(Duration::from_secs(1)));
     w.remove("web");
@@ -171,7 +171,7 @@ fn the_active_deadline_ends_the_pod() {
     assert_eq!(w.status("web").message.as_deref(), Some(message));
     assert_eq!(w.notices("DeadlineExceeded"), [message]);
     assert_eq!(w.condition("web", "Ready").1, "PodFailed");
-    // It stays so, over a restart too.
+    // The phase stays, also over a restart.
     w.said();
     w.restart_engine();
     w.run(100);
@@ -249,8 +249,8 @@ fn w5_a_removal_does_not_take_the_cause_of_an_earlier_kill_away() {
     w.assert_clean();
 }
 
-/// As containerd does when its client goes in the middle of RunPodSandbox: nothing is ever shown, and a moment later runc
-/// makes the pod's cgroup.
+/// containerd does this when its client disconnects during RunPodSandbox: it never shows a sandbox, and a moment later
+/// runc creates the pod's cgroup.
 #[test]
 fn w26_the_cgroup_that_a_sandbox_given_up_makes_late_goes_too() {
     let late = || {
@@ -260,7 +260,7 @@ fn w26_the_cgroup_that_a_sandbox_given_up_makes_late_goes_too() {
         w.run_ms(20);
         w
     };
-    // Cancelled by the pod's end.
+    // The end of the pod cancels the call.
     let mut w = late();
     w.run_ms(60);
     w.remove("web");
@@ -270,7 +270,7 @@ fn w26_the_cgroup_that_a_sandbox_given_up_makes_late_goes_too() {
     assert_eq!(w.runtime.cgroups.len(), 1);
     w.run(60);
     w.assert_clean();
-    // Killed, once and twice; the manifest goes meanwhile, or a second later.
+    // Wherry is killed once or twice. The manifest is removed meanwhile, or 1 s later.
     for (twice, gone) in [(false, true), (true, true), (false, false), (true, false)] {
         let mut w = late();
         w.kill_engine();
@@ -305,10 +305,10 @@ fn w26_the_cgroup_that_turns_up_late_under_a_pod_that_is_over_goes_and_the_pod_s
     w.assert_well();
 }
 
-/// Its call was given up, and it holds an address.
+/// The call was cancelled, and the sandbox holds an IP address.
 #[test]
 fn w23_a_sandbox_that_turns_up_under_a_pod_that_is_over_and_stays_is_stopped() {
-    // The cgroup may turn up while it is still looked for (W26), or not any more.
+    // The cgroup may appear while Wherry still waits for it (W26), or later.
     for (stop_fails, takes) in [(false, 20), (true, 20), (false, 100)] {
         let mut w = node();
         w.fault("RunSandbox", Fault::Slow(Duration::from_secs(takes)));
@@ -339,9 +339,9 @@ fn w2_a_cgroup_that_something_is_left_in_is_tried_again_while_the_pod_stays() {
     w.life("web/main", &[Life::exits(0, Duration::from_secs(2))]);
     w.file("web", NEVER);
     w.run(1);
-    // What a start that was given up may leave.
+    // A cancelled start may leave such a process behind.
     let id = w.running("web/main");
-    w.runtime.containers.get_mut(&id).expect("it is there").stuck = true;
+    w.runtime.containers.get_mut(&id).expect("the container exists").stuck = true;
     w.run(20);
     assert_eq!(w.shown("web"), "Succeeded main#0:terminated Completed 0");
     assert!(w.runtime.cgroups.is_empty());
@@ -350,8 +350,8 @@ fn w2_a_cgroup_that_something_is_left_in_is_tried_again_while_the_pod_stays() {
     w.assert_clean();
 }
 
-/// The longest that can be written in a manifest, 292 billion years. In containerd, more than 292 years overflow and end the
-/// container at once.
+/// The longest grace period that a manifest can contain is 292 billion years. In containerd, more than 292 years
+/// overflow and end the container at once.
 #[test]
 fn w4_a_grace_period_that_a_runtime_cannot_count_is_the_longest_that_it_can() {
     const HUGE: &str = "terminationGracePeriodSeconds: 9223372036854775807";
@@ -373,7 +373,7 @@ fn w4_a_grace_period_that_a_runtime_cannot_count_is_the_longest_that_it_can() {
     w.run(20);
     w.assert_clean();
 
-    // A probe's own period, which stands in for the pod's.
+    // A probe's own grace period, which replaces the pod's.
     let mut w = node();
     w.parts.answers("web/main/Liveness", &[crate::pods::BADLY]);
     let probe = format!("livenessProbe: {{exec: {{command: [x]}}, failureThreshold: 1, periodSeconds: 1, {HUGE}}}");
@@ -381,7 +381,7 @@ fn w4_a_grace_period_that_a_runtime_cannot_count_is_the_longest_that_it_can() {
     w.run(5);
     assert_eq!(stops(&w)[0], longest);
 
-    // What only the runtime knows carries it in an annotation.
+    // For a pod that only the runtime knows, an annotation contains the grace period.
     let mut w = node();
     w.file("web", ONE);
     w.run(3);

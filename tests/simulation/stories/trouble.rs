@@ -1,4 +1,4 @@
-//! Trouble that lasts, whose turn it is, and what a restart of wherry leaves alone.
+//! Lasting errors, the order of starts, and restarts of Wherry that change nothing.
 
 use crate::runtime::Life;
 use crate::story::*;
@@ -12,7 +12,7 @@ use wherry::engine::pod::kill::TerminationSource;
 #[test]
 fn w9_start_turns_are_served_first_come_first_served() {
     let mut w = node_with(EngineConfig { parallel_sandboxes: 1, ..config() });
-    // (Neither the order of their names nor of their UIDs.)
+    // An order that is neither that of the names nor that of the UIDs.
     let names = ["d", "a", "e", "c", "b"];
     for name in names {
         w.file(name, ONE);
@@ -33,7 +33,7 @@ fn w2_a_kill_cancels_a_pull_and_the_pod_ends_at_once() {
     assert_eq!(w.times("PullImage", 0).len(), 1);
     w.remove("web");
     w.until("nothing of it is left", 5, |w| w.runtime.sandboxes.is_empty() && w.records.is_empty());
-    // And its turn is another's.
+    // Its slot is free for another pod.
     w.file("next", "containers: [{name: main, image: 'other:1'}]");
     w.until("it runs", 5, |w| w.runs("next/main"));
     w.remove("next");
@@ -92,7 +92,7 @@ fn w2_a_process_that_cannot_be_killed_holds_its_pod_and_nobody_else() {
     w.file("next", ONE);
     w.run(300);
     assert!(w.runs("next/main"));
-    // W3, W25: it runs, so it is not over, and its record stays.
+    // W3, W25: the pod runs, so it is not finished, and its record stays.
     assert!(w.runs("web/main"));
     assert!(w.engine.pods().iter().any(|v| &*v.pod.name.name == "web"));
     assert!(w.records.keys().any(|k| k.starts_with("pods/")));
@@ -166,7 +166,7 @@ fn a3_another_try_of_a_pod_that_runs_changes_nothing() {
     w.run(60);
     w.retry(uid);
     w.run(60);
-    assert!(!w.runs("web/main"), "who drained it lets it run again");
+    assert!(!w.runs("web/main"), "it waits for undrain");
 }
 
 #[test]

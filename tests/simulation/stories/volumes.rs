@@ -1,4 +1,4 @@
-//! Volumes: there before anything of the pod is made, gone before its cgroup (W2).
+//! Volumes: set up before the pod's first container, removed before its cgroup (W2).
 
 use crate::pods::Answers;
 use crate::story::*;
@@ -70,7 +70,7 @@ fn w2_volumes_that_cannot_be_unmounted_hold_up_the_end_until_they_can() {
     w.remove("web");
     w.run(60);
     assert_eq!(w.parts.mounted.len(), 1);
-    assert_eq!(w.records.len(), 1, "what is to be done yet is on record");
+    assert_eq!(w.records.len(), 1, "the record contains the pending removal");
     let told = w.notices("FailedUnMount").len();
     assert!((7..=12).contains(&told), "{told}");
     w.restart_engine();

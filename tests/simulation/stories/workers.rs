@@ -1,4 +1,4 @@
-//! Starting, waiting for a name, coming back.
+//! Workers: starts, waits for a name, returns of a pod.
 
 use crate::runtime::Life;
 use crate::story::*;
@@ -106,7 +106,7 @@ fn d3_a_change_under_a_fixed_uid_replaces_the_pod() {
     w.run(2);
     assert!(w.runs("web/main") && w.running("web/main") != first);
     assert_eq!(w.engine.pods()[0].pod.grace_period(), Duration::from_secs(3));
-    // And back again before the second one has started.
+    // The manifest changes back before the second version has started.
     w.file_with_uid("web", "u-1", TWO);
     w.run_ms(30);
     w.file_with_uid("web", "u-1", ONE);
@@ -191,7 +191,7 @@ fn w9_pods_that_are_well_share_their_wake_ups() {
     let (steps, wake_ups, published, lists) = (w.steps, w.wake_ups, w.published, w.lists);
     w.run(120);
     let lists = w.lists - lists;
-    // Each list is two moments; all pods' resyncs are a few.
+    // Each list takes two wake-ups, and the resyncs of all pods share a few.
     assert!(w.wake_ups - wake_ups <= 2 * lists + 8, "{} for {lists} lists", w.wake_ups - wake_ups);
     assert!(w.steps - steps <= 2 * lists + 8 + 20 * 3);
     assert_eq!(w.published, published);
@@ -208,7 +208,7 @@ fn w9_a_sync_is_at_most_half_of_the_sync_frequency_late_however_short_it_is() {
         w.run(2 * frequency);
         for _ in 0..5 {
             let (key, at) = w.pod_timers().pop().expect("a sync is due");
-            // It was set between the last sync and now; what follows it is counted from its own time.
+            // The timer was set between the last sync and now. The next period counts from the timer's own time.
             w.until(&format!("{key:?}"), 2 * frequency, |w| w.pod_timers().first().is_none_or(|(_, due)| *due != at));
             let (_, next) = w.pod_timers().pop().expect("the next sync");
             let later = next - at;
@@ -259,7 +259,7 @@ fn w2_a_kill_cancels_what_is_being_started() {
     w.run(2);
     assert_eq!(w.shown("web"), "");
     assert!(w.records.is_empty());
-    // (For a while its cgroup might turn up.)
+    // For a while its cgroup could still appear.
     w.run(30);
     w.assert_clean();
 }

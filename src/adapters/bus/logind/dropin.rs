@@ -1,5 +1,5 @@
-//! Our drop-in for logind (S2): how long it waits for delay locks. One file, and no other is ever touched. It syncs: for a
-//! helper thread.
+//! The drop-in for logind (S2) that sets the maximum delay of inhibitor locks. Only this one file is ever changed. The functions
+//! call fsync and therefore run on a helper thread.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -7,17 +7,17 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Late in the order, so that it wins over most.
+/// The file name. It sorts late, so that it overrides most other drop-ins.
 pub const NAME: &str = "99-wherry.conf";
-/// logind reads only what ends in .conf.
+/// The temporary file. logind ignores it because its name does not end in .conf.
 const ASIDE: &str = ".99-wherry.conf.new";
-/// Ours is much shorter, in bytes.
+/// The most that is read of an existing drop-in, in bytes. Wherry's own is much shorter.
 const MAX_SIZE: u64 = 4096;
 
-/// Durable when it returns. False: it said so already, and nothing was written.
+/// Writes the drop-in durably. Returns false if the file has this content already; nothing is written then.
 ///
 /// # Errors
-/// What could not be done to which path, and why.
+/// Names the failed operation, the path and the cause.
 pub fn write(directory: &Path, delay: Duration) -> Result<bool, String> {
     let path = directory.join(NAME);
     let content = content(delay);
@@ -25,7 +25,7 @@ pub fn write(directory: &Path, delay: Duration) -> Result<bool, String> {
         return Ok(false);
     }
     let failed = |what: &str, at: &Path, e: &std::io::Error| format!("{what} {}: {e}", at.display());
-    make(directory).map_err(|(at, e)| failed("make the directory", &at, &e))?;
+    make(directory).map_err(|(at, e)| failed("create the directory", &at, &e))?;
     let aside = directory.join(ASIDE);
     let written = write_aside(&aside, &content)
         .map_err(|e| failed("write", &aside, &e))
@@ -38,23 +38,23 @@ pub fn write(directory: &Path, delay: Duration) -> Result<bool, String> {
     Ok(true)
 }
 
-/// The same, but only if there is a drop-in.
+/// Like `write`, but does nothing and returns false if there is no drop-in.
 ///
 /// # Errors
-/// What could not be done to which path, and why.
+/// Names the failed operation, the path and the cause.
 pub fn lower(directory: &Path, delay: Duration) -> Result<bool, String> {
     let path = directory.join(NAME);
     match fs::symlink_metadata(&path) {
         Ok(_) => write(directory, delay),
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
-        Err(e) => Err(format!("look at {}: {e}", path.display())),
+        Err(e) => Err(format!("stat {}: {e}", path.display())),
     }
 }
 
-/// Removes what `write` wrote. False: there is none. logind goes by it until it reads its configuration again.
+/// Removes the drop-in. Returns false if there is none. The old delay applies until logind reads its configuration again.
 ///
 /// # Errors
-/// What could not be removed, and why.
+/// Names the path and the cause.
 pub fn remove(directory: &Path) -> Result<bool, String> {
     let path = directory.join(NAME);
     match fs::remove_file(&path) {
@@ -65,19 +65,19 @@ pub fn remove(directory: &Path) -> Result<bool, String> {
 }
 
 fn content(delay: Duration) -> String {
-    // Less than asked for would cut the last pods short.
+    // Round up: a shorter delay would cut the grace period of the last pods short.
     let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
     format!(
-        "# Written by wherry: the sum of its shutdown grace periods. wherry writes it again when they change. It stays when\n\
-         # graceful shutdown is turned off; wherry purge removes it.\n\
+        "# Written by wherry: the sum of its shutdown grace periods. wherry rewrites this file when they change. The file stays\n\
+         # when graceful shutdown is turned off; wherry purge removes it.\n\
          [Login]\nInhibitDelayMaxSec={seconds}\n"
     )
 }
 
-/// None: not there, or not like ours.
+/// Returns None if the file does not exist or cannot be read.
 fn read(path: &Path) -> Option<Vec<u8>> {
     let mut content = Vec::new();
-    // (It may have become a FIFO.)
+    // O_NONBLOCK: the path may have become a FIFO.
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed()).open(path).ok()?;
     file.take(MAX_SIZE).read_to_end(&mut content).ok()?;
@@ -102,7 +102,7 @@ fn make(directory: &Path) -> Result<(), (PathBuf, std::io::Error)> {
 
 fn write_aside(aside: &Path, content: &str) -> std::io::Result<()> {
     match fs::remove_file(aside) {
-        // What an earlier write, cut off by a power failure, has left.
+        // Left by an earlier write that a power failure interrupted.
         Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
         _ => {}
     }
@@ -165,7 +165,7 @@ mod tests {
         let (theirs, target) = (dir.path().join("10-theirs.conf"), dir.path().join("target"));
         fs::write(&theirs, "[Login]\nInhibitDelayMaxSec=5\n").unwrap();
         fs::write(&target, "theirs").unwrap();
-        // A link in our place is replaced, not followed; what a cut-off write left is cleaned up.
+        // A symbolic link at the path is replaced, not followed. The rest of an interrupted write is removed.
         std::os::unix::fs::symlink(&target, dir.path().join(NAME)).unwrap();
         std::os::unix::fs::symlink(&target, dir.path().join(ASIDE)).unwrap();
         assert_eq!(write(dir.path(), Duration::from_secs(7)), Ok(true));
@@ -181,9 +181,9 @@ mod tests {
         fs::write(dir.path().join("file"), "").unwrap();
         let error = write(&dir.path().join("file/conf.d"), Duration::from_secs(1)).unwrap_err();
         assert!(error.contains("file/conf.d") && error.contains("Not a directory"), "{error}");
-        // A place that cannot be written to, for root either.
+        // A path that not even root can write.
         let error = write(Path::new("/proc/wherry"), Duration::from_secs(1)).unwrap_err();
-        assert!(error.starts_with("make the directory /proc/wherry: "), "{error}");
+        assert!(error.starts_with("create the directory /proc/wherry: "), "{error}");
         fs::create_dir(dir.path().join(NAME)).unwrap();
         let error = write(dir.path(), Duration::from_secs(1)).unwrap_err();
         assert!(error.starts_with(&format!("write {}/{NAME}: ", dir.path().display())), "{error}");

@@ -1,4 +1,4 @@
-//! What is said on the bus, and how answers and signals are read. Nothing is sent here.
+//! Builds the messages for the bus and logind, and parses replies and signals. Sends nothing.
 
 use super::super::reply::{BUS, BUS_PATH, Made, SYSTEMD, SYSTEMD_MANAGER, SYSTEMD_PATH, fine, only, to_bus};
 use crate::engine::effect::LogindCall;
@@ -13,20 +13,20 @@ use std::time::Duration;
 pub(super) const LOGIND: &str = "org.freedesktop.login1";
 const LOGIND_PATH: &str = "/org/freedesktop/login1";
 const MANAGER: &str = "org.freedesktop.login1.Manager";
-/// What libdbus itself says of a connection.
+/// The interface of signals that libdbus generates locally about a connection.
 const LOCAL: &str = "org.freedesktop.DBus.Local";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 
-/// Who holds our lock, in logind's list.
+/// The `who` of Wherry's inhibitor lock.
 pub const WHO: &str = "wherry";
 const WHAT: &str = "shutdown";
 const WHY: &str = "pods are stopped in order";
 const MODE: &str = "delay";
 
-/// logind's numbers of microseconds: for ever.
+/// systemd's value for an infinite time in microseconds.
 const INFINITY: u64 = u64::MAX;
 
-/// logind coming and going.
+/// Subscribes to changes of the owner of logind's name.
 pub(super) fn match_owner() -> Made {
     let rule = format!(
         "type='signal',sender='{BUS}',path='{BUS_PATH}',interface='{BUS}',member='NameOwnerChanged',arg0='{LOGIND}'"
@@ -38,12 +38,12 @@ pub(super) fn get_owner() -> Made {
     Ok(to_bus("GetNameOwner")?.append1(LOGIND))
 }
 
-/// Has the bus start logind.
+/// Requests the bus to start logind.
 pub(super) fn start_logind() -> Made {
     Ok(to_bus("StartServiceByName")?.append2(LOGIND, 0u32))
 }
 
-/// The message of a call; `logind` is its unique name, so that only the one that we know of answers.
+/// Builds the message of a call. `logind` is the unique name of the current logind, so that no other process can answer.
 pub(super) fn request(call: &LogindCall, logind: &str) -> Made {
     let manager = |interface: &'static str, member: &'static str| {
         let destination = BusName::new(logind)?;
@@ -70,15 +70,15 @@ pub(super) fn request(call: &LogindCall, logind: &str) -> Made {
         }
         LogindCall::ListInhibitors => manager(MANAGER, "ListInhibitors"),
         LogindCall::WriteDropIn { .. } | LogindCall::LowerDropIn { .. } => {
-            Err("the drop-in is no matter of the bus".to_owned())
+            Err("a drop-in is written to disk, not sent over the bus".to_owned())
         }
     }
 }
 
 const SIGHUP: i32 = 1;
 
-/// A lock comes with its descriptor, the list as the pids of those who took locks like ours.
-// One at a time, and moved once.
+/// A parsed answer. `Takers` contains the pids of the processes that took a lock like ours.
+// Only one value exists at a time, and it is moved once.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub(super) enum Answered {
@@ -87,10 +87,10 @@ pub(super) enum Answered {
     Takers(Vec<u32>),
 }
 
-/// The answer to a call. `uid` is ours.
+/// Parses the answer to a call. `uid` is the effective uid of this process.
 pub(super) fn answer(call: &LogindCall, reply: &Message, uid: u32) -> Result<Answered, OpError> {
     fine(reply)?;
-    let wrong = |why: String| OpError::Unknown(format!("an answer that makes no sense to {call:?}: {why}"));
+    let wrong = |why: String| OpError::Unknown(format!("invalid answer to {call:?}: {why}"));
     let plain = match call {
         LogindCall::ReadDelay => Answer::Delay(delay(only::<Variant<u64>>(reply).map_err(wrong)?.0)),
         LogindCall::ReadPreparing => Answer::Preparing(only::<Variant<bool>>(reply).map_err(wrong)?.0),
@@ -105,10 +105,10 @@ pub(super) fn answer(call: &LogindCall, reply: &Message, uid: u32) -> Result<Ans
     Ok(Answered::Plain(plain))
 }
 
-/// What, who, why, mode, uid, pid.
+/// An entry of ListInhibitors: what, who, why, mode, uid, pid.
 type Inhibitor = (String, String, String, String, u32, u32);
 
-/// Of a Wherry of our user. The pid tells which one's (`Lock::is_among`).
+/// Whether a Wherry with the same uid took the lock. The pid identifies the process (`Lock::is_among`).
 fn is_like_ours((what, who, _, mode, uid, _): &Inhibitor, our_uid: u32) -> bool {
     what.split(':').any(|w| w == WHAT) && who == WHO && mode == MODE && *uid == our_uid
 }
@@ -117,25 +117,25 @@ fn delay(microseconds: u64) -> Duration {
     if microseconds == INFINITY { Duration::MAX } else { Duration::from_micros(microseconds) }
 }
 
-/// The argument of an answer of the bus itself.
+/// Returns the string argument of a reply from the bus itself.
 pub(super) fn text(reply: &Message) -> Result<String, OpError> {
     fine(reply)?;
     only(reply).map_err(OpError::Unknown)
 }
 
-/// What a signal says to us.
+/// A parsed signal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// logind's new unique name; None: it is gone.
+    /// The new unique name of logind; None if logind left the bus.
     Owner(Option<String>),
     Event(LogindEvent),
-    /// Nothing that matters.
+    /// An irrelevant signal.
     Other,
-    /// It claims to be what it must not be, or makes no sense. What, for people, the same for all of its kind; and of whom.
+    /// A forged, malformed or unexpected signal. The description for the log is the same for all signals of its kind.
     Strange(&'static str),
 }
 
-/// `logind` is its unique name: nobody else may say that the machine shuts down.
+/// Parses a signal. `logind` is logind's unique name: a PrepareForShutdown from any other sender is rejected.
 pub(super) fn signal(message: &Message, logind: Option<&str>) -> Signal {
     let (sender, interface, member) = (message.sender(), message.interface(), message.member());
     let (interface, member) = (interface.as_deref().unwrap_or(""), member.as_deref().unwrap_or(""));
@@ -146,21 +146,21 @@ pub(super) fn signal(message: &Message, logind: Option<&str>) -> Signal {
             Ok((LOGIND, _, "")) => Signal::Owner(None),
             Ok((LOGIND, _, new)) => Signal::Owner(Some(new.to_owned())),
             Ok(_) => Signal::Other,
-            Err(_) => Signal::Strange("a NameOwnerChanged with another signature"),
+            Err(_) => Signal::Strange("NameOwnerChanged with a wrong signature"),
         },
         (_, "PrepareForShutdown") => {
             if logind.is_none_or(|logind| logind != sender) {
-                return Signal::Strange("a PrepareForShutdown that is not from logind");
+                return Signal::Strange("PrepareForShutdown not sent by logind");
             }
             if interface != MANAGER || message.path().as_deref() != Some(LOGIND_PATH) {
-                return Signal::Strange("a PrepareForShutdown of another interface or object");
+                return Signal::Strange("PrepareForShutdown of another interface or object");
             }
             match only::<bool>(message) {
                 Ok(begins) => Signal::Event(LogindEvent::Preparing(begins)),
-                Err(_) => Signal::Strange("a PrepareForShutdown with another signature"),
+                Err(_) => Signal::Strange("PrepareForShutdown with a wrong signature"),
             }
         }
-        _ => Signal::Strange("a signal that was not asked for"),
+        _ => Signal::Strange("unexpected signal"),
     }
 }
 
@@ -202,7 +202,7 @@ mod tests {
             [reply(), reply().append1(5u64), reply().append1(Variant("5")), reply().append2(Variant(5u64), 1u8)]
         {
             let error = read(&LogindCall::ReadDelay, &wrong).unwrap_err();
-            assert!(matches!(&error, OpError::Unknown(m) if m.contains("makes no sense")), "{error:?}");
+            assert!(matches!(&error, OpError::Unknown(m) if m.contains("invalid answer")), "{error:?}");
         }
     }
 

@@ -1,11 +1,12 @@
-//! systemd-logind: what graceful shutdown asks of it (S2, S3) and what it says (S4, S7). Nothing here waits or decides.
+//! The client of systemd-logind: the calls of graceful shutdown (S2, S3) and the signals of logind (S4, S7). Nothing here blocks
+//! or makes decisions.
 //!
-//! While there is a connection nothing is done but what its socket brings: no timer, no look now and then. While there is none, the
-//! directory of the bus's socket is watched, and it is tried now and then (`retry`).
+//! While the connection is open, only its socket causes work; there is no timer and no polling. Without a connection, the
+//! directory of the bus's socket is watched, and Wherry retries periodically (`retry`).
 //!
 //! - `retry`, `watch`: finding the bus;
-//! - `messages`: what is said, and how it is read;
-//! - `dropin`: logind's configuration, a file.
+//! - `messages`: building and parsing messages;
+//! - `dropin`: the drop-in file of logind's configuration.
 
 pub mod dropin;
 mod messages;
@@ -32,30 +33,30 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 use watch::Watch;
 
-/// Until a bus that accepts connections but does not answer is told of.
+/// Time after which a bus that accepts connections but does not answer is reported.
 const SILENT: Duration = Duration::from_secs(5);
-/// For the bus's answers when a connection is new; to start logind takes a slow machine long.
+/// Timeout of the first calls on a new connection. It is long because a slow machine needs time to start logind.
 const GREETING: Duration = Duration::from_secs(60);
-/// A connection that held for so long is not one that is lost at once again and again.
+/// A connection that lasted this long resets the back-off of `retry` when it is lost.
 const HELD: Duration = Duration::from_secs(5);
 
 const OFF: &str = "graceful shutdown was turned off";
 
-/// A delay lock of logind's: a machine that shuts down waits until it is closed, which dropping it does.
+/// A delay lock of logind. A shutdown of the machine waits until its descriptor is closed. Dropping the lock closes it.
 #[derive(Debug)]
 pub struct Lock {
     fd: OwnedFd,
-    /// The process that took it, as logind lists it; None of a lock that an older Wherry took.
+    /// The pid of the process that took the lock, as logind lists it. None for a lock from an older version of Wherry.
     pub taker: Option<u32>,
 }
 
 impl Lock {
-    /// From a descriptor that was logind's answer once; it must be closed at exec.
+    /// Creates a lock from a descriptor that logind returned. The descriptor must have the close-on-exec flag.
     pub fn new(fd: OwnedFd, taker: Option<u32>) -> Lock {
         Lock { fd, taker }
     }
 
-    /// Does logind list it? (A newer logind that has restarted lists 0 for a process that is gone.)
+    /// Whether logind lists this lock. A newer logind that has restarted lists pid 0 for a process that has ended.
     pub fn is_among(&self, takers: &[u32]) -> bool {
         takers.iter().any(|pid| *pid == 0 || self.taker.is_none_or(|taker| taker == *pid))
     }
@@ -67,21 +68,21 @@ impl AsFd for Lock {
     }
 }
 
-// Few, and moved once.
+// There are few values, and each is moved once.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum BusEvent {
-    /// The connection and logind coming and going, and logind's signal.
+    /// The connection to logind was opened or lost, or logind sent its signal.
     Said(LogindEvent),
-    /// The end of a call; every call has one, except:
+    /// A call has ended. Every call ends with exactly one of `Done`, `Locked` and `Listed`.
     Done { op: OpId, result: Result<Answer, OpError> },
-    /// the end of an Inhibit that went well,
+    /// An Inhibit succeeded.
     Locked { op: OpId, lock: Lock },
-    /// and of a ListInhibitors: the pids of those who took locks like ours.
+    /// A ListInhibitors succeeded. `takers` are the pids of the processes that took a lock like ours.
     Listed { op: OpId, takers: Vec<u32> },
 }
 
-/// The connection to the bus, and what waits for an answer there.
+/// The connection to the bus, with its calls in flight.
 pub struct Logind {
     token: Token,
     places: Result<Vec<Place>, String>,
@@ -89,24 +90,24 @@ pub struct Logind {
     link: Link,
     retry: Retry,
     watch: Watch,
-    /// The last reason of a `Down`; none after an `Up`.
+    /// The reason of the last `Down`; None after an `Up`.
     down: Option<String>,
-    /// Ends of calls that need no answer from the bus any more.
+    /// Results of calls that ended without an answer from the bus. The next `drive` delivers them.
     ended: Vec<(OpId, Result<Answer, OpError>)>,
-    /// The `Down` of a connection that was given up is to be told.
+    /// The next `drive` reports `Down` because the connection was closed by `set_enabled(false)`.
     turned_off: bool,
     strange_told: BTreeSet<&'static str>,
 }
 
 enum Link {
-    /// Not wanted.
+    /// Disabled.
     Off,
     Waiting {
         at: Boot,
     },
     Probing {
         probe: Probe,
-        /// When its silence is told of.
+        /// When to report that the bus does not answer. None if it was reported.
         silent: Option<Boot>,
     },
     Open(Box<Open>),
@@ -115,11 +116,11 @@ enum Link {
 struct Open {
     channel: Channel,
     since: Boot,
-    /// Answers are awaited to these.
+    /// Calls in flight.
     pending: Vec<Pending<What>>,
-    /// logind's unique name.
+    /// The unique name of logind; None while it is not on the bus.
     logind: Option<String>,
-    /// PrepareForShutdown is sent to us.
+    /// The match for PrepareForShutdown is in place.
     subscribed: bool,
 }
 
@@ -133,7 +134,7 @@ enum What {
 }
 
 impl Logind {
-    /// Off, until it is enabled. `address` is of D-Bus's form; `token` is ready whenever `drive` has something to do.
+    /// Creates a disabled client. `address` has D-Bus's format. `token` becomes ready when `drive` has to be called.
     pub fn new(address: &str, token: Token) -> Logind {
         let places = address::parse(address);
         let path = |place: &Place| match &place.socket {
@@ -155,7 +156,7 @@ impl Logind {
         }
     }
 
-    /// Off: there is no connection, and no look for one; one that there was ends as `Down`. `drive` is due after a change.
+    /// Enables or disables the client. Disabling closes the connection, which is reported as `Down`. Call `drive` after a change.
     pub fn set_enabled(&mut self, enabled: bool) {
         match (&self.link, enabled) {
             (Link::Off, true) => {
@@ -178,7 +179,7 @@ impl Logind {
         !matches!(self.link, Link::Off)
     }
 
-    /// Begins a call, to be followed by a `drive`. Without an answer after `timeout` it ends as Unknown.
+    /// Starts a call. Call `drive` afterwards. Without an answer within `timeout` the call ends as Unknown.
     pub fn start(&mut self, op: OpId, call: LogindCall, timeout: Duration, now: Boot) {
         if let Err(why) = self.send(op, call, now + timeout) {
             self.ended.push((op, Err(OpError::NotSent(why))));
@@ -187,11 +188,11 @@ impl Logind {
 
     fn send(&mut self, op: OpId, call: LogindCall, deadline: Boot) -> Result<(), String> {
         let Link::Open(open) = &mut self.link else {
-            return Err(self.down.clone().unwrap_or_else(|| "there is no connection to the system bus".to_owned()));
+            return Err(self.down.clone().unwrap_or_else(|| "no connection to the system bus".to_owned()));
         };
         let logind = open.logind.as_deref().ok_or("logind is not on the system bus")?;
         if open.subscribed && call == LogindCall::Subscribe {
-            // To its name, whoever has it: that holds for as long as the connection does.
+            // The match is for logind's well-known name, so it stays valid while the connection is open.
             self.ended.push((op, Ok(Answer::Ok)));
             return Ok(());
         }
@@ -199,7 +200,7 @@ impl Logind {
         open.send(message, What::Call { op, call }, deadline)
     }
 
-    /// Reads and writes what there is, and connects when that is due.
+    /// Reads and writes without blocking, and connects when an attempt is due.
     pub fn drive(&mut self, registry: &Registry, now: Boot, out: &mut Vec<BusEvent>) {
         if std::mem::take(&mut self.turned_off) {
             out.push(BusEvent::Said(LogindEvent::Down { why: OFF.to_owned() }));
@@ -240,7 +241,7 @@ impl Logind {
         let places = match &self.places {
             Ok(places) => places,
             Err(why) => {
-                // It never becomes better.
+                // The address is invalid. A retry would not help.
                 let why = why.clone();
                 self.tell_down(why, out);
                 return Link::Waiting { at: Boot(u64::MAX) };
@@ -259,10 +260,10 @@ impl Logind {
         self.failed(failures.join("; "), registry, now, out)
     }
 
-    /// There is no connection: another time.
+    /// Handles a failed attempt or a lost connection: reports it and schedules the next attempt.
     fn failed(&mut self, why: String, registry: &Registry, now: Boot, out: &mut Vec<BusEvent>) -> Link {
         self.tell_down(why, out);
-        // First the watch: what comes before it is seen by the next attempt.
+        // Set up the watch first: the next attempt covers changes that happened before it.
         self.watch.arm(registry, self.token);
         Link::Waiting { at: self.retry.next(now) }
     }
@@ -300,6 +301,7 @@ impl Logind {
         }
     }
 
+    /// Processes the messages of an open connection and the calls whose deadline has passed.
     fn converse(&mut self, mut open: Box<Open>, registry: &Registry, now: Boot, out: &mut Vec<BusEvent>) -> Link {
         let mut lost = open.channel.read_write(Some(Duration::ZERO)).is_err();
         let mut why = None;
@@ -316,8 +318,8 @@ impl Logind {
                     let e = OpError::Unknown("no answer in time".to_owned());
                     out.push(BusEvent::Done { op, result: Err(e) });
                 }
-                // The bus itself does not answer; a logind that does not start is another matter.
-                What::Start => self.tell_down("logind could not be started in time".to_owned(), out),
+                // The bus works but logind did not start. The connection stays open.
+                What::Start => self.tell_down("the bus did not start logind in time".to_owned(), out),
                 What::Hello | What::MatchOwner | What::GetOwner => {
                     why.get_or_insert_with(|| "the system bus does not answer".to_owned());
                 }
@@ -339,14 +341,16 @@ impl Logind {
         }
     }
 
+    /// Processes one message.
+    ///
     /// # Errors
-    /// Why the connection is of no use.
+    /// The connection is not usable; it is closed.
     fn take(&mut self, open: &mut Open, message: &Message, now: Boot, out: &mut Vec<BusEvent>) -> Result<(), String> {
         match message.msg_type() {
             MessageType::MethodReturn | MessageType::Error => {
                 let serial = message.get_reply_serial();
                 let Some(at) = open.pending.iter().position(|p| Some(p.serial) == serial) else {
-                    // It came after its deadline. A lock in it is let go with it.
+                    // The answer arrived after the deadline. Dropping it also closes a lock that it contains.
                     return Ok(());
                 };
                 let what = open.pending.swap_remove(at).what;
@@ -360,14 +364,16 @@ impl Logind {
                     Signal::Strange(what) => {
                         if self.strange_told.insert(what) {
                             let sender = message.sender().map(|s| s.to_string()).unwrap_or_default();
-                            log::warn!("ignored on the system bus, now and from now on: {what} sender={sender}");
+                            log::warn!(
+                                "ignoring signals of this kind on the system bus from now on: {what} sender={sender}"
+                            );
                         }
                     }
                 }
                 Ok(())
             }
             MessageType::MethodCall => {
-                // We offer nothing; a caller should not have to wait for that.
+                // Wherry offers no methods. Reply so that the caller does not wait.
                 if let Some(reply) = default_reply(message).filter(|_| !message.get_no_reply()) {
                     let _ = open.channel.send(reply);
                 }
@@ -387,21 +393,21 @@ impl Logind {
         let refused = |what: &str, e: &OpError| format!("the system bus refused {what}: {}", e.message());
         match what {
             What::Hello => {
-                messages::text(reply).map_err(|e| refused("us", &e))?;
+                messages::text(reply).map_err(|e| refused("Hello", &e))?;
             }
-            What::MatchOwner => reply::fine(reply).map_err(|e| refused("to tell of logind", &e))?,
+            What::MatchOwner => reply::fine(reply).map_err(|e| refused("to report changes of logind's name", &e))?,
             What::GetOwner => match messages::text(reply) {
                 Ok(owner) => self.owner(open, Some(owner), out),
                 Err(e) if e.is_not_found() => {
-                    // It may have come since.
+                    // logind may have appeared since the question was sent.
                     if open.logind.is_none() {
                         open.send(messages::start_logind()?, What::Start, now + GREETING)?;
                     }
                 }
-                Err(e) => return Err(refused("to say who logind is", &e)),
+                Err(e) => return Err(refused("to return the owner of logind's name", &e)),
             },
             What::Start => {
-                // Well: its name has an owner, and the bus has told of that.
+                // On success the bus has already sent NameOwnerChanged.
                 if let Err(e) = reply::fine(reply)
                     && open.logind.is_none()
                 {
@@ -424,7 +430,7 @@ impl Logind {
         Ok(())
     }
 
-    /// logind's name has an owner, another one, or none any more.
+    /// Handles a change of the owner of logind's name.
     fn owner(&mut self, open: &mut Open, owner: Option<String>, out: &mut Vec<BusEvent>) {
         if open.logind == owner {
             return;
@@ -440,7 +446,7 @@ impl Logind {
 }
 
 impl Open {
-    /// To a bus that has just answered.
+    /// Connects to a bus that has just answered a probe.
     fn connect(place: &Place, registry: &Registry, token: Token, now: Boot) -> Result<Open, String> {
         let channel = channel::open(place)?;
         let mut open = Open { channel, since: now, pending: Vec::new(), logind: None, subscribed: false };
@@ -459,7 +465,7 @@ impl Open {
     }
 }
 
-/// What waited for an answer that never comes.
+/// Ends the calls in flight of a closed connection with an unknown outcome.
 fn abandoned(pending: Vec<Pending<What>>, why: &str) -> impl Iterator<Item = (OpId, Result<Answer, OpError>)> {
     pending.into_iter().filter_map(move |p| match p.what {
         What::Call { op, .. } => Some((op, Err(OpError::Unknown(why.to_owned())))),

@@ -1,5 +1,5 @@
-//! When to look for the bus again (S7): each second for a minute, then each 30 s, and a few times quickly when its directory has
-//! changed, for a socket is there a moment before anybody listens on it. Pure.
+//! When to try to connect to the bus again (S7): every second for a minute, then every 30 s. After a change of the socket's
+//! directory a few attempts follow quickly, because a socket exists for a moment before the bus listens on it. Pure.
 
 use crate::api::shutdown::retry;
 use crate::api::time::Boot;
@@ -15,13 +15,13 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// There is reason to hope: a good connection was lost, or something moved where the socket should be.
+    /// Starts the sequence again: a working connection was lost, or the directory of the socket has changed.
     pub(super) fn anew(&mut self, now: Boot) {
         self.since = Some(now);
         self.quick = QUICK_TRIES;
     }
 
-    /// An attempt failed: when the next one is due.
+    /// Returns when the next attempt is due after a failed one.
     pub(super) fn next(&mut self, now: Boot) -> Boot {
         let since = *self.since.get_or_insert(now);
         if self.quick > 0 {

@@ -1,5 +1,5 @@
-//! inotify on the directories in which the bus's socket would appear (S7), only while there is no bus. Where a directory is
-//! missing, the nearest one above it that is there.
+//! Watches the directories of the bus's sockets with inotify while there is no connection (S7). If a directory does not exist,
+//! its nearest existing ancestor is watched.
 
 use inotify::{Inotify, WatchMask};
 use mio::unix::SourceFd;
@@ -9,13 +9,13 @@ use std::ffi::OsString;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// Buffers read at a time; what is left waits for the next.
+/// Maximum number of buffers that one call reads. The next call reads the rest.
 const READS: usize = 16;
 
 pub(super) struct Watch {
     paths: Vec<PathBuf>,
     inotify: Option<Inotify>,
-    /// By watch, the names in that directory that matter.
+    /// For each watch descriptor, the relevant names in its directory.
     names: BTreeMap<i32, Vec<OsString>>,
 }
 
@@ -24,7 +24,7 @@ impl Watch {
         Watch { paths, inotify: None, names: BTreeMap::new() }
     }
 
-    /// Watches what is there now. Best effort: without it the bus is found again a little later.
+    /// Watches the directories that exist now. Best effort: without inotify, `retry` finds the bus a little later.
     pub(super) fn arm(&mut self, registry: &Registry, token: Token) {
         if self.paths.is_empty() {
             return;
@@ -48,12 +48,12 @@ impl Watch {
     }
 
     pub(super) fn disarm(&mut self) {
-        // Closed, it leaves the poll by itself.
+        // Closing the descriptor removes it from the poll.
         self.inotify = None;
         self.names.clear();
     }
 
-    /// True if something that matters was made or changed since the last look.
+    /// Returns true if a relevant name was created or changed since the last call.
     pub(super) fn changed(&mut self) -> bool {
         let Some(inotify) = &mut self.inotify else { return false };
         let mut changed = false;
@@ -63,16 +63,16 @@ impl Watch {
             for event in events {
                 let names = self.names.get(&event.wd.get_watch_descriptor_id());
                 let matters = |name: &std::ffi::OsStr| names.is_some_and(|names| names.iter().any(|n| n == name));
-                // Without a name: the directory itself, or lost events.
+                // An event without a name concerns the directory itself or reports lost events.
                 changed |= event.name.is_none_or(matters);
             }
         }
-        // More than that at once: look, and read the rest another time.
+        // Too many events for one call: report a change and read the rest next time.
         true
     }
 }
 
-/// The nearest directory above `path` that is there, and the name in it that leads on.
+/// Returns the nearest existing directory above `path`, and the next component of `path` below it.
 fn nearest(path: &Path) -> Option<(&Path, OsString)> {
     let mut here = path;
     while let (Some(parent), Some(name)) = (here.parent(), here.file_name()) {
@@ -105,7 +105,7 @@ mod tests {
         for step in ["run", "run/dbus", "run/dbus/socket"] {
             watch.arm(poll.registry(), Token(3));
             std::fs::write(dir.path().join(step).with_file_name("other"), "").unwrap();
-            assert!(!told(&mut poll, &mut watch), "another file beside {step}");
+            assert!(!told(&mut poll, &mut watch), "another file next to {step}");
             std::fs::create_dir(dir.path().join(step)).unwrap();
             assert!(told(&mut poll, &mut watch), "{step}");
             assert!(!told(&mut poll, &mut watch));

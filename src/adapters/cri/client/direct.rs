@@ -1,5 +1,5 @@
-//! What people ask of the runtime through the agent: a command in a container, and what containers use. One call each. The engine
-//! knows nothing of them: they change nothing that it decides on.
+//! Requests of users that go to the runtime through the agent: a command in a container, and the resource usage of containers.
+//! Each is one call. The engine is not involved, because the requests change no state that it depends on.
 
 use super::method::{self, Method};
 use super::wire::{op_error, parse, parse_each};
@@ -14,20 +14,20 @@ use bytes::Bytes;
 use protobuf::Message;
 use std::time::Duration;
 
-/// So much later than the runtime's own end of a command that runs too long it is given up: the runtime has to kill it first.
+/// Added to the timeout of a command for the deadline of the call, because the runtime has to kill the command first.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(10);
-/// For what containers use: a runtime reads some files for each.
+/// Timeout of ListContainerStats, for which the runtime reads several files for each container.
 const USAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Given by who asks, never reused.
+/// Identifies a request. The caller assigns it and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientRequest {
-    /// ExecSync. The runtime kills what has not ended after `timeout`.
+    /// ExecSync. The runtime kills a command that runs for longer than `timeout`.
     Exec { id: ContainerId, command: Vec<String>, timeout: Duration },
-    /// ListContainerStats, of all containers that run.
+    /// ListContainerStats for all running containers.
     Usage,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Asked {
 }
 
 impl Client {
-    /// Asks; it ends in exactly one `ClientEvent::Answered`.
+    /// Starts a request. It ends with exactly one `ClientEvent::Answered`.
     pub fn ask(&mut self, id: RequestId, ask: ClientRequest, now: Boot) {
         let (method, request, timeout) = match ask {
             ClientRequest::Exec { id, command, timeout } => {
@@ -65,7 +65,7 @@ impl Client {
         let body = match request {
             Ok(body) => Bytes::from(body),
             Err(e) => {
-                let why = format!("{}: the request cannot be written: {e}", method.path);
+                let why = format!("{}: failed to encode the request: {e}", method.path);
                 self.ended.push(ClientEvent::Answered { id, result: Err(OpError::Refused(why)) });
                 return;
             }
@@ -76,14 +76,14 @@ impl Client {
         self.asked.insert(call, Asked { id, method, begun: now });
     }
 
-    /// Nobody waits for it any more: its call is reset, which ends a command. It is answered all the same.
+    /// Cancels a request whose client has gone. Resetting the call ends a command. `Answered` follows nevertheless.
     pub fn cancel_ask(&mut self, id: RequestId) {
         for (call, _) in self.asked.iter().filter(|(_, asked)| asked.id == id) {
             self.transport.cancel(*call);
         }
     }
 
-    /// The end of a call of that kind. False if it is of another.
+    /// Handles the end of a call. Returns false if the call does not belong to a request.
     pub(super) fn ask_ended(
         &mut self,
         call: CallId,
@@ -110,7 +110,7 @@ fn told(method: Method, body: &Bytes) -> Result<ClientAnswer, OpError> {
     Ok(ClientAnswer::Executed { exit_code, stdout, stderr })
 }
 
-/// None of what has no id.
+/// Returns None for stats without a container id.
 fn of_container(mut stats: proto::ContainerStats) -> Option<UsageFact> {
     let id = stats.attributes.take()?.id;
     let cpu = stats.cpu.take().unwrap_or_default();

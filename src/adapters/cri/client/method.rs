@@ -1,11 +1,11 @@
-//! The CRI methods that the client calls: their gRPC path, and the name under which a kubelet counts them
-//! (`kubelet_runtime_operations_total{operation_type}`; it has none for the last two).
+//! The methods that the client calls: the gRPC path, and the label under which a kubelet counts them
+//! (`kubelet_runtime_operations_total{operation_type}`). A kubelet has no label for the last two.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method {
     pub path: &'static str,
     pub operation_type: &'static str,
-    /// As `Call::header`.
+    /// See `Call::header`.
     pub header: Option<(&'static str, &'static str)>,
 }
 
@@ -13,7 +13,7 @@ const fn method(path: &'static str, operation_type: &'static str) -> Method {
     Method { path, operation_type, header: None }
 }
 
-/// A method of containerd's own, in the namespace of its CRI plugin.
+/// A method of containerd's own API, in the containerd namespace of its CRI plugin.
 const fn containerd(path: &'static str, operation_type: &'static str) -> Method {
     Method { path, operation_type, header: Some(("containerd-namespace", "k8s.io")) }
 }

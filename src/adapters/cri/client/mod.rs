@@ -1,13 +1,13 @@
-//! The engine's runtime calls, carried over a transport: an operation begins, makes one or more gRPC calls, and ends
-//! in exactly one `ClientEvent::Done`.
+//! Executes the engine's runtime calls over a transport. An operation starts, makes one or more gRPC calls, and ends with
+//! exactly one `ClientEvent::Done`.
 //!
-//! Some operations are several calls: side by side where one does not need the other (the two lists, all statuses of
-//! a pod), one after the other where it does (run, then read). One deadline covers them all. Once the changing half
-//! of an operation has succeeded, whatever goes wrong after it is `OpError::Unknown`: something did change.
+//! Some operations consist of several calls: in parallel if they are independent (the two lists, all statuses of a pod),
+//! otherwise in sequence (run, then read). One deadline covers all of them. Once the changing call of an operation has succeeded,
+//! every later failure is `OpError::Unknown`, because the runtime's state has changed.
 //!
-//! The client decides nothing about pods. What it keeps beyond an operation's life are the PIDs of what
-//! runs: an init process' PID never changes, and the verbose status that tells it costs the runtime more than all
-//! others together, so it is asked for once.
+//! The client makes no decisions about pods. The only state that outlives an operation are the PIDs of running containers and
+//! sandboxes: the PID of an init process never changes, and the verbose status that contains it costs the runtime more than all
+//! other calls together, so it is requested once.
 
 pub mod direct;
 pub mod method;
@@ -35,27 +35,26 @@ use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The version of the kubelet's side of the interface, sent with Version.
+/// The version of the kubelet API, sent with Version.
 const KUBELET_API_VERSION: &str = "0.1.0";
 
-// Moved once, to be taken apart: a box would cost more than it saves.
+// An event is moved once and then destructured: a box would cost more than it saves.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientEvent {
-    /// The connection to the runtime is there.
+    /// The connection to the runtime was established.
     Up,
-    /// It was lost, or could not be made.
+    /// The connection was lost, or an attempt to connect failed.
     Down { why: String },
-    /// The one end of an operation.
+    /// An operation has ended. Each operation has exactly one `Done`.
     Done { op: OpId, result: Result<Answer, OpError> },
-    /// The one end of what people asked for.
+    /// A request of a user has ended. Each request has exactly one `Answered`.
     Answered { id: RequestId, result: Result<ClientAnswer, OpError> },
-    /// The driver that the runtime uses for cgroups, before the first `Done` that depends on it; None: it does not
-    /// tell.
+    /// The runtime's cgroup driver, sent before the first `Done` that depends on it. None if the runtime does not report it.
     Driver(Option<CgroupDriver>),
-    /// One gRPC call has ended, by the kubelet's name of it: to be counted and timed.
+    /// One gRPC call has ended. `operation_type` is the kubelet's label. For the metrics.
     Called { operation_type: &'static str, duration: Duration, error: bool },
-    /// An answer, or something in it, makes no sense. What can be used of it was.
+    /// An answer is invalid, completely or in part. The valid part is used.
     Nonsense { why: String },
 }
 
@@ -65,38 +64,38 @@ pub struct Client {
     operations: BTreeMap<OpId, Operation>,
     calls: BTreeMap<CallId, InFlight>,
     asked: BTreeMap<CallId, Asked>,
-    /// To be told at the next drive: of operations that ended before they made a call, and nonsense.
+    /// Events that the next drive returns: of operations that ended before their first call, and `Nonsense`.
     ended: Vec<ClientEvent>,
-    /// For a runtime that does not tell its driver.
+    /// `cgroupDriver` of the configuration, for a runtime that does not report its driver.
     configured_driver: CgroupDriver,
-    /// The runtime has been asked which cgroup driver it uses since it was connected.
+    /// The runtime was asked for its cgroup driver on this connection.
     driver_known: bool,
-    /// Of running containers and ready sandboxes, by their id.
+    /// The PIDs of running containers and ready sandboxes, by id.
     pids: BTreeMap<String, u32>,
-    /// The runtime said that it is containerd.
+    /// The runtime reports that it is containerd.
     containerd: bool,
-    /// Kept for its space.
+    /// Empty between drives; kept to reuse its allocation.
     completions: Vec<Completion>,
 }
 
 struct Operation {
     deadline: Boot,
-    /// Calls that have not ended.
+    /// Number of calls in flight.
     waiting: u32,
     cancelled: bool,
-    /// Its changing call has succeeded.
+    /// The changing call has succeeded.
     changed: bool,
     work: Work,
 }
 
-/// What an operation collects on its way to its answer.
+/// The data that an operation collects for its answer.
 enum Work {
     Status(Box<(proto::VersionResponse, proto::StatusResponse)>),
     List(Listed),
     Read(PodFacts),
-    /// The image's name, for the look after the pull.
+    /// The image's name, for ImageStatus after the pull.
     Pull(String),
-    /// One call, or two of which the second says it all.
+    /// One call, or two calls of which only the second contributes to the answer.
     Plain,
 }
 
@@ -107,7 +106,7 @@ struct InFlight {
     begun: Boot,
 }
 
-/// What a call's answer means to its operation.
+/// The role of a call in its operation.
 enum Step {
     Version,
     Status,
@@ -117,7 +116,7 @@ enum Step {
     /// The two lists of one pod.
     FindSandboxes,
     FindContainers,
-    /// One of a pod's statuses: nothing is missing if it vanished in between.
+    /// One status of a pod. NotFound is no error: the object was removed after the list.
     ReadSandbox,
     ReadContainer {
         sandbox: String,
@@ -129,13 +128,13 @@ enum Step {
     Create,
     Start(ContainerId),
     Started,
-    /// Whatever comes of it, the task's removal follows.
+    /// DeleteTask follows, whatever the result.
     KillTask(ContainerId),
     /// An answer without content.
     Change,
 }
 
-/// After a call's answer: the operation's own, or None while it goes on.
+/// The answer of the operation, or None if it continues.
 type Next = Option<Answer>;
 
 impl Client {
@@ -159,7 +158,7 @@ impl Client {
         self.transport.is_up()
     }
 
-    /// The calls in flight, a text each: operation, kind, since when in seconds of the boot clock.
+    /// Describes the calls in flight: operation, kind and start time in seconds of the boot clock.
     pub fn in_flight(&self) -> impl Iterator<Item = String> {
         let line = |of: String, method: Method, begun: Boot| {
             format!("{of} {} since {:.3}", method.operation_type, begun.0 as f64 / 1e9)
@@ -168,13 +167,13 @@ impl Client {
         operations.chain(self.asked.values().map(move |a| line(format!("ask{}", a.id.0), a.method, a.begun)))
     }
 
-    /// The node's settings for the requests from now on.
+    /// The node's settings for later requests.
     pub fn config_mut(&mut self) -> &mut RequestConfig {
         &mut self.config
     }
 
-    /// Begins an operation; `drive` must be called for it to get anywhere. A pod that cannot be expressed to the
-    /// runtime ends as `InvalidArgument` without a call.
+    /// Starts an operation. Call `drive` afterwards. For a pod that cannot be represented in the CRI, the operation ends as
+    /// `InvalidArgument` without a call.
     pub fn start(&mut self, op: OpId, call: RuntimeCall, timeout: Duration, now: Boot) {
         let work = match &call {
             RuntimeCall::Status => Work::Status(Box::default()),
@@ -186,14 +185,14 @@ impl Client {
         let operation = Operation { deadline: now + timeout, waiting: 0, cancelled: false, changed: false, work };
         self.operations.insert(op, operation);
         if let Err(error) = self.begin(op, call, now) {
-            // What was begun of it (nothing, as it is) goes with it.
+            // No call of the operation is in flight here.
             self.operations.remove(&op);
             self.ended.push(ClientEvent::Done { op, result: Err(error) });
         }
     }
 
-    /// Gives an operation up: its calls are reset, and it ends as `Unknown` at the next `drive` unless its answer was
-    /// there already. No effect on an operation that has ended.
+    /// Cancels an operation: its calls are reset, and it ends as `Unknown` at the next `drive` unless its answer has already
+    /// arrived. No effect on an operation that has ended.
     pub fn cancel(&mut self, op: OpId) {
         let Some(operation) = self.operations.get_mut(&op) else { return };
         operation.cancelled = true;
@@ -202,13 +201,13 @@ impl Client {
         }
     }
 
-    /// Moves bytes and appends what came of it. True if it stopped for its budget and wants to be driven again
-    /// without waiting.
+    /// Reads and writes without blocking, and appends the events. Returns true if the budget was used up: call it again without
+    /// waiting.
     pub fn drive(&mut self, now: Boot, out: &mut Vec<ClientEvent>) -> bool {
         self.drive_all(now, true, out)
     }
 
-    /// The same where operations were begun, or a deadline is due, and nothing said that the runtime has answered.
+    /// Like `drive`, if the runtime's socket is not reported ready: operations were started, or a deadline is due.
     pub fn flush(&mut self, now: Boot, out: &mut Vec<ClientEvent>) -> bool {
         self.drive_all(now, false, out)
     }
@@ -225,7 +224,7 @@ impl Client {
             for completion in completions.drain(..) {
                 match completion {
                     Completion::Up => {
-                        // It may have been restarted with another configuration.
+                        // The runtime may have restarted with another configuration.
                         self.driver_known = false;
                         out.push(ClientEvent::Up);
                     }
@@ -235,12 +234,12 @@ impl Client {
                             begun |= self.call_ended(id, result, now, out);
                         }
                     }
-                    // No operation has a stream.
+                    // No operation uses a stream.
                     Completion::Message { .. } => {}
                 }
             }
             self.completions = completions;
-            // Calls that were begun by answers are still to be written.
+            // Calls that were started in response to answers still have to be written.
             if again || !begun {
                 return again;
             }
@@ -329,7 +328,7 @@ impl Client {
             }
             RuntimeCall::DeleteTask { id } => {
                 if !self.containerd {
-                    let message = "the runtime has no tasks".to_owned();
+                    let message = "the runtime is not containerd and has no tasks".to_owned();
                     return Err(OpError::Answered { code: Code::Unimplemented, message });
                 }
                 let request = proto::containerd::KillRequest {
@@ -385,7 +384,7 @@ impl Client {
         self.calls.insert(id, InFlight { op, step, method, begun: now });
     }
 
-    /// True if further calls were begun.
+    /// Handles the end of a call. Returns true if further calls were started.
     fn call_ended(
         &mut self,
         id: CallId,
@@ -424,7 +423,7 @@ impl Client {
         self.calls.len() > before
     }
 
-    /// Takes the operation out, whatever is left of it.
+    /// Ends an operation and cancels its remaining calls.
     fn end(&mut self, op: OpId, result: Result<Answer, OpError>, out: &mut Vec<ClientEvent>) {
         let Some(operation) = self.operations.remove(&op) else { return };
         if operation.waiting > 0 {
@@ -434,7 +433,7 @@ impl Client {
         }
         let result = result.map_err(|e| match e {
             error if !operation.changed => error,
-            error => OpError::Unknown(format!("done, but what came of it is not known: {error}")),
+            error => OpError::Unknown(format!("the call succeeded, but its result is unknown: {error}")),
         });
         out.push(ClientEvent::Done { op, result });
     }
@@ -443,12 +442,12 @@ impl Client {
         let error = op_error(error);
         match step {
             Step::ReadSandbox | Step::ReadContainer { .. } if error.is_not_found() => self.read_so_far(op),
-            // containerd before 2.0.
+            // containerd before 2.0 has no RuntimeConfig.
             Step::RuntimeConfig if is_unimplemented(&error) => {
                 self.driver_told(None);
                 self.status_so_far(op, None, None)
             }
-            // Its process is gone already, as a rule.
+            // The task's process has usually ended already.
             Step::KillTask(id) if matches!(error, OpError::Answered { .. }) => self.delete_task(op, id, now),
             _ => Err(error),
         }
@@ -553,7 +552,7 @@ impl Client {
         self.operations.get_mut(&op).map(|o| &mut o.work)
     }
 
-    /// The answer of the changing half: from now on an error is `Unknown`, and so is a cancelled operation.
+    /// Decodes the answer of the changing call. Later errors of the operation are `Unknown`, and so is a cancellation.
     fn parse_change<M: Message>(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<M, OpError> {
         if let Some(operation) = self.operations.get_mut(&op) {
             operation.changed = true;
@@ -569,7 +568,7 @@ impl Client {
         }
     }
 
-    /// The operation, if none of its calls is left to wait for.
+    /// The work of the operation if all its calls have ended.
     fn complete(&mut self, op: OpId) -> Option<&mut Work> {
         self.operations.get_mut(&op).filter(|o| o.waiting == 0).map(|o| &mut o.work)
     }
@@ -599,7 +598,7 @@ impl Client {
         })
     }
 
-    /// What is asked of the runtime from now on is in terms of its driver.
+    /// Stores the cgroup driver for later requests.
     fn driver_told(&mut self, driver: Option<CgroupDriver>) {
         self.driver_known = true;
         self.config.cgroups.driver = driver.unwrap_or(self.configured_driver);
@@ -618,7 +617,7 @@ impl Client {
             let mut seen = BTreeSet::new();
             listed.containers.retain(|c| seen.insert(c.id.to_string()));
             listed.sandboxes.retain(|s| seen.insert(s.id.to_string()));
-            self.ended.push(ClientEvent::Nonsense { why: "a list has one id twice".to_owned() });
+            self.ended.push(ClientEvent::Nonsense { why: "a list contains an id twice".to_owned() });
         }
         Ok(Some(Answer::Listed(listed)))
     }
@@ -631,7 +630,7 @@ impl Client {
         Ok(Some(Answer::Pod(facts)))
     }
 
-    /// The facts of a list's items. What makes no sense in them is told in one line.
+    /// Converts the items of a list to facts. All invalid items are reported in one line.
     fn list<M: Message, T>(
         &mut self,
         method: Method,
@@ -655,7 +654,7 @@ impl Client {
         Ok(facts)
     }
 
-    /// Remembers or supplies the PID of a running container.
+    /// Stores the PID of a running container, or fills it in if the status was not verbose.
     fn with_pid(&mut self, mut fact: ContainerFact) -> ContainerFact {
         fact.pid = self.pid_of(fact.id.as_str(), fact.state == ContainerState::Running, fact.pid);
         fact
@@ -666,7 +665,7 @@ impl Client {
         fact
     }
 
-    /// The PID just told, else the one known of before; none of what does not run.
+    /// Returns the reported PID, otherwise the stored one. None if the object is not running.
     fn pid_of(&mut self, id: &str, runs: bool, told: Option<u32>) -> Option<u32> {
         match (runs, told) {
             (false, _) => {

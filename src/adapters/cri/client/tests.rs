@@ -1,4 +1,4 @@
-//! The client over a scripted transport: answers are given by method, in the order that a test says.
+//! Tests of the client over a scripted transport. A test answers calls by method, in any order.
 
 use super::*;
 use crate::adapters::cri::requests::tests::{config, pod};
@@ -7,7 +7,7 @@ use crate::engine::op::Code;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What the client sent, and what it is to be answered.
+/// The calls that the client has sent, and the answers that the next drive delivers.
 #[derive(Default)]
 struct Wire {
     next: u64,
@@ -89,7 +89,7 @@ impl Bench {
         self.reply(method, Err(CallError::Status { code, message: format!("code {code}") }));
     }
 
-    /// Drives once; the ends of operations, of which there must be one at most.
+    /// Drives once and returns the end of the operation, if it has ended.
     fn drive(&mut self) -> Option<Result<Answer, OpError>> {
         let mut out = Vec::new();
         assert!(!self.client.drive(NOW + Duration::from_secs(1), &mut out));
@@ -98,14 +98,14 @@ impl Bench {
             match event {
                 ClientEvent::Done { op, result } => {
                     assert_eq!(op, OP);
-                    assert!(end.replace(result).is_none(), "two ends");
+                    assert!(end.replace(result).is_none(), "the operation ended twice");
                 }
                 ClientEvent::Called { operation_type, duration, error } => {
                     assert_eq!(duration, Duration::from_secs(u64::from(!self.late(operation_type))));
                     self.called.push((operation_type, error));
                 }
                 ClientEvent::Nonsense { why } => self.nonsense.push(why),
-                // Before what depends on it.
+                // The driver comes before the end that depends on it.
                 ClientEvent::Driver(driver) if end.is_none() => self.drivers.push(driver),
                 other => panic!("{other:?}"),
             }
@@ -113,7 +113,7 @@ impl Bench {
         end
     }
 
-    /// Calls that are begun in a drive begin at its time, and so take none here.
+    /// Whether a call is started within a drive. Its start time is that of the drive, so its duration is zero here.
     fn late(&self, operation_type: &str) -> bool {
         matches!(operation_type, "podsandbox_status" | "container_status" | "delete_task")
             || (operation_type == "image_status" && self.called.iter().any(|(t, _)| *t == "pull_image"))
@@ -168,7 +168,7 @@ fn status_is_calls_side_by_side_answered_as_one() {
     assert_eq!(fact.name, "containerd");
     assert_eq!(b.called, [("status", false), ("runtime_config", true), ("version", false)]);
     assert_eq!(b.drivers, [None]);
-    assert_eq!(b.client.config.cgroups.driver, CgroupDriver::Cgroupfs, "the configured one");
+    assert_eq!(b.client.config.cgroups.driver, CgroupDriver::Cgroupfs, "the configured driver");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn the_runtimes_cgroup_driver_is_asked_for_once_a_connection_and_used_at_once() 
     assert_eq!(b.open(), ["Version", "Status"]);
     status(&mut b);
     assert!(matches!(b.drive(), Some(Ok(Answer::Runtime(_)))));
-    // Another one may be behind a new connection. Nothing is known of the driver until it has answered.
+    // A new connection may lead to another runtime. Its driver is unknown until it has answered.
     let up = |b: &mut Bench| {
         b.wire.borrow_mut().answers.push(Completion::Up);
         let mut out = Vec::new();
@@ -210,12 +210,12 @@ fn the_runtimes_cgroup_driver_is_asked_for_once_a_connection_and_used_at_once() 
     b.error("RuntimeConfig", 12);
     assert!(matches!(b.drive(), Some(Ok(Answer::Runtime(_)))));
     assert_eq!(b.drivers, [Some(CgroupDriver::Systemd), None]);
-    assert_eq!(b.client.config.cgroups.driver, CgroupDriver::Cgroupfs, "the configured one again");
+    assert_eq!(b.client.config.cgroups.driver, CgroupDriver::Cgroupfs, "the configured driver again");
     up(&mut b);
     b.ok("RuntimeConfig", &tells(proto::CgroupDriver::CGROUPFS));
     assert!(matches!(b.drive(), Some(Ok(Answer::Runtime(_)))));
     assert_eq!(b.drivers.last(), Some(&Some(CgroupDriver::Cgroupfs)));
-    // An empty answer tells nothing.
+    // An empty answer contains no driver.
     up(&mut b);
     b.ok("RuntimeConfig", &proto::RuntimeConfigResponse::new());
     assert!(matches!(b.drive(), Some(Ok(Answer::Runtime(_)))));
@@ -289,12 +289,12 @@ fn errors_say_whether_the_call_may_have_reached_the_runtime() {
         let mut b = Bench::new(run());
         b.reply("RunPodSandbox", Err(error));
         assert_eq!(b.drive(), Some(Err(want)));
-        // As a kubelet counts: one that could not be sent is a failed call too.
+        // Like a kubelet, count a call that was not sent as a failed call.
         assert_eq!(b.called, [("run_podsandbox", true)]);
     }
 }
 
-/// The real transport, without a server: the size is looked at first.
+/// The real transport without a server: the size is checked before the connection.
 #[test]
 fn a_request_that_is_too_large_is_refused_and_one_without_a_connection_is_not_sent() {
     use crate::adapters::cri::transport::h2::H2Transport;
@@ -316,7 +316,7 @@ fn a_request_that_is_too_large_is_refused_and_one_without_a_connection_is_not_se
     };
     let error = end(17 << 20);
     assert!(
-        matches!(&error, OpError::Refused(why) if why.contains("container runtimes take at most 16777216")),
+        matches!(&error, OpError::Refused(why) if why.contains("container runtimes accept at most 16777216")),
         "{error:?}"
     );
     assert!(!error.may_have_acted());
@@ -362,7 +362,7 @@ fn a_cancelled_operation_ends_once_as_unknown() {
     b.client.cancel(OP);
     assert_eq!(b.drive(), None);
 
-    // The change's answer was there already: it is not followed up, and not called a failure without effect.
+    // The answer of the changing call arrived before the cancellation: no call follows, and the outcome is unknown.
     let mut b = Bench::new(run());
     b.ok("RunPodSandbox", &proto::RunPodSandboxResponse::new());
     b.client.cancel(OP);
@@ -416,7 +416,7 @@ fn a_pod_is_read_in_two_rounds_and_what_vanished_in_between_is_absent() {
     let seen: Vec<_> = facts.containers.iter().map(|c| (c.id.as_str(), c.sandbox.as_str(), c.pid)).collect();
     assert_eq!(seen, [("c2", "s1", Some(42)), ("c1", "s1", None)]);
 
-    // The PID is known by now, so the next reading is not verbose and has it all the same.
+    // The PID is known now: the next read is not verbose and returns the stored PID.
     b.client.start(OP, RuntimeCall::ReadPod { uid: Uid::from("u") }, TIMEOUT, NOW);
     b.ok("ListPodSandbox", &proto::ListPodSandboxResponse::new());
     let containers = vec![container("c2", running)];
@@ -482,7 +482,7 @@ fn a_pod_that_cannot_be_expressed_ends_without_a_call() {
     assert_eq!(code, Code::InvalidArgument);
     assert!(message.contains("setHostnameAsFQDN"));
     assert!(b.open().is_empty());
-    assert_eq!(b.called, [], "what was no call is not counted");
+    assert_eq!(b.called, [], "an operation without a call is not counted");
 }
 
 #[test]
@@ -532,7 +532,7 @@ fn what_makes_no_sense_in_a_list_is_told_in_one_line_and_the_rest_is_used() {
     let sandbox = |id: &str| proto::PodSandbox { id: id.into(), labels: labels(), ..Default::default() };
     let (result, nonsense) = listed(vec![sandbox("s1"), sandbox("s1"), sandbox("s2")], vec![of_pod("c1", 1)]);
     assert_eq!((result.sandboxes.len(), result.containers.len()), (2, 1));
-    assert_eq!(nonsense, ["a list has one id twice"]);
+    assert_eq!(nonsense, ["a list contains an id twice"]);
 }
 
 #[test]
@@ -543,16 +543,16 @@ fn an_answer_that_cannot_be_read_is_unknown_and_told() {
         (RuntimeCall::ReadPod { uid: "u".into() }, "ListPodSandbox"),
         (RuntimeCall::StartContainer { id: "c".into() }, "StartContainer"),
     ] {
-        // A length that goes beyond the end, a field of the number 0, and of an unknown wire type.
+        // A length beyond the end, a field with the number 0, and an unknown wire type.
         for bytes in [&b"\x0a\xff\x01x"[..], b"\x00\x00", b"\x0f"] {
             let mut b = Bench::new(call.clone());
             b.reply(method, Ok(Bytes::copy_from_slice(bytes)));
             assert!(is_unknown(b.drive()), "{method} {bytes:?}");
             assert_eq!(b.nonsense.len(), 1, "{:?}", b.nonsense);
-            assert!(b.nonsense[0].contains(method) && b.nonsense[0].contains("cannot be read"), "{:?}", b.nonsense);
+            assert!(b.nonsense[0].contains(method) && b.nonsense[0].contains("failed to decode"), "{:?}", b.nonsense);
         }
     }
-    // What is not read costs nothing: fields of a later version.
+    // Unknown fields of a later version are skipped.
     let mut b = Bench::new(RuntimeCall::List);
     b.reply("ListContainers", Ok(Bytes::from_static(b"\x7a\x03new\x78\x05")));
     b.ok("ListPodSandbox", &proto::ListPodSandboxResponse::new());
@@ -578,7 +578,10 @@ fn what_people_ask_is_one_call_beside_the_operations_and_ends_once() {
     assert_eq!(paths, ["ExecSync", "ListContainerStats", "ExecSync"]);
     let request = proto::ExecSyncRequest::parse_from_bytes(&sent[0].1.body).unwrap();
     assert_eq!((request.container_id.as_str(), &request.cmd, request.timeout), ("c1", &command, 2));
-    assert!(sent[0].1.deadline.is_some_and(|at| at > NOW + Duration::from_secs(2)), "the runtime's end comes first");
+    assert!(
+        sent[0].1.deadline.is_some_and(|at| at > NOW + Duration::from_secs(2)),
+        "the runtime's timeout comes first"
+    );
     assert_eq!(wire.borrow().cancelled, [sent[2].0]);
 
     let executed =
@@ -589,7 +592,7 @@ fn what_people_ask_is_one_call_beside_the_operations_and_ends_once() {
     let cpu = stats.cpu.mut_or_insert_default();
     (cpu.timestamp, cpu.usage_core_nano_seconds) = (5, value(11));
     stats.memory.mut_or_insert_default().working_set_bytes = value(0);
-    // One without an id is nobody's.
+    // Stats without an id are skipped.
     let usage = proto::ListContainerStatsResponse { stats: vec![stats, Default::default()], ..Default::default() };
     for (id, body) in [(sent[0].0, executed.write_to_bytes()), (sent[1].0, usage.write_to_bytes())] {
         wire.borrow_mut().answers.push(Completion::Done { id, result: Ok(Bytes::from(body.unwrap())) });

@@ -1,4 +1,4 @@
-//! Between bytes and messages, and from a call's error to an operation's. Pure.
+//! Encodes requests, decodes answers, and converts errors of calls to errors of operations. Pure.
 
 use super::method::Method;
 use crate::adapters::cri::proto;
@@ -10,7 +10,7 @@ use protobuf::rt::{WireType, skip_field_for_tag};
 use protobuf::{CodedInputStream, Message, MessageField};
 use std::collections::BTreeMap;
 
-/// The two lists, filtered by the UID's label.
+/// Builds the two list requests for one pod, filtered by its UID label.
 pub fn lists_of(uid: &Uid) -> (proto::ListPodSandboxRequest, proto::ListContainersRequest) {
     let selector: BTreeMap<String, String> = [(label::POD_UID.to_owned(), uid.to_string())].into();
     let sandboxes = proto::PodSandboxFilter { label_selector: selector.clone(), ..Default::default() };
@@ -21,22 +21,24 @@ pub fn lists_of(uid: &Uid) -> (proto::ListPodSandboxRequest, proto::ListContaine
     )
 }
 
-/// The largest request that is sent, in bytes: containerd takes no larger message (`max_recv_message_size`, 16 MiB unless
-/// configured), CRI-O takes 80 MiB. What a manifest may say is far below it.
+/// The maximum size of a request in bytes. containerd accepts messages up to `max_recv_message_size` (16 MiB by default), CRI-O
+/// up to 80 MiB. The request for an ordinary pod is far smaller.
 const MAX_REQUEST: u64 = 16 << 20;
 
+/// Encodes a request. A request that is too large is rejected before memory is allocated for it.
+///
 /// # Errors
-/// The request is too large, or cannot be written. Nothing was allocated for one that is too large.
+/// The request is too large or cannot be encoded.
 pub fn written(method: Method, request: &impl Message) -> Result<Vec<u8>, OpError> {
     let size = request.compute_size();
     if size > MAX_REQUEST {
         return Err(OpError::Refused(format!(
-            "{}: the request has {size} bytes, and container runtimes take at most {MAX_REQUEST}: shorten the pod's \
+            "{}: the request has {size} bytes, and container runtimes accept at most {MAX_REQUEST}; shorten the pod's \
              annotations, labels, ports, environment, command or arguments",
             method.path
         )));
     }
-    let failed = |e| OpError::Refused(format!("{}: the request cannot be written: {e}", method.path));
+    let failed = |e| OpError::Refused(format!("{}: failed to encode the request: {e}", method.path));
     request.write_to_bytes().map_err(failed)
 }
 
@@ -44,8 +46,8 @@ pub fn parse<M: Message>(method: Method, body: &Bytes) -> Result<M, OpError> {
     M::parse_from_bytes(body).map_err(|e| unreadable(method, &e))
 }
 
-/// The items of a list's answer, one after the other: a list of 100,000 containers is never there as messages. Their
-/// field is 1 in both answers.
+/// Decodes the items of a list one after the other, so that a list of 100,000 containers is never in memory as messages. The
+/// items are field 1 in all list answers.
 pub fn parse_each<M: Message>(method: Method, body: &Bytes, mut item: impl FnMut(M)) -> Result<(), OpError> {
     let mut input = CodedInputStream::from_bytes(body);
     let mut each = || -> protobuf::Result<()> {
@@ -62,15 +64,16 @@ pub fn parse_each<M: Message>(method: Method, body: &Bytes, mut item: impl FnMut
 }
 
 fn unreadable(method: Method, e: &protobuf::Error) -> OpError {
-    OpError::Unknown(format!("{}: the runtime's answer cannot be read: {e}", method.path))
+    OpError::Unknown(format!("{}: failed to decode the runtime's answer: {e}", method.path))
 }
 
-/// A pod that cannot be expressed: nothing was sent, and sending it again would not help.
+/// The error for a pod that cannot be represented in the CRI. Nothing was sent, and a retry would not help.
 pub fn invalid(message: String) -> OpError {
     OpError::Answered { code: Code::InvalidArgument, message }
 }
 
-/// A runtime that answers "cancelled", "deadline exceeded" or "unavailable" may have done the work or part of it.
+/// Converts the error of a call. CANCELLED, DEADLINE_EXCEEDED and UNAVAILABLE become `Unknown`: the runtime may have completed
+/// the call or a part of it.
 pub fn op_error(error: CallError) -> OpError {
     match error {
         CallError::NotSent(why) => OpError::NotSent(why),

@@ -1,4 +1,4 @@
-//! The labels and annotations by which a node agent and people's tools know sandboxes and containers again.
+//! The labels and annotations of sandboxes and containers, by which node agents and other tools identify them.
 
 use super::RequestConfig;
 use crate::api::hash;
@@ -11,14 +11,14 @@ use std::fmt::Write;
 
 type Map = BTreeMap<String, String>;
 
-/// The pod's own labels, and who it is.
+/// The pod's own labels, and the labels that identify the pod.
 pub fn sandbox_labels(pod: &Pod) -> Map {
     let mut labels = pod.object.metadata.labels.clone().unwrap_or_default();
     identity(pod, &mut labels);
     labels
 }
 
-/// The pod's own annotations (with the three of its source), and whose it is.
+/// The pod's own annotations (including the three about its source), the owner and the grace period.
 pub fn sandbox_annotations(pod: &Pod, cfg: &RequestConfig) -> Map {
     let mut a = pod.object.metadata.annotations.clone().unwrap_or_default();
     a.insert(annotation::OWNER.into(), cfg.owner.clone());
@@ -26,7 +26,7 @@ pub fn sandbox_annotations(pod: &Pod, cfg: &RequestConfig) -> Map {
     a
 }
 
-/// Who it is; the pod's own labels are not copied to containers.
+/// The labels that identify the container. The pod's own labels are not copied to containers.
 pub fn container_labels(pod: &Pod, name: &str) -> Map {
     let mut labels = Map::new();
     identity(pod, &mut labels);
@@ -64,7 +64,7 @@ pub fn container_annotations(create: &CreateContainer, container: &core::Contain
     a
 }
 
-/// The container's ports as Kubernetes writes them in JSON: in its order, what is empty left out.
+/// The container's ports as Go's JSON encoder writes them: Kubernetes' field order, without empty fields.
 fn ports_json(ports: &[core::ContainerPort]) -> String {
     let mut out = String::from("[");
     for (n, p) in ports.iter().enumerate() {
@@ -88,7 +88,7 @@ fn ports_json(ports: &[core::ContainerPort]) -> String {
     out
 }
 
-/// A JSON string as Go's encoder writes it: also `<`, `>`, `&` and the two line separators are escaped.
+/// A JSON string as Go's encoder writes it: `<`, `>`, `&` and the two Unicode line separators are escaped as well.
 fn go_string(text: &str) -> String {
     go_escaped(serde_json::Value::from(text).to_string())
 }

@@ -1,4 +1,4 @@
-//! One container of a pod, for CreateContainer.
+//! The config of one container, for CreateContainer.
 
 use super::{RequestConfig, annotations, init_containers, resources, security};
 use crate::adapters::cri::proto;
@@ -8,10 +8,13 @@ use crate::engine::effect::CreateContainer;
 use k8s_openapi::api::core::v1 as core;
 use protobuf::MessageField;
 
-/// Where the managed hosts file is seen in a container.
+/// The mount point of the managed hosts file in a container.
 const ETC_HOSTS: &str = "/etc/hosts";
 
-/// Errors name the container and the field.
+/// Builds the config of a container.
+///
+/// # Errors
+/// A field cannot be represented in the CRI. The error names the container and the field.
 pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result<proto::ContainerConfig, String> {
     let pod = &create.pod;
     let spec = pod.spec();
@@ -22,7 +25,7 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
         .find(|c| c.name == create.container)
         .ok_or_else(|| format!("pod {} has no container {}", pod.name, create.container))?;
     literal(container)?;
-    // A record of an earlier version may have what is refused at reading today.
+    // A record of an earlier version may contain values that validation rejects today.
     let expanded = expand::container(container).map_err(|e| format!("container {}: {e}", container.name))?;
     Ok(proto::ContainerConfig {
         metadata: MessageField::some(proto::ContainerMetadata {
@@ -59,7 +62,7 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
     })
 }
 
-/// Values from elsewhere are refused: validation lets none pass, and nothing is left out silently.
+/// Rejects `envFrom` and `valueFrom`. Validation rejects them as well; this check ensures that none is dropped silently.
 fn literal(container: &core::Container) -> Result<(), String> {
     if container.env_from.as_ref().is_some_and(|e| !e.is_empty()) {
         return Err(format!("container {}: envFrom is not supported", container.name));
@@ -70,7 +73,7 @@ fn literal(container: &core::Container) -> Result<(), String> {
     }
 }
 
-/// /etc/hosts, then the termination message file.
+/// The mounts of /etc/hosts and of the termination message file, in this order.
 fn mounts(create: &CreateContainer, container: &core::Container, cfg: &RequestConfig) -> Vec<proto::Mount> {
     let mut mounts = vec![mount(ETC_HOSTS, cfg.layout.etc_hosts(&create.pod.uid))];
     if let Some(path) = container.termination_message_path.as_deref().filter(|p| !p.is_empty()) {

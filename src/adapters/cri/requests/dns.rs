@@ -1,4 +1,4 @@
-//! The `dns_config` of a sandbox, from the pod's `dnsPolicy` and `dnsConfig` and what the host resolves with.
+//! The `dns_config` of a sandbox, from the pod's `dnsPolicy` and `dnsConfig` and the host's resolv.conf.
 
 use super::RequestConfig;
 use crate::adapters::cri::proto;
@@ -6,15 +6,15 @@ use crate::api::pod::Pod;
 use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeMap;
 
-/// What resolvers accept at most; more is cut off, as a kubelet does.
+/// Limits of resolvers. Further entries are dropped, as in a kubelet.
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
-/// All search domains together, with a blank between each.
+/// The length of all search domains together in bytes, including the blanks between them.
 const MAX_SEARCH_BYTES: usize = 2048;
-/// Names with fewer dots are first tried below the search domains.
+/// Names with fewer than five dots are first tried below the search domains.
 const CLUSTER_OPTION: &str = "ndots:5";
 
-/// A resolv.conf, parsed.
+/// A parsed resolv.conf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostDns {
     pub servers: Vec<String>,
@@ -23,8 +23,8 @@ pub struct HostDns {
 }
 
 impl HostDns {
-    /// Reads the text of a resolv.conf: every `nameserver`, the last `search`, all `options`. Unknown lines and
-    /// comments are skipped, as resolvers do.
+    /// Parses a resolv.conf: every `nameserver`, the last `search`, all `options`. Unknown lines and comments are skipped, as in
+    /// resolvers.
     pub fn parse(text: &str) -> HostDns {
         let mut dns = HostDns::default();
         for line in text.lines() {
@@ -46,13 +46,13 @@ impl HostDns {
         dns
     }
 
-    /// For an empty `resolvConf`: the host's settings are not used, look-ups lead nowhere.
+    /// For an empty `resolvConf`: the host's settings are not used, and queries fail.
     pub fn none() -> HostDns {
         HostDns { servers: vec!["127.0.0.1".into()], searches: vec![".".into()], options: Vec::new() }
     }
 }
 
-/// What a pod does not get of its DNS settings, each with the reason of the event that a kubelet makes of it.
+/// The reason and the message of a kubelet's event about a DNS setting that is not applied.
 pub type DnsNotice = (&'static str, String);
 
 pub fn dns_config(pod: &Pod, cfg: &RequestConfig) -> proto::DNSConfig {
@@ -60,7 +60,7 @@ pub fn dns_config(pod: &Pod, cfg: &RequestConfig) -> proto::DNSConfig {
     proto::DNSConfig { servers: dns.servers, searches: dns.searches, options: dns.options, ..Default::default() }
 }
 
-/// What is to be told about the pod's DNS settings when its sandbox is made.
+/// The events about the pod's DNS settings, for when its sandbox is created.
 pub fn dns_notices(pod: &Pod, cfg: &RequestConfig) -> Vec<DnsNotice> {
     form(pod, cfg).1
 }
@@ -102,7 +102,7 @@ fn form(pod: &Pod, cfg: &RequestConfig) -> (HostDns, Vec<DnsNotice>) {
     (dns, notices)
 }
 
-/// The cluster's servers; the cluster's search domains before the host's. Without a cluster DNS, the host's.
+/// The cluster's servers, and the cluster's search domains before those of the host. Without a cluster DNS, the host's settings.
 fn cluster(pod: &Pod, cfg: &RequestConfig) -> HostDns {
     if cfg.cluster_dns.is_empty() {
         return cfg.host_dns.clone();
@@ -126,7 +126,7 @@ fn extend_unique<'a>(list: &mut Vec<String>, more: impl IntoIterator<Item = &'a 
     }
 }
 
-/// Adds each `name` or `name:value`, in the place of an option with the same name.
+/// Adds each `name` or `name:value`, and replaces an option with the same name.
 fn set_options(options: &mut Vec<String>, more: impl Iterator<Item = String>) {
     let name = |option: &str| option.split(':').next().unwrap_or_default().to_owned();
     let mut places: BTreeMap<String, usize> = options.iter().enumerate().map(|(i, o)| (name(o), i)).collect();

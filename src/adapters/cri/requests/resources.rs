@@ -1,4 +1,4 @@
-//! cpu, memory and huge pages as the runtime wants them, and the OOM score that follows from the pod's QoS class.
+//! cpu, memory and huge page limits in the CRI's units, and the OOM score for the pod's QoS class.
 
 use super::{RequestConfig, init_containers, is_sidecar};
 use crate::adapters::cri::proto;
@@ -7,7 +7,7 @@ use crate::api::pod::Pod;
 use crate::api::qos::Qos;
 use k8s_openapi::api::core::v1 as core;
 
-/// OOM scores of a guaranteed pod (and a node-critical one) and of a best-effort one.
+/// OOM scores of a guaranteed (or node-critical) pod and of a best-effort pod.
 const GUARANTEED_OOM_SCORE: i64 = -997;
 const BEST_EFFORT_OOM_SCORE: i64 = 1000;
 
@@ -22,7 +22,7 @@ fn to_proto(needs: Needs, cfg: &RequestConfig) -> proto::LinuxContainerResources
     if cfg.cpu_cfs_quota {
         r.cpu_period = cfg.cpu_cfs_period;
         let period = u64::try_from(cfg.cpu_cfs_period).unwrap_or(0);
-        // Zero is "no limit".
+        // Zero means no limit.
         r.cpu_quota = quota(natural(needs.cpu_limit), period).map_or(0, |q| signed(q.quota));
     }
     r
@@ -30,7 +30,7 @@ fn to_proto(needs: Needs, cfg: &RequestConfig) -> proto::LinuxContainerResources
 
 pub fn container(pod: &Pod, c: &core::Container, cfg: &RequestConfig) -> proto::LinuxContainerResources {
     let mut r = to_proto(Needs::of(c), cfg);
-    // No swap beyond the memory limit.
+    // The limit covers memory and swap together: the container gets no swap.
     r.memory_swap_limit_in_bytes = r.memory_limit_in_bytes;
     r.oom_score_adj = oom_score(pod, c, cfg.memory_capacity);
     r.hugepage_limits = cfg
@@ -48,7 +48,7 @@ pub fn container(pod: &Pod, c: &core::Container, cfg: &RequestConfig) -> proto::
     r
 }
 
-/// The sum of the pod, and its overhead, both only for the runtime to know.
+/// The sum of the pod's resources, and its overhead. Both are information for the runtime and set no limit.
 pub fn sandbox(pod: &Pod, cfg: &RequestConfig) -> (proto::LinuxContainerResources, proto::LinuxContainerResources) {
     let overhead = match &pod.spec().overhead {
         None => proto::LinuxContainerResources::default(),
@@ -60,7 +60,7 @@ pub fn sandbox(pod: &Pod, cfg: &RequestConfig) -> (proto::LinuxContainerResource
     (to_proto(Needs::of_pod(pod.spec()), cfg), overhead)
 }
 
-/// The more of the machine's memory a burstable container requests, the later it is killed.
+/// The OOM score. The larger the memory request of a burstable container, the later the OOM killer kills it.
 fn oom_score(pod: &Pod, c: &core::Container, capacity: u64) -> i64 {
     let spec = pod.spec();
     if spec.priority_class_name.as_deref() == Some("system-node-critical") {
@@ -77,9 +77,9 @@ fn oom_score(pod: &Pod, c: &core::Container, capacity: u64) -> i64 {
     };
     let mut own = score(c);
     if init_containers(spec).iter().any(|i| i.name == c.name && is_sidecar(i)) {
-        // A sidecar does not go before those that it serves.
+        // A sidecar is not killed before the main containers that it serves.
         own = own.min(spec.containers.iter().map(score).max().unwrap_or(own));
     }
-    // Above a guaranteed pod, below a best-effort one.
+    // Between the scores of a guaranteed and a best-effort pod.
     own.clamp(1000 + GUARANTEED_OOM_SCORE, BEST_EFFORT_OOM_SCORE - 1)
 }

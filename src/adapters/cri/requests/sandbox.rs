@@ -1,4 +1,4 @@
-//! A pod's sandbox: sent with RunPodSandbox, and again, the same, with each container.
+//! The config of a pod's sandbox. It is sent with RunPodSandbox, and unchanged with each CreateContainer.
 
 use super::{RequestConfig, annotations, dns, init_containers, is_sidecar, resources, security};
 use crate::adapters::cri::proto;
@@ -9,7 +9,10 @@ use k8s_openapi::api::core::v1 as core;
 use protobuf::MessageField;
 use std::collections::BTreeSet;
 
-/// Errors name the field that cannot be had.
+/// Builds the config of a sandbox.
+///
+/// # Errors
+/// A field cannot be represented in the CRI. The error names the field.
 pub fn sandbox_config(pod: &Pod, attempt: u32, cfg: &RequestConfig) -> Result<proto::PodSandboxConfig, String> {
     let (sum, overhead) = resources::sandbox(pod, cfg);
     let linux = proto::LinuxPodSandboxConfig {
@@ -40,7 +43,7 @@ pub fn sandbox_config(pod: &Pod, attempt: u32, cfg: &RequestConfig) -> Result<pr
     })
 }
 
-/// All ports of all containers that stay, with or without a host port; the same one twice is sent once.
+/// The ports of all main containers and sidecars, with or without a host port, without duplicates.
 fn port_mappings(pod: &Pod) -> Vec<proto::PortMapping> {
     let spec = pod.spec();
     let staying = spec.containers.iter().chain(init_containers(spec).iter().filter(|c| is_sidecar(c)));

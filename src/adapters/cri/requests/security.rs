@@ -1,5 +1,5 @@
-//! Users, groups, capabilities, profiles and namespaces: the container's security context over the pod's, as a
-//! kubelet merges them. Whether runAsNonRoot lets the container start is the engine's decision, made before.
+//! Users, groups, capabilities, profiles and namespaces. The container's security context overrides the pod's, as in a kubelet.
+//! The engine checks runAsNonRoot before.
 
 use super::{RequestConfig, init_containers};
 use crate::adapters::cri::proto::{self, NamespaceMode, security_profile::ProfileType};
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1 as core;
 use protobuf::{EnumOrUnknown, MessageField};
 use std::collections::BTreeMap;
 
-/// What a container must not see into, and what it must not write to, unless `procMount: Unmasked`.
+/// Paths that are hidden from a container, and paths that are read-only, unless `procMount: Unmasked`.
 const MASKED_PATHS: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
@@ -32,14 +32,14 @@ pub fn sandbox(pod: &Pod) -> proto::LinuxSandboxSecurityContext {
     let privileged = all.any(|c| c.security_context.as_ref().is_some_and(|s| s.privileged == Some(true)));
     let mut sc = proto::LinuxSandboxSecurityContext {
         namespace_options: namespaces(pod),
-        // Its only process is the runtime's own pause: the strictest profile whatever the containers ask for.
+        // The only process is the runtime's pause process, so the profiles of the containers do not apply.
         seccomp: profile(ProfileType::RuntimeDefault, String::new()),
         privileged,
         ..Default::default()
     };
     if let Some(p) = &spec.security_context {
         sc.run_as_user = number(p.run_as_user);
-        // containerd refuses a group without a user; of the pause process it says nothing anyway.
+        // containerd rejects a group without a user. The group of the pause process does not matter.
         sc.run_as_group = number(p.run_as_group.filter(|_| p.run_as_user.is_some()));
         sc.selinux_options = selinux(p.se_linux_options.as_ref());
         (sc.supplemental_groups, sc.supplemental_groups_policy) = groups(p);
@@ -63,7 +63,7 @@ pub fn container(
     };
     match own.and_then(|s| s.run_as_user).or(pod_context.and_then(|p| p.run_as_user)) {
         Some(uid) => sc.run_as_user = number(Some(uid)),
-        // The image's own user, which without one is root.
+        // Otherwise the user of the image, by default root.
         None if image.uid.is_none() && !image.username.is_empty() => sc.run_as_username.clone_from(&image.username),
         None => sc.run_as_user = number(Some(image.uid.unwrap_or(0))),
     }
@@ -93,7 +93,7 @@ pub fn container(
     Ok(sc)
 }
 
-/// The pod's sysctls by their dotted names: `net/ipv4/conf/eth0.1/x` is `net.ipv4.conf.eth0/1.x`.
+/// The pod's sysctls by dotted name: `net/ipv4/conf/eth0.1/x` becomes `net.ipv4.conf.eth0/1.x`.
 pub fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
     let list = pod.spec().security_context.as_ref().and_then(|p| p.sysctls.as_deref()).unwrap_or_default();
     list.iter().map(|s| (dotted(&s.name), s.value.clone())).collect()
@@ -129,7 +129,7 @@ fn namespaces(pod: &Pod) -> MessageField<proto::NamespaceOption> {
     })
 }
 
-/// fsGroup first, then the supplemental groups.
+/// The fsGroup, followed by the supplemental groups.
 fn groups(p: &core::PodSecurityContext) -> (Vec<i64>, EnumOrUnknown<proto::SupplementalGroupsPolicy>) {
     let list = p.fs_group.into_iter().chain(p.supplemental_groups.iter().flatten().copied()).collect();
     let policy = match p.supplemental_groups_policy.as_deref() {
@@ -168,7 +168,7 @@ fn seccomp(
     }
 }
 
-/// Nothing is sent where nothing is asked for: the runtime has its default.
+/// Without a profile in the spec none is sent, and the runtime applies its default.
 fn apparmor(pod: &Pod, c: &core::Container) -> Result<MessageField<proto::SecurityProfile>, String> {
     let own = c.security_context.as_ref().and_then(|s| s.app_armor_profile.as_ref());
     let of_pod = pod.spec().security_context.as_ref().and_then(|p| p.app_armor_profile.as_ref());

@@ -1,5 +1,4 @@
-//! What is built is compared, field by field, with what a kubelet was recorded to send for the same pods
-//! (tests/fixtures/kubelet).
+//! Compares the built requests field by field with recorded requests of a kubelet for the same pods (tests/fixtures/kubelet).
 
 use super::*;
 use crate::adapters::cri::proto;
@@ -40,7 +39,7 @@ fn from_value(object: Value) -> Pod {
     }
 }
 
-/// A pod of which only the spec matters, in JSON; without containers if it names none.
+/// A pod with this spec (JSON). Missing `containers` become an empty list.
 pub fn pod(spec: &str) -> Pod {
     let mut spec: Value = serde_json::from_str(spec).unwrap();
     spec.as_object_mut().unwrap().entry("containers").or_insert(json!([]));
@@ -74,7 +73,7 @@ fn build(spec: &str, cfg: &RequestConfig) -> Result<proto::LinuxContainerSecurit
     Ok(c.linux.security_context.clone().unwrap())
 }
 
-/// An object without what is empty, as the runtime reports its configs.
+/// An object without empty fields, as the runtime reports its configs.
 fn object(fields: Vec<(&str, Value)>) -> Value {
     let empty = |v: &Value| match v {
         Value::Null => true,
@@ -232,7 +231,7 @@ fn container_json(c: &proto::ContainerConfig) -> Value {
     ])
 }
 
-/// Takes out our own annotations, and looks that they are as they should be.
+/// Removes Wherry's own annotations, checks the owner, and returns them.
 fn own_annotations(config: &mut Value) -> Map<String, Value> {
     let all = config["annotations"].as_object_mut().unwrap();
     let own: Vec<String> = all.keys().filter(|k| k.starts_with("io.wherry.")).cloned().collect();
@@ -256,7 +255,7 @@ fn compare(name: &str) {
     let mut ours = sandbox_json(&sandbox_config(&pod, 0, &cfg).unwrap());
     let own = own_annotations(&mut ours);
     assert_eq!(own["io.wherry.pod.terminationGracePeriod"], pod.grace_period().as_secs().to_string());
-    // The kubelet's own times and digests are part of the pod as recorded, so nothing else differs.
+    // The recorded pod contains the kubelet's own times and digests, so no other field differs.
     similar(&format!("{name} sandbox"), ours, recorded["sandbox"].clone());
 
     for recorded in recorded["containers"].as_array().unwrap() {
@@ -374,7 +373,7 @@ fn what_cannot_be_expressed_is_an_error_and_never_left_out() {
 
 #[test]
 fn references_that_multiply_the_environment_are_an_error_and_take_no_memory() {
-    // A record that an earlier version has accepted: 2^64 times ten bytes.
+    // A record that an earlier version accepted. It expands to 2^64 times ten bytes.
     let mut env = vec![json!({"name": "c0", "value": "aaaaaaaaaa"})];
     env.extend((1..64).map(|i| json!({"name": format!("c{i}"), "value": format!("$(c{0})$(c{0})", i - 1)})));
     let pod = Rc::new(pod(&json!({"containers": [{"name": "main", "env": env}]}).to_string()));

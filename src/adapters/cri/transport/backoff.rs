@@ -1,6 +1,6 @@
-//! When to connect again: at once if the last connection held for a while, else some time after the last attempt, doubled
-//! each time (50 ms to 1 s by default). That is quick when a runtime restarts, and one attempt a second when it is gone for
-//! an hour. Pure.
+//! When to connect again: at once if the last connection lasted for a while, otherwise a delay after the last attempt, doubled
+//! each time (50 ms to 1 s by default). A restarted runtime is found quickly; a runtime that stays away costs one attempt a
+//! second. Pure.
 
 use crate::api::time::Boot;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(50);
 const MAX: Duration = Duration::from_secs(1);
 
-/// A connection that held for so long starts the back-off anew.
+/// A connection that lasted this long resets the back-off.
 const HELD: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct Backoff {
     first: Duration,
     max: Duration,
-    /// When the last attempt began, and how many before it did not hold.
+    /// The start of the last attempt, and the number of consecutive attempts that failed or did not last.
     last: Option<Boot>,
     failures: u32,
 }
@@ -27,7 +27,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The first wait, and the longest.
+    /// `first` is the first delay, `max` the longest.
     pub fn new(first: Duration, max: Duration) -> Backoff {
         Backoff { first, max, last: None, failures: 0 }
     }
@@ -36,7 +36,7 @@ impl Backoff {
         self.last = Some(now);
     }
 
-    /// The attempt failed, or its connection is over. When to try again; it may be a time of the past.
+    /// Returns when to try again after a failed attempt or a lost connection. The time may be in the past.
     pub fn next(&mut self, now: Boot) -> Boot {
         let Some(last) = self.last else { return now };
         if now.since(last) >= HELD {

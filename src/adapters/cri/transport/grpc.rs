@@ -1,16 +1,19 @@
-//! What gRPC adds to HTTP/2: the frame around each message, percent-encoded messages, the status of an answer. Pure.
+//! The parts of gRPC above HTTP/2: message framing, percent-encoded status messages, and status codes. Pure.
 
 use super::CallError;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 
-/// The largest message in either direction, as a kubelet has it.
+/// The maximum size of a message in either direction, in bytes; the same as in a kubelet.
 pub const MAX_MESSAGE: usize = 16 << 20;
 
-/// One byte for compression, four for the length.
+/// The prefix of a message: one byte for the compression flag, four for the length.
 const PREFIX: usize = 5;
 
-/// The message in its frame, or why it cannot be sent.
+/// Adds the prefix to a message.
+///
+/// # Errors
+/// The message is larger than `MAX_MESSAGE`.
 pub fn frame(message: &Bytes) -> Result<Bytes, String> {
     let length = u32::try_from(message.len()).ok().filter(|_| message.len() <= MAX_MESSAGE);
     let length = length.ok_or_else(|| over_limit(message.len()))?;
@@ -25,18 +28,18 @@ pub fn over_limit(length: usize) -> String {
     format!("message of {length} bytes is over the limit of {} MiB", MAX_MESSAGE >> 20)
 }
 
-/// Cuts a stream of bytes into messages. What arrives in one piece is not copied.
+/// Splits a stream of bytes into messages. A message that arrives in one piece is not copied.
 #[derive(Debug, Default)]
 pub struct Deframer {
     prefix: [u8; PREFIX],
-    /// How much of the prefix is there.
+    /// Number of prefix bytes received.
     have: usize,
-    /// What is there of the message, once the prefix is.
+    /// The bytes of the current message received so far, after its prefix.
     body: BytesMut,
 }
 
 impl Deframer {
-    /// Calls `message` for each message that is complete.
+    /// Calls `message` for each complete message.
     pub fn push(&mut self, mut bytes: Bytes, message: &mut impl FnMut(Bytes)) -> Result<(), String> {
         loop {
             if self.have < PREFIX {
@@ -48,7 +51,7 @@ impl Deframer {
                     return Ok(());
                 }
                 if self.prefix[0] != 0 {
-                    return Err("the message is compressed, which was not asked for".to_string());
+                    return Err("the message is compressed although no compression was requested".to_string());
                 }
                 if self.length() > MAX_MESSAGE {
                     return Err(over_limit(self.length()));
@@ -58,7 +61,7 @@ impl Deframer {
             if self.body.is_empty() && bytes.len() >= missing {
                 message(bytes.split_to(missing));
             } else {
-                // At once in its whole size: growing it step by step would hold it twice.
+                // Reserve the whole size at once: growing step by step would need twice the memory.
                 self.body.reserve(missing);
                 let take = bytes.len().min(missing);
                 self.body.extend_from_slice(&bytes[..take]);
@@ -72,7 +75,7 @@ impl Deframer {
         }
     }
 
-    /// Bytes are there that make no whole message.
+    /// Whether an incomplete message is buffered.
     pub fn is_partial(&self) -> bool {
         self.have > 0
     }
@@ -82,7 +85,7 @@ impl Deframer {
     }
 }
 
-/// The status in trailers (or in headers, for an answer without a message). None if there is none.
+/// The gRPC status in trailers (or in headers, for an answer without a message). None if it is missing.
 pub fn status(headers: &HeaderMap) -> Option<Result<(), CallError>> {
     let code = headers.get("grpc-status")?.as_bytes();
     let code = std::str::from_utf8(code).ok().and_then(|c| c.parse::<u32>().ok());
@@ -90,20 +93,20 @@ pub fn status(headers: &HeaderMap) -> Option<Result<(), CallError>> {
         return Some(Ok(()));
     }
     let message = headers.get("grpc-message").map_or_else(String::new, |m| percent_decode(m.as_bytes()));
-    // A status that is no number counts as UNKNOWN.
+    // A status that is not a number counts as UNKNOWN (2).
     Some(Err(CallError::Status { code: code.unwrap_or(2), message }))
 }
 
-/// The type of an answer's content if it is not gRPC's.
+/// The content type of an answer if it is not gRPC's, otherwise None.
 pub fn other_content(headers: &HeaderMap) -> Option<String> {
-    let Some(kind) = headers.get(http::header::CONTENT_TYPE) else { return Some("of no type".to_owned()) };
+    let Some(kind) = headers.get(http::header::CONTENT_TYPE) else { return Some("missing".to_owned()) };
     let rest = kind.as_bytes().strip_prefix(b"application/grpc");
-    // With a suffix (`+proto`) or a parameter it is as good.
+    // A suffix (`+proto`) or a parameter is allowed.
     let good = rest.is_some_and(|rest| rest.first().is_none_or(|next| matches!(next, b'+' | b';')));
     (!good).then(|| String::from_utf8_lossy(kind.as_bytes()).chars().take(100).collect())
 }
 
-/// What an HTTP status other than 200 means in gRPC's terms, where the answer does not say it itself.
+/// Maps an HTTP status other than 200 to a gRPC status, for an answer without a gRPC status.
 pub fn http_status(status: StatusCode) -> CallError {
     let code = match status.as_u16() {
         400 => 13,
@@ -116,7 +119,7 @@ pub fn http_status(status: StatusCode) -> CallError {
     CallError::Status { code, message: format!("HTTP status {} instead of a gRPC answer", status.as_u16()) }
 }
 
-/// Wrong escapes are left as they are, wrong UTF-8 is replaced: a message is for people, and better odd than lost.
+/// Decodes a status message. Invalid escapes are kept and invalid UTF-8 is replaced, so that no message is lost.
 pub fn percent_decode(text: &[u8]) -> String {
     let digit = |at: usize| text.get(at).and_then(|d| char::from(*d).to_digit(16));
     let mut decoded = Vec::with_capacity(text.len());
@@ -124,7 +127,7 @@ pub fn percent_decode(text: &[u8]) -> String {
     while at < text.len() {
         match (text[at], digit(at + 1), digit(at + 2)) {
             (b'%', Some(high), Some(low)) => {
-                // Two hexadecimal digits fit a byte.
+                // Cannot truncate: two hexadecimal digits fit into a byte.
                 decoded.push((high * 16 + low) as u8);
                 at += 3;
             }

@@ -1,10 +1,9 @@
-//! The other transport, a build feature: gRPC's C-core. It keeps its sockets and threads to itself (DESIGN.md has the
-//! measurements), so this is a bridge: a call is started from the main thread, its future is polled by one of grpcio's
-//! own threads, and what comes of it is brought to the loop through a channel and an eventfd (a poll can have only one
-//! `mio::Waker`, and the helper threads have it; inside it is the same).
+//! The alternative transport, a build feature: gRPC's C-core. The C-core has its own sockets and threads, so this is a bridge:
+//! the main thread starts a call, one of grpcio's threads polls its future, and the result reaches the event loop through a
+//! channel and an eventfd. A poll can have only one `mio::Waker`, which the helper threads use; a waker is an eventfd, too.
 //!
-//! There are no generated stubs: a method is its path and two functions that copy bytes. Deadlines are ours, as in the
-//! other transport; a call that is given up is cancelled in the C-core, whose answer is then nobody's.
+//! There are no generated stubs: a method is its path and two functions that copy bytes. Deadlines are enforced here, as in the
+//! other transport. A call whose deadline has passed is cancelled in the C-core, and a late answer is ignored.
 
 use super::grpc;
 use super::{Call, CallError, CallId, Completion, Transport};
@@ -29,16 +28,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-/// Completions taken from the channel in one drive.
+/// Maximum number of completions that one drive takes from the channel.
 const BUDGET: usize = 256;
 
-/// The C-core's own deadline is so much later than ours, for the case that we are stopped or asleep.
+/// The C-core's deadline is this much later than ours. It matters only while this process is stopped or the machine is suspended.
 const PEER_GRACE: Duration = Duration::from_secs(2);
 
-/// How often the watch of the connection's state is begun anew, if nothing changes.
+/// Timeout of one wait for a change of the connection's state; the wait is then repeated.
 const WATCH: Duration = Duration::from_secs(60);
 
-/// As in the other transport.
+/// The same values as in the other transport.
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 const STREAM_WINDOW: i32 = 256 << 10;
@@ -53,7 +52,7 @@ pub struct GrpcioTransport {
     told_up: Option<bool>,
     calls: BTreeMap<CallId, InFlight>,
     deadlines: BTreeSet<(Boot, CallId)>,
-    /// To be told at the next drive.
+    /// Completions that the next drive returns.
     ended: Vec<Completion>,
 }
 
@@ -63,30 +62,30 @@ struct InFlight {
     handle: Arc<Handle>,
 }
 
-/// What grpcio's threads tell the loop.
+/// A message from grpcio's threads to the event loop.
 enum Answer {
     State(ConnectivityState),
     Message(CallId, Bytes),
     End(CallId, Result<Bytes, CallError>),
 }
 
-/// Sends to the loop and wakes it.
+/// Sends to the event loop and wakes it.
 struct Bell {
     answers: Sender<Answer>,
-    /// Never read: edge-triggered, each write wakes once.
+    /// Never read: the poll is edge-triggered, so each write wakes it once.
     eventfd: OwnedFd,
 }
 
 impl Bell {
     fn tell(&self, answer: Answer) {
-        // Fails only when the transport is gone, and then nobody wants to know.
+        // Fails only after the transport was dropped. The answer is irrelevant then.
         if self.answers.send(answer).is_ok() {
             let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
         }
     }
 }
 
-/// How the main thread reaches into a future on grpcio's threads: to end it.
+/// Lets the main thread stop a future that runs on grpcio's threads.
 #[derive(Default)]
 struct Handle(Mutex<(bool, Option<Waker>)>);
 
@@ -102,7 +101,7 @@ impl Handle {
         }
     }
 
-    /// True if it is to end; else it is polled again when that changes.
+    /// Returns true if the future has to end. Otherwise `stop` wakes its task.
     fn stopped(&self, cx: &Context<'_>) -> bool {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.0 {
@@ -113,10 +112,13 @@ impl Handle {
 }
 
 impl GrpcioTransport {
-    /// For the unix socket at `path`; connecting begins at once. `token` is ready when there is something to drive.
+    /// Starts to connect to the unix socket at `path`. `token` becomes ready when `drive` has to be called.
+    ///
+    /// # Errors
+    /// The path is not UTF-8, or the eventfd cannot be created or registered.
     pub fn connect(path: &Path, registry: &Registry, token: Token) -> io::Result<GrpcioTransport> {
         let address = path.to_str().filter(|p| !p.contains('\0')).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidInput, format!("{}: not UTF-8, which gRPC needs", path.display()))
+            io::Error::new(io::ErrorKind::InvalidInput, format!("{}: not UTF-8, which gRPC requires", path.display()))
         })?;
         let eventfd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         registry.register(&mut SourceFd(&eventfd.as_raw_fd()), token, Interest::READABLE)?;
@@ -129,14 +131,14 @@ impl GrpcioTransport {
             .max_receive_message_len(i32::try_from(grpc::MAX_MESSAGE).unwrap_or(i32::MAX))
             .max_send_message_len(-1)
             .stream_initial_window_size(STREAM_WINDOW)
-            // It would measure with pings, which containerd's server answers with GOAWAY if there are many.
+            // The probe sends pings, and containerd's server answers frequent pings with GOAWAY.
             .http2_bdp_probe(false)
             .initial_reconnect_backoff(FIRST_BACKOFF)
             .max_reconnect_backoff(MAX_BACKOFF)
-            // Whether a call may be made again is the engine's to decide.
+            // The engine decides about retries.
             .enable_retry(false)
             .enable_http_proxy(false)
-            // A connection of our own, though another channel has the same address.
+            // Do not share a connection with another channel to the same address.
             .use_local_subchannel_pool(true)
             .connect(&format!("unix:{address}"));
         let client = Client::new(channel.clone());
@@ -229,7 +231,7 @@ impl GrpcioTransport {
                     out.push(Completion::Up);
                 }
             }
-            // On its way to the first connection.
+            // Still connecting for the first time.
             ConnectivityState::GRPC_CHANNEL_IDLE | ConnectivityState::GRPC_CHANNEL_CONNECTING
                 if self.told_up != Some(true) => {}
             _ => {
@@ -241,7 +243,7 @@ impl GrpcioTransport {
         }
     }
 
-    /// The C-core does not say why: an attempt of our own does.
+    /// The C-core does not report a reason. A connection attempt on a plain socket finds it.
     fn why_down(&self) -> String {
         match mio::net::UnixStream::connect(&self.path) {
             Ok(_) => format!("{}: connection lost", self.path.display()),
@@ -288,7 +290,7 @@ impl Transport for GrpcioTransport {
                     out.push(Completion::Message { id, message });
                 }
                 Answer::End(id, result) if self.forget(id).is_some() => out.push(Completion::Done { id, result }),
-                // Given up before.
+                // The call was cancelled or its deadline passed.
                 Answer::Message(..) | Answer::End(..) => {}
             }
         }
@@ -315,7 +317,7 @@ impl Transport for GrpcioTransport {
     }
 }
 
-/// Tells the loop of each change of the connection's state, and has the C-core connect again whenever it is idle.
+/// Reports each change of the connection's state to the event loop, and makes an idle C-core reconnect.
 async fn watch_state(channel: Channel, bell: Arc<Bell>, handle: Arc<Handle>) {
     let mut told = None;
     loop {
@@ -333,8 +335,8 @@ async fn watch_state(channel: Channel, bell: Arc<Bell>, handle: Arc<Handle>) {
     }
 }
 
-/// Unary calls are made as streams of one message, which is the same on the wire: grpcio's own unary call panics in the
-/// C-core's thread when an answer has no message.
+/// Declares every method as a server stream, which is the same on the wire for unary calls. grpcio's own unary call panics in a
+/// thread of the C-core if an answer has no message.
 fn method(path: &'static str) -> Method<Bytes, Bytes> {
     let marshaller = || Marshaller { ser: to_slice, de: from_reader };
     Method { ty: MethodType::ServerStreaming, name: path, req_mar: marshaller(), resp_mar: marshaller() }
@@ -351,8 +353,8 @@ fn from_reader(mut reader: MessageReader) -> ::grpcio::Result<Bytes> {
     Ok(bytes.into())
 }
 
-/// What the C-core (1.56) says when it is the connection that failed; it has no other mark of it, and reports everything
-/// as a status.
+/// Message prefixes of the C-core (1.56) for failures of the connection. It reports every failure as a status, so only the
+/// message distinguishes them.
 const BEFORE_SENDING: [&str; 2] = ["failed to connect", "connections to all backends failing"];
 const REFUSED: &str = "Received RST_STREAM with error code 7";
 const OF_THE_CONNECTION: [&str; 9] = [

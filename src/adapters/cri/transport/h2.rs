@@ -1,14 +1,14 @@
-//! The default transport: HTTP/2 with the `h2` crate on a non-blocking unix socket in our own poll, polled by hand.
-//! The tokio crate is there for two traits; no runtime of it exists.
+//! The default transport: HTTP/2 with the `h2` crate on a non-blocking unix socket in the agent's poll. The futures are polled
+//! by hand. The tokio crate is used for two traits only; there is no tokio runtime.
 //!
-//! - here: the link (connecting, back-off, GOAWAY), deadlines, the queue of calls that wait for a stream;
-//! - `connection`: one connection and the calls on it; `call`: one call;
-//! - `socket`: the bytes, within a budget; `wake`: who wants to be polled.
+//! - this file: the link (connecting, back-off, GOAWAY), deadlines, the queue of calls that wait for a stream;
+//! - `connection`: one connection and its calls; `call`: one call;
+//! - `socket`: reading and writing within a budget; `wake`: the list of futures to poll.
 //!
-//! The link counts as up when the peer's SETTINGS came: a socket can be connected to before anybody listens to it. A
-//! peer that says GOAWAY gets no more calls; a new connection takes them, and the old one goes when its calls are done.
-//! That is a Down only if the new connection cannot be made. There are no keepalive pings (containerd's server answers
-//! frequent ones with GOAWAY): a deadline finds a hung peer, EOF a dead one, and an idle connection does nothing.
+//! The link counts as up when the peer's SETTINGS have arrived: connect(2) succeeds before the peer accepts. After a GOAWAY the
+//! connection gets no new calls; a new connection takes them, and the old one is closed when its calls have ended. This is
+//! reported as Down only if the new connection fails. There are no keepalive pings, because containerd's server answers frequent
+//! pings with GOAWAY: a deadline detects a hung peer, EOF a dead one, and an idle connection does nothing.
 
 mod call;
 mod connection;
@@ -26,7 +26,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a peer that accepted may take for its SETTINGS.
+/// Maximum time between connect(2) and the peer's SETTINGS.
 const GREETING: Duration = Duration::from_secs(10);
 
 pub struct H2Transport {
@@ -36,14 +36,14 @@ pub struct H2Transport {
     next_id: u64,
     link: Link,
     backoff: Backoff,
-    /// What was told last; None before the first word.
+    /// The state that was reported last; None before the first report.
     told_up: Option<bool>,
-    /// Connections whose peer takes no new calls, until their calls are done.
+    /// Connections that got a GOAWAY, until their calls have ended.
     leaving: Vec<Connection>,
-    /// Calls that wait for a stream, or for the connection that replaces one whose peer is leaving.
+    /// Calls that wait for a free stream, or for a new connection after a GOAWAY.
     queue: VecDeque<(CallId, Call)>,
     deadlines: BTreeSet<(Boot, CallId)>,
-    /// To be told at the next drive.
+    /// Completions that the next drive returns.
     ended: Vec<Completion>,
 }
 
@@ -53,7 +53,7 @@ enum Link {
         at: Boot,
         why: String,
     },
-    /// Connected, the peer's SETTINGS are awaited.
+    /// Connected, waiting for the peer's SETTINGS.
     Greeting {
         connection: Box<Connection>,
         until: Boot,
@@ -64,8 +64,11 @@ enum Link {
 }
 
 impl H2Transport {
-    /// For the unix socket at `path`. The first attempt to connect is made by the first `drive`. Its descriptors are
-    /// registered under `token`, of which it is the only owner. Fails only if the registry cannot be cloned.
+    /// Creates a transport for the unix socket at `path`. The first `drive` connects. The transport registers its descriptors
+    /// under `token`, which must have no other user.
+    ///
+    /// # Errors
+    /// The registry cannot be cloned.
     pub fn connect(path: &Path, registry: &Registry, token: Token) -> io::Result<H2Transport> {
         Ok(H2Transport {
             path: path.to_path_buf(),
@@ -82,14 +85,16 @@ impl H2Transport {
         })
     }
 
-    /// Ends calls whose time is over.
+    /// Ends calls whose deadline has passed.
     fn expire(&mut self, now: Boot) {
         while let Some((at, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
             self.deadlines.remove(&(at, id));
             let queued = self.queue.iter().any(|(queued, _)| *queued == id);
             if let Some((path, _)) = self.give_up(id) {
                 let error = match queued {
-                    true => CallError::Refused(format!("{path}: deadline exceeded before the peer had room for it")),
+                    true => {
+                        CallError::Refused(format!("{path}: deadline exceeded while the call waited for a free stream"))
+                    }
                     false => CallError::Unknown(format!("{path}: deadline exceeded")),
                 };
                 self.ended.push(Completion::Done { id, result: Err(error) });
@@ -97,7 +102,7 @@ impl H2Transport {
         }
     }
 
-    /// Takes the call out of wherever it is, its stream reset.
+    /// Removes a call and resets its stream. Returns the call's path and deadline.
     fn give_up(&mut self, id: CallId) -> Option<(&'static str, Option<Boot>)> {
         if let Some(at) = self.queue.iter().position(|(queued, _)| *queued == id) {
             return self.queue.remove(at).map(|(_, call)| (call.path, call.deadline));
@@ -110,7 +115,7 @@ impl H2Transport {
         self.leaving.iter_mut().find_map(|connection| connection.give_up(id))
     }
 
-    /// True if there is a new connection, which wants to be driven.
+    /// Returns true if there is a new connection, which has to be driven.
     fn connect_if_due(&mut self, now: Boot, out: &mut Vec<Completion>) -> bool {
         if !matches!(&self.link, Link::Down { at, .. } if *at <= now) {
             return false;
@@ -128,7 +133,7 @@ impl H2Transport {
         }
     }
 
-    /// The link is gone. Says so if that is news, and ends the calls that were not sent.
+    /// Handles the loss of the link: reports it unless it was reported, and ends the calls that were not sent.
     fn lose(&mut self, why: &str, now: Boot, out: &mut Vec<Completion>) {
         let why = format!("{}: {why}", self.path.display());
         if self.told_up != Some(false) {
@@ -139,7 +144,7 @@ impl H2Transport {
         self.refuse_queue(out);
     }
 
-    /// While there is no connection, and none is about to take the place of another, calls end at once.
+    /// Ends the waiting calls. Without a connection, calls fail at once, except while a connection is replaced.
     fn refuse_queue(&mut self, out: &mut Vec<Completion>) {
         let why = match &self.link {
             Link::Down { why, .. } => why.clone(),
@@ -153,7 +158,7 @@ impl H2Transport {
         }
     }
 
-    /// Starts what has room. True if something was started.
+    /// Starts waiting calls while streams are free. Returns true if a call was started.
     fn start_queued(&mut self, now: Boot) -> bool {
         let Link::Up { connection } = &mut self.link else { return false };
         let mut started = false;
@@ -174,7 +179,7 @@ impl H2Transport {
         started
     }
 
-    /// Drives the current connection. True if it stopped for its budget.
+    /// Drives the current connection. Returns true if its budget was used up.
     fn drive_link(&mut self, now: Boot, look: bool, out: &mut Vec<Completion>) -> bool {
         let (Link::Up { connection } | Link::Greeting { connection, .. }) = &mut self.link else { return false };
         let before = out.len();
@@ -185,7 +190,7 @@ impl H2Transport {
         match health {
             Health::Over { why, polite: true } if self.told_up == Some(true) => self.replace(why, now),
             Health::Over { why, .. } => {
-                // Down is told before the ends of its calls.
+                // Down is reported before the ends of its calls.
                 let ends = out.split_off(before);
                 self.lose(&why, now, out);
                 out.extend(ends);
@@ -221,7 +226,7 @@ impl H2Transport {
         false
     }
 
-    /// The peer says that it leaves: look for its successor before telling that it is down.
+    /// Handles a GOAWAY: schedules a new connection without reporting Down.
     fn replace(&mut self, why: String, now: Boot) {
         let why = format!("{}: {why}", self.path.display());
         self.link = Link::Down { at: self.backoff.next(now), why };
@@ -241,18 +246,18 @@ impl H2Transport {
         stopped
     }
 
-    /// `look`: the socket may have become readable.
+    /// `look` means that the socket may have become readable.
     fn drive_all(&mut self, now: Boot, look: bool, out: &mut Vec<Completion>) -> bool {
         self.expire(now);
         if matches!(&self.link, Link::Greeting { until, .. } if *until <= now) {
-            let why = format!("connected, but no answer in {} s", GREETING.as_secs());
+            let why = format!("connected, but no answer (HTTP/2 SETTINGS) within {} s", GREETING.as_secs());
             self.lose(&why, now, out);
         }
         self.connect_if_due(now, out);
         self.start_queued(now);
         let mut again = self.drive_link(now, look, out);
         again |= self.drive_leaving(look, out);
-        // A peer that left is replaced in the same drive, and ended calls make room for waiting ones.
+        // A connection is replaced in the same drive as its GOAWAY. Ended calls free streams for waiting calls.
         again |= self.connect_if_due(now, out);
         again |= self.start_queued(now);
         if self.told_up != Some(true) {

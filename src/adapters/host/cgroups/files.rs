@@ -1,12 +1,11 @@
-//! What is written to a cgroup's files: from limits to (file, value), for v1 and v2, and the writing itself, with
-//! errors that say what to do about them.
+//! Converts limits to values for the files of a cgroup (v1 and v2), and writes them. Errors contain the remedy.
 
 use crate::api::limits::{Limits, page_size_name, weight};
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-/// The controllers that are told something.
+/// The controllers that Wherry sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Controller {
     Cpu,
@@ -19,7 +18,7 @@ pub(super) const CONTROLLERS: [Controller; 4] =
     [Controller::Cpu, Controller::Memory, Controller::Pids, Controller::HugePages];
 
 impl Controller {
-    /// The kernel's name of it.
+    /// The kernel's name of the controller.
     pub(super) fn name(self) -> &'static str {
         match self {
             Controller::Cpu => "cpu",
@@ -29,10 +28,10 @@ impl Controller {
         }
     }
 
-    /// What a kernel without it needs.
+    /// How to get the controller on a kernel without it.
     pub(super) fn remedy(self) -> &'static str {
         match self {
-            // As on a Raspberry Pi, where it is off unless asked for.
+            // It is off by default on a Raspberry Pi, for example.
             Controller::Memory => "add cgroup_enable=memory to the kernel's command line and reboot",
             Controller::Cpu => "the kernel needs CONFIG_FAIR_GROUP_SCHED and CONFIG_CFS_BANDWIDTH",
             Controller::Pids => "the kernel needs CONFIG_CGROUP_PIDS",
@@ -41,16 +40,16 @@ impl Controller {
     }
 }
 
-/// One value of one file.
+/// A value for a file of a cgroup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) file: String,
     pub(super) text: String,
-    /// Somebody relies on it; without the file it is an error, and no small loss.
+    /// The spec requests this limit, so a missing file is an error.
     pub(super) needed: bool,
 }
 
-/// What a controller's files are told. `new`: the cgroup was just made, and what is not limited needs no word.
+/// The values for the files of a controller. In a new cgroup (`new`), an absent limit needs no value.
 pub(super) fn values(controller: Controller, limits: &Limits, unified: bool, new: bool) -> Vec<Value> {
     let mut all = Vec::new();
     let mut tell = |file: &str, text: String, needed: bool| all.push(Value { file: file.to_owned(), text, needed });
@@ -61,7 +60,7 @@ pub(super) fn values(controller: Controller, limits: &Limits, unified: bool, new
                 tell("cpu.shares", shares.to_string(), false);
             }
             if let Some(cpu) = limits.cpu {
-                // The kernel's own period needs no word in a new one.
+                // A new cgroup has the kernel's default period already.
                 if !new || cpu.period != KERNELS_PERIOD {
                     tell("cpu.cfs_period_us", cpu.period.to_string(), true);
                 }
@@ -98,17 +97,19 @@ pub(super) fn values(controller: Controller, limits: &Limits, unified: bool, new
     all
 }
 
-/// Microseconds, in a new cgroup.
+/// The quota period of a new cgroup in microseconds.
 const KERNELS_PERIOD: u64 = 100_000;
 
+/// Writes a value. A missing file is an error only if the value is needed.
+///
 /// # Errors
-/// The file, what was written, and what the kernel said.
+/// Names the value, the file and the kernel's error.
 pub(super) fn write(directory: &Path, value: &Value) -> Result<(), String> {
     let path = directory.join(&value.file);
     match put(&path, &value.text) {
         Err(e) if e.kind() == ErrorKind::NotFound && !value.needed => Ok(()),
         Err(e) if e.kind() == ErrorKind::NotFound => Err(format!(
-            "write {} to {}: the kernel has no such file, so this limit cannot be kept",
+            "write {} to {}: the kernel has no such file, so this limit cannot be enforced",
             value.text,
             path.display()
         )),
@@ -116,22 +117,24 @@ pub(super) fn write(directory: &Path, value: &Value) -> Result<(), String> {
     }
 }
 
-/// An existing file's text, in one write.
+/// Writes the text to an existing file, in one write(2).
 pub(super) fn put(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
 }
 
-/// What the kernel said, and the remedy where one is known.
+/// The kernel's error, with the remedy if one is known.
 pub(super) fn said(e: &io::Error) -> String {
     match e.kind() {
         ErrorKind::ReadOnlyFilesystem => format!(
-            "{e}: wherry has to write cgroups: mount the cgroup file system read-write (in a container: run it \
+            "{e}; wherry has to write cgroups: mount the cgroup file system read-write (in a container: run it \
              privileged)"
         ),
         ErrorKind::PermissionDenied => {
-            format!("{e}: wherry has to write cgroups: run it as root, and without a confinement that forbids it")
+            format!("{e}; wherry has to write cgroups: run it as root, without a security profile that forbids this")
         }
-        ErrorKind::StorageFull => format!("{e}: the kernel makes no more cgroups: see cgroup.max.descendants above it"),
+        ErrorKind::StorageFull => {
+            format!("{e}; the limit for the number of cgroups is reached: see cgroup.max.descendants of its parents")
+        }
         _ => e.to_string(),
     }
 }
@@ -210,7 +213,7 @@ mod tests {
         fs::write(&path, "max").unwrap();
         assert_eq!(write(dir.path(), &value(true)), Ok(()));
         assert!(fs::read_to_string(path).unwrap().starts_with('7'));
-        // What cannot be written, for root either.
+        // A file that not even root can write.
         let forbidden = Value { file: "version".into(), text: "7".into(), needed: false };
         let error = write(Path::new("/proc"), &forbidden).unwrap_err();
         assert!(error.starts_with("write 7 to /proc/version: "), "{error}");

@@ -1,13 +1,12 @@
-//! Pods' cgroups on the machine: finding what is mounted, making and setting the tree that pods are in (`tree`, with
-//! the cgroupfs driver), and removing what is left of a pod. The numbers come from `api::limits`, the names from
-//! `api::cgroups`.
+//! The cgroups of pods on the machine: finds the mounted hierarchies, creates and sets the tree of pod cgroups (`tree`, with the
+//! cgroupfs driver), and removes the cgroups of a pod. The limits come from `api::limits`, the names from `api::cgroups`.
 //!
-//! The runtime removes only what is below a pod's cgroup, so the empty rest is removed here: in every hierarchy (each
-//! v1 controller, and the unified one), under each QoS parent, deepest first.
+//! The runtime removes only the cgroups below a pod's cgroup. Wherry removes the pod's cgroup: in every hierarchy (each v1
+//! controller, and the unified one), under each QoS parent, deepest first.
 //!
-//! Only empty cgroups can be removed, so nothing that runs can be hurt, unless it is asked for: a process that its
-//! runtime has lost is killed, as a kubelet does. With the systemd driver the slice's directory goes; systemd notices
-//! and forgets the slice by itself.
+//! Only empty cgroups can be removed, so a removal cannot affect running processes. On request, processes that the runtime has
+//! lost are killed first, as in a kubelet. With the systemd driver Wherry removes the directory of the slice; systemd notices
+//! this and forgets the slice.
 
 mod files;
 mod tree;
@@ -23,21 +22,21 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// A cgroup that was made a moment ago is about to be used, by whoever made it.
+/// A younger cgroup is not swept, because another process may be about to use it.
 const YOUNG: Duration = Duration::from_secs(60);
 
 /// One mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hierarchy {
     pub mount_point: String,
-    /// The part of the hierarchy that is mounted there: `/` but in containers.
+    /// The part of the hierarchy that is mounted: `/`, except in containers.
     pub root: String,
     pub unified: bool,
-    /// What it controls: cpu, memory, ...
+    /// The controllers: cpu, memory, ...
     pub controllers: Vec<String>,
 }
 
-/// Errors name the directory.
+/// The mounted hierarchies and the names of pod cgroups. All errors name the directory.
 #[derive(Clone, Debug)]
 pub struct Cgroups {
     pub hierarchies: Vec<Hierarchy>,
@@ -45,17 +44,23 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Finds what is mounted.
+    /// Finds the mounted hierarchies.
+    ///
+    /// # Errors
+    /// /proc/self/mountinfo cannot be read.
     pub fn discover(names: CgroupNames) -> Result<Cgroups, String> {
         Cgroups::discover_in(Path::new("/proc/self/mountinfo"), names)
     }
 
-    /// The same, of another file of that form.
+    /// Like `discover`, for another file in the format of mountinfo.
+    ///
+    /// # Errors
+    /// The file cannot be read.
     pub fn discover_in(mountinfo: &Path, names: CgroupNames) -> Result<Cgroups, String> {
         let text = fs::read(mountinfo).map_err(|e| format!("read {}: {e}", mountinfo.display()))?;
         let mut hierarchies = hierarchies(&String::from_utf8_lossy(&text));
         for unified in hierarchies.iter_mut().filter(|h| h.unified) {
-            // (One that cannot be read shows none.)
+            // An unreadable file counts as empty.
             let controllers = fs::read_to_string(format!("{}/cgroup.controllers", unified.mount_point));
             unified.controllers = controllers.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
         }
@@ -67,8 +72,11 @@ impl Cgroups {
         !self.hierarchies.is_empty() && self.hierarchies.iter().all(|h| h.unified)
     }
 
-    /// Removes what is left of a pod's cgroups; fine if there is none. What still runs in one is killed first if so
-    /// asked (that may take a second), else an error.
+    /// Removes the cgroups of a pod. A missing cgroup is no error. With `kill`, processes in the cgroups are killed first, which
+    /// can take a second.
+    ///
+    /// # Errors
+    /// A cgroup cannot be removed; without `kill` also because processes run in it.
     pub fn remove_pod(&self, uid: &str, kill: bool) -> Result<(), String> {
         if !self.names.per_qos || uid.is_empty() || uid.contains(['/', '\0']) {
             return Ok(());
@@ -88,8 +96,8 @@ impl Cgroups {
         result
     }
 
-    /// Removes the cgroups of pods that nobody knows, if they are empty and not young; the names of those that are gone
-    /// for it. `known` is given a UID as the cgroup's name has it. Nothing that runs is touched.
+    /// Removes the cgroups of unknown pods that are empty and not young. Returns the names of the removed cgroups. `known` gets a
+    /// UID in the form of the cgroup's name. No process is killed.
     pub fn sweep(&self, known: &dyn Fn(&str) -> bool) -> BTreeSet<String> {
         let mut gone = BTreeSet::new();
         if !self.names.per_qos {
@@ -109,7 +117,7 @@ impl Cgroups {
                 }
             }
         }
-        // One hierarchy's cgroup may be empty while another's is not.
+        // The cgroup of a pod may be empty in one hierarchy and in use in another.
         for (uid, name, path) in found {
             if !kept.contains(&uid) && remove(&path).is_ok() {
                 gone.insert(name);
@@ -121,20 +129,20 @@ impl Cgroups {
 
 fn is_young(directory: &fs::DirEntry) -> bool {
     let changed = directory.metadata().and_then(|m| m.modified());
-    // One of which nothing is known is left.
+    // Without a modification time the cgroup counts as young.
     !changed.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age >= YOUNG))
 }
 
-/// Is a process in it, or below it? What cannot be read counts as one.
+/// Whether a process is in the cgroup or below it. An unreadable cgroup counts as used.
 fn is_used(directory: &Path) -> bool {
     let Ok(all) = with_all_below(directory) else { return true };
     all.iter().any(|cgroup| !fs::read_to_string(cgroup.join("cgroup.procs")).is_ok_and(|text| text.trim().is_empty()))
 }
 
 impl Hierarchy {
-    /// Where a cgroup is seen; None if it is outside of what is mounted.
+    /// The directory of a cgroup; None if the cgroup is outside of the mounted part of the hierarchy.
     fn directory(&self, cgroup: &str) -> Option<PathBuf> {
-        // In a cgroup namespace the root shows as `/` or leads upwards from it.
+        // In a cgroup namespace the root is `/` or a path that begins with `/..`.
         let inside = if self.root == "/" || self.root.starts_with("/..") {
             cgroup
         } else {
@@ -144,7 +152,7 @@ impl Hierarchy {
     }
 }
 
-/// Of mountinfo: each hierarchy once, however often it is mounted.
+/// Parses mountinfo. A hierarchy that is mounted several times is returned once.
 fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
@@ -160,7 +168,7 @@ fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
             continue;
         };
         if seen.insert((device.to_owned(), root.to_owned())) {
-            // The last field: options of the whole hierarchy, of v1 its controllers.
+            // The last field contains the options of the hierarchy; in v1 they include the controllers.
             let options = after.rsplit(' ').next().unwrap_or_default();
             let controllers = options.split(',').filter(|_| !unified).map(str::to_owned).collect();
             found.push(Hierarchy { mount_point: unescape(mount_point), root: unescape(root), unified, controllers });
@@ -169,7 +177,7 @@ fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
     found
 }
 
-/// Blanks and the like are `\040` in mountinfo.
+/// Decodes the octal escapes of mountinfo, such as `\040` for a blank.
 fn unescape(field: &str) -> String {
     let mut out = Vec::new();
     let bytes = field.as_bytes();
@@ -190,7 +198,7 @@ fn unescape(field: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// So often, and so long apart, a cgroup is tried whose processes were killed.
+/// The number of attempts to remove a cgroup whose processes were killed, and the delay between them.
 const TRIES: u32 = 40;
 const APART: Duration = Duration::from_millis(25);
 
@@ -207,32 +215,35 @@ fn remove_with_force(directory: &Path) -> Result<(), String> {
     remove(directory)
 }
 
-/// SIGKILL to each process of the cgroup.
+/// Sends SIGKILL to each process of the cgroup.
 fn kill_all(cgroup: &Path) {
     let (Ok(text), Some(name)) = (fs::read_to_string(cgroup.join("cgroup.procs")), cgroup.file_name()) else { return };
     for pid in text.lines().filter_map(|line| line.parse().ok()).filter_map(Pid::from_raw) {
-        // The number may be another process's by now: what the descriptor stands for has to be in there still.
+        // The PID may have been reused: check after opening the pidfd that its process is still in the cgroup.
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
         let path = format!("/proc/{}/cgroup", pid.as_raw_nonzero());
         let there = fs::read_to_string(path).is_ok_and(|of| of.contains(&*name.to_string_lossy()));
         if there && pidfd_send_signal(&process, Signal::KILL).is_ok() {
-            log::warn!("a process that the runtime has lost was killed pid={pid} cgroup={}", cgroup.display());
+            log::warn!(
+                "killed a process that the runtime has lost, to remove its cgroup pid={pid} cgroup={}",
+                cgroup.display()
+            );
         }
     }
 }
 
-/// A cgroup and all below it, deepest first.
+/// Removes a cgroup and all cgroups below it, deepest first.
 fn remove(directory: &Path) -> Result<(), String> {
     match fs::remove_dir(directory) {
         Ok(()) => return Ok(()),
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-        // Perhaps only for what is below it.
+        // The cgroup may have children, which have to be removed first.
         Err(_) => {}
     }
     for cgroup in with_all_below(directory)?.iter().rev() {
         match fs::remove_dir(cgroup) {
             Err(e) if e.kind() == ErrorKind::ResourceBusy => {
-                return Err(format!("remove cgroup {}: processes are left in it", cgroup.display()));
+                return Err(format!("remove cgroup {}: it contains processes", cgroup.display()));
             }
             Err(e) if e.kind() != ErrorKind::NotFound => {
                 return Err(format!("remove cgroup {}: {e}", cgroup.display()));
@@ -243,7 +254,7 @@ fn remove(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A directory and those below it, each after the one that it is in.
+/// A directory and all directories below it, parents first.
 fn with_all_below(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = vec![directory.to_owned()];
     let mut next = 0;
@@ -377,8 +388,7 @@ mod tests {
         make("cpu/kubepods/podknown", "", true);
         make("cpu/kubepods/podyoung", "", false);
         make("cpu/kubepods/burstable", "", true);
-        // A plain directory with a file in it cannot be removed as a cgroup can; one without a list of processes is not
-        // known.
+        // Unlike a cgroup, a plain directory that contains a file cannot be removed.
         make("cpu/kubepods/burstable/podgone", "", true);
         assert_eq!(cgroups.sweep(&|uid| uid == "known"), BTreeSet::new());
         let asked = std::cell::RefCell::new(BTreeSet::new());

@@ -1,10 +1,8 @@
-//! The tree that pods' cgroups are in, `kubepods` and its classes, and the pods' own, made and set with the cgroupfs
-//! driver: a mkdir and a few small writes. Of each controller there is one place, its v1 hierarchy or else the unified
-//! one, so that v1, hybrid and v2 are one case. On v2 a controller also has to be let through by each level above
-//! (`cgroup.subtree_control`).
+//! Creates and sets the cgroup `kubepods`, its QoS classes and the cgroups of pods with the cgroupfs driver: a mkdir and a few
+//! small writes. Each controller is in one hierarchy, its v1 hierarchy or the unified one, so v1, hybrid and v2 need no separate
+//! code. On v2 each level above must enable a controller in `cgroup.subtree_control`.
 //!
-//! What the runtime needs besides (cpuset, devices, freezer, ...) it makes by itself, in a way that suits its
-//! containers.
+//! The runtime creates the cgroups of further controllers (cpuset, devices, freezer, ...) itself.
 
 use super::files::{self, CONTROLLERS, Controller, said, values};
 use super::{Cgroups, Hierarchy};
@@ -14,11 +12,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// What is let through to pods on v2, where it is there: what they are limited by, and what the runtime wants for
-/// containers.
+/// The controllers to enable for pods on v2, if available: those of pod limits, and those that the runtime uses for containers.
 const LET_THROUGH: [&str; 6] = ["cpu", "memory", "pids", "hugetlb", "io", "cpuset"];
 
-/// A cgroup above those of pods.
+/// A cgroup above the cgroups of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// `kubepods`.
@@ -27,15 +24,15 @@ pub enum Level {
 }
 
 impl Level {
-    /// From the top.
+    /// All levels, from the top.
     pub const ALL: [Level; 3] = [Level::Node, Level::Class(Qos::Burstable), Level::Class(Qos::BestEffort)];
 }
 
-/// Which hierarchy has a controller. Errors name the file or directory, and the remedy where one is known.
+/// The cgroup tree with the hierarchy of each controller. Errors name the file or directory, and the remedy if one is known.
 #[derive(Clone, Debug)]
 pub struct Tree {
     cgroups: Cgroups,
-    /// In the order of `CONTROLLERS`.
+    /// The index of the hierarchy of each controller, in the order of `CONTROLLERS`.
     places: [Option<usize>; 4],
 }
 
@@ -57,7 +54,7 @@ impl Tree {
         &mut self.cgroups
     }
 
-    /// What of the machine will keep pods from starting, or their limits from being kept: to be told at start.
+    /// Problems of the machine that prevent pods from starting or limits from being enforced. They are reported at the start.
     pub fn troubles(&self) -> Vec<String> {
         if self.cgroups.hierarchies.is_empty() {
             return vec![NOTHING_MOUNTED.to_owned()];
@@ -68,7 +65,10 @@ impl Tree {
         troubles
     }
 
-    /// The cgroup of a level, made where it is not there and set. True if it was made.
+    /// Creates the cgroup of a level if it is missing, and sets its limits. Returns true if the cgroup was created.
+    ///
+    /// # Errors
+    /// `cgroupRoot` does not exist, or a cgroup or file cannot be written.
     pub fn set_level(&self, level: Level, limits: &Limits) -> Result<bool, String> {
         let names = &self.cgroups.names;
         let cgroup = match level {
@@ -78,15 +78,18 @@ impl Tree {
             }
             Level::Class(qos) => names.class(qos),
         };
-        // First from above, or its own files are not there.
+        // The parents must enable the controllers first, or the files of this cgroup do not exist.
         self.let_through(parent(&cgroup))?;
         let made = self.set(&cgroup, limits)?;
         self.let_through(&cgroup)?;
         Ok(made)
     }
 
-    /// A pod's cgroup, or any other below the levels. True if it was made; `Ok(None)`: a level above it is not there
-    /// (any more).
+    /// Creates and sets the cgroup of a pod, or another cgroup below the levels. Returns true if the cgroup was created, and
+    /// `Ok(None)` if a level above it does not exist (any more).
+    ///
+    /// # Errors
+    /// The cgroup or a file cannot be written.
     pub fn set_pod(&self, cgroup: &str, limits: &Limits) -> Result<Option<bool>, String> {
         let above = parent(cgroup);
         let there = |hierarchy: &Hierarchy| hierarchy.directory(above).is_some_and(|d| d.is_dir());
@@ -97,7 +100,10 @@ impl Tree {
         }
     }
 
-    /// What systemd knows nothing of, into a slice that it has made.
+    /// Sets the huge page limits, which systemd does not support, in a slice that systemd has created.
+    ///
+    /// # Errors
+    /// A cgroup or file cannot be written.
     pub fn set_huge_pages(&self, cgroup: &str, limits: &Limits) -> Result<(), String> {
         let only = Limits { huge_pages: limits.huge_pages.clone(), ..Limits::default() };
         let Some(index) = self.place(Controller::HugePages).filter(|_| !only.huge_pages.is_empty()) else {
@@ -122,14 +128,13 @@ impl Tree {
         CONTROLLERS.iter().position(|c| *c == controller).and_then(|at| self.places[at])
     }
 
-    /// Each hierarchy that has a controller of ours, once.
+    /// The hierarchies with at least one of `CONTROLLERS`, each once.
     fn used(&self) -> impl Iterator<Item = &Hierarchy> {
         let is_used = |index: &usize| self.places.contains(&Some(*index));
         self.cgroups.hierarchies.iter().enumerate().filter(move |(index, _)| is_used(index)).map(|(_, h)| h)
     }
 
-    /// `cgroupRoot` is the administrator's: a kubelet does not make it either, and a misspelt one should not go
-    /// unnoticed.
+    /// Checks that `cgroupRoot` exists. Like a kubelet, Wherry does not create it, so that a misspelt value is noticed.
     fn base_is_there(&self) -> Result<(), String> {
         let Some(base) = self.cgroups.names.base() else { return Ok(()) };
         let directories: Vec<PathBuf> = self.used().filter_map(|h| h.directory(&base)).collect();
@@ -138,12 +143,12 @@ impl Tree {
         }
         let first = directories.first().map_or(base.clone(), |d| d.display().to_string());
         Err(format!(
-            "cgroupRoot: the cgroup {base} does not exist: make it ({first}), or leave cgroupRoot out to \
-             have pods below /kubepods"
+            "cgroupRoot: the cgroup {base} does not exist; create it ({first}), or remove cgroupRoot to \
+             put pods below /kubepods"
         ))
     }
 
-    /// Makes a cgroup, where its parent is, and writes its limits.
+    /// Creates a cgroup, whose parent must exist, and writes its limits. Returns true if the cgroup was created.
     fn set(&self, cgroup: &str, limits: &Limits) -> Result<bool, String> {
         if self.used().next().is_none() {
             return Err(NOTHING_MOUNTED.to_owned());
@@ -171,7 +176,7 @@ impl Tree {
         Ok(made)
     }
 
-    /// Limits that the kernel has no controller for.
+    /// Rejects limits for which no controller exists.
     fn refuse_what_cannot_be_kept(&self, limits: &Limits) -> Result<(), String> {
         let wanted = [(Controller::Cpu, limits.cpu.is_some()), (Controller::Memory, limits.memory.is_some())];
         match wanted.into_iter().find(|(controller, wanted)| *wanted && self.place(*controller).is_none()) {
@@ -181,15 +186,14 @@ impl Tree {
     }
 
     fn make(&self, path: &Path, cgroup: &str, hierarchy: &Hierarchy) -> Result<bool, String> {
-        // `cgroupRoot` need not be in all hierarchies.
+        // `cgroupRoot` may be missing in some hierarchies.
         let above = self.cgroups.names.base().filter(|base| cgroup == self.cgroups.names.node() && base != cgroup);
         if let Some(base) = above.and_then(|base| hierarchy.directory(&base)) {
-            fs::create_dir_all(&base).map_err(|e| format!("make the cgroup {}: {}", base.display(), said(&e)))?;
+            fs::create_dir_all(&base).map_err(|e| format!("create the cgroup {}: {}", base.display(), said(&e)))?;
         }
         let new = make(path)?;
         if new && !hierarchy.unified && cgroup == self.cgroups.names.node() {
-            // Before Linux 5.11, and where no systemd has done it: without this a pod's limit is not one for its
-            // containers.
+            // Needed before Linux 5.11 if systemd has not set it: otherwise a pod's memory limit does not cover its containers.
             let file = path.join("memory.use_hierarchy");
             if fs::read_to_string(&file).is_ok_and(|text| text.trim() == "0") {
                 files::put(&file, "1").map_err(|e| format!("write 1 to {}: {}", file.display(), said(&e)))?;
@@ -198,7 +202,7 @@ impl Tree {
         Ok(new)
     }
 
-    /// v2: this cgroup and all above it let controllers through to those below.
+    /// v2: enables the controllers for the children of this cgroup and of all cgroups above it.
     fn let_through(&self, cgroup: &str) -> Result<(), String> {
         for hierarchy in self.used().filter(|h| h.unified) {
             let Some(directory) = hierarchy.directory(cgroup) else { continue };
@@ -211,18 +215,21 @@ impl Tree {
     }
 }
 
-const NOTHING_MOUNTED: &str = "no cgroup hierarchy with a controller is mounted: mount one (cgroup2 at /sys/fs/cgroup)";
+const NOTHING_MOUNTED: &str = "no cgroup hierarchy with a controller is mounted; mount one (cgroup2 at /sys/fs/cgroup)";
 
 fn no_controller(controller: Controller) -> String {
     let name = controller.name();
-    format!("no cgroup hierarchy has the {name} controller, so {name} limits cannot be kept: {}", controller.remedy())
+    format!(
+        "no cgroup hierarchy has the {name} controller, so {name} limits cannot be enforced; {}",
+        controller.remedy()
+    )
 }
 
 fn outside(cgroup: &str, hierarchy: &Hierarchy) -> String {
-    format!("the cgroup {cgroup} is outside of what is mounted at {} ({})", hierarchy.mount_point, hierarchy.root)
+    format!("the cgroup {cgroup} is outside of the hierarchy mounted at {} ({})", hierarchy.mount_point, hierarchy.root)
 }
 
-/// What it is in.
+/// The parent of a cgroup.
 fn parent(cgroup: &str) -> &str {
     cgroup.rsplit_once('/').map(|(parent, _)| parent).filter(|parent| !parent.is_empty()).unwrap_or("/")
 }
@@ -231,7 +238,7 @@ fn make(path: &Path) -> Result<bool, String> {
     match fs::create_dir(path) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
-        Err(e) => Err(format!("make the cgroup {}: {}", path.display(), said(&e))),
+        Err(e) => Err(format!("create the cgroup {}: {}", path.display(), said(&e))),
     }
 }
 
@@ -251,19 +258,18 @@ fn let_through(directory: &Path) -> Result<(), String> {
     if missing.is_empty() || files::put(&path, &missing.join(" ")).is_ok() {
         return Ok(());
     }
-    // One that cannot be had keeps all others out: one after the other.
+    // The kernel rejects the whole write if one controller is not available: enable them one by one.
     for name in missing {
         if let Err(e) = files::put(&path, &name) {
             let what = format!("write {name} to {}", path.display());
             if e.kind() == ErrorKind::ResourceBusy {
                 return Err(format!(
-                    "{what}: processes are in this cgroup itself, and a cgroup v2 has processes or other cgroups that it \
-                     limits, not both: \
-                     move them into a cgroup below it"
+                    "{what}: this cgroup contains processes, and a cgroup v2 cannot have both processes and children with \
+                     controllers; move the processes into a cgroup below it"
                 ));
             }
-            // A limit that needs it says so.
-            log::debug!("{what} error={e:?}");
+            // Setting a limit of this controller fails later with its own error.
+            log::debug!("cannot enable a cgroup controller: {what} error={e:?}");
         }
     }
     Ok(())
@@ -291,7 +297,7 @@ mod tests {
             self.dir.path().join(path)
         }
 
-        /// As the kernel would have it there.
+        /// Creates a file that the kernel would provide.
         fn file(&self, path: &str, text: &str) {
             fs::create_dir_all(self.path(path).parent().unwrap()).unwrap();
             fs::write(self.path(path), text).unwrap();
@@ -331,7 +337,7 @@ mod tests {
         assert_eq!(tree.set_level(Level::Node, &Limits::default()), Ok(true));
         assert_eq!(tree.set_level(Level::Node, &Limits::default()), Ok(false));
         assert_eq!(tree.set_level(Level::Class(Qos::Burstable), &Limits::default()), Ok(true));
-        // The kernel makes the files of a new cgroup; here they are there before.
+        // The kernel creates the files of a new cgroup; this test creates them in advance.
         for file in ["cpu.shares", "cpu.cfs_period_us", "cpu.cfs_quota_us"] {
             place.file(&format!("cpu/kubepods/burstable/podu/{file}"), "");
         }
@@ -341,7 +347,7 @@ mod tests {
         assert_eq!(place.read("cpu/kubepods/burstable/podu/cpu.cfs_quota_us"), "50000");
         assert_eq!(place.read("memory/kubepods/burstable/podu/memory.limit_in_bytes"), "4096");
         assert!(!place.path("unified/kubepods").exists(), "it has no controller");
-        // A new one with nothing to say.
+        // A new cgroup without limits.
         assert_eq!(tree.set_pod("/kubepods/podv", &Limits::default()), Ok(Some(true)));
         assert!(place.path("cpu/kubepods/podv").is_dir() && place.path("memory/kubepods/podv").is_dir());
     }
@@ -371,7 +377,7 @@ mod tests {
         assert_eq!(tree.set_level(Level::Node, &Limits::default()), Ok(false));
         for level in ["fs", "fs/edge", "fs/edge/kubepods"] {
             let told = place.read(&format!("{level}/cgroup.subtree_control"));
-            // (The kernel would keep the names; a plain file keeps what was written, and those above are looked at again.)
+            // The kernel would store the names. A plain file stores the written text, and the upper levels are written again.
             let asked = if level == "fs/edge/kubepods" { "+cpu +pids" } else { "+cpu +memory +pids" };
             assert_eq!(told, format!("{asked} +io +cpuset"), "{level}");
         }
@@ -392,10 +398,10 @@ mod tests {
         let place = Place::new(&["cpu", "memory", "unified/edge"]);
         let tree = place.tree(&V1, "/edge");
         let error = tree.set_level(Level::Node, &Limits::default()).unwrap_err();
-        assert!(error.starts_with("cgroupRoot: the cgroup /edge does not exist: make it (/"), "{error}");
+        assert!(error.starts_with("cgroupRoot: the cgroup /edge does not exist; create it (/"), "{error}");
         assert_eq!(tree.troubles(), [error]);
         assert!(!place.path("cpu/edge").exists());
-        // In one hierarchy it is said that it is meant: the others follow.
+        // If it exists in one hierarchy, Wherry creates it in the others.
         fs::create_dir(place.path("memory/edge")).unwrap();
         assert_eq!(tree.set_level(Level::Node, &Limits::default()), Ok(true));
         assert!(place.path("cpu/edge/kubepods").is_dir() && tree.troubles().is_empty());
@@ -424,7 +430,7 @@ mod tests {
         assert_eq!(tree.set_huge_pages("/a.slice/a-b.slice", &limits()), Ok(()));
         assert_eq!(place.read("hugetlb/a.slice/a-b.slice/hugetlb.2MB.limit_in_bytes"), "0");
         assert!(!place.path("cpu/a.slice").exists());
-        // Without huge pages, or their controller: nothing.
+        // Without huge pages or their controller nothing is created.
         assert_eq!(tree.set_huge_pages("/c.slice", &Limits::default()), Ok(()));
         assert_eq!(place.tree(&V1, "/").set_huge_pages("/c.slice", &limits()), Ok(()));
         assert!(!place.path("hugetlb/c.slice").exists());

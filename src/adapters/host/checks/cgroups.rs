@@ -1,4 +1,4 @@
-//! Which cgroups there are: v1, v2 or both, and whether pods can be limited with them.
+//! Checks the cgroup hierarchies: v1, v2 or both, and whether limits of pods can be enforced.
 
 use super::Roots;
 use crate::adapters::host::cgroups::{Cgroups, Tree};
@@ -6,7 +6,7 @@ use crate::api::cgroups::{CgroupDriver, CgroupNames};
 use crate::api::finding::{Finding, Level};
 use std::collections::BTreeSet;
 
-/// What people know by name; what is missing of the first three is told.
+/// The controllers that a finding lists, and those that must not be missing.
 const SHOWN: [&str; 6] = ["cpu", "memory", "pids", "cpuset", "io", "hugetlb"];
 const NEEDED: [&str; 3] = ["cpu", "memory", "pids"];
 const UNIFIED: &str = "boot with systemd.unified_cgroup_hierarchy=1 (a systemd before 258) or cgroup_no_v1=all";
@@ -23,26 +23,27 @@ pub(super) fn look(roots: &Roots, names: &CgroupNames) -> Vec<Finding> {
     let missing: Vec<&str> = NEEDED.into_iter().filter(|name| !has(name)).collect();
     let unified = cgroups.hierarchies.iter().any(|h| h.unified);
     let is_v2 = cgroups.is_v2();
-    // The words of the start: the mount, cpu, memory, `cgroupRoot`.
+    // The same messages as at the start: the mount, cpu, memory, `cgroupRoot`.
     let troubles = Tree::new(cgroups).troubles();
     let mut found = vec![if !troubles.is_empty() {
-        // They say what to do.
+        // The messages contain the remedy.
         Finding { check: "cgroups", level: Level::Error, message: troubles.join("; "), remedy: None }
     } else if !missing.is_empty() {
-        let message = format!("no controller {}: what pods ask of it has no effect", missing.join(", "));
-        Finding::warning("cgroups", message, "use a kernel with CONFIG_CGROUP_PIDS, and mount it")
+        let message = format!("no controller {}: such limits of pods have no effect", missing.join(", "));
+        Finding::warning("cgroups", message, "use a kernel with CONFIG_CGROUP_PIDS, and mount the controller")
     } else if is_v2 {
         Finding::ok("cgroups", format!("v2: {}", shown.join(" ")))
     } else {
-        let kind = if unified { "v1 beside an unused v2 (hybrid)" } else { "v1 only" };
-        let message = format!("{kind}: {}; pods run, runtimes and kernels are about to drop it", shown.join(" "));
+        let kind = if unified { "v1 with an unused v2 (hybrid)" } else { "v1 only" };
+        let message =
+            format!("{kind}: {}; pods run, but future runtimes and kernels will not support v1", shown.join(" "));
         Finding::warning("cgroups", message, UNIFIED)
     }];
     if names.driver == CgroupDriver::Systemd && !roots.run.join("systemd/system").is_dir() {
         found.push(Finding::error(
             "cgroup-driver",
             "cgroupDriver is systemd, and this machine was not booted with systemd",
-            "cgroupDriver: cgroupfs in the configuration, and SystemdCgroup = false in that of containerd",
+            "set cgroupDriver: cgroupfs in the configuration, and SystemdCgroup = false in that of containerd",
         ));
     }
     found

@@ -1,14 +1,14 @@
-//! Whether the clock can be believed. The kernel tells of its discipline only through adjtimex(2); the services that
-//! discipline it leave a file, which is enough here.
+//! Checks whether the clock is plausible and synchronised. The kernel reports its synchronisation only through adjtimex(2); the
+//! files of the time services are sufficient here.
 
 use super::Roots;
 use crate::api::finding::Finding;
 use crate::api::time::Wall;
 
-/// 2024-01-01T00:00:00Z in nanoseconds: older than this program is no clock's truth.
+/// 2024-01-01T00:00:00Z in nanoseconds. An earlier time is wrong, because it is before the first version of this program.
 const OLDEST: i64 = 1_704_067_200 * 1_000_000_000;
 
-/// systemd-timesyncd writes its file at the first synchronisation; the others leave one while they run.
+/// systemd-timesyncd creates its file at the first synchronisation. The others have a pid file while they run.
 const SYNCHRONISED: &str = "systemd/timesync/synchronized";
 const AT_WORK: [(&str, &str); 4] =
     [("chronyd", "chrony/chronyd.pid"), ("chronyd", "chronyd.pid"), ("ntpd", "ntpd.pid"), ("openntpd", "openntpd.pid")];
@@ -18,20 +18,20 @@ pub(super) fn look(roots: &Roots, now: Wall) -> Finding {
     if now.0 < OLDEST {
         return Finding::error(
             "clock",
-            format!("it says {time}: registries cannot be trusted (TLS), and times in logs are wrong"),
-            "set it (date, hwclock), and have it synchronised (systemd-timesyncd, chrony)",
+            format!("the time is {time}: TLS connections to registries fail, and times in logs are wrong"),
+            "set the clock (date, hwclock) and synchronise it (systemd-timesyncd, chrony)",
         );
     }
     if roots.run.join(SYNCHRONISED).exists() {
         return Finding::ok("clock", format!("{time}, synchronised by systemd-timesyncd"));
     }
     if let Some((name, _)) = AT_WORK.into_iter().find(|(_, file)| roots.run.join(file).exists()) {
-        return Finding::ok("clock", format!("{time}, looked after by {name}"));
+        return Finding::ok("clock", format!("{time}, {name} is running"));
     }
     Finding::warning(
         "clock",
-        format!("{time}, and nothing here says that it is synchronised"),
-        "have systemd-timesyncd (timedatectl set-ntp true), chrony or ntpd run",
+        format!("{time}, not known to be synchronised"),
+        "run systemd-timesyncd (timedatectl set-ntp true), chrony or ntpd",
     )
 }
 
@@ -51,7 +51,7 @@ mod tests {
         let alone = look(&roots, now);
         assert!(alone.level == Level::Warning && alone.message.starts_with("2024-01-01T00:00:05Z,"), "{alone:?}");
         fs::write(dir.path().join("ntpd.pid"), "7").unwrap();
-        assert_eq!(look(&roots, now), Finding::ok("clock", "2024-01-01T00:00:05Z, looked after by ntpd"));
+        assert_eq!(look(&roots, now), Finding::ok("clock", "2024-01-01T00:00:05Z, ntpd is running"));
         fs::create_dir_all(dir.path().join("systemd/timesync")).unwrap();
         fs::write(dir.path().join(SYNCHRONISED), "").unwrap();
         assert!(look(&roots, now).message.ends_with("by systemd-timesyncd"));

@@ -1,50 +1,50 @@
-//! The network's configuration, as the runtime reads it: the first file of a directory, and the programs that it names.
+//! Checks the CNI configuration as the runtime reads it: the first file of a directory, and the plugins that it names.
 
 use crate::api::finding::Finding;
 use crate::foreign::{self, Links};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Where they are unless the runtime says otherwise; distributions differ about the programs.
+/// The default directories, for a runtime that reports none. Distributions install the plugins in different directories.
 pub const CONFIGURATIONS: &str = "/etc/cni/net.d";
 pub const PROGRAMS: [&str; 4] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/usr/local/libexec/cni"];
-/// A longer file is no configuration of a network, in bytes.
+/// The maximum size of a configuration file in bytes.
 const MAX_SIZE: u64 = 1 << 20;
-/// The runtime uses it for each pod, whatever the configuration says.
+/// The runtime uses this plugin for every pod, independent of the configuration.
 const LOOPBACK: &str = "loopback";
 
-/// For a thread that may wait: none of these paths is ours.
+/// Checks the configuration. Call this on a helper thread: the paths may be on a file system that hangs.
 pub fn look(directory: &Path, programs: &[PathBuf]) -> Finding {
     let shown = directory.display();
     let names = match names(directory) {
         Ok(names) => names,
         Err(e) => {
             let message = format!("{shown}: {e}: pods get no network (those with hostNetwork need none)");
-            return Finding::error("cni", message, format!("make {shown} and put a network configuration there"));
+            return Finding::error("cni", message, format!("create {shown} and put a network configuration there"));
         }
     };
     let Some(first) = names.first() else {
         let message = format!("no configuration in {shown}: pods get no network (those with hostNetwork need none)");
-        return Finding::error("cni", message, format!("put one there, as {shown}/10-bridge.conflist"));
+        return Finding::error("cni", message, format!("create one, for example {shown}/10-bridge.conflist"));
     };
     let path = directory.join(first);
     let (network, plugins) = match read(&path) {
         Ok(read) => read,
-        Err(e) => return Finding::error("cni", format!("{}: {e}", path.display()), "mend or remove it"),
+        Err(e) => return Finding::error("cni", format!("{}: {e}", path.display()), "correct or remove this file"),
     };
     let is_there = |name: &&String| !programs.iter().any(|d| d.join(name).exists());
     let missing: Vec<&String> = plugins.iter().filter(is_there).collect();
     if !missing.is_empty() {
         let missing: Vec<&str> = missing.into_iter().map(String::as_str).collect();
         let places: Vec<String> = programs.iter().map(|p| p.display().to_string()).collect();
-        let message = format!("{}: no program {} in {}", path.display(), missing.join(", "), places.join(", "));
+        let message = format!("{}: no plugin {} in {}", path.display(), missing.join(", "), places.join(", "));
         let remedy = "install the CNI plugins (Debian: containernetworking-plugins), or set the runtime's bin_dir";
         return Finding::error("cni", message, remedy);
     }
     Finding::ok("cni", format!("network {network} of {} ({})", path.display(), plugins.join(" ")))
 }
 
-/// Of the files that a runtime reads, in its order.
+/// The names of the files that a runtime reads, in its order.
 fn names(directory: &Path) -> std::io::Result<Vec<String>> {
     let entries = std::fs::read_dir(directory)?;
     let mut names: Vec<String> = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
@@ -53,10 +53,10 @@ fn names(directory: &Path) -> std::io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The network's name, and the programs that it needs.
+/// The name of the network, and the plugins that it needs.
 fn read(path: &Path) -> Result<(String, Vec<String>), String> {
     let text = foreign::read(path, Links::Follow, MAX_SIZE).map_err(|e| e.to_string())?;
-    let value: Value = serde_json::from_slice(&text).map_err(|e| format!("no JSON: {e}"))?;
+    let value: Value = serde_json::from_slice(&text).map_err(|e| format!("invalid JSON: {e}"))?;
     let alone = [value.clone()];
     let plugins = value["plugins"].as_array().map_or(&alone[..], Vec::as_slice);
     let mut programs = Vec::new();
@@ -66,7 +66,7 @@ fn read(path: &Path) -> Result<(String, Vec<String>), String> {
         programs.extend(plugin["ipam"]["type"].as_str().map(str::to_owned));
     }
     if programs.is_empty() {
-        return Err("no plugins in it".to_owned());
+        return Err("it contains no plugins".to_owned());
     }
     programs.push(LOOPBACK.to_owned());
     let mut seen = std::collections::BTreeSet::new();
@@ -99,9 +99,9 @@ mod tests {
         fs::write(conf.join("README"), "").unwrap();
         failed("no configuration in");
         fs::write(conf.join("20-later.conf"), r#"{"name": "later", "type": "ptp"}"#).unwrap();
-        failed("no program ptp, loopback in");
+        failed("no plugin ptp, loopback in");
         fs::write(conf.join("10-pods.conflist"), BRIDGE).unwrap();
-        failed("10-pods.conflist: no program bridge, host-local, portmap, loopback in");
+        failed("10-pods.conflist: no plugin bridge, host-local, portmap, loopback in");
         for program in ["bridge", "host-local", "portmap", "loopback"] {
             fs::write(bin.join(program), "").unwrap();
         }
@@ -112,8 +112,8 @@ mod tests {
                 && finding.message.ends_with("(bridge host-local portmap loopback)")
         );
         fs::write(conf.join("05-broken.conf"), "{").unwrap();
-        failed("05-broken.conf: no JSON");
+        failed("05-broken.conf: invalid JSON");
         fs::write(conf.join("05-broken.conf"), r#"{"plugins": []}"#).unwrap();
-        failed("no plugins in it");
+        failed("it contains no plugins");
     }
 }

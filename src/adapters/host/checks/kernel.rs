@@ -1,4 +1,4 @@
-//! What the kernel offers to containers and to the agent itself.
+//! Checks the kernel features that containers and the agent need, and the privileges of this process.
 
 use super::{Roots, text};
 use crate::api::finding::Finding;
@@ -7,13 +7,14 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
 use std::path::Path;
 
-/// Namespaces without which no container starts, and those that only some pods use.
+/// Namespaces that every container needs, and those that only some pods use.
 const NEEDED: [&str; 5] = ["mnt", "net", "pid", "ipc", "uts"];
 const OPTIONAL: [&str; 2] = ["cgroup", "user"];
-/// The kernel's own default is more. The agent takes three instances, its pods share what is left (limits are by user).
+/// Limits below these cause a warning; the kernel's defaults are higher. The agent needs three instances. The limits are per
+/// user, so the pods of root share the rest.
 const INOTIFY_INSTANCES: u64 = 64;
 const INOTIFY_WATCHES: u64 = 4096;
-/// A pidfd for each container and sandbox, and what else is open.
+/// A limit below this causes a warning. The agent opens a pidfd for each container and sandbox, and other descriptors.
 const DESCRIPTORS: u64 = 4096;
 
 pub(super) fn look(roots: &Roots, seccomp_default: bool) -> Vec<Finding> {
@@ -34,14 +35,14 @@ fn version() -> Finding {
     Finding::ok("kernel", format!("{} {} {}", part(name.sysname()), part(name.release()), part(name.machine())))
 }
 
-/// P8 lives from it.
+/// The pidfds of P8.
 fn pidfd(result: Result<(), Errno>) -> Finding {
     match result {
-        Ok(()) => Finding::ok("pidfd", "the kernel tells of the end of a container's process (pidfd_open)"),
+        Ok(()) => Finding::ok("pidfd", "the kernel reports the end of a container's process (pidfd_open)"),
         Err(e) => Finding::warning(
             "pidfd",
-            format!("pidfd_open: {e}: all pods are looked at each second instead of each 30 s"),
-            "use Linux 5.3 or newer, and let the agent make that call (SystemCallFilter= of its unit)",
+            format!("pidfd_open: {e}: wherry lists all pods every second instead of every 30 s"),
+            "use Linux 5.3 or newer, and allow the agent this system call (SystemCallFilter= of its unit)",
         ),
     }
 }
@@ -53,7 +54,7 @@ fn namespaces(proc: &Path) -> Finding {
     let (needed, optional) = (missing(&NEEDED), missing(&OPTIONAL));
     if !needed.is_empty() {
         let message = format!("the kernel lacks the namespaces {}: no container can start", needed.join(", "));
-        Finding::error("namespaces", message, "use a kernel with CONFIG_NAMESPACES and all of its kinds")
+        Finding::error("namespaces", message, "use a kernel with CONFIG_NAMESPACES and all namespace types")
     } else if !optional.is_empty() {
         let message = format!("the kernel lacks the namespaces {}: some pods cannot start", optional.join(", "));
         Finding::warning(
@@ -70,21 +71,21 @@ fn seccomp(proc: &Path, wanted: bool) -> Finding {
     let here = text(&proc.join("sys/kernel/seccomp/actions_avail")).is_some_and(|actions| actions.contains("errno"));
     let remedy = "use a kernel with CONFIG_SECCOMP_FILTER";
     match (here, wanted) {
-        (true, _) => Finding::ok("seccomp", "system calls of containers can be filtered"),
-        (false, true) => Finding::error("seccomp", "the kernel has no seccomp, and seccompDefault asks for it", remedy),
-        (false, false) => Finding::warning("seccomp", "the kernel has no seccomp: pods that ask for it fail", remedy),
+        (true, _) => Finding::ok("seccomp", "the kernel can filter the system calls of containers"),
+        (false, true) => Finding::error("seccomp", "the kernel has no seccomp, and seccompDefault requires it", remedy),
+        (false, false) => Finding::warning("seccomp", "the kernel has no seccomp: pods that require it fail", remedy),
     }
 }
 
 fn overlay(proc: &Path) -> Finding {
     let known = text(&proc.join("filesystems"));
     if known.is_some_and(|list| list.lines().any(|l| l.split_whitespace().last() == Some("overlay"))) {
-        return Finding::ok("overlayfs", "the kernel has it");
+        return Finding::ok("overlayfs", "the kernel supports it");
     }
     Finding::warning(
         "overlayfs",
-        "the kernel has not loaded it: image layers are copied, or the runtime fails",
-        "modprobe overlay, and its name into a file of /etc/modules-load.d",
+        "the module is not loaded: the runtime copies image layers, or fails",
+        "modprobe overlay, and add it to a file in /etc/modules-load.d",
     )
 }
 
@@ -93,40 +94,38 @@ fn inotify_limits(proc: &Path) -> Finding {
     let (Some(instances), Some(watches)) = (limit("max_user_instances"), limit("max_user_watches")) else {
         return Finding::warning(
             "inotify",
-            "the kernel has none: manifests are read again each fileCheckFrequency instead of when they change",
+            "the kernel has no inotify: wherry reads manifests every fileCheckFrequency instead of when they change",
             "use a kernel with CONFIG_INOTIFY_USER",
         );
     };
     if instances < INOTIFY_INSTANCES || watches < INOTIFY_WATCHES {
         return Finding::warning(
             "inotify",
-            format!(
-                "{instances} instances and {watches} watches for each user: few for the agent and all pods of root"
-            ),
-            "sysctl fs.inotify.max_user_instances=512 fs.inotify.max_user_watches=65536, and into /etc/sysctl.d",
+            format!("{instances} instances and {watches} watches per user: too few for the agent and all pods of root"),
+            "sysctl fs.inotify.max_user_instances=512 fs.inotify.max_user_watches=65536, and add it to /etc/sysctl.d",
         );
     }
-    Finding::ok("inotify", format!("{instances} instances, {watches} watches for each user"))
+    Finding::ok("inotify", format!("{instances} instances, {watches} watches per user"))
 }
 
 pub(super) fn try_inotify() -> Option<Finding> {
     let e = inotify::init(inotify::CreateFlags::CLOEXEC).err()?;
     Some(Finding::warning(
         "inotify",
-        format!("none can be had: {e}: manifests are read again each fileCheckFrequency instead of when they change"),
-        "sysctl fs.inotify.max_user_instances=512, or end what has them all (ls -l /proc/*/fd | grep inotify)",
+        format!("inotify_init: {e}: wherry reads manifests every fileCheckFrequency instead of when they change"),
+        "sysctl fs.inotify.max_user_instances=512, or stop the processes that use them (ls -l /proc/*/fd | grep inotify)",
     ))
 }
 
-/// None: no limit.
+/// `limit` is None if there is no limit.
 fn descriptors(limit: Option<u64>) -> Finding {
     match limit {
         Some(n) if n < DESCRIPTORS => Finding::warning(
             "descriptors",
-            format!("{n} at most for a process: a node with many pods runs out of them"),
-            "LimitNOFILE=65536 in the unit, or ulimit -Hn 65536",
+            format!("at most {n} per process: too few for a node with many pods"),
+            "set LimitNOFILE=65536 in the unit, or ulimit -Hn 65536",
         ),
-        Some(n) => Finding::ok("descriptors", format!("{n} at most for a process")),
+        Some(n) => Finding::ok("descriptors", format!("at most {n} per process")),
         None => Finding::ok("descriptors", "no limit"),
     }
 }
@@ -137,12 +136,12 @@ fn user(root: bool) -> Finding {
     }
     Finding::warning(
         "user",
-        "not root: the runtime, cgroups and what is below /var are root's; all of this is how it looks from here",
-        "run it as root (sudo wherry check --system)",
+        "not root: the runtime, cgroups and files below /var belong to root, so all findings may be wrong",
+        "run the check as root (sudo wherry check --system)",
     )
 }
 
-/// AppArmor is in the way where the agent itself is confined, or where the runtime cannot load its profile.
+/// AppArmor is a problem if the agent itself is confined, or if the runtime cannot load its profile.
 fn apparmor(roots: &Roots) -> Finding {
     if text(&roots.sys.join("module/apparmor/parameters/enabled")).as_deref() != Some("Y") {
         return Finding::ok("apparmor", "off");
@@ -152,8 +151,10 @@ fn apparmor(roots: &Roots) -> Finding {
     if own != "unconfined" && !own.ends_with("(complain)") && !own.ends_with("(unconfined)") {
         return Finding::warning(
             "apparmor",
-            format!("this process is confined by the profile {own}: files, cgroups and sockets may be refused to it"),
-            "let that profile allow what is refused (journalctl -k | grep apparmor), or aa-complain it",
+            format!(
+                "this process is confined by the profile {own}: access to files, cgroups and sockets may be denied"
+            ),
+            "allow the denied accesses in that profile (journalctl -k | grep apparmor), or aa-complain it",
         );
     }
     let parser = |directory: &str| Path::new(directory).join("apparmor_parser").exists();
@@ -173,7 +174,7 @@ mod tests {
     use crate::api::finding::Level;
     use std::fs;
 
-    /// A made-up /proc and /sys below a directory.
+    /// A fake /proc and /sys below a temporary directory.
     fn roots(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
         let dir = tempfile::tempdir().unwrap();
         for (path, content) in files {
@@ -249,7 +250,7 @@ mod tests {
         let finding = apparmor(&on);
         assert_eq!(finding.level, Level::Warning);
         assert!(finding.message.contains("confined by the profile wherry (enforce)"), "{finding:?}");
-        // The newer of the two files counts.
+        // The newer of the two files takes precedence.
         fs::create_dir_all(on.proc.join("self/attr/apparmor")).unwrap();
         fs::write(on.proc.join("self/attr/apparmor/current"), "unconfined\n").unwrap();
         assert!(!apparmor(&on).message.contains("confined by"));

@@ -1,12 +1,12 @@
-//! A look at the machine before pods are started on it: what the kernel has, what is mounted, who may write where, how
-//! much room there is, what the clock says. Reads small files and asks the kernel; changes nothing, and never waits for
-//! another process (what does is the agent's: the runtime, the bus). It waits for a while for a directory whose file system
-//! hangs.
+//! Checks of the machine before pods start: kernel features, mounts, permissions, free space, clock. The checks read small files
+//! and make system calls. They change nothing and never wait for another process; the agent itself checks the runtime and the
+//! bus. For a directory on a hung file system they wait for a limited time.
 //!
-//! - `kernel`: features, limits, rights of this process, AppArmor;
-//! - `cgroups`: what is mounted and which controllers there are;
-//! - `paths`: directories, rights, room;
-//! - `clock`; `cni`: the network's configuration, where the runtime says it is.
+//! - `kernel`: features, limits, privileges of this process, AppArmor;
+//! - `cgroups`: mounted hierarchies and their controllers;
+//! - `paths`: directories, permissions, free space;
+//! - `clock`: whether the clock is set and synchronised;
+//! - `cni`: the network configuration, in the directories that the runtime reports.
 
 mod cgroups;
 mod clock;
@@ -23,7 +23,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where the kernel's files, and those of services, are; a test has its own.
+/// The directories of the files of the kernel and of services. A test uses its own.
 #[derive(Clone, Debug)]
 pub struct Roots {
     pub proc: PathBuf,
@@ -37,18 +37,19 @@ impl Default for Roots {
     }
 }
 
-/// What the configuration wants of the machine.
+/// The parts of the configuration that the checks need.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub cgroups: CgroupNames,
     pub seccomp_default: bool,
     pub directories: Vec<Directory>,
     pub now: Wall,
-    /// How long to wait for directories that give no answer.
+    /// The maximum time to wait for directories that do not answer.
     pub patience: Duration,
 }
 
-/// All of it, in the order in which people should read it. A millisecond, a few dozen system calls, unless a file system hangs.
+/// Runs all checks and returns the findings in the order for display. This takes about a millisecond and a few dozen system
+/// calls, unless a file system hangs.
 pub fn machine(roots: &Roots, wanted: &Wanted) -> Vec<Finding> {
     let mut found = kernel::look(roots, wanted.seccomp_default);
     found.extend(cgroups::look(roots, &wanted.cgroups));
@@ -57,12 +58,12 @@ pub fn machine(roots: &Roots, wanted: &Wanted) -> Vec<Finding> {
     found
 }
 
-/// Whether an inotify can be had now. Not part of `machine`: to close one takes the kernel up to 20 ms.
+/// Checks whether an inotify instance can be created. Not part of `machine`, because closing an instance takes up to 20 ms.
 pub fn inotify() -> Option<Finding> {
     kernel::try_inotify()
 }
 
-/// A small file's text, without blanks around it; None if it cannot be read.
+/// The trimmed text of a small file; None if it cannot be read.
 fn text(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }

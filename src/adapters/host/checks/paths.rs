@@ -1,6 +1,6 @@
-//! Directories: are they there, or can they be made; may this process write them, and nobody else; is there room.
-//! Nothing is written for it: the kernel is asked (access(2) knows a read-only file system, statvfs(2) a full one). A path
-//! can be on a file system that hangs, so a thread each asks, and one that gets no answer is a finding too.
+//! Checks directories: whether they exist or can be created, whether this process can write them and other users cannot, and
+//! whether there is free space. Nothing is written: access(2) detects a read-only file system, statvfs(2) a full one. A path can
+//! be on a file system that hangs, so each check runs on its own thread, and a missing answer is a finding, too.
 
 use crate::api::finding::Finding;
 use crate::foreign::{self, NoAnswer};
@@ -11,34 +11,34 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Less room than this, in bytes, is none: a record takes a few KiB, its directory as much.
+/// With less free space, in bytes, the file system counts as full. A record needs a few KiB, and its directory as much.
 const NO_ROOM: u64 = 1 << 20;
-/// A kubelet evicts pods below these, of the file system of its root directory (evictionHard's defaults, in percent).
+/// The defaults of a kubelet's evictionHard for the file system of its root directory, in percent.
 const LITTLE_ROOM: u64 = 10;
 const FEW_INODES: u64 = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Records, volumes, logs: written, and room is needed.
+    /// Written, and needs free space: records, volumes, logs.
     Keep,
-    /// Written now and then, a few bytes: sockets, a drop-in.
+    /// Written rarely, a few bytes: sockets, a drop-in.
     Write,
-    /// Manifests.
+    /// Only read: manifests.
     Read,
 }
 
 /// One directory of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory {
-    /// The name of its finding.
+    /// The name of the finding.
     pub check: &'static str,
     pub path: PathBuf,
-    /// What changes it: a field, or a flag.
+    /// The configuration field or the flag that sets the path.
     pub field: &'static str,
     pub purpose: Purpose,
 }
 
-/// Waits for `patience` at the longest.
+/// Checks all directories. Waits at most `patience` for each.
 pub(super) fn look(directories: &[Directory], patience: Duration) -> Vec<Finding> {
     let ask = |directory: &Directory| {
         let of_thread = directory.clone();
@@ -52,7 +52,7 @@ pub(super) fn look(directories: &[Directory], patience: Duration) -> Vec<Finding
         match asked.answer(patience) {
             Ok((finding, disk)) => {
                 found.push(finding);
-                // (One line for each file system.)
+                // One finding for each file system.
                 disks.extend(disk.filter(|(device, _)| devices.insert(*device)).map(|(_, finding)| finding));
             }
             Err(why) => found.push(hangs(directory.check, &directory.path, directory.field, &why)),
@@ -62,23 +62,23 @@ pub(super) fn look(directories: &[Directory], patience: Duration) -> Vec<Finding
     found
 }
 
-/// A path without an answer.
+/// The finding for a path that does not answer.
 pub fn hangs(check: &'static str, path: &Path, field: &str, why: &NoAnswer) -> Finding {
     let shown = path.display();
     let remedy = format!(
-        "see what is mounted there (findmnt -T {shown}) and mend it (a network file system: its server), or change {field}"
+        "find the mount (findmnt -T {shown}) and repair it (a network file system: its server), or change {field}"
     );
     Finding::error(check, format!("{shown}: {why}"), remedy)
 }
 
-/// The room of the file system that a directory is on, with its device.
+/// The free space of the file system of a directory, with its device. None unless the directory needs free space.
 fn disk(directory: &Directory) -> Option<(u64, Finding)> {
     let there = nearest(&directory.path);
     let device = std::fs::metadata(there).ok().filter(|_| directory.purpose == Purpose::Keep)?.dev();
     Some((device, room(there, statvfs(there).map_err(|e| e.to_string()))))
 }
 
-/// Why nothing can be kept below this directory, if it is the file system that does not let one: a reason that may pass.
+/// Why the file system of this directory accepts no data, if that is so. The reason may be temporary.
 pub fn is_stuck(directory: &Path) -> Option<&'static str> {
     let room = statvfs(nearest(directory)).ok()?;
     if room.f_flag.contains(StatVfsMountFlags::RDONLY) {
@@ -88,7 +88,7 @@ pub fn is_stuck(directory: &Path) -> Option<&'static str> {
     (no_inodes || available(&room) < NO_ROOM).then_some("its file system is full")
 }
 
-/// The directory, or what there is of the way to it.
+/// The path, or its nearest existing ancestor.
 fn nearest(path: &Path) -> &Path {
     path.ancestors().find(|p| p.symlink_metadata().is_ok()).unwrap_or(Path::new("/"))
 }
@@ -99,11 +99,15 @@ fn one(directory: &Directory) -> Finding {
     let there = match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => Some(meta),
         Ok(_) => {
-            return Finding::error(check, format!("{shown} is no directory"), format!("remove it, or change {field}"));
+            return Finding::error(
+                check,
+                format!("{shown} is not a directory"),
+                format!("remove it, or change {field}"),
+            );
         }
         Err(_) if path.symlink_metadata().is_ok() => {
-            let message = format!("{shown} is a link that leads nowhere");
-            return Finding::error(check, message, format!("mend it, or change {field}"));
+            let message = format!("{shown} is a dangling symbolic link");
+            return Finding::error(check, message, format!("correct the link, or change {field}"));
         }
         Err(_) => None,
     };
@@ -112,19 +116,19 @@ fn one(directory: &Directory) -> Finding {
     }
     let nearest = nearest(path);
     if let Err(e) = access(nearest, Access::WRITE_OK | Access::EXEC_OK) {
-        let what = if there.is_some() { "cannot be written" } else { "is not there and cannot be made" };
+        let what = if there.is_some() { "cannot be written" } else { "does not exist and cannot be created" };
         let at = if there.is_some() { String::new() } else { format!("{}: ", nearest.display()) };
         let remedy = match e {
             rustix::io::Errno::ROFS => {
                 format!("mount -o remount,rw the file system of {}, or change {field}", nearest.display())
             }
-            _ => format!("let this user write {}, or change {field}", nearest.display()),
+            _ => format!("allow this user to write {}, or change {field}", nearest.display()),
         };
         return Finding::error(check, format!("{shown} {what}: {at}{e}"), remedy);
     }
     match there {
         Some(meta) => open_to_all(directory, &meta).unwrap_or_else(|| Finding::ok(check, format!("{shown}"))),
-        None => Finding::ok(check, format!("{shown} is not there yet, it is made at the start")),
+        None => Finding::ok(check, format!("{shown} does not exist yet; wherry creates it at the start")),
     }
 }
 
@@ -132,7 +136,7 @@ fn read(directory: &Directory, there: Option<&Metadata>) -> Finding {
     let Directory { check, path, field, .. } = directory;
     let shown = path.display();
     let Some(meta) = there else {
-        let message = format!("{shown} is not there: no pod is desired until it is");
+        let message = format!("{shown} does not exist: no pod is desired until it does");
         return Finding::warning(check, message, format!("mkdir -p {shown}, or change {field}"));
     };
     if let Err(e) = access(path, Access::READ_OK | Access::EXEC_OK) {
@@ -141,12 +145,12 @@ fn read(directory: &Directory, there: Option<&Metadata>) -> Finding {
     open_to_all(directory, meta).unwrap_or_else(|| Finding::ok(check, format!("{shown}")))
 }
 
-/// Whoever can write there can have anything run as root.
+/// A finding if every user can write the directory: manifests and records there can run any program as root.
 fn open_to_all(directory: &Directory, meta: &Metadata) -> Option<Finding> {
     let mode = meta.permissions().mode() & 0o7777;
     let shown = directory.path.display();
     (mode & 0o002 != 0 && directory.purpose != Purpose::Write).then(|| {
-        let message = format!("everybody may write {shown} (mode {mode:o}), and so run anything as root");
+        let message = format!("every user can write {shown} (mode {mode:o}), and so run any program as root");
         Finding::warning(directory.check, message, format!("chmod o-w {shown}"))
     })
 }
@@ -159,25 +163,29 @@ fn room(path: &Path, room: Result<StatVfs, String>) -> Finding {
     let shown = path.display();
     let room = match room {
         Ok(room) => room,
-        Err(e) => return Finding::warning("disk", format!("statfs {shown}: {e}"), "look at that mount"),
+        Err(e) => return Finding::warning("disk", format!("statfs {shown}: {e}"), "check this mount"),
     };
     let free = available(&room);
     let percent = |part: u64, of: u64| part.saturating_mul(100) / of.max(1);
     let share = percent(room.f_bavail, room.f_blocks);
     let mib = free >> 20;
-    // (Some file systems, btrfs for one, do not count them.)
+    // Some file systems do not count inodes, for example btrfs.
     let inodes = (room.f_files > 0).then(|| percent(room.f_favail, room.f_files));
-    let remedy = "make room there (journalctl --vacuum-size=100M, crictl rmi --prune), or use a larger disk";
+    let remedy = "free space there (journalctl --vacuum-size=100M, crictl rmi --prune), or use a larger disk";
     if room.f_flag.contains(StatVfsMountFlags::RDONLY) {
-        let message = format!("{shown} is read-only: nothing new can be kept, no new pod starts");
-        return Finding::error("disk", message, "mount -o remount,rw it; dmesg tells if the disk is broken");
+        let message = format!("{shown} is read-only: wherry can write no records, and no new pod starts");
+        return Finding::error("disk", message, "mount -o remount,rw it; dmesg shows whether the disk is broken");
     }
     if free < NO_ROOM {
-        return Finding::error("disk", format!("{shown} is full: nothing new can be kept, no new pod starts"), remedy);
+        return Finding::error(
+            "disk",
+            format!("{shown} is full: wherry can write no records, and no new pod starts"),
+            remedy,
+        );
     }
     match inodes {
         Some(0) if room.f_favail == 0 => {
-            Finding::error("disk", format!("{shown} has no inode left: no new pod starts"), remedy)
+            Finding::error("disk", format!("{shown} has no free inodes: no new pod starts"), remedy)
         }
         Some(inodes) if inodes < FEW_INODES => {
             Finding::warning("disk", format!("{shown} has {inodes} % of its inodes left"), remedy)
@@ -222,11 +230,11 @@ mod tests {
         let level = |path: &str, purpose| one(&directory(&d.join(path), purpose));
         assert_eq!(level("", Purpose::Keep).level, Level::Ok);
         let made = level("a/b/c", Purpose::Keep);
-        assert!(made.level == Level::Ok && made.message.ends_with("made at the start"), "{made:?}");
+        assert!(made.level == Level::Ok && made.message.ends_with("creates it at the start"), "{made:?}");
         for (path, purpose, expected, part) in [
-            ("file", Purpose::Keep, Level::Error, "is no directory"),
-            ("file/x", Purpose::Keep, Level::Error, "cannot be made"),
-            ("link", Purpose::Write, Level::Error, "leads nowhere"),
+            ("file", Purpose::Keep, Level::Error, "is not a directory"),
+            ("file/x", Purpose::Keep, Level::Error, "cannot be created"),
+            ("link", Purpose::Write, Level::Error, "dangling"),
             ("none", Purpose::Read, Level::Warning, "no pod is desired"),
         ] {
             let finding = level(path, purpose);
@@ -249,7 +257,7 @@ mod tests {
             (statvfs_of(500, (0, 0), none), Level::Ok, "500 MiB (50 %) left"),
             (statvfs_of(99, (50, 100), none), Level::Warning, "99 MiB (9 %) left"),
             (statvfs_of(500, (4, 100), none), Level::Warning, "4 % of its inodes"),
-            (statvfs_of(500, (0, 100), none), Level::Error, "no inode left"),
+            (statvfs_of(500, (0, 100), none), Level::Error, "no free inodes"),
             (statvfs_of(0, (50, 100), none), Level::Error, "is full"),
             (statvfs_of(500, (50, 100), StatVfsMountFlags::RDONLY), Level::Error, "is read-only"),
         ] {

@@ -1,4 +1,4 @@
-//! D2: what is broken or missing keeps what it last said, and says so; the others never notice.
+//! A broken file or a missing directory keeps its last good version and is reported (D2). Other files are not affected.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn d2_a_broken_file_keeps_what_it_last_said_over_a_restart_too() {
         assert_eq!(first, ["a", "b", "z"], "{broken:.20}");
         assert_eq!(lab.manifests.pods().map(|pod| pod.uid.clone()).collect::<Vec<_>>(), uids);
         assert_eq!(lab.problems(), problems);
-        // And again, now that the record was all there was.
+        // A second restart, from the record alone.
         let (mut lab, first) = lab.again();
         assert_eq!(first, ["a", "b", "z"]);
         lab.place("a.yaml", &pod("b"));
@@ -36,7 +36,7 @@ fn d2_a_broken_document_keeps_its_own_last_version_and_the_others_go_on() {
     lab.place("x.yaml", &file(&[&a, &b, &c]));
     lab.events();
     lab.flush();
-    // b is broken, a is changed, c is gone.
+    // b is broken, a is changed, c is removed.
     lab.place("x.yaml", &file(&[&pod_with("a", "i:2"), &broken_b]));
     let pods = lab.raw_events().unwrap();
     assert_eq!(names(&pods), ["a", "b"]);
@@ -51,11 +51,11 @@ fn d2_a_broken_document_keeps_its_own_last_version_and_the_others_go_on() {
     );
     let (mut lab, first) = lab.again();
     assert_eq!((first.as_slice(), lab.problems()), (&["a".to_owned(), "b".to_owned()][..], problems));
-    // One of which nobody can say which it was takes nothing away.
+    // A document that cannot be identified removes nothing.
     lab.place("x.yaml", &file(&[&b.replace("name: b", "nmae: b")]));
     assert_eq!(lab.events(), None);
     assert_eq!(lab.desired(), ["a", "b"]);
-    // What surely is no pod is no broken pod.
+    // A document that is certainly not a pod is not a broken pod.
     lab.place("x.yaml", &file(&[&a, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n"]));
     assert_eq!(lab.events(), some(&["a"]));
     assert_eq!(lab.problems(), ["M/x.yaml:7: kind: ConfigMap is not supported yet"]);
@@ -71,7 +71,7 @@ fn d2_a_file_that_went_while_wherry_was_down_is_undesired() {
     fs::remove_file(lab.path("a.yaml")).unwrap();
     let (lab, first) = lab.again_without_flush();
     assert_eq!(first, ["b"]);
-    // Nor does it come back when the directory goes.
+    // The pod also stays away when the directory disappears.
     let mut lab = lab;
     lab.flush();
     fs::remove_dir_all(lab.root.path().join("m")).unwrap();
@@ -90,21 +90,21 @@ fn d2_a_missing_directory_keeps_what_it_last_said_over_a_restart_too() {
     fs::remove_dir_all(&directory).unwrap();
     assert_eq!(lab.pass(NET), None);
     assert_eq!(lab.desired(), ["a", "b"]);
-    assert!(lab.problems()[0].contains("the pods that it last named go on"), "{:?}", lab.problems());
+    assert!(lab.problems()[0].contains("the last known pods stay in force"), "{:?}", lab.problems());
     let (mut lab, first) = lab.again();
     assert_eq!(first, ["a", "b"]);
-    // A file in its place is no directory either.
+    // A file in its place is not a directory either.
     fs::write(&directory, "").unwrap();
     assert_eq!(lab.pass(NET), None);
     fs::remove_file(&directory).unwrap();
-    // Made again, it is still being filled for a second; then it is the truth.
+    // The directory is created again. It may still be filled for 1 s, after which its content counts.
     fs::create_dir(&directory).unwrap();
     assert_eq!(lab.pass(MOMENT), None);
     lab.place("b.yaml", &pod("b"));
     assert_eq!(lab.pass(Duration::from_millis(500)), None);
     assert_eq!(lab.pass(Duration::from_secs(1)), some(&["b"]));
     assert_eq!(lab.problems(), NONE);
-    // It is watched again.
+    // The directory is watched again.
     lab.place("c.yaml", &pod("c"));
     assert_eq!(lab.events(), some(&["b", "c"]));
 }
@@ -120,7 +120,7 @@ fn d2_an_empty_directory_on_another_mount_than_the_recorded_one_is_missing() {
     let (mut lab, _) = lab.again_without_flush();
     lab.place("a.yaml", &pod("a"));
     assert_eq!(lab.events(), some(&["a"]));
-    // What is noted of the mount is noted at the next look.
+    // The next scan records the mount.
     lab.reload();
     lab.flush();
     let text = fs::read(lab.path("a.yaml")).unwrap();
@@ -129,12 +129,12 @@ fn d2_an_empty_directory_on_another_mount_than_the_recorded_one_is_missing() {
     let (mut lab, first) = lab.again_without_flush();
     assert_eq!(first, ["a"]);
     assert!(
-        lab.problems()[0].contains("the file system that had them (/dev/sdb1 on M, ext4) is not mounted"),
+        lab.problems()[0].contains("the file system that contained them (/dev/sdb1 on M, ext4) is not mounted"),
         "{:?}",
         lab.problems()
     );
     assert_eq!(lab.pass(NET), None);
-    // Mounted, with the file; then it is removed from the right one.
+    // The file system is mounted with the file; the removal of the file then counts.
     fs::write(lab.path("a.yaml"), text).unwrap();
     fs::write(&mountinfo, &with).unwrap();
     lab.pass(NET);
@@ -156,7 +156,7 @@ fn d2_an_empty_directory_without_a_mount_table_is_missing() {
     fs::write(&mountinfo, "").unwrap();
     let (lab, first) = lab.again_without_flush();
     assert_eq!(first, ["a"]);
-    // A manifest shows that it is the right directory.
+    // A manifest shows that this is the right directory.
     lab.write("b.yaml", &pod("b"));
     assert_eq!(lab.again_without_flush().1, ["b"]);
 }
@@ -191,7 +191,7 @@ fn d2_a_mount_point_without_its_file_system_is_missing_whatever_else_is_in_it() 
         assert_eq!(lab.pass(NET), None);
         lab.flush();
     }
-    // One manifest says that it is the right directory.
+    // A manifest shows that this is the right directory.
     lab.place("b.yaml", &pod("b"));
     assert_eq!(lab.pass(Duration::from_secs(3)), some(&["b"]));
     lab.flush();
@@ -215,12 +215,12 @@ fn bad_files_are_errors_of_their_own_and_the_others_never_notice() {
     let (mut lab, first) = lab.start();
     assert_eq!(first, ["good"]);
     let expected = [
-        "M/dangling: a symbolic link to nothing",
+        "M/dangling: a dangling symbolic link",
         "M/deep:1: recursion limit exceeded",
         "M/device: a device, not a regular file",
         "M/directory: a directory; manifests in sub-directories are not read",
         "M/fifo: a FIFO, not a regular file",
-        "M/large: 10485760 bytes, and at most 1048576 are read; split it",
+        "M/large: 10485760 bytes, larger than the limit of 1048576; split the file",
         "M/loop-a: a loop of symbolic links",
         "M/loop-b: a loop of symbolic links",
         "M/socket: a socket, not a regular file",
@@ -228,7 +228,7 @@ fn bad_files_are_errors_of_their_own_and_the_others_never_notice() {
     assert_eq!(lab.problems(), expected);
     assert_eq!(lab.pass(NET), None);
     assert_eq!(lab.problems(), expected);
-    // Mended, one after the other.
+    // The files are corrected one after the other.
     fs::remove_dir(lab.path("directory")).unwrap();
     lab.place("fifo", &pod("was-a-fifo"));
     lab.write("nowhere", &pod("target"));

@@ -1,4 +1,4 @@
-//! A5: priority classes, which any file may hold.
+//! PriorityClasses, which any file may define (A5).
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn pod_of(name: &str, class: &str) -> String {
     pod(name).replace("spec: {", &format!("spec: {{priorityClassName: {class}, "))
 }
 
-/// Names, priorities and classes of what is desired.
+/// Returns the name, priority and PriorityClass of each desired pod.
 fn priorities(lab: &Lab) -> Vec<(String, Option<i32>, Option<String>)> {
     let of = |pod: &Rc<Pod>| {
         let spec = pod.spec();
@@ -50,7 +50,7 @@ fn a5_a_pod_waits_for_its_class_and_starts_when_that_comes() {
     let (mut lab, _) = Lab::started();
     lab.place("a.yaml", &pod_of("a", "gold"));
     lab.place("b.yaml", &pod("b"));
-    assert_eq!(lab.events(), some(&["b"]), "the others go on");
+    assert_eq!(lab.events(), some(&["b"]), "the other files are not affected");
     assert_eq!(
         lab.problems(),
         [
@@ -63,11 +63,11 @@ fn a5_a_pod_waits_for_its_class_and_starts_when_that_comes() {
     assert_eq!(lab.events(), some(&["a", "b"]));
     assert_eq!(priorities(&lab), [with("a", 5, "gold"), ("b".into(), None, None)]);
     assert_eq!(lab.problems(), NONE);
-    // Not a default one that comes later, and not another value: what runs keeps what it got.
+    // Neither a later default class nor another value changes the priority of a running pod.
     lab.place("z.yaml", &default_class("gold", 6));
     assert_eq!(lab.events(), None);
     assert_eq!(priorities(&lab), [with("a", 5, "gold"), ("b".into(), None, None)]);
-    // A new version gets the new value.
+    // A new version of the pod gets the new value.
     lab.place("a.yaml", &pod_of("a", "gold").replace("i:1", "i:2"));
     lab.place("c.yaml", &pod("c"));
     assert_eq!(lab.events(), some(&["a", "b", "c"]));
@@ -99,13 +99,13 @@ fn d2_a_class_that_has_gone_takes_nothing_away_over_a_restart_too() {
     fs::remove_file(lab.path("z.yaml")).unwrap();
     assert_eq!(lab.pass(MOMENT), None);
     let kept = ["M/a.yaml: spec.priorityClassName: no PriorityClass with name gold was found; add a manifest of kind \
-         PriorityClass with this name; until then the pod keeps the priority 5 that it got from it"];
+         PriorityClass with this name; until then the pod keeps the priority 5 that the class gave it"];
     assert_eq!(lab.problems(), kept);
     let (lab, first) = lab.again();
     assert_eq!(first, ["a", "b"]);
     assert_eq!(priorities(&lab)[0], with("a", 5, "gold"));
     assert_eq!(lab.problems(), kept);
-    // The directory goes too, and what is known comes from the records alone.
+    // The directory disappears too, and only the records remain.
     let aside = lab.root.path().join("elsewhere");
     fs::rename(lab.root.path().join("m"), &aside).unwrap();
     let (lab, first) = lab.again();
@@ -133,7 +133,7 @@ fn d2_an_edited_pod_without_its_class_keeps_its_last_good_version_over_a_restart
     assert_eq!(first, ["a"]);
     assert_eq!(lab.manifests.pods().next().unwrap().uid, uid);
     assert_eq!(lab.problems().len(), 1);
-    // A second edit, the first one taken back, and the second again: always the version that was good.
+    // A second edit, then the first one reverted, then the second one again: the good version stays in force.
     for text in [edited.replace("i:1", "i:3"), pod("a"), edited.clone()] {
         lab.place("a.yaml", &text);
         assert_eq!(lab.events(), None, "{text}");
@@ -144,7 +144,7 @@ fn d2_an_edited_pod_without_its_class_keeps_its_last_good_version_over_a_restart
     assert_eq!(priorities(&lab), [with("a", 5, "gold")]);
     assert_ne!(lab.manifests.pods().next().unwrap().uid, uid);
     assert_eq!(lab.problems(), NONE);
-    // The record has the new version by now.
+    // The record now contains the new version.
     lab.flush();
     lab.write("a.yaml", "");
     let (lab, _) = lab.again();
@@ -178,9 +178,9 @@ fn a5_classes_that_do_not_go_together_are_errors_of_the_later_ones() {
     let problems = lab.problems();
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(problems[0].starts_with("M/c.yaml: metadata.name: Duplicate value: \"gold\": "), "{problems:?}");
-    assert!(problems[0].contains("/b.yaml (document 1) defines"), "{problems:?}");
+    assert!(problems[0].contains("/b.yaml (document 1) also defines"), "{problems:?}");
     assert!(problems[1].starts_with("M/c.yaml: document 2: globalDefault: Invalid value: true: "), "{problems:?}");
-    // A file that is renamed has its classes once.
+    // A renamed file defines its classes once.
     fs::remove_file(lab.path("c.yaml")).unwrap();
     lab.pass(MOMENT);
     assert_eq!(lab.problems(), NONE);
@@ -189,10 +189,9 @@ fn a5_classes_that_do_not_go_together_are_errors_of_the_later_ones() {
     assert_eq!(lab.problems(), NONE);
     lab.pass(MOMENT);
     assert_eq!((lab.problems(), lab.desired()), (vec![], vec!["d".to_owned()]));
-    // The pod says a number that is not its class's.
+    // The pod sets a priority that differs from that of its class.
     lab.place("d.yaml", &pod_of("x", "gold, priority: 9"));
-    assert_eq!(lab.events(), some(&[]), "d is gone from a complete file");
-    let expected =
-        "M/d.yaml: spec.priorityClassName: Invalid value: \"gold\": its priority is 5, not what spec.priority says";
+    assert_eq!(lab.events(), some(&[]), "d was removed from a complete file");
+    let expected = "M/d.yaml: spec.priorityClassName: Invalid value: \"gold\": its priority is 5, which differs from spec.priority";
     assert_eq!(lab.problems(), [expected]);
 }

@@ -1,10 +1,11 @@
-//! A file system that does not answer holds up only what is on it.
+//! A file system that does not answer delays only its own files.
 
 use super::super::look::Subject;
 use super::*;
 use std::sync::atomic::Ordering;
 
-/// The helper that looks at this subject hangs, on the mount of this number; all others go on. Until it is dropped.
+/// Makes the inspection of this subject hang on the mount with this id; all others continue. Dropping the returned
+/// `Look` ends it.
 fn hang(lab: &mut Lab, subject: Option<&str>, mount: u64) -> (Option<Vec<String>>, Option<Look>) {
     let (mut last, mut hung) = (None, None);
     loop {
@@ -27,7 +28,7 @@ fn hang(lab: &mut Lab, subject: Option<&str>, mount: u64) -> (Option<Vec<String>
     }
 }
 
-/// `hung` is on a mount of its own, and linked into the directory.
+/// Makes `hung` a mount of its own, with a link to it in the directory.
 fn with_hung_mount(lab: &Lab) {
     let root = lab.root.path().display().to_string();
     let mounts = format!("1 0 8:1 / / rw - ext4 d rw\n7 1 8:2 / {root}/hung rw - fuse.x server rw\n");
@@ -57,13 +58,13 @@ fn d1_a_file_that_hangs_at_the_start_counts_as_read_and_keeps_what_it_last_said(
     let (first, thread) = hang(&mut lab, Some("h.yaml"), 7);
     assert_eq!(first, some(&["a", "h", "z"]));
     assert_eq!(lab.problems(), [DOES_NOT_ANSWER]);
-    // The others are read meanwhile, and what hangs is tried again with a back-off, but not by a second thread.
+    // The other files are read meanwhile. A file that hangs is retried with a back-off, but not by a second thread.
     lab.place("a", &pod("a2"));
     assert_eq!(lab.events(), some(&["a2", "h", "z"]));
     fs::write(&file, pod("h2")).unwrap();
     assert_eq!(lab.pass(NET), None);
     assert_eq!(lab.problems(), [DOES_NOT_ANSWER]);
-    // The thread comes back: looked at again at once.
+    // The thread ends: the file is inspected again at once.
     drop(thread);
     assert_eq!(lab.manifests.next_deadline(), Boot(0));
     assert_eq!(lab.pass(MOMENT), some(&["a2", "h2", "z"]));
@@ -95,11 +96,11 @@ fn d2_a_directory_that_hangs_stops_nothing_and_one_of_its_files_is_told_from_it(
     lab.place("a.yaml", &pod("a"));
     lab.place("b.yaml", &pod("b"));
     lab.events();
-    // The safety net looks at all stamps together. If that hangs each file is looked at by itself.
+    // The full scan inspects all stamps together. If it hangs, each file is inspected individually.
     let now = lab.now();
     lab.manifests.reload(now);
     let (given, _thread) = hang(&mut lab, None, u64::MAX);
-    assert_eq!(given, None, "looked at twice, and hung twice");
+    assert_eq!(given, None, "both inspections hang");
     assert!(lab.problems()[0].starts_with("M: the file system does not answer"), "{:?}", lab.problems());
     assert_eq!(lab.desired(), ["a", "b"]);
 }
@@ -116,7 +117,7 @@ fn d2_files_that_changed_with_one_that_hangs_do_not_wait_for_it() {
     let (a, _h) = (lab.manifests.take_look(now).unwrap(), lab.manifests.take_look(now).unwrap());
     let ticket = a.ticket();
     let seen = a.run();
-    assert!(lab.manifests.looked(ticket, Ok(seen), now).is_none(), "they may be one change");
+    assert!(lab.manifests.looked(ticket, Ok(seen), now).is_none(), "the change waits for the other inspection");
     let at = lab.manifests.next_deadline();
     assert!(at <= lab.boot + Duration::from_secs(1), "{:?}", at.since(lab.boot));
     lab.boot = at;
@@ -141,7 +142,7 @@ fn d2_what_is_looked_at_while_the_mount_table_changes_is_looked_at_again() {
         let seen = look.run();
         lab.manifests.mounted(now);
         lab.manifests.looked(ticket, Ok(seen), now);
-        let again = lab.manifests.take_look(now).expect("a look that may have missed the change is repeated");
+        let again = lab.manifests.take_look(now).expect("an inspection that may have missed the change is repeated");
         assert_eq!(subject_of(&again).as_deref(), subject);
         let ticket = again.ticket();
         let seen = again.run();
@@ -165,10 +166,10 @@ fn d2_an_event_during_a_look_is_looked_at_after_it() {
     lab.place("a.yaml", &pod("b"));
     lab.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
     lab.manifests.ready(now);
-    assert!(lab.manifests.take_look(now).is_none(), "one look at a time");
+    assert!(lab.manifests.take_look(now).is_none(), "one inspection at a time");
     lab.manifests.looked(ticket, Ok(seen), now);
     assert_eq!(lab.look().map(|pods| names(&pods)), some(&["b"]));
-    // It goes while it is looked at.
+    // The file is removed while it is inspected.
     lab.place("a.yaml", &pod("c"));
     lab.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
     lab.manifests.ready(now);

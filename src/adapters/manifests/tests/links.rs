@@ -1,4 +1,4 @@
-//! Links in the directory: every step that they lead through is watched.
+//! Links in the directory: every step is watched.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn below(steps: &[&str], lab: &Lab) -> PathBuf {
     steps.iter().fold(lab.root.path().to_owned(), |path, step| path.join(step))
 }
 
-/// `rel1/a.yaml` and `rel2/a.yaml` with a pod each, and `current`, which leads to the first.
+/// Creates `rel1/a.yaml` and `rel2/a.yaml` with one pod each, and `current`, a link to `rel1`.
 fn releases(lab: &Lab) {
     for (release, name) in [("rel1", "one"), ("rel2", "two")] {
         fs::create_dir_all(below(&["x", release], lab)).unwrap();
@@ -26,10 +26,10 @@ fn d2_a_link_in_the_middle_that_is_swapped_is_noticed_at_once() {
         fs::rename(below(&["x", "aside"], &lab), below(&["x", "current"], &lab)).unwrap();
         assert_eq!(lab.events(), some(&[name]));
     }
-    // Removed and made again.
+    // The link is removed and created again.
     fs::remove_file(below(&["x", "current"], &lab)).unwrap();
     assert_eq!(lab.events(), None);
-    assert_eq!(lab.problems(), ["M/a.yaml: a symbolic link to nothing"]);
+    assert_eq!(lab.problems(), ["M/a.yaml: a dangling symbolic link"]);
     symlink("rel2", below(&["x", "current"], &lab)).unwrap();
     assert_eq!(lab.events(), some(&["two"]));
     assert_eq!(lab.problems(), NONE);
@@ -43,7 +43,7 @@ fn d2_a_directory_on_the_way_of_a_link_that_goes_and_comes_back_is_noticed() {
     assert_eq!(lab.events(), some(&["one"]));
     fs::rename(below(&["x", "rel1"], &lab), below(&["x", "old"], &lab)).unwrap();
     assert_eq!(lab.events(), None);
-    assert_eq!(lab.problems(), ["M/a.yaml: a symbolic link to nothing"]);
+    assert_eq!(lab.problems(), ["M/a.yaml: a dangling symbolic link"]);
     fs::rename(below(&["x", "rel2"], &lab), below(&["x", "rel1"], &lab)).unwrap();
     assert_eq!(lab.events(), some(&["two"]));
 }
@@ -98,12 +98,13 @@ fn d2_on_a_file_system_that_a_server_answers_for_all_is_read_each_check_frequenc
         fs::write(&file, pod("a")).unwrap();
         let (mut lab, first) = lab.again_without_flush();
         assert_eq!(first, ["a"]);
-        // The table of a test cannot be watched. That alone is reason enough to look often, and not what is tested.
+        // The mount table of a test cannot be watched. That alone shortens the scan period, but it is not the subject
+        // of this test.
         lab.manifests.unwatched = false;
         lab.manifests.next_full = lab.boot + NET;
         let now = lab.now();
         lab.manifests.full_within(lab.manifests.interval(), now);
-        // What is changed at the server inotify does not report.
+        // inotify does not report changes made on the server.
         lab.manifests.watcher = Watcher::blind();
         fs::write(&file, pod("b")).unwrap();
         assert_eq!(lab.pass(CHECK), some(&["b"]), "{far}");

@@ -1,4 +1,4 @@
-//! On real directories with a real inotify; only the clock is the test's.
+//! Tests with real directories and a real inotify. Only the clock is simulated.
 
 mod broken;
 mod classes;
@@ -18,12 +18,12 @@ const CHECK: Duration = Duration::from_secs(20);
 const MOMENT: Duration = Duration::from_millis(20);
 const NONE: [&str; 0] = [];
 
-/// A root directory, a manifest directory in it, and one life of `Manifests`.
+/// A root directory, a manifest directory in it, and one run of `Manifests`.
 struct Lab {
     poll: Poll,
     manifests: Manifests,
     boot: Boot,
-    /// Added to the wall clock: with 10 s every file has settled.
+    /// Added to the wall clock. With 10 s, no file counts as recently changed.
     ahead: Duration,
     root: tempfile::TempDir,
 }
@@ -39,7 +39,7 @@ fn pod_with(name: &str, image: &str) -> String {
 }
 
 impl Lab {
-    /// The directory is there, and nothing was read yet.
+    /// The directory exists; nothing has been read yet.
     fn new() -> Lab {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("m")).unwrap();
@@ -58,7 +58,7 @@ impl Lab {
         Lab { poll, manifests, boot: Boot(1_000_000_000_000), ahead: Duration::from_secs(10), root }
     }
 
-    /// With the first set read.
+    /// Returns after the first scan.
     fn started() -> (Lab, Vec<String>) {
         Lab::new().start()
     }
@@ -66,12 +66,12 @@ impl Lab {
     fn start(mut self) -> (Lab, Vec<String>) {
         let now = self.now();
         assert!(self.manifests.next_deadline() <= now.boot);
-        assert!(self.manifests.due(now).is_none(), "nothing was looked at yet");
-        let first = names(&self.look().expect("D1: the first set is always given"));
+        assert!(self.manifests.due(now).is_none(), "nothing has been inspected yet");
+        let first = names(&self.look().expect("D1: the first desired pods are always returned"));
         (self, first)
     }
 
-    /// Runs the looks that are wanted, as helpers would: the set given last.
+    /// Runs the wanted inspections as helper threads do. Returns the last set of desired pods.
     fn look(&mut self) -> Option<Vec<Rc<Pod>>> {
         let mut last = None;
         loop {
@@ -83,7 +83,7 @@ impl Lab {
         }
     }
 
-    /// SIGHUP.
+    /// Sends SIGHUP.
     fn reload(&mut self) -> Option<Vec<Rc<Pod>>> {
         let now = self.now();
         self.manifests.reload(now);
@@ -96,7 +96,7 @@ impl Lab {
         self.look().or(due)
     }
 
-    /// wherry ends and is started again. Its records were written.
+    /// Restarts Wherry after all records are written.
     fn again(mut self) -> (Lab, Vec<String>) {
         self.flush();
         self.again_without_flush()
@@ -121,14 +121,14 @@ impl Lab {
         self.root.path().join("m").join(name)
     }
 
-    /// Written aside and renamed into place, as it should be done.
+    /// Writes a temporary file and renames it into place, as users should.
     fn place(&self, name: &str, text: &str) {
         let aside = self.root.path().join("aside");
         fs::write(&aside, text).unwrap();
         fs::rename(aside, self.path(name)).unwrap();
     }
 
-    /// The same from within the directory, where it is another file system.
+    /// Like `place`, but within the directory, which is on another file system.
     fn place_copy(&self, name: &str, text: &str) {
         fs::write(self.path(".aside"), text).unwrap();
         fs::rename(self.path(".aside"), self.path(name)).unwrap();
@@ -138,7 +138,7 @@ impl Lab {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// All events that are there: the set given last, if any was.
+    /// Handles all pending events. Returns the last set of desired pods, if there was one.
     fn events(&mut self) -> Option<Vec<String>> {
         self.raw_events().map(|pods| names(&pods))
     }
@@ -164,7 +164,7 @@ impl Lab {
         last
     }
 
-    /// Time passes, and every deadline in it is kept.
+    /// Lets time pass and handles every deadline in it.
     fn pass(&mut self, time: Duration) -> Option<Vec<String>> {
         let end = self.boot + time;
         let mut last = self.events();
@@ -180,7 +180,7 @@ impl Lab {
         self.manifests.pods().map(|pod| pod.name.name.to_string()).collect()
     }
 
-    /// The standing problems, without the directory's path.
+    /// Returns the current problems, without the path of the directory.
     fn problems(&self) -> Vec<String> {
         let root = self.root.path().to_string_lossy().into_owned();
         let all = self.manifests.problems().flat_map(|standing| &standing.problems);

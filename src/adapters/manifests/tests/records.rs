@@ -1,4 +1,4 @@
-//! The record of what each manifest last said, on disk.
+//! The recorded last good version of each manifest.
 
 use super::super::records::RETRY;
 use super::*;
@@ -61,13 +61,13 @@ fn a_record_that_cannot_be_written_is_reported_and_tried_again() {
     assert_eq!(first, ["a"]);
     lab.flush();
     assert!(
-        lab.problems()[0].starts_with("M: its last good version cannot be kept on disk: make R/root"),
+        lab.problems()[0].starts_with("M: failed to record the last good version: create R/root"),
         "{:?}",
         lab.problems()
     );
     fs::remove_file(&root).unwrap();
     lab.flush();
-    assert!(!root.exists(), "not before its time");
+    assert!(!root.exists(), "the retry is not due yet");
     lab.pass(RETRY);
     lab.flush();
     assert_eq!(lab.problems(), NONE);
@@ -90,7 +90,7 @@ fn a_record_is_written_only_when_it_differs() {
     lab.place("a.yaml", &pod("b"));
     lab.events();
     let write = lab.manifests.take_write(now).unwrap();
-    assert!(lab.manifests.take_write(now).is_none(), "one at a time");
+    assert!(lab.manifests.take_write(now).is_none(), "one write at a time");
     let result = write.run();
     lab.manifests.written(result, now);
     assert!(lab.manifests.take_write(now).is_none());
@@ -107,19 +107,19 @@ fn many_records_are_written_together_and_all_again_when_one_of_them_failed() {
     let written = |write: &Write| write.changes.iter().filter_map(store::Change::record).count();
     let first = lab.manifests.take_write(now).unwrap();
     assert!(written(&first) > 10, "{}", written(&first));
-    // It was, and nobody knows.
+    // The write succeeds, but an error is reported.
     first.run().unwrap();
     lab.manifests.written(Err("no space left on device".into()), now);
     let later = Now { boot: now.boot + RETRY, ..now };
     let rest = lab.manifests.take_write(later).unwrap();
-    assert_eq!(written(&first) + written(&rest), 20, "what is there is not written again");
+    assert_eq!(written(&first) + written(&rest), 20, "records on disk are not written again");
     let result = rest.run();
     lab.manifests.written(result, later);
     assert!(lab.manifests.take_write(later).is_none());
     assert_eq!(lab.again().1.len(), 20);
 }
 
-/// Two names that look the same in text.
+/// Two names that look the same as text.
 fn twins(lab: &Lab) -> [PathBuf; 2] {
     [&b"\xff.yaml"[..], b"\xfe.yaml"].map(|name| lab.path("x").with_file_name(std::ffi::OsStr::from_bytes(name)))
 }
@@ -132,7 +132,7 @@ fn d2_names_that_differ_only_in_bytes_that_are_no_text_have_records_of_their_own
     fs::write(&b, pod("b")).unwrap();
     assert_eq!(lab.events(), some(&["b", "a"]));
     lab.flush();
-    // Both are broken, and each is reported until it is mended.
+    // Both files are broken, and each is reported until it is corrected.
     fs::write(&a, "a: [").unwrap();
     fs::write(&b, "b: [").unwrap();
     let (mut lab, first) = lab.again();
@@ -152,7 +152,7 @@ fn d2_a_record_that_two_names_shared_becomes_one_of_each() {
     fs::write(&a, pod("a")).unwrap();
     lab.events();
     lab.flush();
-    // As it was written before: by the name's text, and without its bytes.
+    // The older format: named by the name's text, without the bytes.
     let records = lab.root.path().join("root/manifests");
     let only = || {
         let files = fs::read_dir(&records).unwrap().flatten().map(|entry| entry.path());
@@ -171,7 +171,7 @@ fn d2_a_record_that_two_names_shared_becomes_one_of_each() {
     assert_eq!(only(), std::slice::from_ref(&own));
     let (lab, first) = lab.again();
     assert_eq!(first, ["a"]);
-    // Of two broken files nobody can say whose it was: none of them loses it.
+    // With two broken files, the owner of the shared record is unknown, so both keep it.
     fs::rename(&own, &old).unwrap();
     fs::write(&old, record.to_string()).unwrap();
     fs::write(&b, "b: [").unwrap();

@@ -1,4 +1,4 @@
-//! What changes in the directory is seen, whichever way it is written, and nothing else wakes anybody.
+//! Changes in the directory are noticed however the file is written, and nothing else causes a wake-up.
 
 use super::*;
 use std::io::Write as _;
@@ -23,7 +23,7 @@ fn d1_a_directory_that_is_not_there_counts_as_read() {
     let (mut lab, first) = lab.start();
     assert_eq!(first, NONE);
     assert!(lab.problems()[0].starts_with("M: cannot be read: No such file"), "{:?}", lab.problems());
-    // Made later, it is seen at once.
+    // The directory is created later and noticed at once.
     fs::create_dir(lab.root.path().join("m")).unwrap();
     assert_eq!(lab.events(), None);
     assert_eq!(lab.problems(), NONE);
@@ -68,7 +68,7 @@ fn d2_a_file_changed_in_place_is_read_when_its_writer_closes_it() {
     file.write_all(format!("---\n{}", pod("b")).as_bytes()).unwrap();
     drop(file);
     assert_eq!(lab.events(), some(&["a", "b"]));
-    // Truncated and not yet written: nothing goes.
+    // Truncated and not yet written: no pod becomes undesired.
     let mut file = fs::File::create(lab.path("a.yaml")).unwrap();
     assert_eq!(lab.pass(MOMENT), None);
     file.write_all(pod("c").as_bytes()).unwrap();
@@ -107,7 +107,7 @@ fn editors_take_no_pod_away_and_add_none() {
     let (mut lab, _) = Lab::started();
     lab.place("web.yaml", &pod("web"));
     lab.events();
-    // vim: what was is renamed, and the file written anew.
+    // vim: renames the old file and writes a new one.
     lab.write("4913", "");
     fs::remove_file(lab.path("4913")).unwrap();
     lab.write(".web.yaml.swp", &pod("swap"));
@@ -120,11 +120,11 @@ fn editors_take_no_pod_away_and_add_none() {
     fs::remove_file(lab.path("web.yaml~")).unwrap();
     assert_eq!(lab.events(), some(&["web2"]));
     assert_eq!(lab.pass(MOMENT), None);
-    // sed: a file of its own, renamed over it.
+    // sed: writes a temporary file and renames it.
     let done = Command::new("sed").args(["-i", "s/web2/web3/"]).arg(lab.path("web.yaml")).status().unwrap();
     assert!(done.success());
     assert_eq!(lab.events(), some(&["web3"]));
-    // emacs: a lock that is a link to nothing, and an auto-save file.
+    // emacs: a lock that is a dangling link, and an auto-save file.
     symlink("me@host.1:2", lab.path(".#web.yaml")).unwrap();
     lab.write("#web.yaml#", &pod("auto"));
     assert_eq!(lab.pass(NET * 2), None);
@@ -137,7 +137,7 @@ fn unchanged_documents_keep_the_very_same_pod() {
     let other = format!("{}---\n{}", pod("a"), pod("b"));
     lab.place("x.yaml", &other);
     let before = lab.raw_events().unwrap();
-    // A comment, another order of keys: nothing changes, so nothing is said.
+    // A comment or another order of keys changes nothing, so nothing is returned.
     lab.place("x.yaml", &format!("# why\n{other}# end\n"));
     assert_eq!(lab.events(), None);
     lab.place("x.yaml", &format!("{}---\n{}", pod("b"), pod_with("a", "i:2")));
@@ -164,7 +164,7 @@ fn d2_a_directory_renamed_away_and_another_into_place_is_followed() {
 
 /// `unshare --mount --propagation private cargo test --lib -- --ignored mounted_later`
 #[test]
-#[ignore = "mounts a file system: wants root and a mount namespace of its own"]
+#[ignore = "mounts a file system: needs root and its own mount namespace"]
 fn d2_a_file_system_mounted_later_is_seen_at_once() {
     let (mut lab, first) = Lab::started();
     assert_eq!(first, NONE);
@@ -178,11 +178,11 @@ fn d2_a_file_system_mounted_later_is_seen_at_once() {
     assert_eq!(lab.events(), some(&["a"]));
     lab.reload();
     lab.flush();
-    // Unmounted, the directory only looks empty.
+    // After the unmount, the directory only looks empty.
     run("umount", &[]);
     assert_eq!(lab.pass(MOMENT), None);
     assert!(lab.problems()[0].contains("is not mounted"), "{:?}", lab.problems());
-    // Mounted again, empty, it is empty.
+    // The file system is mounted again and is empty.
     run("mount", &["-t", "tmpfs", "tmpfs"]);
     assert_eq!(lab.pass(Duration::from_secs(2)), some(&[]));
     run("umount", &[]);
@@ -206,17 +206,17 @@ fn a_linked_file_is_followed_when_its_target_changes() {
     assert_eq!(lab.events(), some(&["a"]));
     fs::write(&target, pod("b")).unwrap();
     assert_eq!(lab.events(), some(&["b"]));
-    // Replaced by rename.
+    // The target is replaced by a rename.
     let aside = lab.root.path().join("aside");
     for name in ["c", "d"] {
         fs::write(&aside, pod(name)).unwrap();
         fs::rename(&aside, &target).unwrap();
         assert_eq!(lab.events(), some(&[name]));
     }
-    // Its target gone it is there but broken (D2).
+    // After the target is removed, the file exists but is broken (D2).
     fs::remove_file(&target).unwrap();
     assert_eq!(lab.pass(NET), None);
-    assert_eq!(lab.problems(), ["M/link.yaml: a symbolic link to nothing"]);
+    assert_eq!(lab.problems(), ["M/link.yaml: a dangling symbolic link"]);
     fs::remove_file(lab.path("link.yaml")).unwrap();
     assert_eq!(lab.pass(MOMENT), some(&[]));
 }
@@ -285,7 +285,7 @@ fn d2_without_inotify_the_directory_is_read_each_check_frequency() {
     lab.place("a.yaml", &pod("a"));
     lab.write("b.yaml", &pod("b"));
     assert_eq!(lab.pass(CHECK - Duration::from_secs(1)), None);
-    // They were seen only now, and perhaps are being written: a second more.
+    // The scan has just found the files, which may still be written: wait another second.
     assert_eq!(lab.pass(Duration::from_millis(1500)), None);
     assert_eq!(lab.pass(Duration::from_secs(1)), some(&["a", "b"]));
     fs::remove_file(lab.path("a.yaml")).unwrap();
@@ -304,7 +304,7 @@ fn d4_two_pods_of_one_name_are_both_given_but_not_while_a_file_is_renamed() {
     fs::remove_file(lab.path("a.yaml")).unwrap();
     assert_eq!(lab.pass(MOMENT), some(&["same"]));
     fs::rename(lab.path("b.yaml"), lab.path("c.yaml")).unwrap();
-    assert_eq!(lab.events(), None, "both names are there for a moment");
+    assert_eq!(lab.events(), None, "both names exist for a moment");
     assert_eq!(lab.pass(MOMENT), some(&["same"]));
     assert_eq!(lab.problems(), Vec::<String>::new());
 }

@@ -1,13 +1,13 @@
-//! Node labels against what a pod wants of them: `nodeSelector`, and the terms of the required node affinity. Either
-//! gives what did not match, for people.
+//! Matches the node's labels against `nodeSelector` and the terms of the required node affinity. Both functions return
+//! the mismatches as text for people.
 
 use crate::api::node_facts::NodeFacts;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 
-/// The one field that `matchFields` knows.
+/// The only field that `matchFields` supports.
 const NAME: &str = "metadata.name";
 
-/// The entries of a `nodeSelector` that the node does not have.
+/// The entries of a `nodeSelector` that do not match the node.
 pub(super) fn of_selector<'a>(
     selector: impl IntoIterator<Item = (&'a String, &'a String)>,
     node: &NodeFacts,
@@ -19,7 +19,7 @@ pub(super) fn of_selector<'a>(
         .collect()
 }
 
-/// None if one of the terms holds, else why each of them does not. No term at all matches nothing.
+/// None if one of the terms matches. Otherwise the reason for each term. An empty list of terms matches nothing.
 pub(super) fn of_terms(terms: &[NodeSelectorTerm], node: &NodeFacts) -> Option<String> {
     let mut mismatches = Vec::new();
     for (i, term) in terms.iter().enumerate() {
@@ -34,7 +34,7 @@ pub(super) fn of_terms(terms: &[NodeSelectorTerm], node: &NodeFacts) -> Option<S
     }
 }
 
-/// Why a term does not hold: the first of its requirements that does not.
+/// The first requirement of the term that does not match.
 fn mismatch(term: &NodeSelectorTerm, node: &NodeFacts) -> Option<String> {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
@@ -58,7 +58,7 @@ fn has(key: &str, value: Option<&str>) -> String {
     }
 }
 
-/// The requirement in words if it does not hold.
+/// The requirement as text, if it does not match.
 fn unmet(
     requirement: &NodeSelectorRequirement,
     value: Option<&str>,
@@ -73,12 +73,12 @@ fn unmet(
     }
 }
 
-/// Does it hold for a label of this value? None if the operator is none or its values are not as it wants them; the
-/// term does not match then, as in a scheduler.
+/// Whether the requirement matches a label of this value. None if the operator is unknown or its values are invalid;
+/// the term then does not match, as in the scheduler.
 fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> Option<bool> {
     let values = requirement.values.as_deref().unwrap_or_default();
     let is_one_of_them = || values.iter().any(|one| Some(one.as_str()) == value);
-    // Whole numbers on both sides; a label that is none is neither more nor less.
+    // `Gt` and `Lt` need integers on both sides. A label that is not an integer matches neither.
     let compared = || match values {
         [limit] => {
             limit.parse::<i64>().ok().map(|limit| value.and_then(|v| v.parse().ok()).map(|v: i64| v.cmp(&limit)))
@@ -96,7 +96,7 @@ fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> Option<b
     }
 }
 
-/// Of a field less is possible: the node's name, equal to one value or not.
+/// A field supports less: the node's name, and `In` or `NotIn` with one value.
 fn holds_of_field(requirement: &NodeSelectorRequirement, value: Option<&str>) -> Option<bool> {
     let one_value = requirement.values.as_ref().is_some_and(|values| values.len() == 1);
     let possible = one_value && matches!(requirement.operator.as_str(), "In" | "NotIn") && value.is_some();

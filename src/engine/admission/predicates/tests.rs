@@ -5,7 +5,7 @@ use crate::api::names::{FullName, Uid};
 use crate::api::pod::Source;
 use serde_json::{Value, json};
 
-/// A defaulted pod of this spec, on the node `lab`.
+/// A defaulted pod with this spec, on the node `lab`.
 pub(in super::super) fn pod(spec: Value) -> Pod {
     let mut object = serde_json::from_value(json!({ "metadata": { "name": "p" }, "spec": spec })).unwrap();
     let uid = Uid::from("u");
@@ -28,7 +28,7 @@ fn found(spec: Value) -> Vec<(String, String)> {
     against(&pod(spec), &node()).into_iter().map(|r| (r.reason, r.message)).collect()
 }
 
-/// The one reason of a spec, its message without the kubelet's words; empty if there is none.
+/// The detail of the only refusal, after the kubelet's message; empty if there is none.
 fn detail(spec: Value, reason: &str, words: &str) -> String {
     match &found(spec)[..] {
         [] => String::new(),
@@ -102,7 +102,7 @@ fn a2_each_operator_of_node_affinity() {
         ("zone", "Lt", &["7"], "[7]: the node has zone=a"),
         ("gpu", "Gt", &["0"], "[0]: the node has no gpu"),
         ("gpu", "Lt", &["0"], "[0]: the node has no gpu"),
-        // What cannot be read matches nothing, a negation neither.
+        // An invalid requirement matches nothing, not even a negated one.
         ("zone", "In", &[], unknown),
         ("zone", "NotIn", &[], unknown),
         ("zone", "Exists", &["a"], unknown),
@@ -161,7 +161,7 @@ fn a2_of_the_terms_one_has_to_hold_and_of_a_term_all_requirements() {
             json!([{ "matchExpressions": [zone("a")], "matchFields": [name("In", &["x"])] }]),
             "nodeSelectorTerms[0] metadata.name In [x]: the node has metadata.name=lab".into(),
         ),
-        // Of fields there is no other, no other operator, and one value.
+        // `matchFields` supports only `metadata.name`, `In` and `NotIn`, and one value.
         (
             json!([{ "matchFields": [name("In", &["lab", "other"])] }]),
             format!("nodeSelectorTerms[0] metadata.name In [lab other]: {unknown}"),
@@ -174,7 +174,7 @@ fn a2_of_the_terms_one_has_to_hold_and_of_a_term_all_requirements() {
             json!([{ "matchFields": [{ "key": "spec.x", "operator": "NotIn", "values": ["y"] }] }]),
             format!("nodeSelectorTerms[0] spec.x NotIn [y]: {unknown}"),
         ),
-        // A label named like the field is none.
+        // `matchExpressions` with the name of the field refers to a label.
         (
             json!([{ "matchExpressions": [name("In", &["lab"])] }]),
             "nodeSelectorTerms[0] metadata.name In [lab]: the node has no metadata.name".into(),
@@ -182,7 +182,7 @@ fn a2_of_the_terms_one_has_to_hold_and_of_a_term_all_requirements() {
     ] {
         assert_eq!(terms(written.clone()), wanted, "{written}");
     }
-    // What is only preferred is nothing against it.
+    // A preferred term is no reason against the pod.
     let preferred = json!([{ "weight": 1, "preference": { "matchExpressions": [zone("b")] } }]);
     let affinity = json!({ "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": preferred } });
     assert_eq!(found(json!({ "affinity": affinity, "containers": [] })), []);
@@ -288,8 +288,8 @@ fn a2_host_ports_clash_by_number_protocol_and_address() {
         (port("TCP", "::ffff:10.0.0.1", 80), port("TCP", "10.0.0.1", 80), true),
         (port("TCP", "::ffff:0.0.0.0", 80), port("TCP", "10.0.0.1", 80), true),
     ] {
-        assert_eq!(clash(&a, &b), clashes.then_some(&a[0]), "{a:?} beside {b:?}");
-        assert_eq!(clash(&b, &a).is_some(), clashes, "{b:?} beside {a:?}");
+        assert_eq!(clash(&a, &b), clashes.then_some(&a[0]), "{a:?} against {b:?}");
+        assert_eq!(clash(&b, &a).is_some(), clashes, "{b:?} against {a:?}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! What holds of every choice, over many nodes by chance: it is the one that A7 describes, it is enough, and it is
-//! not too much.
+//! Properties of every choice, checked on many random nodes: it matches A7, it frees enough, and it does not take too
+//! much.
 
 use super::*;
 use crate::api::resources::PODS;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 const ROUNDS: u32 = 20_000;
 
-/// PodRequests for something by chance; small numbers, so that there are ties.
+/// A pod with random requests. The numbers are small, so that there are ties.
 struct Pod {
     uid: Uid,
     priority: i32,
@@ -28,7 +28,7 @@ fn below(rng: &mut Rng, n: u64) -> u64 {
     rng.draw() % n
 }
 
-/// Pods, and what is needed: often of one resource alone.
+/// Random pods and a random need, often of a single resource.
 fn node(rng: &mut Rng) -> (Resources, Vec<Pod>) {
     let pods = (0..below(rng, 12)).map(|i| {
         let qos = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort][below(rng, 3) as usize];
@@ -51,7 +51,7 @@ fn node(rng: &mut Rng) -> (Resources, Vec<Pod>) {
     (needed, pods)
 }
 
-/// A7 in so many words, without any care for speed.
+/// A direct implementation of A7 without optimisation.
 mod in_words {
     use super::*;
 
@@ -100,7 +100,7 @@ mod in_words {
     }
 }
 
-/// Runs `look` on many nodes with the victims chosen there.
+/// Calls `look` for many nodes with the chosen victims.
 fn on_many_nodes(seed: u64, mut look: impl FnMut(&Resources, &[Pod], &[&Pod], &str)) {
     let mut rng = Rng::new(seed);
     let mut chosen = 0;
@@ -108,7 +108,7 @@ fn on_many_nodes(seed: u64, mut look: impl FnMut(&Resources, &[Pod], &[&Pod], &s
         let (needed, pods) = node(&mut rng);
         let candidates: Vec<Candidate<'_>> = pods.iter().map(Pod::candidate).collect();
         let Some(uids) = victims(&needed, &candidates) else {
-            assert!(!in_words::without(&needed, &pods).is_empty(), "round {round}: all together would do");
+            assert!(!in_words::without(&needed, &pods).is_empty(), "round {round}: all together free enough");
             continue;
         };
         let uids: BTreeSet<&Uid> = uids.iter().collect();
@@ -116,7 +116,7 @@ fn on_many_nodes(seed: u64, mut look: impl FnMut(&Resources, &[Pod], &[&Pod], &s
         chosen += taken.len();
         look(&needed, &pods, &taken, &format!("seed {seed}, round {round}: {needed:?}, {uids:?}"));
     }
-    assert!(chosen > ROUNDS as usize / 2, "hardly anyone was chosen: {chosen}");
+    assert!(chosen > ROUNDS as usize / 2, "too few victims: {chosen}");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a7_of_a_single_short_resource_nobody_is_taken_for_nothing() {
         for one in taken {
             singles += 1;
             let others = taken.iter().copied().filter(|pod| pod.uid != one.uid);
-            assert!(!in_words::without(needed, others).is_empty(), "{} for nothing: {case}", one.uid);
+            assert!(!in_words::without(needed, others).is_empty(), "{} is unnecessary: {case}", one.uid);
         }
     });
     assert!(singles > 1000, "{singles}");
@@ -179,7 +179,7 @@ fn a7_a_better_class_is_never_touched_where_the_worse_ones_would_do() {
             let worse_would_do = in_words::without(needed, pods.iter().filter(|pod| pod.qos > qos)).is_empty();
             let touched = taken.iter().any(|pod| pod.qos == qos);
             spared += usize::from(worse_would_do && !taken.is_empty());
-            assert!(!(touched && worse_would_do), "{qos} for nothing: {case}");
+            assert!(!(touched && worse_would_do), "{qos} is unnecessary: {case}");
         }
     });
     assert!(spared > 1000, "{spared}");

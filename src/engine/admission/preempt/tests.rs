@@ -1,6 +1,6 @@
-//! Who is chosen, case by case. A pod is written as `name:CLASS` and what it has: `c` cpu, `m` memory, `s` ephemeral
-//! storage, `g` an extended resource, `p` its priority, `t` the time since when it is there. What is needed is
-//! written alike, `n` are pods.
+//! The choice of victims, case by case. A pod is written as `name:CLASS` and its properties: `c` cpu, `m` memory, `s`
+//! ephemeral storage, `g` an extended resource, `p` the priority, `t` the time when it was first seen. The need is
+//! written in the same way; `n` is the number of pods.
 
 use super::*;
 use crate::api::resources::{EPHEMERAL_STORAGE, PODS};
@@ -57,7 +57,7 @@ fn pods(text: &str) -> Vec<Pod> {
     text.split(',').map(str::trim).filter(|text| !text.is_empty()).map(pod).collect()
 }
 
-/// The names of the victims of a pod of this priority; "none" if all together would not do.
+/// The names of the victims for a pod of this priority; "none" if all candidates do not free enough.
 fn chosen_by(by: i32, what: &str, among: &str) -> String {
     let pods = pods(among);
     let mut candidates: Vec<Candidate<'_>> = pods
@@ -73,7 +73,7 @@ fn chosen_by(by: i32, what: &str, among: &str) -> String {
         .collect();
     let needed = needed(what);
     let all = victims(&needed, &candidates);
-    // The order in which they come does not matter, and twice it is the same.
+    // Neither the order of the candidates nor a repetition changes the result.
     for _ in 0..candidates.len() {
         candidates.rotate_left(1);
         assert_eq!(victims(&needed, &candidates), all, "{what} of {among}");
@@ -83,7 +83,7 @@ fn chosen_by(by: i32, what: &str, among: &str) -> String {
     all.map_or("none".to_owned(), |all| all.iter().map(Uid::as_str).collect::<Vec<_>>().join(" "))
 }
 
-/// Cases of what is needed, by the pods there are and who is chosen.
+/// Each case: the need, the pods, and the expected victims.
 fn check(cases: &[(&str, &str, &str)]) {
     for (what, among, wanted) in cases {
         assert_eq!(&chosen_by(CRITICAL, what, among), wanted, "{what} of {among}");
@@ -122,7 +122,7 @@ fn a6_only_pods_that_may_go_are_chosen_whatever_their_class_or_size() {
         (NODE_CRITICAL, "g2", "app sys"),
         (NODE_CRITICAL, "c201", "none"),
         (NODE_CRITICAL + 1, "c201", "node"),
-        // Guaranteed ones come first, though only for the rest.
+        // Guaranteed pods come first, but only for the remaining need.
         (NODE_CRITICAL + 1, "c901", "low node"),
         (CRITICAL - 1, "c1", "low"),
         (CRITICAL - 1, "g1", "none"),
@@ -133,11 +133,11 @@ fn a6_only_pods_that_may_go_are_chosen_whatever_their_class_or_size() {
         assert_eq!(chosen_by(by, what, critical), wanted, "{what} for {by}");
     }
     for (by, what, among, wanted) in [
-        // A pod of the same priority stays, even one that asks for all of it.
+        // A pod of the same priority stays, even if it requests the whole amount.
         (5, "c4", "a:B c4 p5, b:B c2 p4, c:B c2 p3", "c b"),
         (5, "c4", "a:B c4 p5, b:B c2 p4, c:B c1 p3", "none"),
         (5, "c4", "a:E p5, b:G c4 p4", "b"),
-        // The class is before the priority, and the distance too.
+        // The class and the distance take precedence over the priority.
         (5, "c4", "a:B c4 p4, b:G c4 p-1", "a"),
         (5, "c4", "a:B c4 p4, b:B c3 p-1", "a"),
         (5, "c4", "a:B c4 p4, b:B c4 p-1", "b"),
@@ -165,10 +165,10 @@ fn a7_the_worst_class_goes_first_and_better_ones_only_for_the_rest() {
         ("c301", "bu-3 bu-2"),
         ("c401", "bu-3 bu-2"),
         ("c600", "bu-3 bu-2 bu-1"),
-        // All burstable ones and one more: the smallest that will do.
+        // All burstable pods and one more: the smallest that is enough.
         ("c601", "gu-1 bu-3 bu-2 bu-1"),
         ("c700", "gu-1 bu-3 bu-2 bu-1"),
-        // What a guaranteed one frees beyond that spares a burstable one.
+        // The surplus of a guaranteed pod spares a burstable pod.
         ("c701", "gu-2 bu-3 bu-2"),
         ("c1100", "gu-2 gu-1 bu-3 bu-2 bu-1"),
         ("c1101", "none"),
@@ -183,17 +183,17 @@ fn a7_the_worst_class_goes_first_and_better_ones_only_for_the_rest() {
         assert_eq!(chosen_by(CRITICAL, what, node), wanted, "{what}");
     }
     check(&[
-        // Best-effort pods may ask for what decides no class.
+        // A best-effort pod may request resources that do not determine the class.
         ("s5", "e:E s5, b:B s5, g:G s5", "e"),
         ("s6", "e:E s5, b:B s5, g:G s5", "b e"),
         ("s11", "e:E s5, b:B s5, g:G s5", "g b e"),
         ("s4", "e:E s3, b:B s4, g:G s9", "b"),
-        // Only guaranteed ones have it.
+        // Only the guaranteed pod has memory.
         ("m5", "e:E, b:B c9, g:G m5 c5", "g"),
-        // The burstable ones do not do: one guaranteed pod that does alone spares them.
+        // The burstable pods are not enough. One guaranteed pod is enough alone and spares them.
         ("c10", "b1:B c4, b2:B c4, g:G c10", "g"),
         ("c10", "b1:B c4, b2:B c4, b3:B c4, g:G c10", "b1 b2 b3"),
-        // The pods that a better class brings along count: one best-effort pod fewer.
+        // Victims of a better class also count for `pods`: one best-effort pod fewer is needed.
         ("c5 n2", "b:B c5, e1:E, e2:E", "b e1"),
         ("c5 n1", "b:B c5, e1:E, e2:E", "b"),
     ]);
@@ -205,7 +205,7 @@ fn a7_not_enough_even_with_all_takes_nobody() {
         ("c1", "", "none"),
         ("c11", "a:B c5, b:B c5", "none"),
         ("c10", "a:B c5, b:B c5", "a b"),
-        // Of one resource plenty, of the other one too little.
+        // One resource is plentiful, the other one short.
         ("c1 m11", "a:B c50 m5, b:G c50 m5", "none"),
         ("c1 g1", "a:B c50 m5, b:G c50 m5", "none"),
         ("n3", "a:E, b:E", "none"),
@@ -238,11 +238,11 @@ fn a7_one_that_covers_the_need_is_nearer_than_several_smaller_ones() {
         ("c10", "p3:B c3, p4:B c4, p5:B c5", "p5 p4 p3"),
         ("c9", "p3:B c3, p4:B c4, p5:B c5", "p5 p4"),
         ("c10", "p4:B c4, p5:B c5, p6:B c6", "p6 p4"),
-        // Three small ones that fit exactly, and a big one that is just short.
+        // Three small pods that match exactly, and a big one that is just short.
         ("c9", "a:B c3, b:B c3, c:B c3, big:B c8", "big a"),
         ("c9", "a:B c3, b:B c3, c:B c3, big:B c9", "big"),
         ("c9", "a:B c3, b:B c3, c:B c3", "a b c"),
-        // Of those that cover it the one with the smallest requests.
+        // Among pods that cover the need, the one with the smallest requests.
         ("c5", "a:B c9 m9, b:B c5 m9, c:B c9 m8", "c"),
     ]);
 }
@@ -250,19 +250,20 @@ fn a7_one_that_covers_the_need_is_nearer_than_several_smaller_ones() {
 #[test]
 fn a7_several_resources_count_together() {
     check(&[
-        // Half of both is nearer than all of one: 2 * 0.4^2 against 1. Then the rest, by the letter.
+        // A pod with 6 of 10 of both is nearer than one with all of one: 2 * 0.4^2 against 1. The tie after it goes to
+        // the smaller memory request.
         ("c10 m10", "a:B c10, b:B m10, c:B c6 m6", "c a b"),
         ("c10 m10", "a:B c10 m9, b:B c9 m10, c:B c10 m10", "c"),
         ("c10 m10", "a:B c10 m9, b:B c9 m10", "a b"),
         ("c10 m10", "a:B c10 m1, b:B c1 m10, c:B c5 m5", "c a b"),
-        // Each resource by its own measure: what is half of the need is half, of milli-cpu or of bytes.
+        // Each resource has its own scale: half of the need is half, in milli-CPU or in bytes.
         ("c1000 m1073741824", "a:B c500 m1073741824, b:B c1000 m536870913", "b a"),
         ("c1000 m1073741824", "a:B c500 m1073741824, b:B c1000 m536870911", "a b"),
         ("c4 n3", "a:B c4, b:B c1, c:B c1, d:B", "a d b"),
         ("s5 g1", "a:B s5, b:B g1, c:B s4 g1", "c a"),
         ("c2 m2 s2 g2", "a:B c2 m2, b:B s2 g2, c:B c1 m1 s1 g1, d:B c1 m1 s1 g1", "c d"),
         ("c3 m3 s3", "a:B c3, b:B m3, c:B s3", "c a b"),
-        // What is covered counts no more: the second is chosen for memory alone.
+        // A covered resource no longer counts: the second pod is chosen for memory alone.
         ("c5 m10", "a:B c5 m5, b:B c9 m4, c:B m5, d:B c1 m6", "a c"),
     ]);
 }
@@ -276,9 +277,9 @@ fn a7_equally_near_is_decided_by_request_priority_age_and_uid() {
         ("n1", "a:B c1 p2 t5, b:B c1 p2 t6", "b"),
         ("n1", "b:B c1, a:B c1", "a"),
         ("n1", "b:B c1, a:B c1 t4", "b"),
-        // Mirrored parts are equally far: the smaller memory request, then all that is left.
+        // Mirrored requests are equally far: the smaller memory request wins.
         ("c3 m3", "a:B c1 m2, b:B c2 m1", "b a"),
-        // Not the memory that is needed of it, its request.
+        // The tie is decided by the memory request, although memory is not needed.
         ("c5", "a:B c5 m2, b:B c7 m1", "b"),
         ("c5", "a:B c5 m1 p1, b:B c6 m1", "a"),
         ("c5", "a:B c5 m1 p-1, b:B c5 m1 p-2, c:B c5 m1 p-2 t6", "c"),

@@ -1,8 +1,8 @@
-//! W11: init containers one after another, each to success, before the main containers; sidecars among them are started
-//! in their turn and kept running.
+//! W11: init containers run one after another, each until it succeeds, before the main containers. Sidecars among them are
+//! started in order and kept running.
 //!
-//! Only what happened in the current sandbox counts: in a new one all begins with the first again (W13). And the furthest
-//! step counts: the dead instances of earlier ones may be gone, which does not undo them.
+//! Only what happened in the current sandbox counts: in a new sandbox the sequence starts again from the first (W13). The
+//! furthest step reached counts, because the dead instances of earlier steps may already be removed.
 
 use super::{Next, PlanInput, newest};
 use crate::api::facts::{ContainerFact, ContainerState, SandboxFact};
@@ -11,18 +11,18 @@ use crate::api::pod::{RestartPolicy, is_sidecar};
 pub(super) enum Init {
     /// The main containers may run.
     Done,
-    /// Something runs, or has to wait, that comes before the main containers.
+    /// An init container runs or has to wait before the main containers can start.
     Wait,
     Next(Next),
 }
 
 pub(super) fn next(input: &PlanInput<'_>, current: &SandboxFact) -> Init {
     let init = input.pod.init_containers();
-    // Of that name the one that counts, if it is of this sandbox. (One whose sandbox is not told runs: in this one.)
+    // The current instance of that name in this sandbox. If the runtime does not report the sandbox, assume this one.
     let of_this = |c: &ContainerFact| c.sandbox == current.id || c.sandbox.as_str().is_empty();
     let here = |name: &str| -> Option<&ContainerFact> { newest(input.facts, name).filter(|c| of_this(c)) };
-    // A container was created here only once those before it had succeeded. Under a UID of its own it may be another
-    // version's: then it has to have run.
+    // A container is created only after all containers before it have succeeded. With a fixed UID it may belong to another
+    // version of the pod, so it must also have run.
     let own_uid = input.pod.has_own_uid();
     let ran = |name: &str| {
         let mut all = input.facts.containers.iter().filter(|c| c.name == name && of_this(c));
@@ -38,7 +38,7 @@ pub(super) fn next(input: &PlanInput<'_>, current: &SandboxFact) -> Init {
     if failed && had_its_try && input.pod.restart_policy() == RestartPolicy::Never {
         return Init::Next(Next::Ended);
     }
-    // Sidecars that were started once are kept running, whatever else goes on.
+    // A sidecar that was started once is kept running.
     for (index, sidecar) in init.iter().enumerate().take(reached).filter(|(_, c)| is_sidecar(c)) {
         let runs = here(&sidecar.name).is_some_and(|c| c.state == ContainerState::Running);
         if !runs && !(input.held)(&sidecar.name) {
@@ -46,7 +46,7 @@ pub(super) fn next(input: &PlanInput<'_>, current: &SandboxFact) -> Init {
         }
     }
     let Some(front) = front else { return Init::Done };
-    // The start of a later one may have been given up, and come late: what is before it would run beside it.
+    // A cancelled start of a later container may still take effect; the earlier container would then run next to it.
     let may_start_late = |index: usize| {
         let later = || init.iter().skip(index + 1).chain(input.pod.containers());
         input.in_doubt && later().any(|c| here(&c.name).is_some_and(|c| c.state == ContainerState::Created))
@@ -66,7 +66,7 @@ pub(super) fn next(input: &PlanInput<'_>, current: &SandboxFact) -> Init {
     }
 }
 
-/// Goes on with a container that was created in this sandbox, or creates one.
+/// Starts a container that was already created in this sandbox, or creates one.
 fn begin(input: &PlanInput<'_>, current: &SandboxFact, index: usize) -> Next {
     match newest(input.facts, &input.pod.init_containers()[index].name) {
         Some(c) if c.state == ContainerState::Created && c.sandbox == current.id => {

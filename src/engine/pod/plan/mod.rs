@@ -1,5 +1,5 @@
-//! What a pod in Sync needs next, from its spec and what was observed: the one place that says whether a container is
-//! started, restarted or left alone. Pure and without memory; when a container has to wait is the worker's (`holds`).
+//! Computes the next step for a pod in Sync from its spec and the observed state. Only this module decides whether a container
+//! is started, restarted or left alone. It is a pure function; the worker keeps the back-offs and passes them as `held`.
 
 mod init;
 #[cfg(test)]
@@ -11,16 +11,16 @@ use crate::api::pod::{Pod, RestartPolicy};
 use crate::engine::pleg::strangers::Strangers;
 use init::Init;
 
-/// The next changing step; the worker makes them one after another, looking again after each.
+/// The next changing step. The worker makes one step at a time and plans again after each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// All that should run runs, or has to wait.
+    /// Every container that should run runs, or has to wait.
     Nothing,
-    /// All containers ended and none is to run again: the pod is over (W1).
+    /// All containers ended and none will restart: the pod has ended (W1).
     Ended,
-    /// Containers that survived their sandbox (W13), or whose state the runtime does not know.
+    /// Containers that survived their sandbox (W13), or whose state is unknown to the runtime.
     StopContainers(Vec<ContainerId>),
-    /// A sandbox that died, or a superfluous one.
+    /// A dead or a superfluous sandbox.
     StopSandbox(SandboxId),
     RunSandbox {
         attempt: u32,
@@ -30,7 +30,7 @@ pub enum Next {
         index: usize,
         attempt: u32,
     },
-    /// Created and not started yet (wherry was killed in between): go on with it.
+    /// The container was created but not started, because Wherry was killed in between.
     Start {
         index: usize,
         id: ContainerId,
@@ -42,14 +42,14 @@ pub fn ready_sandbox(facts: &PodFacts) -> Option<&SandboxFact> {
     facts.sandboxes.first().filter(|s| s.ready)
 }
 
-/// The container of that name that counts: the one that runs, else the newest. (One that was created by a call given up
-/// long ago may have a higher number.)
+/// The current container of that name: the running one, otherwise the newest. A call that was cancelled long ago may have
+/// created a container with a higher attempt number.
 pub fn newest<'a>(facts: &'a PodFacts, name: &str) -> Option<&'a ContainerFact> {
     let of_name = facts.containers.iter().filter(|c| c.name == name);
     of_name.max_by_key(|c| (c.state == ContainerState::Running, c.attempt, c.created_at))
 }
 
-/// Does the restart policy start a container again that ended so?
+/// Whether the restart policy restarts a container that ended with this result.
 pub fn restarts(policy: RestartPolicy, c: &ContainerFact) -> bool {
     match policy {
         RestartPolicy::Always => true,
@@ -58,28 +58,28 @@ pub fn restarts(policy: RestartPolicy, c: &ContainerFact) -> bool {
     }
 }
 
-/// What a plan is made from.
+/// The input of a plan.
 pub struct PlanInput<'a> {
     pub pod: &'a Pod,
     pub facts: &'a PodFacts,
-    /// Sandboxes with a lower attempt are an earlier pod's.
+    /// Sandboxes with a lower attempt belong to an earlier pod.
     pub first_attempt: u32,
-    /// What others have under the pod's UID: their numbers are taken (W21).
+    /// Objects of other owners under the pod's UID; their attempt numbers are taken (W21).
     pub strangers: &'a Strangers,
-    /// The first number of a container of that name that the runtime has not refused as taken.
+    /// The first attempt number of a container of that name that the runtime has not refused as taken.
     pub first_free: &'a dyn Fn(&str) -> u32,
-    /// The container of that name has to wait (a back-off, an error).
+    /// The container of that name has to wait for a back-off or after an error.
     pub held: &'a dyn Fn(&str) -> bool,
-    /// The dead sandbox's network was taken down already, which its state does not show.
+    /// The dead sandbox has been stopped, so its network is released. The sandbox state does not show this.
     pub stopped: &'a dyn Fn(&SandboxId) -> bool,
-    /// What a call did that was given up may turn up yet.
+    /// A cancelled call may still take effect.
     pub in_doubt: bool,
-    /// A running container has started: its start-up probe passed, or it has none.
+    /// A running container has started: its startup probe succeeded, or it has none.
     pub started: &'a dyn Fn(&ContainerFact) -> bool,
 }
 
 impl PlanInput<'_> {
-    /// The next instance of a container, under a number that is free.
+    /// The next instance of a container, under a free attempt number.
     fn create(&self, index: usize, last: Option<&ContainerFact>) -> Next {
         let name = &self.pod.at(index).name;
         let attempt = last.map_or(0, |c| c.attempt.saturating_add(1));
@@ -91,7 +91,7 @@ pub fn next(input: &PlanInput<'_>) -> Next {
     let PlanInput { pod, facts, first_attempt, .. } = *input;
     let policy = pod.restart_policy();
     let ended = |c: &ContainerFact| c.state == ContainerState::Exited && !restarts(policy, c);
-    // (Sidecars do not keep a pod from its end.)
+    // Sidecars do not keep a pod from ending.
     let all_ended = pod.containers().iter().all(|c| newest(facts, &c.name).is_some_and(ended));
     if all_ended {
         return Next::Ended;
@@ -102,7 +102,7 @@ pub fn next(input: &PlanInput<'_>) -> Next {
         .containers
         .iter()
         .filter(|c| match c.state {
-            // (A runtime that does not tell the sandbox is asked again by the next read.)
+            // If the runtime does not report the sandbox, the next status read requests it again.
             ContainerState::Running => {
                 current.is_none_or(|s| c.sandbox != s.id && !c.sandbox.as_str().is_empty())
                     || newest(facts, &c.name).is_some_and(|n| n.id != c.id)
@@ -115,16 +115,16 @@ pub fn next(input: &PlanInput<'_>) -> Next {
     if !survivors.is_empty() {
         return Next::StopContainers(survivors);
     }
-    // Of several ready sandboxes the newest counts.
+    // If several sandboxes are ready, the newest counts.
     if let Some(old) = facts.sandboxes.iter().find(|s| s.ready && current.is_none_or(|c| c.id != s.id)) {
         return Next::StopSandbox(old.id.clone());
     }
     let Some(current) = current else {
-        // W13: a pod that never restarts anything gets no second sandbox once a container existed.
+        // W13: under restartPolicy Never a pod gets no second sandbox once a container existed.
         if policy == RestartPolicy::Never && !facts.containers.iter().all(ContainerFact::start_was_given_up) {
             return Next::Ended;
         }
-        // Nothing to run in it yet: no sandbox.
+        // No container could start in it yet, so no sandbox is needed.
         let wanted = match pod.init_containers().first() {
             Some(first) => !(input.held)(&first.name),
             None => {
@@ -161,7 +161,7 @@ pub fn next(input: &PlanInput<'_>) -> Next {
             Some(c) => match c.state {
                 ContainerState::Running | ContainerState::Unknown => {}
                 ContainerState::Created if c.sandbox == current.id => return Next::Start { index, id: c.id.clone() },
-                // Its sandbox is no more. It never ran, but its name is taken.
+                // Its sandbox is gone. The container never ran, but its name is taken.
                 ContainerState::Created => return input.create(index, Some(c)),
                 ContainerState::Exited if restarts(policy, c) => return input.create(index, Some(c)),
                 ContainerState::Exited => {}
@@ -171,8 +171,8 @@ pub fn next(input: &PlanInput<'_>) -> Next {
     Next::Nothing
 }
 
-/// W26: a dead container that nobody looks at any more. Of each name the two newest stay: the one that runs or ended
-/// last, and the one before it (`lastState`, `logs -p`).
+/// W26: a dead container that is no longer needed. The two newest of each name stay: the one that runs or ended last, and the
+/// one before it (`lastState`, `logs -p`).
 pub fn superfluous(facts: &PodFacts) -> Option<&ContainerFact> {
     facts.containers.iter().find(|c| {
         let newer = |o: &&ContainerFact| o.name == c.name && (o.attempt, o.created_at) > (c.attempt, c.created_at);
@@ -184,7 +184,7 @@ pub fn superfluous(facts: &PodFacts) -> Option<&ContainerFact> {
     })
 }
 
-/// An old sandbox without any container; the newest stays.
+/// An old sandbox without containers; the newest sandbox stays.
 pub fn superfluous_sandbox(facts: &PodFacts) -> Option<SandboxId> {
     let mut old = facts.sandboxes.iter().skip(1);
     let found = old.find(|s| !s.ready && !facts.containers.iter().any(|c| c.sandbox == s.id));

@@ -44,7 +44,7 @@ fn container(name: &str, attempt: u32, state: ContainerState, sandbox: &str, exi
     }
 }
 
-/// Sandboxes newest first as (attempt, ready), containers as (name, attempt, state, sandbox, exit code).
+/// The sandboxes, newest first, are (attempt, ready); the containers are (name, attempt, state, sandbox, exit code).
 fn facts(sandboxes: &[(u32, bool)], containers: &[(&str, u32, ContainerState, &str, i32)]) -> PodFacts {
     PodFacts {
         sandboxes: sandboxes.iter().map(|(a, r)| sandbox(*a, *r)).collect(),
@@ -120,7 +120,7 @@ fn w13_a_dead_sandbox_is_replaced_after_what_survived_it_is_stopped() {
     let run = planned("Always", &stopped, 0, &|_| false, &|_| true);
     assert_eq!(run, Next::RunSandbox { attempt: 1 });
     assert_eq!(plan("Never", &stopped), Next::Ended);
-    // Nothing may start yet: no sandbox for it.
+    // No container may start yet, so no sandbox is needed.
     assert_eq!(planned("Always", &stopped, 0, &|_| true, &|_| true), Next::Nothing);
 }
 
@@ -222,17 +222,17 @@ fn w11_a_sidecar_an_init_container_and_then_the_main_ones() {
         (facts(s, &[side, ("i", 0, Running, "s0", 0)]), true, Next::Nothing),
         (facts(s, &[side, ("i", 0, Exited, "s0", 3)]), true, Next::Create { index: 1, attempt: 1 }),
         (facts(s, &[side, done]), true, Next::Create { index: 2, attempt: 0 }),
-        // A sidecar that has to start anew holds nothing up, whatever its probe says by then.
+        // A sidecar that restarts does not delay the main containers, whatever its probe reports by then.
         (facts(s, &[side, done, ("a", 0, Running, "s0", 0)]), false, Next::Create { index: 3, attempt: 0 }),
         (facts(s, &[("s", 0, Exited, "s0", 0), done]), true, Next::Create { index: 0, attempt: 1 }),
-        // What is gone from the runtime was done all the same.
+        // An init container that is gone from the runtime still counts as completed.
         (facts(s, &[side, ("a", 0, Exited, "s0", 1)]), true, Next::Create { index: 2, attempt: 1 }),
     ] {
         assert_eq!(plan_init("Always", &found, started), expected, "{found:?}");
     }
 }
 
-/// The dead instance of the init container is gone from the runtime, and the start of what came after it may come late.
+/// The dead instance of the init container is gone from the runtime, and a later container may still be started late.
 #[test]
 fn w11_what_was_created_in_this_sandbox_tells_that_all_before_it_is_done() {
     let side = ("s", 0, Running, "s0", 0);
@@ -241,7 +241,7 @@ fn w11_what_was_created_in_this_sandbox_tells_that_all_before_it_is_done() {
         let next = plan_init_of(&with_init("Always"), &found, true, in_doubt);
         assert_eq!(next, Next::Start { index: 2, id: "a0".into() });
     }
-    // Under a UID of its own it may be another version's: it says nothing, but it may start.
+    // With a fixed UID the created container may belong to another version of the pod: it proves nothing, but it may start.
     let mut own = with_init("Always");
     own.uid = "own".into();
     assert_eq!(plan_init_of(&own, &found, true, true), Next::Nothing);

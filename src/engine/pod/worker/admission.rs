@@ -1,5 +1,5 @@
-//! What the node says of a pod (A3, A4): nothing of it begins before it is admitted. Of a pod that began in an earlier life of
-//! wherry that is asked again once nothing of it runs any more (after a reboot).
+//! The node's decision about a pod (A3, A4). Nothing of a pod starts before it is admitted. A pod that started in a previous
+//! run must be admitted again once nothing of it runs any more, for example after a reboot.
 
 use super::{Record, State, Worker};
 use crate::engine::admission::pod_requests::PodRequests;
@@ -20,18 +20,18 @@ impl Worker {
         self.admission == Admission::Admitted
     }
 
-    /// It was not admitted yet, and it may be: it waits, or began in an earlier life.
+    /// The pod is not admitted yet and may be: it waits, or it started in a previous run.
     pub fn may_be_admitted(&self) -> bool {
         matches!(self.admission, Admission::Open | Admission::Waits(_))
             && matches!(self.state, State::Waiting | State::Sync)
     }
 
-    /// Of one that may be admitted: nothing but room keeps it from having a sandbox.
+    /// For a pod that may be admitted: it needs only room to get a sandbox.
     pub fn wants_room(&self) -> bool {
         matches!(self.state, State::Waiting) || self.wants_room
     }
 
-    /// It began in an earlier life, and what became of it since is not known: its status is being read, or cannot be.
+    /// The pod started in a previous run, and its current status is unknown: the read is in flight or has failed.
     pub fn is_unread(&self, entry: &Entry) -> bool {
         matches!(self.state, State::Sync) && !entry.usable()
     }
@@ -41,7 +41,7 @@ impl Worker {
         self.wants_room = false;
     }
 
-    /// A4: not yet; `why` is for people.
+    /// A4: the pod waits for room; `why` is the status message.
     pub fn wait_for_room(&mut self, why: String) {
         self.go_back();
         self.admission = Admission::Waits(why);
@@ -51,18 +51,18 @@ impl Worker {
         matches!(&self.admission, Admission::Waits(told) if told == why)
     }
 
-    /// W6: it is to run again once this is over, and nothing else keeps it.
+    /// W6: this cause is the only one that keeps the pod from running again.
     pub fn waits_only_for(&self, source: TerminationSource) -> bool {
         self.waits_for.len() == 1 && self.waits_for.contains(&source)
     }
 
-    /// What it starts anew as under its UID (W6), if only its end keeps it from that.
+    /// The requests of the pod that starts under this UID after the current one (W6), if it waits for nothing else.
     pub fn asks_then(&self) -> Option<PodRequests> {
         let pod = self.restart.as_deref().filter(|_| self.desired && self.waits_for.is_empty())?;
         Some(PodRequests::of(pod))
     }
 
-    /// A3: the node does not take it. A rejection for as long as a shutdown lasts is not recorded.
+    /// A3: rejects the pod. A rejection because of a shutdown is not recorded.
     pub fn reject(&mut self, cause: Cause, ctx: &mut Context<'_>) {
         let reason = admission::counted(&cause.reason);
         ctx.measure(Measure::AdmissionRejected { reason });
@@ -76,7 +76,7 @@ impl Worker {
         }
     }
 
-    /// What kept it out is to be looked at again: a shutdown is over, or somebody asks for it.
+    /// Opens a rejection again, because a shutdown is over or a user requested a retry.
     pub fn ask_again(&mut self, ctx: &mut Context<'_>) {
         let recorded = !self.is_rejected_for_now();
         self.admission = Admission::Open;
@@ -86,7 +86,7 @@ impl Worker {
         }
     }
 
-    /// A kill takes the place of a rejection: the pod waits for the end of the kill, and a retry must not start it.
+    /// A kill replaces a rejection: the pod waits for the end of the kill, and a retry must not start it.
     pub(super) fn withdraw_rejection(&mut self) {
         if self.rejection().is_some() {
             self.admission = Admission::Open;
@@ -100,19 +100,19 @@ impl Worker {
         }
     }
 
-    /// S4: it ends with the shutdown.
+    /// S4: the rejection ends with the shutdown.
     pub fn is_rejected_for_now(&self) -> bool {
         self.rejection() == Some(&Cause::node_shutdown())
     }
 
-    /// Nothing of it runs, and nothing is to begin.
+    /// Returns the pod to Waiting if no operation is in flight. Nothing of it runs, and nothing may start.
     pub(super) fn go_back(&mut self) {
         if matches!(self.state, State::Sync) && self.op.is_none() {
             self.state = State::Waiting;
         }
     }
 
-    /// The status of a pod that waits.
+    /// The status of a waiting pod.
     pub(super) fn status_before(&self) -> core::PodStatus {
         match &self.admission {
             Admission::Rejected(cause) => status::rejected(cause),

@@ -1,7 +1,7 @@
-//! What is left of a pod: dead containers beyond those kept for their logs while it lives, and everything once it is over
-//! and nobody desires it any more (W23, W26). Also the termination messages, read while their files are there.
+//! Removal of leftovers: dead containers beyond those kept for their logs, and everything of a pod that has ended and is not
+//! desired (W23, W26). Also reads the termination messages while their files exist.
 //!
-//! Removals are changing operations like others: one at a time, when there is nothing else to do.
+//! Removals are changing operations like others: one at a time, and only when there is nothing else to do.
 
 use super::stops::retry_after;
 use super::{ActiveOp, BackgroundOp, Record, State, Terminating, Worker};
@@ -15,16 +15,15 @@ use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::{plan, record};
 use std::time::Duration;
 
-/// So long what a call for a sandbox did that was given up may turn up. A runtime goes on with the step that it is in, and
-/// then takes back all that it made, but not the pod's cgroup, which its OCI runtime made. (Two seconds were seen on a busy
-/// machine.)
+/// How long a cancelled sandbox call may still take effect. The runtime completes its current step and then removes everything
+/// that it created, except the pod's cgroup, which its OCI runtime created. Delays of 2 s were observed on a busy machine.
 pub const LATE: Duration = Duration::from_secs(30);
 
-/// So long after a container's end its log may still be written. (It is a moment; a busy machine's is longer.)
+/// How long the log may still be written after a container's end; usually a moment, longer on a busy machine.
 const LOG_SETTLES: Duration = Duration::from_millis(200);
 
 impl Worker {
-    /// W26: in the background, never in anybody's way.
+    /// W26: removes superfluous containers and sandboxes in the background.
     pub(super) fn clear_away(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         let container = plan::superfluous(entry.facts());
         let sandbox = plan::superfluous_sandbox(entry.facts());
@@ -38,7 +37,7 @@ impl Worker {
         }
     }
 
-    /// The last removal failed a short while ago.
+    /// The last removal failed recently.
     fn cleaning_waits(&mut self, ctx: &Context<'_>) -> bool {
         let at = self.retry_at.filter(|at| *at > ctx.now.boot);
         if let Some(at) = at {
@@ -53,14 +52,14 @@ impl Worker {
     }
 
     pub(super) fn remove_container(&mut self, c: &ContainerFact, ctx: &mut Context<'_>) {
-        // One that never ran shares its log's path with its successor.
+        // A container that never ran shares its log path with its successor.
         let ended = c.state == ContainerState::Exited && !c.log_path.is_empty();
         let log_path = ended.then(|| c.log_path.clone());
         let op = ctx.runtime(&self.uid, RuntimeCall::RemoveContainer { id: c.id.clone() });
         self.op = Some((op, ActiveOp::RemoveContainer { id: c.id.clone(), log_path }));
     }
 
-    /// `ended`: what went, or should have gone, with it. (A connection that is gone is told of already.)
+    /// `ended`: the dead containers that the removal included. A lost connection is reported elsewhere.
     pub(super) fn removal_failed(
         &mut self,
         what: &str,
@@ -69,11 +68,11 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         if !matches!(e, OpError::NotSent(_)) {
-            let message = format!("{what} could not be removed: {e}");
+            let message = format!("failed to remove {what}: {e}");
             ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCleanup"), message);
         }
-        // A start that was given up because wherry was killed may leave a task (and `runc init` in it) that containerd
-        // shows as exited and removes by no call of the CRI.
+        // If Wherry is killed during a start, a task (with `runc init` in it) may remain. containerd shows it as exited, and
+        // no CRI call removes it.
         if matches!(e, OpError::Answered { code: Code::FailedPrecondition, .. }) {
             for id in ended {
                 let op = ctx.runtime(&self.uid, RuntimeCall::DeleteTask { id });
@@ -88,9 +87,9 @@ impl Worker {
         self.retries = self.retries.saturating_add(1);
     }
 
-    /// Finished: kept for its status and logs while desired (W23), else taken away to the last file.
+    /// A finished pod is kept for its status and logs while it is desired (W23). Otherwise all of it is removed.
     pub(super) fn step_finished(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
-        // W23: something turned up running: it is stopped as an orphan's.
+        // W23: a container turned up running. Stop it like an orphan.
         if entry.usable() && entry.running().next().is_some() {
             self.state = State::Terminating(Terminating::new(ctx.now.boot, Duration::from_secs(1)));
             self.terminal_recorded = false;
@@ -107,9 +106,9 @@ impl Worker {
             return;
         }
         let facts = entry.facts();
-        // Of one that stays the logs go with the containers; of the others everything goes with the sandbox.
-        // The log directory that others use too stays, and so the logs go with their containers (W21).
-        // The oldest first: should wherry be killed in between, restart counts do not go back (W25).
+        // A pod that stays loses its logs with the containers. For other pods the sandbox's removal removes everything. If
+        // another owner shares the log directory, the directory stays, and the logs go with their containers (W21). Remove the
+        // oldest first, so that restart counts do not decrease if Wherry is killed in between (W25).
         let alone = self.stays() || entry.strangers().share_the_uid() || facts.sandboxes.is_empty();
         let container = facts.containers.last().filter(|_| alone);
         if let Some(c) = container {
@@ -126,13 +125,13 @@ impl Worker {
                 return;
             }
             if entry.strangers().share_the_uid() {
-                // What is named after the UID stays until it is nobody's.
+                // Files named after the UID stay while another owner uses the UID.
                 self.keeps_directory = Some(ctx.now.boot + LATE);
                 self.files_removed = true;
                 return self.step_finished(entry, ctx);
             }
             let (namespace, name) = (self.name.namespace.clone(), self.name.name.clone());
-            // As a kubelet: a runtime that was killed in the middle of a stop may lose a process.
+            // Kill like a kubelet: a runtime that was killed during a stop may lose track of a process.
             let kill = !self.only_files;
             self.keeps_directory = self.late.filter(|until| *until > ctx.now.boot);
             let keep_directory = self.keeps_directory.is_some();
@@ -148,11 +147,11 @@ impl Worker {
         }
     }
 
-    /// W23: a call that was given up may make a sandbox yet, and that holds an address. Or one could not be stopped before (W2).
-    /// True while there is one.
+    /// W23: stops a ready sandbox of a finished pod, because it holds an IP address. A cancelled call created it late, or it
+    /// could not be stopped before (W2). Returns true while there is one.
     fn stop_late_sandbox(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let Some(sandbox) = entry.facts().sandboxes.iter().find(|s| s.ready) else { return false };
-        // It brought the pod's cgroup.
+        // The runtime created the pod's cgroup together with the sandbox.
         self.cgroup_again = Some(ctx.now.boot);
         if ctx.up && self.op.is_none() && entry.usable() {
             match self.sandbox_hold.filter(|until| *until > ctx.now.boot) {
@@ -163,7 +162,7 @@ impl Worker {
         true
     }
 
-    /// A pod that is over and stays has no cgroup either.
+    /// Removes the cgroup of a finished pod that stays, if the first removal failed or the cgroup may have appeared late.
     fn try_cgroup_again(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         let Some(at) = self.cgroup_again else { return };
         if at > ctx.now.boot {
@@ -176,7 +175,7 @@ impl Worker {
         if entry.strangers().share_the_uid() {
             return;
         }
-        // What the runtime has lost is killed, as by a kubelet.
+        // Like a kubelet, kill processes that the runtime lost track of.
         let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone(), kill: true });
         self.background.insert(op, BackgroundOp::RemoveCgroup);
     }
@@ -186,7 +185,7 @@ impl Worker {
             Ok(()) => self.late.filter(|until| *until > ctx.now.boot),
             Err(e) => {
                 if self.is_finished() {
-                    let message = format!("the pod's cgroup could not be removed: {}", e.message());
+                    let message = format!("failed to remove the pod's cgroup: {}", e.message());
                     ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCleanup"), message);
                 }
                 self.cgroup_tries = self.cgroup_tries.saturating_add(1);
@@ -196,12 +195,12 @@ impl Worker {
     }
 
     pub(super) fn files_not_removed(&mut self, why: &str, ctx: &mut Context<'_>) {
-        let message = format!("the pod's directories could not be removed: {why}");
+        let message = format!("failed to remove the pod's directories: {why}");
         ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCleanup"), message);
         self.cleanup_failed(ctx);
     }
 
-    /// W7: what ended stays ended, whatever becomes of its dead containers.
+    /// W7: records the terminal status, so that the pod stays ended when its dead containers are removed.
     pub(super) fn record_terminal(&mut self, ctx: &mut Context<'_>) {
         let stays = self.is_finished() && self.stays();
         let settled = self.background.is_empty() && self.op.is_none() && self.over_shown;
@@ -217,7 +216,7 @@ impl Worker {
         self.put_record(None, Some(status), ctx);
     }
 
-    /// What is noted of containers and sandboxes goes with them.
+    /// Drops the notes about containers and sandboxes that no longer exist.
     pub(super) fn forget_what_is_gone(&mut self, entry: &Entry) {
         let facts = entry.facts();
         self.messages.retain(|id, _| facts.containers.iter().any(|c| c.id == *id));
@@ -226,7 +225,7 @@ impl Worker {
             self.pre_stopped.retain(|id| facts.containers.iter().any(|c| c.id == *id));
             self.started_here.retain(|id| facts.containers.iter().any(|c| c.id == *id));
         }
-        // The first sandbox there can be is ready: no other call for one was made.
+        // The ready sandbox is the first attempt, so no other sandbox call was made.
         if entry.known() && plan::ready_sandbox(facts).is_some_and(|s| s.attempt == 0) {
             self.late = None;
         }
@@ -234,7 +233,7 @@ impl Worker {
         self.lost_sandbox = self.lost_sandbox.filter(|lost| facts.sandboxes.iter().all(|s| s.attempt < *lost));
     }
 
-    /// The termination messages of containers that ended, once each.
+    /// Reads the termination message of each ended container once.
     pub(super) fn read_messages(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         if self.pod.is_none() || self.terminal {
             return;
@@ -261,11 +260,11 @@ impl Worker {
     }
 }
 
-/// How long the last lines of a container may still be on their way to its log, if they are wanted for its message: a
-/// runtime shows the end (containerd 1.6 to 1.7) when it has handed them to the one who writes them.
+/// How long to wait for the last log lines of a container, if its message comes from the log. containerd 1.6 to 1.7 reports the
+/// end as soon as it has passed these lines to the log writer.
 fn log_settles(c: &ContainerFact, now: Wall) -> Option<Duration> {
     let wanted = c.fallback_to_logs && c.exit_code != 0;
-    // (An end in the future: the clock was set back, and nobody knows how long it was ago.)
+    // If the end is in the future, the clock was set back and the time since the end is unknown. Do not wait then.
     let left = LOG_SETTLES.checked_sub(now.since(c.finished_at)).filter(|left| !left.is_zero());
     left.filter(|_| wanted && c.finished_at <= now)
 }

@@ -1,4 +1,4 @@
-//! The answers to a worker's operations. Each only notes what is now known; the step that follows decides.
+//! Handles the results of a worker's operations. Each handler only records the result; the step that follows decides.
 
 use super::container_backoff::{ContainerBackoff, PullBackoff};
 use super::measure::measure_start_error;
@@ -16,11 +16,11 @@ use crate::engine::pod::{backoff, plan};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A record that could not be written is tried again after so long.
+/// Delay before a failed write of a record is retried.
 const RECORD_RETRY: Duration = Duration::from_secs(60);
-/// The same for a pod that waits for it to be replaced, doubled with each failure.
+/// The same for a pod whose replacement waits for the write; doubled with each failure.
 const OUTDATED_RETRY: Duration = Duration::from_secs(5);
-/// So often the removal of a record is tried again.
+/// Maximum number of retries to remove a record.
 const RECORD_TRIES: u32 = 3;
 
 type Outcome = Result<Answer, OpError>;
@@ -45,7 +45,7 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         match background {
-            // Stopped or not: the next status read tells (W2).
+            // Whether the container has stopped is known after the next status read (W2).
             BackgroundOp::Stop { id } => {
                 if let Err(e) = &result
                     && !e.is_not_found()
@@ -56,7 +56,7 @@ impl Worker {
                 entry.changed_somehow(ctx.generation);
             }
             BackgroundOp::Record => match result {
-                // Of several that are being written the last one counts.
+                // If several writes are in flight, the last one counts.
                 Ok(_)
                     if self.background.values().any(|b| matches!(b, BackgroundOp::Record))
                         || self.record == Record::Stale => {}
@@ -73,7 +73,7 @@ impl Worker {
                 Err(e) => self.files_not_removed(e.message(), ctx),
             },
             BackgroundOp::RecordRemoved => {
-                // One that stays behind is of a pod without anything, and goes at the next start.
+                // A record that remains belongs to a pod of which nothing else exists. The next start removes it.
                 if result.is_err() && self.record_kept < RECORD_TRIES {
                     self.record_kept += 1;
                     self.record = Record::Durable;
@@ -88,7 +88,7 @@ impl Worker {
         }
     }
 
-    /// Disk full or worn out: the pod is worth more than its record.
+    /// The disk may be full or worn out. That must not stop the pod.
     fn record_failed(&mut self, e: &OpError, ctx: &mut Context<'_>) {
         let (wait, message) = match self.outdated.as_mut().filter(|_| matches!(self.state, State::Sync)) {
             Some(outdated) => {
@@ -96,15 +96,15 @@ impl Worker {
                 let wait = ctx.rng.jitter(wait);
                 outdated.failures = outdated.failures.saturating_add(1);
                 let message = format!(
-                    "the manifest changed, but the pod runs on as it is, because its successor could not start: the pod's \
-                     record could not be written: {e}; make the root directory writable, or free space on its disk; trying \
-                     again in {} s",
+                    "the manifest changed, but the old version continues to run, because the new version could not start: \
+                     failed to write the pod's record: {e}; make the root directory writable, or free space on its disk; \
+                     retrying in {} s",
                     wait.as_secs()
                 );
                 (wait, message)
             }
             None => {
-                let message = format!("the pod's record could not be written: {e}; it runs all the same");
+                let message = format!("failed to write the pod's record: {e}; the pod continues to run");
                 (ctx.rng.jitter(RECORD_RETRY), message)
             }
         };
@@ -114,7 +114,7 @@ impl Worker {
     }
 
     fn main_done(&mut self, active: ActiveOp, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
-        // A call that failed may have changed something, unless it was never sent.
+        // A failed call may have changed something, unless it was never sent.
         let changing = !matches!(
             active,
             ActiveOp::PreparePod { .. }
@@ -144,7 +144,7 @@ impl Worker {
                 } else {
                     let message = format!("error killing pod: failed to stop sandbox {id}: {e}");
                     ctx.tell(pod.as_ref(), None, (Severity::Warning, "FailedKillPod"), message);
-                    // A connection that is gone is no try (W2).
+                    // A lost connection does not count as a try (W2).
                     if !matches!(e, OpError::NotSent(_)) {
                         self.sandbox_stop_failed(ctx);
                     }
@@ -154,7 +154,8 @@ impl Worker {
             (ActiveOp::RunSandbox { began, attempt }, result) => {
                 match &result {
                     Err(OpError::Unknown(_)) => self.lost_sandbox = Some(attempt),
-                    // A call that was given up has the name, and perhaps makes a sandbox yet; it is not waited for.
+                    // A cancelled call holds the name and may still create a sandbox. Do not wait for it: take
+                    // the next attempt number.
                     Err(e) if e.is_name_taken() => self.first_attempt = attempt.saturating_add(1),
                     _ => {}
                 }
@@ -163,7 +164,7 @@ impl Worker {
                 }
                 self.sandbox_ran(began, result, entry, ctx);
             }
-            // (A status of somebody else's is no answer; the pod is read instead.)
+            // The status of another owner's container is not a valid answer. Read the pod instead.
             (ActiveOp::Start { .. }, Ok(Answer::Container(fact))) if !is_ours(&fact.owner, ctx) => {
                 entry.changed_somehow(ctx.generation);
             }
@@ -195,7 +196,7 @@ impl Worker {
                 let ended = containers.filter(|c| c.sandbox == id && c.state == ContainerState::Exited);
                 self.removal_failed(&format!("sandbox {id}"), ended.map(|c| c.id.clone()), &e, ctx);
             }
-            // From here on nothing matters to a pod that is being stopped.
+            // The results below do not matter to a pod that is being stopped.
             _ if !syncing => {}
             (ActiveOp::MountVolumes, result) => self.volumes_mounted(result.map(drop), ctx),
             (ActiveOp::PostStart { .. }, Ok(_)) => {}
@@ -224,7 +225,7 @@ impl Worker {
             (ActiveOp::Pull { index, attempt, image, began }, result) => {
                 self.pulled(index, attempt, image, ctx.now.boot.since(began), result, ctx);
             }
-            // (If it may not start any more, it is prepared again when it may.)
+            // If nothing may start now, the container is prepared again later.
             (ActiveOp::PrepareContainer { index, attempt, image }, Ok(Answer::Prepared { termination_file })) => {
                 if ctx.may_start {
                     self.create((index, attempt), image, termination_file, entry, ctx);
@@ -247,7 +248,7 @@ impl Worker {
     ) {
         match result {
             Ok(Answer::Sandbox(fact)) if is_ours(&fact.owner, ctx) => {
-                // One that dies at once is not made again and again.
+                // The hold ends, but `sandbox_ran` limits how often a sandbox that dies at once is replaced.
                 self.sandbox_hold = None;
                 self.sandbox_ran = Some(began);
                 self.own_sandbox = Some(fact.id.clone());
@@ -355,7 +356,7 @@ impl Worker {
                 self.image = Some((index, attempt, found));
             }
             Ok(_) => {
-                let message = "the image is not there after it was pulled".to_string();
+                let message = "the image is missing after a successful pull".to_string();
                 self.hold_error(&pod, index, "ImageInspectError", message, ctx);
             }
             Err(e) => {
@@ -379,7 +380,8 @@ impl Worker {
     }
 
     fn start_failed(&mut self, pod: &Rc<Pod>, active: ActiveOp, e: &OpError, ctx: &mut Context<'_>) {
-        // Whatever has the name (it may carry none of a pod's labels, so that nobody sees it): the next try takes another.
+        // Another object holds the name, perhaps without pod labels and so not in any list. The next
+        // attempt uses another number.
         if let ActiveOp::Create { index, attempt, .. } = &active
             && e.is_name_taken()
         {
@@ -393,7 +395,7 @@ impl Worker {
             _ => return,
         };
         if runtime_is_gone(e, ctx) {
-            // No error of the container (a kubelet counts it as one).
+            // This is not an error of the container, although a kubelet counts it as one.
             measure_start_error(pod, index, reason, ctx);
             let name = pod.at(index).name.clone();
             let until = ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1));
@@ -402,20 +404,20 @@ impl Worker {
             return;
         }
         if let (ActiveOp::Start { id, .. }, OpError::Answered { .. }) = (active, e) {
-            // The runtime shows it as ended (its back-off counts then), or still as created.
+            // The runtime shows the container as ended (then its back-off applies) or still as created.
             self.start_errors.insert(id, (reason.to_string(), e.message().to_string()));
         }
         self.hold_error(pod, index, reason, e.message().to_string(), ctx);
     }
 }
 
-/// W21.
+/// Whether the object belongs to this root directory (W21).
 fn is_ours(owner: &Option<String>, ctx: &Context<'_>) -> bool {
     owner.as_ref() == Some(&ctx.config.owner)
 }
 
-/// The call was not made because the connection was lost. The node says so, and steps every worker when it is back. Any
-/// other error is told and gets a back-off, also if nothing was sent.
+/// The call was not sent because the connection was lost. The node reports that and steps every worker when the connection
+/// is back. Any other error gets an event and a back-off, also if nothing was sent.
 fn runtime_is_gone(e: &OpError, ctx: &Context<'_>) -> bool {
     matches!(e, OpError::NotSent(_)) && !ctx.up
 }

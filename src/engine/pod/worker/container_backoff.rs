@@ -1,5 +1,4 @@
-//! What a container waits for: the back-off after its end (W10), or the next try after an error (W9), and what people are
-//! shown meanwhile.
+//! The back-off of a container after its end (W10) or after an error (W9), and the waiting reason shown meanwhile.
 
 use crate::api::names::ContainerId;
 use crate::api::time::Boot;
@@ -11,17 +10,17 @@ pub type Shown = (String, String);
 
 #[derive(Debug, Serialize)]
 pub struct ContainerBackoff {
-    /// The container after whose end it waits; None after an error of ours.
+    /// The container whose end started the back-off; None after a failed attempt to start one.
     pub after: Option<ContainerId>,
     pub until: Boot,
-    /// None: the container's own state, terminated, is shown.
+    /// None: the status shows the container's terminated state.
     first: Option<Shown>,
-    /// From then on this is shown, as a kubelet does from its next sync on.
+    /// Replaces `first` from this time on, as in a kubelet from its next sync on.
     then: Option<(Boot, Shown)>,
 }
 
 impl ContainerBackoff {
-    /// How long the first reason (or the terminated state) can be seen before the back-off's own.
+    /// How long `first` (or the terminated state) is shown before the reason of the back-off.
     pub const FLIP: Duration = Duration::from_secs(1);
 
     pub fn new(
@@ -40,7 +39,7 @@ impl ContainerBackoff {
         }
     }
 
-    /// The next moment at which something about it changes.
+    /// The next time at which the back-off ends or the shown reason changes.
     pub fn next(&self, now: Boot) -> Option<Boot> {
         let flip = self.then.as_ref().map(|(at, _)| *at);
         [flip, Some(self.until)].into_iter().flatten().filter(|at| *at > now).min()

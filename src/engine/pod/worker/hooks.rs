@@ -1,6 +1,6 @@
-//! Hooks: postStart as a part of a container's start (W11), preStop before its stop (W4).
+//! Container hooks: postStart is part of the start of a container (W11), preStop runs before its stop (W4).
 //!
-//! preStop runs once for a container, whatever becomes of wherry: that it began is in the pod's record before it begins.
+//! A preStop hook runs only once per container, also after a restart of Wherry: the record notes its start beforehand.
 
 use super::probing::Doomed;
 use super::stops::Wait;
@@ -17,13 +17,13 @@ use k8s_openapi::api::core::v1::LifecycleHandler;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// *(ours: a kubelet waits for ever)* A postStart hook that is not done by then has failed.
+/// *(ours: a kubelet waits for ever)* A postStart hook that takes longer has failed.
 const POST_START_TIMEOUT: Duration = Duration::from_secs(1800);
-/// So long a preStop hook waits for its record.
+/// How long a preStop hook waits for the write of its record.
 const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// The container whose postStart hook is under way.
+    /// The container whose postStart hook is in flight.
     pub(super) fn post_start(&self) -> Option<&ContainerId> {
         match &self.op {
             Some((_, ActiveOp::PostStart { id, .. })) => Some(id),
@@ -31,7 +31,7 @@ impl Worker {
         }
     }
 
-    /// The container runs now: its postStart hook comes before anything else of the pod.
+    /// Runs the postStart hook of a container that has just started. Nothing else of the pod starts before it ends.
     pub(super) fn begin_post_start(
         &mut self,
         pod: &Rc<Pod>,
@@ -54,7 +54,7 @@ impl Worker {
         self.op = Some((op, ActiveOp::PostStart { index, id: id.clone(), cancelled: false }));
     }
 
-    /// A hook of a container that ended meanwhile is not waited for.
+    /// Cancels the postStart hook of a container that has ended meanwhile.
     pub(super) fn give_up_post_start(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         if let Some((op, ActiveOp::PostStart { id, cancelled, .. })) = &mut self.op
             && !*cancelled
@@ -65,7 +65,7 @@ impl Worker {
         }
     }
 
-    /// W10, PostStartHookError: the container is killed, and starts anew after its back-off.
+    /// W10, PostStartHookError: the container is killed and restarts after its back-off.
     pub(super) fn post_start_failed(
         &mut self,
         pod: &Rc<Pod>,
@@ -75,7 +75,7 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         let spec = pod.at(index);
-        // (The words of the hook are for the status alone: an event is seen by more people.)
+        // The hook's output goes only into the status, because events have more readers.
         let message = "PostStartHook failed".to_string();
         ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, "FailedPostStartHook"), message);
         let handler = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
@@ -88,7 +88,7 @@ impl Worker {
         self.doomed.insert(id, Doomed { message: "FailedPostStartHook".into(), grace_deadline });
     }
 
-    /// True while the container's preStop hook holds up its stop.
+    /// Returns true while the container's preStop hook delays its stop.
     pub(super) fn pre_stop(
         &mut self,
         c: &ContainerFact,
@@ -106,7 +106,7 @@ impl Worker {
                     return true;
                 }
             }
-            Some(Wait::Generation) => return false,
+            Some(Wait::Order) => return false,
             None => {
                 if self.pre_stopped.contains(&c.id) || self.pre_stop_of(c).is_none() {
                     return false;
@@ -136,7 +136,7 @@ impl Worker {
         true
     }
 
-    /// By the spec, and for what has none by its annotation (W21).
+    /// The handler from the spec, or from the container's annotation if there is no spec (W21).
     fn pre_stop_of(&self, c: &ContainerFact) -> Option<LifecycleHandler> {
         match &self.pod {
             Some(_) if !self.extras.hooks => None,
@@ -146,7 +146,7 @@ impl Worker {
     }
 
     pub(super) fn pre_stop_done(&mut self, container: &str, result: Result<(), OpError>, ctx: &mut Context<'_>) {
-        // (One that was cut by a shorter period, or ended with its container, is no failure to tell of.)
+        // A hook that was cut by a shorter grace period, or that ended with its container, is not reported as a failure.
         let told = matches!(self.state, State::Sync | State::Terminating(_));
         if let (true, Err(OpError::Answered { .. })) = (told, &result) {
             let message = "PreStopHook failed".to_string();
@@ -155,7 +155,7 @@ impl Worker {
     }
 }
 
-/// As a kubelet names it in its error.
+/// The hook's name in a kubelet's error message.
 fn describe(handler: &LifecycleHandler) -> String {
     match handler {
         LifecycleHandler { exec: Some(exec), .. } => {

@@ -1,4 +1,4 @@
-//! How a pod is asked to end, by whom, and what becomes of it then (W4 to W6); its record.
+//! Kills of a pod and the restart after them (W4 to W6); the pod's record.
 
 use super::{ActiveOp, BackgroundOp, Outdated, Record, State, Terminating, Worker, deadline};
 use crate::api::pod::Pod;
@@ -13,14 +13,14 @@ use k8s_openapi::api::core::v1 as core;
 use std::time::Duration;
 
 impl Worker {
-    /// Somebody else than who desires pods wants its end (W5): it runs again when that is over (W6).
+    /// Kills a desired pod for a cause other than its manifest (W5). The pod runs again when the cause is over (W6).
     pub fn kill_for(&mut self, id: Option<KillId>, kill: &Kill, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.askers.extend(id);
         let cause = kill.cause();
         let (severity, reason) = kill.by.notice();
-        // What completed by itself stays so.
+        // A pod that completed by itself keeps its status.
         if !self.is_over() && !self.ended {
-            // (A new life of wherry asks once more for what it was asked before.)
+            // After a restart of Wherry a requester repeats its request; report it only once.
             let marked = self.waits_for.insert(kill.by);
             if marked || self.cause.as_ref() != Some(&cause) {
                 ctx.tell(self.pod.as_ref(), None, (severity, reason), cause.message.clone());
@@ -34,34 +34,34 @@ impl Worker {
         if let Some(grace) = kill.grace {
             self.kill(grace, None, entry, ctx);
         }
-        // W27, A8: what is over, and was to run again, is held back too; what ended it stays its reason (W5).
+        // W27, A8: a pod that has ended and would run again is held back too. It keeps the reason of its end (W5).
         let holds_back = matches!(kill.by, TerminationSource::Drain | TerminationSource::Preemption);
         if holds_back && self.is_to_run_again() && self.waits_for.insert(kill.by) {
             ctx.tell(self.pod.as_ref(), None, (severity, reason), cause.message);
             match self.record {
-                // It was removed already with the other leftovers.
+                // The record was already removed together with the other files.
                 Record::None => self.keep_record(ctx),
                 _ => self.put_marks(ctx),
             }
         }
     }
 
-    /// W27: it is not started until `undrain`.
+    /// W27: the pod is not started until `undrain`.
     pub fn is_drained(&self) -> bool {
         self.waits_for.contains(&TerminationSource::Drain)
     }
 
-    /// W6: who killed it is not done yet.
+    /// W6: at least one cause of its kills is not over yet.
     pub fn is_held_back(&self) -> bool {
         !self.waits_for.is_empty()
     }
 
-    /// W6: once it is over, or what it waits for is.
+    /// W6: the pod runs again, after its end and after the causes that it waits for.
     fn is_to_run_again(&self) -> bool {
         self.desired && (self.restart.is_some() || !self.waits_for.is_empty())
     }
 
-    /// What killed it is over: if it waits for nothing else it starts anew.
+    /// The cause is over. A pod that waits for no other cause starts anew.
     pub fn release(&mut self, by: TerminationSource, ctx: &mut Context<'_>) {
         if !self.waits_for.remove(&by) {
             return;
@@ -77,7 +77,7 @@ impl Worker {
         self.put_marks(ctx);
     }
 
-    /// Its record is to say what it waits for now.
+    /// Writes the current set of causes into the record.
     fn put_marks(&mut self, ctx: &mut Context<'_>) {
         if self.record != Record::None {
             let (termination, terminal) = self.end_so_far(ctx);
@@ -85,10 +85,10 @@ impl Worker {
         }
     }
 
-    /// What its record has to say of its end.
+    /// The termination and the terminal status for the record.
     pub(super) fn end_so_far(&self, ctx: &Context<'_>) -> (Option<Termination>, Option<core::PodStatus>) {
         let terminal = self.terminal.then(|| self.status.clone());
-        // Of one that is over the last status may not be known yet: a new life looks once more.
+        // The last status of an ended pod may not be known yet. With this entry the next run terminates the pod again.
         let over = || {
             let (began, grace_deadline) = (ctx.now.wall, ctx.now.wall + self.grace_period());
             Termination { began, grace_deadline, cause: self.cause.clone() }
@@ -97,20 +97,20 @@ impl Worker {
         (termination, terminal)
     }
 
-    /// W5.
+    /// W5: answers the requesters once nothing of the pod runs any more.
     pub(super) fn tell_askers(&mut self, ctx: &mut Context<'_>) {
         if self.is_over() {
             ctx.out.extend(self.askers.drain(..).map(|id| Effect::Killed { id }));
         }
     }
 
-    /// Finished, it is kept: desired and not to start anew, or not yet (W6, W23).
+    /// The finished worker is kept, because the pod is desired and does not start anew yet (W6, W23).
     pub(super) fn stays(&self) -> bool {
         self.desired && (self.restart.is_none() || !self.waits_for.is_empty())
     }
 
-    /// PodRequests for the pod's end within `grace` (W4, W5). What was asked for before goes on, only sooner. True if its record is
-    /// being written for that.
+    /// Terminates the pod within `grace` (W4, W5). A termination in progress continues and can only become shorter. Returns
+    /// true if the record is being written for this kill.
     pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) -> bool {
         let before = (self.termination(ctx), self.recorded_again);
         let had_directory = self.had_directory();
@@ -118,7 +118,7 @@ impl Worker {
             self.withdraw_rejection();
         }
         match &mut self.state {
-            // W8: it never started anything. One of which something may run goes the whole way.
+            // W8: it never started anything. If something of the pod may run, it goes through Terminating instead.
             State::Waiting if !self.begun && !had_directory && entry.shows_nothing() => {
                 self.state = State::Finished;
             }
@@ -126,7 +126,7 @@ impl Worker {
                 self.state = State::Terminating(Terminating::new(ctx.now.boot, grace));
                 self.begin_work("kill", ctx);
                 self.cancel_op(ctx);
-                // Nothing to stop: a call that was lost may have made something by now.
+                // The status shows nothing to stop, but a lost call may have created something meanwhile.
                 if entry.facts().sandboxes.is_empty() || self.lost_sandbox.is_some() {
                     entry.want_read();
                 }
@@ -137,7 +137,7 @@ impl Worker {
         if cause.is_some() {
             self.cause = cause;
         }
-        // W4: a restart of wherry goes on with what is left.
+        // W4: a restarted Wherry continues with the rest of the grace period.
         let now = (self.termination(ctx), self.replaced);
         let writes = now.0.is_some() && now != before && self.record != Record::None;
         if writes {
@@ -146,14 +146,14 @@ impl Worker {
         writes
     }
 
-    /// It is not desired any more, or otherwise: it ends, and starts anew should it be desired (W6).
+    /// Terminates a pod that is no longer desired or has changed. If it is desired again, it starts anew (W6).
     pub fn replace(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.replaced = true;
         self.kill(self.grace_period(), None, entry, ctx);
     }
 
-    /// W8: the manifest of the pod changed. True if the pod has to run on for now: it runs, and only a record that was
-    /// written after the change shows that its successor can start.
+    /// W8: the pod's manifest changed. Returns true if the old version has to continue for now: it runs, and only a record
+    /// that was written after the change shows that the new version can start.
     pub fn outdate(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let runs = !entry.known() || entry.running().next().is_some();
         if !matches!(self.state, State::Sync) || !runs || self.pod.is_none() {
@@ -175,13 +175,13 @@ impl Worker {
         self.outdated.is_some() && matches!(self.state, State::Sync)
     }
 
-    /// Of an outdated pod: its record could be written, or it ends for another reason.
+    /// For an outdated pod: its record has been written again, or the pod ends for another reason.
     pub fn may_be_replaced(&self) -> bool {
         let writing = self.background.values().any(|b| matches!(b, BackgroundOp::Record));
         !matches!(self.state, State::Sync) || self.record == Record::Durable && self.record_retry.is_none() && !writing
     }
 
-    /// Its manifest is again the one that it runs with.
+    /// The manifest is again the one with which the pod runs.
     pub fn is_up_to_date_again(&mut self, pod: &Pod) -> bool {
         let same = self.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
         if !same || !self.is_outdated() {
@@ -192,7 +192,7 @@ impl Worker {
         true
     }
 
-    /// Would it have to start anew to be what `pod` says (W6, D3)?
+    /// Whether the pod has to start anew to match `pod` (W6, D3).
     pub fn is_other_than(&self, pod: &Pod) -> bool {
         let same = self.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
         !same || !self.desired || self.replaced || self.restart.is_some()
@@ -205,17 +205,17 @@ impl Worker {
         Some(Termination { began, grace_deadline: began + t.grace_deadline.since(t.began), cause: self.cause.clone() })
     }
 
-    /// Writes the pod's record, if there is none that says where it stands.
+    /// Writes the pod's record unless a current one exists.
     pub fn keep_record(&mut self, ctx: &mut Context<'_>) {
         if matches!(self.record, Record::None | Record::Stale) {
             self.record = Record::Writing;
-            // It may have been killed already (W27: an edited pod that is drained).
+            // The pod may already be killed, for example an edited pod that was drained (W27).
             let (termination, terminal) = self.end_so_far(ctx);
             self.put_record(termination, terminal, ctx);
         }
     }
 
-    /// One that could not be written is written again when that is due.
+    /// Retries a failed write of the record when that is due.
     pub(super) fn retry_record(&mut self, ctx: &mut Context<'_>) {
         let Some(at) = self.record_retry.filter(|_| self.record != Record::None) else { return };
         if at > ctx.now.boot {
@@ -255,7 +255,7 @@ impl Worker {
         self.background.insert(op, BackgroundOp::Record);
     }
 
-    /// W2: pulls, creates and starts do not hold up a termination; what became of them is looked up.
+    /// W2: pulls, creates and starts do not delay a termination. A status read determines their outcome.
     pub(super) fn cancel_op(&mut self, ctx: &mut Context<'_>) {
         if let Some((
             op,

@@ -1,8 +1,8 @@
-//! What a worker tells of its own pace (M): how long it took until it began, how long each piece of its work took, and how
-//! long a new status waited to be shown.
+//! The duration metrics of a worker (M): the time until its first sync, the time of each piece of work, and how long a new
+//! status waited for publication.
 //!
-//! A kubelet's worker is a procedure, and its work is one call of it. Here a piece of work lasts from its request until
-//! nothing that came of it is in flight or waits for its turn.
+//! In a kubelet, one piece of work is one procedure call. Here it lasts from the request until none of the resulting operations
+//! is in flight or waits for a slot.
 
 use super::{ActiveOp, Record, State, Worker};
 use crate::api::pod::Pod;
@@ -14,23 +14,23 @@ use std::time::Duration;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Measured {
-    /// The first sync was counted.
+    /// The first sync was measured.
     begun: bool,
-    /// The work under way, by a kubelet's name of it, and when it was asked for.
+    /// The work in progress, with the kubelet's name for it, and the time of the request.
     work: Option<(&'static str, Boot)>,
-    /// Since when there is something new to show that cannot be shown yet.
+    /// Since when a new status has been waiting for publication.
     status_since: Option<Boot>,
 }
 
 impl Measured {
-    /// Of a worker that was made for its pod's end.
+    /// For a worker that was created to terminate its pod.
     pub fn killed(at: Boot) -> Measured {
         Measured { work: Some(("kill", at)), ..Measured::default() }
     }
 }
 
 impl Worker {
-    /// Work was asked for; what was under way ends with it.
+    /// Starts to measure a piece of work; the previous one ends.
     pub(super) fn begin_work(&mut self, operation: &'static str, ctx: &mut Context<'_>) {
         self.end_work(ctx);
         self.measured.work = Some((operation, ctx.now.boot));
@@ -42,7 +42,7 @@ impl Worker {
         }
     }
 
-    /// A worker's first sync is the create, asked for when the pod was first seen.
+    /// The first sync of a worker is the create. It counts from the time when the pod was first seen.
     pub(super) fn measure_first_sync(&mut self, pod: &Pod, ctx: &mut Context<'_>) {
         if !std::mem::replace(&mut self.measured.begun, true) {
             ctx.measure(Measure::PodWorkerStartDuration(ctx.now.boot.since(self.made)));
@@ -51,42 +51,42 @@ impl Worker {
         }
     }
 
-    /// After each step of a sync that has no operation in flight, or did not before it: has something begun, or is all done?
+    /// Runs after each step of a sync without an operation in flight before or after it: starts or ends the measured work.
     pub(super) fn measure_sync(&mut self, ctx: &mut Context<'_>) {
-        // What is taken away in the background is no sync.
+        // Background removals do not count as a sync.
         let doing = match &self.op {
             None | Some((_, ActiveOp::RemoveContainer { .. } | ActiveOp::RemoveSandbox { .. })) => false,
             Some(_) => true,
         };
         let busy = doing || self.stopping() || ctx.slots.waits(&self.uid);
-        // The pod's record is waited for before a container is made; writing it is no sync by itself.
+        // A sync waits for the write of the record before it creates a container. The write alone is not a sync.
         let waits = self.pull_wanted.is_some() || self.record == Record::Writing;
         match (&self.state, self.measured.work) {
             (State::Sync, None) if busy => self.begin_work("sync", ctx),
             (State::Sync, Some(_)) if busy || waits => {}
-            // One that was killed has its own work already.
+            // The kill of the pod is measured until its end.
             (_, Some(("kill", _))) => {}
             _ => self.end_work(ctx),
         }
     }
 
-    /// There is something new to show, and something to wait for.
+    /// A new status has to wait for something before publication.
     pub(super) fn status_waits(&mut self, ctx: &Context<'_>) {
         self.measured.status_since.get_or_insert(ctx.now.boot);
     }
 
-    /// The status is made now: how long it waited.
+    /// The status is being published: returns how long it waited.
     pub(super) fn status_waited(&mut self, ctx: &Context<'_>) -> Duration {
         self.measured.status_since.take().map_or(Duration::ZERO, |at| ctx.now.boot.since(at))
     }
 }
 
-/// Sidecars are init containers here, as in a kubelet.
+/// As in a kubelet, sidecars count as init containers.
 pub(super) fn container_type(pod: &Pod, index: usize) -> &'static str {
     if pod.is_init(index) { "init_container" } else { "container" }
 }
 
-/// A container's start came to nothing. `code` is its waiting reason.
+/// Counts a failed start of a container. `code` is its waiting reason.
 pub(super) fn measure_start_error(pod: &Pod, index: usize, code: &'static str, ctx: &mut Context<'_>) {
     ctx.measure(Measure::StartedContainerError { container_type: container_type(pod, index), code });
 }

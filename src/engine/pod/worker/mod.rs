@@ -1,13 +1,13 @@
-//! One pod's machine (W): it alone knows whether containers of the pod run or may still be started.
+//! The state machine of one pod (W). Only the worker knows whether containers of the pod run or can still be started.
 //!
 //! ```text
 //! Waiting -> Sync -> Terminating -> Terminated -> Finished -> Forgotten
 //! ```
 //!
-//! `step` looks at what is desired and what was observed and emits what to do next; it is called after every event that
-//! concerns the pod, and calling it once more changes nothing. `admission` is what the node says
-//! of it, `sync` starts and restarts, `terminate` stops and verifies,
-//! `cleanup` takes away what is left; `hooks`, `probing` and `volumes` are for pods that have such; `done` takes the answers.
+//! `step` compares the desired with the observed state and emits the next effects. It runs after every event of the pod and
+//! is idempotent. The submodules: `admission` keeps the node's decision, `sync` starts and restarts containers, `terminate`
+//! stops them and verifies that, `cleanup` removes the rest, `completions` handles the results of operations. `hooks`,
+//! `probing` and `volumes` are for pods that use these.
 
 mod admission;
 mod cleanup;
@@ -56,29 +56,29 @@ pub use worker_status::{NextPull, NextStart, WorkerStatus};
 
 #[derive(Debug, Serialize)]
 pub enum State {
-    /// Another pod of its full name has not finished yet (W8).
+    /// Another pod with the same full name has not finished yet (W8).
     Waiting,
     Sync,
     Terminating(Terminating),
-    /// Nothing runs; the cgroup is being removed.
+    /// Nothing runs; the worker removes volumes and cgroup.
     Terminated,
     Finished,
-    /// Nothing is left of it: the node drops the worker.
+    /// Nothing of the pod is left; the node drops the worker.
     Forgotten,
 }
 
 #[derive(Debug, Serialize)]
 pub struct Terminating {
     pub began: Boot,
-    /// When the grace period ends: it counts from the first request and only shrinks (W4).
+    /// The end of the grace period, which counts from the first request and only shrinks (W4).
     pub grace_deadline: Boot,
     sandbox_tries: u32,
     sandbox_retry_at: Option<Boot>,
-    /// A status read after the last stop shows that no container runs.
+    /// A status read after the last stop shows no running container.
     all_stopped: bool,
 }
 
-/// The one changing operation in flight.
+/// The changing operation in flight; there is at most one.
 #[derive(Debug, Serialize)]
 enum ActiveOp {
     PreparePod {
@@ -118,14 +118,14 @@ enum ActiveOp {
         index: usize,
         id: ContainerId,
     },
-    /// Its container is running; `cancelled`: not any more.
+    /// The container is running. `cancelled`: it no longer runs, and the hook was cancelled.
     PostStart {
         index: usize,
         id: ContainerId,
         cancelled: bool,
     },
     MountVolumes,
-    /// `log_path`: of a dead one, to go with it.
+    /// `log_path`: the log of a dead container, removed together with it.
     RemoveContainer {
         id: ContainerId,
         log_path: Option<String>,
@@ -135,7 +135,7 @@ enum ActiveOp {
     },
 }
 
-/// Operations beside it: they change nothing that a plan depends on, or count as one with others (stops).
+/// Operations next to the active one. They change nothing that a plan depends on, or count as one together (stops).
 #[derive(Debug, Serialize)]
 enum BackgroundOp {
     Stop {
@@ -153,14 +153,14 @@ enum BackgroundOp {
     Unmount,
     RemoveCgroup,
     RemovePodFiles,
-    /// Nobody waits for it.
+    /// Nothing waits for it.
     Other,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Record {
     None,
-    /// It says that the pod waits, and it does not any more.
+    /// The record says that the pod waits, which is no longer true.
     Stale,
     Writing,
     Durable,
@@ -168,11 +168,11 @@ enum Record {
 
 #[derive(Debug, Serialize)]
 struct Outdated {
-    /// How often in a row the record could not be written.
+    /// The number of consecutive failures to write the record.
     failures: u32,
 }
 
-/// What its pod asks for beside plain containers: what it does not have costs it nothing.
+/// Optional features that the pod uses. Unused features cost nothing.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Extras {
     probes: bool,
@@ -196,44 +196,44 @@ impl Extras {
 pub struct Worker {
     pub uid: Uid,
     pub name: FullName,
-    /// None for what only the runtime knows (W21).
+    /// None for an orphan, which only the runtime knows (W21).
     pub pod: Option<Rc<Pod>>,
     pub state: State,
-    /// A manifest asks for it.
+    /// A manifest desires the pod.
     pub desired: bool,
-    /// W6: what to start under this UID once this worker is finished.
+    /// W6: the pod to start under this UID after this worker has finished.
     pub restart: Option<Rc<Pod>>,
-    /// Its end was asked for by whoever desires pods: should it be desired again, it starts anew (W6).
+    /// The pod was undesired or replaced. If it is desired again, it starts anew (W6).
     replaced: bool,
-    /// W8: its manifest changed, and it runs on until its record can be written.
+    /// W8: the manifest changed; the old version runs until its record can be written.
     outdated: Option<Outdated>,
-    /// The last record said so.
+    /// The value of `replaced` in the last record.
     recorded_again: bool,
     pub status: core::PodStatus,
-    /// Why it was killed, for the status.
+    /// Why the pod was killed, for the status.
     pub cause: Option<Cause>,
     admission: Admission,
-    /// A1: its place among those that ask for room: first come, first served.
+    /// A1: the position among the pods that take room: first come, first served.
     pub place: u64,
-    /// It is to have a sandbox, and nobody has looked yet whether it fits.
+    /// The pod needs a sandbox, and admission has not checked yet whether it fits.
     wants_room: bool,
-    /// A2; of what only the runtime knows: one pod.
+    /// A2; for an orphan one pod.
     pub requests: Rc<PodRequests>,
-    /// W6: it is to run again, but not before these are over.
+    /// W6: the pod is to run again, but only after these causes are over.
     waits_for: BTreeSet<TerminationSource>,
-    /// A8: for its record.
+    /// A8: for the record.
     pub preempted: Option<Preempted>,
-    /// W5: whom to tell when nothing of it runs any more.
+    /// W5: the requesters to answer when nothing of the pod runs any more.
     askers: Vec<KillId>,
-    /// Nothing of it ever ran that is known to be ours.
+    /// Only files of the pod are left; nothing of it is known to have run under this root directory.
     only_files: bool,
-    /// Its full name was free once: something of it may have been started.
+    /// The full name was free once, so something of the pod may have been started.
     begun: bool,
-    /// All containers ended and none is to run again: a terminal phase may be shown (W3).
+    /// All containers ended and none restarts, so the status may show a terminal phase (W3).
     ended: bool,
-    /// The status as it was when the pod was over is shown.
+    /// The final status of the pod is published.
     over_shown: bool,
-    /// W7: the records know it as terminal; it is never started, and shown as it was.
+    /// W7: the record is terminal. The pod is never started and keeps its status.
     terminal: bool,
     pub start_time: Wall,
     qos_class: &'static str,
@@ -241,51 +241,51 @@ pub struct Worker {
     measured: Measured,
     ran: bool,
     deadline: Option<Boot>,
-    /// The record is to say how much of it has passed.
+    /// When the record is next due to be written with the active time.
     active_due: Option<Boot>,
     op: Option<(OpId, ActiveOp)>,
     background: BTreeMap<OpId, BackgroundOp>,
     record: Record,
-    /// The record could not be written: tried again then.
+    /// When a failed write of the record is retried.
     record_retry: Option<Boot>,
-    /// How often it could not be removed.
+    /// The number of failures to remove the record.
     record_kept: u32,
-    /// The image found for the container that is being started: (index, attempt, image).
+    /// The image for the container that is being started: (index, attempt, image).
     image: Option<(usize, u32, ImageFact)>,
     backoffs: BTreeMap<String, ContainerBackoff>,
-    /// Why a start failed: the waiting reason and its message.
+    /// Waiting reason and message after a failed start.
     start_errors: BTreeMap<ContainerId, Shown>,
     extras: Extras,
     probes: Probes,
-    /// Containers that this worker started, not found running.
+    /// Containers that this worker started itself, rather than found running.
     started_here: BTreeSet<ContainerId>,
-    /// Running containers that are to be killed and start anew.
+    /// Running containers that the worker kills to restart them.
     doomed: BTreeMap<ContainerId, Doomed>,
-    /// Their preStop hooks have begun (W4: once).
+    /// Containers whose preStop hook has started (W4: it runs once).
     pre_stopped: BTreeSet<ContainerId>,
     volumes: Volumes,
-    /// No call about sandboxes before: one failed, or the last one did not live long.
+    /// No sandbox operation before this time, because one failed or the last sandbox died soon.
     sandbox_hold: Option<Boot>,
     sandbox_ran: Option<Boot>,
-    /// Nobody knows what became of the call for this attempt (W2): the sandbox may turn up later.
+    /// The outcome of the call for this attempt is unknown (W2): the sandbox may appear later.
     lost_sandbox: Option<u32>,
-    /// A call for a sandbox that was given up, here or in an earlier life, may make the pod's cgroup until then (W26).
+    /// A cancelled sandbox call of this or a previous run may create the pod's cgroup until then (W26).
     late: Option<Boot>,
-    /// Its directory stays as the mark of that.
+    /// The pod's directory stays until then as the marker for `late`.
     keeps_directory: Option<Boot>,
-    /// The first attempt of this worker's own: what turns up from before is not its sandbox.
+    /// The first attempt number of this worker's own. A sandbox with a lower number is not its sandbox.
     first_attempt: u32,
-    /// The last sandbox that this worker made.
+    /// The last sandbox that this worker created.
     own_sandbox: Option<SandboxId>,
-    /// The dead sandbox of which was told.
+    /// The dead sandbox that was last reported in an event.
     sandbox_told: Option<SandboxId>,
-    /// What others run under the UID, and the last event was about (W21).
+    /// The running object of another owner that was last reported in an event (W21).
     stranger_told: Option<String>,
-    /// A look at what others have under the UID is needed, no older than this.
+    /// A status read that began at this generation or later must show the objects of other owners under the UID.
     look_since: Option<Generation>,
-    /// By container: the last number that the runtime refused because the name was taken.
+    /// By container: the last attempt number that the runtime refused because the name was taken.
     refused: BTreeMap<String, u32>,
-    /// The image is not there and a pull's turn is waited for: (index, attempt).
+    /// The image is missing and the pull waits for a slot: (index, attempt).
     pull_wanted: Option<(usize, u32)>,
     stops: Stops,
     pulls: BTreeMap<String, PullBackoff>,
@@ -294,7 +294,7 @@ pub struct Worker {
     retry_at: Option<Boot>,
     retries: u32,
     cgroup_tried: bool,
-    /// When it is tried again: something was left in it, or it may turn up late. Of one that stays.
+    /// When the removal of the cgroup is retried for a pod that stays, because it failed or the cgroup may appear late.
     cgroup_again: Option<Boot>,
     cgroup_tries: u32,
     terminal_recorded: bool,
@@ -304,7 +304,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker for a pod; it waits until the node says that its full name is free.
+    /// A worker for a pod. It waits until the node reports that the full name is free.
     pub fn new(pod: Rc<Pod>, start_time: Wall, now: Now) -> Worker {
         let mut worker = Worker::bare(pod.uid.clone(), pod.name.clone(), now);
         worker.qos_class = crate::api::qos::Qos::of(pod.spec()).as_str();
@@ -318,7 +318,7 @@ impl Worker {
         worker
     }
 
-    /// A worker for a pod of the time before (W25): its end goes on where it was (W4, W7).
+    /// A worker for a pod of a previous run (W25). It continues the termination if one was in progress (W4, W7).
     pub fn revive(record: record::Record, now: Now, boot_id: &str) -> Worker {
         let age = record.age(now.boot, boot_id);
         let mut worker = Worker::new(record.pod, record.start_time, now);
@@ -336,7 +336,7 @@ impl Worker {
             worker.admission = Admission::Rejected(cause);
         }
         if let Some(t) = record.termination {
-            // Clocks are set: in the same boot the wall clock is not asked, and what is left is never more than the whole.
+            // The wall clock may be set: in the same boot, use the boot clock. The rest never exceeds the whole period.
             let left = match (age, &record.kept) {
                 (Some(age), Some(kept)) => t.grace_deadline.since(kept.wall).saturating_sub(age),
                 _ => t.grace_deadline.since(now.wall),
@@ -358,27 +358,27 @@ impl Worker {
         worker
     }
 
-    /// A sandbox of this attempt may turn up in the runtime after the worker is gone.
+    /// The attempt of a sandbox that may appear in the runtime after the worker is gone.
     pub fn lost_sandbox(&self) -> Option<u32> {
         self.lost_sandbox
     }
 
-    /// W26: a call that was given up may make the pod's cgroup until then, whatever the runtime shows.
+    /// W26: a cancelled call may create the pod's cgroup until then, even if the runtime shows nothing of the pod.
     pub fn may_be_late(&mut self, until: Boot) {
         self.late = self.late.max(Some(until));
     }
 
-    /// What is left of it, gone by now: its directory, until then.
+    /// How long the directory of a forgotten pod stays as a marker.
     pub fn kept_directory(&self) -> Option<Boot> {
         self.keeps_directory
     }
 
-    /// Sandboxes with a lower attempt are not this worker's.
+    /// Sets the first attempt of this worker. Sandboxes with a lower attempt are not its own.
     pub fn begin_at(&mut self, attempt: u32) {
         self.first_attempt = attempt;
     }
 
-    /// A worker for what only the runtime knows: it is stopped and removed.
+    /// A worker for an orphan, which it stops and removes.
     pub fn orphan(uid: Uid, name: FullName, grace: Duration, now: Now) -> Worker {
         let mut worker = Worker::bare(uid, name, now);
         worker.state = State::Terminating(Terminating::new(now.boot, grace));
@@ -386,7 +386,7 @@ impl Worker {
         worker
     }
 
-    /// Of a pod of which nothing is left but files, and volumes maybe.
+    /// A worker for a pod of which only files, and perhaps volumes, are left.
     pub fn leftover(uid: Uid, name: FullName, now: Now) -> Worker {
         let mut worker = Worker::bare(uid, name, now);
         worker.state = State::Terminated;
@@ -468,22 +468,23 @@ impl Worker {
         }
     }
 
-    /// It waits, and nothing of it was ever started, nor found running (that is admitted, and waits for its name).
+    /// The pod waits, and nothing of it was started or found running. A pod found running is admitted
+    /// while it waits for its name.
     pub fn never_began(&self) -> bool {
         matches!(self.state, State::Waiting) && !self.begun && !self.is_admitted()
     }
 
-    /// It began in this life of wherry or an earlier one.
+    /// The pod started in this or a previous run of Wherry.
     pub fn was_begun(&self) -> bool {
         self.begun
     }
 
-    /// Its full name is free: it may start. True if it waited for that.
+    /// The full name is free: the pod may start. Returns true if it was waiting for that.
     pub fn begin(&mut self) -> bool {
         let waited = matches!(self.state, State::Waiting);
         if waited {
             self.state = State::Sync;
-            // Its record says that it waits still.
+            // The record still says that the pod waits.
             if !self.begun && self.record != Record::None {
                 self.record = Record::Stale;
             }
@@ -492,7 +493,7 @@ impl Worker {
         waited
     }
 
-    /// Something that runs has its full name: a worker that has asked for nothing yet waits again. True if it does.
+    /// A running pod has the full name: a worker without an operation in flight waits again. Returns true if it waits.
     pub fn wait_again(&mut self) -> bool {
         match self.state {
             State::Waiting => true,
@@ -509,7 +510,7 @@ impl Worker {
         self.pod.as_ref().map_or(Duration::from_secs(1), |p| p.grace_period())
     }
 
-    /// Looks at where things stand and asks for what is next. Calling it again changes nothing.
+    /// Compares the desired with the observed state and emits the next effects. It is idempotent.
     pub fn step(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.wake = None;
         self.forget_what_is_gone(entry);
@@ -517,7 +518,7 @@ impl Worker {
         if self.rejection().is_some() {
             self.go_back();
         }
-        // A state change is followed at once by the new state's own step.
+        // After a state change the new state's step runs at once.
         loop {
             let before = std::mem::discriminant(&self.state);
             match self.state {
@@ -542,7 +543,7 @@ impl Worker {
         self.tell_askers(ctx);
     }
 
-    /// When `step` is due without an event; Some only when it changed since the last call.
+    /// When `step` is due without an event; Some only if the time changed since the last call.
     pub fn take_timer(&mut self) -> Option<Option<Boot>> {
         (self.armed != self.wake).then(|| {
             self.armed = self.wake;
@@ -550,7 +551,7 @@ impl Worker {
         })
     }
 
-    /// The timer fired: it is not armed any more.
+    /// The timer fired and is no longer armed.
     pub fn timer_fired(&mut self) {
         self.armed = None;
     }
@@ -559,7 +560,7 @@ impl Worker {
         self.wake = Some(self.wake.map_or(at, |w| w.min(at)));
     }
 
-    /// No container runs and none is coming.
+    /// No container runs or can still start.
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Terminated | State::Finished | State::Forgotten)
     }
@@ -572,7 +573,7 @@ impl Worker {
         matches!(self.state, State::Forgotten)
     }
 
-    /// A call that makes or removes something is in flight; its answer says what came of it.
+    /// A call that creates or removes something is in flight, so its outcome is still open.
     pub fn is_changing(&self) -> bool {
         !matches!(
             &self.op,
@@ -597,12 +598,12 @@ impl Worker {
                 .any(|b| matches!(b, BackgroundOp::Stop { id: stopping } if stopping.as_str() == id))
     }
 
-    /// Has it ever asked the runtime for something, or does the runtime have something of it?
+    /// The pod may have started something, or the runtime shows something of it.
     pub fn has_begun(&self) -> bool {
         !matches!(self.state, State::Waiting)
     }
 
-    /// Which limit the operation in flight counts against.
+    /// The limit against which the operation in flight counts.
     fn start_class(&self) -> Option<Class> {
         match &self.op.as_ref()?.1 {
             ActiveOp::PreparePod { .. } | ActiveOp::MakeCgroup { .. } | ActiveOp::RunSandbox { .. } => {
@@ -623,13 +624,13 @@ impl Worker {
 
     fn update_status(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         let Some(pod) = &self.pod else { return };
-        // What was not looked at yet is not shown as if it were not there, nor what is being removed as never there.
+        // Publish nothing before the first status read, nor while the objects of a finished pod are being removed.
         let going = self.is_finished() && !self.stays();
         let waits = matches!(self.state, State::Waiting);
         if self.terminal || going && self.over_shown || !entry.known() && !waits {
             return;
         }
-        // A container's end is shown together with its termination message.
+        // The end of a container is published together with its termination message.
         let unread = |c: &ContainerFact| c.state == ContainerState::Exited && !self.messages.contains_key(&c.id);
         let reading = self.background.values().any(|b| matches!(b, BackgroundOp::Message { .. }));
         if reading || !waits && entry.facts().containers.iter().any(unread) {
@@ -641,7 +642,7 @@ impl Worker {
             let backoffs = &self.backoffs;
             let now = ctx.now.boot;
             let hooked = self.post_start();
-            // In a shutdown sandboxes are left for later; what was shown then is not taken back.
+            // During a shutdown the sandboxes are stopped later. A terminal phase that was shown stays.
             let shown_over = matches!(self.status.phase.as_deref(), Some("Failed" | "Succeeded"));
             let over = self.ended || self.is_over() || self.is_quiet() && (ctx.hurried || shown_over);
             let creating = if pod.init_containers().is_empty() { "ContainerCreating" } else { "PodInitializing" };

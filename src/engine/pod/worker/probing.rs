@@ -1,4 +1,4 @@
-//! Probing of a worker's running containers: asks for what is due, and what its verdicts lead to (a restart, `ready`).
+//! Probes of a worker's running containers: requests the due probes and applies their verdicts (a restart, `ready`).
 
 use super::{BackgroundOp, State, Worker};
 use crate::api::facts::ContainerState;
@@ -15,17 +15,17 @@ use serde::Serialize;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A running container that is to be killed, so that it starts anew.
+/// A running container that the worker kills to restart it.
 #[derive(Debug, Serialize)]
 pub struct Doomed {
-    /// For its Killing event.
+    /// The message of its Killing event.
     pub message: String,
-    /// The end of its grace period.
+    /// The end of the container's grace period.
     pub grace_deadline: Boot,
 }
 
 impl Worker {
-    /// A pod that is being stopped is still probed for its readiness, as by a kubelet: who is sent to it should know.
+    /// Like a kubelet, still runs the readiness probes of a pod that is being stopped, so that clients see its state.
     pub(super) fn probe(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         let all = match self.state {
             State::Sync => true,
@@ -37,7 +37,7 @@ impl Worker {
         }
         let Some(pod) = self.pod.clone() else { return };
         let wanted = |kind| all || kind == Kind::Readiness;
-        // (A container is probed once its postStart hook is done.)
+        // A container is not probed before its postStart hook has ended.
         let hooked = self.post_start().cloned();
         let running = |name: &str| {
             let c = plan::newest(entry.facts(), name)?;
@@ -82,7 +82,7 @@ impl Worker {
             Ok(Answer::Probe(ProbeResult::Warning(output))) => {
                 Some(("ProbeWarning", format!("{title} probe warning: {output}")))
             }
-            // That the runtime is gone is told elsewhere.
+            // A lost connection to the runtime is reported elsewhere.
             Ok(_) | Err(OpError::NotSent(_)) => None,
             Err(e) => Some(("Unhealthy", format!("{title} probe errored and resulted in unknown state: {e}"))),
         };

@@ -1,16 +1,16 @@
-//! W24: what other parts may ask of a pod. They ask, and never guess.
+//! W24: the questions that other parts ask the worker instead of deducing its state.
 
 use super::{ActiveOp, State, Worker};
 use crate::engine::pod::kill::TerminationSource;
 
 impl Worker {
-    /// A container of it runs or may still be started.
+    /// A container of the pod runs or can still be started.
     pub fn could_have_running_containers(&self) -> bool {
         !self.is_over()
     }
 
-    /// None runs, and none is coming. Not simply the opposite of the question before, which is cautious about what no
-    /// worker knows.
+    /// No container runs or can still start. For a pod without a worker this is not the negation of the previous
+    /// question, which is cautious.
     pub fn is_known_terminated(&self) -> bool {
         self.is_over()
     }
@@ -23,7 +23,7 @@ impl Worker {
         !matches!(self.state, State::Waiting | State::Sync)
     }
 
-    /// Its containers are being stopped, or have been: none of them is being created or started.
+    /// The containers are being stopped or have been stopped, and no create or start call is in flight.
     pub fn containers_should_be_terminating(&self) -> bool {
         let starting = matches!(
             self.op,
@@ -38,12 +38,12 @@ impl Worker {
         self.termination_was_requested() && !starting
     }
 
-    /// Sandboxes, cgroup and directories have no use any more.
+    /// Sandboxes, cgroup and directories are no longer needed.
     pub fn runtime_parts_should_be_removed(&self) -> bool {
         self.is_over()
     }
 
-    /// Dead containers and logs have no use any more (W26).
+    /// Dead containers and logs are no longer needed (W26).
     pub fn content_should_be_removed(&self) -> bool {
         let evicted =
             self.waits_for.iter().copied().chain(self.cause.as_ref().and_then(|c| c.by)).any(TerminationSource::evicts);

@@ -1,8 +1,8 @@
-//! A pod whose UID somebody else uses (W21): a kubelet that has the same manifest, or another root directory.
+//! A pod whose UID another owner uses too (W21): a kubelet with the same manifest, or another root directory.
 //!
-//! The worker makes no sandbox while a pod of others runs under the UID, and what is named after the UID (the log directory,
-//! its links, the cgroup) stays where it is as long as the runtime has anything of theirs. The worker removes the containers
-//! and sandboxes that carry wherry's own annotation, each by its id, with the logs of these containers.
+//! While another owner's pod runs under the UID, the worker creates no sandbox. The log directory, its links and the cgroup are
+//! named after the UID; they stay until the runtime has nothing of the other owner. The worker removes only the containers and
+//! sandboxes with Wherry's own annotation, each by its id, together with the logs of these containers.
 
 use super::{State, Worker};
 use crate::engine::context::Context;
@@ -11,13 +11,13 @@ use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::plan;
 use std::time::Duration;
 
-/// The status reason, and the reason of the event.
+/// The reason in the pod's status and of the event.
 const REASON: &str = "UIDInUse";
-/// A look at what others have is good for so long.
+/// W21: how long a status read of the UID is recent enough.
 const FRESH: Duration = Duration::from_secs(2);
 
 impl Worker {
-    /// Once for each of theirs that runs.
+    /// Reports each running object of another owner once.
     pub(super) fn tell_of_strangers(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         let Some(stranger) = entry.strangers().running() else { return };
         if self.stranger_told.as_ref() != Some(&stranger.what) {
@@ -28,7 +28,7 @@ impl Worker {
         }
     }
 
-    /// Why the pod has no sandbox, as its status says it: reason and message.
+    /// Why the pod has no sandbox: reason and message for its status.
     pub fn waits_for_strangers(&self, entry: &Entry) -> Option<(&'static str, String)> {
         let pod = self.pod.as_ref()?;
         let stranger = entry.strangers().running()?;
@@ -40,15 +40,15 @@ impl Worker {
             false => format!("remove {}", pod.source.path),
         };
         let message = format!(
-            "the UID {} is in use by {}; wherry leaves that alone, and starts this pod when it no longer runs. Stop or remove it \
-             where it was started, or {remedy}",
+            "the UID {} is in use by {}; this pod waits until that no longer runs. Stop or remove it where it was started, or \
+             {remedy}",
             self.uid,
             stranger.in_words(),
         );
         Some((REASON, message))
     }
 
-    /// True if it is known what others have under the UID now; else that is read first.
+    /// Returns true if the current objects of other owners under the UID are known; otherwise requests a status read.
     pub(super) fn knows_strangers(&mut self, entry: &mut Entry, ctx: &Context<'_>) -> bool {
         let needed = *self.look_since.get_or_insert(ctx.generation);
         let recent = |at| ctx.now.boot.since(at) < FRESH;

@@ -1,9 +1,9 @@
-//! Rounds of stops: each running container is asked to stop once; a status read after the last answer tells which of them
-//! run still, and those are asked again after a back-off (W2). A shorter period sends a second stop beside one that is in
-//! flight (W4).
+//! Rounds of stops. Each running container is stopped once per round. A status read after the last answer shows which
+//! ones still run, and these are stopped again after a back-off (W2). A shorter grace period sends a second stop next to
+//! the one in flight (W4).
 //!
-//! Before that a container's preStop hook runs, and a sidecar waits for its turn: both within the grace period, and cut
-//! at its end.
+//! Before its stop, a container's preStop hook runs, and a sidecar waits for its turn. Both count against the grace period
+//! and are cut at its end.
 
 use super::{BackgroundOp, State, Worker};
 use crate::api::facts::ContainerFact;
@@ -18,26 +18,26 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// W4: the runtime gets at least so long for a stop.
+/// W4: the minimum timeout of StopContainer.
 const SHORTEST_STOP: Duration = Duration::from_secs(2);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
-/// What a container that is to be stopped waits for.
+/// The reason for which the stop of a container waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Wait {
-    /// That its preStop hook begins is being recorded; not waited for after that.
+    /// The start of its preStop hook is being recorded; the wait ends at this time at the latest.
     Record(Boot),
     Hook(OpId),
-    /// W11: what it serves still runs. (Its hook, if it has one, is over.)
-    Generation,
+    /// W11: containers that it serves still run. Its own hook, if any, has ended.
+    Order,
 }
 
 #[derive(Debug, Default, Serialize)]
 pub struct Stops {
-    /// Asked in this round, and by when they are to be dead.
+    /// Containers stopped in this round, and the deadline given for each.
     asked: BTreeMap<ContainerId, Boot>,
     waits: BTreeMap<ContainerId, Wait>,
-    /// Rounds that left something running.
+    /// Rounds after which something still ran.
     rounds: u32,
     retry_at: Option<Boot>,
 }
@@ -52,7 +52,7 @@ impl Stops {
     }
 }
 
-/// 0.5, 1, 2 ... 10 s, and jitter.
+/// 0.5, 1, 2 ... 10 s, plus jitter.
 pub(super) fn retry_after(tries: u32, ctx: &mut Context<'_>) -> Duration {
     let d = Duration::from_millis(500).saturating_mul(1 << tries.min(5)).min(LONGEST_RETRY);
     ctx.rng.jitter(d)
@@ -63,7 +63,7 @@ impl Worker {
         self.background.values().any(|b| matches!(b, BackgroundOp::Stop { .. }))
     }
 
-    /// Nothing runs that should not.
+    /// Nothing runs that should be stopped: resets the rounds and cancels hooks in flight.
     pub(super) fn stops_are_over(&mut self, ctx: &mut Context<'_>) {
         let stops = std::mem::take(&mut self.stops);
         for wait in stops.waits.into_values() {
@@ -79,8 +79,8 @@ impl Worker {
         }
     }
 
-    /// Has `running` stopped by `cut`; called again and again until they have. With `turns` the sidecars after all others,
-    /// in reverse order.
+    /// Stops the containers in `running` by `grace_deadline`. It is called repeatedly until they have stopped. With `turns`,
+    /// the sidecars stop after all others, in reverse order.
     pub(super) fn stop_all(
         &mut self,
         running: &[ContainerId],
@@ -90,16 +90,16 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         let stopping = self.stopping();
-        // W4: what is waited for is cut at the end of the period, whatever else goes on.
+        // W4: the end of the grace period cuts hooks and turns, whatever else is in flight.
         if grace_deadline <= ctx.now.boot {
             for id in running {
                 if let Some(wait @ Wait::Hook(_)) = self.stops.wait(id) {
-                    self.stops.set_wait(id, Wait::Generation);
+                    self.stops.set_wait(id, Wait::Order);
                     self.give_up_hook(wait, ctx);
                 }
             }
         }
-        // A status read after the last answer shows that they run still.
+        // A status read after the last answer shows that they still run.
         if !stopping && entry.usable() && running.iter().any(|id| self.stops.asked.contains_key(id)) {
             self.stops.asked.clear();
             self.stops.retry_at = Some(ctx.now.boot + retry_after(self.stops.rounds, ctx));
@@ -131,7 +131,7 @@ impl Worker {
         }
     }
 
-    /// Its preStop hook runs, or its turn has not come.
+    /// Returns true while the preStop hook runs or the container's turn has not come.
     fn waits(
         &mut self,
         c: &ContainerFact,
@@ -146,13 +146,13 @@ impl Worker {
             self.wake_at(grace_deadline);
             if self.stops.wait(&c.id).is_none_or(|w| matches!(w, Wait::Hook(op) if !self.background.contains_key(&op)))
             {
-                self.stops.set_wait(&c.id, Wait::Generation);
+                self.stops.set_wait(&c.id, Wait::Order);
             }
         }
         waits
     }
 
-    /// W11: a sidecar is stopped when a status no older than the last call shows none of what came after it.
+    /// W11: a sidecar is stopped when a status no older than the last call shows none of the containers that it serves.
     fn turn_has_come(&self, c: &ContainerFact, running: &[ContainerId], entry: &Entry) -> bool {
         let Some(pod) = self.pod.as_ref().filter(|_| self.extras.sidecars) else { return true };
         let sidecar = |name: &str| pod.init_containers().iter().position(|s| s.name == name && is_sidecar(s));
@@ -173,7 +173,7 @@ impl Worker {
         ctx.tell(self.pod.as_ref(), Some(&c.name), (Severity::Normal, "Killing"), message);
     }
 
-    /// Stops what is doomed, each by its own time. True while something of it runs.
+    /// Stops the doomed containers, each with its own deadline. Returns true while one of them runs.
     pub(super) fn stop_doomed(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let facts = entry.facts();
         self.doomed.retain(|id, _| entry.running().any(|c| c.id == *id));
@@ -188,7 +188,7 @@ impl Worker {
     fn stop_container(&mut self, id: &ContainerId, grace_deadline: Boot, ctx: &mut Context<'_>) {
         self.stops.asked.insert(id.clone(), grace_deadline);
         self.stops.waits.remove(id);
-        // The CRI counts in whole seconds.
+        // CRI timeouts are whole seconds.
         let left = grace_deadline.since(ctx.now.boot) + Duration::from_millis(500);
         let grace = Duration::from_secs(left.as_secs()).clamp(SHORTEST_STOP, LONGEST_GRACE);
         let op = ctx.runtime(&self.uid, RuntimeCall::StopContainer { id: id.clone(), grace });

@@ -1,4 +1,4 @@
-//! Sync: starts and restarts containers until the pod is asked to end or ends by itself (W1, W9 to W13).
+//! Sync: starts and restarts containers until the pod is killed or ends by itself (W1, W9 to W13).
 
 use super::container_backoff::ContainerBackoff;
 use super::measure::{container_type, measure_start_error};
@@ -17,9 +17,9 @@ use crate::engine::pod::status::Cause;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Pods that are well wake up together, at multiples of this (of half of a shorter `syncFrequency`).
+/// Healthy pods wake up together, at multiples of this, or of half of `syncFrequency` if that is less.
 const GRID: Duration = Duration::from_secs(30);
-/// A sandbox is not replaced sooner after the last one was begun.
+/// Minimum time between the starts of two sandboxes of a pod.
 const SANDBOX_LIFE: Duration = Duration::from_secs(10);
 
 impl Worker {
@@ -36,7 +36,7 @@ impl Worker {
             self.wake_at(deadline);
             self.keep_active_time(ctx);
         }
-        // P5: never on a status older than the worker's own last change.
+        // P5: never act on a status that is older than the worker's own last change.
         if !entry.usable() {
             return;
         }
@@ -44,12 +44,12 @@ impl Worker {
         self.give_up_post_start(entry, ctx);
         self.know_own_sandbox(&pod, entry.facts());
         self.note_running(&pod, entry, ctx);
-        // What runs has its part of the node already.
+        // A pod that runs already takes room, so it counts as admitted.
         if entry.facts().sandboxes.iter().any(|s| s.ready) || entry.running().next().is_some() {
             self.admit();
         }
         self.hold_the_ended(&pod, entry, ctx);
-        // What is doomed does not wait for a long pull, or a hook, of another container.
+        // The stop of a doomed container does not wait for a long pull or hook of another container.
         let busy = !matches!(
             self.op,
             None | Some((_, ActiveOp::Pull { .. } | ActiveOp::PostStart { .. } | ActiveOp::MountVolumes))
@@ -67,8 +67,8 @@ impl Worker {
         }
     }
 
-    /// An empty sandbox that this worker did not make may be another version's of a pod with a UID of its own (a call that
-    /// was given up came late): it is replaced.
+    /// A pod with a fixed UID replaces an empty sandbox that this worker did not create. A cancelled call may have created
+    /// it late for another version of the pod.
     fn know_own_sandbox(&mut self, pod: &Pod, facts: &PodFacts) {
         let Some(ready) = plan::ready_sandbox(facts) else { return };
         if self.own_sandbox.as_ref() == Some(&ready.id) || facts.containers.iter().any(|c| c.sandbox == ready.id) {
@@ -79,7 +79,7 @@ impl Worker {
         }
     }
 
-    /// The next changing operation, if there is one.
+    /// Starts the next changing operation, if any.
     fn advance(&mut self, pod: &Rc<Pod>, entry: &mut Entry, ctx: &mut Context<'_>) {
         let now = ctx.now.boot;
         let next = {
@@ -121,9 +121,9 @@ impl Worker {
                     self.stop_sandbox(id, ctx);
                 }
             }
-            // A2: it began in an earlier life, and nothing of it runs any more.
+            // A2: the pod started in a previous run and nothing of it runs any more, so it must be admitted again.
             Next::RunSandbox { .. } if !self.is_admitted() => self.wants_room = true,
-            // W21: two pods of one UID would share their cgroup and their logs.
+            // W21: two pods with the same UID would share cgroup and logs.
             Next::RunSandbox { .. } if entry.strangers().running().is_some() => self.tell_of_strangers(entry, ctx),
             Next::RunSandbox { .. } | Next::Create { .. } | Next::Start { .. } => {
                 if self.may_start(pod, &next, entry, ctx) {
@@ -132,13 +132,13 @@ impl Worker {
             }
         }
         self.stops_are_over(ctx);
-        // A pod that queues for a slot takes it at once when it comes, or loses its place.
+        // A pod that queues for a slot must take it at once, or it loses its place. So start no removal now.
         if self.op.is_none() && !ctx.slots.waits(&self.uid) {
             self.clear_away(entry, ctx);
         }
     }
 
-    /// W13, once for each sandbox that died.
+    /// W13: reports each dead sandbox once.
     fn tell_of_a_dead_sandbox(&mut self, pod: &Rc<Pod>, facts: &PodFacts, ctx: &mut Context<'_>) {
         if let Some(dead) = facts.sandboxes.first().filter(|s| !s.ready)
             && self.sandbox_told.as_ref() != Some(&dead.id)
@@ -149,13 +149,13 @@ impl Worker {
         }
     }
 
-    /// A call about a sandbox failed a short while ago.
+    /// A sandbox call failed recently, or the last sandbox is too young to be replaced.
     fn sandbox_waits(&self, ctx: &Context<'_>) -> bool {
         self.sandbox_hold.is_some_and(|until| until > ctx.now.boot)
     }
 
-    /// Whether a sandbox may be made as far as others decide it: the node, the runtime's network, a shutdown (A3), and pods of
-    /// other owners under the same UID (W21). All of them can change while the directory and the cgroup are made.
+    /// Whether other parts permit a sandbox now: the node, the runtime's network, a shutdown (A3), and other owners' pods
+    /// under the same UID (W21). All of these can change while the directory and the cgroup are created.
     pub(super) fn may_run_sandbox(&self, pod: &Pod, entry: &Entry, ctx: &Context<'_>) -> bool {
         ctx.may_start
             && (ctx.network_ready || pod.host_network())
@@ -163,7 +163,8 @@ impl Worker {
             && entry.strangers().running().is_none()
     }
 
-    /// P6, W9: nothing new while the runtime, its network or PLEG is not well; the node steps every worker when that changes.
+    /// P6, W9: nothing starts while the runtime, its network or PLEG is unhealthy. The node steps every
+    /// worker when that changes.
     fn may_start(&mut self, pod: &Pod, next: &Next, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         if !ctx.may_start || !self.volumes_may_be_mounted(ctx) {
             return false;
@@ -178,7 +179,7 @@ impl Worker {
                 return false;
             }
         }
-        // It only waits for the turn of its pull.
+        // The container only waits for a pull slot.
         if let Next::Create { index, attempt } = next
             && self.pull_wanted == Some((*index, *attempt))
         {
@@ -237,7 +238,7 @@ impl Worker {
         }
     }
 
-    /// The image's status is known: use it, pull it, or wait.
+    /// Handles the image status: uses the image, pulls it, or waits.
     pub(super) fn image_found(&mut self, index: usize, attempt: u32, found: Option<ImageFact>, ctx: &mut Context<'_>) {
         let Some(pod) = self.pod.clone() else { return };
         let spec = pod.at(index);
@@ -334,7 +335,7 @@ impl Worker {
         self.op = Some((op, ActiveOp::Create { index, attempt, level }));
     }
 
-    /// The container is tried again after a while (W9); meanwhile this is shown.
+    /// Retries the container after a delay (W9). The status shows this waiting reason meanwhile.
     pub(super) fn hold_error(
         &mut self,
         pod: &Rc<Pod>,
@@ -356,7 +357,7 @@ impl Worker {
         self.image = None;
     }
 
-    /// What is to run again after its end gets its back-off (W10), counted from that end.
+    /// Sets the back-off of each container that ended and will restart, counted from its end (W10).
     fn hold_the_ended(&mut self, pod: &Rc<Pod>, entry: &Entry, ctx: &mut Context<'_>) {
         for (index, spec) in pod.all_containers().enumerate() {
             let Some(dead) = plan::newest(entry.facts(), &spec.name) else { continue };
@@ -367,7 +368,8 @@ impl Worker {
                 self.backoffs.remove(&spec.name);
                 continue;
             }
-            // An error of ours (an image that cannot be had) holds it; one of its start has become its end.
+            // The back-off after another error (for example a missing image) stays. An error of the start
+            // itself ended the container.
             let start_failed = self.start_errors.contains_key(&dead.id);
             let held =
                 |h: &ContainerBackoff| h.after.as_ref() == Some(&dead.id) || h.until > ctx.now.boot && !start_failed;
@@ -375,10 +377,10 @@ impl Worker {
                 continue;
             }
             let (delay, _) = backoff::after(dead, ctx.config.max_restart_backoff);
-            // Clocks are set: never more than the whole delay from now.
+            // The wall clock may be set: never wait longer than the whole delay from now.
             let left = delay.saturating_sub(ctx.now.wall.since(dead.finished_at)).min(delay);
             let until = ctx.now.boot + left;
-            // (Once: an error that comes after it, of its image say, has a hold of its own.)
+            // Take the error only once: a later error, for example of the image, has a back-off of its own.
             let error = self.start_errors.remove(&dead.id);
             if delay.is_zero() {
                 self.backoffs
@@ -397,7 +399,8 @@ impl Worker {
         }
     }
 
-    /// The pod runs for the first time: how long that took; what ran has no error any more.
+    /// Drops the back-offs and errors of running containers. Measures the pod's start when all containers
+    /// run for the first time.
     fn note_running(&mut self, pod: &Pod, entry: &Entry, ctx: &mut Context<'_>) {
         let facts = entry.facts();
         let running = |name: &str| plan::newest(facts, name).is_some_and(|c| c.state == ContainerState::Running);
@@ -411,7 +414,7 @@ impl Worker {
         }
     }
 
-    /// The next sync: at the next hold's end, else when the others that are well have theirs (W9).
+    /// Arms the next sync: at the end of the next back-off, otherwise together with the other healthy pods (W9).
     fn schedule(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.now.boot;
         let backoffs: Vec<Boot> = self.backoffs.values().filter_map(|h| h.next(now)).collect();
@@ -419,7 +422,7 @@ impl Worker {
             self.wake_at(at);
         }
         if self.op.is_none() {
-            // W9: at most 50 % later.
+            // W9: at most 50 % after `syncFrequency`.
             let step = GRID.min(ctx.config.sync_frequency / 2);
             let latest = now + ctx.config.sync_frequency + step;
             let grid = step.as_nanos().max(1) as u64;
@@ -428,7 +431,7 @@ impl Worker {
     }
 }
 
-/// `runAsNonRoot` against the user that the container would have.
+/// Checks `runAsNonRoot` against the user as which the container would run.
 fn may_run_as(pod: &Pod, index: usize, image: &ImageFact) -> Result<(), String> {
     let spec = pod.at(index);
     let of_pod = pod.spec().security_context.as_ref();

@@ -1,5 +1,5 @@
-//! Terminating: stops every container and the sandbox, again and again, until a status read after the last call shows
-//! that none runs (W2, W4). Terminated: the volumes go, then the cgroup.
+//! Terminating: stops every container and then the sandbox, with retries, until a status read that began after the last
+//! call shows nothing running (W2, W4). Terminated: removes the volumes, then the cgroup.
 
 use super::stops::retry_after;
 use super::{ActiveOp, BackgroundOp, State, Terminating, Worker};
@@ -10,9 +10,9 @@ use crate::engine::effect::{CgroupCall, Measure, RuntimeCall};
 use crate::engine::pleg::cache::Entry;
 use std::time::Duration;
 
-/// W4: no grace period is shorter.
+/// W4: the minimum grace period.
 const SHORTEST_GRACE: Duration = Duration::from_secs(1);
-/// W2: after so many failed tries a sandbox holds nothing up any more.
+/// W2: after this number of failed attempts a sandbox no longer delays the termination.
 const SANDBOX_TRIES: u32 = 5;
 
 impl Terminating {
@@ -40,7 +40,7 @@ impl Worker {
         if !entry.known() || !ctx.up {
             return;
         }
-        // Stops do not wait for a cancelled call, nor for a status read under way.
+        // Stops wait neither for a cancelled call nor for a status read in flight.
         let running: Vec<ContainerId> = entry.running().map(|c| c.id.clone()).collect();
         if !running.is_empty() {
             self.ended = false;
@@ -52,13 +52,13 @@ impl Worker {
             return;
         }
         self.stops_are_over(ctx);
-        // What became of a lost call may turn up yet, until its sandbox is stopped.
+        // A lost call may still take effect until its sandbox is stopped.
         self.all_stopped(!entry.in_doubt(ctx.now.boot));
         if ctx.hurried && self.is_quiet() {
             return;
         }
         let mut sandboxes = entry.facts().sandboxes.iter();
-        // Of a pod that was over in an earlier life the dead sandboxes were stopped then.
+        // If the pod ended in a previous run, its dead sandboxes were stopped then.
         let sandbox = sandboxes.find(|s| s.ready || !self.terminal && !self.stopped.contains(&s.id));
         if let Some(sandbox) = sandbox
             && tries < SANDBOX_TRIES
@@ -78,12 +78,12 @@ impl Worker {
         }
     }
 
-    /// No container runs and none is coming; its sandbox may still be there.
+    /// No container runs or can still start; the sandbox may still exist.
     pub fn is_quiet(&self) -> bool {
         self.is_over() || matches!(&self.state, State::Terminating(t) if t.all_stopped)
     }
 
-    /// It is being stopped, and no call that may yet start something is in flight.
+    /// The pod is terminating, and no call that may still start something is in flight.
     pub fn is_only_stopping(&self) -> bool {
         matches!(self.state, State::Terminating(_)) && self.op.is_none()
     }
@@ -93,7 +93,7 @@ impl Worker {
         self.op = Some((op, ActiveOp::StopSandbox { id }));
     }
 
-    /// A sandbox could not be stopped.
+    /// Schedules a retry after a sandbox could not be stopped.
     pub(super) fn sandbox_stop_failed(&mut self, ctx: &mut Context<'_>) {
         if let State::Terminating(t) = &mut self.state {
             t.sandbox_retry_at = Some(ctx.now.boot + retry_after(t.sandbox_tries, ctx));
@@ -102,12 +102,12 @@ impl Worker {
     }
 
     pub(super) fn step_terminated(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
-        // W2: in this order.
+        // W2 defines this order.
         if !self.unmount_volumes(ctx) {
             return;
         }
         if !self.cgroup_tried {
-            // W21: the cgroup is named after the UID, and systemd ends all that is in a slice.
+            // W21: the cgroup is named after the UID, and systemd kills everything in a slice that it stops.
             if !self.knows_strangers(entry, ctx) {
                 return;
             }

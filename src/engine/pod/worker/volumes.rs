@@ -1,6 +1,6 @@
-//! A pod's volumes: all mounted before its sandbox and its first container, and taken away before its cgroup (W2).
+//! A pod's volumes: all are mounted before its sandbox and its first container, and removed before its cgroup (W2).
 //!
-//! Whether they are there is not known to a new wherry: it asks for them once more before it starts something.
+//! After a restart Wherry does not know whether they are mounted. It requests them again before it starts something.
 
 use super::stops::retry_after;
 use super::{ActiveOp, BackgroundOp, Record, Worker};
@@ -16,25 +16,25 @@ use std::rc::Rc;
 pub struct Volumes {
     mounted: bool,
     unmounted: bool,
-    /// The pod's directory is of an earlier life: whatever its spec says now, volumes may be in it.
+    /// The pod's directory is from a previous run. It may contain volumes, whatever the spec contains now.
     found: bool,
     tries: u32,
-    /// The last call failed: not again before.
+    /// No call before this time, because the last one failed.
     hold: Option<Boot>,
 }
 
 impl Worker {
-    /// The pod's directory was there when wherry started.
+    /// The pod's directory existed when Wherry started.
     pub fn has_directory(&mut self) {
         self.volumes.found = true;
     }
 
-    /// It began in an earlier life, whatever its record says.
+    /// The pod started in a previous run, even if its record denies it.
     pub fn had_directory(&self) -> bool {
         self.volumes.found
     }
 
-    /// Something of the pod may be started as far as its volumes go.
+    /// The volumes permit to start something of the pod, or to mount them now.
     pub(super) fn volumes_may_be_mounted(&mut self, ctx: &Context<'_>) -> bool {
         if !self.extras.volumes || self.volumes.mounted {
             return true;
@@ -44,12 +44,12 @@ impl Worker {
                 self.wake_at(at);
                 false
             }
-            // What is mounted is found again by the pod's record.
+            // The pod's record must exist first, so that a later run finds the mounts.
             None => self.record != Record::Writing,
         }
     }
 
-    /// True if they are there; else they are asked for.
+    /// Returns true if the volumes are mounted; otherwise requests the mount.
     pub(super) fn mount_volumes(&mut self, pod: &Rc<Pod>, ctx: &mut Context<'_>) -> bool {
         if !self.extras.volumes || self.volumes.mounted {
             return true;
@@ -72,7 +72,7 @@ impl Worker {
         }
     }
 
-    /// True once nothing is mounted any more. (Of what has no spec nobody knows whether it has volumes.)
+    /// Returns true once nothing is mounted any more. An orphan has no spec, so it may have volumes.
     pub(super) fn unmount_volumes(&mut self, ctx: &mut Context<'_>) -> bool {
         if self.volumes.unmounted || self.pod.is_some() && !self.extras.volumes && !self.volumes.found {
             return true;

@@ -1,4 +1,4 @@
-//! What a worker says of itself to people beyond the pod's status: where it is, what it is at, and what it waits for.
+//! The worker's own status, in addition to the pod's status: its state, its current operation and its waiting reasons.
 
 use super::{ActiveOp, Record, State, Worker};
 use crate::api::time::Boot;
@@ -7,26 +7,26 @@ use crate::engine::pod::kill::TerminationSource;
 use serde::Serialize;
 use std::time::Duration;
 
-/// BackgroundOp a pod's status, for `wherry describe`. Seconds are rounded up: what is shown as 1 s is not over yet.
+/// Extends a pod's status for `wherry describe`. Seconds are rounded up: 1 s means that the time is not over yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerStatus {
     /// `Waiting`, `Sync`, `Terminating`, `Terminated` or `Finished`.
     pub state: &'static str,
-    /// W27: it is not started until `undrain`.
+    /// W27: the pod is not started until `undrain`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub drained: bool,
-    /// Of a Terminating pod: how much of its grace period is left (W4).
+    /// For a Terminating pod: the rest of its grace period (W4).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_left_seconds: Option<u64>,
     /// The operation in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doing: Option<String>,
-    /// W9, W10: containers that are started again later.
+    /// W9, W10: containers that wait for their next start.
     pub back_off: Vec<NextStart>,
-    /// Images that are pulled again later.
+    /// Images that wait for their next pull.
     pub pull_back_off: Vec<NextPull>,
-    /// What else holds it up, a sentence each.
+    /// Other waiting reasons, in words.
     pub waits_for: Vec<String>,
 }
 
@@ -34,9 +34,9 @@ pub struct WorkerStatus {
 #[serde(rename_all = "camelCase")]
 pub struct NextStart {
     pub container: String,
-    /// Until it is tried again.
+    /// Seconds until the next attempt.
     pub seconds: u64,
-    /// After its end (W10); else after an error (W9).
+    /// True for the back-off after the container's end (W10), false after an error (W9).
     pub after_end: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct NextStart {
 pub struct NextPull {
     pub image: String,
     pub seconds: u64,
-    /// In a row.
+    /// Number of consecutive failures.
     pub failures: u32,
     pub error: String,
 }
@@ -72,10 +72,10 @@ impl Worker {
                 });
                 worker_status.pull_back_off = pulls.collect();
                 if let Some(s) = self.sandbox_hold.and_then(left) {
-                    worker_status.waits_for.push(format!("the next try with its sandbox in {}", words(s)));
+                    worker_status.waits_for.push(format!("the next attempt to start its sandbox, in {}", words(s)));
                 }
                 if self.is_outdated() {
-                    let waits = "its record to be written: then it is replaced as its manifest says now";
+                    let waits = "its record to be written; then the new version replaces it";
                     worker_status.waits_for.push(waits.into());
                 } else if self.record == Record::Writing {
                     worker_status.waits_for.push("its record to be durable".into());
@@ -87,25 +87,25 @@ impl Worker {
             State::Terminating(t) => {
                 worker_status.grace_left_seconds = Some(seconds_up(t.grace_deadline.since(now)));
                 if let Some(s) = t.sandbox_retry_at.and_then(left) {
-                    worker_status.waits_for.push(format!("the next try to stop its sandbox in {}", words(s)));
+                    worker_status.waits_for.push(format!("the next attempt to stop its sandbox, in {}", words(s)));
                 }
             }
             State::Finished if self.retry_at.and_then(left).is_some() => {
                 let s = self.retry_at.and_then(left).unwrap_or(0);
-                worker_status.waits_for.push(format!("the next try to remove what is left of it in {}", words(s)));
+                worker_status.waits_for.push(format!("the next attempt to remove its leftovers, in {}", words(s)));
             }
             State::Waiting | State::Terminated | State::Finished | State::Forgotten => {}
         }
         for source in &self.waits_for {
             worker_status.waits_for.push(match source {
-                // A9
+                // A9: the victim waits for room.
                 TerminationSource::Preemption => "room, to start anew".to_owned(),
                 TerminationSource::Drain => "`wherry undrain`, to start anew".to_owned(),
                 source => format!("the end of the {}, to start anew", source.name()),
             });
         }
         if self.restart.is_some() && self.waits_for.is_empty() {
-            worker_status.waits_for.push("its end, to start anew as its manifest says now".into());
+            worker_status.waits_for.push("its end, to start anew from the current manifest".into());
         }
         worker_status
     }
@@ -119,15 +119,15 @@ impl Worker {
             return self.stopping().then(|| "stopping containers".to_owned());
         };
         Some(match doing {
-            ActiveOp::PreparePod { .. } => "making its directories".into(),
-            ActiveOp::MakeCgroup { .. } => "making its cgroup".into(),
-            ActiveOp::RunSandbox { attempt, .. } => format!("making sandbox {attempt}"),
+            ActiveOp::PreparePod { .. } => "creating its directories".into(),
+            ActiveOp::MakeCgroup { .. } => "creating its cgroup".into(),
+            ActiveOp::RunSandbox { attempt, .. } => format!("creating sandbox {attempt}"),
             ActiveOp::StopSandbox { .. } => "stopping its sandbox".into(),
-            ActiveOp::ImageStatus { index, .. } => format!("looking for the image of {}", container(*index)),
+            ActiveOp::ImageStatus { index, .. } => format!("checking the image of {}", container(*index)),
             ActiveOp::Pull { image, began, .. } => {
                 format!("pulling {image} for {}", words(now.since(*began).as_secs()))
             }
-            ActiveOp::PrepareContainer { index, .. } => format!("making the files of {}", container(*index)),
+            ActiveOp::PrepareContainer { index, .. } => format!("preparing the files of {}", container(*index)),
             ActiveOp::Create { index, .. } => format!("creating {}", container(*index)),
             ActiveOp::Start { index, .. } => format!("starting {}", container(*index)),
             ActiveOp::PostStart { index, .. } => format!("waiting for the postStart hook of {}", container(*index)),

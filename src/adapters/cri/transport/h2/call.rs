@@ -1,4 +1,4 @@
-//! One call on a connection: its request handed to `h2` as a whole, its answer put together from what comes.
+//! One call on a connection: passes the whole request to `h2` and assembles the answer.
 
 use super::wake::{CallWaker, Woken};
 use crate::adapters::cri::transport::grpc::{self, Deframer};
@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// The authority of every request: containerd's server refuses a path there.
+/// The authority of every request. containerd's server refuses the path of the socket as an authority.
 const AUTHORITY: &str = "http://localhost";
 
-/// The peer is told a deadline a little after ours, so that it is always our own that ends a call; the peer's is for
-/// the case that we are stopped or asleep.
+/// The deadline that is sent to the peer is this much later than ours, so that ours always ends the call. The peer's deadline
+/// matters only while this process is stopped or the machine is suspended.
 const PEER_GRACE: Duration = Duration::from_secs(2);
 
 pub struct Active {
@@ -27,11 +27,11 @@ pub struct Active {
     pub deadline: Option<Boot>,
     path: &'static str,
     server_stream: bool,
-    /// Only to reset the stream: the request is handed over already.
+    /// Used only to reset the stream; the request itself was passed to `h2`.
     request: SendStream<Bytes>,
     answer: Answer,
     waker: Arc<CallWaker>,
-    /// What the connection had written before this call. If it never writes more, nothing of the call left.
+    /// Bytes that the connection had written before this call. If the number does not grow, no byte of the call was sent.
     written_before: u64,
 }
 
@@ -40,7 +40,7 @@ enum Answer {
     Body { stream: RecvStream, deframer: Deframer, message: Option<Bytes> },
 }
 
-/// Hands the request to `h2`, which keeps what the peer's windows do not take yet.
+/// Passes the request to `h2`, which buffers the part that exceeds the peer's flow-control windows.
 pub fn start(
     send: &SendRequest<Bytes>,
     woken: &Arc<Woken>,
@@ -64,11 +64,11 @@ pub fn start(
         request = request.header("grpc-timeout", timeout(deadline.since(now) + PEER_GRACE));
     }
     let request = request.body(()).map_err(|e| CallError::Refused(format!("{}: {e}", call.path)))?;
-    // A clone for each call: one of them takes no second request before its first has its stream.
+    // Each call uses its own clone: a handle accepts no second request before the first one has a stream.
     let (headers, mut stream) =
         send.clone().send_request(request, false).map_err(|e| CallError::NotSent(e.to_string()))?;
     let waker = woken.call_waker(id);
-    // To be polled once, so that it is known whom to wake.
+    // The first poll registers the waker.
     waker.waker().wake();
     if let Err(e) = stream.send_data(body, true) {
         stream.send_reset(Reason::CANCEL);
@@ -92,13 +92,13 @@ impl Active {
         let waker = self.waker.waker();
         let result = ready!(self.poll_answer(&mut Context::from_waker(&waker), out));
         if result.is_err() {
-            // Nothing if the peer ended it.
+            // No effect if the peer ended the stream.
             self.request.send_reset(Reason::CANCEL);
         }
         Poll::Ready(result)
     }
 
-    /// Gives it up.
+    /// Resets the stream.
     pub fn reset(&mut self) {
         self.request.send_reset(Reason::CANCEL);
     }
@@ -107,7 +107,7 @@ impl Active {
         self.path
     }
 
-    /// Its connection ended before its answer did.
+    /// Returns the error for a call whose connection ended before the answer was complete.
     pub fn lost(&self, why: &str, written: u64) -> CallError {
         let what = format!("{}: {why}", self.path);
         if written == self.written_before { CallError::NotSent(what) } else { CallError::Unknown(what) }
@@ -120,7 +120,7 @@ impl Active {
                 Err(e) => return Poll::Ready(Err(failed(self.path, &e))),
             };
             if response.body().is_end_stream() {
-                // No message, and the trailers are the headers.
+                // An answer without a message has its trailers in the headers.
                 let status = grpc::status(response.headers());
                 let result = status.unwrap_or_else(|| Err(self.without_status(response.status())));
                 return Poll::Ready(result.and_then(|()| self.complete(None)));
@@ -129,7 +129,8 @@ impl Active {
                 return Poll::Ready(Err(grpc::http_status(response.status())));
             }
             if let Some(other) = grpc::other_content(response.headers()) {
-                return Poll::Ready(Err(CallError::Unknown(format!("{}: the answer is {other}, not gRPC", self.path))));
+                let why = format!("{}: the content type of the answer is {other}, not application/grpc", self.path);
+                return Poll::Ready(Err(CallError::Unknown(why)));
             }
             let stream = response.into_body();
             self.answer = Answer::Body { stream, deframer: Deframer::default(), message: None };
@@ -197,7 +198,7 @@ impl Active {
     }
 }
 
-/// A stream that failed: refused streams, and those above a GOAWAY's last id, were certainly not processed.
+/// Converts the error of a stream. A refused stream, and a stream above the last id of a GOAWAY, was certainly not processed.
 fn failed(path: &str, error: &::h2::Error) -> CallError {
     let refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
     let above_last_id = error.is_go_away() && error.is_remote();
@@ -209,7 +210,7 @@ fn failed(path: &str, error: &::h2::Error) -> CallError {
     }
 }
 
-/// `grpc-timeout` takes at most eight digits and a unit.
+/// Formats a `grpc-timeout`, which has at most eight digits and a unit.
 fn timeout(left: Duration) -> String {
     let ms = left.as_millis();
     if ms < 100_000_000 { format!("{ms}m") } else { format!("{}S", left.as_secs().min(99_999_999)) }

@@ -1,8 +1,8 @@
-//! One connection and the calls on it: polls the connection's future by hand, then the calls that it woke, again and
-//! again until nobody has anything to do or the turn's budget is used up.
+//! One connection and its calls. A drive polls the connection's future, then the calls that it woke, and repeats this until
+//! nothing is woken or the budget is used up.
 //!
-//! The budget is cut into slices, and the calls take what came after each: `h2` holds what was read and not yet taken
-//! in a table that never shrinks, so little at a time keeps it small.
+//! The budget is split into slices, and the calls consume the data after each slice: `h2` keeps unconsumed frames in a table
+//! that never shrinks, and small slices keep it small.
 
 use super::call::{self, Active};
 use super::socket::{Gauge, Socket};
@@ -19,20 +19,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Bytes moved each way before the calls are looked at.
+/// Bytes read and bytes written before the calls are polled.
 const SLICE: usize = 16 << 10;
-/// Slices in one drive.
+/// Maximum number of slices in one drive.
 const SLICES: usize = 8;
 
-/// What the peer may send unasked, of one answer and of all. It is no memory set aside; larger answers wait for us to
-/// take what came.
+/// Flow-control windows of one answer and of all answers together, in bytes. No memory is reserved for them. The peer sends the
+/// rest of a larger answer as the received data is consumed.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// Headers of an answer: `grpc-message` is the long one.
+/// Maximum size of an answer's headers in bytes. `grpc-message` can be long.
 const MAX_HEADERS: u32 = 64 << 10;
 
-/// Before the peer's SETTINGS say otherwise. No call is started before they came.
+/// Maximum number of concurrent streams until the peer's SETTINGS arrive. No call is started before that.
 const INITIAL_STREAMS: usize = 100;
 
 pub struct Connection {
@@ -43,14 +43,14 @@ pub struct Connection {
     calls: BTreeMap<CallId, Active>,
 }
 
-/// How a connection is after a drive.
+/// The state of a connection after a drive.
 #[derive(Debug)]
 pub enum Health {
-    /// `again`: it stopped for its budget.
+    /// `again`: the budget was used up.
     Good { again: bool },
-    /// The peer takes no new calls (GOAWAY, or there are no stream ids left); those in flight go on.
+    /// The connection accepts no new calls (GOAWAY, or no stream ids are left). The calls in flight continue.
     Leaving { again: bool, why: String },
-    /// It is over, and so is every call on it. `polite`: the peer said so before with a GOAWAY.
+    /// The connection and all its calls have ended. `polite`: the peer sent a GOAWAY before.
     Over { why: String, polite: bool },
 }
 
@@ -64,12 +64,12 @@ impl Connection {
             .initial_max_send_streams(INITIAL_STREAMS)
             .max_header_list_size(MAX_HEADERS)
             .enable_push(false)
-            // Limits against a hostile peer, which over years a friendly one would reach as well: late frames of calls
-            // that were cancelled, and small frames, which our budget bounds.
+            // These limits protect against a hostile peer, but over years a friendly peer would reach them, too: they count late
+            // frames of cancelled calls, and small frames, which the budget bounds anyway.
             .max_local_error_reset_streams(None)
             .data_frame_budget(usize::MAX)
             .handshake::<Socket, Bytes>(socket);
-        // All that it waits for is room for 24 bytes in an empty socket.
+        // The handshake only writes 24 bytes to an empty socket buffer, so it does not have to wait.
         match Box::pin(handshake).as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok((send, h2))) => Ok(Connection {
                 gauge,
@@ -79,11 +79,11 @@ impl Connection {
                 calls: BTreeMap::new(),
             }),
             Poll::Ready(Err(e)) => Err(e.to_string()),
-            Poll::Pending => Err("the new connection takes no bytes".to_string()),
+            Poll::Pending => Err("the new connection accepts no data".to_string()),
         }
     }
 
-    /// The peer's SETTINGS arrived: it is there, and not only its socket.
+    /// Whether the peer's SETTINGS have arrived, which shows that the peer accepted the connection.
     pub fn is_greeted(&self) -> bool {
         self.gauge.heard()
     }
@@ -102,15 +102,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Resets the call's stream, and says its path and deadline. None if it is not here.
+    /// Removes a call and resets its stream. Returns its path and deadline, or None if the call is not on this connection.
     pub fn give_up(&mut self, id: CallId) -> Option<(&'static str, Option<Boot>)> {
         let mut call = self.calls.remove(&id)?;
         call.reset();
         Some((call.path(), call.deadline))
     }
 
-    /// Moves bytes and answers; `look`: the socket may have become readable since it was empty. Ended calls are in `out`
-    /// and gone from here; their deadlines go to `ended`.
+    /// Reads, writes and polls the calls. `look` means that the socket may have become readable since the last read. Ended calls
+    /// are removed; their completions are appended to `out` and their deadlines to `ended`.
     pub fn drive(&mut self, look: bool, out: &mut Vec<Completion>, ended: &mut Vec<(CallId, Option<Boot>)>) -> Health {
         if look {
             self.gauge.begin();
@@ -150,7 +150,7 @@ impl Connection {
         }
     }
 
-    /// What was answered completely still counts; the others are lost.
+    /// Ends all calls of a connection that has ended. A complete answer still counts.
     fn over(
         &mut self,
         result: Result<(), ::h2::Error>,

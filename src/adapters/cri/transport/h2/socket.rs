@@ -1,8 +1,8 @@
-//! The connection's socket, as `h2` wants it: tokio's two traits (nothing else of tokio) over a non-blocking unix
-//! socket. Wakers are not kept: whoever drives the connection knows when to poll it again.
+//! The socket of a connection: implements tokio's two traits, which `h2` requires, for a non-blocking unix socket. Wakers are
+//! not stored: the caller that drives the connection knows when to poll it again.
 //!
-//! Two things are decided here. Reading stops at a budget, so that a flood cannot hold a turn. And the poll is asked
-//! to tell of room for writing only while a write is blocked: otherwise the peer's reading would wake us for nothing.
+//! Reading and writing stop at a budget, so that a flood cannot block the event loop. Write readiness is polled only while a
+//! write is blocked; otherwise each read of the peer would wake the agent for nothing.
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
@@ -13,20 +13,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The driver's side of the socket, which `h2` has swallowed.
+/// Gives the driver access to the state of the socket, which `h2` owns.
 #[derive(Clone)]
 pub struct Gauge(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// Bytes that may still be read and written in this slice.
+    /// Bytes that may still be read, and written, in this slice.
     read_budget: usize,
     write_budget: usize,
-    /// The slice's budget stopped us, not the socket.
+    /// The budget of the slice was used up before the socket would block.
     stopped: bool,
-    /// The last read would have blocked: not tried again until the poll tells.
+    /// The last read would have blocked. There is no further read until the poll reports the socket readable.
     drained: bool,
-    /// In all.
+    /// Total bytes read and written.
     read: u64,
     written: u64,
 }
@@ -36,12 +36,12 @@ impl Gauge {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new drive: the socket may have become readable.
+    /// Starts a drive in which the socket may have become readable.
     pub fn begin(&self) {
         self.state().drained = false;
     }
 
-    /// So much may be moved each way until the next slice.
+    /// Starts a slice: up to `bytes` may be read, and as many written.
     pub fn slice(&self, bytes: usize) {
         let mut state = self.state();
         state.read_budget = bytes;
@@ -49,17 +49,17 @@ impl Gauge {
         state.stopped = false;
     }
 
-    /// The slice ended before the socket had enough.
+    /// Whether the budget of the slice was used up.
     pub fn stopped(&self) -> bool {
         self.state().stopped
     }
 
-    /// Something of the peer's arrived: its first frame is its SETTINGS.
+    /// Whether data has arrived from the peer. Its first frame is SETTINGS.
     pub fn heard(&self) -> bool {
         self.state().read > 0
     }
 
-    /// Bytes given to the kernel since the connection was made.
+    /// Bytes written to the kernel since the connection was opened.
     pub fn written(&self) -> u64 {
         self.state().written
     }
@@ -70,12 +70,12 @@ pub struct Socket {
     registry: Registry,
     token: Token,
     gauge: Gauge,
-    /// The poll is asked for room to write.
+    /// A write is blocked, and the socket is registered for write readiness.
     blocked: bool,
 }
 
 impl Socket {
-    /// Connects, which a unix socket does at once or not at all.
+    /// Connects. A unix socket connects immediately or fails.
     pub fn connect(path: &Path, registry: &Registry, token: Token) -> io::Result<(Socket, Gauge)> {
         let registry = registry.try_clone()?;
         let mut stream = UnixStream::connect(path)?;
@@ -87,7 +87,7 @@ impl Socket {
     fn watch_for_room(&mut self, wanted: bool) -> io::Result<()> {
         if self.blocked != wanted {
             let interest = if wanted { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-            // Edge-triggered or not, epoll tells at once of what is ready when it is asked anew: no edge is lost.
+            // EPOLL_CTL_MOD reports readiness that already exists, so no edge is lost.
             self.registry.reregister(&mut self.stream, self.token, interest)?;
             self.blocked = wanted;
         }
@@ -172,7 +172,7 @@ impl AsyncWrite for Socket {
         Poll::Ready(Ok(()))
     }
 
-    /// Dropping it closes it.
+    /// Nothing to do: dropping the socket closes it.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -1,12 +1,12 @@
-//! Who wants to be polled. `h2` wakes a call's waker when something came for it, and the connection's when it has
-//! something to write; only those are polled, so a turn costs what happened in it, not what is in flight.
+//! Records the futures to poll. `h2` wakes the waker of a call when data for it has arrived, and that of the connection when it
+//! has data to write. Only woken futures are polled, so the cost of a drive does not depend on the number of calls in flight.
 
 use crate::adapters::cri::transport::CallId;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
-/// Of one connection. Only one thread ever takes the lock; the type is what `Waker` asks for.
+/// The woken futures of one connection. Only one thread ever takes the lock; `Waker` requires a type that is `Sync`.
 #[derive(Default)]
 pub struct Woken {
     calls: Mutex<Vec<CallId>>,
@@ -18,7 +18,7 @@ impl Woken {
         self.connection.load(Ordering::Relaxed) || !self.calls.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// The calls woken since the last time, each once.
+    /// Returns the calls woken since the last call of this function, each once.
     pub fn take_calls(&self) -> Vec<CallId> {
         std::mem::take(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -49,7 +49,7 @@ pub struct CallWaker {
 }
 
 impl CallWaker {
-    /// It is about to be polled: a wake from now on is a new one.
+    /// Call this before polling the call: a later wake lists the call again.
     pub fn reset(&self) {
         self.listed.store(false, Ordering::Relaxed);
     }
