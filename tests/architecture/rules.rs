@@ -1,8 +1,7 @@
 //! Checks the rule numbers: docs/behaviour.md defines each rule that the code or a test cites, and the name of at least one
 //! test contains each rule.
 
-#![allow(clippy::disallowed_methods)]
-
+use super::sources;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,23 +31,13 @@ fn is_number(word: &str) -> bool {
     chapter && matches!(digits.len(), 1 | 2) && digits.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Rust sources and tests/mutations/list. Other files, such as recordings of other programs, do not cite rules.
-fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, out);
-        } else if path.extension().is_some_and(|e| e == "rs") || path.ends_with("mutations/list") {
-            out.push(path);
-        }
-    }
-}
-
+/// All Rust sources, and tests/mutations/list. Other files, such as recordings of other programs, do not cite rules.
 fn texts() -> Vec<(PathBuf, String)> {
     let mut paths = Vec::new();
     for dir in ["src", "tests"] {
         sources(&root().join(dir), &mut paths);
     }
+    paths.push(root().join("tests/mutations/list"));
     assert!(paths.len() > 100, "the paths in this test are wrong: {paths:?}");
     paths.into_iter().map(|p| (p.strip_prefix(root()).unwrap().to_owned(), read(&p))).collect()
 }

@@ -4,6 +4,8 @@
 
 #![allow(clippy::disallowed_methods)]
 
+mod rules;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
