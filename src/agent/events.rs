@@ -104,7 +104,7 @@ impl Agent {
         if self.container_events.drive(now.boot, &mut out) {
             self.event_loop.again(EVENTS);
         }
-        let mut hints: BTreeMap<(Option<Uid>, String), Kind> = BTreeMap::new();
+        let mut runtime_events: BTreeMap<(Option<Uid>, String), Kind> = BTreeMap::new();
         for event in out {
             match event {
                 StreamEvent::Asked => {
@@ -114,7 +114,7 @@ impl Agent {
                 StreamEvent::Happened { uid, event: PlegEvent { id, kind }, at } => {
                     log::trace!("event={kind:?} id={id} uid={}", uid.as_ref().map_or("unknown", Uid::as_str));
                     self.metrics.event_received(now.wall.since(at));
-                    hints.insert((uid, id), kind);
+                    runtime_events.insert((uid, id), kind);
                 }
                 StreamEvent::Nonsense { why } => self.tell_stream(&why, now),
                 StreamEvent::Lost { why } => {
@@ -127,8 +127,10 @@ impl Agent {
                 }
             }
         }
-        let hints = hints.into_iter().map(|((uid, id), kind)| Event::Hint { uid, event: PlegEvent { id, kind } });
-        self.events.extend(hints);
+        let runtime_events = runtime_events
+            .into_iter()
+            .map(|((uid, id), kind)| Event::RuntimeEvent { uid, event: PlegEvent { id, kind } });
+        self.events.extend(runtime_events);
     }
 
     fn tell_stream(&mut self, why: &str, now: Now) {

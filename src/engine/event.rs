@@ -32,7 +32,7 @@ pub enum Event {
     },
     Timer(TimerKey),
     /// P8: an event of the runtime's event stream. `uid` is None if the runtime does not name the pod.
-    Hint {
+    RuntimeEvent {
         uid: Option<Uid>,
         event: PlegEvent,
     },

@@ -144,7 +144,7 @@ impl Node {
     pub fn hint(&mut self) {
         let uid = self.runtime.containers.values().next().expect("a container").uid.clone();
         let event = PlegEvent { id: "?".into(), kind: Kind::ContainerDied };
-        self.events.push_back(Event::Hint { uid: Some(uid), event });
+        self.events.push_back(Event::RuntimeEvent { uid: Some(uid), event });
         self.settle();
     }
 

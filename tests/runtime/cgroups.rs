@@ -129,7 +129,7 @@ fn each_level_and_each_pod_is_told_what_it_may_have_and_nothing_stays() {
         assert_eq!(limits(cgroup), *wanted, "{cgroup}");
     }
     assert_eq!(count(&agent, "create"), 1, "the pod is new, the levels are not");
-    assert!(count(&agent, "update") >= 3, "they are set anew");
+    assert!(count(&agent, "update") >= 3, "they are set again");
     for (name, uid) in pods.into_iter().chain([("next", next)]) {
         agent.delete(name);
         agent.wait(&format!("the cgroups of {name} are gone"), |a| a.cgroups(&uid).is_empty());

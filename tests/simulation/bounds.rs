@@ -167,7 +167,7 @@ impl Bounds {
         self.pulling.remove(&op);
     }
 
-    /// The pod starts, perhaps anew.
+    /// The pod starts for the first time, or again.
     pub fn pod_begins(&mut self, uid: &Uid) {
         self.pulls.retain(|(of, _), _| of != uid);
     }

@@ -50,11 +50,11 @@ impl World {
         std::iter::once(&**view.pod).chain(now).collect()
     }
 
-    /// The pod is neither rejected nor ended, or it starts anew.
+    /// The pod is neither rejected nor ended, or it starts again.
     fn may_have_a_share(&self, view: &PodView<'_>) -> bool {
         let over = matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed"));
         let worker_status = self.engine.worker_status(&view.pod.uid, self.time().boot);
-        let starts_anew = worker_status.is_some_and(|i| i.waits_for.iter().any(|what| what.contains("to start anew")));
+        let starts_anew = worker_status.is_some_and(|i| i.waits_for.iter().any(|what| what.contains("to start again")));
         let rejected = matches!(view.admission, wherry::engine::admission::Admission::Rejected(_));
         view.desired && (starts_anew || !rejected && !over)
     }

@@ -53,7 +53,7 @@ fn rests(w: &mut World) -> Judged {
     let (published, steps, calls, probed) = (w.published, w.steps, w.changing_calls, w.parts.probed);
     w.run(20);
     w.checks.so_far()?;
-    unless(w.published == published, "rest: nothing is shown anew", || format!("{} times", w.published - published))?;
+    unless(w.published == published, "rest: nothing is shown again", || format!("{} times", w.published - published))?;
     unless(w.changing_calls == calls, "rest: nothing is changed", || format!("{} calls", w.changing_calls - calls))?;
     // Allowed are two lists a second, their answers, and the work of each minute.
     let steps = w.steps - steps;
@@ -134,7 +134,7 @@ fn shows_its_address(w: &World, view: &PodView<'_>) -> Judged {
 /// A9: the pod was preempted.
 fn waits_for_room(w: &World, view: &PodView<'_>) -> bool {
     let worker_status = w.engine.worker_status(&view.pod.uid, w.time().boot);
-    worker_status.is_some_and(|i| i.waits_for.iter().any(|what| what.starts_with("room, to start anew")))
+    worker_status.is_some_and(|i| i.waits_for.iter().any(|what| what.starts_with("room, to start again")))
 }
 
 fn ours(w: &World) -> impl Iterator<Item = (&String, &Uid)> {

@@ -27,7 +27,7 @@ impl World {
         for (uid, id, kind) in gone.into_iter().chain(other) {
             // The event of a removed sandbox does not contain its pod.
             let uid = (kind != Kind::ContainerRemoved).then_some(uid);
-            self.tell_hint(Event::Hint { uid, event: PlegEvent { id, kind } });
+            self.tell_hint(Event::RuntimeEvent { uid, event: PlegEvent { id, kind } });
         }
         stream.0 = now;
         self.stream = Some(stream);
@@ -52,7 +52,7 @@ impl World {
     }
 
     fn tell_hint(&mut self, event: Event) {
-        let Event::Hint { event: PlegEvent { id, .. }, .. } = &event else { return };
+        let Event::RuntimeEvent { event: PlegEvent { id, .. }, .. } = &event else { return };
         let Some(chaos) = self.chaos.as_mut() else { return self.hint_in(MS, event) };
         if chaos.mishap("no hint of", id, 125).is_some() {
             return;
@@ -67,6 +67,6 @@ impl World {
 
     /// An event that the cache does not show, for this pod or without a pod.
     pub fn unknown_event(uid: Option<Uid>) -> Event {
-        Event::Hint { uid, event: PlegEvent { id: UNKNOWN.into(), kind: Kind::ContainerDied } }
+        Event::RuntimeEvent { uid, event: PlegEvent { id: UNKNOWN.into(), kind: Kind::ContainerDied } }
     }
 }

@@ -1104,7 +1104,7 @@ impl World {
         self.note(|| format!("> {}", short(&event)));
         let now = self.time();
         // A hint of a change that the cache already shows has no effect.
-        if let Event::Hint { uid: Some(uid), event } = &event
+        if let Event::RuntimeEvent { uid: Some(uid), event } = &event
             && event.id == crate::stream::UNKNOWN
         {
             self.checks.hinted(uid);

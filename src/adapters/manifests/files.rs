@@ -209,7 +209,7 @@ fn settled(stamp: Stamp, now: Now) -> bool {
     stamp.latest().saturating_add(SETTLE.as_nanos() as i64) <= now.wall.0
 }
 
-/// True if these are the same `Rc`s: an equal pod that was created anew counts as changed.
+/// True if these are the same `Rc`s: an equal pod that was created again counts as changed.
 fn same_pods(held: &[Held], before: &[Rc<Pod>]) -> bool {
     let now: Vec<&Rc<Pod>> = held.iter().filter_map(Held::pod).collect();
     now.len() == before.len() && now.iter().zip(before).all(|(now, pod)| Rc::ptr_eq(now, pod))

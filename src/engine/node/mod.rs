@@ -46,7 +46,7 @@ use admission::Admitting;
 use kills::Early;
 use orphaned_directories::OrphanedDirectory;
 use relist::Pleg;
-use runtime_events::Hints;
+use runtime_events::WaitingEvents;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -96,7 +96,7 @@ pub struct Engine {
     runtime: Runtime,
     pleg: Pleg,
     watches: Watches,
-    hints: Hints,
+    waiting_events: WaitingEvents,
     /// D1: every manifest source has been read once.
     sources_ready: bool,
     /// The last desired pods, unchanged.
@@ -135,7 +135,7 @@ impl Engine {
             runtime: Runtime::default(),
             pleg: Pleg::new(config.parallel_reads),
             watches: Watches::default(),
-            hints: Hints::default(),
+            waiting_events: WaitingEvents::default(),
             sources_ready: false,
             manifests: Vec::new(),
             conflicts: Vec::new(),
@@ -211,7 +211,7 @@ impl Engine {
             Event::Timer(TimerKey::Leftovers) => self.leftovers_armed = None,
             // `settle` grants the free slots.
             Event::Timer(TimerKey::Slots) => self.slots_armed = None,
-            Event::Hint { uid, event } => self.hinted(uid, event),
+            Event::RuntimeEvent { uid, event } => self.runtime_event(uid, event),
             Event::Kill { id, uid, kill } => self.kill(id, uid, kill),
             Event::Release { by, uids } => self.release(by, uids),
             Event::Retry { uid } => self.retry(&uid),
@@ -230,7 +230,7 @@ impl Engine {
                 Some(Owner::Read(uid)) => self.pod_read(op, &uid, result),
                 Some(Owner::Worker(uid)) => {
                     self.with_worker(&uid, |worker, entry, ctx| worker.done(op, result, entry, ctx));
-                    self.weigh_hints(&uid);
+                    self.recheck_waiting_events(&uid);
                     self.dirty.insert(uid);
                 }
             },
@@ -337,7 +337,7 @@ impl Engine {
         let Some(worker) = self.workers.remove(uid) else { return };
         self.free_name(&worker.name, uid);
         self.unwatch_all(uid);
-        self.hints.forget(uid);
+        self.waiting_events.forget(uid);
         self.cache.remove(uid);
         self.slots.forget(uid);
         self.pleg.forgotten(uid, self.generation);
@@ -349,7 +349,7 @@ impl Engine {
         }
         self.out.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at: None });
         self.out.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });
-        // W6: a create for this UID that arrived meanwhile starts the pod anew.
+        // W6: a create for this UID that arrived meanwhile starts the pod again.
         if let Some(pod) = worker.restart {
             self.out.push(Effect::Measure(Measure::RestartedPod));
             self.add_worker(pod, Some(worker.place));

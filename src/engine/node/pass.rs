@@ -23,11 +23,11 @@ use std::rc::Rc;
 /// Maximum number of pods that a message names.
 const NAMED: usize = 3;
 
-/// A pod that requests room, or that will request it once its worker starts anew.
+/// A pod that requests room, or that will request it once its worker starts again.
 struct Asking<'a> {
     place: (bool, u64),
     worker: &'a Worker,
-    /// The requests of the pod as which the worker starts anew.
+    /// The requests of the pod as which the worker starts again.
     then: Option<PodRequests>,
 }
 
@@ -135,7 +135,7 @@ impl<'a> Pass<'a> {
     fn look_at(&mut self, one: &'a Asking<'a>) -> bool {
         let worker = one.worker;
         let share = Share { worker, requests: one.requests() };
-        // A pod that starts after the end of another one: the same worker started anew, or the successor of an edited
+        // A pod that starts after the end of another one: the same worker started again, or the successor of an edited
         // pod that still runs (W8).
         let begins_later = match &one.then {
             Some(_) => worker.restart.as_ref(),

@@ -23,7 +23,7 @@ const UNHEALTHY_AFTER: Duration = Duration::from_secs(180);
 /// P8: the relist period while every change causes a runtime event.
 const IDLE_PERIOD: Duration = Duration::from_secs(30);
 /// P8: the minimum time between relists that runtime events cause.
-const HINTED_PERIOD: Duration = Duration::from_millis(100);
+const EVENT_PERIOD: Duration = Duration::from_millis(100);
 /// W21: the grace period of an orphan without one in its annotations.
 const ORPHAN_GRACE: Duration = Duration::from_secs(1);
 
@@ -36,7 +36,7 @@ pub struct Pleg {
     pub last_ok: Option<Boot>,
     pub error: Option<String>,
     /// A runtime event for an unknown pod has arrived since the last relist started.
-    hinted: bool,
+    event_arrived: bool,
     armed: Option<Boot>,
     /// Our pods in the last list that have no worker (before the sources were read), and whether something of them
     /// runs.
@@ -62,7 +62,7 @@ impl Pleg {
             last_began: None,
             last_ok: None,
             error: None,
-            hinted: false,
+            event_arrived: false,
             armed: None,
             unclaimed: BTreeMap::new(),
             shared: BTreeSet::new(),
@@ -95,7 +95,7 @@ impl Pleg {
 
     /// P8: a runtime event for an unknown pod causes a relist.
     pub fn relist_soon(&mut self) {
-        self.hinted = true;
+        self.event_arrived = true;
     }
 
     pub fn timer_fired(&mut self) {
@@ -167,7 +167,7 @@ impl Engine {
         if let Some(last) = self.pleg.last_ok {
             self.out.push(Effect::Measure(Measure::RelistInterval(self.now.boot.since(last))));
         }
-        self.pleg.hinted = false;
+        self.pleg.event_arrived = false;
         self.pleg.began = Some((self.generation, self.now.boot));
         self.pleg.last_began = Some(self.now.boot);
         let op = self.ops.begin(Owner::Relist);
@@ -177,14 +177,14 @@ impl Engine {
     /// Sets the timer for the next relist: one period after the start of the last one.
     pub(super) fn arm_relist(&mut self) {
         // P8: every change causes a runtime event.
-        let all_stopped = self.pleg.last_ok.is_some()
+        let all_watched = self.pleg.last_ok.is_some()
             && self.pleg.error.is_none()
             && !self.pleg.skipped
             && self.pleg.lost.is_empty()
             && self.pleg.unclaimed.is_empty()
             && self.watches.cover_all();
-        let period = match (self.pleg.hinted, all_stopped) {
-            (true, _) => HINTED_PERIOD.min(self.config.relist_period),
+        let period = match (self.pleg.event_arrived, all_watched) {
+            (true, _) => EVENT_PERIOD.min(self.config.relist_period),
             (false, true) => IDLE_PERIOD,
             (false, false) => self.config.relist_period,
         };
@@ -348,7 +348,7 @@ impl Engine {
                 self.reread_the_ended(uid);
             }
         }
-        self.weigh_hints(uid);
+        self.recheck_waiting_events(uid);
         self.dirty.insert(uid.clone());
     }
 }

@@ -21,11 +21,11 @@ const MAX_WAITING: usize = 16;
 type Waiting = BTreeMap<String, Kind>;
 
 #[derive(Debug, Default, Serialize)]
-pub struct Hints {
+pub struct WaitingEvents {
     waiting: BTreeMap<Uid, Waiting>,
 }
 
-impl Hints {
+impl WaitingEvents {
     fn wait(&mut self, uid: &Uid, event: PlegEvent) {
         let waiting = self.waiting.entry(uid.clone()).or_default();
         if waiting.len() < MAX_WAITING || waiting.contains_key(&event.id) {
@@ -42,7 +42,7 @@ impl Hints {
 }
 
 impl Engine {
-    pub(super) fn hinted(&mut self, uid: Option<Uid>, event: PlegEvent) {
+    pub(super) fn runtime_event(&mut self, uid: Option<Uid>, event: PlegEvent) {
         let known = uid.and_then(|uid| self.workers.get(&uid).map(|worker| (uid, worker)));
         let Some((uid, worker)) = known else {
             // A removal needs no relist.
@@ -56,16 +56,16 @@ impl Engine {
             return;
         }
         if entry.is_busy() || will_tell(worker, &event) {
-            self.hints.wait(&uid, event);
+            self.waiting_events.wait(&uid, event);
         } else {
             self.read_soon(&uid);
         }
     }
 
     /// The pod was read, or a call of its worker has ended: evaluates the events that waited for it.
-    pub(super) fn weigh_hints(&mut self, uid: &Uid) {
-        for (id, kind) in self.hints.waiting.remove(uid).unwrap_or_default() {
-            self.hinted(Some(uid.clone()), PlegEvent { id, kind });
+    pub(super) fn recheck_waiting_events(&mut self, uid: &Uid) {
+        for (id, kind) in self.waiting_events.waiting.remove(uid).unwrap_or_default() {
+            self.runtime_event(Some(uid.clone()), PlegEvent { id, kind });
         }
     }
 }

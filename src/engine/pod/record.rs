@@ -32,9 +32,9 @@ pub struct Record {
     pub waiting: bool,
     /// A3: why the pod was rejected.
     pub rejected: Option<Cause>,
-    /// W6: the pod starts anew after its end if it is still desired.
+    /// W6: the pod starts again after its end if it is still desired.
     pub again: bool,
-    /// W6: the causes that must end before the pod starts anew.
+    /// W6: the causes that must end before the pod starts again.
     pub waits_for: BTreeSet<TerminationSource>,
     pub preempted: Option<Preempted>,
     pub termination: Option<Termination>,

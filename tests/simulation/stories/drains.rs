@@ -223,7 +223,7 @@ fn w27_a_drain_an_undrain_and_a_drain_in_one_end_leave_it_drained() {
     w.run(60);
     assert!(!w.runs("web/main"), "{}", w.told());
     assert_eq!(w.times("StartContainer", 0).len(), 1);
-    // The same after the pod is down and about to start anew.
+    // The same after the pod is down and about to start again.
     w.runtime_down();
     w.release(TerminationSource::Drain);
     w.run(1);
@@ -285,7 +285,7 @@ fn w27_a_pod_that_waits_for_its_name_or_for_room_or_was_rejected_can_be_drained(
         assert_eq!(w.times("StartContainer", 0).len(), 1, "only the first version started");
         w.release(TerminationSource::Drain);
         w.run(10);
-        // Each pod is admitted anew.
+        // Each pod is admitted again.
         assert!(w.runs("web/main") != w.runs("later/main"), "{}", w.told());
         assert_eq!(w.status("huge").reason.as_deref(), Some("OutOfcpu"));
         w.assert_well();
@@ -349,7 +349,7 @@ fn w27_people_are_told_of_both() {
     let uid = w.files["/m/web.yaml"].uid.clone();
     let worker_status = w.engine.worker_status(&uid, w.time().boot).unwrap();
     assert!(
-        worker_status.drained && worker_status.waits_for == ["`wherry undrain`, to start anew"],
+        worker_status.drained && worker_status.waits_for == ["`wherry undrain`, to start again"],
         "{worker_status:?}"
     );
     assert_eq!(w.engine.summary(w.time().boot).drained, 1);

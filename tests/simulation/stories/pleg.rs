@@ -454,12 +454,12 @@ fn p8_what_the_cache_shows_already_causes_no_read() {
         (&sandbox, Kind::ContainerStarted),
         ("long-gone", Kind::ContainerRemoved),
     ] {
-        w.step(Event::Hint { uid: Some(uid.clone()), event: event(kind, id) });
+        w.step(Event::RuntimeEvent { uid: Some(uid.clone()), event: event(kind, id) });
     }
     w.run(1);
     assert_eq!(w.reads, reads);
     // An event that the status does not reflect causes a read, and only the read is trusted.
-    w.step(Event::Hint { uid: Some(uid), event: event(Kind::ContainerDied, &main) });
+    w.step(Event::RuntimeEvent { uid: Some(uid), event: event(Kind::ContainerDied, &main) });
     w.run(1);
     assert_eq!((w.reads, w.running("web/main")), (reads + 1, main));
 }
@@ -473,14 +473,14 @@ fn p8_a_burst_of_ten_thousand_events_costs_one_read_at_a_time() {
     let (reads, lists) = (w.reads, w.lists);
     for n in 0..10_000 {
         let event = event(Kind::ContainerDied, &format!("c{n}"));
-        w.step(Event::Hint { uid: Some(uids[n % 2].clone()), event });
+        w.step(Event::RuntimeEvent { uid: Some(uids[n % 2].clone()), event });
     }
     assert_eq!(w.reads - reads, 2, "one read of each pod is in flight");
     w.run(1);
     // One more read of each pod, for the events that came meanwhile.
     assert_eq!(w.reads - reads, 4);
     for n in 0..10_000 {
-        w.step(Event::Hint { uid: None, event: event(Kind::ContainerDied, &format!("c{n}")) });
+        w.step(Event::RuntimeEvent { uid: None, event: event(Kind::ContainerDied, &format!("c{n}")) });
     }
     w.run(1);
     assert_eq!(w.reads - reads, 4);
@@ -498,7 +498,7 @@ fn p8_an_event_of_a_pod_that_nobody_knows_causes_a_relist() {
         assert_eq!(w.lists - lists, 1);
     }
     let lists = w.lists;
-    w.step(Event::Hint { uid: None, event: event(Kind::ContainerRemoved, "x") });
+    w.step(Event::RuntimeEvent { uid: None, event: event(Kind::ContainerRemoved, "x") });
     w.run(1);
     assert_eq!(w.lists, lists, "a removed container causes no list");
 }
@@ -509,7 +509,7 @@ fn p8_an_event_that_comes_while_the_pod_is_being_read_is_weighed_by_what_that_sh
     w.stream = None;
     let uid = w.engine.pods()[0].pod.uid.clone();
     let main = w.running("web/main");
-    let died = || Event::Hint { uid: Some(uid.clone()), event: event(Kind::ContainerDied, &main) };
+    let died = || Event::RuntimeEvent { uid: Some(uid.clone()), event: event(Kind::ContainerDied, &main) };
     // The status read shows the end.
     let (begin, reads) = (w.now, w.reads);
     w.exit_of("web/main", 9);
@@ -520,7 +520,7 @@ fn p8_an_event_that_comes_while_the_pod_is_being_read_is_weighed_by_what_that_sh
     w.run(700);
     // The status read is older than the event.
     let main = w.running("web/main");
-    let died = Event::Hint { uid: Some(uid.clone()), event: event(Kind::ContainerDied, &main) };
+    let died = Event::RuntimeEvent { uid: Some(uid.clone()), event: event(Kind::ContainerDied, &main) };
     let reads = w.reads;
     w.fault(&format!("ReadPod {uid}"), Fault::Stale(Duration::from_millis(50)));
     w.step(World::unknown_event(Some(uid)));

@@ -53,7 +53,7 @@ fn a_liveness_probe_that_fails_so_often_in_a_row_restarts_the_container() {
     let last = w.container_status("web", "main").last_state.unwrap().terminated.unwrap();
     assert_eq!(last.exit_code, 137);
     w.run(100);
-    assert_eq!(w.shown("web"), "Running main#1:running", "the new one's probes begin anew");
+    assert_eq!(w.shown("web"), "Running main#1:running", "the new one's probes begin again");
 }
 
 #[test]

@@ -15,11 +15,11 @@ impl World {
         !self.runs(&format!("{name}/main")) && self.waits_to_start_anew(name)
     }
 
-    /// A9: whether the pod waits for room to start anew.
+    /// A9: whether the pod waits for room to start again.
     fn waits_to_start_anew(&self, name: &str) -> bool {
         let uid = self.files[&format!("/m/{name}.yaml")].uid.clone();
         let worker_status = self.engine.worker_status(&uid, self.time().boot);
-        worker_status.is_some_and(|i| i.waits_for.iter().any(|what| what.starts_with("room, to start anew")))
+        worker_status.is_some_and(|i| i.waits_for.iter().any(|what| what.starts_with("room, to start again")))
     }
 
     fn rejections(&self) -> usize {

@@ -878,8 +878,8 @@ fn s6_w3_what_was_shown_as_over_is_not_shown_otherwise_until_it_starts_anew() {
         seen.push(w.shown("low-1"));
     }
     seen.dedup();
-    let anew = seen.iter().position(|s| s.starts_with("Pending")).expect("it starts anew");
-    assert!(seen[..anew].iter().all(|s| s.starts_with("Failed")), "{seen:?}");
+    let again = seen.iter().position(|s| s.starts_with("Pending")).expect("it starts again");
+    assert!(seen[..again].iter().all(|s| s.starts_with("Failed")), "{seen:?}");
     w.run(5);
     assert!(w.runs("low-1/main"));
 }

@@ -210,7 +210,7 @@ impl Logind {
             Link::Off => Link::Off,
             Link::Waiting { at } => {
                 if self.watch.changed() {
-                    self.retry.anew(now);
+                    self.retry.restart(now);
                     self.attempt(registry, now, out)
                 } else if at <= now {
                     self.attempt(registry, now, out)
@@ -333,7 +333,7 @@ impl Logind {
             None => Link::Open(open),
             Some(why) => {
                 if now.since(open.since) >= HELD {
-                    self.retry.anew(now);
+                    self.retry.restart(now);
                 }
                 self.ended.extend(abandoned(open.pending, &why));
                 self.failed(why, registry, now, out)

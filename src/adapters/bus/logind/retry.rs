@@ -16,7 +16,7 @@ pub(super) struct Retry {
 
 impl Retry {
     /// Starts the sequence again: a working connection was lost, or the directory of the socket has changed.
-    pub(super) fn anew(&mut self, now: Boot) {
+    pub(super) fn restart(&mut self, now: Boot) {
         self.since = Some(now);
         self.quick = QUICK_TRIES;
     }
@@ -53,7 +53,7 @@ mod tests {
         let mut now = Boot(5_000_000_000);
         assert_eq!(waits(&mut retry, &mut now, 60), [1000; 60]);
         assert_eq!(waits(&mut retry, &mut now, 5), [30_000; 5]);
-        retry.anew(now);
+        retry.restart(now);
         assert_eq!(waits(&mut retry, &mut now, 6), [50, 50, 50, 50, 1000, 1000]);
         now = now + Duration::from_secs(60);
         assert_eq!(waits(&mut retry, &mut now, 1), [30_000]);

@@ -28,15 +28,15 @@ type Outcome = Result<Answer, OpError>;
 impl Worker {
     pub fn done(&mut self, op: OpId, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
         if let Some(background) = self.background.remove(&op) {
-            return self.beside_done(op, background, result, entry, ctx);
+            return self.background_done(op, background, result, entry, ctx);
         }
         match self.op.take() {
-            Some((o, active)) if o == op => self.main_done(active, result, entry, ctx),
+            Some((o, active)) if o == op => self.active_done(active, result, entry, ctx),
             other => self.op = other,
         }
     }
 
-    fn beside_done(
+    fn background_done(
         &mut self,
         op: OpId,
         background: BackgroundOp,
@@ -113,7 +113,7 @@ impl Worker {
         self.record_retry = Some(ctx.now.boot + wait);
     }
 
-    fn main_done(&mut self, active: ActiveOp, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
+    fn active_done(&mut self, active: ActiveOp, result: Outcome, entry: &mut Entry, ctx: &mut Context<'_>) {
         // A failed call may have changed something, unless it was never sent.
         let changing = !matches!(
             active,

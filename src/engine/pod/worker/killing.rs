@@ -61,7 +61,7 @@ impl Worker {
         self.desired && (self.restart.is_some() || !self.waits_for.is_empty())
     }
 
-    /// The cause is over. A pod that waits for no other cause starts anew.
+    /// The cause is over. A pod that waits for no other cause starts again.
     pub fn release(&mut self, by: TerminationSource, ctx: &mut Context<'_>) {
         if !self.waits_for.remove(&by) {
             return;
@@ -104,7 +104,7 @@ impl Worker {
         }
     }
 
-    /// The finished worker is kept, because the pod is desired and does not start anew yet (W6, W23).
+    /// The finished worker is kept, because the pod is desired and does not start again yet (W6, W23).
     pub(super) fn stays(&self) -> bool {
         self.desired && (self.restart.is_none() || !self.waits_for.is_empty())
     }
@@ -146,7 +146,7 @@ impl Worker {
         writes
     }
 
-    /// Terminates a pod that is no longer desired or has changed. If it is desired again, it starts anew (W6).
+    /// Terminates a pod that is no longer desired or has changed. If it is desired again, it starts again (W6).
     pub fn replace(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         self.replaced = true;
         self.kill(self.grace_period(), None, entry, ctx);
@@ -192,7 +192,7 @@ impl Worker {
         true
     }
 
-    /// Whether the pod has to start anew to match `pod` (W6, D3).
+    /// Whether the pod has to start again to match `pod` (W6, D3).
     pub fn is_other_than(&self, pod: &Pod) -> bool {
         let same = self.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
         !same || !self.desired || self.replaced || self.restart.is_some()

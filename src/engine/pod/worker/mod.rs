@@ -203,7 +203,7 @@ pub struct Worker {
     pub desired: bool,
     /// W6: the pod to start under this UID after this worker has finished.
     pub restart: Option<Rc<Pod>>,
-    /// The pod was undesired or replaced. If it is desired again, it starts anew (W6).
+    /// The pod was undesired or replaced. If it is desired again, it starts again (W6).
     replaced: bool,
     /// W8: the manifest changed; the old version runs until its record can be written.
     outdated: Option<Outdated>,

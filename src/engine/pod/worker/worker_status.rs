@@ -99,13 +99,13 @@ impl Worker {
         for source in &self.waits_for {
             worker_status.waits_for.push(match source {
                 // A9: the victim waits for room.
-                TerminationSource::Preemption => "room, to start anew".to_owned(),
-                TerminationSource::Drain => "`wherry undrain`, to start anew".to_owned(),
-                source => format!("the end of the {}, to start anew", source.name()),
+                TerminationSource::Preemption => "room, to start again".to_owned(),
+                TerminationSource::Drain => "`wherry undrain`, to start again".to_owned(),
+                source => format!("the end of the {}, to start again", source.name()),
             });
         }
         if self.restart.is_some() && self.waits_for.is_empty() {
-            worker_status.waits_for.push("its end, to start anew from the current manifest".into());
+            worker_status.waits_for.push("its end, to start again from the current manifest".into());
         }
         worker_status
     }
