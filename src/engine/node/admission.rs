@@ -316,7 +316,7 @@ impl Engine {
 fn is_here(worker: &Worker) -> bool {
     match worker.state {
         State::Terminating(_) => true,
-        State::Sync => worker.is_admitted(),
-        State::Waiting | State::Terminated | State::Finished | State::Forgotten => false,
+        State::Sync(_) => worker.is_admitted(),
+        State::Waiting | State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => false,
     }
 }

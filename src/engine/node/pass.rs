@@ -55,11 +55,11 @@ impl Engine {
             match worker.state {
                 State::Terminating(_) => ending.push(worker),
                 // W8: its successor has its place.
-                State::Sync if worker.is_outdated() => ending.push(worker),
-                State::Terminated | State::Finished | State::Forgotten if runs() => ending.push(worker),
+                State::Sync(_) if worker.is_outdated() => ending.push(worker),
+                State::Terminated(_) | State::Finished(_) | State::Forgotten(_) if runs() => ending.push(worker),
                 // (A waiting pod can be admitted if it runs without a record, behind another pod of its name.)
-                State::Waiting | State::Sync if worker.is_admitted() => held.push(worker),
-                State::Waiting | State::Sync if worker.may_be_admitted() => {
+                State::Waiting | State::Sync(_) if worker.is_admitted() => held.push(worker),
+                State::Waiting | State::Sync(_) if worker.may_be_admitted() => {
                     let place = (!worker.was_begun(), worker.place);
                     asking.push(Asking { place, worker, then: None });
                 }

@@ -94,10 +94,10 @@ impl Engine {
     /// A1: it has a share of the node, or waits for one.
     fn is_active(&self, worker: &Worker) -> bool {
         match worker.state {
-            State::Waiting | State::Sync => worker.rejection().is_none(),
+            State::Waiting | State::Sync(_) => worker.rejection().is_none(),
             State::Terminating(_) => true,
             // A container turned up running again.
-            State::Terminated | State::Finished | State::Forgotten => {
+            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => {
                 self.cache.get(&worker.uid).is_some_and(|e| e.running().next().is_some())
             }
         }
@@ -170,17 +170,17 @@ impl Engine {
             s.active += usize::from(self.is_active(w));
             s.drained += usize::from(w.desired && w.is_drained());
             match (&w.state, w.admission()) {
-                (State::Waiting | State::Sync, Admission::Rejected(_)) => {
+                (State::Waiting | State::Sync(_), Admission::Rejected(_)) => {
                     s.rejected += 1;
                     continue;
                 }
-                (State::Waiting | State::Sync, Admission::Waits(_)) => s.waiting_for_room += 1,
+                (State::Waiting | State::Sync(_), Admission::Waits(_)) => s.waiting_for_room += 1,
                 _ => {}
             }
             let lifecycle = match w.state {
-                State::Waiting | State::Sync => "sync",
+                State::Waiting | State::Sync(_) => "sync",
                 State::Terminating(_) => "terminating",
-                State::Terminated | State::Finished | State::Forgotten => "terminated",
+                State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => "terminated",
             };
             let config = match (&w.pod, w.desired) {
                 (None, _) => "runtime_only",

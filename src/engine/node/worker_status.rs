@@ -36,7 +36,7 @@ impl Engine {
                     Admission::Open | Admission::Admitted => {}
                 }
             }
-            State::Sync => {
+            State::Sync(_) => {
                 if let Some((_, why)) = self.cache.get(uid).and_then(|entry| worker.waits_for_strangers(entry)) {
                     worker_status.waits_for.push(why);
                 }
@@ -61,7 +61,7 @@ impl Engine {
                     worker_status.waits_for.push("sandboxes: the container runtime's network is not ready".into());
                 }
             }
-            State::Terminating(_) | State::Terminated | State::Finished | State::Forgotten => {
+            State::Terminating(_) | State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => {
                 if !self.runtime.up {
                     worker_status.waits_for.push("a connection to the container runtime".into());
                 }

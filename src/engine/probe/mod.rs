@@ -16,13 +16,15 @@ use crate::engine::rng::Rng;
 use k8s_openapi::api::core::v1 as core;
 use machine::Machine;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// All probes of a pod's running containers.
 #[derive(Debug, Default, Serialize)]
 pub struct Probes {
     of: BTreeMap<ContainerId, OfContainer>,
+    /// Containers that this run of Wherry started itself, rather than found running.
+    started_here: BTreeSet<ContainerId>,
 }
 
 #[derive(Debug, Serialize)]
@@ -56,13 +58,22 @@ pub fn any(pod: &Pod) -> bool {
 }
 
 impl Probes {
-    /// Drops containers that no longer run and adds those that do. After a restart, many containers are `found` running at
-    /// once; as in a kubelet, their first probes are spread over a random part of the period.
+    /// This run of Wherry started the container.
+    pub fn started_container(&mut self, id: &ContainerId) {
+        self.started_here.insert(id.clone());
+    }
+
+    /// Drops the notes about containers that do not exist any more.
+    pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
+        self.started_here.retain(|id| containers.iter().any(|c| c.id == *id));
+    }
+
+    /// Drops containers that no longer run and adds those that do. After a restart of Wherry, many containers are found running
+    /// at once; as in a kubelet, their first probes are spread over a random part of the period.
     pub fn follow<'f>(
         &mut self,
         pod: &Pod,
         running: impl Fn(&str) -> Option<&'f ContainerFact>,
-        found: impl Fn(&ContainerId) -> bool,
         now: Now,
         rng: &mut Rng,
     ) {
@@ -77,7 +88,7 @@ impl Probes {
             }
             // The wall clock may be set: a start in the future counts as now.
             let ago = now.wall.since(c.started_at);
-            let found = found(&c.id);
+            let found = !self.started_here.contains(&c.id);
             let machines = Kind::ALL.iter().filter_map(|kind| {
                 let mut machine = Machine::new(*kind, kind.spec(spec)?);
                 let delay = machine.initial_delay.saturating_sub(ago);

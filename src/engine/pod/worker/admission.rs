@@ -1,7 +1,7 @@
 //! The node's decision about a pod (A3, A4). Nothing of a pod starts before it is admitted. A pod that started in a previous
 //! run must be admitted again once nothing of it runs any more, for example after a reboot.
 
-use super::{Record, State, Worker};
+use super::{State, Worker};
 use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::admission::{self, Admission};
 use crate::engine::context::Context;
@@ -23,22 +23,26 @@ impl Worker {
     /// The pod is not admitted yet and may be: it waits, or it started in a previous run.
     pub fn may_be_admitted(&self) -> bool {
         matches!(self.admission, Admission::Open | Admission::Waits(_))
-            && matches!(self.state, State::Waiting | State::Sync)
+            && matches!(self.state, State::Waiting | State::Sync(_))
     }
 
     /// For a pod that may be admitted: it needs only room to get a sandbox.
     pub fn wants_room(&self) -> bool {
-        matches!(self.state, State::Waiting) || self.wants_room
+        match &self.state {
+            State::Waiting => true,
+            State::Sync(sync) => sync.wants_room,
+            _ => false,
+        }
     }
 
     /// The pod started in a previous run, and its current status is unknown: the read is in flight or has failed.
     pub fn is_unread(&self, entry: &Entry) -> bool {
-        matches!(self.state, State::Sync) && !entry.usable()
+        self.state.is_sync() && !entry.usable()
     }
 
     pub fn admit(&mut self) {
         self.admission = Admission::Admitted;
-        self.wants_room = false;
+        self.wants_no_room();
     }
 
     /// A4: the pod waits for room; `why` is the status message.
@@ -67,11 +71,11 @@ impl Worker {
         let reason = admission::counted(&cause.reason);
         ctx.measure(Measure::AdmissionRejected { reason });
         ctx.tell(self.pod.as_ref(), None, (Severity::Warning, reason), cause.message.clone());
-        self.wants_room = false;
+        self.wants_no_room();
         self.go_back();
         self.admission = Admission::Rejected(cause);
         if !self.is_rejected_for_now() {
-            self.record = Record::Writing;
+            self.record.wait_for_write();
             self.put_record(None, None, ctx);
         }
     }
@@ -81,7 +85,7 @@ impl Worker {
         let recorded = !self.is_rejected_for_now();
         self.admission = Admission::Open;
         if recorded {
-            self.record = Record::Writing;
+            self.record.wait_for_write();
             self.put_record(None, None, ctx);
         }
     }
@@ -107,8 +111,14 @@ impl Worker {
 
     /// Returns the pod to Waiting if no operation is in flight. Nothing of it runs, and nothing may start.
     pub(super) fn go_back(&mut self) {
-        if matches!(self.state, State::Sync) && self.op.is_none() {
+        if self.state.is_sync() && !self.ops.is_active() {
             self.state = State::Waiting;
+        }
+    }
+
+    fn wants_no_room(&mut self) {
+        if let State::Sync(sync) = &mut self.state {
+            sync.wants_room = false;
         }
     }
 

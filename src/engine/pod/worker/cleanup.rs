@@ -3,24 +3,26 @@
 //!
 //! Removals are changing operations like others: one at a time, and only when there is nothing else to do.
 
-use super::stops::retry_after;
-use super::{ActiveOp, BackgroundOp, Record, State, Terminating, Worker};
+use super::ops::{ActiveOp, BackgroundOp};
+use super::sandbox::LATE;
+use super::state::{CgroupRemoval, Directory, Forgotten};
+use super::{End, State, Terminating, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::{ContainerId, SandboxId};
-use crate::api::time::Wall;
+use crate::api::time::{Boot, Wall};
 use crate::engine::context::Context;
 use crate::engine::effect::{CgroupCall, FilesCall, RecordChange, RuntimeCall, Severity};
+use crate::engine::event::Answer;
 use crate::engine::op::{Code, OpError};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::{plan, record};
 use std::time::Duration;
 
-/// How long a cancelled sandbox call may still take effect. The runtime completes its current step and then removes everything
-/// that it created, except the pod's cgroup, which its OCI runtime created. Delays of 2 s were observed on a busy machine.
-pub const LATE: Duration = Duration::from_secs(30);
-
 /// How long the log may still be written after a container's end; usually a moment, longer on a busy machine.
 const LOG_SETTLES: Duration = Duration::from_millis(200);
+
+/// Maximum number of retries to remove a record.
+const RECORD_TRIES: u32 = 3;
 
 impl Worker {
     /// W26: removes superfluous containers and sandboxes in the background.
@@ -39,16 +41,16 @@ impl Worker {
 
     /// The last removal failed recently.
     fn cleaning_waits(&mut self, ctx: &Context<'_>) -> bool {
-        let at = self.retry_at.filter(|at| *at > ctx.now.boot);
+        let at = self.cleanup.waits_until(ctx.now.boot);
         if let Some(at) = at {
-            self.wake_at(at);
+            self.timer.wake_at(at);
         }
         at.is_some()
     }
 
     fn remove_sandbox(&mut self, id: SandboxId, ctx: &mut Context<'_>) {
         let op = ctx.runtime(&self.uid, RuntimeCall::RemoveSandbox { id: id.clone() });
-        self.op = Some((op, ActiveOp::RemoveSandbox { id }));
+        self.ops.start(op, ActiveOp::RemoveSandbox { id });
     }
 
     pub(super) fn remove_container(&mut self, c: &ContainerFact, ctx: &mut Context<'_>) {
@@ -56,7 +58,7 @@ impl Worker {
         let ended = c.state == ContainerState::Exited && !c.log_path.is_empty();
         let log_path = ended.then(|| c.log_path.clone());
         let op = ctx.runtime(&self.uid, RuntimeCall::RemoveContainer { id: c.id.clone() });
-        self.op = Some((op, ActiveOp::RemoveContainer { id: c.id.clone(), log_path }));
+        self.ops.start(op, ActiveOp::RemoveContainer { id: c.id.clone(), log_path });
     }
 
     /// `ended`: the dead containers that the removal included. A lost connection is reported elsewhere.
@@ -76,15 +78,32 @@ impl Worker {
         if matches!(e, OpError::Answered { code: Code::FailedPrecondition, .. }) {
             for id in ended {
                 let op = ctx.runtime(&self.uid, RuntimeCall::DeleteTask { id });
-                self.background.insert(op, BackgroundOp::Other);
+                self.ops.start_background(op, BackgroundOp::Other);
             }
         }
-        self.cleanup_failed(ctx);
+        self.cleanup.failed(ctx);
     }
 
-    pub(super) fn cleanup_failed(&mut self, ctx: &mut Context<'_>) {
-        self.retry_at = Some(ctx.now.boot + retry_after(self.retries, ctx));
-        self.retries = self.retries.saturating_add(1);
+    pub(super) fn container_removed(
+        &mut self,
+        id: ContainerId,
+        log_path: Option<String>,
+        result: Result<Answer, OpError>,
+        entry: &mut Entry,
+        ctx: &mut Context<'_>,
+    ) {
+        match result {
+            Ok(_) => {
+                entry.forget_container(&id, ctx.generation);
+                self.cleanup.succeeded();
+                if let Some(log_path) = log_path {
+                    let op = ctx.files(&self.uid, FilesCall::RemoveContainerFiles { id, log_path });
+                    self.ops.start_background(op, BackgroundOp::Other);
+                }
+            }
+            Err(e) if e.is_not_found() => entry.forget_container(&id, ctx.generation),
+            Err(e) => self.removal_failed(&format!("container {id}"), [id.clone()].into_iter(), &e, ctx),
+        }
     }
 
     /// A finished pod is kept for its status and logs while it is desired (W23). Otherwise all of it is removed.
@@ -92,17 +111,19 @@ impl Worker {
         // W23: a container turned up running. Stop it like an orphan.
         if entry.usable() && entry.running().next().is_some() {
             self.state = State::Terminating(Terminating::new(ctx.now.boot, Duration::from_secs(1)));
-            self.terminal_recorded = false;
+            if self.end.is_terminal() {
+                self.end = End::Terminal { recorded: false };
+            }
             return;
         }
-        let content_goes = self.content_should_be_removed();
+        let content_goes = self.content_should_be_removed() && self.end == End::Terminal { recorded: true };
         if self.stays() && !self.stop_late_sandbox(entry, ctx) {
             self.try_cgroup_again(entry, ctx);
         }
-        if self.stays() && !(content_goes && self.terminal_recorded) {
+        if self.stays() && !content_goes {
             return;
         }
-        if !ctx.up || self.op.is_some() || !entry.usable() || self.cleaning_waits(ctx) {
+        if !ctx.up || self.ops.is_active() || !entry.usable() || self.cleaning_waits(ctx) {
             return;
         }
         let facts = entry.facts();
@@ -117,33 +138,91 @@ impl Worker {
         if let Some(s) = facts.sandboxes.last() {
             return self.remove_sandbox(s.id.clone(), ctx);
         }
-        if !self.background.is_empty() || self.stays() {
-            return;
+        if self.ops.background_is_empty() && !self.stays() {
+            self.remove_the_rest(entry, ctx);
         }
-        if !self.files_removed {
+    }
+
+    /// The runtime has nothing of the pod any more: removes its directories, then its record.
+    fn remove_the_rest(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
+        let State::Finished(finished) = &self.state else { return };
+        let (directory, only_files) = (finished.directory, finished.only_files);
+        if directory == Directory::Present {
             if !self.knows_strangers(entry, ctx) {
                 return;
             }
-            if entry.strangers().share_the_uid() {
-                // Files named after the UID stay while another owner uses the UID.
-                self.keeps_directory = Some(ctx.now.boot + LATE);
-                self.files_removed = true;
-                return self.step_finished(entry, ctx);
+            if !entry.strangers().share_the_uid() {
+                return self.remove_files(only_files, ctx);
             }
-            let (namespace, name) = (self.name.namespace.clone(), self.name.name.clone());
-            // Kill like a kubelet: a runtime that was killed during a stop may lose track of a process.
-            let kill = !self.only_files;
-            self.keeps_directory = self.late.filter(|until| *until > ctx.now.boot);
-            let keep_directory = self.keeps_directory.is_some();
-            let call = FilesCall::RemovePod { uid: self.uid.clone(), namespace, name, kill, keep_directory };
-            let op = ctx.files(&self.uid, call);
-            self.background.insert(op, BackgroundOp::RemovePodFiles);
-        } else if self.record != Record::None {
-            self.record = Record::None;
-            let op = ctx.record(&self.uid, RecordChange::Delete { key: record::key(&self.uid) });
-            self.background.insert(op, BackgroundOp::RecordRemoved);
-        } else {
-            self.state = State::Forgotten;
+            // Files named after the UID stay while another owner uses the UID.
+            self.set_directory(Directory::KeptAsMarker { until: ctx.now.boot + LATE });
+            return self.remove_the_rest(entry, ctx);
+        }
+        if !self.record.exists() {
+            self.state = State::Forgotten(Forgotten { directory });
+            return;
+        }
+        self.record.removed();
+        let op = ctx.record(&self.uid, RecordChange::Delete { key: record::key(&self.uid) });
+        self.ops.start_background(op, BackgroundOp::RecordRemoved);
+    }
+
+    fn remove_files(&mut self, only_files: bool, ctx: &mut Context<'_>) {
+        let (namespace, name) = (self.name.namespace.clone(), self.name.name.clone());
+        // Kill like a kubelet: a runtime that was killed during a stop may lose track of a process.
+        let kill = !only_files;
+        let marker = self.sandbox.late(ctx.now.boot);
+        let keep_directory = marker.is_some();
+        let call = FilesCall::RemovePod { uid: self.uid.clone(), namespace, name, kill, keep_directory };
+        let op = ctx.files(&self.uid, call);
+        self.ops.start_background(op, BackgroundOp::RemovePodFiles { marker });
+    }
+
+    fn set_directory(&mut self, directory: Directory) {
+        if let State::Finished(finished) = &mut self.state {
+            finished.directory = directory;
+        }
+    }
+
+    /// `marker`: until then the empty directory stays (W26).
+    pub(super) fn files_removed(&mut self, marker: Option<Boot>, result: Result<(), OpError>, ctx: &mut Context<'_>) {
+        match result {
+            Ok(()) => {
+                self.set_directory(marker.map_or(Directory::Removed, |until| Directory::KeptAsMarker { until }));
+            }
+            Err(e) => {
+                let message = format!("failed to remove the pod's directories: {}", e.message());
+                ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCleanup"), message);
+                self.cleanup.failed(ctx);
+            }
+        }
+    }
+
+    /// A record that remains belongs to a pod of which nothing else exists. The next start removes it.
+    pub(super) fn record_removed(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
+        if let (Err(_), State::Finished(finished)) = (result, &mut self.state)
+            && finished.record_failures < RECORD_TRIES
+        {
+            finished.record_failures += 1;
+            self.record.not_removed();
+            self.cleanup.failed(ctx);
+        }
+    }
+
+    pub(super) fn set_cgroup(&mut self, removal: CgroupRemoval) {
+        match &mut self.state {
+            State::Terminated(terminated) => terminated.cgroup = removal,
+            State::Finished(finished) => finished.cgroup = removal,
+            // The pod was killed once more; its cgroup is removed after that.
+            _ => {}
+        }
+    }
+
+    fn cgroup(&self) -> CgroupRemoval {
+        match &self.state {
+            State::Terminated(terminated) => terminated.cgroup,
+            State::Finished(finished) => finished.cgroup,
+            _ => CgroupRemoval::NotTried,
         }
     }
 
@@ -152,10 +231,10 @@ impl Worker {
     fn stop_late_sandbox(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let Some(sandbox) = entry.facts().sandboxes.iter().find(|s| s.ready) else { return false };
         // The runtime created the pod's cgroup together with the sandbox.
-        self.cgroup_again = Some(ctx.now.boot);
-        if ctx.up && self.op.is_none() && entry.usable() {
-            match self.sandbox_hold.filter(|until| *until > ctx.now.boot) {
-                Some(until) => self.wake_at(until),
+        self.set_cgroup(CgroupRemoval::Again { at: ctx.now.boot, retry: self.cgroup().retry() });
+        if ctx.up && !self.ops.is_active() && entry.usable() {
+            match self.sandbox.hold(ctx.now.boot) {
+                Some(until) => self.timer.wake_at(until),
                 None => self.stop_sandbox(sandbox.id.clone(), ctx),
             }
         }
@@ -164,52 +243,54 @@ impl Worker {
 
     /// Removes the cgroup of a finished pod that stays, if the first removal failed or the cgroup may have appeared late.
     fn try_cgroup_again(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
-        let Some(at) = self.cgroup_again else { return };
+        let CgroupRemoval::Again { at, retry } = self.cgroup() else { return };
         if at > ctx.now.boot {
-            return self.wake_at(at);
+            return self.timer.wake_at(at);
         }
         if !self.knows_strangers(entry, ctx) {
             return;
         }
-        self.cgroup_again = None;
-        if entry.strangers().share_the_uid() {
-            return;
-        }
+        self.set_cgroup(CgroupRemoval::Tried { retry });
         // Like a kubelet, kill processes that the runtime lost track of.
-        let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone(), kill: true });
-        self.background.insert(op, BackgroundOp::RemoveCgroup);
+        self.remove_cgroup(true, entry, ctx);
+    }
+
+    /// Removes the pod's cgroup, unless another owner uses the UID. `kill`: first kills the processes in it.
+    pub(super) fn remove_cgroup(&mut self, kill: bool, entry: &Entry, ctx: &mut Context<'_>) {
+        if !entry.strangers().share_the_uid() {
+            let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone(), kill });
+            self.ops.start_background(op, BackgroundOp::RemoveCgroup);
+        }
     }
 
     pub(super) fn cgroup_removed(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
-        self.cgroup_again = match result {
-            Ok(()) => self.late.filter(|until| *until > ctx.now.boot),
+        let mut retry = self.cgroup().retry();
+        let removal = match result {
+            Ok(()) => match self.sandbox.late(ctx.now.boot) {
+                Some(at) => CgroupRemoval::Again { at, retry },
+                None => CgroupRemoval::Tried { retry },
+            },
             Err(e) => {
                 if self.is_finished() {
                     let message = format!("failed to remove the pod's cgroup: {}", e.message());
                     ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCleanup"), message);
                 }
-                self.cgroup_tries = self.cgroup_tries.saturating_add(1);
-                Some(ctx.now.boot + retry_after(self.cgroup_tries, ctx))
+                retry.failed(ctx);
+                CgroupRemoval::Again { at: retry.waits_until(ctx.now.boot).unwrap_or(ctx.now.boot), retry }
             }
         };
-    }
-
-    pub(super) fn files_not_removed(&mut self, why: &str, ctx: &mut Context<'_>) {
-        let message = format!("failed to remove the pod's directories: {why}");
-        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCleanup"), message);
-        self.cleanup_failed(ctx);
+        self.set_cgroup(removal);
     }
 
     /// W7: records the terminal status, so that the pod stays ended when its dead containers are removed.
     pub(super) fn record_terminal(&mut self, ctx: &mut Context<'_>) {
-        let stays = self.is_finished() && self.stays();
-        let settled = self.background.is_empty() && self.op.is_none() && self.over_shown;
-        if self.terminal_recorded || !stays || !settled {
+        let shown = matches!(&self.state, State::Finished(finished) if finished.shown);
+        let settled = self.ops.background_is_empty() && !self.ops.is_active() && shown;
+        if self.end == (End::Terminal { recorded: true }) || !self.stays() || !settled {
             return;
         }
-        self.terminal_recorded = true;
-        self.terminal = true;
-        if self.record == Record::None {
+        self.end = End::Terminal { recorded: true };
+        if !self.record.exists() {
             return;
         }
         let status = self.status.clone();
@@ -220,22 +301,17 @@ impl Worker {
     pub(super) fn forget_what_is_gone(&mut self, entry: &Entry) {
         let facts = entry.facts();
         self.messages.retain(|id, _| facts.containers.iter().any(|c| c.id == *id));
-        self.start_errors.retain(|id, _| facts.containers.iter().any(|c| c.id == *id));
+        self.backoffs.forget_gone(&facts.containers);
         if entry.known() {
-            self.pre_stopped.retain(|id| facts.containers.iter().any(|c| c.id == *id));
-            self.started_here.retain(|id| facts.containers.iter().any(|c| c.id == *id));
+            self.stops.forget_gone(&facts.containers);
+            self.probes.forget_gone(&facts.containers);
         }
-        // The ready sandbox is the first attempt, so no other sandbox call was made.
-        if entry.known() && plan::ready_sandbox(facts).is_some_and(|s| s.attempt == 0) {
-            self.late = None;
-        }
-        self.stopped.retain(|id| facts.sandboxes.iter().any(|s| s.id == *id));
-        self.lost_sandbox = self.lost_sandbox.filter(|lost| facts.sandboxes.iter().all(|s| s.attempt < *lost));
+        self.sandbox.forget_gone(facts, entry.known());
     }
 
     /// Reads the termination message of each ended container once.
     pub(super) fn read_messages(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
-        if self.pod.is_none() || self.terminal {
+        if self.pod.is_none() || self.end.is_terminal() {
             return;
         }
         for c in entry.facts().containers.iter().filter(|c| c.state == ContainerState::Exited) {
@@ -243,7 +319,7 @@ impl Worker {
                 continue;
             }
             if let Some(left) = log_settles(c, ctx.now.wall) {
-                self.wake_at(ctx.now.boot + left);
+                self.timer.wake_at(ctx.now.boot + left);
                 continue;
             }
             self.messages.insert(c.id.clone(), String::new());
@@ -255,7 +331,7 @@ impl Worker {
                 exit_code: c.exit_code,
             };
             let op = ctx.files(&self.uid, call);
-            self.background.insert(op, BackgroundOp::Message { id: c.id.clone() });
+            self.ops.start_background(op, BackgroundOp::Message { id: c.id.clone() });
         }
     }
 }

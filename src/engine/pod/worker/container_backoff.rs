@@ -1,55 +1,181 @@
-//! The back-off of a container after its end (W10) or after an error (W9), and the waiting reason shown meanwhile.
+//! The back-offs of a pod's containers: after their end (W10) or after an error (W9), and the waiting reasons shown meanwhile.
 
+use crate::api::facts::ContainerFact;
 use crate::api::names::ContainerId;
-use crate::api::time::Boot;
+use crate::api::pod::Pod;
+use crate::api::time::{Boot, Now};
+use crate::engine::pod::backoff;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A waiting reason and its message.
 pub type Shown = (String, String);
 
+/// How long the error (or the terminated state) is shown before the reason of the back-off, as in a kubelet from its next
+/// sync on.
+const FLIP: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Serialize)]
-pub struct ContainerBackoff {
+struct ContainerBackoff {
     /// The container whose end started the back-off; None after a failed attempt to start one.
-    pub after: Option<ContainerId>,
-    pub until: Boot,
+    after: Option<ContainerId>,
+    until: Boot,
     /// None: the status shows the container's terminated state.
     first: Option<Shown>,
-    /// Replaces `first` from this time on, as in a kubelet from its next sync on.
+    /// Replaces `first` from this time on.
     then: Option<(Boot, Shown)>,
 }
 
-impl ContainerBackoff {
-    /// How long `first` (or the terminated state) is shown before the reason of the back-off.
-    pub const FLIP: Duration = Duration::from_secs(1);
+#[derive(Debug, Default, Serialize)]
+pub struct ContainerBackoffs {
+    by_name: BTreeMap<String, ContainerBackoff>,
+    /// Waiting reason and message after a failed start, by container.
+    start_errors: BTreeMap<ContainerId, Shown>,
+}
 
-    pub fn new(
-        after: Option<ContainerId>,
-        until: Boot,
-        first: Option<Shown>,
-        then: Option<(Boot, Shown)>,
-    ) -> ContainerBackoff {
-        ContainerBackoff { after, until, first, then }
+impl ContainerBackoffs {
+    /// The container of that name is not started yet.
+    pub fn holds(&self, name: &str, now: Boot) -> bool {
+        self.by_name.get(name).is_some_and(|b| b.until > now)
     }
 
-    pub fn shown(&self, now: Boot) -> Option<Shown> {
-        match &self.then {
+    /// The waiting reason of the container of that name.
+    pub fn shown(&self, name: &str, now: Boot) -> Option<Shown> {
+        let backoff = self.by_name.get(name)?;
+        match &backoff.then {
             Some((at, shown)) if *at <= now => Some(shown.clone()),
-            _ => self.first.clone(),
+            _ => backoff.first.clone(),
         }
     }
 
-    /// The next time at which the back-off ends or the shown reason changes.
+    /// The next time at which a back-off ends or a shown reason changes.
     pub fn next(&self, now: Boot) -> Option<Boot> {
-        let flip = self.then.as_ref().map(|(at, _)| *at);
-        [flip, Some(self.until)].into_iter().flatten().filter(|at| *at > now).min()
+        let times = self.by_name.values().flat_map(|b| [b.then.as_ref().map(|(at, _)| *at), Some(b.until)]);
+        times.flatten().filter(|at| *at > now).min()
+    }
+
+    /// By name: the end of the back-off, and whether an end of the container started it.
+    pub fn all(&self) -> impl Iterator<Item = (&str, Boot, bool)> {
+        self.by_name.iter().map(|(name, b)| (name.as_str(), b.until, b.after.is_some()))
+    }
+
+    /// The container is not started before `until`. The status shows the reason meanwhile, if there is one.
+    pub fn hold(&mut self, name: &str, until: Boot, shown: Option<Shown>) {
+        self.insert(name, ContainerBackoff { after: None, until, first: shown, then: None });
+    }
+
+    /// As `hold`, with another reason after the first moment.
+    pub fn hold_with_reasons(&mut self, name: &str, until: Boot, now: Boot, first: Shown, then: Shown) {
+        let then = Some((now + FLIP, then));
+        self.insert(name, ContainerBackoff { after: None, until, first: Some(first), then });
+    }
+
+    fn insert(&mut self, name: &str, backoff: ContainerBackoff) {
+        self.by_name.insert(name.to_owned(), backoff);
+    }
+
+    /// The start of this container failed.
+    pub fn start_failed(&mut self, id: ContainerId, shown: Shown) {
+        self.start_errors.insert(id, shown);
+    }
+
+    pub fn start_error(&self, id: &ContainerId) -> Option<&Shown> {
+        self.start_errors.get(id)
+    }
+
+    /// The newest container of this name has ended and does not restart.
+    pub fn ended_for_good(&mut self, name: &str) {
+        self.by_name.remove(name);
+    }
+
+    /// The newest container of this name has ended and restarts: its back-off counts from its end (W10). Returns the message
+    /// of the BackOff event if a back-off begins now.
+    pub fn ended(&mut self, pod: &Pod, name: &str, dead: &ContainerFact, max: Duration, now: Now) -> Option<String> {
+        // The back-off after another error (for example a missing image) stays. An error of the start itself ended the
+        // container.
+        let start_failed = self.start_errors.contains_key(&dead.id);
+        let holds = |b: &ContainerBackoff| b.after.as_ref() == Some(&dead.id) || b.until > now.boot && !start_failed;
+        if self.by_name.get(name).is_some_and(holds) {
+            return None;
+        }
+        let (delay, _) = backoff::after(dead, max);
+        // The wall clock may be set: never wait longer than the whole delay from now.
+        let left = delay.saturating_sub(now.wall.since(dead.finished_at)).min(delay);
+        let until = now.boot + left;
+        // Take the error only once: a later error, for example of the image, has a back-off of its own.
+        let error = self.start_errors.remove(&dead.id);
+        let after = Some(dead.id.clone());
+        if delay.is_zero() {
+            self.insert(name, ContainerBackoff { after, until, first: error, then: None });
+            return None;
+        }
+        let id = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
+        let message = format!("back-off {} restarting failed container={name} pod={id}", backoff::in_words(delay));
+        let then = Some((now.boot + FLIP, ("CrashLoopBackOff".to_string(), message)));
+        self.insert(name, ContainerBackoff { after, until, first: error, then });
+        Some(format!("Back-off restarting failed container {name} in pod {id}"))
+    }
+
+    /// Drops the back-offs and errors of running containers, except the errors that a container `keeps` because it is being
+    /// stopped for them.
+    pub fn forget_running(
+        &mut self,
+        name_runs: impl Fn(&str) -> bool,
+        id_runs: impl Fn(&ContainerId) -> bool,
+        keeps: impl Fn(&ContainerId) -> bool,
+    ) {
+        self.by_name.retain(|name, _| !name_runs(name));
+        self.start_errors.retain(|id, _| !id_runs(id) || keeps(id));
+    }
+
+    /// Drops the errors of containers that do not exist any more.
+    pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
+        self.start_errors.retain(|id, _| containers.iter().any(|c| c.id == *id));
     }
 }
 
-/// The back-off of an image whose pull failed.
-#[derive(Debug, Serialize)]
-pub struct PullBackoff {
-    pub failures: u32,
-    pub until: Boot,
-    pub error: String,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Boot {
+        Boot(0) + Duration::from_secs(seconds)
+    }
+
+    fn shown(reason: &str) -> Shown {
+        (reason.to_owned(), String::new())
+    }
+
+    #[test]
+    fn w9_a_back_off_after_an_error_ends_at_its_time() {
+        let mut backoffs = ContainerBackoffs::default();
+        backoffs.hold("main", at(10), Some(shown("InvalidImageName")));
+        assert!(backoffs.holds("main", at(9)) && !backoffs.holds("main", at(10)) && !backoffs.holds("other", at(9)));
+        assert_eq!(backoffs.shown("main", at(11)), Some(shown("InvalidImageName")));
+        assert_eq!((backoffs.next(at(9)), backoffs.next(at(10))), (Some(at(10)), None));
+    }
+
+    #[test]
+    fn w10_the_reason_changes_a_second_after_a_failed_pull() {
+        let mut backoffs = ContainerBackoffs::default();
+        backoffs.hold_with_reasons("main", at(10), at(0), shown("ErrImagePull"), shown("ImagePullBackOff"));
+        assert_eq!(backoffs.next(at(0)), Some(at(1)));
+        assert_eq!(backoffs.shown("main", at(0)), Some(shown("ErrImagePull")));
+        assert_eq!(backoffs.shown("main", at(1)), Some(shown("ImagePullBackOff")));
+        assert_eq!(backoffs.next(at(1)), Some(at(10)));
+    }
+
+    #[test]
+    fn a_container_that_runs_has_no_back_off_but_may_keep_the_error_for_which_it_is_stopped() {
+        let mut backoffs = ContainerBackoffs::default();
+        backoffs.hold("main", at(10), None);
+        backoffs.start_failed("a".into(), shown("PostStartHookError"));
+        backoffs.start_failed("b".into(), shown("PostStartHookError"));
+        backoffs.forget_running(|name| name == "main", |_| true, |id| id.as_str() == "a");
+        assert!(!backoffs.holds("main", at(0)));
+        assert!(backoffs.start_error(&"a".into()).is_some() && backoffs.start_error(&"b".into()).is_none());
+        backoffs.forget_gone(&[]);
+        assert!(backoffs.start_error(&"a".into()).is_none());
+    }
 }

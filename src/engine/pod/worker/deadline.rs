@@ -5,45 +5,87 @@
 //! never ends too early. Time that was not measured does not count: the time while the node was off and, after a power failure,
 //! the time since the last write of the record.
 
-use super::{Record, Worker};
+use super::Worker;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
+use serde::Serialize;
 use std::time::Duration;
 
 /// The record is written again after a tenth of the deadline, but not more often than this, to spare flash memory.
 const LEAST_KEPT: Duration = Duration::from_secs(60);
 
-/// The period at which the record of a pod with this deadline is written.
-pub(super) fn kept_every(deadline: Duration) -> Duration {
-    (deadline / 10).max(LEAST_KEPT)
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ActiveDeadline {
+    whole: Duration,
+    at: Boot,
+    /// When the record is next due to be written with the active time.
+    record_due: Option<Boot>,
+}
+
+impl ActiveDeadline {
+    /// The deadline of a pod that starts now.
+    pub fn new(whole: Duration, now: Boot) -> ActiveDeadline {
+        ActiveDeadline { whole, at: now + whole, record_due: None }
+    }
+
+    /// The deadline of a pod that has been active for `passed`, as its record says.
+    pub fn after(whole: Duration, passed: Duration, now: Boot) -> ActiveDeadline {
+        let mut deadline = ActiveDeadline { whole, at: now + whole.saturating_sub(passed), record_due: None };
+        deadline.record_began(now);
+        deadline
+    }
+
+    pub fn at(&self) -> Boot {
+        self.at
+    }
+
+    /// The part of the deadline that has passed.
+    pub fn active(&self, now: Boot) -> Duration {
+        self.whole.saturating_sub(self.at.since(now))
+    }
+
+    /// The record is being written with the active time.
+    pub fn record_began(&mut self, now: Boot) {
+        self.record_due = Some(now + (self.whole / 10).max(LEAST_KEPT));
+    }
 }
 
 impl Worker {
-    /// The part of the deadline that has passed; zero for a pod without one.
-    pub(super) fn active_time(&self, now: Boot) -> Duration {
-        let whole = self.pod.as_ref().and_then(|p| p.active_deadline());
-        let left = self.deadline.map(|at| at.since(now));
-        whole.zip(left).map_or(Duration::ZERO, |(whole, left)| whole.saturating_sub(left))
-    }
-
-    /// Sets the deadline of a pod that has been active for `passed`.
-    pub(super) fn was_active(&mut self, passed: Duration, now: Boot) {
-        if let Some(whole) = self.pod.as_ref().and_then(|p| p.active_deadline()) {
-            self.deadline = Some(now + whole.saturating_sub(passed));
-            self.active_due = Some(now + kept_every(whole));
-        }
-    }
-
     /// Writes the active time into the record when that is due.
     pub(super) fn keep_active_time(&mut self, ctx: &mut Context<'_>) {
-        let Some(at) = self.active_due else { return };
-        if matches!(self.record, Record::None | Record::Writing) {
+        let Some(at) = self.deadline.and_then(|d| d.record_due) else { return };
+        if !self.record.exists() || self.record.is_writing() {
             return;
         }
         if at > ctx.now.boot {
-            return self.wake_at(at);
+            return self.timer.wake_at(at);
         }
         let (termination, terminal) = self.end_so_far(ctx);
         self.put_record(termination, terminal, ctx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w1_the_active_time_continues_after_a_restart_of_wherry() {
+        let hour = Duration::from_secs(3600);
+        let before = ActiveDeadline::new(hour, Boot(0));
+        let passed = before.active(Boot(0) + hour / 4);
+        assert_eq!(passed, hour / 4);
+        let after = ActiveDeadline::after(hour, passed, Boot(0) + hour);
+        assert_eq!(after.at(), Boot(0) + hour + hour * 3 / 4);
+        assert_eq!(after.record_due, Some(Boot(0) + hour + hour / 10));
+        assert_eq!(ActiveDeadline::after(hour, 2 * hour, Boot(5)).at(), Boot(5));
+    }
+
+    #[test]
+    fn the_record_of_a_short_deadline_is_written_once_a_minute() {
+        let mut deadline = ActiveDeadline::new(Duration::from_secs(30), Boot(0));
+        assert_eq!(deadline.record_due, None);
+        deadline.record_began(Boot(0));
+        assert_eq!(deadline.record_due, Some(Boot(0) + Duration::from_secs(60)));
     }
 }

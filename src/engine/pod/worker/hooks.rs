@@ -2,9 +2,9 @@
 //!
 //! A preStop hook runs only once per container, also after a restart of Wherry: the record notes its start beforehand.
 
-use super::probing::Doomed;
-use super::stops::Wait;
-use super::{ActiveOp, BackgroundOp, Record, State, Worker};
+use super::ops::{ActiveOp, BackgroundOp};
+use super::stops::{Doomed, Wait};
+use super::{State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
@@ -25,8 +25,8 @@ const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 impl Worker {
     /// The container whose postStart hook is in flight.
     pub(super) fn post_start(&self) -> Option<&ContainerId> {
-        match &self.op {
-            Some((_, ActiveOp::PostStart { id, .. })) => Some(id),
+        match self.ops.active() {
+            Some(ActiveOp::PostStart { id, .. }) => Some(id),
             _ => None,
         }
     }
@@ -51,17 +51,16 @@ impl Worker {
             ips: entry.ips().to_vec(),
         };
         let op = ctx.hook(&self.uid, call, POST_START_TIMEOUT);
-        self.op = Some((op, ActiveOp::PostStart { index, id: id.clone(), cancelled: false }));
+        self.ops.start(op, ActiveOp::PostStart { index, id: id.clone(), cancelled: false });
     }
 
     /// Cancels the postStart hook of a container that has ended meanwhile.
     pub(super) fn give_up_post_start(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
-        if let Some((op, ActiveOp::PostStart { id, cancelled, .. })) = &mut self.op
-            && !*cancelled
-            && !entry.facts().containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running)
-        {
-            *cancelled = true;
-            ctx.out.push(Effect::Cancel { op: *op });
+        let runs = |id: &ContainerId| {
+            entry.facts().containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running)
+        };
+        if let Some(op) = self.ops.take_post_start(|id| !runs(id)) {
+            ctx.out.push(Effect::Cancel { op });
         }
     }
 
@@ -83,9 +82,9 @@ impl Worker {
         let whose = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
         let message =
             format!("{what} for Container \"{}\" in Pod \"{whose}\" failed - error: {}", spec.name, e.message());
-        self.start_errors.insert(id.clone(), ("PostStartHookError".into(), message));
+        self.backoffs.start_failed(id.clone(), ("PostStartHookError".into(), message));
         let grace_deadline = ctx.now.boot + pod.grace_period();
-        self.doomed.insert(id, Doomed { message: "FailedPostStartHook".into(), grace_deadline });
+        self.stops.doom(id, Doomed { message: "FailedPostStartHook".into(), grace_deadline });
     }
 
     /// Returns true while the container's preStop hook delays its stop.
@@ -98,25 +97,23 @@ impl Worker {
     ) -> bool {
         let now = ctx.now.boot;
         match self.stops.wait(&c.id) {
-            Some(Wait::Hook(op)) => return self.background.contains_key(&op),
+            Some(Wait::Hook(op)) => return self.ops.is_in_background(op),
             Some(Wait::Record(until)) => {
-                let written = !self.background.values().any(|b| matches!(b, BackgroundOp::Record));
-                if !written && now < until {
-                    self.wake_at(until);
+                if self.ops.is_writing_record() && now < until {
+                    self.timer.wake_at(until);
                     return true;
                 }
             }
             Some(Wait::Order) => return false,
             None => {
-                if self.pre_stopped.contains(&c.id) || self.pre_stop_of(c).is_none() {
+                if self.pre_stop_of(c).is_none() || !self.stops.note_pre_stop(&c.id) {
                     return false;
                 }
-                self.pre_stopped.insert(c.id.clone());
-                if self.record != Record::None {
+                if self.record.exists() {
                     let termination = self.termination(ctx);
                     self.put_record(termination, None, ctx);
                     self.stops.set_wait(&c.id, Wait::Record(now + RECORD_PATIENCE));
-                    self.wake_at(now + RECORD_PATIENCE);
+                    self.timer.wake_at(now + RECORD_PATIENCE);
                     return true;
                 }
             }
@@ -131,7 +128,7 @@ impl Worker {
             ips: entry.ips().to_vec(),
         };
         let op = ctx.hook(&self.uid, call, grace_deadline.since(now));
-        self.background.insert(op, BackgroundOp::PreStop { container: c.name.clone() });
+        self.ops.start_background(op, BackgroundOp::PreStop { container: c.name.clone() });
         self.stops.set_wait(&c.id, Wait::Hook(op));
         true
     }
@@ -147,7 +144,7 @@ impl Worker {
 
     pub(super) fn pre_stop_done(&mut self, container: &str, result: Result<(), OpError>, ctx: &mut Context<'_>) {
         // A hook that was cut by a shorter grace period, or that ended with its container, is not reported as a failure.
-        let told = matches!(self.state, State::Sync | State::Terminating(_));
+        let told = matches!(self.state, State::Sync(_) | State::Terminating(_));
         if let (true, Err(OpError::Answered { .. })) = (told, &result) {
             let message = "PreStopHook failed".to_string();
             ctx.tell(self.pod.as_ref(), Some(container), (Severity::Warning, "FailedPreStopHook"), message);

@@ -1,6 +1,8 @@
 //! Kills of a pod and the restart after them (W4 to W6); the pod's record.
 
-use super::{ActiveOp, BackgroundOp, Outdated, Record, State, Terminating, Worker, deadline};
+use super::ops::BackgroundOp;
+use super::state::{Finished, Outdated};
+use super::{End, State, Terminating, Worker};
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
 use crate::engine::context::Context;
@@ -19,7 +21,7 @@ impl Worker {
         let cause = kill.cause();
         let (severity, reason) = kill.by.notice();
         // A pod that completed by itself keeps its status.
-        if !self.is_over() && !self.ended {
+        if !self.is_over() && self.end == End::Open {
             // After a restart of Wherry a requester repeats its request; report it only once.
             let marked = self.waits_for.insert(kill.by);
             if marked || self.cause.as_ref() != Some(&cause) {
@@ -38,10 +40,10 @@ impl Worker {
         let holds_back = matches!(kill.by, TerminationSource::Drain | TerminationSource::Preemption);
         if holds_back && self.is_to_run_again() && self.waits_for.insert(kill.by) {
             ctx.tell(self.pod.as_ref(), None, (severity, reason), cause.message);
-            match self.record {
+            match self.record.exists() {
                 // The record was already removed together with the other files.
-                Record::None => self.keep_record(ctx),
-                _ => self.put_marks(ctx),
+                false => self.keep_record(ctx),
+                true => self.put_marks(ctx),
             }
         }
     }
@@ -79,7 +81,7 @@ impl Worker {
 
     /// Writes the current set of causes into the record.
     fn put_marks(&mut self, ctx: &mut Context<'_>) {
-        if self.record != Record::None {
+        if self.record.exists() {
             let (termination, terminal) = self.end_so_far(ctx);
             self.put_record(termination, terminal, ctx);
         }
@@ -87,13 +89,13 @@ impl Worker {
 
     /// The termination and the terminal status for the record.
     pub(super) fn end_so_far(&self, ctx: &Context<'_>) -> (Option<Termination>, Option<core::PodStatus>) {
-        let terminal = self.terminal.then(|| self.status.clone());
+        let terminal = self.end.is_terminal().then(|| self.status.clone());
         // The last status of an ended pod may not be known yet. With this entry the next run terminates the pod again.
         let over = || {
             let (began, grace_deadline) = (ctx.now.wall, ctx.now.wall + self.grace_period());
             Termination { began, grace_deadline, cause: self.cause.clone() }
         };
-        let termination = self.termination(ctx).or_else(|| (self.is_over() && !self.terminal).then(over));
+        let termination = self.termination(ctx).or_else(|| (self.is_over() && !self.end.is_terminal()).then(over));
         (termination, terminal)
     }
 
@@ -112,7 +114,7 @@ impl Worker {
     /// Terminates the pod within `grace` (W4, W5). A termination in progress continues and can only become shorter. Returns
     /// true if the record is being written for this kill.
     pub fn kill(&mut self, grace: Duration, cause: Option<Cause>, entry: &mut Entry, ctx: &mut Context<'_>) -> bool {
-        let before = (self.termination(ctx), self.recorded_again);
+        let before = (self.termination(ctx), self.record.says_again());
         let had_directory = self.had_directory();
         if matches!(self.state, State::Waiting) {
             self.withdraw_rejection();
@@ -120,26 +122,26 @@ impl Worker {
         match &mut self.state {
             // W8: it never started anything. If something of the pod may run, it goes through Terminating instead.
             State::Waiting if !self.begun && !had_directory && entry.shows_nothing() => {
-                self.state = State::Finished;
+                self.state = State::Finished(Finished::unstarted());
             }
-            State::Waiting | State::Sync => {
+            State::Waiting | State::Sync(_) => {
                 self.state = State::Terminating(Terminating::new(ctx.now.boot, grace));
                 self.begin_work("kill", ctx);
                 self.cancel_op(ctx);
                 // The status shows nothing to stop, but a lost call may have created something meanwhile.
-                if entry.facts().sandboxes.is_empty() || self.lost_sandbox.is_some() {
+                if entry.facts().sandboxes.is_empty() || self.sandbox.lost().is_some() {
                     entry.want_read();
                 }
             }
             State::Terminating(t) => t.shrink(grace),
-            State::Terminated | State::Finished | State::Forgotten => return false,
+            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => return false,
         }
         if cause.is_some() {
             self.cause = cause;
         }
         // W4: a restarted Wherry continues with the rest of the grace period.
         let now = (self.termination(ctx), self.replaced);
-        let writes = now.0.is_some() && now != before && self.record != Record::None;
+        let writes = now.0.is_some() && now != before && self.record.exists();
         if writes {
             self.put_record(now.0, None, ctx);
         }
@@ -156,15 +158,13 @@ impl Worker {
     /// that was written after the change shows that the new version can start.
     pub fn outdate(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let runs = !entry.known() || entry.running().next().is_some();
-        if !matches!(self.state, State::Sync) || !runs || self.pod.is_none() {
+        let State::Sync(sync) = &mut self.state else { return false };
+        if !runs || self.pod.is_none() {
             return false;
         }
-        if self.outdated.is_none() {
-            self.outdated = Some(Outdated { failures: 0 });
-            self.record_retry = None;
-            if self.record != Record::Durable {
-                self.record = Record::Writing;
-            }
+        if sync.outdated.is_none() {
+            sync.outdated = Some(Outdated::default());
+            self.record.rewrite();
             let (termination, terminal) = self.end_so_far(ctx);
             self.put_record(termination, terminal, ctx);
         }
@@ -172,22 +172,21 @@ impl Worker {
     }
 
     pub fn is_outdated(&self) -> bool {
-        self.outdated.is_some() && matches!(self.state, State::Sync)
+        matches!(&self.state, State::Sync(sync) if sync.outdated.is_some())
     }
 
     /// For an outdated pod: its record has been written again, or the pod ends for another reason.
     pub fn may_be_replaced(&self) -> bool {
-        let writing = self.background.values().any(|b| matches!(b, BackgroundOp::Record));
-        !matches!(self.state, State::Sync) || self.record == Record::Durable && self.record_retry.is_none() && !writing
+        !self.state.is_sync() || self.record.is_written() && !self.ops.is_writing_record()
     }
 
     /// The manifest is again the one with which the pod runs.
     pub fn is_up_to_date_again(&mut self, pod: &Pod) -> bool {
         let same = self.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
-        if !same || !self.is_outdated() {
-            return false;
+        match &mut self.state {
+            State::Sync(sync) if same && sync.outdated.is_some() => sync.outdated = None,
+            _ => return false,
         }
-        self.outdated = None;
         self.restart = None;
         true
     }
@@ -207,8 +206,8 @@ impl Worker {
 
     /// Writes the pod's record unless a current one exists.
     pub fn keep_record(&mut self, ctx: &mut Context<'_>) {
-        if matches!(self.record, Record::None | Record::Stale) {
-            self.record = Record::Writing;
+        if self.record.is_wanted() {
+            self.record.wait_for_write();
             // The pod may already be killed, for example an edited pod that was drained (W27).
             let (termination, terminal) = self.end_so_far(ctx);
             self.put_record(termination, terminal, ctx);
@@ -217,11 +216,11 @@ impl Worker {
 
     /// Retries a failed write of the record when that is due.
     pub(super) fn retry_record(&mut self, ctx: &mut Context<'_>) {
-        let Some(at) = self.record_retry.filter(|_| self.record != Record::None) else { return };
+        let Some(at) = self.record.retry_at() else { return };
         if at > ctx.now.boot {
-            return self.wake_at(at);
+            return self.timer.wake_at(at);
         }
-        self.record_retry = None;
+        self.record.retry();
         let (termination, terminal) = self.end_so_far(ctx);
         self.put_record(termination, terminal, ctx);
     }
@@ -233,10 +232,12 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         let Some(pod) = self.pod.clone() else { return };
-        self.recorded_again = self.replaced;
+        self.record.write_began(self.replaced);
         let kept = Kept { boot_id: ctx.config.boot_id.clone(), boot: ctx.now.boot, wall: ctx.now.wall };
-        let active = self.active_time(ctx.now.boot);
-        self.active_due = pod.active_deadline().map(|d| ctx.now.boot + deadline::kept_every(d));
+        let active = self.deadline.map_or(Duration::ZERO, |d| d.active(ctx.now.boot));
+        if let Some(deadline) = &mut self.deadline {
+            deadline.record_began(ctx.now.boot);
+        }
         let value = record::write(&record::Record {
             pod,
             start_time: self.start_time,
@@ -247,26 +248,18 @@ impl Worker {
             again: self.replaced,
             waits_for: self.waits_for.clone(),
             preempted: self.preempted.clone(),
-            pre_stopped: self.pre_stopped.clone(),
+            pre_stopped: self.stops.pre_stopped().clone(),
             termination,
             terminal,
         });
         let op = ctx.record(&self.uid, RecordChange::Put { key: record::key(&self.uid), value });
-        self.background.insert(op, BackgroundOp::Record);
+        self.ops.start_background(op, BackgroundOp::Record);
     }
 
     /// W2: pulls, creates and starts do not delay a termination. A status read determines their outcome.
     pub(super) fn cancel_op(&mut self, ctx: &mut Context<'_>) {
-        if let Some((
-            op,
-            ActiveOp::RunSandbox { .. }
-            | ActiveOp::Pull { .. }
-            | ActiveOp::Create { .. }
-            | ActiveOp::Start { .. }
-            | ActiveOp::PostStart { cancelled: false, .. },
-        )) = &self.op
-        {
-            ctx.out.push(Effect::Cancel { op: *op });
+        if let Some(op) = self.ops.cancelled_by_kill() {
+            ctx.out.push(Effect::Cancel { op });
         }
     }
 }

@@ -4,7 +4,8 @@
 //! In a kubelet, one piece of work is one procedure call. Here it lasts from the request until none of the resulting operations
 //! is in flight or waits for a slot.
 
-use super::{ActiveOp, Record, State, Worker};
+use super::ops::ActiveOp;
+use super::{State, Worker};
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
@@ -12,10 +13,14 @@ use crate::engine::effect::Measure;
 use serde::Serialize;
 use std::time::Duration;
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Measured {
+    /// When the worker was made.
+    made: Boot,
     /// The first sync was measured.
     begun: bool,
+    /// The first start of all containers was measured, or it was in a previous run.
+    started: bool,
     /// The work in progress, with the kubelet's name for it, and the time of the request.
     work: Option<(&'static str, Boot)>,
     /// Since when a new status has been waiting for publication.
@@ -23,9 +28,18 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// For a worker that was created to terminate its pod.
-    pub fn killed(at: Boot) -> Measured {
-        Measured { work: Some(("kill", at)), ..Measured::default() }
+    pub fn new(made: Boot) -> Measured {
+        Measured { made, begun: false, started: false, work: None, status_since: None }
+    }
+
+    /// The worker was created to terminate its pod.
+    pub fn kill_began(&mut self) {
+        self.work = Some(("kill", self.made));
+    }
+
+    /// The pod started in a previous run.
+    pub fn started_before(&mut self) {
+        self.started = true;
     }
 }
 
@@ -45,25 +59,29 @@ impl Worker {
     /// The first sync of a worker is the create. It counts from the time when the pod was first seen.
     pub(super) fn measure_first_sync(&mut self, pod: &Pod, ctx: &mut Context<'_>) {
         if !std::mem::replace(&mut self.measured.begun, true) {
-            ctx.measure(Measure::PodWorkerStartDuration(ctx.now.boot.since(self.made)));
+            ctx.measure(Measure::PodWorkerStartDuration(ctx.now.boot.since(self.measured.made)));
             ctx.measure(Measure::ContainersPerPod(pod.containers().len()));
-            self.measured.work = Some(("create", self.made));
+            self.measured.work = Some(("create", self.measured.made));
+        }
+    }
+
+    /// All containers of the pod run.
+    pub(super) fn measure_start(&mut self, ctx: &mut Context<'_>) {
+        if !std::mem::replace(&mut self.measured.started, true) {
+            ctx.measure(Measure::PodStartDuration(ctx.now.boot.since(self.measured.made)));
         }
     }
 
     /// Runs after each step of a sync without an operation in flight before or after it: starts or ends the measured work.
     pub(super) fn measure_sync(&mut self, ctx: &mut Context<'_>) {
-        // Background removals do not count as a sync.
-        let doing = match &self.op {
-            None | Some((_, ActiveOp::RemoveContainer { .. } | ActiveOp::RemoveSandbox { .. })) => false,
-            Some(_) => true,
-        };
-        let busy = doing || self.stopping() || ctx.slots.waits(&self.uid);
+        let doing = self.ops.active().is_some_and(ActiveOp::is_sync_work);
+        let busy = doing || self.ops.is_stopping() || ctx.slots.waits(&self.uid);
         // A sync waits for the write of the record before it creates a container. The write alone is not a sync.
-        let waits = self.pull_wanted.is_some() || self.record == Record::Writing;
+        let queued = matches!(&self.state, State::Sync(sync) if sync.starting.waits_for_pull());
+        let waits = queued || self.record.is_writing();
         match (&self.state, self.measured.work) {
-            (State::Sync, None) if busy => self.begin_work("sync", ctx),
-            (State::Sync, Some(_)) if busy || waits => {}
+            (State::Sync(_), None) if busy => self.begin_work("sync", ctx),
+            (State::Sync(_), Some(_)) if busy || waits => {}
             // The kill of the pod is measured until its end.
             (_, Some(("kill", _))) => {}
             _ => self.end_work(ctx),

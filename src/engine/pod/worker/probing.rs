@@ -1,9 +1,10 @@
 //! Probes of a worker's running containers: requests the due probes and applies their verdicts (a restart, `ready`).
 
-use super::{BackgroundOp, State, Worker};
+use super::ops::BackgroundOp;
+use super::stops::Doomed;
+use super::{State, Worker};
 use crate::api::facts::ContainerState;
 use crate::api::pod::{Pod, RestartPolicy};
-use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::{Measure, ProbeCall, Severity};
 use crate::engine::event::{Answer, ProbeResult};
@@ -11,24 +12,14 @@ use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::plan;
 use crate::engine::probe::{Judged, Kind, Verdict};
-use serde::Serialize;
 use std::rc::Rc;
 use std::time::Duration;
-
-/// A running container that the worker kills to restart it.
-#[derive(Debug, Serialize)]
-pub struct Doomed {
-    /// The message of its Killing event.
-    pub message: String,
-    /// The end of the container's grace period.
-    pub grace_deadline: Boot,
-}
 
 impl Worker {
     /// Like a kubelet, still runs the readiness probes of a pod that is being stopped, so that clients see its state.
     pub(super) fn probe(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         let all = match self.state {
-            State::Sync => true,
+            State::Sync(_) => true,
             State::Terminating(_) => false,
             _ => return,
         };
@@ -43,8 +34,7 @@ impl Worker {
             let c = plan::newest(entry.facts(), name)?;
             (c.state == ContainerState::Running && Some(&c.id) != hooked.as_ref()).then_some(c)
         };
-        let own = &self.started_here;
-        self.probes.follow(&pod, running, |id| !own.contains(id), ctx.now, ctx.rng);
+        self.probes.follow(&pod, running, ctx.now, ctx.rng);
         for due in self.probes.due(ctx.now.boot, wanted) {
             let call = ProbeCall {
                 kind: due.kind,
@@ -55,10 +45,10 @@ impl Worker {
             };
             let op = ctx.probe(&self.uid, call, due.timeout);
             self.probes.asked(&due, op, ctx.now.boot);
-            self.background.insert(op, BackgroundOp::Probe);
+            self.ops.start_background(op, BackgroundOp::Probe);
         }
         if let Some(at) = self.probes.next(ctx.now.boot, wanted) {
-            self.wake_at(at);
+            self.timer.wake_at(at);
         }
     }
 
@@ -89,12 +79,12 @@ impl Worker {
         if let Some((reason, message)) = said {
             ctx.tell(Some(&pod), Some(&spec.name), (warning, reason), message);
         }
-        if kind != Kind::Readiness && verdict == Some(Verdict::Failed) && matches!(self.state, State::Sync) {
+        if kind != Kind::Readiness && verdict == Some(Verdict::Failed) && self.state.is_sync() {
             let grace = kind.spec(spec).and_then(|p| p.termination_grace_period_seconds);
             let grace = grace.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0).map(Duration::from_secs);
             let message = last_words(&pod, index, kind);
             let grace_deadline = ctx.now.boot + grace.unwrap_or_else(|| pod.grace_period());
-            self.doomed.insert(id, Doomed { message, grace_deadline });
+            self.stops.doom(id, Doomed { message, grace_deadline });
         }
     }
 }

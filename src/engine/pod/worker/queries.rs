@@ -1,6 +1,7 @@
 //! W24: the questions that other parts ask the worker instead of deducing its state.
 
-use super::{ActiveOp, State, Worker};
+use super::ops::ActiveOp;
+use super::{State, Worker};
 use crate::engine::pod::kill::TerminationSource;
 
 impl Worker {
@@ -20,21 +21,12 @@ impl Worker {
     }
 
     pub fn termination_was_requested(&self) -> bool {
-        !matches!(self.state, State::Waiting | State::Sync)
+        !matches!(self.state, State::Waiting | State::Sync(_))
     }
 
     /// The containers are being stopped or have been stopped, and no create or start call is in flight.
     pub fn containers_should_be_terminating(&self) -> bool {
-        let starting = matches!(
-            self.op,
-            Some((
-                _,
-                ActiveOp::RunSandbox { .. }
-                    | ActiveOp::Create { .. }
-                    | ActiveOp::Start { .. }
-                    | ActiveOp::PrepareContainer { .. }
-            ))
-        );
+        let starting = self.ops.active().is_some_and(ActiveOp::may_start_something);
         self.termination_was_requested() && !starting
     }
 
@@ -48,9 +40,9 @@ impl Worker {
         let evicted =
             self.waits_for.iter().copied().chain(self.cause.as_ref().and_then(|c| c.by)).any(TerminationSource::evicts);
         match self.state {
-            State::Waiting | State::Sync => false,
+            State::Waiting | State::Sync(_) => false,
             State::Terminating(_) => evicted,
-            State::Terminated | State::Finished | State::Forgotten => evicted || !self.desired,
+            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => evicted || !self.desired,
         }
     }
 }

@@ -4,11 +4,12 @@
 //! named after the UID; they stay until the runtime has nothing of the other owner. The worker removes only the containers and
 //! sandboxes with Wherry's own annotation, each by its id, together with the logs of these containers.
 
-use super::{State, Worker};
+use super::Worker;
 use crate::engine::context::Context;
 use crate::engine::effect::Severity;
-use crate::engine::pleg::cache::Entry;
+use crate::engine::pleg::cache::{Entry, Generation};
 use crate::engine::pod::plan;
+use serde::Serialize;
 use std::time::Duration;
 
 /// The reason in the pod's status and of the event.
@@ -16,12 +17,27 @@ const REASON: &str = "UIDInUse";
 /// W21: how long a status read of the UID is recent enough.
 const FRESH: Duration = Duration::from_secs(2);
 
+#[derive(Debug, Default, Serialize)]
+pub struct Sharing {
+    /// The running object of another owner that was last reported in an event.
+    reported: Option<String>,
+    /// A status read that began at this generation or later must show the objects of other owners.
+    read_since: Option<Generation>,
+}
+
+impl Sharing {
+    /// A later removal needs a read of its own.
+    pub fn forget_reads(&mut self) {
+        self.read_since = None;
+    }
+}
+
 impl Worker {
     /// Reports each running object of another owner once.
     pub(super) fn tell_of_strangers(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         let Some(stranger) = entry.strangers().running() else { return };
-        if self.stranger_told.as_ref() != Some(&stranger.what) {
-            self.stranger_told = Some(stranger.what.clone());
+        if self.sharing.reported.as_ref() != Some(&stranger.what) {
+            self.sharing.reported = Some(stranger.what.clone());
             if let Some((_, message)) = self.waits_for_strangers(entry) {
                 ctx.tell(self.pod.as_ref(), None, (Severity::Warning, REASON), message);
             }
@@ -32,7 +48,7 @@ impl Worker {
     pub fn waits_for_strangers(&self, entry: &Entry) -> Option<(&'static str, String)> {
         let pod = self.pod.as_ref()?;
         let stranger = entry.strangers().running()?;
-        if !matches!(self.state, State::Sync) || plan::ready_sandbox(entry.facts()).is_some() {
+        if !self.state.is_sync() || plan::ready_sandbox(entry.facts()).is_some() {
             return None;
         }
         let remedy = match pod.has_own_uid() {
@@ -50,10 +66,10 @@ impl Worker {
 
     /// Returns true if the current objects of other owners under the UID are known; otherwise requests a status read.
     pub(super) fn knows_strangers(&mut self, entry: &mut Entry, ctx: &Context<'_>) -> bool {
-        let needed = *self.look_since.get_or_insert(ctx.generation);
+        let needed = *self.sharing.read_since.get_or_insert(ctx.generation);
         let recent = |at| ctx.now.boot.since(at) < FRESH;
         if entry.usable() && entry.looked().is_some_and(|(generation, at)| generation >= needed || recent(at)) {
-            self.look_since = None;
+            self.sharing.read_since = None;
             return true;
         }
         if !entry.is_busy() {

@@ -5,7 +5,9 @@
 //! Before its stop, a container's preStop hook runs, and a sidecar waits for its turn. Both count against the grace period
 //! and are cut at its end.
 
-use super::{BackgroundOp, State, Worker};
+use super::Worker;
+use super::ops::BackgroundOp;
+use super::retry::Retry;
 use crate::api::facts::ContainerFact;
 use crate::api::names::ContainerId;
 use crate::api::pod::{LONGEST_GRACE, is_sidecar};
@@ -15,12 +17,11 @@ use crate::engine::effect::{Effect, RuntimeCall, Severity};
 use crate::engine::op::OpId;
 use crate::engine::pleg::cache::Entry;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// W4: the minimum timeout of StopContainer.
 const SHORTEST_STOP: Duration = Duration::from_secs(2);
-const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
 /// The reason for which the stop of a container waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -32,48 +33,84 @@ pub enum Wait {
     Order,
 }
 
+/// A running container that the worker stops to restart it.
+#[derive(Debug, Serialize)]
+pub struct Doomed {
+    /// The message of its Killing event.
+    pub message: String,
+    /// The end of the container's grace period.
+    pub grace_deadline: Boot,
+}
+
+/// The stops of a pod's containers.
 #[derive(Debug, Default, Serialize)]
 pub struct Stops {
+    round: Round,
+    /// Running containers that the worker stops to restart them.
+    doomed: BTreeMap<ContainerId, Doomed>,
+    /// Containers whose preStop hook has started (W4: it runs once).
+    pre_stopped: BTreeSet<ContainerId>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Round {
     /// Containers stopped in this round, and the deadline given for each.
-    asked: BTreeMap<ContainerId, Boot>,
+    called: BTreeMap<ContainerId, Boot>,
     waits: BTreeMap<ContainerId, Wait>,
-    /// Rounds after which something still ran.
-    rounds: u32,
-    retry_at: Option<Boot>,
+    /// The delay after rounds after which something still ran.
+    retry: Retry,
 }
 
 impl Stops {
+    /// With the hooks that started in a previous run.
+    pub fn with_pre_stopped(pre_stopped: BTreeSet<ContainerId>) -> Stops {
+        Stops { pre_stopped, ..Stops::default() }
+    }
+
     pub fn wait(&self, id: &ContainerId) -> Option<Wait> {
-        self.waits.get(id).copied()
+        self.round.waits.get(id).copied()
     }
 
     pub fn set_wait(&mut self, id: &ContainerId, wait: Wait) {
-        self.waits.insert(id.clone(), wait);
+        self.round.waits.insert(id.clone(), wait);
     }
-}
 
-/// 0.5, 1, 2 ... 10 s, plus jitter.
-pub(super) fn retry_after(tries: u32, ctx: &mut Context<'_>) -> Duration {
-    let d = Duration::from_millis(500).saturating_mul(1 << tries.min(5)).min(LONGEST_RETRY);
-    ctx.rng.jitter(d)
+    /// The container is stopped to restart it. A new reason replaces the previous one.
+    pub fn doom(&mut self, id: ContainerId, doomed: Doomed) {
+        self.doomed.insert(id, doomed);
+    }
+
+    pub fn is_doomed(&self, id: &ContainerId) -> bool {
+        self.doomed.contains_key(id)
+    }
+
+    pub fn pre_stopped(&self) -> &BTreeSet<ContainerId> {
+        &self.pre_stopped
+    }
+
+    /// Returns true if the container's preStop hook has not started before.
+    pub fn note_pre_stop(&mut self, id: &ContainerId) -> bool {
+        self.pre_stopped.insert(id.clone())
+    }
+
+    /// Drops the notes about containers that do not exist any more.
+    pub fn forget_gone(&mut self, containers: &[ContainerFact]) {
+        self.pre_stopped.retain(|id| containers.iter().any(|c| c.id == *id));
+    }
 }
 
 impl Worker {
-    pub(super) fn stopping(&self) -> bool {
-        self.background.values().any(|b| matches!(b, BackgroundOp::Stop { .. }))
-    }
-
     /// Nothing runs that should be stopped: resets the rounds and cancels hooks in flight.
     pub(super) fn stops_are_over(&mut self, ctx: &mut Context<'_>) {
-        let stops = std::mem::take(&mut self.stops);
-        for wait in stops.waits.into_values() {
+        let round = std::mem::take(&mut self.stops.round);
+        for wait in round.waits.into_values() {
             self.give_up_hook(wait, ctx);
         }
     }
 
     fn give_up_hook(&self, wait: Wait, ctx: &mut Context<'_>) {
         if let Wait::Hook(op) = wait
-            && self.background.contains_key(&op)
+            && self.ops.is_in_background(op)
         {
             ctx.out.push(Effect::Cancel { op });
         }
@@ -89,7 +126,7 @@ impl Worker {
         entry: &Entry,
         ctx: &mut Context<'_>,
     ) {
-        let stopping = self.stopping();
+        let stopping = self.ops.is_stopping();
         // W4: the end of the grace period cuts hooks and turns, whatever else is in flight.
         if grace_deadline <= ctx.now.boot {
             for id in running {
@@ -100,20 +137,20 @@ impl Worker {
             }
         }
         // A status read after the last answer shows that they still run.
-        if !stopping && entry.usable() && running.iter().any(|id| self.stops.asked.contains_key(id)) {
-            self.stops.asked.clear();
-            self.stops.retry_at = Some(ctx.now.boot + retry_after(self.stops.rounds, ctx));
-            self.stops.rounds = self.stops.rounds.saturating_add(1);
+        let round = &mut self.stops.round;
+        if !stopping && entry.usable() && running.iter().any(|id| round.called.contains_key(id)) {
+            round.called.clear();
+            round.retry.failed(ctx);
         }
-        if let Some(at) = self.stops.retry_at.filter(|at| *at > ctx.now.boot) {
+        if let Some(at) = self.stops.round.retry.waits_until(ctx.now.boot) {
             if running.iter().any(|id| matches!(self.stops.wait(id), Some(Wait::Hook(_)))) {
-                self.wake_at(grace_deadline);
+                self.timer.wake_at(grace_deadline);
             }
-            return self.wake_at(at);
+            return self.timer.wake_at(at);
         }
         for id in running {
-            let in_flight = self.background.values().any(|b| matches!(b, BackgroundOp::Stop { id: i } if i == id));
-            match self.stops.asked.get(id) {
+            let in_flight = self.ops.is_stopping_container(id.as_str());
+            match self.stops.round.called.get(id) {
                 Some(by) if *by <= grace_deadline || !in_flight => {}
                 Some(_) => self.stop_container(id, grace_deadline, ctx),
                 None => {
@@ -143,9 +180,8 @@ impl Worker {
     ) -> bool {
         let waits = self.pre_stop(c, grace_deadline, entry, ctx) || turns && !self.turn_has_come(c, running, entry);
         if waits {
-            self.wake_at(grace_deadline);
-            if self.stops.wait(&c.id).is_none_or(|w| matches!(w, Wait::Hook(op) if !self.background.contains_key(&op)))
-            {
+            self.timer.wake_at(grace_deadline);
+            if self.stops.wait(&c.id).is_none_or(|w| matches!(w, Wait::Hook(op) if !self.ops.is_in_background(op))) {
                 self.stops.set_wait(&c.id, Wait::Order);
             }
         }
@@ -159,15 +195,15 @@ impl Worker {
         let Some(own) = sidecar(&c.name) else { return true };
         let others = entry.facts().containers.iter().filter(|o| running.contains(&o.id) && o.id != c.id);
         let mut before = others.filter(|o| sidecar(&o.name).is_none_or(|other| other > own));
-        before.next().is_none() && self.op.is_none() && entry.usable()
+        before.next().is_none() && !self.ops.is_active() && entry.usable()
     }
 
     fn tell_of_stop(&mut self, c: &ContainerFact, ctx: &mut Context<'_>) {
-        if self.stops.rounds > 0 || self.stops.waits.contains_key(&c.id) {
+        if self.stops.round.retry.failures() > 0 || self.stops.wait(&c.id).is_some() {
             return;
         }
-        let message = match self.doomed.get(&c.id) {
-            Some(doomed) if matches!(self.state, State::Sync) => doomed.message.clone(),
+        let message = match self.stops.doomed.get(&c.id) {
+            Some(doomed) if self.state.is_sync() => doomed.message.clone(),
             _ => format!("Stopping container {}", c.name),
         };
         ctx.tell(self.pod.as_ref(), Some(&c.name), (Severity::Normal, "Killing"), message);
@@ -176,22 +212,22 @@ impl Worker {
     /// Stops the doomed containers, each with its own deadline. Returns true while one of them runs.
     pub(super) fn stop_doomed(&mut self, entry: &Entry, ctx: &mut Context<'_>) -> bool {
         let facts = entry.facts();
-        self.doomed.retain(|id, _| entry.running().any(|c| c.id == *id));
+        self.stops.doomed.retain(|id, _| entry.running().any(|c| c.id == *id));
         for c in facts.containers.iter() {
-            if let Some(grace_deadline) = self.doomed.get(&c.id).map(|d| d.grace_deadline) {
+            if let Some(grace_deadline) = self.stops.doomed.get(&c.id).map(|d| d.grace_deadline) {
                 self.stop_all(std::slice::from_ref(&c.id), grace_deadline, false, entry, ctx);
             }
         }
-        !self.doomed.is_empty()
+        !self.stops.doomed.is_empty()
     }
 
     fn stop_container(&mut self, id: &ContainerId, grace_deadline: Boot, ctx: &mut Context<'_>) {
-        self.stops.asked.insert(id.clone(), grace_deadline);
-        self.stops.waits.remove(id);
+        self.stops.round.called.insert(id.clone(), grace_deadline);
+        self.stops.round.waits.remove(id);
         // CRI timeouts are whole seconds.
         let left = grace_deadline.since(ctx.now.boot) + Duration::from_millis(500);
         let grace = Duration::from_secs(left.as_secs()).clamp(SHORTEST_STOP, LONGEST_GRACE);
         let op = ctx.runtime(&self.uid, RuntimeCall::StopContainer { id: id.clone(), grace });
-        self.background.insert(op, BackgroundOp::Stop { id: id.clone() });
+        self.ops.start_background(op, BackgroundOp::Stop { id: id.clone() });
     }
 }

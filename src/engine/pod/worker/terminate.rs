@@ -1,41 +1,24 @@
 //! Terminating: stops every container and then the sandbox, with retries, until a status read that began after the last
 //! call shows nothing running (W2, W4). Terminated: removes the volumes, then the cgroup.
 
-use super::stops::retry_after;
-use super::{ActiveOp, BackgroundOp, State, Terminating, Worker};
+use super::ops::ActiveOp;
+use super::retry::Retry;
+use super::state::{CgroupRemoval, Finished, Terminated};
+use super::{End, State, Worker};
 use crate::api::names::{ContainerId, SandboxId};
-use crate::api::time::Boot;
 use crate::engine::context::Context;
-use crate::engine::effect::{CgroupCall, Measure, RuntimeCall};
+use crate::engine::effect::{Measure, RuntimeCall, Severity};
+use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
-use std::time::Duration;
 
-/// W4: the minimum grace period.
-const SHORTEST_GRACE: Duration = Duration::from_secs(1);
 /// W2: after this number of failed attempts a sandbox no longer delays the termination.
 const SANDBOX_TRIES: u32 = 5;
-
-impl Terminating {
-    pub(super) fn new(began: Boot, grace: Duration) -> Terminating {
-        Terminating {
-            began,
-            grace_deadline: began + grace.max(SHORTEST_GRACE),
-            sandbox_tries: 0,
-            sandbox_retry_at: None,
-            all_stopped: false,
-        }
-    }
-
-    pub(super) fn shrink(&mut self, grace: Duration) {
-        self.grace_deadline = self.grace_deadline.min(self.began + grace.max(SHORTEST_GRACE));
-    }
-}
 
 impl Worker {
     pub(super) fn step_terminating(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
         let State::Terminating(t) = &self.state else { return };
-        let (grace_deadline, tries, retry_at) = (t.grace_deadline, t.sandbox_tries, t.sandbox_retry_at);
-        self.look_since = None;
+        let (grace_deadline, sandbox_stops) = (t.grace_deadline, t.sandbox);
+        self.sharing.forget_reads();
         // The node steps every worker when the connection is back.
         if !entry.known() || !ctx.up {
             return;
@@ -43,12 +26,11 @@ impl Worker {
         // Stops wait neither for a cancelled call nor for a status read in flight.
         let running: Vec<ContainerId> = entry.running().map(|c| c.id.clone()).collect();
         if !running.is_empty() {
-            self.ended = false;
-            self.terminal = false;
+            self.end = End::Open;
             self.all_stopped(false);
             return self.stop_all(&running, grace_deadline, true, entry, ctx);
         }
-        if self.op.is_some() || self.stopping() || !entry.usable() {
+        if self.ops.is_active() || self.ops.is_stopping() || !entry.usable() {
             return;
         }
         self.stops_are_over(ctx);
@@ -59,16 +41,16 @@ impl Worker {
         }
         let mut sandboxes = entry.facts().sandboxes.iter();
         // If the pod ended in a previous run, its dead sandboxes were stopped then.
-        let sandbox = sandboxes.find(|s| s.ready || !self.terminal && !self.stopped.contains(&s.id));
+        let sandbox = sandboxes.find(|s| s.ready || !self.end.is_terminal() && !self.sandbox.is_stopped(&s.id));
         if let Some(sandbox) = sandbox
-            && tries < SANDBOX_TRIES
+            && sandbox_stops.failures() < SANDBOX_TRIES
         {
-            if let Some(at) = retry_at.filter(|at| *at > ctx.now.boot) {
-                return self.wake_at(at);
+            if let Some(at) = sandbox_stops.waits_until(ctx.now.boot) {
+                return self.timer.wake_at(at);
             }
             return self.stop_sandbox(sandbox.id.clone(), ctx);
         }
-        self.state = State::Terminated;
+        self.state = State::Terminated(Terminated::default());
         self.begin_work("terminated", ctx);
     }
 
@@ -85,20 +67,25 @@ impl Worker {
 
     /// The pod is terminating, and no call that may still start something is in flight.
     pub fn is_only_stopping(&self) -> bool {
-        matches!(self.state, State::Terminating(_)) && self.op.is_none()
+        matches!(self.state, State::Terminating(_)) && !self.ops.is_active()
     }
 
     pub(super) fn stop_sandbox(&mut self, id: SandboxId, ctx: &mut Context<'_>) {
         let op = ctx.runtime(&self.uid, RuntimeCall::StopSandbox { id: id.clone() });
-        self.op = Some((op, ActiveOp::StopSandbox { id }));
+        self.ops.start(op, ActiveOp::StopSandbox { id });
     }
 
-    /// Schedules a retry after a sandbox could not be stopped.
-    pub(super) fn sandbox_stop_failed(&mut self, ctx: &mut Context<'_>) {
-        if let State::Terminating(t) = &mut self.state {
-            t.sandbox_retry_at = Some(ctx.now.boot + retry_after(t.sandbox_tries, ctx));
-            t.sandbox_tries += 1;
+    /// Reports that a sandbox could not be stopped, and schedules a retry.
+    pub(super) fn sandbox_not_stopped(&mut self, id: &SandboxId, e: &OpError, ctx: &mut Context<'_>) {
+        let message = format!("error killing pod: failed to stop sandbox {id}: {e}");
+        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedKillPod"), message);
+        // A lost connection does not count as a try (W2).
+        if let State::Terminating(t) = &mut self.state
+            && !matches!(e, OpError::NotSent(_))
+        {
+            t.sandbox.failed(ctx);
         }
+        self.sandbox.hold_until(ctx.now.boot + ctx.after_error());
     }
 
     pub(super) fn step_terminated(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
@@ -106,22 +93,21 @@ impl Worker {
         if !self.unmount_volumes(ctx) {
             return;
         }
-        if !self.cgroup_tried {
+        if let State::Terminated(Terminated { cgroup: CgroupRemoval::NotTried, .. }) = self.state {
             // W21: the cgroup is named after the UID, and systemd kills everything in a slice that it stops.
             if !self.knows_strangers(entry, ctx) {
                 return;
             }
-            self.cgroup_tried = true;
             if let Some(pod) = self.pod.clone().filter(|_| self.extras.probes) {
                 ctx.measure(Measure::NoMoreProbes { pod });
             }
-            if !entry.strangers().share_the_uid() {
-                let op = ctx.cgroup(&self.uid, CgroupCall::Remove { uid: self.uid.clone(), kill: false });
-                self.background.insert(op, BackgroundOp::RemoveCgroup);
-            }
+            self.set_cgroup(CgroupRemoval::Tried { retry: Retry::default() });
+            self.remove_cgroup(false, entry, ctx);
         }
-        if !self.background.values().any(|b| matches!(b, BackgroundOp::RemoveCgroup)) {
-            self.state = State::Finished;
+        if let State::Terminated(terminated) = &mut self.state
+            && !self.ops.is_removing_cgroup()
+        {
+            self.state = State::Finished(Finished::after(std::mem::take(terminated)));
             self.end_work(ctx);
         }
     }

@@ -2,8 +2,9 @@
 //!
 //! After a restart Wherry does not know whether they are mounted. It requests them again before it starts something.
 
-use super::stops::retry_after;
-use super::{ActiveOp, BackgroundOp, Record, Worker};
+use super::Worker;
+use super::ops::{ActiveOp, BackgroundOp};
+use super::retry::Retry;
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
@@ -14,13 +15,27 @@ use std::rc::Rc;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Volumes {
-    mounted: bool,
-    unmounted: bool,
     /// The pod's directory is from a previous run. It may contain volumes, whatever the spec contains now.
     found: bool,
-    tries: u32,
-    /// No call before this time, because the last one failed.
-    hold: Option<Boot>,
+    mounts: Mounts,
+}
+
+#[derive(Debug, Serialize)]
+enum Mounts {
+    /// Not mounted, or mounted in a previous run. `retry_at`: the last attempt to mount them failed.
+    Unknown {
+        retry_at: Option<Boot>,
+    },
+    Mounted,
+    /// The last attempt to unmount them failed.
+    NotUnmounted(Retry),
+    Unmounted,
+}
+
+impl Default for Mounts {
+    fn default() -> Mounts {
+        Mounts::Unknown { retry_at: None }
+    }
 }
 
 impl Worker {
@@ -34,38 +49,42 @@ impl Worker {
         self.volumes.found
     }
 
+    fn needs_no_mount(&self) -> bool {
+        !self.extras.volumes || matches!(self.volumes.mounts, Mounts::Mounted)
+    }
+
     /// The volumes permit to start something of the pod, or to mount them now.
     pub(super) fn volumes_may_be_mounted(&mut self, ctx: &Context<'_>) -> bool {
-        if !self.extras.volumes || self.volumes.mounted {
+        if self.needs_no_mount() {
             return true;
         }
-        match self.volumes.hold.filter(|at| *at > ctx.now.boot) {
-            Some(at) => {
-                self.wake_at(at);
+        match self.volumes.mounts {
+            Mounts::Unknown { retry_at: Some(at) } if at > ctx.now.boot => {
+                self.timer.wake_at(at);
                 false
             }
             // The pod's record must exist first, so that a later run finds the mounts.
-            None => self.record != Record::Writing,
+            _ => !self.record.is_writing(),
         }
     }
 
     /// Returns true if the volumes are mounted; otherwise requests the mount.
     pub(super) fn mount_volumes(&mut self, pod: &Rc<Pod>, ctx: &mut Context<'_>) -> bool {
-        if !self.extras.volumes || self.volumes.mounted {
+        if self.needs_no_mount() {
             return true;
         }
-        if self.record == Record::Durable {
+        if self.record.is_durable() {
             let op = ctx.volumes(&self.uid, VolumesCall::Mount { pod: pod.clone() });
-            self.op = Some((op, ActiveOp::MountVolumes));
+            self.ops.start(op, ActiveOp::MountVolumes);
         }
         false
     }
 
     pub(super) fn volumes_mounted(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
         match result {
-            Ok(()) => self.volumes.mounted = true,
+            Ok(()) => self.volumes.mounts = Mounts::Mounted,
             Err(e) => {
-                self.volumes.hold = Some(ctx.now.boot + ctx.after_error());
+                self.volumes.mounts = Mounts::Unknown { retry_at: Some(ctx.now.boot + ctx.after_error()) };
                 let message = e.message().to_string();
                 ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedMount"), message);
             }
@@ -74,27 +93,35 @@ impl Worker {
 
     /// Returns true once nothing is mounted any more. An orphan has no spec, so it may have volumes.
     pub(super) fn unmount_volumes(&mut self, ctx: &mut Context<'_>) -> bool {
-        if self.volumes.unmounted || self.pod.is_some() && !self.extras.volumes && !self.volumes.found {
+        if self.pod.is_some() && !self.extras.volumes && !self.volumes.found {
             return true;
         }
-        if self.background.values().any(|b| matches!(b, BackgroundOp::Unmount)) {
-            return false;
-        }
-        if let Some(at) = self.volumes.hold.filter(|at| self.volumes.tries > 0 && *at > ctx.now.boot) {
-            self.wake_at(at);
-            return false;
+        match self.volumes.mounts {
+            Mounts::Unmounted => return true,
+            _ if self.ops.is_unmounting() => return false,
+            Mounts::NotUnmounted(retry) => {
+                if let Some(at) = retry.waits_until(ctx.now.boot) {
+                    self.timer.wake_at(at);
+                    return false;
+                }
+            }
+            Mounts::Unknown { .. } | Mounts::Mounted => {}
         }
         let op = ctx.volumes(&self.uid, VolumesCall::Unmount { uid: self.uid.clone() });
-        self.background.insert(op, BackgroundOp::Unmount);
+        self.ops.start_background(op, BackgroundOp::Unmount);
         false
     }
 
     pub(super) fn volumes_unmounted(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
         match result {
-            Ok(()) => self.volumes.unmounted = true,
+            Ok(()) => self.volumes.mounts = Mounts::Unmounted,
             Err(e) => {
-                self.volumes.hold = Some(ctx.now.boot + retry_after(self.volumes.tries, ctx));
-                self.volumes.tries = self.volumes.tries.saturating_add(1);
+                let mut retry = match self.volumes.mounts {
+                    Mounts::NotUnmounted(retry) => retry,
+                    _ => Retry::default(),
+                };
+                retry.failed(ctx);
+                self.volumes.mounts = Mounts::NotUnmounted(retry);
                 let message = e.message().to_string();
                 ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedUnMount"), message);
             }

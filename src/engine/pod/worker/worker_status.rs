@@ -1,6 +1,7 @@
 //! The worker's own status, in addition to the pod's status: its state, its current operation and its waiting reasons.
 
-use super::{ActiveOp, Record, State, Worker};
+use super::ops::ActiveOp;
+use super::{State, Worker};
 use crate::api::time::Boot;
 use crate::engine::pod::backoff::in_words;
 use crate::engine::pod::kill::TerminationSource;
@@ -60,41 +61,41 @@ impl Worker {
             ..WorkerStatus::default()
         };
         match &self.state {
-            State::Sync => {
-                let backoffs = self.backoffs.iter().filter_map(|(name, hold)| {
-                    let seconds = left(hold.until)?;
-                    Some(NextStart { container: name.clone(), seconds, after_end: hold.after.is_some() })
+            State::Sync(_) => {
+                let backoffs = self.backoffs.all().filter_map(|(name, until, after_end)| {
+                    Some(NextStart { container: name.to_owned(), seconds: left(until)?, after_end })
                 });
                 worker_status.back_off = backoffs.collect();
-                let pulls = self.pulls.iter().filter_map(|(image, b)| {
+                let pulls = self.failures.pulls().iter().filter_map(|(image, b)| {
                     let (failures, error) = (b.failures, b.error.clone());
                     Some(NextPull { image: image.clone(), seconds: left(b.until)?, failures, error })
                 });
                 worker_status.pull_back_off = pulls.collect();
-                if let Some(s) = self.sandbox_hold.and_then(left) {
+                if let Some(s) = self.sandbox.hold(now).and_then(left) {
                     worker_status.waits_for.push(format!("the next attempt to start its sandbox, in {}", words(s)));
                 }
                 if self.is_outdated() {
                     let waits = "its record to be written; then the new version replaces it";
                     worker_status.waits_for.push(waits.into());
-                } else if self.record == Record::Writing {
+                } else if self.record.is_writing() {
                     worker_status.waits_for.push("its record to be durable".into());
                 }
-                if let Some(s) = self.deadline.and_then(left) {
+                if let Some(s) = self.deadline.and_then(|d| left(d.at())) {
                     worker_status.waits_for.push(format!("its activeDeadlineSeconds, in {}", words(s)));
                 }
             }
             State::Terminating(t) => {
                 worker_status.grace_left_seconds = Some(seconds_up(t.grace_deadline.since(now)));
-                if let Some(s) = t.sandbox_retry_at.and_then(left) {
+                if let Some(s) = t.sandbox.waits_until(now).and_then(left) {
                     worker_status.waits_for.push(format!("the next attempt to stop its sandbox, in {}", words(s)));
                 }
             }
-            State::Finished if self.retry_at.and_then(left).is_some() => {
-                let s = self.retry_at.and_then(left).unwrap_or(0);
-                worker_status.waits_for.push(format!("the next attempt to remove its leftovers, in {}", words(s)));
+            State::Finished(_) => {
+                if let Some(s) = self.cleanup.waits_until(now).and_then(left) {
+                    worker_status.waits_for.push(format!("the next attempt to remove its leftovers, in {}", words(s)));
+                }
             }
-            State::Waiting | State::Terminated | State::Finished | State::Forgotten => {}
+            State::Waiting | State::Terminated(_) | State::Forgotten(_) => {}
         }
         for source in &self.waits_for {
             worker_status.waits_for.push(match source {
@@ -115,8 +116,8 @@ impl Worker {
             let spec = self.pod.as_deref();
             spec.map_or("?", |p| p.at(index).name.as_str())
         };
-        let Some((_, doing)) = &self.op else {
-            return self.stopping().then(|| "stopping containers".to_owned());
+        let Some(doing) = self.ops.active() else {
+            return self.ops.is_stopping().then(|| "stopping containers".to_owned());
         };
         Some(match doing {
             ActiveOp::PreparePod { .. } => "creating its directories".into(),
@@ -135,19 +136,6 @@ impl Worker {
             ActiveOp::RemoveContainer { .. } => "removing a dead container".into(),
             ActiveOp::RemoveSandbox { .. } => "removing a dead sandbox".into(),
         })
-    }
-}
-
-impl State {
-    pub fn name(&self) -> &'static str {
-        match self {
-            State::Waiting => "Waiting",
-            State::Sync => "Sync",
-            State::Terminating(_) => "Terminating",
-            State::Terminated => "Terminated",
-            State::Finished => "Finished",
-            State::Forgotten => "Forgotten",
-        }
     }
 }
 

@@ -1,0 +1,207 @@
+//! The start of one container: image, files, create. A pod starts one container at a time.
+//!
+//! The plan names the container and its attempt. `Starting` keeps the results of the steps so far; a result for another
+//! container or attempt does not count.
+
+use crate::api::facts::ImageFact;
+use crate::api::pod::Pod;
+use crate::api::time::Boot;
+use crate::engine::pod::backoff;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A container of the pod (`index` of `Pod::all_containers`) and the attempt to create it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Instance {
+    pub index: usize,
+    pub attempt: u32,
+}
+
+/// The steps towards the CreateContainer call that are done.
+#[derive(Debug, Default, Serialize)]
+pub enum Starting {
+    #[default]
+    Nothing,
+    /// The image is missing, and its pull waits for a slot.
+    PullQueued { of: Instance },
+    /// The image is present.
+    Image { of: Instance, image: ImageFact },
+    /// The container's files exist too.
+    Files { of: Instance, image: ImageFact, termination_file: String },
+}
+
+/// The next step towards a container.
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    CheckImage,
+    Pull,
+    PrepareFiles(ImageFact),
+    Create { image: ImageFact, termination_file: String },
+}
+
+impl Starting {
+    pub fn next(&self, instance: Instance) -> Step {
+        match self {
+            Starting::PullQueued { of } if *of == instance => Step::Pull,
+            Starting::Image { of, image } if *of == instance => Step::PrepareFiles(image.clone()),
+            Starting::Files { of, image, termination_file } if *of == instance => {
+                Step::Create { image: image.clone(), termination_file: termination_file.clone() }
+            }
+            _ => Step::CheckImage,
+        }
+    }
+
+    /// The files of this container were created. They count only if its image is still the one that was checked.
+    pub fn files_created(&mut self, instance: Instance, file: String) {
+        *self = match std::mem::take(self) {
+            Starting::Image { of, image } if of == instance => Starting::Files { of, image, termination_file: file },
+            other => other,
+        };
+    }
+
+    /// The container's files are made again before the next attempt to create it.
+    pub fn forget_files(&mut self) {
+        *self = match std::mem::take(self) {
+            Starting::Files { of, image, .. } => Starting::Image { of, image },
+            other => other,
+        };
+    }
+
+    /// The pull of an image waits for a slot.
+    pub fn waits_for_pull(&self) -> bool {
+        matches!(self, Starting::PullQueued { .. })
+    }
+
+    /// The container is about to be created.
+    pub fn has_files(&self) -> bool {
+        matches!(self, Starting::Files { .. })
+    }
+}
+
+/// The back-off of an image whose pull failed.
+#[derive(Debug, Serialize)]
+pub struct PullBackoff {
+    pub failures: u32,
+    pub until: Boot,
+    pub error: String,
+}
+
+/// Failed attempts that delay or renumber later ones.
+#[derive(Debug, Default, Serialize)]
+pub struct Failures {
+    /// By image, as the spec names it.
+    pulls: BTreeMap<String, PullBackoff>,
+    /// By container: the last attempt number that the runtime refused because the name was taken.
+    refused: BTreeMap<String, u32>,
+}
+
+impl Failures {
+    /// The back-off of this image, if it is not over.
+    pub fn of_pull(&self, image: &str, now: Boot) -> Option<&PullBackoff> {
+        self.pulls.get(image).filter(|b| b.until > now)
+    }
+
+    pub fn pulls(&self) -> &BTreeMap<String, PullBackoff> {
+        &self.pulls
+    }
+
+    pub fn pulled(&mut self, image: &str) {
+        self.pulls.remove(image);
+    }
+
+    /// Returns the end of the back-off.
+    pub fn pull_failed(&mut self, image: String, error: String, now: Boot) -> Boot {
+        let failures = self.pulls.get(&image).map_or(0, |b| b.failures) + 1;
+        let until = now + backoff::pull(failures);
+        self.pulls.insert(image, PullBackoff { failures, until, error });
+        until
+    }
+
+    pub fn name_taken(&mut self, container: String, attempt: u32) {
+        self.refused.insert(container, attempt);
+    }
+
+    /// The first attempt number of a container of that name that the runtime has not refused.
+    pub fn first_free(&self, container: &str) -> u32 {
+        self.refused.get(container).map_or(0, |attempt| attempt.saturating_add(1))
+    }
+}
+
+/// Checks `runAsNonRoot` against the user as which the container would run.
+///
+/// # Errors
+/// The kubelet's message, if the container would run as root or the image's user is a name.
+pub fn may_run_as(pod: &Pod, index: usize, image: &ImageFact) -> Result<(), String> {
+    let spec = pod.at(index);
+    let of_pod = pod.spec().security_context.as_ref();
+    let of_container = spec.security_context.as_ref();
+    let non_root = of_container.and_then(|s| s.run_as_non_root).or(of_pod.and_then(|s| s.run_as_non_root));
+    if non_root != Some(true) {
+        return Ok(());
+    }
+    let user = of_container.and_then(|s| s.run_as_user).or(of_pod.and_then(|s| s.run_as_user));
+    let whose = format!("(pod: \"{}_{}({})\", container: {})", pod.name.name, pod.name.namespace, pod.uid, spec.name);
+    match (user, image.uid) {
+        (Some(0), _) => Err(format!("container's runAsUser breaks non-root policy {whose}")),
+        (Some(_), _) => Ok(()),
+        (None, _) if !image.username.is_empty() => Err(format!(
+            "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root {whose}",
+            image.username
+        )),
+        (None, None | Some(0)) => Err(format!("container has runAsNonRoot and image will run as root {whose}")),
+        (None, Some(_)) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn image() -> ImageFact {
+        ImageFact { id: "sha256:1".into(), uid: None, username: String::new() }
+    }
+
+    fn at(seconds: u64) -> Boot {
+        Boot(0) + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_start_goes_from_the_image_to_the_files_to_the_create_of_one_instance() {
+        let (this, other) = (Instance { index: 0, attempt: 1 }, Instance { index: 0, attempt: 2 });
+        let mut starting = Starting::Nothing;
+        assert_eq!(starting.next(this), Step::CheckImage);
+        starting = Starting::PullQueued { of: this };
+        assert!(starting.next(this) == Step::Pull && starting.next(other) == Step::CheckImage);
+        starting = Starting::Image { of: this, image: image() };
+        assert_eq!(starting.next(this), Step::PrepareFiles(image()));
+        starting.files_created(other, "/x".into());
+        assert_eq!(starting.next(this), Step::PrepareFiles(image()), "the files of another instance");
+        starting.files_created(this, "/t".into());
+        assert_eq!(starting.next(this), Step::Create { image: image(), termination_file: "/t".into() });
+        assert_eq!(starting.next(other), Step::CheckImage);
+        starting.forget_files();
+        assert_eq!(starting.next(this), Step::PrepareFiles(image()));
+    }
+
+    #[test]
+    fn w10_the_back_off_of_a_pull_grows_until_a_pull_succeeds() {
+        let mut failures = Failures::default();
+        let first = failures.pull_failed("i:1".into(), "no such host".into(), at(0));
+        let second = failures.pull_failed("i:1".into(), "no such host".into(), first);
+        assert_eq!((first.since(at(0)), second.since(first)), (backoff::pull(1), backoff::pull(2)));
+        assert!(backoff::pull(2) > backoff::pull(1));
+        assert_eq!(failures.of_pull("i:1", first).map(|b| b.failures), Some(2));
+        assert!(failures.of_pull("i:1", second).is_none() && failures.of_pull("i:2", first).is_none());
+        failures.pulled("i:1");
+        assert_eq!(failures.pull_failed("i:1".into(), String::new(), at(0)), first);
+    }
+
+    #[test]
+    fn w21_an_attempt_whose_name_is_taken_is_not_repeated() {
+        let mut failures = Failures::default();
+        assert_eq!(failures.first_free("main"), 0);
+        failures.name_taken("main".into(), 4);
+        assert_eq!((failures.first_free("main"), failures.first_free("other")), (5, 0));
+    }
+}

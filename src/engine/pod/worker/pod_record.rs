@@ -1,0 +1,159 @@
+//! Whether the pod's record on disk is up to date (W25), and when a failed write is retried.
+//!
+//! A failed write must not stop the pod, because the disk may be full or worn out. After a failure the record therefore counts
+//! as durable until the retry.
+
+use crate::api::time::Boot;
+use serde::Serialize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum State {
+    None,
+    /// The record says that the pod waits, which is no longer true.
+    Stale,
+    Writing,
+    Durable,
+    /// The last write failed.
+    Failed {
+        retry_at: Boot,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PodRecord {
+    state: State,
+    /// The last record says that the pod starts again after its end (W6).
+    again: bool,
+}
+
+impl PodRecord {
+    pub fn none() -> PodRecord {
+        PodRecord { state: State::None, again: false }
+    }
+
+    /// A record of a previous run.
+    pub fn read(again: bool) -> PodRecord {
+        PodRecord { state: State::Durable, again }
+    }
+
+    /// There is a record, or one is being written.
+    pub fn exists(&self) -> bool {
+        self.state != State::None
+    }
+
+    pub fn says_again(&self) -> bool {
+        self.again
+    }
+
+    /// The pod's first container may be created.
+    pub fn is_durable(&self) -> bool {
+        matches!(self.state, State::Durable | State::Failed { .. })
+    }
+
+    /// The last write succeeded.
+    pub fn is_written(&self) -> bool {
+        self.state == State::Durable
+    }
+
+    pub fn is_writing(&self) -> bool {
+        self.state == State::Writing
+    }
+
+    /// A current record is missing.
+    pub fn is_wanted(&self) -> bool {
+        matches!(self.state, State::None | State::Stale)
+    }
+
+    /// The pod no longer waits, although its record says so.
+    pub fn outdate(&mut self) {
+        if self.exists() {
+            self.state = State::Stale;
+        }
+    }
+
+    /// The pod waits until the write that starts now has ended.
+    pub fn wait_for_write(&mut self) {
+        self.state = State::Writing;
+    }
+
+    /// As `wait_for_write`, unless the existing record suffices for the pod to continue.
+    pub fn rewrite(&mut self) {
+        self.state = if self.is_durable() { State::Durable } else { State::Writing };
+    }
+
+    /// A write starts. `again`: its content.
+    pub fn write_began(&mut self, again: bool) {
+        self.again = again;
+    }
+
+    /// A write succeeded. `last`: no later one is in flight.
+    pub fn written(&mut self, last: bool) {
+        if last && self.state != State::Stale {
+            self.state = State::Durable;
+        }
+    }
+
+    pub fn write_failed(&mut self, retry_at: Boot) {
+        self.state = State::Failed { retry_at };
+    }
+
+    /// When the failed write is due again.
+    pub fn retry_at(&self) -> Option<Boot> {
+        match self.state {
+            State::Failed { retry_at } => Some(retry_at),
+            _ => None,
+        }
+    }
+
+    /// The failed write is repeated now.
+    pub fn retry(&mut self) {
+        self.state = State::Durable;
+    }
+
+    pub fn removed(&mut self) {
+        self.state = State::None;
+    }
+
+    /// The removal failed, so the record still exists.
+    pub fn not_removed(&mut self) {
+        self.state = State::Durable;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w25_the_first_container_waits_for_the_record_and_not_for_a_broken_disk() {
+        let mut record = PodRecord::none();
+        assert!(record.is_wanted() && !record.exists());
+        record.wait_for_write();
+        assert!(record.is_writing() && !record.is_durable() && !record.is_wanted());
+        record.write_failed(Boot(60));
+        assert_eq!((record.is_durable(), record.is_written(), record.retry_at()), (true, false, Some(Boot(60))));
+        record.retry();
+        assert_eq!((record.is_written(), record.retry_at()), (true, None));
+    }
+
+    #[test]
+    fn of_several_writes_the_last_one_counts() {
+        let mut record = PodRecord::none();
+        record.wait_for_write();
+        record.written(false);
+        assert!(record.is_writing());
+        record.written(true);
+        assert!(record.is_written());
+    }
+
+    #[test]
+    fn w8_a_record_that_says_waiting_is_written_again_before_the_start() {
+        let mut record = PodRecord::none();
+        record.outdate();
+        assert!(!record.exists());
+        record.wait_for_write();
+        record.outdate();
+        record.written(true);
+        assert!(record.is_wanted() && record.exists(), "the write of before says that the pod waits");
+    }
+}

@@ -1,0 +1,244 @@
+//! The pod's sandbox (W13): the steps before its creation, the delay after a failure, and the calls whose outcome is unknown.
+//!
+//! The plan decides that a sandbox is created, replaced or stopped. This machine keeps the facts that the runtime does not
+//! show, and says which step comes next.
+
+use crate::api::facts::{PodFacts, SandboxFact};
+use crate::api::names::SandboxId;
+use crate::api::pod::Pod;
+use crate::api::time::Boot;
+use crate::engine::op::OpError;
+use crate::engine::pod::plan;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How long a cancelled sandbox call may still take effect. The runtime completes its current step and then removes everything
+/// that it created, except the pod's cgroup, which its OCI runtime created. Delays of 2 s were observed on a busy machine.
+pub const LATE: Duration = Duration::from_secs(30);
+
+/// Minimum time between the starts of two sandboxes of a pod.
+const SANDBOX_LIFE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default, Serialize)]
+pub struct Sandbox {
+    /// The first attempt number of this worker's own. A sandbox with a lower number is not its sandbox.
+    first_attempt: u32,
+    /// The last sandbox that this worker created, and the time of the call.
+    own: Option<(SandboxId, Boot)>,
+    /// No sandbox operation before this time, because one failed or the last sandbox died soon.
+    hold: Option<Boot>,
+    /// Sandboxes whose stop succeeded. Their state in the runtime does not show it.
+    stopped: BTreeSet<SandboxId>,
+    /// The outcome of the call for this attempt is unknown (W2): the sandbox may appear later.
+    lost: Option<u32>,
+    /// A cancelled sandbox call of this or a previous run may create the pod's cgroup until then (W26).
+    late: Option<Boot>,
+    /// The dead sandbox that was last reported in an event.
+    reported: Option<SandboxId>,
+}
+
+/// The steps before the RunPodSandbox call that are done, for this attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Preparation {
+    #[default]
+    Nothing,
+    Directories {
+        attempt: u32,
+    },
+    Cgroup {
+        attempt: u32,
+    },
+}
+
+/// The next step towards a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Directories,
+    Cgroup,
+    Sandbox,
+}
+
+impl Preparation {
+    /// The next step towards the sandbox of this attempt.
+    pub fn next(self, attempt: u32) -> Step {
+        match self {
+            Preparation::Directories { attempt: done } if done == attempt => Step::Cgroup,
+            Preparation::Cgroup { attempt: done } if done == attempt => Step::Sandbox,
+            _ => Step::Directories,
+        }
+    }
+
+    pub fn has_begun(self) -> bool {
+        self != Preparation::Nothing
+    }
+}
+
+impl Sandbox {
+    pub fn first_attempt(&self) -> u32 {
+        self.first_attempt
+    }
+
+    pub fn begin_at(&mut self, attempt: u32) {
+        self.first_attempt = attempt;
+    }
+
+    /// The attempt of a sandbox that may appear in the runtime later.
+    pub fn lost(&self) -> Option<u32> {
+        self.lost
+    }
+
+    pub fn may_be_late(&mut self, until: Boot) {
+        self.late = self.late.max(Some(until));
+    }
+
+    /// W26: until then the pod's cgroup may appear, if that time is not over.
+    pub fn late(&self, now: Boot) -> Option<Boot> {
+        self.late.filter(|until| *until > now)
+    }
+
+    /// The time before which there is no sandbox operation, if it is not over.
+    pub fn hold(&self, now: Boot) -> Option<Boot> {
+        self.hold.filter(|until| *until > now)
+    }
+
+    pub fn hold_until(&mut self, at: Boot) {
+        self.hold = Some(at);
+    }
+
+    /// Extends the hold so that a sandbox that dies at once is not replaced at once.
+    pub fn hold_for_its_life(&mut self) {
+        self.hold = self.hold.max(self.own.as_ref().map(|(_, began)| *began + SANDBOX_LIFE));
+    }
+
+    pub fn is_stopped(&self, id: &SandboxId) -> bool {
+        self.stopped.contains(id)
+    }
+
+    pub fn stopped(&mut self, id: SandboxId) {
+        self.stopped.insert(id);
+    }
+
+    /// A pod with a fixed UID replaces an empty sandbox that this worker did not create. A cancelled call may have created
+    /// it late for another version of the pod.
+    pub fn replace_foreign(&mut self, pod: &Pod, facts: &PodFacts) {
+        let Some(ready) = plan::ready_sandbox(facts) else { return };
+        let own = self.own.as_ref().is_some_and(|(id, _)| *id == ready.id);
+        if pod.has_own_uid() && !own && !facts.containers.iter().any(|c| c.sandbox == ready.id) {
+            self.first_attempt = self.first_attempt.max(ready.attempt.saturating_add(1));
+        }
+    }
+
+    /// W13: returns true for each dead sandbox once.
+    pub fn report_dead(&mut self, facts: &PodFacts) -> bool {
+        let Some(dead) = facts.sandboxes.first().filter(|s| !s.ready && self.reported.as_ref() != Some(&s.id)) else {
+            return false;
+        };
+        self.reported = Some(dead.id.clone());
+        true
+    }
+
+    /// The call that began at `began` created this sandbox. The hold ends, but the minimum time between two sandboxes counts.
+    pub fn created(&mut self, fact: &SandboxFact, began: Boot) {
+        self.hold = None;
+        self.own = Some((fact.id.clone(), began));
+    }
+
+    /// The call for this attempt failed. W2: after an unknown outcome, the sandbox or its cgroup may appear later.
+    pub fn failed(&mut self, attempt: u32, e: &OpError, now: Boot) {
+        match e {
+            OpError::Unknown(_) => self.lost = Some(attempt),
+            // A cancelled call holds the name and may still create a sandbox. Do not wait for it: take the next attempt number.
+            e if e.is_name_taken() => self.first_attempt = attempt.saturating_add(1),
+            _ => return,
+        }
+        self.may_be_late(now + LATE);
+    }
+
+    /// Drops the notes about sandboxes that no longer exist. `known`: the facts were read in this run.
+    pub fn forget_gone(&mut self, facts: &PodFacts, known: bool) {
+        // The ready sandbox is the first attempt, so no other sandbox call was made.
+        if known && plan::ready_sandbox(facts).is_some_and(|s| s.attempt == 0) {
+            self.late = None;
+        }
+        self.stopped.retain(|id| facts.sandboxes.iter().any(|s| s.id == *id));
+        self.lost = self.lost.filter(|lost| facts.sandboxes.iter().all(|s| s.attempt < *lost));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::time::Wall;
+    use crate::engine::op::Code;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u32) -> Boot {
+        Boot(0) + S * seconds
+    }
+
+    fn fact(attempt: u32, ready: bool) -> SandboxFact {
+        let id = format!("s{attempt}").into();
+        SandboxFact { id, attempt, ready, created_at: Wall(1), ips: Vec::new(), owner: None, pid: None }
+    }
+
+    fn facts(sandboxes: Vec<SandboxFact>) -> PodFacts {
+        PodFacts { sandboxes, containers: Vec::new() }
+    }
+
+    #[test]
+    fn w13_a_preparation_counts_only_for_its_own_attempt() {
+        let steps = |attempt| {
+            [Preparation::Nothing, Preparation::Directories { attempt: 2 }, Preparation::Cgroup { attempt: 2 }]
+                .map(|p| p.next(attempt))
+        };
+        assert_eq!(steps(2), [Step::Directories, Step::Cgroup, Step::Sandbox]);
+        assert_eq!(steps(3), [Step::Directories; 3]);
+    }
+
+    #[test]
+    fn w13_a_sandbox_that_dies_at_once_is_replaced_after_ten_seconds() {
+        let mut sandbox = Sandbox::default();
+        sandbox.hold_until(at(7));
+        sandbox.created(&fact(0, true), at(5));
+        assert_eq!(sandbox.hold(at(6)), None);
+        sandbox.hold_for_its_life();
+        assert_eq!((sandbox.hold(at(14)), sandbox.hold(at(15))), (Some(at(15)), None));
+        sandbox.hold_until(at(30));
+        sandbox.hold_for_its_life();
+        assert_eq!(sandbox.hold(at(20)), Some(at(30)), "the longer hold counts");
+    }
+
+    #[test]
+    fn w2_a_lost_call_is_remembered_until_a_sandbox_of_its_attempt_appears() {
+        let mut sandbox = Sandbox::default();
+        sandbox.failed(1, &OpError::Unknown("deadline".into()), at(1));
+        assert_eq!((sandbox.lost(), sandbox.late(at(30)), sandbox.late(at(31))), (Some(1), Some(at(31)), None));
+        sandbox.forget_gone(&facts(vec![fact(0, false)]), true);
+        assert_eq!(sandbox.lost(), Some(1));
+        sandbox.forget_gone(&facts(vec![fact(1, true)]), true);
+        assert_eq!((sandbox.lost(), sandbox.late(at(2))), (None, Some(at(31))));
+        sandbox.forget_gone(&facts(vec![fact(0, true)]), true);
+        assert_eq!(sandbox.late(at(2)), None, "the first attempt succeeded");
+    }
+
+    #[test]
+    fn w2_a_taken_name_leads_to_the_next_attempt() {
+        let mut sandbox = Sandbox::default();
+        sandbox.failed(0, &OpError::Answered { code: Code::AlreadyExists, message: String::new() }, at(1));
+        assert_eq!((sandbox.first_attempt(), sandbox.lost()), (1, None));
+        assert!(sandbox.late(at(2)).is_some());
+        sandbox.failed(1, &OpError::NotSent("no connection".into()), at(1));
+        assert_eq!(sandbox.first_attempt(), 1);
+    }
+
+    #[test]
+    fn w13_a_dead_sandbox_is_reported_once() {
+        let mut sandbox = Sandbox::default();
+        let reports = |s: &mut Sandbox, attempt, ready| s.report_dead(&facts(vec![fact(attempt, ready)]));
+        assert!(!reports(&mut sandbox, 0, true));
+        assert!(reports(&mut sandbox, 0, false) && !reports(&mut sandbox, 0, false));
+        assert!(reports(&mut sandbox, 1, false));
+    }
+}

@@ -1,0 +1,273 @@
+//! The steps that start something: the sandbox with its preparation, and each container from its image to its start.
+//!
+//! Each call of `start` carries out one step. The plan runs again after each result, so that a kill, a shutdown or another owner
+//! of the UID takes effect between two steps.
+
+use super::State;
+use super::Worker;
+use super::container_start::{self, Instance, Starting, may_run_as};
+use super::measure::{container_type, measure_start_error};
+use super::ops::ActiveOp;
+use super::sandbox::{self, Preparation};
+use crate::api::facts::{ContainerState, ImageFact};
+use crate::api::names::ContainerId;
+use crate::api::pod::Pod;
+use crate::engine::context::Context;
+use crate::engine::effect::{CgroupCall, CreateContainer, FilesCall, Measure, RuntimeCall, Severity};
+use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::backoff;
+use crate::engine::pod::plan::{self, Next};
+use std::rc::Rc;
+
+impl Worker {
+    /// Starts the next step if it may start now.
+    pub(super) fn start(&mut self, pod: &Rc<Pod>, next: Next, entry: &mut Entry, ctx: &mut Context<'_>) {
+        if let Next::RunSandbox { .. } = next {
+            // A2: the pod started in a previous run and nothing of it runs any more, so it must be admitted again.
+            if !self.is_admitted() {
+                return self.want_room();
+            }
+            // W21: two pods with the same UID would share cgroup and logs.
+            if entry.strangers().running().is_some() {
+                self.forget_preparations();
+                return self.tell_of_strangers(entry, ctx);
+            }
+        }
+        if !self.may_start(pod, &next, entry, ctx) {
+            // The sandbox and the container are prepared again before the next attempt.
+            return self.forget_preparations();
+        }
+        if !self.has_slot(&next, ctx) {
+            return;
+        }
+        self.keep_record(ctx);
+        if !self.mount_volumes(pod, ctx) {
+            return;
+        }
+        match next {
+            Next::RunSandbox { attempt } => self.run_sandbox(pod, attempt, ctx),
+            Next::Create { index, attempt } => self.create(pod, Instance { index, attempt }, entry, ctx),
+            Next::Start { index, id } => self.start_container(index, id, ctx),
+            _ => {}
+        }
+    }
+
+    fn want_room(&mut self) {
+        if let State::Sync(sync) = &mut self.state {
+            sync.wants_room = true;
+        }
+    }
+
+    /// Drops preparations for another step than `next`.
+    pub(super) fn keep_preparations_for(&mut self, next: &Next) {
+        let State::Sync(sync) = &mut self.state else { return };
+        if !matches!(next, Next::RunSandbox { .. }) {
+            sync.preparation = Preparation::Nothing;
+        }
+        if !matches!(next, Next::Create { .. }) {
+            sync.starting.forget_files();
+        }
+    }
+
+    fn forget_preparations(&mut self) {
+        if let State::Sync(sync) = &mut self.state {
+            sync.preparation = Preparation::Nothing;
+            sync.starting.forget_files();
+        }
+    }
+
+    /// P6, W9: nothing starts while the runtime, its network or PLEG is unhealthy. The node steps every
+    /// worker when that changes.
+    fn may_start(&mut self, pod: &Pod, next: &Next, entry: &Entry, ctx: &Context<'_>) -> bool {
+        if !ctx.may_start || !self.volumes_may_be_mounted(ctx) {
+            return false;
+        }
+        if !matches!(next, Next::RunSandbox { .. }) {
+            return true;
+        }
+        // The runtime's network, and a shutdown (A3), permit a sandbox.
+        if !(ctx.network_ready || pod.host_network()) || ctx.shutting_down && entry.facts().sandboxes.is_empty() {
+            return false;
+        }
+        self.sandbox.hold_for_its_life();
+        self.sandbox.hold(ctx.now.boot).is_none()
+    }
+
+    /// Takes the slot for the step, or queues for it.
+    fn has_slot(&self, next: &Next, ctx: &mut Context<'_>) -> bool {
+        // The container only waits for a pull slot.
+        if let (Next::Create { index, attempt }, State::Sync(sync)) = (next, &self.state)
+            && sync.starting.next(Instance { index: *index, attempt: *attempt }) == container_start::Step::Pull
+        {
+            return true;
+        }
+        let slots = match next {
+            Next::RunSandbox { .. } => &mut ctx.slots.sandboxes,
+            _ => &mut ctx.slots.containers,
+        };
+        slots.take(&self.uid, ctx.now.boot)
+    }
+
+    fn run_sandbox(&mut self, pod: &Rc<Pod>, attempt: u32, ctx: &mut Context<'_>) {
+        let State::Sync(sync) = &self.state else { return };
+        match sync.preparation.next(attempt) {
+            sandbox::Step::Directories => {
+                ctx.measure(Measure::StartedPod);
+                let op = ctx.files(&self.uid, FilesCall::PreparePod { pod: pod.clone() });
+                self.ops.start(op, ActiveOp::PreparePod { attempt });
+            }
+            sandbox::Step::Cgroup => {
+                let op = ctx.cgroup(&self.uid, CgroupCall::Make { pod: pod.clone() });
+                self.ops.start(op, ActiveOp::MakeCgroup { attempt });
+            }
+            sandbox::Step::Sandbox => {
+                let op = ctx.runtime(&self.uid, RuntimeCall::RunSandbox { pod: pod.clone(), attempt });
+                self.ops.start(op, ActiveOp::RunSandbox { began: ctx.now.boot, attempt });
+                self.forget_preparations();
+            }
+        }
+    }
+
+    fn create(&mut self, pod: &Rc<Pod>, instance: Instance, entry: &Entry, ctx: &mut Context<'_>) {
+        let State::Sync(sync) = &self.state else { return };
+        match sync.starting.next(instance) {
+            container_start::Step::CheckImage => self.check_image(pod, instance, ctx),
+            container_start::Step::Pull => self.pull(pod, instance, ctx),
+            // The pod's record is durable before its first container exists (W25).
+            container_start::Step::PrepareFiles(_) if !self.record.is_durable() => {}
+            container_start::Step::PrepareFiles(image) => self.prepare_files(pod, instance, &image, entry, ctx),
+            container_start::Step::Create { image, termination_file } => {
+                self.create_container(pod, instance, image, termination_file, entry, ctx);
+            }
+        }
+    }
+
+    pub(super) fn set_starting(&mut self, starting: Starting) {
+        if let State::Sync(sync) = &mut self.state {
+            sync.starting = starting;
+        }
+    }
+
+    fn check_image(&mut self, pod: &Rc<Pod>, of: Instance, ctx: &mut Context<'_>) {
+        ctx.measure(Measure::StartedContainer { container_type: container_type(pod, of.index) });
+        let spec = pod.at(of.index);
+        match crate::api::image::normalize(spec.image.as_deref().unwrap_or_default()) {
+            Ok(image) => {
+                let op = ctx.runtime(&self.uid, RuntimeCall::ImageStatus { image });
+                self.ops.start(op, ActiveOp::ImageStatus { index: of.index, attempt: of.attempt });
+            }
+            Err(message) => {
+                ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, "InspectFailed"), message.clone());
+                self.hold_error(pod, of.index, "InvalidImageName", message, ctx);
+            }
+        }
+    }
+
+    /// Handles the image status: uses the image, pulls it, or waits.
+    pub(super) fn image_found(&mut self, of: Instance, found: Option<ImageFact>, ctx: &mut Context<'_>) {
+        let Some(pod) = self.pod.clone() else { return };
+        let spec = pod.at(of.index);
+        let image = spec.image.clone().unwrap_or_default();
+        let policy = spec.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
+        match (policy, found) {
+            ("Never", None) => {
+                let message = format!("Container image \"{image}\" is not present with pull policy of Never");
+                ctx.tell(Some(&pod), Some(&spec.name), (Severity::Warning, "ErrImageNeverPull"), message.clone());
+                self.hold_error(&pod, of.index, "ErrImageNeverPull", message, ctx);
+            }
+            ("IfNotPresent" | "Never", Some(found)) => {
+                let message = format!("Container image \"{image}\" already present on machine");
+                ctx.tell(Some(&pod), Some(&spec.name), (Severity::Normal, "Pulled"), message);
+                self.set_starting(Starting::Image { of, image: found });
+            }
+            _ => self.pull(&pod, of, ctx),
+        }
+    }
+
+    fn pull(&mut self, pod: &Rc<Pod>, of: Instance, ctx: &mut Context<'_>) {
+        let spec = pod.at(of.index);
+        let image = spec.image.clone().unwrap_or_default();
+        self.set_starting(Starting::Nothing);
+        if let Some(b) = self.failures.of_pull(&image, ctx.now.boot) {
+            measure_start_error(pod, of.index, "ImagePullBackOff", ctx);
+            let shown = ("ImagePullBackOff".to_string(), format!("Back-off pulling image \"{image}\": {}", b.error));
+            return self.backoffs.hold(&spec.name, b.until, Some(shown));
+        }
+        if !ctx.slots.pulls.take(&self.uid, ctx.now.boot) {
+            return self.set_starting(Starting::PullQueued { of });
+        }
+        ctx.tell(Some(pod), Some(&spec.name), (Severity::Normal, "Pulling"), format!("Pulling image \"{image}\""));
+        let name = crate::api::image::normalize(&image).unwrap_or_else(|_| image.clone());
+        let op = ctx.runtime(&self.uid, RuntimeCall::PullImage { pod: pod.clone(), image: name });
+        self.ops.start(op, ActiveOp::Pull { index: of.index, attempt: of.attempt, image, began: ctx.now.boot });
+    }
+
+    fn prepare_files(&mut self, pod: &Rc<Pod>, of: Instance, image: &ImageFact, entry: &Entry, ctx: &mut Context<'_>) {
+        if let Err(message) = may_run_as(pod, of.index, image) {
+            return self.hold_error(pod, of.index, "CreateContainerConfigError", message, ctx);
+        }
+        let container = pod.at(of.index).name.clone();
+        let ips = entry.ips().to_vec();
+        let call = FilesCall::PrepareContainer { pod: pod.clone(), container, ips, attempt: of.attempt };
+        let op = ctx.files(&self.uid, call);
+        self.ops.start(op, ActiveOp::PrepareContainer { index: of.index, attempt: of.attempt });
+    }
+
+    fn create_container(
+        &mut self,
+        pod: &Rc<Pod>,
+        Instance { index, attempt }: Instance,
+        image: ImageFact,
+        termination_file: String,
+        entry: &Entry,
+        ctx: &mut Context<'_>,
+    ) {
+        self.set_starting(Starting::Nothing);
+        let Some(sandbox) = plan::ready_sandbox(entry.facts()) else { return };
+        let name = &pod.at(index).name;
+        let level = match plan::newest(entry.facts(), name) {
+            Some(unused) if unused.state == ContainerState::Created => unused.backoff_level,
+            Some(dead) if dead.attempt < attempt => backoff::after(dead, ctx.config.max_restart_backoff).1,
+            _ => 0,
+        };
+        let call = CreateContainer {
+            pod: pod.clone(),
+            container: name.clone(),
+            sandbox: sandbox.id.clone(),
+            sandbox_attempt: sandbox.attempt,
+            attempt,
+            backoff_level: level,
+            image,
+            ips: entry.ips().to_vec(),
+            termination_file,
+        };
+        let op = ctx.runtime(&self.uid, RuntimeCall::CreateContainer(Box::new(call)));
+        self.ops.start(op, ActiveOp::Create { index, attempt, level });
+    }
+
+    fn start_container(&mut self, index: usize, id: ContainerId, ctx: &mut Context<'_>) {
+        let op = ctx.runtime(&self.uid, RuntimeCall::StartContainer { id: id.clone() });
+        self.ops.start(op, ActiveOp::Start { index, id });
+    }
+
+    /// Retries the container after a delay (W9). The status shows this waiting reason meanwhile.
+    pub(super) fn hold_error(
+        &mut self,
+        pod: &Rc<Pod>,
+        index: usize,
+        reason: &'static str,
+        message: String,
+        ctx: &mut Context<'_>,
+    ) {
+        measure_start_error(pod, index, reason, ctx);
+        let name = &pod.at(index).name;
+        let said = match reason {
+            "CreateContainerError" | "CreateContainerConfigError" | "RunContainerError" => format!("Error: {message}"),
+            _ => format!("Error: {reason}"),
+        };
+        ctx.tell(Some(pod), Some(name), (Severity::Warning, "Failed"), said);
+        let until = ctx.now.boot + ctx.after_error();
+        self.backoffs.hold(name, until, Some((reason.to_string(), message)));
+        self.set_starting(Starting::Nothing);
+    }
+}

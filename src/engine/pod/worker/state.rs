@@ -1,0 +1,197 @@
+//! The states of a worker, each with the data that only this state has.
+
+use super::container_start::Starting;
+use super::retry::Retry;
+use super::sandbox::Preparation;
+use crate::api::time::Boot;
+use serde::Serialize;
+use std::time::Duration;
+
+/// W4: the minimum grace period.
+const SHORTEST_GRACE: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Serialize)]
+pub enum State {
+    /// Another pod with the same full name has not finished yet (W8), or the pod is not admitted (A3, A4).
+    Waiting,
+    Sync(Sync),
+    Terminating(Terminating),
+    Terminated(Terminated),
+    Finished(Finished),
+    /// Nothing of the pod is left; the node drops the worker.
+    Forgotten(Forgotten),
+}
+
+/// Containers are started and restarted.
+#[derive(Debug, Default, Serialize)]
+pub struct Sync {
+    /// The pod needs a sandbox, and admission has not checked yet whether it fits.
+    pub(super) wants_room: bool,
+    /// W8: the manifest changed; the old version runs until its record can be written.
+    pub(super) outdated: Option<Outdated>,
+    pub(super) preparation: Preparation,
+    pub(super) starting: Starting,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct Outdated {
+    /// The number of consecutive failures to write the record.
+    pub(super) failures: u32,
+}
+
+/// The containers and then the sandbox are stopped.
+#[derive(Debug, Serialize)]
+pub struct Terminating {
+    pub began: Boot,
+    /// The end of the grace period, which counts from the first request and only shrinks (W4).
+    pub grace_deadline: Boot,
+    /// Failed attempts to stop the sandbox.
+    pub(super) sandbox: Retry,
+    /// A status read after the last stop shows no running container.
+    pub(super) all_stopped: bool,
+}
+
+/// Nothing runs; the worker removes volumes and cgroup.
+#[derive(Debug, Default, Serialize)]
+pub struct Terminated {
+    /// Only files of the pod are left; nothing of it is known to have run under this root directory.
+    pub(super) only_files: bool,
+    pub(super) cgroup: CgroupRemoval,
+}
+
+/// The removal of the pod's cgroup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum CgroupRemoval {
+    /// The first attempt is still due.
+    #[default]
+    NotTried,
+    /// An attempt is in flight or succeeded, or another owner of the UID keeps the cgroup (W21).
+    Tried { retry: Retry },
+    /// The attempt failed, or a cancelled sandbox call may create the cgroup once more (W26).
+    Again { at: Boot, retry: Retry },
+}
+
+impl CgroupRemoval {
+    pub(super) fn retry(self) -> Retry {
+        match self {
+            CgroupRemoval::NotTried => Retry::default(),
+            CgroupRemoval::Tried { retry } | CgroupRemoval::Again { retry, .. } => retry,
+        }
+    }
+}
+
+/// The pod is kept for its status and logs while it is desired. Otherwise everything of it is removed (W23).
+#[derive(Debug, Serialize)]
+pub struct Finished {
+    pub(super) only_files: bool,
+    /// The final status is published.
+    pub(super) shown: bool,
+    pub(super) cgroup: CgroupRemoval,
+    pub(super) directory: Directory,
+    /// The number of failures to remove the record.
+    pub(super) record_failures: u32,
+}
+
+/// The pod's directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Directory {
+    Present,
+    /// W21, W26: the empty directory stays until then as the marker that something of the pod may still appear.
+    KeptAsMarker {
+        until: Boot,
+    },
+    Removed,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Forgotten {
+    pub(super) directory: Directory,
+}
+
+/// Whether a pod has ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum End {
+    Open,
+    /// All containers ended and none restarts, so the status may show a terminal phase (W3).
+    Ended,
+    /// W7: the pod is never started again and keeps its status. `recorded`: the record says so.
+    Terminal {
+        recorded: bool,
+    },
+}
+
+impl End {
+    pub fn is_terminal(self) -> bool {
+        matches!(self, End::Terminal { .. })
+    }
+}
+
+impl Terminating {
+    pub(super) fn new(began: Boot, grace: Duration) -> Terminating {
+        let grace_deadline = began + grace.max(SHORTEST_GRACE);
+        Terminating { began, grace_deadline, sandbox: Retry::default(), all_stopped: false }
+    }
+
+    pub(super) fn shrink(&mut self, grace: Duration) {
+        self.grace_deadline = self.grace_deadline.min(self.began + grace.max(SHORTEST_GRACE));
+    }
+}
+
+impl Terminated {
+    /// For a pod of which only files are left.
+    pub(super) fn only_files() -> Terminated {
+        Terminated { only_files: true, cgroup: CgroupRemoval::NotTried }
+    }
+}
+
+impl Finished {
+    /// For a pod that never started anything.
+    pub(super) fn unstarted() -> Finished {
+        Finished::after(Terminated { only_files: false, cgroup: CgroupRemoval::Tried { retry: Retry::default() } })
+    }
+
+    pub(super) fn after(terminated: Terminated) -> Finished {
+        Finished {
+            only_files: terminated.only_files,
+            shown: false,
+            cgroup: terminated.cgroup,
+            directory: Directory::Present,
+            record_failures: 0,
+        }
+    }
+}
+
+impl State {
+    pub fn name(&self) -> &'static str {
+        match self {
+            State::Waiting => "Waiting",
+            State::Sync(_) => "Sync",
+            State::Terminating(_) => "Terminating",
+            State::Terminated(_) => "Terminated",
+            State::Finished(_) => "Finished",
+            State::Forgotten(_) => "Forgotten",
+        }
+    }
+
+    pub fn is_sync(&self) -> bool {
+        matches!(self, State::Sync(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn w4_a_grace_period_only_shrinks_and_counts_from_its_beginning() {
+        let mut t = Terminating::new(Boot(0) + 10 * S, 30 * S);
+        t.shrink(60 * S);
+        assert_eq!(t.grace_deadline, Boot(0) + 40 * S);
+        t.shrink(5 * S);
+        assert_eq!(t.grace_deadline, Boot(0) + 15 * S);
+        t.shrink(Duration::ZERO);
+        assert_eq!(t.grace_deadline, Boot(0) + 11 * S, "a second is the least");
+    }
+}
