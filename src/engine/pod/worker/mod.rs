@@ -5,9 +5,13 @@
 //! ```
 //!
 //! `step` compares the desired with the observed state and emits the next effects. It runs after every event of the pod and
-//! is idempotent. The submodules: `admission` keeps the node's decision, `sync` starts and restarts containers, `terminate`
-//! stops them and verifies that, `cleanup` removes the rest, `completions` handles the results of operations. `hooks`,
-//! `probing` and `volumes` are for pods that use these.
+//! is idempotent.
+//!
+//! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own tests: `ops`
+//! (operations in flight), `sandbox`, `container_start`, `container_backoff`, `stops`, `volumes`, `pod_record`, `deadline`,
+//! `sharing`, `retry`, `timer`, and `engine::probe`. The worker composes them: `admission` keeps the node's decision, `sync`
+//! plans and `starts` carries out the steps that start something, `killing` and `terminate` end the pod, `cleanup` removes the
+//! rest, `completions` records the results of operations.
 
 mod admission;
 mod cleanup;
