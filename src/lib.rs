@@ -8,8 +8,7 @@
 //! - `agent`: passes effects to the adapters and returns their answers as events;
 //! - `commands`, `config`, `metrics`: the command line, the configuration, the metrics.
 
-// `adapters::host::own_code` is the only exception.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 // clippy.toml disallows clocks, files, sockets, threads and randomly ordered maps. The restriction applies only to
 // `engine` and `api`.

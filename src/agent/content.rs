@@ -97,7 +97,6 @@ impl Agent {
             events,
             started,
             networks_mended: _,
-            rest_at: _,
             root,
         } = self;
         let beside = AgentParts {

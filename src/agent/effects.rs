@@ -9,7 +9,7 @@ use crate::api::finding::Finding;
 use crate::api::names::Uid;
 use crate::api::time::Now;
 use crate::config::Loaded;
-use crate::engine::effect::{Effect, FilesCall, RecordChange, RuntimeCall, VolumesCall};
+use crate::engine::effect::{Effect, FilesCall, RecordChange, VolumesCall};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::{Code, OpError, OpId};
 use crate::event_loop::{Class, Finished, JobError, JobId};
@@ -24,20 +24,6 @@ const REMOVE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time limit for a read of the manifest directory or of a file in it. On file systems that depend on a server the
 /// limit is shorter.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(8);
-
-/// Code pages are released this long after the last work.
-pub(super) const REST_AFTER: Duration = Duration::from_secs(10);
-
-/// Whether the effect is real work, as opposed to the periodic calls of an idle node.
-fn is_work(effect: &Effect) -> bool {
-    match effect {
-        Effect::Runtime { call, .. } => {
-            !matches!(call, RuntimeCall::Status | RuntimeCall::List | RuntimeCall::ReadPod { .. })
-        }
-        Effect::Files { .. } | Effect::Cgroup { .. } | Effect::Record { .. } | Effect::Logind { .. } => true,
-        _ => false,
-    }
-}
 
 /// A job of a helper. Kept here, so that a job without an answer can be completed as well.
 pub enum Job {
@@ -160,9 +146,6 @@ impl RecordQueue {
 impl Agent {
     /// Returns true if the runtime was called: the request is to be sent.
     pub(super) fn carry_out(&mut self, effect: Effect, now: Now) -> bool {
-        if is_work(&effect) {
-            self.rest_at = Some(now.boot + REST_AFTER);
-        }
         match effect {
             Effect::Runtime { op, call, timeout } => return self.call_runtime(op, call, timeout, now),
             Effect::Cancel { op } => return self.cancel(op),

@@ -31,7 +31,6 @@ use crate::adapters::bus::logind::Logind;
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::ContainerEvents;
-use crate::adapters::host::own_code;
 use crate::adapters::manifests::Manifests;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
@@ -104,8 +103,6 @@ pub struct Agent {
     started: Now,
     /// Empty network results, which a power cut leaves behind, were searched for.
     networks_mended: bool,
-    /// When the code pages used by the last work are released.
-    rest_at: Option<Boot>,
     /// Held for the life of the process: excludes a second instance on this root directory.
     root: Root,
 }
@@ -182,7 +179,6 @@ impl Agent {
             self.server.next_deadline(),
             self.helpers.next_deadline(),
             self.service.next_deadline(),
-            self.rest_at,
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -206,12 +202,6 @@ impl Agent {
         }
         if due(self.helpers.next_deadline()) {
             self.helpers_done(now);
-        }
-        if due(self.rest_at) {
-            self.rest_at = None;
-            if let Err(e) = own_code::give_back() {
-                log::debug!("failed to release unused code pages error={:?}", e.to_string());
-            }
         }
         self.events.extend(self.timers.expired(now.boot).into_iter().map(Event::Timer));
     }

@@ -2,7 +2,7 @@
 
 use super::cgroups::{self, PodCgroups};
 use super::drain::Drains;
-use super::effects::{REST_AFTER, RecordQueue};
+use super::effects::RecordQueue;
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
 use super::logind::{self, HeldLock};
@@ -125,7 +125,6 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         events,
         started,
         networks_mended: false,
-        rest_at: Some(started.boot + REST_AFTER),
         root,
     })
 }

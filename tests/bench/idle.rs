@@ -7,12 +7,22 @@ use crate::support::yaml::TRAP;
 use crate::table::Table;
 use std::time::{Duration, Instant};
 
-/// Number of pods, limits of resident MB and of CPU seconds per minute, and the values of a kubelet.
-const STEPS: [(usize, f64, f64, &str, &str); 4] = [
-    (0, 6.0, 0.02, "72", "0.29"),
-    (10, 7.0, 0.05, "81", "0.78"),
-    (50, 8.0, 0.1, "91", "1.5"),
-    (110, 10.0, 0.2, "113", "3.1"),
+struct Step {
+    pods: usize,
+    /// Limits in MB.
+    anonymous: f64,
+    resident: f64,
+    /// Limit of CPU seconds per minute.
+    cpu: f64,
+    /// Resident MB and CPU seconds per minute of a kubelet.
+    kubelet: (&'static str, &'static str),
+}
+
+const STEPS: [Step; 4] = [
+    Step { pods: 0, anonymous: 1.1, resident: 10.0, cpu: 0.02, kubelet: ("72", "0.29") },
+    Step { pods: 10, anonymous: 1.3, resident: 11.0, cpu: 0.05, kubelet: ("81", "0.78") },
+    Step { pods: 50, anonymous: 2.0, resident: 12.0, cpu: 0.1, kubelet: ("91", "1.5") },
+    Step { pods: 110, anonymous: 3.0, resident: 14.0, cpu: 0.2, kubelet: ("113", "3.1") },
 ];
 
 pub fn window() -> Duration {
@@ -38,7 +48,7 @@ pub fn idle(table: &mut Table) {
     let pid = agent.pid();
     let mut cri = agent.cri();
     let mut there = 0;
-    for (pods, memory, cpu, kubelet_memory, kubelet_cpu) in STEPS {
+    for Step { pods, anonymous, resident, cpu, kubelet: (kubelet_memory, kubelet_cpu) } in STEPS {
         while there < pods {
             agent.apply(&format!("pod-{there}"), TRAP);
             there += 1;
@@ -48,7 +58,11 @@ pub fn idle(table: &mut Table) {
         let (before, begun) = (process::cpu(pid), Instant::now());
         std::thread::sleep(window());
         let minute = (process::cpu(pid) - before) / begun.elapsed().as_secs_f64() * 60.0;
-        table.row(&format!("resident with {pods} pods, MB"), process::resident(pid), None, memory, kubelet_memory);
+        let memory = process::memory(pid);
+        table.row(&format!("anonymous memory with {pods} pods, MB"), memory.anonymous, None, anonymous, "");
+        // At most the resident memory, so it has the same limit.
+        table.row(&format!("PSS with {pods} pods, MB"), memory.proportional, None, resident, "");
+        table.row(&format!("resident with {pods} pods, MB"), memory.resident, None, resident, kubelet_memory);
         table.row(&format!("threads with {pods} pods"), process::threads(pid) as f64, None, 1.0, "10 to 13");
         table.row(&format!("CPU a minute with {pods} pods, s"), minute, None, cpu, kubelet_cpu);
         let kubelet = if pods == 10 { "1228" } else { "" };

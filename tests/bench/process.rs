@@ -35,21 +35,28 @@ pub fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).expect("the process runs").count()
 }
 
-/// Resident memory in MB (10^6 bytes).
-pub fn resident(pid: u32) -> f64 {
-    memory(pid, "VmRSS:")
+/// The memory of a process, in MB (10^6 bytes).
+pub struct Memory {
+    /// Heap and stacks. The kernel cannot reclaim them without swap.
+    pub anonymous: f64,
+    /// Resident memory, with each page divided by the number of processes that map it.
+    pub proportional: f64,
+    /// All resident pages. Those that are not anonymous are mostly code, which the kernel can reclaim.
+    pub resident: f64,
 }
 
-/// Resident anonymous memory in MB: heap and stacks. The rest of the resident memory is mostly code.
-pub fn anonymous(pid: u32) -> f64 {
-    memory(pid, "RssAnon:")
-}
-
-fn memory(pid: u32, what: &str) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
-    let line = status.lines().find_map(|l| l.strip_prefix(what)).expect("a line of /proc/PID/status");
-    let kib: f64 = line.split_whitespace().next().expect("a number").parse().expect("a number");
-    kib * 1024.0 / 1e6
+pub fn memory(pid: u32) -> Memory {
+    let value = |file: &str, name: &str| {
+        let text = fs::read_to_string(format!("/proc/{pid}/{file}")).expect("the process runs");
+        let line = text.lines().find_map(|l| l.strip_prefix(name)).expect("a line of this name");
+        let kib: f64 = line.split_whitespace().next().expect("a number").parse().expect("a number");
+        kib * 1024.0 / 1e6
+    };
+    Memory {
+        anonymous: value("status", "RssAnon:"),
+        proportional: value("smaps_rollup", "Pss:"),
+        resident: value("status", "VmRSS:"),
+    }
 }
 
 /// Number of system calls per second during `time`. None if strace is not available.

@@ -1,7 +1,7 @@
 //! Runs many short-lived pods on a real runtime and measures the growth of the process. `make soak ARGS=1000`. This is not
 //! part of `make bench`, because 10,000 pods take almost an hour.
 
-use crate::process;
+use crate::process::{self, Memory};
 use crate::support::agent::Agent;
 use crate::table::Table;
 use std::collections::BTreeMap;
@@ -22,8 +22,7 @@ const SHORT: &str = "
 
 struct Sample {
     lives: usize,
-    resident: f64,
-    anonymous: f64,
+    memory: Memory,
     descriptors: usize,
 }
 
@@ -31,10 +30,10 @@ pub fn soak(table: &mut Table, wanted: usize) {
     let agent = Agent::start("soak");
     let pid = agent.pid();
     let look = |lives| {
-        let (resident, anonymous) = (process::resident(pid), process::anonymous(pid));
-        let sample = Sample { lives, resident, anonymous, descriptors: process::descriptors(pid) };
+        let sample = Sample { lives, memory: process::memory(pid), descriptors: process::descriptors(pid) };
+        let Memory { anonymous, proportional, resident } = sample.memory;
         eprintln!(
-            "{lives} pods: {resident:.2} MB, {anonymous:.2} MB of it anonymous, {} descriptors",
+            "{lives} pods: {anonymous:.2} MB anonymous, {proportional:.2} MB PSS, {resident:.2} MB resident, {} descriptors",
             sample.descriptors
         );
         sample
@@ -75,10 +74,10 @@ pub fn soak(table: &mut Table, wanted: usize) {
     let last = look(ended);
     // Compare with a later sample: retained buffers reach their final size during the first fifth.
     let first = samples.iter().find(|s| s.lives * 5 >= wanted).expect("a sample");
-    let grown = last.anonymous - first.anonymous;
-    table.row("resident before the first pod, MB", samples[0].resident, None, 6.0, "");
-    table.row(&format!("resident after {} pods, MB", last.lives), last.resident, None, 8.0, "");
-    table.row(&format!("anonymous memory after {} pods, MB", first.lives), first.anonymous, None, 3.0, "");
+    let grown = last.memory.anonymous - first.memory.anonymous;
+    table.row("resident before the first pod, MB", samples[0].memory.resident, None, 10.0, "");
+    table.row(&format!("resident after {} pods, MB", last.lives), last.memory.resident, None, 12.0, "");
+    table.row(&format!("anonymous memory after {} pods, MB", first.lives), first.memory.anonymous, None, 3.0, "");
     table.row(&format!("... growth until the end, after {} pods, MB", last.lives), grown, None, 0.2, "");
     let more = last.descriptors as f64 - samples[0].descriptors as f64;
     table.row("additional descriptors at the end", more, None, 0.0, "");

@@ -161,7 +161,7 @@ up_as_root() {
    change    add, edit or delete a manifest in .demo/manifests/ (for example packaging/examples/worker.yaml)
    open      http://127.0.0.1:$PORT/
    logs      .demo/wherry.log; the pods: .demo/log/pods/
-   one thread: ls /proc/$(agent_pid)/task ($(find "/proc/$(agent_pid)/task" -mindepth 1 -maxdepth 1 | wc -l)), $(awk '/^VmRSS/ { print $2, $3 }' "/proc/$(agent_pid)/status") resident
+   one thread: ls /proc/$(agent_pid)/task ($(find "/proc/$(agent_pid)/task" -mindepth 1 -maxdepth 1 | wc -l)), $(awk '/^RssAnon/ { anonymous = $2 } /^VmRSS/ { resident = $2 } END { print anonymous, "kB anonymous,", resident, "kB resident" }' "/proc/$(agent_pid)/status")
    stop      make demo-down
 END
 }

@@ -6,4 +6,3 @@ pub mod cgroups;
 pub mod checks;
 pub mod cni_cache;
 pub mod machine;
-pub mod own_code;
