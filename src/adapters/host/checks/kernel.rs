@@ -1,15 +1,11 @@
-//! Checks the kernel features that containers and the agent need, and the privileges of this process.
+//! Checks the features and limits of the kernel that an administrator can change, and the privileges of this process.
 
 use super::{Roots, text};
 use crate::api::finding::Finding;
 use rustix::fs::inotify;
-use rustix::io::Errno;
-use rustix::process::{PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
+use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 
-/// Namespaces that every container needs, and those that only some pods use.
-const NEEDED: [&str; 5] = ["mnt", "net", "pid", "ipc", "uts"];
-const OPTIONAL: [&str; 2] = ["cgroup", "user"];
 /// Limits below these cause a warning; the kernel's defaults are higher. The agent needs three instances. The limits are per
 /// user, so the pods of root share the rest.
 const INOTIFY_INSTANCES: u64 = 64;
@@ -18,63 +14,27 @@ const INOTIFY_WATCHES: u64 = 4096;
 const DESCRIPTORS: u64 = 4096;
 
 pub(super) fn look(roots: &Roots, seccomp_default: bool) -> Vec<Finding> {
-    let mut found = vec![version(), pidfd(pidfd_open(getpid(), PidfdFlags::empty()).map(drop))];
-    found.push(namespaces(&roots.proc));
-    found.push(seccomp(&roots.proc, seccomp_default));
+    let seccomp = seccomp_default.then(|| seccomp(&roots.proc));
+    let mut found: Vec<Finding> = seccomp.into_iter().collect();
     found.push(overlay(&roots.proc));
-    found.push(inotify_limits(&roots.proc));
+    found.extend(inotify_limits(&roots.proc));
     found.push(descriptors(getrlimit(Resource::Nofile).maximum));
     found.push(user(rustix::process::geteuid().is_root()));
     found.push(apparmor(roots));
     found
 }
 
-fn version() -> Finding {
-    let name = rustix::system::uname();
-    let part = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
-    Finding::ok("kernel", format!("{} {} {}", part(name.sysname()), part(name.release()), part(name.machine())))
-}
-
-/// The pidfds of P8.
-fn pidfd(result: Result<(), Errno>) -> Finding {
-    match result {
-        Ok(()) => Finding::ok("pidfd", "the kernel reports the end of a container's process (pidfd_open)"),
-        Err(e) => Finding::warning(
-            "pidfd",
-            format!("pidfd_open: {e}: wherry lists all pods every second instead of every 30 s"),
-            "use Linux 5.3 or newer, and allow the agent this system call (SystemCallFilter= of its unit)",
-        ),
-    }
-}
-
-fn namespaces(proc: &Path) -> Finding {
-    let missing = |names: &[&'static str]| -> Vec<&'static str> {
-        names.iter().copied().filter(|n| proc.join("self/ns").join(n).symlink_metadata().is_err()).collect()
-    };
-    let (needed, optional) = (missing(&NEEDED), missing(&OPTIONAL));
-    if !needed.is_empty() {
-        let message = format!("the kernel lacks the namespaces {}: no container can start", needed.join(", "));
-        Finding::error("namespaces", message, "use a kernel with CONFIG_NAMESPACES and all namespace types")
-    } else if !optional.is_empty() {
-        let message = format!("the kernel lacks the namespaces {}: some pods cannot start", optional.join(", "));
-        Finding::warning(
-            "namespaces",
-            message,
-            "use a kernel with CONFIG_CGROUP_NS and CONFIG_USER_NS if pods need them",
-        )
-    } else {
-        Finding::ok("namespaces", [NEEDED.as_slice(), OPTIONAL.as_slice()].concat().join(" "))
-    }
-}
-
-fn seccomp(proc: &Path, wanted: bool) -> Finding {
+/// For `seccompDefault`.
+fn seccomp(proc: &Path) -> Finding {
     let here = text(&proc.join("sys/kernel/seccomp/actions_avail")).is_some_and(|actions| actions.contains("errno"));
-    let remedy = "use a kernel with CONFIG_SECCOMP_FILTER";
-    match (here, wanted) {
-        (true, _) => Finding::ok("seccomp", "the kernel can filter the system calls of containers"),
-        (false, true) => Finding::error("seccomp", "the kernel has no seccomp, and seccompDefault requires it", remedy),
-        (false, false) => Finding::warning("seccomp", "the kernel has no seccomp: pods that require it fail", remedy),
+    if here {
+        return Finding::ok("seccomp", "the kernel can filter the system calls of containers");
     }
+    Finding::error(
+        "seccomp",
+        "the kernel has no seccomp, and seccompDefault requires it",
+        "remove seccompDefault from the configuration, or use a kernel with CONFIG_SECCOMP_FILTER",
+    )
 }
 
 fn overlay(proc: &Path) -> Finding {
@@ -89,23 +49,18 @@ fn overlay(proc: &Path) -> Finding {
     )
 }
 
-fn inotify_limits(proc: &Path) -> Finding {
+/// None if the kernel has no inotify.
+fn inotify_limits(proc: &Path) -> Option<Finding> {
     let limit = |name: &str| text(&proc.join("sys/fs/inotify").join(name)).and_then(|t| t.parse::<u64>().ok());
-    let (Some(instances), Some(watches)) = (limit("max_user_instances"), limit("max_user_watches")) else {
-        return Finding::warning(
-            "inotify",
-            "the kernel has no inotify: wherry reads manifests every fileCheckFrequency instead of when they change",
-            "use a kernel with CONFIG_INOTIFY_USER",
-        );
-    };
+    let (instances, watches) = (limit("max_user_instances")?, limit("max_user_watches")?);
     if instances < INOTIFY_INSTANCES || watches < INOTIFY_WATCHES {
-        return Finding::warning(
+        return Some(Finding::warning(
             "inotify",
             format!("{instances} instances and {watches} watches per user: too few for the agent and all pods of root"),
             "sysctl fs.inotify.max_user_instances=512 fs.inotify.max_user_watches=65536, and add it to /etc/sysctl.d",
-        );
+        ));
     }
-    Finding::ok("inotify", format!("{instances} instances, {watches} watches per user"))
+    Some(Finding::ok("inotify", format!("{instances} instances, {watches} watches per user")))
 }
 
 pub(super) fn try_inotify() -> Option<Finding> {
@@ -191,43 +146,33 @@ mod tests {
     fn what_the_kernel_lacks_is_told_with_a_remedy() {
         let (_dir, bare) = roots(&[]);
         for (finding, level) in [
-            (namespaces(&bare.proc), Level::Error),
-            (seccomp(&bare.proc, false), Level::Warning),
-            (seccomp(&bare.proc, true), Level::Error),
+            (seccomp(&bare.proc), Level::Error),
             (overlay(&bare.proc), Level::Warning),
-            (inotify_limits(&bare.proc), Level::Warning),
-            (pidfd(Err(Errno::NOSYS)), Level::Warning),
             (descriptors(Some(1024)), Level::Warning),
             (user(false), Level::Warning),
         ] {
             assert_eq!(finding.level, level, "{finding:?}");
             assert!(finding.remedy.is_some() && !finding.message.contains('\n'), "{finding:?}");
         }
-        assert!(namespaces(&bare.proc).message.contains("mnt, net, pid, ipc, uts"));
+        // Without inotify, manifests are read periodically. No setting changes that.
+        assert_eq!(inotify_limits(&bare.proc), None);
+        let checks = |seccomp_default| look(&bare, seccomp_default).iter().map(|f| f.check).collect::<Vec<_>>();
+        assert!(checks(true).contains(&"seccomp") && !checks(false).contains(&"seccomp"));
     }
 
     #[test]
     fn a_kernel_with_everything_is_fine() {
         let (_dir, full) = roots(&[
-            ("proc/self/ns/mnt", ""),
-            ("proc/self/ns/net", ""),
-            ("proc/self/ns/pid", ""),
-            ("proc/self/ns/ipc", ""),
-            ("proc/self/ns/uts", ""),
-            ("proc/self/ns/cgroup", ""),
-            ("proc/self/ns/user", ""),
             ("proc/sys/kernel/seccomp/actions_avail", "kill_process trap errno log allow\n"),
             ("proc/filesystems", "nodev\tsysfs\nnodev\toverlay\n\text4\n"),
             ("proc/sys/fs/inotify/max_user_instances", "128\n"),
             ("proc/sys/fs/inotify/max_user_watches", "65536\n"),
         ]);
         for finding in [
-            namespaces(&full.proc),
-            seccomp(&full.proc, true),
+            seccomp(&full.proc),
             overlay(&full.proc),
-            inotify_limits(&full.proc),
+            inotify_limits(&full.proc).unwrap(),
             apparmor(&full),
-            pidfd(Ok(())),
             descriptors(None),
             user(true),
         ] {
@@ -235,10 +180,7 @@ mod tests {
         }
         assert_eq!(apparmor(&full).message, "off");
         fs::write(full.proc.join("sys/fs/inotify/max_user_instances"), "8").unwrap();
-        assert_eq!(inotify_limits(&full.proc).level, Level::Warning);
-        fs::remove_file(full.proc.join("self/ns/user")).unwrap();
-        let finding = namespaces(&full.proc);
-        assert!(finding.level == Level::Warning && finding.message.contains(" user:"), "{finding:?}");
+        assert_eq!(inotify_limits(&full.proc).unwrap().level, Level::Warning);
     }
 
     #[test]

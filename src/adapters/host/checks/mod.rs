@@ -1,8 +1,8 @@
-//! Checks of the machine before pods start: kernel features, mounts, permissions, free space, clock. The checks read small files
+//! Checks of the machine before pods start: kernel settings, mounts, permissions, free space, clock. The checks read small files
 //! and make system calls. They change nothing and never wait for another process; the agent itself checks the runtime and the
-//! bus. For a directory on a hung file system they wait for a limited time.
+//! bus. For a directory on a hung file system they wait for a limited time. Each check has a remedy that an administrator can apply.
 //!
-//! - `kernel`: features, limits, privileges of this process, AppArmor;
+//! - `kernel`: modules, limits, privileges of this process, AppArmor;
 //! - `cgroups`: mounted hierarchies and their controllers;
 //! - `paths`: directories, permissions, free space;
 //! - `clock`: whether the clock is set and synchronised;
