@@ -11,7 +11,7 @@
 #[path = "../cost/node.rs"]
 #[allow(dead_code)]
 mod node;
-#[path = "../simulation/runtime.rs"]
+#[path = "../simulation/runtime/mod.rs"]
 #[allow(dead_code)]
 mod runtime;
 #[path = "../support/mod.rs"]

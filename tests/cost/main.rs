@@ -4,7 +4,7 @@
 // The ban in clippy.toml is for the engine.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
-#[path = "../simulation/runtime.rs"]
+#[path = "../simulation/runtime/mod.rs"]
 #[allow(dead_code)]
 mod runtime;
 

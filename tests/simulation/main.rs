@@ -10,10 +10,10 @@
 mod bounds;
 mod chance;
 mod check;
+mod groups;
 mod lies;
 mod logind;
 mod plan;
-mod pods;
 mod random;
 mod room;
 mod runtime;

@@ -9,7 +9,7 @@ use crate::runtime::{Container, Life};
 use crate::settled::settle;
 use crate::shrink::{Outcome, shrink};
 use crate::story::{IMAGE, pod};
-use crate::world::{MS, World, alive, config};
+use crate::world::{MS, World, config};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -151,8 +151,8 @@ pub fn play(pool: &Pool, plan: &Plan, tell: bool, plant: fn(&mut Checks)) -> Pla
     w.checks.false_times = plan.lies > 0;
     plant(&mut w.checks);
     w.chaos = Some(Chaos::new(plan.seed, plan.faults, plan.lies, plan.only.clone()));
-    w.unlucky = plan.unlucky;
-    w.pidfds = plan.pidfds;
+    w.faults.unlucky = plan.unlucky;
+    w.pidfds.available = plan.pidfds;
     w.stream = plan.seed.is_multiple_of(2).then(Default::default);
     if tell {
         w.history = Some(Vec::new());
@@ -241,7 +241,7 @@ fn act(w: &mut World, pool: &Pool, action: &Action) {
         Action::Sleep { ms } => w.sleep(ms * MS),
         Action::Network { ready } => w.runtime.network_ready = ready,
         Action::RemoveDead { pick: p } => {
-            let dead = w.runtime.containers.values().filter(|c| !alive(c)).map(|c| c.id.clone());
+            let dead = w.runtime.containers.values().filter(|c| !c.may_run()).map(|c| c.id.clone());
             if let Some(id) = pick(dead.collect(), p) {
                 w.runtime.forget(&id);
                 w.checks.tampered = true;

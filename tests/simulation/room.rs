@@ -1,15 +1,33 @@
-//! A6: no pod is rejected for lack of room while pods that it may preempt hold enough of it. This check has its own accounting,
+//! A2: no more pods run than fit. A6: no pod is rejected for lack of room while pods that it may preempt hold enough of it. This check has its own accounting,
 //! from the manifests and the published status. In doubt it counts a pod as not preemptable.
 
+use crate::runtime::Container;
 use crate::world::World;
+use std::collections::BTreeSet;
+use wherry::api::names::Uid;
 use wherry::api::pod::Pod;
 use wherry::api::priority;
 use wherry::api::resources::{Resources, requested_by};
 use wherry::engine::admission::preempt::may_preempt;
-use wherry::engine::effect::Notice;
+use wherry::engine::effect::{Notice, RuntimeCall};
 use wherry::engine::node::PodView;
 
 impl World {
+    /// A2: no more pods run than fit. Pods unknown to the engine are not counted.
+    pub fn no_start_without_room(&mut self, call: &RuntimeCall) {
+        let (Some(fit), RuntimeCall::RunSandbox { pod, .. }) = (self.scarce, call) else { return };
+        let asks =
+            |pod: &Pod| pod.containers().iter().any(|c| c.resources.as_ref().is_some_and(|r| r.requests.is_some()));
+        let known = |uid: &Uid| self.engine.pod(uid).is_some_and(|v| asks(v.pod));
+        let ours = |c: &&Container| c.owner.as_ref() == Some(&self.runtime.owner);
+        let running =
+            self.runtime.containers.values().filter(ours).filter(|c| c.runs() && c.uid != pod.uid && known(&c.uid));
+        let others: BTreeSet<Uid> = running.map(|c| c.uid.clone()).collect();
+        if asks(pod) && others.len() >= fit {
+            self.checks.fail("A2", format!("RunSandbox of {} while {others:?} run", pod.uid));
+        }
+    }
+
     /// Called when a pod's rejection is reported.
     pub fn no_rejection_while_lower_pods_hold_the_room(&mut self, notice: &Notice) {
         let Some(pod) = notice.pod.as_ref().filter(|_| notice.reason.starts_with("OutOf")) else { return };

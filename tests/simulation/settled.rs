@@ -31,7 +31,7 @@ pub fn settle(w: &mut World, pool: &Pool) -> Judged {
     KILLERS.into_iter().for_each(|by| w.release(by));
     w.run(150);
     w.checks.so_far()?;
-    let (asked, answered) = (w.kills - w.kills_before, w.killed.len() as u64);
+    let (asked, answered) = (w.observed.kills - w.observed.kills_before, w.observed.killed.len() as u64);
     unless(asked == answered, "W5: each requester is told", || format!("{answered} of {asked}"))?;
     rests(w)?;
     armed(w)?;
@@ -50,14 +50,19 @@ fn armed(w: &World) -> Judged {
 
 /// Without new events nothing changes.
 fn rests(w: &mut World) -> Judged {
-    let (published, steps, calls, probed) = (w.published, w.steps, w.changing_calls, w.parts.probed);
+    let (published, steps, calls, probed) =
+        (w.observed.published, w.observed.steps, w.observed.changing_calls, w.handlers.probed);
     w.run(20);
     w.checks.so_far()?;
-    unless(w.published == published, "rest: nothing is shown again", || format!("{} times", w.published - published))?;
-    unless(w.changing_calls == calls, "rest: nothing is changed", || format!("{} calls", w.changing_calls - calls))?;
+    unless(w.observed.published == published, "rest: nothing is shown again", || {
+        format!("{} times", w.observed.published - published)
+    })?;
+    unless(w.observed.changing_calls == calls, "rest: nothing is changed", || {
+        format!("{} calls", w.observed.changing_calls - calls)
+    })?;
     // Allowed are two lists a second, their answers, and the work of each minute.
-    let steps = w.steps - steps;
-    let allowed = 20 * 2 + 40 + 2 * (w.parts.probed - probed);
+    let steps = w.observed.steps - steps;
+    let allowed = 20 * 2 + 40 + 2 * (w.handlers.probed - probed);
     unless(steps <= allowed, "rest: few steps", || format!("{steps} steps in 20 s"))
 }
 
@@ -167,7 +172,7 @@ fn nothing_else(w: &World) -> Judged {
     let mut containers = w.runtime.containers.values().filter(|c| other(&c.owner)).map(Container::runs);
     let alone = foreign.all(|ready| ready) && containers.all(|runs| runs);
     unless(alone, "W21: what others own is left alone", || "somebody else's sandbox was stopped".into())?;
-    for key in w.records.keys() {
+    for key in w.disk.records.keys() {
         let known = key == "shutdown/last" || wanted.iter().any(|uid| *key == format!("pods/{uid}"));
         unless(known, "leak: records", || format!("{key} is left"))?;
     }
@@ -183,19 +188,20 @@ fn nothing_else(w: &World) -> Judged {
     // Another owner's pod has a cgroup of its own; the model has one for both.
     let others = |uid: &Uid| w.runtime.sandboxes.values().any(|s| s.uid == *uid && other(&s.owner));
     let stray = w.runtime.cgroups.iter().find(|uid| !others(uid) && over(uid) && !hidden(uid));
-    unless(stray.is_none() || w.slept, "leak: cgroups", || format!("that of {stray:?} is left"))?;
-    let stray = w.directories.keys().find(|d| !wanted.contains(d));
+    unless(stray.is_none() || w.clock.slept, "leak: cgroups", || format!("that of {stray:?} is left"))?;
+    let stray = w.disk.directories.keys().find(|d| !wanted.contains(d));
     unless(stray.is_none(), "leak: directories", || format!("that of {stray:?} is left"))?;
     // A record that could not be written does not mention them.
-    let volumes = w.parts.mounted.iter().find(|uid| (w.life == 0 || w.checks.strict) && !wanted.contains(uid));
+    let volumes =
+        w.volumes.mounted.iter().find(|uid| (w.process.life == 0 || w.checks.strict) && !wanted.contains(uid));
     unless(volumes.is_none(), "leak: volumes", || format!("those of {volumes:?} are left"))?;
-    for id in w.watched.keys() {
+    for id in w.pidfds.watched.keys() {
         unless(w.runtime.lives(id), "leak: watches", || format!("{id} is watched, and is over"))?;
     }
     unless(w.pending_ops() <= 1, "leak: operations", || format!("{} are in flight", w.pending_ops()))?;
     let known = w.engine.summary(w.time().boot).operations_in_flight;
     // Probes may be in flight.
-    unless(known as u64 <= 1 + w.parts.probing, "leak: operations", || format!("{known} are waited for"))?;
+    unless(known as u64 <= 1 + w.handlers.probing, "leak: operations", || format!("{known} are waited for"))?;
     for key in w.timers() {
         let fine = match &key {
             TimerKey::Relist | TimerKey::RuntimeStatus => true,
@@ -219,7 +225,7 @@ fn goes_on(w: &mut World, pool: &Pool) -> Judged {
         if w.config.seed.is_multiple_of(4) { (HANG * w.config.parallel_sandboxes, 30) } else { (0, 10) };
     if hang > 0 {
         w.note(|| format!("--- {hang} pods hang"));
-        w.hanging = Some("hang-");
+        w.faults.hanging = Some("hang-");
         files.extend(pool.hang[..hang].iter().map(|p| (p.source.path.clone(), p.clone())));
         w.set_files(files.clone());
         w.run(1);
@@ -233,7 +239,7 @@ fn goes_on(w: &mut World, pool: &Pool) -> Judged {
         let phase = w.engine.pod(&p.uid).and_then(|v| v.status.phase.clone()).unwrap_or_default();
         unless(phase == "Running", "leak: turns", || format!("{} is {phase} after {within} s", p.uid))?;
     }
-    w.hanging = None;
+    w.faults.hanging = None;
     Ok(())
 }
 

@@ -45,7 +45,7 @@ pub fn node_with(config: wherry::engine::config::EngineConfig) -> World {
     w.runtime.images.insert(IMAGE.into());
     w.start();
     w.run(1);
-    w.calls.clear();
+    w.observed.calls.clear();
     w
 }
 
@@ -85,7 +85,7 @@ impl World {
     }
 
     pub fn set_files(&mut self, files: std::collections::BTreeMap<String, Rc<Pod>>) {
-        self.checks.desired(&self.engine, &files, self.now, &self.runtime);
+        self.checks.desired(&self.engine, &files, self.clock.now, &self.runtime);
         self.files = files;
         self.note(|| "--- the manifests change".into());
         self.read_manifests();
@@ -93,17 +93,17 @@ impl World {
 
     /// Sets the lives of `pod/container` in order; the last one repeats.
     pub fn life(&mut self, of: &str, lives: &[Life]) {
-        self.lives.insert(of.into(), lives.iter().copied().collect());
+        self.processes.lives.insert(of.into(), lives.iter().copied().collect());
     }
 
     /// The next call whose text begins like this has the fault.
     pub fn fault(&mut self, call: &str, fault: crate::world::Fault) {
-        self.faults.push((call.into(), fault));
+        self.faults.planned.push((call.into(), fault));
     }
 
     /// From now on, calls whose text begins like this are neither carried out nor answered.
     pub fn hang(&mut self, call: &str) {
-        self.hangs.insert(call.into());
+        self.faults.hangs.insert(call.into());
     }
 
     /// Isolation: this pod has no faults, so it must run within this time, whatever else hangs. Returns the time in ms.
@@ -120,12 +120,12 @@ impl World {
 
     /// The calls to the runtime since the last `said`.
     pub fn said(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.calls).into_iter().map(|(_, text)| text).collect()
+        std::mem::take(&mut self.observed.calls).into_iter().map(|(_, text)| text).collect()
     }
 
     /// The times, in ms after `since`, of calls whose text begins like this.
     pub fn times(&self, text: &str, since: u64) -> Vec<u64> {
-        let at = self.calls.iter().filter(|(at, t)| *at >= since && t.starts_with(text));
+        let at = self.observed.calls.iter().filter(|(at, t)| *at >= since && t.starts_with(text));
         at.map(|(at, _)| at.saturating_sub(since) / MS).collect()
     }
 
@@ -161,7 +161,7 @@ impl World {
 
     /// The messages of events with that reason.
     pub fn notices(&self, reason: &str) -> Vec<String> {
-        self.notices.iter().filter(|(_, n)| n.reason == reason).map(|(_, n)| n.message.clone()).collect()
+        self.observed.notices.iter().filter(|(_, n)| n.reason == reason).map(|(_, n)| n.message.clone()).collect()
     }
 
     /// The id of the running container of `pod/container`.
@@ -187,12 +187,12 @@ impl World {
 
     /// Runs until the condition is true. Returns the time in ms.
     pub fn until(&mut self, what: &str, within_seconds: u64, so: impl Fn(&World) -> bool) -> u64 {
-        let begin = self.now;
+        let begin = self.clock.now;
         let end = begin + within_seconds * S;
         while !so(self) {
             assert!(self.happen(end), "within {within_seconds} s: {what}\n{}", self.told());
         }
-        (self.now - begin) / MS
+        (self.clock.now - begin) / MS
     }
 
     /// The history so far, for a failing test.
@@ -205,8 +205,8 @@ impl World {
         self.assert_well();
         let all: Vec<String> = self.runtime.sandboxes.keys().chain(self.runtime.containers.keys()).cloned().collect();
         assert!(all.is_empty(), "left in the runtime: {all:?}\n{}", self.told());
-        assert!(self.records.is_empty(), "left: {:?}", self.records.keys());
-        assert!(self.directories.is_empty(), "left: {:?}", self.directories);
+        assert!(self.disk.records.is_empty(), "left: {:?}", self.disk.records.keys());
+        assert!(self.disk.directories.is_empty(), "left: {:?}", self.disk.directories);
         let cgroups = &self.runtime.cgroups;
         assert!(cgroups.is_empty(), "left: the cgroups of {cgroups:?}\n{}", self.told());
     }

@@ -53,16 +53,16 @@ impl World {
 
     fn tell_hint(&mut self, event: Event) {
         let Event::RuntimeEvent { event: PlegEvent { id, .. }, .. } = &event else { return };
-        let Some(chaos) = self.chaos.as_mut() else { return self.hint_in(MS, event) };
+        let Some(chaos) = self.chaos.as_mut() else { return self.event_in(MS, event) };
         if chaos.mishap("no hint of", id, 125).is_some() {
             return;
         }
         let second = chaos.mishap("a second hint of", id, 125);
         let after = below(&mut chaos.dice("a hint of", id), 10 * MS);
         if let Some(mut dice) = second {
-            self.hint_in(below(&mut dice, 5000 * MS), event.clone());
+            self.event_in(below(&mut dice, 5000 * MS), event.clone());
         }
-        self.hint_in(after, event);
+        self.event_in(after, event);
     }
 
     /// An event that the cache does not show, for this pod or without a pod.

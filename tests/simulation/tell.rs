@@ -1,7 +1,8 @@
 //! Short texts for events, calls and statuses, for a readable history.
 
+use crate::runtime::Runtime;
 use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
-use wherry::engine::effect::FilesCall;
+use wherry::engine::effect::{FilesCall, RuntimeCall};
 use wherry::engine::event::{Answer, Event};
 
 pub fn short(event: &Event) -> String {
@@ -50,6 +51,45 @@ pub fn brief(status: &PodStatus) -> String {
         text += &format!(" {}#{}:{}", c.name, c.restart_count, state_text(c.state.as_ref()));
     }
     text
+}
+
+impl Runtime {
+    /// A short name of the container, such as `web/main#1`.
+    pub fn title(&self, id: &str) -> String {
+        match self.containers.get(id) {
+            Some(c) => format!("{}/{}#{}", c.pod_name.name, c.name, c.attempt),
+            None => id.to_string(),
+        }
+    }
+
+    fn sandbox_title(&self, id: &str) -> String {
+        match self.sandboxes.get(id) {
+            Some(s) => format!("{}#{}", s.name.name, s.attempt),
+            None => id.to_string(),
+        }
+    }
+
+    pub fn text_of(&self, call: &RuntimeCall) -> String {
+        match call {
+            RuntimeCall::Status => "Status".into(),
+            RuntimeCall::List => "List".into(),
+            RuntimeCall::ReadPod { uid } => format!("ReadPod {uid}"),
+            RuntimeCall::RunSandbox { pod, attempt } => format!("RunSandbox {}#{attempt}", pod.name.name),
+            RuntimeCall::StopSandbox { id } => format!("StopSandbox {}", self.sandbox_title(id.as_str())),
+            RuntimeCall::RemoveSandbox { id } => format!("RemoveSandbox {}", self.sandbox_title(id.as_str())),
+            RuntimeCall::ImageStatus { image } => format!("ImageStatus {image}"),
+            RuntimeCall::PullImage { image, .. } => format!("PullImage {image}"),
+            RuntimeCall::CreateContainer(c) => {
+                format!("CreateContainer {}/{}#{}", c.pod.name.name, c.container, c.attempt)
+            }
+            RuntimeCall::StartContainer { id } => format!("StartContainer {}", self.title(id.as_str())),
+            RuntimeCall::StopContainer { id, grace } => {
+                format!("StopContainer {} {}ms", self.title(id.as_str()), grace.as_millis())
+            }
+            RuntimeCall::RemoveContainer { id } => format!("RemoveContainer {}", self.title(id.as_str())),
+            RuntimeCall::DeleteTask { id } => format!("DeleteTask {}", self.title(id.as_str())),
+        }
+    }
 }
 
 /// `running`, `waiting CrashLoopBackOff` or `terminated Error 3`.

@@ -1,14 +1,10 @@
-//! Lasting trouble: processes that cannot be killed, states unknown to the runtime, lists that fail for minutes, a power
-//! failure with lost writes, changed settings, and retries of rejected pods.
+//! Lasting trouble: processes that cannot be killed, states unknown to the runtime, lists that fail for minutes, changed settings, and retries of rejected pods.
 
 use crate::chance::below;
-use crate::world::{S, World};
+use crate::world::World;
 use std::time::Duration;
 use wherry::api::names::Uid;
 use wherry::engine::event::Event;
-
-/// A power failure may lose writes that the disk acknowledged within this time before it (ns).
-const UNSAFE: u64 = 5 * S;
 
 impl World {
     /// The container's process cannot be killed for this time (ns), for example because it waits for a disk.
@@ -41,31 +37,12 @@ impl World {
 
     /// Every list fails for this time (ns).
     pub fn fail_lists(&mut self, ns: u64) {
-        self.lists_fail_until = self.now + ns;
-    }
-
-    /// A power failure. The disk has lost some of the writes that it acknowledged recently.
-    pub fn power_cut(&mut self, away: u64) {
-        for (at, key, before) in std::mem::take(&mut self.acknowledged).into_iter().rev() {
-            let recent = at + UNSAFE >= self.now;
-            let lost =
-                recent && self.chaos.as_mut().is_some_and(|c| c.mishap("lost by the disk:", &key, 500).is_some());
-            if !lost {
-                continue;
-            }
-            self.note(|| format!("    what was written to {key} is lost"));
-            self.checks.record_lost(&key);
-            match before {
-                Some(value) => drop(self.records.insert(key, value)),
-                None => drop(self.records.remove(&key)),
-            }
-        }
-        self.reboot(away);
+        self.faults.lists_fail_until = self.clock.now + ns;
     }
 
     /// Applies other settings, as after SIGHUP.
     pub fn reload(&mut self, pick: u64) {
-        if !self.alive {
+        if !self.process.alive {
             return;
         }
         let mut dice = wherry::engine::rng::Rng::new(pick);

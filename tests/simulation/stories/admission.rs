@@ -56,7 +56,7 @@ impl World {
     }
 
     fn counted(&self, what: impl Fn(&Measure) -> bool) -> usize {
-        self.measures.iter().filter(|m| what(m)).count()
+        self.observed.measures.iter().filter(|m| what(m)).count()
     }
 
     fn preempted(&self) -> usize {
@@ -134,7 +134,7 @@ fn a4_a_big_pod_is_edited_on_a_full_node() {
     w.life("big/main", &[Life::deaf(), Life::FOREVER]);
     w.file("big", &asks(900));
     w.run(2);
-    let began = w.now;
+    let began = w.clock.now;
     w.file("big", &asks(950));
     w.run(5);
     // The new version waits for its name (W8). Its room is that of its predecessor and 50 more.
@@ -236,7 +236,7 @@ fn a3_a_rejected_pod_that_was_tried_again_runs_on_over_a_restart_though_its_reco
     let mut w = b_rejected();
     w.remove("first");
     w.run(40);
-    w.record_error = true;
+    w.disk.full = true;
     let uid = w.files["/m/b.yaml"].uid.clone();
     w.step(Event::Retry { uid });
     w.run(5);
@@ -247,9 +247,9 @@ fn a3_a_rejected_pod_that_was_tried_again_runs_on_over_a_restart_though_its_reco
     assert_eq!(w.running("b/main"), before);
     assert_eq!(w.phase("b"), "Running");
     // From then on its record no longer contains the rejection.
-    w.record_error = false;
+    w.disk.full = false;
     w.run(130);
-    assert!(!w.records.values().any(|r| r.contains("OutOfcpu")), "{:?}", w.records);
+    assert!(!w.disk.records.values().any(|r| r.contains("OutOfcpu")), "{:?}", w.disk.records);
     w.assert_well();
 }
 
@@ -343,8 +343,8 @@ fn a8_a_critical_pod_starts_when_its_victims_have_stopped() {
     w.file("v2", &asks(400));
     w.file("v3", &asks(300));
     w.run(2);
-    let began = w.now;
-    w.calls.clear();
+    let began = w.clock.now;
+    w.observed.calls.clear();
     w.file("vip", &critical(600));
     w.run(1);
     // The nearest first (A7): the pod with 400, then of the two with 300 the one with the smaller UID. Both are killed
@@ -400,7 +400,7 @@ fn a9_a_victim_comes_back_when_there_is_room_and_not_within_30_s() {
     assert_eq!(w.reason("v2"), "");
 
     // The room is free immediately, but the victim returns 30 s after the kill.
-    let again = w.now;
+    let again = w.clock.now;
     w.file("vip", &critical(600));
     w.run(3);
     w.remove("vip");
@@ -420,12 +420,12 @@ fn a4_what_runs_without_a_record_behind_another_of_its_name_has_its_part_of_the_
     let mut w = small();
     w.file("web", &asks(600));
     w.run(2);
-    let before = w.records.clone();
+    let before = w.disk.records.clone();
     w.file("web", &asks(500));
     w.run(2);
     assert!(w.runs("web/main"));
     // The old record is in force, for example because the disk was full meanwhile.
-    w.records = before;
+    w.disk.records = before;
     w.kill_engine();
     w.start();
     w.file("other", &asks(600));
@@ -441,9 +441,9 @@ fn w2_a_pod_without_a_record_that_is_rejected_leaves_no_volume() {
     w.fault("RunSandbox", Fault::Error("busy".into()));
     w.file("web", &format!("volumes: [{{name: v, emptyDir: {{}}}}], {}", asks(600)));
     w.run(2);
-    assert_eq!(w.parts.mounted.len(), 1);
+    assert_eq!(w.volumes.mounted.len(), 1);
     // The record is missing, for example because it could not be written.
-    w.records.clear();
+    w.disk.records.clear();
     w.allow_later(500);
     w.kill_engine();
     w.start();
@@ -499,7 +499,7 @@ fn a8_wherry_is_killed_while_victims_end() {
     w.file("v1", &asks(600));
     w.file("v2", &asks(400));
     w.run(2);
-    let began = w.now;
+    let began = w.clock.now;
     w.file("vip", &critical(600));
     w.run(5);
     w.restart_engine();
@@ -521,7 +521,7 @@ fn a8_a_victim_that_does_not_stop_is_kept_at() {
     for _ in 0..4 {
         w.fault("StopContainer v1/main#0", Fault::Error("not now".into()));
     }
-    let began = w.now;
+    let began = w.clock.now;
     w.file("vip", &critical(600));
     w.run(2);
     assert!(!w.runs("vip/main") && w.runs("v1/main"), "{}", w.told());
@@ -601,15 +601,15 @@ fn a8_preemption_and_shutdown() {
 #[test]
 fn a1_the_burstable_class_is_weighed_with_what_its_pods_ask_for() {
     let mut w = node();
-    assert_eq!(w.weighed, Some(0));
+    assert_eq!(w.cgroups.burstable_weight, Some(0));
     w.file("a", &asks(300));
     w.file("b", &asks(200));
     w.file("c", ONE);
     w.run(2);
-    assert_eq!(w.weighed, Some(500));
+    assert_eq!(w.cgroups.burstable_weight, Some(500));
     w.remove("a");
     w.run(40);
-    assert_eq!(w.weighed, Some(200));
+    assert_eq!(w.cgroups.burstable_weight, Some(200));
     let (node, requested) = w.engine.node();
     assert_eq!((node.allocatable.get(PODS), requested.get(PODS), requested.get(CPU)), (110, 2, 200));
 }
@@ -637,7 +637,7 @@ fn a9_a_victim_comes_back_no_sooner_because_of_a_restart() {
     let mut w = small();
     w.file("v1", &asks(600));
     w.run(2);
-    let began = w.now;
+    let began = w.clock.now;
     w.file("vip", &critical(600));
     w.run(3);
     assert!(w.runs("vip/main"));

@@ -77,12 +77,12 @@ fn w21_what_has_no_record_and_no_file_is_an_orphan() {
     w.run(3);
     w.kill_engine();
     w.files.clear();
-    w.records.clear();
+    w.disk.records.clear();
     w.said();
     w.start();
     w.run(10);
     assert_eq!(w.said(), ["StopContainer web/main#0 4000ms", "StopSandbox web#0", "RemoveSandbox web#0"]);
-    assert_eq!(w.measures.iter().filter(|m| **m == Measure::OrphanedPod).count(), 1);
+    assert_eq!(w.observed.measures.iter().filter(|m| **m == Measure::OrphanedPod).count(), 1);
     w.assert_clean();
 }
 
@@ -92,12 +92,12 @@ fn w25_what_has_no_record_but_a_file_is_adopted() {
     w.file("web", ONE);
     w.run(3);
     let id = w.running("web/main");
-    w.records.clear();
+    w.disk.records.clear();
     w.kill_engine();
     w.start();
     w.run(5);
     assert_eq!(w.running("web/main"), id);
-    assert_eq!(w.records.len(), 1, "and recorded");
+    assert_eq!(w.disk.records.len(), 1, "and recorded");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn w21_pods_of_others_are_left_alone() {
         c.owner = Some("root-2".into());
     }
     w.files.clear();
-    w.records.clear();
+    w.disk.records.clear();
     w.said();
     w.start();
     w.run(60);
@@ -126,7 +126,7 @@ fn d1_nothing_is_an_orphan_before_the_sources_were_read() {
     let mut w = node();
     w.file("web", ONE);
     w.run(3);
-    w.records.clear();
+    w.disk.records.clear();
     w.kill_engine();
     w.said();
     let records = Vec::new();
@@ -144,11 +144,11 @@ fn d1_nothing_is_an_orphan_before_the_sources_were_read() {
 fn w25_a_runtime_that_is_away_at_the_start_is_waited_for() {
     let mut w = World::new(crate::world::config());
     w.runtime.images.insert(IMAGE.into());
-    w.up = false;
+    w.connection.up = false;
     w.start();
     w.file("web", ONE);
     w.run(3600);
-    assert!(w.steps < 10, "{} steps in an hour without a runtime", w.steps);
+    assert!(w.observed.steps < 10, "{} steps in an hour without a runtime", w.observed.steps);
     assert_eq!(w.shown("web"), "Pending");
     assert!(w.engine.checks(w.time().boot)[0].result.is_err());
     w.runtime_up();
@@ -180,9 +180,9 @@ fn a_runtime_that_comes_back_finds_all_as_it_was() {
     let before = w.status("web");
     w.said();
     w.runtime_down();
-    let steps = w.steps;
+    let steps = w.observed.steps;
     w.run(3600);
-    assert!(w.steps - steps < 100, "{}", w.steps - steps);
+    assert!(w.observed.steps - steps < 100, "{}", w.observed.steps - steps);
     assert_eq!(w.status("web"), before);
     w.exit_of("web/main", 1);
     w.runtime_up();
@@ -195,11 +195,11 @@ fn a_runtime_that_comes_back_finds_all_as_it_was() {
 fn a_bad_record_is_set_aside_and_told() {
     let mut w = node();
     w.kill_engine();
-    w.records.insert("pods/x".into(), "{".into());
+    w.disk.records.insert("pods/x".into(), "{".into());
     w.start();
     w.run(2);
     assert!(w.notices("BadRecord")[0].contains("pods/x"));
-    assert!(w.records.is_empty());
+    assert!(w.disk.records.is_empty());
 }
 
 /// The pod `web`, after Wherry was killed while its container was starting and the runtime abandoned the start.
@@ -268,14 +268,14 @@ fn w21_a_directory_made_just_before_a_kill_goes_when_its_pod_is_gone_from_the_de
     let mut w = node();
     w.kill_engine();
     let pod = pod("/m/web.yaml", "web", "u1", ONE);
-    w.directories.insert(pod.uid.clone(), pod.name.clone());
+    w.disk.directories.insert(pod.uid.clone(), pod.name.clone());
     w.start();
     assert_eq!(w.notices("LeftoverDirectory").len(), 0, "the runtime was not asked yet");
     w.until("it is noticed", 40, |w| !w.notices("LeftoverDirectory").is_empty());
     w.document("/m/web.yaml", pod);
     w.run(20);
     assert_eq!(w.shown("web"), "Running main#0:running");
-    assert_eq!(w.directories.len(), 1);
+    assert_eq!(w.disk.directories.len(), 1);
     w.assert_well();
 }
 
@@ -285,14 +285,14 @@ fn w3_a_container_that_an_old_record_does_not_name_holds_back_the_terminal_phase
     w.file_with_uid("web", "fixed", NEVER);
     w.run(3);
     w.life("web/two", &[Life::deaf(), Life::FOREVER]);
-    let old = w.records.clone();
+    let old = w.disk.records.clone();
     w.file_with_uid("web", "fixed", &format!("restartPolicy: Never, {TWO}").replace("name: one", "name: main"));
     w.run(10);
     w.exit_of("web/main", 3);
     w.run(3);
     // Neither the new version's record nor the old version's end was written to disk.
     w.kill_engine();
-    w.records = old;
+    w.disk.records = old;
     w.start();
     w.run(1);
     assert!(w.runs("web/two"));

@@ -11,7 +11,7 @@ const YEAR: i64 = 365 * 86_400 * S as i64;
 /// Waits until `web` is past its active deadline. Returns the seconds since `begin`.
 fn ended_after(w: &mut World, begin: u64) -> u64 {
     w.until("it is past its deadline", 2000, |w| !w.notices("DeadlineExceeded").is_empty());
-    (w.now - begin) / S
+    (w.clock.now - begin) / S
 }
 
 fn with_deadline(seconds: u64) -> String {
@@ -31,7 +31,7 @@ fn away_while_the_clock_is_set(w: &mut World, by: i64) {
 fn w1_a_clock_that_is_set_while_wherry_is_away_moves_no_deadline() {
     for by in [50 * YEAR, 3600 * S as i64, 0, -3600 * (S as i64), -50 * YEAR] {
         let mut w = node();
-        let begin = w.now;
+        let begin = w.clock.now;
         w.file("web", &with_deadline(600));
         w.run(100);
         away_while_the_clock_is_set(&mut w, by);
@@ -48,7 +48,7 @@ fn w1_a_pod_first_seen_in_1970_is_not_over_when_the_time_is_known() {
     let mut w = node();
     let now = w.wall_now().0;
     w.set_clock(20 * S as i64 - now);
-    let begin = w.now;
+    let begin = w.clock.now;
     w.file("web", &with_deadline(600));
     w.run(60);
     away_while_the_clock_is_set(&mut w, 57 * YEAR);
@@ -66,7 +66,7 @@ fn w1_what_a_pod_was_active_before_a_boot_counts_and_what_the_node_was_off_does_
     w.reboot(7200 * S);
     w.set_clock(-50 * YEAR);
     w.until("it runs again", 7300, |w| w.runs("web/main"));
-    let begin = w.now;
+    let begin = w.clock.now;
     // The record is written at each tenth of the deadline.
     let took = ended_after(&mut w, begin);
     assert!((48..=105).contains(&took), "{took} s after the boot");
@@ -78,14 +78,14 @@ fn w1_a_record_that_does_not_tell_how_long_the_pod_was_active_counts_from_now() 
     w.file("web", &with_deadline(600));
     w.run(100);
     w.kill_engine();
-    for record in w.records.values_mut() {
+    for record in w.disk.records.values_mut() {
         let mut value: Value = serde_json::from_str(record).unwrap();
         let object = value.as_object_mut().unwrap();
         assert!(object.remove("kept").is_some());
         object.remove("active");
         *record = value.to_string();
     }
-    let begin = w.now;
+    let begin = w.clock.now;
     w.start();
     assert_eq!(ended_after(&mut w, begin), 600);
 }
@@ -96,7 +96,8 @@ fn a_pod_without_a_deadline_writes_no_record_as_time_passes() {
     w.file("web", ONE);
     w.file("job", &with_deadline(10_000));
     w.run(15);
-    let of = |w: &World, name: &str| w.records[&format!("pods/{}", w.files[&format!("/m/{name}.yaml")].uid)].clone();
+    let of =
+        |w: &World, name: &str| w.disk.records[&format!("pods/{}", w.files[&format!("/m/{name}.yaml")].uid)].clone();
     let before = (of(&w, "web"), of(&w, "job"));
     w.run(900);
     assert_eq!((of(&w, "web"), of(&w, "job")), before);

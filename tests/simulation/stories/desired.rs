@@ -81,13 +81,13 @@ fn d1_the_same_files_again_change_nothing() {
     w.file("web", ONE);
     w.run(3);
     w.said();
-    let published = w.published;
+    let published = w.observed.published;
     for _ in 0..10 {
         w.read_manifests();
         w.run(1);
     }
     assert_eq!(w.said(), Vec::<String>::new());
-    assert_eq!(w.published, published);
+    assert_eq!(w.observed.published, published);
 }
 
 /// The new version needs a record. While the root directory is not writable, the old version is not stopped.
@@ -97,11 +97,11 @@ fn w8_an_edited_pod_runs_on_while_no_record_can_be_written() {
         let mut w = node();
         w.file_with_uid("web", uid, ONE);
         w.starts_within(3, "web");
-        let (before, calls) = (w.running("web/main"), w.calls.len());
-        w.record_error = true;
+        let (before, calls) = (w.running("web/main"), w.observed.calls.len());
+        w.disk.full = true;
         w.file_with_uid("web", uid, TWO);
         w.run(130);
-        assert_eq!((w.running("web/main"), w.calls.len()), (before.clone(), calls), "uid {uid:?}");
+        assert_eq!((w.running("web/main"), w.observed.calls.len()), (before.clone(), calls), "uid {uid:?}");
         // The events are 5, 10, 20, 40 and 60 s apart, plus up to a half. The new version reports its own record as
         // well.
         let told = w.notices("FailedRecord");
@@ -117,7 +117,7 @@ fn w8_an_edited_pod_runs_on_while_no_record_can_be_written() {
         assert!(worker_status.waits_for.iter().any(|w| w == waits), "{worker_status:?}");
         // Meanwhile its container restarts in the old version.
         w.restarts_within(3, "web/main");
-        w.record_error = false;
+        w.disk.full = false;
         w.until("its successor runs", 130, |w| w.runs("web/one") && w.runs("web/two") && !w.runs("web/main"));
         w.run(3);
         assert_eq!(w.engine.pods().len(), 1);
@@ -134,13 +134,13 @@ fn w8_an_edit_that_is_taken_back_while_no_record_can_be_written_changes_nothing(
         w.file_with_uid("web", uid, ONE);
         w.starts_within(3, "web");
         let before = w.running("web/main");
-        w.record_error = true;
+        w.disk.full = true;
         w.file_with_uid("web", uid, TWO);
         w.run(10);
         w.file_with_uid("web", uid, ONE);
         w.run(1);
         assert_eq!(w.engine.pods().len(), 1);
-        w.record_error = false;
+        w.disk.full = false;
         w.run(130);
         assert_eq!((w.running("web/main"), w.engine.pods().len()), (before, 1), "uid {uid:?}");
     }
@@ -151,7 +151,7 @@ fn w8_a_pod_whose_manifest_is_removed_is_stopped_though_no_record_can_be_written
     let mut w = node();
     w.file("web", ONE);
     w.starts_within(3, "web");
-    w.record_error = true;
+    w.disk.full = true;
     // The same if it was edited before.
     w.file("web", TWO);
     w.run(2);
@@ -168,13 +168,13 @@ fn w8_an_edited_pod_runs_on_over_a_restart_of_wherry_while_no_record_can_be_writ
     w.file("web", ONE);
     w.starts_within(3, "web");
     let before = w.running("web/main");
-    w.record_error = true;
+    w.disk.full = true;
     w.file("web", TWO);
     w.run(10);
     w.restart_engine();
     w.run(60);
     assert_eq!(w.running("web/main"), before);
-    w.record_error = false;
+    w.disk.full = false;
     w.until("its successor runs", 130, |w| w.runs("web/one") && !w.runs("web/main"));
 }
 
@@ -188,12 +188,12 @@ fn w8_an_edited_pod_that_runs_on_keeps_its_place_for_its_successor() {
         let mut w = node();
         w.file_with_uid("web", uid, &big("busybox:1.35"));
         w.starts_within(3, "web");
-        w.record_error = true;
+        w.disk.full = true;
         w.file_with_uid("web", uid, &big("other:1"));
         w.file("late", &big("busybox:1.35"));
         w.run(20);
         assert!(!w.runs("late/main"));
-        w.record_error = false;
+        w.disk.full = false;
         let runs = |w: &World| {
             w.runtime.containers.values().any(|c| c.runs() && c.pod.containers()[0].image.as_deref() == Some("other:1"))
         };

@@ -30,7 +30,7 @@ fn assert_down(w: &World, name: &str) {
 
 /// Whether a record says that its pod waits for `undrain`.
 fn recorded(w: &World) -> bool {
-    w.records.values().any(|r| r.contains("\"waitsFor\":[\"drain\"]"))
+    w.disk.records.values().any(|r| r.contains("\"waitsFor\":[\"drain\"]"))
 }
 
 fn undrained(w: &mut World, container: &str) {
@@ -134,7 +134,7 @@ fn w27_a_new_version_of_a_drained_pod_is_held_back_too() {
         }
         assert_down(&w, "web");
         assert_eq!(w.times("StartContainer", 0).len(), 1);
-        assert_eq!(w.records.len(), 1, "the records of older versions are removed");
+        assert_eq!(w.disk.records.len(), 1, "the records of older versions are removed");
         undrained(&mut w, "web/main");
         w.remove("web");
         w.run(40);
@@ -150,14 +150,14 @@ fn w27_the_successor_that_waits_for_an_edited_pod_is_held_back_with_it() {
         w.file_with_uid("web", uid, ONE);
         w.starts_within(3, "web");
         let old = w.files["/m/web.yaml"].uid.clone();
-        w.record_error = true;
+        w.disk.full = true;
         w.file_with_uid("web", uid, TWO);
         w.run(2);
         assert!(w.runs("web/main"));
         w.kill_uid(old, TerminationSource::Drain, None);
         w.run(30);
         assert!(!w.runs("web/main") && !w.runs("web/one"), "uid {uid:?}");
-        w.record_error = false;
+        w.disk.full = false;
         w.run(130);
         assert!(!w.runs("web/one"), "uid {uid:?}");
         assert_down(&w, "web");
@@ -246,7 +246,7 @@ fn w27_a_preempted_pod_that_is_drained_does_not_come_back_when_there_is_room() {
     w.run(5);
     assert_eq!(w.status("web").reason.as_deref(), Some("Preempting"));
     let kill = w.kill("web", TerminationSource::Drain, None);
-    assert_eq!(w.killed, [kill], "nothing of it runs");
+    assert_eq!(w.observed.killed, [kill], "nothing of it runs");
     w.run(1);
     w.restart_engine();
     w.run(1);
@@ -273,7 +273,7 @@ fn w27_a_pod_that_waits_for_its_name_or_for_room_or_was_rejected_can_be_drained(
         for name in ["web", "later", "huge"] {
             let kill = w.kill(name, TerminationSource::Drain, None);
             w.run_ms(300);
-            assert_eq!(w.killed.last(), Some(&kill), "{name}");
+            assert_eq!(w.observed.killed.last(), Some(&kill), "{name}");
         }
         if restart {
             w.restart_engine();
@@ -335,7 +335,7 @@ fn w27_a_drain_that_could_not_be_recorded_is_recorded_when_the_disk_is_well() {
     assert!(!recorded(&w));
     assert!(!w.notices("FailedRecord").is_empty());
     w.run(150);
-    assert!(recorded(&w), "{:?}", w.records);
+    assert!(recorded(&w), "{:?}", w.disk.records);
     w.restart_engine();
     w.run(60);
     assert_down(&w, "web");

@@ -2,7 +2,7 @@
 
 use crate::runtime::Life;
 use crate::story::{NEVER, ONE, node};
-use crate::world::{Fault, World, alive};
+use crate::world::{Fault, World};
 use std::time::Duration;
 use wherry::api::facts::ContainerState;
 use wherry::engine::effect::Measure;
@@ -63,7 +63,7 @@ fn w7_a_pod_recorded_as_terminal_waits_for_its_status_to_be_read() {
     w.run(5);
     let uid = w.files["/m/job.yaml"].uid.clone();
     assert!(!w.engine.is_known_terminated(&uid));
-    w.faults.clear();
+    w.faults.planned.clear();
     w.run(5);
     assert!(w.engine.is_known_terminated(&uid));
     assert_eq!(w.said(), Vec::<String>::new());
@@ -77,7 +77,7 @@ fn w23_a_container_that_turns_up_running_for_a_finished_pod_is_stopped_as_an_orp
     let said = w.said();
     assert_eq!(said.iter().filter(|c| c.starts_with("StopContainer")).count(), 1, "{said:?}");
     assert!(said.iter().any(|c| c.ends_with(" 2000ms")), "the shortest time there is: {said:?}");
-    assert!(!w.runtime.containers.values().any(alive));
+    assert!(!w.runtime.containers.values().any(|c| c.may_run()));
     w.assert_well();
 }
 
@@ -91,7 +91,9 @@ fn w22_a_pod_whose_file_comes_back_after_it_was_forgotten_is_started_and_no_orph
     w.run(5);
     assert_eq!(w.times("StartContainer", 0).len(), 1);
     assert_eq!(w.shown("job"), "Succeeded main#0:terminated Completed 0");
-    assert!(!w.measures.contains(&Measure::OrphanedPod) && !w.measures.contains(&Measure::RestartedPod));
+    assert!(
+        !w.observed.measures.contains(&Measure::OrphanedPod) && !w.observed.measures.contains(&Measure::RestartedPod)
+    );
 }
 
 #[test]
@@ -100,14 +102,14 @@ fn p7_a_pod_without_an_event_is_not_read_again_and_one_with_an_event_is() {
     w.file("a", ONE);
     w.file("b", ONE);
     w.run(5);
-    let (reads, lists) = (w.reads, w.lists);
+    let (reads, lists) = (w.observed.reads, w.observed.lists);
     w.run(30);
-    assert_eq!(w.reads, reads);
-    assert_eq!(w.lists, lists + 30);
+    assert_eq!(w.observed.reads, reads);
+    assert_eq!(w.observed.lists, lists + 30);
     let id = w.running("a/main");
     w.exit(&id, 3);
     w.run_ms(1100);
-    assert_eq!(w.reads, reads + 1, "of the one that changed");
+    assert_eq!(w.observed.reads, reads + 1, "of the one that changed");
     w.run(5);
     assert!(w.runs("a/main") && w.runs("b/main"));
 }

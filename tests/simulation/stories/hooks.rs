@@ -1,8 +1,8 @@
 //! W4, W10, W11: postStart and preStop hooks, and the order in which a pod with sidecars stops.
 
-use crate::pods::{Answers, BADLY, WELL};
 use crate::runtime::Life;
 use crate::story::*;
+use crate::world::handlers::{Answers, BADLY, WELL};
 use crate::world::{S, World};
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn order(w: &mut World) -> Vec<String> {
 #[test]
 fn w11_a_post_start_hook_is_done_before_the_next_container_starts() {
     let mut w = node();
-    w.parts.answers("web/main/PostStart", &[Answers::Well(seconds(2))]);
+    w.handlers.answers("web/main/PostStart", &[Answers::Well(seconds(2))]);
     w.file("web", &hooked(""));
     w.run(1);
     assert_eq!(w.shown("web"), "Pending main#0:waiting ContainerCreating second#0:waiting ContainerCreating");
@@ -44,7 +44,7 @@ fn w11_a_post_start_hook_is_done_before_the_next_container_starts() {
 fn w10_a_post_start_hook_that_fails_kills_its_container_which_starts_anew_with_the_back_off() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
-    w.parts.answers("web/main/PostStart", &[BADLY, BADLY, WELL]);
+    w.handlers.answers("web/main/PostStart", &[BADLY, BADLY, WELL]);
     w.file("web", &hooked("terminationGracePeriodSeconds: 2, "));
     w.run(1);
     assert_eq!(w.notices("FailedPostStartHook"), ["PostStartHook failed"]);
@@ -74,7 +74,7 @@ fn w10_a_post_start_hook_that_fails_kills_its_container_which_starts_anew_with_t
 #[test]
 fn w4_a_kill_does_not_wait_for_a_post_start_hook() {
     let mut w = node();
-    w.parts.answers("web/main/PostStart", &[Answers::Never]);
+    w.handlers.answers("web/main/PostStart", &[Answers::Never]);
     w.file("web", &hooked(""));
     w.run(5);
     w.remove("web");
@@ -87,7 +87,7 @@ fn w4_a_kill_does_not_wait_for_a_post_start_hook() {
 #[test]
 fn a_post_start_hook_whose_container_ended_is_not_waited_for() {
     let mut w = node();
-    w.parts.answers("web/main/PostStart", &[Answers::Never, WELL]);
+    w.handlers.answers("web/main/PostStart", &[Answers::Never, WELL]);
     w.file("web", &hooked(""));
     w.run(2);
     w.exit_of("web/main", 3);
@@ -99,17 +99,17 @@ fn a_post_start_hook_whose_container_ended_is_not_waited_for() {
 fn w4_pre_stop_runs_inside_the_grace_period_and_the_stop_gets_what_is_left() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
-    w.parts.answers("web/main/PreStop", &[Answers::Well(seconds(2))]);
+    w.handlers.answers("web/main/PreStop", &[Answers::Well(seconds(2))]);
     w.file("web", &hooked("terminationGracePeriodSeconds: 5, "));
     w.run(2);
     order(&mut w);
-    let begin = w.now;
+    let begin = w.clock.now;
     w.remove("web");
     w.run(10);
     let expected = ["Stop web/second#0 5000ms", "PreStop web/main#0 4998ms", "Stop web/main#0 3000ms"];
     assert_eq!(order(&mut w), expected);
     let ended: Vec<u64> =
-        w.notices.iter().filter(|(_, n)| n.reason == "Killing").map(|(t, _)| (t - begin) / S).collect();
+        w.observed.notices.iter().filter(|(_, n)| n.reason == "Killing").map(|(t, _)| (t - begin) / S).collect();
     assert_eq!(ended, [0, 0], "reported at the start of the hook");
     w.assert_clean();
 }
@@ -118,11 +118,11 @@ fn w4_pre_stop_runs_inside_the_grace_period_and_the_stop_gets_what_is_left() {
 fn w4_pre_stop_is_cut_at_the_end_of_the_period_and_the_stop_gets_two_seconds() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
-    w.parts.answers("web/main/PreStop", &[Answers::Never]);
+    w.handlers.answers("web/main/PreStop", &[Answers::Never]);
     w.file("web", &hooked("terminationGracePeriodSeconds: 5, "));
     w.run(2);
     w.said();
-    let begin = w.now;
+    let begin = w.clock.now;
     w.remove("web");
     let took = w.until("it is dead", 20, |w| !w.runs("web/main"));
     assert_eq!(w.times("StopContainer web/main", begin), [5000]);
@@ -135,7 +135,7 @@ fn w4_pre_stop_is_cut_at_the_end_of_the_period_and_the_stop_gets_two_seconds() {
 #[test]
 fn w4_pre_stop_that_fails_is_told_and_the_stop_goes_on() {
     let mut w = node();
-    w.parts.answers("web/main/PreStop", &[BADLY]);
+    w.handlers.answers("web/main/PreStop", &[BADLY]);
     w.file("web", &hooked(""));
     w.run(2);
     w.remove("web");
@@ -148,7 +148,7 @@ fn w4_pre_stop_that_fails_is_told_and_the_stop_goes_on() {
 fn w4_pre_stop_runs_once_whatever_becomes_of_wherry() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
-    w.parts.answers("web/main/PreStop", &[Answers::Never]);
+    w.handlers.answers("web/main/PreStop", &[Answers::Never]);
     w.file("web", &hooked("terminationGracePeriodSeconds: 20, "));
     w.run(2);
     w.remove("web");
@@ -166,7 +166,7 @@ fn w21_an_orphans_pre_stop_hook_comes_from_its_annotation() {
     let mut w = node();
     w.file("web", &hooked("terminationGracePeriodSeconds: 7, "));
     w.run(2);
-    w.records.clear();
+    w.disk.records.clear();
     w.files.clear();
     w.said();
     w.restart_engine();
@@ -209,7 +209,7 @@ fn w4_sidecars_that_wait_are_stopped_at_the_end_of_the_period_with_two_seconds()
     w.file("web", &format!("terminationGracePeriodSeconds: 6, {SIDECAR}"));
     w.run(4);
     order(&mut w);
-    let begin = w.now;
+    let begin = w.clock.now;
     w.remove("web");
     w.run(5);
     w.run(10);
@@ -224,8 +224,8 @@ fn w4_sidecars_that_wait_are_stopped_at_the_end_of_the_period_with_two_seconds()
 fn w4_a_shorter_period_cuts_a_pre_stop_hook_that_runs() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
-    w.parts.answers("web/main/Liveness", &[BADLY]);
-    w.parts.answers("web/main/PreStop", &[Answers::Never]);
+    w.handlers.answers("web/main/Liveness", &[BADLY]);
+    w.handlers.answers("web/main/PreStop", &[Answers::Never]);
     let probe = "livenessProbe: {exec: {}, failureThreshold: 1, terminationGracePeriodSeconds: 60}";
     w.file(
         "web",
@@ -236,7 +236,7 @@ fn w4_a_shorter_period_cuts_a_pre_stop_hook_that_runs() {
     );
     w.run(3);
     assert_eq!(order(&mut w), ["Start web/main#0", "PreStop web/main#0 59998ms"]);
-    let begin = w.now;
+    let begin = w.clock.now;
     w.remove("web");
     w.run(10);
     assert_eq!(w.times("StopContainer web/main", begin), [5000]);

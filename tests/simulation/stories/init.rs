@@ -173,7 +173,7 @@ fn w11_a_sidecar_runs_before_the_next_init_container_and_is_kept_running() {
     assert_eq!((side.ready, side.started), (true, Some(true)));
     w.run(4);
     assert_eq!(w.shown("web"), "Running side#0:running i2#0:terminated Completed 0 main#0:running");
-    w.exit_lag = 2000;
+    w.processes.exit_lag = 2000;
     w.until("the sidecar has ended", 12, |w| !w.runs("web/side"));
     w.until("that is shown", 3, |w| w.condition("web", "Ready").0 == "False");
     assert_eq!(condition(&w, "Ready").1, "containers with unready status: [side]");
@@ -219,7 +219,9 @@ fn w1_while_its_sidecar_still_stops_a_pod_is_not_over() {
     w.life("web/i2", &[Life::exits(0, seconds(1))]);
     w.life("web/main", &[Life::exits(0, seconds(3))]);
     w.file("web", &format!("restartPolicy: Never, terminationGracePeriodSeconds: 5, {SIDECAR}"));
-    w.until("the sidecar is being stopped", 9, |w| w.calls.iter().any(|(_, c)| c.starts_with("StopContainer")));
+    w.until("the sidecar is being stopped", 9, |w| {
+        w.observed.calls.iter().any(|(_, c)| c.starts_with("StopContainer"))
+    });
     w.run(3);
     assert_eq!(w.status("web").phase.as_deref(), Some("Running"), "{}", w.shown("web"));
     w.run(4);

@@ -68,7 +68,7 @@ fn w9_a_pod_that_hung_before_takes_less_of_the_others_time() {
 fn w9_the_calls_of_a_runtime_that_never_answers_are_bounded() {
     let mut w = room_for(300);
     slow_pods(&mut w, 200, "RunSandbox");
-    let begin = w.now;
+    let begin = w.clock.now;
     w.run(239);
     assert_eq!(w.times("RunSandbox", begin).len(), 4 * 16, "before the first deadline");
     // A kill needs no slot, and releases the pod's slot at once.
@@ -93,7 +93,7 @@ fn w9_start_turns_are_first_come_first_served() {
     }
     w.run(10);
     for call in ["RunSandbox", "CreateContainer", "StartContainer"] {
-        let said = w.calls.iter().map(|(_, text)| text.as_str()).filter(|text| text.starts_with(call));
+        let said = w.observed.calls.iter().map(|(_, text)| text.as_str()).filter(|text| text.starts_with(call));
         let order: Vec<String> = said.filter_map(|t| t.split([' ', '/', '#']).nth(1).map(str::to_owned)).collect();
         assert_eq!(order, names, "{call}");
     }
@@ -106,7 +106,7 @@ fn w9_pulls_are_first_come_first_served_and_one_that_hangs_gives_way() {
     w.hang("PullImage hung:1");
     w.file("a", "containers: [{name: main, image: 'hung:1'}]");
     w.run(1);
-    let begin = w.now;
+    let begin = w.clock.now;
     for name in ["d", "c", "b"] {
         w.file(name, &format!("containers: [{{name: main, image: '{name}:1'}}]"));
         w.run_ms(50);
@@ -116,7 +116,8 @@ fn w9_pulls_are_first_come_first_served_and_one_that_hangs_gives_way() {
     for name in ["d", "c", "b"] {
         w.starts_within(20, name);
     }
-    let pulls: Vec<String> = w.calls.iter().map(|(_, t)| t.clone()).filter(|t| t.starts_with("PullImage")).collect();
+    let pulls: Vec<String> =
+        w.observed.calls.iter().map(|(_, t)| t.clone()).filter(|t| t.starts_with("PullImage")).collect();
     assert_eq!(pulls, ["PullImage hung:1", "PullImage d:1", "PullImage c:1", "PullImage b:1"]);
 }
 
@@ -138,9 +139,9 @@ fn p3_a_status_read_that_hangs_delays_no_other_pod() {
     w.restarts_within(6, "web/main");
     w.file("new", ONE);
     w.starts_within(6, "new");
-    let reads = w.reads;
+    let reads = w.observed.reads;
     w.run(60);
-    assert!(w.reads - reads < 20, "{} reads in a minute", w.reads - reads);
+    assert!(w.observed.reads - reads < 20, "{} reads in a minute", w.observed.reads - reads);
 }
 
 #[test]

@@ -20,10 +20,10 @@ impl World {
     }
 
     pub fn kill_uid(&mut self, uid: Uid, by: TerminationSource, grace: Option<u64>) -> KillId {
-        self.kills += 1;
-        let id = KillId(self.kills);
+        self.observed.kills += 1;
+        let id = KillId(self.observed.kills);
         self.checks.killed(&uid, by, &self.engine, &self.runtime);
-        self.checks.bounds.end_asked(&uid, grace.map(Duration::from_secs), self.now, &self.runtime);
+        self.checks.bounds.end_asked(&uid, grace.map(Duration::from_secs), self.clock.now, &self.runtime);
         let kill = Kill { by, message: None, grace: grace.map(Duration::from_secs) };
         self.step(Event::Kill { id, uid, kill });
         id
@@ -51,7 +51,7 @@ fn w27_a_drained_pod_ends_as_failed_and_stays_so_until_undrain_over_restarts() {
     assert_eq!(w.status("web").reason.as_deref(), Some("Drained"));
     assert_eq!(w.status("web").phase.as_deref(), Some("Running"));
     w.run(5);
-    assert_eq!(w.killed, [kill]);
+    assert_eq!(w.observed.killed, [kill]);
     assert_eq!(w.status("web").phase.as_deref(), Some("Failed"));
     w.read_manifests();
     w.restart_engine();
@@ -151,7 +151,7 @@ fn w4_the_shortest_period_asked_for_cuts_a_running_stop_short() {
     w.life("web/main", &[Life::deaf()]);
     w.file("web", ONE);
     w.run(2);
-    w.calls.clear();
+    w.observed.calls.clear();
     w.kill("web", TerminationSource::Drain, Some(20));
     w.run(4);
     // A longer grace period changes nothing.
@@ -163,7 +163,7 @@ fn w4_the_shortest_period_asked_for_cuts_a_running_stop_short() {
     assert_eq!(stops, ["StopContainer web/main#0 20000ms", "StopContainer web/main#0 3000ms"]);
     w.run(4);
     assert!(!w.runs("web/main"));
-    assert_eq!(w.killed.len(), 3, "each requester gets an answer");
+    assert_eq!(w.observed.killed.len(), 3, "each requester gets an answer");
     assert_eq!(w.status("web").reason.as_deref(), Some("Terminated"));
 }
 
@@ -176,7 +176,7 @@ fn w4_what_is_left_goes_on_over_a_restart_with_the_cause() {
     w.has_no_room();
     w.kill("web", TerminationSource::Preemption, Some(20));
     w.run(5);
-    w.calls.clear();
+    w.observed.calls.clear();
     w.restart_engine();
     w.run(1);
     let stops = w.said().into_iter().filter(|c| c.starts_with("StopContainer")).collect::<Vec<_>>();
@@ -194,17 +194,17 @@ fn w5_a_requester_is_told_at_once_of_what_does_not_run_and_never_left_waiting() 
     w.file("web", ONE);
     w.run(2);
     let unknown = w.kill_uid("nobody".into(), TerminationSource::Drain, None);
-    assert_eq!(w.killed, [unknown]);
+    assert_eq!(w.observed.killed, [unknown]);
     // The runtime is away during the kill.
     let first = w.kill("web", TerminationSource::Shutdown, None);
     w.runtime_down();
     w.run(60);
-    assert_eq!(w.killed, [unknown]);
+    assert_eq!(w.observed.killed, [unknown]);
     w.runtime_up();
     w.run(5);
-    assert_eq!(w.killed, [unknown, first]);
+    assert_eq!(w.observed.killed, [unknown, first]);
     let again = w.kill("web", TerminationSource::Shutdown, None);
-    assert_eq!(w.killed, [unknown, first, again]);
+    assert_eq!(w.observed.killed, [unknown, first, again]);
 }
 
 #[test]
@@ -212,15 +212,15 @@ fn w5_a_kill_that_comes_before_the_manifests_were_read_waits_for_them() {
     let mut w = running("web");
     w.kill_engine();
     let uid = uid_of(&w, "web");
-    let records = w.records.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let records = w.disk.records.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
     w.step(Event::Records(records));
     let kill = w.kill_uid(uid, TerminationSource::Drain, None);
     w.step(Event::RuntimeUp);
     w.run(5);
-    assert!(w.killed.is_empty() && w.runs("web/main"), "D1");
+    assert!(w.observed.killed.is_empty() && w.runs("web/main"), "D1");
     w.read_manifests();
     w.run(5);
-    assert_eq!(w.killed, [kill]);
+    assert_eq!(w.observed.killed, [kill]);
     assert_eq!(w.status("web").reason.as_deref(), Some("Drained"));
 }
 
@@ -229,17 +229,17 @@ fn w5_a_pod_killed_in_the_middle_of_its_start_is_told_of_when_nothing_can_come_a
     for ms in (0..260).step_by(10) {
         let mut w = node();
         w.fault("CreateContainer", Fault::Slow(Duration::from_secs(3)));
-        w.heard_anyway = true;
+        w.faults.late_cancellation = true;
         w.file("web", TWO);
         w.run_ms(ms);
         let kill = w.kill("web", TerminationSource::Drain, None);
         for _ in 0..200 {
             w.run_ms(50);
-            if w.killed.contains(&kill) {
+            if w.observed.killed.contains(&kill) {
                 assert!(!w.runtime.containers.values().any(|c| c.runs()), "after {ms} ms");
             }
         }
-        assert_eq!(w.killed, [kill], "after {ms} ms");
+        assert_eq!(w.observed.killed, [kill], "after {ms} ms");
         w.run(20);
         assert!(!w.runtime.containers.values().any(|c| c.runs()), "after {ms} ms");
         assert_eq!(w.status("web").phase.as_deref(), Some("Failed"));
@@ -254,7 +254,7 @@ fn what_completed_by_itself_is_not_failed_by_a_kill() {
     w.run(5);
     assert_eq!(w.status("job").phase.as_deref(), Some("Succeeded"));
     let kill = w.kill("job", TerminationSource::Shutdown, None);
-    assert_eq!(w.killed, [kill]);
+    assert_eq!(w.observed.killed, [kill]);
     w.release(TerminationSource::Shutdown);
     w.run(60);
     assert_eq!(w.status("job").phase.as_deref(), Some("Succeeded"));
@@ -314,7 +314,7 @@ fn w8_a_pod_drained_while_it_waits_for_its_name_starts_nothing() {
     w.file("web", TWO);
     w.run(2);
     let kill = w.kill("web", TerminationSource::Drain, None);
-    assert_eq!(w.killed, [kill]);
+    assert_eq!(w.observed.killed, [kill]);
     w.run(60);
     assert!(w.runtime.containers.values().all(|c| !c.runs()));
     assert_eq!(w.status("web").reason.as_deref(), Some("Drained"));
@@ -331,7 +331,7 @@ fn w23_a_drained_pod_whose_file_goes_is_forgotten() {
     w.run(5);
     w.remove("web");
     w.run(5);
-    assert!(w.engine.pods().is_empty() && w.records.is_empty());
+    assert!(w.engine.pods().is_empty() && w.disk.records.is_empty());
     w.assert_clean();
 }
 
@@ -343,8 +343,8 @@ fn a4_the_time_a_pod_was_first_seen_stands_in_its_record_while_it_waits() {
     w.run(2);
     w.file("web", TWO);
     w.run(1);
-    let waiting = w.records.values().filter(|r| r.contains("\"waiting\":true")).count();
-    assert_eq!((waiting, w.records.len()), (1, 2));
+    let waiting = w.disk.records.values().filter(|r| r.contains("\"waiting\":true")).count();
+    assert_eq!((waiting, w.disk.records.len()), (1, 2));
     let first_seen = w.wall_now();
     w.restart_engine();
     w.run(2);
@@ -353,7 +353,7 @@ fn a4_the_time_a_pod_was_first_seen_stands_in_its_record_while_it_waits() {
     assert!(w.runs("web/one") && w.runs("web/two"));
     let start = w.status("web").start_time.map_or(0, |t| t.0.as_second());
     assert_eq!(start, first_seen.0 / 1_000_000_000 - 1);
-    assert!(w.records.values().all(|r| !r.contains("waiting")));
+    assert!(w.disk.records.values().all(|r| !r.contains("waiting")));
     w.assert_well();
 }
 
@@ -367,7 +367,7 @@ fn w8_what_runs_has_its_name_first_even_if_its_record_says_that_it_waits() {
     w.run(1);
     w.kill_engine();
     // The running pod has an old record, and the clock was set back between the two records.
-    for record in w.records.values_mut() {
+    for record in w.disk.records.values_mut() {
         if record.contains("waiting") {
             *record = record.replace("\"startTime\":1", "\"startTime\":");
         } else {
@@ -376,7 +376,7 @@ fn w8_what_runs_has_its_name_first_even_if_its_record_says_that_it_waits() {
     }
     w.start();
     w.run(5);
-    assert!(w.runs("web/main") && w.times("RunSandbox", 0).len() == 1, "{:?}", w.calls);
+    assert!(w.runs("web/main") && w.times("RunSandbox", 0).len() == 1, "{:?}", w.observed.calls);
     w.run(40);
     assert!(w.runs("web/one") && w.runs("web/two"));
     w.assert_well();

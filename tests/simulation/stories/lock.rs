@@ -119,7 +119,7 @@ fn s2_a_shutdown_goes_by_the_delay_that_logind_has_when_it_begins() {
     let mut w = busy();
     w.logind.other = Some(Duration::from_secs(8));
     w.logind.reload();
-    let since = w.now;
+    let since = w.clock.now;
     w.power_off();
     w.run(12);
     let all = [
@@ -130,7 +130,7 @@ fn s2_a_shutdown_goes_by_the_delay_that_logind_has_when_it_begins() {
     ];
     assert_eq!(texts(&w, since), all, "the lowest group gets nothing\n{}", w.told());
     assert_eq!(released(&w, since).len(), 1);
-    let record = wherry::engine::shutdown::record::read(&w.records["shutdown/last"]).unwrap();
+    let record = wherry::engine::shutdown::record::read(&w.disk.records["shutdown/last"]).unwrap();
     assert_eq!(record.periods.iter().map(Duration::as_secs).collect::<Vec<_>>(), [0, 4, 4]);
 }
 
@@ -140,7 +140,7 @@ fn s2_a_logind_that_does_not_say_its_delay_holds_a_shutdown_up_for_a_second_at_m
         let mut w = busy();
         w.logind.silent = silent;
         w.logind.no_delay = true;
-        let since = w.now;
+        let since = w.clock.now;
         w.power_off();
         w.run(1);
         assert!(w.engine.shutting_down());
@@ -163,7 +163,7 @@ fn s3_a_shutdown_keeps_its_lock_and_its_time_when_the_signal_cannot_be_had_after
     // logind may also fail to answer whether a shutdown is in progress.
     for no_state in [false, true] {
         let mut w = busy();
-        let since = w.now;
+        let since = w.clock.now;
         w.power_off();
         w.run_ms(500);
         w.bus(false);
@@ -196,9 +196,9 @@ fn s3_a_shutdown_keeps_its_lock_and_its_time_when_the_signal_cannot_be_had_after
 fn s3_a_shutdown_is_found_out_about_without_the_signal() {
     let mut w = busy();
     w.bus(false);
-    w.logind.preparing = Some((w.now, true));
+    w.logind.preparing = Some((w.clock.now, true));
     w.logind.no_signal = true;
-    let since = w.now;
+    let since = w.clock.now;
     w.bus(true);
     w.run(1);
     assert!(w.engine.shutting_down() && w.logind.locked(), "{}", w.told());
@@ -215,7 +215,7 @@ fn s7_a_lock_that_logind_has_lost_and_does_not_give_again_is_not_armed_and_nobod
     assert!(!view(&w).armed, "{}", w.told());
     let problem = view(&w).problem.unwrap_or_default();
     assert!(problem.starts_with("failed to take an inhibitor lock: "), "{problem}");
-    let since = w.now;
+    let since = w.clock.now;
     w.power_off();
     w.run(15);
     assert!(texts(&w, since).iter().all(|t| t.ends_with(" 2000ms")), "{:?}", texts(&w, since));
@@ -232,7 +232,7 @@ fn s7_a_lock_that_is_lost_during_a_shutdown_leaves_the_others_the_minimum() {
         w.file(name, &priority(n));
     }
     w.run(5);
-    let since = w.now;
+    let since = w.clock.now;
     w.power_off();
     w.run(1);
     w.logind_trouble(Trouble::LostInShutdown);
@@ -258,7 +258,7 @@ fn s7_a_lock_that_is_lost_during_a_shutdown_leaves_the_others_the_minimum() {
 fn s6_turned_off_during_a_shutdown_it_goes_on_and_nothing_is_started_until_it_is_called_off() {
     for restart in [false, true] {
         let mut w = busy();
-        let since = w.now;
+        let since = w.clock.now;
         w.power_off();
         w.run_ms(2500);
         match restart {
@@ -295,7 +295,7 @@ fn s7_a_restart_with_other_groups_does_not_give_the_time_again() {
         w.file(name, &priority(n));
     }
     w.run(5);
-    let since = w.now;
+    let since = w.clock.now;
     w.power_off();
     w.run(6);
     w.config.shutdown = Groups::by_priority([(0, 30)]);
@@ -364,10 +364,10 @@ fn s7_what_systemd_did_not_hear_of_the_lock_is_told_again() {
     w.run(5);
     assert!(w.logind.releases.len() == 1 && w.logind.locked());
     w.logind.deaf_store = false;
-    let since = w.now;
+    let since = w.clock.now;
     while w.logind.locked() {
         w.run_ms(100);
-        assert!(w.now < since + 2 * S, "{}", w.told());
+        assert!(w.clock.now < since + 2 * S, "{}", w.told());
     }
 }
 
@@ -398,7 +398,7 @@ fn s4_nothing_is_started_while_a_shutdown_waits_for_the_delay() {
     let mut w = busy();
     w.logind.silent = true;
     w.power_off();
-    let since = w.now;
+    let since = w.clock.now;
     w.exit_of("low-1/main", 1);
     w.exit_of("top/main", 1);
     w.run_ms(990);
@@ -417,7 +417,7 @@ fn s4_a_start_that_is_being_prepared_when_a_shutdown_begins_is_not_made() {
         let mut w = busy();
         w.logind.silent = true;
         w.said();
-        let since = w.now;
+        let since = w.clock.now;
         w.file("new", &priority(-5));
         w.until(prepared, 5, |w| w.told().contains(prepared));
         w.power_off();
@@ -440,8 +440,8 @@ fn s4_a_shutdown_that_does_not_know_its_pods_yet_waits_for_the_list_without_a_ti
     w.start();
     w.run(1);
     w.power_off();
-    let steps = w.steps;
+    let steps = w.observed.steps;
     w.run(5);
-    assert!(w.steps - steps < 100, "{} steps in 5 s", w.steps - steps);
-    w.until("its group begins", 5, |w| w.calls.iter().any(|(_, call)| call.starts_with("StopContainer")));
+    assert!(w.observed.steps - steps < 100, "{} steps in 5 s", w.observed.steps - steps);
+    w.until("its group begins", 5, |w| w.observed.calls.iter().any(|(_, call)| call.starts_with("StopContainer")));
 }

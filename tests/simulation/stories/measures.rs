@@ -12,11 +12,11 @@ fn work(w: &World, operation: &str) -> Vec<u128> {
         Measure::PodWorkerDuration { operation: o, duration } if *o == operation => Some(duration.as_millis()),
         _ => None,
     };
-    w.measures.iter().filter_map(took).collect()
+    w.observed.measures.iter().filter_map(took).collect()
 }
 
 fn count(w: &World, measure: &Measure) -> usize {
-    w.measures.iter().filter(|m| *m == measure).count()
+    w.observed.measures.iter().filter(|m| *m == measure).count()
 }
 
 const TRIED: Measure = Measure::StartedContainer { container_type: "container" };
@@ -28,7 +28,7 @@ fn failed(code: &'static str) -> Measure {
 #[test]
 fn m_a_pods_way_up_is_one_create_and_each_restart_one_sync() {
     let mut w = node();
-    w.measures.clear();
+    w.observed.measures.clear();
     w.file("web", TWO);
     let took = w.until("it runs", 5, |w| w.shown("web") == "Running one#0:running two#0:running");
     w.run(100);
@@ -38,9 +38,10 @@ fn m_a_pods_way_up_is_one_create_and_each_restart_one_sync() {
     assert_eq!(count(&w, &Measure::ContainersPerPod(2)), 1);
     assert_eq!(count(&w, &Measure::StartedPod), 1);
     assert_eq!(count(&w, &TRIED), 2);
-    let begun = w.measures.iter().filter(|m| matches!(m, Measure::PodWorkerStartDuration(d) if d.as_millis() < 10));
+    let begun =
+        w.observed.measures.iter().filter(|m| matches!(m, Measure::PodWorkerStartDuration(d) if d.as_millis() < 10));
     assert_eq!(begun.count(), 1);
-    let up = w.measures.iter().filter_map(|m| match m {
+    let up = w.observed.measures.iter().filter_map(|m| match m {
         Measure::PodStartDuration(d) => Some(d.as_millis()),
         _ => None,
     });
@@ -123,7 +124,7 @@ fn m_each_failed_start_of_a_container_has_its_waiting_reason() {
         w.run(40);
         assert!(w.runs("web/main"), "{call}");
         let errors: Vec<&Measure> =
-            w.measures.iter().filter(|m| matches!(m, Measure::StartedContainerError { .. })).collect();
+            w.observed.measures.iter().filter(|m| matches!(m, Measure::StartedContainerError { .. })).collect();
         assert_eq!(errors, [&failed(code)], "{call}");
         // An existing container is started, not created again.
         let tries = if call == "StartContainer" { 1 } else { 2 };
@@ -138,17 +139,18 @@ fn m_each_failed_start_of_a_container_has_its_waiting_reason() {
 #[test]
 fn m_a_failed_relist_has_a_duration_and_the_interval_is_from_the_last_good_one() {
     let mut w = node();
-    w.pidfds = false;
+    w.pidfds.available = false;
     w.file("web", ONE);
     w.run(3);
-    w.measures.clear();
+    w.observed.measures.clear();
     w.fault("List", Fault::Error("busy".into()));
-    let lists = w.lists;
+    let lists = w.observed.lists;
     w.run(5);
-    let made = (w.lists - lists) as usize;
-    let durations = w.measures.iter().filter(|m| matches!(m, Measure::RelistDuration(_))).count();
+    let made = (w.observed.lists - lists) as usize;
+    let durations = w.observed.measures.iter().filter(|m| matches!(m, Measure::RelistDuration(_))).count();
     assert!(durations >= 4 && durations.abs_diff(made) <= 1, "{durations} of {made}");
     let intervals: Vec<u64> = w
+        .observed
         .measures
         .iter()
         .filter_map(|m| match m {
@@ -165,10 +167,11 @@ fn m_a_status_that_waits_for_a_termination_message_is_timed_from_the_end_that_it
     let mut w = node();
     w.file("job", NEVER);
     w.run(3);
-    w.measures.clear();
+    w.observed.measures.clear();
     w.exit_of("job/main", 3);
     w.run(3);
     let waited: Vec<Duration> = w
+        .observed
         .measures
         .iter()
         .filter_map(|m| match m {
@@ -187,11 +190,11 @@ fn m_a_pod_of_before_is_created_again_but_not_started() {
     w.file("web", ONE);
     w.run(3);
     w.kill_engine();
-    w.measures.clear();
+    w.observed.measures.clear();
     w.start();
     w.run(5);
     assert_eq!(work(&w, "create").len(), 1);
     assert_eq!(count(&w, &Measure::ContainersPerPod(1)), 1);
     assert_eq!((count(&w, &Measure::StartedPod), count(&w, &TRIED)), (0, 0));
-    assert!(!w.measures.iter().any(|m| matches!(m, Measure::PodStartDuration(_))));
+    assert!(!w.observed.measures.iter().any(|m| matches!(m, Measure::PodStartDuration(_))));
 }

@@ -44,11 +44,11 @@ fn p3_a_running_container_that_becomes_unknown_is_read_and_no_longer_shown_runni
     let id = w.running("web/main");
     w.runtime.containers.get_mut(&id).unwrap().state = ContainerState::Unknown;
     w.said();
-    let reads = w.reads;
+    let reads = w.observed.reads;
     let took = w.until("it is shown", 3, |w| w.shown("web") != "Running main#0:running");
     assert!(took < 1100, "{took} ms");
     assert_eq!(w.shown("web"), "Running main#0:terminated ContainerStatusUnknown 137");
-    assert_eq!(w.reads - reads, 1);
+    assert_eq!(w.observed.reads - reads, 1);
     // As a kubelet does: the state is unknown, so the container is stopped before the next one starts.
     w.run(1);
     let said = w.said();
@@ -82,16 +82,20 @@ fn p3_a_container_that_stays_created_or_unknown_is_not_read_at_each_relist() {
         let mut other = w.runtime.containers[&w.running("web/main")].clone();
         (other.id, other.name, other.state) = ("c-other".into(), "other".into(), state);
         w.runtime.containers.insert(other.id.clone(), other);
-        let reads = w.reads;
+        let reads = w.observed.reads;
         w.run(2);
-        assert!(w.reads > reads, "{state:?}: the list shows it");
+        assert!(w.observed.reads > reads, "{state:?}: the list shows it");
         w.run(60);
-        let (reads, lists, stops) = (w.reads, w.lists, w.times("StopContainer", 0).len() as u64);
+        let (reads, lists, stops) = (w.observed.reads, w.observed.lists, w.times("StopContainer", 0).len() as u64);
         w.run(60);
-        assert!(w.lists - lists >= 59);
+        assert!(w.observed.lists - lists >= 59);
         // A container in the state unknown is stopped repeatedly, and each stop causes a status read.
         let stops = w.times("StopContainer", 0).len() as u64 - stops;
-        assert!(stops <= 7 && w.reads - reads <= stops, "{state:?}: {} reads, {stops} stops", w.reads - reads);
+        assert!(
+            stops <= 7 && w.observed.reads - reads <= stops,
+            "{state:?}: {} reads, {stops} stops",
+            w.observed.reads - reads
+        );
     }
 }
 
@@ -102,13 +106,13 @@ fn p3_a_list_that_shows_unknown_is_checked_once_however_long_the_status_disagree
     w.run(15);
     let id = w.running("web/main");
     for _ in 0..2 {
-        let reads = w.reads;
+        let reads = w.observed.reads;
         w.runtime.listed_unknown.insert(id.clone());
         w.run(60);
-        assert_eq!(w.reads - reads, 1);
+        assert_eq!(w.observed.reads - reads, 1);
         w.runtime.listed_unknown.clear();
         w.run(60);
-        assert_eq!(w.reads - reads, 1);
+        assert_eq!(w.observed.reads - reads, 1);
     }
     assert_eq!((w.shown("web").as_str(), w.running("web/main")), ("Running main#0:running", id));
 }
@@ -141,7 +145,7 @@ fn w2_a_stop_does_not_wait_for_a_slow_read() {
     let uid = w.engine.pods()[0].pod.uid.clone();
     w.fault(&format!("ReadPod {uid}"), Fault::Slow(Duration::from_secs(100)));
     w.step(World::unknown_event(Some(uid)));
-    let begin = w.now;
+    let begin = w.clock.now;
     w.remove("web");
     w.run(1);
     assert_eq!(w.times("StopContainer", begin), [0]);
@@ -163,9 +167,9 @@ fn p6_relists_do_not_pile_up_and_a_failed_one_changes_nothing() {
     w.file("web", ONE);
     w.run(15);
     w.fault("List", Fault::Slow(Duration::from_secs(50)));
-    let (lists, shown) = (w.lists, w.shown("web"));
+    let (lists, shown) = (w.observed.lists, w.shown("web"));
     w.run(45);
-    assert!(w.lists - lists <= 2);
+    assert!(w.observed.lists - lists <= 2);
     w.run(10);
     for _ in 0..20 {
         w.fault("List", Fault::Error("busy".into()));
@@ -185,7 +189,7 @@ fn p6_a_start_that_was_being_prepared_before_a_sleep_waits_for_a_list() {
         w.file("web", ONE);
         w.until(prepared, 5, |w| w.told().contains(prepared));
         let lists = |w: &World| w.told().matches(" List (").count();
-        let (since, before) = (w.now, lists(&w));
+        let (since, before) = (w.clock.now, lists(&w));
         w.sleep(600 * S);
         w.until("it starts", 5, |w| !w.times(call, since).is_empty());
         assert_eq!(lists(&w) - before, 1, "{}", w.told());
@@ -213,7 +217,7 @@ fn p6_without_a_list_for_three_minutes_nothing_new_starts_and_kills_go_on() {
     w.remove("web");
     w.run(2);
     assert_eq!(w.said()[0], "StopContainer web/main#0 30000ms");
-    w.faults.clear();
+    w.faults.planned.clear();
     w.run(3);
     assert!(w.runs("new/main"));
 }
@@ -237,16 +241,16 @@ fn an_idle_node_reads_and_publishes_nothing() {
         w.file(&format!("p{i}"), ONE);
     }
     w.run(60);
-    let (reads, published) = (w.reads, w.published);
+    let (reads, published) = (w.observed.reads, w.observed.published);
     w.said();
     w.run(300);
-    assert_eq!((w.reads, w.published), (reads, published));
+    assert_eq!((w.observed.reads, w.observed.published), (reads, published));
     assert_eq!(w.said(), Vec::<String>::new());
 }
 
 fn watched_node() -> World {
     let mut w = node();
-    w.pidfds = true;
+    w.pidfds.available = true;
     w.file("web", ONE);
     w.run(15);
     w
@@ -255,21 +259,21 @@ fn watched_node() -> World {
 #[test]
 fn p8_a_death_that_a_pidfd_shows_is_followed_by_the_restart_at_once() {
     let mut w = watched_node();
-    assert_eq!(w.watched.len(), 2, "the container and its sandbox");
-    let begin = w.now;
+    assert_eq!(w.pidfds.watched.len(), 2, "the container and its sandbox");
+    let begin = w.clock.now;
     w.exit_of("web/main", 9);
     w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
     assert!(w.times("CreateContainer", begin)[0] < 10);
     w.run(1);
-    assert!(w.watched.contains_key(&w.running("web/main")));
-    assert_eq!(w.watched.len(), 2);
+    assert!(w.pidfds.watched.contains_key(&w.running("web/main")));
+    assert_eq!(w.pidfds.watched.len(), 2);
     w.assert_well();
 }
 
 #[test]
 fn p8_a_dead_pause_is_replaced_at_once() {
     let mut w = watched_node();
-    let begin = w.now;
+    let begin = w.clock.now;
     let id = w.sandbox("web");
     w.kill_sandbox(&id);
     w.run(2);
@@ -280,46 +284,46 @@ fn p8_a_dead_pause_is_replaced_at_once() {
 #[test]
 fn p8_while_all_is_watched_the_lists_are_30_seconds_apart() {
     let mut w = watched_node();
-    let lists = w.lists;
+    let lists = w.observed.lists;
     w.run(300);
-    assert!((9..=11).contains(&(w.lists - lists)), "{}", w.lists - lists);
+    assert!((9..=11).contains(&(w.observed.lists - lists)), "{}", w.observed.lists - lists);
     // A container that cannot be watched: the period is 1 s again.
-    w.pidfds = false;
+    w.pidfds.available = false;
     w.file("other", ONE);
     w.run(2);
-    let lists = w.lists;
+    let lists = w.observed.lists;
     w.run(20);
-    assert!(w.lists - lists >= 19, "{}", w.lists - lists);
+    assert!(w.observed.lists - lists >= 19, "{}", w.observed.lists - lists);
     w.remove("other");
     w.run(5);
-    let lists = w.lists;
+    let lists = w.observed.lists;
     w.run(60);
-    assert!(w.lists - lists <= 3, "{}", w.lists - lists);
+    assert!(w.observed.lists - lists <= 3, "{}", w.observed.lists - lists);
 }
 
 #[test]
 fn p8_starting_and_removing_a_watched_pod_needs_no_lists() {
     let mut w = watched_node();
-    let lists = w.lists;
+    let lists = w.observed.lists;
     w.file("other", ONE);
     w.run(1);
     w.remove("other");
     w.run(1);
-    assert_eq!(w.lists, lists, "{}", w.told());
-    assert_eq!(w.watched.len(), 2);
+    assert_eq!(w.observed.lists, lists, "{}", w.told());
+    assert_eq!(w.pidfds.watched.len(), 2);
 }
 
 #[test]
 fn p8_an_end_that_a_stop_of_our_own_brings_about_is_read_once_after_its_answer() {
     let mut w = watched_node();
     w.run(2);
-    let reads = w.reads;
+    let reads = w.observed.reads;
     // The StopContainer call takes longer than the process's end.
     w.fault("StopContainer", Fault::Stale(Duration::from_millis(120)));
     w.kill("web", TerminationSource::Drain, None);
-    w.until("it is over", 5, |w| w.killed.len() == 1);
+    w.until("it is over", 5, |w| w.observed.killed.len() == 1);
     // One read after StopContainer, and one after the sandbox's stop.
-    assert_eq!(w.reads - reads, 2);
+    assert_eq!(w.observed.reads - reads, 2);
 }
 
 #[test]
@@ -327,14 +331,18 @@ fn p8_an_end_that_the_runtime_does_not_show_yet_is_read_again_and_again() {
     let mut w = watched_node();
     for (lag, reads) in [(0, 1), (4, 3), (40, 9), (400, 13)] {
         w.run(700);
-        w.exit_lag = lag;
-        let begin = w.now;
-        let before = w.reads;
+        w.processes.exit_lag = lag;
+        let begin = w.clock.now;
+        let before = w.observed.reads;
         w.exit_of("web/main", 9);
         w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
         let took = w.times("CreateContainer", begin)[0];
         assert!(took <= 2 * lag + 110, "{took} ms after a lag of {lag}");
-        assert!((1..=reads + 1).contains(&(w.reads - before)), "{} reads for a lag of {lag}", w.reads - before);
+        assert!(
+            (1..=reads + 1).contains(&(w.observed.reads - before)),
+            "{} reads for a lag of {lag}",
+            w.observed.reads - before
+        );
     }
     w.assert_well();
 }
@@ -344,16 +352,16 @@ fn p8_what_is_adopted_is_watched_too() {
     let mut w = watched_node();
     w.restart_engine();
     w.run(2);
-    assert_eq!(w.watched.len(), 2);
-    let lists = w.lists;
+    assert_eq!(w.pidfds.watched.len(), 2);
+    let lists = w.observed.lists;
     w.run(60);
-    assert!(w.lists - lists <= 3);
+    assert!(w.observed.lists - lists <= 3);
 }
 
 #[test]
 fn p8_what_ends_unseen_is_found_by_the_list() {
     let mut w = watched_node();
-    w.watched.clear();
+    w.pidfds.watched.clear();
     w.exit_of("web/main", 9);
     w.run(32);
     assert_eq!(w.container_status("web", "main").restart_count, 1);
@@ -362,15 +370,15 @@ fn p8_what_ends_unseen_is_found_by_the_list() {
 #[test]
 fn an_idle_node_whose_pods_are_watched_hardly_wakes() {
     let mut w = node();
-    w.pidfds = true;
+    w.pidfds.available = true;
     for i in 0..110 {
         w.file(&format!("p{i}"), ONE);
     }
     w.run(60);
-    let (wake_ups, reads, published) = (w.wake_ups, w.reads, w.published);
+    let (wake_ups, reads, published) = (w.observed.wake_ups, w.observed.reads, w.observed.published);
     w.run(300);
-    assert!(w.wake_ups - wake_ups <= 40, "{} in 5 minutes", w.wake_ups - wake_ups);
-    assert_eq!((w.reads, w.published), (reads, published));
+    assert!(w.observed.wake_ups - wake_ups <= 40, "{} in 5 minutes", w.observed.wake_ups - wake_ups);
+    assert_eq!((w.observed.reads, w.observed.published), (reads, published));
 }
 
 #[test]
@@ -381,12 +389,12 @@ fn p3_reads_that_fail_for_an_hour_are_made_once_a_list_and_then_all_goes_on() {
         w.fault(&format!("ReadPod {uid}"), Fault::Error("busy".into()));
     }
     w.exit_of("web/main", 9);
-    let reads = w.reads;
+    let reads = w.observed.reads;
     w.run(3600);
-    assert!((3500..3700).contains(&(w.reads - reads)), "{}", w.reads - reads);
+    assert!((3500..3700).contains(&(w.observed.reads - reads)), "{}", w.observed.reads - reads);
     w.remove("web");
     w.run(10);
-    w.faults.clear();
+    w.faults.planned.clear();
     w.run(3);
     w.assert_clean();
 }
@@ -409,12 +417,12 @@ fn p8_a_death_that_the_event_stream_tells_is_followed_by_the_restart_at_once() {
     let mut w = hinted_node();
     for _ in 0..3 {
         w.run(700);
-        let (begin, reads) = (w.now, w.reads);
+        let (begin, reads) = (w.clock.now, w.observed.reads);
         w.exit_of("web/main", 9);
         w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
         assert!(w.times("CreateContainer", begin)[0] < 20, "{:?}", w.times("CreateContainer", begin));
         w.run(1);
-        assert_eq!(w.reads - reads, 1, "{}", w.told());
+        assert_eq!(w.observed.reads - reads, 1, "{}", w.told());
     }
     w.assert_well();
 }
@@ -422,9 +430,9 @@ fn p8_a_death_that_the_event_stream_tells_is_followed_by_the_restart_at_once() {
 #[test]
 fn p8_the_event_stream_alone_never_stretches_the_relist_period() {
     let mut w = hinted_node();
-    let lists = w.lists;
+    let lists = w.observed.lists;
     w.run(60);
-    assert!(w.lists - lists >= 59, "{}", w.lists - lists);
+    assert!(w.observed.lists - lists >= 59, "{}", w.observed.lists - lists);
 }
 
 #[test]
@@ -432,13 +440,13 @@ fn p8_starts_and_stops_of_our_own_cost_no_read_that_they_would_not_cost_without_
     let reads = |stream: bool| {
         let mut w = node();
         w.stream = stream.then(Default::default);
-        w.pidfds = true;
+        w.pidfds.available = true;
         w.file("web", TWO);
         w.run(15);
         w.remove("web");
         w.run(60);
         w.assert_clean();
-        (w.reads, w.lists)
+        (w.observed.reads, w.observed.lists)
     };
     assert_eq!(reads(true), reads(false));
 }
@@ -447,7 +455,7 @@ fn p8_starts_and_stops_of_our_own_cost_no_read_that_they_would_not_cost_without_
 fn p8_what_the_cache_shows_already_causes_no_read() {
     let mut w = hinted_node();
     let (uid, main, sandbox) = (w.engine.pods()[0].pod.uid.clone(), w.running("web/main"), w.sandbox("web"));
-    let reads = w.reads;
+    let reads = w.observed.reads;
     for (id, kind) in [
         (main.as_str(), Kind::ContainerChanged),
         (&main, Kind::ContainerStarted),
@@ -457,11 +465,11 @@ fn p8_what_the_cache_shows_already_causes_no_read() {
         w.step(Event::RuntimeEvent { uid: Some(uid.clone()), event: event(kind, id) });
     }
     w.run(1);
-    assert_eq!(w.reads, reads);
+    assert_eq!(w.observed.reads, reads);
     // An event that the status does not reflect causes a read, and only the read is trusted.
     w.step(Event::RuntimeEvent { uid: Some(uid), event: event(Kind::ContainerDied, &main) });
     w.run(1);
-    assert_eq!((w.reads, w.running("web/main")), (reads + 1, main));
+    assert_eq!((w.observed.reads, w.running("web/main")), (reads + 1, main));
 }
 
 #[test]
@@ -470,21 +478,21 @@ fn p8_a_burst_of_ten_thousand_events_costs_one_read_at_a_time() {
     w.file("other", ONE);
     w.run(15);
     let uids: Vec<_> = w.engine.pods().iter().map(|v| v.pod.uid.clone()).collect();
-    let (reads, lists) = (w.reads, w.lists);
+    let (reads, lists) = (w.observed.reads, w.observed.lists);
     for n in 0..10_000 {
         let event = event(Kind::ContainerDied, &format!("c{n}"));
         w.step(Event::RuntimeEvent { uid: Some(uids[n % 2].clone()), event });
     }
-    assert_eq!(w.reads - reads, 2, "one read of each pod is in flight");
+    assert_eq!(w.observed.reads - reads, 2, "one read of each pod is in flight");
     w.run(1);
     // One more read of each pod, for the events that came meanwhile.
-    assert_eq!(w.reads - reads, 4);
+    assert_eq!(w.observed.reads - reads, 4);
     for n in 0..10_000 {
         w.step(Event::RuntimeEvent { uid: None, event: event(Kind::ContainerDied, &format!("c{n}")) });
     }
     w.run(1);
-    assert_eq!(w.reads - reads, 4);
-    assert!(w.lists - lists <= 4, "{}", w.lists - lists);
+    assert_eq!(w.observed.reads - reads, 4);
+    assert!(w.observed.lists - lists <= 4, "{}", w.observed.lists - lists);
 }
 
 #[test]
@@ -492,15 +500,15 @@ fn p8_an_event_of_a_pod_that_nobody_knows_causes_a_relist() {
     let mut w = watched_node();
     for event in [World::unknown_event(None), World::unknown_event(Some("stranger".into()))] {
         w.run(10);
-        let lists = w.lists;
+        let lists = w.observed.lists;
         w.step(event);
         w.run(1);
-        assert_eq!(w.lists - lists, 1);
+        assert_eq!(w.observed.lists - lists, 1);
     }
-    let lists = w.lists;
+    let lists = w.observed.lists;
     w.step(Event::RuntimeEvent { uid: None, event: event(Kind::ContainerRemoved, "x") });
     w.run(1);
-    assert_eq!(w.lists, lists, "a removed container causes no list");
+    assert_eq!(w.observed.lists, lists, "a removed container causes no list");
 }
 
 #[test]
@@ -511,32 +519,32 @@ fn p8_an_event_that_comes_while_the_pod_is_being_read_is_weighed_by_what_that_sh
     let main = w.running("web/main");
     let died = || Event::RuntimeEvent { uid: Some(uid.clone()), event: event(Kind::ContainerDied, &main) };
     // The status read shows the end.
-    let (begin, reads) = (w.now, w.reads);
+    let (begin, reads) = (w.clock.now, w.observed.reads);
     w.exit_of("web/main", 9);
     w.step(died());
     w.step(died());
     w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
-    assert_eq!(w.reads - reads, 1);
+    assert_eq!(w.observed.reads - reads, 1);
     w.run(700);
     // The status read is older than the event.
     let main = w.running("web/main");
     let died = Event::RuntimeEvent { uid: Some(uid.clone()), event: event(Kind::ContainerDied, &main) };
-    let reads = w.reads;
+    let reads = w.observed.reads;
     w.fault(&format!("ReadPod {uid}"), Fault::Stale(Duration::from_millis(50)));
     w.step(World::unknown_event(Some(uid)));
     w.run_ms(20);
     w.exit_of("web/main", 9);
     w.step(died);
-    let begin = w.now;
+    let begin = w.clock.now;
     w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
-    assert_eq!(w.reads - reads, 2);
+    assert_eq!(w.observed.reads - reads, 2);
     assert!(w.times("CreateContainer", begin)[0] < 60);
 }
 
 #[test]
 fn w2_what_a_given_up_call_does_later_is_seen_at_once_though_all_is_watched() {
     let mut w = node();
-    w.pidfds = true;
+    w.pidfds.available = true;
     // The call times out after 120 s but takes effect later.
     w.fault("StartContainer", Fault::Slow(Duration::from_secs(125)));
     w.file("web", ONE);
@@ -551,7 +559,7 @@ fn w2_what_a_given_up_call_does_later_is_seen_at_once_though_all_is_watched() {
 fn a_list_of_a_hundred_thousand_costs_calls_for_what_is_ours_alone() {
     const PODS: usize = 20;
     let mut w = node();
-    w.pidfds = true;
+    w.pidfds.available = true;
     w.file("web", ONE);
     w.run(3);
     w.kill_engine();
@@ -584,16 +592,16 @@ fn a_list_of_a_hundred_thousand_costs_calls_for_what_is_ours_alone() {
     assert_eq!(w.runtime.containers.len(), 50_000 - PODS + 1);
     assert!(w.runs("web/main"));
     // A list that shows nothing new causes no call.
-    let (steps, reads) = (w.steps, w.reads);
+    let (steps, reads) = (w.observed.steps, w.observed.reads);
     w.run(60);
-    assert_eq!((w.reads - reads, w.said().len()), (0, 0));
-    assert!(w.steps - steps <= 12, "{} steps in a minute", w.steps - steps);
+    assert_eq!((w.observed.reads - reads, w.said().len()), (0, 0));
+    assert!(w.observed.steps - steps <= 12, "{} steps in a minute", w.observed.steps - steps);
 }
 
 #[test]
 fn p7_a_list_older_than_what_is_known_of_a_pod_causes_no_reading() {
     let mut w = node();
-    w.pidfds = true;
+    w.pidfds.available = true;
     w.file("web", ONE);
     w.run(5);
     w.fault("List", Fault::Stale(Duration::from_secs(3)));
@@ -603,7 +611,7 @@ fn p7_a_list_older_than_what_is_known_of_a_pod_causes_no_reading() {
     w.exit_of("web/main", 1);
     w.run_ms(2000);
     assert_eq!(w.shown("web"), "Running main#1:running");
-    let (reads, lists) = (w.reads, w.lists);
+    let (reads, lists) = (w.observed.reads, w.observed.lists);
     w.run_ms(2500);
-    assert_eq!((w.reads - reads, w.lists - lists), (0, 1));
+    assert_eq!((w.observed.reads - reads, w.observed.lists - lists), (0, 1));
 }

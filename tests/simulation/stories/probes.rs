@@ -1,8 +1,8 @@
 //! Probes: when they run, what their results cause, and what they cost.
 
-use crate::pods::{Answers, BADLY, WELL};
 use crate::runtime::Life;
 use crate::story::*;
+use crate::world::handlers::{Answers, BADLY, WELL};
 use crate::world::{MS, World};
 use std::time::Duration;
 use wherry::engine::effect::Measure;
@@ -15,7 +15,7 @@ fn probed(probes: &str) -> String {
 /// The times at which this probe ran, in ms from `since`.
 fn probes(w: &World, kind: &str, since: u64) -> Vec<u64> {
     let of = format!("web/main/{kind}");
-    let all = w.parts.probes.iter().filter(|(at, what)| *at >= since && *what == of);
+    let all = w.handlers.probes.iter().filter(|(at, what)| *at >= since && *what == of);
     all.map(|(at, _)| (at - since) / MS).collect()
 }
 
@@ -28,7 +28,7 @@ fn ready(w: &World) -> (bool, Option<bool>) {
 fn a_liveness_probe_that_fails_so_often_in_a_row_restarts_the_container() {
     let mut w = node();
     w.life("web/main", &[Life::deaf(), Life::FOREVER]);
-    w.parts.answers("web/main/Liveness", &[WELL, BADLY, WELL, BADLY, BADLY, WELL]);
+    w.handlers.answers("web/main/Liveness", &[WELL, BADLY, WELL, BADLY, BADLY, WELL]);
     w.file(
         "web",
         &format!(
@@ -37,7 +37,7 @@ fn a_liveness_probe_that_fails_so_often_in_a_row_restarts_the_container() {
         ),
     );
     w.until("it runs", 2, |w| w.runs("web/main"));
-    let begin = w.now;
+    let begin = w.clock.now;
     w.run(19);
     let times = probes(&w, "Liveness", begin);
     assert_eq!(times.iter().map(|t| t / 1000).collect::<Vec<_>>(), [0, 5, 10, 15], "{times:?}");
@@ -60,20 +60,20 @@ fn a_liveness_probe_that_fails_so_often_in_a_row_restarts_the_container() {
 fn a_liveness_probes_own_grace_period_counts_and_under_never_nothing_starts_again() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
-    w.parts.answers("web/main/Liveness", &[BADLY]);
+    w.handlers.answers("web/main/Liveness", &[BADLY]);
     let probe = "livenessProbe: {exec: {}, periodSeconds: 1, failureThreshold: 1, terminationGracePeriodSeconds: 4}";
     w.file("web", &format!("restartPolicy: Never, {}", probed(probe)));
     w.run(10);
     assert_eq!(w.notices("Killing"), ["Container main failed liveness probe"]);
     assert_eq!(w.times("StopContainer", 0).len(), 1);
-    assert!(w.calls.iter().any(|(_, c)| c == "StopContainer web/main#0 4000ms"));
+    assert!(w.observed.calls.iter().any(|(_, c)| c == "StopContainer web/main#0 4000ms"));
     assert_eq!(w.shown("web"), "Failed main#0:terminated Error 137");
 }
 
 #[test]
 fn a_probe_that_hangs_is_a_failure_and_one_that_is_lost_is_none() {
     let mut w = node();
-    w.parts.answers("web/main/Liveness", &[Answers::Never, Answers::Lost, Answers::Never, WELL]);
+    w.handlers.answers("web/main/Liveness", &[Answers::Never, Answers::Lost, Answers::Never, WELL]);
     w.file("web", &probed("livenessProbe: {exec: {}, periodSeconds: 3, timeoutSeconds: 2, failureThreshold: 2}"));
     w.run(12);
     assert_eq!(
@@ -85,15 +85,16 @@ fn a_probe_that_hangs_is_a_failure_and_one_that_is_lost_is_none() {
         ]
     );
     assert_eq!(w.notices("Killing"), ["Container main failed liveness probe, will be restarted"]);
-    let of =
-        |passed| w.measures.iter().filter(|m| matches!(m, Measure::Probe { passed: p, .. } if *p == passed)).count();
+    let of = |passed| {
+        w.observed.measures.iter().filter(|m| matches!(m, Measure::Probe { passed: p, .. } if *p == passed)).count()
+    };
     assert_eq!((of(Some(false)), of(None)), (2, 1));
 }
 
 #[test]
 fn readiness_decides_ready_and_never_restarts() {
     let mut w = node();
-    w.parts.answers("web/main/Readiness", &[BADLY, WELL, BADLY, BADLY, WELL]);
+    w.handlers.answers("web/main/Readiness", &[BADLY, WELL, BADLY, BADLY, WELL]);
     w.file("web", &probed("readinessProbe: {exec: {}, periodSeconds: 4, failureThreshold: 2}"));
     w.until("it runs", 2, |w| w.runs("web/main"));
     w.run(2);
@@ -115,13 +116,13 @@ fn readiness_decides_ready_and_never_restarts() {
 #[test]
 fn the_initial_delay_counts_from_the_start_and_the_period_from_the_last_probe() {
     let mut w = node();
-    w.parts.answers(
+    w.handlers.answers(
         "web/main/Readiness",
         &[Answers::Well(Duration::from_millis(900)), Answers::Well(Duration::from_millis(5500)), WELL],
     );
     w.file("web", &probed("readinessProbe: {exec: {}, initialDelaySeconds: 7, periodSeconds: 5, timeoutSeconds: 6}"));
     w.until("it runs", 2, |w| w.runs("web/main"));
-    let begin = w.now;
+    let begin = w.clock.now;
     w.run(25);
     let times: Vec<u64> = probes(&w, "Readiness", begin).iter().map(|t| t / 100).collect();
     // At 7 s, at 12 s (takes 5.5 s), immediately after that, then 5 s later.
@@ -133,14 +134,14 @@ fn the_startup_probe_gates_the_others_and_its_failure_restarts() {
     let mut w = node();
     let all = "startupProbe: {exec: {}, periodSeconds: 2, failureThreshold: 3}, \
                livenessProbe: {exec: {}, periodSeconds: 5}, readinessProbe: {exec: {}, periodSeconds: 5}";
-    w.parts.answers("web/main/Startup", &[BADLY, BADLY, BADLY, BADLY, WELL]);
+    w.handlers.answers("web/main/Startup", &[BADLY, BADLY, BADLY, BADLY, WELL]);
     w.file("web", &probed(all));
     w.run(3);
     assert_eq!(ready(&w), (false, Some(false)));
     w.until("the second instance", 10, |w| w.container_status("web", "main").restart_count == 1);
     assert_eq!(w.notices("Killing"), ["Container main failed startup probe, will be restarted"]);
     assert_eq!(w.notices("Unhealthy")[0], "Startup probe failed: it is not well");
-    assert!(!w.parts.probes.iter().any(|(_, p)| p != "web/main/Startup"), "{:?}", w.parts.probes);
+    assert!(!w.handlers.probes.iter().any(|(_, p)| p != "web/main/Startup"), "{:?}", w.handlers.probes);
     w.run(5);
     assert_eq!(ready(&w), (true, Some(true)));
     let startups = probes(&w, "Startup", 0).len();
@@ -154,7 +155,7 @@ fn w11_a_sidecar_with_a_startup_probe_holds_the_next_until_it_passes() {
     let mut w = node();
     let spec = "initContainers: [{name: side, image: 'busybox:1.35', restartPolicy: Always, \
                 startupProbe: {exec: {}, periodSeconds: 2}}], containers: [{name: main, image: 'busybox:1.35'}]";
-    w.parts.answers("web/side/Startup", &[BADLY, BADLY, WELL]);
+    w.handlers.answers("web/side/Startup", &[BADLY, BADLY, WELL]);
     w.file("web", spec);
     w.run(3);
     assert_eq!(w.shown("web"), "Pending side#0:running main#0:waiting PodInitializing");
@@ -162,7 +163,7 @@ fn w11_a_sidecar_with_a_startup_probe_holds_the_next_until_it_passes() {
     w.run(3);
     assert_eq!(w.shown("web"), "Running side#0:running main#0:running");
     // Its startup probe fails after a restart: the main container continues to run.
-    w.parts.answers("web/side/Startup", &[BADLY]);
+    w.handlers.answers("web/side/Startup", &[BADLY]);
     w.exit_of("web/side", 1);
     w.run(12);
     assert!(
@@ -178,23 +179,23 @@ fn w11_a_sidecar_with_a_startup_probe_holds_the_next_until_it_passes() {
 fn a_pod_that_is_being_stopped_is_probed_for_readiness_alone() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
-    w.parts.answers("web/main/Liveness", &[WELL, WELL, BADLY]);
+    w.handlers.answers("web/main/Liveness", &[WELL, WELL, BADLY]);
     w.file("web", &format!(
         "terminationGracePeriodSeconds: 20, {}",
         probed("livenessProbe: {exec: {}, periodSeconds: 2, failureThreshold: 1}, readinessProbe: {exec: {}, periodSeconds: 2}")
     ));
     w.run(3);
-    let begin = w.now;
+    let begin = w.clock.now;
     w.remove("web");
     w.run(15);
     assert_eq!(probes(&w, "Liveness", begin), [] as [u64; 0]);
     assert!(probes(&w, "Readiness", begin).len() >= 6);
     assert_eq!(w.notices("Killing"), ["Stopping container main"]);
     w.run(10);
-    let last = w.parts.probes.len();
+    let last = w.handlers.probes.len();
     w.run(60);
-    assert_eq!(w.parts.probes.len(), last);
-    assert_eq!(w.measures.iter().filter(|m| matches!(m, Measure::NoMoreProbes { .. })).count(), 1);
+    assert_eq!(w.handlers.probes.len(), last);
+    assert_eq!(w.observed.measures.iter().filter(|m| matches!(m, Measure::NoMoreProbes { .. })).count(), 1);
     w.assert_clean();
 }
 
@@ -220,12 +221,12 @@ fn w25_what_a_new_wherry_finds_running_is_not_ready_before_its_probe_which_comes
 fn a_probe_costs_its_own_wake_up_and_no_read() {
     let idle = |spec: &str| {
         let mut w = node();
-        w.pidfds = true;
+        w.pidfds.available = true;
         w.file("web", spec);
         w.run(65);
-        let (wakes, reads, steps) = (w.wake_ups, w.reads, w.steps);
+        let (wakes, reads, steps) = (w.observed.wake_ups, w.observed.reads, w.observed.steps);
         w.run(600);
-        (w.wake_ups - wakes, w.reads - reads, w.steps - steps)
+        (w.observed.wake_ups - wakes, w.observed.reads - reads, w.observed.steps - steps)
     };
     let (wakes, reads, steps) = idle(ONE);
     let (more_wakes, more_reads, more_steps) = idle(&probed("livenessProbe: {exec: {}, periodSeconds: 10}"));

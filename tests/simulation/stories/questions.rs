@@ -66,7 +66,7 @@ fn w24_a_pods_answers_through_its_life() {
 #[test]
 fn w24_containers_are_terminating_only_once_no_start_is_in_flight() {
     let mut w = node();
-    w.heard_anyway = true;
+    w.faults.late_cancellation = true;
     w.fault("CreateContainer", Fault::Slow(Duration::from_secs(3)));
     w.file("web", ONE);
     let uid = uid_of(&w, "web");
@@ -101,7 +101,7 @@ fn w24_an_orphan_is_asked_about_like_any_other() {
     w.run(2);
     let uid = uid_of(&w, "web");
     w.kill_engine();
-    w.records.clear();
+    w.disk.records.clear();
     w.files.clear();
     w.start();
     w.run(2);

@@ -19,7 +19,7 @@ fn w10_restarts_come_at_once_then_10_20_40_seconds_after_the_end() {
     w.file("web", ONE);
     let mut seen = Vec::new();
     let mut last = 0;
-    while w.now < 1400 * S {
+    while w.clock.now < 1400 * S {
         w.run_ms(25);
         if w.container_status("web", "main").restart_count > last {
             last += 1;
@@ -72,12 +72,12 @@ fn w10_a_clock_that_is_set_makes_no_storm_and_no_hang() {
     w.file("web", ONE);
     w.run(15);
     w.set_clock(-(20 * 365 * 86_400 * S as i64));
-    let begin = w.now;
+    let begin = w.clock.now;
     w.run(200);
     let starts = w.times("StartContainer", begin).len();
     assert!((2..6).contains(&starts), "{starts} starts in 200 s");
     w.set_clock(40 * 365 * 86_400 * S as i64);
-    let begin = w.now;
+    let begin = w.clock.now;
     w.run(200);
     let starts = w.times("StartContainer", begin).iter().filter(|t| **t > 0).count();
     assert!((1..8).contains(&starts), "{starts} starts in 200 s");
@@ -228,10 +228,10 @@ fn w9_a_call_that_is_refused_though_there_is_a_connection_gets_an_event_a_reason
         assert_eq!(w.waiting("web", "main"), (reason.into(), why.into()), "{call}");
         assert_eq!(w.notices("Failed"), [event], "{call}");
         w.run(117);
-        let tries = 100 - w.faults.len();
+        let tries = 100 - w.faults.planned.len();
         assert!((8..=13).contains(&tries), "{call}: {tries} tries in 120 s");
         assert_eq!(w.notices("Failed").len(), tries, "{call}");
-        w.faults.clear();
+        w.faults.planned.clear();
         w.starts_within(16, "web");
     }
 }
@@ -243,12 +243,12 @@ fn w9_a_sandbox_that_is_refused_though_there_is_a_connection_gets_an_event_and_a
     (0..100).for_each(|_| w.fault("RunSandbox", Fault::Refused(why.into())));
     w.file("web", ONE);
     w.run(120);
-    let tries = 100 - w.faults.len();
+    let tries = 100 - w.faults.planned.len();
     assert!((8..=13).contains(&tries), "{tries} tries in 120 s");
     let said = w.notices("FailedCreatePodSandBox");
     assert_eq!((said.len(), said[0].as_str()), (tries, &*format!("Failed to create pod sandbox: {why}")));
     assert_eq!(w.waiting("web", "main").0, "ContainerCreating");
-    w.faults.clear();
+    w.faults.planned.clear();
     w.starts_within(16, "web");
 }
 
@@ -285,7 +285,7 @@ fn w2_an_answer_that_was_lost_is_looked_up_and_nothing_is_made_twice() {
 #[test]
 fn the_termination_message_stands_in_the_status() {
     let mut w = node();
-    w.termination_message = "out of beans".into();
+    w.disk.termination_message = "out of beans".into();
     w.life("web/main", &[Life::exits(3, Duration::from_secs(1))]);
     w.file("web", NEVER);
     w.run(4);
@@ -301,7 +301,7 @@ const FALLS_BACK: &str =
 fn the_end_of_a_log_that_comes_after_the_container_s_end_is_its_termination_message() {
     for policy in ["Never", "Always"] {
         let mut w = node();
-        w.termination_message = "out of beans".into();
+        w.disk.termination_message = "out of beans".into();
         w.file("web", &format!("restartPolicy: {policy}, {FALLS_BACK}"));
         w.run(3);
         w.exit_of("web/main", 3);
@@ -355,7 +355,7 @@ fn w10_a_back_off_never_exceeds_its_maximum() {
     c.max_restart_backoff = Duration::from_secs(30);
     let mut w = node_with(c);
     w.life("web/main", &[Life::exits(1, Duration::from_secs(1))]);
-    let begin = w.now;
+    let begin = w.clock.now;
     w.file("web", ONE);
     w.run(200);
     let at = w.times("StartContainer web/main", begin);

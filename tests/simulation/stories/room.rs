@@ -23,7 +23,7 @@ impl World {
     }
 
     fn rejections(&self) -> usize {
-        self.measures.iter().filter(|m| matches!(m, Measure::AdmissionRejected { .. })).count()
+        self.observed.measures.iter().filter(|m| matches!(m, Measure::AdmissionRejected { .. })).count()
     }
 
     /// `vip` runs, `low` is preempted and returns once `vip` is gone, also over a restart of Wherry in between.
@@ -51,7 +51,7 @@ fn of_priority(priority: i32, milli: u64) -> String {
 fn a6_a_pod_admitted_in_the_same_pass_before_the_first_list_gives_way() {
     let mut w = small();
     w.kill_engine();
-    w.up = false;
+    w.connection.up = false;
     w.start();
     w.file("low", &asks(600));
     w.file("vip", &critical(600));
@@ -72,7 +72,7 @@ fn a6_a_pod_admitted_again_after_a_cancelled_shutdown_gives_way() {
     w.file("vip", &critical(600));
     w.run(1);
     w.call_off();
-    w.measures.clear();
+    w.observed.measures.clear();
     w.vip_runs_and_low_comes_back();
 }
 
@@ -165,7 +165,7 @@ fn a9_a_pod_that_gives_way_while_its_record_is_being_removed_is_recorded_again()
     w.run(2);
     w.file_with_uid("low", "fixed", &asks(600));
     w.until("its record is being removed", 10, |w| w.told().contains("< delete pods/fixed"));
-    assert!(w.records.contains_key("pods/fixed"));
+    assert!(w.disk.records.contains_key("pods/fixed"));
     w.file("vip", &critical(600));
     w.vip_runs_and_low_comes_back();
 }
@@ -179,7 +179,7 @@ fn a6_a_critical_pod_with_another_reason_against_it_or_without_enough_victims_ta
     ] {
         let mut w = small();
         w.kill_engine();
-        w.up = false;
+        w.connection.up = false;
         w.start();
         w.file("low", &asks(600));
         w.file("vip", &spec);
@@ -209,7 +209,7 @@ fn a9_a_small_victim_leaves_the_room_to_a_larger_one_of_higher_priority() {
     edited.remove("/m/first.yaml");
     edited.insert("/m/second.yaml".into(), crate::story::pod("/m/second.yaml", "second", "", &critical(200)));
     w.set_files(edited);
-    let began = w.now;
+    let began = w.clock.now;
     w.run(10);
     // The critical pod takes 200 and the big one 700. The rest is too little.
     assert!(!w.runs("tiny/main"), "{}", w.told());
@@ -234,7 +234,7 @@ fn a9_room_that_is_about_to_be_free_is_kept_for_the_larger_victim_of_higher_prio
     w.run(60);
     assert!(w.was_preempted("big") && w.was_preempted("tiny"), "{}", w.told());
     // The last critical pod leaves 850: 350 are free at once, the others after 20 s.
-    let began = w.now;
+    let began = w.clock.now;
     let mut files = w.files.clone();
     files.remove("/m/slow.yaml");
     files.remove("/m/quick.yaml");
@@ -277,7 +277,7 @@ fn a4_a_status_read_that_hangs_after_a_reboot_delays_no_other_pod() {
     w.file("wide", &asks(600));
     let old = w.files["/m/old.yaml"].uid.clone();
     w.fault(&format!("ReadPod {old}"), Fault::Slow(Duration::from_secs(100)));
-    let began = w.now;
+    let began = w.clock.now;
     w.reboot(0);
     w.run(5);
     assert!(w.runs("new/main"), "{}", w.told());
@@ -318,7 +318,7 @@ fn without_a_runtime(pods: u64) -> World {
     let mut w = small();
     w.config.node.allocatable.set("pods", pods);
     w.kill_engine();
-    w.up = false;
+    w.connection.up = false;
     w.start();
     w
 }
@@ -354,7 +354,7 @@ fn a2_no_pod_is_rejected_before_a_list_shows_what_runs() {
         w.run(2);
         let key = format!("pods/{}", w.files["/m/web.yaml"].uid);
         if record_is_lost {
-            assert!(w.records.remove(&key).is_some());
+            assert!(w.disk.records.remove(&key).is_some());
         }
         w.config.node.allocatable.set("pods", 1);
         w.kill_engine();
@@ -379,12 +379,12 @@ fn a6_a_successor_whose_predecessor_runs_on_preempts_nobody_yet() {
     w.file("low", &asks(600));
     w.file("vip", &critical(300));
     w.run(5);
-    w.record_error = true;
+    w.disk.full = true;
     w.file("vip", &critical(600));
     w.run(60);
     assert!(w.runs("low/main") && w.runs("vip/main"), "{}", w.told());
     assert_eq!(w.rejections(), 0, "{}", w.told());
-    w.record_error = false;
+    w.disk.full = false;
     w.until("low gives way", 130, |w| w.was_preempted("low"));
     w.run(10);
     assert!(w.runs("vip/main"), "{}", w.told());

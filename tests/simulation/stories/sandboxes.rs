@@ -64,7 +64,7 @@ fn w13_on_failure_what_succeeded_stays_done() {
 #[test]
 fn w13_a_sandbox_that_dies_again_and_again_makes_no_storm() {
     let mut w = up(ONE);
-    let begin = w.now;
+    let begin = w.clock.now;
     for _ in 0..1200 {
         w.run_ms(100);
         let id = w.sandbox("web");
@@ -83,7 +83,7 @@ fn w13_a_dead_sandbox_that_cannot_be_stopped_is_tried_again() {
     for _ in 0..3 {
         w.fault("StopSandbox", Fault::Error("cni is gone".into()));
     }
-    let begin = w.now;
+    let begin = w.clock.now;
     kill_sandbox(&mut w);
     w.run(60);
     let tries = w.times("StopSandbox", begin);
@@ -129,7 +129,7 @@ fn a_pod_whose_sandbox_can_never_be_made_costs_little_and_can_be_removed() {
     for _ in 0..1000 {
         w.fault("RunSandbox", Fault::Error("no such runtime handler".into()));
     }
-    let begin = w.now;
+    let begin = w.clock.now;
     w.file("web", ONE);
     w.run(600);
     let tries = w.times("RunSandbox", begin).len();

@@ -65,16 +65,16 @@ fn going_down() -> World {
 
 /// Removes the record, as if it could not be written. Only the first list shows the next process that the pod runs.
 fn lose_record(w: &mut World, name: &str) {
-    let before = w.records.len();
-    w.records.retain(|_, text| !text.contains(&format!("\"{name}\"")));
-    assert_eq!(w.records.len(), before - 1);
+    let before = w.disk.records.len();
+    w.disk.records.retain(|_, text| !text.contains(&format!("\"{name}\"")));
+    assert_eq!(w.disk.records.len(), before - 1);
 }
 
 /// The stops, in ms from `since`.
 pub fn stops(w: &World, since: u64) -> Vec<(u64, String)> {
     let of = |(at, text): &(u64, String)| ((at - since) / 1_000_000, text.clone());
     let mut all: Vec<_> =
-        w.calls.iter().filter(|(at, t)| *at >= since && t.starts_with("StopContainer")).map(of).collect();
+        w.observed.calls.iter().filter(|(at, t)| *at >= since && t.starts_with("StopContainer")).map(of).collect();
     // Stops at the same time have no defined order.
     all.sort_by(|a, b| (a.0 / 10, &a.1).cmp(&(b.0 / 10, &b.1)));
     all
@@ -144,7 +144,7 @@ fn s2_a_delay_that_stays_too_short_is_told_and_the_highest_groups_get_what_there
 #[test]
 fn s4_groups_are_stopped_one_after_another_and_the_lock_is_released_with_the_last_pods_end() {
     let mut w = busy();
-    let since = w.now;
+    let since = w.clock.now;
     w.power_off();
     w.run(10);
     let stops = stops(&w, since);
@@ -209,7 +209,7 @@ fn s4_a_pods_own_shorter_grace_period_is_kept_and_a_pod_that_is_deaf_is_not_wait
     w.file("top", &priority(2_000_000_000));
     w.run(5);
     w.said();
-    let since = w.now;
+    let since = w.clock.now;
     w.fault("StopContainer top", crate::world::Fault::Slow(Duration::from_secs(100)));
     w.power_off();
     w.run(30);
@@ -235,7 +235,7 @@ fn s4_a_group_with_period_zero_is_killed_and_not_waited_for_and_an_empty_one_tak
     }
     w.run(5);
     w.said();
-    let since = w.now;
+    let since = w.clock.now;
     w.power_off();
     w.run(5);
     let texts: Vec<(u64, String)> = stops(&w, since);
@@ -290,7 +290,7 @@ fn s5_what_completed_by_itself_stays_so_and_the_others_run_again_after_the_reboo
     w.file("done", NEVER);
     w.run(5);
     assert_eq!(w.status("done").phase.as_deref(), Some("Succeeded"));
-    let since = w.now;
+    let since = w.clock.now;
     w.power_off();
     w.run(5);
     assert_eq!(released(&w, since).len(), 1);
@@ -311,7 +311,7 @@ fn s5_what_completed_by_itself_stays_so_and_the_others_run_again_after_the_reboo
 #[test]
 fn s6_a_cancelled_shutdown_kills_no_further_group_and_takes_a_new_lock() {
     let mut w = busy();
-    let since = w.now;
+    let since = w.clock.now;
     w.power_off();
     w.run(1);
     w.call_off();
@@ -329,7 +329,7 @@ fn s6_a_cancelled_shutdown_kills_no_further_group_and_takes_a_new_lock() {
     assert!(view.armed && view.in_progress.is_none());
     w.assert_well();
     // The next shutdown proceeds as usual.
-    let since = w.now;
+    let since = w.clock.now;
     w.power_off();
     w.run(20);
     assert_eq!(released(&w, since).len(), 1);
@@ -341,7 +341,7 @@ fn s4_a_second_word_of_the_same_and_a_false_one_first_do_no_harm() {
     w.step(Event::Logind(LogindEvent::Preparing(false)));
     w.run(2);
     assert_eq!(w.said(), Vec::<String>::new());
-    let since = w.now;
+    let since = w.clock.now;
     w.power_off();
     w.run(1);
     w.step(Event::Logind(LogindEvent::Preparing(true)));
@@ -354,7 +354,7 @@ fn s4_a_second_word_of_the_same_and_a_false_one_first_do_no_harm() {
 #[test]
 fn s7_wherry_killed_in_the_middle_takes_the_lock_back_and_goes_on_with_the_time_that_is_left() {
     let mut w = busy();
-    let since = w.now;
+    let since = w.clock.now;
     w.power_off();
     // During the second group.
     w.run(3);
@@ -383,7 +383,7 @@ fn s7_a_pod_without_a_record_has_its_turn_too_after_a_kill_in_the_middle() {
         let mut w = going_down();
         lose_record(&mut w, name);
         w.kill_engine();
-        let since = w.now;
+        let since = w.clock.now;
         // logind answers before the list is complete.
         w.fault("List", crate::world::Fault::Slow(Duration::from_millis(300)));
         w.start();
@@ -405,7 +405,7 @@ fn s4_what_runs_without_a_record_is_kept_running_until_its_turn() {
     w.kill_engine();
     w.start();
     w.run(1);
-    let since = w.now;
+    let since = w.clock.now;
     w.exit_of("top/main", 1);
     w.run(2);
     assert_eq!(w.times("StartContainer", since).len(), 1, "{}", w.told());
@@ -425,20 +425,20 @@ fn s4_what_runs_without_a_record_behind_another_of_its_name_is_stopped_with_its_
         }
         w.file("web", &priority(0));
         w.run(5);
-        let (mut before, old) = (w.records.clone(), w.files["/m/web.yaml"].uid.clone());
+        let (mut before, old) = (w.disk.records.clone(), w.files["/m/web.yaml"].uid.clone());
         w.file("web", &priority(1));
         if stops_for > 0 {
             w.run(1);
-            before = w.records.clone();
+            before = w.disk.records.clone();
             w.run(stops_for);
         }
         w.run(5);
         assert!(w.runs("web/main"));
-        w.records = before;
+        w.disk.records = before;
         w.kill_engine();
         w.fault(&format!("ReadPod {old}"), crate::world::Fault::Slow(reads_for));
         w.power_off();
-        let since = w.now;
+        let since = w.clock.now;
         w.start();
         w.run(12);
         w.assert_well();
@@ -463,7 +463,7 @@ fn s4_s7_nothing_of_a_group_whose_turn_came_while_wherry_was_away_is_started() {
     assert_eq!(made.count(), 1);
     w.kill_engine();
     w.run(11);
-    let since = w.now;
+    let since = w.clock.now;
     w.start();
     w.run(10);
     assert_eq!(w.times("StartContainer", since).len(), 0, "{}", w.told());
@@ -475,7 +475,7 @@ fn s4_s7_nothing_of_a_group_whose_turn_came_while_wherry_was_away_is_started() {
 fn s7_without_a_descriptor_store_everything_is_killed_with_the_minimum_in_order() {
     let mut w = busy();
     w.logind.store = false;
-    let since = w.now;
+    let since = w.clock.now;
     w.power_off();
     w.run(1);
     w.kill_engine();
@@ -629,7 +629,7 @@ fn s7_a_bus_that_goes_in_the_middle_changes_nothing_and_logind_that_restarts_kee
     use LogindCall::{ListInhibitors, ReadDelay, ReadPreparing, Subscribe};
     assert_eq!(w.logind.calls, [ReadDelay, ListInhibitors, Subscribe, ReadPreparing]);
     assert!(w.engine.shutdown(w.time().boot).armed);
-    let since = w.now;
+    let since = w.clock.now;
     w.power_off();
     w.run(1);
     w.bus(false);
@@ -699,7 +699,7 @@ fn s8_the_begin_is_recorded_with_the_end_zero_until_the_work_is_done() {
     let mut w = going_down();
     let view = w.engine.shutdown(w.time().boot);
     assert!(view.started_at.is_some() && view.ended_at.is_none());
-    let record = |w: &World| wherry::engine::shutdown::record::read(&w.records["shutdown/last"]).unwrap();
+    let record = |w: &World| wherry::engine::shutdown::record::read(&w.disk.records["shutdown/last"]).unwrap();
     assert_eq!((record(&w).ended.0, record(&w).over), (0, false));
     w.run(9);
     assert!(record(&w).ended.0 > record(&w).started.0);
@@ -717,11 +717,11 @@ fn s8_the_begin_is_recorded_with_the_end_zero_until_the_work_is_done() {
 fn s8_a_record_that_cannot_be_read_is_set_aside() {
     let mut w = busy();
     w.kill_engine();
-    w.records.insert("shutdown/last".into(), "{".into());
+    w.disk.records.insert("shutdown/last".into(), "{".into());
     w.start();
     w.run(5);
     assert!(w.notices("BadRecord")[0].contains("shutdown/last"));
-    assert!(!w.records.contains_key("shutdown/last"));
+    assert!(!w.disk.records.contains_key("shutdown/last"));
     assert!(w.engine.shutdown(w.time().boot).armed);
 }
 
@@ -768,7 +768,7 @@ fn s7_a_group_that_began_before_wherry_was_killed_gets_no_more_than_its_time() {
     w.file("low", &priority(0));
     w.file("top", &priority(2_000_000_000));
     w.run(5);
-    let since = w.now;
+    let since = w.clock.now;
     // Not even SIGKILL ends it.
     for _ in 0..4 {
         w.fault("StopContainer low", crate::world::Fault::Slow(Duration::from_secs(100)));
@@ -785,14 +785,14 @@ fn s7_a_group_that_began_before_wherry_was_killed_gets_no_more_than_its_time() {
 
 #[test]
 fn s4_what_its_pidfd_says_has_ended_is_not_waited_for_until_the_runtime_shows_it() {
-    let mut w = started(|w| w.pidfds = true);
+    let mut w = started(|w| w.pidfds.available = true);
     for (name, n) in [("low", 0), ("top", 2_000_000_000)] {
         w.life(&format!("{name}/main"), &[takes(500)]);
         w.file(name, &priority(n));
     }
     w.run(5);
-    w.exit_lag = 3000;
-    let since = w.now;
+    w.processes.exit_lag = 3000;
+    let since = w.clock.now;
     w.power_off();
     w.run(20);
     let at: Vec<u64> = stops(&w, since).into_iter().map(|(at, _)| at).collect();
@@ -808,7 +808,7 @@ fn s4_what_its_pidfd_says_has_ended_is_not_waited_for_until_the_runtime_shows_it
 #[test]
 fn s1_other_periods_do_not_change_a_shutdown_that_has_begun() {
     let mut w = busy();
-    let since = w.now;
+    let since = w.clock.now;
     w.power_off();
     w.run(1);
     let one = EngineConfig { shutdown: Groups::by_priority([(0, 3)]), ..with_shutdown() };

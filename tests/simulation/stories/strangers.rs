@@ -44,8 +44,8 @@ fn new_root(w: &mut World) {
     w.config.owner = "root-3".into();
     w.runtime.owner = "root-3".into();
     w.kill_engine();
-    w.records.clear();
-    w.directories.clear();
+    w.disk.records.clear();
+    w.disk.directories.clear();
     w.said();
 }
 
@@ -100,7 +100,7 @@ fn w21_a_pod_that_waits_for_its_uid_can_be_removed_and_takes_nothing_along() {
     assert_eq!((w.said(), w.shown("web")), (Vec::<String>::new(), String::new()));
     assert!(w.runtime.containers[&container].runs());
     assert!(w.runtime.cgroups.contains(&Uid::from("one")));
-    assert!(w.records.is_empty());
+    assert!(w.disk.records.is_empty());
 }
 
 /// As after a boot: nothing of the other owners runs, but their dead objects still occupy their names.
@@ -121,8 +121,8 @@ fn w21_beside_what_is_dead_of_others_a_pod_runs_under_numbers_of_its_own() {
     assert_eq!(w.said()[..2], ["StopContainer web/main#1 30000ms", "StopSandbox web#1"]);
     assert_eq!(w.runtime.sandboxes.keys().collect::<Vec<_>>(), [&theirs.0]);
     assert_eq!(w.runtime.containers.keys().collect::<Vec<_>>(), [&theirs.1]);
-    assert!(w.runtime.cgroups.contains(&uid) && w.directories.contains_key(&uid));
-    assert!(w.records.is_empty());
+    assert!(w.runtime.cgroups.contains(&uid) && w.disk.directories.contains_key(&uid));
+    assert!(w.disk.records.is_empty());
     their_pod_ends(&mut w, &uid);
     w.run(90);
     w.assert_clean();
@@ -186,10 +186,10 @@ fn w21_a_leftover_directory_stays_while_others_have_its_uid() {
     let uid = Uid::from("one");
     w.kill_engine();
     let name = w.runtime.sandboxes[&theirs.0].name.clone();
-    w.directories.insert(uid.clone(), name);
+    w.disk.directories.insert(uid.clone(), name);
     w.start();
     w.run(120);
-    assert!(w.directories.contains_key(&uid) && w.runtime.cgroups.contains(&uid));
+    assert!(w.disk.directories.contains_key(&uid) && w.runtime.cgroups.contains(&uid));
     their_pod_ends(&mut w, &uid);
     w.run(60);
     w.assert_clean();
@@ -231,13 +231,13 @@ fn w21_numbers_of_others_do_not_hide_that_a_container_of_ours_runs() {
 #[test]
 fn w21_what_came_under_the_uid_since_the_last_list_is_seen_before_anything_is_removed() {
     let mut w = node();
-    w.pidfds = true;
+    w.pidfds.available = true;
     w.life("web/main", &[Life::exits(0, std::time::Duration::from_secs(2))]);
     w.file_with_uid("web", "one", NEVER);
     w.run(100);
     assert_eq!(w.status("web").phase.as_deref(), Some("Succeeded"));
-    let lists = w.lists;
-    w.until("a list", 40, |w| w.lists > lists);
+    let lists = w.observed.lists;
+    w.until("a list", 40, |w| w.observed.lists > lists);
     w.run(5);
     let (sandbox, container) = stranger(&mut w, "web-lab", "one", 7, None);
     w.remove("web");

@@ -57,7 +57,7 @@ fn w4_a_restart_of_wherry_goes_on_with_what_is_left_of_the_grace_period() {
     w.life("web/main", &[Life::deaf()]);
     w.file("web", ONE);
     w.run(2);
-    let begin = w.now;
+    let begin = w.clock.now;
     w.remove("web");
     w.run(20);
     w.said();
@@ -68,7 +68,7 @@ fn w4_a_restart_of_wherry_goes_on_with_what_is_left_of_the_grace_period() {
     let left: u64 = said[0].trim_start_matches("StopContainer web/main#0 ").trim_end_matches("ms").parse().unwrap();
     assert_eq!(left, 10_000);
     let took = w.until("it is gone", 10, |w| w.runtime.containers.is_empty());
-    let all = (w.now - begin) / S;
+    let all = (w.clock.now - begin) / S;
     assert!((29..32).contains(&all), "{all} s, {took} ms");
 }
 
@@ -80,7 +80,7 @@ fn w2_a_stop_that_fails_is_made_again_after_a_back_off_until_nothing_runs() {
     for _ in 0..5 {
         w.fault("StopContainer", Fault::Error("shim is gone".into()));
     }
-    let begin = w.now;
+    let begin = w.clock.now;
     w.remove("web");
     w.run(40);
     let at = w.times("StopContainer", begin);
@@ -101,7 +101,7 @@ fn w2_a_sandbox_that_cannot_be_stopped_holds_the_end_up_for_five_tries() {
     for _ in 0..20 {
         w.fault("StopSandbox", Fault::Error("cni is gone".into()));
     }
-    let begin = w.now;
+    let begin = w.clock.now;
     w.remove("web");
     w.run(60);
     assert_eq!(w.times("StopSandbox", begin).len(), 5);
@@ -151,7 +151,7 @@ fn w20_and_when_wherry_is_killed_in_the_middle_too() {
         w.run_ms(ms);
         w.restart_engine();
         w.run(5);
-        assert!(w.engine.pods().is_empty() && w.records.is_empty());
+        assert!(w.engine.pods().is_empty() && w.disk.records.is_empty());
         w.run(30);
         w.assert_clean();
     }
@@ -213,7 +213,7 @@ fn w2_a_stop_whose_deadline_passes_is_made_again() {
     w.file("web", &format!("terminationGracePeriodSeconds: 2, {ONE}"));
     w.run(2);
     w.fault("StopContainer", Fault::Slow(Duration::from_secs(100_000)));
-    let begin = w.now;
+    let begin = w.clock.now;
     w.remove("web");
     w.run(130);
     assert_eq!(w.times("StopContainer", begin).len(), 2);
@@ -223,14 +223,14 @@ fn w2_a_stop_whose_deadline_passes_is_made_again() {
 #[test]
 fn a_disk_that_is_full_stops_nothing() {
     let mut w = node();
-    w.record_error = true;
+    w.disk.full = true;
     w.file("web", ONE);
     w.run(3);
     assert!(w.runs("web/main"));
     w.remove("web");
     w.run(3);
     assert_eq!(w.shown("web"), "");
-    w.record_error = false;
+    w.disk.full = false;
     w.run(90);
     w.assert_clean();
 }
@@ -265,7 +265,7 @@ fn w26_the_cgroup_that_a_sandbox_given_up_makes_late_goes_too() {
     w.run_ms(60);
     w.remove("web");
     w.run(1);
-    assert!(w.engine.pods().is_empty() && w.runtime.cgroups.is_empty() && w.directories.len() == 1);
+    assert!(w.engine.pods().is_empty() && w.runtime.cgroups.is_empty() && w.disk.directories.len() == 1);
     w.run(2);
     assert_eq!(w.runtime.cgroups.len(), 1);
     w.run(60);
@@ -316,7 +316,7 @@ fn w23_a_sandbox_that_turns_up_under_a_pod_that_is_over_and_stays_is_stopped() {
             w.fault("StopSandbox", Fault::Error("busy".into()));
         }
         w.file("web", &format!("activeDeadlineSeconds: 10, {ONE}"));
-        w.heard_anyway = true;
+        w.faults.late_cancellation = true;
         w.run(15);
         assert_eq!(w.status("web").reason.unwrap_or_default(), "DeadlineExceeded", "{}", w.told());
         assert!(w.runtime.sandboxes.is_empty());
@@ -356,7 +356,7 @@ fn w2_a_cgroup_that_something_is_left_in_is_tried_again_while_the_pod_stays() {
 fn w4_a_grace_period_that_a_runtime_cannot_count_is_the_longest_that_it_can() {
     const HUGE: &str = "terminationGracePeriodSeconds: 9223372036854775807";
     let stops = |w: &World| {
-        w.calls.iter().map(|(_, t)| t.clone()).filter(|t| t.starts_with("StopContainer")).collect::<Vec<_>>()
+        w.observed.calls.iter().map(|(_, t)| t.clone()).filter(|t| t.starts_with("StopContainer")).collect::<Vec<_>>()
     };
     let longest = "StopContainer web/main#0 2147483647000ms".to_owned();
 
@@ -375,7 +375,7 @@ fn w4_a_grace_period_that_a_runtime_cannot_count_is_the_longest_that_it_can() {
 
     // A probe's own grace period, which replaces the pod's.
     let mut w = node();
-    w.parts.answers("web/main/Liveness", &[crate::pods::BADLY]);
+    w.handlers.answers("web/main/Liveness", &[crate::world::handlers::BADLY]);
     let probe = format!("livenessProbe: {{exec: {{command: [x]}}, failureThreshold: 1, periodSeconds: 1, {HUGE}}}");
     w.file("web", &format!("containers: [{{name: main, image: 'busybox:1.35', {probe}}}]"));
     w.run(5);
@@ -387,9 +387,9 @@ fn w4_a_grace_period_that_a_runtime_cannot_count_is_the_longest_that_it_can() {
     w.run(3);
     w.runtime.sandboxes.values_mut().for_each(|s| s.grace_seconds = Some(u64::MAX));
     w.kill_engine();
-    w.records.clear();
+    w.disk.records.clear();
     w.files.clear();
-    w.calls.clear();
+    w.observed.calls.clear();
     w.start();
     w.run(3);
     assert_eq!(stops(&w)[0], longest);

@@ -32,7 +32,7 @@ fn w2_a_kill_cancels_a_pull_and_the_pod_ends_at_once() {
     w.run(5);
     assert_eq!(w.times("PullImage", 0).len(), 1);
     w.remove("web");
-    w.until("nothing of it is left", 5, |w| w.runtime.sandboxes.is_empty() && w.records.is_empty());
+    w.until("nothing of it is left", 5, |w| w.runtime.sandboxes.is_empty() && w.disk.records.is_empty());
     // Its slot is free for another pod.
     w.file("next", "containers: [{name: main, image: 'other:1'}]");
     w.until("it runs", 5, |w| w.runs("next/main"));
@@ -95,7 +95,7 @@ fn w2_a_process_that_cannot_be_killed_holds_its_pod_and_nobody_else() {
     // W3, W25: the pod runs, so it is not finished, and its record stays.
     assert!(w.runs("web/main"));
     assert!(w.engine.pods().iter().any(|v| &*v.pod.name.name == "web"));
-    assert!(w.records.keys().any(|k| k.starts_with("pods/")));
+    assert!(w.disk.records.keys().any(|k| k.starts_with("pods/")));
     w.free_process(&id);
     w.remove("next");
     w.run(60);
@@ -125,8 +125,8 @@ fn w25_after_a_power_cut_that_lost_a_record_the_pod_runs_once() {
     w.file("job", NEVER);
     w.life("job/main", &[Life::exits(0, Duration::from_secs(1)), Life::exits(0, Duration::from_secs(1))]);
     w.run(20);
-    let lost = w.records.keys().next().cloned().expect("a record");
-    w.records.remove(&lost);
+    let lost = w.disk.records.keys().next().cloned().expect("a record");
+    w.disk.records.remove(&lost);
     w.power_cut(5 * S);
     w.run(60);
     assert_eq!(w.runtime.containers.values().filter(|c| c.runs()).count(), 1);

@@ -1,7 +1,7 @@
 //! Volumes: set up before the pod's first container, removed before its cgroup (W2).
 
-use crate::pods::Answers;
 use crate::story::*;
+use crate::world::handlers::Answers;
 use crate::world::{Fault, S, World};
 use std::time::Duration;
 
@@ -25,25 +25,25 @@ fn w2_volumes_are_mounted_before_the_sandbox_and_gone_before_the_cgroup() {
     w.remove("web");
     w.run(5);
     assert_eq!(order(&mut w), ["StopContainer web/main#1 30000ms", "StopSandbox web#0", "Unmount"]);
-    assert!(w.parts.mounted.is_empty());
+    assert!(w.volumes.mounted.is_empty());
     w.assert_clean();
 }
 
 #[test]
 fn w9_volumes_that_cannot_be_mounted_are_tried_again_and_nothing_is_made_meanwhile() {
     let mut w = node();
-    w.parts.mount_error = Some("MountVolume.SetUp failed for volume \"v\" : no such device".into());
+    w.volumes.mount_error = Some("MountVolume.SetUp failed for volume \"v\" : no such device".into());
     w.file("web", WITH);
-    let begin = w.now;
+    let begin = w.clock.now;
     w.run(40);
     assert_eq!(order(&mut w), Vec::<String>::new());
     assert_eq!(w.shown("web"), "Pending main#0:waiting ContainerCreating");
     let told: Vec<u64> =
-        w.notices.iter().filter(|(_, n)| n.reason == "FailedMount").map(|(t, _)| (t - begin) / S).collect();
+        w.observed.notices.iter().filter(|(_, n)| n.reason == "FailedMount").map(|(t, _)| (t - begin) / S).collect();
     assert!((3..=4).contains(&told.len()), "{told:?}");
     assert!(told.windows(2).all(|p| (9..=16).contains(&(p[1] - p[0]))), "{told:?}");
     assert_eq!(w.notices("FailedMount")[0], "MountVolume.SetUp failed for volume \"v\" : no such device");
-    w.parts.mount_error = None;
+    w.volumes.mount_error = None;
     w.run(17);
     assert_eq!(w.shown("web"), "Running main#0:running");
 }
@@ -66,18 +66,18 @@ fn w2_volumes_that_cannot_be_unmounted_hold_up_the_end_until_they_can() {
     let mut w = node();
     w.file("web", WITH);
     w.run(3);
-    w.parts.unmount_error = Some("device is busy".into());
+    w.volumes.unmount_error = Some("device is busy".into());
     w.remove("web");
     w.run(60);
-    assert_eq!(w.parts.mounted.len(), 1);
-    assert_eq!(w.records.len(), 1, "the record contains the pending removal");
+    assert_eq!(w.volumes.mounted.len(), 1);
+    assert_eq!(w.disk.records.len(), 1, "the record contains the pending removal");
     let told = w.notices("FailedUnMount").len();
     assert!((7..=12).contains(&told), "{told}");
     w.restart_engine();
     w.run(20);
-    w.parts.unmount_error = None;
+    w.volumes.unmount_error = None;
     w.run(20);
-    assert!(w.parts.mounted.is_empty());
+    assert!(w.volumes.mounted.is_empty());
     w.assert_clean();
 }
 
@@ -86,11 +86,11 @@ fn w21_an_orphans_volumes_are_unmounted() {
     let mut w = node();
     w.file("web", WITH);
     w.run(3);
-    w.records.clear();
+    w.disk.records.clear();
     w.files.clear();
     w.restart_engine();
     w.run(10);
-    assert!(w.parts.mounted.is_empty());
+    assert!(w.volumes.mounted.is_empty());
     w.assert_clean();
 }
 
@@ -98,12 +98,12 @@ fn w21_an_orphans_volumes_are_unmounted() {
 fn w2_a_kill_during_a_slow_start_leaves_no_volume() {
     let mut w = node();
     w.fault("RunSandbox", Fault::Slow(Duration::from_secs(3)));
-    w.parts.answers("web/main/PreStop", &[Answers::Never]);
+    w.handlers.answers("web/main/PreStop", &[Answers::Never]);
     w.file("web", WITH);
     w.run(1);
     w.remove("web");
     w.run(10);
-    assert!(w.parts.mounted.is_empty());
+    assert!(w.volumes.mounted.is_empty());
     w.run(30);
     w.assert_clean();
 }

@@ -25,7 +25,7 @@ fn w1_the_way_up_is_told_in_a_kubelets_words() {
     let mut w = node();
     w.file("web", ONE);
     w.run(2);
-    let told: Vec<String> = w.notices.iter().map(|(_, n)| format!("{}: {}", n.reason, n.message)).collect();
+    let told: Vec<String> = w.observed.notices.iter().map(|(_, n)| format!("{}: {}", n.reason, n.message)).collect();
     assert_eq!(
         told,
         [
@@ -64,7 +64,7 @@ fn w6_a_file_that_comes_back_while_its_pod_ends_starts_it_anew() {
     w.run(3);
     assert!(w.runs("web/main") && w.running("web/main") != first);
     assert_eq!(w.container_status("web", "main").restart_count, 0);
-    assert_eq!(w.measures.iter().filter(|m| **m == Measure::RestartedPod).count(), 1);
+    assert_eq!(w.observed.measures.iter().filter(|m| **m == Measure::RestartedPod).count(), 1);
     w.assert_well();
 }
 
@@ -169,7 +169,7 @@ fn w9_nothing_starts_while_the_network_is_not_ready_but_a_host_network_pod() {
 fn w9_an_error_is_tried_again_after_10_to_15_seconds() {
     let mut w = node();
     w.fault("RunSandbox", Fault::Error("no more addresses".into()));
-    let since = w.now;
+    let since = w.clock.now;
     w.file("web", ONE);
     w.run(20);
     let tries = w.times("RunSandbox", since);
@@ -188,13 +188,14 @@ fn w9_pods_that_are_well_share_their_wake_ups() {
         w.run_ms(700);
     }
     w.run(100);
-    let (steps, wake_ups, published, lists) = (w.steps, w.wake_ups, w.published, w.lists);
+    let (steps, wake_ups, published, lists) =
+        (w.observed.steps, w.observed.wake_ups, w.observed.published, w.observed.lists);
     w.run(120);
-    let lists = w.lists - lists;
+    let lists = w.observed.lists - lists;
     // Each list takes two wake-ups, and the resyncs of all pods share a few.
-    assert!(w.wake_ups - wake_ups <= 2 * lists + 8, "{} for {lists} lists", w.wake_ups - wake_ups);
-    assert!(w.steps - steps <= 2 * lists + 8 + 20 * 3);
-    assert_eq!(w.published, published);
+    assert!(w.observed.wake_ups - wake_ups <= 2 * lists + 8, "{} for {lists} lists", w.observed.wake_ups - wake_ups);
+    assert!(w.observed.steps - steps <= 2 * lists + 8 + 20 * 3);
+    assert_eq!(w.observed.published, published);
 }
 
 #[test]
@@ -235,7 +236,7 @@ fn w9_at_most_four_sandboxes_and_four_containers_are_started_at_the_same_time() 
     w.set_files(files);
     let mut most = (0, 0);
     for _ in 0..10_000 {
-        if !w.happen(w.now + 100 * S) {
+        if !w.happen(w.clock.now + 100 * S) {
             break;
         }
         let (sandboxes, containers) = w.starting();
@@ -258,7 +259,7 @@ fn w2_a_kill_cancels_what_is_being_started() {
     w.remove("web");
     w.run(2);
     assert_eq!(w.shown("web"), "");
-    assert!(w.records.is_empty());
+    assert!(w.disk.records.is_empty());
     // For a while its cgroup could still appear.
     w.run(30);
     w.assert_clean();
@@ -270,12 +271,12 @@ fn w21_a_sandbox_that_comes_after_its_worker_is_gone_is_removed() {
     w.fault("RunSandbox", Fault::Slow(Duration::from_secs(6)));
     w.file("web", ONE);
     w.run(1);
-    w.heard_anyway = true;
+    w.faults.late_cancellation = true;
     w.remove("web");
     w.run(3);
     assert_eq!(w.engine.pods().len(), 0);
     w.run(6);
-    assert!(w.measures.contains(&Measure::OrphanedPod));
+    assert!(w.observed.measures.contains(&Measure::OrphanedPod));
     w.assert_clean();
 }
 
@@ -283,7 +284,7 @@ fn w21_a_sandbox_that_comes_after_its_worker_is_gone_is_removed() {
 fn a_thousand_pod_lives_leave_nothing_behind() {
     let mut w = node();
     w.history = None;
-    w.pidfds = true;
+    w.pidfds.available = true;
     for i in 0..1000 {
         w.file_with_uid(
             "web",
@@ -298,7 +299,7 @@ fn a_thousand_pod_lives_leave_nothing_behind() {
     w.assert_clean();
     assert_eq!(w.pending_ops(), 0);
     assert_eq!(w.timers().len(), 2, "{:?}", w.timers());
-    assert!(w.watched.is_empty());
+    assert!(w.pidfds.watched.is_empty());
     assert_eq!(w.engine.summary(w.time().boot).operations_in_flight, 0);
 }
 

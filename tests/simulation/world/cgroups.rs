@@ -1,0 +1,58 @@
+//! The pods' cgroups. The runtime model holds them, because RunPodSandbox creates one too.
+
+use super::{Item, MS, World};
+use wherry::api::names::Uid;
+use wherry::engine::effect::CgroupCall;
+use wherry::engine::event::Answer;
+use wherry::engine::op::{Code, OpError, OpId};
+
+#[derive(Default)]
+pub struct Cgroups {
+    /// The CPU weight of the burstable class, in milli-CPU.
+    pub burstable_weight: Option<u64>,
+}
+
+impl World {
+    pub(super) fn cgroup_call(&mut self, op: OpId, call: &CgroupCall) {
+        let text = match call {
+            CgroupCall::Make { pod } => format!("MakeCgroup {}", pod.name),
+            CgroupCall::Remove { uid, .. } => format!("RemoveCgroup {uid}"),
+            CgroupCall::SetCpuWeight { burstable } => format!("WeighCgroups {burstable}m"),
+        };
+        self.note(|| format!("  < {op} {text}"));
+        self.begin(op);
+        match call {
+            CgroupCall::SetCpuWeight { burstable } => self.cgroups.burstable_weight = Some(*burstable),
+            CgroupCall::Remove { uid, .. } if self.volumes.mounted.contains(uid) => {
+                self.checks.fail("W2", format!("{uid} is taken away while its volumes are mounted"));
+            }
+            _ => {}
+        }
+        let key = (self.process.life, op);
+        let result = match self.goes_wrong("an I/O error in", &text, 2) {
+            true => Err(OpError::Answered { code: Code::Other(5), message: "input/output error".into() }),
+            false => match call {
+                CgroupCall::Make { pod } => {
+                    self.runtime.cgroups.insert(pod.uid.clone());
+                    Ok(Answer::Ok)
+                }
+                CgroupCall::Remove { uid, kill } => self.remove_cgroup(uid, *kill),
+                CgroupCall::SetCpuWeight { .. } => Ok(Answer::Ok),
+            },
+        };
+        self.at(MS / 2, Item::Answer { key, result });
+    }
+
+    /// A cgroup cannot be removed while something of the pod runs.
+    /// A cgroup cannot be removed while something of the pod runs.
+    pub(super) fn remove_cgroup(&mut self, uid: &Uid, kill: bool) -> Result<Answer, OpError> {
+        self.checks.nothing_of_others(&self.runtime, uid, self.clock.now);
+        let busy = self.runtime.of(uid).any(|c| c.runs() || c.stuck && !kill)
+            || self.runtime.ours().any(|s| s.uid == *uid && s.ready);
+        if busy && self.runtime.cgroups.contains(uid) {
+            return Err(OpError::Answered { code: Code::Other(13), message: "processes are left in it".into() });
+        }
+        self.runtime.cgroups.remove(uid);
+        Ok(Answer::Ok)
+    }
+}

@@ -1,0 +1,149 @@
+//! The disk: records, the pods' directories, and termination messages.
+
+use super::{Item, Key, MS, World};
+use crate::tell::files_text;
+use std::collections::BTreeMap;
+use wherry::api::names::{FullName, Uid};
+use wherry::engine::effect::{FilesCall, RecordChange};
+use wherry::engine::event::Answer;
+use wherry::engine::op::{Code, OpError, OpId};
+
+/// A power failure may lose writes that the disk acknowledged within this time before it (ns).
+const UNSAFE: u64 = 5 * super::S;
+
+#[derive(Default)]
+pub struct Disk {
+    pub records: BTreeMap<String, String>,
+    /// No record can be written.
+    pub full: bool,
+    /// Writes of records failed at some time.
+    pub was_full: bool,
+    /// Acknowledged changes of records: time, key, and the previous content.
+    acknowledged: Vec<(u64, String, Option<String>)>,
+    pub directories: BTreeMap<Uid, FullName>,
+    /// The content of termination message files.
+    pub termination_message: String,
+}
+
+impl Disk {
+    /// Carries out and acknowledges a change of a record.
+    pub(super) fn keep(&mut self, now: u64, change: RecordChange) {
+        let key = record_key(&change).to_owned();
+        let before = match change {
+            RecordChange::Put { key, value } => self.records.insert(key, value),
+            RecordChange::Delete { key } | RecordChange::SetAside { key } => self.records.remove(&key),
+        };
+        self.acknowledged.push((now, key, before));
+    }
+}
+
+fn record_key(change: &RecordChange) -> &str {
+    match change {
+        RecordChange::Put { key, .. } | RecordChange::Delete { key } | RecordChange::SetAside { key } => key,
+    }
+}
+
+impl World {
+    /// No record can be written for this time (ns).
+    pub fn disk_full(&mut self, ns: u64) {
+        self.disk.full = true;
+        self.disk.was_full = true;
+        self.at(ns, Item::DiskWell);
+    }
+
+    /// A power failure loses some of the writes that the disk acknowledged recently.
+    pub(super) fn lose_writes(&mut self) {
+        for (at, key, before) in std::mem::take(&mut self.disk.acknowledged).into_iter().rev() {
+            let recent = at + UNSAFE >= self.clock.now;
+            let lost =
+                recent && self.chaos.as_mut().is_some_and(|c| c.mishap("lost by the disk:", &key, 500).is_some());
+            if !lost {
+                continue;
+            }
+            self.note(|| format!("    what was written to {key} is lost"));
+            self.checks.record_lost(&key);
+            match before {
+                Some(value) => drop(self.disk.records.insert(key, value)),
+                None => drop(self.disk.records.remove(&key)),
+            }
+        }
+    }
+
+    /// The engine changes a record.
+    pub(super) fn change_record(&mut self, op: OpId, change: RecordChange) {
+        self.note(|| match &change {
+            RecordChange::Put { key, .. } => format!("  < put {key}"),
+            RecordChange::Delete { key } => format!("  < delete {key}"),
+            RecordChange::SetAside { key } => format!("  < set aside {key}"),
+        });
+        if let Some(uid) = record_key(&change).strip_prefix("pods/") {
+            let put = matches!(change, RecordChange::Put { .. });
+            self.checks.record(op, &Uid::from(uid), put, &self.runtime);
+        }
+        let key = (self.process.life, op);
+        self.begin(op);
+        self.at(2 * MS, Item::Record { key, change });
+    }
+
+    /// The disk carries out a change of a record, or fails.
+    pub(super) fn write_record(&mut self, key: Key, change: RecordChange) {
+        if key.0 != self.process.life {
+            return;
+        }
+        let wrong = self.disk.full && matches!(change, RecordChange::Put { .. })
+            || self.goes_wrong("no space for", record_key(&change), 4);
+        let result = if wrong {
+            Err(OpError::Answered { code: Code::Other(28), message: "no space left on device".into() })
+        } else {
+            self.disk.keep(self.clock.now, change);
+            Ok(Answer::Ok)
+        };
+        self.finish(key, result);
+    }
+
+    pub(super) fn files_call(&mut self, op: OpId, call: FilesCall) {
+        self.note(|| format!("  < {op} {}", files_text(&call)));
+        self.begin(op);
+        match &call {
+            FilesCall::PreparePod { pod } => self.checks.prepares_pod(&pod.uid),
+            FilesCall::PrepareContainer { pod, .. } => self.checks.acts_on_status(&pod.uid, "PrepareContainer"),
+            _ => {}
+        }
+        let key = (self.process.life, op);
+        let result = match self.goes_wrong("an I/O error in", &files_text(&call), 2) {
+            true => Err(OpError::Answered { code: Code::Other(5), message: "input/output error".into() }),
+            false => self.change_files(call),
+        };
+        self.at(MS / 2, Item::Answer { key, result });
+    }
+
+    fn change_files(&mut self, call: FilesCall) -> Result<Answer, OpError> {
+        match call {
+            FilesCall::PreparePod { pod } => {
+                self.disk.directories.insert(pod.uid.clone(), pod.name.clone());
+                Ok(Answer::Ok)
+            }
+            FilesCall::PrepareContainer { pod, container, attempt, .. } => {
+                self.disk.directories.insert(pod.uid.clone(), pod.name.clone());
+                Ok(Answer::Prepared { termination_file: format!("/pods/{}/{container}/{attempt}", pod.uid) })
+            }
+            FilesCall::ReadTermination { id, .. } => {
+                let now = self.wall_now();
+                let lags = self.runtime.containers.values().any(|c| c.id == id.as_str() && c.log_lags(now));
+                Ok(Answer::Message(if lags { String::new() } else { self.disk.termination_message.clone() }))
+            }
+            FilesCall::RemovePod { uid, .. } if self.volumes.mounted.contains(&uid) => {
+                self.checks.fail("W2", format!("{uid} is taken away while its volumes are mounted"));
+                Ok(Answer::Ok)
+            }
+            FilesCall::RemovePod { uid, kill, keep_directory, .. } => {
+                let result = self.remove_cgroup(&uid, kill);
+                if result.is_ok() && !keep_directory {
+                    self.disk.directories.remove(&uid);
+                }
+                result
+            }
+            _ => Ok(Answer::Ok),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The driver: it carries the events of the world to the engine, and the engine's effects to the models.
+
+use super::{Item, World};
+use crate::tell::{brief, short};
+use wherry::api::names::Uid;
+use wherry::engine::effect::{Effect, Notice, TimerKey};
+use wherry::engine::event::Event;
+
+impl World {
+    /// An event of the queue happens.
+    pub(super) fn item(&mut self, item: Item) {
+        match item {
+            Item::Act { key } => self.act(key),
+            Item::Answer { key, result } => self.finish(key, result),
+            Item::Deadline { key } => self.deadline_is_over(key),
+            Item::Timer { life, key, at } => self.timer_is_due(life, key, at),
+            Item::Record { key, change } => self.write_record(key, change),
+            Item::Exit { container, code } => self.exit(&container, code),
+            Item::Shown { container, code } => self.show_exit(&container, code),
+            Item::Kill { container, by } => self.kill_process(&container, by),
+            Item::LateCgroup { uid, attempt } => self.late_cgroup(uid, attempt),
+            Item::Freed { container } => self.free_process(&container),
+            Item::Up => self.runtime_up(),
+            Item::Start { life } => self.starts_again(life),
+            Item::Manifests { life } if life == self.process.life => self.read_manifests(),
+            Item::Pidfd { life, id } => self.pidfd_fires(life, id),
+            Item::DiskWell => self.disk.full = false,
+            Item::Logind { key, call } => self.logind_acts(key, &call),
+            Item::LockDue { since } => self.lock_is_released_in_time(since),
+            Item::Event { life, event } if life == self.process.life => self.step(event),
+            // For an earlier engine.
+            Item::Manifests { .. } | Item::Event { .. } => {}
+        }
+        self.look_at_pidfds();
+        self.look_at_stream();
+        self.answer_stops();
+    }
+
+    /// The engine receives an event, and its effects are carried out.
+    pub fn step(&mut self, event: Event) {
+        self.process.alive |= matches!(event, Event::Records(_));
+        if !self.process.alive {
+            return;
+        }
+        let steps_now = self.observed.step(self.clock.now);
+        if self.chaos.is_some() && steps_now > 5000 {
+            self.checks.fail("effects are bounded", "5000 steps at one moment".into());
+        }
+        self.note(|| format!("> {}", short(&event)));
+        let now = self.time();
+        // A runtime event of a change that the cache already shows has no effect.
+        if let Event::RuntimeEvent { uid: Some(uid), event } = &event
+            && event.id == crate::stream::UNKNOWN
+        {
+            self.checks.hinted(uid);
+        }
+        let effects = self.engine.step(event, now);
+        if !self.process.unread {
+            self.checks.replaced(&self.engine, self.clock.now, &self.runtime);
+        }
+        self.count(effects.len() as u64);
+        self.carry_out(effects);
+    }
+
+    /// A step without a preceding change has no effects.
+    /// A step without a preceding change has no effects.
+    pub fn idempotent(&mut self, uid: &Uid) {
+        self.step(Event::Timer(TimerKey::Pod(uid.clone())));
+        let now = self.time();
+        if !self.process.alive {
+            return;
+        }
+        let again = self.engine.step(Event::Timer(TimerKey::Pod(uid.clone())), now);
+        if let Some(effect) = again.iter().find(|e| !matches!(e, Effect::Timer { .. })) {
+            self.checks.fail("a second step asks for nothing", format!("{uid}: {effect:?}"));
+        }
+        self.carry_out(again);
+    }
+
+    /// Carries out the effects of one step, or only the first ones if the engine is killed.
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            if let Some(away) = self.process.killed_before_effect() {
+                self.kill_engine();
+                return self.start_in(away);
+            }
+            self.effect(effect);
+        }
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Runtime { op, call, timeout } => self.runtime_call(op, call, timeout),
+            Effect::Cancel { op } => self.cancel(op),
+            Effect::Files { op, call } => self.files_call(op, call),
+            Effect::Cgroup { op, call } => self.cgroup_call(op, &call),
+            Effect::Volumes { op, call, timeout } => self.volumes_call(op, &call, timeout),
+            Effect::Hook { op, call, timeout } => self.hook(op, &call, timeout),
+            Effect::Probe { op, call, timeout } => self.probe(op, &call, timeout),
+            Effect::Logind { op, call, timeout } => self.logind_call(op, call, timeout),
+            Effect::ReleaseLock => {
+                self.note(|| "  < release the lock".into());
+                self.logind.release(self.clock.now);
+            }
+            Effect::StoreLock { op } => self.store_lock(op),
+            Effect::UseLogind(wanted) => self.use_logind(wanted),
+            Effect::Record { op, change } => self.change_record(op, change),
+            Effect::Timer { key, at } => self.set_timer(key, at),
+            Effect::Watch { uid, id, pid } => self.watch(uid, id, pid),
+            Effect::Unwatch { id } => self.unwatch(&id),
+            Effect::Killed { id } => {
+                self.note(|| format!("  < {id:?} is done"));
+                self.observed.killed.push(id);
+            }
+            Effect::Publish { uid, .. } => self.publish(&uid),
+            Effect::Notice(notice) => self.notice(notice),
+            Effect::Measure(m) => {
+                if self.chaos.is_none() {
+                    self.observed.measures.push(m);
+                }
+            }
+        }
+    }
+
+    fn publish(&mut self, uid: &Uid) {
+        self.observed.published += 1;
+        let Some(view) = self.engine.pod(uid) else { return };
+        let phase = view.status.phase.clone().unwrap_or_default();
+        self.checks.published(uid, &phase, &self.runtime);
+        if view.desired && view.status.start_time.is_some() {
+            self.checks.count(uid, view.status, &self.runtime);
+        }
+        if self.history.is_some() {
+            let text = brief(view.status);
+            self.note(|| format!("  < publish {uid} {text}"));
+        }
+    }
+
+    fn notice(&mut self, n: Notice) {
+        if let Some(pod) = n.pod.as_ref().filter(|_| n.reason == "DeadlineExceeded") {
+            self.checks.deadline_exceeded(&pod.uid, &self.runtime);
+        }
+        if n.reason == "Terminated" {
+            self.groups_end_in_turn(&n);
+        }
+        self.no_rejection_while_lower_pods_hold_the_room(&n);
+        if let Some(pod) = n.pod.as_ref().filter(|_| ["Terminated", "Preempting"].contains(&n.reason)) {
+            self.checks.bounds.has_a_reason(&pod.uid, &self.runtime);
+        }
+        self.note(|| format!("  < notice {} {}", n.reason, n.message));
+        if self.chaos.is_none() {
+            self.observed.notices.push((self.clock.now, n));
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The engine's process: its start, kill -9 at any point, and the manifests that it reads.
+
+use super::{Item, MS, World};
+use crate::chance::below;
+use crate::runtime::GivenUp;
+use std::rc::Rc;
+use wherry::api::pod::Pod;
+use wherry::engine::effect::RuntimeCall;
+use wherry::engine::event::{Event, LogindEvent, PodDirectory};
+use wherry::engine::node::Engine;
+use wherry::engine::rng::Rng;
+
+pub struct EngineProcess {
+    pub alive: bool,
+    /// The number of the engine's run; each kill -9 starts the next one.
+    pub life: u32,
+    /// This engine has not received the desired pods yet.
+    pub(super) unread: bool,
+    /// The engine is killed after this number of further effects, and starts again after this time (ns).
+    kill_after: Option<(u64, u64)>,
+}
+
+impl Default for EngineProcess {
+    fn default() -> EngineProcess {
+        EngineProcess { alive: true, life: 0, unread: false, kill_after: None }
+    }
+}
+
+impl EngineProcess {
+    /// Counts an effect. Returns the time until the next start (ns) if the engine is killed before it.
+    pub(super) fn killed_before_effect(&mut self) -> Option<u64> {
+        match &mut self.kill_after {
+            Some((0, away)) => Some(*away),
+            Some((left, _)) => {
+                *left -= 1;
+                None
+            }
+            None => None,
+        }
+    }
+
+    pub(super) fn never_killed(&mut self) {
+        self.kill_after = None;
+    }
+}
+
+impl World {
+    /// The engine starts: it receives the records, the sources and, if the runtime is up, the connection.
+    pub fn start(&mut self) {
+        let records = self.disk.records.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+        self.step(Event::Records(records));
+        let found = self.disk.directories.iter().map(|(uid, name)| {
+            let path = format!("/pods/{uid}");
+            PodDirectory { uid: uid.clone(), name: name.clone(), path }
+        });
+        let found = found.collect();
+        self.step(Event::Directories(found));
+        if self.logind.inherit() {
+            self.step(Event::Logind(LogindEvent::Inherited));
+        }
+        if !self.config.shutdown.is_off() {
+            self.logind.wanted = true;
+            self.meet_logind();
+        }
+        let late = self.chaos.as_mut().and_then(|c| c.mishap("manifests are read late", "", 500));
+        if late.is_none() {
+            self.read_manifests();
+        }
+        if self.connection.up {
+            self.step(Event::RuntimeUp);
+        }
+        if let Some(mut dice) = late {
+            let life = self.process.life;
+            self.at(below(&mut dice, 3000) * MS, Item::Manifests { life });
+        }
+    }
+
+    /// The engine's process starts again after this time (ns).
+    pub fn start_in(&mut self, after: u64) {
+        let life = self.process.life;
+        self.at(after, Item::Start { life });
+    }
+
+    /// Kills the engine after this number of further effects, perhaps in the middle of a step; it starts again after `away` (ns).
+    pub fn kill_after(&mut self, effects: u64, away: u64) {
+        self.process.kill_after = Some((effects, away));
+    }
+
+    pub fn restart_engine(&mut self) {
+        self.kill_engine();
+        self.start();
+    }
+
+    pub fn read_manifests(&mut self) {
+        if !self.process.alive {
+            return;
+        }
+        // Requests to an earlier engine that it did not record are void once this one receives the desired pods.
+        if std::mem::take(&mut self.process.unread) {
+            self.checks.engine_starts(&self.files, &self.disk.records, &self.runtime);
+        }
+        let pods: Vec<Rc<Pod>> = self.files.values().cloned().collect();
+        self.step(Event::Desired(pods));
+    }
+
+    /// Kills the engine with kill -9. Calls in flight may or may not take effect, and records in flight
+    /// may or may not be written.
+    pub fn kill_engine(&mut self) {
+        self.note(|| "--- the engine is killed".into());
+        self.process.alive = false;
+        self.process.unread = true;
+        self.process.kill_after = None;
+        self.logind.process_dies();
+        self.logind.wanted = false;
+        self.process.life += 1;
+        self.observed.engine_killed();
+        self.timers.clear();
+        self.pidfds.close();
+        self.connection.forget_pending();
+        self.handlers.probing = 0;
+        let given_up = self.lose_what_is_in_flight();
+        let now = self.wall_now();
+        for (call, mut dice) in given_up {
+            match &call {
+                RuntimeCall::StartContainer { id } => {
+                    let how = [GivenUp::InTheShim, GivenUp::BeforeTheShim][below(&mut dice, 2) as usize];
+                    self.runtime.give_up_start(id.as_str(), how, now);
+                }
+                _ => self.give_up_sandbox(&call, below(&mut dice, 10_000) * MS),
+            }
+        }
+        self.config.seed += 1;
+        self.engine = Engine::new(self.config.clone());
+        self.checks.engine_killed(&self.runtime, &self.disk.records);
+    }
+
+    /// Removes the calls and the records in flight that the kill prevents, and writes the other records. Returns the lost calls
+    /// that the runtime gives up halfway.
+    fn lose_what_is_in_flight(&mut self) -> Vec<(RuntimeCall, Rng)> {
+        let (mut kept, mut given_up) = (Vec::new(), Vec::new());
+        let World { queue, checks, chaos, connection, process, .. } = self;
+        let mut lost_by_the_kill = |what: &str| chaos.as_mut().and_then(|c| c.mishap(what, "", 500));
+        queue.retain(|item| match item {
+            Item::Act { .. } if checks.strict => false,
+            Item::Act { key } if lost_by_the_kill("lost by the kill").is_some() => {
+                // A call of an earlier engine can no longer be cancelled; otherwise its name would still be taken.
+                if let Some(call) = connection.start_in_flight(*key).filter(|_| key.0 == process.life)
+                    && let Some(dice) = lost_by_the_kill("given up by the kill")
+                {
+                    given_up.push((call.clone(), dice));
+                }
+                false
+            }
+            Item::Record { change, .. } => {
+                if lost_by_the_kill("lost by the kill").is_none() {
+                    kept.push(change.clone());
+                }
+                false
+            }
+            _ => true,
+        });
+        kept.into_iter().for_each(|change| self.disk.keep(self.clock.now, change));
+        given_up
+    }
+
+    pub(super) fn starts_again(&mut self, life: u32) {
+        if life == self.process.life && !self.process.alive {
+            self.start();
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The world around the engine. Each file here is one model with its own state: the clock, the queue of future events, the
+//! connection to the runtime and its faults, the processes of containers, the disk, cgroups, volumes, hooks and probes, power.
+//! `World` composes them. `driver` carries the engine's effects to the models and their answers to the engine.
+
+mod cgroups;
+mod clock;
+mod connection;
+mod disk;
+mod driver;
+mod engine_process;
+mod faults;
+pub mod handlers;
+mod observed;
+mod pidfds;
+mod power;
+mod processes;
+mod queue;
+mod volumes;
+
+use crate::chance::Chaos;
+use crate::check::Checks;
+use crate::logind::Logind;
+use crate::runtime::Runtime;
+use crate::stream::Stream;
+use cgroups::Cgroups;
+use clock::{Clock, Timers};
+use connection::Connection;
+use disk::Disk;
+use engine_process::EngineProcess;
+pub use faults::Fault;
+use faults::Faults;
+use handlers::Handlers;
+use observed::Observed;
+use pidfds::Pidfds;
+use processes::Processes;
+use queue::{Item, Queue};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use volumes::Volumes;
+use wherry::api::names::Uid;
+use wherry::api::node_facts::NodeFacts;
+use wherry::api::pod::Pod;
+use wherry::api::time::{Now, Wall};
+use wherry::engine::config::EngineConfig;
+use wherry::engine::event::Event;
+use wherry::engine::node::Engine;
+use wherry::engine::op::OpId;
+
+pub const MS: u64 = 1_000_000;
+pub const S: u64 = 1_000 * MS;
+
+/// An operation of one run of the engine.
+type Key = (u32, OpId);
+
+pub struct World {
+    pub clock: Clock,
+    queue: Queue,
+    timers: Timers,
+    pub engine: Engine,
+    pub config: EngineConfig,
+    pub process: EngineProcess,
+    pub runtime: Runtime,
+    pub connection: Connection,
+    pub faults: Faults,
+    pub processes: Processes,
+    pub pidfds: Pidfds,
+    /// The runtime's event stream, if it has one.
+    pub stream: Option<Stream>,
+    pub disk: Disk,
+    pub cgroups: Cgroups,
+    pub volumes: Volumes,
+    pub handlers: Handlers,
+    pub logind: Logind,
+    /// The desired pods by manifest file.
+    pub files: BTreeMap<String, Rc<Pod>>,
+    /// The number of pods that fit at one time (A2).
+    pub scarce: Option<usize>,
+    pub chaos: Option<Chaos>,
+    pub observed: Observed,
+    pub checks: Checks,
+    pub history: Option<Vec<String>>,
+}
+
+/// The default configuration of a story's node. W10's maximum and P1's period have their default values.
+pub fn config() -> EngineConfig {
+    let defaults = EngineConfig::default();
+    let node = NodeFacts { name: "lab".into(), ..defaults.node };
+    EngineConfig { owner: "root-1".into(), boot_id: "boot".into(), seed: 7, node, ..defaults }
+}
+
+impl World {
+    /// A node with a healthy runtime and an engine that has not started.
+    pub fn new(config: EngineConfig) -> World {
+        World {
+            clock: Clock::default(),
+            queue: Queue::default(),
+            timers: Timers::default(),
+            engine: Engine::new(config.clone()),
+            runtime: Runtime::new(&config.owner),
+            config,
+            process: EngineProcess::default(),
+            connection: Connection::default(),
+            faults: Faults::default(),
+            processes: Processes::default(),
+            pidfds: Pidfds::default(),
+            stream: None,
+            disk: Disk::default(),
+            cgroups: Cgroups::default(),
+            volumes: Volumes::default(),
+            handlers: Handlers::default(),
+            logind: Logind::default(),
+            files: BTreeMap::new(),
+            scarce: None,
+            chaos: None,
+            observed: Observed::default(),
+            checks: Checks::default(),
+            history: None,
+        }
+    }
+
+    pub fn wall_now(&self) -> Wall {
+        self.clock.wall_now()
+    }
+
+    pub fn time(&self) -> Now {
+        self.clock.time()
+    }
+
+    /// Adds an event of the world, after this time (ns).
+    fn at(&mut self, after: u64, item: Item) {
+        self.queue.push(self.clock.now + after, item);
+    }
+
+    /// The engine receives this event after this time (ns), unless it is killed before.
+    pub fn event_in(&mut self, after: u64, event: Event) {
+        let life = self.process.life;
+        self.at(after, Item::Event { life, event });
+    }
+
+    pub fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Some(history) = &mut self.history {
+            let t = self.clock.since_start();
+            history.push(format!("{:>6}.{:03} {}", t / S, t % S / MS, line()));
+        }
+    }
+
+    /// Adds a line to the calls.
+    pub(super) fn log(&mut self, text: String) {
+        if self.chaos.is_none() || self.history.is_some() {
+            self.observed.calls.push((self.clock.now, text));
+        }
+    }
+
+    /// Whether something fails, at a `part`th of the fault rate of calls.
+    pub(super) fn goes_wrong(&mut self, what: &str, of: &str, part: u64) -> bool {
+        self.chaos.as_mut().is_some_and(|c| c.mishap(what, of, c.faults / part).is_some())
+    }
+
+    /// No more faults from here on.
+    pub fn all_is_well(&mut self) {
+        if let Some(c) = &mut self.chaos {
+            c.calm = true;
+        }
+        self.runtime.network_ready = true;
+        self.runtime.unknown_images.clear();
+        self.process.never_killed();
+        self.disk.full = false;
+        self.faults.lists_fail_until = 0;
+        self.faults.unlucky = None;
+        let held: Vec<String> = self.runtime.containers.values().filter(|c| c.held).map(|c| c.id.clone()).collect();
+        held.iter().for_each(|id| self.free_process(id));
+        self.runtime.twins_end();
+        self.look_at_pidfds();
+        if !self.process.alive {
+            self.start();
+        }
+        self.bus(true);
+        self.logind.well();
+        self.call_off();
+        self.runtime_up();
+    }
+
+    /// Removes everything of a pod from the runtime without the engine.
+    pub fn remove_behind(&mut self, uid: &Uid) {
+        self.note(|| format!("    all of {uid} is removed"));
+        let owner = self.runtime.owner.clone();
+        self.runtime.sandboxes.retain(|_, s| s.uid != *uid || s.owner.as_ref() != Some(&owner));
+        self.runtime.containers.retain(|_, c| c.uid != *uid || c.owner.as_ref() != Some(&owner));
+        self.checks.tampered = true;
+        self.look_at_pidfds();
+    }
+}
+
+impl Drop for World {
+    /// A story fails if any rule was violated, also without an assertion of its own.
+    fn drop(&mut self) {
+        if self.chaos.is_none() && !std::thread::panicking() {
+            assert_eq!(self.checks.violation, None);
+        }
+    }
+}

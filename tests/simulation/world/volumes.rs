@@ -1,0 +1,65 @@
+//! The pods' volumes.
+
+use super::{Item, MS, World};
+use crate::runtime::Container;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use wherry::api::names::Uid;
+use wherry::engine::effect::VolumesCall;
+use wherry::engine::event::Answer;
+use wherry::engine::op::{Code, OpError, OpId};
+
+#[derive(Default)]
+pub struct Volumes {
+    /// Pods with mounted volumes.
+    pub mounted: BTreeSet<Uid>,
+    /// The error of a mount; None: mounts succeed.
+    pub mount_error: Option<String>,
+    pub unmount_error: Option<String>,
+}
+
+impl World {
+    pub(super) fn volumes_call(&mut self, op: OpId, call: &VolumesCall, timeout: Duration) {
+        self.note(|| match call {
+            VolumesCall::Mount { pod } => format!("  < {op} Mount {}", pod.name.name),
+            VolumesCall::Unmount { uid } => format!("  < {op} Unmount {uid}"),
+        });
+        self.begin(op);
+        self.checks.deadline(op, timeout);
+        let unlucky = self.chaos.as_mut().is_some_and(|c| c.mishap("a volume fails", "", c.faults).is_some());
+        let error = match call {
+            VolumesCall::Mount { .. } => self.volumes.mount_error.clone(),
+            VolumesCall::Unmount { .. } => self.volumes.unmount_error.clone(),
+        };
+        let result = match error.or_else(|| unlucky.then(|| "input/output error".to_string())) {
+            Some(message) => Err(OpError::Answered { code: Code::Other(5), message }),
+            None => {
+                self.change_volumes(call);
+                Ok(Answer::Ok)
+            }
+        };
+        let key = (self.process.life, op);
+        self.at(3 * MS, Item::Answer { key, result });
+    }
+
+    fn change_volumes(&mut self, call: &VolumesCall) {
+        match call {
+            VolumesCall::Mount { pod } => {
+                self.log(format!("Mount {}", pod.name.name));
+                self.volumes.mounted.insert(pod.uid.clone());
+                // The volumes are below the pod's directory.
+                self.disk.directories.insert(pod.uid.clone(), pod.name.clone());
+            }
+            VolumesCall::Unmount { uid } => {
+                if self.volumes.mounted.remove(uid) {
+                    self.log("Unmount".into());
+                }
+                let ours = |c: &&Container| c.runs() && c.owner.as_ref() == Some(&self.runtime.owner);
+                if let Some(c) = self.runtime.of(uid).find(ours) {
+                    let id = c.id.clone();
+                    self.checks.fail("W2", format!("the volumes of {uid} are unmounted while {id} runs"));
+                }
+            }
+        }
+    }
+}
