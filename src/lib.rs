@@ -2,6 +2,7 @@
 //!
 //! - `api`: the pod model, and plain facts about sandboxes and containers;
 //! - `engine`: the pure state machines, which make every decision;
+//! - `net`: sockets, HTTP/1.1, gRPC over HTTP/2, back-off; below the adapters and independent of pods;
 //! - `event_loop`: one poll, timers, signals and helper threads; independent of pods;
 //! - `adapters`: each one communicates with one thing (the runtime, the manifest directory, ...);
 //! - `foreign`: reads paths that Wherry does not own; they can be any type of file and can hang;
@@ -28,3 +29,5 @@ pub mod event_loop;
 pub mod foreign;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod metrics;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+pub mod net;

@@ -12,7 +12,6 @@ use super::{Agent, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, descrip
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig};
-use crate::adapters::cri::transport::Transport;
 use crate::adapters::host::checks::is_stuck as stuck;
 use crate::adapters::host::{capacity, cgroups::Cgroups, machine};
 use crate::adapters::manifests::{Manifests, Settings};
@@ -36,6 +35,7 @@ use crate::engine::pod::record;
 use crate::engine::shutdown;
 use crate::event_loop::{EventLoop, Helpers, Signals, Timers, clock};
 use crate::metrics::Metrics;
+use crate::net::grpc::Transport;
 use mio::{Registry, Token};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
@@ -178,14 +178,14 @@ fn ready_the_process() {
 
 #[cfg(not(feature = "grpcio"))]
 pub(super) fn transport(path: &Path, registry: &Registry, token: Token) -> Result<Box<dyn Transport>, String> {
-    use crate::adapters::cri::transport::h2::H2Transport;
+    use crate::net::grpc::h2::H2Transport;
     let transport = H2Transport::connect(path, registry, token);
     Ok(Box::new(transport.map_err(|e| format!("failed to watch the container runtime's socket: {e}"))?))
 }
 
 #[cfg(feature = "grpcio")]
 pub(super) fn transport(path: &Path, registry: &Registry, token: Token) -> Result<Box<dyn Transport>, String> {
-    use crate::adapters::cri::transport::grpcio::GrpcioTransport;
+    use crate::net::grpc::grpcio::GrpcioTransport;
     let transport = GrpcioTransport::connect(path, registry, token);
     Ok(Box::new(transport.map_err(|e| format!("failed to watch the container runtime's socket: {e}"))?))
 }

@@ -12,7 +12,7 @@
 //! Example of a main loop with one adapter:
 //!
 //! ```no_run
-//! # use mio::Token; use wherry::adapters::cri::transport::{Transport, h2::H2Transport};
+//! # use mio::Token; use wherry::net::grpc::{Transport, h2::H2Transport};
 //! use wherry::event_loop::{EventLoop, Helpers, Signal, Signals, Timers, clock};
 //! const SIGNALS: Token = Token(1);
 //! const HELPERS: Token = Token(2);

@@ -1,6 +1,7 @@
 //! Checks the layers of the crate in its source text: dependencies point one way (commands, agent, adapters, engine, api),
-//! no adapter uses another, and `engine/` and `api/` name no clock, file, socket, thread or I/O crate. The disallowed types
-//! and methods in clippy.toml complement this test: they also cover access without a `use`.
+//! no adapter uses another, `net` below the adapters uses none of these, and `engine/` and `api/` name no clock, file, socket,
+//! thread or I/O crate. The disallowed types and methods in clippy.toml complement this test: they also cover access without a
+//! `use`.
 
 #![allow(clippy::disallowed_methods)]
 
@@ -83,7 +84,12 @@ fn the_event_loop_knows_nothing_of_pods() {
 }
 
 #[test]
-fn an_adapter_knows_itself_the_engines_interface_and_api() {
+fn net_knows_nothing_of_pods() {
+    assert_only("net", &|_, path| path.starts_with("net") || path == "api::time");
+}
+
+#[test]
+fn an_adapter_knows_itself_net_the_engines_interface_and_api() {
     assert_only("adapters", &|file, path| {
         let own = file.split('/').take(2).collect::<Vec<_>>().join("::");
         let own = own.trim_end_matches(".rs");
@@ -91,6 +97,7 @@ fn an_adapter_knows_itself_the_engines_interface_and_api() {
             || matches!(path, "engine::event" | "engine::effect" | "engine::op")
             || path == "event_loop::clock"
             || path.starts_with("foreign")
+            || path.starts_with("net::")
             || path.starts_with(own)
     });
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
-use wherry::adapters::cri::transport::{CallError, Completion};
+use wherry::net::grpc::{CallError, Completion};
 
 over_each_transport!(
     version_status_and_lists_are_answered,

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use mio::{Registry, Token};
 use std::path::Path;
 use std::time::Duration;
-use wherry::adapters::cri::transport::{Call, CallError, CallId, Completion, Transport, h2::H2Transport};
 use wherry::api::time::Boot;
 use wherry::event_loop::{EventLoop, clock};
+use wherry::net::grpc::{Call, CallError, CallId, Completion, Transport, h2::H2Transport};
 
 pub type Factory = fn(&Path, &Registry, Token) -> Box<dyn Transport>;
 
@@ -16,7 +16,7 @@ pub fn h2(path: &Path, registry: &Registry, token: Token) -> Box<dyn Transport> 
 
 #[cfg(feature = "grpcio")]
 pub fn grpcio(path: &Path, registry: &Registry, token: Token) -> Box<dyn Transport> {
-    use wherry::adapters::cri::transport::grpcio::GrpcioTransport;
+    use wherry::net::grpc::grpcio::GrpcioTransport;
     Box::new(GrpcioTransport::connect(path, registry, token).unwrap())
 }
 

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
-use wherry::adapters::cri::transport::{CallError, CallId, Completion};
 use wherry::event_loop::clock;
+use wherry::net::grpc::{CallError, CallId, Completion};
 
 fn socket() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();

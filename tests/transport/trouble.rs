@@ -6,8 +6,8 @@ use bytes::Bytes;
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
-use wherry::adapters::cri::transport::{CallError, Completion};
 use wherry::event_loop::clock;
+use wherry::net::grpc::{CallError, Completion};
 
 over_each_transport!(
     nonsense_in_an_answer_is_an_error_and_the_next_connection_works,

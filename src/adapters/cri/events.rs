@@ -7,13 +7,13 @@
 //! Quirks of containerd 1.7: all listeners share one queue, so two listeners receive half of the events each; an event after a
 //! reconnect may be lost; events without a listener are kept for the next listener.
 
-use super::transport::backoff::Backoff;
-use super::transport::{Call, CallId, Completion, Transport};
 use super::{client, proto};
 use crate::api::names::{Uid, annotation, label};
 use crate::api::time::{Boot, Wall};
 use crate::engine::event::{Kind, PlegEvent};
 use crate::engine::op::{Code, OpError};
+use crate::net::backoff::Backoff;
+use crate::net::grpc::{Call, CallId, Completion, Transport};
 use bytes::Bytes;
 use protobuf::Message;
 use std::time::Duration;

@@ -6,4 +6,3 @@ pub mod events;
 pub mod proto;
 pub mod requests;
 pub mod runtime_check;
-pub mod transport;

@@ -4,11 +4,11 @@
 //! values that no call returns before 2.0: the cgroup driver and the paths of the CNI configuration. Unknown parts are ignored.
 
 use super::client::method::{self, Method};
-use super::transport::{Call, CallError, CallId, Completion, Transport};
 use super::{answers, proto};
 use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::RuntimeFact;
 use crate::api::time::Boot;
+use crate::net::grpc::{Call, CallError, CallId, Completion, Transport};
 use bytes::Bytes;
 use protobuf::Message;
 use serde_json::Value;

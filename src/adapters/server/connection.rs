@@ -1,20 +1,17 @@
 //! The state machine of one connection: read a head, answer it, and repeat; or stream a watch; or drain and close.
 //!
-//! The poll is edge-triggered, so a connection remembers that it can read or write until the kernel returns EAGAIN. No client
-//! can block the server: every state has a deadline, except an idle watch and a request with a deferred answer. The connection
-//! reads no request while it writes an answer. A body is produced only as fast as the client reads it, and the work of one
-//! `drive` is limited.
+//! No client can block the server: every state has a deadline, except an idle watch and a request with a deferred answer. The
+//! connection reads no request while it writes an answer. A body is produced only as fast as the client reads it, and the work
+//! of one `drive` is limited.
 
 use crate::adapters::server::Content;
-use crate::adapters::server::connection_limit::{Activity, Held, Peer};
-use crate::adapters::server::http::{
-    self, Body, Cursor, Framing, Head, ListenerKind, Parsed, Request, Response, Route, Ticket,
-};
-use crate::adapters::server::stream::Stream;
+use crate::adapters::server::connection_limit::{Activity, Held};
+use crate::adapters::server::http::{self, Body, Cursor, ListenerKind, Request, Response, Route, Ticket};
 use crate::api::time::Boot;
+use crate::net::buffered::{Buffered, Input, Written};
+use crate::net::http1::{self, Framing, Head, Parsed};
+use crate::net::stream::{Peer, Stream};
 use bytes::Bytes;
-use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 /// The maximum time from the first byte of a request (for a new connection: from accept) to its end.
@@ -72,18 +69,11 @@ struct Rest {
 }
 
 pub struct Connection {
-    stream: Stream,
+    stream: Buffered,
     peer: Peer,
     pub listener_kind: ListenerKind,
     state: State,
     input: Vec<u8>,
-    output: VecDeque<Bytes>,
-    /// The number of bytes of the first element of `output` that are already written.
-    sent: usize,
-    /// The number of unwritten bytes in `output`.
-    queued: usize,
-    may_read: bool,
-    may_write: bool,
     end_of_input: bool,
     deadline: Option<Boot>,
     /// The last time at which the client sent or accepted data.
@@ -97,16 +87,11 @@ pub struct Connection {
 impl Connection {
     pub fn new(stream: Stream, peer: Peer, listener_kind: ListenerKind, now: Boot) -> Connection {
         Connection {
-            stream,
+            stream: Buffered::new(stream),
             peer,
             listener_kind,
             state: State::Reading,
             input: Vec::new(),
-            output: VecDeque::new(),
-            sent: 0,
-            queued: 0,
-            may_read: true,
-            may_write: true,
             end_of_input: false,
             deadline: Some(now + HEAD_TIMEOUT),
             progress: now,
@@ -117,12 +102,11 @@ impl Connection {
     }
 
     pub fn stream(&mut self) -> &mut Stream {
-        &mut self.stream
+        self.stream.stream()
     }
 
     pub fn ready(&mut self) {
-        self.may_read = true;
-        self.may_write = true;
+        self.stream.ready();
     }
 
     pub fn deadline(&self) -> Option<Boot> {
@@ -147,7 +131,7 @@ impl Connection {
             State::Watching { .. } => "watching",
             State::Draining { .. } => "draining",
         };
-        (self.listener_kind, state, self.queued, self.lost)
+        (self.listener_kind, state, self.stream.queued(), self.lost)
     }
 
     /// The ticket of the request with a deferred answer, if there is one.
@@ -192,13 +176,13 @@ impl Connection {
             _ => return,
         };
         let events = route == Route::Events;
-        if self.queued + line.len() > if events { EVENTS_BACKLOG } else { WATCH_BACKLOG } {
+        if self.stream.queued() + line.len() > if events { EVENTS_BACKLOG } else { WATCH_BACKLOG } {
             self.overrun |= !events;
             self.lost += u64::from(events);
             return;
         }
         self.tell_lost(chunked);
-        if self.output.is_empty() && self.deadline.is_none() && !events {
+        if self.stream.queued() == 0 && self.deadline.is_none() && !events {
             self.deadline = Some(now + ANSWER_TIMEOUT);
         }
         self.push_line(chunked, line);
@@ -216,10 +200,10 @@ impl Connection {
     fn push_line(&mut self, chunked: bool, line: &Bytes) {
         if chunked {
             let mut framed = Vec::with_capacity(line.len() + 12);
-            http::chunk(&mut framed, |out| out.extend_from_slice(line));
-            self.push(framed);
+            http1::chunk(&mut framed, |out| out.extend_from_slice(line));
+            self.stream.push(framed);
         } else {
-            self.push(line.clone());
+            self.stream.push(line.clone());
         }
     }
 
@@ -275,12 +259,12 @@ impl Connection {
                 State::Watching { chunked, route } => {
                     let (chunked, route) = (*chunked, *route);
                     let progress = written;
-                    let mut outcome = self.write(&mut written);
+                    let mut outcome = self.stream.write(&mut written, WRITE_BUDGET);
                     if written > progress {
                         self.progress = now;
                     }
                     if outcome == Written::All && self.tell_lost(chunked) {
-                        outcome = self.write(&mut written);
+                        outcome = self.stream.write(&mut written, WRITE_BUDGET);
                     }
                     self.deadline = match outcome {
                         // A slow reader of events needs no deadline: its backlog is small.
@@ -289,14 +273,14 @@ impl Connection {
                         _ if written > progress => Some(now + ANSWER_TIMEOUT),
                         _ => self.deadline.or(Some(now + ANSWER_TIMEOUT)),
                     };
-                    if outcome == Written::Broken || self.discard().is_none() {
+                    if outcome == Written::Broken || self.stream.discard(DRAIN_BYTES).is_none() {
                         return Outcome::Close;
                     }
                     return if outcome == Written::Budget { Outcome::Again } else { Outcome::Wait };
                 }
                 State::Draining { bytes } => {
                     let before = *bytes;
-                    return match self.discard() {
+                    return match self.stream.discard(DRAIN_BYTES) {
                         Some(n) if before + n < DRAIN_BYTES => {
                             self.state = State::Draining { bytes: before + n };
                             Outcome::Wait
@@ -311,7 +295,7 @@ impl Connection {
     /// Writes queued data of an answer. Progress extends the deadline, at most to `by`.
     fn write_answer(&mut self, by: Boot, written: &mut usize, now: Boot) -> Written {
         let before = *written;
-        let outcome = self.write(written);
+        let outcome = self.stream.write(written, WRITE_BUDGET);
         if *written > before {
             self.progress = now;
             self.deadline = Some(by.min(now + self.patience()));
@@ -322,10 +306,10 @@ impl Connection {
     /// Reads until a request is complete or there is no more input.
     fn read_head(&mut self, now: Boot) -> Step {
         // The maximum length of the head, and of head and body once their lengths are known.
-        let mut most = http::MAX_HEAD;
+        let mut most = http1::MAX_HEAD;
         loop {
             if !self.input.is_empty() {
-                match http::parse(self.listener_kind, &self.input) {
+                match http1::parse(&self.input, |path| Route::accepts(self.listener_kind, path)) {
                     Parsed::Partial => {}
                     Parsed::Refused(status, why) => return Step::Refused(status, why),
                     Parsed::WrongMethod(allow) => return Step::WrongMethod(allow),
@@ -349,23 +333,19 @@ impl Connection {
                     Step::Refused(400, "the request is incomplete")
                 };
             }
-            if !self.may_read {
-                return Step::Wait;
-            }
-            let mut buffer = [0; http::MAX_HEAD];
+            let mut buffer = [0; http1::MAX_HEAD];
             let room = most.saturating_sub(self.input.len()).min(buffer.len());
             match self.stream.read(&mut buffer[..room]) {
-                Ok(0) => self.end_of_input = true,
-                Ok(n) => {
+                Input::End => self.end_of_input = true,
+                Input::Bytes(n) => {
                     self.progress = now;
                     if self.input.is_empty() && self.answered {
                         self.deadline = Some(now + HEAD_TIMEOUT);
                     }
                     self.input.extend_from_slice(&buffer[..n]);
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_read = false,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Step::Close,
+                Input::Blocked => return Step::Wait,
+                Input::Broken => return Step::Close,
             }
         }
     }
@@ -373,13 +353,12 @@ impl Connection {
     /// Reads while an answer is deferred, to buffer the next request and to detect that the client has disconnected.
     fn read_ahead(&mut self) {
         let mut buffer = [0; 1024];
-        while self.may_read && self.input.len() < http::MAX_HEAD {
-            let room = (http::MAX_HEAD - self.input.len()).min(buffer.len());
+        while self.input.len() < http1::MAX_HEAD {
+            let room = (http1::MAX_HEAD - self.input.len()).min(buffer.len());
             match self.stream.read(&mut buffer[..room]) {
-                Ok(n) if n > 0 => self.input.extend_from_slice(&buffer[..n]),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_read = false,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Ok(_) | Err(_) => {
+                Input::Bytes(n) => self.input.extend_from_slice(&buffer[..n]),
+                Input::Blocked => return,
+                Input::End | Input::Broken => {
                     self.end_of_input = true;
                     return;
                 }
@@ -404,9 +383,9 @@ impl Connection {
                     ticket,
                     listener_kind: self.listener_kind,
                     route,
-                    verbose: http::asks_for(&head.query, "verbose"),
-                    watch: self.listener_kind == ListenerKind::Control && http::asks_for(&head.query, "watch"),
-                    uid: http::value_of(&head.query, "uid").map(str::to_owned),
+                    verbose: http1::asks_for(&head.query, "verbose"),
+                    watch: self.listener_kind == ListenerKind::Control && http1::asks_for(&head.query, "watch"),
+                    uid: http1::value_of(&head.query, "uid").map(str::to_owned),
                     body,
                 };
                 if request.watch && watches_left == 0 {
@@ -435,22 +414,22 @@ impl Connection {
             Body::Watch(_) => (Framing::Chunked, false),
         };
         let keep = keep && !self.end_of_input;
-        let mut out = http::response_head(response.status, response.content_type, framing, Some(head), keep, &[]);
+        let mut out = http1::response_head(response.status, response.content_type, framing, Some(head), keep, &[]);
         let mut rest = None;
         match response.body {
             _ if head.is_head => {}
             Body::Later => {}
             Body::Full(bytes) if bytes.len() <= GATHER => out.extend_from_slice(&bytes),
             Body::Full(bytes) => {
-                self.push(std::mem::take(&mut out));
-                self.push(bytes);
+                self.stream.push(std::mem::take(&mut out));
+                self.stream.push(bytes);
             }
             Body::Parts(cursor) => rest = Some(Rest { cursor, chunked: !head.http10, watch: None }),
             Body::Watch(cursor) => {
                 rest = Some(Rest { cursor, chunked: !head.http10, watch: route });
             }
         }
-        self.push(out);
+        self.stream.push(out);
         self.await_writing(keep, rest, now);
     }
 
@@ -466,9 +445,9 @@ impl Connection {
 
     fn refuse(&mut self, status: u16, why: &str, allow: &[&str], now: Boot) {
         let body = format!("{why}\n");
-        let mut out = http::response_head(status, http::TEXT, Framing::Length(body.len()), None, false, allow);
+        let mut out = http1::response_head(status, http::TEXT, Framing::Length(body.len()), None, false, allow);
         out.extend_from_slice(body.as_bytes());
-        self.push(out);
+        self.stream.push(out);
         self.await_writing(false, None, now);
     }
 
@@ -480,16 +459,16 @@ impl Connection {
             let mut more = true;
             while more && out.len() < GATHER {
                 if rest.chunked {
-                    http::chunk(&mut out, |o| more = content.part(&mut rest.cursor, o));
+                    http1::chunk(&mut out, |o| more = content.part(&mut rest.cursor, o));
                 } else {
                     more = content.part(&mut rest.cursor, &mut out);
                 }
             }
             let (chunked, watch, keep, by) = (rest.chunked, rest.watch, *keep, *by);
             if !more && chunked && watch.is_none() {
-                out.extend_from_slice(http::LAST_CHUNK);
+                out.extend_from_slice(http1::LAST_CHUNK);
             }
-            self.push(out);
+            self.stream.push(out);
             if let (false, Some(route)) = (more, watch) {
                 self.state = State::Watching { chunked, route };
             } else if !more {
@@ -505,66 +484,13 @@ impl Connection {
             self.deadline = Some(now + patience);
             return false;
         }
-        if self.end_of_input || self.input.is_empty() || self.stream.finish().is_err() {
+        if self.end_of_input || self.input.is_empty() || self.stream.stream().finish().is_err() {
             return true;
         }
         self.input = Vec::new();
         self.deadline = Some(now + DRAIN_TIMEOUT);
         self.state = State::Draining { bytes: 0 };
         false
-    }
-
-    fn push(&mut self, bytes: impl Into<Bytes>) {
-        let bytes = bytes.into();
-        if !bytes.is_empty() {
-            self.queued += bytes.len();
-            self.output.push_back(bytes);
-        }
-    }
-
-    /// Writes the queued output.
-    fn write(&mut self, written: &mut usize) -> Written {
-        while let Some(front) = self.output.front() {
-            if !self.may_write {
-                return Written::Blocked;
-            }
-            if *written >= WRITE_BUDGET {
-                return Written::Budget;
-            }
-            match self.stream.write(&front[self.sent..]) {
-                Ok(n) => {
-                    *written += n;
-                    self.sent += n;
-                    self.queued -= n;
-                    if self.sent >= front.len() {
-                        self.sent = 0;
-                        self.output.pop_front();
-                    }
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_write = false,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Written::Broken,
-            }
-        }
-        // Release the memory after a burst.
-        self.output.shrink_to(4);
-        Written::All
-    }
-
-    /// Reads and discards input. Returns the number of bytes, or None if the client has disconnected.
-    fn discard(&mut self) -> Option<usize> {
-        let mut total = 0;
-        let mut buffer = [0; 4096];
-        while self.may_read && total < DRAIN_BYTES {
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return None,
-                Ok(n) => total += n,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => self.may_read = false,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return None,
-            }
-        }
-        Some(total)
     }
 }
 
@@ -574,12 +500,4 @@ enum Step {
     Head(Head, Bytes),
     Refused(u16, &'static str),
     WrongMethod(&'static [&'static str]),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Written {
-    All,
-    Blocked,
-    Budget,
-    Broken,
 }

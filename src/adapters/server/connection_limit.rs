@@ -6,6 +6,7 @@
 
 use crate::adapters::server::MAX_CONNECTIONS;
 use crate::api::time::Boot;
+use crate::net::stream::Peer;
 use std::time::Duration;
 
 /// The maximum number of connections of one user other than root.
@@ -15,18 +16,9 @@ pub const KEPT_FOR_ROOT: usize = 8;
 /// A connection without progress for this time is closed before one with progress.
 const STALE: Duration = Duration::from_secs(1);
 
-/// The client of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// A TCP client, whose user is unknown.
-    Tcp,
-    User(u32),
-}
-
-impl Peer {
-    pub fn is_limited(self) -> bool {
-        matches!(self, Peer::User(user) if user != 0)
-    }
+/// Whether the peer is a user other than root, whose connections and watches are limited.
+pub fn is_limited(peer: Peer) -> bool {
+    matches!(peer, Peer::User(user) if user != 0)
 }
 
 /// What a connection is doing, in ascending order of worth.
@@ -75,9 +67,9 @@ impl Held {
 pub fn victim(peer: Peer, held: &[Held], now: Boot) -> Option<usize> {
     let least = |of: &dyn Fn(&Held) -> bool| held.iter().filter(|h| of(h)).min_by_key(|h| h.worth(now)).map(|h| h.slot);
     let count = |of: &dyn Fn(&Held) -> bool| held.iter().filter(|h| of(h)).count();
-    if peer.is_limited() {
+    if is_limited(peer) {
         let own = |h: &Held| h.peer == peer;
-        let limited = |h: &Held| h.peer.is_limited();
+        let limited = |h: &Held| is_limited(h.peer);
         if count(&own) >= MAX_OF_A_USER {
             return least(&own);
         }
@@ -89,7 +81,7 @@ pub fn victim(peer: Peer, held: &[Held], now: Boot) -> Option<usize> {
         return None;
     }
     // A new connection of a limited user closes one of root only if there is no other.
-    let of_users = if peer.is_limited() { least(&|h: &Held| h.peer.is_limited()) } else { None };
+    let of_users = if is_limited(peer) { least(&|h: &Held| is_limited(h.peer)) } else { None };
     of_users.or_else(|| least(&|_| true))
 }
 

@@ -1,14 +1,9 @@
-//! The part of HTTP/1.1 that the node's endpoints need: GET and HEAD, POST for changes, small request bodies, keep-alive,
-//! pipelining, and HTTP/1.0 for simple clients. Parses bytes and formats heads; does no I/O.
+//! The routes of the node's endpoints, and the requests and responses that the server exchanges with `Content`. GET and HEAD
+//! read, POST changes something. `net::http1` parses and formats the bytes.
 
+use crate::net::http1::Accepts;
 use bytes::Bytes;
 use std::rc::Rc;
-
-/// The maximum length of a request line with its headers, in bytes.
-pub const MAX_HEAD: usize = 8 * 1024;
-const MAX_HEADERS: usize = 64;
-/// The maximum length of a request body, in bytes: enough for a command line with a script, or the UIDs of 1,000 pods.
-pub const MAX_BODY: usize = 128 * 1024;
 
 /// The listener that received a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,19 +82,16 @@ impl Route {
         };
         open.then_some(route)
     }
-}
 
-/// The methods of a route. An unknown path has GET and HEAD, so that they get a 404.
-fn methods(route: Option<Route>) -> &'static [&'static str] {
-    match route {
-        Some(Route::Retry | Route::Drain | Route::Undrain | Route::Exec) => &["POST"],
-        _ => &["GET", "HEAD"],
+    /// The methods of `path` at this listener, and whether its requests have a body. An unknown path has GET and HEAD, so that
+    /// they get a 404.
+    pub fn accepts(listener_kind: ListenerKind, path: &str) -> Accepts {
+        match Route::find(listener_kind, path) {
+            Some(Route::Retry) => Accepts { methods: &["POST"], body: false },
+            Some(Route::Drain | Route::Undrain | Route::Exec) => Accepts { methods: &["POST"], body: true },
+            _ => Accepts { methods: &["GET", "HEAD"], body: false },
+        }
     }
-}
-
-/// Whether a request for this route has a body.
-fn has_body(route: Option<Route>) -> bool {
-    matches!(route, Some(Route::Drain | Route::Undrain | Route::Exec))
 }
 
 /// The id of a request, for a deferred answer.
@@ -171,273 +163,16 @@ impl Response {
     }
 }
 
-/// The used parts of a request head.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// The length of the head, in bytes. The body follows, then the next request.
-    pub length: usize,
-    /// The length of the body, in bytes.
-    pub body: usize,
-    pub is_head: bool,
-    pub http10: bool,
-    pub keep_alive: bool,
-    pub path: String,
-    pub query: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Parsed {
-    /// The head is incomplete.
-    Partial,
-    Head(Head),
-    /// Send this status and close the connection, because the start of the next request is unknown.
-    Refused(u16, &'static str),
-    /// As `Refused` with status 405. Contains the methods of the route.
-    WrongMethod(&'static [&'static str]),
-}
-
-/// Parses the head at the start of `input`, which this listener received.
-pub fn parse(listener_kind: ListenerKind, input: &[u8]) -> Parsed {
-    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let mut request = httparse::Request::new(&mut headers);
-    let length = match request.parse(input) {
-        Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD => length,
-        Ok(httparse::Status::Partial) if input.len() < MAX_HEAD => return Parsed::Partial,
-        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Parsed::Refused(431, "the request head is too large"),
-        Err(httparse::Error::Version) => return Parsed::Refused(505, "only HTTP/1.1 and HTTP/1.0 are supported"),
-        Err(_) => return Parsed::Refused(400, "not a valid HTTP request"),
-    };
-    // `Complete` guarantees all three.
-    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
-        return Parsed::Refused(400, "not a valid HTTP request");
-    };
-    let http10 = minor == 0;
-    let mut keep_alive = !http10;
-    let (mut hosts, mut lengths, mut unmeasured) = (0, Vec::new(), false);
-    for header in request.headers.iter() {
-        let name = header.name;
-        if name.eq_ignore_ascii_case("host") {
-            hosts += 1;
-        } else if name.eq_ignore_ascii_case("content-length") {
-            lengths.push(content_length(header.value));
-        } else if name.eq_ignore_ascii_case("transfer-encoding") {
-            unmeasured = true;
-        } else if name.eq_ignore_ascii_case("connection") {
-            for word in header.value.split(|b| *b == b',') {
-                if word.trim_ascii().eq_ignore_ascii_case(b"close") {
-                    keep_alive = false;
-                } else if word.trim_ascii().eq_ignore_ascii_case(b"keep-alive") && http10 {
-                    keep_alive = true;
-                }
-            }
-        }
-    }
-    if hosts > 1 || (hosts == 0 && !http10) {
-        return Parsed::Refused(400, "a request must have exactly one Host header");
-    }
-    let (path, query) = split_target(target);
-    let route = Route::find(listener_kind, path);
-    let methods = methods(route);
-    if !methods.contains(&method) {
-        return Parsed::WrongMethod(methods);
-    }
-    lengths.dedup();
-    let body = match lengths[..] {
-        _ if unmeasured && has_body(route) => return Parsed::Refused(411, "the request needs a Content-Length"),
-        _ if unmeasured => return Parsed::Refused(413, "this request must not have a body"),
-        [] | [Some(0)] => 0,
-        [Some(_)] if !has_body(route) => return Parsed::Refused(413, "this request must not have a body"),
-        [Some(n)] if n > MAX_BODY => return Parsed::Refused(413, "the request body is larger than 128 KiB"),
-        [Some(n)] => n,
-        // Two different lengths can be used for request smuggling.
-        _ => return Parsed::Refused(400, "Content-Length must be a single number"),
-    };
-    Parsed::Head(Head {
-        length,
-        body,
-        is_head: method == "HEAD",
-        http10,
-        keep_alive,
-        path: path.to_owned(),
-        query: query.to_owned(),
-    })
-}
-
-/// Parses a Content-Length: only digits (RFC 9110, 8.6), with optional surrounding spaces or tabs. A sign or a list, even of
-/// equal numbers, is refused, because a proxy may interpret it differently.
-fn content_length(value: &[u8]) -> Option<usize> {
-    let text = std::str::from_utf8(value).ok()?.trim_matches([' ', '\t']);
-    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    text.parse().ok()
-}
-
-/// The path and query of `/path?query`, or of `http://host/path?query`, which a server must also accept (RFC 9112, 3.2.2).
-fn split_target(target: &str) -> (&str, &str) {
-    let origin = match target.split_once("://") {
-        Some((scheme, rest)) if !scheme.contains('/') => rest.find('/').map_or("/", |i| &rest[i..]),
-        _ => target,
-    };
-    origin.split_once('?').unwrap_or((origin, ""))
-}
-
-/// Whether the query contains `name` with a value other than `0` or `false`.
-pub fn asks_for(query: &str, name: &str) -> bool {
-    query.split('&').any(|pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        key == name && !matches!(value, "0" | "false")
-    })
-}
-
-/// The first value of `name` in the query. It is not percent-decoded, because a UID needs no encoding.
-pub fn value_of<'a>(query: &'a str, name: &str) -> Option<&'a str> {
-    query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value)
-}
-
-/// How a response marks the end of its body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    Length(usize),
-    Chunked,
-    /// The server closes the connection. HTTP/1.0 has no other way for a body of unknown length.
-    Close,
-}
-
-/// Formats the head of a response. `head` is the head of the request, if it was valid. `allow` contains the methods of the
-/// route, for status 405.
-pub fn response_head(
-    status: u16,
-    content_type: &str,
-    framing: Framing,
-    head: Option<&Head>,
-    keep: bool,
-    allow: &[&str],
-) -> Vec<u8> {
-    let mut out = String::with_capacity(192);
-    out.push_str("HTTP/1.1 ");
-    out.push_str(&status.to_string());
-    out.push(' ');
-    out.push_str(reason(status));
-    out.push_str("\r\nContent-Type: ");
-    out.push_str(content_type);
-    out.push_str("\r\nCache-Control: no-store\r\n");
-    match framing {
-        Framing::Length(n) => {
-            out.push_str("Content-Length: ");
-            out.push_str(&n.to_string());
-            out.push_str("\r\n");
-        }
-        Framing::Chunked => out.push_str("Transfer-Encoding: chunked\r\n"),
-        Framing::Close => {}
-    }
-    if !allow.is_empty() {
-        out.push_str("Allow: ");
-        out.push_str(&allow.join(", "));
-        out.push_str("\r\n");
-    }
-    if !keep {
-        out.push_str("Connection: close\r\n");
-    } else if head.is_some_and(|h| h.http10) {
-        out.push_str("Connection: keep-alive\r\n");
-    }
-    out.push_str("\r\n");
-    out.into_bytes()
-}
-
-fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        400 => "Bad Request",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        409 => "Conflict",
-        411 => "Length Required",
-        413 => "Content Too Large",
-        431 => "Request Header Fields Too Large",
-        500 => "Internal Server Error",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        505 => "HTTP Version Not Supported",
-        _ => "",
-    }
-}
-
-/// Appends one chunk with the data that `fill` appends. Omits an empty chunk, because it would end the body.
-pub fn chunk(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    // Eight digits, as leading zeros are allowed: the length fits in later without moving the data.
-    out.extend_from_slice(b"00000000\r\n");
-    let body = out.len();
-    fill(out);
-    let length = out.len() - body;
-    if length == 0 {
-        out.truncate(start);
-        return;
-    }
-    out[start..start + 8].copy_from_slice(format!("{length:08x}").as_bytes());
-    out.extend_from_slice(b"\r\n");
-}
-
-pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn head(text: &str) -> Head {
-        match parse(ListenerKind::Control, text.as_bytes()) {
-            Parsed::Head(head) => head,
-            other => panic!("{text:?}: {other:?}"),
-        }
-    }
-
-    fn refused(text: &str) -> u16 {
-        match parse(ListenerKind::Control, text.as_bytes()) {
-            Parsed::Refused(status, _) => status,
-            other => panic!("{text:?}: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn connections_are_kept_as_each_version_says() {
-        assert!(head("GET / HTTP/1.1\r\nHost: x\r\n\r\n").keep_alive);
-        assert!(!head("GET / HTTP/1.1\r\nHost: x\r\nConnection: Close\r\n\r\n").keep_alive);
-        assert!(!head("GET / HTTP/1.1\r\nHost: x\r\nConnection: foo, close\r\n\r\n").keep_alive);
-        assert!(!head("GET / HTTP/1.0\r\n\r\n").keep_alive);
-        assert!(head("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").keep_alive);
-    }
-
-    #[test]
-    fn targets_are_split() {
-        let h = head("GET http://localhost/healthz?verbose HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        assert_eq!((h.path.as_str(), h.query.as_str()), ("/healthz", "verbose"));
-        let h = head("GET /pods?next=http://a/b&watch=true HTTP/1.0\r\n\r\nGET");
-        assert_eq!(h.path, "/pods");
-        assert!(asks_for(&h.query, "watch") && !asks_for(&h.query, "verbose"));
-        assert!(!asks_for("watch=0", "watch") && !asks_for("watch=false", "watch") && asks_for("a&watch", "watch"));
-        assert_eq!(head("GET http://localhost HTTP/1.0\r\n\r\n").path, "/");
-    }
-
-    #[test]
-    fn what_is_not_served_is_refused_by_its_own_status() {
-        assert_eq!(refused("GET /pods HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"), 413);
-        assert_eq!(refused("GET /pods HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"), 413);
-        assert_eq!(refused("GET /pods HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n\r\n"), 400);
-        assert_eq!(refused("GET /pods HTTP/1.1\r\n\r\n"), 400);
-        assert_eq!(refused("GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n"), 400);
-        assert_eq!(refused("GET / HTTP/2.0\r\n\r\n"), 505);
-        assert_eq!(refused("\u{1}\u{2}\u{3}"), 400);
-        assert_eq!(refused(&format!("GET / HTTP/1.0\r\n{}\r\n", "a: b\r\n".repeat(65))), 431);
-        assert_eq!(refused(&format!("GET /{} HTTP/1.0\r\n\r\n", "a".repeat(MAX_HEAD))), 431);
-        assert_eq!(parse(ListenerKind::Control, b"GET / HTTP/1.1\r\nHo"), Parsed::Partial);
-    }
+    use crate::net::http1::{Parsed, parse};
 
     #[test]
     fn each_route_has_its_methods() {
         let at = |listener_kind: ListenerKind, method: &str, path: &str, more: &str| {
-            parse(listener_kind, format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{more}\r\n").as_bytes())
+            let head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{more}\r\n");
+            parse(head.as_bytes(), |path| Route::accepts(listener_kind, path))
         };
         let parsed = |method: &str, path: &str, more: &str| at(ListenerKind::Control, method, path, more);
         let reads: &[&str] = &["GET", "HEAD"];
@@ -461,49 +196,6 @@ mod tests {
         for more in ["Content-Length: 3\r\n", "Transfer-Encoding: chunked\r\n"] {
             assert!(matches!(parsed("POST", "/retry?uid=u", more), Parsed::Refused(413, _)), "{more}");
         }
-    }
-
-    #[test]
-    fn a_body_is_measured_and_not_large() {
-        let with = |more: &str| {
-            let text = format!("POST /drain HTTP/1.1\r\nHost: x\r\n{more}\r\n{{\"uids\": []}}");
-            parse(ListenerKind::Control, text.as_bytes())
-        };
-        let Parsed::Head(head) = with("Content-Length: 12\r\nContent-Length: 12\r\n") else { panic!() };
-        assert_eq!(head.body, 12);
-        for more in ["Content-Length: 00012\r\n", "content-length:12 \t\r\n"] {
-            let Parsed::Head(head) = with(more) else { panic!("{more}") };
-            assert_eq!(head.body, 12, "{more}");
-        }
-        let Parsed::Head(head) = with("") else { panic!() };
-        assert_eq!(head.body, 0);
-        for (more, status) in [
-            ("Content-Length: 131073\r\n", 413),
-            ("Content-Length: 99999999999999999999999\r\n", 400),
-            ("Content-Length: -1\r\n", 400),
-            ("Content-Length: +5\r\n", 400),
-            ("Content-Length: 5, 5\r\n", 400),
-            ("Content-Length: 1 2\r\n", 400),
-            ("Content-Length: 0x5\r\n", 400),
-            ("Content-Length: 5.0\r\n", 400),
-            ("Content-Length:\r\n", 400),
-            ("Content-Length: \u{661}\r\n", 400),
-            ("Content-Length : 5\r\n", 400),
-            ("Content-Length: 12\r\nContent-Length: +12\r\n", 400),
-            ("Content-Length: 12\r\nTransfer-Encoding: identity\r\n", 411),
-            ("transfer-encoding: \r\n", 411),
-            ("Content-Length: 12\r\nContent-Length: 13\r\n", 400),
-            ("Transfer-Encoding: chunked\r\n", 411),
-            ("Transfer-Encoding: chunked\r\nContent-Length: 12\r\n", 411),
-        ] {
-            assert!(matches!(with(more), Parsed::Refused(s, _) if s == status), "{more}: {:?}", with(more));
-        }
-    }
-
-    #[test]
-    fn a_value_of_a_query_is_the_first_of_its_name() {
-        assert_eq!(value_of("watch=1&uid=4a57-F6&uid=b&x", "uid"), Some("4a57-F6"));
-        assert_eq!((value_of("uid=", "uid"), value_of("uid", "uid"), value_of("a=uid", "uid")), (Some(""), None, None));
     }
 
     #[test]
@@ -535,13 +227,5 @@ mod tests {
         assert_eq!(Route::find(ListenerKind::ReadOnly, "/metrics/probes"), Some(Route::ProbeMetrics));
         assert_eq!(Route::find(ListenerKind::Health, "/metrics/probes"), None);
         assert_eq!(Route::find(ListenerKind::Control, "/metrics/cadvisor"), None);
-    }
-
-    #[test]
-    fn a_chunk_carries_its_length_and_an_empty_one_is_none() {
-        let mut out = Vec::new();
-        chunk(&mut out, |o| o.extend_from_slice(b"hello"));
-        chunk(&mut out, |_| {});
-        assert_eq!(out, b"00000005\r\nhello\r\n");
     }
 }

@@ -10,18 +10,17 @@ mod connection;
 mod connection_limit;
 pub mod health;
 pub mod http;
-mod listener;
 pub mod status;
-mod stream;
 #[cfg(test)]
 mod tests;
 
 use crate::api::time::Boot;
+use crate::net::listener::{Listener, Place};
+use crate::net::stream::Peer;
 use bytes::Bytes;
 use connection::{Connection, Outcome};
-use connection_limit::{Held, Peer};
+use connection_limit::Held;
 use http::{Cursor, ListenerKind, Request, Response, Route, Ticket};
-use listener::{Listener, Place};
 use mio::{Registry, Token};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -62,7 +61,7 @@ pub struct Listeners {
 pub struct Server {
     /// The server uses the tokens `first .. first + TOKENS`.
     first: usize,
-    listeners: Vec<Listener>,
+    listeners: Vec<Endpoint>,
     /// The connections. Those of a listener start at `index * MAX_CONNECTIONS`. Grows as needed.
     slots: Vec<Option<Connection>>,
     /// Whether there is work that needs no waiting.
@@ -71,15 +70,31 @@ pub struct Server {
     last_ticket: u64,
 }
 
+struct Endpoint {
+    listener_kind: ListenerKind,
+    listener: Listener,
+}
+
+impl Endpoint {
+    fn new(listener_kind: ListenerKind, place: Place) -> Endpoint {
+        let (name, field) = match listener_kind {
+            ListenerKind::Control => ("Control", "socket"),
+            ListenerKind::Health => ("Health", "healthzBindAddress:healthzPort"),
+            ListenerKind::ReadOnly => ("ReadOnly", "address:readOnlyPort"),
+        };
+        Endpoint { listener_kind, listener: Listener::new(name, field, place) }
+    }
+}
+
 impl Server {
     /// The number of tokens that the server needs.
     pub const TOKENS: usize = LISTENERS + LISTENERS * MAX_CONNECTIONS;
 
     /// Creates a server. It starts to listen at the first `drive`.
     pub fn new(listener_kinds: Listeners, first: usize) -> Server {
-        let control = listener_kinds.control.map(|p| Listener::new(ListenerKind::Control, Place::Unix(p)));
-        let health = listener_kinds.health.map(|a| Listener::new(ListenerKind::Health, Place::Tcp(a)));
-        let read_only = listener_kinds.read_only.map(|a| Listener::new(ListenerKind::ReadOnly, Place::Tcp(a)));
+        let control = listener_kinds.control.map(|p| Endpoint::new(ListenerKind::Control, Place::Unix(p)));
+        let health = listener_kinds.health.map(|a| Endpoint::new(ListenerKind::Health, Place::Tcp(a)));
+        let read_only = listener_kinds.read_only.map(|a| Endpoint::new(ListenerKind::ReadOnly, Place::Tcp(a)));
         let listeners = [control, health, read_only].into_iter().flatten().collect();
         Server { first, listeners, slots: Vec::new(), work: false, last_ticket: 0 }
     }
@@ -93,8 +108,8 @@ impl Server {
         let Some(index) = token.0.checked_sub(self.first) else { return };
         self.work = true;
         if index < LISTENERS {
-            if let Some(listener) = self.listeners.get_mut(index) {
-                listener.ready();
+            if let Some(endpoint) = self.listeners.get_mut(index) {
+                endpoint.listener.ready();
             }
         } else if let Some(Some(connection)) = self.slots.get_mut(index - LISTENERS) {
             connection.ready();
@@ -104,8 +119,8 @@ impl Server {
     /// Does all work that is possible without waiting. Must be called at the start, when a token was ready, at `next_deadline`,
     /// and after `publish`. Returns true if the budget is used up; call it again without waiting.
     pub fn drive(&mut self, registry: &Registry, now: Boot, content: &mut dyn Content) -> bool {
-        for (index, listener) in self.listeners.iter_mut().enumerate() {
-            listener.drive(registry, Token(self.first + index), now);
+        for (index, endpoint) in self.listeners.iter_mut().enumerate() {
+            endpoint.listener.drive(registry, Token(self.first + index), now);
         }
         self.work = false;
         for slot in 0..self.slots.len() {
@@ -113,7 +128,7 @@ impl Server {
         }
         for index in 0..self.listeners.len() {
             let mut budget = ACCEPT_BUDGET;
-            while let Some((stream, peer)) = self.listeners[index].accept(now) {
+            while let Some((stream, peer)) = self.listeners[index].listener.accept(now) {
                 if let Some(slot) = self.make_room(index, peer, registry, now, content) {
                     let mut connection = Connection::new(stream, peer, self.listeners[index].listener_kind, now);
                     let token = Token(self.first + LISTENERS + slot);
@@ -139,7 +154,7 @@ impl Server {
     /// The latest time for the next call of `drive`.
     pub fn next_deadline(&self) -> Option<Boot> {
         let connections = self.slots.iter().flatten().filter_map(Connection::deadline);
-        connections.chain(self.listeners.iter().filter_map(Listener::next_deadline)).min()
+        connections.chain(self.listeners.iter().filter_map(|l| l.listener.next_deadline())).min()
     }
 
     /// Whether any client watches this route, so that a line for it is needed.
@@ -186,12 +201,12 @@ impl Server {
 
     /// Whether this listener has an open socket.
     pub fn is_listening(&self, listener_kind: ListenerKind) -> bool {
-        self.listeners.iter().any(|l| l.listener_kind == listener_kind && l.is_listening())
+        self.listeners.iter().any(|l| l.listener_kind == listener_kind && l.listener.is_listening())
     }
 
     /// The TCP address of an open listener.
     pub fn local_address(&self, listener_kind: ListenerKind) -> Option<SocketAddr> {
-        self.listeners.iter().find(|l| l.listener_kind == listener_kind).and_then(Listener::local_address)
+        self.listeners.iter().find(|l| l.listener_kind == listener_kind).and_then(|l| l.listener.local_address())
     }
 
     /// Closes everything and removes the control socket.
@@ -199,15 +214,16 @@ impl Server {
         for mut connection in self.slots.drain(..).flatten() {
             connection.stream().deregister(registry);
         }
-        for mut listener in self.listeners.drain(..) {
-            listener.close(Some(registry));
+        for mut endpoint in self.listeners.drain(..) {
+            endpoint.listener.close(Some(registry));
         }
     }
 
     fn drive_slot(&mut self, slot: usize, registry: &Registry, now: Boot, content: &mut dyn Content) {
         let watches = self.slots.iter().flatten().filter(|c| c.watches().is_some()).count();
         let Some(Some(connection)) = self.slots.get_mut(slot) else { return };
-        let most = if connection.peer().is_limited() { MAX_WATCHES - WATCHES_OF_ROOT } else { MAX_WATCHES };
+        let most =
+            if connection_limit::is_limited(connection.peer()) { MAX_WATCHES - WATCHES_OF_ROOT } else { MAX_WATCHES };
         let outcome = connection.drive(now, content, most.saturating_sub(watches), &mut self.last_ticket);
         match outcome {
             Outcome::Wait => {}

@@ -1,5 +1,6 @@
 use super::http::{Body, Route, Ticket};
 use super::*;
+use crate::net::http1;
 use mio::{Events, Poll};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -807,7 +808,7 @@ fn of_a_client_that_goes_before_its_answer_the_content_hears_once() {
 #[test]
 fn a_body_comes_in_pieces_and_one_that_does_not_come_is_not_waited_for() {
     let mut node = Node::new();
-    let body = "b".repeat(http::MAX_BODY);
+    let body = "b".repeat(http1::MAX_BODY);
     let request = drain(&body, "");
     let mut client = node.unix();
     for piece in request.as_bytes().chunks(5000) {

@@ -297,7 +297,7 @@ fn errors_say_whether_the_call_may_have_reached_the_runtime() {
 /// The real transport without a server: the size is checked before the connection.
 #[test]
 fn a_request_that_is_too_large_is_refused_and_one_without_a_connection_is_not_sent() {
-    use crate::adapters::cri::transport::h2::H2Transport;
+    use crate::net::grpc::h2::H2Transport;
     let poll = mio::Poll::new().unwrap();
     let end = |bytes: usize| {
         let path = std::path::Path::new("/nonexistent/runtime.sock");

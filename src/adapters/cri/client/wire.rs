@@ -2,9 +2,9 @@
 
 use super::method::Method;
 use crate::adapters::cri::proto;
-use crate::adapters::cri::transport::CallError;
 use crate::api::names::{Uid, label};
 use crate::engine::op::{Code, OpError};
+use crate::net::grpc::CallError;
 use bytes::Bytes;
 use protobuf::rt::{WireType, skip_field_for_tag};
 use protobuf::{CodedInputStream, Message, MessageField};

@@ -3,11 +3,10 @@
 //! Two implementations pass the same tests: `h2` (the default) and `grpcio` (a build feature). A transport owns one
 //! connection to one unix socket, reconnects with a back-off when the connection is lost, and never blocks.
 
-pub mod backoff;
-mod grpc;
 #[cfg(feature = "grpcio")]
 pub mod grpcio;
 pub mod h2;
+mod wire;
 
 use crate::api::time::Boot;
 use bytes::Bytes;

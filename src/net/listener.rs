@@ -1,11 +1,10 @@
-//! The three listening sockets. If one cannot be opened, the listener logs the error and retries with a back-off. Wherry never
-//! exits for this reason, because pods matter more than endpoints. No client can connect to a unix socket whose file was
-//! removed. inotify reports the removal, without a periodic check, and the listener creates the socket again.
+//! A listening socket, TCP or unix. If it cannot be opened, the listener logs the error and retries with a back-off. No client
+//! can connect to a unix socket whose file was removed. inotify reports the removal, without a periodic check, and the listener
+//! creates the socket again.
 
-use crate::adapters::server::connection_limit::Peer;
-use crate::adapters::server::http::ListenerKind;
-use crate::adapters::server::stream::Stream;
 use crate::api::time::Boot;
+use crate::net::backoff::Backoff;
+use crate::net::stream::{Peer, Stream};
 use inotify::{Inotify, WatchMask};
 use mio::net::{TcpListener, UnixListener, UnixStream};
 use mio::unix::SourceFd;
@@ -50,24 +49,29 @@ enum Socket {
 }
 
 pub struct Listener {
-    pub listener_kind: ListenerKind,
+    /// For the log: the name of the listener, and the field of the configuration with its address.
+    name: &'static str,
+    field: &'static str,
     place: Place,
     socket: Option<Socket>,
     /// When to retry to listen or to accept.
     retry_at: Option<Boot>,
-    backoff: Duration,
+    backoff: Backoff,
     told_at: Option<Boot>,
     may_accept: bool,
 }
 
 impl Listener {
-    pub fn new(listener_kind: ListenerKind, place: Place) -> Listener {
+    /// Creates a listener. It opens its socket at the first `drive`. The log names the listener `name`, and `field` as the field
+    /// of the configuration with its address.
+    pub fn new(name: &'static str, field: &'static str, place: Place) -> Listener {
         Listener {
-            listener_kind,
+            name,
+            field,
             place,
             socket: None,
             retry_at: Some(Boot(0)),
-            backoff: FIRST_RETRY,
+            backoff: Backoff::new(FIRST_RETRY, LAST_RETRY),
             told_at: None,
             may_accept: false,
         }
@@ -108,27 +112,28 @@ impl Listener {
             self.may_accept = true;
             return;
         }
+        self.backoff.attempt(now);
         match open(&self.place, registry, token) {
             Ok(socket) => {
-                log::info!("listening on={} listener={:?}", self.place, self.listener_kind);
+                log::info!("listening on={} listener={}", self.place, self.name);
                 self.socket = Some(socket);
                 self.may_accept = true;
-                self.backoff = FIRST_RETRY;
+                self.backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
                 self.told_at = None;
             }
             Err(e) => {
+                let retry_at = self.backoff.next(now);
                 if self.told_at.is_none_or(|at| now.since(at) >= TELL_AGAIN) {
-                    let field = self.field();
                     log::error!(
-                        "cannot listen on={} field={field} error={:?} retry={:?}",
+                        "cannot listen on={} field={} error={:?} retry={:?}",
                         self.place,
+                        self.field,
                         e.to_string(),
-                        self.backoff
+                        retry_at.since(now)
                     );
                     self.told_at = Some(now);
                 }
-                self.retry_at = Some(now + self.backoff);
-                self.backoff = (self.backoff * 2).min(LAST_RETRY);
+                self.retry_at = Some(retry_at);
             }
         }
     }
@@ -145,14 +150,6 @@ impl Listener {
             changed = true;
         }
         changed && file_id(path).map_or(true, |id| id != *file)
-    }
-
-    fn field(&self) -> &'static str {
-        match self.listener_kind {
-            ListenerKind::Control => "socket",
-            ListenerKind::Health => "healthzBindAddress:healthzPort",
-            ListenerKind::ReadOnly => "address:readOnlyPort",
-        }
     }
 
     /// Accepts the next waiting connection, if there is one.

@@ -7,8 +7,8 @@
 use super::call::{self, Active};
 use super::socket::{Gauge, Socket};
 use super::wake::Woken;
-use crate::adapters::cri::transport::{Call, CallError, CallId, Completion};
 use crate::api::time::Boot;
+use crate::net::grpc::{Call, CallError, CallId, Completion};
 use ::h2::client::{self, SendRequest};
 use bytes::Bytes;
 use mio::{Registry, Token};

@@ -1,9 +1,9 @@
 //! One call on a connection: passes the whole request to `h2` and assembles the answer.
 
 use super::wake::{CallWaker, Woken};
-use crate::adapters::cri::transport::grpc::{self, Deframer};
-use crate::adapters::cri::transport::{Call, CallError, CallId, Completion};
 use crate::api::time::Boot;
+use crate::net::grpc::wire::{self, Deframer};
+use crate::net::grpc::{Call, CallError, CallId, Completion};
 use ::h2::client::{ResponseFuture, SendRequest};
 use ::h2::{Reason, RecvStream, SendStream};
 use bytes::Bytes;
@@ -49,7 +49,7 @@ pub fn start(
     call: Call,
     now: Boot,
 ) -> Result<Active, CallError> {
-    let body = grpc::frame(&call.body).map_err(CallError::Refused)?;
+    let body = wire::frame(&call.body).map_err(CallError::Refused)?;
     let mut request = Request::builder()
         .method(Method::POST)
         .version(Version::HTTP_2)
@@ -121,14 +121,14 @@ impl Active {
             };
             if response.body().is_end_stream() {
                 // An answer without a message has its trailers in the headers.
-                let status = grpc::status(response.headers());
+                let status = wire::status(response.headers());
                 let result = status.unwrap_or_else(|| Err(self.without_status(response.status())));
                 return Poll::Ready(result.and_then(|()| self.complete(None)));
             }
             if response.status() != StatusCode::OK {
-                return Poll::Ready(Err(grpc::http_status(response.status())));
+                return Poll::Ready(Err(wire::http_status(response.status())));
             }
-            if let Some(other) = grpc::other_content(response.headers()) {
+            if let Some(other) = wire::other_content(response.headers()) {
                 let why = format!("{}: the content type of the answer is {other}, not application/grpc", self.path);
                 return Poll::Ready(Err(CallError::Unknown(why)));
             }
@@ -171,7 +171,7 @@ impl Active {
         };
         let partial = deframer.is_partial();
         let message = message.take();
-        Poll::Ready(match grpc::status(&trailers) {
+        Poll::Ready(match wire::status(&trailers) {
             Some(Ok(())) if partial => {
                 Err(CallError::Unknown(format!("{}: the answer ends inside a message", self.path)))
             }
@@ -193,7 +193,7 @@ impl Active {
         if status == StatusCode::OK {
             CallError::Unknown(format!("{}: the answer has no grpc-status", self.path))
         } else {
-            grpc::http_status(status)
+            wire::http_status(status)
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Records the futures to poll. `h2` wakes the waker of a call when data for it has arrived, and that of the connection when it
 //! has data to write. Only woken futures are polled, so the cost of a drive does not depend on the number of calls in flight.
 
-use crate::adapters::cri::transport::CallId;
+use crate::net::grpc::CallId;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};

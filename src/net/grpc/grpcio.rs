@@ -5,7 +5,7 @@
 //! There are no generated stubs: a method is its path and two functions that copy bytes. Deadlines are enforced here, as in the
 //! other transport. A call whose deadline has passed is cancelled in the C-core, and a late answer is ignored.
 
-use super::grpc;
+use super::wire;
 use super::{Call, CallError, CallId, Completion, Transport};
 use crate::api::time::Boot;
 use ::grpcio::{
@@ -128,7 +128,7 @@ impl GrpcioTransport {
         let channel = ChannelBuilder::new(environment)
             .default_authority("localhost")
             .primary_user_agent(concat!("wherry/", env!("CARGO_PKG_VERSION")))
-            .max_receive_message_len(i32::try_from(grpc::MAX_MESSAGE).unwrap_or(i32::MAX))
+            .max_receive_message_len(i32::try_from(wire::MAX_MESSAGE).unwrap_or(i32::MAX))
             .max_send_message_len(-1)
             .stream_initial_window_size(STREAM_WINDOW)
             // The probe sends pings, and containerd's server answers frequent pings with GOAWAY.
@@ -159,8 +159,8 @@ impl GrpcioTransport {
     }
 
     fn start(&mut self, id: CallId, call: Call, now: Boot) -> Result<(), CallError> {
-        if call.body.len() > grpc::MAX_MESSAGE {
-            return Err(CallError::Refused(format!("{}: {}", call.path, grpc::over_limit(call.body.len()))));
+        if call.body.len() > wire::MAX_MESSAGE {
+            return Err(CallError::Refused(format!("{}: {}", call.path, wire::over_limit(call.body.len()))));
         }
         if self.told_up != Some(true) {
             return Err(CallError::NotSent(format!("{}: no connection", self.path.display())));

@@ -15,10 +15,10 @@ mod connection;
 mod socket;
 mod wake;
 
-use super::backoff::Backoff;
-use super::grpc;
+use super::wire;
 use super::{Call, CallError, CallId, Completion, Transport};
 use crate::api::time::Boot;
+use crate::net::backoff::Backoff;
 use connection::{Connection, Health};
 use mio::{Registry, Token};
 use std::collections::{BTreeSet, VecDeque};
@@ -280,8 +280,8 @@ impl Transport for H2Transport {
     fn call(&mut self, call: Call, _: Boot) -> CallId {
         let id = CallId(self.next_id);
         self.next_id += 1;
-        if call.body.len() > grpc::MAX_MESSAGE {
-            let why = format!("{}: {}", call.path, grpc::over_limit(call.body.len()));
+        if call.body.len() > wire::MAX_MESSAGE {
+            let why = format!("{}: {}", call.path, wire::over_limit(call.body.len()));
             self.ended.push(Completion::Done { id, result: Err(CallError::Refused(why)) });
             return id;
         }

@@ -1,10 +1,19 @@
-//! A stream over TCP or a unix socket.
+//! A connected socket, TCP or unix, and the client at its other end.
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+
+/// The client of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A TCP client, whose user is unknown.
+    Tcp,
+    /// The user id of a client of a unix socket, as the kernel reports it.
+    User(u32),
+}
 
 pub enum Stream {
     Tcp(TcpStream),

@@ -1,0 +1,15 @@
+//! Network code below the adapters. It knows nothing of pods, routes or the CRI: an adapter passes it addresses and bytes.
+//! Nothing here blocks; the agent's poll drives everything.
+//!
+//! - `stream`: a connected TCP or unix socket, and its client; `buffered`: a stream with a queue of output;
+//! - `listener`: a listening socket that is opened again when it fails or when its file is removed;
+//! - `http1`: HTTP/1.1 for a server: parses request heads, formats response heads and chunks;
+//! - `grpc`: a gRPC client over HTTP/2 on a unix socket, with reconnection;
+//! - `backoff`: when to connect, listen or request a stream again.
+
+pub mod backoff;
+pub mod buffered;
+pub mod grpc;
+pub mod http1;
+pub mod listener;
+pub mod stream;
