@@ -12,6 +12,9 @@
 use crate::api::names::Uid;
 use crate::api::time::Boot;
 use crate::engine::config::EngineConfig;
+use crate::engine::effect::TimerKey;
+use crate::engine::outbox::Outbox;
+use crate::engine::timer::Timer;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -203,6 +206,8 @@ pub struct StartSlots {
     pub sandboxes: Slots,
     pub containers: Slots,
     pub pulls: Slots,
+    /// When a waiting pod gets the slot of a hanging call.
+    timer: Timer,
 }
 
 impl StartSlots {
@@ -211,6 +216,7 @@ impl StartSlots {
             sandboxes: Slots::new(config.parallel_sandboxes, START_PATIENCE),
             containers: Slots::new(config.parallel_containers, START_PATIENCE),
             pulls: Slots::new(config.parallel_pulls, PULL_PATIENCE),
+            timer: Timer::default(),
         }
     }
 
@@ -249,9 +255,15 @@ impl StartSlots {
         self.all_mut().into_iter().find_map(|(_, slots)| slots.grant(now))
     }
 
-    /// When a waiting pod gets the slot of a hanging call.
-    pub fn grants_at(&self) -> Option<Boot> {
-        self.all().into_iter().filter_map(Slots::grants_at).min()
+    /// Sets the timer for the next slot of a hanging call that a waiting pod gets. `reads_at`: the same for the slots of
+    /// the status reads.
+    pub fn arm(&mut self, reads_at: Option<Boot>, outbox: &mut Outbox) {
+        let at = self.all().into_iter().filter_map(Slots::grants_at).chain(reads_at).min();
+        self.timer.set(TimerKey::Slots, at, outbox);
+    }
+
+    pub fn timer_fired(&mut self) {
+        self.timer.fired();
     }
 
     fn all(&self) -> [&Slots; 3] {
@@ -259,7 +271,7 @@ impl StartSlots {
     }
 
     fn all_mut(&mut self) -> [(Class, &mut Slots); 3] {
-        let StartSlots { sandboxes, containers, pulls } = self;
+        let StartSlots { sandboxes, containers, pulls, .. } = self;
         [(Class::Sandbox, sandboxes), (Class::Container, containers), (Class::Pull, pulls)]
     }
 }

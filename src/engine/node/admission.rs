@@ -258,11 +258,11 @@ impl Engine {
 
     /// A8: counts each victim once it has stopped.
     fn count_victims(&mut self) {
-        let Engine { workers, admitting, out, .. } = self;
+        let Engine { workers, admitting, outbox, .. } = self;
         admitting.victims.retain(|uid, signal| {
             let stopped = workers.get(uid).is_none_or(Worker::is_over);
             if stopped {
-                out.push(Effect::Measure(Measure::Preempted { signal: signal.clone() }));
+                outbox.measure(Measure::Preempted { signal: signal.clone() });
             }
             !stopped
         });
@@ -275,7 +275,7 @@ impl Engine {
         let at = self.admitting.tried.values().map(|at| *at + RETURN_AFTER).min();
         if at != self.admitting.armed {
             self.admitting.armed = at;
-            self.out.push(Effect::Timer { key: TimerKey::Admission, at });
+            self.outbox.push(Effect::Timer { key: TimerKey::Admission, at });
         }
     }
 
@@ -290,8 +290,8 @@ impl Engine {
         let sum = burstable.map(|w| w.requests.resources.get(CPU)).fold(0, u64::saturating_add);
         if self.admitting.cpu_weight_set != Some(sum) {
             self.admitting.cpu_weight_set = Some(sum);
-            let op = self.ops.begin(Owner::Cgroups);
-            self.out.push(Effect::Cgroup { op, call: CgroupCall::SetCpuWeight { burstable: sum } });
+            let op = self.outbox.ops.begin(Owner::Cgroups);
+            self.outbox.push(Effect::Cgroup { op, call: CgroupCall::SetCpuWeight { burstable: sum } });
         }
     }
 
@@ -300,7 +300,7 @@ impl Engine {
             // The next change retries.
             self.admitting.cpu_weight_set = None;
             let message = format!("failed to set the CPU weight of the burstable cgroup: {e}");
-            self.tell_of_node(Severity::Warning, "FailedCgroup", message);
+            self.outbox.tell_of_node(Severity::Warning, "FailedCgroup", message);
         }
     }
 

@@ -39,15 +39,9 @@ impl Engine {
                     self.recorded.insert(record.pod.uid.clone(), record);
                 }
                 Err(why) => {
-                    self.out.push(Effect::Notice(Notice {
-                        pod: None,
-                        container: None,
-                        severity: Severity::Warning,
-                        reason: "BadRecord",
-                        message: format!("record {key} is unusable; moving it aside: {why}"),
-                    }));
-                    let op = self.ops.begin(Owner::Worker(Uid::from("")));
-                    self.out.push(Effect::Record { op, change: RecordChange::SetAside { key } });
+                    let message = format!("record {key} is unusable; moving it aside: {why}");
+                    self.outbox.tell_of_node(Severity::Warning, "BadRecord", message);
+                    self.outbox.record(Owner::Worker(Uid::from("")), RecordChange::SetAside { key });
                 }
             }
         }
@@ -152,7 +146,7 @@ impl Engine {
         }
         conflicts.sort();
         for c in conflicts.iter().filter(|c| !self.conflicts.contains(c)) {
-            self.out.push(Effect::Notice(Notice {
+            self.outbox.push(Effect::Notice(Notice {
                 pod: None,
                 container: None,
                 severity: Severity::Warning,
@@ -171,7 +165,7 @@ impl Engine {
         worker.restart = None;
         if std::mem::take(&mut worker.desired) {
             self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
-            self.out.push(Effect::Publish { uid: uid.clone(), name });
+            self.outbox.push(Effect::Publish { uid: uid.clone(), name });
             self.dirty.insert(uid.clone());
         }
     }
@@ -198,7 +192,7 @@ impl Engine {
             if !self.outdate(uid) {
                 self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
             }
-            self.out.push(Effect::Publish { uid: uid.clone(), name });
+            self.outbox.push(Effect::Publish { uid: uid.clone(), name });
             self.dirty.insert(uid.clone());
         } else if worker.pod.as_ref().is_some_and(|p| p.source != pod.source) {
             // The same pod in another file.
@@ -283,7 +277,7 @@ impl Engine {
     }
 
     pub(super) fn insert_worker(&mut self, uid: &Uid, entry: Entry, mut worker: Worker) {
-        if let Some(leftover) = self.directories.remove(uid) {
+        if let Some(leftover) = self.orphaned_directories.take(uid) {
             leftover.hand_over(&mut worker);
         }
         worker.place = self.next_place(&worker);

@@ -26,7 +26,7 @@ impl Engine {
         }
         if !self.workers.contains_key(&uid) {
             // Nothing of it runs; an orphan is stopped anyway.
-            return self.out.push(Effect::Killed { id });
+            return self.outbox.push(Effect::Killed { id });
         }
         self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(Some(id), &kill, entry, ctx));
         if kill.by == TerminationSource::Drain {

@@ -10,7 +10,6 @@ mod admission;
 mod desired;
 mod dump;
 mod kills;
-mod orphaned_directories;
 mod pass;
 mod queries;
 mod relist;
@@ -27,72 +26,39 @@ mod worker_status;
 pub use desired::Conflict;
 pub use view::{Check, PodView, Summary};
 
-use crate::api::facts::RuntimeFact;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Pod;
-use crate::api::time::{Boot, Now};
+use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
-use crate::engine::context::{Context, Ops, Owner};
-use crate::engine::effect::{Effect, Measure, RuntimeCall, TimerKey};
+use crate::engine::context::{Context, Owner};
+use crate::engine::effect::{Effect, Measure, TimerKey};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::OpError;
+use crate::engine::orphaned_directories::OrphanedDirectories;
+use crate::engine::outbox::Outbox;
 use crate::engine::pleg::cache::{Entry, Generation};
 use crate::engine::pod::record::Record;
 use crate::engine::pod::worker::Worker;
 use crate::engine::rng::Rng;
+use crate::engine::runtime::Runtime;
 use crate::engine::shutdown::Shutdown;
 use crate::engine::slots::StartSlots;
 use admission::Admitting;
 use kills::Early;
-use orphaned_directories::OrphanedDirectory;
 use relist::Pleg;
 use runtime_events::WaitingEvents;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
-use std::time::Duration;
 use watch::Watches;
-
-/// The interval between two status calls to the runtime: while it is not ready, and otherwise.
-const STATUS_SOON: Duration = Duration::from_secs(1);
-const STATUS_PERIOD: Duration = Duration::from_secs(60);
-
-/// The connection to the runtime, and the status that the runtime reports.
-#[derive(Debug, Default, Serialize)]
-struct Runtime {
-    up: bool,
-    /// Why there is no connection.
-    why: Option<String>,
-    fact: Option<RuntimeFact>,
-    /// The status is from the current connection.
-    answered: bool,
-    asking: bool,
-}
-
-impl Runtime {
-    fn ready(&self) -> bool {
-        self.up && self.answered && self.fact.as_ref().is_some_and(|f| f.runtime_not_ready.is_none())
-    }
-
-    fn network_ready(&self) -> bool {
-        self.fact.as_ref().is_some_and(|f| f.network_not_ready.is_none())
-    }
-
-    fn name(&self) -> &str {
-        self.fact.as_ref().map_or("containerd", |f| f.name.as_str())
-    }
-}
 
 #[derive(Serialize)]
 pub struct Engine {
     config: EngineConfig,
     generation: Generation,
     now: Now,
-    ops: Ops,
     rng: Rng,
     slots: StartSlots,
-    /// When a waiting pod gets the slot of a hanging call.
-    slots_armed: Option<Boot>,
     runtime: Runtime,
     pleg: Pleg,
     watches: Watches,
@@ -106,9 +72,7 @@ pub struct Engine {
     recorded: BTreeMap<Uid, Record>,
     /// Kills and releases that arrived before the sources were read.
     early: Vec<Early>,
-    /// Directories of pods without a worker: found at the start, or kept until nothing of the pod can appear any more.
-    directories: BTreeMap<Uid, OrphanedDirectory>,
-    leftovers_armed: Option<Boot>,
+    orphaned_directories: OrphanedDirectories,
     shutdown: Shutdown,
     admitting: Admitting,
     workers: BTreeMap<Uid, Worker>,
@@ -118,9 +82,8 @@ pub struct Engine {
     /// W8: for each full name the pod that may run (the first) and the pods that wait.
     names: BTreeMap<FullName, VecDeque<Uid>>,
     dirty: BTreeSet<Uid>,
-    /// Empty between two steps.
-    #[serde(skip)]
-    out: Vec<Effect>,
+    #[serde(flatten)]
+    outbox: Outbox,
 }
 
 impl Engine {
@@ -128,10 +91,8 @@ impl Engine {
         Engine {
             generation: 0,
             now: Now::default(),
-            ops: Ops::default(),
             rng: Rng::new(config.seed),
             slots: StartSlots::new(&config),
-            slots_armed: None,
             runtime: Runtime::default(),
             pleg: Pleg::new(config.parallel_reads),
             watches: Watches::default(),
@@ -141,8 +102,7 @@ impl Engine {
             conflicts: Vec::new(),
             recorded: BTreeMap::new(),
             early: Vec::new(),
-            directories: BTreeMap::new(),
-            leftovers_armed: None,
+            orphaned_directories: OrphanedDirectories::default(),
             shutdown: Shutdown::new(config.shutdown.clone()),
             admitting: Admitting::default(),
             workers: BTreeMap::new(),
@@ -150,7 +110,7 @@ impl Engine {
             outdated: BTreeSet::new(),
             names: BTreeMap::new(),
             dirty: BTreeSet::new(),
-            out: Vec::new(),
+            outbox: Outbox::default(),
             config,
         }
     }
@@ -169,7 +129,9 @@ impl Engine {
         let could_start = self.may_start();
         match event {
             Event::Records(records) => self.take_records(records),
-            Event::Directories(found) => self.take_directories(found),
+            Event::Directories(found) => {
+                self.orphaned_directories.found(found, |uid| self.workers.contains_key(uid), now.boot);
+            }
             Event::Desired(pods) => {
                 self.manifests = pods;
                 self.sources_ready = true;
@@ -182,22 +144,17 @@ impl Engine {
                 self.room_changed();
             }
             Event::RuntimeUp => {
-                self.runtime.up = true;
-                self.runtime.why = None;
-                self.ask_status();
+                self.runtime.connected();
+                self.read_runtime_status();
                 self.relist();
                 self.touch_all();
             }
-            Event::RuntimeDown { why } => {
-                self.runtime.up = false;
-                self.runtime.answered = false;
-                self.runtime.why = Some(why);
-            }
+            Event::RuntimeDown { why } => self.runtime.disconnected(why),
             Event::Timer(TimerKey::Relist) => {
                 self.pleg.timer_fired();
                 self.relist();
             }
-            Event::Timer(TimerKey::RuntimeStatus) => self.ask_status(),
+            Event::Timer(TimerKey::RuntimeStatus) => self.read_runtime_status(),
             Event::Timer(TimerKey::Pod(uid)) => {
                 if let Some(w) = self.workers.get_mut(&uid) {
                     w.timer_fired();
@@ -208,9 +165,9 @@ impl Engine {
             Event::Timer(TimerKey::Shutdown) => self.shutdown_timer(),
             Event::Timer(TimerKey::Admission) => self.admission_timer(),
             Event::Timer(TimerKey::Logind) => self.logind_timer(),
-            Event::Timer(TimerKey::Leftovers) => self.leftovers_armed = None,
+            Event::Timer(TimerKey::Leftovers) => self.orphaned_directories.timer_fired(),
             // `settle` grants the free slots.
-            Event::Timer(TimerKey::Slots) => self.slots_armed = None,
+            Event::Timer(TimerKey::Slots) => self.slots.timer_fired(),
             Event::RuntimeEvent { uid, event } => self.runtime_event(uid, event),
             Event::Kill { id, uid, kill } => self.kill(id, uid, kill),
             Event::Release { by, uids } => self.release(by, uids),
@@ -218,11 +175,11 @@ impl Engine {
             Event::Logind(event) => self.logind(event),
             Event::Watched { uid, id, ok } => self.watched(&uid, &id, ok),
             Event::Ended { uid, id } => self.process_ended(&uid, &id),
-            Event::Done { op, result } => match self.ops.end(op) {
+            Event::Done { op, result } => match self.outbox.ops.end(op) {
                 // A forgotten operation.
                 None => {}
                 Some(Owner::Relist) => self.listed(result),
-                Some(Owner::RuntimeStatus) => self.status_came(result),
+                Some(Owner::RuntimeStatus) => self.runtime_status(result),
                 Some(Owner::Cgroups) => self.cpu_weight_set(result),
                 Some(Owner::Logind) => self.logind_answered(op, result),
                 Some(Owner::LockStore) => self.lock_stored(op, result),
@@ -246,14 +203,14 @@ impl Engine {
         self.record_the_new();
         self.arm_returns();
         self.arm_relist();
-        self.arm_orphaned_directories();
+        self.orphaned_directories.arm(now.boot, &mut self.outbox);
         self.arm_slots();
-        std::mem::take(&mut self.out)
+        self.outbox.take()
     }
 
     /// P6: the runtime is ready and PLEG is healthy. S4: it is known which pods a shutdown has begun to stop.
     fn may_start(&self) -> bool {
-        self.runtime.ready() && self.pleg.healthy(self.now.boot) && !self.shutdown.holds_starts()
+        self.runtime.is_ready() && self.pleg.healthy(self.now.boot) && !self.shutdown.holds_starts()
     }
 
     fn touch_all(&mut self) {
@@ -279,12 +236,8 @@ impl Engine {
     }
 
     fn arm_slots(&mut self) {
-        let reads_at = self.pleg.reads_at().filter(|_| self.runtime.up);
-        let at = self.slots.grants_at().into_iter().chain(reads_at).min();
-        if at != self.slots_armed {
-            self.slots_armed = at;
-            self.out.push(Effect::Timer { key: TimerKey::Slots, at });
-        }
+        let reads_at = self.pleg.reads_at().filter(|_| self.runtime.is_up());
+        self.slots.arm(reads_at, &mut self.outbox);
     }
 
     fn with_worker(&mut self, uid: &Uid, f: impl FnOnce(&mut Worker, &mut Entry, &mut Context<'_>)) {
@@ -295,11 +248,11 @@ impl Engine {
             now: self.now,
             generation: self.generation,
             config: &self.config,
-            ops: &mut self.ops,
+            ops: &mut self.outbox.ops,
             rng: &mut self.rng,
             slots: &mut self.slots,
-            out: &mut self.out,
-            up: self.runtime.up,
+            out: &mut self.outbox.effects,
+            up: self.runtime.is_up(),
             may_start,
             hurried: self.shutdown.progress.as_ref().is_some_and(|p| !p.released),
             shutting_down: self.shutdown.is_on(),
@@ -319,7 +272,7 @@ impl Engine {
     fn after_step(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
         if let Some(at) = worker.take_timer() {
-            self.out.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at });
+            self.outbox.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at });
         }
         let (finished, worker_is_over, name) = (worker.is_finished(), worker.is_over(), worker.name.clone());
         if worker_is_over {
@@ -345,41 +298,39 @@ impl Engine {
             self.pleg.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
         }
         if let Some(due) = worker.kept_directory() {
-            self.directories.insert(uid.clone(), OrphanedDirectory::of_this_life(worker.name.clone(), due));
+            self.orphaned_directories.keep(uid.clone(), worker.name.clone(), due);
         }
-        self.out.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at: None });
-        self.out.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });
+        self.outbox.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at: None });
+        self.outbox.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });
         // W6: a create for this UID that arrived meanwhile starts the pod again.
         if let Some(pod) = worker.restart {
-            self.out.push(Effect::Measure(Measure::RestartedPod));
+            self.outbox.push(Effect::Measure(Measure::RestartedPod));
             self.add_worker(pod, Some(worker.place));
         }
         self.room_changed();
     }
 
-    fn ask_status(&mut self) {
-        if !self.runtime.asking && self.runtime.up {
-            self.runtime.asking = true;
-            let op = self.ops.begin(Owner::RuntimeStatus);
-            let timeout = self.config.request_timeout;
-            self.out.push(Effect::Runtime { op, call: RuntimeCall::Status, timeout });
+    fn read_runtime_status(&mut self) {
+        self.runtime.read_status(self.config.request_timeout, &mut self.outbox);
+    }
+
+    fn runtime_status(&mut self, result: Result<Answer, OpError>) {
+        if self.runtime.answered(result, self.now.boot, &mut self.rng, &mut self.outbox) {
+            self.touch_all();
         }
     }
 
-    fn status_came(&mut self, result: Result<Answer, OpError>) {
-        self.runtime.asking = false;
-        if let Ok(Answer::Runtime(fact)) = result {
-            let network_came = !self.runtime.network_ready() && fact.network_not_ready.is_none();
-            self.runtime.fact = Some(fact);
-            self.runtime.answered = true;
-            if network_came {
-                self.touch_all();
-            }
+    /// Removes each orphaned directory that is due, once all that could refer to it has been read.
+    fn remove_orphaned_directories(&mut self) {
+        if !self.sources_ready || !self.pleg.was_compared() {
+            return;
         }
-        let well = self.runtime.ready() && self.runtime.network_ready();
-        let period = if well { STATUS_PERIOD } else { STATUS_SOON };
-        // No timer without a connection; the next connection causes a status call.
-        let at = self.runtime.up.then(|| self.now.boot + self.rng.jitter(period));
-        self.out.push(Effect::Timer { key: TimerKey::RuntimeStatus, at });
+        let shares = |uid: &Uid| self.pleg.shares(uid);
+        for (uid, name) in self.orphaned_directories.take_due(shares, self.now.boot, &mut self.outbox) {
+            // The runtime has nothing of ours for this UID.
+            let worker = Worker::leftover(uid.clone(), name, self.now);
+            self.insert_worker(&uid, Entry::empty(self.generation), worker);
+            self.dirty.insert(uid);
+        }
     }
 }

@@ -161,17 +161,17 @@ impl Pleg {
 impl Engine {
     /// P6: one relist at a time.
     pub(super) fn relist(&mut self) {
-        if self.pleg.began.is_some() || !self.runtime.up {
+        if self.pleg.began.is_some() || !self.runtime.is_up() {
             return;
         }
         if let Some(last) = self.pleg.last_ok {
-            self.out.push(Effect::Measure(Measure::RelistInterval(self.now.boot.since(last))));
+            self.outbox.push(Effect::Measure(Measure::RelistInterval(self.now.boot.since(last))));
         }
         self.pleg.event_arrived = false;
         self.pleg.began = Some((self.generation, self.now.boot));
         self.pleg.last_began = Some(self.now.boot);
-        let op = self.ops.begin(Owner::Relist);
-        self.out.push(Effect::Runtime { op, call: RuntimeCall::List, timeout: self.config.request_timeout });
+        let op = self.outbox.ops.begin(Owner::Relist);
+        self.outbox.push(Effect::Runtime { op, call: RuntimeCall::List, timeout: self.config.request_timeout });
     }
 
     /// Sets the timer for the next relist: one period after the start of the last one.
@@ -188,20 +188,20 @@ impl Engine {
             (false, true) => IDLE_PERIOD,
             (false, false) => self.config.relist_period,
         };
-        let at = match (self.runtime.up, self.pleg.began, self.pleg.last_began) {
+        let at = match (self.runtime.is_up(), self.pleg.began, self.pleg.last_began) {
             // A new connection starts a relist, and the relist in flight arms the next one.
             (false, _, _) | (_, Some(_), _) | (_, _, None) => None,
             (true, None, Some(last)) => Some((last + period).max(self.now.boot)),
         };
         if at != self.pleg.armed {
             self.pleg.armed = at;
-            self.out.push(Effect::Timer { key: TimerKey::Relist, at });
+            self.outbox.push(Effect::Timer { key: TimerKey::Relist, at });
         }
     }
 
     pub(super) fn listed(&mut self, result: Result<Answer, OpError>) {
         let Some((began, at)) = self.pleg.began.take() else { return };
-        self.out.push(Effect::Measure(Measure::RelistDuration(self.now.boot.since(at))));
+        self.outbox.push(Effect::Measure(Measure::RelistDuration(self.now.boot.since(at))));
         match result {
             Ok(Answer::Listed(listed)) => {
                 let first_list = self.pleg.last_ok.replace(at).is_none();
@@ -297,8 +297,8 @@ impl Engine {
 
     /// W21: a pod of ours without a worker.
     pub(super) fn adopt_orphan(&mut self, uid: &Uid, name: FullName, grace: Duration) {
-        self.out.push(Effect::Measure(Measure::OrphanedPod));
-        self.out.push(Effect::Notice(Notice {
+        self.outbox.measure(Measure::OrphanedPod);
+        self.outbox.push(Effect::Notice(Notice {
             pod: None,
             container: None,
             severity: Severity::Warning,
@@ -310,7 +310,7 @@ impl Engine {
 
     /// P3: status reads of different pods run in parallel, up to a limit.
     pub(super) fn begin_reads(&mut self) {
-        if !self.runtime.up {
+        if !self.runtime.is_up() {
             return;
         }
         while self.pleg.reading.has_room(self.now.boot) {
@@ -320,10 +320,10 @@ impl Engine {
             if !entry.read_due() || entry.error.is_some() || !self.workers.get(&uid).is_some_and(Worker::has_begun) {
                 continue;
             }
-            let op = self.ops.begin(Owner::Read(uid.clone()));
+            let op = self.outbox.ops.begin(Owner::Read(uid.clone()));
             entry.read_began(op, self.generation, self.now.boot);
             self.pleg.reading.begin(&uid, self.now.boot);
-            self.out.push(Effect::Runtime {
+            self.outbox.push(Effect::Runtime {
                 op,
                 call: RuntimeCall::ReadPod { uid },
                 timeout: self.config.request_timeout,

@@ -42,7 +42,7 @@ impl Engine {
             }
             let name = worker.name.clone();
             self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
-            self.out.push(Effect::Publish { uid: uid.clone(), name });
+            self.outbox.push(Effect::Publish { uid: uid.clone(), name });
             self.dirty.insert(uid.clone());
         }
         !ready.is_empty()

@@ -6,7 +6,7 @@ use crate::api::names::Uid;
 use crate::api::priority;
 use crate::api::shutdown::Groups;
 use crate::engine::context::Owner;
-use crate::engine::effect::{Effect, Notice, RecordChange, Severity, TimerKey};
+use crate::engine::effect::{Effect, RecordChange, Severity, TimerKey};
 use crate::engine::event::{Answer, LogindEvent};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pod::kill::{Kill, TerminationSource};
@@ -30,10 +30,9 @@ impl Engine {
             Ok(record) => Some(record),
             Err(why) => {
                 let message = format!("record {} is unusable; moving it aside: {why}", record::KEY);
-                self.tell_of_node(Severity::Warning, "BadRecord", message);
-                let op = self.ops.begin(Owner::ShutdownRecord);
+                self.outbox.tell_of_node(Severity::Warning, "BadRecord", message);
                 let key = record::KEY.to_owned();
-                self.out.push(Effect::Record { op, change: RecordChange::SetAside { key } });
+                self.outbox.record(Owner::ShutdownRecord, RecordChange::SetAside { key });
                 None
             }
         });
@@ -42,7 +41,7 @@ impl Engine {
             self.release(TerminationSource::Shutdown, None);
         } else if self.config.shutdown.is_off() {
             // The feature was turned off during a shutdown, which continues.
-            self.out.push(Effect::UseLogind(true));
+            self.outbox.push(Effect::UseLogind(true));
         }
         if self.shutdown.last != before {
             self.keep_shutdown();
@@ -81,7 +80,7 @@ impl Engine {
         if let Some(why) = self.shutdown.lock.store.answered(op, result.map(drop), self.now.boot) {
             let message =
                 format!("failed to update the inhibitor lock in systemd's descriptor store: {why}; Wherry retries");
-            self.tell_of_node(Severity::Warning, "FailedStore", message);
+            self.outbox.tell_of_node(Severity::Warning, "FailedStore", message);
         }
         self.arm_logind();
     }
@@ -89,7 +88,7 @@ impl Engine {
     pub(super) fn shutdown_record_kept(&mut self, result: Result<Answer, OpError>) {
         if let Err(e) = result {
             let message = format!("failed to write the record of the node shutdown: {e}");
-            self.tell_of_node(Severity::Warning, "FailedRecord", message);
+            self.outbox.tell_of_node(Severity::Warning, "FailedRecord", message);
             if self.shutdown.is_on() {
                 self.shutdown.keep_at = Some(self.now.boot + KEEP_AGAIN);
                 self.arm_shutdown();
@@ -108,22 +107,22 @@ impl Engine {
     }
 
     fn use_logind(&mut self) {
-        self.out.push(Effect::UseLogind(!self.config.shutdown.is_off()));
+        self.outbox.push(Effect::UseLogind(!self.config.shutdown.is_off()));
     }
 
     fn carry_out(&mut self, requests: Vec<Ask>) {
         for ask in requests {
             match ask {
                 Ask::Call(call) => {
-                    let op = self.ops.begin(Owner::Logind);
+                    let op = self.outbox.ops.begin(Owner::Logind);
                     self.shutdown.lock.began(op);
-                    self.out.push(Effect::Logind { op, call, timeout: lock::TIMEOUT });
+                    self.outbox.push(Effect::Logind { op, call, timeout: lock::TIMEOUT });
                 }
-                Ask::Release => self.out.push(Effect::ReleaseLock),
+                Ask::Release => self.outbox.push(Effect::ReleaseLock),
                 Ask::Store => {
-                    let op = self.ops.begin(Owner::LockStore);
+                    let op = self.outbox.ops.begin(Owner::LockStore);
                     self.shutdown.lock.store.began(op);
-                    self.out.push(Effect::StoreLock { op });
+                    self.outbox.push(Effect::StoreLock { op });
                 }
                 Ask::Unlocked => self.shutdown_unlocked(),
                 Ask::DelayRead(delay) => {
@@ -135,8 +134,8 @@ impl Engine {
                     self.shutdown_begins();
                 }
                 Ask::Preparing(false) => self.shutdown_called_off(),
-                Ask::Told(Ok(message)) => self.tell_of_node(Severity::Normal, "ShutdownArmed", message),
-                Ask::Told(Err(message)) => self.tell_of_node(Severity::Warning, "ShutdownNotArmed", message),
+                Ask::Told(Ok(message)) => self.outbox.tell_of_node(Severity::Normal, "ShutdownArmed", message),
+                Ask::Told(Err(message)) => self.outbox.tell_of_node(Severity::Warning, "ShutdownNotArmed", message),
             }
         }
         self.arm_logind();
@@ -144,7 +143,7 @@ impl Engine {
 
     fn arm_logind(&mut self) {
         if let Some(at) = self.shutdown.lock.arm() {
-            self.out.push(Effect::Timer { key: TimerKey::Logind, at });
+            self.outbox.push(Effect::Timer { key: TimerKey::Logind, at });
         }
     }
 
@@ -187,7 +186,7 @@ impl Engine {
                 format!("continuing the shutdown that began {ago:.1}s ago")
             }
         };
-        self.tell_of_node(Severity::Normal, "NodeShutdown", message);
+        self.outbox.tell_of_node(Severity::Normal, "NodeShutdown", message);
         if self.shutdown.progress.as_ref().is_some_and(|p| p.unlocked) {
             self.tell_unlocked();
         }
@@ -197,7 +196,7 @@ impl Engine {
     fn tell_unlocked(&mut self) {
         let message =
             "no inhibitor lock is held, so logind does not wait; killing all pods with the minimum grace period";
-        self.tell_of_node(Severity::Warning, "NodeShutdown", message.into());
+        self.outbox.tell_of_node(Severity::Warning, "NodeShutdown", message.into());
     }
 
     /// S6: logind cancelled the shutdown.
@@ -207,7 +206,7 @@ impl Engine {
         }
         let seen = self.shutdown.progress.is_some();
         if seen {
-            self.tell_of_node(
+            self.outbox.tell_of_node(
                 Severity::Normal,
                 "NodeShutdown",
                 "Shutdown manager detected shutdown cancellation".into(),
@@ -286,7 +285,7 @@ impl Engine {
             let took = now.since(progress.began).as_secs_f64();
             let requests = self.shutdown.lock.release();
             self.carry_out(requests);
-            self.tell_of_node(
+            self.outbox.tell_of_node(
                 Severity::Normal,
                 "NodeShutdown",
                 format!("the node may shut down, {took:.1}s after the start of the shutdown"),
@@ -336,7 +335,11 @@ impl Engine {
                     format!("{} not ended in {took:.1}s: {}", have(late.len()), self.names_of(late)),
                 ),
             };
-            self.tell_of_node(severity, "NodeShutdown", format!("priority {}: {message}", priority_of_group(progress)));
+            self.outbox.tell_of_node(
+                severity,
+                "NodeShutdown",
+                format!("priority {}: {message}", priority_of_group(progress)),
+            );
         }
         if let Some(progress) = &mut self.shutdown.progress {
             progress.group += 1;
@@ -365,7 +368,7 @@ impl Engine {
         if !uids.is_empty() {
             let message =
                 format!("priority {}: {} to stop within {:.0}s", priority, pods(uids.len()), period.as_secs_f64());
-            self.tell_of_node(Severity::Normal, "NodeShutdown", message);
+            self.outbox.tell_of_node(Severity::Normal, "NodeShutdown", message);
         }
         for uid in &uids {
             self.with_worker(uid, |worker, entry, ctx| {
@@ -393,8 +396,7 @@ impl Engine {
         self.shutdown.keep_at = None;
         let Some(last) = &self.shutdown.last else { return };
         let change = RecordChange::Put { key: record::KEY.into(), value: record::write(last) };
-        let op = self.ops.begin(Owner::ShutdownRecord);
-        self.out.push(Effect::Record { op, change });
+        self.outbox.record(Owner::ShutdownRecord, change);
     }
 
     fn arm_shutdown(&mut self) {
@@ -406,12 +408,8 @@ impl Engine {
         let at = at.into_iter().chain(self.shutdown.keep_at).min();
         if at != self.shutdown.armed {
             self.shutdown.armed = at;
-            self.out.push(Effect::Timer { key: TimerKey::Shutdown, at });
+            self.outbox.push(Effect::Timer { key: TimerKey::Shutdown, at });
         }
-    }
-
-    pub(super) fn tell_of_node(&mut self, severity: Severity, reason: &'static str, message: String) {
-        self.out.push(Effect::Notice(Notice { pod: None, container: None, severity, reason, message }));
     }
 }
 

@@ -5,8 +5,10 @@ use crate::api::document;
 use crate::api::facts::{ContainerFact, ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts, SandboxFact};
 use crate::api::shutdown::Groups;
 use crate::api::time::{Boot, Wall};
+use crate::engine::effect::RuntimeCall;
 use crate::engine::event::LogindEvent;
 use serde_json::Value;
+use std::time::Duration;
 
 fn pod(name: &str, secret: &str) -> Rc<Pod> {
     read(name, &format!("env: [{{name: A, value: {secret}}}]"))
@@ -85,7 +87,7 @@ fn the_dump_has_everything_and_no_secret() {
     assert_eq!(dump["now"]["boot"], 6.5);
     assert_eq!(dump["now"]["wall"], "2027-01-15T08:00:06Z");
     assert_eq!(dump["config"]["owner"], "me");
-    assert_eq!(dump["runtime"]["up"], true);
+    assert_eq!(dump["runtime"]["connection"]["Up"]["answered"], false);
     let workers = dump["workers"].as_object().unwrap();
     assert_eq!(workers.len(), 3);
     let a = &workers[pods[0].uid.as_str()];

@@ -123,19 +123,6 @@ impl Engine {
 
     /// The health checks that the engine can answer.
     pub fn checks(&self, now: Boot) -> Vec<Check> {
-        let fact = self.runtime.fact.as_ref().filter(|_| self.runtime.answered);
-        let runtime = match (fact, self.runtime.up) {
-            (_, false) => {
-                let why = self.runtime.why.as_deref().unwrap_or("not connected yet");
-                Err(format!("no connection to the container runtime: {why}"))
-            }
-            (None, true) => Err("the container runtime has not answered yet".into()),
-            (Some(f), true) => match (&f.runtime_not_ready, &f.network_not_ready) {
-                (Some(why), _) => Err(format!("the container runtime is not ready: {why}")),
-                (None, Some(why)) => Err(format!("the container runtime's network is not ready: {why}")),
-                (None, None) => Ok(format!("{} {}", f.name, f.version)),
-            },
-        };
         let pleg = match self.pleg.last_ok {
             None => Err("pleg has yet to be successful".to_string()),
             Some(at) if self.pleg.healthy(now) => Ok(format!("last relist {:.1}s ago", now.since(at).as_secs_f64())),
@@ -146,7 +133,7 @@ impl Engine {
         };
         let manifests = if self.sources_ready { Ok("read".into()) } else { Err("not read yet".into()) };
         vec![
-            Check { name: "runtime", result: runtime },
+            Check { name: "runtime", result: self.runtime.check() },
             Check { name: "pleg", result: pleg },
             Check { name: "manifests", result: manifests },
         ]
@@ -154,14 +141,14 @@ impl Engine {
 
     pub fn summary(&self, now: Boot) -> Summary {
         let mut s = Summary {
-            runtime: self.runtime.fact.clone(),
-            runtime_up: self.runtime.up,
-            runtime_answered: self.runtime.answered,
-            runtime_error: self.runtime.why.clone(),
+            runtime: self.runtime.fact().cloned(),
+            runtime_up: self.runtime.is_up(),
+            runtime_answered: self.runtime.has_answered(),
+            runtime_error: self.runtime.error().map(str::to_owned),
             pleg_age: self.pleg.last_ok.map(|at| now.since(at)),
             pleg_error: self.pleg.error.clone(),
             sources_ready: self.sources_ready,
-            operations_in_flight: self.ops.len(),
+            operations_in_flight: self.outbox.ops.len(),
             conflicts: self.conflicts.clone(),
             ..Summary::default()
         };

@@ -59,7 +59,7 @@ impl Engine {
         watches.retain(|id, state| {
             let stays = runs.iter().any(|(i, _)| i == id);
             if !stays && matches!(state, State::Asked | State::Watched) {
-                self.out.push(Effect::Unwatch { id: id.clone() });
+                self.outbox.push(Effect::Unwatch { id: id.clone() });
             }
             stays
         });
@@ -67,7 +67,7 @@ impl Engine {
             let Some(pid) = pid else { continue };
             if matches!(watches.get(id), None | Some(State::Unwatched)) {
                 watches.insert(id.to_string(), State::Asked);
-                self.out.push(Effect::Watch { uid: uid.clone(), id: id.to_string(), pid });
+                self.outbox.push(Effect::Watch { uid: uid.clone(), id: id.to_string(), pid });
             }
         }
         self.look_at_cover(uid);
@@ -78,8 +78,8 @@ impl Engine {
         self.watches.uncovered.remove(uid);
         for (id, state) in self.watches.by_pod.remove(uid).unwrap_or_default() {
             match state {
-                State::Asked | State::Watched => self.out.push(Effect::Unwatch { id }),
-                State::Ended(_) => self.out.push(Effect::Timer { key: TimerKey::Reread(uid.clone()), at: None }),
+                State::Asked | State::Watched => self.outbox.push(Effect::Unwatch { id }),
+                State::Ended(_) => self.outbox.push(Effect::Timer { key: TimerKey::Reread(uid.clone()), at: None }),
                 State::Unwatched => {}
             }
         }
@@ -123,7 +123,7 @@ impl Engine {
         if let Some(tries) = ended.min() {
             let wait = REREAD.get(tries).or(REREAD.last()).copied().unwrap_or(1000);
             let at = self.now.boot + Duration::from_millis(wait);
-            self.out.push(Effect::Timer { key: TimerKey::Reread(uid.clone()), at: Some(at) });
+            self.outbox.push(Effect::Timer { key: TimerKey::Reread(uid.clone()), at: Some(at) });
             self.look_at_cover(uid);
         }
     }

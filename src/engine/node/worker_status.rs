@@ -62,7 +62,7 @@ impl Engine {
                 }
             }
             State::Terminating(_) | State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => {
-                if !self.runtime.up {
+                if !self.runtime.is_up() {
                     worker_status.waits_for.push("a connection to the container runtime".into());
                 }
             }
