@@ -66,15 +66,18 @@ impl OrphanedDirectories {
     /// The pods whose directories have to be removed now. `shares`: another owner uses the UID, so that its files stay
     /// (W21).
     pub fn take_due(&mut self, shares: impl Fn(&Uid) -> bool, now: Boot, outbox: &mut Outbox) -> Vec<(Uid, FullName)> {
-        let due = self.by_pod.extract_if(.., |uid, orphan| orphan.due <= now && !shares(uid));
-        let due = due.map(|(uid, orphan)| {
+        let due = self.by_pod.iter().filter(|(uid, orphan)| orphan.due <= now && !shares(uid));
+        let due: Vec<Uid> = due.map(|(uid, _)| uid.clone()).collect();
+        let mut taken = Vec::new();
+        for uid in due {
+            let Some(orphan) = self.by_pod.remove(&uid) else { continue };
             if let Some(path) = orphan.path {
                 let message = format!("{path} belongs to no known pod; removing it");
                 outbox.tell_of_node(Severity::Warning, "LeftoverDirectory", message);
             }
-            (uid, orphan.name)
-        });
-        due.collect()
+            taken.push((uid, orphan.name));
+        }
+        taken
     }
 
     pub fn arm(&mut self, now: Boot, outbox: &mut Outbox) {

@@ -141,7 +141,6 @@ mod tests {
             version: "1.6".into(),
             runtime_not_ready: runtime.map(str::to_owned),
             network_not_ready: network.map(str::to_owned),
-            ..RuntimeFact::default()
         }
     }
 

@@ -306,7 +306,7 @@ fn the_dump_names_every_pod_and_no_secret() {
     let worker = &engine["workers"][&uid(&web)];
     assert_eq!(worker["name"], format!("{}/web", agent.namespace).as_str());
     assert_eq!(worker["state"], "Sync");
-    let facts = &engine["cache"][&uid(&web)]["facts"];
+    let facts = &engine["pleg"]["cache"][&uid(&web)]["facts"];
     assert_eq!(facts["containers"][0]["id"], agent.running("web", "main").expect("runs").as_str());
     let looping = engine["workers"].as_object().and_then(|w| w.values().find(|w| w["uid"] != uid(&web).as_str()));
     let until = looping.and_then(|w| w["backoffs"]["main"]["until"].as_f64()).unwrap_or_else(|| panic!("{looping:?}"));

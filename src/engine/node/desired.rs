@@ -62,14 +62,14 @@ impl Engine {
             }
         }
         // W21: a pod without a worker in a list from before the sources were read takes its name before new pods.
-        for (uid, (name, grace, runs)) in self.pleg.unclaimed() {
+        for (uid, unclaimed) in self.pleg.without_worker().unclaimed().clone() {
             if self.workers.contains_key(&uid) {
-                match runs {
+                match unclaimed.runs {
                     true => self.adopt(&uid),
                     false => self.put_first(&uid),
                 }
             } else if !chosen.contains_key(&uid) {
-                self.adopt_orphan(&uid, name, grace);
+                self.adopt_orphan(&uid, unclaimed);
             }
         }
         let drained = self.drained_names();
@@ -117,7 +117,7 @@ impl Engine {
                 self.workers.get(&p.uid).filter(|w| w.desired).and_then(|w| w.restart.as_ref().or(w.pod.as_ref()));
             let of_before = self.recorded.get(&p.uid).map(|r| &r.pod);
             match of_worker.or(of_before) {
-                None if self.pleg.shows(&p.uid) => 1,
+                None if self.pleg.without_worker().unclaimed().contains_key(&p.uid) => 1,
                 Some(runs) if runs.source == p.source => 0,
                 Some(_) => 1,
                 None => 2,
@@ -208,14 +208,14 @@ impl Engine {
         // manifest is an exception: another owner may use it since the last list (W21).
         let nothing = self.pleg.knows_nothing_of(&uid) && !pod.has_own_uid();
         let entry = if nothing { Entry::empty(self.generation) } else { Entry::default() };
-        let (start, first_attempt) = (self.now.wall, self.pleg.first_attempt(&uid));
+        let (start, first_attempt) = (self.now.wall, self.pleg.without_worker().first_attempt(&uid));
         self.insert_worker(&uid, entry, Worker::new(pod, start, self.now));
         let refused = !self.may_begin(&uid);
         if let Some(worker) = self.workers.get_mut(&uid) {
             worker.begin_at(first_attempt);
             worker.place = place.unwrap_or(worker.place);
             // A pod that runs without a record counts as admitted.
-            if self.pleg.shows_running(&uid) {
+            if self.pleg.without_worker().unclaimed().get(&uid).is_some_and(|shown| shown.runs) {
                 worker.admit();
             }
         }
@@ -272,7 +272,7 @@ impl Engine {
 
     /// Sends a worker that has started nothing back to waiting. False if it has started something.
     fn wait_again(&mut self, uid: &Uid) -> bool {
-        let nothing = self.cache.get(uid).is_none_or(|e| e.facts().sandboxes.is_empty());
+        let nothing = self.pleg.cache().get(uid).is_none_or(|e| e.facts().sandboxes.is_empty());
         self.workers.get_mut(uid).is_some_and(|w| nothing && w.wait_again())
     }
 
@@ -282,7 +282,7 @@ impl Engine {
         }
         worker.place = self.next_place(&worker);
         self.workers.insert(uid.clone(), worker);
-        self.cache.insert(uid.clone(), entry);
+        self.pleg.add(uid.clone(), entry);
     }
 
     /// W8: the next pod with this name may start.

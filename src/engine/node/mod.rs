@@ -11,16 +11,14 @@ mod desired;
 mod dump;
 mod kills;
 mod pass;
+mod pleg;
 mod queries;
-mod relist;
 mod replace;
-mod runtime_events;
 mod shutdown;
 mod shutdown_views;
 #[cfg(test)]
 mod tests;
 mod view;
-mod watch;
 mod worker_status;
 
 pub use desired::Conflict;
@@ -36,6 +34,7 @@ use crate::engine::event::{Answer, Event};
 use crate::engine::op::OpError;
 use crate::engine::orphaned_directories::OrphanedDirectories;
 use crate::engine::outbox::Outbox;
+use crate::engine::pleg::Pleg;
 use crate::engine::pleg::cache::{Entry, Generation};
 use crate::engine::pod::record::Record;
 use crate::engine::pod::worker::Worker;
@@ -45,12 +44,9 @@ use crate::engine::shutdown::Shutdown;
 use crate::engine::slots::StartSlots;
 use admission::Admitting;
 use kills::Early;
-use relist::Pleg;
-use runtime_events::WaitingEvents;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
-use watch::Watches;
 
 #[derive(Serialize)]
 pub struct Engine {
@@ -61,8 +57,6 @@ pub struct Engine {
     slots: StartSlots,
     runtime: Runtime,
     pleg: Pleg,
-    watches: Watches,
-    waiting_events: WaitingEvents,
     /// D1: every manifest source has been read once.
     sources_ready: bool,
     /// The last desired pods, unchanged.
@@ -76,7 +70,6 @@ pub struct Engine {
     shutdown: Shutdown,
     admitting: Admitting,
     workers: BTreeMap<Uid, Worker>,
-    cache: BTreeMap<Uid, Entry>,
     /// Edited pods that are replaced once their record has been written.
     outdated: BTreeSet<Uid>,
     /// W8: for each full name the pod that may run (the first) and the pods that wait.
@@ -95,8 +88,6 @@ impl Engine {
             slots: StartSlots::new(&config),
             runtime: Runtime::default(),
             pleg: Pleg::new(config.parallel_reads),
-            watches: Watches::default(),
-            waiting_events: WaitingEvents::default(),
             sources_ready: false,
             manifests: Vec::new(),
             conflicts: Vec::new(),
@@ -106,7 +97,6 @@ impl Engine {
             shutdown: Shutdown::new(config.shutdown.clone()),
             admitting: Admitting::default(),
             workers: BTreeMap::new(),
-            cache: BTreeMap::new(),
             outdated: BTreeSet::new(),
             names: BTreeMap::new(),
             dirty: BTreeSet::new(),
@@ -151,7 +141,7 @@ impl Engine {
             }
             Event::RuntimeDown { why } => self.runtime.disconnected(why),
             Event::Timer(TimerKey::Relist) => {
-                self.pleg.timer_fired();
+                self.pleg.relist_timer_fired();
                 self.relist();
             }
             Event::Timer(TimerKey::RuntimeStatus) => self.read_runtime_status(),
@@ -161,7 +151,7 @@ impl Engine {
                     self.dirty.insert(uid);
                 }
             }
-            Event::Timer(TimerKey::Reread(uid)) => self.read_soon(&uid),
+            Event::Timer(TimerKey::Reread(uid)) => self.pleg.read_soon(&uid),
             Event::Timer(TimerKey::Shutdown) => self.shutdown_timer(),
             Event::Timer(TimerKey::Admission) => self.admission_timer(),
             Event::Timer(TimerKey::Logind) => self.logind_timer(),
@@ -173,7 +163,7 @@ impl Engine {
             Event::Release { by, uids } => self.release(by, uids),
             Event::Retry { uid } => self.retry(&uid),
             Event::Logind(event) => self.logind(event),
-            Event::Watched { uid, id, ok } => self.watched(&uid, &id, ok),
+            Event::Watched { uid, id, ok } => self.pleg.watch_answered(&uid, &id, ok, now.boot),
             Event::Ended { uid, id } => self.process_ended(&uid, &id),
             Event::Done { op, result } => match self.outbox.ops.end(op) {
                 // A forgotten operation.
@@ -202,7 +192,7 @@ impl Engine {
         }
         self.record_the_new();
         self.arm_returns();
-        self.arm_relist();
+        self.pleg.arm_relist(self.runtime.is_up(), self.config.relist_period, now.boot, &mut self.outbox);
         self.orphaned_directories.arm(now.boot, &mut self.outbox);
         self.arm_slots();
         self.outbox.take()
@@ -210,7 +200,7 @@ impl Engine {
 
     /// P6: the runtime is ready and PLEG is healthy. S4: it is known which pods a shutdown has begun to stop.
     fn may_start(&self) -> bool {
-        self.runtime.is_ready() && self.pleg.healthy(self.now.boot) && !self.shutdown.holds_starts()
+        self.runtime.is_ready() && self.pleg.schedule().is_healthy(self.now.boot) && !self.shutdown.holds_starts()
     }
 
     fn touch_all(&mut self) {
@@ -243,7 +233,7 @@ impl Engine {
     fn with_worker(&mut self, uid: &Uid, f: impl FnOnce(&mut Worker, &mut Entry, &mut Context<'_>)) {
         let may_start = self.may_start();
         let Some(worker) = self.workers.get_mut(uid) else { return };
-        let entry = self.cache.entry(uid.clone()).or_default();
+        let entry = self.pleg.entry(uid);
         let mut ctx = Context {
             now: self.now,
             generation: self.generation,
@@ -260,12 +250,8 @@ impl Engine {
             runtime_name: self.runtime.name(),
         };
         f(worker, entry, &mut ctx);
-        if worker.has_begun() {
-            self.pleg.queue(uid, entry);
-        }
-        if entry.take_changed_facts() {
-            self.watch_what_runs(uid);
-        }
+        let has_begun = worker.has_begun();
+        self.pleg.worker_stepped(uid, has_begun, self.now.boot, &mut self.outbox);
     }
 
     /// Handles the consequences of a worker's new state: its timer, the next pod with its name, its end.
@@ -289,11 +275,8 @@ impl Engine {
     fn forget(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.remove(uid) else { return };
         self.free_name(&worker.name, uid);
-        self.unwatch_all(uid);
-        self.waiting_events.forget(uid);
-        self.cache.remove(uid);
+        self.pleg.forget(uid, self.generation, &mut self.outbox);
         self.slots.forget(uid);
-        self.pleg.forgotten(uid, self.generation);
         if let Some(attempt) = worker.lost_sandbox() {
             self.pleg.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
         }
@@ -325,7 +308,7 @@ impl Engine {
         if !self.sources_ready || !self.pleg.was_compared() {
             return;
         }
-        let shares = |uid: &Uid| self.pleg.shares(uid);
+        let shares = |uid: &Uid| self.pleg.without_worker().shares(uid);
         for (uid, name) in self.orphaned_directories.take_due(shares, self.now.boot, &mut self.outbox) {
             // The runtime has nothing of ours for this UID.
             let worker = Worker::leftover(uid.clone(), name, self.now);

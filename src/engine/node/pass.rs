@@ -51,7 +51,7 @@ impl Engine {
         let mut held: Vec<&Worker> = Vec::new();
         let mut victims: Vec<&Worker> = Vec::new();
         for worker in self.workers.values() {
-            let runs = || self.cache.get(&worker.uid).is_some_and(|e| e.running().next().is_some());
+            let runs = || self.pleg.cache().get(&worker.uid).is_some_and(|e| e.running().next().is_some());
             match worker.state {
                 State::Terminating(_) => ending.push(worker),
                 // W8: its successor has its place.
@@ -127,7 +127,7 @@ impl<'a> Pass<'a> {
 
     /// It started in a previous run, and its status has not been read yet.
     fn is_unread(&self, worker: &Worker) -> bool {
-        self.engine.cache.get(&worker.uid).is_some_and(|e| worker.is_unread(e))
+        self.engine.pleg.cache().get(&worker.uid).is_some_and(|e| worker.is_unread(e))
     }
 
     /// Evaluates the next pod. False if other pods are preempted for it; the next pass then evaluates the remaining
@@ -217,7 +217,7 @@ impl<'a> Pass<'a> {
     fn instead_of_the_unreadable(&self, pod: &Pod, requests: &PodRequests) -> Option<(Vec<Uid>, Rc<str>)> {
         let now = self.engine.now.boot;
         let fails = |s: &&Share<'_>| {
-            let entry = self.engine.cache.get(&s.worker.uid);
+            let entry = self.engine.pleg.cache().get(&s.worker.uid);
             entry.is_some_and(|e| e.error.is_some() || e.hangs(now, READ_PATIENCE))
         };
         let (unread, waiting): (Vec<&Share<'_>>, Vec<&Share<'_>>) =

@@ -351,8 +351,8 @@ impl Engine {
     /// True if nothing of the pod runs any more, according to the runtime or to the pidfds of everything that the
     /// runtime still shows running. (The runtime may be a second late if many containers end at the same time.)
     fn has_ended(&self, uid: &Uid) -> bool {
-        let (Some(worker), Some(entry)) = (self.workers.get(uid), self.cache.get(uid)) else { return true };
-        let told = || entry.running().all(|c| self.watches.has_ended(uid, c.id.as_str()));
+        let (Some(worker), Some(entry)) = (self.workers.get(uid), self.pleg.cache().get(uid)) else { return true };
+        let told = || self.pleg.all_processes_ended(uid);
         let sure = || worker.is_only_stopping() && entry.usable() && !entry.in_doubt(self.now.boot);
         worker.is_quiet() || sure() && told()
     }

@@ -98,7 +98,7 @@ fn the_dump_has_everything_and_no_secret() {
     // The orphan's status is being read.
     let owners = dump["ops"]["owners"].as_object().unwrap();
     assert!(owners.values().any(|o| o["Read"] == "orphan"), "{owners:?}");
-    assert!(dump["cache"]["orphan"]["reading"].is_array());
+    assert!(dump["pleg"]["cache"]["orphan"]["reading"].is_array());
     assert!(!dump.to_string().contains("s3cret"));
 }
 

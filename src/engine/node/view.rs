@@ -98,14 +98,14 @@ impl Engine {
             State::Terminating(_) => true,
             // A container turned up running again.
             State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => {
-                self.cache.get(&worker.uid).is_some_and(|e| e.running().next().is_some())
+                self.pleg.cache().get(&worker.uid).is_some_and(|e| e.running().next().is_some())
             }
         }
     }
 
     /// The containers of a pod according to the runtime, newest first.
     pub fn containers(&self, uid: &Uid) -> &[ContainerFact] {
-        self.cache.get(uid).map_or(&[], |entry| &entry.facts().containers)
+        self.pleg.cache().get(uid).map_or(&[], |entry| &entry.facts().containers)
     }
 
     /// D1: every manifest source has been read.
@@ -114,7 +114,7 @@ impl Engine {
     }
 
     pub fn pleg_healthy(&self, now: Boot) -> bool {
-        self.pleg.healthy(now)
+        self.pleg.schedule().is_healthy(now)
     }
 
     pub fn conflicts(&self) -> &[Conflict] {
@@ -123,18 +123,10 @@ impl Engine {
 
     /// The health checks that the engine can answer.
     pub fn checks(&self, now: Boot) -> Vec<Check> {
-        let pleg = match self.pleg.last_ok {
-            None => Err("pleg has yet to be successful".to_string()),
-            Some(at) if self.pleg.healthy(now) => Ok(format!("last relist {:.1}s ago", now.since(at).as_secs_f64())),
-            Some(at) => {
-                let age = now.since(at).as_secs();
-                Err(format!("pleg was last seen active {age}s ago; threshold is 3m0s"))
-            }
-        };
         let manifests = if self.sources_ready { Ok("read".into()) } else { Err("not read yet".into()) };
         vec![
             Check { name: "runtime", result: self.runtime.check() },
-            Check { name: "pleg", result: pleg },
+            Check { name: "pleg", result: self.pleg.schedule().check(now) },
             Check { name: "manifests", result: manifests },
         ]
     }
@@ -145,8 +137,8 @@ impl Engine {
             runtime_up: self.runtime.is_up(),
             runtime_answered: self.runtime.has_answered(),
             runtime_error: self.runtime.error().map(str::to_owned),
-            pleg_age: self.pleg.last_ok.map(|at| now.since(at)),
-            pleg_error: self.pleg.error.clone(),
+            pleg_age: self.pleg.schedule().last_ok().map(|at| now.since(at)),
+            pleg_error: self.pleg.schedule().error().map(str::to_owned),
             sources_ready: self.sources_ready,
             operations_in_flight: self.outbox.ops.len(),
             conflicts: self.conflicts.clone(),
@@ -176,7 +168,7 @@ impl Engine {
             };
             *s.working.entry((lifecycle, config)).or_default() += 1;
         }
-        for entry in self.cache.values() {
+        for entry in self.pleg.cache().values() {
             s.running_pods += usize::from(entry.facts().sandboxes.iter().any(|x| x.ready));
             for c in &entry.facts().containers {
                 let state = match c.state {

@@ -4,7 +4,7 @@
 //! reads and changes, because clock times could be equal.
 
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts, SandboxFact};
-use crate::api::names::{ContainerId, SandboxId};
+use crate::api::names::{ContainerId, SandboxId, Uid};
 use crate::api::time::Boot;
 use crate::engine::op::OpId;
 use crate::engine::pleg::strangers::Strangers;
@@ -14,6 +14,12 @@ use std::time::Duration;
 
 /// The number of an engine step.
 pub type Generation = u64;
+
+/// The number and the time of an engine step.
+pub type StepTime = (Generation, Boot);
+
+/// The entry of each pod with a worker.
+pub type Cache = BTreeMap<Uid, Entry>;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Entry {

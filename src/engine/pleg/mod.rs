@@ -1,5 +1,339 @@
 //! The pod lifecycle event generator: detects changes by listing, and caches each pod's last status.
+//!
+//! `Pleg` is the machine: `schedule` decides when to relist, `relist` compares a list with the cache, `reads` reads the
+//! status of changed pods, `cache` keeps it, `watch` and `runtime_events` make reads earlier, `strangers` and
+//! `without_worker` know the objects that belong to no worker. Only lists and status reads are trusted. The node steps
+//! the workers whose pods changed, and adopts the pods that a list shows.
 
 pub mod cache;
+mod reads;
 pub mod relist;
+pub mod runtime_events;
+pub mod schedule;
 pub mod strangers;
+pub mod watch;
+pub mod without_worker;
+
+use crate::api::names::Uid;
+use crate::api::time::Boot;
+use crate::engine::event::Answer;
+use crate::engine::op::{OpError, OpId};
+use crate::engine::outbox::Outbox;
+use cache::{Cache, Entry, Generation, StepTime};
+use reads::Reads;
+use relist::{ByPod, Kind, ListedPod, PlegEvent};
+use runtime_events::WaitingEvents;
+use schedule::{List, Schedule};
+use serde::Serialize;
+use std::time::Duration;
+use strangers::Strangers;
+use watch::Watches;
+use without_worker::{Found, WithoutWorker};
+
+#[derive(Debug, Serialize)]
+pub struct Pleg {
+    schedule: Schedule,
+    /// The last status of each pod with a worker.
+    cache: Cache,
+    reads: Reads,
+    watches: Watches,
+    waiting_events: WaitingEvents,
+    without_worker: WithoutWorker,
+    /// The last list was older than the cached status of a pod.
+    skipped: bool,
+}
+
+impl Pleg {
+    pub fn new(parallel_reads: usize) -> Pleg {
+        Pleg {
+            schedule: Schedule::default(),
+            cache: Cache::new(),
+            reads: Reads::new(parallel_reads),
+            watches: Watches::default(),
+            waiting_events: WaitingEvents::default(),
+            without_worker: WithoutWorker::default(),
+            skipped: false,
+        }
+    }
+
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    pub fn without_worker(&self) -> &WithoutWorker {
+        &self.without_worker
+    }
+
+    pub fn set_parallel_reads(&mut self, limit: usize) {
+        self.reads.set_limit(limit);
+    }
+
+    /// A list has been compared with the cache.
+    pub fn was_compared(&self) -> bool {
+        self.schedule.last_ok().is_some()
+    }
+
+    /// True if the runtime has nothing of this pod: a list showed neither the pod nor another owner's pod with its UID.
+    pub fn knows_nothing_of(&self, uid: &Uid) -> bool {
+        let others = &self.without_worker;
+        self.was_compared() && !others.unclaimed().contains_key(uid) && !others.shares(uid)
+    }
+
+    /// All pods that the last list showed have a worker now.
+    pub fn all_claimed(&mut self) {
+        self.without_worker.all_claimed();
+    }
+}
+
+/// The cached status of the pods with a worker.
+impl Pleg {
+    pub fn add(&mut self, uid: Uid, entry: Entry) {
+        self.cache.insert(uid, entry);
+    }
+
+    /// The entry that the worker of this pod reads and updates.
+    pub fn entry(&mut self, uid: &Uid) -> &mut Entry {
+        self.cache.entry(uid.clone()).or_default()
+    }
+
+    /// The worker of this pod has handled something: queues a status read that it requested, and updates the watches
+    /// if one of its calls changed the facts. `has_begun`: the worker has to know the status.
+    pub fn worker_stepped(&mut self, uid: &Uid, has_begun: bool, now: Boot, outbox: &mut Outbox) {
+        let Some(entry) = self.cache.get_mut(uid) else { return };
+        if has_begun {
+            self.reads.queue(uid, entry);
+        }
+        if entry.take_changed_facts() {
+            self.watches.update(uid, entry, now, outbox);
+        }
+    }
+
+    /// The worker was dropped.
+    pub fn forget(&mut self, uid: &Uid, generation: Generation, outbox: &mut Outbox) {
+        self.watches.forget(uid, outbox);
+        self.waiting_events.forget(uid);
+        self.cache.remove(uid);
+        self.reads.forget(uid);
+        if self.schedule.is_relisting() {
+            self.without_worker.forgotten(uid, generation);
+        }
+    }
+
+    /// The outcome of a RunPodSandbox call of this attempt is unknown. It takes effect before `until` or never.
+    pub fn lost(&mut self, uid: &Uid, attempt: u32, until: Boot) {
+        self.without_worker.lost(uid, attempt, until);
+    }
+}
+
+/// Relists.
+impl Pleg {
+    /// P6: one relist at a time. `up`: the runtime is connected.
+    pub fn relist(&mut self, up: bool, step: StepTime, timeout: Duration, outbox: &mut Outbox) {
+        self.schedule.relist(up, step, timeout, outbox);
+    }
+
+    pub fn relist_timer_fired(&mut self) {
+        self.schedule.timer_fired();
+    }
+
+    /// Sets the timer for the next relist: one period after the start of the last one.
+    pub fn arm_relist(&mut self, up: bool, period: Duration, now: Boot, outbox: &mut Outbox) {
+        // P8: every change causes a runtime event.
+        let all_seen = !self.skipped && self.without_worker.is_empty() && self.watches.cover_all();
+        self.schedule.arm(up, all_seen, period, now, outbox);
+    }
+
+    pub fn relist_ended(&mut self, result: Result<Answer, OpError>, now: Boot, outbox: &mut Outbox) -> Option<List> {
+        self.schedule.ended(result, now, outbox)
+    }
+
+    /// Finds the pods in a list that the node has to adopt, before the list is compared with the cache.
+    pub fn find(
+        &mut self,
+        pods: &ByPod<'_>,
+        list: &List,
+        has_worker: impl Fn(&Uid) -> bool,
+        desired_known: bool,
+    ) -> Vec<Found> {
+        self.without_worker.find(pods, (list.began.0, list.is_first), has_worker, desired_known)
+    }
+
+    /// Compares a list with the cache, and queues the status reads of the pods that differ (P1 to P3, P7). Returns the
+    /// pods whose workers have to be stepped.
+    pub fn compare(&mut self, pods: &ByPod<'_>, (began, at): StepTime, now: Boot) -> Vec<Uid> {
+        let mut changed = Vec::new();
+        self.skipped = false;
+        let absent: Vec<Uid> = self.cache.keys().filter(|uid| !pods.shows(uid)).cloned().collect();
+        let absent = absent.iter().map(|uid| (uid, ListedPod::default()));
+        for (uid, shown) in pods.pods().chain(absent) {
+            if self.compare_pod(uid, &shown, began) {
+                changed.push(uid.clone());
+            }
+        }
+        for (uid, entry) in &mut self.cache {
+            let shared = self.without_worker.shares(uid);
+            let strangers = if shared { pods.strangers(uid) } else { Strangers::default() };
+            if entry.meet(strangers, began, at) {
+                changed.push(uid.clone());
+            }
+        }
+        self.without_worker.compared(now);
+        for uid in self.watches.uncovered() {
+            self.update_cover(&uid, now);
+        }
+        // P3: pods with a failed status read are read again. (The comparison above needs the errors.)
+        let failed = self.cache.iter_mut().filter_map(|(uid, entry)| entry.error.take().is_some().then_some(uid));
+        changed.extend(failed.cloned());
+        changed
+    }
+
+    /// True if the worker has to be stepped now.
+    fn compare_pod(&mut self, uid: &Uid, shown: &ListedPod<'_>, began: Generation) -> bool {
+        let Some(entry) = self.cache.get_mut(uid) else { return false };
+        if !entry.known() {
+            // P7: a pod without sandboxes and containers needs no status read.
+            if shown.sandboxes.is_empty() && shown.containers.is_empty() && !entry.is_busy() {
+                *entry = Entry::empty(began);
+            }
+            return true;
+        }
+        // The list is older than the cached status. The next list decides.
+        if entry.fresh() > began {
+            self.skipped = true;
+            return false;
+        }
+        if relist::same(entry.facts(), shown) {
+            entry.list_agrees();
+            return false;
+        }
+        let events = relist::changes(entry.facts(), shown);
+        let changed = events.iter().all(|e| e.kind == Kind::ContainerChanged);
+        // P2: a container may stay in the state unknown while its status differs. Each such change causes one read; a
+        // read at each relist would show nothing new.
+        if changed && !entry.doubts(events.into_iter().map(|e| e.id)) {
+            return false;
+        }
+        // The worker is stepped with the result of the read.
+        entry.want_read();
+        self.reads.queue(uid, entry);
+        false
+    }
+}
+
+/// Status reads.
+impl Pleg {
+    /// Requests a status read of the pod now.
+    pub fn read_soon(&mut self, uid: &Uid) {
+        if let Some(entry) = self.cache.get_mut(uid) {
+            entry.want_read();
+            self.reads.queue(uid, entry);
+        }
+    }
+
+    /// P3: status reads of different pods run in parallel, up to a limit. `has_begun`: the pod has a worker that has to
+    /// know its status.
+    pub fn begin_reads(
+        &mut self,
+        has_begun: impl Fn(&Uid) -> bool,
+        step: StepTime,
+        timeout: Duration,
+        outbox: &mut Outbox,
+    ) {
+        self.reads.begin(&mut self.cache, has_begun, step, timeout, outbox);
+    }
+
+    /// When a due status read can start although no read in flight has ended: hanging reads lose their slots.
+    pub fn reads_at(&self) -> Option<Boot> {
+        self.reads.begins_at()
+    }
+
+    /// The status read of a pod has ended. False if it is out of date. `owner`: the value of our own annotation.
+    pub fn pod_read(
+        &mut self,
+        op: OpId,
+        uid: &Uid,
+        result: Result<Answer, OpError>,
+        owner: &str,
+        now: Boot,
+        outbox: &mut Outbox,
+    ) -> bool {
+        // The pod may have been forgotten meanwhile and added again with the same UID.
+        let Some(entry) = self.cache.get_mut(uid).filter(|e| e.is_reading(op)) else { return false };
+        self.reads.ended(uid);
+        entry.read_done(match result {
+            // W21: the read filters by UID, which other owners may use too.
+            Ok(Answer::Pod(facts)) => Ok(Strangers::split(facts, owner)),
+            Ok(_) => Err("unexpected answer from the runtime".into()),
+            Err(e) => Err(e.to_string()),
+        });
+        if entry.take_changed_facts() {
+            self.watches.update(uid, entry, now, outbox);
+            if entry.error.is_none() {
+                self.watches.was_read(uid, entry, now, outbox);
+            }
+        }
+        true
+    }
+}
+
+/// P8: watches and runtime events, which make status reads earlier.
+impl Pleg {
+    pub fn watch_answered(&mut self, uid: &Uid, id: &str, ok: bool, now: Boot) {
+        if self.watches.answered(uid, id, ok) {
+            self.update_cover(uid, now);
+        }
+    }
+
+    /// The pidfd of a process reports its end. `stopping`: the worker stops this container; the answer to the stop
+    /// causes a read anyway.
+    pub fn process_ended(&mut self, uid: &Uid, id: &str, stopping: bool, now: Boot) {
+        if self.watches.ended(uid, id) {
+            if !stopping {
+                self.read_soon(uid);
+            }
+            self.update_cover(uid, now);
+        }
+    }
+
+    /// True if the pidfds of all containers that the cache shows running have reported their end.
+    pub fn all_processes_ended(&self, uid: &Uid) -> bool {
+        let running = self.cache.get(uid).into_iter().flat_map(Entry::running);
+        running.into_iter().all(|c| self.watches.has_ended(uid, c.id.as_str()))
+    }
+
+    fn update_cover(&mut self, uid: &Uid, now: Boot) {
+        if let Some(entry) = self.cache.get(uid) {
+            self.watches.update_cover(uid, entry, now);
+        }
+    }
+
+    /// An event of a pod without a worker.
+    pub fn event_of_unknown_pod(&mut self, event: &PlegEvent) {
+        // A removal needs no relist.
+        if event.kind != Kind::ContainerRemoved {
+            self.schedule.relist_soon();
+        }
+    }
+
+    /// An event of a pod with a worker. `will_tell`: a call of the worker is in flight whose answer will show the same.
+    pub fn event(&mut self, uid: &Uid, event: PlegEvent, will_tell: bool) {
+        let Some(entry) = self.cache.get(uid) else { return };
+        if relist::shows(entry.facts(), &event) {
+            return;
+        }
+        if entry.is_busy() || will_tell {
+            self.waiting_events.add(uid, event);
+        } else {
+            self.read_soon(uid);
+        }
+    }
+
+    /// The pod was read, or a call of its worker has ended: the events that waited for it.
+    pub fn take_waiting_events(&mut self, uid: &Uid) -> impl Iterator<Item = PlegEvent> + use<> {
+        self.waiting_events.take(uid)
+    }
+}

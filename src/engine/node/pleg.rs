@@ -1,0 +1,89 @@
+//! The node's side of PLEG: adopts the pods that a list shows (W21), steps the workers of changed pods, and passes
+//! runtime events on (P8).
+
+use super::Engine;
+use crate::api::names::Uid;
+use crate::engine::effect::{Measure, Severity};
+use crate::engine::event::{Answer, Kind, PlegEvent};
+use crate::engine::op::{OpError, OpId};
+use crate::engine::pleg::relist;
+use crate::engine::pleg::without_worker::{Found, Unclaimed};
+use crate::engine::pod::worker::Worker;
+
+impl Engine {
+    pub(super) fn relist(&mut self) {
+        let step = (self.generation, self.now.boot);
+        self.pleg.relist(self.runtime.is_up(), step, self.config.request_timeout, &mut self.outbox);
+    }
+
+    pub(super) fn listed(&mut self, result: Result<Answer, OpError>) {
+        let Some(list) = self.pleg.relist_ended(result, self.now.boot, &mut self.outbox) else { return };
+        if list.is_first {
+            self.room_changed();
+        }
+        let pods = relist::by_pod(&list.listed, &self.config.owner);
+        let has_worker = |uid: &Uid| self.workers.contains_key(uid);
+        for found in self.pleg.find(&pods, &list, has_worker, self.sources_ready) {
+            match found {
+                Found::Running(uid) => self.adopt(&uid),
+                Found::Orphan(uid, orphan) => self.adopt_orphan(&uid, orphan),
+            }
+        }
+        self.dirty.extend(self.pleg.compare(&pods, list.began, self.now.boot));
+    }
+
+    /// W21: a pod of ours without a worker.
+    pub(super) fn adopt_orphan(&mut self, uid: &Uid, orphan: Unclaimed) {
+        let Unclaimed { name, grace, .. } = orphan;
+        self.outbox.measure(Measure::OrphanedPod);
+        let message = format!("pod {name} (uid {uid}) is running but has no manifest; stopping and removing it");
+        self.outbox.tell_of_node(Severity::Warning, "OrphanedPod", message);
+        self.add_orphan(uid, name, grace);
+    }
+
+    pub(super) fn begin_reads(&mut self) {
+        if self.runtime.is_up() {
+            let has_begun = |uid: &Uid| self.workers.get(uid).is_some_and(Worker::has_begun);
+            let step = (self.generation, self.now.boot);
+            self.pleg.begin_reads(has_begun, step, self.config.request_timeout, &mut self.outbox);
+        }
+    }
+
+    pub(super) fn pod_read(&mut self, op: OpId, uid: &Uid, result: Result<Answer, OpError>) {
+        if self.pleg.pod_read(op, uid, result, &self.config.owner, self.now.boot, &mut self.outbox) {
+            self.recheck_waiting_events(uid);
+            self.dirty.insert(uid.clone());
+        }
+    }
+
+    pub(super) fn process_ended(&mut self, uid: &Uid, id: &str) {
+        let stopping = self.workers.get(uid).is_some_and(|w| w.is_stopping(id));
+        self.pleg.process_ended(uid, id, stopping, self.now.boot);
+    }
+
+    pub(super) fn runtime_event(&mut self, uid: Option<Uid>, event: PlegEvent) {
+        let known = uid.and_then(|uid| self.workers.get(&uid).map(|worker| (uid, worker)));
+        match known {
+            Some((uid, worker)) => {
+                let will_tell = will_tell(worker, &event);
+                self.pleg.event(&uid, event, will_tell);
+            }
+            None => self.pleg.event_of_unknown_pod(&event),
+        }
+    }
+
+    /// The pod was read, or a call of its worker has ended: evaluates the events that waited for it.
+    pub(super) fn recheck_waiting_events(&mut self, uid: &Uid) {
+        for event in self.pleg.take_waiting_events(uid) {
+            self.runtime_event(Some(uid.clone()), event);
+        }
+    }
+}
+
+/// True if the worker has a call in flight whose answer will show the same as the event.
+fn will_tell(worker: &Worker, event: &PlegEvent) -> bool {
+    match event.kind {
+        Kind::ContainerDied => worker.is_stopping(&event.id),
+        _ => worker.is_changing(),
+    }
+}
