@@ -2,8 +2,7 @@
 //!
 //! `Engine::step` is the whole interface: an event and the time in, effects out. `desired` compares the desired pods
 //! with the workers, `replace` replaces edited pods, `orphaned_directories` removes leftovers on disk, `kills` handles
-//! kills by other parts, `queries` answers questions about workers (W24), `relist` drives PLEG, `shutdown` is the node
-//! shutdown, `view`, `shutdown_views` and `worker_status` provide the data for the API, and `dump` shows the whole
+//! kills by other parts, `relist` drives PLEG, `shutdown` is the node shutdown, `view`, `shutdown_views` and `worker_status` provide the data for the API, and `dump` shows the whole
 //! state.
 
 mod admission;
@@ -12,7 +11,6 @@ mod dump;
 mod kills;
 mod pass;
 mod pleg;
-mod queries;
 mod replace;
 mod shutdown;
 mod shutdown_views;

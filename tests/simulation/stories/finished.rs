@@ -62,10 +62,10 @@ fn w7_a_pod_recorded_as_terminal_waits_for_its_status_to_be_read() {
     w.start();
     w.run(5);
     let uid = w.files["/m/job.yaml"].uid.clone();
-    assert!(!w.engine.is_known_terminated(&uid));
+    assert!(!w.engine.is_finished(&uid));
     w.faults.planned.clear();
     w.run(5);
-    assert!(w.engine.is_known_terminated(&uid));
+    assert!(w.engine.is_finished(&uid));
     assert_eq!(w.said(), Vec::<String>::new());
 }
 

@@ -15,6 +15,7 @@ use crate::engine::effect::{CgroupCall, FilesCall, RecordChange, RuntimeCall, Se
 use crate::engine::event::Answer;
 use crate::engine::op::{Code, OpError};
 use crate::engine::pleg::cache::Entry;
+use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::{plan, record};
 use std::time::Duration;
 
@@ -25,6 +26,17 @@ const LOG_SETTLES: Duration = Duration::from_millis(200);
 const RECORD_TRIES: u32 = 3;
 
 impl Worker {
+    /// Dead containers and logs are no longer needed (W24, W26).
+    fn content_should_be_removed(&self) -> bool {
+        let evicted =
+            self.waits_for.iter().copied().chain(self.cause.as_ref().and_then(|c| c.by)).any(TerminationSource::evicts);
+        match self.state {
+            State::Waiting | State::Sync(_) => false,
+            State::Terminating(_) => evicted,
+            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => evicted || !self.desired,
+        }
+    }
+
     /// W26: removes superfluous containers and sandboxes in the background.
     pub(super) fn clear_away(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         let container = plan::superfluous(entry.facts());

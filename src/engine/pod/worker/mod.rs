@@ -25,7 +25,6 @@ mod measure;
 mod ops;
 mod pod_record;
 mod probing;
-mod queries;
 mod retry;
 mod sandbox;
 mod sharing;

@@ -103,11 +103,6 @@ impl ActiveOp {
         matches!(self.nature(), Nature::Start | Nature::Stop | Nature::Removal)
     }
 
-    /// Something of the pod can run after this call that did not run before.
-    pub fn may_start_something(&self) -> bool {
-        self.nature() == Nature::Start
-    }
-
     /// The kill of the pod cancels the operation (W2): it may take long, or its result is not wanted any more.
     pub fn is_cancelled_by_kill(&self) -> bool {
         match self {
