@@ -360,7 +360,7 @@ impl Shown<'_> {
             document: c.source.document,
             line: None,
             field: None,
-            message: c.message.clone(),
+            message: c.message(),
         });
         self.manifests.problems().flat_map(|p| &p.problems).cloned().chain(conflicts).collect()
     }

@@ -64,7 +64,7 @@ pub(super) enum Decision {
 impl Engine {
     /// A1: the place of a new worker: behind all others, or the place of its predecessor.
     pub(super) fn next_place(&mut self, worker: &Worker) -> u64 {
-        let before = self.names.get(&worker.name).into_iter().flatten();
+        let before = self.desired.names().pods(&worker.name);
         let inherited =
             before.filter_map(|uid| self.workers.get(uid)).filter(|w| w.pod.is_some()).map(|w| w.place).min();
         inherited.unwrap_or_else(|| {
@@ -128,7 +128,7 @@ impl Engine {
 
     /// Runs a pass over the pods that request room. True if there is more to step or to evaluate.
     pub(super) fn admit(&mut self) -> bool {
-        if !self.sources_ready {
+        if !self.desired.is_known() {
             return false;
         }
         if !self.pleg.was_compared() {
@@ -199,7 +199,7 @@ impl Engine {
     }
 
     pub(super) fn has_its_name(&self, worker: &Worker) -> bool {
-        self.names.get(&worker.name).and_then(|queue| queue.front()) == Some(&worker.uid)
+        self.desired.names().is_first(&worker.name, &worker.uid)
     }
 
     fn decide(&mut self, decision: Decision) {

@@ -1,58 +1,45 @@
-//! Compares the desired pods with the workers (W20, W22, W23), decides which pod has a full name (W8, D4), and restores
-//! pods from their records (W25).
+//! Compares the desired pods (`engine/desired`) with the workers (W20, W22, W23), and restores pods from their records
+//! (W25).
 
 use super::Engine;
 use crate::api::names::{FullName, Uid};
-use crate::api::pod::{Pod, Source};
-use crate::api::priority;
-use crate::engine::context::Owner;
-use crate::engine::effect::{Effect, Notice, RecordChange, Severity};
+use crate::api::pod::Pod;
+use crate::engine::desired::precedence;
+use crate::engine::effect::Effect;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::TerminationSource;
-use crate::engine::pod::record::{self, Record};
+use crate::engine::pod::record::Record;
 use crate::engine::pod::status::Cause;
 use crate::engine::pod::worker::Worker;
 use crate::engine::shutdown;
-use serde::Serialize;
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-
-/// A document that yields to another one with the same name or UID (D4).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Conflict {
-    pub source: Source,
-    pub message: String,
-}
 
 impl Engine {
     pub(super) fn take_records(&mut self, records: Vec<(String, String)>) {
         let of_shutdown = records.iter().find(|(key, _)| key == shutdown::record::KEY);
         self.take_shutdown_record(of_shutdown.map(|(_, value)| value.as_str()));
-        for (key, value) in records {
-            if !record::is_pod(&key) {
-                continue;
-            }
-            match record::read(&key, &value) {
-                Ok(record) => {
-                    self.recorded.insert(record.pod.uid.clone(), record);
-                }
-                Err(why) => {
-                    let message = format!("record {key} is unusable; moving it aside: {why}");
-                    self.outbox.tell_of_node(Severity::Warning, "BadRecord", message);
-                    self.outbox.record(Owner::Worker(Uid::from("")), RecordChange::SetAside { key });
-                }
-            }
-        }
+        self.desired.records_found(records, &mut self.outbox);
     }
 
-    pub(super) fn reconcile(&mut self) {
-        let chosen = self.choose();
-        // W25: recorded pods come first. Among them, a desired pod that had started precedes others of its name,
-        // because they had finished before it started (W8). Pods that were waiting keep their order.
-        let mut recorded: Vec<Record> = std::mem::take(&mut self.recorded).into_values().collect();
-        recorded.sort_by_key(|r| (r.waiting, !r.waiting && !chosen.contains_key(&r.pod.uid), r.start_time));
+    /// The manifests have changed, or have been read for the first time (D1).
+    pub(super) fn reconcile(&mut self, manifests: Vec<Rc<Pod>>) {
+        let workers = &self.workers;
+        let of_worker =
+            |uid: &Uid| workers.get(uid).filter(|w| w.desired).and_then(|w| w.restart.as_ref().or(w.pod.as_ref()));
+        let is_listed = |uid: &Uid| self.pleg.without_worker().unclaimed().contains_key(uid);
+        let chosen = self.desired.update(manifests, of_worker, is_listed, &mut self.outbox);
+        let (recorded, early) = self.desired.sources_read(&chosen);
+        self.revive(recorded);
+        self.claim(&chosen);
+        self.compare_with_workers(chosen);
+        self.pleg.all_claimed();
+        self.handle_early(early);
+    }
+
+    /// W25: recorded pods come first.
+    fn revive(&mut self, recorded: Vec<Record>) {
         for record in recorded {
             let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
             if !self.workers.contains_key(&uid) {
@@ -61,7 +48,10 @@ impl Engine {
                 self.queue_for_name(&uid, name);
             }
         }
-        // W21: a pod without a worker in a list from before the sources were read takes its name before new pods.
+    }
+
+    /// W21: a pod without a worker in a list from before the sources were read takes its name before new pods.
+    fn claim(&mut self, chosen: &BTreeMap<Uid, Rc<Pod>>) {
         for (uid, unclaimed) in self.pleg.without_worker().unclaimed().clone() {
             if self.workers.contains_key(&uid) {
                 match unclaimed.runs {
@@ -72,6 +62,10 @@ impl Engine {
                 self.adopt_orphan(&uid, unclaimed);
             }
         }
+    }
+
+    /// Stops the undesired pods, replaces the edited ones, and adds the new ones.
+    fn compare_with_workers(&mut self, chosen: BTreeMap<Uid, Rc<Pod>>) {
         let drained = self.drained_names();
         let undesired: Vec<Uid> = self.workers.keys().filter(|uid| !chosen.contains_key(*uid)).cloned().collect();
         let names: BTreeSet<&FullName> = chosen.values().map(|pod| &pod.name).collect();
@@ -94,11 +88,7 @@ impl Engine {
         for pod in known {
             self.desire_again(&pod.uid.clone(), pod);
         }
-        // A1: of the pods that arrive together, those with the higher priority come first.
-        new.sort_by(|a, b| {
-            let key = |p: &Pod| (Reverse(priority::of(p.spec())), p.source.clone());
-            key(a).cmp(&key(b))
-        });
+        precedence::sort_new(&mut new);
         for pod in new {
             let (uid, holds) = (pod.uid.clone(), drained.contains(&pod.name));
             self.add_worker(pod, None);
@@ -106,60 +96,10 @@ impl Engine {
                 self.drain_successor(&uid);
             }
         }
-        self.pleg.all_claimed();
-    }
-
-    /// D4: of two documents with the same full name or UID, the one that already runs, otherwise the first by path.
-    fn choose(&mut self) -> BTreeMap<Uid, Rc<Pod>> {
-        // 0: the running pod (perhaps edited), 1: another document with its UID, 2: the others.
-        let rank = |p: &Pod| {
-            let of_worker =
-                self.workers.get(&p.uid).filter(|w| w.desired).and_then(|w| w.restart.as_ref().or(w.pod.as_ref()));
-            let of_before = self.recorded.get(&p.uid).map(|r| &r.pod);
-            match of_worker.or(of_before) {
-                None if self.pleg.without_worker().unclaimed().contains_key(&p.uid) => 1,
-                Some(runs) if runs.source == p.source => 0,
-                Some(_) => 1,
-                None => 2,
-            }
-        };
-        let mut order: Vec<&Rc<Pod>> = self.manifests.iter().collect();
-        order.sort_by_cached_key(|p| rank(p));
-        let mut names: BTreeMap<&FullName, &Rc<Pod>> = BTreeMap::new();
-        let mut chosen: BTreeMap<Uid, Rc<Pod>> = BTreeMap::new();
-        let mut conflicts = Vec::new();
-        for pod in order {
-            let (what, other) = match (names.get(&pod.name), chosen.get(&pod.uid)) {
-                (Some(other), _) => (format!("metadata.name: pod {} is already defined in", pod.name), *other),
-                (None, Some(other)) => {
-                    (format!("metadata.uid: {} already belongs to {} in", pod.uid, other.name), other)
-                }
-                (None, None) => {
-                    names.insert(&pod.name, pod);
-                    chosen.insert(pod.uid.clone(), pod.clone());
-                    continue;
-                }
-            };
-            let at = &other.source;
-            let message = format!("{what} {} (document {}); change one of them", at.path, at.document);
-            conflicts.push(Conflict { source: pod.source.clone(), message });
-        }
-        conflicts.sort();
-        for c in conflicts.iter().filter(|c| !self.conflicts.contains(c)) {
-            self.outbox.push(Effect::Notice(Notice {
-                pod: None,
-                container: None,
-                severity: Severity::Warning,
-                reason: "Conflict",
-                message: format!("{} (document {}): {}", c.source.path, c.source.document, c.message),
-            }));
-        }
-        self.conflicts = conflicts;
-        chosen
     }
 
     pub(super) fn undesire(&mut self, uid: &Uid) {
-        self.outdated.remove(uid);
+        self.desired.not_outdated(uid);
         let Some(worker) = self.workers.get_mut(uid) else { return };
         let name = worker.name.clone();
         worker.restart = None;
@@ -173,7 +113,7 @@ impl Engine {
     fn desire_again(&mut self, uid: &Uid, pod: Rc<Pod>) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
         if worker.is_up_to_date_again(&pod) {
-            self.outdated.remove(uid);
+            self.desired.not_outdated(uid);
             self.room_changed();
         }
         let Some(worker) = self.workers.get_mut(uid) else { return };
@@ -235,9 +175,7 @@ impl Engine {
 
     /// W8: first come first served.
     pub(super) fn queue_for_name(&mut self, uid: &Uid, name: FullName) {
-        let queue = self.names.entry(name).or_default();
-        queue.push_back(uid.clone());
-        if queue.len() == 1 {
+        if self.desired.names_mut().add(name, uid.clone()) {
             self.begin(uid);
         }
         self.room_changed();
@@ -247,7 +185,7 @@ impl Engine {
     pub(super) fn add_orphan(&mut self, uid: &Uid, name: FullName, grace: Duration) {
         let worker = Worker::orphan(uid.clone(), name.clone(), grace, self.now);
         self.insert_worker(uid, Entry::default(), worker);
-        self.names.entry(name).or_default().push_back(uid.clone());
+        self.desired.names_mut().add(name, uid.clone());
         self.put_first(uid);
         self.dirty.insert(uid.clone());
     }
@@ -255,12 +193,10 @@ impl Engine {
     /// W8: a running pod takes its name before a pod that has not started.
     pub(super) fn put_first(&mut self, uid: &Uid) {
         let Some(name) = self.workers.get(uid).map(|w| w.name.clone()) else { return };
-        let first = self.names.get(&name).and_then(|q| q.front()).cloned();
+        let first = self.desired.names().first(&name).cloned();
         let Some(first) = first.filter(|first| first != uid) else { return };
         let begins = self.wait_again(&first);
-        let Some(queue) = self.names.get_mut(&name) else { return };
-        queue.retain(|u| u != uid);
-        queue.insert(usize::from(!begins), uid.clone());
+        self.desired.names_mut().put_first(&name, uid, !begins);
         if begins && let Some(worker) = self.workers.get_mut(uid) {
             // A running pod counts as admitted.
             worker.admit();
@@ -287,15 +223,8 @@ impl Engine {
 
     /// W8: the next pod with this name may start.
     pub(super) fn free_name(&mut self, name: &FullName, uid: &Uid) {
-        let Some(queue) = self.names.get_mut(name) else { return };
-        queue.retain(|u| u != uid);
-        match queue.front().cloned() {
-            None => {
-                self.names.remove(name);
-            }
-            Some(next) => {
-                self.begin(&next);
-            }
+        if let Some(next) = self.desired.names_mut().leave(name, uid) {
+            self.begin(&next);
         }
     }
 }

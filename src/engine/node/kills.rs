@@ -1,28 +1,21 @@
 //! Kills by other parts than the manifests, and their release (W5, W6, W27). Requests that arrive before the sources
-//! have been read (D1) are queued, because recorded pods have no workers yet.
+//! have been read (D1) wait in `desired`.
 //!
 //! A drain applies to a full name: it also holds back a new version of the manifest and the pods that wait for the name
 //! (W27). It is forgotten together with the last pod of that name.
 
 use super::Engine;
 use crate::api::names::{FullName, Uid};
+use crate::engine::desired::Early;
 use crate::engine::effect::Effect;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::worker::Worker;
-use serde::Serialize;
 use std::collections::BTreeSet;
-
-/// A request from before the sources were read.
-#[derive(Debug, Serialize)]
-pub enum Early {
-    Kill(KillId, Uid, Kill),
-    Release(TerminationSource, Option<Vec<Uid>>),
-}
 
 impl Engine {
     pub(super) fn kill(&mut self, id: KillId, uid: Uid, kill: Kill) {
-        if !self.sources_ready {
-            return self.early.push(Early::Kill(id, uid, kill));
+        if let Some(early) = self.desired.early() {
+            return early.push(Early::Kill(id, uid, kill));
         }
         if !self.workers.contains_key(&uid) {
             // Nothing of it runs; an orphan is stopped anyway.
@@ -37,17 +30,16 @@ impl Engine {
 
     /// W27: drains the pods that wait for the name of a drained pod.
     fn drain_those_behind(&mut self, uid: &Uid) {
-        let name = self.workers.get(uid).filter(|w| w.is_drained()).map(|w| &w.name);
-        let queue = name.and_then(|name| self.names.get(name)).into_iter().flatten();
-        let behind = queue.skip_while(|other| *other != uid).skip(1).cloned().collect::<Vec<Uid>>();
+        let Some(worker) = self.workers.get(uid).filter(|w| w.is_drained()) else { return };
+        let behind: Vec<Uid> = self.desired.names().behind(&worker.name, uid).cloned().collect();
         for uid in behind {
             self.drain_successor(&uid);
         }
     }
 
     pub(super) fn release(&mut self, by: TerminationSource, uids: Option<Vec<Uid>>) {
-        if !self.sources_ready {
-            return self.early.push(Early::Release(by, uids));
+        if let Some(early) = self.desired.early() {
+            return early.push(Early::Release(by, uids));
         }
         for uid in uids.unwrap_or_else(|| self.workers.keys().cloned().collect()) {
             self.with_worker(&uid, |worker, _, ctx| worker.release(by, ctx));
@@ -79,9 +71,9 @@ impl Engine {
         self.dirty.insert(uid.clone());
     }
 
-    /// Handles the queued requests once the sources have been read.
-    pub(super) fn take_early(&mut self) {
-        for request in std::mem::take(&mut self.early) {
+    /// Handles the requests that waited for the sources.
+    pub(super) fn handle_early(&mut self, requests: Vec<Early>) {
+        for request in requests {
             match request {
                 Early::Kill(id, uid, kill) => self.kill(id, uid, kill),
                 Early::Release(by, uids) => self.release(by, uids),

@@ -19,14 +19,14 @@ mod tests;
 mod view;
 mod worker_status;
 
-pub use desired::Conflict;
+pub use crate::engine::desired::conflict::Conflict;
 pub use view::{Check, PodView, Summary};
 
-use crate::api::names::{FullName, Uid};
-use crate::api::pod::Pod;
+use crate::api::names::Uid;
 use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
 use crate::engine::context::{Context, Owner};
+use crate::engine::desired::Desired;
 use crate::engine::effect::{Effect, Measure, TimerKey};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::OpError;
@@ -34,17 +34,14 @@ use crate::engine::orphaned_directories::OrphanedDirectories;
 use crate::engine::outbox::Outbox;
 use crate::engine::pleg::Pleg;
 use crate::engine::pleg::cache::{Entry, Generation};
-use crate::engine::pod::record::Record;
 use crate::engine::pod::worker::Worker;
 use crate::engine::rng::Rng;
 use crate::engine::runtime::Runtime;
 use crate::engine::shutdown::Shutdown;
 use crate::engine::slots::StartSlots;
 use admission::Admitting;
-use kills::Early;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::rc::Rc;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Serialize)]
 pub struct Engine {
@@ -55,23 +52,11 @@ pub struct Engine {
     slots: StartSlots,
     runtime: Runtime,
     pleg: Pleg,
-    /// D1: every manifest source has been read once.
-    sources_ready: bool,
-    /// The last desired pods, unchanged.
-    manifests: Vec<Rc<Pod>>,
-    conflicts: Vec<Conflict>,
-    /// W25: pods with a record from the start that have no worker yet.
-    recorded: BTreeMap<Uid, Record>,
-    /// Kills and releases that arrived before the sources were read.
-    early: Vec<Early>,
+    desired: Desired,
     orphaned_directories: OrphanedDirectories,
     shutdown: Shutdown,
     admitting: Admitting,
     workers: BTreeMap<Uid, Worker>,
-    /// Edited pods that are replaced once their record has been written.
-    outdated: BTreeSet<Uid>,
-    /// W8: for each full name the pod that may run (the first) and the pods that wait.
-    names: BTreeMap<FullName, VecDeque<Uid>>,
     dirty: BTreeSet<Uid>,
     #[serde(flatten)]
     outbox: Outbox,
@@ -86,17 +71,11 @@ impl Engine {
             slots: StartSlots::new(&config),
             runtime: Runtime::default(),
             pleg: Pleg::new(config.parallel_reads),
-            sources_ready: false,
-            manifests: Vec::new(),
-            conflicts: Vec::new(),
-            recorded: BTreeMap::new(),
-            early: Vec::new(),
+            desired: Desired::default(),
             orphaned_directories: OrphanedDirectories::default(),
             shutdown: Shutdown::new(config.shutdown.clone()),
             admitting: Admitting::default(),
             workers: BTreeMap::new(),
-            outdated: BTreeSet::new(),
-            names: BTreeMap::new(),
             dirty: BTreeSet::new(),
             outbox: Outbox::default(),
             config,
@@ -120,12 +99,7 @@ impl Engine {
             Event::Directories(found) => {
                 self.orphaned_directories.found(found, |uid| self.workers.contains_key(uid), now.boot);
             }
-            Event::Desired(pods) => {
-                self.manifests = pods;
-                self.sources_ready = true;
-                self.reconcile();
-                self.take_early();
-            }
+            Event::Desired(pods) => self.reconcile(pods),
             Event::Configure(config) => {
                 self.configure(*config);
                 self.configure_shutdown();
@@ -303,7 +277,7 @@ impl Engine {
 
     /// Removes each orphaned directory that is due, once all that could refer to it has been read.
     fn remove_orphaned_directories(&mut self) {
-        if !self.sources_ready || !self.pleg.was_compared() {
+        if !self.desired.is_known() || !self.pleg.was_compared() {
             return;
         }
         let shares = |uid: &Uid| self.pleg.without_worker().shares(uid);

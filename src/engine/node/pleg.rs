@@ -23,7 +23,7 @@ impl Engine {
         }
         let pods = relist::by_pod(&list.listed, &self.config.owner);
         let has_worker = |uid: &Uid| self.workers.contains_key(uid);
-        for found in self.pleg.find(&pods, &list, has_worker, self.sources_ready) {
+        for found in self.pleg.find(&pods, &list, has_worker, self.desired.is_known()) {
             match found {
                 Found::Running(uid) => self.adopt(&uid),
                 Found::Orphan(uid, orphan) => self.adopt_orphan(&uid, orphan),

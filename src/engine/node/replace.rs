@@ -16,7 +16,7 @@ impl Engine {
         let mut waits = false;
         self.with_worker(uid, |worker, entry, ctx| waits = worker.outdate(entry, ctx));
         if waits {
-            self.outdated.insert(uid.clone());
+            self.desired.outdated(uid);
             self.dirty.insert(uid.clone());
             self.room_changed();
         }
@@ -25,16 +25,15 @@ impl Engine {
 
     /// True if the pod that currently has this pod's name continues until its record has been written.
     pub(super) fn follows_outdated(&self, worker: &Worker) -> bool {
-        let first = self.names.get(&worker.name).and_then(|queue| queue.front());
+        let first = self.desired.names().first(&worker.name);
         first.filter(|uid| **uid != worker.uid).and_then(|uid| self.workers.get(uid)).is_some_and(Worker::is_outdated)
     }
 
     /// True if the termination of at least one pod starts now.
     pub(super) fn replace_outdated(&mut self) -> bool {
-        let ready = |uid: &&Uid| self.workers.get(*uid).is_none_or(|w| w.may_be_replaced());
-        let ready: Vec<Uid> = self.outdated.iter().filter(ready).cloned().collect();
+        let may_be_replaced = |uid: &Uid| self.workers.get(uid).is_none_or(|w| w.may_be_replaced());
+        let ready = self.desired.take_replaced(may_be_replaced);
         for uid in &ready {
-            self.outdated.remove(uid);
             let Some(worker) = self.workers.get(uid) else { continue };
             if worker.restart.is_none() {
                 self.undesire(uid);

@@ -238,7 +238,7 @@ impl Engine {
         for uid in rejected.collect::<Vec<Uid>>() {
             self.with_worker(&uid, |worker, _, ctx| worker.ask_again(ctx));
         }
-        let first: Vec<Uid> = self.names.values().filter_map(|queue| queue.front().cloned()).collect();
+        let first: Vec<Uid> = self.desired.names().firsts().cloned().collect();
         for uid in first {
             self.begin(&uid);
         }
@@ -248,7 +248,7 @@ impl Engine {
 
     /// True if the manifests were read and a list has shown the pods without a record: each running pod has a worker.
     fn knows_its_pods(&self) -> bool {
-        self.sources_ready && self.pleg.was_compared()
+        self.desired.is_known() && self.pleg.was_compared()
     }
 
     /// Advances the shutdown as far as possible now. True if workers have to be stepped, because their pods were killed

@@ -3,11 +3,14 @@
 use super::*;
 use crate::api::document;
 use crate::api::facts::{ContainerFact, ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts, SandboxFact};
+use crate::api::names::FullName;
+use crate::api::pod::Pod;
 use crate::api::shutdown::Groups;
 use crate::api::time::{Boot, Wall};
 use crate::engine::effect::RuntimeCall;
 use crate::engine::event::LogindEvent;
 use serde_json::Value;
+use std::rc::Rc;
 use std::time::Duration;
 
 fn pod(name: &str, secret: &str) -> Rc<Pod> {
@@ -94,7 +97,7 @@ fn the_dump_has_everything_and_no_secret() {
     assert_eq!((&a["name"], &a["pod"]["source"]["path"]), (&Value::from("default/a"), &Value::from("/m/a.yaml")));
     assert_eq!(a["state"], "Sync");
     assert_eq!(workers["orphan"]["state"]["Terminating"]["grace_deadline"], 13.5);
-    assert_eq!(dump["names"]["default/b"][0], pods[1].uid.as_str());
+    assert_eq!(dump["desired"]["names"]["default/b"][0], pods[1].uid.as_str());
     // The orphan's status is being read.
     let owners = dump["ops"]["owners"].as_object().unwrap();
     assert!(owners.values().any(|o| o["Read"] == "orphan"), "{owners:?}");

@@ -1,11 +1,12 @@
 //! The data for the API and the commands: the pods and their status, health, and a summary.
 
-use super::{Conflict, Engine};
+use super::Engine;
 use crate::api::facts::{ContainerFact, ContainerState, RuntimeFact};
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::time::{Boot, Wall};
 use crate::engine::admission::Admission;
+use crate::engine::desired::conflict::Conflict;
 use crate::engine::pod::worker::{State, Worker};
 use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeMap;
@@ -110,7 +111,7 @@ impl Engine {
 
     /// D1: every manifest source has been read.
     pub fn sources_ready(&self) -> bool {
-        self.sources_ready
+        self.desired.is_known()
     }
 
     pub fn pleg_healthy(&self, now: Boot) -> bool {
@@ -118,12 +119,12 @@ impl Engine {
     }
 
     pub fn conflicts(&self) -> &[Conflict] {
-        &self.conflicts
+        self.desired.conflicts()
     }
 
     /// The health checks that the engine can answer.
     pub fn checks(&self, now: Boot) -> Vec<Check> {
-        let manifests = if self.sources_ready { Ok("read".into()) } else { Err("not read yet".into()) };
+        let manifests = if self.desired.is_known() { Ok("read".into()) } else { Err("not read yet".into()) };
         vec![
             Check { name: "runtime", result: self.runtime.check() },
             Check { name: "pleg", result: self.pleg.schedule().check(now) },
@@ -139,9 +140,9 @@ impl Engine {
             runtime_error: self.runtime.error().map(str::to_owned),
             pleg_age: self.pleg.schedule().last_ok().map(|at| now.since(at)),
             pleg_error: self.pleg.schedule().error().map(str::to_owned),
-            sources_ready: self.sources_ready,
+            sources_ready: self.desired.is_known(),
             operations_in_flight: self.outbox.ops.len(),
-            conflicts: self.conflicts.clone(),
+            conflicts: self.desired.conflicts().to_vec(),
             ..Summary::default()
         };
         for w in self.workers.values() {

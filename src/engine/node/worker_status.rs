@@ -14,7 +14,7 @@ impl Engine {
         let mut worker_status = worker.worker_status(now);
         match worker.state {
             State::Waiting => {
-                let first = self.names.get(&worker.name).and_then(|queue| queue.front());
+                let first = self.desired.names().first(&worker.name);
                 let first = first.filter(|first| *first != uid);
                 if let Some(first) = first {
                     worker_status

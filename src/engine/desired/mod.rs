@@ -1,0 +1,229 @@
+//! The wanted objects: which pods the manifests define, which of two documents with the same name or UID counts (D4),
+//! which pod may use a full name (W8), and what was requested or recorded before the manifests were known (D1, W25).
+//! The node compares the result with its workers.
+//!
+//! What fits in here later, each with its first use and not before:
+//! - A second source of pods, the API server. `update` receives the pods of one source today. With two sources, each
+//!   keeps its own list, `Sources` is known when both have been read, and `precedence` orders documents by source
+//!   before it orders them by path. A trait for sources appears with the second one.
+//! - ConfigMaps, Secrets and priority classes: further maps beside `manifests`, with the same precedence and conflicts.
+//!   A pod that refers to an object that does not exist waits, like a pod that waits for its name.
+
+pub mod conflict;
+pub mod names;
+pub mod precedence;
+
+use crate::api::names::Uid;
+use crate::api::pod::Pod;
+use crate::engine::context::Owner;
+use crate::engine::effect::{RecordChange, Severity};
+use crate::engine::outbox::Outbox;
+use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
+use crate::engine::pod::record::{self, Record};
+use conflict::Conflict;
+use names::Names;
+use precedence::{Choice, Known};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// A request from before the sources were read. It waits, because recorded pods have no workers yet.
+#[derive(Debug, Serialize)]
+pub enum Early {
+    Kill(KillId, Uid, Kill),
+    Release(TerminationSource, Option<Vec<Uid>>),
+}
+
+#[derive(Debug, Serialize)]
+enum Sources {
+    /// D1: no pod is stopped or started before every manifest source has been read once.
+    Unread {
+        /// W25: pods with a record from the start.
+        recorded: BTreeMap<Uid, Record>,
+        early: Vec<Early>,
+    },
+    Read,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Desired {
+    sources: Sources,
+    /// The last desired pods, unchanged.
+    manifests: Vec<Rc<Pod>>,
+    conflicts: Vec<Conflict>,
+    names: Names,
+    /// Edited pods that are replaced once their record has been written.
+    outdated: BTreeSet<Uid>,
+}
+
+impl Default for Desired {
+    fn default() -> Desired {
+        Desired {
+            sources: Sources::Unread { recorded: BTreeMap::new(), early: Vec::new() },
+            manifests: Vec::new(),
+            conflicts: Vec::new(),
+            names: Names::default(),
+            outdated: BTreeSet::new(),
+        }
+    }
+}
+
+impl Desired {
+    /// D1: every manifest source has been read once.
+    pub fn is_known(&self) -> bool {
+        matches!(self.sources, Sources::Read)
+    }
+
+    pub fn conflicts(&self) -> &[Conflict] {
+        &self.conflicts
+    }
+
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    pub fn names_mut(&mut self) -> &mut Names {
+        &mut self.names
+    }
+
+    /// The records of pods, found at the start. An unusable one is moved aside.
+    pub fn records_found(&mut self, records: Vec<(String, String)>, outbox: &mut Outbox) {
+        let Sources::Unread { recorded, .. } = &mut self.sources else { return };
+        for (key, value) in records {
+            if !record::is_pod(&key) {
+                continue;
+            }
+            match record::read(&key, &value) {
+                Ok(record) => {
+                    recorded.insert(record.pod.uid.clone(), record);
+                }
+                Err(why) => {
+                    let message = format!("record {key} is unusable; moving it aside: {why}");
+                    outbox.tell_of_node(Severity::Warning, "BadRecord", message);
+                    outbox.record(Owner::Worker(Uid::from("")), RecordChange::SetAside { key });
+                }
+            }
+        }
+    }
+
+    /// Where a request has to wait for the sources; None once they have been read.
+    pub fn early(&mut self) -> Option<&mut Vec<Early>> {
+        match &mut self.sources {
+            Sources::Unread { early, .. } => Some(early),
+            Sources::Read => None,
+        }
+    }
+
+    /// The manifests have changed. Returns the pods that are desired now, and reports each new conflict. `of_worker`:
+    /// the pod as which a desired worker runs or starts again. `is_listed`: the runtime shows a pod of ours with this
+    /// UID that has no worker.
+    pub fn update<'w>(
+        &mut self,
+        manifests: Vec<Rc<Pod>>,
+        of_worker: impl Fn(&Uid) -> Option<&'w Rc<Pod>>,
+        is_listed: impl Fn(&Uid) -> bool,
+        outbox: &mut Outbox,
+    ) -> BTreeMap<Uid, Rc<Pod>> {
+        self.manifests = manifests;
+        let recorded = |uid: &Uid| match &self.sources {
+            Sources::Unread { recorded, .. } => recorded.get(uid).map(|record| &record.pod),
+            Sources::Read => None,
+        };
+        let known = |uid: &Uid| match of_worker(uid).or_else(|| recorded(uid)) {
+            Some(pod) => Known::From(&pod.source),
+            None if is_listed(uid) => Known::Listed,
+            None => Known::No,
+        };
+        let Choice { chosen, conflicts } = precedence::choose(&self.manifests, known);
+        for conflict in conflicts.iter().filter(|c| !self.conflicts.contains(c)) {
+            outbox.tell_of_node(Severity::Warning, "Conflict", conflict.to_string());
+        }
+        self.conflicts = conflicts;
+        chosen
+    }
+
+    /// Every source has been read now. Returns the recorded pods in the order in which they get their names, and the
+    /// requests that waited; both are empty after the first call.
+    pub fn sources_read(&mut self, chosen: &BTreeMap<Uid, Rc<Pod>>) -> (Vec<Record>, Vec<Early>) {
+        match std::mem::replace(&mut self.sources, Sources::Read) {
+            Sources::Read => (Vec::new(), Vec::new()),
+            Sources::Unread { recorded, early } => {
+                let mut recorded: Vec<Record> = recorded.into_values().collect();
+                // W25: a desired pod that had started precedes others of its name, because they had finished before it
+                // started (W8). Pods that were waiting keep their order.
+                recorded.sort_by_key(|r| (r.waiting, !r.waiting && !chosen.contains_key(&r.pod.uid), r.start_time));
+                (recorded, early)
+            }
+        }
+    }
+
+    /// The pod was edited: it runs on until its record has been written.
+    pub fn outdated(&mut self, uid: &Uid) {
+        self.outdated.insert(uid.clone());
+    }
+
+    /// The pod is replaced or gone, or the edit was taken back.
+    pub fn not_outdated(&mut self, uid: &Uid) {
+        self.outdated.remove(uid);
+    }
+
+    /// The edited pods that are replaced now.
+    pub fn take_replaced(&mut self, may_be_replaced: impl Fn(&Uid) -> bool) -> Vec<Uid> {
+        let ready: Vec<Uid> = self.outdated.iter().filter(|uid| may_be_replaced(uid)).cloned().collect();
+        for uid in &ready {
+            self.outdated.remove(uid);
+        }
+        ready
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::desired::precedence::tests::pod;
+
+    fn update(desired: &mut Desired, pods: &[&Rc<Pod>]) -> (BTreeMap<Uid, Rc<Pod>>, usize) {
+        let mut outbox = Outbox::default();
+        let pods = pods.iter().map(|pod| (*pod).clone()).collect();
+        let chosen = desired.update(pods, |_| None, |_| false, &mut outbox);
+        (chosen, outbox.take().len())
+    }
+
+    #[test]
+    fn d1_requests_wait_until_every_source_was_read() {
+        let mut desired = Desired::default();
+        assert!(!desired.is_known());
+        desired.early().unwrap().push(Early::Release(TerminationSource::Drain, None));
+        let (chosen, _) = update(&mut desired, &[]);
+        assert_eq!(desired.sources_read(&chosen).1.len(), 1);
+        assert!(desired.is_known() && desired.early().is_none());
+        assert_eq!(desired.sources_read(&chosen).1.len(), 0);
+    }
+
+    #[test]
+    fn d4_a_conflict_is_reported_once() {
+        let (a, b) = (pod("web", "/m/a.yaml", 1), pod("web", "/m/b.yaml", 2));
+        let mut desired = Desired::default();
+        let reports = [&[&a, &b][..], &[&a, &b], &[&a], &[&a, &b]].map(|pods| update(&mut desired, pods).1);
+        assert_eq!(reports, [1, 0, 0, 1]);
+        assert_eq!(desired.conflicts().len(), 1);
+    }
+
+    #[test]
+    fn an_unusable_record_is_moved_aside() {
+        let (mut desired, mut outbox) = (Desired::default(), Outbox::default());
+        desired.records_found(vec![("pods/x".into(), "{".into()), ("shutdown/last".into(), "{".into())], &mut outbox);
+        assert_eq!(outbox.take().len(), 2, "an event, and the change of the record");
+    }
+
+    #[test]
+    fn an_edited_pod_is_replaced_once() {
+        let mut desired = Desired::default();
+        for uid in ["a", "b", "c"] {
+            desired.outdated(&uid.into());
+        }
+        desired.not_outdated(&"c".into());
+        assert_eq!(desired.take_replaced(|uid| uid.as_str() != "a"), [Uid::from("b")]);
+        assert_eq!(desired.take_replaced(|_| true), [Uid::from("a")]);
+    }
+}

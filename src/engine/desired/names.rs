@@ -1,0 +1,96 @@
+//! W8: for each full name, the pod that may run and the pods that wait for the name, first come first served.
+
+use crate::api::names::{FullName, Uid};
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
+pub struct Names {
+    /// The first pod of each queue has the name. No queue is empty.
+    queues: BTreeMap<FullName, VecDeque<Uid>>,
+}
+
+impl Names {
+    /// The pod that has the name.
+    pub fn first(&self, name: &FullName) -> Option<&Uid> {
+        self.queues.get(name)?.front()
+    }
+
+    pub fn is_first(&self, name: &FullName, uid: &Uid) -> bool {
+        self.first(name) == Some(uid)
+    }
+
+    /// The pod of each name that has it.
+    pub fn firsts(&self) -> impl Iterator<Item = &Uid> {
+        self.queues.values().filter_map(VecDeque::front)
+    }
+
+    /// The pods of this name, in order.
+    pub fn pods(&self, name: &FullName) -> impl Iterator<Item = &Uid> {
+        self.queues.get(name).into_iter().flatten()
+    }
+
+    /// The pods that wait behind this one.
+    pub fn behind(&self, name: &FullName, uid: &Uid) -> impl Iterator<Item = &Uid> {
+        self.pods(name).skip_while(move |other| *other != uid).skip(1)
+    }
+
+    /// Adds a pod at the end. True if it has the name.
+    pub fn add(&mut self, name: FullName, uid: Uid) -> bool {
+        let queue = self.queues.entry(name).or_default();
+        queue.push_back(uid);
+        queue.len() == 1
+    }
+
+    /// Moves a pod to the first place, or to the one behind the pod that has the name.
+    pub fn put_first(&mut self, name: &FullName, uid: &Uid, behind_first: bool) {
+        if let Some(queue) = self.queues.get_mut(name) {
+            queue.retain(|other| other != uid);
+            queue.insert(usize::from(behind_first).min(queue.len()), uid.clone());
+        }
+    }
+
+    /// The pod does not need its name any more. Returns the pod that has the name now.
+    pub fn leave(&mut self, name: &FullName, uid: &Uid) -> Option<Uid> {
+        let queue = self.queues.get_mut(name)?;
+        queue.retain(|other| other != uid);
+        let first = queue.front().cloned();
+        if first.is_none() {
+            self.queues.remove(name);
+        }
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w8_pods_of_one_name_take_turns_in_the_order_of_their_arrival() {
+        let (mut names, web) = (Names::default(), FullName::new("default", "web"));
+        let [a, b, c] = ["a", "b", "c"].map(Uid::from);
+        let added = [&a, &b, &c].map(|uid| names.add(web.clone(), uid.clone()));
+        assert_eq!(added, [true, false, false]);
+        assert!(names.is_first(&web, &a) && !names.is_first(&web, &b));
+        assert_eq!(names.behind(&web, &a).collect::<Vec<_>>(), [&b, &c]);
+        assert_eq!(names.leave(&web, &a), Some(b.clone()));
+        assert_eq!(names.leave(&web, &c), Some(b.clone()));
+        assert_eq!(names.leave(&web, &b), None);
+        assert_eq!((names.first(&web), names.firsts().count()), (None, 0));
+    }
+
+    #[test]
+    fn w8_a_running_pod_comes_before_pods_that_wait() {
+        let (mut names, web) = (Names::default(), FullName::new("default", "web"));
+        let [a, b, c] = ["a", "b", "c"].map(Uid::from);
+        for uid in [&a, &b, &c] {
+            names.add(web.clone(), uid.clone());
+        }
+        names.put_first(&web, &c, true);
+        assert_eq!(names.pods(&web).collect::<Vec<_>>(), [&a, &c, &b]);
+        names.put_first(&web, &b, false);
+        assert_eq!(names.pods(&web).collect::<Vec<_>>(), [&b, &a, &c]);
+    }
+}

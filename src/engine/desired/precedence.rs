@@ -1,0 +1,126 @@
+//! D4: which of two documents with the same full name or UID is in force, and the order of new pods (A1).
+//!
+//! The document of a pod that already runs comes first, so that a second file never replaces a running pod. Otherwise
+//! the first document by path is in force.
+
+use super::conflict::{Common, Conflict};
+use crate::api::names::{FullName, Uid};
+use crate::api::pod::{Pod, Source};
+use crate::api::priority;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// What the node knows about the UID of a document.
+pub enum Known<'a> {
+    /// A pod from this document runs, waits, or is recorded.
+    From(&'a Source),
+    /// Only the runtime knows the pod.
+    Listed,
+    No,
+}
+
+/// Highest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Precedence {
+    /// The document of a known pod, perhaps edited.
+    Own,
+    /// Another document with the UID of a known pod.
+    SameUid,
+    New,
+}
+
+pub struct Choice {
+    /// The documents in force.
+    pub chosen: BTreeMap<Uid, Rc<Pod>>,
+    /// The others, by source.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// Chooses among the documents, which are in the order of their paths.
+pub fn choose<'a>(manifests: &[Rc<Pod>], known: impl Fn(&Uid) -> Known<'a>) -> Choice {
+    let precedence = |pod: &Pod| match known(&pod.uid) {
+        Known::From(source) if *source == pod.source => Precedence::Own,
+        Known::From(_) | Known::Listed => Precedence::SameUid,
+        Known::No => Precedence::New,
+    };
+    let mut order: Vec<&Rc<Pod>> = manifests.iter().collect();
+    order.sort_by_cached_key(|pod| precedence(pod));
+    let mut names: BTreeMap<&FullName, &Rc<Pod>> = BTreeMap::new();
+    let mut chosen: BTreeMap<Uid, Rc<Pod>> = BTreeMap::new();
+    let mut conflicts = Vec::new();
+    for pod in order {
+        let (common, other) = match (names.get(&pod.name), chosen.get(&pod.uid)) {
+            (Some(other), _) => (Common::Name(pod.name.clone()), *other),
+            (None, Some(other)) => (Common::Uid { uid: pod.uid.clone(), other: other.name.clone() }, other),
+            (None, None) => {
+                names.insert(&pod.name, pod);
+                chosen.insert(pod.uid.clone(), pod.clone());
+                continue;
+            }
+        };
+        conflicts.push(Conflict { source: pod.source.clone(), with: other.source.clone(), common });
+    }
+    conflicts.sort();
+    Choice { chosen, conflicts }
+}
+
+/// A1: of the pods that arrive together, those with the higher priority come first.
+pub fn sort_new(pods: &mut [Rc<Pod>]) {
+    pods.sort_by(|a, b| {
+        let key = |p: &Pod| (Reverse(priority::of(p.spec())), p.source.clone());
+        key(a).cmp(&key(b))
+    });
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::api::document;
+
+    /// A pod from a document; pods with another `version` have another UID.
+    pub fn pod(name: &str, path: &str, version: u32) -> Rc<Pod> {
+        let text = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: m, image: \
+             \"i:{version}\"}}]}}}}"
+        );
+        let context = document::Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
+        Rc::new(document::read(text.as_bytes(), path, context).0.remove(0))
+    }
+
+    fn paths(choice: &Choice) -> Vec<&str> {
+        choice.chosen.values().map(|pod| &*pod.source.path).collect()
+    }
+
+    #[test]
+    fn d4_of_two_documents_the_first_by_path_is_in_force() {
+        let pods = [pod("web", "/m/a.yaml", 1), pod("web", "/m/b.yaml", 2)];
+        let choice = choose(&pods, |_| Known::No);
+        assert_eq!(paths(&choice), ["/m/a.yaml"]);
+        let [conflict] = choice.conflicts.as_slice() else { panic!("{:?}", choice.conflicts) };
+        assert_eq!(conflict.common, Common::Name(pods[0].name.clone()));
+        assert_eq!(
+            conflict.to_string(),
+            "/m/b.yaml (document 1): metadata.name: pod default/web is already defined in /m/a.yaml (document 1); \
+             change one of them"
+        );
+    }
+
+    #[test]
+    fn d4_the_document_of_a_running_pod_stays_in_force() {
+        let (first, runs) = (pod("web", "/m/a.yaml", 1), pod("web", "/m/b.yaml", 2));
+        let known = |uid: &Uid| if *uid == runs.uid { Known::From(&runs.source) } else { Known::No };
+        assert_eq!(paths(&choose(&[first.clone(), runs.clone()], known)), ["/m/b.yaml"]);
+        let listed = |uid: &Uid| if *uid == runs.uid { Known::Listed } else { Known::No };
+        assert_eq!(paths(&choose(&[first, runs.clone()], listed)), ["/m/b.yaml"]);
+    }
+
+    #[test]
+    fn d4_two_names_with_one_uid_are_a_conflict() {
+        let first = pod("web", "/m/a.yaml", 1);
+        let second = Rc::new(Pod { uid: first.uid.clone(), ..Pod::clone(&pod("db", "/m/b.yaml", 1)) });
+        let choice = choose(&[first.clone(), second], |_| Known::No);
+        let common = Common::Uid { uid: first.uid.clone(), other: first.name.clone() };
+        assert_eq!(choice.conflicts.iter().map(|c| &c.common).collect::<Vec<_>>(), [&common]);
+    }
+}
