@@ -1,0 +1,115 @@
+//! The listening sockets: the file of the control socket, ports in use, exhausted descriptors.
+
+use super::{FIRST, Node, Pages};
+use crate::adapters::server::http::ListenerKind;
+use crate::adapters::server::{Listeners, Server};
+use crate::api::time::Boot;
+use mio::Poll;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::Duration;
+
+#[test]
+fn the_control_socket_is_for_owner_and_group_and_goes_at_the_end() {
+    let mut node = Node::new();
+    let path = node.dir.path().join("sub/w.sock");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+    node.server.close(node.poll.registry());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_control_socket_whose_file_goes_is_made_again_and_one_that_is_only_touched_is_not() {
+    let mut node = Node::new();
+    let path = node.dir.path().join("sub/w.sock");
+    let inode = || std::fs::metadata(&path).unwrap().ino();
+    let before = inode();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    node.settle();
+    assert_eq!(inode(), before);
+    let aside = path.with_extension("aside");
+    std::fs::rename(&path, &aside).unwrap();
+    node.settle();
+    assert_ne!(inode(), before);
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    node.settle();
+    let mut client = node.unix();
+    assert!(node.ask(&mut client, "GET /livez HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn a_dead_instances_socket_is_replaced_and_a_living_ones_is_not() {
+    let mut node = Node::new();
+    let path = node.dir.path().join("sub/w.sock");
+    let inode = std::fs::metadata(&path).unwrap().ino();
+    let listener_kinds = Listeners { control: Some(path.clone()), ..Listeners::default() };
+    let mut second = Server::new(listener_kinds, FIRST);
+    let poll = Poll::new().unwrap();
+    second.drive(poll.registry(), Boot(1), &mut node.pages);
+    assert!(!second.is_listening(ListenerKind::Control));
+    assert_eq!(std::fs::metadata(&path).unwrap().ino(), inode);
+    assert_eq!(second.next_deadline(), Some(Boot(1) + Duration::from_secs(1)), "the listener retries");
+
+    node.server.close(node.poll.registry());
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "a killed process leaves its socket file");
+    second.drive(poll.registry(), Boot(1) + Duration::from_secs(1), &mut node.pages);
+    assert!(second.is_listening(ListenerKind::Control));
+    drop(second);
+    assert!(!path.exists());
+
+    std::fs::write(&path, "precious").unwrap();
+    let mut third = Server::new(Listeners { control: Some(path.clone()), ..Listeners::default() }, FIRST);
+    third.drive(poll.registry(), Boot(1), &mut node.pages);
+    assert!(!third.is_listening(ListenerKind::Control));
+    drop(third);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious", "a file that is not a socket is not removed");
+}
+
+#[test]
+fn a_port_in_use_is_tried_again_until_it_is_free() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let mut server = Server::new(Listeners { health: Some(address), ..Listeners::default() }, FIRST);
+    let poll = Poll::new().unwrap();
+    let mut pages = Pages { asked: Vec::new(), parts: 0, later: Vec::new(), gone: Vec::new() };
+    let mut now = Boot(1);
+    for wait in [1, 2, 4, 8, 16, 30, 30] {
+        server.drive(poll.registry(), now, &mut pages);
+        assert_eq!(server.next_deadline(), Some(now + Duration::from_secs(wait)));
+        now = now + Duration::from_secs(wait);
+    }
+    drop(taken);
+    server.drive(poll.registry(), now, &mut pages);
+    assert!(server.is_listening(ListenerKind::Health));
+    assert_eq!(server.next_deadline(), None);
+}
+
+/// Runs again in a separate process, because it lowers the limit of descriptors.
+#[test]
+fn without_descriptors_accepting_pauses_and_goes_on() {
+    const NAME: &str = "adapters::server::tests::sockets::without_descriptors_accepting_pauses_and_goes_on";
+    if std::env::var_os("WHERRY_TEST_ALONE").is_none() {
+        let me = std::env::current_exe().unwrap();
+        let done = std::process::Command::new(me).args(["--exact", NAME]).env("WHERRY_TEST_ALONE", "1").output();
+        assert!(done.as_ref().unwrap().status.success(), "{done:?}");
+        return;
+    }
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let mut node = Node::new();
+    let mut client = node.tcp(ListenerKind::Health);
+    client.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    let old = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum: old.maximum }).unwrap();
+    node.settle();
+    assert_eq!(node.pages.asked, []);
+    assert!(
+        node.server.next_deadline().is_some(),
+        "the poll does not report the connection again, so a deadline is needed"
+    );
+    assert!(!node.turn(Duration::from_millis(50)), "the loop does not spin");
+    setrlimit(Resource::Nofile, old).unwrap();
+    node.skip(Duration::from_secs(1));
+    let (all, _) = node.read(&mut client, |_| false);
+    assert!(all.ends_with(b"ok"));
+}
