@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::adapters::cri::requests::tests::{config, pod};
+use crate::api::facts::ContainerState;
 use crate::api::names::{SandboxId, Uid, label};
 use crate::engine::op::Code;
+use protobuf::MessageField;
 use std::cell::RefCell;
 use std::rc::Rc;
 

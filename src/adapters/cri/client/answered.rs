@@ -1,0 +1,273 @@
+//! Handles the answers of calls: collects their facts for the answer of the operation, and starts the calls that follow.
+
+use super::method::Method;
+use super::wire::{op_error, parse, parse_each};
+use super::{Client, ClientEvent, Next, Step, Work};
+use crate::adapters::cri::transport::CallError;
+use crate::adapters::cri::{answers, proto};
+use crate::api::cgroups::CgroupDriver;
+use crate::api::facts::{ContainerFact, ContainerState, SandboxFact};
+use crate::api::names::ContainerId;
+use crate::api::time::Boot;
+use crate::engine::event::Answer;
+use crate::engine::op::{Code, OpError, OpId};
+use bytes::Bytes;
+use protobuf::Message;
+use std::collections::BTreeSet;
+
+impl Client {
+    /// Handles the failure of a call.
+    pub(super) fn failed(&mut self, op: OpId, step: &Step, error: CallError, now: Boot) -> Result<Next, OpError> {
+        let error = op_error(error);
+        match step {
+            Step::ReadSandbox | Step::ReadContainer { .. } if error.is_not_found() => self.read_so_far(op),
+            // containerd before 2.0 has no RuntimeConfig.
+            Step::RuntimeConfig if is_unimplemented(&error) => {
+                self.driver_told(None);
+                self.status_so_far(op, None, None)
+            }
+            // The task's process has usually ended already.
+            Step::KillTask(id) if matches!(error, OpError::Answered { .. }) => self.delete_task(op, id, now),
+            _ => Err(error),
+        }
+    }
+
+    /// Handles the answer of a call.
+    pub(super) fn answered(
+        &mut self,
+        op: OpId,
+        step: Step,
+        method: Method,
+        body: &Bytes,
+        now: Boot,
+    ) -> Result<Next, OpError> {
+        match step {
+            Step::Version => self.status_so_far(op, Some(parse(method, body)?), None),
+            Step::Status => self.status_so_far(op, None, Some(parse(method, body)?)),
+            Step::RuntimeConfig => {
+                let answer: proto::RuntimeConfigResponse = parse(method, body)?;
+                self.driver_told(answers::cgroup_driver(&answer));
+                self.status_so_far(op, None, None)
+            }
+            Step::ListSandboxes => {
+                let sandboxes = self.list(method, body, answers::odd_sandbox, answers::listed_sandbox)?;
+                if let Some(Work::List(listed)) = self.work(op) {
+                    listed.sandboxes = sandboxes;
+                }
+                self.list_so_far(op)
+            }
+            Step::ListContainers => {
+                let containers = self.list(method, body, answers::odd_container, answers::listed_container)?;
+                if let Some(Work::List(listed)) = self.work(op) {
+                    listed.containers = containers;
+                }
+                self.list_so_far(op)
+            }
+            Step::FindSandboxes => self.read_sandboxes(op, parse(method, body)?, now),
+            Step::FindContainers => self.read_containers(op, parse(method, body)?, now),
+            Step::ReadSandbox => {
+                let fact = answers::sandbox(&parse(method, body)?).map(|f| self.with_sandbox_pid(f));
+                if let Some(Work::Read(facts)) = self.work(op) {
+                    facts.sandboxes.extend(fact);
+                }
+                self.read_so_far(op)
+            }
+            Step::ReadContainer { sandbox } => {
+                let fact = answers::container(&parse(method, body)?, Some(&sandbox)).map(|f| self.with_pid(f));
+                if let Some(Work::Read(facts)) = self.work(op) {
+                    facts.containers.extend(fact);
+                }
+                self.read_so_far(op)
+            }
+            Step::Run => {
+                let answer: proto::RunPodSandboxResponse = self.parse_change(op, method, body)?;
+                self.sandbox_status(op, Step::RanSandbox, answer.pod_sandbox_id, true, now).map(|()| None)
+            }
+            Step::RanSandbox => match answers::sandbox(&parse(method, body)?) {
+                Some(fact) => Ok(Some(Answer::Sandbox(self.with_sandbox_pid(fact)))),
+                None => Err(OpError::Unknown("the runtime's answer has no status of a pod's sandbox".into())),
+            },
+            Step::Image => Ok(Some(Answer::Image(answers::image(&parse(method, body)?)))),
+            Step::Pull => {
+                let _: proto::PullImageResponse = self.parse_change(op, method, body)?;
+                let image = match self.work(op) {
+                    Some(Work::Pull(image)) => std::mem::take(image),
+                    _ => String::new(),
+                };
+                self.image_status(op, image, now).map(|()| None)
+            }
+            Step::Create => {
+                let answer: proto::CreateContainerResponse = parse(method, body)?;
+                if answer.container_id.is_empty() {
+                    return Err(OpError::Unknown(format!("{}: the runtime's answer has no id", method.path)));
+                }
+                Ok(Some(Answer::Created(ContainerId::from(answer.container_id))))
+            }
+            Step::Start(id) => {
+                let _: proto::StartContainerResponse = self.parse_change(op, method, body)?;
+                self.container_status(op, Step::Started, id.to_string(), true, now).map(|()| None)
+            }
+            Step::Started => match answers::container(&parse(method, body)?, None) {
+                Some(fact) => Ok(Some(Answer::Container(self.with_pid(fact)))),
+                None => Err(OpError::Unknown("the runtime's answer has no status of a pod's container".into())),
+            },
+            Step::KillTask(id) => self.delete_task(op, &id, now),
+            Step::Change => Ok(Some(Answer::Ok)),
+        }
+    }
+
+    /// Requests the statuses of the sandboxes in a pod's list.
+    fn read_sandboxes(&mut self, op: OpId, list: proto::ListPodSandboxResponse, now: Boot) -> Result<Next, OpError> {
+        self.unless_cancelled(op)?;
+        for sandbox in list.items {
+            let ready = sandbox.state == proto::PodSandboxState::SANDBOX_READY.into();
+            let verbose = ready && !self.pids.contains_key(&sandbox.id);
+            self.sandbox_status(op, Step::ReadSandbox, sandbox.id, verbose, now)?;
+        }
+        self.read_so_far(op)
+    }
+
+    /// Requests the statuses of the containers in a pod's list.
+    fn read_containers(&mut self, op: OpId, list: proto::ListContainersResponse, now: Boot) -> Result<Next, OpError> {
+        self.unless_cancelled(op)?;
+        for c in list.containers {
+            let running = c.state == proto::ContainerState::CONTAINER_RUNNING.into();
+            let verbose = running && !self.pids.contains_key(&c.id);
+            let step = Step::ReadContainer { sandbox: c.pod_sandbox_id };
+            self.container_status(op, step, c.id, verbose, now)?;
+        }
+        self.read_so_far(op)
+    }
+
+    /// Decodes the answer of the changing call. Later errors of the operation are `Unknown`, and so is a cancellation.
+    fn parse_change<M: Message>(&mut self, op: OpId, method: Method, body: &Bytes) -> Result<M, OpError> {
+        if let Some(operation) = self.operations.get_mut(&op) {
+            operation.changed = true;
+        }
+        self.unless_cancelled(op)?;
+        parse(method, body)
+    }
+
+    fn unless_cancelled(&self, op: OpId) -> Result<(), OpError> {
+        match self.operations.get(&op) {
+            Some(operation) if operation.cancelled => Err(OpError::Unknown("cancelled".into())),
+            _ => Ok(()),
+        }
+    }
+
+    /// The work of the operation if all its calls have ended.
+    fn complete(&mut self, op: OpId) -> Option<&mut Work> {
+        self.operations.get_mut(&op).filter(|o| o.waiting == 0).map(|o| &mut o.work)
+    }
+
+    fn status_so_far(
+        &mut self,
+        op: OpId,
+        new_version: Option<proto::VersionResponse>,
+        new_status: Option<proto::StatusResponse>,
+    ) -> Result<Next, OpError> {
+        if let Some(Work::Status(both)) = self.work(op) {
+            let (version, status) = &mut **both;
+            if let Some(new) = new_version {
+                *version = new;
+            }
+            if let Some(new) = new_status {
+                *status = new;
+            }
+        }
+        Ok(match self.complete(op) {
+            Some(Work::Status(both)) => {
+                let fact = answers::runtime(&both.0, &both.1);
+                self.containerd = fact.name == "containerd";
+                Some(Answer::Runtime(fact))
+            }
+            _ => None,
+        })
+    }
+
+    /// Stores the cgroup driver for later requests.
+    fn driver_told(&mut self, driver: Option<CgroupDriver>) {
+        self.driver_known = true;
+        self.config.cgroups.driver = driver.unwrap_or(self.configured_driver);
+        self.ended.push(ClientEvent::Driver(driver));
+    }
+
+    fn list_so_far(&mut self, op: OpId) -> Result<Next, OpError> {
+        let Some(Work::List(listed)) = self.complete(op) else { return Ok(None) };
+        let mut listed = std::mem::take(listed);
+        let containers = listed.containers.iter().map(|c| c.id.as_str());
+        let there: BTreeSet<&str> = containers.chain(listed.sandboxes.iter().map(|s| s.id.as_str())).collect();
+        if !self.pids.is_empty() {
+            self.pids.retain(|id, _| there.contains(id.as_str()));
+        }
+        if there.len() < listed.containers.len() + listed.sandboxes.len() {
+            let mut seen = BTreeSet::new();
+            listed.containers.retain(|c| seen.insert(c.id.to_string()));
+            listed.sandboxes.retain(|s| seen.insert(s.id.to_string()));
+            self.ended.push(ClientEvent::Nonsense { why: "a list contains an id twice".to_owned() });
+        }
+        Ok(Some(Answer::Listed(listed)))
+    }
+
+    fn read_so_far(&mut self, op: OpId) -> Result<Next, OpError> {
+        let Some(Work::Read(facts)) = self.complete(op) else { return Ok(None) };
+        let mut facts = std::mem::take(facts);
+        facts.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.created_at, s.attempt)));
+        facts.containers.sort_by_key(|c| std::cmp::Reverse((c.created_at, c.attempt)));
+        Ok(Some(Answer::Pod(facts)))
+    }
+
+    /// Converts the items of a list to facts. All invalid items are reported in one line.
+    fn list<M: Message, T>(
+        &mut self,
+        method: Method,
+        body: &Bytes,
+        odd: fn(&M) -> Option<String>,
+        fact: fn(&M) -> Option<T>,
+    ) -> Result<Vec<T>, OpError> {
+        let (mut facts, mut first, mut more) = (Vec::new(), None, 0);
+        parse_each(method, body, |item: M| {
+            match (odd(&item), &first) {
+                (Some(_), Some(_)) => more += 1,
+                (Some(why), None) => first = Some(why),
+                (None, _) => {}
+            }
+            facts.extend(fact(&item));
+        })?;
+        if let Some(first) = first {
+            let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+            self.ended.push(ClientEvent::Nonsense { why: format!("{first}{more}") });
+        }
+        Ok(facts)
+    }
+
+    /// Stores the PID of a running container, or fills it in if the status was not verbose.
+    fn with_pid(&mut self, mut fact: ContainerFact) -> ContainerFact {
+        fact.pid = self.pid_of(fact.id.as_str(), fact.state == ContainerState::Running, fact.pid);
+        fact
+    }
+
+    fn with_sandbox_pid(&mut self, mut fact: SandboxFact) -> SandboxFact {
+        fact.pid = self.pid_of(fact.id.as_str(), fact.ready, fact.pid);
+        fact
+    }
+
+    /// Returns the reported PID, otherwise the stored one. None if the object is not running.
+    fn pid_of(&mut self, id: &str, runs: bool, told: Option<u32>) -> Option<u32> {
+        match (runs, told) {
+            (false, _) => {
+                self.pids.remove(id);
+                None
+            }
+            (true, Some(pid)) => {
+                self.pids.insert(id.to_owned(), pid);
+                told
+            }
+            (true, None) => self.pids.get(id).copied(),
+        }
+    }
+}
+
+fn is_unimplemented(error: &OpError) -> bool {
+    matches!(error, OpError::Answered { code: Code::Unimplemented, .. })
+}

@@ -1,0 +1,154 @@
+//! Builds the requests of an operation, and starts its first calls.
+
+use super::method;
+use super::wire::{invalid, lists_of};
+use super::{Client, Next, Step};
+use crate::adapters::cri::{proto, requests};
+use crate::api::names::ContainerId;
+use crate::api::pod::Pod;
+use crate::api::time::Boot;
+use crate::engine::effect::{CreateContainer, RuntimeCall};
+use crate::engine::op::{Code, OpError, OpId};
+use protobuf::MessageField;
+use rustix::process::Signal;
+
+/// The version of the kubelet API, sent with Version.
+const KUBELET_API_VERSION: &str = "0.1.0";
+
+impl Client {
+    pub(super) fn begin(&mut self, op: OpId, call: RuntimeCall, now: Boot) -> Result<(), OpError> {
+        match call {
+            RuntimeCall::Status => self.status(op, now),
+            RuntimeCall::List => {
+                let (sandboxes, containers) =
+                    (proto::ListPodSandboxRequest::new(), proto::ListContainersRequest::new());
+                self.call(op, Step::ListSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
+                self.call(op, Step::ListContainers, method::LIST_CONTAINERS, &containers, now)
+            }
+            RuntimeCall::ReadPod { uid } => {
+                let (sandboxes, containers) = lists_of(&uid);
+                self.call(op, Step::FindSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
+                self.call(op, Step::FindContainers, method::LIST_CONTAINERS, &containers, now)
+            }
+            RuntimeCall::RunSandbox { pod, attempt } => {
+                let config = requests::sandbox_config(&pod, attempt, &self.config).map_err(invalid)?;
+                let request = proto::RunPodSandboxRequest { config: MessageField::some(config), ..Default::default() };
+                self.call(op, Step::Run, method::RUN_POD_SANDBOX, &request, now)
+            }
+            RuntimeCall::StopSandbox { id } => {
+                let request = proto::StopPodSandboxRequest { pod_sandbox_id: id.to_string(), ..Default::default() };
+                self.call(op, Step::Change, method::STOP_POD_SANDBOX, &request, now)
+            }
+            RuntimeCall::RemoveSandbox { id } => {
+                let request = proto::RemovePodSandboxRequest { pod_sandbox_id: id.to_string(), ..Default::default() };
+                self.call(op, Step::Change, method::REMOVE_POD_SANDBOX, &request, now)
+            }
+            RuntimeCall::ImageStatus { image } => self.image_status(op, image, now),
+            RuntimeCall::PullImage { pod, image } => self.pull_image(op, &pod, image, now),
+            RuntimeCall::CreateContainer(create) => self.create_container(op, &create, now),
+            RuntimeCall::StartContainer { id } => {
+                let request = proto::StartContainerRequest { container_id: id.to_string(), ..Default::default() };
+                self.call(op, Step::Start(id), method::START_CONTAINER, &request, now)
+            }
+            RuntimeCall::StopContainer { id, grace } => {
+                let seconds = grace.as_secs() + u64::from(grace.subsec_nanos() > 0);
+                let request = proto::StopContainerRequest {
+                    container_id: id.to_string(),
+                    timeout: i64::try_from(seconds).unwrap_or(i64::MAX),
+                    ..Default::default()
+                };
+                self.call(op, Step::Change, method::STOP_CONTAINER, &request, now)
+            }
+            RuntimeCall::RemoveContainer { id } => {
+                let request = proto::RemoveContainerRequest { container_id: id.to_string(), ..Default::default() };
+                self.call(op, Step::Change, method::REMOVE_CONTAINER, &request, now)
+            }
+            RuntimeCall::DeleteTask { id } => self.kill_task(op, id, now),
+        }
+    }
+
+    /// Version and Status, and RuntimeConfig if the cgroup driver is still unknown.
+    fn status(&mut self, op: OpId, now: Boot) -> Result<(), OpError> {
+        let version = proto::VersionRequest { version: KUBELET_API_VERSION.into(), ..Default::default() };
+        self.call(op, Step::Version, method::VERSION, &version, now)?;
+        self.call(op, Step::Status, method::STATUS, &proto::StatusRequest::new(), now)?;
+        if !self.driver_known {
+            let request = proto::RuntimeConfigRequest::new();
+            self.call(op, Step::RuntimeConfig, method::RUNTIME_CONFIG, &request, now)?;
+        }
+        Ok(())
+    }
+
+    fn pull_image(&mut self, op: OpId, pod: &Pod, image: String, now: Boot) -> Result<(), OpError> {
+        let config = requests::sandbox_config(pod, 0, &self.config).map_err(invalid)?;
+        let annotations = pod.object.metadata.annotations.clone().unwrap_or_default();
+        let request = proto::PullImageRequest {
+            image: MessageField::some(proto::ImageSpec { image, annotations, ..Default::default() }),
+            sandbox_config: MessageField::some(config),
+            ..Default::default()
+        };
+        self.call(op, Step::Pull, method::PULL_IMAGE, &request, now)
+    }
+
+    fn create_container(&mut self, op: OpId, create: &CreateContainer, now: Boot) -> Result<(), OpError> {
+        let config = requests::container_config(create, &self.config).map_err(invalid)?;
+        let sandbox = requests::sandbox_config(&create.pod, create.sandbox_attempt, &self.config);
+        let request = proto::CreateContainerRequest {
+            pod_sandbox_id: create.sandbox.to_string(),
+            config: MessageField::some(config),
+            sandbox_config: MessageField::some(sandbox.map_err(invalid)?),
+            ..Default::default()
+        };
+        self.call(op, Step::Create, method::CREATE_CONTAINER, &request, now)
+    }
+
+    /// A task of containerd is killed before it is deleted. No other runtime has tasks.
+    fn kill_task(&mut self, op: OpId, id: ContainerId, now: Boot) -> Result<(), OpError> {
+        if !self.containerd {
+            let message = "the runtime is not containerd and has no tasks".to_owned();
+            return Err(OpError::Answered { code: Code::Unimplemented, message });
+        }
+        let request = proto::containerd::KillRequest {
+            container_id: id.to_string(),
+            signal: Signal::KILL.as_raw() as u32,
+            all: true,
+            ..Default::default()
+        };
+        self.call(op, Step::KillTask(id), method::KILL_TASK, &request, now)
+    }
+
+    pub(super) fn delete_task(&mut self, op: OpId, id: &ContainerId, now: Boot) -> Result<Next, OpError> {
+        let request = proto::containerd::DeleteTaskRequest { container_id: id.to_string(), ..Default::default() };
+        self.call(op, Step::Change, method::DELETE_TASK, &request, now).map(|()| None)
+    }
+
+    pub(super) fn image_status(&mut self, op: OpId, image: String, now: Boot) -> Result<(), OpError> {
+        let image = MessageField::some(proto::ImageSpec { image, ..Default::default() });
+        let request = proto::ImageStatusRequest { image, ..Default::default() };
+        self.call(op, Step::Image, method::IMAGE_STATUS, &request, now)
+    }
+
+    pub(super) fn sandbox_status(
+        &mut self,
+        op: OpId,
+        step: Step,
+        id: String,
+        verbose: bool,
+        now: Boot,
+    ) -> Result<(), OpError> {
+        let request = proto::PodSandboxStatusRequest { pod_sandbox_id: id, verbose, ..Default::default() };
+        self.call(op, step, method::POD_SANDBOX_STATUS, &request, now)
+    }
+
+    pub(super) fn container_status(
+        &mut self,
+        op: OpId,
+        step: Step,
+        id: String,
+        verbose: bool,
+        now: Boot,
+    ) -> Result<(), OpError> {
+        let request = proto::ContainerStatusRequest { container_id: id, verbose, ..Default::default() };
+        self.call(op, step, method::CONTAINER_STATUS, &request, now)
+    }
+}
