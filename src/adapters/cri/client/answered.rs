@@ -3,7 +3,6 @@
 use super::method::Method;
 use super::wire::{op_error, parse, parse_each};
 use super::{Client, ClientEvent, Next, Step, Work};
-use crate::adapters::cri::transport::CallError;
 use crate::adapters::cri::{answers, proto};
 use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::{ContainerFact, ContainerState, SandboxFact};
@@ -11,6 +10,7 @@ use crate::api::names::ContainerId;
 use crate::api::time::Boot;
 use crate::engine::event::Answer;
 use crate::engine::op::{Code, OpError, OpId};
+use crate::net::grpc::CallError;
 use bytes::Bytes;
 use protobuf::Message;
 use std::collections::BTreeSet;
