@@ -1,6 +1,8 @@
-//! Each adapter communicates with one external thing and does not depend on other adapters.
+//! Each adapter communicates with one external thing. An adapter may use another one below it; `tests/architecture` lists the
+//! permitted pairs.
 
 pub mod bus;
+pub mod cgroups;
 pub mod cri;
 pub mod host;
 pub mod logs;

@@ -97,6 +97,7 @@ impl Agent {
             events,
             started,
             networks_mended: _,
+            cgroups_swept: _,
             root,
         } = self;
         let beside = AgentParts {

@@ -1,10 +1,10 @@
 //! `wherry debug dump`: the whole state of the engine, and the agent's own state.
 
-use super::cgroups::PodCgroups;
 use super::descriptors;
 use super::effects::{Job, Jobs, RecordQueue, Work};
 use super::event_cache::EventCache;
 use super::logind::HeldLock;
+use crate::adapters::cgroups::PodCgroups;
 use crate::adapters::cri::client::Client;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::records::Root;

@@ -2,6 +2,7 @@
 
 use super::paths::{ContainerFiles, Removed, SandboxCall};
 use super::{Agent, system_check, views};
+use crate::adapters::cgroups::CgroupResult;
 use crate::adapters::cri::requests::HostDns;
 use crate::adapters::manifests::{NotSeen, Seen};
 use crate::adapters::server::http::{Response, Route, Ticket};
@@ -150,7 +151,10 @@ impl Agent {
             Effect::Runtime { op, call, timeout } => return self.call_runtime(op, call, timeout, now),
             Effect::Cancel { op } => return self.cancel(op),
             Effect::Files { op, call } => self.use_files(op, call, now),
-            Effect::Cgroup { op, call } => self.use_cgroups(op, call, now),
+            Effect::Cgroup { op, call } => {
+                self.cgroups.call(op, call, now.boot);
+                self.drive_cgroups(now);
+            }
             // Manifests with volumes are rejected (`api/validate/unsupported.rs`), so nothing is ever mounted.
             Effect::Volumes { op, call: VolumesCall::Unmount { .. }, .. } => {
                 self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) });
@@ -226,8 +230,25 @@ impl Agent {
         self.jobs.insert(id, Job::Files(op));
     }
 
+    /// Continues the cgroup calls, and takes their results.
+    pub(super) fn drive_cgroups(&mut self, now: Now) {
+        self.cgroups.drive(self.event_loop.registry(), now.boot);
+        for result in self.cgroups.take_results() {
+            match result {
+                CgroupResult::Done { op, result } => self.events.push_back(Event::Done { op, result }),
+                CgroupResult::RemoveByForce { op, uid } => self.remove_by_force(op, &uid, now),
+                CgroupResult::Counted { operation, took } => self.metrics.cgroup_operation(operation, took),
+                CgroupResult::LevelFailed { why } => {
+                    if let Some(repeated) = self.standing.tell(&format!("slice: {why}"), now.boot) {
+                        log::warn!("cgroups error={why:?} repeated={repeated}");
+                    }
+                }
+            }
+        }
+    }
+
     /// Removes a pod's cgroup together with processes that the runtime has lost. Killing them takes a moment.
-    pub(super) fn remove_by_force(&mut self, op: OpId, uid: &Uid, now: Now) {
+    fn remove_by_force(&mut self, op: OpId, uid: &Uid, now: Now) {
         let (remove, uid) = (self.files.remove_cgroup.clone(), uid.to_string());
         let id = self.helpers.submit(Class::Removals, "remove a pod's cgroup", now.boot + REMOVE_TIMEOUT, move || {
             Work::Files(remove(&uid, true).map_err(OpError::Unknown))

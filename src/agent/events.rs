@@ -5,6 +5,7 @@ use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::StreamEvent;
 use crate::adapters::cri::requests::RequestConfig;
 use crate::adapters::manifests::{NotSeen, Seen};
+use crate::api::facts::Listed;
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::time::Now;
@@ -14,7 +15,7 @@ use crate::engine::event::{Answer, Event, Kind, PlegEvent};
 use crate::event_loop::JobError;
 use log::Level;
 use mio::Token;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Agent {
     /// The runtime may have answered.
@@ -70,7 +71,11 @@ impl Agent {
                     self.events.push_back(Event::Done { op, result });
                 }
                 ClientEvent::Answered { id, result } => self.runtime_told(id, result, now),
-                ClientEvent::Driver(driver) => self.take_driver(driver, now),
+                ClientEvent::Driver(driver) => {
+                    self.cgroups.take_driver(driver, now.boot);
+                    self.files.remove_cgroup = self.cgroups.remover();
+                    self.drive_cgroups(now);
+                }
                 ClientEvent::Nonsense { why } => {
                     if let Some(repeated) = self.standing.tell(&format!("nonsense: {why}"), now.boot) {
                         log::warn!("unexpected answer from the runtime error={why:?} repeated={repeated}");
@@ -86,6 +91,18 @@ impl Agent {
             }
         }
         self.client_events = out;
+    }
+
+    /// Once, with the first list: removes cgroups of pods that neither the runtime nor the engine knows.
+    fn sweep_cgroups(&mut self, listed: &Listed, now: Now) {
+        if std::mem::replace(&mut self.cgroups_swept, true) {
+            return;
+        }
+        let of_sandboxes = listed.sandboxes.iter().map(|s| &s.uid);
+        let running: BTreeSet<&Uid> = of_sandboxes.chain(listed.containers.iter().map(|c| &c.uid)).collect();
+        let engine = &self.engine;
+        self.cgroups.sweep(&|uid| running.contains(uid) || engine.pod(uid).is_some(), now.boot);
+        self.drive_cgroups(now);
     }
 
     /// P8: the runtime's CRI service answers, and may have an event stream.

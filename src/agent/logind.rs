@@ -3,7 +3,7 @@
 
 use super::effects::{Job, Work};
 use super::{Agent, LOGIND};
-use crate::adapters::bus::DEFAULT_ADDRESS;
+use crate::adapters::bus;
 use crate::adapters::bus::logind::{BusEvent, Lock, Logind, dropin};
 use crate::adapters::systemd;
 use crate::api::time::Now;
@@ -138,9 +138,7 @@ fn taker(name: &str) -> Option<Option<u32>> {
 }
 
 pub(super) fn bus(config: &Config) -> Logind {
-    // Like libdbus: an empty value counts as unset.
-    let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok().filter(|a| !a.is_empty());
-    let mut logind = Logind::new(address.as_deref().unwrap_or(DEFAULT_ADDRESS), LOGIND);
+    let mut logind = Logind::new(&bus::system_address(), LOGIND);
     logind.set_enabled(!config.shutdown.is_off());
     logind
 }

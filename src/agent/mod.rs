@@ -1,13 +1,12 @@
 //! The daemon: one loop that carries events to the engine and the engine's effects to the adapters. It decides nothing.
 //!
 //! `Agent::run` is the loop. `effects` carries effects out and `events` brings events in; `logind` does both for
-//! graceful shutdown and `cgroups` for the cgroups of pods. `system_check` checks the machine at the start. `content`
+//! graceful shutdown. `system_check` checks the machine at the start. `content`
 //! has the data that the server shows, `views` the form in which it shows pods, `descriptors` and `dump` the internal
 //! state. `retry` and `drain` carry out requests that change something, `runtime_requests` those that call the runtime.
 //! `paths` reads files that Wherry does not own. `event_recorder` writes the log lines and events of pods,
 //! `event_cache` keeps the events, `service` notifies systemd.
 
-mod cgroups;
 mod content;
 mod descriptors;
 mod drain;
@@ -28,6 +27,7 @@ pub mod system_check;
 mod views;
 
 use crate::adapters::bus::logind::Logind;
+use crate::adapters::cgroups::PodCgroups;
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::ContainerEvents;
@@ -76,7 +76,9 @@ pub struct Agent {
     manifests: Manifests,
     logind: Logind,
     lock: logind::HeldLock,
-    cgroups: cgroups::PodCgroups,
+    cgroups: PodCgroups,
+    /// The cgroups of dead pods were searched for.
+    cgroups_swept: bool,
     pidfds: Pidfds,
     files: PodFiles,
     records: Records,
@@ -155,7 +157,7 @@ impl Agent {
                     MOUNTS => self.manifests.mounted(now),
                     EVENTS => self.drive_container_events(now),
                     LOGIND => self.drive_logind(now),
-                    SLICES => self.drive_slices(now),
+                    SLICES => self.drive_cgroups(now),
                     token if self.server.owns(token) => self.server.ready(token),
                     token if self.pidfds.owns(token) => self.process_ended(token),
                     token => log::debug!("ignoring an event of a removed source token={}", token.0),
@@ -195,7 +197,7 @@ impl Agent {
             self.drive_logind(now);
         }
         if due(self.cgroups.next_deadline()) {
-            self.drive_slices(now);
+            self.drive_cgroups(now);
         }
         if due(Some(self.manifests.next_deadline())) {
             self.manifests_due(now);

@@ -4,11 +4,13 @@
 //! It is a straight procedure without the engine: no pod is desired, a killed purge can simply be repeated, and its
 //! duration is bounded. It touches only objects with the id of this root directory (W21).
 
-use super::{RUNTIME, cgroups, start};
+use super::{RUNTIME, SLICES, start};
+use crate::adapters::bus;
 use crate::adapters::bus::logind::dropin;
+use crate::adapters::cgroups::Cgroups;
+use crate::adapters::cgroups::slices::Slices;
 use crate::adapters::cri::client::{Client, ClientEvent};
 use crate::adapters::cri::requests::HostDns;
-use crate::adapters::host::cgroups::Cgroups;
 use crate::adapters::pod_files::{self, PodFiles};
 use crate::adapters::records::{Root, existing_id};
 use crate::api::cgroups::{CLASSES, CgroupDriver, CgroupNames};
@@ -176,7 +178,7 @@ fn remove_files(
 /// The first error that systemd returned.
 fn stop_slices<'a>(names: &CgroupNames, uids: impl Iterator<Item = &'a Uid>) -> Result<(), String> {
     let mut event_loop = EventLoop::new().map_err(|e| e.to_string())?;
-    let mut slices = cgroups::slices();
+    let mut slices = Slices::new(&bus::system_address(), SLICES);
     let mut waiting = BTreeSet::new();
     for uid in uids {
         for qos in CLASSES {

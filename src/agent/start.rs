@@ -1,6 +1,5 @@
 //! Builds an agent from the configuration. Opens its parts in the order that gives the most useful error.
 
-use super::cgroups::{self, PodCgroups};
 use super::drain::Drains;
 use super::effects::RecordQueue;
 use super::event_cache::EventCache;
@@ -8,12 +7,13 @@ use super::event_recorder::EventRecorder;
 use super::logind::{self, HeldLock};
 use super::runtime_requests::RuntimeRequests;
 use super::service::Service;
-use super::{Agent, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, descriptors, logging, system_check};
+use super::{Agent, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES, descriptors, logging, system_check};
+use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig};
 use crate::adapters::host::checks::is_stuck as stuck;
-use crate::adapters::host::{capacity, cgroups::Cgroups, machine};
+use crate::adapters::host::{capacity, machine};
 use crate::adapters::manifests::{Manifests, Settings};
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
@@ -74,7 +74,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         Listeners { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };
     let metrics = Metrics::new(&config.node_name);
     metrics.set_node_size(&node);
-    let cgroups = PodCgroups::new(cgroup_settings(&config, &node));
+    let cgroups = PodCgroups::new(cgroup_settings(&config, &node), SLICES);
     let engine = Engine::new(engine_config(&config, node, &root.id));
     let files = pod_files(&config, &cgroups);
     let found = Event::Directories(files.found());
@@ -125,6 +125,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         events,
         started,
         networks_mended: false,
+        cgroups_swept: false,
         root,
     })
 }

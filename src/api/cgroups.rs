@@ -1,7 +1,7 @@
 //! The cgroup names of a node's pods, identical to a kubelet's, for both cgroup drivers.
 //!
 //! `<root>/kubepods[/burstable|/besteffort]/pod<uid>`; for systemd the same as a path of slices. The cgroups themselves
-//! are handled in `adapters::host::cgroups`.
+//! are handled in `adapters::cgroups`.
 
 use crate::api::names::Uid;
 use crate::api::qos::Qos;

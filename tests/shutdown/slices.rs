@@ -9,7 +9,7 @@ use mio::Token;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use wherry::adapters::bus::slices::{Slices, Ticket};
+use wherry::adapters::cgroups::slices::{Slices, Ticket};
 use wherry::api::limits::{CpuQuota, Limits};
 use wherry::event_loop::{EventLoop, clock};
 

@@ -3,14 +3,16 @@
 //! message. libdbus has no event loop of its own; its one socket is registered with the agent's.
 //!
 //! - `logind`: graceful shutdown;
-//! - `slices`: the systemd slices of pods;
-//! - `address`, `probe`, `channel`, `reply`: shared by both.
+//! - `address`, `probe`, `channel`, `reply`: shared with the adapter `cgroups`, whose slices are calls to systemd.
 
-mod address;
-mod channel;
+pub(in crate::adapters) mod address;
+pub(in crate::adapters) mod channel;
 pub mod logind;
-mod probe;
-mod reply;
-pub mod slices;
+pub(in crate::adapters) mod probe;
+pub(in crate::adapters) mod reply;
 
-pub use address::DEFAULT as DEFAULT_ADDRESS;
+/// The address of the system bus: `DBUS_SYSTEM_BUS_ADDRESS`, or libdbus's default. Like in libdbus, an empty value counts as unset.
+pub fn system_address() -> String {
+    let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok().filter(|a| !a.is_empty());
+    address.unwrap_or_else(|| address::DEFAULT.to_owned())
+}

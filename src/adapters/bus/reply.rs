@@ -1,27 +1,27 @@
-//! Messages to the bus itself, and the parts of reading a reply that `logind` and `slices` share.
+//! Messages to the bus itself, and the parts of reading a reply that `logind` and the slices of pods share.
 
 use crate::api::time::Boot;
 use crate::engine::op::{Code, OpError};
 use dbus::arg::{Arg, ArgType, Get};
 use dbus::{Message, MessageType};
 
-pub(super) const SYSTEMD: &str = "org.freedesktop.systemd1";
-pub(super) const SYSTEMD_PATH: &str = "/org/freedesktop/systemd1";
-pub(super) const SYSTEMD_MANAGER: &str = "org.freedesktop.systemd1.Manager";
-pub(super) const BUS: &str = "org.freedesktop.DBus";
-pub(super) const BUS_PATH: &str = "/org/freedesktop/DBus";
+pub(in crate::adapters) const SYSTEMD: &str = "org.freedesktop.systemd1";
+pub(in crate::adapters) const SYSTEMD_PATH: &str = "/org/freedesktop/systemd1";
+pub(in crate::adapters) const SYSTEMD_MANAGER: &str = "org.freedesktop.systemd1.Manager";
+pub(in crate::adapters) const BUS: &str = "org.freedesktop.DBus";
+pub(in crate::adapters) const BUS_PATH: &str = "/org/freedesktop/DBus";
 
 /// gRPC status codes, which `Code::Other` contains.
 const UNKNOWN: u32 = 2;
 const PERMISSION_DENIED: u32 = 7;
 
-pub(super) type Made = Result<Message, String>;
+pub(in crate::adapters) type Made = Result<Message, String>;
 
-pub(super) fn to_bus(member: &'static str) -> Made {
+pub(in crate::adapters) fn to_bus(member: &'static str) -> Made {
     Message::new_method_call(BUS, BUS_PATH, BUS, member)
 }
 
-pub(super) fn hello() -> Made {
+pub(in crate::adapters) fn hello() -> Made {
     to_bus("Hello")
 }
 
@@ -29,7 +29,7 @@ pub(super) fn hello() -> Made {
 ///
 /// # Errors
 /// The argument has another type, or the message has more than one.
-pub(super) fn only<'m, T: Arg + Get<'m>>(message: &'m Message) -> Result<T, String> {
+pub(in crate::adapters) fn only<'m, T: Arg + Get<'m>>(message: &'m Message) -> Result<T, String> {
     let mut arguments = message.iter_init();
     let value = arguments.read::<T>().map_err(|e| e.to_string())?;
     match arguments.arg_type() {
@@ -39,12 +39,12 @@ pub(super) fn only<'m, T: Arg + Get<'m>>(message: &'m Message) -> Result<T, Stri
 }
 
 /// Returns `Ok` for any reply that is not an error, whatever its content.
-pub(super) fn fine(reply: &Message) -> Result<(), OpError> {
+pub(in crate::adapters) fn fine(reply: &Message) -> Result<(), OpError> {
     if reply.msg_type() == MessageType::Error { Err(error(reply)) } else { Ok(()) }
 }
 
 /// The name and the text of an error.
-pub(super) fn named(reply: &Message) -> (String, String) {
+pub(in crate::adapters) fn named(reply: &Message) -> (String, String) {
     // `as_result` changes nothing but takes `&mut`.
     match reply.duplicate().map(|mut m| m.as_result().err()) {
         Ok(Some(e)) => (e.name().unwrap_or("").to_owned(), e.message().unwrap_or("").to_owned()),
@@ -72,8 +72,8 @@ fn error(reply: &Message) -> OpError {
 }
 
 /// A call that waits for its answer.
-pub(super) struct Pending<W> {
-    pub(super) serial: u32,
-    pub(super) deadline: Boot,
-    pub(super) what: W,
+pub(in crate::adapters) struct Pending<W> {
+    pub(in crate::adapters) serial: u32,
+    pub(in crate::adapters) deadline: Boot,
+    pub(in crate::adapters) what: W,
 }

@@ -2,7 +2,6 @@
 //! /proc, /sys and /etc again.
 
 pub mod capacity;
-pub mod cgroups;
 pub mod checks;
 pub mod cni_cache;
 pub mod machine;

@@ -7,10 +7,12 @@
 //! The properties are those that runc sets on a slice (libcontainer/cgroups/systemd), so that the two do not overwrite each
 //! other's settings.
 
-use super::address::{self, Place};
-use super::channel;
-use super::probe::{self, Probe};
-use super::reply::{Made, Pending, SYSTEMD, SYSTEMD_MANAGER, SYSTEMD_PATH, fine, hello, named, only, to_bus};
+use crate::adapters::bus::address::{self, Place};
+use crate::adapters::bus::channel;
+use crate::adapters::bus::probe::{self, Probe};
+use crate::adapters::bus::reply::{
+    Made, Pending, SYSTEMD, SYSTEMD_MANAGER, SYSTEMD_PATH, fine, hello, named, only, to_bus,
+};
 use crate::api::cgroups::{parent_unit, unit_of};
 use crate::api::limits::{CpuQuota, Limits, weight};
 use crate::api::time::Boot;

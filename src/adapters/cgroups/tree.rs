@@ -5,7 +5,7 @@
 //! The runtime creates the cgroups of further controllers (cpuset, devices, freezer, ...) itself.
 
 use super::files::{self, CONTROLLERS, Controller, said, values};
-use super::{Cgroups, Hierarchy};
+use super::hierarchies::{Cgroups, Hierarchy};
 use crate::api::limits::Limits;
 use crate::api::qos::Qos;
 use std::fs;
@@ -277,7 +277,7 @@ fn let_through(directory: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{hierarchy, names};
+    use super::super::hierarchies::tests::{hierarchy, names};
     use super::*;
     use crate::api::cgroups::{CgroupDriver, CgroupNames};
     use crate::api::limits::CpuQuota;

@@ -1,5 +1,4 @@
-//! The cgroups of pods on the machine: finds the mounted hierarchies, creates and sets the tree of pod cgroups (`tree`, with the
-//! cgroupfs driver), and removes the cgroups of a pod. The limits come from `api::limits`, the names from `api::cgroups`.
+//! The mounted cgroup hierarchies: finds them, and removes the cgroups of a pod.
 //!
 //! The runtime removes only the cgroups below a pod's cgroup. Wherry removes the pod's cgroup: in every hierarchy (each v1
 //! controller, and the unified one), under each QoS parent, deepest first.
@@ -7,11 +6,6 @@
 //! Only empty cgroups can be removed, so a removal cannot affect running processes. On request, processes that the runtime has
 //! lost are killed first, as in a kubelet. With the systemd driver Wherry removes the directory of the slice; systemd notices
 //! this and forgets the slice.
-
-mod files;
-mod tree;
-
-pub use tree::{Level, Tree};
 
 use crate::api::cgroups::{CLASSES, CgroupNames};
 use crate::api::names::Uid;
@@ -141,7 +135,7 @@ fn is_used(directory: &Path) -> bool {
 
 impl Hierarchy {
     /// The directory of a cgroup; None if the cgroup is outside of the mounted part of the hierarchy.
-    fn directory(&self, cgroup: &str) -> Option<PathBuf> {
+    pub(super) fn directory(&self, cgroup: &str) -> Option<PathBuf> {
         // In a cgroup namespace the root is `/` or a path that begins with `/..`.
         let inside = if self.root == "/" || self.root.starts_with("/..") {
             cgroup
@@ -270,7 +264,7 @@ fn with_all_below(directory: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::api::cgroups::CgroupDriver;
 
@@ -283,12 +277,12 @@ mod tests {
 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 ";
 
-    pub(super) fn hierarchy(mount_point: &str, controllers: &[&str], unified: bool) -> Hierarchy {
+    pub(in crate::adapters::cgroups) fn hierarchy(mount_point: &str, controllers: &[&str], unified: bool) -> Hierarchy {
         let controllers = controllers.iter().map(|c| (*c).to_owned()).collect();
         Hierarchy { mount_point: mount_point.into(), root: "/".into(), unified, controllers }
     }
 
-    pub(super) fn names(driver: CgroupDriver) -> CgroupNames {
+    pub(in crate::adapters::cgroups) fn names(driver: CgroupDriver) -> CgroupNames {
         CgroupNames { root: "/".into(), driver, per_qos: true }
     }
 
