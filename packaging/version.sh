@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 case ${1:-} in
-upstream) sed -n '/^\[package\]/,/^\[/s/^version *= *"\(.*\)".*/\1/p' Cargo.toml ;;
+upstream) sed -n '/^\[workspace.package\]/,/^\[/s/^version *= *"\(.*\)".*/\1/p' Cargo.toml ;;
 revision) printf '%s\n' "${WHERRY_REVISION:-1}" ;;
 date)
 	if [ -n "${SOURCE_DATE_EPOCH:-}" ]; then

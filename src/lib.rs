@@ -1,4 +1,5 @@
-//! Wherry: a Kubernetes node agent for small machines. The modules of the crate:
+//! Wherry: a Kubernetes node agent for small machines. The modules of the crate (`api` and `engine` are in the crate
+//! `wherry_pure`, whose root is src/pure):
 //!
 //! - `api`: the pod model, and plain facts about sandboxes and containers;
 //! - `engine`: the pure state machines, which make every decision;
@@ -11,18 +12,18 @@
 
 #![forbid(unsafe_code)]
 
+pub use wherry_pure::{api, engine};
+
 // clippy.toml disallows clocks, files, sockets, threads and randomly ordered maps. The restriction applies only to
-// `engine` and `api`.
+// `wherry_pure`.
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod adapters;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod agent;
-pub mod api;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod commands;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod config;
-pub mod engine;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod event_loop;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]

@@ -62,7 +62,7 @@ pub fn build(project: &Path, mutations: &[Mutation]) -> Result<PathBuf, String> 
     compile(&package, target)
 }
 
-/// Our Cargo.toml, reduced to the dependencies that the sources use.
+/// The manifest of `wherry-pure` with the dependencies that the sources use, in the versions of our workspace.
 fn manifest(project: &Path, crates: &BTreeSet<String>) -> Result<String, String> {
     let ours = fs::read_to_string(project.join("Cargo.toml")).map_err(|e| format!("read Cargo.toml: {e}"))?;
     let section = |name: &str| {
@@ -70,14 +70,12 @@ fn manifest(project: &Path, crates: &BTreeSet<String>) -> Result<String, String>
         Some(after.split("\n[").next().unwrap_or_default())
     };
     let of = |name: &str| section(name).ok_or(format!("Cargo.toml has no [{name}]"));
-    let kept = ["name", "version", "edition", "rust-version"];
-    let head = of("package")?.lines().filter(|l| kept.contains(&key(l)));
-    let used = of("dependencies")?.lines().filter(|l| crates.contains(&key(l).replace('-', "_")));
+    let used = of("workspace.dependencies")?.lines().filter(|l| crates.contains(&key(l).replace('-', "_")));
     let lines = |all: Vec<&str>| all.join("\n");
     Ok(format!(
-        "[package]\n{}\nautotests = false\n\n[dependencies]\n{}\n\n[[test]]\nname = \"simulation\"\npath = {:?}\n\n\
-         [profile.dev]\n{}\n\n[workspace]\n",
-        lines(head.collect()),
+        "[package]\nname = \"wherry-pure\"\n{}\nautotests = false\n\n[dependencies]\n{}\n\n[[test]]\n\
+         name = \"simulation\"\npath = {:?}\n\n[profile.dev]\n{}\n\n[workspace]\n",
+        of("workspace.package")?.trim(),
         lines(used.collect()),
         project.join("tests/simulation/main.rs"),
         of("profile.dev")?.trim(),

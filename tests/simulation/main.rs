@@ -7,6 +7,9 @@
 // The bans in clippy.toml are for the engine.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+// The bench and the cost test share modules with the simulation; they know the engine as a part of `wherry`.
+extern crate wherry_pure as wherry;
+
 mod bounds;
 mod chance;
 mod check;
