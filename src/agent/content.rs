@@ -1,24 +1,22 @@
-//! The data that the server shows: pods, metrics, health, status. Borrowed from the agent for one drive of the server.
+//! The data that the server shows: pods, events, metrics, health, status. Borrowed from the agent for one drive of the
+//! server, which collects the requests for the engine meanwhile.
 
+use super::control::ControlEvent;
 use super::descriptors;
-use super::drain::{self, Drains};
 use super::dump::{self, AgentParts};
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
-use super::runtime_requests::{self, RuntimeRequests, Wanted};
-use super::{Agent, retry, views};
+use super::{Agent, views};
 use crate::adapters::manifests::Manifests;
-use crate::adapters::server::Content;
 use crate::adapters::server::health::{self, Check};
 use crate::adapters::server::http::{Body, Cursor, JSON, ListenerKind, Request, Response, Route, Ticket};
 use crate::adapters::server::status::{ManifestStatus, NodeRoom, NodeStatus, PlegStatus, PodCounts, RuntimeStatus};
-use crate::api::control::Drained;
+use crate::adapters::server::{Content, control};
 use crate::api::layout::Layout;
 use crate::api::names::{FullName, Uid};
 use crate::api::problem::Problem;
 use crate::api::time::Now;
 use crate::config::Config;
-use crate::engine::effect::Effect;
 use crate::engine::node::{Engine, PodView, Summary};
 use crate::metrics::{ContainerCounts, Metrics, Working};
 
@@ -37,128 +35,91 @@ const EVENTS: u32 = 5;
 const EVENTS_BEGUN: u32 = 6;
 const EVENTS_WATCH: u32 = 7;
 
-struct Shown<'a> {
-    engine: &'a mut Engine,
-    /// Effects that the engine returned for requests that changed something.
-    effects: Vec<Effect>,
-    drains: &'a mut Drains,
-    /// Answers that wait until the engine's records are durable.
-    durable: Vec<(Ticket, Vec<u8>)>,
-    asks: &'a RuntimeRequests,
-    /// Requests for the runtime.
-    asked: Vec<(Ticket, Wanted)>,
-    /// Requests whose clients have disconnected.
-    gone: Vec<Ticket>,
+/// The parts of the agent that the server shows.
+struct View<'a> {
+    engine: &'a Engine,
     metrics: &'a Metrics,
     manifests: &'a Manifests,
     recorder: &'a EventRecorder,
     event_cache: &'a EventCache,
     config: &'a Config,
     layout: &'a Layout,
-    beside: AgentParts<'a>,
+    parts: AgentParts<'a>,
     started: Now,
     now: Now,
 }
 
+/// One drive of the server: what it shows, and the requests that it receives.
+struct Drive<'a> {
+    view: View<'a>,
+    requests: Vec<ControlEvent>,
+}
+
 impl Agent {
     pub(super) fn drive_server(&mut self, now: Now) {
-        // Without `..`: the author of a new field must decide whether the dump shows it.
-        let Agent {
-            config,
-            event_loop,
-            signals,
-            helpers,
-            timers,
-            engine,
-            client,
-            manifests,
-            logind: _,
-            lock,
-            cgroups,
-            pidfds,
-            files,
-            records: _,
-            record_queue,
-            drains,
-            asks,
-            jobs,
-            server,
-            metrics,
-            service: _,
-            standing: _,
-            recorder,
-            event_cache,
-            manifest_errors_told: _,
-            runtime_told: _,
-            runtime_checked: _,
-            inherited,
-            client_events: _,
-            container_events,
-            events,
-            started,
-            networks_mended: _,
-            cgroups_swept: _,
-            root,
-        } = self;
-        let beside = AgentParts {
-            timers,
-            helpers,
-            jobs,
-            records: record_queue,
-            cgroups,
-            pidfds,
-            client,
-            connections: server.connections(),
-            event_loop,
-            signals,
-            lock,
-            root,
-            inherited,
-            listener_kinds: server.listener_kinds(),
-            events_waiting: events.len(),
-            event_stream: !container_events.is_closed(),
+        let parts = AgentParts {
+            timers: &self.sources.timers,
+            helpers: &self.sources.helpers,
+            jobs: &self.sources.jobs,
+            records: &self.records,
+            cgroups: &self.cgroups,
+            pidfds: &self.pidfds,
+            client: &self.runtime.client,
+            connections: self.server.connections(),
+            event_loop: &self.event_loop,
+            signals: &self.sources.signals,
+            lock: &self.lock,
+            root: &self.process.root,
+            inherited: &self.process.inherited,
+            listener_kinds: self.server.listener_kinds(),
+            events_waiting: self.events.len(),
+            event_stream: !self.runtime.container_events.is_closed(),
         };
-        let mut shown = Shown {
-            engine,
-            effects: Vec::new(),
-            drains,
-            durable: Vec::new(),
-            asks,
-            asked: Vec::new(),
-            gone: Vec::new(),
-            metrics,
-            manifests,
-            recorder,
-            event_cache,
-            config,
-            layout: &files.layout,
-            beside,
-            started: *started,
+        let view = View {
+            engine: &self.engine,
+            metrics: &self.metrics,
+            manifests: &self.manifests,
+            recorder: &self.reporting.recorder,
+            event_cache: &self.reporting.event_cache,
+            config: &self.config,
+            layout: &self.files.layout,
+            parts,
+            started: self.process.started,
             now,
         };
-        let unfinished = server.drive(event_loop.registry(), now.boot, &mut shown);
-        let Shown { effects, durable, asked, gone, .. } = shown;
-        let from = self.record_queue.asked();
-        // Watches receive the changes in the next turn.
-        if unfinished || !effects.is_empty() {
+        let mut drive = Drive { view, requests: Vec::new() };
+        let unfinished = self.server.drive(self.event_loop.registry(), now.boot, &mut drive);
+        let requests = drive.requests;
+        if unfinished {
             self.event_loop.again(mio::Token(super::SERVER));
         }
-        if !effects.is_empty() {
-            self.settle_after(effects, now);
-        }
-        if !durable.is_empty() {
-            for (ticket, body) in durable {
-                self.record_queue.answer_then(ticket, body, from);
-            }
-            self.answer_durable(now);
-        }
-        asked.into_iter().for_each(|(ticket, wanted)| self.ask_runtime(ticket, wanted, now));
-        gone.into_iter().for_each(|ticket| self.asker_gone(ticket));
+        self.take_requests(requests, now);
     }
 }
 
-impl Content for Shown<'_> {
+impl Content for Drive<'_> {
     fn answer(&mut self, request: &Request) -> Response {
+        match control::parse(request) {
+            None => self.view.answer(request),
+            Some(Err(error)) => control::response(Err(error)),
+            Some(Ok(parsed)) => {
+                self.requests.push(ControlEvent::Request(request.ticket, parsed));
+                Response::later()
+            }
+        }
+    }
+
+    fn gone(&mut self, ticket: Ticket) {
+        self.requests.push(ControlEvent::Gone(ticket));
+    }
+
+    fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
+        if cursor.stage >= EVENTS { self.view.part_of_events(cursor, out) } else { self.view.part_of_pods(cursor, out) }
+    }
+}
+
+impl View<'_> {
+    fn answer(&self, request: &Request) -> Response {
         match request.route {
             // A slow runtime is no reason to restart the agent: the liveness check ignores it.
             Route::Livez => health::response(request.route, &[ping()], request.verbose),
@@ -187,46 +148,21 @@ impl Content for Shown<'_> {
                 Response { status: 200, content_type: JSON, body }
             }
             Route::Dump => {
-                let dump = dump::dump(self.engine, &self.beside, self.event_cache, self.started, self.now);
+                let dump = dump::dump(self.engine, &self.parts, self.event_cache, self.started, self.now);
                 Response::json(serde_json::to_vec(&dump).unwrap_or_default())
             }
             Route::Descriptors => {
-                let list = descriptors::list(&self.beside, self.engine, self.config, self.now);
+                let list = descriptors::list(&self.parts, self.engine, self.config, self.now);
                 Response::json(serde_json::to_vec(&list).unwrap_or_default())
             }
             Route::Status => Response::json(serde_json::to_vec(&self.status()).unwrap_or_default()),
-            Route::Retry => {
-                let (status, words) = retry::retry(self.engine, request.uid.as_deref(), self.now, &mut self.effects);
-                Response::text(status, words + "\n")
-            }
-            Route::Drain => {
-                let drained = drain::drain(self.engine, self.drains, &request.body, self.now, &mut self.effects);
-                self.when_durable(request.ticket, drained)
-            }
-            Route::Undrain => {
-                let drained = drain::undrain(self.engine, &request.body, self.now, &mut self.effects);
-                self.when_durable(request.ticket, drained)
-            }
-            Route::Exec => {
-                let execs = self.asks.execs() + self.asked.len();
-                match runtime_requests::exec(self.engine, execs, &request.body) {
-                    Ok(wanted) => self.ask(request.ticket, wanted),
-                    Err((status, words)) => Response::text(status, words + "\n"),
-                }
-            }
-            Route::Usage => self.ask(request.ticket, runtime_requests::usage()),
             Route::ShutdownPlan => Response::json(serde_json::to_vec(&self.engine.shutdown_plan()).unwrap_or_default()),
+            // Requests for the engine.
+            Route::Retry | Route::Drain | Route::Undrain | Route::Exec | Route::Usage => Response::later(),
         }
     }
 
-    fn gone(&mut self, ticket: Ticket) {
-        self.gone.push(ticket);
-    }
-
-    fn part(&mut self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
-        if cursor.stage >= EVENTS {
-            return self.part_of_events(cursor, out);
-        }
+    fn part_of_pods(&self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
         let watch = cursor.stage == WATCH;
         // `out` may already contain earlier output.
         let enough = out.len() + PIECE;
@@ -283,23 +219,7 @@ fn ping() -> Check {
     Check { name: "ping", failure: None }
 }
 
-impl Shown<'_> {
-    fn ask(&mut self, ticket: Ticket, wanted: Wanted) -> Response {
-        self.asked.push((ticket, wanted));
-        Response::later()
-    }
-
-    /// Sends the answer once the change is durable, so that it survives a kill of the agent.
-    fn when_durable(&mut self, ticket: Ticket, done: Result<Drained, (u16, String)>) -> Response {
-        match done {
-            Err((status, words)) => Response::text(status, words + "\n"),
-            Ok(drained) => {
-                self.durable.push((ticket, serde_json::to_vec(&drained).unwrap_or_default()));
-                Response::later()
-            }
-        }
-    }
-
+impl View<'_> {
     fn part_of_events(&self, cursor: &mut Cursor, out: &mut Vec<u8>) -> bool {
         let watch = cursor.stage == EVENTS_WATCH;
         if cursor.stage == EVENTS {

@@ -5,7 +5,8 @@ use super::{Agent, system_check, views};
 use crate::adapters::cgroups::CgroupResult;
 use crate::adapters::cri::requests::HostDns;
 use crate::adapters::manifests::{NotSeen, Seen};
-use crate::adapters::server::http::{Response, Route, Ticket};
+use crate::adapters::records::Records;
+use crate::adapters::server::http::Route;
 use crate::api::finding::Finding;
 use crate::api::names::Uid;
 use crate::api::time::Now;
@@ -13,6 +14,7 @@ use crate::config::Loaded;
 use crate::engine::effect::{Effect, FilesCall, RecordChange, VolumesCall};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::{Code, OpError, OpId};
+use crate::engine::pod::kill::KillId;
 use crate::event_loop::{Class, Finished, JobError, JobId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -73,66 +75,19 @@ pub type Jobs = BTreeMap<JobId, Job>;
 
 /// Records to be written. One batch at a time, so that changes of one record stay in order. A batch that timed out
 /// changes nothing any more (`Records::batch`).
-#[derive(Default)]
 pub struct RecordQueue {
+    records: Records,
     waiting: VecDeque<(OpId, RecordChange)>,
     writing: bool,
-    /// How many changes were requested, and how many of them are complete (written or failed).
-    asked: u64,
-    done: u64,
-    answers: VecDeque<Durable>,
-}
-
-/// An answer that must stay true after a kill of Wherry: it is sent once the changes after `from` up to `until` are
-/// written.
-struct Durable {
-    from: u64,
-    until: u64,
-    ticket: Ticket,
-    body: Vec<u8>,
-    /// Why one of the changes could not be written.
-    failure: Option<String>,
 }
 
 impl RecordQueue {
+    pub fn new(records: Records) -> RecordQueue {
+        RecordQueue { records, waiting: VecDeque::new(), writing: false }
+    }
+
     fn push(&mut self, op: OpId, change: RecordChange) {
-        self.asked += 1;
         self.waiting.push_back((op, change));
-    }
-
-    /// The next change, in the order of the requests, is complete.
-    fn one_done(&mut self, failure: Option<&str>) {
-        self.done += 1;
-        if let Some(why) = failure {
-            let of_it = self.answers.iter_mut().filter(|a| a.from < self.done && self.done <= a.until);
-            of_it.for_each(|a| a.failure = Some(why.to_owned()));
-        }
-    }
-
-    /// Number of changes requested so far.
-    pub fn asked(&self) -> u64 {
-        self.asked
-    }
-
-    /// Sends `body` as the answer once all changes requested since `from` are written.
-    pub fn answer_then(&mut self, ticket: Ticket, body: Vec<u8>, from: u64) {
-        self.answers.push_back(Durable { from, until: self.asked, ticket, body, failure: None });
-    }
-
-    /// The answers that can be sent now.
-    fn answers(&mut self) -> Vec<(Ticket, Response)> {
-        let (done, all) = (self.done, std::mem::take(&mut self.answers));
-        let (ready, later) = all.into_iter().partition(|a: &Durable| a.until <= done);
-        self.answers = later;
-        let response = |a: Durable| match a.failure {
-            None => Response::json(a.body),
-            Some(why) => {
-                let words = format!("done, but a restart would undo it: {why}; Wherry writes the record again\n");
-                Response::text(500, words)
-            }
-        };
-        let ready: VecDeque<Durable> = ready;
-        ready.into_iter().map(|a| (a.ticket, response(a))).collect()
     }
 
     pub fn waiting(&self) -> usize {
@@ -166,7 +121,7 @@ impl Agent {
             Effect::ReleaseLock => self.release_lock(),
             Effect::StoreLock { op } => self.store_lock(op),
             Effect::UseLogind(wanted) => self.use_logind(wanted, now),
-            Effect::Record { op, change } => self.record_queue.push(op, change),
+            Effect::Record { op, change } => self.records.push(op, change),
             Effect::Watch { uid, id, pid } => {
                 let token = self.event_loop.token();
                 let watched = self.pidfds.watch(self.event_loop.registry(), token, uid.clone(), &id, pid);
@@ -178,9 +133,13 @@ impl Agent {
                 self.events.push_back(Event::Watched { uid, id, ok: watched.is_ok() });
             }
             Effect::Unwatch { id } => self.pidfds.unwatch(self.event_loop.registry(), &id),
-            Effect::Killed { id } => self.drains.ended(id),
-            Effect::Timer { key, at: Some(at) } => self.timers.set(key, at),
-            Effect::Timer { key, at: None } => self.timers.clear(&key),
+            Effect::Killed { id: KillId::Drain(pod) } => {
+                log::info!("pod={pod} reason=Drained the drained pod has stopped");
+            }
+            Effect::Killed { id: KillId::Event(_) } => {}
+            Effect::Answer { id, answer } => self.answer(id, answer, now),
+            Effect::Timer { key, at: Some(at) } => self.sources.timers.set(key, at),
+            Effect::Timer { key, at: None } => self.sources.timers.clear(&key),
             Effect::Publish { uid, name } => {
                 self.service.changed();
                 if self.tell_change(&uid, &name, now) && self.server.has_watches(Route::Pods) {
@@ -212,13 +171,13 @@ impl Agent {
         let id = match call {
             FilesCall::RemovePod { uid, namespace, name, kill, keep_directory } => {
                 let (uid, namespace, name) = (uid.to_string(), namespace.to_string(), name.to_string());
-                self.helpers.submit(Class::Removals, "remove a pod's files", deadline, move || {
+                self.sources.helpers.submit(Class::Removals, "remove a pod's files", deadline, move || {
                     Work::Files(files.remove_pod(&uid, &namespace, &name, kill, keep_directory))
                 })
             }
             FilesCall::RemoveContainerFiles { id, log_path } => {
                 let id = id.to_string();
-                self.helpers.submit(Class::Removals, "remove a container's log", deadline, move || {
+                self.sources.helpers.submit(Class::Removals, "remove a container's log", deadline, move || {
                     Work::Files(files.remove_container(&id, &log_path))
                 })
             }
@@ -227,7 +186,7 @@ impl Agent {
                 return;
             }
         };
-        self.jobs.insert(id, Job::Files(op));
+        self.sources.jobs.insert(id, Job::Files(op));
     }
 
     /// Continues the cgroup calls, and takes their results.
@@ -250,22 +209,25 @@ impl Agent {
     /// Removes a pod's cgroup together with processes that the runtime has lost. Killing them takes a moment.
     fn remove_by_force(&mut self, op: OpId, uid: &Uid, now: Now) {
         let (remove, uid) = (self.files.remove_cgroup.clone(), uid.to_string());
-        let id = self.helpers.submit(Class::Removals, "remove a pod's cgroup", now.boot + REMOVE_TIMEOUT, move || {
-            Work::Files(remove(&uid, true).map_err(OpError::Unknown))
-        });
-        self.jobs.insert(id, Job::Files(op));
+        let id = self.sources.helpers.submit(
+            Class::Removals,
+            "remove a pod's cgroup",
+            now.boot + REMOVE_TIMEOUT,
+            move || Work::Files(remove(&uid, true).map_err(OpError::Unknown)),
+        );
+        self.sources.jobs.insert(id, Job::Files(op));
     }
 
     /// Passes pending records to a helper: fsync blocks, on a worn SD card for long.
     pub(super) fn write_records(&mut self, now: Now) {
         let deadline = now.boot + RECORD_TIMEOUT;
-        let queue = &mut self.record_queue;
+        let queue = &mut self.records;
         if !queue.waiting.is_empty() && !queue.writing {
             let batch: Vec<(OpId, RecordChange)> = queue.waiting.drain(..).collect();
             queue.writing = true;
             let ops = batch.iter().map(|(op, _)| *op).collect();
-            let records = self.records.batch();
-            let id = self.helpers.submit(Class::Records, "write pods' records", deadline, move || {
+            let records = queue.records.batch();
+            let id = self.sources.helpers.submit(Class::Records, "write pods' records", deadline, move || {
                 let write = |change: &RecordChange| match change {
                     RecordChange::Put { key, value } => records.put(key, value),
                     RecordChange::Delete { key } => records.delete(key),
@@ -273,12 +235,12 @@ impl Agent {
                 };
                 Work::Records(batch.iter().map(|(op, change)| (*op, write(change))).collect())
             });
-            self.jobs.insert(id, Job::Records(ops));
+            self.sources.jobs.insert(id, Job::Records(ops));
         }
         if let Some(write) = self.manifests.take_write(now) {
             let work = move || Work::Manifest(write.run());
-            let id = self.helpers.submit(Class::Records, "write a manifest's record", deadline, work);
-            self.jobs.insert(id, Job::Manifest);
+            let id = self.sources.helpers.submit(Class::Records, "write a manifest's record", deadline, work);
+            self.sources.jobs.insert(id, Job::Manifest);
         }
     }
 
@@ -287,43 +249,31 @@ impl Agent {
         while let Some(look) = self.manifests.take_look(now) {
             let ticket = look.ticket();
             let deadline = now.boot + LOOK_TIMEOUT;
-            let id = self.helpers.submit(Class::Manifests, "read manifests", deadline, move || Work::Look(look.run()));
-            self.jobs.insert(id, Job::Look(ticket));
+            let id = self
+                .sources
+                .helpers
+                .submit(Class::Manifests, "read manifests", deadline, move || Work::Look(look.run()));
+            self.sources.jobs.insert(id, Job::Look(ticket));
         }
-    }
-
-    /// Sends the answers of control requests whose changes are durable.
-    pub(super) fn answer_durable(&mut self, now: Now) {
-        for (ticket, response) in self.record_queue.answers() {
-            self.answer_later(ticket, response, now);
-        }
-    }
-
-    /// Sends a deferred answer.
-    pub(super) fn answer_later(&mut self, ticket: Ticket, response: Response, now: Now) {
-        self.server.answer(ticket, response, now.boot);
-        self.event_loop.again(mio::Token(super::SERVER));
     }
 
     pub(super) fn helpers_done(&mut self, now: Now) {
         let mut finished = Vec::new();
-        self.helpers.drive(now.boot, &mut finished);
+        self.sources.helpers.drive(now.boot, &mut finished);
         for Finished { id, result } in finished {
-            let Some(job) = self.jobs.remove(&id) else { continue };
+            let Some(job) = self.sources.jobs.remove(&id) else { continue };
             match result {
                 Ok(work) => self.work_done(job, work, now),
                 Err(e) => self.work_failed(job, &e, now),
             }
         }
-        self.answer_durable(now);
     }
 
     fn work_done(&mut self, job: Job, work: Work, now: Now) {
         match (job, work) {
             (_, Work::Records(written)) => {
-                self.record_queue.writing = false;
+                self.records.writing = false;
                 for (op, result) in written {
-                    self.record_queue.one_done(result.as_ref().err().map(String::as_str));
                     let result = result.map(|()| Answer::Ok).map_err(OpError::Unknown);
                     self.events.push_back(Event::Done { op, result });
                 }
@@ -371,8 +321,7 @@ impl Agent {
         let result = Err(OpError::Unknown(e.to_string()));
         let ops = match job {
             Job::Records(ops) => {
-                self.record_queue.writing = false;
-                ops.iter().for_each(|_| self.record_queue.one_done(Some(&e.to_string())));
+                self.records.writing = false;
                 ops
             }
             Job::Findings => Vec::new(),
@@ -400,60 +349,5 @@ impl Agent {
         for op in ops {
             self.events.push_back(Event::Done { op, result: result.clone() });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn queue(records: u64) -> RecordQueue {
-        let mut queue = RecordQueue::default();
-        (0..records).for_each(|n| queue.push(OpId(n), RecordChange::Delete { key: format!("pods/{n}") }));
-        queue
-    }
-
-    fn statuses(queue: &mut RecordQueue) -> Vec<(u64, u16)> {
-        queue.answers().into_iter().map(|(ticket, response)| (ticket.0, response.status)).collect()
-    }
-
-    #[test]
-    fn w27_an_answer_waits_for_all_records_that_it_speaks_of() {
-        let mut queue = queue(2);
-        let from = queue.asked();
-        queue.push(OpId(2), RecordChange::Delete { key: "pods/2".into() });
-        queue.push(OpId(3), RecordChange::Delete { key: "pods/3".into() });
-        queue.answer_then(Ticket(1), Vec::new(), from);
-        // Later changes do not delay the answer.
-        queue.push(OpId(4), RecordChange::Delete { key: "pods/4".into() });
-        // An error in an earlier change does not affect this answer.
-        queue.one_done(None);
-        queue.one_done(Some("disk full"));
-        queue.one_done(None);
-        assert_eq!(statuses(&mut queue), []);
-        queue.one_done(None);
-        assert_eq!(statuses(&mut queue), [(1, 200)]);
-        queue.one_done(Some("disk full"));
-        assert_eq!(statuses(&mut queue), [], "once");
-    }
-
-    #[test]
-    fn w27_a_record_that_could_not_be_written_is_no_success() {
-        let mut queue = queue(0);
-        // Nothing to write: the answer is immediate.
-        queue.answer_then(Ticket(1), Vec::new(), 0);
-        assert_eq!(statuses(&mut queue), [(1, 200)]);
-        for n in 0..3 {
-            queue.push(OpId(n), RecordChange::Delete { key: format!("pods/{n}") });
-        }
-        queue.answer_then(Ticket(2), Vec::new(), 1);
-        queue.answer_then(Ticket(3), Vec::new(), 2);
-        queue.one_done(None);
-        queue.one_done(Some("disk full"));
-        queue.one_done(None);
-        let answers = queue.answers();
-        let said: Vec<(u64, u16)> = answers.iter().map(|(ticket, r)| (ticket.0, r.status)).collect();
-        assert_eq!(said, [(2, 500), (3, 200)]);
-        assert!(format!("{:?}", answers[0].1.body).contains("a restart would undo it: disk full"));
     }
 }

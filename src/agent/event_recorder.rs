@@ -39,7 +39,7 @@ impl Agent {
         // Log the end of a container before the reaction to it.
         if let Some(pod) = &notice.pod {
             self.tell_ends(&pod.uid, now);
-            self.recorder.keep(notice);
+            self.reporting.recorder.keep(notice);
         }
         self.keep_event(
             &event_cache::Happened {
@@ -62,7 +62,7 @@ impl Agent {
 
     /// Logs the runtime's state if it has changed.
     pub(super) fn tell_runtime(&mut self, fact: &RuntimeFact, now: Now) {
-        if self.runtime_told.as_ref() == Some(fact) {
+        if self.runtime.told.as_ref() == Some(fact) {
             return;
         }
         let not_ready = fact.runtime_not_ready.as_ref().map(|why| ("runtime", "RuntimeNotReady", why));
@@ -77,7 +77,7 @@ impl Agent {
                 self.keep_node_event(Severity::Normal, "RuntimeReady", &message, now);
             }
         }
-        self.runtime_told = Some(fact.clone());
+        self.runtime.told = Some(fact.clone());
         self.service.runtime_told = true;
     }
 
@@ -88,21 +88,21 @@ impl Agent {
             self.tell_ends(uid, now);
             return true;
         }
-        let news = self.recorder.pods.remove(uid).is_some();
+        let news = self.reporting.recorder.pods.remove(uid).is_some();
         if news {
             let message = "the pod was removed completely";
             log::info!("pod={name} reason=Removed message={message:?}");
             let (pod, severity, reason) = (Some((uid, name)), Severity::Normal, "Removed");
             self.keep_event(&event_cache::Happened { pod, container: None, severity, reason, message }, now);
         }
-        self.event_cache.pod_gone(uid);
+        self.reporting.event_cache.pod_gone(uid);
         news
     }
 
     /// Logs the ends of the pod's containers that were not logged yet.
     fn tell_ends(&mut self, uid: &Uid, now: Now) {
         let Some(view) = self.engine.pod(uid) else { return };
-        let ends = self.recorder.ends(&view, self.started.wall);
+        let ends = self.reporting.recorder.ends(&view, self.process.started.wall);
         let name = view.pod.name.clone();
         for end in ends {
             let severity = if end.exit_code == 0 { Severity::Normal } else { Severity::Warning };
@@ -120,8 +120,8 @@ impl Agent {
     pub(super) fn tell_manifest_errors(&mut self, now: Now) {
         let problems: BTreeSet<String> =
             self.manifests.problems().flat_map(|p| &p.problems).map(ToString::to_string).collect();
-        let before = std::mem::replace(&mut self.manifest_errors_told, problems);
-        let new: Vec<String> = self.manifest_errors_told.difference(&before).cloned().collect();
+        let before = std::mem::replace(&mut self.reporting.manifest_errors, problems);
+        let new: Vec<String> = self.reporting.manifest_errors.difference(&before).cloned().collect();
         for problem in new {
             self.keep_node_event(Severity::Warning, "BadManifest", &problem, now);
         }
@@ -135,7 +135,7 @@ impl Agent {
     fn keep_event(&mut self, told: &event_cache::Happened<'_>, now: Now) {
         self.service.changed();
         let watched = self.server.has_watches(Route::Events);
-        if let Some(line) = self.event_cache.tell(told, now, watched) {
+        if let Some(line) = self.reporting.event_cache.tell(told, now, watched) {
             self.server.publish(Route::Events, line, now.boot);
         }
     }

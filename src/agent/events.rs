@@ -20,15 +20,15 @@ use std::collections::{BTreeMap, BTreeSet};
 impl Agent {
     /// The runtime may have answered.
     pub(super) fn drive_runtime(&mut self, now: Now) {
-        let mut out = std::mem::take(&mut self.client_events);
-        let again = self.client.drive(now.boot, &mut out);
+        let mut out = std::mem::take(&mut self.runtime.buffer);
+        let again = self.runtime.client.drive(now.boot, &mut out);
         self.take_client_events(again, out, now);
     }
 
     /// Sends new calls, and handles calls whose deadline has passed.
     pub(super) fn flush_to_runtime(&mut self, now: Now) {
-        let mut out = std::mem::take(&mut self.client_events);
-        let again = self.client.flush(now.boot, &mut out);
+        let mut out = std::mem::take(&mut self.runtime.buffer);
+        let again = self.runtime.client.flush(now.boot, &mut out);
         self.take_client_events(again, out, now);
     }
 
@@ -48,7 +48,7 @@ impl Agent {
                     self.preflight_runtime(Err(&why), now);
                     log::warn!("runtime=disconnected error={why:?}");
                     self.service.runtime_told = true;
-                    self.container_events.close();
+                    self.runtime.container_events.close();
                     self.keep_node_event(Severity::Warning, "RuntimeDisconnected", &why, now);
                     self.events.push_back(Event::RuntimeDown { why });
                 }
@@ -61,7 +61,7 @@ impl Agent {
                         }
                         Ok(Answer::Listed(listed)) => {
                             self.sweep_cgroups(listed, now);
-                            if !self.networks_mended {
+                            if !self.runtime.networks_mended {
                                 self.mend_networks(op, result, now);
                                 continue;
                             }
@@ -70,7 +70,6 @@ impl Agent {
                     }
                     self.events.push_back(Event::Done { op, result });
                 }
-                ClientEvent::Answered { id, result } => self.runtime_told(id, result, now),
                 ClientEvent::Driver(driver) => {
                     self.cgroups.take_driver(driver, now.boot);
                     self.files.remove_cgroup = self.cgroups.remover();
@@ -90,7 +89,7 @@ impl Agent {
                 }
             }
         }
-        self.client_events = out;
+        self.runtime.buffer = out;
     }
 
     /// Once, with the first list: removes cgroups of pods that neither the runtime nor the engine knows.
@@ -107,9 +106,9 @@ impl Agent {
 
     /// P8: the runtime's CRI service answers, and may have an event stream.
     fn open_container_events(&mut self) {
-        if self.container_events.is_closed() {
+        if self.runtime.container_events.is_closed() {
             match start::transport(&self.config.runtime_socket, self.event_loop.registry(), EVENTS) {
-                Ok(transport) => self.container_events.open(transport),
+                Ok(transport) => self.runtime.container_events.open(transport),
                 Err(e) => log::warn!("failed to open the runtime's event stream error={e:?}"),
             }
         }
@@ -118,7 +117,7 @@ impl Agent {
     /// The engine gets hints once a turn: the last one for each container.
     pub(super) fn drive_container_events(&mut self, now: Now) {
         let mut out = Vec::new();
-        if self.container_events.drive(now.boot, &mut out) {
+        if self.runtime.container_events.drive(now.boot, &mut out) {
             self.event_loop.again(EVENTS);
         }
         let mut runtime_events: BTreeMap<(Option<Uid>, String), Kind> = BTreeMap::new();
@@ -231,14 +230,14 @@ impl Agent {
     fn apply(&mut self, mut new: Config, node: NodeFacts) {
         logging::set_verbosity(new.verbosity);
         self.metrics.set_node_size(&node);
-        let settings = start::engine_config(&new, node, &self.root.id);
+        let settings = start::engine_config(&new, node, &self.process.root.id);
         self.events.push_back(Event::Configure(Box::new(settings)));
         // (Each new sandbox reads the host's DNS settings again.)
-        let host_dns = self.client.config_mut().host_dns.clone();
-        let requests = start::request_config(&new, &self.root.id, host_dns);
+        let host_dns = self.runtime.client.config_mut().host_dns.clone();
+        let requests = start::request_config(&new, &self.process.root.id, host_dns);
         self.cgroups.set_rules(start::pod_rules(&new));
         // Existing pods stay in their cgroups, so the cgroup names do not change.
-        *self.client.config_mut() = RequestConfig { cgroups: self.cgroups.names().clone(), ..requests };
+        *self.runtime.client.config_mut() = RequestConfig { cgroups: self.cgroups.names().clone(), ..requests };
         let mut fixed = new.clone();
         fixed.verbosity = self.config.verbosity;
         fixed.sync_frequency = self.config.sync_frequency;

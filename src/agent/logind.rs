@@ -180,16 +180,22 @@ impl Agent {
                 let deadline = now.boot + timeout;
                 // (Class `Paths`, not `Records`: a hung directory must not block records.)
                 let path = directory.clone();
-                let id = self.helpers.submit_for(Class::Paths, "write logind's drop-in", &path, deadline, move || {
-                    let written = write(&directory, delay);
-                    if let Ok(true) = written {
-                        let path = directory.join(dropin::NAME);
-                        log::info!("wrote file={} delay={}s", path.display(), delay.as_secs());
-                    }
-                    let failed = |message| OpError::Answered { code: Code::Other(INTERNAL), message };
-                    Work::DropIn(written.map_err(failed))
-                });
-                self.jobs.insert(id, Job::Files(op));
+                let id = self.sources.helpers.submit_for(
+                    Class::Paths,
+                    "write logind's drop-in",
+                    &path,
+                    deadline,
+                    move || {
+                        let written = write(&directory, delay);
+                        if let Ok(true) = written {
+                            let path = directory.join(dropin::NAME);
+                            log::info!("wrote file={} delay={}s", path.display(), delay.as_secs());
+                        }
+                        let failed = |message| OpError::Answered { code: Code::Other(INTERNAL), message };
+                        Work::DropIn(written.map_err(failed))
+                    },
+                );
+                self.sources.jobs.insert(id, Job::Files(op));
             }
             call => {
                 self.logind.start(op, call, timeout, now.boot);

@@ -3,13 +3,13 @@
 //! `Agent::run` is the loop. `effects` carries effects out and `events` brings events in; `logind` does both for
 //! graceful shutdown. `system_check` checks the machine at the start. `content`
 //! has the data that the server shows, `views` the form in which it shows pods, `descriptors` and `dump` the internal
-//! state. `retry` and `drain` carry out requests that change something, `runtime_requests` those that call the runtime.
+//! state. `control` passes users' requests to the engine, and its answers to the server.
 //! `paths` reads files that Wherry does not own. `event_recorder` writes the log lines and events of pods,
 //! `event_cache` keeps the events, `service` notifies systemd.
 
 mod content;
+mod control;
 mod descriptors;
-mod drain;
 mod dump;
 mod effects;
 mod event_cache;
@@ -19,8 +19,6 @@ pub mod logging;
 mod logind;
 mod paths;
 pub mod purge;
-mod retry;
-mod runtime_requests;
 pub mod service;
 mod start;
 pub mod system_check;
@@ -34,7 +32,6 @@ use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::manifests::Manifests;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
-use crate::adapters::records::Records;
 use crate::adapters::records::Root;
 use crate::adapters::server::Server;
 use crate::api::facts::RuntimeFact;
@@ -66,13 +63,13 @@ const SERVER: usize = 1024;
 
 pub struct Agent {
     config: Config,
+    process: Process,
     event_loop: EventLoop,
-    signals: Signals,
-    helpers: Helpers<effects::Work>,
-    timers: Timers<TimerKey>,
+    sources: Sources,
     engine: Engine,
-    client: Client,
-    container_events: ContainerEvents,
+    /// Events for the engine, in order.
+    events: VecDeque<Event>,
+    runtime: Runtime,
     manifests: Manifests,
     logind: Logind,
     lock: logind::HeldLock,
@@ -81,32 +78,52 @@ pub struct Agent {
     cgroups_swept: bool,
     pidfds: Pidfds,
     files: PodFiles,
-    records: Records,
-    record_queue: RecordQueue,
-    drains: drain::Drains,
-    asks: runtime_requests::RuntimeRequests,
-    jobs: effects::Jobs,
+    records: RecordQueue,
     server: Server,
     metrics: Metrics,
     service: service::Service,
     standing: logging::LogDeduplicator,
-    recorder: event_recorder::EventRecorder,
-    event_cache: event_cache::EventCache,
-    manifest_errors_told: BTreeSet<String>,
-    runtime_told: Option<RuntimeFact>,
-    /// `preflight_runtime` has logged its findings.
-    runtime_checked: bool,
-    /// Descriptors inherited from the parent process. Wherry does not use them.
-    inherited: BTreeSet<i32>,
-    /// A reused buffer.
-    client_events: Vec<ClientEvent>,
-    /// Events for the engine, in order.
-    events: VecDeque<Event>,
+    reporting: Reporting,
+}
+
+/// The process and its root directory.
+struct Process {
     started: Now,
-    /// Empty network results, which a power cut leaves behind, were searched for.
-    networks_mended: bool,
     /// Held for the life of the process: excludes a second instance on this root directory.
     root: Root,
+    /// Descriptors inherited from the parent process. Wherry does not use them.
+    inherited: BTreeSet<i32>,
+}
+
+/// Sources of events other than the adapters.
+struct Sources {
+    signals: Signals,
+    timers: Timers<TimerKey>,
+    helpers: Helpers<effects::Work>,
+    /// The helpers' jobs in flight.
+    jobs: effects::Jobs,
+}
+
+/// The container runtime.
+struct Runtime {
+    client: Client,
+    container_events: ContainerEvents,
+    /// A reused buffer for the client's events.
+    buffer: Vec<ClientEvent>,
+    /// The state that was logged last.
+    told: Option<RuntimeFact>,
+    /// `preflight_runtime` has logged its findings.
+    checked: bool,
+    /// Empty network results, which a power cut leaves behind, were searched for.
+    networks_mended: bool,
+}
+
+/// The log lines and events of pods and of the node.
+struct Reporting {
+    recorder: event_recorder::EventRecorder,
+    event_cache: event_cache::EventCache,
+    /// The errors of manifests that are events already.
+    manifest_errors: BTreeSet<String>,
 }
 
 /// Runs until SIGTERM or SIGINT. Pods continue to run (S10).
@@ -172,14 +189,14 @@ impl Agent {
 
     fn next_deadline(&self) -> Option<Boot> {
         let deadlines = [
-            self.timers.next(),
-            self.client.next_deadline(),
-            self.container_events.next_deadline(),
+            self.sources.timers.next(),
+            self.runtime.client.next_deadline(),
+            self.runtime.container_events.next_deadline(),
             Some(self.manifests.next_deadline()),
             self.logind.next_deadline(),
             self.cgroups.next_deadline(),
             self.server.next_deadline(),
-            self.helpers.next_deadline(),
+            self.sources.helpers.next_deadline(),
             self.service.next_deadline(),
         ];
         deadlines.into_iter().flatten().min()
@@ -187,10 +204,10 @@ impl Agent {
 
     fn do_what_is_due(&mut self, now: Now) {
         let due = |at: Option<Boot>| at.is_some_and(|at| at <= now.boot);
-        if due(self.client.next_deadline()) {
+        if due(self.runtime.client.next_deadline()) {
             self.flush_to_runtime(now);
         }
-        if due(self.container_events.next_deadline()) {
+        if due(self.runtime.container_events.next_deadline()) {
             self.drive_container_events(now);
         }
         if due(self.logind.next_deadline()) {
@@ -202,10 +219,10 @@ impl Agent {
         if due(Some(self.manifests.next_deadline())) {
             self.manifests_due(now);
         }
-        if due(self.helpers.next_deadline()) {
+        if due(self.sources.helpers.next_deadline()) {
             self.helpers_done(now);
         }
-        self.events.extend(self.timers.expired(now.boot).into_iter().map(Event::Timer));
+        self.events.extend(self.sources.timers.expired(now.boot).into_iter().map(Event::Timer));
     }
 
     /// Passes the pending events to the engine and carries out its effects, until no event is left.
@@ -233,11 +250,11 @@ impl Agent {
             }
             // Start the submitted jobs now, not after one more turn that does not wait. A job that finished meanwhile
             // may have added records to write.
-            let jobs = self.jobs.len();
-            if self.helpers.next_deadline() == Some(Boot(0)) {
+            let jobs = self.sources.jobs.len();
+            if self.sources.helpers.next_deadline() == Some(Boot(0)) {
                 self.helpers_done(now);
             }
-            if self.jobs.len() == jobs && self.events.is_empty() {
+            if self.sources.jobs.len() == jobs && self.events.is_empty() {
                 return;
             }
         }
@@ -245,7 +262,7 @@ impl Agent {
 
     /// Returns true if a signal requests the end of the process.
     fn take_signals(&mut self, now: Now) -> bool {
-        for signal in self.signals.take() {
+        for signal in self.sources.signals.take() {
             match signal {
                 Signal::Terminate | Signal::Interrupt => {
                     log::info!("stopping signal={signal:?}; pods keep running");

@@ -41,8 +41,14 @@ pub struct ContainerFiles {
 impl Agent {
     /// Returns true if the call is to be sent now.
     pub(super) fn call_runtime(&mut self, op: OpId, call: RuntimeCall, timeout: Duration, now: Now) -> bool {
+        if let RuntimeCall::Exec(exec) = &call {
+            // Access to the control socket permits this; the log makes it visible. The command's arguments may be
+            // secrets.
+            let (pod, container, timeout) = (&exec.pod.name, &exec.container, exec.timeout.as_secs());
+            log::info!("pod={pod} container={container} reason=Exec timeout={timeout}s");
+        }
         let RuntimeCall::RunSandbox { pod, .. } = &call else {
-            self.client.start(op, call, timeout, now.boot);
+            self.runtime.client.start(op, call, timeout, now.boot);
             return true;
         };
         let sandbox = SandboxCall { op, pod: pod.clone(), deadline: now.boot + timeout, call };
@@ -53,17 +59,18 @@ impl Agent {
         };
         let deadline = now.boot + READ_TIMEOUT;
         let of_thread = path.clone();
-        let id = self.helpers.submit_for(Class::Paths, "read the host's resolv.conf", &path, deadline, move || {
-            Work::Dns(start::host_dns(&of_thread))
-        });
-        self.jobs.insert(id, Job::Dns(sandbox));
+        let id =
+            self.sources.helpers.submit_for(Class::Paths, "read the host's resolv.conf", &path, deadline, move || {
+                Work::Dns(start::host_dns(&of_thread))
+            });
+        self.sources.jobs.insert(id, Job::Dns(sandbox));
         false
     }
 
     /// `host` has the host's DNS settings. None: the read gave no answer, and the last known settings are used.
     pub(super) fn run_sandbox(&mut self, sandbox: SandboxCall, host: Option<HostDns>, now: Now) {
         let SandboxCall { op, pod, call, deadline } = sandbox;
-        let cfg = self.client.config_mut();
+        let cfg = self.runtime.client.config_mut();
         if let Some(host) = host {
             cfg.host_dns = host;
         }
@@ -72,18 +79,18 @@ impl Agent {
             let severity = Severity::Warning;
             self.tell(&Notice { pod: Some(pod.clone()), container: None, severity, reason, message }, now);
         }
-        self.client.start(op, call, deadline.since(now.boot), now.boot);
+        self.runtime.client.start(op, call, deadline.since(now.boot), now.boot);
     }
 
     /// Returns true if a cancellation is to be sent to the runtime.
     pub(super) fn cancel(&mut self, op: OpId) -> bool {
         let waits = |job: &Job| matches!(job, Job::Dns(sandbox) if sandbox.op == op);
-        let Some(id) = self.jobs.iter().find(|(_, job)| waits(job)).map(|(id, _)| *id) else {
-            self.client.cancel(op);
+        let Some(id) = self.sources.jobs.iter().find(|(_, job)| waits(job)).map(|(id, _)| *id) else {
+            self.runtime.client.cancel(op);
             return true;
         };
         // (The helper's answer finds no job and is dropped.)
-        self.jobs.remove(&id);
+        self.sources.jobs.remove(&id);
         let result = Err(OpError::NotSent("cancelled before it was sent".to_owned()));
         self.events.push_back(Event::Done { op, result });
         false
@@ -98,24 +105,27 @@ impl Agent {
                 // (All instances of a container share a directory, and therefore hang together.)
                 let file = if fallback { &log_path } else { termination_file.as_ref().unwrap_or(&log_path) };
                 let directory = Path::new(file).parent().unwrap_or(Path::new("")).to_owned();
-                let id = self.helpers.submit_for(
+                let id = self.sources.helpers.submit_for(
                     Class::Paths,
                     "read a termination message",
                     &directory,
                     deadline,
                     move || Work::Message(pod_files::message(termination_file.as_deref(), &log_path, fallback)),
                 );
-                self.jobs.insert(id, Job::Message(op));
+                self.sources.jobs.insert(id, Job::Message(op));
                 None
             }
             FilesCall::PrepareContainer { pod, container, ips, attempt: _ } if pod.host_network() => {
                 let files = self.files.clone();
                 let path = PathBuf::from(&files.host_hosts);
-                let id =
-                    self.helpers.submit_for(Class::Paths, "read the host's hosts file", &path, deadline, move || {
-                        Work::Hosts(files.host_hosts())
-                    });
-                self.jobs.insert(id, Job::Hosts(ContainerFiles { op, pod, container, ips }));
+                let id = self.sources.helpers.submit_for(
+                    Class::Paths,
+                    "read the host's hosts file",
+                    &path,
+                    deadline,
+                    move || Work::Hosts(files.host_hosts()),
+                );
+                self.sources.jobs.insert(id, Job::Hosts(ContainerFiles { op, pod, container, ips }));
                 None
             }
             other => Some(other),
@@ -131,25 +141,25 @@ impl Agent {
 
     /// Reads the configuration again. A second request replaces the first, which may have read an older file.
     pub(super) fn read_configuration(&mut self, now: Now) {
-        self.jobs.retain(|_, job| !matches!(job, Job::Configuration));
+        self.sources.jobs.retain(|_, job| !matches!(job, Job::Configuration));
         let flags = self.config.flags.clone();
         let path = flags.config.clone().unwrap_or_else(|| config::DEFAULT_FILE.into());
         let deadline = now.boot + READ_TIMEOUT;
-        let id = self.helpers.submit_for(Class::Paths, "read the configuration", &path, deadline, move || {
+        let id = self.sources.helpers.submit_for(Class::Paths, "read the configuration", &path, deadline, move || {
             Work::Configuration(Box::new(config::load(&flags)))
         });
-        self.jobs.insert(id, Job::Configuration);
+        self.sources.jobs.insert(id, Job::Configuration);
     }
 
     /// Removes empty network results before the engine sees the first list of sandboxes: after a power cut the runtime
     /// cannot stop a sandbox whose network result is an empty file.
     pub(super) fn mend_networks(&mut self, op: OpId, result: Result<Answer, OpError>, now: Now) {
-        self.networks_mended = true;
+        self.runtime.networks_mended = true;
         let listed = match &result {
             Ok(Answer::Listed(listed)) => listed.sandboxes.as_slice(),
             _ => &[],
         };
-        let ours = listed.iter().filter(|s| s.owner.as_ref() == Some(&self.root.id));
+        let ours = listed.iter().filter(|s| s.owner.as_ref() == Some(&self.process.root.id));
         let ids: Vec<String> = ours.map(|s| s.id.to_string()).collect();
         if ids.is_empty() {
             self.events.push_back(Event::Done { op, result });
@@ -158,10 +168,10 @@ impl Agent {
         let deadline = now.boot + READ_TIMEOUT;
         let results = Path::new(cni_cache::RESULTS);
         let name = "check the network results of sandboxes";
-        let id = self.helpers.submit_for(Class::Paths, name, results, deadline, move || {
+        let id = self.sources.helpers.submit_for(Class::Paths, name, results, deadline, move || {
             Work::Networks(cni_cache::remove_empty(results, &ids))
         });
-        self.jobs.insert(id, Job::Networks { op, result: Box::new(result) });
+        self.sources.jobs.insert(id, Job::Networks { op, result: Box::new(result) });
     }
 
     pub(super) fn networks_mended(&mut self, op: OpId, result: Result<Answer, OpError>, gone: Vec<Removed>) {

@@ -253,7 +253,7 @@ impl Agent {
             waiting: failing.take(1).collect(),
             wanted: pods.len() - phase("Succeeded") - phase("Failed"),
             running,
-            unready: views::unready(&pods, |uid| self.recorder.warning(uid)),
+            unready: views::unready(&pods, |uid| self.reporting.recorder.warning(uid)),
             rejected: summary.rejected,
             manifest_errors: in_files + summary.conflicts.len(),
             reload_error: self.service.reload_error.clone(),

@@ -1,13 +1,12 @@
 //! Builds an agent from the configuration. Opens its parts in the order that gives the most useful error.
 
-use super::drain::Drains;
 use super::effects::RecordQueue;
 use super::event_cache::EventCache;
 use super::event_recorder::EventRecorder;
 use super::logind::{self, HeldLock};
-use super::runtime_requests::RuntimeRequests;
 use super::service::Service;
 use super::{Agent, HELPERS, MANIFESTS, MOUNTS, RUNTIME, SERVER, SIGNALS, SLICES, descriptors, logging, system_check};
+use super::{Process, Reporting, Runtime, Sources};
 use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
@@ -66,6 +65,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let helpers = Helpers::new(registry, HELPERS).map_err(|e| format!("failed to create a waker: {e}"))?;
     let transport = transport(&config.runtime_socket, registry, RUNTIME)?;
     let client = Client::new(transport, request_config(&config, &root.id, HostDns::none()));
+    let container_events = ContainerEvents::new(&root.id);
     let settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
     // An upgrade may have replaced the file of the executable.
     let settings = Settings { reader: Some("/proc/self/exe".into()), ..settings };
@@ -92,41 +92,37 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         config.runtime_socket.display()
     );
     Ok(Agent {
-        cgroups,
-        files,
+        process: Process { started, root, inherited },
+        sources: Sources { signals, timers: Timers::new(), helpers, jobs: BTreeMap::new() },
+        runtime: Runtime {
+            client,
+            container_events,
+            buffer: Vec::new(),
+            told: None,
+            checked: false,
+            networks_mended: false,
+        },
+        reporting: Reporting {
+            recorder: EventRecorder::default(),
+            event_cache: EventCache::new(&config.node_name),
+            manifest_errors: BTreeSet::new(),
+        },
         logind: logind::bus(&config),
         lock,
-        metrics,
-        service: Service::new(started.boot),
-        server: Server::new(listener_kinds, SERVER),
-        container_events: ContainerEvents::new(&root.id),
+        cgroups,
         pidfds: Pidfds::default(),
-        timers: Timers::new(),
-        record_queue: RecordQueue::default(),
-        drains: Drains::default(),
-        asks: RuntimeRequests::default(),
-        jobs: BTreeMap::new(),
+        files,
+        records: RecordQueue::new(records),
+        server: Server::new(listener_kinds, SERVER),
+        service: Service::new(started.boot),
         standing: logging::LogDeduplicator::new(),
-        recorder: EventRecorder::default(),
-        event_cache: EventCache::new(&config.node_name),
-        manifest_errors_told: BTreeSet::new(),
-        runtime_told: None,
-        runtime_checked: false,
-        inherited,
-        client_events: Vec::new(),
         config,
         event_loop,
-        signals,
-        helpers,
         engine,
-        client,
-        manifests,
-        records,
         events,
-        started,
-        networks_mended: false,
+        manifests,
+        metrics,
         cgroups_swept: false,
-        root,
     })
 }
 

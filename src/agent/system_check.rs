@@ -363,7 +363,7 @@ pub(super) fn line(finding: &Finding) {
 impl Agent {
     /// Logs the first report of the runtime, or the first failure to connect, once. Other code logs later changes.
     pub(super) fn preflight_runtime(&mut self, heard: Result<&RuntimeFact, &str>, now: Now) {
-        if std::mem::replace(&mut self.runtime_checked, true) {
+        if std::mem::replace(&mut self.runtime.checked, true) {
             return;
         }
         let why = match heard {
@@ -372,10 +372,13 @@ impl Agent {
         };
         let config = self.config.clone();
         // It searches paths that Wherry does not own: other sockets, and PATH.
-        let id = self.helpers.submit(Class::Paths, "search for a container runtime", now.boot + PATIENCE, move || {
-            Work::Findings(vec![no_runtime(&config, &why)])
-        });
-        self.jobs.insert(id, Job::Findings);
+        let id = self.sources.helpers.submit(
+            Class::Paths,
+            "search for a container runtime",
+            now.boot + PATIENCE,
+            move || Work::Findings(vec![no_runtime(&config, &why)]),
+        );
+        self.sources.jobs.insert(id, Job::Findings);
     }
 }
 

@@ -132,6 +132,22 @@ pub struct UsageFact {
     pub memory_bytes: Option<u64>,
 }
 
+/// The result of a command in a container.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ExecOutput {
+    pub exit_code: i32,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+/// Without the output, which may contain secrets.
+impl std::fmt::Debug for ExecOutput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ExecOutput { exit_code, stdout, stderr } = self;
+        write!(f, "ExecOutput(exit code {exit_code}, {} and {} bytes)", stdout.len(), stderr.len())
+    }
+}
+
 /// All sandboxes and containers that the runtime has for one pod, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PodFacts {

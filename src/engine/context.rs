@@ -29,6 +29,10 @@ pub enum Owner {
     Logind,
     LockStore,
     ShutdownRecord,
+    /// A user's command in a container.
+    Exec,
+    /// A read of the resource usage.
+    Usage,
     Worker(Uid),
     /// A status read of this pod.
     Read(Uid),

@@ -4,6 +4,8 @@ use crate::api::facts::ImageFact;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
+pub use crate::engine::control::{Command, ExecCall};
+use crate::engine::control::{Reply, RequestError, RequestId};
 use crate::engine::op::OpId;
 use crate::engine::pod::kill::KillId;
 use crate::engine::probe::Kind;
@@ -47,6 +49,8 @@ pub enum Effect {
     Timer { key: TimerKey, at: Option<Boot> },
     /// W5: the answer to this kill: nothing of the pod runs any more.
     Killed { id: KillId },
+    /// The answer to a request.
+    Answer { id: RequestId, answer: Result<Reply, RequestError> },
     /// The pod's status changed, or the pod appeared or disappeared. Watchers receive the change.
     Publish { uid: Uid, name: FullName },
     /// A log line, and an event of the pod.
@@ -101,6 +105,10 @@ pub enum RuntimeCall {
     RemoveContainer {
         id: ContainerId,
     },
+    /// ExecSync. The runtime kills a command that runs for longer than its timeout. Answer: `Executed`.
+    Exec(Box<ExecCall>),
+    /// ListContainerStats of all running containers. Answer: `Usage`.
+    Usage,
     /// containerd only: kill and delete the task of a container that containerd shows as exited but refuses to remove.
     /// Other runtimes answer `Unimplemented`.
     DeleteTask {

@@ -1,9 +1,11 @@
 //! The engine's input: changes outside, and the answers to its effects.
 
-use crate::api::facts::{ContainerFact, ImageFact, Listed, PodFacts, RuntimeFact, SandboxFact};
+use crate::api::facts::{ContainerFact, ExecOutput, ImageFact, Listed, PodFacts, RuntimeFact, SandboxFact, UsageFact};
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::pod::Pod;
 use crate::engine::config::EngineConfig;
+pub use crate::engine::control;
+use crate::engine::control::{Request, RequestId};
 use crate::engine::effect::TimerKey;
 use crate::engine::op::{OpError, OpId};
 pub use crate::engine::pleg::relist::{Kind, PlegEvent};
@@ -36,7 +38,7 @@ pub enum Event {
         uid: Option<Uid>,
         event: PlegEvent,
     },
-    /// A request to end a pod that is still desired (W5). The answer is `Effect::Killed`.
+    /// A pod that is still desired has to end (W5). The answer is `Effect::Killed`.
     Kill {
         id: KillId,
         uid: Uid,
@@ -47,9 +49,14 @@ pub enum Event {
         by: TerminationSource,
         uids: Option<Vec<Uid>>,
     },
-    /// A3: repeat the admission of a rejected pod.
-    Retry {
-        uid: Uid,
+    /// A user's request. It ends in one `Effect::Answer`.
+    Request {
+        id: RequestId,
+        request: Request,
+    },
+    /// The client of a request has disconnected. The request ends without an answer.
+    RequestGone {
+        id: RequestId,
     },
     /// From logind.
     Logind(LogindEvent),
@@ -104,6 +111,8 @@ pub enum Answer {
     Image(Option<ImageFact>),
     Created(ContainerId),
     Container(ContainerFact),
+    Executed(ExecOutput),
+    Usage(Vec<UsageFact>),
     Prepared {
         termination_file: String,
     },

@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod config;
 pub mod context;
+pub mod control;
 pub mod desired;
 pub mod effect;
 pub mod event;

@@ -13,6 +13,7 @@ extern crate wherry_pure as wherry;
 mod bounds;
 mod chance;
 mod check;
+mod control;
 mod groups;
 mod lies;
 mod logind;

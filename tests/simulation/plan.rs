@@ -124,6 +124,8 @@ pub enum Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub action: Action,
+    /// Seeds a user's request after the action. From a generator of its own, so that the actions of a seed stay the same.
+    pub user: Option<u64>,
     /// The wait before the next action, in ms.
     pub wait: u64,
 }
@@ -153,6 +155,7 @@ pub struct Plan {
 impl Plan {
     pub fn of(seed: u64, pool: &Pool) -> Plan {
         let mut dice = Rng::new(seed.wrapping_mul(0x5851_F42D_4C95_7F2D));
+        let mut users = Rng::new(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ 0x7573_6572);
         let d = &mut dice;
         let parallel_starts = 1 + below(d, 4) as usize;
         let parallel_reads = 1 + below(d, 4) as usize;
@@ -169,7 +172,8 @@ impl Plan {
                 1 | 2 => below(d, 1500),
                 _ => below(d, 15_000),
             };
-            Turn { action, wait }
+            let user = (below(&mut users, 3) == 0).then(|| users.draw());
+            Turn { action, user, wait }
         });
         let turns = turns.collect();
         let pidfds = !seed.is_multiple_of(3);
@@ -270,7 +274,8 @@ impl fmt::Display for Plan {
              pidfds {pidfds}, scarce {scarce}, shutdown {shutdown} (descriptors kept {store}), unlucky {unlucky:?}"
         )?;
         for turn in &self.turns {
-            writeln!(f, "  {:?}, then {} ms", turn.action, turn.wait)?;
+            let user = turn.user.map(|seed| format!(" (and the user {seed})")).unwrap_or_default();
+            writeln!(f, "  {:?}{user}, then {} ms", turn.action, turn.wait)?;
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ use wherry::api::shutdown::Groups;
 use wherry::api::time::Wall;
 use wherry::engine::effect::{RuntimeCall, TimerKey};
 use wherry::engine::event::Event;
+use wherry::engine::rng::Rng;
 
 /// The possible manifests: by file, with their versions.
 pub struct Pool {
@@ -197,6 +198,9 @@ fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
     for turn in &plan.turns {
         w.note(|| format!("--- {:?}", turn.action));
         act(w, pool, &turn.action);
+        if let Some(seed) = turn.user {
+            w.user_acts(&mut Rng::new(seed));
+        }
         w.run_ms(turn.wait);
         w.checks.so_far()?;
     }

@@ -30,6 +30,7 @@ pub fn settle(w: &mut World, pool: &Pool) -> Judged {
     w.run(20);
     KILLERS.into_iter().for_each(|by| w.release(by));
     w.run(150);
+    w.users_are_answered();
     w.checks.so_far()?;
     let (asked, answered) = (w.observed.kills - w.observed.kills_before, w.observed.killed.len() as u64);
     unless(asked == answered, "W5: each requester is told", || format!("{answered} of {asked}"))?;

@@ -43,6 +43,14 @@ pub fn shrink(plan: &Plan, play: impl Fn(&Plan) -> Outcome) -> Plan {
                     best = p;
                 }
             }
+            if best.turns[i].user.is_some() {
+                let mut p = best.clone();
+                p.turns[i].user = None;
+                left = left.saturating_sub(1);
+                if left > 0 && fails(&p) {
+                    best = p;
+                }
+            }
             while best.turns[i].wait > 0 && left > 0 {
                 let mut p = best.clone();
                 p.turns[i].wait = if p.turns[i].wait < 3 { 0 } else { p.turns[i].wait / 2 };

@@ -87,6 +87,8 @@ impl Runtime {
                 format!("StopContainer {} {}ms", self.title(id.as_str()), grace.as_millis())
             }
             RuntimeCall::RemoveContainer { id } => format!("RemoveContainer {}", self.title(id.as_str())),
+            RuntimeCall::Exec(exec) => format!("Exec {}", self.title(exec.id.as_str())),
+            RuntimeCall::Usage => "Usage".into(),
             RuntimeCall::DeleteTask { id } => format!("DeleteTask {}", self.title(id.as_str())),
         }
     }

@@ -4,6 +4,7 @@ use crate::chance::below;
 use crate::world::World;
 use std::time::Duration;
 use wherry::api::names::Uid;
+use wherry::engine::control::Request;
 use wherry::engine::event::Event;
 
 impl World {
@@ -57,6 +58,6 @@ impl World {
 
     /// A3: a user requests a retry, for a rejected pod or any other.
     pub fn retry(&mut self, uid: Uid) {
-        self.step(Event::Retry { uid });
+        self.ask(Request::Retry { uid });
     }
 }

@@ -6,7 +6,8 @@
 use crate::adapters::cri::proto::{self, NamespaceMode};
 use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::{
-    ContainerFact, ContainerState, ImageFact, ListedContainer, ListedSandbox, RuntimeFact, SandboxFact,
+    ContainerFact, ContainerState, ExecOutput, ImageFact, ListedContainer, ListedSandbox, RuntimeFact, SandboxFact,
+    UsageFact,
 };
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid, annotation, label};
 use crate::api::time::Wall;
@@ -117,6 +118,26 @@ pub fn listed_container(c: &proto::Container) -> Option<ListedContainer> {
         owner: c.annotations.get(annotation::OWNER).cloned(),
         grace_seconds: seconds(&c.annotations, annotation::GRACE_PERIOD),
         created_at: wall(c.created_at),
+    })
+}
+
+pub fn executed(answer: proto::ExecSyncResponse) -> ExecOutput {
+    let proto::ExecSyncResponse { stdout, stderr, exit_code, .. } = answer;
+    ExecOutput { exit_code, stdout, stderr }
+}
+
+/// Returns None for stats without a container id.
+pub fn usage(mut stats: proto::ContainerStats) -> Option<UsageFact> {
+    let id = stats.attributes.take()?.id;
+    let cpu = stats.cpu.take().unwrap_or_default();
+    let memory = stats.memory.take().unwrap_or_default();
+    let value = |v: protobuf::MessageField<proto::UInt64Value>| v.into_option().map(|v| v.value);
+    (!id.is_empty()).then(|| UsageFact {
+        id: ContainerId::from(id),
+        cpu_at: cpu.timestamp,
+        cpu_nanos: value(cpu.usage_core_nano_seconds),
+        cpu_nano_cores: value(cpu.usage_nano_cores),
+        memory_bytes: value(memory.working_set_bytes),
     })
 }
 

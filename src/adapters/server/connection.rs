@@ -231,6 +231,10 @@ impl Connection {
                         Step::Head(head, body) => {
                             *last_ticket += 1;
                             self.answer(head, body, Ticket(*last_ticket), now, content, watches_left);
+                            if matches!(self.state, State::Pending { .. }) {
+                                // An answer in this turn reaches a client that has shut down its write side.
+                                return Outcome::Again;
+                            }
                         }
                         Step::Refused(status, why) => self.refuse(status, why, &[], now),
                         Step::WrongMethod(allow) => {

@@ -8,6 +8,7 @@
 
 mod connection;
 mod connection_limit;
+pub mod control;
 pub mod health;
 pub mod http;
 pub mod status;

@@ -2,7 +2,8 @@
 //!
 //! `Engine::step` is the whole interface: an event and the time in, effects out. `desired` compares the desired pods
 //! with the workers, `replace` replaces edited pods, `orphaned_directories` removes leftovers on disk, `kills` handles
-//! kills by other parts, `relist` drives PLEG, `shutdown` is the node shutdown, `view`, `shutdown_views` and `worker_status` provide the data for the API, and `dump` shows the whole
+//! kills by other parts, `relist` drives PLEG, `shutdown` is the node shutdown, `requests` carries out the requests of
+//! users, `view`, `shutdown_views` and `worker_status` provide the data for the API, and `dump` shows the whole
 //! state.
 
 mod admission;
@@ -12,6 +13,7 @@ mod kills;
 mod pass;
 mod pleg;
 mod replace;
+mod requests;
 mod shutdown;
 mod shutdown_views;
 #[cfg(test)]
@@ -26,14 +28,16 @@ use crate::api::names::Uid;
 use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
 use crate::engine::context::{Context, Owner};
+use crate::engine::control::Requests;
 use crate::engine::desired::Desired;
 use crate::engine::effect::{Effect, Measure, TimerKey};
 use crate::engine::event::{Answer, Event};
-use crate::engine::op::OpError;
+use crate::engine::op::{OpError, OpId};
 use crate::engine::orphaned_directories::OrphanedDirectories;
 use crate::engine::outbox::Outbox;
 use crate::engine::pleg::Pleg;
 use crate::engine::pleg::cache::{Entry, Generation};
+use crate::engine::pod::record;
 use crate::engine::pod::worker::Worker;
 use crate::engine::rng::Rng;
 use crate::engine::runtime::Runtime;
@@ -53,6 +57,7 @@ pub struct Engine {
     runtime: Runtime,
     pleg: Pleg,
     desired: Desired,
+    requests: Requests,
     orphaned_directories: OrphanedDirectories,
     shutdown: Shutdown,
     admitting: Admitting,
@@ -72,6 +77,7 @@ impl Engine {
             runtime: Runtime::default(),
             pleg: Pleg::new(config.parallel_reads),
             desired: Desired::default(),
+            requests: Requests::default(),
             orphaned_directories: OrphanedDirectories::default(),
             shutdown: Shutdown::new(config.shutdown.clone()),
             admitting: Admitting::default(),
@@ -133,41 +139,46 @@ impl Engine {
             Event::RuntimeEvent { uid, event } => self.runtime_event(uid, event),
             Event::Kill { id, uid, kill } => self.kill(id, uid, kill),
             Event::Release { by, uids } => self.release(by, uids),
-            Event::Retry { uid } => self.retry(&uid),
+            Event::Request { id, request } => self.request(id, request),
+            Event::RequestGone { id } => self.request_gone(id),
             Event::Logind(event) => self.logind(event),
             Event::Watched { uid, id, ok } => self.pleg.watch_answered(&uid, &id, ok, now.boot),
             Event::Ended { uid, id } => self.process_ended(&uid, &id),
-            Event::Done { op, result } => match self.outbox.ops.end(op) {
-                // A forgotten operation.
-                None => {}
-                Some(Owner::Relist) => self.listed(result),
-                Some(Owner::RuntimeStatus) => self.runtime_status(result),
-                Some(Owner::Cgroups) => self.cpu_weight_set(result),
-                Some(Owner::Logind) => self.logind_answered(op, result),
-                Some(Owner::LockStore) => self.lock_stored(op, result),
-                Some(Owner::ShutdownRecord) => self.shutdown_record_kept(result),
-                Some(Owner::Read(uid)) => self.pod_read(op, &uid, result),
-                Some(Owner::Worker(uid)) => {
-                    self.with_worker(&uid, |worker, entry, ctx| worker.done(op, result, entry, ctx));
-                    self.recheck_waiting_events(&uid);
-                    self.dirty.insert(uid);
-                }
-            },
+            Event::Done { op, result } => self.operation_ended(op, result),
         }
         if !could_start && self.may_start() {
             self.touch_all();
         }
-        self.remove_orphaned_directories();
-        self.settle();
-        while self.replace_outdated() || self.admit() || self.step_shutdown() {
-            self.settle();
-        }
-        self.record_the_new();
+        self.settle_all();
+        self.requests.durable.begun(&self.outbox.effects);
         self.arm_returns();
         self.pleg.arm_relist(self.runtime.is_up(), self.config.relist_period, now.boot, &mut self.outbox);
         self.orphaned_directories.arm(now.boot, &mut self.outbox);
         self.arm_slots();
         self.outbox.take()
+    }
+
+    /// Passes the answer of an operation to its owner.
+    fn operation_ended(&mut self, op: OpId, result: Result<Answer, OpError>) {
+        self.answer_durable(op, result.as_ref().err());
+        match self.outbox.ops.end(op) {
+            // A forgotten operation.
+            None => {}
+            Some(Owner::Exec) => self.executed(op, result),
+            Some(Owner::Usage) => self.usage_read(op, result),
+            Some(Owner::Relist) => self.listed(result),
+            Some(Owner::RuntimeStatus) => self.runtime_status(result),
+            Some(Owner::Cgroups) => self.cpu_weight_set(result),
+            Some(Owner::Logind) => self.logind_answered(op, result),
+            Some(Owner::LockStore) => self.lock_stored(op, result),
+            Some(Owner::ShutdownRecord) => self.shutdown_record_kept(result),
+            Some(Owner::Read(uid)) => self.pod_read(op, &uid, result),
+            Some(Owner::Worker(uid)) => {
+                self.with_worker(&uid, |worker, entry, ctx| worker.done(op, result, entry, ctx));
+                self.recheck_waiting_events(&uid);
+                self.dirty.insert(uid);
+            }
+        }
     }
 
     /// P6: the runtime is ready and PLEG is healthy. S4: it is known which pods a shutdown has begun to stop.
@@ -177,6 +188,16 @@ impl Engine {
 
     fn touch_all(&mut self) {
         self.dirty.extend(self.workers.keys().cloned());
+    }
+
+    /// Steps the touched workers and the node's own machines until no step causes another one.
+    fn settle_all(&mut self) {
+        self.remove_orphaned_directories();
+        self.settle();
+        while self.replace_outdated() || self.admit() || self.step_shutdown() {
+            self.settle();
+        }
+        self.record_the_new();
     }
 
     /// Steps the touched workers until no step causes another one.
@@ -249,6 +270,7 @@ impl Engine {
         self.free_name(&worker.name, uid);
         self.pleg.forget(uid, self.generation, &mut self.outbox);
         self.slots.forget(uid);
+        self.requests.durable.forget(&record::key(uid));
         if let Some(attempt) = worker.lost_sandbox() {
             self.pleg.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
         }

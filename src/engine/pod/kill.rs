@@ -1,5 +1,6 @@
 //! Kills of desired pods: the source, the status text, and the condition for a restart (W4 to W6, W27, S5, A8).
 
+use crate::api::names::FullName;
 use crate::engine::effect::Severity;
 use crate::engine::pod::status::Cause;
 use serde::Serialize;
@@ -101,5 +102,10 @@ impl Kill {
 }
 
 /// Identifies a kill to its requester.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct KillId(pub u64);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum KillId {
+    /// Of `Event::Kill`.
+    Event(u64),
+    /// W27: a drain of the pod with this name.
+    Drain(FullName),
+}

@@ -171,6 +171,16 @@ impl Checks {
         });
     }
 
+    /// W27: these pods may run again.
+    pub fn undrained(&mut self, uids: &BTreeSet<Uid>) {
+        self.waits_for.retain(|uid, waits| {
+            if uids.contains(uid) {
+                waits.remove(&TerminationSource::Drain);
+            }
+            !waits.is_empty()
+        });
+    }
+
     /// An acknowledged record is gone, or an older version is back.
     pub fn record_lost(&mut self, key: &str) {
         if let Some(uid) = key.strip_prefix("pods/") {

@@ -51,7 +51,7 @@ impl World {
         self.status(name).phase.unwrap_or_default()
     }
 
-    fn reason(&self, name: &str) -> String {
+    pub fn reason(&self, name: &str) -> String {
         self.status(name).reason.unwrap_or_default()
     }
 
@@ -92,7 +92,7 @@ fn a3_what_does_not_fit_is_rejected_with_all_reasons_and_stays_so_over_a_restart
     assert_eq!(w.counted(|m| matches!(m, Measure::AdmissionRejected { .. })), 1);
 
     let uid = w.files["/m/b.yaml"].uid.clone();
-    w.step(Event::Retry { uid });
+    w.retry(uid);
     w.run(2);
     assert!(w.runs("b/main"));
     w.restart_engine();
@@ -120,7 +120,7 @@ fn a3_a_rejected_pod_makes_no_room_for_itself_and_takes_none() {
     w.file("c", &asks(1));
     w.run(1);
     let uid = w.files["/m/c.yaml"].uid.clone();
-    w.step(Event::Retry { uid });
+    w.retry(uid);
     w.run(1);
     assert_eq!(w.reason("c"), "OutOfcpu");
     w.set_files(Default::default());
@@ -238,7 +238,7 @@ fn a3_a_rejected_pod_that_was_tried_again_runs_on_over_a_restart_though_its_reco
     w.run(40);
     w.disk.full = true;
     let uid = w.files["/m/b.yaml"].uid.clone();
-    w.step(Event::Retry { uid });
+    w.retry(uid);
     w.run(5);
     let before = w.running("b/main");
     w.kill_engine();
@@ -261,7 +261,7 @@ fn a3_a_rejected_pod_that_was_killed_since_is_not_tried_again_by_a_retry() {
         w.kill("b", TerminationSource::Eviction, None);
         w.remove("first");
         let uid = w.files["/m/b.yaml"].uid.clone();
-        w.step(Event::Retry { uid });
+        w.retry(uid);
         if restart {
             w.kill_engine();
             w.start();
@@ -296,7 +296,7 @@ fn a4_after_a_reboot_pods_are_admitted_in_the_order_in_which_they_were_seen() {
     assert!(w.runs("c/main") && w.runs("a/main"));
     assert_eq!(w.reason("b"), "OutOfcpu");
     let uid = w.files["/m/b.yaml"].uid.clone();
-    w.step(Event::Retry { uid });
+    w.retry(uid);
     w.run(5);
     assert!(w.runs("b/main"));
     w.assert_well();

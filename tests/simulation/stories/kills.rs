@@ -4,6 +4,7 @@ use crate::runtime::Life;
 use crate::story::{NEVER, ONE, TWO, node};
 use crate::tell::brief;
 use crate::world::{Fault, World};
+use std::slice;
 use std::time::Duration;
 use wherry::api::names::Uid;
 use wherry::engine::event::Event;
@@ -21,11 +22,11 @@ impl World {
 
     pub fn kill_uid(&mut self, uid: Uid, by: TerminationSource, grace: Option<u64>) -> KillId {
         self.observed.kills += 1;
-        let id = KillId(self.observed.kills);
+        let id = KillId::Event(self.observed.kills);
         self.checks.killed(&uid, by, &self.engine, &self.runtime);
         self.checks.bounds.end_asked(&uid, grace.map(Duration::from_secs), self.clock.now, &self.runtime);
         let kill = Kill { by, message: None, grace: grace.map(Duration::from_secs) };
-        self.step(Event::Kill { id, uid, kill });
+        self.step(Event::Kill { id: id.clone(), uid, kill });
         id
     }
 
@@ -194,15 +195,15 @@ fn w5_a_requester_is_told_at_once_of_what_does_not_run_and_never_left_waiting() 
     w.file("web", ONE);
     w.run(2);
     let unknown = w.kill_uid("nobody".into(), TerminationSource::Drain, None);
-    assert_eq!(w.observed.killed, [unknown]);
+    assert_eq!(w.observed.killed, slice::from_ref(&unknown));
     // The runtime is away during the kill.
     let first = w.kill("web", TerminationSource::Shutdown, None);
     w.runtime_down();
     w.run(60);
-    assert_eq!(w.observed.killed, [unknown]);
+    assert_eq!(w.observed.killed, slice::from_ref(&unknown));
     w.runtime_up();
     w.run(5);
-    assert_eq!(w.observed.killed, [unknown, first]);
+    assert_eq!(w.observed.killed, [unknown.clone(), first.clone()]);
     let again = w.kill("web", TerminationSource::Shutdown, None);
     assert_eq!(w.observed.killed, [unknown, first, again]);
 }

@@ -16,6 +16,7 @@ mod measures;
 mod pleg;
 mod probes;
 mod questions;
+mod requests;
 mod restarts;
 mod room;
 mod sandboxes;

@@ -117,6 +117,10 @@ impl World {
     /// The rules for a call at the moment when the engine requests it.
     fn check_call(&mut self, op: OpId, call: &RuntimeCall, timeout: Duration) {
         self.checks.call(op, call, timeout, self.clock.now, &self.runtime);
+        let life = self.process.life;
+        let flights = self.connection.flights.iter();
+        let execs = flights.filter(|(key, f)| key.0 == life && matches!(f.call, RuntimeCall::Exec(_))).count();
+        self.check_exec(call, execs + 1);
         let shutdown = self.engine.shutdown(Boot(self.clock.now)).in_progress.is_some();
         let scene = Scene { runtime: &self.runtime, engine: &self.engine, files: &self.files, shutdown };
         let (now, max) = ((self.clock.now, self.wall_now()), self.config.max_restart_backoff);
@@ -216,6 +220,7 @@ impl World {
         }
         let (processes, chaos) = (&mut self.processes, &mut self.chaos);
         let outcome = self.runtime.call(call, wall, |c| processes.life_of(c, chaos.as_mut()));
+        let outcome = self.user_call(call).map_or(outcome, Outcome::Answer);
         self.note_changes(call);
         match outcome {
             Outcome::Answer(result) => Some(result),

@@ -5,6 +5,7 @@ use crate::tell::{brief, short};
 use wherry::api::names::Uid;
 use wherry::engine::effect::{Effect, Notice, TimerKey};
 use wherry::engine::event::Event;
+use wherry::engine::pod::kill::KillId;
 
 impl World {
     /// An event of the queue happens.
@@ -110,8 +111,11 @@ impl World {
             Effect::Unwatch { id } => self.unwatch(&id),
             Effect::Killed { id } => {
                 self.note(|| format!("  < {id:?} is done"));
-                self.observed.killed.push(id);
+                if matches!(id, KillId::Event(_)) {
+                    self.observed.killed.push(id);
+                }
             }
+            Effect::Answer { id, answer } => self.answered(id, answer),
             Effect::Publish { uid, .. } => self.publish(&uid),
             Effect::Notice(notice) => self.notice(notice),
             Effect::Measure(m) => {

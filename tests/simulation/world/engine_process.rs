@@ -114,6 +114,7 @@ impl World {
         self.logind.wanted = false;
         self.process.life += 1;
         self.observed.engine_killed();
+        self.users_are_disconnected();
         self.timers.clear();
         self.pidfds.close();
         self.connection.forget_pending();

@@ -89,6 +89,9 @@ impl World {
     }
 
     pub(super) fn latency(&mut self, call: &RuntimeCall, text: &str) -> u64 {
+        if let Some(time) = self.time_of_user_call(call) {
+            return time;
+        }
         let base = match call {
             RuntimeCall::Status | RuntimeCall::List | RuntimeCall::ReadPod { .. } | RuntimeCall::ImageStatus { .. } => {
                 1

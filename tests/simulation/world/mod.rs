@@ -19,6 +19,7 @@ mod volumes;
 
 use crate::chance::Chaos;
 use crate::check::Checks;
+use crate::control::Users;
 use crate::logind::Logind;
 use crate::runtime::Runtime;
 use crate::stream::Stream;
@@ -78,6 +79,7 @@ pub struct World {
     pub chaos: Option<Chaos>,
     pub observed: Observed,
     pub checks: Checks,
+    pub users: Users,
     pub history: Option<Vec<String>>,
 }
 
@@ -114,6 +116,7 @@ impl World {
             chaos: None,
             observed: Observed::default(),
             checks: Checks::default(),
+            users: Users::default(),
             history: None,
         }
     }

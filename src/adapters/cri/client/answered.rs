@@ -111,6 +111,12 @@ impl Client {
                 Some(fact) => Ok(Some(Answer::Container(self.with_pid(fact)))),
                 None => Err(OpError::Unknown("the runtime's answer has no status of a pod's container".into())),
             },
+            Step::Exec => Ok(Some(Answer::Executed(answers::executed(parse(method, body)?)))),
+            Step::Usage => {
+                let mut usage = Vec::new();
+                parse_each(method, body, |stats: proto::ContainerStats| usage.extend(answers::usage(stats)))?;
+                Ok(Some(Answer::Usage(usage)))
+            }
             Step::KillTask(id) => self.delete_task(op, &id, now),
             Step::Change => Ok(Some(Answer::Ok)),
         }

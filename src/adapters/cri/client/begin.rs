@@ -7,10 +7,11 @@ use crate::adapters::cri::{proto, requests};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
-use crate::engine::effect::{CreateContainer, RuntimeCall};
+use crate::engine::effect::{Command, CreateContainer, ExecCall, RuntimeCall};
 use crate::engine::op::{Code, OpError, OpId};
 use protobuf::MessageField;
 use rustix::process::Signal;
+use std::time::Duration;
 
 /// The version of the kubelet API, sent with Version.
 const KUBELET_API_VERSION: &str = "0.1.0";
@@ -51,10 +52,9 @@ impl Client {
                 self.call(op, Step::Start(id), method::START_CONTAINER, &request, now)
             }
             RuntimeCall::StopContainer { id, grace } => {
-                let seconds = grace.as_secs() + u64::from(grace.subsec_nanos() > 0);
                 let request = proto::StopContainerRequest {
                     container_id: id.to_string(),
-                    timeout: i64::try_from(seconds).unwrap_or(i64::MAX),
+                    timeout: whole_seconds(grace),
                     ..Default::default()
                 };
                 self.call(op, Step::Change, method::STOP_CONTAINER, &request, now)
@@ -62,6 +62,20 @@ impl Client {
             RuntimeCall::RemoveContainer { id } => {
                 let request = proto::RemoveContainerRequest { container_id: id.to_string(), ..Default::default() };
                 self.call(op, Step::Change, method::REMOVE_CONTAINER, &request, now)
+            }
+            RuntimeCall::Exec(exec) => {
+                let ExecCall { id, command: Command(cmd), timeout, .. } = *exec;
+                let request = proto::ExecSyncRequest {
+                    container_id: id.to_string(),
+                    cmd,
+                    timeout: whole_seconds(timeout),
+                    ..Default::default()
+                };
+                self.call(op, Step::Exec, method::EXEC_SYNC, &request, now)
+            }
+            RuntimeCall::Usage => {
+                let request = proto::ListContainerStatsRequest::new();
+                self.call(op, Step::Usage, method::LIST_CONTAINER_STATS, &request, now)
             }
             RuntimeCall::DeleteTask { id } => self.kill_task(op, id, now),
         }
@@ -151,4 +165,10 @@ impl Client {
         let request = proto::ContainerStatusRequest { container_id: id, verbose, ..Default::default() };
         self.call(op, step, method::CONTAINER_STATUS, &request, now)
     }
+}
+
+/// A time limit in the CRI's unit, rounded up.
+fn whole_seconds(limit: Duration) -> i64 {
+    let seconds = limit.as_secs() + u64::from(limit.subsec_nanos() > 0);
+    i64::try_from(seconds).unwrap_or(i64::MAX)
 }

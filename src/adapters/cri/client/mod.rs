@@ -11,13 +11,11 @@
 
 mod answered;
 mod begin;
-pub mod direct;
 pub mod method;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-use self::direct::{Asked, ClientAnswer, RequestId};
 use self::method::Method;
 pub(super) use self::wire::op_error;
 use super::proto;
@@ -45,8 +43,6 @@ pub enum ClientEvent {
     Down { why: String },
     /// An operation has ended. Each operation has exactly one `Done`.
     Done { op: OpId, result: Result<Answer, OpError> },
-    /// A request of a user has ended. Each request has exactly one `Answered`.
-    Answered { id: RequestId, result: Result<ClientAnswer, OpError> },
     /// The runtime's cgroup driver, sent before the first `Done` that depends on it. None if the runtime does not report it.
     Driver(Option<CgroupDriver>),
     /// One gRPC call has ended. `operation_type` is the kubelet's label. For the metrics.
@@ -60,7 +56,6 @@ pub struct Client {
     config: RequestConfig,
     operations: BTreeMap<OpId, Operation>,
     calls: BTreeMap<CallId, InFlight>,
-    asked: BTreeMap<CallId, Asked>,
     /// Events that the next drive returns: of operations that ended before their first call, and `Nonsense`.
     ended: Vec<ClientEvent>,
     /// `cgroupDriver` of the configuration, for a runtime that does not report its driver.
@@ -125,6 +120,8 @@ enum Step {
     Create,
     Start(ContainerId),
     Started,
+    Exec,
+    Usage,
     /// DeleteTask follows, whatever the result.
     KillTask(ContainerId),
     /// An answer without content.
@@ -142,7 +139,6 @@ impl Client {
             config,
             operations: BTreeMap::new(),
             calls: BTreeMap::new(),
-            asked: BTreeMap::new(),
             ended: Vec::new(),
             driver_known: false,
             pids: BTreeMap::new(),
@@ -157,11 +153,9 @@ impl Client {
 
     /// Describes the calls in flight: operation, kind and start time in seconds of the boot clock.
     pub fn in_flight(&self) -> impl Iterator<Item = String> {
-        let line = |of: String, method: Method, begun: Boot| {
-            format!("{of} {} since {:.3}", method.operation_type, begun.0 as f64 / 1e9)
-        };
-        let operations = self.calls.values().map(move |c| line(c.op.to_string(), c.method, c.begun));
-        operations.chain(self.asked.values().map(move |a| line(format!("ask{}", a.id.0), a.method, a.begun)))
+        let since = |begun: Boot| begun.0 as f64 / 1e9;
+        let calls = self.calls.values();
+        calls.map(move |c| format!("{} {} since {:.3}", c.op, c.method.operation_type, since(c.begun)))
     }
 
     /// The node's settings for later requests.
@@ -227,9 +221,7 @@ impl Client {
                     }
                     Completion::Down { why } => out.push(ClientEvent::Down { why }),
                     Completion::Done { id, result } => {
-                        if !self.ask_ended(id, &result, now, out) {
-                            begun |= self.call_ended(id, result, now, out);
-                        }
+                        begun |= self.call_ended(id, result, now, out);
                     }
                     // No operation uses a stream.
                     Completion::Message { .. } => {}

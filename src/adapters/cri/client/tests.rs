@@ -1,6 +1,7 @@
 //! Tests of the client over a scripted transport. A test answers calls by method, in any order.
 
 use super::*;
+use crate::engine::effect::{Command, ExecCall};
 use crate::adapters::cri::requests::tests::{config, pod};
 use crate::api::facts::ContainerState;
 use crate::api::names::{SandboxId, Uid, label};
@@ -563,27 +564,30 @@ fn an_answer_that_cannot_be_read_is_unknown_and_told() {
 }
 
 #[test]
-fn what_people_ask_is_one_call_beside_the_operations_and_ends_once() {
-    use super::direct::{ClientAnswer, ClientRequest, RequestId};
+fn a_command_and_a_read_of_the_usage_are_one_call_each() {
     let wire = Rc::new(RefCell::new(Wire::default()));
     let mut client = Client::new(Box::new(Scripted(wire.clone())), config());
-    let command = vec!["ls".to_owned(), "-l".to_owned()];
-    let exec =
-        |n: &str| ClientRequest::Exec { id: n.into(), command: command.clone(), timeout: Duration::from_millis(1500) };
-    client.ask(RequestId(1), exec("c1"), NOW);
-    client.ask(RequestId(2), ClientRequest::Usage, NOW);
-    client.ask(RequestId(3), exec("c3"), NOW);
-    client.cancel_ask(RequestId(3));
-    client.cancel_ask(RequestId(9));
+    let words = vec!["ls".to_owned(), "-l".to_owned()];
+    let exec = |id: &str| {
+        let (command, timeout) = (Command(words.clone()), Duration::from_millis(1500));
+        RuntimeCall::Exec(Box::new(ExecCall {
+            pod: Rc::new(pod("{}")),
+            container: "main".into(),
+            id: id.into(),
+            command,
+            timeout,
+        }))
+    };
+    client.start(OpId(1), exec("c1"), TIMEOUT, NOW);
+    client.start(OpId(2), RuntimeCall::Usage, TIMEOUT, NOW);
+    client.start(OpId(3), exec("c3"), TIMEOUT, NOW);
+    client.cancel(OpId(3));
     let sent = wire.borrow().sent.clone();
     let paths: Vec<&str> = sent.iter().map(|(_, call)| call.path.rsplit('/').next().unwrap()).collect();
     assert_eq!(paths, ["ExecSync", "ListContainerStats", "ExecSync"]);
     let request = proto::ExecSyncRequest::parse_from_bytes(&sent[0].1.body).unwrap();
-    assert_eq!((request.container_id.as_str(), &request.cmd, request.timeout), ("c1", &command, 2));
-    assert!(
-        sent[0].1.deadline.is_some_and(|at| at > NOW + Duration::from_secs(2)),
-        "the runtime's timeout comes first"
-    );
+    assert_eq!((request.container_id.as_str(), &request.cmd, request.timeout), ("c1", &words, 2));
+    assert_eq!(sent[0].1.deadline, Some(NOW + TIMEOUT));
     assert_eq!(wire.borrow().cancelled, [sent[2].0]);
 
     let executed =
@@ -602,13 +606,10 @@ fn what_people_ask_is_one_call_beside_the_operations_and_ends_once() {
     let mut out = Vec::new();
     client.drive(NOW, &mut out);
     client.drive(NOW, &mut out);
-    let answered: Vec<(u64, Result<ClientAnswer, OpError>)> = out
-        .into_iter()
-        .filter_map(|e| match e {
-            ClientEvent::Answered { id, result } => Some((id.0, result)),
-            _ => None,
-        })
-        .collect();
+    let done = out.into_iter().filter_map(|e| match e {
+        ClientEvent::Done { op, result } => Some((op.0, result)),
+        _ => None,
+    });
     let fact = crate::api::facts::UsageFact {
         id: "c1".into(),
         cpu_at: 5,
@@ -616,10 +617,11 @@ fn what_people_ask_is_one_call_beside_the_operations_and_ends_once() {
         cpu_nano_cores: None,
         memory_bytes: Some(0),
     };
+    let output = crate::api::facts::ExecOutput { exit_code: 7, stdout: b"o".to_vec(), stderr: b"e".to_vec() };
     let expected = [
         (3, Err(OpError::Unknown("cancelled".into()))),
-        (1, Ok(ClientAnswer::Executed { exit_code: 7, stdout: b"o".to_vec(), stderr: b"e".to_vec() })),
-        (2, Ok(ClientAnswer::Usage(vec![fact]))),
+        (1, Ok(Answer::Executed(output))),
+        (2, Ok(Answer::Usage(vec![fact]))),
     ];
-    assert_eq!(answered, expected);
+    assert_eq!(done.collect::<Vec<_>>(), expected);
 }

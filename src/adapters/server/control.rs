@@ -1,0 +1,130 @@
+//! The requests for the engine on the control socket: their bodies (`api::control`) in, their answers out. Pure.
+
+use super::http::{Body, JSON, Request, Response, Route};
+use crate::api::control::{DrainRequest, ExecHead, ExecRequest};
+use crate::api::facts::ExecOutput;
+use crate::api::names::Uid;
+use crate::engine::event::control::{self, Command, Reply, RequestError};
+use bytes::Bytes;
+use std::time::Duration;
+
+/// Returns None for a route that only shows something.
+///
+/// # Errors
+/// The body is not valid JSON for this route.
+pub fn parse(request: &Request) -> Option<Result<control::Request, RequestError>> {
+    Some(match request.route {
+        Route::Retry => Ok(control::Request::Retry { uid: Uid::from(request.uid.as_deref().unwrap_or_default()) }),
+        Route::Drain => drain(&request.body).map(|DrainRequest { uids, grace_period_seconds }| {
+            let grace = grace_period_seconds.map(Duration::from_secs);
+            control::Request::Drain { uids: uids.into_iter().map(Uid::from).collect(), grace }
+        }),
+        Route::Undrain => drain(&request.body).map(|DrainRequest { uids, .. }| control::Request::Undrain {
+            uids: uids.into_iter().map(Uid::from).collect(),
+        }),
+        Route::Exec => exec(&request.body).map(control::Request::Exec),
+        Route::Usage => Ok(control::Request::Usage),
+        Route::Healthz
+        | Route::Livez
+        | Route::Readyz
+        | Route::Metrics
+        | Route::ProbeMetrics
+        | Route::Pods
+        | Route::Status
+        | Route::ShutdownPlan
+        | Route::Events
+        | Route::Dump
+        | Route::Descriptors => return None,
+    })
+}
+
+fn drain(body: &[u8]) -> Result<DrainRequest, RequestError> {
+    let expected = "{\"uids\": [...]}";
+    serde_json::from_slice(body).map_err(|e| RequestError::Malformed { why: e.to_string(), expected })
+}
+
+fn exec(body: &[u8]) -> Result<control::ExecRequest, RequestError> {
+    let malformed = |e: serde_json::Error| RequestError::Malformed { why: e.to_string(), expected: "" };
+    let ExecRequest { uid, container, command, timeout_seconds } = serde_json::from_slice(body).map_err(malformed)?;
+    let (command, timeout) = (Command(command), Duration::from_secs(timeout_seconds));
+    Ok(control::ExecRequest { uid: Uid::from(uid), container, command, timeout })
+}
+
+pub fn response(answer: Result<Reply, RequestError>) -> Response {
+    match answer {
+        Ok(Reply::Drained(drained)) => Response::json(serde_json::to_vec(&drained).unwrap_or_default()),
+        Ok(Reply::Retried { pod, outcome }) => Response::text(200, format!("pod {pod} was retried: {outcome}\n")),
+        Ok(Reply::Executed(output)) => executed(output),
+        Ok(Reply::Usage(usage)) => Response::json(serde_json::to_vec(&usage).unwrap_or_default()),
+        Err(error) => Response::text(error.status(), format!("{error}\n")),
+    }
+}
+
+/// The body of the answer: a line of JSON, the command's stdout, and then its stderr.
+fn executed(output: ExecOutput) -> Response {
+    let ExecOutput { exit_code, stdout, stderr } = output;
+    let head = ExecHead { exit_code, stdout_bytes: stdout.len() as u64 };
+    let mut body = serde_json::to_vec(&head).unwrap_or_default();
+    body.push(b'\n');
+    body.extend_from_slice(&stdout);
+    drop(stdout);
+    body.extend_from_slice(&stderr);
+    Response { status: 200, content_type: JSON, body: Body::Full(Bytes::from(body)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::http::{ListenerKind, Ticket};
+    use super::*;
+
+    fn request(route: Route, uid: Option<&str>, body: &'static str) -> Request {
+        let (ticket, listener_kind) = (Ticket(1), ListenerKind::Control);
+        let uid = uid.map(str::to_owned);
+        Request { ticket, listener_kind, route, verbose: false, watch: false, uid, body: Bytes::from(body) }
+    }
+
+    fn parsed(route: Route, body: &'static str) -> control::Request {
+        parse(&request(route, None, body)).unwrap().unwrap()
+    }
+
+    #[test]
+    fn each_body_becomes_a_request() {
+        let uids = || vec![Uid::from("u")];
+        let body = r#"{"uids": ["u"], "gracePeriodSeconds": 3, "later": 1}"#;
+        let grace = Some(Duration::from_secs(3));
+        assert_eq!(parsed(Route::Drain, body), control::Request::Drain { uids: uids(), grace });
+        assert_eq!(parsed(Route::Undrain, body), control::Request::Undrain { uids: uids() });
+        assert_eq!(parsed(Route::Usage, ""), control::Request::Usage);
+        let exec = parsed(Route::Exec, r#"{"uid": "u", "command": ["ls", "-l"], "timeoutSeconds": 5}"#);
+        let command = Command(vec!["ls".to_owned(), "-l".to_owned()]);
+        let timeout = Duration::from_secs(5);
+        let expected = control::ExecRequest { uid: "u".into(), container: None, command, timeout };
+        assert_eq!(exec, control::Request::Exec(expected));
+        for (uid, expected) in [(None, ""), (Some("u"), "u")] {
+            let retry = parse(&request(Route::Retry, uid, "")).unwrap();
+            assert_eq!(retry, Ok(control::Request::Retry { uid: Uid::from(expected) }));
+        }
+        assert_eq!(parse(&request(Route::Status, None, "")), None);
+    }
+
+    #[test]
+    fn a_malformed_body_is_refused_with_the_reason() {
+        for (route, body, start, end) in [
+            (Route::Drain, "", "invalid request: EOF", "; expected {\"uids\": [...]}\n"),
+            (Route::Undrain, "{\"uids\": 1}", "invalid request: invalid type", "; expected {\"uids\": [...]}\n"),
+            (Route::Exec, "{\"uid\": 1}", "invalid request: invalid type", "column 9\n"),
+        ] {
+            let response = response(parse(&request(route, None, body)).unwrap().map(|_| panic!("{body}")));
+            let Body::Full(text) = response.body else { panic!() };
+            let text = std::str::from_utf8(&text).unwrap();
+            assert!(response.status == 400 && text.starts_with(start) && text.ends_with(end), "{body}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_length_of_stdout_separates_it_from_stderr() {
+        let output = ExecOutput { exit_code: 3, stdout: b"out\n".to_vec(), stderr: b"err".to_vec() };
+        let Body::Full(body) = response(Ok(Reply::Executed(output))).body else { panic!() };
+        assert_eq!(&body[..], b"{\"exitCode\":3,\"stdoutBytes\":4}\nout\nerr");
+    }
+}

@@ -1,0 +1,40 @@
+//! Requests of users: the server's requests become events of the engine, and its answers become responses.
+
+use super::{Agent, SERVER};
+use crate::adapters::server::control;
+use crate::adapters::server::http::Ticket;
+use crate::api::time::Now;
+use crate::engine::control::{Reply, Request, RequestError, RequestId};
+use crate::engine::event::Event;
+use mio::Token;
+
+/// A change among the requests on the control socket.
+pub(super) enum ControlEvent {
+    Request(Ticket, Request),
+    /// The client has disconnected.
+    Gone(Ticket),
+}
+
+impl Agent {
+    /// Passes the requests of one drive of the server to the engine.
+    pub(super) fn take_requests(&mut self, requests: Vec<ControlEvent>, now: Now) {
+        if requests.is_empty() {
+            return;
+        }
+        self.events.extend(requests.into_iter().map(|request| match request {
+            ControlEvent::Request(Ticket(id), request) => Event::Request { id: RequestId(id), request },
+            ControlEvent::Gone(Ticket(id)) => Event::RequestGone { id: RequestId(id) },
+        }));
+        self.settle(now);
+        // Clients receive the answers, and watches the changes, in the next turn.
+        self.event_loop.again(Token(SERVER));
+    }
+
+    pub(super) fn answer(&mut self, id: RequestId, answer: Result<Reply, RequestError>, now: Now) {
+        if let Ok(Reply::Retried { pod, outcome }) = &answer {
+            log::info!("pod={pod} reason=Retried outcome={:?}", outcome.to_string());
+        }
+        self.server.answer(Ticket(id.0), control::response(answer), now.boot);
+        self.event_loop.again(Token(SERVER));
+    }
+}

@@ -1,0 +1,175 @@
+//! Why a request was refused or failed: the text for the user, and the HTTP status of the response.
+
+use super::LONGEST_GRACE;
+use super::exec::{LONGEST_EXEC, MAX_EXECS};
+use crate::api::names::{FullName, Uid};
+use crate::engine::op::OpError;
+use std::fmt;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestError {
+    /// The body is not valid JSON for this request. `expected` is an example, or empty.
+    Malformed {
+        why: String,
+        expected: &'static str,
+    },
+    /// D1: until the manifests have been read, the set of pods is unknown.
+    ManifestsNotRead,
+    /// A drain or undrain without pods.
+    NoPods,
+    /// A retry without a pod.
+    NoPod,
+    GraceTooLong,
+    NoCommand,
+    NulByte,
+    /// The time limit of a command is zero or too long.
+    TimeoutOutOfRange,
+    UnknownPod(Uid),
+    /// A retry of a pod that is not rejected. `reason` is that of its status.
+    NotRejected {
+        pod: FullName,
+        phase: String,
+        reason: Option<String>,
+        drained: bool,
+    },
+    /// A retry of a pod that is rejected only while the node shuts down (A3).
+    RejectedByShutdown {
+        pod: FullName,
+    },
+    NoContainers {
+        pod: FullName,
+    },
+    UnknownContainer {
+        pod: FullName,
+        container: String,
+        containers: Vec<String>,
+    },
+    NotRunning {
+        pod: FullName,
+        container: String,
+        state: NotRunning,
+    },
+    TooManyCommands,
+    /// W27: the change was made, and its record could not be written.
+    NotDurable {
+        why: String,
+    },
+    /// The command was not sent.
+    NotConnected {
+        why: String,
+    },
+    /// The command did not end in time. The runtime has killed it.
+    CommandTimedOut {
+        seconds: u64,
+    },
+    /// The command's output exceeds the runtime's limit.
+    OutputTooLarge,
+    /// The runtime's own error.
+    ExecFailed {
+        why: String,
+    },
+    UsageFailed(OpError),
+}
+
+/// The state of a container that is not running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotRunning {
+    Absent,
+    Created,
+    Exited { exit_code: i32 },
+    Unknown,
+}
+
+impl RequestError {
+    /// The HTTP status.
+    pub fn status(&self) -> u16 {
+        match self {
+            RequestError::Malformed { .. }
+            | RequestError::NoPods
+            | RequestError::NoPod
+            | RequestError::GraceTooLong
+            | RequestError::NoCommand
+            | RequestError::NulByte
+            | RequestError::TimeoutOutOfRange => 400,
+            RequestError::UnknownPod(_) | RequestError::UnknownContainer { .. } => 404,
+            RequestError::NotRejected { .. }
+            | RequestError::RejectedByShutdown { .. }
+            | RequestError::NoContainers { .. }
+            | RequestError::NotRunning { .. } => 409,
+            RequestError::NotDurable { .. } => 500,
+            RequestError::OutputTooLarge | RequestError::ExecFailed { .. } | RequestError::UsageFailed(_) => 502,
+            RequestError::ManifestsNotRead | RequestError::TooManyCommands | RequestError::NotConnected { .. } => 503,
+            RequestError::CommandTimedOut { .. } => 504,
+        }
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RequestError::Malformed { why, expected: "" } => write!(f, "invalid request: {why}"),
+            RequestError::Malformed { why, expected } => write!(f, "invalid request: {why}; expected {expected}"),
+            RequestError::ManifestsNotRead => {
+                f.write_str("the manifests have not been read yet; try again in a moment")
+            }
+            RequestError::NoPods => f.write_str("the request names no pods; expected {\"uids\": [...]}"),
+            RequestError::NoPod => f.write_str("the request names no pod; expected /retry?uid=UID"),
+            RequestError::GraceTooLong => write!(f, "gracePeriodSeconds is at most {}", LONGEST_GRACE.as_secs()),
+            RequestError::NoCommand => f.write_str("the request has no command"),
+            RequestError::NulByte => f.write_str("an argument of the command contains a NUL byte"),
+            RequestError::TimeoutOutOfRange => {
+                write!(f, "timeoutSeconds must be from 1 to {}", LONGEST_EXEC.as_secs())
+            }
+            RequestError::UnknownPod(uid) => write!(f, "there is no pod with the UID {uid}"),
+            RequestError::NotRejected { pod, phase, reason, drained } => {
+                write!(f, "pod {pod} is not rejected, it is {phase}")?;
+                if let Some(reason) = reason {
+                    write!(f, ", {reason}")?;
+                }
+                f.write_str(if *drained { "; `wherry undrain` lets it run again" } else { "" })
+            }
+            RequestError::RejectedByShutdown { pod } => write!(
+                f,
+                "pod {pod} is rejected because the node is shutting down; Wherry retries it when the shutdown is over"
+            ),
+            RequestError::NoContainers { pod } => write!(f, "pod {pod} has no container"),
+            RequestError::UnknownContainer { pod, container, containers } => {
+                write!(f, "pod {pod} has no container {container}; it has {}", containers.join(", "))
+            }
+            RequestError::NotRunning { pod, container, state } => {
+                write!(f, "container {container} of pod {pod} is not running: {state}")
+            }
+            RequestError::TooManyCommands => {
+                write!(f, "{MAX_EXECS} commands are already running; try again when one has ended")
+            }
+            RequestError::NotDurable { why } => {
+                write!(f, "done, but a restart would undo it: {why}; Wherry writes the record again")
+            }
+            RequestError::NotConnected { why } => {
+                write!(f, "there is no connection to the container runtime: {why}")
+            }
+            RequestError::CommandTimedOut { seconds } => {
+                write!(f, "the command did not end within {seconds} s and was killed (--timeout)")
+            }
+            RequestError::OutputTooLarge => f.write_str(
+                "the command wrote more than the runtime's limit of 16 MiB, and its output was lost; write the output \
+                 to a file, or print only a part of it (head, tail)",
+            ),
+            RequestError::ExecFailed { why } => f.write_str(why),
+            RequestError::UsageFailed(e) => {
+                write!(f, "failed to read the containers' resource usage from the runtime: {e}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for NotRunning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotRunning::Absent => f.write_str("it has not been created yet, or was removed"),
+            NotRunning::Created => f.write_str("it is being started"),
+            NotRunning::Exited { exit_code } => write!(f, "it has ended with exit code {exit_code}"),
+            NotRunning::Unknown => f.write_str("the runtime does not know its state"),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Requests of users over the control socket: drain, undrain, retry, exec and resource usage.
+//!
+//! A request arrives as `Event::Request` and ends in exactly one `Effect::Answer`, at once or later. If its client
+//! disconnects first (`Event::RequestGone`), it ends without an answer. `node::requests` carries the requests out. This
+//! module has their types and the requests that are open: `durable` the changes whose records are being written, `exec`
+//! the commands, `usage` the reads of the resource usage. `error` has the text and the HTTP status of each error.
+
+pub mod durable;
+pub mod error;
+pub mod exec;
+pub mod retry;
+pub mod usage;
+
+pub use error::RequestError;
+pub use exec::{Command, ExecCall, ExecRequest};
+pub use retry::RetryOutcome;
+
+use crate::api::control::{Drained, Usage};
+use crate::api::facts::ExecOutput;
+use crate::api::names::{FullName, Uid};
+use durable::DurableAnswers;
+use exec::Execs;
+use serde::Serialize;
+use std::time::Duration;
+use usage::UsageReads;
+
+/// The longest grace period that a client may request (W27): a week.
+pub const LONGEST_GRACE: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Identifies a request. The server assigns it and never reuses it within a run of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct RequestId(pub u64);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// W27: stop these pods and keep them stopped. `grace` replaces their own grace periods; it can only shorten a
+    /// grace period that has started (W4).
+    Drain { uids: Vec<Uid>, grace: Option<Duration> },
+    /// W27: allow these pods to run again.
+    Undrain { uids: Vec<Uid> },
+    /// A3: repeat the admission of a rejected pod.
+    Retry { uid: Uid },
+    /// Run a command in a running container.
+    Exec(ExecRequest),
+    /// Read the resource usage of all running containers.
+    Usage,
+}
+
+/// The answer to a request that was carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// To `Drain` and `Undrain`: the outcome for each pod, in the order of the request. The records are durable.
+    Drained(Drained),
+    Retried {
+        pod: FullName,
+        outcome: RetryOutcome,
+    },
+    Executed(ExecOutput),
+    Usage(Usage),
+}
+
+/// The requests that are not answered yet.
+#[derive(Debug, Default, Serialize)]
+pub struct Requests {
+    pub durable: DurableAnswers,
+    pub execs: Execs,
+    pub usages: UsageReads,
+}

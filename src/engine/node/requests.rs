@@ -1,0 +1,228 @@
+//! Carries out the requests of users (`engine::control`) and sends their answers. A drain or retry takes effect within
+//! the step of its request, so that its answer contains the outcome.
+
+use super::Engine;
+use crate::api::control::{DrainOutcome, Drained, DrainedPod, Usage};
+use crate::api::facts::UsageFact;
+use crate::api::names::{FullName, Uid};
+use crate::engine::admission::Admission;
+use crate::engine::context::Owner;
+use crate::engine::control::{
+    ExecCall, ExecRequest, LONGEST_GRACE, Reply, Request, RequestError, RequestId, RetryOutcome, exec, usage,
+};
+use crate::engine::effect::{Effect, RuntimeCall};
+use crate::engine::event::Answer;
+use crate::engine::op::{OpError, OpId};
+use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
+use crate::engine::pod::record;
+use crate::engine::pod::status::Cause;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+impl Engine {
+    pub(super) fn request(&mut self, id: RequestId, request: Request) {
+        let answer = match request {
+            Request::Drain { uids, grace } => self.drain(id, &uids, grace),
+            Request::Undrain { uids } => self.undrain(id, &uids),
+            Request::Retry { uid } => self.retry_rejected(&uid).map(Some),
+            Request::Exec(request) => self.exec(id, request).map(|()| None),
+            Request::Usage => {
+                self.read_usage(usage::UsageRead::first(id));
+                Ok(None)
+            }
+        };
+        if let Some(answer) = answer.transpose() {
+            self.answer(id, answer);
+        }
+    }
+
+    /// W27: the change remains. A command is ended.
+    pub(super) fn request_gone(&mut self, id: RequestId) {
+        self.requests.durable.gone(id);
+        let call = self.requests.execs.gone(id).or_else(|| self.requests.usages.gone(id));
+        self.outbox.effects.extend(call.map(|op| Effect::Cancel { op }));
+    }
+
+    fn answer(&mut self, id: RequestId, answer: Result<Reply, RequestError>) {
+        self.outbox.push(Effect::Answer { id, answer });
+    }
+
+    fn drain(&mut self, id: RequestId, uids: &[Uid], grace: Option<Duration>) -> Result<Option<Reply>, RequestError> {
+        self.check_pods(uids)?;
+        if grace.is_some_and(|grace| grace > LONGEST_GRACE) {
+            return Err(RequestError::GraceTooLong);
+        }
+        let kill = Kill { by: TerminationSource::Drain, message: None, grace };
+        self.change_each(id, uids, |engine, uid, name| {
+            engine.kill(KillId::Drain(name.clone()), uid.clone(), kill.clone());
+            engine.settle_all();
+            engine.drain_outcome(uid)
+        })
+    }
+
+    fn undrain(&mut self, id: RequestId, uids: &[Uid]) -> Result<Option<Reply>, RequestError> {
+        self.check_pods(uids)?;
+        self.change_each(id, uids, |engine, uid, _| {
+            if !engine.is_drained(uid) {
+                return DrainOutcome::NotDrained;
+            }
+            engine.release(TerminationSource::Drain, Some(vec![uid.clone()]));
+            engine.settle_all();
+            let held = engine.shutting_down() || engine.is_held_back(uid);
+            if held { DrainOutcome::Waits } else { DrainOutcome::Starts }
+        })
+    }
+
+    fn check_pods(&self, uids: &[Uid]) -> Result<(), RequestError> {
+        // D1: until then the set of pods is unknown.
+        match (self.desired.is_known(), uids.is_empty()) {
+            (false, _) => Err(RequestError::ManifestsNotRead),
+            (true, true) => Err(RequestError::NoPods),
+            (true, false) => Ok(()),
+        }
+    }
+
+    /// Makes a change of each pod. The answer is sent when the change survives a kill of Wherry.
+    fn change_each(
+        &mut self,
+        id: RequestId,
+        uids: &[Uid],
+        mut change: impl FnMut(&mut Engine, &Uid, &FullName) -> DrainOutcome,
+    ) -> Result<Option<Reply>, RequestError> {
+        let before = self.outbox.effects.len();
+        let mut one = |uid: &Uid| {
+            // A pod that is not desired may be forgotten with the change.
+            let Some(name) = self.pod(uid).map(|view| view.pod.name.clone()) else {
+                let (namespace, name) = Default::default();
+                return DrainedPod { uid: uid.to_string(), namespace, name, outcome: DrainOutcome::NotFound };
+            };
+            let outcome = change(self, uid, &name);
+            let (namespace, name) = (name.namespace.to_string(), name.name.to_string());
+            DrainedPod { uid: uid.to_string(), namespace, name, outcome }
+        };
+        let drained = Drained { pods: uids.iter().map(&mut one).collect() };
+        let depends = |pod: &&DrainedPod| {
+            use DrainOutcome::{Completed, Down, Ending, NotDrained, NotFound, Starts, Undesired, Waits};
+            match pod.outcome {
+                Ending | Down | Starts | Waits | NotDrained => true,
+                Completed | Undesired | NotFound => false,
+            }
+        };
+        let pods = drained.pods.iter().filter(depends);
+        let keys = pods.map(|pod| record::key(&Uid::from(pod.uid.as_str()))).collect();
+        self.requests.durable.answer_when_durable(id, drained, &self.outbox.effects[before..], keys).transpose()
+    }
+
+    fn drain_outcome(&self, uid: &Uid) -> DrainOutcome {
+        let Some(view) = self.pod(uid) else { return DrainOutcome::Undesired };
+        match (view.desired, self.is_drained(uid), self.is_finished(uid)) {
+            (false, _, _) => DrainOutcome::Undesired,
+            (true, false, _) => DrainOutcome::Completed,
+            (true, true, true) => DrainOutcome::Down,
+            (true, true, false) => DrainOutcome::Ending,
+        }
+    }
+
+    fn is_drained(&self, uid: &Uid) -> bool {
+        self.workers.get(uid).is_some_and(|worker| worker.is_drained())
+    }
+
+    /// A change of a record is complete, or failed.
+    pub(super) fn answer_durable(&mut self, op: OpId, error: Option<&OpError>) {
+        for (id, answer) in self.requests.durable.ended(op, error.map(OpError::message)) {
+            self.answer(id, answer);
+        }
+    }
+
+    fn retry_rejected(&mut self, uid: &Uid) -> Result<Reply, RequestError> {
+        if uid.as_str().is_empty() {
+            return Err(RequestError::NoPod);
+        }
+        let Some(view) = self.pod(uid) else { return Err(RequestError::UnknownPod(uid.clone())) };
+        let pod = view.pod.name.clone();
+        match view.admission {
+            Admission::Rejected(cause) if *cause == Cause::node_shutdown() => {
+                return Err(RequestError::RejectedByShutdown { pod });
+            }
+            Admission::Rejected(_) => {}
+            _ => {
+                let phase = view.status.phase.clone().unwrap_or_else(|| "Unknown".to_owned());
+                let reason = view.status.reason.clone();
+                return Err(RequestError::NotRejected { pod, phase, reason, drained: self.is_drained(uid) });
+            }
+        }
+        self.retry(uid);
+        self.settle_all();
+        Ok(Reply::Retried { pod, outcome: self.retry_outcome(uid) })
+    }
+
+    fn retry_outcome(&self, uid: &Uid) -> RetryOutcome {
+        match self.pod(uid).map(|view| view.admission) {
+            Some(Admission::Admitted) => RetryOutcome::Admitted,
+            Some(Admission::Waits(why)) => RetryOutcome::Waits(why.clone()),
+            Some(Admission::Rejected(cause)) => RetryOutcome::RejectedAgain(cause.clone()),
+            Some(Admission::Open) if self.shutting_down() => RetryOutcome::AfterShutdown,
+            Some(Admission::Open) | None => {
+                let worker_status = self.worker_status(uid, self.now.boot);
+                RetryOutcome::InItsTurn(worker_status.map(|status| status.waits_for).unwrap_or_default())
+            }
+        }
+    }
+
+    fn exec(&mut self, id: RequestId, request: ExecRequest) -> Result<(), RequestError> {
+        request.check()?;
+        let ExecRequest { uid, container, command, timeout } = request;
+        let Some(view) = self.pod(&uid) else { return Err(RequestError::UnknownPod(uid)) };
+        let pod = view.pod.clone();
+        let container = exec::container_of(&pod, container.as_deref())?.to_owned();
+        let instance = match exec::running(self.containers(&uid), &container) {
+            Ok(instance) => instance,
+            Err(state) => return Err(RequestError::NotRunning { pod: pod.name.clone(), container, state }),
+        };
+        if !self.requests.execs.has_room() {
+            return Err(RequestError::TooManyCommands);
+        }
+        let op = self.outbox.ops.begin(Owner::Exec);
+        self.requests.execs.begun(op, id, timeout);
+        let call = RuntimeCall::Exec(Box::new(ExecCall { pod, container, id: instance, command, timeout }));
+        self.outbox.push(Effect::Runtime { op, call, timeout: timeout + exec::AFTER_TIMEOUT });
+        Ok(())
+    }
+
+    pub(super) fn executed(&mut self, op: OpId, result: Result<Answer, OpError>) {
+        let Some((id, timeout)) = self.requests.execs.ended(op) else { return };
+        let answer = match result {
+            Ok(Answer::Executed(output)) => Ok(Reply::Executed(output)),
+            Ok(_) => Err(RequestError::ExecFailed { why: "the runtime's answer is of another call".to_owned() }),
+            Err(e) => Err(exec::failure(&e, timeout)),
+        };
+        self.answer(id, answer);
+    }
+
+    fn read_usage(&mut self, read: usage::UsageRead) {
+        let op = self.outbox.ops.begin(Owner::Usage);
+        self.requests.usages.begun(op, read);
+        self.outbox.push(Effect::Runtime { op, call: RuntimeCall::Usage, timeout: usage::TIMEOUT });
+    }
+
+    pub(super) fn usage_read(&mut self, op: OpId, result: Result<Answer, OpError>) {
+        let Some(read) = self.requests.usages.ended(op) else { return };
+        let answer = match result {
+            Ok(Answer::Usage(facts)) => Ok(Reply::Usage(self.usage_of_pods(&facts))),
+            Ok(_) => Ok(Reply::Usage(self.usage_of_pods(&[]))),
+            Err(e) => match read.after(&e) {
+                Some(next) => return self.read_usage(next),
+                None => Err(RequestError::UsageFailed(e)),
+            },
+        };
+        self.answer(read.request, answer);
+    }
+
+    /// Of the containers of Wherry's own pods. Pods without a running container are left out.
+    fn usage_of_pods(&self, facts: &[UsageFact]) -> Usage {
+        let by_id: BTreeMap<&str, &UsageFact> = facts.iter().map(|u| (u.id.as_str(), u)).collect();
+        let pods = self.pods().into_iter();
+        let pods = pods.map(|view| usage::of_pod(view.pod, self.containers(&view.pod.uid), &by_id));
+        Usage { pods: pods.filter(|p| !p.containers.is_empty()).collect() }
+    }
+}

@@ -1,0 +1,237 @@
+//! Users and the control socket: they send requests, receive answers, or disconnect. Each request must have exactly one
+//! answer, and an answer to a drain or undrain must be true for an engine that is killed right after it (W27).
+
+use crate::chance::below;
+use crate::world::{MS, S, World};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use wherry::api::control::DrainOutcome;
+use wherry::api::facts::{ExecOutput, UsageFact};
+use wherry::api::names::Uid;
+use wherry::engine::control::exec::MAX_EXECS;
+use wherry::engine::control::{Command, ExecRequest, Reply, Request, RequestError, RequestId};
+use wherry::engine::effect::{ExecCall, RuntimeCall};
+use wherry::engine::event::{Answer, Event};
+use wherry::engine::op::{Code, OpError};
+use wherry::engine::pod::kill::TerminationSource;
+use wherry::engine::rng::Rng;
+
+/// The argument of every command. It must not be visible anywhere.
+pub const SECRET: &str = "--token=hunter2";
+
+/// A command or a read ends within this time, also under faults (ns).
+const PATIENCE: u64 = 100 * S;
+
+pub type Answered = Result<Reply, RequestError>;
+
+#[derive(Default)]
+pub struct Users {
+    last: u64,
+    /// The requests that wait for their answers, and when they were sent (ns).
+    pub open: BTreeMap<RequestId, u64>,
+    /// The answers, in stories.
+    pub answers: BTreeMap<RequestId, Answered>,
+    /// How long the next commands run, and their results; after that each ends at once with 0.
+    pub commands: VecDeque<(Duration, i32)>,
+    /// A container disappears during each of the next reads of the usage.
+    pub disappearing: u32,
+}
+
+impl World {
+    pub fn ask(&mut self, request: Request) -> RequestId {
+        self.users.last += 1;
+        let id = RequestId(self.users.last);
+        // Nothing listens.
+        if !self.process.alive {
+            return id;
+        }
+        self.expect(&request);
+        self.users.open.insert(id, self.clock.now);
+        self.step(Event::Request { id, request });
+        id
+    }
+
+    /// What the checks have to know before the engine does.
+    fn expect(&mut self, request: &Request) {
+        let known = |w: &World, uid: &&Uid| w.engine.sources_ready() && w.engine.pod(uid).is_some();
+        match request {
+            Request::Drain { uids, grace } => {
+                let uids: Vec<Uid> = uids.iter().filter(|uid| known(self, uid)).cloned().collect();
+                for uid in &uids {
+                    self.checks.killed(uid, TerminationSource::Drain, &self.engine, &self.runtime);
+                    self.checks.bounds.end_asked(uid, *grace, self.clock.now, &self.runtime);
+                }
+            }
+            Request::Undrain { uids } => {
+                let uids: BTreeSet<Uid> = uids.iter().filter(|uid| known(self, uid)).cloned().collect();
+                self.checks.undrained(&uids);
+            }
+            Request::Retry { .. } | Request::Exec(_) | Request::Usage => {}
+        }
+    }
+
+    pub fn client_gone(&mut self, id: RequestId) {
+        if self.users.open.remove(&id).is_some() {
+            self.step(Event::RequestGone { id });
+        }
+    }
+
+    pub fn answered(&mut self, id: RequestId, answer: Answered) {
+        self.note(|| format!("  < answer {id:?} {answer:?}"));
+        if self.users.open.remove(&id).is_none() {
+            self.checks.fail("each request has one answer", format!("{id:?} has another one: {answer:?}"));
+        }
+        if format!("{answer:?}").contains(SECRET) {
+            self.checks.fail("a command's arguments are secret", format!("{answer:?}"));
+        }
+        if let Ok(Reply::Drained(drained)) = &answer {
+            for pod in &drained.pods {
+                self.durable(&Uid::from(pod.uid.as_str()), pod.outcome);
+            }
+        }
+        if self.chaos.is_none() {
+            self.users.answers.insert(id, answer);
+        }
+    }
+
+    /// W27: the record says what the answer says. A later request may have changed it already.
+    fn durable(&mut self, uid: &Uid, outcome: DrainOutcome) {
+        let is_drained = self.engine.worker_status(uid, self.time().boot).is_some_and(|status| status.drained);
+        let is_desired = self.engine.pod(uid).is_some_and(|view| view.desired);
+        if !is_desired || is_drained != outcome.is_drained() {
+            return;
+        }
+        let record = self.disk.records.get(&format!("pods/{uid}")).map(String::as_str).unwrap_or_default();
+        let recorded = record.contains("\"waitsFor\":[\"drain\"");
+        let wrong = match outcome {
+            DrainOutcome::Ending | DrainOutcome::Down => !recorded,
+            DrainOutcome::Starts | DrainOutcome::Waits | DrainOutcome::NotDrained => recorded,
+            DrainOutcome::Completed | DrainOutcome::Undesired | DrainOutcome::NotFound => false,
+        };
+        if wrong {
+            let what = format!("{uid} is {outcome:?}, and its record says {record:?}");
+            self.checks.fail("W27: the answer is durable", what);
+        }
+    }
+
+    /// Clients of an engine that was killed are disconnected.
+    pub fn users_are_disconnected(&mut self) {
+        self.users.open.clear();
+    }
+
+    /// Every request has its answer in time.
+    pub fn users_are_answered(&mut self) {
+        if let Some((id, at)) = self.users.open.iter().find(|(_, at)| **at + PATIENCE < self.clock.now) {
+            let what = format!("{id:?} has none after {} s", (self.clock.now - at) / S);
+            self.checks.fail("each request has one answer", what);
+        }
+    }
+
+    /// How long the runtime needs for this call of a user (ns). None: it is a call of another kind.
+    pub fn time_of_user_call(&mut self, call: &RuntimeCall) -> Option<u64> {
+        match call {
+            RuntimeCall::Exec(exec) => {
+                let (runs, _) = self.users.commands.front()?;
+                Some(runs.min(&exec.timeout).as_nanos() as u64)
+            }
+            _ => None,
+        }
+    }
+
+    pub fn user_call(&mut self, call: &RuntimeCall) -> Option<Result<Answer, OpError>> {
+        match call {
+            RuntimeCall::Exec(exec) => Some(self.run_command(exec)),
+            RuntimeCall::Usage => Some(self.measure_usage()),
+            _ => None,
+        }
+    }
+
+    fn run_command(&mut self, exec: &ExecCall) -> Result<Answer, OpError> {
+        let failed = |code, message: String| Err(OpError::Answered { code, message });
+        let (runs, exit_code) = self.users.commands.pop_front().unwrap_or_default();
+        match self.runtime.containers.get(exec.id.as_str()) {
+            None => failed(Code::NotFound, format!("an error occurred when try to find container {}", exec.id)),
+            Some(c) if !c.runs() => failed(Code::Other(2), "container is in CONTAINER_EXITED state".into()),
+            Some(_) if runs > exec.timeout => {
+                let seconds = exec.timeout.as_secs();
+                Err(OpError::Unknown(format!("timeout {seconds}s exceeded: context deadline exceeded")))
+            }
+            Some(_) => {
+                let stdout = format!("{:?}", exec.command.0).into_bytes();
+                Ok(Answer::Executed(ExecOutput { exit_code, stdout, stderr: Vec::new() }))
+            }
+        }
+    }
+
+    fn measure_usage(&mut self) -> Result<Answer, OpError> {
+        if let Some(left) = self.users.disappearing.checked_sub(1) {
+            self.users.disappearing = left;
+            return Err(OpError::Answered { code: Code::NotFound, message: "container not found".into() });
+        }
+        let running = self.runtime.containers.values().filter(|c| c.runs());
+        let usage = running.map(|c| UsageFact {
+            id: c.id.as_str().into(),
+            cpu_at: self.clock.now as i64,
+            cpu_nanos: Some(MS),
+            cpu_nano_cores: None,
+            memory_bytes: Some(1 << 20),
+        });
+        Ok(Answer::Usage(usage.collect()))
+    }
+
+    /// At most `MAX_EXECS` commands run at one time, and only in containers of the engine's own pods.
+    pub fn check_exec(&mut self, call: &RuntimeCall, in_flight: usize) {
+        let RuntimeCall::Exec(exec) = call else { return };
+        if in_flight > MAX_EXECS {
+            self.checks.fail("commands are bounded", format!("{in_flight} are in flight"));
+        }
+        let other = self.runtime.containers.get(exec.id.as_str()).is_some_and(|c| {
+            c.uid != exec.pod.uid || c.name != exec.container || c.owner.as_ref() != Some(&self.runtime.owner)
+        });
+        if other {
+            self.checks.fail("W21", format!("a command runs in {}, which is not of {}", exec.id, exec.pod.name));
+        }
+        if format!("{call:?}").contains(SECRET) || self.engine.dump().to_string().contains(SECRET) {
+            self.checks.fail("a command's arguments are secret", exec.id.to_string());
+        }
+    }
+
+    /// One action of a user: a request about some pods, or the end of a client. `dice` are the user's own, so that other
+    /// decisions of a life do not depend on it.
+    pub fn user_acts(&mut self, dice: &mut Rng) {
+        let mut uids: Vec<Uid> = self.engine.pods().iter().map(|view| view.pod.uid.clone()).collect();
+        uids.push(Uid::from("nobody"));
+        let some = |dice: &mut Rng| {
+            let pick = |dice: &mut Rng| uids[below(dice, uids.len() as u64) as usize].clone();
+            (0..1 + below(dice, 3)).map(|_| pick(dice)).collect::<Vec<Uid>>()
+        };
+        let request = match below(dice, 16) {
+            0 | 1 => {
+                let grace = [None, Some(1), Some(4)][below(dice, 3) as usize].map(Duration::from_secs);
+                Request::Drain { uids: some(dice), grace }
+            }
+            2..=5 => Request::Undrain { uids: some(dice) },
+            6 | 7 => Request::Retry { uid: some(dice).remove(0) },
+            8..=11 => {
+                let runs = Duration::from_millis(below(dice, 9000));
+                self.users.commands.push_back((runs, below(dice, 2) as i32));
+                Request::Exec(command(some(dice).remove(0), 1 + below(dice, 8)))
+            }
+            12 | 13 => Request::Usage,
+            _ => {
+                let open: Vec<RequestId> = self.users.open.keys().copied().collect();
+                if let Some(id) = open.get(below(dice, 8) as usize) {
+                    self.client_gone(*id);
+                }
+                return;
+            }
+        };
+        self.ask(request);
+    }
+}
+
+/// A command in the pod's first container.
+pub fn command(uid: Uid, seconds: u64) -> ExecRequest {
+    let command = Command(vec!["login".to_owned(), SECRET.to_owned()]);
+    ExecRequest { uid, container: None, command, timeout: Duration::from_secs(seconds) }
+}

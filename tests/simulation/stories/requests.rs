@@ -1,0 +1,420 @@
+//! Requests over the control socket: drain, undrain, retry, exec and resource usage, with their answers (W27, A3).
+
+use super::admission::{asks, small};
+use crate::control::{Answered, SECRET, command};
+use crate::runtime::Life;
+use crate::story::{NEVER, ONE, TWO, node, node_with};
+use crate::world::{Fault, MS, World, config};
+use std::time::Duration;
+use wherry::api::control::DrainOutcome::{self, Completed, Down, Ending, NotDrained, NotFound, Starts, Waits};
+use wherry::api::names::Uid;
+use wherry::api::shutdown::Groups;
+use wherry::engine::control::exec::MAX_EXECS;
+use wherry::engine::control::{Command, Reply, Request, RequestError, RequestId, RetryOutcome};
+use wherry::engine::node::Engine;
+
+fn running(name: &str) -> World {
+    let mut w = node();
+    w.file(name, ONE);
+    w.run(2);
+    assert!(w.runs(&format!("{name}/main")));
+    w.observed.calls.clear();
+    w
+}
+
+/// A node that takes part in shutdowns, with a running pod.
+fn running_with_shutdown(name: &str) -> World {
+    let mut config = config();
+    config.shutdown = Groups::from_total(Duration::from_secs(30), Duration::from_secs(10));
+    let mut w = node_with(config);
+    w.file(name, ONE);
+    w.run(2);
+    w
+}
+
+impl World {
+    fn uid(&self, name: &str) -> Uid {
+        self.files.get(&format!("/m/{name}.yaml")).map_or_else(|| Uid::from(name), |pod| pod.uid.clone())
+    }
+
+    fn drain(&mut self, names: &[&str]) -> RequestId {
+        let uids = names.iter().map(|name| self.uid(name)).collect();
+        self.ask(Request::Drain { uids, grace: Some(Duration::from_secs(2)) })
+    }
+
+    fn undrain(&mut self, names: &[&str]) -> RequestId {
+        let uids = names.iter().map(|name| self.uid(name)).collect();
+        self.ask(Request::Undrain { uids })
+    }
+
+    fn exec(&mut self, name: &str, seconds: u64) -> RequestId {
+        self.ask(Request::Exec(command(self.uid(name), seconds)))
+    }
+
+    fn answer(&self, id: RequestId) -> Option<&Answered> {
+        self.users.answers.get(&id)
+    }
+
+    /// The answer of a request that must have one: its status and text.
+    fn error(&self, id: RequestId) -> (u16, String) {
+        match self.answer(id) {
+            Some(Err(e)) => (e.status(), e.to_string()),
+            other => panic!("{other:?}\n{}", self.told()),
+        }
+    }
+
+    fn refused(&mut self, request: Request) -> (u16, String) {
+        let id = self.ask(request);
+        self.error(id)
+    }
+
+    fn outcomes(&self, id: RequestId) -> Vec<DrainOutcome> {
+        match self.answer(id) {
+            Some(Ok(Reply::Drained(drained))) => drained.pods.iter().map(|pod| pod.outcome).collect(),
+            other => panic!("{other:?}\n{}", self.told()),
+        }
+    }
+
+    fn exit_code(&self, id: RequestId) -> Option<i32> {
+        match self.answer(id)? {
+            Ok(Reply::Executed(output)) => Some(output.exit_code),
+            other => panic!("{other:?}\n{}", self.told()),
+        }
+    }
+
+    fn retry_outcome(&mut self, name: &str) -> RetryOutcome {
+        let id = self.ask(Request::Retry { uid: self.uid(name) });
+        match self.answer(id) {
+            Some(Ok(Reply::Retried { outcome, .. })) => outcome.clone(),
+            other => panic!("{other:?}\n{}", self.told()),
+        }
+    }
+}
+
+#[test]
+fn w27_a_drain_is_answered_for_each_pod_when_its_records_are_durable() {
+    let mut w = running("a");
+    w.file("b", ONE);
+    w.file("done", NEVER);
+    w.life("done/main", &[Life::exits(0, Duration::from_millis(10))]);
+    w.run(3);
+    let first = w.drain(&["a", "nobody", "b", "done"]);
+    assert_eq!(w.answer(first), None, "the records are being written");
+    // A request for the same pod waits for the same record.
+    let second = w.drain(&["a"]);
+    assert_eq!(w.answer(second), None);
+    w.run_ms(5);
+    assert_eq!(w.outcomes(first), [Ending, NotFound, Ending, Completed]);
+    assert_eq!(w.outcomes(second), [Ending]);
+    w.run(5);
+    let third = w.drain(&["a"]);
+    assert_eq!(w.outcomes(third), [Down], "nothing is written");
+    let undrain = w.undrain(&["a", "nobody", "done", "a"]);
+    assert_eq!(w.answer(undrain), None);
+    w.run_ms(5);
+    assert_eq!(w.outcomes(undrain), [Starts, NotFound, NotDrained, NotDrained]);
+    w.run(5);
+    assert!(w.runs("a/main") && !w.runs("b/main"), "{}", w.told());
+}
+
+#[test]
+fn w27_an_answered_drain_outlives_a_kill_of_wherry_and_a_drain_without_an_answer_may_be_lost() {
+    for ms in 0..4 {
+        let mut w = running("web");
+        let id = w.drain(&["web"]);
+        w.run_ms(ms);
+        let answered = w.answer(id).is_some();
+        w.restart_engine();
+        w.run(10);
+        assert_eq!(answered, ms >= 2);
+        assert!(!answered || !w.runs("web/main"), "{}", w.told());
+    }
+}
+
+#[test]
+fn w27_a_drain_whose_record_cannot_be_written_is_an_error_until_it_is_written() {
+    let mut w = running("web");
+    w.disk.full = true;
+    let first = w.drain(&["web"]);
+    w.run(1);
+    let words = "done, but a restart would undo it: no space left on device; Wherry writes the record again";
+    assert_eq!(w.error(first), (500, words.to_owned()));
+    let second = w.drain(&["web"]);
+    assert_eq!(w.error(second).0, 500, "the record is not durable yet");
+    w.disk.full = false;
+    // The worker repeats the write.
+    w.run(100);
+    let third = w.drain(&["web"]);
+    assert_eq!(w.outcomes(third), [Down]);
+}
+
+#[test]
+fn w27_the_end_of_a_client_does_not_end_its_drain() {
+    let mut w = running("web");
+    let id = w.drain(&["web"]);
+    w.client_gone(id);
+    w.run(5);
+    assert!(w.answer(id).is_none() && !w.runs("web/main"), "{}", w.told());
+}
+
+#[test]
+fn w27_a_drain_that_cannot_be_carried_out_says_why_and_changes_nothing() {
+    let mut w = running("web");
+    let uids = vec![w.uid("web")];
+    let week = Duration::from_secs(7 * 24 * 3600);
+    let grace = Some(week + Duration::from_secs(1));
+    let too_long = (400, "gracePeriodSeconds is at most 604800".to_owned());
+    assert_eq!(w.refused(Request::Drain { uids: uids.clone(), grace }), too_long);
+    let none = (400, "the request names no pods; expected {\"uids\": [...]}".to_owned());
+    assert_eq!(w.refused(Request::Drain { uids: Vec::new(), grace: None }), none);
+    assert_eq!(w.refused(Request::Undrain { uids: Vec::new() }), none);
+    w.kill_engine();
+    w.engine = Engine::new(w.config.clone());
+    w.process.alive = true;
+    let unread = (503, "the manifests have not been read yet; try again in a moment".to_owned());
+    assert_eq!(w.refused(Request::Drain { uids: uids.clone(), grace: None }), unread, "D1");
+    assert_eq!(w.refused(Request::Undrain { uids }), unread);
+    w.start();
+    w.run(5);
+    assert!(w.runs("web/main"));
+}
+
+#[test]
+fn w27_drains_and_undrains_are_carried_out_in_a_shutdown_without_the_runtime_and_in_order() {
+    let mut w = running_with_shutdown("web");
+    w.power_off();
+    w.run(5);
+    let drain = w.drain(&["web"]);
+    let undrain = w.undrain(&["web"]);
+    w.run_ms(10);
+    assert_eq!((w.outcomes(drain), w.outcomes(undrain)), (vec![Down], vec![Waits]), "{}", w.told());
+    w.call_off();
+    w.run(5);
+    assert!(w.runs("web/main"), "{}", w.told());
+
+    let mut w = running("web");
+    w.runtime_down();
+    let drain = w.drain(&["web"]);
+    w.run_ms(10);
+    assert_eq!(w.outcomes(drain), [Ending]);
+    w.runtime_up();
+    w.run(5);
+    assert!(!w.runs("web/main"), "{}", w.told());
+}
+
+#[test]
+fn a3_the_answer_to_a_retry_is_its_outcome() {
+    let mut w = small();
+    w.file("first", &asks(600));
+    w.file("second", &asks(700));
+    w.run(2);
+    let RetryOutcome::RejectedAgain(cause) = w.retry_outcome("second") else { panic!("{}", w.told()) };
+    assert_eq!(cause.reason, "OutOfcpu");
+    w.remove("first");
+    w.run(40);
+    assert_eq!(w.reason("second"), "OutOfcpu", "room alone is no retry");
+    let outcome = w.retry_outcome("second");
+    assert_eq!(outcome, RetryOutcome::Admitted);
+    assert_eq!(outcome.to_string(), "it is admitted");
+    let again = w.refused(Request::Retry { uid: w.uid("second") });
+    assert_eq!(again, (409, "pod default/second is not rejected, it is Pending".to_owned()));
+}
+
+#[test]
+fn a3_a_retry_that_cannot_be_carried_out_says_why() {
+    let mut w = running_with_shutdown("web");
+    let unknown = (404, "there is no pod with the UID nobody".to_owned());
+    assert_eq!(w.refused(Request::Retry { uid: "nobody".into() }), unknown);
+    let none = (400, "the request names no pod; expected /retry?uid=UID".to_owned());
+    assert_eq!(w.refused(Request::Retry { uid: "".into() }), none);
+    w.drain(&["web"]);
+    w.run(5);
+    let drained = "pod default/web is not rejected, it is Failed, Drained; `wherry undrain` lets it run again";
+    assert_eq!(w.refused(Request::Retry { uid: w.uid("web") }), (409, drained.to_owned()));
+    w.power_off();
+    w.run(1);
+    w.file("late", ONE);
+    w.run(1);
+    let shutdown =
+        "pod default/late is rejected because the node is shutting down; Wherry retries it when the shutdown is over";
+    assert_eq!(w.refused(Request::Retry { uid: w.uid("late") }), (409, shutdown.to_owned()));
+}
+
+#[test]
+fn s4_a_pod_that_is_retried_in_a_shutdown_is_evaluated_after_it() {
+    let mut config = config();
+    config.shutdown = Groups::from_total(Duration::from_secs(30), Duration::from_secs(10));
+    config.node.allocatable.set("cpu", 1000);
+    let mut w = node_with(config);
+    w.file("big", &asks(2000));
+    w.run(1);
+    w.power_off();
+    w.run(1);
+    let outcome = w.retry_outcome("big");
+    assert_eq!(outcome, RetryOutcome::AfterShutdown);
+    assert_eq!(outcome.to_string(), "it is considered when the node's shutdown is over");
+}
+
+#[test]
+fn a_command_runs_in_the_first_container_or_in_the_named_one() {
+    let mut w = node();
+    w.file("web", TWO);
+    w.run(2);
+    w.observed.calls.clear();
+    w.users.commands = [(Duration::from_millis(900), 3), (Duration::from_millis(900), 0)].into();
+    let first = w.exec("web", 5);
+    let mut request = command(w.uid("web"), 5);
+    request.container = Some("two".to_owned());
+    let second = w.ask(Request::Exec(request));
+    w.run_ms(500);
+    assert_eq!((w.answer(first), w.answer(second)), (None, None));
+    w.run(1);
+    assert_eq!((w.exit_code(first), w.exit_code(second)), (Some(3), Some(0)));
+    assert_eq!(w.said(), ["Exec web/one#0", "Exec web/two#0"]);
+    assert!(!w.told().contains(SECRET));
+}
+
+#[test]
+fn a_command_that_cannot_be_run_says_why() {
+    let mut w = running("web");
+    w.file("gone", NEVER);
+    w.life("gone/main", &[Life::exits(3, Duration::from_millis(10))]);
+    w.run(2);
+    w.observed.calls.clear();
+    let web = w.uid("web");
+    let with = |words: &[&str], container: Option<&str>, seconds: u64| {
+        let mut request = command(web.clone(), seconds);
+        request.command = Command(words.iter().map(|word| (*word).to_owned()).collect());
+        request.container = container.map(str::to_owned);
+        Request::Exec(request)
+    };
+    for (request, status, words) in [
+        (Request::Exec(command("nobody".into(), 5)), 404, "there is no pod with the UID nobody"),
+        (with(&["ls"], Some("x"), 5), 404, "pod default/web has no container x; it has main"),
+        (with(&[], None, 5), 400, "the request has no command"),
+        (with(&[""], None, 5), 400, "the request has no command"),
+        (with(&["a\0b"], None, 5), 400, "an argument of the command contains a NUL byte"),
+        (with(&["ls"], None, 0), 400, "timeoutSeconds must be from 1 to 86400"),
+        (with(&["ls"], None, 86_401), 400, "timeoutSeconds must be from 1 to 86400"),
+        (
+            Request::Exec(command(w.uid("gone"), 5)),
+            409,
+            "container main of pod default/gone is not running: it has ended with exit code 3",
+        ),
+    ] {
+        assert_eq!(w.refused(request), (status, words.to_owned()));
+    }
+    w.drain(&["web"]);
+    w.run(5);
+    assert_eq!(w.refused(with(&["ls"], None, 5)).0, 409);
+    assert_eq!(w.said(), ["StopContainer web/main#0 2000ms", "StopSandbox web#0"]);
+}
+
+#[test]
+fn a_command_that_takes_too_long_or_loses_the_runtime_is_an_error() {
+    let mut w = running("web");
+    w.users.commands = [(Duration::from_secs(9), 0), (Duration::from_secs(9), 0)].into();
+    let late = w.exec("web", 2);
+    w.run(3);
+    assert_eq!(w.error(late), (504, "the command did not end within 2 s and was killed (--timeout)".to_owned()));
+    let lost = w.exec("web", 20);
+    w.run(1);
+    w.runtime_down();
+    assert_eq!(w.error(lost), (502, "connection lost".to_owned()));
+    let down = w.exec("web", 20);
+    w.run(1);
+    assert_eq!(w.error(down), (503, "there is no connection to the container runtime: no connection".to_owned()));
+    w.runtime_up();
+    w.run(5);
+    w.users.commands.clear();
+    w.fault("Exec", Fault::Error("exec: \"nope\": executable file not found in $PATH: unknown".into()));
+    let nope = w.exec("web", 2);
+    w.run(1);
+    assert_eq!(w.error(nope), (502, "exec: \"nope\": executable file not found in $PATH: unknown".to_owned()));
+}
+
+#[test]
+fn a_command_whose_client_disconnects_is_cancelled_and_counts_until_its_call_ends() {
+    let mut w = running("web");
+    w.users.commands = (0..MAX_EXECS).map(|_| (Duration::from_secs(60), 0)).collect();
+    let ids: Vec<RequestId> = (0..MAX_EXECS).map(|_| w.exec("web", 100)).collect();
+    w.run(1);
+    let full = (503, "8 commands are already running; try again when one has ended".to_owned());
+    let id = w.exec("web", 100);
+    assert_eq!(w.error(id), full);
+    w.client_gone(ids[0]);
+    let id = w.exec("web", 100);
+    assert_eq!(w.error(id), full, "the cancelled call has not ended yet");
+    w.run_ms(1);
+    let last = w.exec("web", 100);
+    w.run(200);
+    assert_eq!(w.answer(ids[0]), None);
+    assert!(ids[1..].iter().all(|id| w.exit_code(*id) == Some(0)) && w.answer(last).is_some(), "{}", w.told());
+}
+
+#[test]
+fn commands_run_while_their_pod_ends_and_end_with_it() {
+    let mut w = running_with_shutdown("web");
+    w.users.commands = [(Duration::from_millis(1500), 0)].into();
+    w.life("web/main", &[Life::deaf()]);
+    let id = w.exec("web", 5);
+    w.power_off();
+    w.run(1);
+    let during = w.exec("web", 5);
+    w.run(3);
+    assert!(w.answer(id).is_some() && w.answer(during).is_some(), "{}", w.told());
+}
+
+#[test]
+fn the_usage_is_that_of_the_running_containers_of_our_pods() {
+    let mut w = running("a");
+    w.file("b", ONE);
+    w.run(2);
+    w.drain(&["b"]);
+    w.run(5);
+    w.observed.calls.clear();
+    let id = w.ask(Request::Usage);
+    assert_eq!(w.answer(id), None);
+    w.run_ms(100);
+    let Some(Ok(Reply::Usage(usage))) = w.answer(id) else { panic!("{}", w.told()) };
+    let names: Vec<&str> = usage.pods.iter().map(|pod| pod.name.as_str()).collect();
+    assert_eq!(names, ["a"]);
+    let container = &usage.pods[0].containers[0];
+    assert_eq!((container.name.as_str(), container.cpu_nanos), ("main", Some(MS)));
+}
+
+#[test]
+fn the_usage_is_read_again_if_a_container_disappears_meanwhile_but_not_for_ever() {
+    let mut w = running("web");
+    for (disappearing, calls) in [(0, 1), (5, 6), (6, 6)] {
+        w.users.disappearing = disappearing;
+        let id = w.ask(Request::Usage);
+        w.run(1);
+        assert_eq!(w.said().len(), calls);
+        match w.answer(id) {
+            Some(Ok(Reply::Usage(_))) => assert!(disappearing < 6),
+            Some(Err(RequestError::UsageFailed(_))) => {
+                let words = "failed to read the containers' resource usage from the runtime: rpc error: \
+                             code = NotFound desc = container not found";
+                assert_eq!(w.error(id), (502, words.to_owned()));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    w.runtime_down();
+    let id = w.ask(Request::Usage);
+    w.run(1);
+    assert_eq!(w.error(id).0, 502);
+}
+
+#[test]
+fn a_read_of_the_usage_whose_client_disconnects_is_cancelled_and_not_repeated() {
+    let mut w = running("web");
+    w.users.disappearing = 3;
+    let id = w.ask(Request::Usage);
+    w.client_gone(id);
+    w.client_gone(id);
+    w.run(1);
+    assert_eq!((w.said(), w.answer(id)), (vec!["Usage".to_owned()], None));
+    assert_eq!(w.pending_ops(), 0);
+}
