@@ -34,11 +34,6 @@ pub fn of(spec: &PodSpec) -> i32 {
     spec.priority.or_else(class).unwrap_or(0)
 }
 
-/// Critical pods can preempt others, stop last, and are the last victims of the kernel's OOM killer.
-pub fn is_critical(spec: &PodSpec) -> bool {
-    of(spec) >= CRITICAL
-}
-
 /// A valid class from a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriorityClass {
