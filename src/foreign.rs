@@ -139,7 +139,7 @@ impl fmt::Display for NoAnswer {
 /// Work that runs in a thread of `ask`.
 pub struct Asked<T> {
     began: Instant,
-    answer: Result<Receiver<T>, String>,
+    answer: Result<Receiver<T>, NoAnswer>,
 }
 
 /// Starts the work in a separate thread. For commands, and for the agent before its loop runs.
@@ -149,7 +149,7 @@ pub fn ask<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Aske
         // If this fails, the caller has stopped waiting.
         let _ = send.send(work());
     });
-    Asked { began: Instant::now(), answer: spawned.map(|_| answer).map_err(|e| e.to_string()) }
+    Asked { began: Instant::now(), answer: spawned.map(|_| answer).map_err(|e| NoAnswer::NoThread(e.to_string())) }
 }
 
 /// Runs the work in a separate thread and waits at most `patience` for its result.
@@ -167,7 +167,7 @@ impl<T> Asked<T> {
     /// # Errors
     /// No result in time, or the thread failed.
     pub fn answer(self, patience: Duration) -> Result<T, NoAnswer> {
-        let answer = self.answer.map_err(NoAnswer::NoThread)?;
+        let answer = self.answer?;
         answer.recv_timeout(patience.saturating_sub(self.began.elapsed())).map_err(|e| match e {
             RecvTimeoutError::Timeout => NoAnswer::Late(patience),
             RecvTimeoutError::Disconnected => NoAnswer::NoThread("it ended without an answer".to_owned()),

@@ -3,9 +3,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// The message for a Kubernetes field that is not implemented yet.
-pub(crate) const NOT_YET: &str = "not supported yet";
-
 /// The maximum length of a value or field name in an error, in characters.
 const MAX_SHOWN: usize = 200;
 
@@ -133,12 +130,36 @@ impl<'a> At<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) at: FieldPath,
-    pub(crate) message: String,
+    pub(crate) what: What,
+}
+
+/// What is wrong with a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Kubernetes has the field, and it is not implemented yet.
+    NotYet,
+    /// The message, in the words of Kubernetes.
+    Invalid(String),
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::NotYet => f.write_str("not supported yet"),
+            What::Invalid(message) => f.write_str(message),
+        }
+    }
+}
+
+impl Fault {
+    pub(crate) fn invalid(at: FieldPath, message: impl Into<String>) -> Fault {
+        Fault { at, what: What::Invalid(message.into()) }
+    }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.at.0.is_empty() { f.write_str(&self.message) } else { write!(f, "{}: {}", self.at, self.message) }
+        if self.at.0.is_empty() { self.what.fmt(f) } else { write!(f, "{}: {}", self.at, self.what) }
     }
 }
 
@@ -148,7 +169,7 @@ pub(crate) struct Faults(pub(crate) Vec<Fault>);
 
 impl Faults {
     pub(crate) fn add(&mut self, at: At<'_>, message: impl Into<String>) {
-        self.0.push(Fault { at: at.path(), message: message.into() });
+        self.0.push(Fault::invalid(at.path(), message));
     }
 
     pub(crate) fn required(&mut self, at: At<'_>, detail: &str) {
@@ -181,7 +202,7 @@ impl Faults {
 
     /// Reports a Kubernetes field that is not implemented yet. Such fields are never ignored silently.
     pub(crate) fn not_yet(&mut self, at: At<'_>) {
-        self.add(at, NOT_YET);
+        self.0.push(Fault { at: at.path(), what: What::NotYet });
     }
 }
 

@@ -15,6 +15,7 @@ pub mod outbox;
 pub mod pleg;
 pub mod pod;
 pub mod probe;
+pub mod record_error;
 pub mod rng;
 pub mod runtime;
 pub mod shutdown;

@@ -132,10 +132,11 @@ impl Records {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
             other => other,
         })?;
-        match sync_directory(path.parent().unwrap_or(&self.directory)) {
+        let directory = path.parent().unwrap_or(&self.directory);
+        match sync(directory) {
             // The directory does not exist: no record of this kind was ever written.
-            Err(_) if !path.parent().is_some_and(Path::is_dir) => Ok(()),
-            other => other,
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
+            other => other.map_err(|e| failed("sync", directory, &e)),
         }
     }
 
@@ -305,7 +306,11 @@ fn write_aside(aside: &Path, content: &[u8], mode: u32) -> std::io::Result<()> {
 }
 
 fn sync_directory(directory: &Path) -> Result<(), String> {
-    File::open(directory).and_then(|d| d.sync_all()).map_err(|e| failed("sync", directory, &e))
+    sync(directory).map_err(|e| failed("sync", directory, &e))
+}
+
+fn sync(directory: &Path) -> std::io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 /// Creates a directory and its parents, with mode 0750, and syncs the parent so that the directory is durable.

@@ -317,7 +317,7 @@ impl Document {
         let mut problems: Vec<Problem> = told.map(|fault| self.problem(path, text, fault)).collect();
         if more > 0 {
             let message = format!("{more} more errors in this document; correct these first");
-            problems.push(self.problem(path, text, Fault { at: FieldPath::default(), message }));
+            problems.push(self.problem(path, text, Fault::invalid(FieldPath::default(), message)));
         }
         problems
     }
@@ -327,7 +327,7 @@ impl Document {
         let walk = |text: &&str| self.walked.fetch_add(text.len(), Ordering::Relaxed) < MAX_WALKED;
         let line = text.filter(walk).and_then(|text| locate::line(text, self.stream_index, &field));
         let field = (!field.0.is_empty()).then(|| field.to_string());
-        let mut message = fault.message;
+        let mut message = fault.what.to_string();
         if let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE) {
             message.truncate(end);
             message.push_str("...");
@@ -371,7 +371,7 @@ fn add(
 fn faults_of(value: &Value) -> Vec<Fault> {
     if !value.is_object() {
         let message = "must be an object with apiVersion, kind, metadata and spec".to_owned();
-        return vec![Fault { at: FieldPath::default(), message }];
+        return vec![Fault::invalid(FieldPath::default(), message)];
     }
     let mut faults = Vec::new();
     match value.get("kind") {
@@ -399,7 +399,7 @@ fn faults_of(value: &Value) -> Vec<Fault> {
 }
 
 fn fault(field: &str, message: &str) -> Fault {
-    Fault { at: FieldPath(vec![Step::Field(field.to_owned())]), message: message.to_owned() }
+    Fault::invalid(FieldPath(vec![Step::Field(field.to_owned())]), message)
 }
 
 fn near(kind: &str, known: &str) -> bool {
@@ -469,18 +469,23 @@ fn yaml_error(path: &str, error: &serde_saphyr::Error) -> Problem {
         Error::DuplicateMappingKey { key: Some(key), .. } => format!("duplicate key {}", brief(key)),
         Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => format!("nested deeper than {MAX_DEPTH} levels"),
         Error::NonFiniteFloat { .. } => "not a finite number; put it in quotes if it is a string".to_owned(),
-        other => {
-            let text = other.to_string();
-            if text.contains("budget breached") {
-                "larger than 1048576 bytes or 20,000 values once its aliases are expanded; use fewer aliases, or split it"
-                    .to_owned()
-            } else {
-                // The problem already has the line number.
-                brief(text.split(" at line ").next().unwrap_or_default()).into_owned()
-            }
+        error if is_over_budget(error) => {
+            "larger than 1048576 bytes or 20,000 values once its aliases are expanded; use fewer aliases, or split it"
+                .to_owned()
         }
+        // The problem already has the line number.
+        other => brief(other.to_string().split(" at line ").next().unwrap_or_default()).into_owned(),
     };
     Problem { line: line.and_then(|l| u32::try_from(l).ok()), ..Problem::of_file(path, message) }
+}
+
+/// The document is too large, or the expansion of an alias is.
+fn is_over_budget(error: &serde_saphyr::Error) -> bool {
+    match error {
+        serde_saphyr::Error::Budget { .. } => true,
+        serde_saphyr::Error::AliasError { error, .. } => is_over_budget(error),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use std::fmt;
 pub(super) fn from_value<'de, T: Deserialize<'de>>(value: &'de Value) -> (Result<T, Fault>, Vec<Fault>) {
     let unknown = RefCell::new(Vec::new());
     let root = Node { value, at: At::Root, siblings: &[], unknown: &unknown };
-    let result = T::deserialize(root).map_err(|e| Fault { at: e.at.unwrap_or_default(), message: e.message });
+    let result = T::deserialize(root).map_err(|e| Fault::invalid(e.at.unwrap_or_default(), e.message));
     (result, unknown.into_inner())
 }
 
@@ -155,7 +155,7 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
             message.push_str(meant);
             message.push('?');
         }
-        self.unknown.borrow_mut().push(Fault { at: self.at.path(), message });
+        self.unknown.borrow_mut().push(Fault::invalid(self.at.path(), message));
         visitor.visit_unit()
     }
 

@@ -12,7 +12,7 @@ mod unsupported;
 
 use crate::api::expand::{self, Place};
 use crate::api::priority;
-use crate::api::problem::{At, Fault, Faults, NOT_YET};
+use crate::api::problem::{At, Fault, Faults, What};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -32,7 +32,7 @@ pub(crate) fn pod(pod: &Pod) -> Vec<Fault> {
 /// The faults of `pod`, without those for unsupported fields.
 pub(crate) fn pod_with_unsupported(pod: &Pod) -> Vec<Fault> {
     let mut faults = self::pod(pod);
-    faults.retain(|fault| fault.message != NOT_YET);
+    faults.retain(|fault| fault.what != What::NotYet);
     faults
 }
 

@@ -7,6 +7,7 @@ use crate::api::pod::{Pod, Source};
 use crate::api::time::{Boot, Wall};
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::status::Cause;
+use crate::engine::record_error::{self, RecordError};
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -143,15 +144,11 @@ pub fn write(record: &Record) -> String {
 ///
 /// # Errors
 /// If the text is not JSON, a required field is missing, the version is not supported, or the UID does not match the key.
-pub fn read(record_key: &str, text: &str) -> Result<Record, String> {
-    let mut value: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
+    use RecordError::{Invalid, Missing};
+    let mut value = record_error::parse(text, VERSION)?;
     let text_of = |v: &Value, name: &str| v.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
-    match value.get("version").and_then(Value::as_u64) {
-        Some(VERSION) => {}
-        Some(other) => return Err(format!("version {other}; this Wherry reads version {VERSION}")),
-        None => return Err(format!("no version; this Wherry reads version {VERSION}")),
-    }
-    let start = value.get("startTime").and_then(Value::as_i64).ok_or("no startTime")?;
+    let start = value.get("startTime").and_then(Value::as_i64).ok_or(Missing("startTime"))?;
     let (path, digest) = (text_of(&value, "path"), text_of(&value, "digest"));
     let document = value.get("document").and_then(Value::as_u64).and_then(|d| u32::try_from(d).ok()).unwrap_or(1);
     let termination = value.get("termination").map(|t| {
@@ -172,25 +169,25 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, String> {
     let is_so = |name| value.get(name).and_then(Value::as_bool) == Some(true);
     let (waiting, again) = (is_so("waiting"), is_so("again"));
     let waits_for = value.get("waitsFor").and_then(Value::as_array).into_iter().flatten();
-    let waits_for =
-        waits_for.map(|k| k.as_str().and_then(TerminationSource::from_name).ok_or(format!("waitsFor: {k}")));
-    let waits_for = waits_for.collect::<Result<BTreeSet<TerminationSource>, String>>()?;
+    let unknown = |k: &Value| Invalid { field: "waitsFor", why: k.to_string() };
+    let waits_for = waits_for.map(|k| k.as_str().and_then(TerminationSource::from_name).ok_or_else(|| unknown(k)));
+    let waits_for = waits_for.collect::<Result<BTreeSet<TerminationSource>, RecordError>>()?;
     let preempted = value.get("preempted").map(|p| Preempted {
         at: Wall(p.get("at").and_then(Value::as_i64).unwrap_or_default()),
         signal: text_of(p, "signal").into(),
     });
     let pre_stopped = value.get("preStopped").and_then(Value::as_array).into_iter().flatten();
     let pre_stopped = pre_stopped.filter_map(Value::as_str).map(ContainerId::from).collect();
-    let object = value.get_mut("pod").map(Value::take).ok_or("no pod")?;
-    let mut object = crate::api::document::pod_from_value(&object)?;
+    let object = value.get_mut("pod").map(Value::take).ok_or(Missing("pod"))?;
+    let mut object = crate::api::document::pod_from_value(&object).map_err(RecordError::NotAPod)?;
     let terminal = object.status.take();
     let meta = &object.metadata;
-    let uid = Uid::from(meta.uid.as_deref().filter(|u| !u.is_empty()).ok_or("no metadata.uid")?);
+    let uid = Uid::from(meta.uid.as_deref().filter(|u| !u.is_empty()).ok_or(Missing("metadata.uid"))?);
     if key(&uid) != record_key {
-        return Err(format!("it belongs to pod {uid}"));
+        return Err(RecordError::OtherPod(uid));
     }
-    let name = meta.name.as_deref().ok_or("no metadata.name")?;
-    let name = FullName::new(meta.namespace.as_deref().ok_or("no metadata.namespace")?, name);
+    let name = meta.name.as_deref().ok_or(Missing("metadata.name"))?;
+    let name = FullName::new(meta.namespace.as_deref().ok_or(Missing("metadata.namespace"))?, name);
     let pod = Rc::new(Pod { uid, name, source: Source { path, document }, digest, object });
     let start_time = Wall(start);
     Ok(Record {
@@ -274,7 +271,7 @@ mod tests {
             ("pods/u1", r#"{"version": 1}"#, "no startTime"),
             ("pods/u1", r#"{"version": 1, "startTime": 1}"#, "no pod"),
         ] {
-            assert_eq!(read(key, text).unwrap_err(), why);
+            assert_eq!(read(key, text).unwrap_err().to_string(), why);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::api::shutdown::Groups;
 use crate::api::time::{Boot, Wall};
+use crate::engine::record_error::{self, RecordError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -44,27 +45,25 @@ pub fn write(record: &Record) -> String {
 }
 
 /// # Errors
-/// If the text is not JSON, a field is missing, or the version is another one.
-pub fn read(text: &str) -> Result<Record, String> {
-    let value: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
-    match value.get("version").and_then(Value::as_u64) {
-        Some(VERSION) => {}
-        Some(other) => return Err(format!("version {other}; this Wherry reads version {VERSION}")),
-        None => return Err(format!("no version; this Wherry reads version {VERSION}")),
-    }
-    let time = |name: &str| value.get(name).and_then(Value::as_i64).ok_or(format!("no {name}"));
-    let periods = value.get("periodsMillis").and_then(Value::as_array).ok_or("no periodsMillis")?;
+/// If the text is not JSON, a field is missing or invalid, or the version is another one.
+pub fn read(text: &str) -> Result<Record, RecordError> {
+    use RecordError::{Invalid, Missing};
+    let value = record_error::parse(text, VERSION)?;
+    let time = |name| value.get(name).and_then(Value::as_i64).ok_or(Missing(name));
+    let began = u64::try_from(time("began")?).map_err(|e| Invalid { field: "began", why: e.to_string() })?;
+    let periods = value.get("periodsMillis").and_then(Value::as_array).ok_or(Missing("periodsMillis"))?;
     let groups = value.get("groups").and_then(Value::as_array).into_iter().flatten();
     let group = |g: &Value| Some((i32::try_from(g.get(0)?.as_i64()?).ok()?, g.get(1)?.as_u64()?));
     let groups: Option<Vec<(i32, u64)>> = groups.map(group).collect();
+    let no_pair = || Invalid { field: "groups", why: "a group is not a pair of priority and seconds".to_owned() };
     Ok(Record {
-        boot_id: value.get("bootId").and_then(Value::as_str).ok_or("no bootId")?.to_owned(),
-        began: Boot(u64::try_from(time("began")?).map_err(|e| format!("began: {e}"))?),
+        boot_id: value.get("bootId").and_then(Value::as_str).ok_or(Missing("bootId"))?.to_owned(),
+        began: Boot(began),
         started: Wall(time("started")?),
         ended: Wall(time("ended")?),
-        over: value.get("over").and_then(Value::as_bool).ok_or("no over")?,
+        over: value.get("over").and_then(Value::as_bool).ok_or(Missing("over"))?,
         periods: periods.iter().map(|p| Duration::from_millis(p.as_u64().unwrap_or_default())).collect(),
-        groups: Groups::by_priority(groups.ok_or("a group is not a pair of priority and seconds")?),
+        groups: Groups::by_priority(groups.ok_or_else(no_pair)?),
     })
 }
 
