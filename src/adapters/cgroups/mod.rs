@@ -56,6 +56,8 @@ pub struct Settings {
 pub type Remover = Arc<dyn Fn(&str, bool) -> Result<(), String> + Send + Sync>;
 
 /// What the adapter has to report. `take_results` returns it.
+// As for `Event`: a result exists only for a moment.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, PartialEq)]
 pub enum CgroupResult {
     /// A call has ended. Each call has exactly one such result, or one `RemoveByForce`.
