@@ -2,7 +2,7 @@
 //! `wherry_pure`, whose root is src/pure):
 //!
 //! - `api`: the pod model, and plain facts about sandboxes and containers;
-//! - `engine`: the pure state machines, which make every decision;
+//! - `engine`: the pure state machines, which make every decision; `engine::node` composes them;
 //! - `net`: sockets, HTTP/1.1, gRPC over HTTP/2, back-off; below the adapters and independent of pods;
 //! - `event_loop`: one poll, timers, signals and helper threads; independent of pods;
 //! - `adapters`: each one communicates with one thing (the runtime, the manifest directory, ...);

@@ -1,10 +1,10 @@
 //! Tests of the client over a scripted transport. A test answers calls by method, in any order.
 
 use super::*;
-use crate::engine::effect::{Command, ExecCall};
 use crate::adapters::cri::requests::tests::{config, pod};
 use crate::api::facts::ContainerState;
 use crate::api::names::{SandboxId, Uid, label};
+use crate::engine::effect::{Command, ExecCall};
 use crate::engine::op::Code;
 use protobuf::MessageField;
 use std::cell::RefCell;
