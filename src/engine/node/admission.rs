@@ -156,7 +156,7 @@ impl Engine {
     /// does not fit in addition to the pods that stay keeps no room.
     pub(super) fn who_returns(&self, room: &NodeSnapshot<'_>, victims: Vec<&Worker>) -> Option<Decision> {
         // A victim may have been edited meanwhile under the same UID.
-        let asking = victims.into_iter().filter_map(|w| match (w.restart.as_deref(), w.pod.as_deref()) {
+        let asking = victims.into_iter().filter_map(|w| match (w.demand.successor.as_deref(), w.pod.as_deref()) {
             (Some(then), _) => Some((w, then, Rc::new(PodRequests::of(then)))),
             (None, pod) => Some((w, pod?, w.requests.clone())),
         });

@@ -26,8 +26,9 @@ impl Engine {
     /// The manifests have changed, or have been read for the first time (D1).
     pub(super) fn reconcile(&mut self, manifests: Vec<Rc<Pod>>) {
         let workers = &self.workers;
-        let of_worker =
-            |uid: &Uid| workers.get(uid).filter(|w| w.desired).and_then(|w| w.restart.as_ref().or(w.pod.as_ref()));
+        let of_worker = |uid: &Uid| {
+            workers.get(uid).filter(|w| w.demand.desired).and_then(|w| w.demand.successor.as_ref().or(w.pod.as_ref()))
+        };
         let is_listed = |uid: &Uid| self.pleg.without_worker().unclaimed().contains_key(uid);
         let chosen = self.desired.update(manifests, of_worker, is_listed, &mut self.outbox);
         let (recorded, early) = self.desired.sources_read(&chosen);
@@ -77,7 +78,7 @@ impl Engine {
         for uid in edited {
             if self.outdate(&uid) {
                 if let Some(worker) = self.workers.get_mut(&uid) {
-                    worker.restart = None;
+                    worker.demand.successor = None;
                 }
             } else {
                 self.undesire(&uid);
@@ -102,8 +103,8 @@ impl Engine {
         self.desired.not_outdated(uid);
         let Some(worker) = self.workers.get_mut(uid) else { return };
         let name = worker.name.clone();
-        worker.restart = None;
-        if std::mem::take(&mut worker.desired) {
+        worker.demand.successor = None;
+        if std::mem::take(&mut worker.demand.desired) {
             self.with_worker(uid, |worker, entry, ctx| worker.replace(entry, ctx));
             self.outbox.push(Effect::Publish { uid: uid.clone(), name });
             self.dirty.insert(uid.clone());
@@ -121,8 +122,8 @@ impl Engine {
         // It is desired again while it terminates (W6), or it changed under a fixed UID (D3).
         if worker.is_other_than(&pod) {
             let another = name != pod.name;
-            worker.restart = Some(pod);
-            worker.desired = true;
+            worker.demand.successor = Some(pod);
+            worker.demand.desired = true;
             self.with_worker(uid, |worker, _, ctx| {
                 // A9 applies only to the pod that was preempted.
                 if another {

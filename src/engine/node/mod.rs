@@ -280,7 +280,7 @@ impl Engine {
         self.outbox.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at: None });
         self.outbox.push(Effect::Publish { uid: uid.clone(), name: worker.name.clone() });
         // W6: a create for this UID that arrived meanwhile starts the pod again.
-        if let Some(pod) = worker.restart {
+        if let Some(pod) = worker.demand.successor {
             self.outbox.push(Effect::Measure(Measure::RestartedPod));
             self.add_worker(pod, Some(worker.place));
         }

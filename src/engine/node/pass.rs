@@ -67,7 +67,7 @@ impl Engine {
             }
             if let Some(requests) = worker.asks_then() {
                 asking.push(Asking { place: (false, worker.place), worker, then: Some(requests) });
-            } else if worker.desired && worker.waits_only_for(TerminationSource::Preemption) {
+            } else if worker.demand.desired && worker.waits_only_for(TerminationSource::Preemption) {
                 victims.push(worker);
             }
         }
@@ -138,7 +138,7 @@ impl<'a> Pass<'a> {
         // A pod that starts after the end of another one: the same worker started again, or the successor of an edited
         // pod that still runs (W8).
         let begins_later = match &one.then {
-            Some(_) => worker.restart.as_ref(),
+            Some(_) => worker.demand.successor.as_ref(),
             None => worker.pod.as_ref().filter(|_| self.engine.follows_outdated(worker)),
         };
         if let Some(pod) = begins_later {

@@ -35,7 +35,7 @@ impl Engine {
         let ready = self.desired.take_replaced(may_be_replaced);
         for uid in &ready {
             let Some(worker) = self.workers.get(uid) else { continue };
-            if worker.restart.is_none() {
+            if worker.demand.successor.is_none() {
                 self.undesire(uid);
                 continue;
             }

@@ -78,18 +78,24 @@ impl Engine {
     fn view_of<'a>(&'a self, worker: &'a Worker) -> Option<PodView<'a>> {
         let pod = worker.pod.as_ref()?;
         // A removed pod is shown until nothing of it runs.
-        if !worker.desired && worker.is_finished() {
+        if !worker.demand.desired && worker.is_finished() {
             return None;
         }
         let deletion = match &worker.state {
-            State::Terminating(t) if !worker.desired => {
+            State::Terminating(t) if !worker.demand.desired => {
                 let ago = self.now.boot.since(t.began);
                 let at = Wall(self.now.wall.0.saturating_sub(i64::try_from(ago.as_nanos()).unwrap_or(0)));
                 Some((at, i64::try_from(t.grace_deadline.since(t.began).as_secs()).unwrap_or(i64::MAX)))
             }
             _ => None,
         };
-        Some(PodView { pod, status: &worker.status, desired: worker.desired, admission: worker.admission(), deletion })
+        Some(PodView {
+            pod,
+            status: &worker.status,
+            desired: worker.demand.desired,
+            admission: worker.admission(),
+            deletion,
+        })
     }
 
     /// A1: it has a share of the node, or waits for one.
@@ -146,9 +152,9 @@ impl Engine {
             ..Summary::default()
         };
         for w in self.workers.values() {
-            s.desired += usize::from(w.desired);
+            s.desired += usize::from(w.demand.desired);
             s.active += usize::from(self.is_active(w));
-            s.drained += usize::from(w.desired && w.is_drained());
+            s.drained += usize::from(w.demand.desired && w.is_drained());
             match (&w.state, w.admission()) {
                 (State::Waiting | State::Sync(_), Admission::Rejected(_)) => {
                     s.rejected += 1;
@@ -162,7 +168,7 @@ impl Engine {
                 State::Terminating(_) => "terminating",
                 State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => "terminated",
             };
-            let config = match (&w.pod, w.desired) {
+            let config = match (&w.pod, w.demand.desired) {
                 (None, _) => "runtime_only",
                 (Some(_), true) => "desired",
                 (Some(_), false) => "orphan",

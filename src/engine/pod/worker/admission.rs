@@ -57,13 +57,12 @@ impl Worker {
 
     /// W6: this cause is the only one that keeps the pod from running again.
     pub fn waits_only_for(&self, source: TerminationSource) -> bool {
-        self.waits_for.len() == 1 && self.waits_for.contains(&source)
+        self.demand.waits_only_for(source)
     }
 
     /// The requests of the pod that starts under this UID after the current one (W6), if it waits for nothing else.
     pub fn asks_then(&self) -> Option<PodRequests> {
-        let pod = self.restart.as_deref().filter(|_| self.desired && self.waits_for.is_empty())?;
-        Some(PodRequests::of(pod))
+        self.demand.next().map(PodRequests::of)
     }
 
     /// A3: rejects the pod. A rejection because of a shutdown is not recorded.

@@ -28,12 +28,17 @@ const RECORD_TRIES: u32 = 3;
 impl Worker {
     /// Dead containers and logs are no longer needed (W24, W26).
     fn content_should_be_removed(&self) -> bool {
-        let evicted =
-            self.waits_for.iter().copied().chain(self.cause.as_ref().and_then(|c| c.by)).any(TerminationSource::evicts);
+        let evicted = self
+            .demand
+            .waits_for
+            .iter()
+            .copied()
+            .chain(self.cause.as_ref().and_then(|c| c.by))
+            .any(TerminationSource::evicts);
         match self.state {
             State::Waiting | State::Sync(_) => false,
             State::Terminating(_) => evicted,
-            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => evicted || !self.desired,
+            State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => evicted || !self.demand.desired,
         }
     }
 
@@ -129,10 +134,10 @@ impl Worker {
             return;
         }
         let content_goes = self.content_should_be_removed() && self.end == End::Terminal { recorded: true };
-        if self.stays() && !self.stop_late_sandbox(entry, ctx) {
+        if self.demand.stays() && !self.stop_late_sandbox(entry, ctx) {
             self.try_cgroup_again(entry, ctx);
         }
-        if self.stays() && !content_goes {
+        if self.demand.stays() && !content_goes {
             return;
         }
         if !ctx.up || self.ops.is_active() || !entry.usable() || self.cleaning_waits(ctx) {
@@ -142,7 +147,7 @@ impl Worker {
         // A pod that stays loses its logs with the containers. For other pods the sandbox's removal removes everything. If
         // another owner shares the log directory, the directory stays, and the logs go with their containers (W21). Remove the
         // oldest first, so that restart counts do not decrease if Wherry is killed in between (W25).
-        let alone = self.stays() || entry.strangers().share_the_uid() || facts.sandboxes.is_empty();
+        let alone = self.demand.stays() || entry.strangers().share_the_uid() || facts.sandboxes.is_empty();
         let container = facts.containers.last().filter(|_| alone);
         if let Some(c) = container {
             return self.remove_container(&c.clone(), ctx);
@@ -150,7 +155,7 @@ impl Worker {
         if let Some(s) = facts.sandboxes.last() {
             return self.remove_sandbox(s.id.clone(), ctx);
         }
-        if self.ops.background_is_empty() && !self.stays() {
+        if self.ops.background_is_empty() && !self.demand.stays() {
             self.remove_the_rest(entry, ctx);
         }
     }
@@ -298,7 +303,7 @@ impl Worker {
     pub(super) fn record_terminal(&mut self, ctx: &mut Context<'_>) {
         let shown = matches!(&self.state, State::Finished(finished) if finished.shown);
         let settled = self.ops.background_is_empty() && !self.ops.is_active() && shown;
-        if self.end == (End::Terminal { recorded: true }) || !self.stays() || !settled {
+        if self.end == (End::Terminal { recorded: true }) || !self.demand.stays() || !settled {
             return;
         }
         self.end = End::Terminal { recorded: true };

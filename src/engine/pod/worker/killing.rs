@@ -17,13 +17,13 @@ use std::time::Duration;
 impl Worker {
     /// Kills a desired pod for a cause other than its manifest (W5). The pod runs again when the cause is over (W6).
     pub fn kill_for(&mut self, id: Option<KillId>, kill: &Kill, entry: &mut Entry, ctx: &mut Context<'_>) {
-        self.askers.extend(id);
+        self.demand.kills.extend(id);
         let cause = kill.cause();
         let (severity, reason) = kill.by.notice();
         // A pod that completed by itself keeps its status.
         if !self.is_over() && self.end == End::Open {
             // After a restart of Wherry a requester repeats its request; report it only once.
-            let marked = self.waits_for.insert(kill.by);
+            let marked = self.demand.waits_for.insert(kill.by);
             if marked || self.cause.as_ref() != Some(&cause) {
                 ctx.tell(self.pod.as_ref(), None, (severity, reason), cause.message.clone());
             }
@@ -38,7 +38,7 @@ impl Worker {
         }
         // W27, A8: a pod that has ended and would run again is held back too. It keeps the reason of its end (W5).
         let holds_back = matches!(kill.by, TerminationSource::Drain | TerminationSource::Preemption);
-        if holds_back && self.is_to_run_again() && self.waits_for.insert(kill.by) {
+        if holds_back && self.demand.runs_again() && self.demand.waits_for.insert(kill.by) {
             ctx.tell(self.pod.as_ref(), None, (severity, reason), cause.message);
             match self.record.exists() {
                 // The record was already removed together with the other files.
@@ -50,27 +50,18 @@ impl Worker {
 
     /// W27: the pod is not started until `undrain`.
     pub fn is_drained(&self) -> bool {
-        self.waits_for.contains(&TerminationSource::Drain)
+        self.demand.waits_for.contains(&TerminationSource::Drain)
     }
 
     /// W6: at least one cause of its kills is not over yet.
     pub fn is_held_back(&self) -> bool {
-        !self.waits_for.is_empty()
-    }
-
-    /// W6: the pod runs again, after its end and after the causes that it waits for.
-    fn is_to_run_again(&self) -> bool {
-        self.desired && (self.restart.is_some() || !self.waits_for.is_empty())
+        !self.demand.waits_for.is_empty()
     }
 
     /// The cause is over. A pod that waits for no other cause starts again.
     pub fn release(&mut self, by: TerminationSource, ctx: &mut Context<'_>) {
-        if !self.waits_for.remove(&by) {
+        if !self.demand.release(by, self.pod.as_ref()) {
             return;
-        }
-        if self.waits_for.is_empty() && self.desired {
-            self.replaced = true;
-            self.restart = self.restart.take().or_else(|| self.pod.clone());
         }
         if by == TerminationSource::Drain {
             let message = "Pod may run on the node again.".to_owned();
@@ -100,15 +91,10 @@ impl Worker {
     }
 
     /// W5: answers the requesters once nothing of the pod runs any more.
-    pub(super) fn tell_askers(&mut self, ctx: &mut Context<'_>) {
+    pub(super) fn answer_kills(&mut self, ctx: &mut Context<'_>) {
         if self.is_over() {
-            ctx.out.extend(self.askers.drain(..).map(|id| Effect::Killed { id }));
+            ctx.out.extend(self.demand.kills.drain(..).map(|id| Effect::Killed { id }));
         }
-    }
-
-    /// The finished worker is kept, because the pod is desired and does not start again yet (W6, W23).
-    pub(super) fn stays(&self) -> bool {
-        self.desired && (self.restart.is_none() || !self.waits_for.is_empty())
     }
 
     /// Terminates the pod within `grace` (W4, W5). A termination in progress continues and can only become shorter. Returns
@@ -140,7 +126,7 @@ impl Worker {
             self.cause = cause;
         }
         // W4: a restarted Wherry continues with the rest of the grace period.
-        let now = (self.termination(ctx), self.replaced);
+        let now = (self.termination(ctx), self.demand.replaced);
         let writes = now.0.is_some() && now != before && self.record.exists();
         if writes {
             self.put_record(now.0, None, ctx);
@@ -150,7 +136,7 @@ impl Worker {
 
     /// Terminates a pod that is no longer desired or has changed. If it is desired again, it starts again (W6).
     pub fn replace(&mut self, entry: &mut Entry, ctx: &mut Context<'_>) {
-        self.replaced = true;
+        self.demand.replaced = true;
         self.kill(self.grace_period(), None, entry, ctx);
     }
 
@@ -187,14 +173,14 @@ impl Worker {
             State::Sync(sync) if same && sync.outdated.is_some() => sync.outdated = None,
             _ => return false,
         }
-        self.restart = None;
+        self.demand.successor = None;
         true
     }
 
     /// Whether the pod has to start again to match `pod` (W6, D3).
     pub fn is_other_than(&self, pod: &Pod) -> bool {
         let same = self.pod.as_ref().is_some_and(|p| p.digest == pod.digest);
-        !same || !self.desired || self.replaced || self.restart.is_some()
+        !same || !self.demand.desired || self.demand.replaced || self.demand.successor.is_some()
     }
 
     pub(super) fn termination(&self, ctx: &Context<'_>) -> Option<Termination> {
@@ -232,7 +218,7 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         let Some(pod) = self.pod.clone() else { return };
-        self.record.write_began(self.replaced);
+        self.record.write_began(self.demand.replaced);
         let kept = Kept { boot_id: ctx.config.boot_id.clone(), boot: ctx.now.boot, wall: ctx.now.wall };
         let active = self.deadline.map_or(Duration::ZERO, |d| d.active(ctx.now.boot));
         if let Some(deadline) = &mut self.deadline {
@@ -245,8 +231,8 @@ impl Worker {
             active,
             waiting: !self.begun,
             rejected: self.rejection().filter(|_| !self.is_rejected_for_now()).cloned(),
-            again: self.replaced,
-            waits_for: self.waits_for.clone(),
+            again: self.demand.replaced,
+            waits_for: self.demand.waits_for.clone(),
             preempted: self.preempted.clone(),
             pre_stopped: self.stops.pre_stopped().clone(),
             termination,

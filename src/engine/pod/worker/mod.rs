@@ -8,7 +8,7 @@
 //! is idempotent.
 //!
 //! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own tests: `ops`
-//! (operations in flight), `sandbox`, `container_start`, `container_backoff`, `stops`, `volumes`, `pod_record`, `deadline`,
+//! (operations in flight), `sandbox`, `container_start`, `container_backoff`, `stops`, `volumes`, `demand`, `pod_record`, `deadline`,
 //! `sharing`, `retry`, `timer`, and `engine::probe`. The worker composes them: `admission` keeps the node's decision, `sync`
 //! plans and `starts` carries out the steps that start something, `killing` and `terminate` end the pod, `cleanup` removes the
 //! rest, `completions` records the results of operations.
@@ -19,6 +19,7 @@ mod completions;
 mod container_backoff;
 mod container_start;
 mod deadline;
+mod demand;
 mod hooks;
 mod killing;
 mod measure;
@@ -46,7 +47,6 @@ use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, Measure};
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::kill::{KillId, TerminationSource};
 use crate::engine::pod::record::{self, Preempted};
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::probe::Probes;
@@ -54,6 +54,7 @@ use crate::engine::slots::Class;
 use container_backoff::ContainerBackoffs;
 use container_start::Failures;
 use deadline::ActiveDeadline;
+use demand::Demand;
 use k8s_openapi::api::core::v1 as core;
 use measure::Measured;
 use ops::{ActiveOp, Operations};
@@ -65,7 +66,7 @@ use serde::Serialize;
 use sharing::Sharing;
 pub use state::State;
 use state::{Directory, End, Forgotten, Sync, Terminated, Terminating};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use stops::Stops;
@@ -100,16 +101,7 @@ pub struct Worker {
     /// None for an orphan, which only the runtime knows (W21).
     pub pod: Option<Rc<Pod>>,
     pub state: State,
-    /// A manifest desires the pod.
-    pub desired: bool,
-    /// W6: the pod to start under this UID after this worker has finished.
-    pub restart: Option<Rc<Pod>>,
-    /// The pod was undesired or replaced. If it is desired again, it starts again (W6).
-    replaced: bool,
-    /// W6: the pod is to run again, but only after these causes are over.
-    waits_for: BTreeSet<TerminationSource>,
-    /// W5: the requesters to answer when nothing of the pod runs any more.
-    askers: Vec<KillId>,
+    pub demand: Demand,
     pub status: core::PodStatus,
     /// Why the pod was killed, for the status.
     pub cause: Option<Cause>,
@@ -147,7 +139,7 @@ impl Worker {
     /// A worker for a pod. It waits until the node reports that the full name is free.
     pub fn new(pod: Rc<Pod>, start_time: Wall, now: Now) -> Worker {
         let mut worker = Worker::bare(pod.uid.clone(), pod.name.clone(), now);
-        worker.desired = true;
+        worker.demand.desired = true;
         worker.start_time = start_time;
         worker.deadline = pod.active_deadline().map(|whole| ActiveDeadline::new(whole, now.boot));
         worker.status = status::waiting();
@@ -169,8 +161,8 @@ impl Worker {
         if worker.begun {
             worker.measured.started_before();
         }
-        worker.replaced = record.again;
-        worker.waits_for = record.waits_for;
+        worker.demand.replaced = record.again;
+        worker.demand.waits_for = record.waits_for;
         worker.preempted = record.preempted;
         worker.stops = Stops::with_pre_stopped(record.pre_stopped);
         if let Some(cause) = record.rejected {
@@ -241,11 +233,7 @@ impl Worker {
             name,
             pod: None,
             state: State::Waiting,
-            desired: false,
-            restart: None,
-            replaced: false,
-            waits_for: BTreeSet::new(),
-            askers: Vec::new(),
+            demand: Demand::default(),
             status: core::PodStatus::default(),
             cause: None,
             messages: BTreeMap::new(),
@@ -345,7 +333,7 @@ impl Worker {
         }
         self.update_status(entry, ctx);
         self.record_terminal(ctx);
-        self.tell_askers(ctx);
+        self.answer_kills(ctx);
     }
 
     /// When `step` is due without an event; Some only if the time changed since the last call.
@@ -427,7 +415,7 @@ impl Worker {
     /// finished pod are being removed.
     fn status_stays(&self, entry: &Entry, waits: bool) -> bool {
         let is_being_removed = match &self.state {
-            State::Finished(finished) => finished.shown && !self.stays(),
+            State::Finished(finished) => finished.shown && !self.demand.stays(),
             State::Forgotten(_) => true,
             _ => false,
         };

@@ -97,7 +97,7 @@ impl Worker {
             }
             State::Waiting | State::Terminated(_) | State::Forgotten(_) => {}
         }
-        for source in &self.waits_for {
+        for source in &self.demand.waits_for {
             worker_status.waits_for.push(match source {
                 // A9: the victim waits for room.
                 TerminationSource::Preemption => "room, to start again".to_owned(),
@@ -105,7 +105,7 @@ impl Worker {
                 source => format!("the end of the {}, to start again", source.name()),
             });
         }
-        if self.restart.is_some() && self.waits_for.is_empty() {
+        if self.demand.successor.is_some() && self.demand.waits_for.is_empty() {
             worker_status.waits_for.push("its end, to start again from the current manifest".into());
         }
         worker_status

@@ -1,0 +1,91 @@
+//! What the manifests and the node want of a pod: whether it is desired, and under which conditions it runs again after its end
+//! (W6).
+
+use crate::api::pod::Pod;
+use crate::engine::pod::kill::{KillId, TerminationSource};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+#[derive(Debug, Default, Serialize)]
+pub struct Demand {
+    /// A manifest desires the pod.
+    pub desired: bool,
+    /// The pod was undesired or replaced. If it is desired again, it starts again.
+    pub replaced: bool,
+    /// The pod to start under this UID after this worker has finished.
+    pub successor: Option<Rc<Pod>>,
+    /// The pod is to run again, but only after these causes are over.
+    pub waits_for: BTreeSet<TerminationSource>,
+    /// W5: the kills to answer when nothing of the pod runs any more.
+    pub kills: Vec<KillId>,
+}
+
+impl Demand {
+    /// The pod runs again, after its end and after the causes that it waits for.
+    pub fn runs_again(&self) -> bool {
+        self.desired && (self.successor.is_some() || !self.waits_for.is_empty())
+    }
+
+    /// The finished pod is kept, because it is desired and does not start again yet (W23).
+    pub fn stays(&self) -> bool {
+        self.desired && (self.successor.is_none() || !self.waits_for.is_empty())
+    }
+
+    /// The pod that starts once this one has ended.
+    pub fn next(&self) -> Option<&Pod> {
+        self.successor.as_deref().filter(|_| self.desired && self.waits_for.is_empty())
+    }
+
+    pub fn waits_only_for(&self, source: TerminationSource) -> bool {
+        self.waits_for.len() == 1 && self.waits_for.contains(&source)
+    }
+
+    /// The cause is over. A pod that waits for no other cause starts again, as `current` if there is no other version. Returns
+    /// false if the pod did not wait for the cause.
+    pub fn release(&mut self, source: TerminationSource, current: Option<&Rc<Pod>>) -> bool {
+        if !self.waits_for.remove(&source) {
+            return false;
+        }
+        if self.waits_for.is_empty() && self.desired {
+            self.replaced = true;
+            self.successor = self.successor.take().or_else(|| current.cloned());
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::document::{self, Context};
+
+    fn pod() -> Rc<Pod> {
+        let text = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: m, image: i:1}]}}";
+        let context = Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
+        Rc::new(document::read(text.as_bytes(), "/m/a.yaml", context).0.remove(0))
+    }
+
+    #[test]
+    fn w6_a_pod_runs_again_when_the_last_cause_is_over() {
+        let (drain, shutdown) = (TerminationSource::Drain, TerminationSource::Shutdown);
+        let waits_for = BTreeSet::from([drain, shutdown]);
+        let mut demand = Demand { desired: true, waits_for, ..Demand::default() };
+        assert!(demand.stays() && demand.runs_again() && !demand.waits_only_for(drain));
+        assert!(!demand.release(TerminationSource::Eviction, Some(&pod())));
+        assert!(demand.release(shutdown, Some(&pod())) && demand.successor.is_none());
+        assert!(demand.waits_only_for(drain) && demand.next().is_none());
+        assert!(demand.release(drain, Some(&pod())));
+        assert!(demand.next().is_some() && demand.replaced && !demand.stays());
+    }
+
+    #[test]
+    fn w23_a_finished_pod_stays_while_it_is_desired() {
+        let mut demand = Demand { desired: true, ..Demand::default() };
+        assert!(demand.stays() && !demand.runs_again());
+        demand.successor = Some(pod());
+        assert!(!demand.stays() && demand.runs_again());
+        demand.desired = false;
+        assert!(!demand.stays() && !demand.runs_again() && demand.next().is_none());
+    }
+}
