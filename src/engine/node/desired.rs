@@ -19,7 +19,8 @@ use std::time::Duration;
 impl Engine {
     pub(super) fn take_records(&mut self, records: Vec<(String, String)>) {
         let of_shutdown = records.iter().find(|(key, _)| key == shutdown::record::KEY);
-        self.take_shutdown_record(of_shutdown.map(|(_, value)| value.as_str()));
+        let text = of_shutdown.map(|(_, value)| value.as_str());
+        self.with_shutdown(|shutdown, _, ctx| shutdown.record_found(text, ctx));
         self.desired.records_found(records, &mut self.outbox);
     }
 

@@ -1,10 +1,10 @@
 //! The engine: routes each event to the part that it concerns, and steps the workers that it touched.
 //!
-//! `Engine::step` is the whole interface: an event and the time in, effects out. `desired` compares the desired pods
-//! with the workers, `replace` replaces edited pods, `orphaned_directories` removes leftovers on disk, `kills` handles
-//! kills by other parts, `relist` drives PLEG, `shutdown` is the node shutdown, `requests` carries out the requests of
-//! users, `view`, `shutdown_views` and `worker_status` provide the data for the API, and `dump` shows the whole
-//! state.
+//! `Engine::step` is the whole interface: an event and the time in, effects out. The machines own their state: the modules
+//! of `engine/`. The modules here connect them with the workers: `desired` compares the desired pods with the workers,
+//! `replace` replaces edited pods, `kills` handles kills by other parts, `requests` carries out the requests of
+//! users, `pleg` adopts the pods that a list shows, `admission` and `pass` admit pods, `shutdown` carries out the orders of the
+//! node shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
 
 mod admission;
 mod desired;
@@ -15,7 +15,6 @@ mod pleg;
 mod replace;
 mod requests;
 mod shutdown;
-mod shutdown_views;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -108,7 +107,7 @@ impl Engine {
             Event::Desired(pods) => self.reconcile(pods),
             Event::Configure(config) => {
                 self.configure(*config);
-                self.configure_shutdown();
+                self.with_shutdown(|shutdown, _, ctx| shutdown.configure(ctx));
                 self.room_changed();
             }
             Event::RuntimeUp => {
@@ -118,30 +117,15 @@ impl Engine {
                 self.touch_all();
             }
             Event::RuntimeDown { why } => self.runtime.disconnected(why),
-            Event::Timer(TimerKey::Relist) => {
-                self.pleg.relist_timer_fired();
-                self.relist();
-            }
-            Event::Timer(TimerKey::RuntimeStatus) => self.read_runtime_status(),
-            Event::Timer(TimerKey::Pod(uid)) => {
-                if let Some(w) = self.workers.get_mut(&uid) {
-                    w.timer_fired();
-                    self.dirty.insert(uid);
-                }
-            }
-            Event::Timer(TimerKey::Reread(uid)) => self.pleg.read_soon(&uid),
-            Event::Timer(TimerKey::Shutdown) => self.shutdown_timer(),
-            Event::Timer(TimerKey::Admission) => self.admission_timer(),
-            Event::Timer(TimerKey::Logind) => self.logind_timer(),
-            Event::Timer(TimerKey::Leftovers) => self.orphaned_directories.timer_fired(),
-            // `settle` grants the free slots.
-            Event::Timer(TimerKey::Slots) => self.slots.timer_fired(),
+            Event::Timer(key) => self.timer_fired(key),
             Event::RuntimeEvent { uid, event } => self.runtime_event(uid, event),
             Event::Kill { id, uid, kill } => self.kill(id, uid, kill),
             Event::Release { by, uids } => self.release(by, uids),
             Event::Request { id, request } => self.request(id, request),
             Event::RequestGone { id } => self.request_gone(id),
-            Event::Logind(event) => self.logind(event),
+            Event::Logind(event) => {
+                self.with_shutdown(|shutdown, _, ctx| shutdown.logind(event, ctx));
+            }
             Event::Watched { uid, id, ok } => self.pleg.watch_answered(&uid, &id, ok, now.boot),
             Event::Ended { uid, id } => self.process_ended(&uid, &id),
             Event::Done { op, result } => self.operation_ended(op, result),
@@ -158,6 +142,36 @@ impl Engine {
         self.outbox.take()
     }
 
+    fn timer_fired(&mut self, key: TimerKey) {
+        match key {
+            TimerKey::Relist => {
+                self.pleg.relist_timer_fired();
+                self.relist();
+            }
+            TimerKey::RuntimeStatus => self.read_runtime_status(),
+            TimerKey::Pod(uid) => {
+                if let Some(w) = self.workers.get_mut(&uid) {
+                    w.timer_fired();
+                    self.dirty.insert(uid);
+                }
+            }
+            TimerKey::Reread(uid) => self.pleg.read_soon(&uid),
+            TimerKey::Shutdown => {
+                self.with_shutdown(|shutdown, _, ctx| {
+                    shutdown.timer(ctx);
+                    None
+                });
+            }
+            TimerKey::Admission => self.admission_timer(),
+            TimerKey::Logind => {
+                self.with_shutdown(|shutdown, _, ctx| shutdown.logind_timer(ctx));
+            }
+            TimerKey::Leftovers => self.orphaned_directories.timer_fired(),
+            // `settle` grants the free slots.
+            TimerKey::Slots => self.slots.timer_fired(),
+        }
+    }
+
     /// Passes the answer of an operation to its owner.
     fn operation_ended(&mut self, op: OpId, result: Result<Answer, OpError>) {
         self.answer_durable(op, result.as_ref().err());
@@ -169,9 +183,21 @@ impl Engine {
             Some(Owner::Relist) => self.listed(result),
             Some(Owner::RuntimeStatus) => self.runtime_status(result),
             Some(Owner::Cgroups) => self.cpu_weight_set(result),
-            Some(Owner::Logind) => self.logind_answered(op, result),
-            Some(Owner::LockStore) => self.lock_stored(op, result),
-            Some(Owner::ShutdownRecord) => self.shutdown_record_kept(result),
+            Some(Owner::Logind) => {
+                self.with_shutdown(|shutdown, _, ctx| shutdown.logind_answered(op, result, ctx));
+            }
+            Some(Owner::LockStore) => {
+                self.with_shutdown(|shutdown, _, ctx| {
+                    shutdown.lock_stored(op, result, ctx);
+                    None
+                });
+            }
+            Some(Owner::ShutdownRecord) => {
+                self.with_shutdown(|shutdown, _, ctx| {
+                    shutdown.record_kept(result, ctx);
+                    None
+                });
+            }
             Some(Owner::Read(uid)) => self.pod_read(op, &uid, result),
             Some(Owner::Worker(uid)) => {
                 self.with_worker(&uid, |worker, entry, ctx| worker.done(op, result, entry, ctx));
@@ -237,7 +263,7 @@ impl Engine {
             out: &mut self.outbox.effects,
             up: self.runtime.is_up(),
             may_start,
-            hurried: self.shutdown.progress.as_ref().is_some_and(|p| !p.released),
+            hurried: self.shutdown.is_hurried(),
             shutting_down: self.shutdown.is_on(),
             network_ready: self.runtime.network_ready(),
             runtime_name: self.runtime.name(),

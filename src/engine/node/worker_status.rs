@@ -2,11 +2,11 @@
 //! limits, A3, A4).
 
 use super::Engine;
-use super::shutdown::pods;
 use crate::api::names::Uid;
 use crate::api::time::Boot;
 use crate::engine::admission::Admission;
 use crate::engine::pod::worker::{State, WorkerStatus};
+use crate::engine::shutdown::pods::pods_in_words;
 
 impl Engine {
     pub fn worker_status(&self, uid: &Uid, now: Boot) -> Option<WorkerStatus> {
@@ -47,14 +47,14 @@ impl Engine {
                 ];
                 for (slots, reason) in queues {
                     if let Some(ahead) = slots.ahead_of(uid) {
-                        worker_status.waits_for.push(format!("{reason}: {} ahead of it", pods(ahead)));
+                        worker_status.waits_for.push(format!("{reason}: {} ahead of it", pods_in_words(ahead)));
                     }
                 }
                 // Running containers are not affected.
                 if !self.may_start() {
                     let failed = self.checks(now).into_iter().filter_map(|c| c.result.err());
                     worker_status.waits_for.extend(failed.map(|why| format!("starts: {why}")));
-                    if self.shutdown.undecided {
+                    if self.shutdown.is_undecided() {
                         worker_status.waits_for.push("starts: the progress of the node's shutdown".into());
                     }
                 } else if !self.runtime.network_ready() {

@@ -1,17 +1,21 @@
-//! Graceful node shutdown (S1 to S10), the part without I/O: `lock` decides the calls to logind, `round` contains its
-//! states, `problem` the problems, `store` systemd's copy of the lock, `record` the durable record. This file keeps the
-//! progress of a shutdown in time. `node/shutdown` decides which pods are killed and which have ended; the views are in
-//! `api::shutdown::view`.
+//! Graceful node shutdown (S1 to S10): `transitions` handles logind's signals and answers and stops one group of pods after
+//! another, `pods` knows which pods belong to a group and which have ended, `lock` decides the calls to logind, `round`
+//! contains its states, `problem` the problems, `store` systemd's copy of the lock, `record` the durable record, `views`
+//! the data for the API. This file keeps the progress of a shutdown in time. `node/shutdown` kills the pods.
 
 pub mod lock;
+pub mod pods;
 pub mod problem;
 pub mod record;
 pub mod round;
 pub mod store;
+pub mod transitions;
+mod views;
 
 use crate::api::names::Uid;
 use crate::api::shutdown::Groups;
 use crate::api::time::{Boot, Now, Wall};
+use crate::engine::timer::Timer;
 use lock::Lock;
 use record::Record;
 use serde::Serialize;
@@ -29,20 +33,19 @@ const WORD: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize)]
 pub struct Shutdown {
-    pub lock: Lock,
+    lock: Lock,
     /// The shutdown in progress.
-    pub progress: Option<Progress>,
+    progress: Option<Progress>,
     /// The record of the last shutdown, or of the one in progress.
-    pub last: Option<Record>,
+    last: Option<Record>,
     /// The record shows a shutdown in progress. logind has until then to confirm it.
-    pub in_doubt: Option<Boot>,
+    in_doubt: Option<Boot>,
     /// The shutdown began in a previous run, or before this run knew its pods. Until it is known which groups have
     /// begun, nothing is started.
-    pub undecided: bool,
+    undecided: bool,
     /// When to retry a failed write of the record.
-    pub keep_at: Option<Boot>,
-    /// The current timer.
-    pub armed: Option<Boot>,
+    keep_at: Option<Boot>,
+    timer: Timer,
 }
 
 #[derive(Debug, Serialize)]
@@ -128,7 +131,7 @@ impl Shutdown {
             in_doubt: None,
             undecided: false,
             keep_at: None,
-            armed: None,
+            timer: Timer::default(),
         }
     }
 
@@ -139,7 +142,7 @@ impl Shutdown {
 
     /// Takes the record of a previous run. True if the node has rebooted since that shutdown, or the shutdown was
     /// cancelled: the pods that it stopped run again.
-    pub fn found(&mut self, record: Option<Record>, boot_id: &str, configured: &Groups, now: Now) -> bool {
+    fn found(&mut self, record: Option<Record>, boot_id: &str, configured: &Groups, now: Now) -> bool {
         let Some(mut record) = record else { return true };
         let back = record.over || record.boot_id != boot_id;
         if back {
@@ -162,7 +165,7 @@ impl Shutdown {
     }
 
     /// Begins a shutdown, or continues one of a previous run.
-    pub fn begin(&mut self, configured: &Groups, boot_id: &str, now: Now) {
+    fn begin(&mut self, configured: &Groups, boot_id: &str, now: Now) {
         let goes_on = self.in_doubt.take().and(self.last.clone());
         let groups = goes_on.as_ref().map_or(configured, |r| &r.groups).clone();
         let unlocked = !self.lock.is_held();
@@ -189,6 +192,16 @@ impl Shutdown {
             Some(Progress { began, groups, periods, group: 0, phase: Phase::Next, unlocked, released: false });
     }
 
+    /// It is not known yet which groups have begun.
+    pub fn is_undecided(&self) -> bool {
+        self.undecided
+    }
+
+    /// The machine waits for the pods to end: the lock is not released yet.
+    pub fn is_hurried(&self) -> bool {
+        self.progress.as_ref().is_some_and(|p| !p.released)
+    }
+
     /// It is not known yet which groups have begun, or the first group is about to begin.
     pub fn holds_starts(&self) -> bool {
         let asking = |p: &Progress| matches!(p.phase, Phase::Asking { .. });
@@ -202,14 +215,14 @@ impl Shutdown {
     }
 
     /// Postpones the first group until logind has reported its delay, because another file may have changed it.
-    pub fn waits_for_delay(&mut self, now: Boot) {
+    fn waits_for_delay(&mut self, now: Boot) {
         if let Some(progress) = &mut self.progress {
             progress.phase = Phase::Asking { until: now + DELAY };
         }
     }
 
     /// True if the periods of the waiting shutdown change.
-    pub fn delay_is(&mut self, delay: Option<Duration>) -> bool {
+    fn delay_is(&mut self, delay: Option<Duration>) -> bool {
         let Some(progress) = &mut self.progress else { return false };
         if !matches!(progress.phase, Phase::Asking { .. }) {
             return false;
@@ -225,14 +238,14 @@ impl Shutdown {
     }
 
     /// All groups are done: the lock may be released.
-    pub fn ended(&mut self, now: Now) {
+    fn ended(&mut self, now: Now) {
         if let Some(last) = &mut self.last {
             last.ended = now.wall;
         }
     }
 
     /// The shutdown was cancelled.
-    pub fn over(&mut self, now: Now) {
+    fn over(&mut self, now: Now) {
         self.progress = None;
         self.in_doubt = None;
         self.undecided = false;

@@ -1,24 +1,22 @@
 //! The data about graceful shutdown for the API: the lock and the shutdown in progress (`wherry status`), and the plan
 //! (`wherry shutdown-plan`).
 
-use super::Engine;
-use super::shutdown::{LEAST, is_stopped_with, priority_of};
-use crate::api::shutdown::Group;
+use super::Shutdown;
+use super::pods::{LEAST, is_stopped_with, priority_of};
+use crate::api::names::Uid;
 use crate::api::shutdown::view::{GroupView, PlanGroup, PlanPod, PlanView, ProgressView, ShutdownView};
+use crate::api::shutdown::{Group, Groups};
 use crate::api::time::{Boot, Wall};
+use crate::engine::pod::worker::Worker;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-impl Engine {
-    /// True during a shutdown of the node.
-    pub fn shutting_down(&self) -> bool {
-        self.shutdown.is_on()
-    }
-
-    pub fn shutdown(&self, now: Boot) -> ShutdownView {
-        let lock = &self.shutdown.lock;
-        let groups = self.shutdown.groups(&self.config.shutdown);
+impl Shutdown {
+    pub fn view(&self, configured: &Groups, workers: &BTreeMap<Uid, Worker>, now: Boot) -> ShutdownView {
+        let lock = &self.lock;
+        let groups = self.groups(configured);
         let mut of_group = vec![0; groups.iter().len()];
-        for worker in self.workers.values().filter(|w| !w.is_over() && !w.never_began()) {
+        for worker in workers.values().filter(|w| !w.is_over() && !w.never_began()) {
             if let Some(n) = of_group.get_mut(groups.index_of(priority_of(worker))) {
                 *n += 1;
             }
@@ -30,7 +28,7 @@ impl Engine {
             granted_seconds: granted.as_ref().and_then(|g| g.get(index)).map(Duration::as_secs),
             pods,
         };
-        let last = self.shutdown.last.as_ref();
+        let last = self.last.as_ref();
         let seconds = |at: Wall| at.0 as f64 / 1e9;
         ShutdownView {
             enabled: !groups.is_off(),
@@ -39,7 +37,7 @@ impl Engine {
             delay_seconds: lock.delay().map(|d| d.as_secs_f64()),
             needed_seconds: groups.sum().as_secs(),
             groups: groups.iter().zip(of_group).enumerate().map(view).collect(),
-            in_progress: self.shutdown.progress.as_ref().map(|p| ProgressView {
+            in_progress: self.progress.as_ref().map(|p| ProgressView {
                 since_seconds: now.since(p.began).as_secs_f64(),
                 group: p.groups.get(p.group).map(|g| g.priority),
                 left_seconds: p.end().since(now).as_secs_f64(),
@@ -55,13 +53,13 @@ impl Engine {
     /// The granted part of each group's period; during a shutdown the values from its start. None while logind's delay
     /// is unknown.
     fn granted(&self) -> Option<Vec<Duration>> {
-        let progress = self.shutdown.progress.as_ref().map(|p| p.periods.clone());
-        progress.or_else(|| self.shutdown.lock.granted())
+        let progress = self.progress.as_ref().map(|p| p.periods.clone());
+        progress.or_else(|| self.lock.granted())
     }
 
-    pub fn shutdown_plan(&self) -> PlanView {
-        let lock = &self.shutdown.lock;
-        let groups = self.shutdown.groups(&self.config.shutdown);
+    pub fn plan(&self, configured: &Groups, workers: &BTreeMap<Uid, Worker>) -> PlanView {
+        let lock = &self.lock;
+        let groups = self.groups(configured);
         let granted = self.granted();
         let mut from = Duration::ZERO;
         let mut plan = Vec::new();
@@ -69,7 +67,7 @@ impl Engine {
             let granted = granted.as_ref().and_then(|g| g.get(index)).copied();
             // Without a granted period, the configured one is shown.
             let period = granted.unwrap_or(group.period);
-            let of_it = self.workers.values().filter(|w| is_stopped_with(w, groups, index));
+            let of_it = workers.values().filter(|w| is_stopped_with(w, groups, index));
             let mut pods: Vec<PlanPod> = of_it
                 .map(|w| PlanPod {
                     namespace: w.name.namespace.to_string(),

@@ -1,0 +1,59 @@
+//! The pods as a shutdown sees them: which group stops a pod, and whether it has ended.
+
+use crate::api::names::Uid;
+use crate::api::priority;
+use crate::api::shutdown::Groups;
+use crate::api::time::Boot;
+use crate::engine::pleg::Pleg;
+use crate::engine::pod::worker::Worker;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The minimum grace period (W4).
+pub const LEAST: Duration = Duration::from_secs(1);
+
+pub struct Pods<'a> {
+    pub workers: &'a BTreeMap<Uid, Worker>,
+    pub pleg: &'a Pleg,
+    pub now: Boot,
+}
+
+impl Pods<'_> {
+    /// True if nothing of the pod runs any more, according to the runtime or to the pidfds of everything that the
+    /// runtime still shows running. (The runtime may be a second late if many containers end at the same time.)
+    pub fn has_ended(&self, uid: &Uid) -> bool {
+        let (Some(worker), Some(entry)) = (self.workers.get(uid), self.pleg.cache().get(uid)) else { return true };
+        let told = || self.pleg.all_processes_ended(uid);
+        let sure = || worker.is_only_stopping() && entry.usable() && !entry.in_doubt(self.now);
+        worker.is_quiet() || sure() && told()
+    }
+
+    /// The pods that the shutdown stops with this group.
+    pub fn of_group(&self, groups: &Groups, group: usize) -> BTreeSet<Uid> {
+        self.workers.values().filter(|w| is_stopped_with(w, groups, group)).map(|w| w.uid.clone()).collect()
+    }
+
+    /// The first names, for people.
+    pub fn names(&self, uids: &[&Uid]) -> String {
+        let name = |uid: &&Uid| self.workers.get(*uid).map(|w| w.name.to_string());
+        let mut names: Vec<String> = uids.iter().take(5).filter_map(name).collect();
+        if uids.len() > names.len() {
+            names.push(format!("and {} more", uids.len() - names.len()));
+        }
+        names.join(", ")
+    }
+}
+
+/// True if something of the pod may run and the pod belongs to this group.
+pub fn is_stopped_with(worker: &Worker, groups: &Groups, group: usize) -> bool {
+    !worker.is_over() && !worker.never_began() && groups.index_of(priority_of(worker)) == group
+}
+
+/// A pod that only the runtime knows has priority 0.
+pub fn priority_of(worker: &Worker) -> i32 {
+    worker.pod.as_ref().map_or(0, |pod| priority::of(pod.spec()))
+}
+
+pub fn pods_in_words(n: usize) -> String {
+    if n == 1 { "1 pod".into() } else { format!("{n} pods") }
+}
