@@ -6,6 +6,7 @@
 //! next event arrives. Equal texts are stored once.
 
 use crate::api::names::{FullName, Uid};
+use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now, Wall};
 use crate::engine::effect::Severity;
 use serde::Serialize;
@@ -30,7 +31,7 @@ pub struct Happened<'a> {
     pub pod: Option<(&'a Uid, &'a FullName)>,
     pub container: Option<&'a str>,
     pub severity: Severity,
-    pub reason: &'static str,
+    pub reason: &'a Reason,
     pub message: &'a str,
 }
 
@@ -60,7 +61,7 @@ struct Kept {
     id: u64,
     /// Position in the order of all events. Each repetition gets a new one.
     order: u64,
-    reason: &'static str,
+    reason: Reason,
     message: Rc<str>,
     container: Option<Rc<str>>,
     first: Wall,
@@ -72,7 +73,7 @@ struct Kept {
 
 impl Kept {
     fn says(&self, told: &Happened<'_>, message: &str) -> bool {
-        self.reason == told.reason
+        self.reason == *told.reason
             && self.severity == told.severity
             && *self.message == *message
             && self.container.as_deref() == told.container
@@ -112,7 +113,7 @@ impl EventCache {
                 self.kept += usize::from(told.pod.is_some());
                 let (first, last, last_boot) = (now.wall, now.wall, now.boot);
                 let (message, container) = (self.text(message), told.container.map(|c| self.text(c)));
-                let (reason, severity) = (told.reason, told.severity);
+                let (reason, severity) = (told.reason.clone(), told.severity);
                 let event =
                     Kept { id: order, order, reason, message, container, first, last, last_boot, count: 1, severity };
                 ("ADDED", event)
@@ -270,7 +271,7 @@ impl EventCache {
                 uid: pod.map(|(uid, _)| uid.as_str()),
                 field_path: event.container.as_ref().map(|c| format!("spec.containers{{{c}}}")),
             },
-            reason: event.reason,
+            reason: event.reason.as_str(),
             message: &event.message,
             source: Source { component: "wherry", host: &self.node_name },
             first_timestamp: time(event.first),
@@ -343,8 +344,8 @@ mod tests {
         Now { boot: Boot(0) + Duration::from_secs(seconds), wall }
     }
 
-    fn told<'a>(pod: &'a (Uid, FullName), reason: &'static str, message: &'a str) -> Happened<'a> {
-        let severity = if reason == "BackOff" { Severity::Warning } else { Severity::Normal };
+    fn told<'a>(pod: &'a (Uid, FullName), reason: &'a Reason, message: &'a str) -> Happened<'a> {
+        let severity = if *reason == Reason::BackOff { Severity::Warning } else { Severity::Normal };
         Happened { pod: Some((&pod.0, &pod.1)), container: Some("main"), severity, reason, message }
     }
 
@@ -363,9 +364,9 @@ mod tests {
     fn an_event_is_written_as_the_api_has_it_and_repeated_ones_are_counted() {
         let mut event_cache = EventCache::new("lab");
         let web = pod("web");
-        assert!(event_cache.tell(&told(&web, "BackOff", "again"), at(0), false).is_none());
-        event_cache.tell(&told(&web, "Started", "Started container main"), at(1), false);
-        let line = event_cache.tell(&told(&web, "BackOff", "again"), at(20), true).unwrap();
+        assert!(event_cache.tell(&told(&web, &Reason::BackOff, "again"), at(0), false).is_none());
+        event_cache.tell(&told(&web, &Reason::Started, "Started container main"), at(1), false);
+        let line = event_cache.tell(&told(&web, &Reason::BackOff, "again"), at(20), true).unwrap();
         let line: Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(line["type"], "MODIFIED");
         let event = json!({
@@ -387,16 +388,16 @@ mod tests {
     fn a_pod_keeps_its_last_fifty_and_all_together_a_thousand() {
         let mut event_cache = EventCache::new("lab");
         let (noisy, calm) = (pod("noisy"), pod("calm"));
-        event_cache.tell(&told(&calm, "Started", "x"), at(0), false);
+        event_cache.tell(&told(&calm, &Reason::Started, "x"), at(0), false);
         for i in 0..200 {
-            event_cache.tell(&told(&noisy, "Failed", &format!("error {i}")), at(i), false);
+            event_cache.tell(&told(&noisy, &Reason::Failed, &format!("error {i}")), at(i), false);
         }
         assert_eq!(event_cache.counts(), (2, 51, 0));
         assert_eq!(all(&event_cache, at(200))[1]["message"], "error 150");
         for p in 0..40 {
             let other = pod(&format!("p{p}"));
             for i in 0..50 {
-                event_cache.tell(&told(&other, "Failed", &format!("error {p} {i}")), at(300), false);
+                event_cache.tell(&told(&other, &Reason::Failed, &format!("error {p} {i}")), at(300), false);
             }
         }
         let (pods, kept, _) = event_cache.counts();
@@ -409,7 +410,7 @@ mod tests {
         });
         assert!(fewest.min() >= Some(20));
         for i in 0..300 {
-            let node = Happened { pod: None, ..told(&calm, "Conflict", "") };
+            let node = Happened { pod: None, ..told(&calm, &Reason::Conflict, "") };
             event_cache.tell(&Happened { message: &format!("{i}"), ..node }, at(302), false);
         }
         assert_eq!(event_cache.counts(), (42, 1000, 100));
@@ -419,10 +420,10 @@ mod tests {
     fn events_outlive_their_pod_by_an_hour_and_stay_while_it_lives() {
         let mut event_cache = EventCache::new("lab");
         let (gone, lives) = (pod("gone"), pod("lives"));
-        event_cache.tell(&told(&gone, "Started", "x"), at(0), false);
-        event_cache.tell(&told(&lives, "Started", "x"), at(0), false);
-        event_cache.tell(&Happened { pod: None, ..told(&lives, "Starting", "wherry") }, at(0), false);
-        event_cache.tell(&told(&gone, "Killing", "y"), at(100), false);
+        event_cache.tell(&told(&gone, &Reason::Started, "x"), at(0), false);
+        event_cache.tell(&told(&lives, &Reason::Started, "x"), at(0), false);
+        event_cache.tell(&Happened { pod: None, ..told(&lives, &Reason::Starting, "wherry") }, at(0), false);
+        event_cache.tell(&told(&gone, &Reason::Killing, "y"), at(100), false);
         event_cache.pod_gone(&gone.0);
         let names = |now| -> Vec<String> {
             all(&event_cache, now).iter().map(|e| e["metadata"]["name"].as_str().unwrap().to_string()).collect()
@@ -430,7 +431,7 @@ mod tests {
         assert_eq!(names(at(3599)), ["gone.1", "lives.2", "lab.3", "gone.4"]);
         assert_eq!(names(at(3600)), ["lives.2", "gone.4"]);
         assert_eq!(names(at(3700)), ["lives.2"]);
-        event_cache.tell(&told(&lives, "Killing", "z"), at(100_000), false);
+        event_cache.tell(&told(&lives, &Reason::Killing, "z"), at(100_000), false);
         assert_eq!((event_cache.counts(), event_cache.texts.len()), ((1, 2, 0), 3), "{:?}", event_cache.texts);
     }
 
@@ -439,7 +440,7 @@ mod tests {
         let mut event_cache = EventCache::new("lab");
         let web = pod("web");
         for i in 0..40 {
-            event_cache.tell(&told(&web, "Failed", &format!("error {i}")), at(i), false);
+            event_cache.tell(&told(&web, &Reason::Failed, &format!("error {i}")), at(i), false);
         }
         for lines in [true, false] {
             let (mut after, mut more, mut pieces, mut text) = (None, true, 0, Vec::new());
@@ -470,15 +471,19 @@ mod tests {
         let mut event_cache = EventCache::new("lab");
         for p in 0..300 {
             let one = pod(&format!("p{p}"));
-            event_cache.tell(&told(&one, "Pulled", "Container image \"i:1\" already present on machine"), at(0), false);
-            event_cache.tell(&told(&one, "Created", "Created container main"), at(0), false);
-            event_cache.tell(&told(&one, "Started", "Started container main"), at(0), false);
+            event_cache.tell(
+                &told(&one, &Reason::Pulled, "Container image \"i:1\" already present on machine"),
+                at(0),
+                false,
+            );
+            event_cache.tell(&told(&one, &Reason::Created, "Created container main"), at(0), false);
+            event_cache.tell(&told(&one, &Reason::Started, "Started container main"), at(0), false);
         }
         assert_eq!(event_cache.counts(), (300, 900, 0));
         // Three messages and the name of a container.
         assert_eq!(event_cache.texts.len(), 4);
         let long = "\u{e4}".repeat(5000);
-        event_cache.tell(&told(&pod("p0"), "Failed", &long), at(1), false);
+        event_cache.tell(&told(&pod("p0"), &Reason::Failed, &long), at(1), false);
         assert!(event_cache.texts.iter().all(|t| t.chars().count() <= MAX_MESSAGE));
     }
 }

@@ -9,6 +9,7 @@ use super::{Agent, event_cache};
 use crate::adapters::server::http::Route;
 use crate::api::facts::RuntimeFact;
 use crate::api::names::{FullName, Uid};
+use crate::api::reason::Reason;
 use crate::api::time::{Now, Wall};
 use crate::engine::effect::{Notice, Severity};
 use crate::engine::node::PodView;
@@ -46,7 +47,7 @@ impl Agent {
                 pod: notice.pod.as_ref().map(|p| (&p.uid, &p.name)),
                 container: notice.container.as_deref(),
                 severity: notice.severity,
-                reason: notice.reason,
+                reason: &notice.reason,
                 message: &notice.message,
             },
             now,
@@ -54,7 +55,7 @@ impl Agent {
         let line = line(notice);
         match notice.severity {
             // Of little use: it always follows Pulled and precedes Started.
-            Severity::Normal if notice.reason == "Created" => log::debug!("{line}"),
+            Severity::Normal if notice.reason == Reason::Created => log::debug!("{line}"),
             Severity::Normal => log::info!("{line}"),
             Severity::Warning => tell_standing(&mut self.standing, Level::Warn, &line, now),
         }
@@ -65,8 +66,8 @@ impl Agent {
         if self.runtime.told.as_ref() == Some(fact) {
             return;
         }
-        let not_ready = fact.runtime_not_ready.as_ref().map(|why| ("runtime", "RuntimeNotReady", why));
-        match not_ready.or(fact.network_not_ready.as_ref().map(|why| ("network", "NetworkNotReady", why))) {
+        let not_ready = fact.runtime_not_ready.as_ref().map(|why| ("runtime", Reason::RuntimeNotReady, why));
+        match not_ready.or(fact.network_not_ready.as_ref().map(|why| ("network", Reason::NetworkNotReady, why))) {
             Some((what, reason, why)) => {
                 log::warn!("{what}=not-ready name={} version={} error={why:?}", fact.name, fact.version);
                 self.keep_node_event(Severity::Warning, reason, why, now);
@@ -74,7 +75,7 @@ impl Agent {
             None => {
                 log::info!("runtime=ready name={} version={}", fact.name, fact.version);
                 let message = format!("{} {} is ready", fact.name, fact.version);
-                self.keep_node_event(Severity::Normal, "RuntimeReady", &message, now);
+                self.keep_node_event(Severity::Normal, Reason::RuntimeReady, &message, now);
             }
         }
         self.runtime.told = Some(fact.clone());
@@ -92,7 +93,7 @@ impl Agent {
         if news {
             let message = "the pod was removed completely";
             log::info!("pod={name} reason=Removed message={message:?}");
-            let (pod, severity, reason) = (Some((uid, name)), Severity::Normal, "Removed");
+            let (pod, severity, reason) = (Some((uid, name)), Severity::Normal, &Reason::Removed);
             self.keep_event(&event_cache::Happened { pod, container: None, severity, reason, message }, now);
         }
         self.reporting.event_cache.pod_gone(uid);
@@ -111,7 +112,7 @@ impl Agent {
                 Severity::Warning => log::warn!("{}", end.line),
             }
             let (pod, container) = (Some((uid, &name)), Some(end.container.as_str()));
-            let (reason, message) = ("ContainerDied", &end.message);
+            let (reason, message) = (&Reason::ContainerDied, &end.message);
             self.keep_event(&event_cache::Happened { pod, container, severity, reason, message }, now);
         }
     }
@@ -123,12 +124,12 @@ impl Agent {
         let before = std::mem::replace(&mut self.reporting.manifest_errors, problems);
         let new: Vec<String> = self.reporting.manifest_errors.difference(&before).cloned().collect();
         for problem in new {
-            self.keep_node_event(Severity::Warning, "BadManifest", &problem, now);
+            self.keep_node_event(Severity::Warning, Reason::BadManifest, &problem, now);
         }
     }
 
-    pub(super) fn keep_node_event(&mut self, severity: Severity, reason: &'static str, message: &str, now: Now) {
-        self.keep_event(&event_cache::Happened { pod: None, container: None, severity, reason, message }, now);
+    pub(super) fn keep_node_event(&mut self, severity: Severity, reason: Reason, message: &str, now: Now) {
+        self.keep_event(&event_cache::Happened { pod: None, container: None, severity, reason: &reason, message }, now);
     }
 
     /// Stores an event for later clients and sends it to watches.
@@ -207,7 +208,7 @@ impl EventRecorder {
         let Some(pod) = notice.pod.as_ref().and_then(|pod| self.pods.get_mut(&pod.uid)) else { return };
         match notice.severity {
             Severity::Warning => pod.warning = Some(notice.message.chars().take(MAX_WARNING).collect()),
-            Severity::Normal if notice.reason == "Started" => pod.warning = None,
+            Severity::Normal if notice.reason == Reason::Started => pod.warning = None,
             Severity::Normal => {}
         }
     }
@@ -273,7 +274,7 @@ mod tests {
             pod: None,
             container: container.map(str::to_owned),
             severity: Severity::Normal,
-            reason: "Started",
+            reason: Reason::Started,
             message: message.into(),
         }
     }

@@ -8,6 +8,7 @@ use crate::adapters::manifests::{NotSeen, Seen};
 use crate::api::facts::Listed;
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
+use crate::api::reason::Reason;
 use crate::api::time::Now;
 use crate::config::{Config, Loaded};
 use crate::engine::effect::Severity;
@@ -41,7 +42,7 @@ impl Agent {
                 ClientEvent::Up => {
                     log::info!("runtime=connected endpoint=unix://{}", self.config.runtime_socket.display());
                     let message = format!("connected to unix://{}", self.config.runtime_socket.display());
-                    self.keep_node_event(Severity::Normal, "RuntimeConnected", &message, now);
+                    self.keep_node_event(Severity::Normal, Reason::RuntimeConnected, &message, now);
                     self.events.push_back(Event::RuntimeUp);
                 }
                 ClientEvent::Down { why } => {
@@ -49,7 +50,7 @@ impl Agent {
                     log::warn!("runtime=disconnected error={why:?}");
                     self.service.runtime_told = true;
                     self.runtime.container_events.close();
-                    self.keep_node_event(Severity::Warning, "RuntimeDisconnected", &why, now);
+                    self.keep_node_event(Severity::Warning, Reason::RuntimeDisconnected, &why, now);
                     self.events.push_back(Event::RuntimeDown { why });
                 }
                 ClientEvent::Done { op, result } => {

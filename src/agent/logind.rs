@@ -6,6 +6,7 @@ use super::{Agent, LOGIND};
 use crate::adapters::bus;
 use crate::adapters::bus::logind::{BusEvent, Lock, Logind, dropin};
 use crate::adapters::systemd;
+use crate::api::reason::Reason;
 use crate::api::time::Now;
 use crate::config::Config;
 use crate::engine::effect::{LogindCall, Severity};
@@ -227,12 +228,12 @@ impl Agent {
         match event {
             LogindEvent::Up => {
                 log::info!("logind=connected");
-                self.keep_node_event(Severity::Normal, "LogindConnected", "connected to logind", now);
+                self.keep_node_event(Severity::Normal, Reason::LogindConnected, "connected to logind", now);
             }
             LogindEvent::Down { why } if !self.logind.is_enabled() => log::info!("logind=disconnected why={why:?}"),
             LogindEvent::Down { why } => {
                 log::warn!("logind=disconnected error={why:?}");
-                self.keep_node_event(Severity::Warning, "LogindDisconnected", why, now);
+                self.keep_node_event(Severity::Warning, Reason::LogindDisconnected, why, now);
             }
             LogindEvent::Preparing(begins) => log::info!("logind=PrepareForShutdown begins={begins}"),
             LogindEvent::Inherited => {}

@@ -35,6 +35,7 @@ use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Root;
 use crate::adapters::server::Server;
 use crate::api::facts::RuntimeFact;
+use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now};
 use crate::config::Config;
 use crate::engine::effect::{Effect, Severity, TimerKey};
@@ -150,7 +151,7 @@ impl Agent {
         let mut ready: Vec<Token> = Vec::with_capacity(64);
         let now = clock::now();
         let message = concat!("wherry ", env!("CARGO_PKG_VERSION"), " has started");
-        self.keep_node_event(Severity::Normal, "Starting", message, now);
+        self.keep_node_event(Severity::Normal, Reason::Starting, message, now);
         self.tell_manifest_errors(now);
         // The first drive opens the listeners and starts to connect.
         self.drive_runtime(now);

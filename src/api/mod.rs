@@ -22,6 +22,7 @@ pub mod priority;
 pub mod problem;
 pub mod qos;
 pub mod quantity;
+pub mod reason;
 pub mod resources;
 pub mod selector;
 pub mod shutdown;

@@ -2,6 +2,7 @@
 
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
 use crate::engine::effect::{
@@ -142,13 +143,7 @@ impl Context<'_> {
         self.out.push(Effect::Measure(m));
     }
 
-    pub fn tell(
-        &mut self,
-        pod: Option<&Rc<Pod>>,
-        container: Option<&str>,
-        what: (Severity, &'static str),
-        message: String,
-    ) {
+    pub fn tell(&mut self, pod: Option<&Rc<Pod>>, container: Option<&str>, what: (Severity, Reason), message: String) {
         self.out.push(Effect::Notice(Notice {
             pod: pod.cloned(),
             container: container.map(str::to_string),

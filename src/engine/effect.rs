@@ -3,6 +3,7 @@
 use crate::api::facts::ImageFact;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::api::time::Boot;
 pub use crate::engine::control::{Command, ExecCall};
 use crate::engine::control::{Reply, RequestError, RequestId};
@@ -279,7 +280,7 @@ pub struct Notice {
     pub pod: Option<Rc<Pod>>,
     pub container: Option<String>,
     pub severity: Severity,
-    pub reason: &'static str,
+    pub reason: Reason,
     pub message: String,
 }
 
@@ -309,12 +310,12 @@ pub enum Measure {
     /// `code`: the resulting waiting reason.
     StartedContainerError {
         container_type: &'static str,
-        code: &'static str,
+        code: Reason,
     },
     OrphanedPod,
     /// A3. `reason`: the first reason. All extended resources share `OutOfExtendedResources`.
     AdmissionRejected {
-        reason: &'static str,
+        reason: Reason,
     },
     /// A8: a victim has stopped. `signal`: the first short resource.
     Preempted {

@@ -8,6 +8,7 @@
 //! directory together with the cgroup. A pod that returns meanwhile takes the directory over.
 
 use crate::api::names::{FullName, Uid};
+use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::effect::{Severity, TimerKey};
 use crate::engine::event::PodDirectory;
@@ -73,7 +74,7 @@ impl OrphanedDirectories {
             let Some(orphan) = self.by_pod.remove(&uid) else { continue };
             if let Some(path) = orphan.path {
                 let message = format!("{path} belongs to no known pod; removing it");
-                outbox.tell_of_node(Severity::Warning, "LeftoverDirectory", message);
+                outbox.tell_of_node(Severity::Warning, Reason::LeftoverDirectory, message);
             }
             taken.push((uid, orphan.name));
         }

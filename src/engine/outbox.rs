@@ -1,6 +1,7 @@
 //! The effects of one step, and the operations in flight that they begin. The machines of the node push their effects
 //! here, in the order in which they have to start.
 
+use crate::api::reason::Reason;
 use crate::engine::context::{Ops, Owner};
 use crate::engine::effect::{Effect, Measure, Notice, RecordChange, RuntimeCall, Severity};
 use crate::engine::op::OpId;
@@ -45,7 +46,7 @@ impl Outbox {
     }
 
     /// Emits an event of the node.
-    pub fn tell_of_node(&mut self, severity: Severity, reason: &'static str, message: String) {
+    pub fn tell_of_node(&mut self, severity: Severity, reason: Reason, message: String) {
         self.push(Effect::Notice(Notice { pod: None, container: None, severity, reason, message }));
     }
 }

@@ -371,13 +371,12 @@ impl Metrics {
                 self.started_containers.get_or_create(&labels).inc();
             }
             Measure::StartedContainerError { container_type, code } => {
-                let (kind, code) = (closed(container_type, &CONTAINER_TYPES), closed(code, &START_ERRORS));
+                let (kind, code) = (closed(container_type, &CONTAINER_TYPES), closed(code.as_str(), &START_ERRORS));
                 let labels = vec![("container_type", kind.into()), ("code", code.into())];
                 self.started_container_errors.get_or_create(&labels).inc();
             }
             Measure::AdmissionRejected { reason } => {
-                let labels = label("reason", reason);
-                self.admission_rejections.get_or_create(&labels).inc();
+                self.admission_rejections.get_or_create(&vec![("reason", Cow::Owned(reason.to_string()))]).inc();
             }
             Measure::Preempted { signal } => {
                 self.preemptions.get_or_create(&vec![("preemption_signal", Cow::Owned(signal.to_string()))]).inc();

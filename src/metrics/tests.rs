@@ -1,5 +1,6 @@
 use super::*;
 use crate::api::document;
+use crate::api::reason::Reason;
 use exposition::Exposition;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -71,7 +72,7 @@ fn busy() -> Metrics {
         Measure::StartedPod,
         Measure::StartedPodError,
         Measure::StartedContainer { container_type: "container" },
-        Measure::StartedContainerError { container_type: "container", code: "ErrImagePull" },
+        Measure::StartedContainerError { container_type: "container", code: Reason::ErrImagePull },
         Measure::OrphanedPod,
         Measure::RestartedPod,
         Measure::ContainersPerPod(2),
@@ -217,7 +218,7 @@ fn m_no_value_from_outside_makes_a_series_of_its_own() {
         let value: &'static str = String::leak(format!("registry.example/image-{i}: \"no\" \\ such\nthing"));
         m.observe(&Measure::PodWorkerDuration { operation: value, duration: d });
         m.observe(&Measure::StartedContainer { container_type: value });
-        m.observe(&Measure::StartedContainerError { container_type: value, code: value });
+        m.observe(&Measure::StartedContainerError { container_type: value, code: Reason::Other(value.into()) });
         m.runtime_operation(value, d, true);
         m.cgroup_operation(value, d);
         m.set_working_pods(value, Working::default());

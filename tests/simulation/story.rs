@@ -161,7 +161,12 @@ impl World {
 
     /// The messages of events with that reason.
     pub fn notices(&self, reason: &str) -> Vec<String> {
-        self.observed.notices.iter().filter(|(_, n)| n.reason == reason).map(|(_, n)| n.message.clone()).collect()
+        self.observed
+            .notices
+            .iter()
+            .filter(|(_, n)| n.reason.as_str() == reason)
+            .map(|(_, n)| n.message.clone())
+            .collect()
     }
 
     /// The id of the running container of `pod/container`.

@@ -1,5 +1,6 @@
 //! Compares requested resources with the free resources of the node (A2, A3).
 
+use crate::api::reason::Reason;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
 
 /// A resource that is short.
@@ -13,8 +14,8 @@ pub struct Insufficient {
 
 impl Insufficient {
     /// The reason, worded like a kubelet's: `OutOfcpu`.
-    pub fn reason(&self) -> String {
-        format!("OutOf{}", self.resource)
+    pub fn reason(&self) -> Reason {
+        Reason::out_of(&self.resource)
     }
 
     /// The amount that has to become free. If the resource is already over-used, this includes the excess.
@@ -76,7 +77,7 @@ mod tests {
             (EPHEMERAL_STORAGE, 6),
         ]);
         let missing = insufficient(&requested, &used, &allocatable);
-        let reasons: Vec<String> = missing.iter().map(Insufficient::reason).collect();
+        let reasons: Vec<String> = missing.iter().map(|i| i.reason().to_string()).collect();
         assert_eq!(reasons, ["OutOfpods", "OutOfcpu", "OutOfmemory", "OutOfephemeral-storage", "OutOfa.io/unknown"]);
         assert_eq!(
             missing[1].message(),

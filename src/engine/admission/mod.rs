@@ -7,6 +7,8 @@ pub mod pod_requests;
 pub mod predicates;
 pub mod preempt;
 
+use crate::api::reason::Reason;
+use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use crate::engine::pod::status::Cause;
 use fit::Insufficient;
 use predicates::Refusal;
@@ -26,10 +28,12 @@ pub enum Admission {
 }
 
 /// More than `maxPods` pods: the first resource in the order of A3.
-pub const OUT_OF_PODS: &str = "OutOfpods";
+pub fn out_of_pods() -> Reason {
+    Reason::out_of(PODS)
+}
 
 /// The one reason that precedes the resources; the others follow them (A3).
-const BEFORE_RESOURCES: &str = "PodOSNotSupported";
+const BEFORE_RESOURCES: Reason = Reason::PodOSNotSupported;
 
 /// A3: the first reason, and all of them as the message. For a pod that may preempt others, the reasons that are not
 /// resources come first: with any of them, no pod is preempted (A6).
@@ -37,29 +41,27 @@ pub fn rejection(refusals: &[Refusal], missing: &[Insufficient], preempts: bool)
     let (first, after): (Vec<&Refusal>, Vec<&Refusal>) = refusals.iter().partition(|r| r.reason == BEFORE_RESOURCES);
     let of_refusals = |list: Vec<&Refusal>| list.into_iter().map(|r| (r.reason.clone(), r.message.clone())).collect();
     let of_resources = missing.iter().map(|i| (i.reason(), i.message())).collect();
-    let all: [Vec<(String, String)>; 3] = match preempts {
+    let all: [Vec<(Reason, String)>; 3] = match preempts {
         true => [of_refusals(first), of_refusals(after), of_resources],
         false => [of_refusals(first), of_resources, of_refusals(after)],
     };
     let all = all.concat();
-    let reason = all.first().map_or_else(String::new, |(reason, _)| reason.clone());
+    let reason = all.first().map_or(Reason::OutOfExtendedResources, |(reason, _)| reason.clone());
     let messages: Vec<String> = all.into_iter().map(|(_, message)| message).collect();
     Cause { reason, message: messages.join("; "), by: None }
 }
 
 /// The reason of a rejection as a metric label, from a closed set (a kubelet's names).
-pub fn counted(reason: &str) -> &'static str {
-    const KNOWN: [&str; 10] = [
-        "NodeAffinity",
-        "NodeName",
-        "NodePorts",
-        "NodeShutdown",
-        "OutOfcpu",
-        "OutOfephemeral-storage",
-        "OutOfmemory",
-        OUT_OF_PODS,
-        BEFORE_RESOURCES,
-        "SysctlForbidden",
-    ];
-    KNOWN.into_iter().find(|known| *known == reason).unwrap_or("OutOfExtendedResources")
+pub fn counted(reason: &Reason) -> Reason {
+    const RESOURCES: [&str; 4] = [CPU, EPHEMERAL_STORAGE, MEMORY, PODS];
+    match reason {
+        Reason::NodeAffinity
+        | Reason::NodeName
+        | Reason::NodePorts
+        | Reason::NodeShutdown
+        | Reason::PodOSNotSupported
+        | Reason::SysctlForbidden => reason.clone(),
+        reason if RESOURCES.into_iter().any(|resource| *reason == Reason::out_of(resource)) => reason.clone(),
+        _ => Reason::OutOfExtendedResources,
+    }
 }

@@ -8,6 +8,7 @@ pub(super) mod tests;
 
 use crate::api::node_facts::NodeFacts;
 use crate::api::pod::{Pod, is_sidecar};
+use crate::api::reason::Reason;
 use crate::api::sysctls;
 use serde::Serialize;
 use std::fmt;
@@ -17,24 +18,26 @@ use std::net::IpAddr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The status reason, as listed in A3.
-    pub reason: String,
+    pub reason: Reason,
     /// The message for people.
     pub message: String,
 }
 
 impl Refusal {
-    fn new(reason: &str, message: String) -> Refusal {
-        Refusal { reason: reason.to_owned(), message }
+    fn new(reason: Reason, message: String) -> Refusal {
+        Refusal { reason, message }
     }
 
     /// The format of a kubelet's failed predicates.
-    fn predicate(name: &str, what: &str, detail: fmt::Arguments<'_>) -> Refusal {
-        Refusal::new(name, format!("Predicate {name} failed: {what}: {detail}"))
+    fn predicate(name: Reason, what: &str, detail: fmt::Arguments<'_>) -> Refusal {
+        let message = format!("Predicate {name} failed: {what}: {detail}");
+        Refusal::new(name, message)
     }
 }
 
 /// The order of the reasons (A3).
-const ORDER: [&str; 5] = ["PodOSNotSupported", "NodeAffinity", "NodeName", "NodePorts", "SysctlForbidden"];
+const ORDER: [Reason; 5] =
+    [Reason::PodOSNotSupported, Reason::NodeAffinity, Reason::NodeName, Reason::NodePorts, Reason::SysctlForbidden];
 
 /// Sorts refusals of several sources (`against`, `port_is_taken`) in the order of A3.
 pub fn in_order(refusals: &mut [Refusal]) {
@@ -53,7 +56,7 @@ pub fn against(pod: &Pod, node: &NodeFacts) -> Vec<Refusal> {
 fn operating_system(pod: &Pod) -> Option<Refusal> {
     let name = &pod.spec().os.as_ref().filter(|os| os.name != "linux")?.name;
     let what = "Failed to admit pod as the OS field doesn't match node OS";
-    Some(Refusal::new(ORDER[0], format!("{what}: spec.os.name is {name:?}, this node runs linux")))
+    Some(Refusal::new(Reason::PodOSNotSupported, format!("{what}: spec.os.name is {name:?}, this node runs linux")))
 }
 
 fn node_affinity(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
@@ -64,20 +67,20 @@ fn node_affinity(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
     mismatches.extend(required.and_then(|terms| affinity::of_terms(&terms.node_selector_terms, node)));
     let what = "node(s) didn't match Pod's node affinity/selector";
     let detail = mismatches.join("; ");
-    (!mismatches.is_empty()).then(|| Refusal::predicate(ORDER[1], what, format_args!("{detail}")))
+    (!mismatches.is_empty()).then(|| Refusal::predicate(Reason::NodeAffinity, what, format_args!("{detail}")))
 }
 
 fn node_name(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
     let name = pod.spec().node_name.as_deref().filter(|name| !name.is_empty() && *name != node.name)?;
     let what = "node(s) didn't match the requested node name";
     let detail = format_args!("spec.nodeName is {name:?}, this node is {:?}", node.name);
-    Some(Refusal::predicate(ORDER[2], what, detail))
+    Some(Refusal::predicate(Reason::NodeName, what, detail))
 }
 
 /// The refusal for a port in use, as found by `clash`.
 pub fn port_is_taken(port: &HostPort) -> Refusal {
     let what = "node(s) didn't have free ports for the requested pod ports";
-    Refusal::predicate(ORDER[3], what, format_args!("{port} is taken"))
+    Refusal::predicate(Reason::NodePorts, what, format_args!("{port} is taken"))
 }
 
 fn unsafe_sysctls(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
@@ -88,7 +91,8 @@ fn unsafe_sysctls(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
         .filter(|sysctl| !sysctls::is_allowed(&sysctl.name, &node.allowed_unsafe_sysctls))
         .map(|sysctl| format!("{:?} not allowlisted", sysctl.name))
         .collect();
-    (!forbidden.is_empty()).then(|| Refusal::new(ORDER[4], format!("forbidden sysctl: {}", forbidden.join(", "))))
+    (!forbidden.is_empty())
+        .then(|| Refusal::new(Reason::SysctlForbidden, format!("forbidden sysctl: {}", forbidden.join(", "))))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

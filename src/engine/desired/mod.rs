@@ -15,6 +15,7 @@ pub mod precedence;
 
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::engine::context::Owner;
 use crate::engine::effect::{RecordChange, Severity};
 use crate::engine::outbox::Outbox;
@@ -99,7 +100,7 @@ impl Desired {
                 }
                 Err(why) => {
                     let message = format!("record {key} is unusable; moving it aside: {why}");
-                    outbox.tell_of_node(Severity::Warning, "BadRecord", message);
+                    outbox.tell_of_node(Severity::Warning, Reason::BadRecord, message);
                     outbox.record(Owner::Worker(Uid::from("")), RecordChange::SetAside { key });
                 }
             }
@@ -136,7 +137,7 @@ impl Desired {
         };
         let Choice { chosen, conflicts } = precedence::choose(&self.manifests, known);
         for conflict in conflicts.iter().filter(|c| !self.conflicts.contains(c)) {
-            outbox.tell_of_node(Severity::Warning, "Conflict", conflict.to_string());
+            outbox.tell_of_node(Severity::Warning, Reason::Conflict, conflict.to_string());
         }
         self.conflicts = conflicts;
         chosen

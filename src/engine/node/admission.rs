@@ -9,10 +9,11 @@ use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
 use crate::api::qos::Qos;
+use crate::api::reason::Reason;
 use crate::api::resources::{CPU, Resources};
 use crate::api::time::Boot;
-use crate::engine::admission::OUT_OF_PODS;
 use crate::engine::admission::node_snapshot::{NodeSnapshot, Verdict};
+use crate::engine::admission::out_of_pods;
 use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::context::Owner;
 use crate::engine::effect::{CgroupCall, Effect, Measure, Severity, TimerKey};
@@ -186,7 +187,7 @@ impl Engine {
             return false;
         }
         let mut decisions = self.look_at_all();
-        decisions.retain(|d| matches!(d, Decision::Reject(_, cause) if cause.reason == OUT_OF_PODS));
+        decisions.retain(|d| matches!(d, Decision::Reject(_, cause) if cause.reason == out_of_pods()));
         let any = !decisions.is_empty();
         for decision in decisions {
             self.decide(decision);
@@ -300,7 +301,7 @@ impl Engine {
             // The next change retries.
             self.admitting.cpu_weight_set = None;
             let message = format!("failed to set the CPU weight of the burstable cgroup: {e}");
-            self.outbox.tell_of_node(Severity::Warning, "FailedCgroup", message);
+            self.outbox.tell_of_node(Severity::Warning, Reason::FailedCgroup, message);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::Engine;
 use crate::api::names::Uid;
+use crate::api::reason::Reason;
 use crate::engine::effect::{Measure, Severity};
 use crate::engine::event::{Answer, Kind, PlegEvent};
 use crate::engine::op::{OpError, OpId};
@@ -37,7 +38,7 @@ impl Engine {
         let Unclaimed { name, grace, .. } = orphan;
         self.outbox.measure(Measure::OrphanedPod);
         let message = format!("pod {name} (uid {uid}) is running but has no manifest; stopping and removing it");
-        self.outbox.tell_of_node(Severity::Warning, "OrphanedPod", message);
+        self.outbox.tell_of_node(Severity::Warning, Reason::OrphanedPod, message);
         self.add_orphan(uid, name, grace);
     }
 

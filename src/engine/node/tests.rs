@@ -95,7 +95,7 @@ fn the_dump_has_everything_and_no_secret() {
     assert_eq!(workers.len(), 3);
     let a = &workers[pods[0].uid.as_str()];
     assert_eq!((&a["name"], &a["pod"]["source"]["path"]), (&Value::from("default/a"), &Value::from("/m/a.yaml")));
-    assert_eq!(a["state"], "Sync");
+    assert!(a["state"]["Sync"].is_object(), "{a}");
     assert_eq!(workers["orphan"]["state"]["Terminating"]["grace_deadline"], 13.5);
     assert_eq!(dump["desired"]["names"]["default/b"][0], pods[1].uid.as_str());
     // The orphan's status is being read.

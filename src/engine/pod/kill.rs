@@ -1,6 +1,7 @@
 //! Kills of desired pods: the source, the status text, and the condition for a restart (W4 to W6, W27, S5, A8).
 
 use crate::api::names::FullName;
+use crate::api::reason::Reason;
 use crate::engine::effect::Severity;
 use crate::engine::pod::status::Cause;
 use serde::Serialize;
@@ -43,12 +44,12 @@ impl TerminationSource {
     }
 
     /// The reason in the pod's status (S5, A8, W27; for an eviction the kubelet's).
-    fn reason(self) -> &'static str {
+    fn reason(self) -> Reason {
         match self {
-            TerminationSource::Drain => "Drained",
-            TerminationSource::Eviction => "Evicted",
-            TerminationSource::Preemption => "Preempting",
-            TerminationSource::Shutdown => "Terminated",
+            TerminationSource::Drain => Reason::Drained,
+            TerminationSource::Eviction => Reason::Evicted,
+            TerminationSource::Preemption => Reason::Preempting,
+            TerminationSource::Shutdown => Reason::Terminated,
         }
     }
 
@@ -62,7 +63,7 @@ impl TerminationSource {
     }
 
     /// Severity and reason of the event.
-    pub fn notice(self) -> (Severity, &'static str) {
+    pub fn notice(self) -> (Severity, Reason) {
         let severity = match self {
             TerminationSource::Eviction | TerminationSource::Preemption => Severity::Warning,
             TerminationSource::Drain | TerminationSource::Shutdown => Severity::Normal,
@@ -94,7 +95,7 @@ pub struct Kill {
 impl Kill {
     pub fn cause(&self) -> Cause {
         Cause {
-            reason: self.by.reason().into(),
+            reason: self.by.reason(),
             message: self.message.clone().unwrap_or_else(|| self.by.message().into()),
             by: Some(self.by),
         }

@@ -4,6 +4,7 @@
 
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::pod::{Pod, Source};
+use crate::api::reason::Reason;
 use crate::api::time::{Boot, Wall};
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::status::Cause;
@@ -155,7 +156,8 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         let time = |name| Wall(t.get(name).and_then(Value::as_i64).unwrap_or_default());
         let reason = text_of(t, "reason");
         let by = TerminationSource::from_name(&text_of(t, "by"));
-        let cause = (!reason.is_empty()).then(|| Cause { reason, message: text_of(t, "message"), by });
+        let message = || text_of(t, "message");
+        let cause = (!reason.is_empty()).then(|| Cause { reason: Reason::from_text(&reason), message: message(), by });
         Termination { began: time("began"), grace_deadline: time("cut"), cause }
     });
     let kept = value.get("kept").map(|k| Kept {
@@ -164,8 +166,11 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         wall: Wall(k.get("wall").and_then(Value::as_i64).unwrap_or_default()),
     });
     let active = Duration::from_nanos(value.get("active").and_then(Value::as_u64).unwrap_or_default());
-    let rejected =
-        value.get("rejected").map(|r| Cause { reason: text_of(r, "reason"), message: text_of(r, "message"), by: None });
+    let rejected = value.get("rejected").map(|r| Cause {
+        reason: Reason::from_text(&text_of(r, "reason")),
+        message: text_of(r, "message"),
+        by: None,
+    });
     let is_so = |name| value.get(name).and_then(Value::as_bool) == Some(true);
     let (waiting, again) = (is_so("waiting"), is_so("again"));
     let waits_for = value.get("waitsFor").and_then(Value::as_array).into_iter().flatten();
@@ -242,12 +247,12 @@ mod tests {
         assert_eq!(read("pods/u1", &write(&plain)).unwrap(), plain);
 
         let by = Some(TerminationSource::Preemption);
-        let cause = Cause { reason: "Preempting".into(), message: "room".into(), by };
+        let cause = Cause { reason: Reason::Preempting, message: "room".into(), by };
         let full = Record {
             kept: Some(Kept { boot_id: "b1".into(), boot: Boot(7), wall: Wall(8) }),
             active: Duration::from_millis(1500),
             waiting: true,
-            rejected: Some(Cause { reason: "OutOfcpu".into(), message: "too much".into(), by: None }),
+            rejected: Some(Cause { reason: Reason::out_of("cpu"), message: "too much".into(), by: None }),
             again: true,
             pre_stopped: ["c1".into()].into(),
             waits_for: [TerminationSource::Drain, TerminationSource::Preemption].into(),

@@ -4,6 +4,7 @@
 use crate::api::facts::{ContainerFact, ContainerState, PodFacts};
 use crate::api::names::ContainerId;
 use crate::api::pod::{Pod, RestartPolicy, is_sidecar};
+use crate::api::reason::Reason;
 use crate::api::time::Wall;
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::plan;
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 /// the terminal phase (W3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cause {
-    pub reason: String,
+    pub reason: Reason,
     pub message: String,
     /// None: the pod's own deadline.
     pub by: Option<TerminationSource>,
@@ -26,7 +27,7 @@ impl Cause {
     /// A3: the pod was rejected, not stopped.
     pub fn node_shutdown() -> Cause {
         Cause {
-            reason: "NodeShutdown".into(),
+            reason: Reason::NodeShutdown,
             message: "Pod was rejected as the node is shutting down.".into(),
             by: None,
         }
@@ -42,18 +43,18 @@ pub struct View<'a> {
     pub start_time: Wall,
     pub qos_class: &'static str,
     /// Waiting reason and message of a running container that is not shown as running yet because of its postStart hook.
-    pub starting: &'a dyn Fn(&ContainerId) -> Option<(String, String)>,
+    pub starting: &'a dyn Fn(&ContainerId) -> Option<(Reason, String)>,
     /// Whether a running container has started and is ready according to its probes.
     pub started: &'a dyn Fn(&core::Container, &ContainerFact) -> bool,
     pub ready: &'a dyn Fn(&core::Container, &ContainerFact) -> bool,
     /// Waiting reason and message of a container that is not running and will be retried.
-    pub waiting: &'a dyn Fn(&str) -> Option<(String, String)>,
+    pub waiting: &'a dyn Fn(&str) -> Option<(Reason, String)>,
     /// Termination messages by container.
     pub messages: &'a BTreeMap<ContainerId, String>,
     /// Why the pod was killed.
     pub cause: Option<&'a Cause>,
     /// Why nothing of the pod can be started: reason and message.
-    pub waits: Option<(&'static str, String)>,
+    pub waits: Option<(Reason, String)>,
     /// No container runs or can still start, so the status may show a terminal phase (W3).
     pub over: bool,
     /// The runtime's name, for container ids (`containerd://...`).
@@ -69,14 +70,14 @@ pub fn waiting() -> core::PodStatus {
 
 /// The status of a pod that fits once others are gone (A4).
 pub fn waits_for_room(why: &str) -> core::PodStatus {
-    core::PodStatus { reason: Some("WaitingForRoom".into()), message: Some(why.into()), ..waiting() }
+    core::PodStatus { reason: Some(Reason::WaitingForRoom.to_string()), message: Some(why.into()), ..waiting() }
 }
 
 /// The status of a rejected pod (A3).
 pub fn rejected(why: &Cause) -> core::PodStatus {
     core::PodStatus {
         phase: Some("Failed".into()),
-        reason: Some(why.reason.clone()),
+        reason: Some(why.reason.to_string()),
         message: Some(why.message.clone()),
         ..Default::default()
     }
@@ -90,9 +91,9 @@ pub fn of(view: &View<'_>) -> core::PodStatus {
     let conditions = conditions(view, phase, &init, &containers);
     containers.sort_by(|a, b| a.name.cmp(&b.name));
     let ips = if view.pod.host_network() { &[] } else { view.ips };
-    let waits = view.waits.as_ref().map(|(reason, message)| ((*reason).to_owned(), message.clone()));
-    let why = view.cause.map(|c| (c.reason.clone(), c.message.clone())).or(waits);
-    let (reason, message) = why.unwrap_or_default();
+    let waits = view.waits.as_ref().map(|(reason, message)| (reason, message));
+    let why = view.cause.map(|c| (&c.reason, &c.message)).or(waits);
+    let (reason, message) = why.map_or_else(Default::default, |(r, m)| (r.to_string(), m.clone()));
     core::PodStatus {
         phase: Some(phase.into()),
         reason: Some(reason).filter(|r| !r.is_empty()),
@@ -138,12 +139,17 @@ fn id(view: &View<'_>, c: &ContainerFact) -> String {
     format!("{}://{}", view.runtime, c.id)
 }
 
-fn waiting_state((reason, message): (String, String)) -> core::ContainerState {
+fn waiting_state((reason, message): (Reason, String)) -> core::ContainerState {
     let message = Some(message).filter(|m| !m.is_empty());
     core::ContainerState {
-        waiting: Some(core::ContainerStateWaiting { reason: Some(reason), message }),
+        waiting: Some(core::ContainerStateWaiting { reason: Some(reason.to_string()), message }),
         ..Default::default()
     }
+}
+
+/// The waiting reason of a container before its first start.
+pub fn waiting_at_first(pod: &Pod) -> Reason {
+    if pod.init_containers().is_empty() { Reason::ContainerCreating } else { Reason::PodInitializing }
 }
 
 /// The state of a container that ran and whose end is unknown.
@@ -151,7 +157,7 @@ fn lost() -> core::ContainerState {
     core::ContainerState {
         terminated: Some(core::ContainerStateTerminated {
             exit_code: 137,
-            reason: Some("ContainerStatusUnknown".into()),
+            reason: Some(Reason::ContainerStatusUnknown.to_string()),
             message: Some("The container could not be located when the pod was terminated".into()),
             started_at: time(Wall(0)),
             finished_at: time(Wall(0)),
@@ -169,10 +175,7 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
         started: Some(false),
         ..Default::default()
     };
-    let creating = || {
-        let reason = if view.pod.init_containers().is_empty() { "ContainerCreating" } else { "PodInitializing" };
-        (view.waiting)(&spec.name).unwrap_or_else(|| (reason.to_string(), String::new()))
-    };
+    let creating = || (view.waiting)(&spec.name).unwrap_or_else(|| (waiting_at_first(view.pod), String::new()));
     let Some(newest) = plan::newest(view.facts, &spec.name) else {
         // W10: a container that was never attempted is waiting, also after the end of the pod. One that
         // ran and is gone has ended.
@@ -317,7 +320,7 @@ fn condition(
     view: &View<'_>,
     kind: &str,
     ok: bool,
-    reason: Option<&str>,
+    reason: Option<Reason>,
     message: Option<String>,
 ) -> core::PodCondition {
     let status = if ok { "True" } else { "False" };
@@ -326,7 +329,7 @@ fn condition(
     core::PodCondition {
         type_: kind.into(),
         status: status.into(),
-        reason: reason.map(str::to_string),
+        reason: reason.map(|r| r.to_string()),
         message,
         last_transition_time: since,
         last_probe_time: None,
@@ -346,12 +349,12 @@ fn conditions(
     let sidecars = init().filter(|(spec, _)| is_sidecar(spec)).map(|(_, status)| status);
     let unready: Vec<&str> = sidecars.chain(containers).filter(|c| !c.ready).map(|c| c.name.as_str()).collect();
     let (ok, reason, message) = match phase {
-        "Succeeded" => (false, Some("PodCompleted"), None),
-        "Failed" => (false, Some("PodFailed"), None),
+        "Succeeded" => (false, Some(Reason::PodCompleted), None),
+        "Failed" => (false, Some(Reason::PodFailed), None),
         _ if unready.is_empty() => (true, None, None),
         _ => {
             let message = format!("containers with unready status: [{}]", unready.join(" "));
-            (false, Some("ContainersNotReady"), Some(message))
+            (false, Some(Reason::ContainersNotReady), Some(message))
         }
     };
     let is_complete = |spec, status: &core::ContainerStatus| match is_sidecar(spec) {
@@ -361,22 +364,22 @@ fn conditions(
     let incomplete: Vec<&str> =
         init().filter(|(spec, status)| !is_complete(spec, status)).map(|(_, status)| status.name.as_str()).collect();
     let (initialized, init_reason, init_message) = match phase {
-        "Succeeded" => (true, Some("PodCompleted"), None),
+        "Succeeded" => (true, Some(Reason::PodCompleted), None),
         _ if incomplete.is_empty() || main_began(containers) => (true, None, None),
         _ => {
             let message = format!("containers with incomplete status: [{}]", incomplete.join(" "));
-            (false, Some("ContainersNotInitialized"), Some(message))
+            (false, Some(Reason::ContainersNotInitialized), Some(message))
         }
     };
     let mut conditions = vec![
         condition(view, "PodReadyToStartContainers", network, None, None),
         condition(view, "Initialized", initialized, init_reason, init_message),
-        condition(view, "Ready", ok, reason, message.clone()),
+        condition(view, "Ready", ok, reason.clone(), message.clone()),
         condition(view, "ContainersReady", ok, reason, message),
         condition(view, "PodScheduled", true, None, None),
     ];
     if let Some(cause) = view.cause.filter(|c| c.by.is_some_and(TerminationSource::disrupts)) {
-        let (reason, message) = (Some("TerminationByKubelet"), Some(cause.message.clone()));
+        let (reason, message) = (Some(Reason::TerminationByKubelet), Some(cause.message.clone()));
         conditions.push(condition(view, "DisruptionTarget", true, reason, message));
     }
     conditions

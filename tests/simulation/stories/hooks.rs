@@ -5,6 +5,7 @@ use crate::story::*;
 use crate::world::handlers::{Answers, BADLY, WELL};
 use crate::world::{S, World};
 use std::time::Duration;
+use wherry::api::reason::Reason;
 
 const HOOK: &str = "{exec: {command: [sh, -c, 'x']}}";
 
@@ -109,7 +110,7 @@ fn w4_pre_stop_runs_inside_the_grace_period_and_the_stop_gets_what_is_left() {
     let expected = ["Stop web/second#0 5000ms", "PreStop web/main#0 4998ms", "Stop web/main#0 3000ms"];
     assert_eq!(order(&mut w), expected);
     let ended: Vec<u64> =
-        w.observed.notices.iter().filter(|(_, n)| n.reason == "Killing").map(|(t, _)| (t - begin) / S).collect();
+        w.observed.notices.iter().filter(|(_, n)| n.reason == Reason::Killing).map(|(t, _)| (t - begin) / S).collect();
     assert_eq!(ended, [0, 0], "reported at the start of the hook");
     w.assert_clean();
 }

@@ -4,6 +4,7 @@ use crate::runtime::Life;
 use crate::story::*;
 use crate::world::{Fault, World};
 use std::time::Duration;
+use wherry::api::reason::Reason;
 use wherry::engine::effect::Measure;
 
 /// The durations of this kind of worker operation, in ms.
@@ -21,8 +22,8 @@ fn count(w: &World, measure: &Measure) -> usize {
 
 const TRIED: Measure = Measure::StartedContainer { container_type: "container" };
 
-fn failed(code: &'static str) -> Measure {
-    Measure::StartedContainerError { container_type: "container", code }
+fn failed(code: &str) -> Measure {
+    Measure::StartedContainerError { container_type: "container", code: Reason::from_text(code) }
 }
 
 #[test]

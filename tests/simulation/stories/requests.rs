@@ -209,7 +209,7 @@ fn a3_the_answer_to_a_retry_is_its_outcome() {
     w.file("second", &asks(700));
     w.run(2);
     let RetryOutcome::RejectedAgain(cause) = w.retry_outcome("second") else { panic!("{}", w.told()) };
-    assert_eq!(cause.reason, "OutOfcpu");
+    assert_eq!(cause.reason.as_str(), "OutOfcpu");
     w.remove("first");
     w.run(40);
     assert_eq!(w.reason("second"), "OutOfcpu", "room alone is no retry");

@@ -4,6 +4,7 @@ use crate::story::*;
 use crate::world::handlers::Answers;
 use crate::world::{Fault, S, World};
 use std::time::Duration;
+use wherry::api::reason::Reason;
 
 const WITH: &str = "volumes: [{name: v, emptyDir: {}}], containers: [{name: main, image: 'busybox:1.35'}]";
 
@@ -38,8 +39,13 @@ fn w9_volumes_that_cannot_be_mounted_are_tried_again_and_nothing_is_made_meanwhi
     w.run(40);
     assert_eq!(order(&mut w), Vec::<String>::new());
     assert_eq!(w.shown("web"), "Pending main#0:waiting ContainerCreating");
-    let told: Vec<u64> =
-        w.observed.notices.iter().filter(|(_, n)| n.reason == "FailedMount").map(|(t, _)| (t - begin) / S).collect();
+    let told: Vec<u64> = w
+        .observed
+        .notices
+        .iter()
+        .filter(|(_, n)| n.reason == Reason::FailedMount)
+        .map(|(t, _)| (t - begin) / S)
+        .collect();
     assert!((3..=4).contains(&told.len()), "{told:?}");
     assert!(told.windows(2).all(|p| (9..=16).contains(&(p[1] - p[0]))), "{told:?}");
     assert_eq!(w.notices("FailedMount")[0], "MountVolume.SetUp failed for volume \"v\" : no such device");

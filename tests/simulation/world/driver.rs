@@ -3,6 +3,7 @@
 use super::{Item, World};
 use crate::tell::{brief, short};
 use wherry::api::names::Uid;
+use wherry::api::reason::Reason;
 use wherry::engine::effect::{Effect, Notice, TimerKey};
 use wherry::engine::event::Event;
 use wherry::engine::pod::kill::KillId;
@@ -141,14 +142,14 @@ impl World {
     }
 
     fn notice(&mut self, n: Notice) {
-        if let Some(pod) = n.pod.as_ref().filter(|_| n.reason == "DeadlineExceeded") {
+        if let Some(pod) = n.pod.as_ref().filter(|_| n.reason == Reason::DeadlineExceeded) {
             self.checks.deadline_exceeded(&pod.uid, &self.runtime);
         }
-        if n.reason == "Terminated" {
+        if n.reason == Reason::Terminated {
             self.groups_end_in_turn(&n);
         }
         self.no_rejection_while_lower_pods_hold_the_room(&n);
-        if let Some(pod) = n.pod.as_ref().filter(|_| ["Terminated", "Preempting"].contains(&n.reason)) {
+        if let Some(pod) = n.pod.as_ref().filter(|_| [Reason::Terminated, Reason::Preempting].contains(&n.reason)) {
             self.checks.bounds.has_a_reason(&pod.uid, &self.runtime);
         }
         self.note(|| format!("  < notice {} {}", n.reason, n.message));

@@ -3,6 +3,7 @@
 use super::RequestConfig;
 use crate::adapters::cri::proto;
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use k8s_openapi::api::core::v1 as core;
 use std::collections::BTreeMap;
 
@@ -53,7 +54,7 @@ impl HostDns {
 }
 
 /// The reason and the message of a kubelet's event about a DNS setting that is not applied.
-pub type DnsNotice = (&'static str, String);
+pub type DnsNotice = (Reason, String);
 
 pub fn dns_config(pod: &Pod, cfg: &RequestConfig) -> proto::DNSConfig {
     let (dns, _) = form(pod, cfg);
@@ -76,7 +77,7 @@ fn form(pod: &Pod, cfg: &RequestConfig) -> (HostDns, Vec<DnsNotice>) {
     if wants_cluster && cfg.cluster_dns.is_empty() {
         let whose = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
         notices.push((
-            "MissingClusterDNS",
+            Reason::MissingClusterDNS,
             format!(
                 "pod: \"{whose}\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \
                  \"ClusterFirst\" policy. Falling back to \"Default\" policy."
@@ -155,7 +156,7 @@ fn limit(dns: &mut HostDns, notices: &mut Vec<DnsNotice>) {
             "{title} limits were exceeded, some {what} have been omitted, the applied {line} line is: {}",
             applied.join(" ")
         );
-        notices.push(("DNSConfigForming", message));
+        notices.push((Reason::DNSConfigForming, message));
     };
     if dns.servers.len() < servers {
         omitted("Nameserver", "nameservers", "nameserver", &dns.servers);
@@ -224,7 +225,7 @@ mod tests {
         let notices = |spec: &str, cfg: &RequestConfig| dns_notices(&pod(spec), cfg);
         let missing = "pod: \"p_default(u)\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \
             \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
-        assert_eq!(notices("{}", &cfg), [("MissingClusterDNS", missing.to_owned())]);
+        assert_eq!(notices("{}", &cfg), [(Reason::MissingClusterDNS, missing.to_owned())]);
         assert_eq!(notices(r#"{"hostNetwork":true,"dnsPolicy":"ClusterFirstWithHostNet"}"#, &cfg).len(), 1);
         for quiet in [r#"{"hostNetwork":true}"#, r#"{"dnsPolicy":"Default"}"#, r#"{"dnsPolicy":"None"}"#] {
             assert!(notices(quiet, &cfg).is_empty(), "{quiet}");
@@ -240,7 +241,7 @@ mod tests {
             "Nameserver limits were exceeded, some nameservers have been omitted, \
             the applied nameserver line is: 1.1.1.1 1.1.1.2 1.1.1.3"
         );
-        assert_eq!(told[1].0, "DNSConfigForming");
+        assert_eq!(told[1].0, Reason::DNSConfigForming);
         assert!(told[1].1.ends_with(" d30 d31"), "{}", told[1].1);
     }
 }

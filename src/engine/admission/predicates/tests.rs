@@ -3,6 +3,7 @@ use crate::api::defaults;
 use crate::api::document::Context;
 use crate::api::names::{FullName, Uid};
 use crate::api::pod::Source;
+use crate::api::reason::Reason;
 use serde_json::{Value, json};
 
 /// A defaulted pod with this spec, on the node `lab`.
@@ -25,7 +26,7 @@ fn node() -> NodeFacts {
 }
 
 fn found(spec: Value) -> Vec<(String, String)> {
-    against(&pod(spec), &node()).into_iter().map(|r| (r.reason, r.message)).collect()
+    against(&pod(spec), &node()).into_iter().map(|r| (r.reason.to_string(), r.message)).collect()
 }
 
 /// The detail of the only refusal, after the kubelet's message; empty if there is none.
@@ -224,11 +225,11 @@ fn a3_all_reasons_are_found_in_their_order_with_the_ports_in_their_place() {
         "containers": [{ "name": "c", "ports": [{ "containerPort": 80, "hostPort": 80 }] }]
     }));
     let mut refusals = against(&pod, &node());
-    let reasons = |all: &[Refusal]| all.iter().map(|r| r.reason.clone()).collect::<Vec<_>>();
+    let reasons = |all: &[Refusal]| all.iter().map(|r| r.reason.to_string()).collect::<Vec<_>>();
     assert_eq!(reasons(&refusals), ["PodOSNotSupported", "NodeAffinity", "NodeName", "SysctlForbidden"]);
     refusals.push(port_is_taken(&host_ports(&pod)[0]));
     in_order(&mut refusals);
-    assert_eq!(reasons(&refusals), ORDER);
+    assert_eq!(reasons(&refusals), ORDER.map(|reason| reason.to_string()));
 }
 
 #[test]
@@ -303,7 +304,7 @@ fn a2_the_port_that_clashes_is_named() {
     assert_eq!(clash(&wanted, &[]), None);
     assert_eq!(clash(&[], &used), None);
     let refusal = port_is_taken(clash(&wanted, &used).unwrap());
-    assert_eq!(refusal.reason, "NodePorts");
+    assert_eq!(refusal.reason, Reason::NodePorts);
     assert_eq!(
         refusal.message,
         "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: TCP 10.0.0.1:2 is taken"

@@ -68,7 +68,7 @@ impl Worker {
     /// A3: rejects the pod. A rejection because of a shutdown is not recorded.
     pub fn reject(&mut self, cause: Cause, ctx: &mut Context<'_>) {
         let reason = admission::counted(&cause.reason);
-        ctx.measure(Measure::AdmissionRejected { reason });
+        ctx.measure(Measure::AdmissionRejected { reason: reason.clone() });
         ctx.tell(self.pod.as_ref(), None, (Severity::Warning, reason), cause.message.clone());
         self.wants_no_room();
         self.go_back();

@@ -8,6 +8,7 @@ use super::{State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::api::time::{Boot, Wall};
 use crate::engine::context::Context;
 use crate::engine::effect::{FilesCall, Measure, Severity};
@@ -49,7 +50,7 @@ impl Worker {
                     && !e.is_not_found()
                 {
                     let message = format!("error killing pod: failed to stop container {id}: {e}");
-                    ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedKillPod"), message);
+                    ctx.tell(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedKillPod), message);
                 }
                 entry.changed_somehow(ctx.generation);
             }
@@ -96,7 +97,7 @@ impl Worker {
                 (ctx.rng.jitter(RECORD_RETRY), message)
             }
         };
-        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedRecord"), message);
+        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedRecord), message);
         self.record.write_failed(ctx.now.boot + wait);
     }
 
@@ -219,14 +220,14 @@ impl Worker {
         }
         self.sandbox.hold_until(ctx.now.boot + ctx.after_error());
         let message = format!("Failed to create pod sandbox: {e}");
-        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedCreatePodSandBox"), message);
+        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedCreatePodSandBox), message);
     }
 
     fn created(&mut self, of: Instance, level: u32, id: ContainerId, entry: &mut Entry, ctx: &mut Context<'_>) {
         let Some(pod) = self.pod.clone() else { return };
         let spec = pod.at(of.index);
         let message = format!("Created container: {}", spec.name);
-        ctx.tell(Some(&pod), Some(&spec.name), (Severity::Normal, "Created"), message);
+        ctx.tell(Some(&pod), Some(&spec.name), (Severity::Normal, Reason::Created), message);
         let sandbox = plan::ready_sandbox(entry.facts()).map(|s| s.id.clone());
         let fact = ContainerFact {
             id,
@@ -264,7 +265,7 @@ impl Worker {
     ) {
         let Some(pod) = self.pod.clone() else { return };
         let name = &pod.at(index).name;
-        ctx.tell(Some(&pod), Some(name), (Severity::Normal, "Started"), format!("Started container {name}"));
+        ctx.tell(Some(&pod), Some(name), (Severity::Normal, Reason::Started), format!("Started container {name}"));
         if self.extras.probes {
             self.probes.started_container(&id);
         }
@@ -283,25 +284,25 @@ impl Worker {
         match result {
             Ok(Answer::Image(Some(found))) => {
                 let message = format!("Successfully pulled image \"{image}\" in {}ms", took.as_millis());
-                ctx.tell(Some(&pod), Some(name), (Severity::Normal, "Pulled"), message);
+                ctx.tell(Some(&pod), Some(name), (Severity::Normal, Reason::Pulled), message);
                 self.failures.pulled(&image);
                 self.set_starting(Starting::Image { of, image: found });
             }
             Ok(_) => {
                 let message = "the image is missing after a successful pull".to_string();
-                self.hold_error(&pod, of.index, "ImageInspectError", message, ctx);
+                self.hold_error(&pod, of.index, Reason::ImageInspectError, message, ctx);
             }
             Err(e) => {
-                measure_start_error(&pod, of.index, "ErrImagePull", ctx);
+                measure_start_error(&pod, of.index, Reason::ErrImagePull, ctx);
                 let failed = format!("Failed to pull image \"{image}\": {e}");
-                ctx.tell(Some(&pod), Some(name), (Severity::Warning, "Failed"), failed);
-                ctx.tell(Some(&pod), Some(name), (Severity::Warning, "Failed"), "Error: ErrImagePull".into());
+                ctx.tell(Some(&pod), Some(name), (Severity::Warning, Reason::Failed), failed);
+                ctx.tell(Some(&pod), Some(name), (Severity::Warning, Reason::Failed), "Error: ErrImagePull".into());
                 let backing = format!("Back-off pulling image \"{image}\"");
-                ctx.tell(Some(&pod), Some(name), (Severity::Normal, "BackOff"), backing.clone());
-                ctx.tell(Some(&pod), Some(name), (Severity::Warning, "Failed"), "Error: ImagePullBackOff".into());
+                ctx.tell(Some(&pod), Some(name), (Severity::Normal, Reason::BackOff), backing.clone());
+                ctx.tell(Some(&pod), Some(name), (Severity::Warning, Reason::Failed), "Error: ImagePullBackOff".into());
                 let error = format!("ErrImagePull: {e}");
-                let first = ("ErrImagePull".to_string(), e.to_string());
-                let then = ("ImagePullBackOff".to_string(), format!("{backing}: {error}"));
+                let first = (Reason::ErrImagePull, e.to_string());
+                let then = (Reason::ImagePullBackOff, format!("{backing}: {error}"));
                 let until = self.failures.pull_failed(image, error, ctx.now.boot);
                 self.backoffs.hold_with_reasons(name, until, ctx.now.boot, first, then);
             }
@@ -317,10 +318,10 @@ impl Worker {
             self.failures.name_taken(pod.at(*index).name.clone(), *attempt);
         }
         let (index, reason) = match &active {
-            ActiveOp::ImageStatus { index, .. } => (*index, "ImageInspectError"),
-            ActiveOp::PrepareContainer { index, .. } => (*index, "CreateContainerConfigError"),
-            ActiveOp::Create { index, .. } => (*index, "CreateContainerError"),
-            ActiveOp::Start { index, .. } => (*index, "RunContainerError"),
+            ActiveOp::ImageStatus { index, .. } => (*index, Reason::ImageInspectError),
+            ActiveOp::PrepareContainer { index, .. } => (*index, Reason::CreateContainerConfigError),
+            ActiveOp::Create { index, .. } => (*index, Reason::CreateContainerError),
+            ActiveOp::Start { index, .. } => (*index, Reason::RunContainerError),
             _ => return,
         };
         if runtime_is_gone(e, ctx) {
@@ -333,7 +334,7 @@ impl Worker {
         }
         if let (ActiveOp::Start { id, .. }, OpError::Answered { .. }) = (active, e) {
             // The runtime shows the container as ended (then its back-off applies) or still as created.
-            self.backoffs.start_failed(id, (reason.to_string(), e.message().to_string()));
+            self.backoffs.start_failed(id, (reason.clone(), e.message().to_string()));
         }
         self.hold_error(pod, index, reason, e.message().to_string(), ctx);
     }

@@ -3,6 +3,7 @@
 use crate::api::facts::ContainerFact;
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::api::time::{Boot, Now};
 use crate::engine::pod::backoff;
 use serde::Serialize;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A waiting reason and its message.
-pub type Shown = (String, String);
+pub type Shown = (Reason, String);
 
 /// How long the error (or the terminated state) is shown before the reason of the back-off, as in a kubelet from its next
 /// sync on.
@@ -112,7 +113,7 @@ impl ContainerBackoffs {
         }
         let id = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
         let message = format!("back-off {} restarting failed container={name} pod={id}", backoff::in_words(delay));
-        let then = Some((now.boot + FLIP, ("CrashLoopBackOff".to_string(), message)));
+        let then = Some((now.boot + FLIP, (Reason::CrashLoopBackOff, message)));
         self.insert(name, ContainerBackoff { after, until, first: error, then });
         Some(format!("Back-off restarting failed container {name} in pod {id}"))
     }
@@ -143,26 +144,26 @@ mod tests {
         Boot(0) + Duration::from_secs(seconds)
     }
 
-    fn shown(reason: &str) -> Shown {
-        (reason.to_owned(), String::new())
+    fn shown(reason: Reason) -> Shown {
+        (reason, String::new())
     }
 
     #[test]
     fn w9_a_back_off_after_an_error_ends_at_its_time() {
         let mut backoffs = ContainerBackoffs::default();
-        backoffs.hold("main", at(10), Some(shown("InvalidImageName")));
+        backoffs.hold("main", at(10), Some(shown(Reason::InvalidImageName)));
         assert!(backoffs.holds("main", at(9)) && !backoffs.holds("main", at(10)) && !backoffs.holds("other", at(9)));
-        assert_eq!(backoffs.shown("main", at(11)), Some(shown("InvalidImageName")));
+        assert_eq!(backoffs.shown("main", at(11)), Some(shown(Reason::InvalidImageName)));
         assert_eq!((backoffs.next(at(9)), backoffs.next(at(10))), (Some(at(10)), None));
     }
 
     #[test]
     fn w10_the_reason_changes_a_second_after_a_failed_pull() {
         let mut backoffs = ContainerBackoffs::default();
-        backoffs.hold_with_reasons("main", at(10), at(0), shown("ErrImagePull"), shown("ImagePullBackOff"));
+        backoffs.hold_with_reasons("main", at(10), at(0), shown(Reason::ErrImagePull), shown(Reason::ImagePullBackOff));
         assert_eq!(backoffs.next(at(0)), Some(at(1)));
-        assert_eq!(backoffs.shown("main", at(0)), Some(shown("ErrImagePull")));
-        assert_eq!(backoffs.shown("main", at(1)), Some(shown("ImagePullBackOff")));
+        assert_eq!(backoffs.shown("main", at(0)), Some(shown(Reason::ErrImagePull)));
+        assert_eq!(backoffs.shown("main", at(1)), Some(shown(Reason::ImagePullBackOff)));
         assert_eq!(backoffs.next(at(1)), Some(at(10)));
     }
 
@@ -170,8 +171,8 @@ mod tests {
     fn a_container_that_runs_has_no_back_off_but_may_keep_the_error_for_which_it_is_stopped() {
         let mut backoffs = ContainerBackoffs::default();
         backoffs.hold("main", at(10), None);
-        backoffs.start_failed("a".into(), shown("PostStartHookError"));
-        backoffs.start_failed("b".into(), shown("PostStartHookError"));
+        backoffs.start_failed("a".into(), shown(Reason::PostStartHookError));
+        backoffs.start_failed("b".into(), shown(Reason::PostStartHookError));
         backoffs.forget_running(|name| name == "main", |_| true, |id| id.as_str() == "a");
         assert!(!backoffs.holds("main", at(0)));
         assert!(backoffs.start_error(&"a".into()).is_some() && backoffs.start_error(&"b".into()).is_none());

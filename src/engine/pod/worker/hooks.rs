@@ -8,6 +8,7 @@ use super::{State, Worker};
 use crate::api::facts::{ContainerFact, ContainerState};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, HookCall, HookKind, Severity};
@@ -76,13 +77,13 @@ impl Worker {
         let spec = pod.at(index);
         // The hook's output goes only into the status, because events have more readers.
         let message = "PostStartHook failed".to_string();
-        ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, "FailedPostStartHook"), message);
+        ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, Reason::FailedPostStartHook), message);
         let handler = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
         let what = handler.map(describe).unwrap_or_default();
         let whose = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
         let message =
             format!("{what} for Container \"{}\" in Pod \"{whose}\" failed - error: {}", spec.name, e.message());
-        self.backoffs.start_failed(id.clone(), ("PostStartHookError".into(), message));
+        self.backoffs.start_failed(id.clone(), (Reason::PostStartHookError, message));
         let grace_deadline = ctx.now.boot + pod.grace_period();
         self.stops.doom(id, Doomed { message: "FailedPostStartHook".into(), grace_deadline });
     }
@@ -147,7 +148,7 @@ impl Worker {
         let told = matches!(self.state, State::Sync(_) | State::Terminating(_));
         if let (true, Err(OpError::Answered { .. })) = (told, &result) {
             let message = "PreStopHook failed".to_string();
-            ctx.tell(self.pod.as_ref(), Some(container), (Severity::Warning, "FailedPreStopHook"), message);
+            ctx.tell(self.pod.as_ref(), Some(container), (Severity::Warning, Reason::FailedPreStopHook), message);
         }
     }
 }

@@ -4,6 +4,7 @@ use super::ops::BackgroundOp;
 use super::state::{Finished, Outdated};
 use super::{End, State, Terminating, Worker};
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::api::time::Wall;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, RecordChange, Severity};
@@ -65,7 +66,7 @@ impl Worker {
         }
         if by == TerminationSource::Drain {
             let message = "Pod may run on the node again.".to_owned();
-            ctx.tell(self.pod.as_ref(), None, (Severity::Normal, "Undrained"), message);
+            ctx.tell(self.pod.as_ref(), None, (Severity::Normal, Reason::Undrained), message);
         }
         self.put_marks(ctx);
     }

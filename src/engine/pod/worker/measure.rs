@@ -7,6 +7,7 @@
 use super::ops::ActiveOp;
 use super::{State, Worker};
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::Measure;
@@ -105,6 +106,6 @@ pub(super) fn container_type(pod: &Pod, index: usize) -> &'static str {
 }
 
 /// Counts a failed start of a container. `code` is its waiting reason.
-pub(super) fn measure_start_error(pod: &Pod, index: usize, code: &'static str, ctx: &mut Context<'_>) {
+pub(super) fn measure_start_error(pod: &Pod, index: usize, code: Reason, ctx: &mut Context<'_>) {
     ctx.measure(Measure::StartedContainerError { container_type: container_type(pod, index), code });
 }

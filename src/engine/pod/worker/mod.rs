@@ -428,7 +428,7 @@ impl Worker {
         // During a shutdown the sandboxes are stopped later. A terminal phase that was shown stays.
         let shown_over = matches!(self.status.phase.as_deref(), Some("Failed" | "Succeeded"));
         let over = self.end != End::Open || self.is_over() || self.is_quiet() && (ctx.hurried || shown_over);
-        let creating = if pod.init_containers().is_empty() { "ContainerCreating" } else { "PodInitializing" };
+        let creating = status::waiting_at_first(pod);
         status::of(&status::View {
             pod,
             facts: entry.facts(),
@@ -436,7 +436,7 @@ impl Worker {
             start_time: self.start_time,
             qos_class: self.requests.qos.as_str(),
             starting: &|id| match hooked == Some(id) {
-                true => Some((creating.to_string(), String::new())),
+                true => Some((creating.clone(), String::new())),
                 false => self.backoffs.start_error(id).filter(|_| self.stops.is_doomed(id)).cloned(),
             },
             started: &|spec, c| self.probes.started(spec, &c.id),

@@ -5,6 +5,7 @@ use super::stops::Doomed;
 use super::{State, Worker};
 use crate::api::facts::ContainerState;
 use crate::api::pod::{Pod, RestartPolicy};
+use crate::api::reason::Reason;
 use crate::engine::context::Context;
 use crate::engine::effect::{Measure, ProbeCall, Severity};
 use crate::engine::event::{Answer, ProbeResult};
@@ -67,14 +68,14 @@ impl Worker {
         let title = kind.title();
         let said = match result {
             Ok(Answer::Probe(ProbeResult::Failed(output))) => {
-                Some(("Unhealthy", format!("{title} probe failed: {output}")))
+                Some((Reason::Unhealthy, format!("{title} probe failed: {output}")))
             }
             Ok(Answer::Probe(ProbeResult::Warning(output))) => {
-                Some(("ProbeWarning", format!("{title} probe warning: {output}")))
+                Some((Reason::ProbeWarning, format!("{title} probe warning: {output}")))
             }
             // A lost connection to the runtime is reported elsewhere.
             Ok(_) | Err(OpError::NotSent(_)) => None,
-            Err(e) => Some(("Unhealthy", format!("{title} probe errored and resulted in unknown state: {e}"))),
+            Err(e) => Some((Reason::Unhealthy, format!("{title} probe errored and resulted in unknown state: {e}"))),
         };
         if let Some((reason, message)) = said {
             ctx.tell(Some(&pod), Some(&spec.name), (warning, reason), message);

@@ -5,6 +5,7 @@
 //! sandboxes with Wherry's own annotation, each by its id, together with the logs of these containers.
 
 use super::Worker;
+use crate::api::reason::Reason;
 use crate::engine::context::Context;
 use crate::engine::effect::Severity;
 use crate::engine::pleg::cache::{Entry, Generation};
@@ -13,7 +14,7 @@ use serde::Serialize;
 use std::time::Duration;
 
 /// The reason in the pod's status and of the event.
-const REASON: &str = "UIDInUse";
+const REASON: Reason = Reason::UIDInUse;
 /// W21: how long a status read of the UID is recent enough.
 const FRESH: Duration = Duration::from_secs(2);
 
@@ -45,7 +46,7 @@ impl Worker {
     }
 
     /// Why the pod has no sandbox: reason and message for its status.
-    pub fn waits_for_strangers(&self, entry: &Entry) -> Option<(&'static str, String)> {
+    pub fn waits_for_strangers(&self, entry: &Entry) -> Option<(Reason, String)> {
         let pod = self.pod.as_ref()?;
         let stranger = entry.strangers().running()?;
         if !self.state.is_sync() || plan::ready_sandbox(entry.facts()).is_some() {

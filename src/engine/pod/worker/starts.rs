@@ -12,6 +12,7 @@ use super::sandbox::{self, Preparation};
 use crate::api::facts::{ContainerState, ImageFact};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::engine::context::Context;
 use crate::engine::effect::{CgroupCall, CreateContainer, FilesCall, Measure, RuntimeCall, Severity};
 use crate::engine::pleg::cache::Entry;
@@ -157,8 +158,8 @@ impl Worker {
                 self.ops.start(op, ActiveOp::ImageStatus { index: of.index, attempt: of.attempt });
             }
             Err(message) => {
-                ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, "InspectFailed"), message.clone());
-                self.hold_error(pod, of.index, "InvalidImageName", message, ctx);
+                ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, Reason::InspectFailed), message.clone());
+                self.hold_error(pod, of.index, Reason::InvalidImageName, message, ctx);
             }
         }
     }
@@ -172,12 +173,12 @@ impl Worker {
         match (policy, found) {
             ("Never", None) => {
                 let message = format!("Container image \"{image}\" is not present with pull policy of Never");
-                ctx.tell(Some(&pod), Some(&spec.name), (Severity::Warning, "ErrImageNeverPull"), message.clone());
-                self.hold_error(&pod, of.index, "ErrImageNeverPull", message, ctx);
+                ctx.tell(Some(&pod), Some(&spec.name), (Severity::Warning, Reason::ErrImageNeverPull), message.clone());
+                self.hold_error(&pod, of.index, Reason::ErrImageNeverPull, message, ctx);
             }
             ("IfNotPresent" | "Never", Some(found)) => {
                 let message = format!("Container image \"{image}\" already present on machine");
-                ctx.tell(Some(&pod), Some(&spec.name), (Severity::Normal, "Pulled"), message);
+                ctx.tell(Some(&pod), Some(&spec.name), (Severity::Normal, Reason::Pulled), message);
                 self.set_starting(Starting::Image { of, image: found });
             }
             _ => self.pull(&pod, of, ctx),
@@ -189,14 +190,19 @@ impl Worker {
         let image = spec.image.clone().unwrap_or_default();
         self.set_starting(Starting::Nothing);
         if let Some(b) = self.failures.of_pull(&image, ctx.now.boot) {
-            measure_start_error(pod, of.index, "ImagePullBackOff", ctx);
-            let shown = ("ImagePullBackOff".to_string(), format!("Back-off pulling image \"{image}\": {}", b.error));
+            measure_start_error(pod, of.index, Reason::ImagePullBackOff, ctx);
+            let shown = (Reason::ImagePullBackOff, format!("Back-off pulling image \"{image}\": {}", b.error));
             return self.backoffs.hold(&spec.name, b.until, Some(shown));
         }
         if !ctx.slots.pulls.take(&self.uid, ctx.now.boot) {
             return self.set_starting(Starting::PullQueued { of });
         }
-        ctx.tell(Some(pod), Some(&spec.name), (Severity::Normal, "Pulling"), format!("Pulling image \"{image}\""));
+        ctx.tell(
+            Some(pod),
+            Some(&spec.name),
+            (Severity::Normal, Reason::Pulling),
+            format!("Pulling image \"{image}\""),
+        );
         let name = crate::api::image::normalize(&image).unwrap_or_else(|_| image.clone());
         let op = ctx.runtime(&self.uid, RuntimeCall::PullImage { pod: pod.clone(), image: name });
         self.ops.start(op, ActiveOp::Pull { index: of.index, attempt: of.attempt, image, began: ctx.now.boot });
@@ -204,7 +210,7 @@ impl Worker {
 
     fn prepare_files(&mut self, pod: &Rc<Pod>, of: Instance, image: &ImageFact, entry: &Entry, ctx: &mut Context<'_>) {
         if let Err(message) = may_run_as(pod, of.index, image) {
-            return self.hold_error(pod, of.index, "CreateContainerConfigError", message, ctx);
+            return self.hold_error(pod, of.index, Reason::CreateContainerConfigError, message, ctx);
         }
         let container = pod.at(of.index).name.clone();
         let ips = entry.ips().to_vec();
@@ -255,19 +261,21 @@ impl Worker {
         &mut self,
         pod: &Rc<Pod>,
         index: usize,
-        reason: &'static str,
+        reason: Reason,
         message: String,
         ctx: &mut Context<'_>,
     ) {
-        measure_start_error(pod, index, reason, ctx);
+        measure_start_error(pod, index, reason.clone(), ctx);
         let name = &pod.at(index).name;
         let said = match reason {
-            "CreateContainerError" | "CreateContainerConfigError" | "RunContainerError" => format!("Error: {message}"),
+            Reason::CreateContainerError | Reason::CreateContainerConfigError | Reason::RunContainerError => {
+                format!("Error: {message}")
+            }
             _ => format!("Error: {reason}"),
         };
-        ctx.tell(Some(pod), Some(name), (Severity::Warning, "Failed"), said);
+        ctx.tell(Some(pod), Some(name), (Severity::Warning, Reason::Failed), said);
         let until = ctx.now.boot + ctx.after_error();
-        self.backoffs.hold(name, until, Some((reason.to_string(), message)));
+        self.backoffs.hold(name, until, Some((reason, message)));
         self.set_starting(Starting::Nothing);
     }
 }

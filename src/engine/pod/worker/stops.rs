@@ -11,6 +11,7 @@ use super::retry::Retry;
 use crate::api::facts::ContainerFact;
 use crate::api::names::ContainerId;
 use crate::api::pod::{LONGEST_GRACE, is_sidecar};
+use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, RuntimeCall, Severity};
@@ -206,7 +207,7 @@ impl Worker {
             Some(doomed) if self.state.is_sync() => doomed.message.clone(),
             _ => format!("Stopping container {}", c.name),
         };
-        ctx.tell(self.pod.as_ref(), Some(&c.name), (Severity::Normal, "Killing"), message);
+        ctx.tell(self.pod.as_ref(), Some(&c.name), (Severity::Normal, Reason::Killing), message);
     }
 
     /// Stops the doomed containers, each with its own deadline. Returns true while one of them runs.

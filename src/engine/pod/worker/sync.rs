@@ -6,6 +6,7 @@ use super::{End, State, Terminating, Worker};
 use crate::api::facts::ContainerState;
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::Severity;
@@ -24,8 +25,8 @@ impl Worker {
         if let Some(deadline) = self.deadline.map(|d| d.at()) {
             if deadline <= ctx.now.boot {
                 let message = "Pod was active on the node longer than the specified deadline";
-                ctx.tell(Some(&pod), None, (Severity::Normal, "DeadlineExceeded"), message.into());
-                let cause = Cause { reason: "DeadlineExceeded".into(), message: message.into(), by: None };
+                ctx.tell(Some(&pod), None, (Severity::Normal, Reason::DeadlineExceeded), message.into());
+                let cause = Cause { reason: Reason::DeadlineExceeded, message: message.into(), by: None };
                 self.kill(pod.grace_period(), Some(cause), entry, ctx);
                 return;
             }
@@ -118,7 +119,7 @@ impl Worker {
     fn report_dead_sandbox(&mut self, pod: &Rc<Pod>, entry: &Entry, ctx: &mut Context<'_>) {
         if self.sandbox.report_dead(entry.facts()) {
             let message = "Pod sandbox changed, it will be killed and re-created.".to_string();
-            ctx.tell(Some(pod), None, (Severity::Normal, "SandboxChanged"), message);
+            ctx.tell(Some(pod), None, (Severity::Normal, Reason::SandboxChanged), message);
         }
     }
 
@@ -135,7 +136,7 @@ impl Worker {
             }
             let max = ctx.config.max_restart_backoff;
             if let Some(message) = self.backoffs.ended(pod, &spec.name, dead, max, ctx.now) {
-                ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, "BackOff"), message);
+                ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, Reason::BackOff), message);
             }
         }
     }

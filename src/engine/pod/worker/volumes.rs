@@ -6,6 +6,7 @@ use super::Worker;
 use super::ops::{ActiveOp, BackgroundOp};
 use super::retry::Retry;
 use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::{Severity, VolumesCall};
@@ -86,7 +87,7 @@ impl Worker {
             Err(e) => {
                 self.volumes.mounts = Mounts::Unknown { retry_at: Some(ctx.now.boot + ctx.after_error()) };
                 let message = e.message().to_string();
-                ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedMount"), message);
+                ctx.tell(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedMount), message);
             }
         }
     }
@@ -123,7 +124,7 @@ impl Worker {
                 retry.failed(ctx);
                 self.volumes.mounts = Mounts::NotUnmounted(retry);
                 let message = e.message().to_string();
-                ctx.tell(self.pod.as_ref(), None, (Severity::Warning, "FailedUnMount"), message);
+                ctx.tell(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedUnMount), message);
             }
         }
     }

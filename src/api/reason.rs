@@ -1,0 +1,98 @@
+//! The reasons of events, conditions, waiting states, rejections and kills: one closed set, with the strings of a kubelet where a
+//! kubelet has the reason.
+
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::rc::Rc;
+
+macro_rules! reasons {
+    ($($name:ident)*) => {
+        /// A reason. `as_str` is the string that people and tools see.
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Reason {
+            $($name,)*
+            /// A short resource (A3): `OutOfcpu`. The whole string.
+            OutOf(Rc<str>),
+            /// A reason in a record that another version of Wherry wrote.
+            Other(Rc<str>),
+        }
+
+        impl Reason {
+            const FIXED: &[(&str, Reason)] = &[$((stringify!($name), Reason::$name),)*];
+
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Reason::$name => stringify!($name),)*
+                    Reason::OutOf(text) | Reason::Other(text) => text,
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    // Events of a pod.
+    BackOff ContainerDied Created Failed FailedCleanup FailedCreatePodSandBox FailedKillPod FailedMount FailedPostStartHook
+    FailedPreStopHook FailedRecord FailedUnMount InspectFailed Killing OrphanedPod ProbeWarning Pulled Pulling Removed
+    SandboxChanged Started Undrained Unhealthy
+    // Events of a pod about its DNS settings.
+    DNSConfigForming MissingClusterDNS
+    // Events of the node.
+    BadManifest BadRecord Conflict FailedCgroup FailedStore LeftoverDirectory LogindConnected LogindDisconnected NetworkNotReady
+    RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed ShutdownNotArmed Starting
+    // Why a pod ends or is killed.
+    DeadlineExceeded Drained Evicted NodeShutdown Preempting Terminated
+    // Why a pod waits or is rejected. All extended resources share one metric label.
+    NodeAffinity NodeName NodePorts OutOfExtendedResources PodOSNotSupported SysctlForbidden UIDInUse WaitingForRoom
+    // Why a container waits.
+    ContainerCreating CrashLoopBackOff CreateContainerConfigError CreateContainerError ErrImageNeverPull ErrImagePull
+    ImageInspectError ImagePullBackOff InvalidImageName PodInitializing PostStartHookError RunContainerError
+    // Conditions and terminated containers.
+    ContainerStatusUnknown ContainersNotInitialized ContainersNotReady PodCompleted PodFailed TerminationByKubelet
+}
+
+impl Reason {
+    const OUT_OF: &str = "OutOf";
+
+    /// The reason of a pod that requests too much of this resource.
+    pub fn out_of(resource: &str) -> Reason {
+        Reason::OutOf(format!("{}{resource}", Reason::OUT_OF).into())
+    }
+
+    /// Reads a reason that `as_str` wrote.
+    pub fn from_text(text: &str) -> Reason {
+        let fixed = Reason::FIXED.iter().find(|(name, _)| *name == text).map(|(_, reason)| reason.clone());
+        fixed.unwrap_or_else(|| match text.starts_with(Reason::OUT_OF) {
+            true => Reason::OutOf(text.into()),
+            false => Reason::Other(text.into()),
+        })
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Reason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_is_read_back_from_its_text() {
+        for (name, reason) in Reason::FIXED {
+            assert_eq!((reason.as_str(), &Reason::from_text(name)), (*name, reason));
+        }
+        assert_eq!(Reason::from_text("OutOfcpu"), Reason::out_of("cpu"));
+        assert_eq!(Reason::from_text("OutOfExtendedResources"), Reason::OutOfExtendedResources);
+        let later = Reason::from_text("OfALaterVersion");
+        assert_eq!((later.as_str(), later.clone()), ("OfALaterVersion", Reason::Other("OfALaterVersion".into())));
+    }
+}
