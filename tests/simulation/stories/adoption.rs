@@ -2,7 +2,7 @@
 
 use crate::runtime::{GivenUp, Life};
 use crate::story::*;
-use crate::world::World;
+use crate::world::{MS, World};
 use std::time::Duration;
 use wherry::engine::effect::Measure;
 
@@ -299,4 +299,15 @@ fn w3_a_container_that_an_old_record_does_not_name_holds_back_the_terminal_phase
     assert!(!["Failed", "Succeeded"].contains(&w.status("web").phase.unwrap_or_default().as_str()));
     w.run(60);
     assert_eq!(w.shown("web"), "Running main#0:running two#0:running");
+}
+
+#[test]
+fn w25_no_container_is_created_before_the_record_is_durable() {
+    let mut w = node();
+    w.disk.delay = 2_000 * MS;
+    w.file("web", ONE);
+    w.run_ms(1900);
+    assert_eq!((w.times("RunSandbox", 0).len(), w.times("CreateContainer", 0).len()), (1, 0));
+    w.run(2);
+    assert_eq!(w.times("CreateContainer", 0).len(), 1);
 }

@@ -16,6 +16,8 @@ pub struct Disk {
     pub records: BTreeMap<String, String>,
     /// No record can be written.
     pub full: bool,
+    /// Added to the time of each change of a record (ns).
+    pub delay: u64,
     /// Writes of records failed at some time.
     pub was_full: bool,
     /// Acknowledged changes of records: time, key, and the previous content.
@@ -82,7 +84,7 @@ impl World {
         }
         let key = (self.process.life, op);
         self.begin(op);
-        self.at(2 * MS, Item::Record { key, change });
+        self.at(2 * MS + self.disk.delay, Item::Record { key, change });
     }
 
     /// The disk carries out a change of a record, or fails.
