@@ -1,5 +1,5 @@
-//! Wherry: a Kubernetes node agent for small machines. The modules of the crate (`api` and `engine` are in the crate
-//! `wherry_pure`, whose root is src/pure):
+//! Wherry: a Kubernetes node agent for small machines. The modules of the crate (`api` and `engine` are crates of their own,
+//! whose roots are in src/pure):
 //!
 //! - `api`: the pod model, and plain facts about sandboxes and containers;
 //! - `engine`: the pure state machines, which make every decision; `engine::node` composes them;
@@ -12,10 +12,11 @@
 
 #![forbid(unsafe_code)]
 
-pub use wherry_pure::{api, engine};
+pub use wherry_api::api;
+pub use wherry_engine::engine;
 
 // clippy.toml disallows clocks, files, sockets, threads and randomly ordered maps. The restriction applies only to
-// `wherry_pure`.
+// `api` and `engine`.
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod adapters;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]

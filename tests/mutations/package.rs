@@ -10,6 +10,9 @@ use std::process::{Command, Stdio};
 /// The directories of `src/` that the simulation needs.
 const ROOMS: [&str; 2] = ["api", "engine"];
 
+/// The sections of our Cargo.toml that give the copy the same build settings.
+const PROFILES: [&str; 3] = ["profile.dev", "profile.dev.package.\"*\"", "profile.dev.package.wherry-engine"];
+
 const MUTATION_RS: &str = "\
 //! Which mutation is in force.
 
@@ -62,7 +65,7 @@ pub fn build(project: &Path, mutations: &[Mutation]) -> Result<PathBuf, String> 
     compile(&package, target)
 }
 
-/// The manifest of `wherry-pure` with the dependencies that the sources use, in the versions of our workspace.
+/// The manifest of one crate for `api` and `engine`, with the dependencies that the sources use, in the versions of our workspace.
 fn manifest(project: &Path, crates: &BTreeSet<String>) -> Result<String, String> {
     let ours = fs::read_to_string(project.join("Cargo.toml")).map_err(|e| format!("read Cargo.toml: {e}"))?;
     let section = |name: &str| {
@@ -71,15 +74,17 @@ fn manifest(project: &Path, crates: &BTreeSet<String>) -> Result<String, String>
     };
     let of = |name: &str| section(name).ok_or(format!("Cargo.toml has no [{name}]"));
     let used = of("workspace.dependencies")?.lines().filter(|l| crates.contains(&key(l).replace('-', "_")));
-    let lines = |all: Vec<&str>| all.join("\n");
-    Ok(format!(
-        "[package]\nname = \"wherry-pure\"\n{}\nautotests = false\n\n[dependencies]\n{}\n\n[[test]]\n\
-         name = \"simulation\"\npath = {:?}\n\n[profile.dev]\n{}\n\n[workspace]\n",
+    let used = used.collect::<Vec<_>>().join("\n");
+    let mut text = format!(
+        "[package]\nname = \"wherry-engine\"\n{}\nautotests = false\n\n[dependencies]\n{used}\n\n[[test]]\n\
+         name = \"simulation\"\npath = {:?}\n\n[workspace]\n",
         of("workspace.package")?.trim(),
-        lines(used.collect()),
         project.join("tests/simulation/main.rs"),
-        of("profile.dev")?.trim(),
-    ))
+    );
+    for profile in PROFILES {
+        text.push_str(&format!("\n[{profile}]\n{}\n", of(profile)?.trim()));
+    }
+    Ok(text)
 }
 
 fn key(line: &str) -> &str {

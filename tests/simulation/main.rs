@@ -8,7 +8,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 // The bench and the cost test share modules with the simulation; they know the engine as a part of `wherry`.
-extern crate wherry_pure as wherry;
+extern crate wherry_engine as wherry;
 
 mod bounds;
 mod chance;
