@@ -45,7 +45,7 @@ impl Engine {
         for record in recorded {
             let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
             if !self.workers.contains_key(&uid) {
-                self.remember_victim(&record);
+                self.admission.recorded(&record, self.now);
                 self.insert_worker(&uid, Entry::default(), Worker::revive(record, self.now, &self.config.boot_id));
                 self.queue_for_name(&uid, name);
             }
@@ -116,7 +116,7 @@ impl Engine {
         let Some(worker) = self.workers.get_mut(uid) else { return };
         if worker.is_up_to_date_again(&pod) {
             self.desired.not_outdated(uid);
-            self.room_changed();
+            self.admission.room_changed();
         }
         let Some(worker) = self.workers.get_mut(uid) else { return };
         let name = worker.name.clone();
@@ -165,7 +165,7 @@ impl Engine {
             self.with_worker(&uid, |worker, _, ctx| worker.reject(Cause::node_shutdown(), ctx));
         }
         self.queue_for_name(&uid, name);
-        self.admitting.new.push(uid);
+        self.admission.added(uid);
     }
 
     /// S4: during a shutdown only pods that may already be running start.
@@ -180,7 +180,7 @@ impl Engine {
         if self.desired.names_mut().add(name, uid.clone()) {
             self.begin(uid);
         }
-        self.room_changed();
+        self.admission.room_changed();
         self.dirty.insert(uid.clone());
     }
 
@@ -205,7 +205,7 @@ impl Engine {
             worker.begin();
             self.dirty.insert(uid.clone());
         }
-        self.room_changed();
+        self.admission.room_changed();
     }
 
     /// Sends a worker that has started nothing back to waiting. False if it has started something.
@@ -218,7 +218,7 @@ impl Engine {
         if let Some(leftover) = self.orphaned_directories.take(uid) {
             leftover.hand_over(&mut worker);
         }
-        worker.place = self.next_place(&worker);
+        worker.place = self.admission.place_of(&worker, self.desired.names(), &self.workers);
         self.workers.insert(uid.clone(), worker);
         self.pleg.add(uid.clone(), entry);
     }

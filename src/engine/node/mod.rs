@@ -2,15 +2,14 @@
 //!
 //! `Engine::step` is the whole interface: an event and the time in, effects out. The machines own their state: the modules
 //! of `engine/`. The modules here connect them with the workers: `desired` compares the desired pods with the workers,
-//! `replace` replaces edited pods, `kills` handles kills by other parts, `requests` carries out the requests of
-//! users, `pleg` adopts the pods that a list shows, `admission` and `pass` admit pods, `shutdown` carries out the orders of the
-//! node shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
+//! `replace` replaces edited pods, `kills` handles kills by other parts, `requests` carries out the requests of users,
+//! `pleg` adopts the pods that a list shows, `admission` and `shutdown` carry out the decisions of admission and the
+//! orders of the node shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
 
 mod admission;
 mod desired;
 mod dump;
 mod kills;
-mod pass;
 mod pleg;
 mod replace;
 mod requests;
@@ -25,6 +24,7 @@ pub use view::{Check, PodView, Summary};
 
 use crate::api::names::Uid;
 use crate::api::time::Now;
+use crate::engine::admission::machine::NodeAdmission;
 use crate::engine::config::EngineConfig;
 use crate::engine::context::{Context, Owner};
 use crate::engine::control::Requests;
@@ -42,7 +42,7 @@ use crate::engine::rng::Rng;
 use crate::engine::runtime::Runtime;
 use crate::engine::shutdown::Shutdown;
 use crate::engine::slots::StartSlots;
-use admission::Admitting;
+
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +59,7 @@ pub struct Engine {
     requests: Requests,
     orphaned_directories: OrphanedDirectories,
     shutdown: Shutdown,
-    admitting: Admitting,
+    admission: NodeAdmission,
     workers: BTreeMap<Uid, Worker>,
     dirty: BTreeSet<Uid>,
     #[serde(flatten)]
@@ -79,7 +79,7 @@ impl Engine {
             requests: Requests::default(),
             orphaned_directories: OrphanedDirectories::default(),
             shutdown: Shutdown::new(config.shutdown.clone()),
-            admitting: Admitting::default(),
+            admission: NodeAdmission::default(),
             workers: BTreeMap::new(),
             dirty: BTreeSet::new(),
             outbox: Outbox::default(),
@@ -108,7 +108,7 @@ impl Engine {
             Event::Configure(config) => {
                 self.configure(*config);
                 self.with_shutdown(|shutdown, _, ctx| shutdown.configure(ctx));
-                self.room_changed();
+                self.admission.room_changed();
             }
             Event::RuntimeUp => {
                 self.runtime.connected();
@@ -135,7 +135,7 @@ impl Engine {
         }
         self.settle_all();
         self.requests.durable.begun(&self.outbox.effects);
-        self.arm_returns();
+        self.admission.arm(&self.workers, now.boot, &mut self.outbox);
         self.pleg.arm_relist(self.runtime.is_up(), self.config.relist_period, now.boot, &mut self.outbox);
         self.orphaned_directories.arm(now.boot, &mut self.outbox);
         self.arm_slots();
@@ -162,7 +162,7 @@ impl Engine {
                     None
                 });
             }
-            TimerKey::Admission => self.admission_timer(),
+            TimerKey::Admission => self.admission.timer_fired(),
             TimerKey::Logind => {
                 self.with_shutdown(|shutdown, _, ctx| shutdown.logind_timer(ctx));
             }
@@ -182,7 +182,7 @@ impl Engine {
             Some(Owner::Usage) => self.usage_read(op, result),
             Some(Owner::Relist) => self.listed(result),
             Some(Owner::RuntimeStatus) => self.runtime_status(result),
-            Some(Owner::Cgroups) => self.cpu_weight_set(result),
+            Some(Owner::Cgroups) => self.admission.cpu_weight_answered(result, &mut self.outbox),
             Some(Owner::Logind) => {
                 self.with_shutdown(|shutdown, _, ctx| shutdown.logind_answered(op, result, ctx));
             }
@@ -223,7 +223,7 @@ impl Engine {
         while self.replace_outdated() || self.admit() || self.step_shutdown() {
             self.settle();
         }
-        self.record_the_new();
+        self.record_added();
     }
 
     /// Steps the touched workers until no step causes another one.
@@ -281,7 +281,7 @@ impl Engine {
         }
         let (finished, worker_is_over, name) = (worker.is_finished(), worker.is_over(), worker.name.clone());
         if worker_is_over {
-            self.room_changed();
+            self.admission.room_changed();
         }
         if finished {
             self.free_name(&name, uid);
@@ -310,7 +310,7 @@ impl Engine {
             self.outbox.push(Effect::Measure(Measure::RestartedPod));
             self.add_worker(pod, Some(worker.place));
         }
-        self.room_changed();
+        self.admission.room_changed();
     }
 
     fn read_runtime_status(&mut self) {

@@ -20,7 +20,7 @@ impl Engine {
     pub(super) fn listed(&mut self, result: Result<Answer, OpError>) {
         let Some(list) = self.pleg.relist_ended(result, self.now.boot, &mut self.outbox) else { return };
         if list.is_first {
-            self.room_changed();
+            self.admission.room_changed();
         }
         let pods = relist::by_pod(&list.listed, &self.config.owner);
         let has_worker = |uid: &Uid| self.workers.contains_key(uid);

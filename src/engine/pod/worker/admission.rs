@@ -7,7 +7,6 @@ use crate::engine::admission::{self, Admission};
 use crate::engine::context::Context;
 use crate::engine::effect::{Measure, Severity};
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::status::{self, Cause};
 use k8s_openapi::api::core::v1 as core;
 
@@ -52,16 +51,11 @@ impl Worker {
     }
 
     pub fn waits_because(&self, why: &str) -> bool {
-        matches!(&self.admission, Admission::Waits(told) if told == why)
-    }
-
-    /// W6: this cause is the only one that keeps the pod from running again.
-    pub fn waits_only_for(&self, source: TerminationSource) -> bool {
-        self.demand.waits_only_for(source)
+        matches!(&self.admission, Admission::Waits(current) if current == why)
     }
 
     /// The requests of the pod that starts under this UID after the current one (W6), if it waits for nothing else.
-    pub fn asks_then(&self) -> Option<PodRequests> {
+    pub fn requests_after_end(&self) -> Option<PodRequests> {
         self.demand.next().map(PodRequests::of)
     }
 
@@ -80,7 +74,7 @@ impl Worker {
     }
 
     /// Opens a rejection again, because a shutdown is over or a user requested a retry.
-    pub fn ask_again(&mut self, ctx: &mut Context<'_>) {
+    pub fn reopen_admission(&mut self, ctx: &mut Context<'_>) {
         let recorded = !self.is_rejected_for_now();
         self.admission = Admission::Open;
         if recorded {
