@@ -1,6 +1,9 @@
 //! The transitions of graceful shutdown: logind's signals and answers, the timers, and the groups one after another (S4).
 //! The machine calls logind and writes its record through the outbox. What concerns the workers it returns as an `Order`.
 
+#[cfg(test)]
+mod tests;
+
 use super::lock::{self, Ask};
 use super::pods::{LEAST, Pods, pods_in_words};
 use super::record;
