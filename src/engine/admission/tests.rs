@@ -123,7 +123,9 @@ fn there_is_no_pass_while_no_pod_requests_room_and_nothing_changes() {
 #[test]
 fn a2_only_pods_beyond_max_pods_are_rejected_before_the_first_list() {
     let mut node = Node::default();
-    ["a", "b", "c"].map(|uid| node.add(uid, 2, None).place);
+    for uid in ["a", "b", "c"] {
+        node.add(uid, 2, None);
+    }
     node.add("d", 0, None);
     let facts = NodeFacts {
         allocatable: Resources::from([(CPU, 4000), (PODS, 2)]),

@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::lock::{self, Ask};
+use super::lock::{self, LockRequest};
 use super::pods::{LEAST, Pods, pods_in_words};
 use super::record;
 use super::{Current, Phase, Progress, Shutdown};
@@ -97,7 +97,7 @@ impl Shutdown {
                 self.announced(ctx);
                 return None;
             }
-            LogindEvent::Preparing(false) => vec![Ask::Preparing(false)],
+            LogindEvent::Preparing(false) => vec![LockRequest::Preparing(false)],
         };
         self.carry_out(requests, ctx)
     }
@@ -157,32 +157,34 @@ impl Shutdown {
         order
     }
 
-    fn carry_out(&mut self, requests: Vec<Ask>, ctx: &mut Context<'_>) -> Option<Order> {
+    fn carry_out(&mut self, requests: Vec<LockRequest>, ctx: &mut Context<'_>) -> Option<Order> {
         let mut order = None;
-        for ask in requests {
-            match ask {
-                Ask::Call(call) => {
+        for request in requests {
+            match request {
+                LockRequest::Call(call) => {
                     let op = ctx.outbox.ops.begin(Owner::Logind);
                     self.lock.began(op);
                     ctx.outbox.push(Effect::Logind { op, call, timeout: lock::TIMEOUT });
                 }
-                Ask::Release => ctx.outbox.push(Effect::ReleaseLock),
-                Ask::Store => {
+                LockRequest::Release => ctx.outbox.push(Effect::ReleaseLock),
+                LockRequest::Store => {
                     let op = ctx.outbox.begin(Owner::LockStore, |op| Effect::StoreLock { op });
                     self.lock.store.began(op);
                 }
-                Ask::Unlocked => self.lost_lock(ctx),
-                Ask::DelayRead(delay) => {
+                LockRequest::Unlocked => self.lost_lock(ctx),
+                LockRequest::DelayRead(delay) => {
                     if self.delay_is(delay) {
                         self.keep(ctx);
                     }
                 }
-                Ask::Preparing(true) => {
+                LockRequest::Preparing(true) => {
                     self.begins(ctx);
                 }
-                Ask::Preparing(false) => order = order.or(self.called_off(ctx)),
-                Ask::Told(Ok(message)) => ctx.outbox.tell_of_node(Severity::Normal, Reason::ShutdownArmed, message),
-                Ask::Told(Err(message)) => {
+                LockRequest::Preparing(false) => order = order.or(self.called_off(ctx)),
+                LockRequest::Report(Ok(message)) => {
+                    ctx.outbox.tell_of_node(Severity::Normal, Reason::ShutdownArmed, message)
+                }
+                LockRequest::Report(Err(message)) => {
                     ctx.outbox.tell_of_node(Severity::Warning, Reason::ShutdownNotArmed, message)
                 }
             }
@@ -201,11 +203,11 @@ impl Shutdown {
     fn announced(&mut self, ctx: &mut Context<'_>) {
         let goes_on = self.in_doubt.is_some();
         if self.begins(ctx) && !goes_on && self.progress.as_ref().is_some_and(|p| !p.unlocked) {
-            let ask = self.lock.read_for_shutdown();
-            if ask.is_some() {
+            let request = self.lock.read_for_shutdown();
+            if request.is_some() {
                 self.waits_for_delay(ctx.now.boot);
             }
-            self.carry_out(ask.into_iter().collect(), ctx);
+            self.carry_out(request.into_iter().collect(), ctx);
         }
     }
 
@@ -216,7 +218,7 @@ impl Shutdown {
             return;
         }
         progress.lose_lock();
-        tell_unlocked(ctx);
+        report_unlocked(ctx);
     }
 
     /// S4: begins the shutdown. A repeated signal changes nothing. True if it begins now.
@@ -238,7 +240,7 @@ impl Shutdown {
         };
         ctx.outbox.tell_of_node(Severity::Normal, Reason::NodeShutdown, message);
         if self.progress.as_ref().is_some_and(|p| p.unlocked) {
-            tell_unlocked(ctx);
+            report_unlocked(ctx);
         }
         true
     }
@@ -333,8 +335,8 @@ impl Shutdown {
             return Group::Unchanged;
         }
         let current = match &progress.phase {
-            Phase::Asking { until } if now < *until => return Group::Unchanged,
-            Phase::Asking { .. } | Phase::Next => return Group::Begun(begin_group(progress, pods, ctx)),
+            Phase::ReadingDelay { until } if now < *until => return Group::Unchanged,
+            Phase::ReadingDelay { .. } | Phase::Next => return Group::Begun(begin_group(progress, pods, ctx)),
             Phase::Stopping(current) => current,
         };
         // (The power-off takes care of their sandboxes.)
@@ -405,7 +407,7 @@ fn use_logind(ctx: &mut Context<'_>) {
     ctx.outbox.push(Effect::UseLogind(!ctx.groups.is_off()));
 }
 
-fn tell_unlocked(ctx: &mut Context<'_>) {
+fn report_unlocked(ctx: &mut Context<'_>) {
     let message = "no inhibitor lock is held, so logind does not wait; killing all pods with the minimum grace period";
     ctx.outbox.tell_of_node(Severity::Warning, Reason::NodeShutdown, message.into());
 }
