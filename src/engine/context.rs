@@ -143,7 +143,13 @@ impl Context<'_> {
         self.out.push(Effect::Measure(m));
     }
 
-    pub fn tell(&mut self, pod: Option<&Rc<Pod>>, container: Option<&str>, what: (Severity, Reason), message: String) {
+    pub fn emit_event(
+        &mut self,
+        pod: Option<&Rc<Pod>>,
+        container: Option<&str>,
+        what: (Severity, Reason),
+        message: String,
+    ) {
         self.out.push(Effect::Notice(Notice {
             pod: pod.cloned(),
             container: container.map(str::to_string),

@@ -46,7 +46,7 @@ impl Outbox {
     }
 
     /// Emits an event of the node.
-    pub fn tell_of_node(&mut self, severity: Severity, reason: Reason, message: String) {
+    pub fn emit_node_event(&mut self, severity: Severity, reason: Reason, message: String) {
         self.push(Effect::Notice(Notice { pod: None, container: None, severity, reason, message }));
     }
 }

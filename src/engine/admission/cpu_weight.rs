@@ -34,7 +34,7 @@ impl CpuWeight {
             // The next change retries.
             self.set = None;
             let message = format!("failed to set the CPU weight of the burstable cgroup: {e}");
-            outbox.tell_of_node(Severity::Warning, Reason::FailedCgroup, message);
+            outbox.emit_node_event(Severity::Warning, Reason::FailedCgroup, message);
         }
     }
 }

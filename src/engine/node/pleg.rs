@@ -38,7 +38,7 @@ impl Engine {
         let Unclaimed { name, grace, .. } = orphan;
         self.outbox.measure(Measure::OrphanedPod);
         let message = format!("pod {name} (uid {uid}) is running but has no manifest; stopping and removing it");
-        self.outbox.tell_of_node(Severity::Warning, Reason::OrphanedPod, message);
+        self.outbox.emit_node_event(Severity::Warning, Reason::OrphanedPod, message);
         self.add_orphan(uid, name, grace);
     }
 
@@ -66,8 +66,8 @@ impl Engine {
         let known = uid.and_then(|uid| self.workers.get(&uid).map(|worker| (uid, worker)));
         match known {
             Some((uid, worker)) => {
-                let will_tell = will_tell(worker, &event);
-                self.pleg.event(&uid, event, will_tell);
+                let will_report = will_report(worker, &event);
+                self.pleg.event(&uid, event, will_report);
             }
             None => self.pleg.event_of_unknown_pod(&event),
         }
@@ -82,7 +82,7 @@ impl Engine {
 }
 
 /// True if the worker has a call in flight whose answer will show the same as the event.
-fn will_tell(worker: &Worker, event: &PlegEvent) -> bool {
+fn will_report(worker: &Worker, event: &PlegEvent) -> bool {
     match event.kind {
         Kind::ContainerDied => worker.is_stopping(&event.id),
         _ => worker.is_changing(),

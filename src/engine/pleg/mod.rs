@@ -319,13 +319,13 @@ impl Pleg {
         }
     }
 
-    /// An event of a pod with a worker. `will_tell`: a call of the worker is in flight whose answer will show the same.
-    pub fn event(&mut self, uid: &Uid, event: PlegEvent, will_tell: bool) {
+    /// An event of a pod with a worker. `will_report`: a call of the worker is in flight whose answer will show the same.
+    pub fn event(&mut self, uid: &Uid, event: PlegEvent, will_report: bool) {
         let Some(entry) = self.cache.get(uid) else { return };
         if relist::shows(entry.facts(), &event) {
             return;
         }
-        if entry.is_busy() || will_tell {
+        if entry.is_busy() || will_report {
             self.waiting_events.add(uid, event);
         } else {
             self.read_soon(uid);

@@ -69,7 +69,7 @@ impl Shutdown {
             Ok(record) => Some(record),
             Err(why) => {
                 let message = format!("record {} is unusable; moving it aside: {why}", record::KEY);
-                ctx.outbox.tell_of_node(Severity::Warning, Reason::BadRecord, message);
+                ctx.outbox.emit_node_event(Severity::Warning, Reason::BadRecord, message);
                 let key = record::KEY.to_owned();
                 ctx.outbox.record(Owner::ShutdownRecord, RecordChange::SetAside { key });
                 None
@@ -129,7 +129,7 @@ impl Shutdown {
         if let Some(why) = self.lock.store.answered(op, result.map(drop), ctx.now.boot) {
             let message =
                 format!("failed to update the inhibitor lock in systemd's descriptor store: {why}; Wherry retries");
-            ctx.outbox.tell_of_node(Severity::Warning, Reason::FailedStore, message);
+            ctx.outbox.emit_node_event(Severity::Warning, Reason::FailedStore, message);
         }
         self.arm_logind(ctx);
     }
@@ -137,7 +137,7 @@ impl Shutdown {
     pub fn record_kept(&mut self, result: Result<Answer, OpError>, ctx: &mut Context<'_>) {
         if let Err(e) = result {
             let message = format!("failed to write the record of the node shutdown: {e}");
-            ctx.outbox.tell_of_node(Severity::Warning, Reason::FailedRecord, message);
+            ctx.outbox.emit_node_event(Severity::Warning, Reason::FailedRecord, message);
             if self.is_on() {
                 self.keep_at = Some(ctx.now.boot + KEEP_AGAIN);
                 self.arm(ctx);
@@ -182,10 +182,10 @@ impl Shutdown {
                 }
                 LockRequest::Preparing(false) => order = order.or(self.called_off(ctx)),
                 LockRequest::Report(Ok(message)) => {
-                    ctx.outbox.tell_of_node(Severity::Normal, Reason::ShutdownArmed, message)
+                    ctx.outbox.emit_node_event(Severity::Normal, Reason::ShutdownArmed, message)
                 }
                 LockRequest::Report(Err(message)) => {
-                    ctx.outbox.tell_of_node(Severity::Warning, Reason::ShutdownNotArmed, message)
+                    ctx.outbox.emit_node_event(Severity::Warning, Reason::ShutdownNotArmed, message)
                 }
             }
         }
@@ -238,7 +238,7 @@ impl Shutdown {
                 format!("continuing the shutdown that began {ago:.1}s ago")
             }
         };
-        ctx.outbox.tell_of_node(Severity::Normal, Reason::NodeShutdown, message);
+        ctx.outbox.emit_node_event(Severity::Normal, Reason::NodeShutdown, message);
         if self.progress.as_ref().is_some_and(|p| p.unlocked) {
             report_unlocked(ctx);
         }
@@ -253,7 +253,7 @@ impl Shutdown {
         let seen = self.progress.is_some();
         if seen {
             let message = "Shutdown manager detected shutdown cancellation";
-            ctx.outbox.tell_of_node(Severity::Normal, Reason::NodeShutdown, message.into());
+            ctx.outbox.emit_node_event(Severity::Normal, Reason::NodeShutdown, message.into());
         }
         self.ends(ctx);
         let (lock, groups) = (&mut self.lock, ctx.groups.clone());
@@ -320,7 +320,7 @@ impl Shutdown {
             let requests = self.lock.release();
             self.carry_out(requests, ctx);
             let message = format!("the node may shut down, {took:.1}s after the start of the shutdown");
-            ctx.outbox.tell_of_node(Severity::Normal, Reason::NodeShutdown, message);
+            ctx.outbox.emit_node_event(Severity::Normal, Reason::NodeShutdown, message);
             self.ended(ctx.now);
             self.keep(ctx);
         }
@@ -353,7 +353,7 @@ impl Shutdown {
                 }
             };
             let message = format!("priority {}: {message}", priority_of_group(progress));
-            ctx.outbox.tell_of_node(severity, Reason::NodeShutdown, message);
+            ctx.outbox.emit_node_event(severity, Reason::NodeShutdown, message);
         }
         progress.group += 1;
         progress.phase = Phase::Next;
@@ -397,7 +397,7 @@ fn begin_group(progress: &mut Progress, pods: &Pods<'_>, ctx: &mut Context<'_>) 
     if !uids.is_empty() {
         let (priority, pods) = (priority_of_group(progress), pods_in_words(uids.len()));
         let message = format!("priority {priority}: {pods} to stop within {:.0}s", period.as_secs_f64());
-        ctx.outbox.tell_of_node(Severity::Normal, Reason::NodeShutdown, message);
+        ctx.outbox.emit_node_event(Severity::Normal, Reason::NodeShutdown, message);
     }
     progress.phase = Phase::Stopping(Current { began: now, until, pods: uids.clone() });
     Kill { pods: uids, period: (!progress.unlocked).then_some(period) }
@@ -409,7 +409,7 @@ fn use_logind(ctx: &mut Context<'_>) {
 
 fn report_unlocked(ctx: &mut Context<'_>) {
     let message = "no inhibitor lock is held, so logind does not wait; killing all pods with the minimum grace period";
-    ctx.outbox.tell_of_node(Severity::Warning, Reason::NodeShutdown, message.into());
+    ctx.outbox.emit_node_event(Severity::Warning, Reason::NodeShutdown, message.into());
 }
 
 fn priority_of_group(progress: &Progress) -> i32 {

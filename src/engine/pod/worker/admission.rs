@@ -63,7 +63,7 @@ impl Worker {
     pub fn reject(&mut self, cause: Cause, ctx: &mut Context<'_>) {
         let reason = admission::counted(&cause.reason);
         ctx.measure(Measure::AdmissionRejected { reason: reason.clone() });
-        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, reason), cause.message.clone());
+        ctx.emit_event(self.pod.as_ref(), None, (Severity::Warning, reason), cause.message.clone());
         self.wants_no_room();
         self.go_back();
         self.admission = Admission::Rejected(cause);
