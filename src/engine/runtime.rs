@@ -30,7 +30,7 @@ pub struct Runtime {
     /// A status call is in flight.
     reading_status: bool,
     /// The last status, perhaps from an earlier connection.
-    fact: Option<RuntimeFact>,
+    pub fact: Option<RuntimeFact>,
 }
 
 impl Default for Runtime {
@@ -63,11 +63,6 @@ impl Runtime {
             Connection::Down { why } => why.as_deref(),
             Connection::Up { .. } => None,
         }
-    }
-
-    /// The last status, perhaps from an earlier connection.
-    pub fn fact(&self) -> Option<&RuntimeFact> {
-        self.fact.as_ref()
     }
 
     /// P6: the runtime has reported on this connection that it is ready.

@@ -68,7 +68,7 @@ impl Engine {
             node: &self.config.node,
             workers: &self.workers,
             names: self.desired.names(),
-            cache: self.pleg.cache(),
+            cache: &self.pleg.cache,
         };
         let shutting_down = self.shutdown.is_on();
         if !self.pleg.was_compared() {

@@ -30,13 +30,13 @@ impl Engine {
         let of_worker = |uid: &Uid| {
             workers.get(uid).filter(|w| w.demand.desired).and_then(|w| w.demand.successor.as_ref().or(w.pod.as_ref()))
         };
-        let is_listed = |uid: &Uid| self.pleg.without_worker().unclaimed().contains_key(uid);
+        let is_listed = |uid: &Uid| self.pleg.without_worker.unclaimed.contains_key(uid);
         let chosen = self.desired.update(manifests, of_worker, is_listed, &mut self.outbox);
         let (recorded, early) = self.desired.sources_read(&chosen);
         self.revive(recorded);
         self.claim(&chosen);
         self.compare_with_workers(chosen);
-        self.pleg.all_claimed();
+        self.pleg.without_worker.all_claimed();
         self.handle_early(early);
     }
 
@@ -54,7 +54,7 @@ impl Engine {
 
     /// W21: a pod without a worker in a list from before the sources were read takes its name before new pods.
     fn claim(&mut self, chosen: &BTreeMap<Uid, Rc<Pod>>) {
-        for (uid, unclaimed) in self.pleg.without_worker().unclaimed().clone() {
+        for (uid, unclaimed) in self.pleg.without_worker.unclaimed.clone() {
             if self.workers.contains_key(&uid) {
                 match unclaimed.runs {
                     true => self.adopt(&uid),
@@ -150,14 +150,14 @@ impl Engine {
         // manifest is an exception: another owner may use it since the last list (W21).
         let nothing = self.pleg.knows_nothing_of(&uid) && !pod.has_own_uid();
         let entry = if nothing { Entry::empty(self.generation) } else { Entry::default() };
-        let (start, first_attempt) = (self.now.wall, self.pleg.without_worker().first_attempt(&uid));
+        let (start, first_attempt) = (self.now.wall, self.pleg.without_worker.first_attempt(&uid));
         self.insert_worker(&uid, entry, Worker::new(pod, start, self.now));
         let refused = !self.may_begin(&uid);
         if let Some(worker) = self.workers.get_mut(&uid) {
             worker.begin_at(first_attempt);
             worker.place = place.unwrap_or(worker.place);
             // A pod that runs without a record counts as admitted.
-            if self.pleg.without_worker().unclaimed().get(&uid).is_some_and(|shown| shown.runs) {
+            if self.pleg.without_worker.unclaimed.get(&uid).is_some_and(|shown| shown.runs) {
                 worker.admit();
             }
         }
@@ -210,7 +210,7 @@ impl Engine {
 
     /// Sends a worker that has started nothing back to waiting. False if it has started something.
     fn wait_again(&mut self, uid: &Uid) -> bool {
-        let nothing = self.pleg.cache().get(uid).is_none_or(|e| e.facts().sandboxes.is_empty());
+        let nothing = self.pleg.cache.get(uid).is_none_or(|e| e.facts().sandboxes.is_empty());
         self.workers.get_mut(uid).is_some_and(|w| nothing && w.wait_again())
     }
 

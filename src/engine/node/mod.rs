@@ -89,7 +89,7 @@ impl Engine {
 
     fn configure(&mut self, config: EngineConfig) {
         self.slots.configure(&config);
-        self.pleg.set_parallel_reads(config.parallel_reads);
+        self.pleg.reads.set_limit(config.parallel_reads);
         let old = std::mem::take(&mut self.config);
         self.config = EngineConfig { owner: old.owner, seed: old.seed, boot_id: old.boot_id, ..config };
     }
@@ -145,7 +145,7 @@ impl Engine {
     fn timer_fired(&mut self, key: TimerKey) {
         match key {
             TimerKey::Relist => {
-                self.pleg.relist_timer_fired();
+                self.pleg.schedule.timer_fired();
                 self.relist();
             }
             TimerKey::RuntimeStatus => self.read_runtime_status(),
@@ -209,7 +209,7 @@ impl Engine {
 
     /// P6: the runtime is ready and PLEG is healthy. S4: it is known which pods a shutdown has begun to stop.
     fn may_start(&self) -> bool {
-        self.runtime.is_ready() && self.pleg.schedule().is_healthy(self.now.boot) && !self.shutdown.holds_starts()
+        self.runtime.is_ready() && self.pleg.schedule.is_healthy(self.now.boot) && !self.shutdown.holds_starts()
     }
 
     fn touch_all(&mut self) {
@@ -245,7 +245,7 @@ impl Engine {
     }
 
     fn arm_slots(&mut self) {
-        let reads_at = self.pleg.reads_at().filter(|_| self.runtime.is_up());
+        let reads_at = self.pleg.reads.begins_at().filter(|_| self.runtime.is_up());
         self.slots.arm(reads_at, &mut self.outbox);
     }
 
@@ -298,7 +298,7 @@ impl Engine {
         self.slots.forget(uid);
         self.requests.durable.forget(&record::key(uid));
         if let Some(attempt) = worker.lost_sandbox() {
-            self.pleg.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
+            self.pleg.without_worker.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
         }
         if let Some(due) = worker.kept_directory() {
             self.orphaned_directories.keep(uid.clone(), worker.name.clone(), due);
@@ -328,7 +328,7 @@ impl Engine {
         if !self.desired.is_known() || !self.pleg.was_compared() {
             return;
         }
-        let shares = |uid: &Uid| self.pleg.without_worker().shares(uid);
+        let shares = |uid: &Uid| self.pleg.without_worker.shares(uid);
         for (uid, name) in self.orphaned_directories.take_due(shares, self.now.boot, &mut self.outbox) {
             // The runtime has nothing of ours for this UID.
             let worker = Worker::leftover(uid.clone(), name, self.now);
