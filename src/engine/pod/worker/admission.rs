@@ -62,8 +62,8 @@ impl Worker {
     /// A3: rejects the pod. A rejection because of a shutdown is not recorded.
     pub fn reject(&mut self, cause: Cause, ctx: &mut Context<'_>) {
         let reason = admission::counted(&cause.reason);
-        ctx.measure(Measure::AdmissionRejected { reason: reason.clone() });
-        ctx.emit_event(self.pod.as_ref(), None, (Severity::Warning, reason), cause.message.clone());
+        ctx.outbox.measure(Measure::AdmissionRejected { reason: reason.clone() });
+        ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, reason), cause.message.clone());
         self.wants_no_room();
         self.go_back();
         self.admission = Admission::Rejected(cause);

@@ -406,8 +406,8 @@ impl Worker {
         let waited = self.status_waited(ctx);
         if new != self.status {
             self.status = new;
-            ctx.measure(Measure::PodStatusDuration(waited));
-            ctx.out.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
+            ctx.outbox.measure(Measure::PodStatusDuration(waited));
+            ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
         }
     }
 

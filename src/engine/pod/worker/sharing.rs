@@ -40,7 +40,7 @@ impl Worker {
         if self.sharing.reported.as_ref() != Some(&stranger.what) {
             self.sharing.reported = Some(stranger.what.clone());
             if let Some((_, message)) = self.waits_for_strangers(entry) {
-                ctx.emit_event(self.pod.as_ref(), None, (Severity::Warning, REASON), message);
+                ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, REASON), message);
             }
         }
     }

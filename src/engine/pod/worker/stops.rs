@@ -113,7 +113,7 @@ impl Worker {
         if let Wait::Hook(op) = wait
             && self.ops.is_in_background(op)
         {
-            ctx.out.push(Effect::Cancel { op });
+            ctx.outbox.push(Effect::Cancel { op });
         }
     }
 
@@ -207,7 +207,7 @@ impl Worker {
             Some(doomed) if self.state.is_sync() => doomed.message.clone(),
             _ => format!("Stopping container {}", c.name),
         };
-        ctx.emit_event(self.pod.as_ref(), Some(&c.name), (Severity::Normal, Reason::Killing), message);
+        ctx.outbox.emit_event(self.pod.as_ref(), Some(&c.name), (Severity::Normal, Reason::Killing), message);
     }
 
     /// Stops the doomed containers, each with its own deadline. Returns true while one of them runs.
