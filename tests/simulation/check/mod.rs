@@ -5,6 +5,7 @@ mod pods;
 
 use crate::bounds::Bounds;
 use crate::runtime::Runtime;
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wherry::api::names::Uid;
@@ -194,7 +195,7 @@ impl Checks {
         self.changing.clear();
         self.waits_for.retain(|uid, waits| {
             let record = records.get(&format!("pods/{uid}")).map(String::as_str).unwrap_or_default();
-            waits.retain(|k| record.contains("waitsFor") && record.contains(k.name()));
+            waits.retain(|k| record.contains("waitsFor") && record.contains(&json!(k).to_string()));
             !waits.is_empty()
         });
         self.list = None;
