@@ -174,7 +174,7 @@ mod tests {
         let mut schedule = Schedule::default();
         relist(&mut schedule, 5);
         assert!(end(&mut schedule, Err(OpError::Unknown("EOF".into()))).is_none());
-        assert_eq!((schedule.last_ok, schedule.error()), (None, Some("EOF")));
+        assert_eq!((schedule.last_ok, schedule.error.as_deref()), (None, Some("EOF")));
         assert!(!schedule.is_healthy(at(6)));
         relist(&mut schedule, 7);
         end(&mut schedule, Ok(Answer::Listed(Listed::default())));
