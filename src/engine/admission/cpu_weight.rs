@@ -1,5 +1,7 @@
 //! The CPU weight of the burstable class: the sum of the requests of its pods.
 
+use super::machine::holds_room;
+use crate::api::names::Uid;
 use crate::api::qos::Qos;
 use crate::api::reason::Reason;
 use crate::api::resources::CPU;
@@ -10,6 +12,7 @@ use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
 use crate::engine::pod::worker::Worker;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 #[derive(Debug, Default, Serialize)]
 #[serde(transparent)]
@@ -20,8 +23,8 @@ pub struct CpuWeight {
 
 impl CpuWeight {
     /// Sets the weight if the requests of the admitted pods have changed.
-    pub fn update<'a>(&mut self, admitted: impl Iterator<Item = &'a Worker>, outbox: &mut Outbox) {
-        let burstable = admitted.filter(|w| w.requests.qos == Qos::Burstable);
+    pub fn update(&mut self, workers: &BTreeMap<Uid, Worker>, outbox: &mut Outbox) {
+        let burstable = workers.values().filter(|w| holds_room(w) && w.requests.qos == Qos::Burstable);
         let sum = burstable.map(|w| w.requests.resources.get(CPU)).fold(0, u64::saturating_add);
         if self.set != Some(sum) {
             self.set = Some(sum);

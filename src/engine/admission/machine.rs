@@ -10,12 +10,8 @@ use super::pass::{self, Decision, Input};
 use super::victims::Victims;
 use crate::api::names::Uid;
 use crate::api::resources::Resources;
-use crate::api::time::{Boot, Now};
 use crate::engine::desired::names::Names;
-use crate::engine::event::Answer;
-use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
-use crate::engine::pod::record::Record;
 use crate::engine::pod::worker::{State, Worker};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -27,10 +23,10 @@ pub struct NodeAdmission {
     room_changed: bool,
     /// The place of the last pod that requested room (A1).
     last_place: u64,
-    victims: Victims,
+    pub victims: Victims,
     /// Pods added in this step.
     added: Vec<Uid>,
-    cpu_weight: CpuWeight,
+    pub cpu_weight: CpuWeight,
 }
 
 impl NodeAdmission {
@@ -60,11 +56,6 @@ impl NodeAdmission {
     /// The pods that were added since the last call.
     pub fn take_added(&mut self) -> Vec<Uid> {
         std::mem::take(&mut self.added)
-    }
-
-    /// Restores a victim of preemption from a record of a previous run.
-    pub fn recorded(&mut self, record: &Record, now: Now) {
-        self.victims.restore(record, now);
     }
 
     /// Runs a pass, if a pod requests room or the room has changed. None if there was no pass.
@@ -105,23 +96,9 @@ impl NodeAdmission {
         decisions
     }
 
-    /// Sets the timer for the next restart of a victim.
-    pub fn arm(&mut self, workers: &BTreeMap<Uid, Worker>, now: Boot, outbox: &mut Outbox) {
-        self.victims.arm(workers, now, outbox);
-    }
-
     pub fn timer_fired(&mut self) {
         self.victims.timer_fired();
         self.room_changed();
-    }
-
-    /// The decisions of a pass have been carried out: sets the CPU weight of the burstable class.
-    pub fn update_cpu_weight(&mut self, workers: &BTreeMap<Uid, Worker>, outbox: &mut Outbox) {
-        self.cpu_weight.update(workers.values().filter(|w| holds_room(w)), outbox);
-    }
-
-    pub fn cpu_weight_answered(&mut self, result: Result<Answer, OpError>, outbox: &mut Outbox) {
-        self.cpu_weight.answered(result, outbox);
     }
 }
 
@@ -133,7 +110,7 @@ pub fn requested(workers: &BTreeMap<Uid, Worker>) -> Resources {
 }
 
 /// A1: admitted, and not known to be terminated.
-fn holds_room(worker: &Worker) -> bool {
+pub fn holds_room(worker: &Worker) -> bool {
     match worker.state {
         State::Terminating(_) => true,
         State::Sync(_) => worker.is_admitted(),

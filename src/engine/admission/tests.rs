@@ -143,7 +143,7 @@ fn a2_only_pods_beyond_max_pods_are_rejected_before_the_first_list() {
 fn the_cpu_weight_is_set_after_a_change_and_again_after_a_failure() {
     let mut node = Node::default();
     let update = |node: &mut Node| {
-        node.admission.update_cpu_weight(&node.workers, &mut node.outbox);
+        node.admission.cpu_weight.update(&node.workers, &mut node.outbox);
         let effects = node.outbox.take();
         effects.into_iter().find_map(|effect| match effect {
             Effect::Cgroup { call: CgroupCall::SetCpuWeight { burstable }, .. } => Some(burstable),
@@ -154,6 +154,6 @@ fn the_cpu_weight_is_set_after_a_change_and_again_after_a_failure() {
     node.add_admitted("a", 2);
     node.add("waiting", 1, None);
     assert_eq!([update(&mut node), update(&mut node)], [Some(2000), None]);
-    node.admission.cpu_weight_answered(Err(OpError::Refused("no cgroup".into())), &mut node.outbox);
+    node.admission.cpu_weight.answered(Err(OpError::Refused("no cgroup".into())), &mut node.outbox);
     assert_eq!(update(&mut node), Some(2000));
 }

@@ -77,7 +77,7 @@ impl Engine {
         }
         let Some(decisions) = self.admission.step(input, shutting_down, &mut self.outbox) else { return false };
         let any = self.carry_out(decisions);
-        self.admission.update_cpu_weight(&self.workers, &mut self.outbox);
+        self.admission.cpu_weight.update(&self.workers, &mut self.outbox);
         any
     }
 

@@ -45,7 +45,7 @@ impl Engine {
         for record in recorded {
             let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
             if !self.workers.contains_key(&uid) {
-                self.admission.recorded(&record, self.now);
+                self.admission.victims.restore(&record, self.now);
                 self.insert_worker(&uid, Entry::default(), Worker::revive(record, self.now, &self.config.boot_id));
                 self.queue_for_name(&uid, name);
             }

@@ -135,7 +135,7 @@ impl Engine {
         }
         self.settle_all();
         self.requests.durable.begun(&self.outbox.effects);
-        self.admission.arm(&self.workers, now.boot, &mut self.outbox);
+        self.admission.victims.arm(&self.workers, now.boot, &mut self.outbox);
         self.pleg.arm_relist(self.runtime.is_up(), self.config.relist_period, now.boot, &mut self.outbox);
         self.orphaned_directories.arm(now.boot, &mut self.outbox);
         self.arm_slots();
@@ -182,7 +182,7 @@ impl Engine {
             Some(Owner::Usage) => self.usage_read(op, result),
             Some(Owner::Relist) => self.listed(result),
             Some(Owner::RuntimeStatus) => self.runtime_status(result),
-            Some(Owner::Cgroups) => self.admission.cpu_weight_answered(result, &mut self.outbox),
+            Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),
             Some(Owner::Logind) => {
                 self.with_shutdown(|shutdown, _, ctx| shutdown.logind_answered(op, result, ctx));
             }

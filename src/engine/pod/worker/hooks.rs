@@ -148,7 +148,12 @@ impl Worker {
         let reported = matches!(self.state, State::Sync(_) | State::Terminating(_));
         if let (true, Err(OpError::Answered { .. })) = (reported, &result) {
             let message = "PreStopHook failed".to_string();
-            ctx.outbox.emit_event(self.pod.as_ref(), Some(container), (Severity::Warning, Reason::FailedPreStopHook), message);
+            ctx.outbox.emit_event(
+                self.pod.as_ref(),
+                Some(container),
+                (Severity::Warning, Reason::FailedPreStopHook),
+                message,
+            );
         }
     }
 }
