@@ -32,7 +32,7 @@ impl OrphanedDirectory {
         if self.path.is_some() {
             worker.has_directory();
         }
-        worker.may_be_late(self.due);
+        worker.sandbox.may_be_late(self.due);
     }
 }
 

@@ -122,7 +122,8 @@ impl<'a> Pods<'a> {
                 }
                 _ => {}
             }
-            if let Some(requests) = worker.requests_after_end() {
+            // W6: the pod that starts under this UID after the current one.
+            if let Some(requests) = worker.demand.next().map(PodRequests::of) {
                 let place = (false, worker.place);
                 pods.requesting.push(RoomRequest { place, worker, after_end: Some(requests) });
             } else if worker.demand.desired && worker.demand.waits_only_for(TerminationSource::Preemption) {

@@ -154,7 +154,7 @@ impl Engine {
         self.insert_worker(&uid, entry, Worker::new(pod, start, self.now));
         let refused = !self.may_begin(&uid);
         if let Some(worker) = self.workers.get_mut(&uid) {
-            worker.begin_at(first_attempt);
+            worker.sandbox.first_attempt = first_attempt;
             worker.place = place.unwrap_or(worker.place);
             // A pod that runs without a record counts as admitted.
             if self.pleg.without_worker.unclaimed.get(&uid).is_some_and(|shown| shown.runs) {

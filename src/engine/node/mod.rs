@@ -151,7 +151,7 @@ impl Engine {
             TimerKey::RuntimeStatus => self.read_runtime_status(),
             TimerKey::Pod(uid) => {
                 if let Some(w) = self.workers.get_mut(&uid) {
-                    w.timer_fired();
+                    w.timer.fired();
                     self.dirty.insert(uid);
                 }
             }
@@ -275,7 +275,7 @@ impl Engine {
     /// Handles the consequences of a worker's new state: its timer, the next pod with its name, its end.
     fn after_step(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
-        if let Some(at) = worker.take_timer() {
+        if let Some(at) = worker.timer.take_change() {
             self.outbox.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at });
         }
         let (finished, worker_is_over, name) = (worker.is_finished(), worker.is_over(), worker.name.clone());
@@ -296,7 +296,7 @@ impl Engine {
         self.pleg.forget(uid, self.generation, &mut self.outbox);
         self.slots.forget(uid);
         self.requests.durable.forget(&record::key(uid));
-        if let Some(attempt) = worker.lost_sandbox() {
+        if let Some(attempt) = worker.sandbox.lost {
             self.pleg.without_worker.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
         }
         if let Some(due) = worker.kept_directory() {

@@ -93,7 +93,7 @@ impl Engine {
             pod,
             status: &worker.status,
             desired: worker.demand.desired,
-            admission: worker.admission(),
+            admission: &worker.admission,
             deletion,
         })
     }
@@ -155,7 +155,7 @@ impl Engine {
             s.desired += usize::from(w.demand.desired);
             s.active += usize::from(self.is_active(w));
             s.drained += usize::from(w.demand.desired && w.is_drained());
-            match (&w.state, w.admission()) {
+            match (&w.state, &w.admission) {
                 (State::Waiting | State::Sync(_), Admission::Rejected(_)) => {
                     s.rejected += 1;
                     continue;

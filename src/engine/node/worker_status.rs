@@ -21,7 +21,7 @@ impl Engine {
                         .waits_for
                         .push(format!("the pod {first} of the same name, which has not finished yet"));
                 }
-                match worker.admission() {
+                match &worker.admission {
                     Admission::Waits(why) => worker_status.waits_for.push(format!("room: {why}")),
                     Admission::Rejected(_) if worker.is_rejected_for_now() => {
                         worker_status.waits_for.push("the end of the node's shutdown".into());

@@ -2,7 +2,6 @@
 //! run must be admitted again once nothing of it runs any more, for example after a reboot.
 
 use super::{State, Worker};
-use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::admission::{self, Admission};
 use crate::engine::context::Context;
 use crate::engine::effect::{Measure, Severity};
@@ -11,10 +10,6 @@ use crate::engine::pod::status::{self, Cause};
 use k8s_openapi::api::core::v1 as core;
 
 impl Worker {
-    pub fn admission(&self) -> &Admission {
-        &self.admission
-    }
-
     pub fn is_admitted(&self) -> bool {
         self.admission == Admission::Admitted
     }
@@ -52,11 +47,6 @@ impl Worker {
 
     pub fn waits_because(&self, why: &str) -> bool {
         matches!(&self.admission, Admission::Waits(current) if current == why)
-    }
-
-    /// The requests of the pod that starts under this UID after the current one (W6), if it waits for nothing else.
-    pub fn requests_after_end(&self) -> Option<PodRequests> {
-        self.demand.next().map(PodRequests::of)
     }
 
     /// A3: rejects the pod. A rejection because of a shutdown is not recorded.

@@ -116,7 +116,7 @@ impl Worker {
                 self.begin_work("kill", ctx);
                 self.cancel_op(ctx);
                 // The status shows nothing to stop, but a lost call may have created something meanwhile.
-                if entry.facts().sandboxes.is_empty() || self.sandbox.lost().is_some() {
+                if entry.facts().sandboxes.is_empty() || self.sandbox.lost.is_some() {
                     entry.want_read();
                 }
             }

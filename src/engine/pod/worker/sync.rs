@@ -65,7 +65,7 @@ impl Worker {
         plan::next(&PlanInput {
             pod,
             facts: entry.facts(),
-            first_attempt: self.sandbox.first_attempt(),
+            first_attempt: self.sandbox.first_attempt,
             strangers: entry.strangers(),
             first_free: &|name| self.failures.first_free(name),
             held: &|name| self.backoffs.holds(name, now),
