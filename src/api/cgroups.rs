@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_cgroup_tells_its_uid() {
+    fn the_cgroup_of_a_pod_contains_its_uid() {
         let n = names("/", CgroupDriver::Cgroupfs, true);
         assert_eq!(n.uid_in(Qos::Burstable, "poda-b"), Some("a-b"));
         for other in ["burstable", "pod", "system"] {

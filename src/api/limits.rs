@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn init_containers_sidecars_and_overhead_count_as_in_a_request() {
-        let asks = |cpu: &str, sidecar: bool| {
+        let container = |cpu: &str, sidecar: bool| {
             let amounts = json!({ "cpu": cpu, "memory": "1Mi" });
             let mut c = container(amounts.clone(), amounts);
             if sidecar {
@@ -322,16 +322,16 @@ mod tests {
             c
         };
         let of = |init: Value, overhead: Value| {
-            let spec = json!({ "initContainers": init, "containers": [asks("100m", false)], "overhead": overhead });
+            let spec =
+                json!({ "initContainers": init, "containers": [container("100m", false)], "overhead": overhead });
             of_pod(&pod(spec), &rules())
         };
-        assert_eq!(of(json!([asks("300m", false)]), json!({})), said(307, Some(30_000), Some(MIB)));
-        assert_eq!(of(json!([asks("50m", true)]), json!({})), said(153, Some(15_000), Some(2 * MIB)));
+        assert_eq!(of(json!([container("300m", false)]), json!({})), said(307, Some(30_000), Some(MIB)));
+        assert_eq!(of(json!([container("50m", true)]), json!({})), said(153, Some(15_000), Some(2 * MIB)));
         let overhead = json!({ "cpu": "100m", "memory": "2Mi" });
         assert_eq!(of(json!([]), overhead.clone()), said(204, Some(20_000), Some(3 * MIB)));
         // An init container without a limit: the pod has no limit.
-        let spec =
-            json!({ "initContainers": [{ "name": "i" }], "containers": [asks("100m", false)], "overhead": overhead });
+        let spec = json!({ "initContainers": [{ "name": "i" }], "containers": [container("100m", false)], "overhead": overhead });
         assert_eq!(of_pod(&pod(spec), &rules()), said(204, None, None));
     }
 

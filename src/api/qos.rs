@@ -18,7 +18,7 @@ impl Qos {
     /// The class of a defaulted and validated spec.
     pub fn of(spec: &PodSpec) -> Qos {
         let all = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
-        if all().all(asks_nothing) {
+        if all().all(requests_nothing) {
             Qos::BestEffort
         } else if all().all(is_guaranteed) {
             Qos::Guaranteed
@@ -55,7 +55,7 @@ fn limit(container: &Container, resource: &str) -> Option<Quantity> {
     amount(list, resource).filter(|q| !q.is_zero())
 }
 
-fn asks_nothing(container: &Container) -> bool {
+fn requests_nothing(container: &Container) -> bool {
     DECIDING.iter().all(|r| request(container, r).is_none() && limit(container, r).is_none())
 }
 

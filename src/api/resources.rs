@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    fn asks(cpu: &str, memory: &str) -> serde_json::Value {
+    fn container(cpu: &str, memory: &str) -> serde_json::Value {
         json!({ "name": "c", "resources": { "requests": { "cpu": cpu, "memory": memory } } })
     }
 
@@ -141,7 +141,8 @@ mod tests {
     fn a2_containers_add_up_and_a_missing_request_takes_the_limit() {
         let limited = json!({ "name": "l", "resources": {
             "limits": { "cpu": "1", "memory": "1Gi", "hugepages-2Mi": "4Mi" }, "requests": { "cpu": "0" } } });
-        let sum = requested_by(&pod(json!({ "containers": [asks("250m", "64Mi"), asks("0.5m", "1.5"), limited] })));
+        let sum =
+            requested_by(&pod(json!({ "containers": [container("250m", "64Mi"), container("0.5m", "1.5"), limited] })));
         // Fractions are rounded up for each container separately.
         let wanted = [(CPU, 251), (MEMORY, (64 << 20) + 2 + (1 << 30)), ("hugepages-2Mi", 4 << 20), (PODS, 1)];
         assert_eq!(sum, Resources::from(wanted));
@@ -151,24 +152,24 @@ mod tests {
     #[test]
     fn a2_init_containers_count_alone_with_the_sidecars_before_them() {
         let sidecar = |cpu: &str| {
-            let mut c = asks(cpu, "0");
+            let mut c = container(cpu, "0");
             c["restartPolicy"] = json!("Always");
             c
         };
         let cpu = |init: serde_json::Value, overhead: &str| {
-            let containers = json!([asks("200m", "0"), asks("100m", "0")]);
+            let containers = json!([container("200m", "0"), container("100m", "0")]);
             let spec = json!({ "initContainers": init, "containers": containers, "overhead": { "cpu": overhead } });
             requested_by(&pod(spec)).get(CPU)
         };
         for (init, sum) in [
-            (json!([asks("250m", "0"), asks("299m", "0")]), 300),
-            (json!([asks("250m", "0"), asks("301m", "0")]), 301),
+            (json!([container("250m", "0"), container("299m", "0")]), 300),
+            (json!([container("250m", "0"), container("301m", "0")]), 301),
             (json!([sidecar("50m")]), 350),
-            (json!([sidecar("50m"), asks("301m", "0")]), 351),
+            (json!([sidecar("50m"), container("301m", "0")]), 351),
             // A later sidecar does not run yet.
-            (json!([asks("340m", "0"), sidecar("50m")]), 350),
-            (json!([sidecar("50m"), asks("400m", "0"), sidecar("70m")]), 450),
-            (json!([sidecar("50m"), asks("300m", "0"), sidecar("70m")]), 420),
+            (json!([container("340m", "0"), sidecar("50m")]), 350),
+            (json!([sidecar("50m"), container("400m", "0"), sidecar("70m")]), 450),
+            (json!([sidecar("50m"), container("300m", "0"), sidecar("70m")]), 420),
         ] {
             assert_eq!(cpu(init.clone(), "0"), sum, "{init}");
             assert_eq!(cpu(init, "10m"), sum + 10);
@@ -178,7 +179,7 @@ mod tests {
     #[test]
     fn a2_of_each_resource_the_larger_of_starting_and_running_counts() {
         let sidecar = |cpu: &str, memory: &str| {
-            let mut c = asks(cpu, memory);
+            let mut c = container(cpu, memory);
             c["restartPolicy"] = json!("Always");
             c
         };
@@ -187,17 +188,20 @@ mod tests {
             assert_eq!(all.get(PODS), 1);
             (all.get(CPU), all.get(MEMORY))
         };
-        let main = || json!([asks("100m", "100"), asks("100m", "100")]);
+        let main = || json!([container("100m", "100"), container("100m", "100")]);
         for (init, wanted) in [
             (json!([]), (200, 200)),
             // The first is larger in cpu, the second in memory, and neither in both.
-            (json!([asks("300m", "1"), asks("1m", "300")]), (300, 300)),
-            (json!([asks("300m", "1"), asks("1m", "3")]), (300, 200)),
+            (json!([container("300m", "1"), container("1m", "300")]), (300, 300)),
+            (json!([container("300m", "1"), container("1m", "3")]), (300, 200)),
             // Two sidecars run alongside the later init containers and alongside the main containers.
             (json!([sidecar("10m", "20"), sidecar("30m", "40")]), (240, 260)),
-            (json!([sidecar("10m", "20"), sidecar("30m", "40"), asks("190m", "0"), asks("0", "201")]), (240, 261)),
-            (json!([asks("500m", "0"), sidecar("10m", "20")]), (500, 220)),
-            (json!([sidecar("500m", "0"), asks("1m", "1")]), (700, 200)),
+            (
+                json!([sidecar("10m", "20"), sidecar("30m", "40"), container("190m", "0"), container("0", "201")]),
+                (240, 261),
+            ),
+            (json!([container("500m", "0"), sidecar("10m", "20")]), (500, 220)),
+            (json!([sidecar("500m", "0"), container("1m", "1")]), (700, 200)),
         ] {
             let spec = |overhead: serde_json::Value| {
                 sum(json!({ "initContainers": init, "containers": main(), "overhead": overhead }))

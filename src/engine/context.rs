@@ -1,21 +1,18 @@
-//! The context of one step of a worker: the time, the configuration, the node's limits, and the list of effects.
+//! The context of one step of a worker: the time, the configuration, the node's limits, and the outbox.
 
 use crate::api::names::Uid;
-use crate::api::pod::Pod;
-use crate::api::reason::Reason;
 use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
 use crate::engine::effect::{
-    CgroupCall, Effect, FilesCall, HookCall, Measure, Notice, ProbeCall, RecordChange, RuntimeCall, Severity,
-    VolumesCall,
+    CgroupCall, Effect, FilesCall, HookCall, ProbeCall, RecordChange, RuntimeCall, VolumesCall,
 };
 use crate::engine::op::OpId;
+use crate::engine::outbox::Outbox;
 use crate::engine::pleg::cache::Generation;
 use crate::engine::rng::Rng;
 use crate::engine::slots::StartSlots;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::time::Duration;
 
 /// The time that a kubelet waits for a pod's volumes before it reports an error and retries.
@@ -70,10 +67,9 @@ pub struct Context<'a> {
     pub now: Now,
     pub generation: Generation,
     pub config: &'a EngineConfig,
-    pub ops: &'a mut Ops,
     pub rng: &'a mut Rng,
     pub slots: &'a mut StartSlots,
-    pub out: &'a mut Vec<Effect>,
+    pub outbox: &'a mut Outbox,
     /// The runtime is connected.
     pub up: bool,
     /// The runtime is ready and PLEG is healthy (P6): pods and containers may be started.
@@ -98,59 +94,35 @@ impl Context<'_> {
             RuntimeCall::PullImage { .. } => self.config.pull_timeout,
             _ => base,
         };
-        let op = self.ops.begin(Owner::Worker(uid.clone()));
-        self.out.push(Effect::Runtime { op, call, timeout });
-        op
+        self.begin(uid, |op| Effect::Runtime { op, call, timeout })
     }
 
     pub fn files(&mut self, uid: &Uid, call: FilesCall) -> OpId {
-        let op = self.ops.begin(Owner::Worker(uid.clone()));
-        self.out.push(Effect::Files { op, call });
-        op
+        self.begin(uid, |op| Effect::Files { op, call })
     }
 
     pub fn cgroup(&mut self, uid: &Uid, call: CgroupCall) -> OpId {
-        let op = self.ops.begin(Owner::Worker(uid.clone()));
-        self.out.push(Effect::Cgroup { op, call });
-        op
+        self.begin(uid, |op| Effect::Cgroup { op, call })
     }
 
     pub fn volumes(&mut self, uid: &Uid, call: VolumesCall) -> OpId {
-        let op = self.ops.begin(Owner::Worker(uid.clone()));
-        self.out.push(Effect::Volumes { op, call, timeout: VOLUMES_TIMEOUT });
-        op
+        self.begin(uid, |op| Effect::Volumes { op, call, timeout: VOLUMES_TIMEOUT })
     }
 
     pub fn hook(&mut self, uid: &Uid, call: HookCall, timeout: Duration) -> OpId {
-        let op = self.ops.begin(Owner::Worker(uid.clone()));
-        self.out.push(Effect::Hook { op, call: Box::new(call), timeout });
-        op
+        self.begin(uid, |op| Effect::Hook { op, call: Box::new(call), timeout })
     }
 
     pub fn probe(&mut self, uid: &Uid, call: ProbeCall, timeout: Duration) -> OpId {
-        let op = self.ops.begin(Owner::Worker(uid.clone()));
-        self.out.push(Effect::Probe { op, call, timeout });
-        op
+        self.begin(uid, |op| Effect::Probe { op, call, timeout })
     }
 
     pub fn record(&mut self, uid: &Uid, change: RecordChange) -> OpId {
-        let op = self.ops.begin(Owner::Worker(uid.clone()));
-        self.out.push(Effect::Record { op, change });
-        op
+        self.begin(uid, |op| Effect::Record { op, change })
     }
 
-    pub fn measure(&mut self, m: Measure) {
-        self.out.push(Effect::Measure(m));
-    }
-
-    pub fn tell(&mut self, pod: Option<&Rc<Pod>>, container: Option<&str>, what: (Severity, Reason), message: String) {
-        self.out.push(Effect::Notice(Notice {
-            pod: pod.cloned(),
-            container: container.map(str::to_string),
-            severity: what.0,
-            reason: what.1,
-            message,
-        }));
+    fn begin(&mut self, uid: &Uid, effect: impl FnOnce(OpId) -> Effect) -> OpId {
+        self.outbox.begin(Owner::Worker(uid.clone()), effect)
     }
 
     /// W9: the delay after an error, with jitter.

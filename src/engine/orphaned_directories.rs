@@ -32,7 +32,7 @@ impl OrphanedDirectory {
         if self.path.is_some() {
             worker.has_directory();
         }
-        worker.may_be_late(self.due);
+        worker.sandbox.may_be_late(self.due);
     }
 }
 
@@ -74,7 +74,7 @@ impl OrphanedDirectories {
             let Some(orphan) = self.by_pod.remove(&uid) else { continue };
             if let Some(path) = orphan.path {
                 let message = format!("{path} belongs to no known pod; removing it");
-                outbox.tell_of_node(Severity::Warning, Reason::LeftoverDirectory, message);
+                outbox.emit_node_event(Severity::Warning, Reason::LeftoverDirectory, message);
             }
             taken.push((uid, orphan.name));
         }

@@ -1,11 +1,13 @@
-//! The effects of one step, and the operations in flight that they begin. The machines of the node push their effects
-//! here, in the order in which they have to start.
+//! The effects of one step, and the operations in flight that they begin. The machines of the node and the workers push their
+//! effects here, in the order in which they have to start.
 
+use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::engine::context::{Ops, Owner};
 use crate::engine::effect::{Effect, Measure, Notice, RecordChange, RuntimeCall, Severity};
 use crate::engine::op::OpId;
 use serde::Serialize;
+use std::rc::Rc;
 use std::time::Duration;
 
 #[derive(Debug, Default, Serialize)]
@@ -45,8 +47,19 @@ impl Outbox {
         self.push(Effect::Measure(measure));
     }
 
+    pub fn emit_event(
+        &mut self,
+        pod: Option<&Rc<Pod>>,
+        container: Option<&str>,
+        (severity, reason): (Severity, Reason),
+        message: String,
+    ) {
+        let (pod, container) = (pod.cloned(), container.map(str::to_owned));
+        self.push(Effect::Notice(Notice { pod, container, severity, reason, message }));
+    }
+
     /// Emits an event of the node.
-    pub fn tell_of_node(&mut self, severity: Severity, reason: Reason, message: String) {
-        self.push(Effect::Notice(Notice { pod: None, container: None, severity, reason, message }));
+    pub fn emit_node_event(&mut self, severity: Severity, reason: Reason, message: String) {
+        self.emit_event(None, None, (severity, reason), message);
     }
 }

@@ -28,14 +28,14 @@ enum Connection {
 pub struct Runtime {
     connection: Connection,
     /// A status call is in flight.
-    asking: bool,
+    reading_status: bool,
     /// The last status, perhaps from an earlier connection.
-    fact: Option<RuntimeFact>,
+    pub fact: Option<RuntimeFact>,
 }
 
 impl Default for Runtime {
     fn default() -> Runtime {
-        Runtime { connection: Connection::Down { why: None }, asking: false, fact: None }
+        Runtime { connection: Connection::Down { why: None }, reading_status: false, fact: None }
     }
 }
 
@@ -65,11 +65,6 @@ impl Runtime {
         }
     }
 
-    /// The last status, perhaps from an earlier connection.
-    pub fn fact(&self) -> Option<&RuntimeFact> {
-        self.fact.as_ref()
-    }
-
     /// P6: the runtime has reported on this connection that it is ready.
     pub fn is_ready(&self) -> bool {
         self.has_answered() && self.fact.as_ref().is_some_and(|f| f.runtime_not_ready.is_none())
@@ -85,15 +80,15 @@ impl Runtime {
 
     /// Requests the status, unless a request is in flight.
     pub fn read_status(&mut self, timeout: Duration, outbox: &mut Outbox) {
-        if !self.asking && self.is_up() {
-            self.asking = true;
+        if !self.reading_status && self.is_up() {
+            self.reading_status = true;
             outbox.call_runtime(Owner::RuntimeStatus, RuntimeCall::Status, timeout);
         }
     }
 
     /// Handles the answer, and sets the timer for the next call. True if the network has become ready.
     pub fn answered(&mut self, result: Result<Answer, OpError>, now: Boot, rng: &mut Rng, outbox: &mut Outbox) -> bool {
-        self.asking = false;
+        self.reading_status = false;
         let mut network_came = false;
         if let Ok(Answer::Runtime(fact)) = result {
             network_came = !self.network_ready() && fact.network_not_ready.is_none();

@@ -37,7 +37,6 @@ pub struct InFlight {
     patience: Duration,
     /// The pods that hold a slot, and the end of their patience.
     held: BTreeMap<Uid, Boot>,
-    by_time: BTreeSet<(Boot, Uid)>,
     hanging: BTreeSet<Uid>,
     /// Pods whose last call hung.
     suspects: BTreeSet<Uid>,
@@ -49,7 +48,6 @@ impl InFlight {
             limit: limit.max(1),
             patience,
             held: BTreeMap::new(),
-            by_time: BTreeSet::new(),
             hanging: BTreeSet::new(),
             suspects: BTreeSet::new(),
         }
@@ -62,13 +60,18 @@ impl InFlight {
     /// Takes the slots from hanging calls if all slots are held.
     fn expire(&mut self, now: Boot) {
         while self.held.len() >= self.limit
-            && let Some((until, uid)) = self.by_time.first().cloned().filter(|(until, _)| *until <= now)
+            && let Some((_, uid)) = self.first().filter(|(until, _)| *until <= now)
         {
-            self.by_time.remove(&(until, uid.clone()));
+            let uid = uid.clone();
             self.held.remove(&uid);
             self.suspects.insert(uid.clone());
             self.hanging.insert(uid);
         }
+    }
+
+    /// The slot whose patience ends first.
+    fn first(&self) -> Option<(Boot, &Uid)> {
+        self.held.iter().map(|(uid, until)| (*until, uid)).min()
     }
 
     /// True if another call may start.
@@ -84,17 +87,12 @@ impl InFlight {
     pub fn begin(&mut self, uid: &Uid, now: Boot) {
         self.hanging.remove(uid);
         let shorter = if self.suspects.contains(uid) { SUSPECT } else { 1 };
-        let until = now + self.patience / shorter;
-        if let Some(before) = self.held.insert(uid.clone(), until) {
-            self.by_time.remove(&(before, uid.clone()));
-        }
-        self.by_time.insert((until, uid.clone()));
+        self.held.insert(uid.clone(), now + self.patience / shorter);
     }
 
     /// The call has ended.
     pub fn end(&mut self, uid: &Uid) {
-        if let Some(until) = self.held.remove(uid) {
-            self.by_time.remove(&(until, uid.clone()));
+        if self.held.remove(uid).is_some() {
             self.suspects.remove(uid);
         }
         self.hanging.remove(uid);
@@ -109,7 +107,7 @@ impl InFlight {
     /// When the patience of a call frees a slot. None if a slot is free, or if only the end of a call can free one.
     pub fn frees_at(&self) -> Option<Boot> {
         let full = self.held.len() >= self.limit && self.is_below_ceiling();
-        self.by_time.first().filter(|_| full).map(|(until, _)| *until)
+        full.then(|| self.first()).flatten().map(|(until, _)| until)
     }
 }
 
@@ -350,8 +348,8 @@ mod tests {
         assert!(slots.sandboxes.take(&uid(0), at(0)) && !slots.sandboxes.take(&uid(1), at(0)));
         assert_eq!(slots.grant(at(5)), Some(uid(1)));
         (0..2).for_each(|n| slots.forget(&uid(n)));
-        let InFlight { held, by_time, hanging, suspects, .. } = &slots.sandboxes.in_flight;
-        assert_eq!((held.len(), by_time.len(), hanging.len(), suspects.len()), (0, 0, 0, 0));
+        let InFlight { held, hanging, suspects, .. } = &slots.sandboxes.in_flight;
+        assert_eq!((held.len(), hanging.len(), suspects.len()), (0, 0, 0));
     }
 
     #[test]

@@ -30,8 +30,8 @@ pub fn admission(table: &mut Table) {
         let enough = Resources::from([(CPU, 4_000_000), (MEMORY, 8 << 40), (PODS, pods as u64 + 1)]);
         let node =
             NodeFacts { allocatable: enough.clone(), capacity: enough, name: "node".into(), ..NodeFacts::default() };
-        assert_eq!(look_at(&node, &there, &one), Verdict::Fits);
-        let us = median(times(21, || look_at(&node, &there, &one))) * 1e6;
+        assert_eq!(evaluate(&node, &there, &one), Verdict::Fits);
+        let us = median(times(21, || evaluate(&node, &there, &one))) * 1e6;
         table.row(&format!("engine: admission of one pod on a node with {pods} pods, µs"), us, None, most, "");
     }
 
@@ -62,10 +62,10 @@ fn times<T>(rounds: usize, mut act: impl FnMut() -> T) -> Vec<f64> {
 }
 
 /// Admits one more pod to a new snapshot of the node.
-fn look_at(node: &NodeFacts, there: &[PodRequests], pod: &Pod) -> Verdict {
+fn evaluate(node: &NodeFacts, there: &[PodRequests], pod: &Pod) -> Verdict {
     let mut room = NodeSnapshot::new(node);
     there.iter().for_each(|asks| room.hold(asks));
-    room.look_at(pod, &PodRequests::of(pod))
+    room.evaluate(pod, &PodRequests::of(pod))
 }
 
 /// Pods with random requests, and this percentage of the sum of each resource.

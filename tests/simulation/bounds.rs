@@ -40,7 +40,7 @@ pub struct Bounds {
     /// By sandbox. None: the start is unknown, because an earlier engine or a shutdown may have begun the termination.
     ends: BTreeMap<String, Option<End>>,
     /// Containers for which a stop was requested.
-    asked: BTreeSet<String>,
+    stop_requested: BTreeSet<String>,
     /// The list in flight and its start; then the start of the last good list.
     list: Option<(OpId, u64)>,
     last_list: Option<u64>,
@@ -61,10 +61,10 @@ fn own_grace(c: &Container) -> u64 {
 
 impl Bounds {
     /// A termination of the pod is requested, within `grace` if that is less than the pod's own period (W4).
-    pub fn end_asked(&mut self, uid: &Uid, grace: Option<Duration>, now: u64, runtime: &Runtime) {
+    pub fn end_requested(&mut self, uid: &Uid, grace: Option<Duration>, now: u64, runtime: &Runtime) {
         for id in sandboxes(runtime, uid) {
             // A pod that is already being stopped began to end at an earlier, unknown time.
-            let stopped = runtime.of(uid).any(|c| c.sandbox == *id && self.asked.contains(&c.id));
+            let stopped = runtime.of(uid).any(|c| c.sandbox == *id && self.stop_requested.contains(&c.id));
             let new = (!stopped).then_some(End { began: now, cut: u64::MAX });
             let end = self.ends.entry(id.clone()).or_insert(new);
             if let (Some(end), Some(grace)) = (end, grace) {
@@ -102,7 +102,7 @@ impl Bounds {
 
     /// W4: the timeout of StopContainer is at least the rest of the grace period.
     pub fn stop(&mut self, c: &Container, grace: Duration, now: u64, strict: bool) -> Option<String> {
-        let first = self.asked.insert(c.id.clone());
+        let first = self.stop_requested.insert(c.id.clone());
         let main = c.pod.containers().iter().find(|m| m.name == c.name)?;
         let given = now + grace.as_nanos() as u64 + ROUNDING;
         let bound = match self.ends.get(&c.sandbox) {

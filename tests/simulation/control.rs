@@ -59,7 +59,7 @@ impl World {
                 let uids: Vec<Uid> = uids.iter().filter(|uid| known(self, uid)).cloned().collect();
                 for uid in &uids {
                     self.checks.killed(uid, TerminationSource::Drain, &self.engine, &self.runtime);
-                    self.checks.bounds.end_asked(uid, *grace, self.clock.now, &self.runtime);
+                    self.checks.bounds.end_requested(uid, *grace, self.clock.now, &self.runtime);
                 }
             }
             Request::Undrain { uids } => {

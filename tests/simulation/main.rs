@@ -26,7 +26,7 @@ mod shrink;
 mod stories;
 mod story;
 mod stream;
-mod tell;
+mod text;
 mod trouble;
 mod world;
 
@@ -36,7 +36,7 @@ mod world;
 fn seeds() {
     let number = |text: &str| text.parse::<u64>().unwrap_or_else(|e| panic!("{text:?} is no number: {e}"));
     if let Ok(seed) = std::env::var("WHERRY_SEED") {
-        return random::tell(number(&seed), true);
+        return random::replay(number(&seed), true);
     }
     let seeds = std::env::var("WHERRY_SEEDS").unwrap_or_else(|_| "5000".into());
     let (from, to) = seeds.split_once("..").unwrap_or(("0", &seeds));

@@ -37,9 +37,9 @@ impl Pool {
     pub fn new() -> Pool {
         // Other images may be missing.
         let image = "image: 'busybox:1.35'";
-        let asks = format!("resources: {{requests: {{cpu: {ASKS}m}}}}");
-        let one = format!("containers: [{{name: main, {image}, {asks}}}]");
-        let two = format!("containers: [{{name: main, {image}, {asks}}}, {{name: side, image: 'other:1'}}]");
+        let requests = format!("resources: {{requests: {{cpu: {REQUESTS}m}}}}");
+        let one = format!("containers: [{{name: main, {image}, {requests}}}]");
+        let two = format!("containers: [{{name: main, {image}, {requests}}}, {{name: side, image: 'other:1'}}]");
         let modest = "containers: [{name: main, image: 'busybox:1.35'}, {name: side, image: 'other:1'}]";
         let init = format!("initContainers: [{{name: i1, {image}}}, {{name: i2, {image}}}]");
         let sidecars = format!(
@@ -48,12 +48,12 @@ impl Pool {
         );
         let hook = "{exec: {command: [sh]}}";
         let hooked = format!(
-            "containers: [{{name: main, {image}, {asks}, lifecycle: {{postStart: {hook}, preStop: {hook}}}}}, \
+            "containers: [{{name: main, {image}, {requests}, lifecycle: {{postStart: {hook}, preStop: {hook}}}}}, \
              {{name: side, {image}, lifecycle: {{preStop: {hook}}}}}]"
         );
         let probe = |more: &str| format!("{{exec: {{}}, periodSeconds: 4, failureThreshold: 2{more}}}");
         let probed = format!(
-            "containers: [{{name: main, {image}, {asks}, startupProbe: {}, livenessProbe: {}, readinessProbe: {}}}]",
+            "containers: [{{name: main, {image}, {requests}, startupProbe: {}, livenessProbe: {}, readinessProbe: {}}}]",
             probe(""),
             probe(", initialDelaySeconds: 3"),
             probe(", successThreshold: 2")
@@ -122,12 +122,12 @@ pub struct Played {
 }
 
 /// The request of each pod of the pool, in milli-CPU.
-const ASKS: u64 = 300;
+const REQUESTS: u64 = 300;
 /// The number of such pods that fit on a node with scarce room.
 const FIT: u64 = 3;
 
 /// Plays one node's life. `plant` may change the checks, for the tests of this test.
-pub fn play(pool: &Pool, plan: &Plan, tell: bool, plant: fn(&mut Checks)) -> Played {
+pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Played {
     let mut c = config();
     c.request_timeout = Duration::from_secs(8);
     c.pull_timeout = Duration::from_secs(20);
@@ -141,7 +141,7 @@ pub fn play(pool: &Pool, plan: &Plan, tell: bool, plant: fn(&mut Checks)) -> Pla
         c.boot_id = "boot".into();
     }
     if plan.scarce {
-        c.node.allocatable.set("cpu", FIT * ASKS + ASKS / 2);
+        c.node.allocatable.set("cpu", FIT * REQUESTS + REQUESTS / 2);
     }
     let mut w = World::new(c);
     w.scarce = plan.scarce.then_some(FIT as usize);
@@ -155,7 +155,7 @@ pub fn play(pool: &Pool, plan: &Plan, tell: bool, plant: fn(&mut Checks)) -> Pla
     w.faults.unlucky = plan.unlucky;
     w.pidfds.available = plan.pidfds;
     w.stream = plan.seed.is_multiple_of(2).then(Default::default);
-    if tell {
+    if print {
         w.history = Some(Vec::new());
     }
     w.runtime.images.insert(IMAGE.into());
@@ -359,7 +359,7 @@ pub fn play_all(seeds: std::ops::Range<u64>) {
         }
     });
     if let Ok(Some(seed)) = failed.into_inner() {
-        tell(seed, false);
+        replay(seed, false);
     }
 }
 
@@ -376,7 +376,7 @@ pub fn smallest(pool: &Pool, plan: &Plan, plant: fn(&mut Checks)) -> Plan {
 ///
 /// # Panics
 /// If it fails.
-pub fn tell(seed: u64, in_full: bool) {
+pub fn replay(seed: u64, in_full: bool) {
     let pool = Pool::new();
     let plan = Plan::of(seed, &pool);
     let mut whole = play(&pool, &plan, true, |_| {});

@@ -16,14 +16,14 @@ impl World {
     /// A2: no more pods run than fit. Pods unknown to the engine are not counted.
     pub fn no_start_without_room(&mut self, call: &RuntimeCall) {
         let (Some(fit), RuntimeCall::RunSandbox { pod, .. }) = (self.scarce, call) else { return };
-        let asks =
+        let requests =
             |pod: &Pod| pod.containers().iter().any(|c| c.resources.as_ref().is_some_and(|r| r.requests.is_some()));
-        let known = |uid: &Uid| self.engine.pod(uid).is_some_and(|v| asks(v.pod));
+        let known = |uid: &Uid| self.engine.pod(uid).is_some_and(|v| requests(v.pod));
         let ours = |c: &&Container| c.owner.as_ref() == Some(&self.runtime.owner);
         let running =
             self.runtime.containers.values().filter(ours).filter(|c| c.runs() && c.uid != pod.uid && known(&c.uid));
         let others: BTreeSet<Uid> = running.map(|c| c.uid.clone()).collect();
-        if asks(pod) && others.len() >= fit {
+        if requests(pod) && others.len() >= fit {
             self.checks.fail("A2", format!("RunSandbox of {} while {others:?} run", pod.uid));
         }
     }

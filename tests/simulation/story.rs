@@ -1,7 +1,7 @@
 //! The vocabulary of the stories: manifests, the passing of time, calls to the runtime, published status.
 
 use crate::runtime::Life;
-use crate::tell::brief;
+use crate::text::brief;
 use crate::world::{MS, S, World, config};
 use k8s_openapi::api::core::v1 as core;
 use std::rc::Rc;
@@ -195,13 +195,13 @@ impl World {
         let begin = self.clock.now;
         let end = begin + within_seconds * S;
         while !so(self) {
-            assert!(self.happen(end), "within {within_seconds} s: {what}\n{}", self.told());
+            assert!(self.happen(end), "within {within_seconds} s: {what}\n{}", self.trace());
         }
         (self.clock.now - begin) / MS
     }
 
     /// The history so far, for a failing test.
-    pub fn told(&self) -> String {
+    pub fn trace(&self) -> String {
         self.history.as_ref().map(|h| h.join("\n")).unwrap_or_default()
     }
 
@@ -209,14 +209,14 @@ impl World {
     pub fn assert_clean(&self) {
         self.assert_well();
         let all: Vec<String> = self.runtime.sandboxes.keys().chain(self.runtime.containers.keys()).cloned().collect();
-        assert!(all.is_empty(), "left in the runtime: {all:?}\n{}", self.told());
+        assert!(all.is_empty(), "left in the runtime: {all:?}\n{}", self.trace());
         assert!(self.disk.records.is_empty(), "left: {:?}", self.disk.records.keys());
         assert!(self.disk.directories.is_empty(), "left: {:?}", self.disk.directories);
         let cgroups = &self.runtime.cgroups;
-        assert!(cgroups.is_empty(), "left: the cgroups of {cgroups:?}\n{}", self.told());
+        assert!(cgroups.is_empty(), "left: the cgroups of {cgroups:?}\n{}", self.trace());
     }
 
     pub fn assert_well(&self) {
-        assert_eq!(self.checks.violation, None, "{}", self.told());
+        assert_eq!(self.checks.violation, None, "{}", self.trace());
     }
 }

@@ -27,7 +27,7 @@ impl World {
         for (uid, id, kind) in gone.into_iter().chain(other) {
             // The event of a removed sandbox does not contain its pod.
             let uid = (kind != Kind::ContainerRemoved).then_some(uid);
-            self.tell_hint(Event::RuntimeEvent { uid, event: PlegEvent { id, kind } });
+            self.send_hint(Event::RuntimeEvent { uid, event: PlegEvent { id, kind } });
         }
         stream.0 = now;
         self.stream = Some(stream);
@@ -51,7 +51,7 @@ impl World {
         sandboxes.chain(containers).collect()
     }
 
-    fn tell_hint(&mut self, event: Event) {
+    fn send_hint(&mut self, event: Event) {
         let Event::RuntimeEvent { event: PlegEvent { id, .. }, .. } = &event else { return };
         let Some(chaos) = self.chaos.as_mut() else { return self.event_in(MS, event) };
         if chaos.mishap("no hint of", id, 125).is_some() {

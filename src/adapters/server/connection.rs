@@ -262,25 +262,7 @@ impl Connection {
                 }
                 State::Watching { chunked, route } => {
                     let (chunked, route) = (*chunked, *route);
-                    let progress = written;
-                    let mut outcome = self.stream.write(&mut written, WRITE_BUDGET);
-                    if written > progress {
-                        self.progress = now;
-                    }
-                    if outcome == Written::All && self.tell_lost(chunked) {
-                        outcome = self.stream.write(&mut written, WRITE_BUDGET);
-                    }
-                    self.deadline = match outcome {
-                        // A slow reader of events needs no deadline: its backlog is small.
-                        Written::All => None,
-                        _ if route == Route::Events => None,
-                        _ if written > progress => Some(now + ANSWER_TIMEOUT),
-                        _ => self.deadline.or(Some(now + ANSWER_TIMEOUT)),
-                    };
-                    if outcome == Written::Broken || self.stream.discard(DRAIN_BYTES).is_none() {
-                        return Outcome::Close;
-                    }
-                    return if outcome == Written::Budget { Outcome::Again } else { Outcome::Wait };
+                    return self.write_events(chunked, route, &mut written, now);
                 }
                 State::Draining { bytes } => {
                     let before = *bytes;
@@ -294,6 +276,29 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Writes queued events of a watch.
+    fn write_events(&mut self, chunked: bool, route: Route, written: &mut usize, now: Boot) -> Outcome {
+        let before = *written;
+        let mut outcome = self.stream.write(written, WRITE_BUDGET);
+        if *written > before {
+            self.progress = now;
+        }
+        if outcome == Written::All && self.tell_lost(chunked) {
+            outcome = self.stream.write(written, WRITE_BUDGET);
+        }
+        self.deadline = match outcome {
+            // A slow reader of events needs no deadline: its backlog is small.
+            Written::All => None,
+            _ if route == Route::Events => None,
+            _ if *written > before => Some(now + ANSWER_TIMEOUT),
+            _ => self.deadline.or(Some(now + ANSWER_TIMEOUT)),
+        };
+        if outcome == Written::Broken || self.stream.discard(DRAIN_BYTES).is_none() {
+            return Outcome::Close;
+        }
+        if outcome == Written::Budget { Outcome::Again } else { Outcome::Wait }
     }
 
     /// Writes queued data of an answer. Progress extends the deadline, at most to `by`.

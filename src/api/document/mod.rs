@@ -313,8 +313,8 @@ impl Document {
     fn problems(&self, path: &str, text: Option<&[u8]>, faults: Vec<Fault>) -> Vec<Problem> {
         let text = text.and_then(|t| std::str::from_utf8(t).ok());
         let more = faults.len().saturating_sub(MAX_FAULTS);
-        let told = faults.into_iter().take(MAX_FAULTS);
-        let mut problems: Vec<Problem> = told.map(|fault| self.problem(path, text, fault)).collect();
+        let reported = faults.into_iter().take(MAX_FAULTS);
+        let mut problems: Vec<Problem> = reported.map(|fault| self.problem(path, text, fault)).collect();
         if more > 0 {
             let message = format!("{more} more errors in this document; correct these first");
             problems.push(self.problem(path, text, Fault::invalid(FieldPath::default(), message)));

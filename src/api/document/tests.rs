@@ -148,8 +148,8 @@ fn references_that_multiply_the_environment_are_an_error_with_line_field_and_rem
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [parse(bomb.as_bytes(), PATH).unwrap()[0].content]});
     assert_eq!(problems(&list.to_string()), [expected.replace(":26: ", ":1: items[0].")]);
     let recorded = Document::from_content(1, parse(bomb.as_bytes(), PATH).unwrap()[0].content.clone());
-    let told = recorded.object(PATH, None, CONTEXT).unwrap_err();
-    assert_eq!(told.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected.replace(":26: ", ": ")]);
+    let problems = recorded.object(PATH, None, CONTEXT).unwrap_err();
+    assert_eq!(problems.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected.replace(":26: ", ": ")]);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn aliases_do_not_make_a_pod_larger_than_a_file_may_be() {
 }
 
 #[test]
-fn a_file_full_of_errors_tells_some_of_them_and_is_not_walked_for_each() {
+fn a_file_full_of_errors_reports_some_of_them_and_is_not_walked_for_each() {
     let fields: String = (0..9000).map(|i| format!("  field{i}: 1\n")).collect();
     let found =
         problems(&pod_named("a").replace("spec: {containers: [{name: c, image: 'i:1'}]}\n", "spec:\n").add(&fields));
@@ -179,13 +179,17 @@ fn a_file_full_of_errors_tells_some_of_them_and_is_not_walked_for_each() {
         (0..1000).map(|i| format!("---\n{}", pod_named("a").replace("name: c", &format!("x{i}: c")))).collect();
     let documents = parse(text.as_bytes(), PATH).unwrap();
     let last = documents.len() - 1;
-    let told = |at: usize| documents[at].object(PATH, Some(text.as_bytes()), CONTEXT).unwrap_err();
-    assert!(told(0).iter().all(|p| p.line.is_some()));
+    let problems = |at: usize| documents[at].object(PATH, Some(text.as_bytes()), CONTEXT).unwrap_err();
+    assert!(problems(0).iter().all(|p| p.line.is_some()));
     for document in &documents {
         let _ = document.object(PATH, Some(text.as_bytes()), CONTEXT);
     }
     assert!(documents[0].walked.load(Ordering::Relaxed) > MAX_WALKED);
-    assert!(told(last)[0].to_string().starts_with(&format!("{PATH}: document {}: ", last + 1)), "{}", told(last)[0]);
+    assert!(
+        problems(last)[0].to_string().starts_with(&format!("{PATH}: document {}: ", last + 1)),
+        "{}",
+        problems(last)[0]
+    );
 }
 
 #[test]
@@ -330,7 +334,7 @@ fn a5_priority_classes_are_read_beside_pods_and_in_lists() {
 }
 
 #[test]
-fn a5_a_wrong_priority_class_is_told_by_line_and_field() {
+fn a5_a_wrong_priority_class_is_reported_with_line_and_field() {
     let whole = |head: &str, body: &str| problems(&format!("{head}{body}"));
     for (body, expected) in [
         ("value: 1000000001\n", ":4: value: Forbidden: maximum allowed value of a user defined priority is 1000000000"),

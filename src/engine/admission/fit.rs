@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a2_what_fits_exactly_fits_and_what_is_not_asked_for_is_not_looked_at() {
+    fn a2_an_exact_fit_fits_and_resources_that_are_not_requested_do_not_count() {
         let allocatable = Resources::from([(CPU, 2000), (PODS, 110)]);
         let used = Resources::from([(CPU, 1500), (PODS, 109), (MEMORY, 99)]);
         assert_eq!(insufficient(&Resources::from([(CPU, 500), (PODS, 1)]), &used, &allocatable), []);

@@ -1,11 +1,19 @@
-//! Whether a pod fits on the node (A1 to A4), and which pods would have to be preempted for it (A6, A7). These are pure
-//! calculations on the pods' requests; `engine::node` chooses the order of the pods and acts on the results.
+//! Admission: `machine` runs a pass when room is requested or has changed, `pass` decides about each pod in its order (A1
+//! to A7), and `victims` restarts preempted pods (A9). They rest on pure calculations on the pods' requests: `predicates`,
+//! `fit` and `node_snapshot` decide whether a pod fits (A2 to A4), `preempt` which pods have to be preempted for it (A6, A7).
+//! `cpu_weight` follows the requests of the admitted pods.
 
+mod cpu_weight;
 pub mod fit;
+pub mod machine;
 pub mod node_snapshot;
+pub mod pass;
 pub mod pod_requests;
 pub mod predicates;
 pub mod preempt;
+#[cfg(test)]
+mod tests;
+mod victims;
 
 use crate::api::reason::Reason;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};

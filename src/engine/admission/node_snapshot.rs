@@ -32,7 +32,7 @@ pub struct NodeSnapshot<'a> {
 #[derive(Clone, Debug, Default)]
 struct Shared {
     ending: Resources,
-    promised: Resources,
+    reserved: Resources,
 }
 
 /// The result for one pod.
@@ -68,22 +68,22 @@ impl<'a> NodeSnapshot<'a> {
     }
 
     /// Adds a terminating pod: its resources are still in use.
-    pub fn give_back(&mut self, name: &FullName, requests: &PodRequests) {
+    pub fn add_ending(&mut self, name: &FullName, requests: &PodRequests) {
         self.share(name, |shared| shared.ending.add(&requests.resources));
         self.ports_in_use.extend_from_slice(&requests.ports);
     }
 
     /// Adds a waiting pod, which comes before all pods that are evaluated later.
-    pub fn promise(&mut self, name: &FullName, requests: &PodRequests) {
+    pub fn reserve(&mut self, name: &FullName, requests: &PodRequests) {
         self.taken.add(&requests.resources);
-        self.share(name, |shared| shared.promised.add(&requests.resources));
+        self.share(name, |shared| shared.reserved.add(&requests.resources));
         self.ports.extend_from_slice(&requests.ports);
     }
 
     /// Adds a pod for which it is not known yet whether it takes room. No pod is admitted into its room, and none is
     /// rejected because of it.
-    pub fn doubt(&mut self, name: &FullName, requests: &PodRequests) {
-        self.share(name, |shared| shared.promised.add(&requests.resources));
+    pub fn reserve_uncertain(&mut self, name: &FullName, requests: &PodRequests) {
+        self.share(name, |shared| shared.reserved.add(&requests.resources));
         self.ports_in_use.extend_from_slice(&requests.ports);
     }
 
@@ -99,7 +99,7 @@ impl<'a> NodeSnapshot<'a> {
         &self.in_use
     }
 
-    pub fn look_at(&self, pod: &Pod, requests: &PodRequests) -> Verdict {
+    pub fn evaluate(&self, pod: &Pod, requests: &PodRequests) -> Verdict {
         let allocatable = &self.node.allocatable;
         let mut refusals = predicates::against(pod, self.node);
         if let Some(port) = clash(&requests.ports, &self.ports) {
@@ -121,7 +121,7 @@ impl<'a> NodeSnapshot<'a> {
 impl Shared {
     fn larger(&self) -> Resources {
         let mut larger = self.ending.clone();
-        larger.raise_to(&self.promised);
+        larger.raise_to(&self.reserved);
         larger
     }
 }

@@ -49,7 +49,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a2_all_that_admission_asks_of_a_pod_is_taken_from_its_spec() {
+    fn a2_the_requests_of_a_pod_are_those_of_its_spec() {
         let bare = PodRequests::of(&pod(json!({ "containers": [{ "name": "c" }] })));
         let resources = Resources::from([(PODS, 1)]);
         assert_eq!(bare, PodRequests { resources, ports: vec![], qos: Qos::BestEffort, priority: 0, preempts: true });
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_asks_for_is_shown_to_who_looks_inside() {
+    fn the_dump_shows_the_requests_of_a_pod() {
         let spec = json!({ "containers": [{ "name": "c", "ports": [
             { "containerPort": 53, "hostPort": 53, "hostIP": "10.0.0.1", "protocol": "UDP" },
             { "containerPort": 80, "hostPort": 80 },

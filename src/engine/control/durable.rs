@@ -135,7 +135,7 @@ mod tests {
     }
 
     /// A request that writes `new` and concerns the records `keys`. Returns the status of an answer without a wait.
-    fn asks(answers: &mut DurableAnswers, request: u64, new: std::ops::Range<u64>, keys: &[&str]) -> Option<u16> {
+    fn change(answers: &mut DurableAnswers, request: u64, new: std::ops::Range<u64>, keys: &[&str]) -> Option<u16> {
         let (new, keys) = (writes(new), keys.iter().map(|key| (*key).to_owned()).collect());
         let now = answers.answer_when_durable(RequestId(request), Drained::default(), &new, keys);
         now.map(|answer| answer.map_or_else(|e| e.status(), |_| 200))
@@ -149,7 +149,7 @@ mod tests {
     fn w27_an_answer_waits_for_all_records_that_it_depends_on() {
         let mut answers = DurableAnswers::default();
         answers.begun(&writes(0..2));
-        assert_eq!(asks(&mut answers, 1, 2..4, &[]), None);
+        assert_eq!(change(&mut answers, 1, 2..4, &[]), None);
         // Other changes neither delay the answer nor make it fail.
         answers.begun(&writes(4..5));
         let disk_full = Some("disk full");
@@ -162,17 +162,17 @@ mod tests {
     #[test]
     fn w27_a_repeated_request_waits_for_the_record_of_the_first() {
         let mut answers = DurableAnswers::default();
-        assert_eq!(asks(&mut answers, 1, 0..1, &["pods/0"]), None);
-        assert_eq!(asks(&mut answers, 2, 1..1, &["pods/0"]), None, "the record is not durable yet");
-        assert_eq!(asks(&mut answers, 3, 1..1, &["pods/1"]), Some(200), "nothing is written");
+        assert_eq!(change(&mut answers, 1, 0..1, &["pods/0"]), None);
+        assert_eq!(change(&mut answers, 2, 1..1, &["pods/0"]), None, "the record is not durable yet");
+        assert_eq!(change(&mut answers, 3, 1..1, &["pods/1"]), Some(200), "nothing is written");
         assert_eq!(statuses(answers.ended(OpId(0), None)), [(1, 200), (2, 200)]);
-        assert_eq!(asks(&mut answers, 4, 1..1, &["pods/0"]), Some(200));
+        assert_eq!(change(&mut answers, 4, 1..1, &["pods/0"]), Some(200));
     }
 
     #[test]
     fn w27_a_record_that_could_not_be_written_is_no_success() {
         let mut answers = DurableAnswers::default();
-        assert_eq!((asks(&mut answers, 1, 0..2, &[]), asks(&mut answers, 2, 2..3, &[])), (None, None));
+        assert_eq!((change(&mut answers, 1, 0..2, &[]), change(&mut answers, 2, 2..3, &[])), (None, None));
         assert_eq!(statuses(answers.ended(OpId(0), Some("disk full"))), []);
         let ended = answers.ended(OpId(1), None);
         let Err(error) = &ended[0].1 else { panic!("{ended:?}") };
@@ -181,11 +181,11 @@ mod tests {
         answers.gone(RequestId(2));
         assert_eq!(statuses(answers.ended(OpId(2), None)), [], "its client is gone");
 
-        assert_eq!(asks(&mut answers, 3, 3..3, &["pods/0"]), Some(500), "it is not written again yet");
-        assert_eq!(asks(&mut answers, 5, 5..6, &["pods/0", "pods/5"]), None);
+        assert_eq!(change(&mut answers, 3, 3..3, &["pods/0"]), Some(500), "it is not written again yet");
+        assert_eq!(change(&mut answers, 5, 5..6, &["pods/0", "pods/5"]), None);
         assert_eq!(statuses(answers.ended(OpId(5), None)), [(5, 500)], "one of its records is not durable");
         answers.begun(&writes(0..1));
-        assert_eq!(asks(&mut answers, 4, 3..3, &["pods/0"]), None);
+        assert_eq!(change(&mut answers, 4, 3..3, &["pods/0"]), None);
         assert_eq!(statuses(answers.ended(OpId(0), None)), [(4, 200)]);
         answers.begun(&writes(7..8));
         answers.forget("pods/7");

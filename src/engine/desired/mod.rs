@@ -100,7 +100,7 @@ impl Desired {
                 }
                 Err(why) => {
                     let message = format!("record {key} is unusable; moving it aside: {why}");
-                    outbox.tell_of_node(Severity::Warning, Reason::BadRecord, message);
+                    outbox.emit_node_event(Severity::Warning, Reason::BadRecord, message);
                     outbox.record(Owner::Worker(Uid::from("")), RecordChange::SetAside { key });
                 }
             }
@@ -137,7 +137,7 @@ impl Desired {
         };
         let Choice { chosen, conflicts } = precedence::choose(&self.manifests, known);
         for conflict in conflicts.iter().filter(|c| !self.conflicts.contains(c)) {
-            outbox.tell_of_node(Severity::Warning, Reason::Conflict, conflict.to_string());
+            outbox.emit_node_event(Severity::Warning, Reason::Conflict, conflict.to_string());
         }
         self.conflicts = conflicts;
         chosen

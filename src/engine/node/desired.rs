@@ -30,13 +30,13 @@ impl Engine {
         let of_worker = |uid: &Uid| {
             workers.get(uid).filter(|w| w.demand.desired).and_then(|w| w.demand.successor.as_ref().or(w.pod.as_ref()))
         };
-        let is_listed = |uid: &Uid| self.pleg.without_worker().unclaimed().contains_key(uid);
+        let is_listed = |uid: &Uid| self.pleg.without_worker.unclaimed.contains_key(uid);
         let chosen = self.desired.update(manifests, of_worker, is_listed, &mut self.outbox);
         let (recorded, early) = self.desired.sources_read(&chosen);
         self.revive(recorded);
         self.claim(&chosen);
         self.compare_with_workers(chosen);
-        self.pleg.all_claimed();
+        self.pleg.without_worker.all_claimed();
         self.handle_early(early);
     }
 
@@ -45,7 +45,7 @@ impl Engine {
         for record in recorded {
             let (uid, name) = (record.pod.uid.clone(), record.pod.name.clone());
             if !self.workers.contains_key(&uid) {
-                self.remember_victim(&record);
+                self.admission.victims.restore(&record, self.now);
                 self.insert_worker(&uid, Entry::default(), Worker::revive(record, self.now, &self.config.boot_id));
                 self.queue_for_name(&uid, name);
             }
@@ -54,7 +54,7 @@ impl Engine {
 
     /// W21: a pod without a worker in a list from before the sources were read takes its name before new pods.
     fn claim(&mut self, chosen: &BTreeMap<Uid, Rc<Pod>>) {
-        for (uid, unclaimed) in self.pleg.without_worker().unclaimed().clone() {
+        for (uid, unclaimed) in self.pleg.without_worker.unclaimed.clone() {
             if self.workers.contains_key(&uid) {
                 match unclaimed.runs {
                     true => self.adopt(&uid),
@@ -116,7 +116,7 @@ impl Engine {
         let Some(worker) = self.workers.get_mut(uid) else { return };
         if worker.is_up_to_date_again(&pod) {
             self.desired.not_outdated(uid);
-            self.room_changed();
+            self.admission.room_changed();
         }
         let Some(worker) = self.workers.get_mut(uid) else { return };
         let name = worker.name.clone();
@@ -150,14 +150,14 @@ impl Engine {
         // manifest is an exception: another owner may use it since the last list (W21).
         let nothing = self.pleg.knows_nothing_of(&uid) && !pod.has_own_uid();
         let entry = if nothing { Entry::empty(self.generation) } else { Entry::default() };
-        let (start, first_attempt) = (self.now.wall, self.pleg.without_worker().first_attempt(&uid));
+        let (start, first_attempt) = (self.now.wall, self.pleg.without_worker.first_attempt(&uid));
         self.insert_worker(&uid, entry, Worker::new(pod, start, self.now));
         let refused = !self.may_begin(&uid);
         if let Some(worker) = self.workers.get_mut(&uid) {
-            worker.begin_at(first_attempt);
+            worker.sandbox.first_attempt = first_attempt;
             worker.place = place.unwrap_or(worker.place);
             // A pod that runs without a record counts as admitted.
-            if self.pleg.without_worker().unclaimed().get(&uid).is_some_and(|shown| shown.runs) {
+            if self.pleg.without_worker.unclaimed.get(&uid).is_some_and(|shown| shown.runs) {
                 worker.admit();
             }
         }
@@ -165,7 +165,7 @@ impl Engine {
             self.with_worker(&uid, |worker, _, ctx| worker.reject(Cause::node_shutdown(), ctx));
         }
         self.queue_for_name(&uid, name);
-        self.admitting.new.push(uid);
+        self.admission.added(uid);
     }
 
     /// S4: during a shutdown only pods that may already be running start.
@@ -180,7 +180,7 @@ impl Engine {
         if self.desired.names_mut().add(name, uid.clone()) {
             self.begin(uid);
         }
-        self.room_changed();
+        self.admission.room_changed();
         self.dirty.insert(uid.clone());
     }
 
@@ -205,12 +205,12 @@ impl Engine {
             worker.begin();
             self.dirty.insert(uid.clone());
         }
-        self.room_changed();
+        self.admission.room_changed();
     }
 
     /// Sends a worker that has started nothing back to waiting. False if it has started something.
     fn wait_again(&mut self, uid: &Uid) -> bool {
-        let nothing = self.pleg.cache().get(uid).is_none_or(|e| e.facts().sandboxes.is_empty());
+        let nothing = self.pleg.cache.get(uid).is_none_or(|e| e.facts().sandboxes.is_empty());
         self.workers.get_mut(uid).is_some_and(|w| nothing && w.wait_again())
     }
 
@@ -218,7 +218,7 @@ impl Engine {
         if let Some(leftover) = self.orphaned_directories.take(uid) {
             leftover.hand_over(&mut worker);
         }
-        worker.place = self.next_place(&worker);
+        worker.place = self.admission.place_of(&worker, self.desired.names(), &self.workers);
         self.workers.insert(uid.clone(), worker);
         self.pleg.add(uid.clone(), entry);
     }

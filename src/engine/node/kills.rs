@@ -46,7 +46,7 @@ impl Engine {
             self.dirty.insert(uid);
         }
         // A9: a victim that waits only for room now is evaluated.
-        self.room_changed();
+        self.admission.room_changed();
     }
 
     /// W6: it has to run again, and something other than its own termination prevents that.

@@ -2,15 +2,14 @@
 //!
 //! `Engine::step` is the whole interface: an event and the time in, effects out. The machines own their state: the modules
 //! of `engine/`. The modules here connect them with the workers: `desired` compares the desired pods with the workers,
-//! `replace` replaces edited pods, `kills` handles kills by other parts, `requests` carries out the requests of
-//! users, `pleg` adopts the pods that a list shows, `admission` and `pass` admit pods, `shutdown` carries out the orders of the
-//! node shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
+//! `replace` replaces edited pods, `kills` handles kills by other parts, `requests` carries out the requests of users,
+//! `pleg` adopts the pods that a list shows, `admission` and `shutdown` carry out the decisions of admission and the
+//! orders of the node shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
 
 mod admission;
 mod desired;
 mod dump;
 mod kills;
-mod pass;
 mod pleg;
 mod replace;
 mod requests;
@@ -25,6 +24,7 @@ pub use view::{Check, PodView, Summary};
 
 use crate::api::names::Uid;
 use crate::api::time::Now;
+use crate::engine::admission::machine::NodeAdmission;
 use crate::engine::config::EngineConfig;
 use crate::engine::context::{Context, Owner};
 use crate::engine::control::Requests;
@@ -42,7 +42,7 @@ use crate::engine::rng::Rng;
 use crate::engine::runtime::Runtime;
 use crate::engine::shutdown::Shutdown;
 use crate::engine::slots::StartSlots;
-use admission::Admitting;
+
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +59,7 @@ pub struct Engine {
     requests: Requests,
     orphaned_directories: OrphanedDirectories,
     shutdown: Shutdown,
-    admitting: Admitting,
+    admission: NodeAdmission,
     workers: BTreeMap<Uid, Worker>,
     dirty: BTreeSet<Uid>,
     #[serde(flatten)]
@@ -79,7 +79,7 @@ impl Engine {
             requests: Requests::default(),
             orphaned_directories: OrphanedDirectories::default(),
             shutdown: Shutdown::new(config.shutdown.clone()),
-            admitting: Admitting::default(),
+            admission: NodeAdmission::default(),
             workers: BTreeMap::new(),
             dirty: BTreeSet::new(),
             outbox: Outbox::default(),
@@ -89,7 +89,7 @@ impl Engine {
 
     fn configure(&mut self, config: EngineConfig) {
         self.slots.configure(&config);
-        self.pleg.set_parallel_reads(config.parallel_reads);
+        self.pleg.reads.set_limit(config.parallel_reads);
         let old = std::mem::take(&mut self.config);
         self.config = EngineConfig { owner: old.owner, seed: old.seed, boot_id: old.boot_id, ..config };
     }
@@ -108,7 +108,7 @@ impl Engine {
             Event::Configure(config) => {
                 self.configure(*config);
                 self.with_shutdown(|shutdown, _, ctx| shutdown.configure(ctx));
-                self.room_changed();
+                self.admission.room_changed();
             }
             Event::RuntimeUp => {
                 self.runtime.connected();
@@ -135,7 +135,7 @@ impl Engine {
         }
         self.settle_all();
         self.requests.durable.begun(&self.outbox.effects);
-        self.arm_returns();
+        self.admission.victims.arm(&self.workers, now.boot, &mut self.outbox);
         self.pleg.arm_relist(self.runtime.is_up(), self.config.relist_period, now.boot, &mut self.outbox);
         self.orphaned_directories.arm(now.boot, &mut self.outbox);
         self.arm_slots();
@@ -145,13 +145,13 @@ impl Engine {
     fn timer_fired(&mut self, key: TimerKey) {
         match key {
             TimerKey::Relist => {
-                self.pleg.relist_timer_fired();
+                self.pleg.schedule.timer_fired();
                 self.relist();
             }
             TimerKey::RuntimeStatus => self.read_runtime_status(),
             TimerKey::Pod(uid) => {
                 if let Some(w) = self.workers.get_mut(&uid) {
-                    w.timer_fired();
+                    w.timer.fired();
                     self.dirty.insert(uid);
                 }
             }
@@ -162,7 +162,7 @@ impl Engine {
                     None
                 });
             }
-            TimerKey::Admission => self.admission_timer(),
+            TimerKey::Admission => self.admission.timer_fired(),
             TimerKey::Logind => {
                 self.with_shutdown(|shutdown, _, ctx| shutdown.logind_timer(ctx));
             }
@@ -182,7 +182,7 @@ impl Engine {
             Some(Owner::Usage) => self.usage_read(op, result),
             Some(Owner::Relist) => self.listed(result),
             Some(Owner::RuntimeStatus) => self.runtime_status(result),
-            Some(Owner::Cgroups) => self.cpu_weight_set(result),
+            Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),
             Some(Owner::Logind) => {
                 self.with_shutdown(|shutdown, _, ctx| shutdown.logind_answered(op, result, ctx));
             }
@@ -209,7 +209,7 @@ impl Engine {
 
     /// P6: the runtime is ready and PLEG is healthy. S4: it is known which pods a shutdown has begun to stop.
     fn may_start(&self) -> bool {
-        self.runtime.is_ready() && self.pleg.schedule().is_healthy(self.now.boot) && !self.shutdown.holds_starts()
+        self.runtime.is_ready() && self.pleg.schedule.is_healthy(self.now.boot) && !self.shutdown.holds_starts()
     }
 
     fn touch_all(&mut self) {
@@ -223,7 +223,7 @@ impl Engine {
         while self.replace_outdated() || self.admit() || self.step_shutdown() {
             self.settle();
         }
-        self.record_the_new();
+        self.record_added();
     }
 
     /// Steps the touched workers until no step causes another one.
@@ -245,7 +245,7 @@ impl Engine {
     }
 
     fn arm_slots(&mut self) {
-        let reads_at = self.pleg.reads_at().filter(|_| self.runtime.is_up());
+        let reads_at = self.pleg.reads.begins_at().filter(|_| self.runtime.is_up());
         self.slots.arm(reads_at, &mut self.outbox);
     }
 
@@ -257,10 +257,9 @@ impl Engine {
             now: self.now,
             generation: self.generation,
             config: &self.config,
-            ops: &mut self.outbox.ops,
             rng: &mut self.rng,
             slots: &mut self.slots,
-            out: &mut self.outbox.effects,
+            outbox: &mut self.outbox,
             up: self.runtime.is_up(),
             may_start,
             hurried: self.shutdown.is_hurried(),
@@ -276,12 +275,12 @@ impl Engine {
     /// Handles the consequences of a worker's new state: its timer, the next pod with its name, its end.
     fn after_step(&mut self, uid: &Uid) {
         let Some(worker) = self.workers.get_mut(uid) else { return };
-        if let Some(at) = worker.take_timer() {
+        if let Some(at) = worker.timer.take_change() {
             self.outbox.push(Effect::Timer { key: TimerKey::Pod(uid.clone()), at });
         }
         let (finished, worker_is_over, name) = (worker.is_finished(), worker.is_over(), worker.name.clone());
         if worker_is_over {
-            self.room_changed();
+            self.admission.room_changed();
         }
         if finished {
             self.free_name(&name, uid);
@@ -297,8 +296,8 @@ impl Engine {
         self.pleg.forget(uid, self.generation, &mut self.outbox);
         self.slots.forget(uid);
         self.requests.durable.forget(&record::key(uid));
-        if let Some(attempt) = worker.lost_sandbox() {
-            self.pleg.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
+        if let Some(attempt) = worker.sandbox.lost {
+            self.pleg.without_worker.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);
         }
         if let Some(due) = worker.kept_directory() {
             self.orphaned_directories.keep(uid.clone(), worker.name.clone(), due);
@@ -310,7 +309,7 @@ impl Engine {
             self.outbox.push(Effect::Measure(Measure::RestartedPod));
             self.add_worker(pod, Some(worker.place));
         }
-        self.room_changed();
+        self.admission.room_changed();
     }
 
     fn read_runtime_status(&mut self) {
@@ -328,7 +327,7 @@ impl Engine {
         if !self.desired.is_known() || !self.pleg.was_compared() {
             return;
         }
-        let shares = |uid: &Uid| self.pleg.without_worker().shares(uid);
+        let shares = |uid: &Uid| self.pleg.without_worker.shares(uid);
         for (uid, name) in self.orphaned_directories.take_due(shares, self.now.boot, &mut self.outbox) {
             // The runtime has nothing of ours for this UID.
             let worker = Worker::leftover(uid.clone(), name, self.now);

@@ -14,17 +14,19 @@ use crate::engine::pod::worker::Worker;
 impl Engine {
     pub(super) fn relist(&mut self) {
         let step = (self.generation, self.now.boot);
-        self.pleg.relist(self.runtime.is_up(), step, self.config.request_timeout, &mut self.outbox);
+        self.pleg.schedule.relist(self.runtime.is_up(), step, self.config.request_timeout, &mut self.outbox);
     }
 
     pub(super) fn listed(&mut self, result: Result<Answer, OpError>) {
-        let Some(list) = self.pleg.relist_ended(result, self.now.boot, &mut self.outbox) else { return };
+        let Some(list) = self.pleg.schedule.ended(result, self.now.boot, &mut self.outbox) else { return };
         if list.is_first {
-            self.room_changed();
+            self.admission.room_changed();
         }
         let pods = relist::by_pod(&list.listed, &self.config.owner);
         let has_worker = |uid: &Uid| self.workers.contains_key(uid);
-        for found in self.pleg.find(&pods, &list, has_worker, self.desired.is_known()) {
+        for found in
+            self.pleg.without_worker.find(&pods, (list.began.0, list.is_first), has_worker, self.desired.is_known())
+        {
             match found {
                 Found::Running(uid) => self.adopt(&uid),
                 Found::Orphan(uid, orphan) => self.adopt_orphan(&uid, orphan),
@@ -38,7 +40,7 @@ impl Engine {
         let Unclaimed { name, grace, .. } = orphan;
         self.outbox.measure(Measure::OrphanedPod);
         let message = format!("pod {name} (uid {uid}) is running but has no manifest; stopping and removing it");
-        self.outbox.tell_of_node(Severity::Warning, Reason::OrphanedPod, message);
+        self.outbox.emit_node_event(Severity::Warning, Reason::OrphanedPod, message);
         self.add_orphan(uid, name, grace);
     }
 
@@ -66,8 +68,8 @@ impl Engine {
         let known = uid.and_then(|uid| self.workers.get(&uid).map(|worker| (uid, worker)));
         match known {
             Some((uid, worker)) => {
-                let will_tell = will_tell(worker, &event);
-                self.pleg.event(&uid, event, will_tell);
+                let will_report = will_report(worker, &event);
+                self.pleg.event(&uid, event, will_report);
             }
             None => self.pleg.event_of_unknown_pod(&event),
         }
@@ -75,14 +77,14 @@ impl Engine {
 
     /// The pod was read, or a call of its worker has ended: evaluates the events that waited for it.
     pub(super) fn recheck_waiting_events(&mut self, uid: &Uid) {
-        for event in self.pleg.take_waiting_events(uid) {
+        for event in self.pleg.waiting_events.take(uid) {
             self.runtime_event(Some(uid.clone()), event);
         }
     }
 }
 
 /// True if the worker has a call in flight whose answer will show the same as the event.
-fn will_tell(worker: &Worker, event: &PlegEvent) -> bool {
+fn will_report(worker: &Worker, event: &PlegEvent) -> bool {
     match event.kind {
         Kind::ContainerDied => worker.is_stopping(&event.id),
         _ => worker.is_changing(),

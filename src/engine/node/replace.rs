@@ -8,7 +8,6 @@
 use super::Engine;
 use crate::api::names::Uid;
 use crate::engine::effect::Effect;
-use crate::engine::pod::worker::Worker;
 
 impl Engine {
     /// True if the pod has to continue until its record has been written.
@@ -18,15 +17,9 @@ impl Engine {
         if waits {
             self.desired.outdated(uid);
             self.dirty.insert(uid.clone());
-            self.room_changed();
+            self.admission.room_changed();
         }
         waits
-    }
-
-    /// True if the pod that currently has this pod's name continues until its record has been written.
-    pub(super) fn follows_outdated(&self, worker: &Worker) -> bool {
-        let first = self.desired.names().first(&worker.name);
-        first.filter(|uid| **uid != worker.uid).and_then(|uid| self.workers.get(uid)).is_some_and(Worker::is_outdated)
     }
 
     /// True if the termination of at least one pod starts now.

@@ -18,7 +18,7 @@ fn pod(name: &str, secret: &str) -> Rc<Pod> {
 }
 
 /// A pod that requests this number of cpus; the node has four.
-fn asking(name: &str, cpus: u32) -> Rc<Pod> {
+fn requesting(name: &str, cpus: u32) -> Rc<Pod> {
     read(name, &format!("resources: {{requests: {{cpu: {cpus}}}}}"))
 }
 
@@ -170,7 +170,7 @@ fn a_pod_says_what_holds_it_up() {
 
 #[test]
 fn a1_a3_a4_who_is_rejected_or_waits_for_room_says_so_and_counts_as_that() {
-    let (old, big) = (asking("old", 3), asking("big", 5));
+    let (old, big) = (requesting("old", 3), requesting("big", 5));
     let (mut engine, effects) = node(vec![old.clone(), big.clone()], listed(old.uid.as_str(), "old"));
     let read = op_of(&effects, |call| matches!(call, RuntimeCall::ReadPod { .. }));
     engine.step(Event::Done { op: read, result: Ok(Answer::Pod(running())) }, at(7));
@@ -182,7 +182,7 @@ fn a1_a3_a4_who_is_rejected_or_waits_for_room_says_so_and_counts_as_that() {
     assert_eq!(worker_status.waits_for, ["another version of its manifest, or `wherry retry`"]);
 
     // The old pod takes a while to terminate; the new one fits after that.
-    let new = asking("new", 2);
+    let new = requesting("new", 2);
     engine.step(Event::Desired(vec![big.clone(), new.clone()]), at(8));
     let s = engine.summary(at(8).boot);
     assert_eq!((s.desired, s.active, s.rejected, s.waiting_for_room), (2, 2, 1, 1));
@@ -200,7 +200,7 @@ fn a1_a3_a4_who_is_rejected_or_waits_for_room_says_so_and_counts_as_that() {
 #[test]
 fn a4_what_is_new_waits_for_the_first_list() {
     let mut engine = Engine::new(config());
-    let web = asking("web", 1);
+    let web = requesting("web", 1);
     engine.step(Event::Desired(vec![web.clone()]), at(5));
     assert_eq!(engine.worker_status(&web.uid, at(5).boot).unwrap().waits_for, ["the first relist"]);
 }
@@ -209,7 +209,7 @@ fn a4_what_is_new_waits_for_the_first_list() {
 fn s4_a_pod_rejected_for_a_shutdown_waits_for_its_end() {
     let (mut engine, _) = node(Vec::new(), Listed::default());
     engine.step(Event::Logind(LogindEvent::Preparing(true)), at(7));
-    let web = asking("web", 1);
+    let web = requesting("web", 1);
     engine.step(Event::Desired(vec![web.clone()]), at(8));
     assert_eq!(engine.pod(&web.uid).unwrap().status.reason.as_deref(), Some("NodeShutdown"));
     assert_eq!(engine.worker_status(&web.uid, at(8).boot).unwrap().waits_for, ["the end of the node's shutdown"]);

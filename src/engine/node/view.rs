@@ -93,7 +93,7 @@ impl Engine {
             pod,
             status: &worker.status,
             desired: worker.demand.desired,
-            admission: worker.admission(),
+            admission: &worker.admission,
             deletion,
         })
     }
@@ -105,14 +105,14 @@ impl Engine {
             State::Terminating(_) => true,
             // A container turned up running again.
             State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => {
-                self.pleg.cache().get(&worker.uid).is_some_and(|e| e.running().next().is_some())
+                self.pleg.cache.get(&worker.uid).is_some_and(|e| e.running().next().is_some())
             }
         }
     }
 
     /// The containers of a pod according to the runtime, newest first.
     pub fn containers(&self, uid: &Uid) -> &[ContainerFact] {
-        self.pleg.cache().get(uid).map_or(&[], |entry| &entry.facts().containers)
+        self.pleg.cache.get(uid).map_or(&[], |entry| &entry.facts().containers)
     }
 
     /// D1: every manifest source has been read.
@@ -121,7 +121,7 @@ impl Engine {
     }
 
     pub fn pleg_healthy(&self, now: Boot) -> bool {
-        self.pleg.schedule().is_healthy(now)
+        self.pleg.schedule.is_healthy(now)
     }
 
     pub fn conflicts(&self) -> &[Conflict] {
@@ -133,19 +133,19 @@ impl Engine {
         let manifests = if self.desired.is_known() { Ok("read".into()) } else { Err("not read yet".into()) };
         vec![
             Check { name: "runtime", result: self.runtime.check() },
-            Check { name: "pleg", result: self.pleg.schedule().check(now) },
+            Check { name: "pleg", result: self.pleg.schedule.check(now) },
             Check { name: "manifests", result: manifests },
         ]
     }
 
     pub fn summary(&self, now: Boot) -> Summary {
         let mut s = Summary {
-            runtime: self.runtime.fact().cloned(),
+            runtime: self.runtime.fact.clone(),
             runtime_up: self.runtime.is_up(),
             runtime_answered: self.runtime.has_answered(),
             runtime_error: self.runtime.error().map(str::to_owned),
-            pleg_age: self.pleg.schedule().last_ok().map(|at| now.since(at)),
-            pleg_error: self.pleg.schedule().error().map(str::to_owned),
+            pleg_age: self.pleg.schedule.last_ok.map(|at| now.since(at)),
+            pleg_error: self.pleg.schedule.error.clone(),
             sources_ready: self.desired.is_known(),
             operations_in_flight: self.outbox.ops.len(),
             conflicts: self.desired.conflicts().to_vec(),
@@ -155,7 +155,7 @@ impl Engine {
             s.desired += usize::from(w.demand.desired);
             s.active += usize::from(self.is_active(w));
             s.drained += usize::from(w.demand.desired && w.is_drained());
-            match (&w.state, w.admission()) {
+            match (&w.state, &w.admission) {
                 (State::Waiting | State::Sync(_), Admission::Rejected(_)) => {
                     s.rejected += 1;
                     continue;
@@ -175,7 +175,7 @@ impl Engine {
             };
             *s.working.entry((lifecycle, config)).or_default() += 1;
         }
-        for entry in self.pleg.cache().values() {
+        for entry in self.pleg.cache.values() {
             s.running_pods += usize::from(entry.facts().sandboxes.iter().any(|x| x.ready));
             for c in &entry.facts().containers {
                 let state = match c.state {

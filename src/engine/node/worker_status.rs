@@ -21,7 +21,7 @@ impl Engine {
                         .waits_for
                         .push(format!("the pod {first} of the same name, which has not finished yet"));
                 }
-                match worker.admission() {
+                match &worker.admission {
                     Admission::Waits(why) => worker_status.waits_for.push(format!("room: {why}")),
                     Admission::Rejected(_) if worker.is_rejected_for_now() => {
                         worker_status.waits_for.push("the end of the node's shutdown".into());
@@ -37,7 +37,7 @@ impl Engine {
                 }
             }
             State::Sync(_) => {
-                if let Some((_, why)) = self.pleg.cache().get(uid).and_then(|entry| worker.waits_for_strangers(entry)) {
+                if let Some((_, why)) = self.pleg.cache.get(uid).and_then(|entry| worker.waits_for_strangers(entry)) {
                     worker_status.waits_for.push(why);
                 }
                 let queues = [
@@ -67,7 +67,7 @@ impl Engine {
                 }
             }
         }
-        if let Some(why) = self.pleg.cache().get(uid).and_then(|e| e.error.as_deref()) {
+        if let Some(why) = self.pleg.cache.get(uid).and_then(|e| e.error.as_deref()) {
             worker_status.waits_for.push(format!("a successful status read; the last one failed: {why}"));
         }
         Some(worker_status)

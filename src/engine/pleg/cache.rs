@@ -27,7 +27,7 @@ pub struct Entry {
     facts: PodFacts,
     /// Objects of other owners under the pod's UID, and the start of the list or read that showed them.
     strangers: Strangers,
-    looked: Option<(Generation, Boot)>,
+    strangers_seen: Option<(Generation, Boot)>,
     /// Read at least once since Wherry started.
     known: bool,
     /// The facts are no older than this: the start of the read, or the last answer to the worker's own call.
@@ -163,10 +163,10 @@ impl Entry {
 
     /// W21: stores the objects of other owners under the pod's UID as of this time. Returns true if they changed.
     pub fn meet(&mut self, strangers: Strangers, began: Generation, at: Boot) -> bool {
-        if self.looked.is_some_and(|(before, _)| before > began) {
+        if self.strangers_seen.is_some_and(|(before, _)| before > began) {
             return false;
         }
-        self.looked = Some((began, at));
+        self.strangers_seen = Some((began, at));
         let news = self.strangers != strangers;
         self.strangers = strangers;
         news
@@ -177,8 +177,8 @@ impl Entry {
     }
 
     /// The start of the last list or read that showed the objects of other owners.
-    pub fn looked(&self) -> Option<(Generation, Boot)> {
-        self.looked
+    pub fn strangers_seen(&self) -> Option<(Generation, Boot)> {
+        self.strangers_seen
     }
 
     /// Sorts newest first by the attempt, which only grows. Times are not reliable, because the clock may have been set.

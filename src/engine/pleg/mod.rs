@@ -23,22 +23,22 @@ use cache::{Cache, Entry, Generation, StepTime};
 use reads::Reads;
 use relist::{ByPod, Kind, ListedPod, PlegEvent};
 use runtime_events::WaitingEvents;
-use schedule::{List, Schedule};
+use schedule::Schedule;
 use serde::Serialize;
 use std::time::Duration;
 use strangers::Strangers;
 use watch::Watches;
-use without_worker::{Found, WithoutWorker};
+use without_worker::WithoutWorker;
 
 #[derive(Debug, Serialize)]
 pub struct Pleg {
-    schedule: Schedule,
+    pub schedule: Schedule,
     /// The last status of each pod with a worker.
-    cache: Cache,
-    reads: Reads,
+    pub cache: Cache,
+    pub reads: Reads,
     watches: Watches,
-    waiting_events: WaitingEvents,
-    without_worker: WithoutWorker,
+    pub waiting_events: WaitingEvents,
+    pub without_worker: WithoutWorker,
     /// The last list was older than the cached status of a pod.
     skipped: bool,
 }
@@ -56,36 +56,15 @@ impl Pleg {
         }
     }
 
-    pub fn schedule(&self) -> &Schedule {
-        &self.schedule
-    }
-
-    pub fn cache(&self) -> &Cache {
-        &self.cache
-    }
-
-    pub fn without_worker(&self) -> &WithoutWorker {
-        &self.without_worker
-    }
-
-    pub fn set_parallel_reads(&mut self, limit: usize) {
-        self.reads.set_limit(limit);
-    }
-
     /// A list has been compared with the cache.
     pub fn was_compared(&self) -> bool {
-        self.schedule.last_ok().is_some()
+        self.schedule.last_ok.is_some()
     }
 
     /// True if the runtime has nothing of this pod: a list showed neither the pod nor another owner's pod with its UID.
     pub fn knows_nothing_of(&self, uid: &Uid) -> bool {
         let others = &self.without_worker;
-        self.was_compared() && !others.unclaimed().contains_key(uid) && !others.shares(uid)
-    }
-
-    /// All pods that the last list showed have a worker now.
-    pub fn all_claimed(&mut self) {
-        self.without_worker.all_claimed();
+        self.was_compared() && !others.unclaimed.contains_key(uid) && !others.shares(uid)
     }
 }
 
@@ -122,44 +101,15 @@ impl Pleg {
             self.without_worker.forgotten(uid, generation);
         }
     }
-
-    /// The outcome of a RunPodSandbox call of this attempt is unknown. It takes effect before `until` or never.
-    pub fn lost(&mut self, uid: &Uid, attempt: u32, until: Boot) {
-        self.without_worker.lost(uid, attempt, until);
-    }
 }
 
 /// Relists.
 impl Pleg {
-    /// P6: one relist at a time. `up`: the runtime is connected.
-    pub fn relist(&mut self, up: bool, step: StepTime, timeout: Duration, outbox: &mut Outbox) {
-        self.schedule.relist(up, step, timeout, outbox);
-    }
-
-    pub fn relist_timer_fired(&mut self) {
-        self.schedule.timer_fired();
-    }
-
     /// Sets the timer for the next relist: one period after the start of the last one.
     pub fn arm_relist(&mut self, up: bool, period: Duration, now: Boot, outbox: &mut Outbox) {
         // P8: every change causes a runtime event.
         let all_seen = !self.skipped && self.without_worker.is_empty() && self.watches.cover_all();
         self.schedule.arm(up, all_seen, period, now, outbox);
-    }
-
-    pub fn relist_ended(&mut self, result: Result<Answer, OpError>, now: Boot, outbox: &mut Outbox) -> Option<List> {
-        self.schedule.ended(result, now, outbox)
-    }
-
-    /// Finds the pods in a list that the node has to adopt, before the list is compared with the cache.
-    pub fn find(
-        &mut self,
-        pods: &ByPod<'_>,
-        list: &List,
-        has_worker: impl Fn(&Uid) -> bool,
-        desired_known: bool,
-    ) -> Vec<Found> {
-        self.without_worker.find(pods, (list.began.0, list.is_first), has_worker, desired_known)
     }
 
     /// Compares a list with the cache, and queues the status reads of the pods that differ (P1 to P3, P7). Returns the
@@ -246,11 +196,6 @@ impl Pleg {
         self.reads.begin(&mut self.cache, has_begun, step, timeout, outbox);
     }
 
-    /// When a due status read can start although no read in flight has ended: hanging reads lose their slots.
-    pub fn reads_at(&self) -> Option<Boot> {
-        self.reads.begins_at()
-    }
-
     /// The status read of a pod has ended. False if it is out of date. `owner`: the value of our own annotation.
     pub fn pod_read(
         &mut self,
@@ -319,21 +264,16 @@ impl Pleg {
         }
     }
 
-    /// An event of a pod with a worker. `will_tell`: a call of the worker is in flight whose answer will show the same.
-    pub fn event(&mut self, uid: &Uid, event: PlegEvent, will_tell: bool) {
+    /// An event of a pod with a worker. `will_report`: a call of the worker is in flight whose answer will show the same.
+    pub fn event(&mut self, uid: &Uid, event: PlegEvent, will_report: bool) {
         let Some(entry) = self.cache.get(uid) else { return };
         if relist::shows(entry.facts(), &event) {
             return;
         }
-        if entry.is_busy() || will_tell {
+        if entry.is_busy() || will_report {
             self.waiting_events.add(uid, event);
         } else {
             self.read_soon(uid);
         }
-    }
-
-    /// The pod was read, or a call of its worker has ended: the events that waited for it.
-    pub fn take_waiting_events(&mut self, uid: &Uid) -> impl Iterator<Item = PlegEvent> + use<> {
-        self.waiting_events.take(uid)
     }
 }

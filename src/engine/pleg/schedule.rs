@@ -26,8 +26,9 @@ pub struct Schedule {
     began: Option<StepTime>,
     last_began: Option<Boot>,
     /// The start of the last successful relist.
-    last_ok: Option<Boot>,
-    error: Option<String>,
+    pub last_ok: Option<Boot>,
+    /// The error of the last relist.
+    pub error: Option<String>,
     /// A runtime event for an unknown pod has arrived since the last relist started.
     event_arrived: bool,
     timer: Timer,
@@ -111,16 +112,6 @@ impl Schedule {
         self.last_ok.is_some_and(|at| now.since(at) < UNHEALTHY_AFTER)
     }
 
-    /// The start of the last successful relist.
-    pub fn last_ok(&self) -> Option<Boot> {
-        self.last_ok
-    }
-
-    /// The error of the last relist.
-    pub fn error(&self) -> Option<&str> {
-        self.error.as_deref()
-    }
-
     /// The health check, in a kubelet's words.
     ///
     /// # Errors
@@ -183,7 +174,7 @@ mod tests {
         let mut schedule = Schedule::default();
         relist(&mut schedule, 5);
         assert!(end(&mut schedule, Err(OpError::Unknown("EOF".into()))).is_none());
-        assert_eq!((schedule.last_ok(), schedule.error()), (None, Some("EOF")));
+        assert_eq!((schedule.last_ok, schedule.error.as_deref()), (None, Some("EOF")));
         assert!(!schedule.is_healthy(at(6)));
         relist(&mut schedule, 7);
         end(&mut schedule, Ok(Answer::Listed(Listed::default())));

@@ -43,7 +43,7 @@ pub enum Found {
 #[derive(Debug, Default, Serialize)]
 pub struct WithoutWorker {
     /// Our pods in the last list, while it is not known yet which pods are desired.
-    unclaimed: BTreeMap<Uid, Unclaimed>,
+    pub unclaimed: BTreeMap<Uid, Unclaimed>,
     /// UIDs that other owners use, according to the last list.
     shared: BTreeSet<Uid>,
     /// Workers dropped since the list in flight started: the list is out of date for them.
@@ -110,10 +110,6 @@ impl WithoutWorker {
         self.lost.is_empty() && self.unclaimed.is_empty()
     }
 
-    pub fn unclaimed(&self) -> &BTreeMap<Uid, Unclaimed> {
-        &self.unclaimed
-    }
-
     /// All pods have a worker now.
     pub fn all_claimed(&mut self) {
         self.unclaimed.clear();
@@ -161,7 +157,7 @@ mod tests {
         let mut others = WithoutWorker::default();
         let shown = [("a", "me"), ("b", "you"), ("worker", "me")];
         assert_eq!(find(&mut others, &shown, true, false), ["runs worker"]);
-        assert!(others.unclaimed().contains_key(&Uid::from("a")) && !others.is_empty());
+        assert!(others.unclaimed.contains_key(&Uid::from("a")) && !others.is_empty());
         assert!(others.shares(&"b".into()) && !others.shares(&"a".into()));
         assert_eq!(find(&mut others, &shown, false, true), ["orphan a"]);
         assert!(others.is_empty());

@@ -4,11 +4,11 @@ use crate::api::names::FullName;
 use crate::api::reason::Reason;
 use crate::engine::effect::Severity;
 use crate::engine::pod::status::Cause;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Why a desired pod is killed. The variants are in the alphabetical order of their names in the records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TerminationSource {
     /// W27: the pod waits for `undrain`.
@@ -22,27 +22,6 @@ pub enum TerminationSource {
 }
 
 impl TerminationSource {
-    const ALL: [TerminationSource; 4] = [
-        TerminationSource::Drain,
-        TerminationSource::Eviction,
-        TerminationSource::Preemption,
-        TerminationSource::Shutdown,
-    ];
-
-    /// The name in the records.
-    pub fn name(self) -> &'static str {
-        match self {
-            TerminationSource::Drain => "drain",
-            TerminationSource::Eviction => "eviction",
-            TerminationSource::Preemption => "preemption",
-            TerminationSource::Shutdown => "shutdown",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<TerminationSource> {
-        TerminationSource::ALL.into_iter().find(|k| k.name() == name)
-    }
-
     /// The reason in the pod's status (S5, A8, W27; for an eviction the kubelet's).
     fn reason(self) -> Reason {
         match self {

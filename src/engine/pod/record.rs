@@ -10,7 +10,7 @@ use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::status::Cause;
 use crate::engine::record_error::{self, RecordError};
 use k8s_openapi::api::core::v1 as core;
-use serde::Serialize;
+use serde::{Deserialize as _, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -120,7 +120,7 @@ pub fn write(record: &Record) -> String {
         value["rejected"] = json!({ "reason": cause.reason, "message": cause.message });
     }
     if !record.waits_for.is_empty() {
-        value["waitsFor"] = record.waits_for.iter().map(|k| json!(k.name())).collect();
+        value["waitsFor"] = json!(record.waits_for);
     }
     if let Some(of) = &record.preempted {
         value["preempted"] = json!({ "at": of.at.0, "signal": &*of.signal });
@@ -134,7 +134,7 @@ pub fn write(record: &Record) -> String {
             value["termination"]["reason"] = json!(cause.reason);
             value["termination"]["message"] = json!(cause.message);
             if let Some(by) = cause.by {
-                value["termination"]["by"] = json!(by.name());
+                value["termination"]["by"] = json!(by);
             }
         }
     }
@@ -155,7 +155,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
     let termination = value.get("termination").map(|t| {
         let time = |name| Wall(t.get(name).and_then(Value::as_i64).unwrap_or_default());
         let reason = text_of(t, "reason");
-        let by = TerminationSource::from_name(&text_of(t, "by"));
+        let by = t.get("by").and_then(|by| TerminationSource::deserialize(by).ok());
         let message = || text_of(t, "message");
         let cause = (!reason.is_empty()).then(|| Cause { reason: Reason::from_text(&reason), message: message(), by });
         Termination { began: time("began"), grace_deadline: time("cut"), cause }
@@ -175,7 +175,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
     let (waiting, again) = (is_so("waiting"), is_so("again"));
     let waits_for = value.get("waitsFor").and_then(Value::as_array).into_iter().flatten();
     let unknown = |k: &Value| Invalid { field: "waitsFor", why: k.to_string() };
-    let waits_for = waits_for.map(|k| k.as_str().and_then(TerminationSource::from_name).ok_or_else(|| unknown(k)));
+    let waits_for = waits_for.map(|k| TerminationSource::deserialize(k).map_err(|_| unknown(k)));
     let waits_for = waits_for.collect::<Result<BTreeSet<TerminationSource>, RecordError>>()?;
     let preempted = value.get("preempted").map(|p| Preempted {
         at: Wall(p.get("at").and_then(Value::as_i64).unwrap_or_default()),

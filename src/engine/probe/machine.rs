@@ -102,7 +102,7 @@ impl Machine {
         (!self.over && !waits).then_some(self.due)
     }
 
-    pub fn asked(&mut self, op: OpId, now: Boot) {
+    pub fn requested(&mut self, op: OpId, now: Boot) {
         self.in_flight = Some(op);
         self.due = now + self.period;
     }
@@ -167,7 +167,7 @@ mod tests {
     fn a_probe_is_due_a_period_after_the_last_one_began_and_never_twice_at_once() {
         let mut m = machine(Kind::Liveness, 1, 3);
         let second = |s: u64| Boot(s * 1_000_000_000);
-        m.asked(OpId(1), second(1));
+        m.requested(OpId(1), second(1));
         assert_eq!((m.is_due(second(2)), m.next(second(2))), (false, Some(second(6))));
         assert_eq!((m.is_due(second(7)), m.next(second(7))), (false, None), "it waits for its answer");
         m.judge(Some(true));

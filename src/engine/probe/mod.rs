@@ -111,9 +111,9 @@ impl Probes {
         all
     }
 
-    pub fn asked(&mut self, due: &Due, op: OpId, now: Boot) {
+    pub fn requested(&mut self, due: &Due, op: OpId, now: Boot) {
         let of = self.of.get_mut(&due.id).into_iter().flat_map(|of| &mut of.machines);
-        of.filter(|m| m.kind == due.kind).for_each(|m| m.asked(op, now));
+        of.filter(|m| m.kind == due.kind).for_each(|m| m.requested(op, now));
     }
 
     /// The next time at which a probe is due.

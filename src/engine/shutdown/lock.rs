@@ -22,16 +22,16 @@ use std::time::Duration;
 /// The deadline of one call.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 /// S2: the number of reads of the delay after a reload, and the pause between two of them.
-const LOOKS: u32 = 5;
+const READS: u32 = 5;
 const APART: Duration = Duration::from_millis(200);
 /// The interval between two reads of a delay that is long enough.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const READ_AGAIN: Duration = Duration::from_secs(60);
 /// Stands for a logind without a limit ("infinity"): a thousand years, so that views can show it as a number.
 const NO_LIMIT: Duration = Duration::from_secs(1000 * 365 * 86_400);
 
 /// A request of the lock to the engine.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum LockRequest {
     Call(LogindCall),
     /// Close the lock.
     Release,
@@ -44,7 +44,7 @@ pub enum Ask {
     /// The shutdown in progress continues without a lock.
     Unlocked,
     /// A change to report, once. Ok if the lock is armed and has no problem.
-    Told(Result<String, String>),
+    Report(Result<String, String>),
 }
 
 #[derive(Debug, Serialize)]
@@ -58,7 +58,7 @@ pub struct Lock {
     /// The problems of the last round.
     left: Problems,
     failing_since: Option<Boot>,
-    told: Option<Result<String, String>>,
+    reported: Option<Result<String, String>>,
     pub store: Store,
     /// The current timer.
     armed: Option<Boot>,
@@ -74,7 +74,7 @@ impl Lock {
             work: Work::Idle { at: None },
             left: Problems::default(),
             failing_since: None,
-            told: None,
+            reported: None,
             store: Store::default(),
             armed: None,
         }
@@ -107,16 +107,16 @@ impl Lock {
         if let Link::Down { why: Some(why) } = &self.link {
             return Some(why.clone());
         }
-        let asking = || (!self.is_armed()).then(|| "logind has not answered yet".to_owned());
-        self.left.text(self.groups.sum(), self.delay).or_else(asking)
+        let unanswered = || (!self.is_armed()).then(|| "logind has not answered yet".to_owned());
+        self.left.text(self.groups.sum(), self.delay).or_else(unanswered)
     }
 
     pub fn owns(&self, op: OpId) -> bool {
-        matches!(self.work, Work::Asking { op: Some(o), .. } if o == op)
+        matches!(self.work, Work::Calling { op: Some(o), .. } if o == op)
     }
 
     pub fn began(&mut self, began: OpId) {
-        if let Work::Asking { op, .. } = &mut self.work {
+        if let Work::Calling { op, .. } = &mut self.work {
             *op = Some(began);
         }
     }
@@ -126,20 +126,20 @@ impl Lock {
         let work = match &self.work {
             Work::Idle { at } => *at,
             Work::Pausing { until, .. } => Some(*until),
-            Work::Asking { .. } => None,
+            Work::Calling { .. } => None,
         };
         let at = work.into_iter().chain(self.store.next()).min();
         (std::mem::replace(&mut self.armed, at) != at).then_some(at)
     }
 
     /// The configuration was reloaded. Without periods the lock is released (S3).
-    pub fn configure(&mut self, groups: Groups) -> Vec<Ask> {
+    pub fn configure(&mut self, groups: Groups) -> Vec<LockRequest> {
         let changed = groups != self.groups;
         if changed {
             self.groups = groups;
             self.left = Problems::default();
             self.failing_since = None;
-            self.told = None;
+            self.reported = None;
         }
         if self.groups.is_off() {
             self.work = Work::Idle { at: None };
@@ -153,29 +153,29 @@ impl Lock {
 
     fn whole_round_is_under_way(&self) -> bool {
         match &self.work {
-            Work::Idle { .. } | Work::Asking { step: Step::ReadDelay(Read::Periodic | Read::Shutdown), .. } => false,
-            Work::Asking { round, .. } | Work::Pausing { round, .. } => round.kind == Kind::Whole,
+            Work::Idle { .. } | Work::Calling { step: Step::ReadDelay(Read::Periodic | Read::Shutdown), .. } => false,
+            Work::Calling { round, .. } | Work::Pausing { round, .. } => round.kind == Kind::Whole,
         }
     }
 
     /// systemd's descriptor store contained the lock of a previous run.
-    pub fn inherited(&mut self) -> Vec<Ask> {
+    pub fn inherited(&mut self) -> Vec<LockRequest> {
         self.held = Held::Unconfirmed;
-        if self.groups.is_off() { self.release() } else { vec![Ask::Store] }
+        if self.groups.is_off() { self.release() } else { vec![LockRequest::Store] }
     }
 
     /// The answer to a call of an abandoned round: Wherry has another lock now.
-    pub fn taken_late(&mut self) -> Vec<Ask> {
-        if self.held == Held::No { self.release() } else { vec![Ask::Store] }
+    pub fn taken_late(&mut self) -> Vec<LockRequest> {
+        if self.held == Held::No { self.release() } else { vec![LockRequest::Store] }
     }
 
-    pub fn release(&mut self) -> Vec<Ask> {
+    pub fn release(&mut self) -> Vec<LockRequest> {
         self.held = Held::No;
-        vec![Ask::Release, Ask::Store]
+        vec![LockRequest::Release, LockRequest::Store]
     }
 
     /// logind is available on the bus, or has restarted.
-    pub fn up(&mut self) -> Vec<Ask> {
+    pub fn up(&mut self) -> Vec<LockRequest> {
         self.link = Link::Up { subscribed: false };
         if self.held == Held::Yes {
             self.held = Held::Unconfirmed;
@@ -185,20 +185,20 @@ impl Lock {
         self.begin(Kind::Whole)
     }
 
-    pub fn down(&mut self, why: String) -> Vec<Ask> {
+    pub fn down(&mut self, why: String) -> Vec<LockRequest> {
         self.link = Link::Down { why: Some(why) };
         self.work = Work::Idle { at: None };
-        self.tell()
+        self.report()
     }
 
     /// A shutdown begins: reads the delay once more, because another file may have changed it. None during a round.
-    pub fn read_for_shutdown(&mut self) -> Option<Ask> {
+    pub fn read_for_shutdown(&mut self) -> Option<LockRequest> {
         let idle = matches!(self.work, Work::Idle { .. }) && matches!(self.link, Link::Up { .. });
-        idle.then(|| self.ask(Step::ReadDelay(Read::Shutdown), Round::default()))
+        idle.then(|| self.call(Step::ReadDelay(Read::Shutdown), Round::default()))
     }
 
     /// S6: the shutdown was cancelled. Takes a new lock before the old one is closed.
-    pub fn take_anew(&mut self, groups: Groups) -> Vec<Ask> {
+    pub fn take_anew(&mut self, groups: Groups) -> Vec<LockRequest> {
         let changed = groups != self.groups;
         if changed {
             return self.configure(groups);
@@ -207,48 +207,48 @@ impl Lock {
             return Vec::new();
         }
         let then_whole = self.left.any() || self.delay.is_none_or(|d| d < self.groups.sum());
-        vec![self.ask(Step::Inhibit, Round::of(Kind::Relock { then_whole }))]
+        vec![self.call(Step::Inhibit, Round::of(Kind::Relock { then_whole }))]
     }
 
     /// The shutdown that was in doubt is over. The round at its start did not change the drop-in, so a whole round
     /// follows.
-    pub fn begin_anew(&mut self, groups: Groups) -> Vec<Ask> {
+    pub fn begin_anew(&mut self, groups: Groups) -> Vec<LockRequest> {
         if groups == self.groups { self.begin(Kind::Whole) } else { self.configure(groups) }
     }
 
-    pub fn timer(&mut self, now: Boot) -> Vec<Ask> {
+    pub fn timer(&mut self, now: Boot) -> Vec<LockRequest> {
         self.armed = None;
-        let mut asks: Vec<Ask> = self.store.is_due(now).then_some(Ask::Store).into_iter().collect();
+        let mut requests: Vec<LockRequest> = self.store.is_due(now).then_some(LockRequest::Store).into_iter().collect();
         match &mut self.work {
-            Work::Pausing { until, change, looks, round } if *until <= now => {
-                let (read, round) = (Read::After(*change, *looks), std::mem::take(round));
-                asks.push(self.ask(Step::ReadDelay(read), round));
+            Work::Pausing { until, change, reads, round } if *until <= now => {
+                let (read, round) = (Read::After(*change, *reads), std::mem::take(round));
+                requests.push(self.call(Step::ReadDelay(read), round));
             }
-            Work::Idle { at: Some(at) } if *at <= now && self.left.any() => asks.extend(self.begin(Kind::Retry)),
+            Work::Idle { at: Some(at) } if *at <= now && self.left.any() => requests.extend(self.begin(Kind::Retry)),
             Work::Idle { at: Some(at) } if *at <= now => {
-                asks.push(self.ask(Step::ReadDelay(Read::Periodic), Round::default()));
+                requests.push(self.call(Step::ReadDelay(Read::Periodic), Round::default()));
             }
             _ => {}
         }
-        asks
+        requests
     }
 
-    fn begin(&mut self, kind: Kind) -> Vec<Ask> {
+    fn begin(&mut self, kind: Kind) -> Vec<LockRequest> {
         if !matches!(self.link, Link::Up { .. }) || self.groups.is_off() {
             return Vec::new();
         }
-        vec![self.ask(Step::ReadDelay(Read::First), Round::of(kind))]
+        vec![self.call(Step::ReadDelay(Read::First), Round::of(kind))]
     }
 
-    fn ask(&mut self, step: Step, round: Round) -> Ask {
+    fn call(&mut self, step: Step, round: Round) -> LockRequest {
         // A late answer to an earlier call must not count for this one.
-        self.work = Work::Asking { step, op: None, round };
-        Ask::Call(step.call(self.groups.sum()))
+        self.work = Work::Calling { step, op: None, round };
+        LockRequest::Call(step.call(self.groups.sum()))
     }
 
     /// `down`: a shutdown is in progress, or in doubt.
-    pub fn answered(&mut self, result: Result<Answer, OpError>, down: bool, now: Boot) -> Vec<Ask> {
-        let Work::Asking { step, mut round, .. } = std::mem::replace(&mut self.work, Work::Idle { at: None }) else {
+    pub fn answered(&mut self, result: Result<Answer, OpError>, down: bool, now: Boot) -> Vec<LockRequest> {
+        let Work::Calling { step, mut round, .. } = std::mem::replace(&mut self.work, Work::Idle { at: None }) else {
             return Vec::new();
         };
         match (step, result) {
@@ -259,12 +259,12 @@ impl Lock {
                 round.problems.lock = Some(why);
                 self.finish(round, now)
             }
-            (Step::WriteDropIn, Ok(_)) => vec![self.ask(Step::Reload(Change::Raise), round)],
+            (Step::WriteDropIn, Ok(_)) => vec![self.call(Step::Reload(Change::Raise), round)],
             (Step::WriteDropIn, Err(e)) => {
                 round.problems.delay = Some(Delay::NotWritten(e.message().to_owned()));
                 vec![self.lock(round)]
             }
-            (Step::Reload(change), Ok(_)) => vec![self.ask(Step::ReadDelay(Read::After(change, 1)), round)],
+            (Step::Reload(change), Ok(_)) => vec![self.call(Step::ReadDelay(Read::After(change, 1)), round)],
             (Step::Reload(Change::Raise), Err(e)) => {
                 round.problems.delay = Some(Delay::NotReloaded(e.message().to_owned()));
                 vec![self.lock(round)]
@@ -272,22 +272,22 @@ impl Lock {
             (Step::List, answer) => match answer {
                 Ok(Answer::Inhibited(true)) => {
                     self.held = Held::Yes;
-                    vec![Ask::Store, self.ask(Step::Subscribe, round)]
+                    vec![LockRequest::Store, self.call(Step::Subscribe, round)]
                 }
                 Ok(Answer::Inhibited(false)) => {
                     self.held = Held::No;
-                    vec![self.ask(Step::Inhibit, round)]
+                    vec![self.call(Step::Inhibit, round)]
                 }
-                _ => vec![self.ask(Step::Inhibit, round)],
+                _ => vec![self.call(Step::Inhibit, round)],
             },
             (Step::Inhibit, Ok(_)) => {
                 self.held = Held::Yes;
-                vec![Ask::Store, self.ask(Step::Subscribe, round)]
+                vec![LockRequest::Store, self.call(Step::Subscribe, round)]
             }
             (Step::Inhibit, Err(e)) => {
                 round.problems.failed("failed to take an inhibitor lock", &e);
-                let unlocked = (down && self.held == Held::No).then_some(Ask::Unlocked);
-                let subscribe = self.ask(Step::Subscribe, round);
+                let unlocked = (down && self.held == Held::No).then_some(LockRequest::Unlocked);
+                let subscribe = self.call(Step::Subscribe, round);
                 unlocked.into_iter().chain([subscribe]).collect()
             }
             (Step::Subscribe, result) => {
@@ -295,17 +295,17 @@ impl Lock {
                     Ok(_) => self.link = Link::Up { subscribed: true },
                     Err(e) => round.problems.failed("failed to subscribe to the signal PrepareForShutdown", &e),
                 }
-                vec![self.ask(Step::ReadPreparing, round)]
+                vec![self.call(Step::ReadPreparing, round)]
             }
             (Step::ReadPreparing, Ok(Answer::Preparing(preparing))) => self.preparing_is(preparing, round, down, now),
             (Step::ReadPreparing, other) => {
                 round.problems.failed("failed to read PreparingForShutdown from logind", &failure(other));
-                let mut asks = self.release_unless_heard(down);
-                asks.extend(self.finish(round, now));
-                asks
+                let mut requests = self.release_unless_heard(down);
+                requests.extend(self.finish(round, now));
+                requests
             }
             (Step::LowerDropIn, Ok(Answer::Written(written))) if written || self.left.lower.is_some() => {
-                vec![self.ask(Step::Reload(Change::Lower), round)]
+                vec![self.call(Step::Reload(Change::Lower), round)]
             }
             (Step::LowerDropIn, Ok(_)) => self.finish(round, now),
             (Step::LowerDropIn | Step::Reload(Change::Lower), Err(e)) => {
@@ -315,19 +315,19 @@ impl Lock {
         }
     }
 
-    fn delay_is(&mut self, delay: Duration, read: Read, mut round: Round, down: bool, now: Boot) -> Vec<Ask> {
+    fn delay_is(&mut self, delay: Duration, read: Read, mut round: Round, down: bool, now: Boot) -> Vec<LockRequest> {
         self.delay = Some(delay.min(NO_LIMIT));
         // During a shutdown the drop-in is not changed.
         let settled = delay >= self.groups.sum() || down;
         match read {
             Read::Shutdown => {
                 self.rest(now);
-                vec![Ask::DelayRead(self.delay)]
+                vec![LockRequest::DelayRead(self.delay)]
             }
             Read::Periodic if settled => {
                 self.rest(now);
                 // The lock is released at the end of a shutdown, which is not a change to report.
-                if down { Vec::new() } else { self.tell() }
+                if down { Vec::new() } else { self.report() }
             }
             Read::Periodic => self.delay_is(delay, Read::First, Round::default(), down, now),
             Read::First | Read::After(Change::Raise, _) if settled => vec![self.lock(round)],
@@ -336,10 +336,10 @@ impl Lock {
                 round.problems.delay = Some(Delay::Overruled(delay));
                 vec![self.lock(round)]
             }
-            Read::First => vec![self.ask(Step::WriteDropIn, round)],
+            Read::First => vec![self.call(Step::WriteDropIn, round)],
             Read::After(Change::Lower, _) if delay == self.groups.sum() => self.finish(round, now),
-            Read::After(change, n) if n < LOOKS => {
-                self.work = Work::Pausing { until: now + APART, change, looks: n + 1, round };
+            Read::After(change, n) if n < READS => {
+                self.work = Work::Pausing { until: now + APART, change, reads: n + 1, round };
                 Vec::new()
             }
             Read::After(Change::Raise, _) => {
@@ -353,10 +353,10 @@ impl Lock {
         }
     }
 
-    fn delay_is_unknown(&mut self, e: &OpError, read: Read, mut round: Round, now: Boot) -> Vec<Ask> {
+    fn delay_is_unknown(&mut self, e: &OpError, read: Read, mut round: Round, now: Boot) -> Vec<LockRequest> {
         if read == Read::Shutdown {
             self.rest(now);
-            return vec![Ask::DelayRead(None)];
+            return vec![LockRequest::DelayRead(None)];
         }
         self.delay = None;
         round.problems.delay = Some(Delay::NotRead(e.message().to_owned()));
@@ -366,37 +366,37 @@ impl Lock {
         }
     }
 
-    fn lock(&mut self, round: Round) -> Ask {
-        self.ask(if self.held == Held::No { Step::Inhibit } else { Step::List }, round)
+    fn lock(&mut self, round: Round) -> LockRequest {
+        self.call(if self.held == Held::No { Step::Inhibit } else { Step::List }, round)
     }
 
-    fn preparing_is(&mut self, preparing: bool, round: Round, down: bool, now: Boot) -> Vec<Ask> {
-        let mut asks = if preparing { Vec::new() } else { self.release_unless_heard(down) };
+    fn preparing_is(&mut self, preparing: bool, round: Round, down: bool, now: Boot) -> Vec<LockRequest> {
+        let mut requests = if preparing { Vec::new() } else { self.release_unless_heard(down) };
         let whole = matches!(round.kind, Kind::Whole | Kind::Retry);
         let long = self.delay.is_some_and(|d| d > self.groups.sum());
         if whole && long && !round.problems.any() && !preparing && !down {
-            asks.push(self.ask(Step::LowerDropIn, round));
+            requests.push(self.call(Step::LowerDropIn, round));
         } else {
-            asks.extend(self.finish(round, now));
+            requests.extend(self.finish(round, now));
         }
-        asks.push(Ask::Preparing(preparing));
-        asks
+        requests.push(LockRequest::Preparing(preparing));
+        requests
     }
 
     /// S3: the machine must not wait for a Wherry that gets no signal. A shutdown in progress is known already.
-    fn release_unless_heard(&mut self, down: bool) -> Vec<Ask> {
+    fn release_unless_heard(&mut self, down: bool) -> Vec<LockRequest> {
         let heard = matches!(self.link, Link::Up { subscribed: true });
         if heard || down { Vec::new() } else { self.release() }
     }
 
-    fn finish(&mut self, round: Round, now: Boot) -> Vec<Ask> {
+    fn finish(&mut self, round: Round, now: Boot) -> Vec<LockRequest> {
         self.left = round.problems;
         self.rest(now);
-        let mut asks = self.tell();
+        let mut requests = self.report();
         if round.kind == (Kind::Relock { then_whole: true }) {
-            asks.extend(self.begin(Kind::Whole));
+            requests.extend(self.begin(Kind::Whole));
         }
-        asks
+        requests
     }
 
     fn rest(&mut self, now: Boot) {
@@ -404,13 +404,13 @@ impl Lock {
             retry::wait(now.since(*self.failing_since.get_or_insert(now)))
         } else {
             self.failing_since = None;
-            LOOK_AGAIN
+            READ_AGAIN
         };
         self.work = Work::Idle { at: Some(now + wait) };
     }
 
     /// Reports a changed state.
-    fn tell(&mut self) -> Vec<Ask> {
+    fn report(&mut self) -> Vec<LockRequest> {
         let is = match self.problem() {
             Some(problem) => Err(problem),
             None => {
@@ -420,11 +420,11 @@ impl Lock {
                 Ok(format!("graceful shutdown is armed: pods get up to {needs}s, logind waits {has}"))
             }
         };
-        if self.groups.is_off() || self.told.as_ref() == Some(&is) {
+        if self.groups.is_off() || self.reported.as_ref() == Some(&is) {
             return Vec::new();
         }
-        self.told = Some(is.clone());
-        vec![Ask::Told(is)]
+        self.reported = Some(is.clone());
+        vec![LockRequest::Report(is)]
     }
 }
 

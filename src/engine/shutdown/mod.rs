@@ -66,7 +66,7 @@ pub struct Progress {
 #[derive(Debug, Serialize)]
 pub enum Phase {
     /// The delay is being read from logind. No group begins before the answer, or before `until`.
-    Asking {
+    ReadingDelay {
         until: Boot,
     },
     /// The group has not begun.
@@ -107,7 +107,7 @@ impl Progress {
     pub fn next(&self, groups_go_on: bool) -> Option<Boot> {
         let end = Some(self.end()).filter(|_| !self.released && !self.unlocked);
         let group = match &self.phase {
-            Phase::Asking { until } => Some(*until),
+            Phase::ReadingDelay { until } => Some(*until),
             Phase::Next => None,
             Phase::Stopping(current) => Some(current.until),
         };
@@ -204,8 +204,8 @@ impl Shutdown {
 
     /// It is not known yet which groups have begun, or the first group is about to begin.
     pub fn holds_starts(&self) -> bool {
-        let asking = |p: &Progress| matches!(p.phase, Phase::Asking { .. });
-        self.undecided || self.progress.as_ref().is_some_and(asking)
+        let reads_delay = |p: &Progress| matches!(p.phase, Phase::ReadingDelay { .. });
+        self.undecided || self.progress.as_ref().is_some_and(reads_delay)
     }
 
     /// The groups in force: those of the shutdown in progress or in doubt, otherwise the configured ones.
@@ -217,14 +217,14 @@ impl Shutdown {
     /// Postpones the first group until logind has reported its delay, because another file may have changed it.
     fn waits_for_delay(&mut self, now: Boot) {
         if let Some(progress) = &mut self.progress {
-            progress.phase = Phase::Asking { until: now + DELAY };
+            progress.phase = Phase::ReadingDelay { until: now + DELAY };
         }
     }
 
     /// True if the periods of the waiting shutdown change.
     fn delay_is(&mut self, delay: Option<Duration>) -> bool {
         let Some(progress) = &mut self.progress else { return false };
-        if !matches!(progress.phase, Phase::Asking { .. }) {
+        if !matches!(progress.phase, Phase::ReadingDelay { .. }) {
             return false;
         }
         progress.phase = Phase::Next;

@@ -22,10 +22,10 @@ impl Pods<'_> {
     /// True if nothing of the pod runs any more, according to the runtime or to the pidfds of everything that the
     /// runtime still shows running. (The runtime may be a second late if many containers end at the same time.)
     pub fn has_ended(&self, uid: &Uid) -> bool {
-        let (Some(worker), Some(entry)) = (self.workers.get(uid), self.pleg.cache().get(uid)) else { return true };
-        let told = || self.pleg.all_processes_ended(uid);
+        let (Some(worker), Some(entry)) = (self.workers.get(uid), self.pleg.cache.get(uid)) else { return true };
+        let processes_ended = || self.pleg.all_processes_ended(uid);
         let sure = || worker.is_only_stopping() && entry.usable() && !entry.in_doubt(self.now);
-        worker.is_quiet() || sure() && told()
+        worker.is_quiet() || sure() && processes_ended()
     }
 
     /// The pods that the shutdown stops with this group.

@@ -27,7 +27,7 @@ pub enum Work {
     Idle {
         at: Option<Boot>,
     },
-    Asking {
+    Calling {
         step: Step,
         op: Option<OpId>,
         round: Round,
@@ -36,7 +36,7 @@ pub enum Work {
     Pausing {
         until: Boot,
         change: Change,
-        looks: u32,
+        reads: u32,
         round: Round,
     },
 }

@@ -1,7 +1,10 @@
 //! The transitions of graceful shutdown: logind's signals and answers, the timers, and the groups one after another (S4).
 //! The machine calls logind and writes its record through the outbox. What concerns the workers it returns as an `Order`.
 
-use super::lock::{self, Ask};
+#[cfg(test)]
+mod tests;
+
+use super::lock::{self, LockRequest};
 use super::pods::{LEAST, Pods, pods_in_words};
 use super::record;
 use super::{Current, Phase, Progress, Shutdown};
@@ -66,7 +69,7 @@ impl Shutdown {
             Ok(record) => Some(record),
             Err(why) => {
                 let message = format!("record {} is unusable; moving it aside: {why}", record::KEY);
-                ctx.outbox.tell_of_node(Severity::Warning, Reason::BadRecord, message);
+                ctx.outbox.emit_node_event(Severity::Warning, Reason::BadRecord, message);
                 let key = record::KEY.to_owned();
                 ctx.outbox.record(Owner::ShutdownRecord, RecordChange::SetAside { key });
                 None
@@ -94,7 +97,7 @@ impl Shutdown {
                 self.announced(ctx);
                 return None;
             }
-            LogindEvent::Preparing(false) => vec![Ask::Preparing(false)],
+            LogindEvent::Preparing(false) => vec![LockRequest::Preparing(false)],
         };
         self.carry_out(requests, ctx)
     }
@@ -126,7 +129,7 @@ impl Shutdown {
         if let Some(why) = self.lock.store.answered(op, result.map(drop), ctx.now.boot) {
             let message =
                 format!("failed to update the inhibitor lock in systemd's descriptor store: {why}; Wherry retries");
-            ctx.outbox.tell_of_node(Severity::Warning, Reason::FailedStore, message);
+            ctx.outbox.emit_node_event(Severity::Warning, Reason::FailedStore, message);
         }
         self.arm_logind(ctx);
     }
@@ -134,7 +137,7 @@ impl Shutdown {
     pub fn record_kept(&mut self, result: Result<Answer, OpError>, ctx: &mut Context<'_>) {
         if let Err(e) = result {
             let message = format!("failed to write the record of the node shutdown: {e}");
-            ctx.outbox.tell_of_node(Severity::Warning, Reason::FailedRecord, message);
+            ctx.outbox.emit_node_event(Severity::Warning, Reason::FailedRecord, message);
             if self.is_on() {
                 self.keep_at = Some(ctx.now.boot + KEEP_AGAIN);
                 self.arm(ctx);
@@ -154,33 +157,35 @@ impl Shutdown {
         order
     }
 
-    fn carry_out(&mut self, requests: Vec<Ask>, ctx: &mut Context<'_>) -> Option<Order> {
+    fn carry_out(&mut self, requests: Vec<LockRequest>, ctx: &mut Context<'_>) -> Option<Order> {
         let mut order = None;
-        for ask in requests {
-            match ask {
-                Ask::Call(call) => {
+        for request in requests {
+            match request {
+                LockRequest::Call(call) => {
                     let op = ctx.outbox.ops.begin(Owner::Logind);
                     self.lock.began(op);
                     ctx.outbox.push(Effect::Logind { op, call, timeout: lock::TIMEOUT });
                 }
-                Ask::Release => ctx.outbox.push(Effect::ReleaseLock),
-                Ask::Store => {
+                LockRequest::Release => ctx.outbox.push(Effect::ReleaseLock),
+                LockRequest::Store => {
                     let op = ctx.outbox.begin(Owner::LockStore, |op| Effect::StoreLock { op });
                     self.lock.store.began(op);
                 }
-                Ask::Unlocked => self.lost_lock(ctx),
-                Ask::DelayRead(delay) => {
+                LockRequest::Unlocked => self.lost_lock(ctx),
+                LockRequest::DelayRead(delay) => {
                     if self.delay_is(delay) {
                         self.keep(ctx);
                     }
                 }
-                Ask::Preparing(true) => {
+                LockRequest::Preparing(true) => {
                     self.begins(ctx);
                 }
-                Ask::Preparing(false) => order = order.or(self.called_off(ctx)),
-                Ask::Told(Ok(message)) => ctx.outbox.tell_of_node(Severity::Normal, Reason::ShutdownArmed, message),
-                Ask::Told(Err(message)) => {
-                    ctx.outbox.tell_of_node(Severity::Warning, Reason::ShutdownNotArmed, message)
+                LockRequest::Preparing(false) => order = order.or(self.called_off(ctx)),
+                LockRequest::Report(Ok(message)) => {
+                    ctx.outbox.emit_node_event(Severity::Normal, Reason::ShutdownArmed, message)
+                }
+                LockRequest::Report(Err(message)) => {
+                    ctx.outbox.emit_node_event(Severity::Warning, Reason::ShutdownNotArmed, message)
                 }
             }
         }
@@ -198,11 +203,11 @@ impl Shutdown {
     fn announced(&mut self, ctx: &mut Context<'_>) {
         let goes_on = self.in_doubt.is_some();
         if self.begins(ctx) && !goes_on && self.progress.as_ref().is_some_and(|p| !p.unlocked) {
-            let ask = self.lock.read_for_shutdown();
-            if ask.is_some() {
+            let request = self.lock.read_for_shutdown();
+            if request.is_some() {
                 self.waits_for_delay(ctx.now.boot);
             }
-            self.carry_out(ask.into_iter().collect(), ctx);
+            self.carry_out(request.into_iter().collect(), ctx);
         }
     }
 
@@ -213,7 +218,7 @@ impl Shutdown {
             return;
         }
         progress.lose_lock();
-        tell_unlocked(ctx);
+        report_unlocked(ctx);
     }
 
     /// S4: begins the shutdown. A repeated signal changes nothing. True if it begins now.
@@ -233,9 +238,9 @@ impl Shutdown {
                 format!("continuing the shutdown that began {ago:.1}s ago")
             }
         };
-        ctx.outbox.tell_of_node(Severity::Normal, Reason::NodeShutdown, message);
+        ctx.outbox.emit_node_event(Severity::Normal, Reason::NodeShutdown, message);
         if self.progress.as_ref().is_some_and(|p| p.unlocked) {
-            tell_unlocked(ctx);
+            report_unlocked(ctx);
         }
         true
     }
@@ -248,7 +253,7 @@ impl Shutdown {
         let seen = self.progress.is_some();
         if seen {
             let message = "Shutdown manager detected shutdown cancellation";
-            ctx.outbox.tell_of_node(Severity::Normal, Reason::NodeShutdown, message.into());
+            ctx.outbox.emit_node_event(Severity::Normal, Reason::NodeShutdown, message.into());
         }
         self.ends(ctx);
         let (lock, groups) = (&mut self.lock, ctx.groups.clone());
@@ -315,7 +320,7 @@ impl Shutdown {
             let requests = self.lock.release();
             self.carry_out(requests, ctx);
             let message = format!("the node may shut down, {took:.1}s after the start of the shutdown");
-            ctx.outbox.tell_of_node(Severity::Normal, Reason::NodeShutdown, message);
+            ctx.outbox.emit_node_event(Severity::Normal, Reason::NodeShutdown, message);
             self.ended(ctx.now);
             self.keep(ctx);
         }
@@ -330,8 +335,8 @@ impl Shutdown {
             return Group::Unchanged;
         }
         let current = match &progress.phase {
-            Phase::Asking { until } if now < *until => return Group::Unchanged,
-            Phase::Asking { .. } | Phase::Next => return Group::Begun(begin_group(progress, pods, ctx)),
+            Phase::ReadingDelay { until } if now < *until => return Group::Unchanged,
+            Phase::ReadingDelay { .. } | Phase::Next => return Group::Begun(begin_group(progress, pods, ctx)),
             Phase::Stopping(current) => current,
         };
         // (The power-off takes care of their sandboxes.)
@@ -348,7 +353,7 @@ impl Shutdown {
                 }
             };
             let message = format!("priority {}: {message}", priority_of_group(progress));
-            ctx.outbox.tell_of_node(severity, Reason::NodeShutdown, message);
+            ctx.outbox.emit_node_event(severity, Reason::NodeShutdown, message);
         }
         progress.group += 1;
         progress.phase = Phase::Next;
@@ -392,7 +397,7 @@ fn begin_group(progress: &mut Progress, pods: &Pods<'_>, ctx: &mut Context<'_>) 
     if !uids.is_empty() {
         let (priority, pods) = (priority_of_group(progress), pods_in_words(uids.len()));
         let message = format!("priority {priority}: {pods} to stop within {:.0}s", period.as_secs_f64());
-        ctx.outbox.tell_of_node(Severity::Normal, Reason::NodeShutdown, message);
+        ctx.outbox.emit_node_event(Severity::Normal, Reason::NodeShutdown, message);
     }
     progress.phase = Phase::Stopping(Current { began: now, until, pods: uids.clone() });
     Kill { pods: uids, period: (!progress.unlocked).then_some(period) }
@@ -402,9 +407,9 @@ fn use_logind(ctx: &mut Context<'_>) {
     ctx.outbox.push(Effect::UseLogind(!ctx.groups.is_off()));
 }
 
-fn tell_unlocked(ctx: &mut Context<'_>) {
+fn report_unlocked(ctx: &mut Context<'_>) {
     let message = "no inhibitor lock is held, so logind does not wait; killing all pods with the minimum grace period";
-    ctx.outbox.tell_of_node(Severity::Warning, Reason::NodeShutdown, message.into());
+    ctx.outbox.emit_node_event(Severity::Warning, Reason::NodeShutdown, message.into());
 }
 
 fn priority_of_group(progress: &Progress) -> i32 {

@@ -47,7 +47,7 @@ impl Checks {
             self.fail("W21", format!("{call:?} is of another owner"));
         }
         if let Some(c) = self.bounds.healthy(call, scene) {
-            let ends = self.asked_to_end.get(&c.uid).is_some_and(|old| old.contains(&c.sandbox));
+            let ends = self.end_requested.get(&c.uid).is_some_and(|old| old.contains(&c.sandbox));
             if !ends && !self.tampered {
                 self.fail("a healthy container is left alone", format!("{} of {}: {call:?}", c.id, c.uid));
             }
@@ -56,7 +56,7 @@ impl Checks {
 
     fn stop(&mut self, id: &str, grace: Duration, now: u64, runtime: &Runtime) {
         let Some(c) = runtime.containers.get(id) else { return };
-        if !self.asked_to_end.get(&c.uid).is_some_and(|old| old.contains(&c.sandbox)) {
+        if !self.end_requested.get(&c.uid).is_some_and(|old| old.contains(&c.sandbox)) {
             return;
         }
         let by = now + grace.as_nanos() as u64;
@@ -138,8 +138,8 @@ impl Checks {
             if let Some(waits) = self.waits_for.get(&uid) {
                 self.fail("W6", format!("{kind} of {uid}, which waits for the end of {waits:?}"));
             }
-            let old = self.asked_to_end.get(&uid).is_some_and(|old| sandbox.is_some_and(|s| old.contains(&s)));
-            let runs = self.asked_to_end.contains_key(&uid) && runtime.of(&uid).any(Container::runs);
+            let old = self.end_requested.get(&uid).is_some_and(|old| sandbox.is_some_and(|s| old.contains(&s)));
+            let runs = self.end_requested.contains_key(&uid) && runtime.of(&uid).any(Container::runs);
             if old || runs && kind == "RunSandbox" {
                 self.fail("no start after the end was asked for", format!("{uid}: {kind} after its end was asked for"));
             }

@@ -5,6 +5,7 @@ mod pods;
 
 use crate::bounds::Bounds;
 use crate::runtime::Runtime;
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wherry::api::names::Uid;
@@ -51,7 +52,7 @@ pub struct Checks {
     /// No call comes late, so a futile call shows that the engine did not wait for a status (P5).
     pub strict: bool,
     /// Pods whose termination was requested, and their sandboxes at that time. Nothing may start in these sandboxes.
-    asked_to_end: BTreeMap<Uid, BTreeSet<String>>,
+    end_requested: BTreeMap<Uid, BTreeSet<String>>,
     /// Edited pods whose termination has not been requested yet.
     outdated: BTreeSet<Uid>,
     /// The changing call in flight of each pod, without stops of containers.
@@ -119,9 +120,9 @@ impl Checks {
             } else if !stays {
                 self.waits_for.remove(&pod.uid);
                 let has = runtime.ours().filter(|s| s.uid == pod.uid).map(|s| s.id.clone());
-                self.asked_to_end.entry(pod.uid.clone()).or_default().extend(has);
+                self.end_requested.entry(pod.uid.clone()).or_default().extend(has);
                 match desired {
-                    true => self.bounds.end_asked(&pod.uid, None, now, runtime),
+                    true => self.bounds.end_requested(&pod.uid, None, now, runtime),
                     // The pod disappeared from the manifests while the engine was not running.
                     false => self.bounds.ends(&pod.uid, runtime),
                 }
@@ -130,7 +131,7 @@ impl Checks {
         // Before the first list, an engine without a record of a pod cannot know that its termination was requested.
         if !self.bounds.has_list() {
             let known = |uid: &Uid| engine.pod(uid).is_some() || self.tried.contains(uid);
-            self.asked_to_end.retain(|uid, _| known(uid) || !new.values().any(|p| p.uid == *uid));
+            self.end_requested.retain(|uid, _| known(uid) || !new.values().any(|p| p.uid == *uid));
         }
         // An engine that has just started may know the pod only from its records.
         let gone = runtime.ours().map(|s| &s.uid).filter(|uid| !new.values().any(|p| p.uid == **uid));
@@ -139,15 +140,15 @@ impl Checks {
 
     /// Called after a step: notes the edited pods whose termination is requested by now.
     pub fn replaced(&mut self, engine: &Engine, now: u64, runtime: &Runtime) {
-        let Checks { outdated, asked_to_end, bounds, .. } = self;
+        let Checks { outdated, end_requested, bounds, .. } = self;
         outdated.retain(|uid| {
             let runs_on = engine
                 .worker_status(uid, Default::default())
                 .is_some_and(|worker_status| worker_status.state == "Sync");
             if !runs_on {
                 let has = runtime.sandboxes.values().filter(|s| s.uid == *uid).map(|s| s.id.clone());
-                asked_to_end.entry(uid.clone()).or_default().extend(has);
-                bounds.end_asked(uid, None, now, runtime);
+                end_requested.entry(uid.clone()).or_default().extend(has);
+                bounds.end_requested(uid, None, now, runtime);
             }
             runs_on
         });
@@ -158,7 +159,7 @@ impl Checks {
         let Some(view) = engine.pod(uid) else { return };
         if view.desired && !matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed")) {
             let has = runtime.ours().filter(|s| s.uid == *uid).map(|s| s.id.clone());
-            self.asked_to_end.entry(uid.clone()).or_default().extend(has);
+            self.end_requested.entry(uid.clone()).or_default().extend(has);
             self.waits_for.entry(uid.clone()).or_default().insert(by);
         }
     }
@@ -194,7 +195,7 @@ impl Checks {
         self.changing.clear();
         self.waits_for.retain(|uid, waits| {
             let record = records.get(&format!("pods/{uid}")).map(String::as_str).unwrap_or_default();
-            waits.retain(|k| record.contains("waitsFor") && record.contains(k.name()));
+            waits.retain(|k| record.contains("waitsFor") && record.contains(&json!(k).to_string()));
             !waits.is_empty()
         });
         self.list = None;
@@ -214,7 +215,7 @@ impl Checks {
         self.tried.extend(records.keys().filter_map(|k| k.strip_prefix("pods/")).map(Uid::from));
         self.counts.retain(|uid, _| records.contains_key(&format!("pods/{uid}")));
         self.known_since = runtime.sandboxes.keys().cloned().collect();
-        self.ending.extend(self.asked_to_end.keys().cloned());
+        self.ending.extend(self.end_requested.keys().cloned());
     }
 
     /// A new engine knows of a termination only if it was recorded in time.
@@ -247,7 +248,7 @@ impl Checks {
             records.get(&key).and_then(|value| record::read(&key, value).ok()).map(|r| r.pod.name.clone())
         };
         let goes_on = |uid: &Uid| files.values().any(|p| p.uid == *uid || name(uid).is_some_and(|name| name == p.name));
-        self.asked_to_end.retain(|uid, _| recorded(uid) || !goes_on(uid));
+        self.end_requested.retain(|uid, _| recorded(uid) || !goes_on(uid));
     }
 
     pub fn clock_was_set(&mut self) {
@@ -335,7 +336,7 @@ impl Checks {
     /// The pod has exceeded its deadline: its current sandboxes end.
     pub fn deadline_exceeded(&mut self, uid: &Uid, runtime: &Runtime) {
         let has = runtime.ours().filter(|s| s.uid == *uid).map(|s| s.id.clone());
-        self.asked_to_end.entry(uid.clone()).or_default().extend(has);
+        self.end_requested.entry(uid.clone()).or_default().extend(has);
         self.bounds.has_a_reason(uid, runtime);
     }
 }

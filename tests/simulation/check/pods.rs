@@ -81,7 +81,7 @@ impl Checks {
         let sidecar = c.pod.init_containers().iter().any(|s| s.name == c.name && is_sidecar(s));
         let alive = runtime.sandboxes.get(&c.sandbox).is_some_and(|s| s.ready);
         // A sidecar whose startup probe failed is stopped alone.
-        let ends = self.asked_to_end.get(&c.uid).is_some_and(|old| old.contains(&c.sandbox));
+        let ends = self.end_requested.get(&c.uid).is_some_and(|old| old.contains(&c.sandbox));
         if !self.strict || !ends || !sidecar || !alive || grace <= Duration::from_secs(2) {
             return;
         }
@@ -94,7 +94,7 @@ impl Checks {
     /// W25: as long as a pod continues, its restart counts never decrease and its start time does not change.
     pub fn count(&mut self, uid: &Uid, status: &PodStatus, runtime: &Runtime) {
         if runtime.of(uid).next().is_none()
-            || self.asked_to_end.contains_key(uid)
+            || self.end_requested.contains_key(uid)
             || self.ending.contains(uid)
             || self.tampered
         {

@@ -23,12 +23,12 @@ fn of(cpu: u64, pods: u64) -> EngineConfig {
 }
 
 /// The spec of a pod with one container that requests `milli` milli-CPU.
-pub fn asks(milli: u64) -> String {
+pub fn cpu_requests(milli: u64) -> String {
     format!("containers: [{{name: main, image: 'busybox:1.35', resources: {{requests: {{cpu: {milli}m}}}}}}]")
 }
 
 pub fn critical(milli: u64) -> String {
-    format!("priority: 2000000000, {}", asks(milli))
+    format!("priority: 2000000000, {}", cpu_requests(milli))
 }
 
 impl World {
@@ -68,9 +68,9 @@ impl World {
 fn a3_what_does_not_fit_is_rejected_with_all_reasons_and_stays_so_over_a_restart() {
     let mut w = small();
     w.allow(1000, 1);
-    w.file("a", &asks(600));
+    w.file("a", &cpu_requests(600));
     w.run(2);
-    w.file("b", &asks(500));
+    w.file("b", &cpu_requests(500));
     w.run(2);
     let shown = w.status("b");
     assert_eq!((w.phase("b").as_str(), w.reason("b").as_str()), ("Failed", "OutOfpods"));
@@ -106,18 +106,18 @@ fn a3_what_does_not_fit_is_rejected_with_all_reasons_and_stays_so_over_a_restart
 #[test]
 fn a3_a_rejected_pod_makes_no_room_for_itself_and_takes_none() {
     let mut w = small();
-    w.file("a", &asks(2000));
+    w.file("a", &cpu_requests(2000));
     w.run(1);
     assert_eq!(w.reason("a"), "OutOfcpu");
-    w.file("b", &asks(1000));
+    w.file("b", &cpu_requests(1000));
     w.run(2);
     assert!(w.runs("b/main"), "a rejected pod takes no room (A1)");
     // The edited pod is a new pod.
-    w.file("a", &asks(0));
+    w.file("a", &cpu_requests(0));
     w.run(2);
     assert!(w.runs("a/main"));
     // A retry without room changes nothing but the count.
-    w.file("c", &asks(1));
+    w.file("c", &cpu_requests(1));
     w.run(1);
     let uid = w.files["/m/c.yaml"].uid.clone();
     w.retry(uid);
@@ -132,14 +132,14 @@ fn a3_a_rejected_pod_makes_no_room_for_itself_and_takes_none() {
 fn a4_a_big_pod_is_edited_on_a_full_node() {
     let mut w = small();
     w.life("big/main", &[Life::deaf(), Life::FOREVER]);
-    w.file("big", &asks(900));
+    w.file("big", &cpu_requests(900));
     w.run(2);
     let began = w.clock.now;
-    w.file("big", &asks(950));
+    w.file("big", &cpu_requests(950));
     w.run(5);
     // The new version waits for its name (W8). Its room is that of its predecessor and 50 more.
-    w.file("small", &asks(50));
-    w.file("medium", &asks(100));
+    w.file("small", &cpu_requests(50));
+    w.file("medium", &cpu_requests(100));
     w.run(2);
     assert!(w.runs("small/main"), "50 of 1000 are free");
     assert_eq!((w.phase("medium").as_str(), w.reason("medium").as_str()), ("Failed", "OutOfcpu"));
@@ -154,13 +154,13 @@ fn a4_a_big_pod_is_edited_on_a_full_node() {
 fn a4_a_pod_that_fits_once_others_are_gone_waits_and_says_for_whom() {
     let mut w = small();
     w.life("old/main", &[Life::deaf()]);
-    w.file("old", &asks(700));
-    w.file("stays", &asks(100));
+    w.file("old", &cpu_requests(700));
+    w.file("stays", &cpu_requests(100));
     w.run(2);
     w.remove("old");
     w.run(1);
-    w.file("new", &asks(800));
-    w.file("later", &asks(150));
+    w.file("new", &cpu_requests(800));
+    w.file("later", &cpu_requests(150));
     w.run(2);
     assert_eq!((w.phase("new").as_str(), w.reason("new").as_str()), ("Pending", "WaitingForRoom"));
     let message = w.status("new").message.unwrap_or_default();
@@ -183,19 +183,19 @@ fn a4_a_pod_that_fits_once_others_are_gone_waits_and_says_for_whom() {
 }
 
 #[test]
-fn a4_what_waits_and_is_asked_for_no_more_leaves_its_place() {
+fn a4_a_waiting_pod_that_is_no_longer_desired_leaves_its_place() {
     let mut w = small();
     w.life("old/main", &[Life::deaf()]);
-    w.file("old", &asks(1000));
+    w.file("old", &cpu_requests(1000));
     w.run(2);
     w.remove("old");
-    w.file("first", &asks(600));
+    w.file("first", &cpu_requests(600));
     w.run(1);
-    w.file("second", &asks(400));
+    w.file("second", &cpu_requests(400));
     w.run(1);
     w.remove("first");
     w.run(1);
-    w.file("third", &asks(600));
+    w.file("third", &cpu_requests(600));
     w.run(1);
     assert_eq!(w.reason("third"), "WaitingForRoom");
     w.run(40);
@@ -206,11 +206,11 @@ fn a4_what_waits_and_is_asked_for_no_more_leaves_its_place() {
 #[test]
 fn a4_after_a_restart_what_runs_is_admitted_before_what_is_new() {
     let mut w = small();
-    w.file("z", &asks(600));
+    w.file("z", &cpu_requests(600));
     w.run(2);
     w.kill_engine();
     w.file("a", &critical(0).replace("2000000000", "1000"));
-    w.file("b", &asks(600));
+    w.file("b", &cpu_requests(600));
     w.start();
     w.run(3);
     assert!(w.runs("z/main") && w.runs("a/main"));
@@ -223,7 +223,7 @@ fn a4_after_a_restart_what_runs_is_admitted_before_what_is_new() {
 fn b_rejected() -> World {
     let mut w = small();
     for name in ["first", "b"] {
-        w.file(name, &asks(600));
+        w.file(name, &cpu_requests(600));
         w.run(2);
     }
     assert_eq!(w.reason("b"), "OutOfcpu");
@@ -271,7 +271,7 @@ fn a3_a_rejected_pod_that_was_killed_since_is_not_tried_again_by_a_retry() {
         w.release(TerminationSource::Eviction);
         w.starts_within(3, "b");
         let before = w.running("b/main");
-        w.file("other", &asks(100));
+        w.file("other", &cpu_requests(100));
         w.run(10);
         assert_eq!(w.running("b/main"), before);
         w.assert_well();
@@ -282,7 +282,7 @@ fn a3_a_rejected_pod_that_was_killed_since_is_not_tried_again_by_a_retry() {
 fn a4_after_a_reboot_pods_are_admitted_in_the_order_in_which_they_were_seen() {
     let mut w = small();
     for name in ["c", "a", "b"] {
-        w.file(name, &asks(300));
+        w.file(name, &cpu_requests(300));
         w.run(2);
     }
     // After a reboot the machine has less CPU.
@@ -305,7 +305,7 @@ fn a4_after_a_reboot_pods_are_admitted_in_the_order_in_which_they_were_seen() {
 #[test]
 fn a4_what_runs_goes_on_though_there_is_less_room_than_it_has() {
     let mut w = small();
-    w.file("a", &asks(900));
+    w.file("a", &cpu_requests(900));
     w.run(2);
     w.allow(500, 110);
     w.run(5);
@@ -320,10 +320,10 @@ fn a4_what_runs_goes_on_though_there_is_less_room_than_it_has() {
 }
 
 #[test]
-fn a7_of_pods_that_come_together_the_more_important_ones_ask_first() {
+fn a7_of_pods_that_come_together_those_of_higher_priority_come_first() {
     let mut w = small();
     let mut files = w.files.clone();
-    for (name, spec) in [("a", asks(600)), ("b", critical(600))] {
+    for (name, spec) in [("a", cpu_requests(600)), ("b", critical(600))] {
         let path = format!("/m/{name}.yaml");
         files.insert(path.clone(), crate::story::pod(&path, name, "", &spec));
     }
@@ -339,9 +339,9 @@ fn a8_a_critical_pod_starts_when_its_victims_have_stopped() {
     let mut w = small();
     w.life("v1/main", &[Life { on_term: Some((Duration::from_secs(3), 0)), ..Life::FOREVER }, Life::FOREVER]);
     w.life("v2/main", &[Life { on_term: Some((Duration::from_secs(7), 0)), ..Life::FOREVER }, Life::FOREVER]);
-    w.file("v1", &asks(300));
-    w.file("v2", &asks(400));
-    w.file("v3", &asks(300));
+    w.file("v1", &cpu_requests(300));
+    w.file("v2", &cpu_requests(400));
+    w.file("v3", &cpu_requests(300));
     w.run(2);
     let began = w.clock.now;
     w.observed.calls.clear();
@@ -355,7 +355,7 @@ fn a8_a_critical_pod_starts_when_its_victims_have_stopped() {
     assert_eq!(w.times("StopContainer", began).len(), 2);
     assert_eq!((w.phase("vip").as_str(), w.reason("vip").as_str()), ("Pending", "WaitingForRoom"));
     // The room is reserved.
-    w.file("thief", &asks(300));
+    w.file("thief", &cpu_requests(300));
     w.run(1);
     assert_eq!(w.reason("thief"), "OutOfcpu");
     let preempted = w.status("v2");
@@ -378,9 +378,9 @@ fn a8_a_critical_pod_starts_when_its_victims_have_stopped() {
 #[test]
 fn a9_a_victim_comes_back_when_there_is_room_and_not_within_30_s() {
     let mut w = small();
-    w.file("v1", &asks(500));
+    w.file("v1", &cpu_requests(500));
     w.run(1);
-    w.file("v2", &asks(500));
+    w.file("v2", &cpu_requests(500));
     w.run(2);
     w.file("vip", &critical(1000));
     w.run(5);
@@ -418,19 +418,19 @@ fn a9_a_victim_comes_back_when_there_is_room_and_not_within_30_s() {
 #[test]
 fn a4_what_runs_without_a_record_behind_another_of_its_name_has_its_part_of_the_node() {
     let mut w = small();
-    w.file("web", &asks(600));
+    w.file("web", &cpu_requests(600));
     w.run(2);
     let before = w.disk.records.clone();
-    w.file("web", &asks(500));
+    w.file("web", &cpu_requests(500));
     w.run(2);
     assert!(w.runs("web/main"));
     // The old record is in force, for example because the disk was full meanwhile.
     w.disk.records = before;
     w.kill_engine();
     w.start();
-    w.file("other", &asks(600));
+    w.file("other", &cpu_requests(600));
     w.run(5);
-    assert_eq!(w.reason("other"), "OutOfcpu", "{}", w.told());
+    assert_eq!(w.reason("other"), "OutOfcpu", "{}", w.trace());
     assert!(w.runs("web/main") && !w.runs("other/main"));
     w.assert_well();
 }
@@ -439,7 +439,7 @@ fn a4_what_runs_without_a_record_behind_another_of_its_name_has_its_part_of_the_
 fn w2_a_pod_without_a_record_that_is_rejected_leaves_no_volume() {
     let mut w = small();
     w.fault("RunSandbox", Fault::Error("busy".into()));
-    w.file("web", &format!("volumes: [{{name: v, emptyDir: {{}}}}], {}", asks(600)));
+    w.file("web", &format!("volumes: [{{name: v, emptyDir: {{}}}}], {}", cpu_requests(600)));
     w.run(2);
     assert_eq!(w.volumes.mounted.len(), 1);
     // The record is missing, for example because it could not be written.
@@ -448,7 +448,7 @@ fn w2_a_pod_without_a_record_that_is_rejected_leaves_no_volume() {
     w.kill_engine();
     w.start();
     w.run(2);
-    assert_eq!(w.reason("web"), "OutOfcpu", "{}", w.told());
+    assert_eq!(w.reason("web"), "OutOfcpu", "{}", w.trace());
     w.remove("web");
     w.run(60);
     w.assert_clean();
@@ -458,35 +458,35 @@ fn w2_a_pod_without_a_record_that_is_rejected_leaves_no_volume() {
 fn a9_another_pod_that_takes_a_victims_uid_is_none() {
     let mut w = small();
     w.life("v/main", &[Life::FOREVER]);
-    w.file_with_uid("v", "fixed", &asks(600));
+    w.file_with_uid("v", "fixed", &cpu_requests(600));
     w.run(2);
     w.file("vip", &critical(600));
     w.run(5);
     assert_eq!(w.reason("v"), "Preempting");
     // The old pod has not been cleaned up yet.
     w.remove("v");
-    w.file_with_uid("heir", "fixed", &asks(500));
+    w.file_with_uid("heir", "fixed", &cpu_requests(500));
     w.run(2);
-    assert_eq!(w.reason("heir"), "OutOfcpu", "{}", w.told());
+    assert_eq!(w.reason("heir"), "OutOfcpu", "{}", w.trace());
     w.remove("heir");
-    w.file_with_uid("heir", "fixed", &asks(400));
+    w.file_with_uid("heir", "fixed", &cpu_requests(400));
     w.run(2);
-    assert!(w.runs("heir/main"), "{}", w.told());
+    assert!(w.runs("heir/main"), "{}", w.trace());
     w.assert_well();
 }
 
 #[test]
-fn a8_nobody_else_goes_when_the_critical_pod_is_asked_for_no_more() {
+fn a8_no_other_pod_is_preempted_once_the_critical_pod_is_no_longer_desired() {
     let mut w = small();
     w.life("v1/main", &[Life::deaf(), Life::FOREVER]);
-    w.file("v1", &asks(600));
-    w.file("v2", &asks(400));
+    w.file("v1", &cpu_requests(600));
+    w.file("v2", &cpu_requests(400));
     w.run(2);
     w.file("vip", &critical(600));
     w.run(3);
     w.remove("vip");
     w.run(60);
-    assert!(w.runs("v1/main") && w.runs("v2/main"), "{}", w.told());
+    assert!(w.runs("v1/main") && w.runs("v2/main"), "{}", w.trace());
     assert_eq!(w.preempted(), 1);
     assert_eq!(w.times("RunSandbox vip", 0).len(), 0);
     w.assert_well();
@@ -496,8 +496,8 @@ fn a8_nobody_else_goes_when_the_critical_pod_is_asked_for_no_more() {
 fn a8_wherry_is_killed_while_victims_end() {
     let mut w = small();
     w.life("v1/main", &[Life::deaf(), Life::FOREVER]);
-    w.file("v1", &asks(600));
-    w.file("v2", &asks(400));
+    w.file("v1", &cpu_requests(600));
+    w.file("v2", &cpu_requests(400));
     w.run(2);
     let began = w.clock.now;
     w.file("vip", &critical(600));
@@ -516,7 +516,7 @@ fn a8_wherry_is_killed_while_victims_end() {
 #[test]
 fn a8_a_victim_that_does_not_stop_is_kept_at() {
     let mut w = small();
-    w.file("v1", &asks(600));
+    w.file("v1", &cpu_requests(600));
     w.run(2);
     for _ in 0..4 {
         w.fault("StopContainer v1/main#0", Fault::Error("not now".into()));
@@ -524,7 +524,7 @@ fn a8_a_victim_that_does_not_stop_is_kept_at() {
     let began = w.clock.now;
     w.file("vip", &critical(600));
     w.run(2);
-    assert!(!w.runs("vip/main") && w.runs("v1/main"), "{}", w.told());
+    assert!(!w.runs("vip/main") && w.runs("v1/main"), "{}", w.trace());
     w.run(120);
     assert!(w.runs("vip/main") && !w.runs("v1/main"));
     assert!(w.times("StopContainer v1", began).len() >= 5);
@@ -534,7 +534,7 @@ fn a8_a_victim_that_does_not_stop_is_kept_at() {
 #[test]
 fn a6_with_any_other_reason_nobody_goes() {
     let mut w = small();
-    w.file("v1", &asks(600));
+    w.file("v1", &cpu_requests(600));
     w.run(2);
     w.file("vip", &format!("nodeName: other, {}", critical(600)));
     w.run(5);
@@ -555,7 +555,7 @@ fn a6_with_any_other_reason_nobody_goes() {
 #[test]
 fn a6_the_higher_priority_goes_first_and_equals_stay() {
     let mut w = small();
-    let of = |priority: i32, milli| format!("priority: {priority}, {}", asks(milli));
+    let of = |priority: i32, milli| format!("priority: {priority}, {}", cpu_requests(milli));
     w.file("low", &of(1, 500));
     w.file("high", &of(5, 500));
     w.run(2);
@@ -576,7 +576,7 @@ fn a6_the_higher_priority_goes_first_and_equals_stay() {
 fn a8_preemption_and_shutdown() {
     let mut w = node_with(EngineConfig { node: of(1000, 110).node, ..with_shutdown() });
     w.life("v1/main", &[Life::deaf(), Life::FOREVER]);
-    w.file("v1", &asks(600));
+    w.file("v1", &cpu_requests(600));
     w.run(2);
     w.file("vip", &critical(600));
     w.run(1);
@@ -599,11 +599,11 @@ fn a8_preemption_and_shutdown() {
 }
 
 #[test]
-fn a1_the_burstable_class_is_weighed_with_what_its_pods_ask_for() {
+fn a1_the_cpu_weight_of_the_burstable_class_is_the_sum_of_its_requests() {
     let mut w = node();
     assert_eq!(w.cgroups.burstable_weight, Some(0));
-    w.file("a", &asks(300));
-    w.file("b", &asks(200));
+    w.file("a", &cpu_requests(300));
+    w.file("b", &cpu_requests(200));
     w.file("c", ONE);
     w.run(2);
     assert_eq!(w.cgroups.burstable_weight, Some(500));
@@ -618,7 +618,7 @@ fn a1_the_burstable_class_is_weighed_with_what_its_pods_ask_for() {
 fn a9_what_somebody_else_killed_waits_for_him_too() {
     let mut w = small();
     w.life("v1/main", &[Life::deaf(), Life::FOREVER]);
-    w.file("v1", &asks(600));
+    w.file("v1", &cpu_requests(600));
     w.run(2);
     w.file("vip", &critical(600));
     w.run(2);
@@ -635,7 +635,7 @@ fn a9_what_somebody_else_killed_waits_for_him_too() {
 #[test]
 fn a9_a_victim_comes_back_no_sooner_because_of_a_restart() {
     let mut w = small();
-    w.file("v1", &asks(600));
+    w.file("v1", &cpu_requests(600));
     w.run(2);
     let began = w.clock.now;
     w.file("vip", &critical(600));
@@ -657,7 +657,7 @@ fn a9_a_victim_comes_back_no_sooner_because_of_a_restart() {
 fn a8_a_victim_that_stops_after_a_restart_is_counted() {
     let mut w = small();
     w.life("v1/main", &[Life::deaf()]);
-    w.file("v1", &asks(600));
+    w.file("v1", &cpu_requests(600));
     w.run(2);
     w.file("vip", &critical(600));
     w.run(5);

@@ -192,7 +192,7 @@ fn a_runtime_that_comes_back_finds_all_as_it_was() {
 }
 
 #[test]
-fn a_bad_record_is_set_aside_and_told() {
+fn a_bad_record_is_set_aside_and_reported() {
     let mut w = node();
     w.kill_engine();
     w.disk.records.insert("pods/x".into(), "{".into());
@@ -270,7 +270,7 @@ fn w21_a_directory_made_just_before_a_kill_goes_when_its_pod_is_gone_from_the_de
     let pod = pod("/m/web.yaml", "web", "u1", ONE);
     w.disk.directories.insert(pod.uid.clone(), pod.name.clone());
     w.start();
-    assert_eq!(w.notices("LeftoverDirectory").len(), 0, "the runtime was not asked yet");
+    assert_eq!(w.notices("LeftoverDirectory").len(), 0, "the runtime has not been read yet");
     w.until("it is noticed", 40, |w| !w.notices("LeftoverDirectory").is_empty());
     w.document("/m/web.yaml", pod);
     w.run(20);

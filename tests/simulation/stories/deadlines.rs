@@ -73,7 +73,7 @@ fn w1_what_a_pod_was_active_before_a_boot_counts_and_what_the_node_was_off_does_
 }
 
 #[test]
-fn w1_a_record_that_does_not_tell_how_long_the_pod_was_active_counts_from_now() {
+fn w1_a_record_without_the_active_time_counts_from_now() {
     let mut w = node();
     w.file("web", &with_deadline(600));
     w.run(100);

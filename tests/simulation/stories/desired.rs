@@ -104,12 +104,12 @@ fn w8_an_edited_pod_runs_on_while_no_record_can_be_written() {
         assert_eq!((w.running("web/main"), w.observed.calls.len()), (before.clone(), calls), "uid {uid:?}");
         // The events are 5, 10, 20, 40 and 60 s apart, plus up to a half. The new version reports its own record as
         // well.
-        let told = w.notices("FailedRecord");
-        let told: Vec<&String> =
-            told.iter().filter(|m| m.starts_with("the manifest changed, but the old version continues")).collect();
-        assert!((4..=6).contains(&told.len()), "uid {uid:?}: {told:?}");
+        let reported = w.notices("FailedRecord");
+        let reported: Vec<&String> =
+            reported.iter().filter(|m| m.starts_with("the manifest changed, but the old version continues")).collect();
+        assert!((4..=6).contains(&reported.len()), "uid {uid:?}: {reported:?}");
         for part in ["no space left on device", "make the root directory writable", "retrying in "] {
-            assert!(told[0].contains(part), "{}", told[0]);
+            assert!(reported[0].contains(part), "{}", reported[0]);
         }
         let old = w.engine.pods().iter().find(|v| v.pod.all_containers().count() == 1).unwrap().pod.uid.clone();
         let worker_status = w.engine.worker_status(&old, w.time().boot).unwrap();

@@ -1,6 +1,6 @@
 //! W27: `wherry drain` and `wherry undrain` for pods in every state, over kills of Wherry and reboots.
 
-use super::admission::{asks, critical, small};
+use super::admission::{cpu_requests, critical, small};
 use crate::runtime::Life;
 use crate::story::{NEVER, ONE, TWO, node};
 use crate::world::{S, World};
@@ -22,9 +22,9 @@ fn running(name: &str) -> World {
 fn assert_down(w: &World, name: &str) {
     let status = w.status(name);
     let shown = (status.phase.as_deref(), status.reason.as_deref());
-    assert_eq!(shown, (Some("Failed"), Some("Drained")), "{}", w.told());
+    assert_eq!(shown, (Some("Failed"), Some("Drained")), "{}", w.trace());
     let alive = w.runtime.containers.values().filter(|c| &*c.pod_name.name == name && c.runs()).count();
-    assert_eq!(alive, 0, "{}", w.told());
+    assert_eq!(alive, 0, "{}", w.trace());
     w.assert_well();
 }
 
@@ -36,7 +36,7 @@ fn recorded(w: &World) -> bool {
 fn undrained(w: &mut World, container: &str) {
     w.release(TerminationSource::Drain);
     w.run(10);
-    assert!(w.runs(container), "{}", w.told());
+    assert!(w.runs(container), "{}", w.trace());
     w.assert_well();
 }
 
@@ -56,7 +56,7 @@ fn w27_a_drain_that_was_recorded_outlives_a_kill_of_wherry_at_every_instant() {
             false => {
                 lost += 1;
                 // The client got no answer and sends the request again.
-                assert_ne!(w.status("web").reason.as_deref(), Some("Drained"), "{}", w.told());
+                assert_ne!(w.status("web").reason.as_deref(), Some("Drained"), "{}", w.trace());
                 w.kill("web", TerminationSource::Drain, Some(5));
             }
         }
@@ -105,7 +105,7 @@ fn w27_a_shutdown_of_the_node_does_not_bring_a_drained_pod_back() {
     w.run(30);
     w.reboot(S);
     w.run(60);
-    assert!(!w.runs("web/main"), "{}", w.told());
+    assert!(!w.runs("web/main"), "{}", w.trace());
     undrained(&mut w, "web/main");
 }
 
@@ -221,7 +221,7 @@ fn w27_a_drain_an_undrain_and_a_drain_in_one_end_leave_it_drained() {
     w.run(1);
     w.restart_engine();
     w.run(60);
-    assert!(!w.runs("web/main"), "{}", w.told());
+    assert!(!w.runs("web/main"), "{}", w.trace());
     assert_eq!(w.times("StartContainer", 0).len(), 1);
     // The same after the pod is down and about to start again.
     w.runtime_down();
@@ -230,17 +230,17 @@ fn w27_a_drain_an_undrain_and_a_drain_in_one_end_leave_it_drained() {
     w.kill("web", TerminationSource::Drain, None);
     w.runtime_up();
     w.run(30);
-    assert!(!w.runs("web/main"), "{}", w.told());
+    assert!(!w.runs("web/main"), "{}", w.trace());
     w.restart_engine();
     w.run(30);
-    assert!(!w.runs("web/main"), "{}", w.told());
+    assert!(!w.runs("web/main"), "{}", w.trace());
     undrained(&mut w, "web/main");
 }
 
 #[test]
 fn w27_a_preempted_pod_that_is_drained_does_not_come_back_when_there_is_room() {
     let mut w = small();
-    w.file("web", &asks(600));
+    w.file("web", &cpu_requests(600));
     w.run(2);
     w.file("vip", &critical(600));
     w.run(5);
@@ -252,7 +252,7 @@ fn w27_a_preempted_pod_that_is_drained_does_not_come_back_when_there_is_room() {
     w.run(1);
     w.remove("vip");
     w.run(90);
-    assert!(!w.runs("web/main"), "{}", w.told());
+    assert!(!w.runs("web/main"), "{}", w.trace());
     assert_eq!(w.status("web").reason.as_deref(), Some("Preempting"), "W5: none applies once Terminated");
     undrained(&mut w, "web/main");
 }
@@ -262,12 +262,12 @@ fn w27_a_pod_that_waits_for_its_name_or_for_room_or_was_rejected_can_be_drained(
     for restart in [false, true] {
         let mut w = small();
         w.life("web/main", &[Life::deaf()]);
-        w.file("web", &asks(600));
+        w.file("web", &cpu_requests(600));
         w.run(2);
         // The edited pod waits for its name, another pod waits for the same room, and a third one never fits.
-        w.file("web", &asks(500));
-        w.file("later", &asks(900));
-        w.file("huge", &asks(2000));
+        w.file("web", &cpu_requests(500));
+        w.file("later", &cpu_requests(900));
+        w.file("huge", &cpu_requests(2000));
         w.run(2);
         assert_eq!(w.status("huge").reason.as_deref(), Some("OutOfcpu"));
         for name in ["web", "later", "huge"] {
@@ -286,21 +286,21 @@ fn w27_a_pod_that_waits_for_its_name_or_for_room_or_was_rejected_can_be_drained(
         w.release(TerminationSource::Drain);
         w.run(10);
         // Each pod is admitted again.
-        assert!(w.runs("web/main") != w.runs("later/main"), "{}", w.told());
+        assert!(w.runs("web/main") != w.runs("later/main"), "{}", w.trace());
         assert_eq!(w.status("huge").reason.as_deref(), Some("OutOfcpu"));
         w.assert_well();
     }
 }
 
 #[test]
-fn w27_a_drained_pod_takes_no_part_of_the_node_and_asks_for_it_again_after() {
+fn w27_a_drained_pod_holds_no_room_and_requests_it_again_after() {
     let mut w = small();
-    w.file("web", &asks(600));
+    w.file("web", &cpu_requests(600));
     w.run(2);
     w.kill("web", TerminationSource::Drain, None);
     w.run(5);
     assert_eq!(w.engine.node().1.get(CPU), 0);
-    w.file("other", &asks(600));
+    w.file("other", &cpu_requests(600));
     w.run(5);
     assert!(w.runs("other/main"));
     w.release(TerminationSource::Drain);
@@ -342,7 +342,7 @@ fn w27_a_drain_that_could_not_be_recorded_is_recorded_when_the_disk_is_well() {
 }
 
 #[test]
-fn w27_people_are_told_of_both() {
+fn w27_a_drain_and_its_end_are_reported() {
     let mut w = running("web");
     w.kill("web", TerminationSource::Drain, None);
     w.run(5);

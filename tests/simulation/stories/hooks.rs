@@ -134,7 +134,7 @@ fn w4_pre_stop_is_cut_at_the_end_of_the_period_and_the_stop_gets_two_seconds() {
 }
 
 #[test]
-fn w4_pre_stop_that_fails_is_told_and_the_stop_goes_on() {
+fn w4_a_failed_pre_stop_is_reported_and_the_stop_continues() {
     let mut w = node();
     w.handlers.answers("web/main/PreStop", &[BADLY]);
     w.file("web", &hooked(""));

@@ -80,7 +80,7 @@ fn an_invalid_image_name_is_said_so() {
 }
 
 #[test]
-fn an_image_that_cannot_be_looked_up_is_an_image_inspect_error() {
+fn a_failed_image_status_is_an_image_inspect_error() {
     let mut w = node();
     w.fault("ImageStatus", Fault::Error("disk on fire".into()));
     w.file("web", ONE);

@@ -88,7 +88,7 @@ fn w11_an_init_container_does_not_run_again_while_the_start_of_a_later_one_is_in
         let order = order(&mut w);
         assert!(!order.contains(&"Start web/i1#1".to_string()), "{order:?}");
         assert_eq!(order.iter().filter(|s| s.starts_with("Start web/i1")).count(), 1, "{order:?}");
-        assert!(w.runs("web/main"), "{}", w.told());
+        assert!(w.runs("web/main"), "{}", w.trace());
         w.assert_well();
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::runtime::Life;
 use crate::story::{NEVER, ONE, TWO, node};
-use crate::tell::brief;
+use crate::text::brief;
 use crate::world::{Fault, World};
 use std::slice;
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl World {
         self.observed.kills += 1;
         let id = KillId::Event(self.observed.kills);
         self.checks.killed(&uid, by, &self.engine, &self.runtime);
-        self.checks.bounds.end_asked(&uid, grace.map(Duration::from_secs), self.clock.now, &self.runtime);
+        self.checks.bounds.end_requested(&uid, grace.map(Duration::from_secs), self.clock.now, &self.runtime);
         let kill = Kill { by, message: None, grace: grace.map(Duration::from_secs) };
         self.step(Event::Kill { id: id.clone(), uid, kill });
         id
@@ -147,7 +147,7 @@ fn w6_a_release_is_not_forgotten_at_a_kill_of_wherry() {
 }
 
 #[test]
-fn w4_the_shortest_period_asked_for_cuts_a_running_stop_short() {
+fn w4_the_shortest_requested_period_cuts_a_running_stop_short() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
     w.file("web", ONE);
@@ -190,7 +190,7 @@ fn w4_what_is_left_goes_on_over_a_restart_with_the_cause() {
 }
 
 #[test]
-fn w5_a_requester_is_told_at_once_of_what_does_not_run_and_never_left_waiting() {
+fn w5_a_kill_of_a_pod_that_does_not_run_is_answered_at_once() {
     let mut w = node();
     w.file("web", ONE);
     w.run(2);
@@ -226,7 +226,7 @@ fn w5_a_kill_that_comes_before_the_manifests_were_read_waits_for_them() {
 }
 
 #[test]
-fn w5_a_pod_killed_in_the_middle_of_its_start_is_told_of_when_nothing_can_come_any_more() {
+fn w5_a_kill_during_a_start_is_answered_when_nothing_can_appear_any_more() {
     for ms in (0..260).step_by(10) {
         let mut w = node();
         w.fault("CreateContainer", Fault::Slow(Duration::from_secs(3)));

@@ -20,7 +20,7 @@ fn granted(w: &World) -> Vec<Option<u64>> {
     view(w).groups.iter().map(|g| g.granted_seconds).collect()
 }
 
-fn asked(w: &World, call: &LogindCall) -> usize {
+fn calls_of(w: &World, call: &LogindCall) -> usize {
     w.logind.calls.iter().filter(|c| *c == call).count()
 }
 
@@ -39,7 +39,7 @@ fn texts(w: &World, since: u64) -> Vec<String> {
 
 fn well(w: &World) {
     let view = view(w);
-    assert_eq!((view.armed, view.problem), (true, None), "{}", w.told());
+    assert_eq!((view.armed, view.problem), (true, None), "{}", w.trace());
     assert_eq!(granted(w), [Some(10), Some(6), Some(4)]);
 }
 
@@ -51,21 +51,21 @@ fn s2_what_kept_the_delay_short_is_tried_again_until_it_is_mended() {
     for set in cases {
         let mut w = started(|w| set(w, true));
         w.run(5);
-        assert!(view(&w).armed && view(&w).problem.is_some(), "{}", w.told());
-        assert_eq!(w.notices("ShutdownNotArmed").len(), 1, "{}", w.told());
+        assert!(view(&w).armed && view(&w).problem.is_some(), "{}", w.trace());
+        assert_eq!(w.notices("ShutdownNotArmed").len(), 1, "{}", w.trace());
         set(&mut w, false);
         w.run(2);
         well(&w);
-        assert_eq!((asked(&w, &LogindCall::Inhibit), w.logind.locks()), (1, 1));
+        assert_eq!((calls_of(&w, &LogindCall::Inhibit), w.logind.locks()), (1, 1));
         assert_eq!(w.notices("ShutdownArmed").len(), 1);
     }
 }
 
 #[test]
-fn s2_a_short_delay_is_looked_at_each_second_for_a_minute_then_each_half_minute() {
+fn s2_a_short_delay_is_read_each_second_for_a_minute_then_each_half_minute() {
     let mut w = started(|w| w.logind.read_only = true);
     w.run(300);
-    let writes = asked(&w, &LogindCall::WriteDropIn { delay: Duration::from_secs(20) });
+    let writes = calls_of(&w, &LogindCall::WriteDropIn { delay: Duration::from_secs(20) });
     assert!((64..72).contains(&writes), "{writes}");
     // A configuration reload retries at once.
     w.logind.read_only = false;
@@ -98,19 +98,19 @@ fn s2_a_delay_that_somebody_else_changes_is_noticed_within_a_minute_and_logind_i
     assert!(problem.starts_with("logind waits at most 8s, but 20s are configured: "), "{problem}");
     assert_eq!(granted(&w), [Some(0), Some(4), Some(4)]);
     w.run(200);
-    assert_eq!(asked(&w, &LogindCall::Reload), 1);
-    assert!(asked(&w, &LogindCall::ReadDelay) > 60);
+    assert_eq!(calls_of(&w, &LogindCall::Reload), 1);
+    assert!(calls_of(&w, &LogindCall::ReadDelay) > 60);
     // The delay has changed: the drop-in may take precedence now.
     w.logind.other = Some(Duration::from_secs(9));
     w.logind.reload();
     w.run(33);
-    assert_eq!(asked(&w, &LogindCall::Reload), 2);
+    assert_eq!(calls_of(&w, &LogindCall::Reload), 2);
     assert_eq!(granted(&w), [Some(0), Some(5), Some(4)]);
     w.logind.other = None;
     w.logind.reload();
     w.run(31);
     well(&w);
-    assert_eq!(asked(&w, &LogindCall::Inhibit), 0);
+    assert_eq!(calls_of(&w, &LogindCall::Inhibit), 0);
     w.assert_well();
 }
 
@@ -128,7 +128,7 @@ fn s2_a_shutdown_goes_by_the_delay_that_logind_has_when_it_begins() {
         "StopContainer low-2/main#0 2000ms",
         "StopContainer top/main#0 4000ms",
     ];
-    assert_eq!(texts(&w, since), all, "the lowest group gets nothing\n{}", w.told());
+    assert_eq!(texts(&w, since), all, "the lowest group gets nothing\n{}", w.trace());
     assert_eq!(released(&w, since).len(), 1);
     let record = wherry::engine::shutdown::record::read(&w.disk.records["shutdown/last"]).unwrap();
     assert_eq!(record.periods.iter().map(Duration::as_secs).collect::<Vec<_>>(), [0, 4, 4]);
@@ -146,7 +146,7 @@ fn s2_a_logind_that_does_not_say_its_delay_holds_a_shutdown_up_for_a_second_at_m
         assert!(w.engine.shutting_down());
         w.run(9);
         let stops = stops(&w, since);
-        assert_eq!(stops.len(), 4, "{}", w.told());
+        assert_eq!(stops.len(), 4, "{}", w.trace());
         // The second stop is that of the first group.
         let (begins, text) = match silent {
             true => (1000..1050, "StopContainer low-1/main#0 9000ms"),
@@ -171,15 +171,15 @@ fn s3_a_shutdown_keeps_its_lock_and_its_time_when_the_signal_cannot_be_had_after
         w.logind.no_state = no_state;
         w.bus(true);
         w.run(5);
-        assert!(w.logind.locked(), "{}", w.told());
+        assert!(w.logind.locked(), "{}", w.trace());
         assert_eq!(w.logind.releases.len(), 0);
         w.run(3);
         let seconds: Vec<u64> = stops(&w, since).iter().map(|(at, _)| at / 1000).collect();
-        assert_eq!(seconds, [0, 0, 2, 4], "{}", w.told());
+        assert_eq!(seconds, [0, 0, 2, 4], "{}", w.trace());
         assert_eq!(texts(&w, since)[3], "StopContainer top/main#0 4000ms");
         assert_eq!((released(&w, since).len(), w.logind.locked()), (1, false));
         // The subscription is retried, and the cancellation is found by polling as well.
-        assert!(asked(&w, &LogindCall::Subscribe) > 4);
+        assert!(calls_of(&w, &LogindCall::Subscribe) > 4);
         w.logind.no_state = false;
         w.call_off();
         w.run(5);
@@ -201,7 +201,7 @@ fn s3_a_shutdown_is_found_out_about_without_the_signal() {
     let since = w.clock.now;
     w.bus(true);
     w.run(1);
-    assert!(w.engine.shutting_down() && w.logind.locked(), "{}", w.told());
+    assert!(w.engine.shutting_down() && w.logind.locked(), "{}", w.trace());
     w.run(9);
     assert_eq!((stops(&w, since).len(), released(&w, since).len()), (4, 1));
 }
@@ -212,7 +212,7 @@ fn s7_a_lock_that_logind_has_lost_and_does_not_give_again_is_not_armed_and_nobod
     w.logind.no_lock = true;
     w.logind_trouble(Trouble::Lost);
     w.run(1);
-    assert!(!view(&w).armed, "{}", w.told());
+    assert!(!view(&w).armed, "{}", w.trace());
     let problem = view(&w).problem.unwrap_or_default();
     assert!(problem.starts_with("failed to take an inhibitor lock: "), "{problem}");
     let since = w.clock.now;
@@ -246,7 +246,7 @@ fn s7_a_lock_that_is_lost_during_a_shutdown_leaves_the_others_the_minimum() {
             "StopContainer top/main#0 2000ms"
         ],
         "{}",
-        w.told()
+        w.trace()
     );
     w.call_off();
     w.run(60);
@@ -255,7 +255,7 @@ fn s7_a_lock_that_is_lost_during_a_shutdown_leaves_the_others_the_minimum() {
 }
 
 #[test]
-fn s6_turned_off_during_a_shutdown_it_goes_on_and_nothing_is_started_until_it_is_called_off() {
+fn s6_a_shutdown_continues_when_it_is_disabled_and_nothing_starts_until_it_is_cancelled() {
     for restart in [false, true] {
         let mut w = busy();
         let since = w.clock.now;
@@ -269,11 +269,11 @@ fn s6_turned_off_during_a_shutdown_it_goes_on_and_nothing_is_started_until_it_is
             }
         }
         w.run_ms(500);
-        assert!(w.engine.shutting_down() && w.logind.locked(), "{}", w.told());
+        assert!(w.engine.shutting_down() && w.logind.locked(), "{}", w.trace());
         w.run(20);
         assert!(w.engine.shutting_down());
         for call in ["RunSandbox", "StartContainer"] {
-            assert_eq!(w.times(call, since).len(), 0, "{}", w.told());
+            assert_eq!(w.times(call, since).len(), 0, "{}", w.trace());
         }
         assert_eq!(texts(&w, since).last().map(String::as_str), Some("StopContainer top/main#0 4000ms"));
         assert_eq!((released(&w, since).len(), w.logind.locked()), (1, false));
@@ -281,7 +281,7 @@ fn s6_turned_off_during_a_shutdown_it_goes_on_and_nothing_is_started_until_it_is
         w.run(90);
         assert!(!w.engine.shutting_down() && !w.logind.wanted && !w.logind.locked());
         for name in ["low-1", "low-2", "high", "top"] {
-            assert!(w.runs(&format!("{name}/main")), "{name}: {}\n{}", w.shown(name), w.told());
+            assert!(w.runs(&format!("{name}/main")), "{name}: {}\n{}", w.shown(name), w.trace());
         }
         assert!(!view(&w).enabled);
     }
@@ -304,9 +304,9 @@ fn s7_a_restart_with_other_groups_does_not_give_the_time_again() {
     assert_eq!(view(&w).groups.len(), 3, "those of its begin");
     w.run(20);
     let high: Vec<_> = stops(&w, since).into_iter().filter(|(_, t)| t.contains(" high/")).collect();
-    assert_eq!(high.iter().map(|(at, _)| at / 1000).collect::<Vec<_>>(), [10], "{}", w.told());
+    assert_eq!(high.iter().map(|(at, _)| at / 1000).collect::<Vec<_>>(), [10], "{}", w.trace());
     assert_eq!(high[0].1, "StopContainer high/main#0 6000ms");
-    let [released] = released(&w, since)[..] else { panic!("{}", w.told()) };
+    let [released] = released(&w, since)[..] else { panic!("{}", w.trace()) };
     assert!(released <= 20_000, "{released}");
     // The configuration read meanwhile applies after the shutdown.
     w.call_off();
@@ -323,29 +323,29 @@ fn s2_a_drop_in_is_lowered_with_the_periods_and_what_others_wrote_is_left_alone(
     w.logind.no_reload = true;
     configure(&mut w, less());
     w.run(3);
-    assert!(view(&w).armed, "{}", w.told());
+    assert!(view(&w).armed, "{}", w.trace());
     let problem = view(&w).problem.unwrap_or_default();
     assert!(problem.starts_with("failed to lower logind's delay to the 8s that pods need"), "{problem}");
     w.logind.no_reload = false;
     w.run(2);
     assert_eq!((w.logind.delay, view(&w).problem), (Duration::from_secs(8), None));
     assert_eq!(view(&w).delay_seconds, Some(8.0));
-    assert_eq!((asked(&w, &LogindCall::Inhibit), w.logind.releases.len()), (1, 0));
+    assert_eq!((calls_of(&w, &LogindCall::Inhibit), w.logind.releases.len()), (1, 0));
     // Without a drop-in of Wherry.
     let mut w = started(|w| w.logind.delay = Duration::from_secs(60));
     w.run(1);
     configure(&mut w, less());
     w.run(1);
     assert_eq!((w.logind.delay, w.logind.drop_in), (Duration::from_secs(60), false));
-    assert_eq!(asked(&w, &LogindCall::Reload), 0);
+    assert_eq!(calls_of(&w, &LogindCall::Reload), 0);
     assert!(view(&w).armed && view(&w).problem.is_none());
 }
 
 #[test]
-fn s7_what_systemd_did_not_hear_of_the_lock_is_told_again() {
+fn s7_a_failed_change_of_the_descriptor_store_is_retried() {
     let mut w = started(|w| w.logind.deaf_store = true);
     w.run(10);
-    assert!(view(&w).armed, "{}", w.told());
+    assert!(view(&w).armed, "{}", w.trace());
     assert!((9..14).contains(&w.logind.stores), "{}", w.logind.stores);
     assert_eq!(w.notices("FailedStore").len(), 1);
     w.logind.deaf_store = false;
@@ -356,7 +356,7 @@ fn s7_what_systemd_did_not_hear_of_the_lock_is_told_again() {
     w.logind.calls.clear();
     w.restart_engine();
     w.run(2);
-    assert_eq!(asked(&w, &LogindCall::Inhibit), 0, "it was kept");
+    assert_eq!(calls_of(&w, &LogindCall::Inhibit), 0, "it was kept");
     well(&w);
     // S4: a copy of the lock in systemd's descriptor store delays the shutdown.
     w.logind.deaf_store = true;
@@ -367,7 +367,7 @@ fn s7_what_systemd_did_not_hear_of_the_lock_is_told_again() {
     let since = w.clock.now;
     while w.logind.locked() {
         w.run_ms(100);
-        assert!(w.clock.now < since + 2 * S, "{}", w.told());
+        assert!(w.clock.now < since + 2 * S, "{}", w.trace());
     }
 }
 
@@ -384,8 +384,8 @@ fn s7_a_lock_that_comes_after_its_round_was_given_up_replaces_the_old_one_in_the
     w.bus(false);
     w.bus(true);
     w.run(20);
-    assert_eq!(asked(&w, &LogindCall::Inhibit), 2);
-    assert_eq!(w.logind.locks(), 1, "{}", w.told());
+    assert_eq!(calls_of(&w, &LogindCall::Inhibit), 2);
+    assert_eq!(w.logind.locks(), 1, "{}", w.trace());
     well(&w);
     // The lock is released as usual.
     w.power_off();
@@ -402,10 +402,10 @@ fn s4_nothing_is_started_while_a_shutdown_waits_for_the_delay() {
     w.exit_of("low-1/main", 1);
     w.exit_of("top/main", 1);
     w.run_ms(990);
-    assert_eq!(w.times("StartContainer", since).len(), 0, "{}", w.told());
+    assert_eq!(w.times("StartContainer", since).len(), 0, "{}", w.trace());
     w.run_ms(200);
     // Its group has not begun.
-    assert_eq!(w.times("StartContainer", since).len(), 1, "{}", w.told());
+    assert_eq!(w.times("StartContainer", since).len(), 1, "{}", w.trace());
     assert!(w.runs("top/main"));
 }
 
@@ -419,13 +419,13 @@ fn s4_a_start_that_is_being_prepared_when_a_shutdown_begins_is_not_made() {
         w.said();
         let since = w.clock.now;
         w.file("new", &priority(-5));
-        w.until(prepared, 5, |w| w.told().contains(prepared));
+        w.until(prepared, 5, |w| w.trace().contains(prepared));
         w.power_off();
         w.run(10);
-        assert_eq!(w.times(call, since).len(), 0, "{}", w.told());
+        assert_eq!(w.times(call, since).len(), 0, "{}", w.trace());
         w.call_off();
         w.run(30);
-        assert!(w.runs("new/main"), "{}", w.told());
+        assert!(w.runs("new/main"), "{}", w.trace());
         w.assert_well();
     }
 }

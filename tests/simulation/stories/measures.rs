@@ -61,7 +61,7 @@ fn m_a_pods_way_up_is_one_create_and_each_restart_one_sync() {
 }
 
 #[test]
-fn m_an_end_that_was_asked_for_is_a_kill_and_what_is_left_after_it_terminated() {
+fn m_a_requested_end_is_a_kill_and_what_is_left_after_it_terminated() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
     w.file("web", &format!("terminationGracePeriodSeconds: 4, {ONE}"));
@@ -164,7 +164,7 @@ fn m_a_failed_relist_has_a_duration_and_the_interval_is_from_the_last_good_one()
 }
 
 #[test]
-fn m_a_status_that_waits_for_a_termination_message_is_timed_from_the_end_that_it_tells() {
+fn m_a_status_that_waits_for_a_termination_message_is_timed_from_the_end_that_it_shows() {
     let mut w = node();
     w.file("job", NEVER);
     w.run(3);

@@ -187,12 +187,12 @@ fn p6_a_start_that_was_being_prepared_before_a_sleep_waits_for_a_list() {
     {
         let mut w = node();
         w.file("web", ONE);
-        w.until(prepared, 5, |w| w.told().contains(prepared));
-        let lists = |w: &World| w.told().matches(" List (").count();
+        w.until(prepared, 5, |w| w.trace().contains(prepared));
+        let lists = |w: &World| w.trace().matches(" List (").count();
         let (since, before) = (w.clock.now, lists(&w));
         w.sleep(600 * S);
         w.until("it starts", 5, |w| !w.times(call, since).is_empty());
-        assert_eq!(lists(&w) - before, 1, "{}", w.told());
+        assert_eq!(lists(&w) - before, 1, "{}", w.trace());
         w.assert_well();
     }
 }
@@ -262,7 +262,7 @@ fn p8_a_death_that_a_pidfd_shows_is_followed_by_the_restart_at_once() {
     assert_eq!(w.pidfds.watched.len(), 2, "the container and its sandbox");
     let begin = w.clock.now;
     w.exit_of("web/main", 9);
-    w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
+    w.until("the next one is requested", 3, |w| !w.times("CreateContainer", begin).is_empty());
     assert!(w.times("CreateContainer", begin)[0] < 10);
     w.run(1);
     assert!(w.pidfds.watched.contains_key(&w.running("web/main")));
@@ -309,7 +309,7 @@ fn p8_starting_and_removing_a_watched_pod_needs_no_lists() {
     w.run(1);
     w.remove("other");
     w.run(1);
-    assert_eq!(w.observed.lists, lists, "{}", w.told());
+    assert_eq!(w.observed.lists, lists, "{}", w.trace());
     assert_eq!(w.pidfds.watched.len(), 2);
 }
 
@@ -335,7 +335,7 @@ fn p8_an_end_that_the_runtime_does_not_show_yet_is_read_again_and_again() {
         let begin = w.clock.now;
         let before = w.observed.reads;
         w.exit_of("web/main", 9);
-        w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
+        w.until("the next one is requested", 3, |w| !w.times("CreateContainer", begin).is_empty());
         let took = w.times("CreateContainer", begin)[0];
         assert!(took <= 2 * lag + 110, "{took} ms after a lag of {lag}");
         assert!(
@@ -413,16 +413,16 @@ fn event(kind: Kind, id: &str) -> PlegEvent {
 }
 
 #[test]
-fn p8_a_death_that_the_event_stream_tells_is_followed_by_the_restart_at_once() {
+fn p8_a_death_that_the_event_stream_reports_is_followed_by_the_restart_at_once() {
     let mut w = hinted_node();
     for _ in 0..3 {
         w.run(700);
         let (begin, reads) = (w.clock.now, w.observed.reads);
         w.exit_of("web/main", 9);
-        w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
+        w.until("the next one is requested", 3, |w| !w.times("CreateContainer", begin).is_empty());
         assert!(w.times("CreateContainer", begin)[0] < 20, "{:?}", w.times("CreateContainer", begin));
         w.run(1);
-        assert_eq!(w.observed.reads - reads, 1, "{}", w.told());
+        assert_eq!(w.observed.reads - reads, 1, "{}", w.trace());
     }
     w.assert_well();
 }
@@ -523,7 +523,7 @@ fn p8_an_event_that_comes_while_the_pod_is_being_read_is_weighed_by_what_that_sh
     w.exit_of("web/main", 9);
     w.step(died());
     w.step(died());
-    w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
+    w.until("the next one is requested", 3, |w| !w.times("CreateContainer", begin).is_empty());
     assert_eq!(w.observed.reads - reads, 1);
     w.run(700);
     // The status read is older than the event.
@@ -536,7 +536,7 @@ fn p8_an_event_that_comes_while_the_pod_is_being_read_is_weighed_by_what_that_sh
     w.exit_of("web/main", 9);
     w.step(died);
     let begin = w.clock.now;
-    w.until("the next one is asked for", 3, |w| !w.times("CreateContainer", begin).is_empty());
+    w.until("the next one is requested", 3, |w| !w.times("CreateContainer", begin).is_empty());
     assert_eq!(w.observed.reads - reads, 2);
     assert!(w.times("CreateContainer", begin)[0] < 60);
 }

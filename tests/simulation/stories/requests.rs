@@ -1,6 +1,6 @@
 //! Requests over the control socket: drain, undrain, retry, exec and resource usage, with their answers (W27, A3).
 
-use super::admission::{asks, small};
+use super::admission::{cpu_requests, small};
 use crate::control::{Answered, SECRET, command};
 use crate::runtime::Life;
 use crate::story::{NEVER, ONE, TWO, node, node_with};
@@ -59,7 +59,7 @@ impl World {
     fn error(&self, id: RequestId) -> (u16, String) {
         match self.answer(id) {
             Some(Err(e)) => (e.status(), e.to_string()),
-            other => panic!("{other:?}\n{}", self.told()),
+            other => panic!("{other:?}\n{}", self.trace()),
         }
     }
 
@@ -71,14 +71,14 @@ impl World {
     fn outcomes(&self, id: RequestId) -> Vec<DrainOutcome> {
         match self.answer(id) {
             Some(Ok(Reply::Drained(drained))) => drained.pods.iter().map(|pod| pod.outcome).collect(),
-            other => panic!("{other:?}\n{}", self.told()),
+            other => panic!("{other:?}\n{}", self.trace()),
         }
     }
 
     fn exit_code(&self, id: RequestId) -> Option<i32> {
         match self.answer(id)? {
             Ok(Reply::Executed(output)) => Some(output.exit_code),
-            other => panic!("{other:?}\n{}", self.told()),
+            other => panic!("{other:?}\n{}", self.trace()),
         }
     }
 
@@ -86,7 +86,7 @@ impl World {
         let id = self.ask(Request::Retry { uid: self.uid(name) });
         match self.answer(id) {
             Some(Ok(Reply::Retried { outcome, .. })) => outcome.clone(),
-            other => panic!("{other:?}\n{}", self.told()),
+            other => panic!("{other:?}\n{}", self.trace()),
         }
     }
 }
@@ -114,7 +114,7 @@ fn w27_a_drain_is_answered_for_each_pod_when_its_records_are_durable() {
     w.run_ms(5);
     assert_eq!(w.outcomes(undrain), [Starts, NotFound, NotDrained, NotDrained]);
     w.run(5);
-    assert!(w.runs("a/main") && !w.runs("b/main"), "{}", w.told());
+    assert!(w.runs("a/main") && !w.runs("b/main"), "{}", w.trace());
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn w27_an_answered_drain_outlives_a_kill_of_wherry_and_a_drain_without_an_answer
         w.restart_engine();
         w.run(10);
         assert_eq!(answered, ms >= 2);
-        assert!(!answered || !w.runs("web/main"), "{}", w.told());
+        assert!(!answered || !w.runs("web/main"), "{}", w.trace());
     }
 }
 
@@ -154,7 +154,7 @@ fn w27_the_end_of_a_client_does_not_end_its_drain() {
     let id = w.drain(&["web"]);
     w.client_gone(id);
     w.run(5);
-    assert!(w.answer(id).is_none() && !w.runs("web/main"), "{}", w.told());
+    assert!(w.answer(id).is_none() && !w.runs("web/main"), "{}", w.trace());
 }
 
 #[test]
@@ -187,10 +187,10 @@ fn w27_drains_and_undrains_are_carried_out_in_a_shutdown_without_the_runtime_and
     let drain = w.drain(&["web"]);
     let undrain = w.undrain(&["web"]);
     w.run_ms(10);
-    assert_eq!((w.outcomes(drain), w.outcomes(undrain)), (vec![Down], vec![Waits]), "{}", w.told());
+    assert_eq!((w.outcomes(drain), w.outcomes(undrain)), (vec![Down], vec![Waits]), "{}", w.trace());
     w.call_off();
     w.run(5);
-    assert!(w.runs("web/main"), "{}", w.told());
+    assert!(w.runs("web/main"), "{}", w.trace());
 
     let mut w = running("web");
     w.runtime_down();
@@ -199,16 +199,16 @@ fn w27_drains_and_undrains_are_carried_out_in_a_shutdown_without_the_runtime_and
     assert_eq!(w.outcomes(drain), [Ending]);
     w.runtime_up();
     w.run(5);
-    assert!(!w.runs("web/main"), "{}", w.told());
+    assert!(!w.runs("web/main"), "{}", w.trace());
 }
 
 #[test]
 fn a3_the_answer_to_a_retry_is_its_outcome() {
     let mut w = small();
-    w.file("first", &asks(600));
-    w.file("second", &asks(700));
+    w.file("first", &cpu_requests(600));
+    w.file("second", &cpu_requests(700));
     w.run(2);
-    let RetryOutcome::RejectedAgain(cause) = w.retry_outcome("second") else { panic!("{}", w.told()) };
+    let RetryOutcome::RejectedAgain(cause) = w.retry_outcome("second") else { panic!("{}", w.trace()) };
     assert_eq!(cause.reason.as_str(), "OutOfcpu");
     w.remove("first");
     w.run(40);
@@ -246,7 +246,7 @@ fn s4_a_pod_that_is_retried_in_a_shutdown_is_evaluated_after_it() {
     config.shutdown = Groups::from_total(Duration::from_secs(30), Duration::from_secs(10));
     config.node.allocatable.set("cpu", 1000);
     let mut w = node_with(config);
-    w.file("big", &asks(2000));
+    w.file("big", &cpu_requests(2000));
     w.run(1);
     w.power_off();
     w.run(1);
@@ -271,7 +271,7 @@ fn a_command_runs_in_the_first_container_or_in_the_named_one() {
     w.run(1);
     assert_eq!((w.exit_code(first), w.exit_code(second)), (Some(3), Some(0)));
     assert_eq!(w.said(), ["Exec web/one#0", "Exec web/two#0"]);
-    assert!(!w.told().contains(SECRET));
+    assert!(!w.trace().contains(SECRET));
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn a_command_whose_client_disconnects_is_cancelled_and_counts_until_its_call_end
     let last = w.exec("web", 100);
     w.run(200);
     assert_eq!(w.answer(ids[0]), None);
-    assert!(ids[1..].iter().all(|id| w.exit_code(*id) == Some(0)) && w.answer(last).is_some(), "{}", w.told());
+    assert!(ids[1..].iter().all(|id| w.exit_code(*id) == Some(0)) && w.answer(last).is_some(), "{}", w.trace());
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn commands_run_while_their_pod_ends_and_end_with_it() {
     w.run(1);
     let during = w.exec("web", 5);
     w.run(3);
-    assert!(w.answer(id).is_some() && w.answer(during).is_some(), "{}", w.told());
+    assert!(w.answer(id).is_some() && w.answer(during).is_some(), "{}", w.trace());
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn the_usage_is_that_of_the_running_containers_of_our_pods() {
     let id = w.ask(Request::Usage);
     assert_eq!(w.answer(id), None);
     w.run_ms(100);
-    let Some(Ok(Reply::Usage(usage))) = w.answer(id) else { panic!("{}", w.told()) };
+    let Some(Ok(Reply::Usage(usage))) = w.answer(id) else { panic!("{}", w.trace()) };
     let names: Vec<&str> = usage.pods.iter().map(|pod| pod.name.as_str()).collect();
     assert_eq!(names, ["a"]);
     let container = &usage.pods[0].containers[0];

@@ -269,7 +269,7 @@ fn w9_a_call_that_the_lost_connection_kept_from_being_sent_is_quiet_and_made_aga
 }
 
 #[test]
-fn w2_an_answer_that_was_lost_is_looked_up_and_nothing_is_made_twice() {
+fn w2_the_state_is_read_after_a_lost_answer_and_nothing_is_made_twice() {
     for call in ["RunSandbox", "CreateContainer", "StartContainer"] {
         let mut w = node();
         w.fault(call, Fault::Lost);

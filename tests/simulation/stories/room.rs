@@ -2,7 +2,7 @@
 //! be a victim and returns by A9. Also the order in which victims return.
 
 use crate::runtime::Life;
-use crate::stories::admission::{asks, critical, small};
+use crate::stories::admission::{cpu_requests, critical, small};
 use crate::stories::shutdown::with_shutdown;
 use crate::story::{node_with, pod};
 use crate::world::{Fault, World};
@@ -29,22 +29,22 @@ impl World {
     /// `vip` runs, `low` is preempted and returns once `vip` is gone, also over a restart of Wherry in between.
     fn vip_runs_and_low_comes_back(&mut self) {
         self.run(10);
-        assert!(self.runs("vip/main"), "{}", self.told());
-        assert!(self.was_preempted("low"), "{}", self.told());
-        assert_eq!(self.rejections(), 0, "{}", self.told());
+        assert!(self.runs("vip/main"), "{}", self.trace());
+        assert!(self.was_preempted("low"), "{}", self.trace());
+        assert_eq!(self.rejections(), 0, "{}", self.trace());
         self.restart_engine();
         self.run(40);
-        assert!(self.runs("vip/main") && self.was_preempted("low"), "{}", self.told());
+        assert!(self.runs("vip/main") && self.was_preempted("low"), "{}", self.trace());
         self.remove("vip");
         self.run(60);
-        assert!(self.runs("low/main"), "{}", self.told());
-        assert_eq!(self.rejections(), 0, "{}", self.told());
+        assert!(self.runs("low/main"), "{}", self.trace());
+        assert_eq!(self.rejections(), 0, "{}", self.trace());
         self.assert_well();
     }
 }
 
 fn of_priority(priority: i32, milli: u64) -> String {
-    format!("priority: {priority}, {}", asks(milli))
+    format!("priority: {priority}, {}", cpu_requests(milli))
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a6_a_pod_admitted_in_the_same_pass_before_the_first_list_gives_way() {
     w.kill_engine();
     w.connection.up = false;
     w.start();
-    w.file("low", &asks(600));
+    w.file("low", &cpu_requests(600));
     w.file("vip", &critical(600));
     w.run(1);
     w.runtime_up();
@@ -67,7 +67,7 @@ fn a6_a_pod_admitted_again_after_a_cancelled_shutdown_gives_way() {
     let mut w = node_with(EngineConfig { node, ..with_shutdown() });
     w.power_off();
     w.run(1);
-    w.file("low", &asks(600));
+    w.file("low", &cpu_requests(600));
     w.run(1);
     w.file("vip", &critical(600));
     w.run(1);
@@ -82,10 +82,10 @@ fn a6_the_successor_of_an_edited_pod_that_waits_for_its_name_gives_way() {
     for apart in [false, true] {
         let mut w = small();
         w.life("low/main", &[Life { on_term: Some((Duration::from_secs(4), 0)), ..Life::FOREVER }, Life::FOREVER]);
-        w.file("low", &asks(300));
+        w.file("low", &cpu_requests(300));
         w.run(2);
         let mut files = w.files.clone();
-        for (name, spec) in [("low", asks(600)), ("vip", critical(600))] {
+        for (name, spec) in [("low", cpu_requests(600)), ("vip", critical(600))] {
             let path = format!("/m/{name}.yaml");
             files.insert(path.clone(), crate::story::pod(&path, name, "", &spec));
             if apart {
@@ -101,7 +101,7 @@ fn a6_the_successor_of_an_edited_pod_that_waits_for_its_name_gives_way() {
 #[test]
 fn a6_after_a_reboot_a_pod_that_began_earlier_gives_way() {
     let mut w = small();
-    w.file("low", &asks(600));
+    w.file("low", &cpu_requests(600));
     w.run(2);
     w.kill_engine();
     w.file("vip", &critical(600));
@@ -110,11 +110,11 @@ fn a6_after_a_reboot_a_pod_that_began_earlier_gives_way() {
 }
 
 #[test]
-fn a6_a_pod_in_back_off_that_does_not_ask_yet_gives_way() {
+fn a6_a_pod_in_back_off_that_requests_no_room_yet_is_preempted() {
     let mut w = small();
     let crash = Life { ends: Some((Duration::from_millis(100), 1)), ..Life::FOREVER };
     w.life("low/main", &[crash, crash, crash, crash, crash, Life::FOREVER]);
-    w.file("low", &asks(600));
+    w.file("low", &cpu_requests(600));
     w.run(30);
     // Its sandbox is dead, and its back-off continues.
     let sandbox = w.sandbox("low");
@@ -122,10 +122,10 @@ fn a6_a_pod_in_back_off_that_does_not_ask_yet_gives_way() {
     w.kill_engine();
     w.start();
     w.run(1);
-    assert!(!w.runs("low/main"), "{}", w.told());
+    assert!(!w.runs("low/main"), "{}", w.trace());
     w.file("vip", &critical(600));
     w.run(1);
-    assert!(w.runs("vip/main"), "{}", w.told());
+    assert!(w.runs("vip/main"), "{}", w.trace());
     w.vip_runs_and_low_comes_back();
 }
 
@@ -133,9 +133,9 @@ fn a6_a_pod_in_back_off_that_does_not_ask_yet_gives_way() {
 fn a6_an_edited_pod_under_a_fixed_uid_gives_way_before_it_starts_again() {
     let mut w = small();
     w.life("low/main", &[Life { on_term: Some((Duration::from_secs(4), 0)), ..Life::FOREVER }, Life::FOREVER]);
-    w.file_with_uid("low", "fixed", &asks(300));
+    w.file_with_uid("low", "fixed", &cpu_requests(300));
     w.run(2);
-    w.file_with_uid("low", "fixed", &asks(600));
+    w.file_with_uid("low", "fixed", &cpu_requests(600));
     w.run(1);
     w.file("vip", &critical(600));
     w.run(1);
@@ -147,24 +147,24 @@ fn a6_an_edited_pod_under_a_fixed_uid_gives_way_before_it_starts_again() {
 #[test]
 fn a6_an_edited_pod_of_which_only_leftovers_are_being_removed_gives_way() {
     let mut w = small();
-    w.file_with_uid("low", "fixed", &asks(300));
+    w.file_with_uid("low", "fixed", &cpu_requests(300));
     w.run(2);
     w.fault("RemoveSandbox", Fault::Error("busy".into()));
-    w.file_with_uid("low", "fixed", &asks(600));
+    w.file_with_uid("low", "fixed", &cpu_requests(600));
     w.until("it has ended", 10, |w| !w.runs("low/main") && !w.times("RemoveSandbox", 0).is_empty());
     w.file("vip", &critical(600));
     w.run_ms(500);
-    assert!(w.runs("vip/main"), "the removal delays no other pod: {}", w.told());
+    assert!(w.runs("vip/main"), "the removal delays no other pod: {}", w.trace());
     w.vip_runs_and_low_comes_back();
 }
 
 #[test]
 fn a9_a_pod_that_gives_way_while_its_record_is_being_removed_is_recorded_again() {
     let mut w = small();
-    w.file_with_uid("low", "fixed", &asks(300));
+    w.file_with_uid("low", "fixed", &cpu_requests(300));
     w.run(2);
-    w.file_with_uid("low", "fixed", &asks(600));
-    w.until("its record is being removed", 10, |w| w.told().contains("< delete pods/fixed"));
+    w.file_with_uid("low", "fixed", &cpu_requests(600));
+    w.until("its record is being removed", 10, |w| w.trace().contains("< delete pods/fixed"));
     assert!(w.disk.records.contains_key("pods/fixed"));
     w.file("vip", &critical(600));
     w.vip_runs_and_low_comes_back();
@@ -181,14 +181,14 @@ fn a6_a_critical_pod_with_another_reason_against_it_or_without_enough_victims_ta
         w.kill_engine();
         w.connection.up = false;
         w.start();
-        w.file("low", &asks(600));
+        w.file("low", &cpu_requests(600));
         w.file("vip", &spec);
         w.run(1);
         w.runtime_up();
         w.run(5);
-        assert!(w.runs("low/main"), "{reason}: {}", w.told());
-        assert_eq!(w.status("vip").reason.as_deref(), Some(reason), "{}", w.told());
-        assert_eq!(w.times("StopContainer", 0).len(), 0, "{}", w.told());
+        assert!(w.runs("low/main"), "{reason}: {}", w.trace());
+        assert_eq!(w.status("vip").reason.as_deref(), Some(reason), "{}", w.trace());
+        assert_eq!(w.times("StopContainer", 0).len(), 0, "{}", w.trace());
     }
 }
 
@@ -203,7 +203,7 @@ fn a9_a_small_victim_leaves_the_room_to_a_larger_one_of_higher_priority() {
     w.run(20);
     w.file("second", &critical(700));
     w.run(5);
-    assert!(w.was_preempted("big") && w.was_preempted("tiny"), "{}", w.told());
+    assert!(w.was_preempted("big") && w.was_preempted("tiny"), "{}", w.trace());
     // From here on all the room is free. The 30 s of the small one end first: it fits next to the big one and returns.
     let mut edited = w.files.clone();
     edited.remove("/m/first.yaml");
@@ -212,13 +212,13 @@ fn a9_a_small_victim_leaves_the_room_to_a_larger_one_of_higher_priority() {
     let began = w.clock.now;
     w.run(10);
     // The critical pod takes 200 and the big one 700. The rest is too little.
-    assert!(!w.runs("tiny/main"), "{}", w.told());
+    assert!(!w.runs("tiny/main"), "{}", w.trace());
     w.run(40);
-    assert!(w.runs("big/main") && !w.runs("tiny/main"), "{}", w.told());
-    assert_eq!(w.times("RunSandbox tiny", began).len(), 0, "{}", w.told());
+    assert!(w.runs("big/main") && !w.runs("tiny/main"), "{}", w.trace());
+    assert_eq!(w.times("RunSandbox tiny", began).len(), 0, "{}", w.trace());
     w.remove("second");
     w.run(60);
-    assert!(w.runs("big/main") && w.runs("tiny/main"), "{}", w.told());
+    assert!(w.runs("big/main") && w.runs("tiny/main"), "{}", w.trace());
     w.assert_well();
 }
 
@@ -232,7 +232,7 @@ fn a9_room_that_is_about_to_be_free_is_kept_for_the_larger_victim_of_higher_prio
     w.file("slow", &critical(500));
     w.file("quick", &critical(500));
     w.run(60);
-    assert!(w.was_preempted("big") && w.was_preempted("tiny"), "{}", w.told());
+    assert!(w.was_preempted("big") && w.was_preempted("tiny"), "{}", w.trace());
     // The last critical pod leaves 850: 350 are free at once, the others after 20 s.
     let began = w.clock.now;
     let mut files = w.files.clone();
@@ -241,10 +241,10 @@ fn a9_room_that_is_about_to_be_free_is_kept_for_the_larger_victim_of_higher_prio
     files.insert("/m/x.yaml".into(), crate::story::pod("/m/x.yaml", "x", "", &critical(150)));
     w.set_files(files);
     w.run(10);
-    assert!(w.runs("x/main") && w.runs("slow/main") && !w.runs("tiny/main"), "{}", w.told());
+    assert!(w.runs("x/main") && w.runs("slow/main") && !w.runs("tiny/main"), "{}", w.trace());
     w.run(40);
-    assert!(w.runs("big/main") && !w.runs("tiny/main"), "{}", w.told());
-    assert_eq!(w.times("RunSandbox tiny", began).len(), 0, "{}", w.told());
+    assert!(w.runs("big/main") && !w.runs("tiny/main"), "{}", w.trace());
+    assert_eq!(w.times("RunSandbox tiny", began).len(), 0, "{}", w.trace());
     w.assert_well();
 }
 
@@ -256,38 +256,38 @@ fn a9_a_victim_that_cannot_fit_holds_up_nobody() {
     w.run(2);
     w.file("vip", &critical(1000));
     w.run(5);
-    assert!(w.was_preempted("big") && w.was_preempted("tiny"), "{}", w.told());
+    assert!(w.was_preempted("big") && w.was_preempted("tiny"), "{}", w.trace());
     w.file("vip", &critical(400));
     w.run(60);
     // Next to the critical pod there is no room for the big one, whichever other pods end.
-    assert!(w.runs("vip/main") && w.runs("tiny/main") && w.was_preempted("big"), "{}", w.told());
+    assert!(w.runs("vip/main") && w.runs("tiny/main") && w.was_preempted("big"), "{}", w.trace());
     w.remove("vip");
     w.run(60);
-    assert!(w.runs("big/main") && w.runs("tiny/main"), "{}", w.told());
+    assert!(w.runs("big/main") && w.runs("tiny/main"), "{}", w.trace());
     w.assert_well();
 }
 
 #[test]
 fn a4_a_status_read_that_hangs_after_a_reboot_delays_no_other_pod() {
     let mut w = small();
-    w.file("old", &asks(300));
+    w.file("old", &cpu_requests(300));
     w.run(2);
     w.kill_engine();
-    w.file("new", &asks(300));
-    w.file("wide", &asks(600));
+    w.file("new", &cpu_requests(300));
+    w.file("wide", &cpu_requests(600));
     let old = w.files["/m/old.yaml"].uid.clone();
     w.fault(&format!("ReadPod {old}"), Fault::Slow(Duration::from_secs(100)));
     let began = w.clock.now;
     w.reboot(0);
     w.run(5);
-    assert!(w.runs("new/main"), "{}", w.told());
+    assert!(w.runs("new/main"), "{}", w.trace());
     // It is unknown whether the old pod takes its room: a pod that needs this room waits and is not rejected.
-    assert_eq!(w.status("wide").reason.as_deref(), Some("WaitingForRoom"), "{}", w.told());
+    assert_eq!(w.status("wide").reason.as_deref(), Some("WaitingForRoom"), "{}", w.trace());
     let message = w.status("wide").message.unwrap_or_default();
     assert!(message.starts_with("waiting for the status of default/old"), "{message}");
     w.run(200);
-    assert!(w.runs("old/main") && w.runs("new/main"), "{}", w.told());
-    assert_eq!(w.status("wide").reason.as_deref(), Some("OutOfcpu"), "{}", w.told());
+    assert!(w.runs("old/main") && w.runs("new/main"), "{}", w.trace());
+    assert_eq!(w.status("wide").reason.as_deref(), Some("OutOfcpu"), "{}", w.trace());
     assert!(w.times("RunSandbox new", began)[0] < 5000);
     w.assert_well();
 }
@@ -295,8 +295,8 @@ fn a4_a_status_read_that_hangs_after_a_reboot_delays_no_other_pod() {
 #[test]
 fn a6_a_critical_pod_does_not_wait_for_a_status_that_cannot_be_read_if_others_can_go() {
     let mut w = small();
-    w.file("old", &asks(300));
-    w.file("low", &asks(300));
+    w.file("old", &cpu_requests(300));
+    w.file("low", &cpu_requests(300));
     w.run(2);
     w.kill_engine();
     w.file("vip", &critical(600));
@@ -306,10 +306,10 @@ fn a6_a_critical_pod_does_not_wait_for_a_status_that_cannot_be_read_if_others_ca
     }
     w.reboot(0);
     w.run(10);
-    assert!(w.runs("vip/main"), "{}", w.told());
-    assert!(w.was_preempted("low") && !w.was_preempted("old"), "{}", w.told());
+    assert!(w.runs("vip/main"), "{}", w.trace());
+    assert!(w.was_preempted("low") && !w.was_preempted("old"), "{}", w.trace());
     w.run(60);
-    assert!(w.runs("vip/main") && w.runs("old/main"), "{}", w.told());
+    assert!(w.runs("vip/main") && w.runs("old/main"), "{}", w.trace());
     w.assert_well();
 }
 
@@ -327,18 +327,18 @@ fn without_a_runtime(pods: u64) -> World {
 fn a2_pods_beyond_max_pods_are_rejected_before_the_runtime_comes() {
     let mut w = without_a_runtime(2);
     for name in ["a", "b", "c", "d"] {
-        w.file(name, &asks(400));
+        w.file(name, &cpu_requests(400));
     }
     w.file("e", &critical(900));
     w.run(1);
     for (name, reason) in [("a", None), ("b", None), ("c", Some("OutOfpods")), ("d", Some("OutOfpods")), ("e", None)] {
-        assert_eq!(w.status(name).reason.as_deref(), reason, "{name}: {}", w.told());
+        assert_eq!(w.status(name).reason.as_deref(), reason, "{name}: {}", w.trace());
     }
     assert_eq!(w.rejections(), 2);
     w.runtime_up();
     w.run(5);
     // The first list decides which pods are preempted.
-    assert!(w.runs("e/main") && w.was_preempted("a") && w.was_preempted("b"), "{}", w.told());
+    assert!(w.runs("e/main") && w.was_preempted("a") && w.was_preempted("b"), "{}", w.trace());
     w.restart_engine();
     w.run(5);
     assert_eq!((w.status("c").reason.as_deref(), w.rejections()), (Some("OutOfpods"), 2));
@@ -350,7 +350,7 @@ fn a2_no_pod_is_rejected_before_a_list_shows_what_runs() {
     // A pod that started and may have ended since, and a pod whose record is lost.
     for record_is_lost in [false, true] {
         let mut w = small();
-        w.file("web", &asks(100));
+        w.file("web", &cpu_requests(100));
         w.run(2);
         let key = format!("pods/{}", w.files["/m/web.yaml"].uid);
         if record_is_lost {
@@ -359,16 +359,16 @@ fn a2_no_pod_is_rejected_before_a_list_shows_what_runs() {
         w.config.node.allocatable.set("pods", 1);
         w.kill_engine();
         w.runtime_down();
-        w.file("a", &asks(100));
+        w.file("a", &cpu_requests(100));
         w.start();
         w.run(5);
-        assert_eq!(w.status("a").phase.as_deref(), Some("Pending"), "{}", w.told());
-        assert_eq!(w.rejections(), 0, "{}", w.told());
+        assert_eq!(w.status("a").phase.as_deref(), Some("Pending"), "{}", w.trace());
+        assert_eq!(w.rejections(), 0, "{}", w.trace());
         w.runtime_up();
         w.run(5);
-        assert!(w.runs("web/main"), "{}", w.told());
-        assert_eq!((w.status("a").reason.as_deref(), w.rejections()), (Some("OutOfpods"), 1), "{}", w.told());
-        assert_eq!(w.times("StopContainer", 0).len(), 0, "{}", w.told());
+        assert!(w.runs("web/main"), "{}", w.trace());
+        assert_eq!((w.status("a").reason.as_deref(), w.rejections()), (Some("OutOfpods"), 1), "{}", w.trace());
+        assert_eq!(w.times("StopContainer", 0).len(), 0, "{}", w.trace());
         w.assert_well();
     }
 }
@@ -376,19 +376,19 @@ fn a2_no_pod_is_rejected_before_a_list_shows_what_runs() {
 #[test]
 fn a6_a_successor_whose_predecessor_runs_on_preempts_nobody_yet() {
     let mut w = small();
-    w.file("low", &asks(600));
+    w.file("low", &cpu_requests(600));
     w.file("vip", &critical(300));
     w.run(5);
     w.disk.full = true;
     w.file("vip", &critical(600));
     w.run(60);
-    assert!(w.runs("low/main") && w.runs("vip/main"), "{}", w.told());
-    assert_eq!(w.rejections(), 0, "{}", w.told());
+    assert!(w.runs("low/main") && w.runs("vip/main"), "{}", w.trace());
+    assert_eq!(w.rejections(), 0, "{}", w.trace());
     w.disk.full = false;
     w.until("low gives way", 130, |w| w.was_preempted("low"));
     w.run(10);
-    assert!(w.runs("vip/main"), "{}", w.told());
-    assert_eq!(w.rejections(), 0, "{}", w.told());
+    assert!(w.runs("vip/main"), "{}", w.trace());
+    assert_eq!(w.rejections(), 0, "{}", w.trace());
     w.assert_well();
 }
 
@@ -396,7 +396,7 @@ fn a6_a_successor_whose_predecessor_runs_on_preempts_nobody_yet() {
 fn a6_a_pod_that_will_be_rejected_when_it_starts_anew_takes_no_room_from_a_critical_one() {
     for edited in [critical(5000), format!("nodeName: other, {}", critical(900))] {
         let mut w = small();
-        w.file("tiny", &asks(50));
+        w.file("tiny", &cpu_requests(50));
         w.file_with_uid("odd", "fixed", &critical(300));
         w.run(5);
         let mut files = w.files.clone();
@@ -404,16 +404,16 @@ fn a6_a_pod_that_will_be_rejected_when_it_starts_anew_takes_no_room_from_a_criti
         files.insert("/m/vip.yaml".into(), pod("/m/vip.yaml", "vip", "", &critical(300)));
         w.set_files(files);
         w.run(60);
-        assert!(w.runs("vip/main"), "{}", w.told());
-        assert_eq!(w.rejections(), 1, "{}", w.told());
+        assert!(w.runs("vip/main"), "{}", w.trace());
+        assert_eq!(w.rejections(), 1, "{}", w.trace());
     }
 }
 
 #[test]
 fn a6_a_critical_pod_does_not_wait_for_a_status_read_that_hangs_if_others_can_go() {
     let mut w = small();
-    w.file("old", &asks(300));
-    w.file("low", &asks(300));
+    w.file("old", &cpu_requests(300));
+    w.file("low", &cpu_requests(300));
     w.run(2);
     w.kill_engine();
     w.file("vip", &critical(600));
@@ -421,6 +421,6 @@ fn a6_a_critical_pod_does_not_wait_for_a_status_read_that_hangs_if_others_can_go
     w.hang(&format!("ReadPod {old}"));
     w.reboot(0);
     w.run(40);
-    assert!(w.runs("vip/main"), "{}", w.told());
-    assert!(w.was_preempted("low") && !w.was_preempted("old"), "{}", w.told());
+    assert!(w.runs("vip/main"), "{}", w.trace());
+    assert!(w.was_preempted("low") && !w.was_preempted("old"), "{}", w.trace());
 }

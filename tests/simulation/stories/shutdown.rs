@@ -29,7 +29,7 @@ pub fn started(set: impl FnOnce(&mut World)) -> World {
 /// An armed node: logind's delay is long enough.
 pub fn armed() -> World {
     let w = node_with(with_shutdown());
-    assert!(w.engine.shutdown(w.time().boot).armed, "{}", w.told());
+    assert!(w.engine.shutdown(w.time().boot).armed, "{}", w.trace());
     w
 }
 
@@ -107,7 +107,7 @@ fn s2_a_delay_that_is_long_enough_is_left_alone() {
 }
 
 #[test]
-fn s2_a_delay_that_stays_too_short_is_told_and_the_highest_groups_get_what_there_is() {
+fn s2_a_delay_that_stays_too_short_is_reported_and_the_highest_groups_get_the_available_time() {
     type Set = fn(&mut World);
     let cases: [(Set, &str, &str); 3] = [
         (|w| w.logind.read_only = true, "/etc: read-only file system", "logindConfDir"),
@@ -125,7 +125,7 @@ fn s2_a_delay_that_stays_too_short_is_told_and_the_highest_groups_get_what_there
         });
         w.run(3);
         let view = w.engine.shutdown(w.time().boot);
-        assert!(view.armed, "{}", w.told());
+        assert!(view.armed, "{}", w.trace());
         let problem = view.problem.unwrap_or_default();
         assert!(
             problem.starts_with("logind waits at most 8s, but 20s are configured: ") && problem.contains(why),
@@ -161,7 +161,7 @@ fn s4_groups_are_stopped_one_after_another_and_the_lock_is_released_with_the_las
     );
     let at: Vec<u64> = stops.iter().map(|(at, _)| at / 1000).collect();
     assert_eq!(at, [0, 0, 2, 4]);
-    let [released] = released(&w, since)[..] else { panic!("{}", w.told()) };
+    let [released] = released(&w, since)[..] else { panic!("{}", w.trace()) };
     assert!((6000..6500).contains(&released), "{released}");
     // The shutdown did not wait for the sandboxes.
     let sandboxes = w.times("StopSandbox", since);
@@ -217,7 +217,7 @@ fn s4_a_pods_own_shorter_grace_period_is_kept_and_a_pod_that_is_deaf_is_not_wait
     assert_eq!(texts[0], (0, "StopContainer low/main#0 3000ms".into()));
     assert_eq!(texts[1], (3, "StopContainer high/main#0 6000ms".into()));
     assert_eq!(texts[2], (9, "StopContainer top/main#0 4000ms".into()));
-    let [released] = released(&w, since)[..] else { panic!("{}", w.told()) };
+    let [released] = released(&w, since)[..] else { panic!("{}", w.trace()) };
     assert!((13_000..13_500).contains(&released), "{released}");
     assert!(
         w.notices("NodeShutdown").iter().any(|m| m == "priority 2000000000: 1 pod has not ended in 4.0s: default/top")
@@ -264,7 +264,7 @@ fn s4_w6_nothing_new_begins_and_pods_of_later_groups_go_on_meanwhile() {
     assert_eq!(w.status("new").phase.as_deref(), Some("Failed"));
     assert_eq!(w.status("new").reason.as_deref(), Some("NodeShutdown"));
     assert_eq!(w.status("new").message.as_deref(), Some("Pod was rejected as the node is shutting down."));
-    assert!(w.runs("top/main"), "its group has not begun: it was started again\n{}", w.told());
+    assert!(w.runs("top/main"), "its group has not begun: it was started again\n{}", w.trace());
     w.run(60);
     let starts: Vec<String> = w.said().into_iter().filter(|t| t.starts_with("RunSandbox")).collect();
     assert_eq!(starts, Vec::<String>::new());
@@ -300,7 +300,7 @@ fn s5_what_completed_by_itself_stays_so_and_the_others_run_again_after_the_reboo
     w.reboot(5 * S);
     w.run(20);
     for policy in ["always", "onfailure", "never"] {
-        assert!(w.runs(&format!("{policy}/main")), "{policy}: {}\n{}", w.shown(policy), w.told());
+        assert!(w.runs(&format!("{policy}/main")), "{policy}: {}\n{}", w.shown(policy), w.trace());
     }
     assert_eq!(w.status("done").phase.as_deref(), Some("Succeeded"));
     let view = w.engine.shutdown(w.time().boot);
@@ -365,9 +365,9 @@ fn s7_wherry_killed_in_the_middle_takes_the_lock_back_and_goes_on_with_the_time_
     w.start();
     w.run(10);
     let at: Vec<u64> = stops(&w, since).iter().filter(|(_, t)| t.contains(" top/")).map(|(at, _)| at / 1000).collect();
-    assert_eq!(at, [4], "{}", w.told());
+    assert_eq!(at, [4], "{}", w.trace());
     assert_eq!(stops(&w, since).last().unwrap().1, "StopContainer top/main#0 4000ms");
-    let [released] = released(&w, since)[..] else { panic!("{}", w.told()) };
+    let [released] = released(&w, since)[..] else { panic!("{}", w.trace()) };
     assert!((6000..7000).contains(&released), "{released}");
     let view = w.engine.shutdown(w.time().boot);
     assert!(view.in_progress.is_some());
@@ -390,9 +390,9 @@ fn s7_a_pod_without_a_record_has_its_turn_too_after_a_kill_in_the_middle() {
         w.run(12);
         w.assert_well();
         let of_it = format!(" {name}/");
-        assert_eq!(stops(&w, since).iter().filter(|(_, text)| text.contains(&of_it)).count(), 1, "{}", w.told());
+        assert_eq!(stops(&w, since).iter().filter(|(_, text)| text.contains(&of_it)).count(), 1, "{}", w.trace());
         assert!(!w.runs(&format!("{name}/main")));
-        let [released] = released(&w, since)[..] else { panic!("{}", w.told()) };
+        let [released] = released(&w, since)[..] else { panic!("{}", w.trace()) };
         assert!((5000..7000).contains(&released), "{released}");
     }
 }
@@ -408,7 +408,7 @@ fn s4_what_runs_without_a_record_is_kept_running_until_its_turn() {
     let since = w.clock.now;
     w.exit_of("top/main", 1);
     w.run(2);
-    assert_eq!(w.times("StartContainer", since).len(), 1, "{}", w.told());
+    assert_eq!(w.times("StartContainer", since).len(), 1, "{}", w.trace());
     assert!(w.runs("top/main"));
     w.run(10);
     assert!(!w.runs("top/main"));
@@ -442,7 +442,7 @@ fn s4_what_runs_without_a_record_behind_another_of_its_name_is_stopped_with_its_
         w.start();
         w.run(12);
         w.assert_well();
-        assert_eq!(stops(&w, since).len(), 1, "{}", w.told());
+        assert_eq!(stops(&w, since).len(), 1, "{}", w.trace());
         assert!(!w.runs("web/main"));
     }
 }
@@ -466,7 +466,7 @@ fn s4_s7_nothing_of_a_group_whose_turn_came_while_wherry_was_away_is_started() {
     let since = w.clock.now;
     w.start();
     w.run(10);
-    assert_eq!(w.times("StartContainer", since).len(), 0, "{}", w.told());
+    assert_eq!(w.times("StartContainer", since).len(), 0, "{}", w.trace());
     assert_eq!(w.notices("NodeShutdown").iter().filter(|m| m.contains("priority 1000: 1 pod to stop")).count(), 1);
     w.assert_well();
 }
@@ -503,7 +503,7 @@ fn s7_a_shutdown_that_was_called_off_while_wherry_was_away_is_over() {
     w.start();
     w.run(30);
     for name in ["low-1", "low-2", "high", "top"] {
-        assert!(w.runs(&format!("{name}/main")), "{name}: {}\n{}", w.shown(name), w.told());
+        assert!(w.runs(&format!("{name}/main")), "{name}: {}\n{}", w.shown(name), w.trace());
     }
     assert!(!w.engine.shutting_down());
     assert!(w.engine.shutdown(w.time().boot).armed);
@@ -561,7 +561,7 @@ fn s7_s2_after_a_shutdown_in_doubt_that_was_called_off_the_delay_is_raised() {
 }
 
 #[test]
-fn s7_s2_after_a_shutdown_of_which_nobody_could_tell_the_delay_is_raised() {
+fn s7_s2_after_a_shutdown_in_doubt_the_delay_is_raised() {
     let mut w = in_doubt_with_a_short_delay();
     w.logind.no_signal = true;
     w.logind.no_state = true;
@@ -580,7 +580,7 @@ fn s7_s2_after_a_shutdown_of_which_nobody_could_tell_the_delay_is_raised() {
 }
 
 #[test]
-fn s7_a_record_of_a_shutdown_of_which_nobody_can_tell_holds_pods_up_for_ten_seconds() {
+fn s7_a_recorded_shutdown_that_logind_does_not_confirm_holds_pods_up_for_ten_seconds() {
     let mut w = busy();
     w.power_off();
     w.run(8);
@@ -652,7 +652,7 @@ fn s7_a_lock_that_is_gone_is_taken_again_when_logind_is_back() {
 }
 
 #[test]
-fn s3_what_logind_refuses_is_asked_for_again_each_second_for_a_minute_then_each_half() {
+fn s3_a_call_that_logind_refuses_is_repeated_each_second_for_a_minute_then_each_half() {
     let mut w = started(|w| w.logind.no_lock = true);
     w.run(1);
     let view = w.engine.shutdown(w.time().boot);
@@ -682,7 +682,7 @@ fn s3_without_the_signal_the_lock_is_released() {
 }
 
 #[test]
-fn s3_turned_off_the_lock_is_released_and_turned_on_it_is_taken() {
+fn s3_a_disabled_shutdown_releases_the_lock_and_an_enabled_one_takes_it() {
     let mut w = armed();
     let off = EngineConfig { shutdown: Groups::default(), ..with_shutdown() };
     w.step(Event::Configure(Box::new(off)));
@@ -726,7 +726,7 @@ fn s8_a_record_that_cannot_be_read_is_set_aside() {
 }
 
 #[test]
-fn s9_without_a_bus_it_is_told_once_and_all_else_works() {
+fn s9_a_missing_bus_is_reported_once_and_all_else_works() {
     let mut w = started(|w| w.logind.up = false);
     w.file("web", ONE);
     w.run(100);
@@ -778,7 +778,7 @@ fn s7_a_group_that_began_before_wherry_was_killed_gets_no_more_than_its_time() {
     w.restart_engine();
     w.run(20);
     let at: Vec<u64> = stops(&w, since).iter().filter(|(_, t)| t.contains(" top/")).map(|(at, _)| at / 1000).collect();
-    assert_eq!(at, [10], "{}", w.told());
+    assert_eq!(at, [10], "{}", w.trace());
     assert!(w.notices("NodeShutdown").contains(&"priority 0: 1 pod to stop within 6s".into()));
     w.assert_well();
 }
@@ -797,7 +797,7 @@ fn s4_what_its_pidfd_says_has_ended_is_not_waited_for_until_the_runtime_shows_it
     w.run(20);
     let at: Vec<u64> = stops(&w, since).into_iter().map(|(at, _)| at).collect();
     assert!(at[0] < 10 && (500..520).contains(&at[1]), "{at:?}");
-    let [released] = released(&w, since)[..] else { panic!("{}", w.told()) };
+    let [released] = released(&w, since)[..] else { panic!("{}", w.trace()) };
     assert!((1000..1050).contains(&released), "{released}");
     for name in ["low", "top"] {
         assert_eq!(w.shown(name), "Failed (Terminated) main#0:terminated Error 143", "{name}");

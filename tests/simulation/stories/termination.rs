@@ -35,7 +35,7 @@ fn w4_all_containers_are_stopped_at_one_time() {
 }
 
 #[test]
-fn w2_a_container_that_stopped_is_not_asked_again_while_another_one_stops() {
+fn w2_a_stopped_container_gets_no_second_stop_while_another_one_stops() {
     let mut w = node();
     w.life("web/two", &[Life::deaf()]);
     w.file("web", &format!("terminationGracePeriodSeconds: 5, {TWO}"));
@@ -318,13 +318,13 @@ fn w23_a_sandbox_that_turns_up_under_a_pod_that_is_over_and_stays_is_stopped() {
         w.file("web", &format!("activeDeadlineSeconds: 10, {ONE}"));
         w.faults.late_cancellation = true;
         w.run(15);
-        assert_eq!(w.status("web").reason.unwrap_or_default(), "DeadlineExceeded", "{}", w.told());
+        assert_eq!(w.status("web").reason.unwrap_or_default(), "DeadlineExceeded", "{}", w.trace());
         assert!(w.runtime.sandboxes.is_empty());
         let is_there = |w: &World| w.runtime.sandboxes.len() == 1;
         w.until("it turns up", 100, is_there);
         w.until("it is stopped", 20, |w| w.runtime.sandboxes.values().all(|s| !s.ready));
         w.run(60);
-        assert!(w.runtime.cgroups.is_empty(), "{}", w.told());
+        assert!(w.runtime.cgroups.is_empty(), "{}", w.trace());
         assert_eq!(w.status("web").reason.unwrap_or_default(), "DeadlineExceeded");
         w.assert_well();
         w.remove("web");

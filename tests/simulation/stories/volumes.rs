@@ -39,15 +39,15 @@ fn w9_volumes_that_cannot_be_mounted_are_tried_again_and_nothing_is_made_meanwhi
     w.run(40);
     assert_eq!(order(&mut w), Vec::<String>::new());
     assert_eq!(w.shown("web"), "Pending main#0:waiting ContainerCreating");
-    let told: Vec<u64> = w
+    let reported: Vec<u64> = w
         .observed
         .notices
         .iter()
         .filter(|(_, n)| n.reason == Reason::FailedMount)
         .map(|(t, _)| (t - begin) / S)
         .collect();
-    assert!((3..=4).contains(&told.len()), "{told:?}");
-    assert!(told.windows(2).all(|p| (9..=16).contains(&(p[1] - p[0]))), "{told:?}");
+    assert!((3..=4).contains(&reported.len()), "{reported:?}");
+    assert!(reported.windows(2).all(|p| (9..=16).contains(&(p[1] - p[0]))), "{reported:?}");
     assert_eq!(w.notices("FailedMount")[0], "MountVolume.SetUp failed for volume \"v\" : no such device");
     w.volumes.mount_error = None;
     w.run(17);
@@ -55,7 +55,7 @@ fn w9_volumes_that_cannot_be_mounted_are_tried_again_and_nothing_is_made_meanwhi
 }
 
 #[test]
-fn w25_a_new_wherry_asks_for_the_volumes_once_more_before_it_starts_something() {
+fn w25_a_new_wherry_mounts_the_volumes_once_more_before_it_starts_something() {
     let mut w = node();
     w.file("web", WITH);
     w.run(3);
@@ -77,8 +77,8 @@ fn w2_volumes_that_cannot_be_unmounted_hold_up_the_end_until_they_can() {
     w.run(60);
     assert_eq!(w.volumes.mounted.len(), 1);
     assert_eq!(w.disk.records.len(), 1, "the record contains the pending removal");
-    let told = w.notices("FailedUnMount").len();
-    assert!((7..=12).contains(&told), "{told}");
+    let reported = w.notices("FailedUnMount").len();
+    assert!((7..=12).contains(&reported), "{reported}");
     w.restart_engine();
     w.run(20);
     w.volumes.unmount_error = None;

@@ -21,13 +21,14 @@ fn w1_a_pod_starts_and_goes_with_its_file() {
 }
 
 #[test]
-fn w1_the_way_up_is_told_in_a_kubelets_words() {
+fn w1_a_start_emits_the_events_of_a_kubelet() {
     let mut w = node();
     w.file("web", ONE);
     w.run(2);
-    let told: Vec<String> = w.observed.notices.iter().map(|(_, n)| format!("{}: {}", n.reason, n.message)).collect();
+    let reported: Vec<String> =
+        w.observed.notices.iter().map(|(_, n)| format!("{}: {}", n.reason, n.message)).collect();
     assert_eq!(
-        told,
+        reported,
         [
             "Pulled: Container image \"busybox:1.35\" already present on machine",
             "Created: Created container: main",

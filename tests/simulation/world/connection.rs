@@ -368,16 +368,16 @@ impl World {
         // Of the calls in flight some took effect and some did not. None is answered.
         let keys: Vec<Key> = self.connection.flights.keys().copied().collect();
         self.queue.retain(|item| !matches!(item, Item::Act { .. }));
-        let told_first =
+        let end_first =
             self.chaos.as_mut().is_some_and(|c| c.mishap("told of the runtime's end first", "", 500).is_some());
-        if told_first {
+        if end_first {
             self.step(Event::RuntimeDown { why: "connection reset".into() });
         }
         for key in keys {
             self.finish(key, Err(OpError::Unknown("connection lost".into())));
         }
         self.connection.flights.clear();
-        if !told_first {
+        if !end_first {
             self.step(Event::RuntimeDown { why: "connection reset".into() });
         }
     }

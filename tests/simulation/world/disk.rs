@@ -1,7 +1,7 @@
 //! The disk: records, the pods' directories, and termination messages.
 
 use super::{Item, Key, MS, World};
-use crate::tell::files_text;
+use crate::text::files_text;
 use std::collections::BTreeMap;
 use wherry::api::names::{FullName, Uid};
 use wherry::engine::effect::{FilesCall, RecordChange};

@@ -1,7 +1,7 @@
 //! The driver: it carries the events of the world to the engine, and the engine's effects to the models.
 
 use super::{Item, World};
-use crate::tell::{brief, short};
+use crate::text::{brief, short};
 use wherry::api::names::Uid;
 use wherry::api::reason::Reason;
 use wherry::engine::effect::{Effect, Notice, TimerKey};

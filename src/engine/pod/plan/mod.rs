@@ -79,6 +79,12 @@ pub struct PlanInput<'a> {
 }
 
 impl PlanInput<'_> {
+    /// The container has ended and does not restart.
+    fn has_ended(&self, name: &str) -> bool {
+        let policy = self.pod.restart_policy();
+        newest(self.facts, name).is_some_and(|c| c.state == ContainerState::Exited && !restarts(policy, c))
+    }
+
     /// The next instance of a container, under a free attempt number.
     fn create(&self, index: usize, last: Option<&ContainerFact>) -> Next {
         let name = &self.pod.at(index).name;
@@ -90,10 +96,8 @@ impl PlanInput<'_> {
 pub fn next(input: &PlanInput<'_>) -> Next {
     let PlanInput { pod, facts, first_attempt, .. } = *input;
     let policy = pod.restart_policy();
-    let ended = |c: &ContainerFact| c.state == ContainerState::Exited && !restarts(policy, c);
     // Sidecars do not keep a pod from ending.
-    let all_ended = pod.containers().iter().all(|c| newest(facts, &c.name).is_some_and(ended));
-    if all_ended {
+    if pod.containers().iter().all(|c| input.has_ended(&c.name)) {
         return Next::Ended;
     }
 
@@ -119,29 +123,7 @@ pub fn next(input: &PlanInput<'_>) -> Next {
     if let Some(old) = facts.sandboxes.iter().find(|s| s.ready && current.is_none_or(|c| c.id != s.id)) {
         return Next::StopSandbox(old.id.clone());
     }
-    let Some(current) = current else {
-        // W13: under restartPolicy Never a pod gets no second sandbox once a container existed.
-        if policy == RestartPolicy::Never && !facts.containers.iter().all(ContainerFact::start_was_given_up) {
-            return Next::Ended;
-        }
-        // No container could start in it yet, so no sandbox is needed.
-        let wanted = match pod.init_containers().first() {
-            Some(first) => !(input.held)(&first.name),
-            None => {
-                let mut containers = pod.containers().iter();
-                containers.any(|c| !(input.held)(&c.name) && !newest(facts, &c.name).is_some_and(ended))
-            }
-        };
-        if !wanted {
-            return Next::Nothing;
-        }
-        // A dead sandbox still holds its address and host ports until it is stopped.
-        if let Some(dead) = facts.sandboxes.iter().find(|s| !(input.stopped)(&s.id)) {
-            return Next::StopSandbox(dead.id.clone());
-        }
-        let attempt = facts.sandboxes.iter().map(|s| s.attempt.saturating_add(1)).max().unwrap_or(0).max(first_attempt);
-        return Next::RunSandbox { attempt: attempt.max(input.strangers.next_sandbox()) };
-    };
+    let Some(current) = current else { return sandbox(input) };
 
     let first_main = pod.init_containers().len();
     if first_main > 0 {
@@ -169,6 +151,29 @@ pub fn next(input: &PlanInput<'_>) -> Next {
         }
     }
     Next::Nothing
+}
+
+/// The step of a pod without a ready sandbox.
+fn sandbox(input: &PlanInput<'_>) -> Next {
+    let PlanInput { pod, facts, first_attempt, .. } = *input;
+    // W13: under restartPolicy Never a pod gets no second sandbox once a container existed.
+    if pod.restart_policy() == RestartPolicy::Never && !facts.containers.iter().all(ContainerFact::start_was_given_up) {
+        return Next::Ended;
+    }
+    // Without a container that could start in it, no sandbox is needed yet.
+    let wanted = match pod.init_containers().first() {
+        Some(first) => !(input.held)(&first.name),
+        None => pod.containers().iter().any(|c| !(input.held)(&c.name) && !input.has_ended(&c.name)),
+    };
+    if !wanted {
+        return Next::Nothing;
+    }
+    // A dead sandbox still holds its address and host ports until it is stopped.
+    if let Some(dead) = facts.sandboxes.iter().find(|s| !(input.stopped)(&s.id)) {
+        return Next::StopSandbox(dead.id.clone());
+    }
+    let attempt = facts.sandboxes.iter().map(|s| s.attempt.saturating_add(1)).max().unwrap_or(0).max(first_attempt);
+    Next::RunSandbox { attempt: attempt.max(input.strangers.next_sandbox()) }
 }
 
 /// W26: a dead container that is no longer needed. The two newest of each name stay: the one that runs or ended last, and the

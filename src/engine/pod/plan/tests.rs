@@ -234,7 +234,7 @@ fn w11_a_sidecar_an_init_container_and_then_the_main_ones() {
 
 /// The dead instance of the init container is gone from the runtime, and a later container may still be started late.
 #[test]
-fn w11_what_was_created_in_this_sandbox_tells_that_all_before_it_is_done() {
+fn w11_a_container_created_in_this_sandbox_shows_that_all_before_it_are_done() {
     let side = ("s", 0, Running, "s0", 0);
     let found = facts(&[(0, true)], &[side, ("a", 0, Created, "s0", 0)]);
     for in_doubt in [false, true] {

@@ -2,20 +2,14 @@
 //! run must be admitted again once nothing of it runs any more, for example after a reboot.
 
 use super::{State, Worker};
-use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::admission::{self, Admission};
 use crate::engine::context::Context;
 use crate::engine::effect::{Measure, Severity};
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::status::{self, Cause};
 use k8s_openapi::api::core::v1 as core;
 
 impl Worker {
-    pub fn admission(&self) -> &Admission {
-        &self.admission
-    }
-
     pub fn is_admitted(&self) -> bool {
         self.admission == Admission::Admitted
     }
@@ -52,24 +46,14 @@ impl Worker {
     }
 
     pub fn waits_because(&self, why: &str) -> bool {
-        matches!(&self.admission, Admission::Waits(told) if told == why)
-    }
-
-    /// W6: this cause is the only one that keeps the pod from running again.
-    pub fn waits_only_for(&self, source: TerminationSource) -> bool {
-        self.demand.waits_only_for(source)
-    }
-
-    /// The requests of the pod that starts under this UID after the current one (W6), if it waits for nothing else.
-    pub fn asks_then(&self) -> Option<PodRequests> {
-        self.demand.next().map(PodRequests::of)
+        matches!(&self.admission, Admission::Waits(current) if current == why)
     }
 
     /// A3: rejects the pod. A rejection because of a shutdown is not recorded.
     pub fn reject(&mut self, cause: Cause, ctx: &mut Context<'_>) {
         let reason = admission::counted(&cause.reason);
-        ctx.measure(Measure::AdmissionRejected { reason: reason.clone() });
-        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, reason), cause.message.clone());
+        ctx.outbox.measure(Measure::AdmissionRejected { reason: reason.clone() });
+        ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, reason), cause.message.clone());
         self.wants_no_room();
         self.go_back();
         self.admission = Admission::Rejected(cause);
@@ -80,7 +64,7 @@ impl Worker {
     }
 
     /// Opens a rejection again, because a shutdown is over or a user requested a retry.
-    pub fn ask_again(&mut self, ctx: &mut Context<'_>) {
+    pub fn reopen_admission(&mut self, ctx: &mut Context<'_>) {
         let recorded = !self.is_rejected_for_now();
         self.admission = Admission::Open;
         if recorded {

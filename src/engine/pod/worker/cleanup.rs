@@ -89,7 +89,7 @@ impl Worker {
     ) {
         if !matches!(e, OpError::NotSent(_)) {
             let message = format!("failed to remove {what}: {e}");
-            ctx.tell(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedCleanup), message);
+            ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedCleanup), message);
         }
         // If Wherry is killed during a start, a task (with `runc init` in it) may remain. containerd shows it as exited, and
         // no CRI call removes it.
@@ -210,7 +210,7 @@ impl Worker {
             }
             Err(e) => {
                 let message = format!("failed to remove the pod's directories: {}", e.message());
-                ctx.tell(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedCleanup), message);
+                ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedCleanup), message);
                 self.cleanup.failed(ctx);
             }
         }
@@ -291,7 +291,7 @@ impl Worker {
             Err(e) => {
                 if self.is_finished() {
                     let message = format!("failed to remove the pod's cgroup: {}", e.message());
-                    ctx.tell(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedCleanup), message);
+                    ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedCleanup), message);
                 }
                 retry.failed(ctx);
                 CgroupRemoval::Again { at: retry.waits_until(ctx.now.boot).unwrap_or(ctx.now.boot), retry }

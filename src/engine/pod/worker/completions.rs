@@ -50,7 +50,7 @@ impl Worker {
                     && !e.is_not_found()
                 {
                     let message = format!("error killing pod: failed to stop container {id}: {e}");
-                    ctx.tell(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedKillPod), message);
+                    ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedKillPod), message);
                 }
                 entry.changed_somehow(ctx.generation);
             }
@@ -97,7 +97,7 @@ impl Worker {
                 (ctx.rng.jitter(RECORD_RETRY), message)
             }
         };
-        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedRecord), message);
+        ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedRecord), message);
         self.record.write_failed(ctx.now.boot + wait);
     }
 
@@ -213,21 +213,21 @@ impl Worker {
 
     fn sandbox_failed(&mut self, e: &OpError, ctx: &mut Context<'_>) {
         self.prepared(Preparation::Nothing);
-        ctx.measure(Measure::StartedPodError);
+        ctx.outbox.measure(Measure::StartedPodError);
         if runtime_is_gone(e, ctx) {
             self.sandbox.hold_until(ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1)));
             return;
         }
         self.sandbox.hold_until(ctx.now.boot + ctx.after_error());
         let message = format!("Failed to create pod sandbox: {e}");
-        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedCreatePodSandBox), message);
+        ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedCreatePodSandBox), message);
     }
 
     fn created(&mut self, of: Instance, level: u32, id: ContainerId, entry: &mut Entry, ctx: &mut Context<'_>) {
         let Some(pod) = self.pod.clone() else { return };
         let spec = pod.at(of.index);
         let message = format!("Created container: {}", spec.name);
-        ctx.tell(Some(&pod), Some(&spec.name), (Severity::Normal, Reason::Created), message);
+        ctx.outbox.emit_event(Some(&pod), Some(&spec.name), (Severity::Normal, Reason::Created), message);
         let sandbox = plan::ready_sandbox(entry.facts()).map(|s| s.id.clone());
         let fact = ContainerFact {
             id,
@@ -265,7 +265,12 @@ impl Worker {
     ) {
         let Some(pod) = self.pod.clone() else { return };
         let name = &pod.at(index).name;
-        ctx.tell(Some(&pod), Some(name), (Severity::Normal, Reason::Started), format!("Started container {name}"));
+        ctx.outbox.emit_event(
+            Some(&pod),
+            Some(name),
+            (Severity::Normal, Reason::Started),
+            format!("Started container {name}"),
+        );
         if self.extras.probes {
             self.probes.started_container(&id);
         }
@@ -284,7 +289,7 @@ impl Worker {
         match result {
             Ok(Answer::Image(Some(found))) => {
                 let message = format!("Successfully pulled image \"{image}\" in {}ms", took.as_millis());
-                ctx.tell(Some(&pod), Some(name), (Severity::Normal, Reason::Pulled), message);
+                ctx.outbox.emit_event(Some(&pod), Some(name), (Severity::Normal, Reason::Pulled), message);
                 self.failures.pulled(&image);
                 self.set_starting(Starting::Image { of, image: found });
             }
@@ -295,11 +300,21 @@ impl Worker {
             Err(e) => {
                 measure_start_error(&pod, of.index, Reason::ErrImagePull, ctx);
                 let failed = format!("Failed to pull image \"{image}\": {e}");
-                ctx.tell(Some(&pod), Some(name), (Severity::Warning, Reason::Failed), failed);
-                ctx.tell(Some(&pod), Some(name), (Severity::Warning, Reason::Failed), "Error: ErrImagePull".into());
+                ctx.outbox.emit_event(Some(&pod), Some(name), (Severity::Warning, Reason::Failed), failed);
+                ctx.outbox.emit_event(
+                    Some(&pod),
+                    Some(name),
+                    (Severity::Warning, Reason::Failed),
+                    "Error: ErrImagePull".into(),
+                );
                 let backing = format!("Back-off pulling image \"{image}\"");
-                ctx.tell(Some(&pod), Some(name), (Severity::Normal, Reason::BackOff), backing.clone());
-                ctx.tell(Some(&pod), Some(name), (Severity::Warning, Reason::Failed), "Error: ImagePullBackOff".into());
+                ctx.outbox.emit_event(Some(&pod), Some(name), (Severity::Normal, Reason::BackOff), backing.clone());
+                ctx.outbox.emit_event(
+                    Some(&pod),
+                    Some(name),
+                    (Severity::Warning, Reason::Failed),
+                    "Error: ImagePullBackOff".into(),
+                );
                 let error = format!("ErrImagePull: {e}");
                 let first = (Reason::ErrImagePull, e.to_string());
                 let then = (Reason::ImagePullBackOff, format!("{backing}: {error}"));

@@ -61,7 +61,7 @@ impl Worker {
             entry.facts().containers.iter().any(|c| c.id == *id && c.state == ContainerState::Running)
         };
         if let Some(op) = self.ops.take_post_start(|id| !runs(id)) {
-            ctx.out.push(Effect::Cancel { op });
+            ctx.outbox.push(Effect::Cancel { op });
         }
     }
 
@@ -77,7 +77,7 @@ impl Worker {
         let spec = pod.at(index);
         // The hook's output goes only into the status, because events have more readers.
         let message = "PostStartHook failed".to_string();
-        ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, Reason::FailedPostStartHook), message);
+        ctx.outbox.emit_event(Some(pod), Some(&spec.name), (Severity::Warning, Reason::FailedPostStartHook), message);
         let handler = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
         let what = handler.map(describe).unwrap_or_default();
         let whose = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
@@ -145,10 +145,15 @@ impl Worker {
 
     pub(super) fn pre_stop_done(&mut self, container: &str, result: Result<(), OpError>, ctx: &mut Context<'_>) {
         // A hook that was cut by a shorter grace period, or that ended with its container, is not reported as a failure.
-        let told = matches!(self.state, State::Sync(_) | State::Terminating(_));
-        if let (true, Err(OpError::Answered { .. })) = (told, &result) {
+        let reported = matches!(self.state, State::Sync(_) | State::Terminating(_));
+        if let (true, Err(OpError::Answered { .. })) = (reported, &result) {
             let message = "PreStopHook failed".to_string();
-            ctx.tell(self.pod.as_ref(), Some(container), (Severity::Warning, Reason::FailedPreStopHook), message);
+            ctx.outbox.emit_event(
+                self.pod.as_ref(),
+                Some(container),
+                (Severity::Warning, Reason::FailedPreStopHook),
+                message,
+            );
         }
     }
 }

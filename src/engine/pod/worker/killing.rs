@@ -26,7 +26,7 @@ impl Worker {
             // After a restart of Wherry a requester repeats its request; report it only once.
             let marked = self.demand.waits_for.insert(kill.by);
             if marked || self.cause.as_ref() != Some(&cause) {
-                ctx.tell(self.pod.as_ref(), None, (severity, reason), cause.message.clone());
+                ctx.outbox.emit_event(self.pod.as_ref(), None, (severity, reason), cause.message.clone());
             }
             let written = self.kill(kill.grace.unwrap_or(self.grace_period()), Some(cause), entry, ctx);
             if marked && !written {
@@ -40,7 +40,7 @@ impl Worker {
         // W27, A8: a pod that has ended and would run again is held back too. It keeps the reason of its end (W5).
         let holds_back = matches!(kill.by, TerminationSource::Drain | TerminationSource::Preemption);
         if holds_back && self.demand.runs_again() && self.demand.waits_for.insert(kill.by) {
-            ctx.tell(self.pod.as_ref(), None, (severity, reason), cause.message);
+            ctx.outbox.emit_event(self.pod.as_ref(), None, (severity, reason), cause.message);
             match self.record.exists() {
                 // The record was already removed together with the other files.
                 false => self.keep_record(ctx),
@@ -66,7 +66,7 @@ impl Worker {
         }
         if by == TerminationSource::Drain {
             let message = "Pod may run on the node again.".to_owned();
-            ctx.tell(self.pod.as_ref(), None, (Severity::Normal, Reason::Undrained), message);
+            ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Normal, Reason::Undrained), message);
         }
         self.put_marks(ctx);
     }
@@ -94,7 +94,7 @@ impl Worker {
     /// W5: answers the requesters once nothing of the pod runs any more.
     pub(super) fn answer_kills(&mut self, ctx: &mut Context<'_>) {
         if self.is_over() {
-            ctx.out.extend(self.demand.kills.drain(..).map(|id| Effect::Killed { id }));
+            ctx.outbox.effects.extend(self.demand.kills.drain(..).map(|id| Effect::Killed { id }));
         }
     }
 
@@ -116,7 +116,7 @@ impl Worker {
                 self.begin_work("kill", ctx);
                 self.cancel_op(ctx);
                 // The status shows nothing to stop, but a lost call may have created something meanwhile.
-                if entry.facts().sandboxes.is_empty() || self.sandbox.lost().is_some() {
+                if entry.facts().sandboxes.is_empty() || self.sandbox.lost.is_some() {
                     entry.want_read();
                 }
             }
@@ -246,7 +246,7 @@ impl Worker {
     /// W2: pulls, creates and starts do not delay a termination. A status read determines their outcome.
     pub(super) fn cancel_op(&mut self, ctx: &mut Context<'_>) {
         if let Some(op) = self.ops.cancelled_by_kill() {
-            ctx.out.push(Effect::Cancel { op });
+            ctx.outbox.push(Effect::Cancel { op });
         }
     }
 }

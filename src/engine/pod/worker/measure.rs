@@ -53,15 +53,15 @@ impl Worker {
 
     pub(super) fn end_work(&mut self, ctx: &mut Context<'_>) {
         if let Some((operation, began)) = self.measured.work.take() {
-            ctx.measure(Measure::PodWorkerDuration { operation, duration: ctx.now.boot.since(began) });
+            ctx.outbox.measure(Measure::PodWorkerDuration { operation, duration: ctx.now.boot.since(began) });
         }
     }
 
     /// The first sync of a worker is the create. It counts from the time when the pod was first seen.
     pub(super) fn measure_first_sync(&mut self, pod: &Pod, ctx: &mut Context<'_>) {
         if !std::mem::replace(&mut self.measured.begun, true) {
-            ctx.measure(Measure::PodWorkerStartDuration(ctx.now.boot.since(self.measured.made)));
-            ctx.measure(Measure::ContainersPerPod(pod.containers().len()));
+            ctx.outbox.measure(Measure::PodWorkerStartDuration(ctx.now.boot.since(self.measured.made)));
+            ctx.outbox.measure(Measure::ContainersPerPod(pod.containers().len()));
             self.measured.work = Some(("create", self.measured.made));
         }
     }
@@ -69,7 +69,7 @@ impl Worker {
     /// All containers of the pod run.
     pub(super) fn measure_start(&mut self, ctx: &mut Context<'_>) {
         if !std::mem::replace(&mut self.measured.started, true) {
-            ctx.measure(Measure::PodStartDuration(ctx.now.boot.since(self.measured.made)));
+            ctx.outbox.measure(Measure::PodStartDuration(ctx.now.boot.since(self.measured.made)));
         }
     }
 
@@ -107,5 +107,5 @@ pub(super) fn container_type(pod: &Pod, index: usize) -> &'static str {
 
 /// Counts a failed start of a container. `code` is its waiting reason.
 pub(super) fn measure_start_error(pod: &Pod, index: usize, code: Reason, ctx: &mut Context<'_>) {
-    ctx.measure(Measure::StartedContainerError { container_type: container_type(pod, index), code });
+    ctx.outbox.measure(Measure::StartedContainerError { container_type: container_type(pod, index), code });
 }

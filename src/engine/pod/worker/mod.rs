@@ -107,7 +107,7 @@ pub struct Worker {
     pub cause: Option<Cause>,
     /// The termination messages of ended containers.
     messages: BTreeMap<ContainerId, String>,
-    admission: Admission,
+    pub admission: Admission,
     /// A1: the position among the pods that take room: first come, first served.
     pub place: u64,
     /// A2; for an orphan one pod.
@@ -122,7 +122,7 @@ pub struct Worker {
     extras: Extras,
     ops: Operations,
     record: PodRecord,
-    sandbox: Sandbox,
+    pub sandbox: Sandbox,
     backoffs: ContainerBackoffs,
     failures: Failures,
     probes: Probes,
@@ -132,7 +132,8 @@ pub struct Worker {
     /// The retry of a failed removal of containers, sandboxes, directories or the record.
     cleanup: Retry,
     measured: Measured,
-    timer: Timer,
+    /// When `step` is due without an event.
+    pub timer: Timer,
 }
 
 impl Worker {
@@ -189,27 +190,12 @@ impl Worker {
         worker
     }
 
-    /// The attempt of a sandbox that may appear in the runtime after the worker is gone.
-    pub fn lost_sandbox(&self) -> Option<u32> {
-        self.sandbox.lost()
-    }
-
-    /// W26: a cancelled call may create the pod's cgroup until then, even if the runtime shows nothing of the pod.
-    pub fn may_be_late(&mut self, until: Boot) {
-        self.sandbox.may_be_late(until);
-    }
-
     /// Until when the directory of a forgotten pod stays as a marker.
     pub fn kept_directory(&self) -> Option<Boot> {
         match self.state {
             State::Forgotten(Forgotten { directory: Directory::KeptAsMarker { until } }) => Some(until),
             _ => None,
         }
-    }
-
-    /// Sets the first attempt of this worker. Sandboxes with a lower attempt are not its own.
-    pub fn begin_at(&mut self, attempt: u32) {
-        self.sandbox.begin_at(attempt);
     }
 
     /// A worker for an orphan, which it stops and removes.
@@ -336,16 +322,6 @@ impl Worker {
         self.answer_kills(ctx);
     }
 
-    /// When `step` is due without an event; Some only if the time changed since the last call.
-    pub fn take_timer(&mut self) -> Option<Option<Boot>> {
-        self.timer.take_change()
-    }
-
-    /// The timer fired and is no longer armed.
-    pub fn timer_fired(&mut self) {
-        self.timer.fired();
-    }
-
     /// No container runs or can still start.
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Terminated(_) | State::Finished(_) | State::Forgotten(_))
@@ -406,8 +382,8 @@ impl Worker {
         let waited = self.status_waited(ctx);
         if new != self.status {
             self.status = new;
-            ctx.measure(Measure::PodStatusDuration(waited));
-            ctx.out.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
+            ctx.outbox.measure(Measure::PodStatusDuration(waited));
+            ctx.outbox.push(Effect::Publish { uid: self.uid.clone(), name: self.name.clone() });
         }
     }
 

@@ -45,7 +45,7 @@ impl Worker {
                 ips: entry.ips().to_vec(),
             };
             let op = ctx.probe(&self.uid, call, due.timeout);
-            self.probes.asked(&due, op, ctx.now.boot);
+            self.probes.requested(&due, op, ctx.now.boot);
             self.ops.start_background(op, BackgroundOp::Probe);
         }
         if let Some(at) = self.probes.next(ctx.now.boot, wanted) {
@@ -64,7 +64,7 @@ impl Worker {
         let spec = pod.at(index);
         let (probe, warning) =
             (Measure::Probe { kind, passed, pod: pod.clone(), container: spec.name.clone() }, Severity::Warning);
-        ctx.measure(probe);
+        ctx.outbox.measure(probe);
         let title = kind.title();
         let said = match result {
             Ok(Answer::Probe(ProbeResult::Failed(output))) => {
@@ -78,7 +78,7 @@ impl Worker {
             Err(e) => Some((Reason::Unhealthy, format!("{title} probe errored and resulted in unknown state: {e}"))),
         };
         if let Some((reason, message)) = said {
-            ctx.tell(Some(&pod), Some(&spec.name), (warning, reason), message);
+            ctx.outbox.emit_event(Some(&pod), Some(&spec.name), (warning, reason), message);
         }
         if kind != Kind::Readiness && verdict == Some(Verdict::Failed) && self.state.is_sync() {
             let grace = kind.spec(spec).and_then(|p| p.termination_grace_period_seconds);

@@ -23,7 +23,7 @@ const SANDBOX_LIFE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default, Serialize)]
 pub struct Sandbox {
     /// The first attempt number of this worker's own. A sandbox with a lower number is not its sandbox.
-    first_attempt: u32,
+    pub first_attempt: u32,
     /// The last sandbox that this worker created, and the time of the call.
     own: Option<(SandboxId, Boot)>,
     /// No sandbox operation before this time, because one failed or the last sandbox died soon.
@@ -31,7 +31,7 @@ pub struct Sandbox {
     /// Sandboxes whose stop succeeded. Their state in the runtime does not show it.
     stopped: BTreeSet<SandboxId>,
     /// The outcome of the call for this attempt is unknown (W2): the sandbox may appear later.
-    lost: Option<u32>,
+    pub lost: Option<u32>,
     /// A cancelled sandbox call of this or a previous run may create the pod's cgroup until then (W26).
     late: Option<Boot>,
     /// The dead sandbox that was last reported in an event.
@@ -75,19 +75,7 @@ impl Preparation {
 }
 
 impl Sandbox {
-    pub fn first_attempt(&self) -> u32 {
-        self.first_attempt
-    }
-
-    pub fn begin_at(&mut self, attempt: u32) {
-        self.first_attempt = attempt;
-    }
-
-    /// The attempt of a sandbox that may appear in the runtime later.
-    pub fn lost(&self) -> Option<u32> {
-        self.lost
-    }
-
+    /// W26: a cancelled call may create the pod's cgroup until then, even if the runtime shows nothing of the pod.
     pub fn may_be_late(&mut self, until: Boot) {
         self.late = self.late.max(Some(until));
     }
@@ -214,11 +202,11 @@ mod tests {
     fn w2_a_lost_call_is_remembered_until_a_sandbox_of_its_attempt_appears() {
         let mut sandbox = Sandbox::default();
         sandbox.failed(1, &OpError::Unknown("deadline".into()), at(1));
-        assert_eq!((sandbox.lost(), sandbox.late(at(30)), sandbox.late(at(31))), (Some(1), Some(at(31)), None));
+        assert_eq!((sandbox.lost, sandbox.late(at(30)), sandbox.late(at(31))), (Some(1), Some(at(31)), None));
         sandbox.forget_gone(&facts(vec![fact(0, false)]), true);
-        assert_eq!(sandbox.lost(), Some(1));
+        assert_eq!(sandbox.lost, Some(1));
         sandbox.forget_gone(&facts(vec![fact(1, true)]), true);
-        assert_eq!((sandbox.lost(), sandbox.late(at(2))), (None, Some(at(31))));
+        assert_eq!((sandbox.lost, sandbox.late(at(2))), (None, Some(at(31))));
         sandbox.forget_gone(&facts(vec![fact(0, true)]), true);
         assert_eq!(sandbox.late(at(2)), None, "the first attempt succeeded");
     }
@@ -227,10 +215,10 @@ mod tests {
     fn w2_a_taken_name_leads_to_the_next_attempt() {
         let mut sandbox = Sandbox::default();
         sandbox.failed(0, &OpError::Answered { code: Code::AlreadyExists, message: String::new() }, at(1));
-        assert_eq!((sandbox.first_attempt(), sandbox.lost()), (1, None));
+        assert_eq!((sandbox.first_attempt, sandbox.lost), (1, None));
         assert!(sandbox.late(at(2)).is_some());
         sandbox.failed(1, &OpError::NotSent("no connection".into()), at(1));
-        assert_eq!(sandbox.first_attempt(), 1);
+        assert_eq!(sandbox.first_attempt, 1);
     }
 
     #[test]

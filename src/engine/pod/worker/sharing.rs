@@ -35,12 +35,12 @@ impl Sharing {
 
 impl Worker {
     /// Reports each running object of another owner once.
-    pub(super) fn tell_of_strangers(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
+    pub(super) fn report_strangers(&mut self, entry: &Entry, ctx: &mut Context<'_>) {
         let Some(stranger) = entry.strangers().running() else { return };
         if self.sharing.reported.as_ref() != Some(&stranger.what) {
             self.sharing.reported = Some(stranger.what.clone());
             if let Some((_, message)) = self.waits_for_strangers(entry) {
-                ctx.tell(self.pod.as_ref(), None, (Severity::Warning, REASON), message);
+                ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, REASON), message);
             }
         }
     }
@@ -69,7 +69,7 @@ impl Worker {
     pub(super) fn knows_strangers(&mut self, entry: &mut Entry, ctx: &Context<'_>) -> bool {
         let needed = *self.sharing.read_since.get_or_insert(ctx.generation);
         let recent = |at| ctx.now.boot.since(at) < FRESH;
-        if entry.usable() && entry.looked().is_some_and(|(generation, at)| generation >= needed || recent(at)) {
+        if entry.usable() && entry.strangers_seen().is_some_and(|(generation, at)| generation >= needed || recent(at)) {
             self.sharing.read_since = None;
             return true;
         }

@@ -31,7 +31,7 @@ impl Worker {
             // W21: two pods with the same UID would share cgroup and logs.
             if entry.strangers().running().is_some() {
                 self.forget_preparations();
-                return self.tell_of_strangers(entry, ctx);
+                return self.report_strangers(entry, ctx);
             }
         }
         if !self.may_start(pod, &next, entry, ctx) {
@@ -113,7 +113,7 @@ impl Worker {
         let State::Sync(sync) = &self.state else { return };
         match sync.preparation.next(attempt) {
             sandbox::Step::Directories => {
-                ctx.measure(Measure::StartedPod);
+                ctx.outbox.measure(Measure::StartedPod);
                 let op = ctx.files(&self.uid, FilesCall::PreparePod { pod: pod.clone() });
                 self.ops.start(op, ActiveOp::PreparePod { attempt });
             }
@@ -150,7 +150,7 @@ impl Worker {
     }
 
     fn check_image(&mut self, pod: &Rc<Pod>, of: Instance, ctx: &mut Context<'_>) {
-        ctx.measure(Measure::StartedContainer { container_type: container_type(pod, of.index) });
+        ctx.outbox.measure(Measure::StartedContainer { container_type: container_type(pod, of.index) });
         let spec = pod.at(of.index);
         match crate::api::image::normalize(spec.image.as_deref().unwrap_or_default()) {
             Ok(image) => {
@@ -158,7 +158,12 @@ impl Worker {
                 self.ops.start(op, ActiveOp::ImageStatus { index: of.index, attempt: of.attempt });
             }
             Err(message) => {
-                ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, Reason::InspectFailed), message.clone());
+                ctx.outbox.emit_event(
+                    Some(pod),
+                    Some(&spec.name),
+                    (Severity::Warning, Reason::InspectFailed),
+                    message.clone(),
+                );
                 self.hold_error(pod, of.index, Reason::InvalidImageName, message, ctx);
             }
         }
@@ -173,12 +178,17 @@ impl Worker {
         match (policy, found) {
             ("Never", None) => {
                 let message = format!("Container image \"{image}\" is not present with pull policy of Never");
-                ctx.tell(Some(&pod), Some(&spec.name), (Severity::Warning, Reason::ErrImageNeverPull), message.clone());
+                ctx.outbox.emit_event(
+                    Some(&pod),
+                    Some(&spec.name),
+                    (Severity::Warning, Reason::ErrImageNeverPull),
+                    message.clone(),
+                );
                 self.hold_error(&pod, of.index, Reason::ErrImageNeverPull, message, ctx);
             }
             ("IfNotPresent" | "Never", Some(found)) => {
                 let message = format!("Container image \"{image}\" already present on machine");
-                ctx.tell(Some(&pod), Some(&spec.name), (Severity::Normal, Reason::Pulled), message);
+                ctx.outbox.emit_event(Some(&pod), Some(&spec.name), (Severity::Normal, Reason::Pulled), message);
                 self.set_starting(Starting::Image { of, image: found });
             }
             _ => self.pull(&pod, of, ctx),
@@ -197,7 +207,7 @@ impl Worker {
         if !ctx.slots.pulls.take(&self.uid, ctx.now.boot) {
             return self.set_starting(Starting::PullQueued { of });
         }
-        ctx.tell(
+        ctx.outbox.emit_event(
             Some(pod),
             Some(&spec.name),
             (Severity::Normal, Reason::Pulling),
@@ -273,7 +283,7 @@ impl Worker {
             }
             _ => format!("Error: {reason}"),
         };
-        ctx.tell(Some(pod), Some(name), (Severity::Warning, Reason::Failed), said);
+        ctx.outbox.emit_event(Some(pod), Some(name), (Severity::Warning, Reason::Failed), said);
         let until = ctx.now.boot + ctx.after_error();
         self.backoffs.hold(name, until, Some((reason, message)));
         self.set_starting(Starting::Nothing);

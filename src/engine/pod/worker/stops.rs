@@ -113,7 +113,7 @@ impl Worker {
         if let Wait::Hook(op) = wait
             && self.ops.is_in_background(op)
         {
-            ctx.out.push(Effect::Cancel { op });
+            ctx.outbox.push(Effect::Cancel { op });
         }
     }
 
@@ -157,7 +157,7 @@ impl Worker {
                 None => {
                     let c = entry.facts().containers.iter().find(|c| c.id == *id);
                     if let Some(c) = c {
-                        self.tell_of_stop(c, ctx);
+                        self.report_stop(c, ctx);
                     }
                     if grace_deadline <= ctx.now.boot
                         || !c.is_some_and(|c| self.waits(c, running, grace_deadline, turns, entry, ctx))
@@ -199,7 +199,7 @@ impl Worker {
         before.next().is_none() && !self.ops.is_active() && entry.usable()
     }
 
-    fn tell_of_stop(&mut self, c: &ContainerFact, ctx: &mut Context<'_>) {
+    fn report_stop(&mut self, c: &ContainerFact, ctx: &mut Context<'_>) {
         if self.stops.round.retry.failures() > 0 || self.stops.wait(&c.id).is_some() {
             return;
         }
@@ -207,7 +207,7 @@ impl Worker {
             Some(doomed) if self.state.is_sync() => doomed.message.clone(),
             _ => format!("Stopping container {}", c.name),
         };
-        ctx.tell(self.pod.as_ref(), Some(&c.name), (Severity::Normal, Reason::Killing), message);
+        ctx.outbox.emit_event(self.pod.as_ref(), Some(&c.name), (Severity::Normal, Reason::Killing), message);
     }
 
     /// Stops the doomed containers, each with its own deadline. Returns true while one of them runs.

@@ -25,7 +25,7 @@ impl Worker {
         if let Some(deadline) = self.deadline.map(|d| d.at()) {
             if deadline <= ctx.now.boot {
                 let message = "Pod was active on the node longer than the specified deadline";
-                ctx.tell(Some(&pod), None, (Severity::Normal, Reason::DeadlineExceeded), message.into());
+                ctx.outbox.emit_event(Some(&pod), None, (Severity::Normal, Reason::DeadlineExceeded), message.into());
                 let cause = Cause { reason: Reason::DeadlineExceeded, message: message.into(), by: None };
                 self.kill(pod.grace_period(), Some(cause), entry, ctx);
                 return;
@@ -65,7 +65,7 @@ impl Worker {
         plan::next(&PlanInput {
             pod,
             facts: entry.facts(),
-            first_attempt: self.sandbox.first_attempt(),
+            first_attempt: self.sandbox.first_attempt,
             strangers: entry.strangers(),
             first_free: &|name| self.failures.first_free(name),
             held: &|name| self.backoffs.holds(name, now),
@@ -119,7 +119,7 @@ impl Worker {
     fn report_dead_sandbox(&mut self, pod: &Rc<Pod>, entry: &Entry, ctx: &mut Context<'_>) {
         if self.sandbox.report_dead(entry.facts()) {
             let message = "Pod sandbox changed, it will be killed and re-created.".to_string();
-            ctx.tell(Some(pod), None, (Severity::Normal, Reason::SandboxChanged), message);
+            ctx.outbox.emit_event(Some(pod), None, (Severity::Normal, Reason::SandboxChanged), message);
         }
     }
 
@@ -136,7 +136,7 @@ impl Worker {
             }
             let max = ctx.config.max_restart_backoff;
             if let Some(message) = self.backoffs.ended(pod, &spec.name, dead, max, ctx.now) {
-                ctx.tell(Some(pod), Some(&spec.name), (Severity::Warning, Reason::BackOff), message);
+                ctx.outbox.emit_event(Some(pod), Some(&spec.name), (Severity::Warning, Reason::BackOff), message);
             }
         }
     }

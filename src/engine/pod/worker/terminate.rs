@@ -79,7 +79,7 @@ impl Worker {
     /// Reports that a sandbox could not be stopped, and schedules a retry.
     pub(super) fn sandbox_not_stopped(&mut self, id: &SandboxId, e: &OpError, ctx: &mut Context<'_>) {
         let message = format!("error killing pod: failed to stop sandbox {id}: {e}");
-        ctx.tell(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedKillPod), message);
+        ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedKillPod), message);
         // A lost connection does not count as a try (W2).
         if let State::Terminating(t) = &mut self.state
             && !matches!(e, OpError::NotSent(_))
@@ -100,7 +100,7 @@ impl Worker {
                 return;
             }
             if let Some(pod) = self.pod.clone().filter(|_| self.extras.probes) {
-                ctx.measure(Measure::NoMoreProbes { pod });
+                ctx.outbox.measure(Measure::NoMoreProbes { pod });
             }
             self.set_cgroup(CgroupRemoval::Tried { retry: Retry::default() });
             self.remove_cgroup(false, entry, ctx);

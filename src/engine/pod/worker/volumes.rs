@@ -87,7 +87,7 @@ impl Worker {
             Err(e) => {
                 self.volumes.mounts = Mounts::Unknown { retry_at: Some(ctx.now.boot + ctx.after_error()) };
                 let message = e.message().to_string();
-                ctx.tell(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedMount), message);
+                ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedMount), message);
             }
         }
     }
@@ -124,7 +124,7 @@ impl Worker {
                 retry.failed(ctx);
                 self.volumes.mounts = Mounts::NotUnmounted(retry);
                 let message = e.message().to_string();
-                ctx.tell(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedUnMount), message);
+                ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedUnMount), message);
             }
         }
     }

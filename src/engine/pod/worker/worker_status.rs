@@ -102,7 +102,8 @@ impl Worker {
                 // A9: the victim waits for room.
                 TerminationSource::Preemption => "room, to start again".to_owned(),
                 TerminationSource::Drain => "`wherry undrain`, to start again".to_owned(),
-                source => format!("the end of the {}, to start again", source.name()),
+                TerminationSource::Eviction => "the end of the eviction, to start again".to_owned(),
+                TerminationSource::Shutdown => "the end of the shutdown, to start again".to_owned(),
             });
         }
         if self.demand.successor.is_some() && self.demand.waits_for.is_empty() {

@@ -1,0 +1,119 @@
+//! The node's admission of pods (A): decides when a pass (`pass`) covers the pods that request room, and keeps what
+//! outlives a pass. `engine/node/admission` carries out the decisions on the workers.
+//!
+//! A pass covers all workers and ends at the first preemption; another pass evaluates the changed state. There is no
+//! pass while no pod requests room and nothing changes.
+
+use super::cpu_weight::CpuWeight;
+use super::out_of_pods;
+use super::pass::{self, Decision, Input};
+use super::victims::Victims;
+use crate::api::names::Uid;
+use crate::api::resources::Resources;
+use crate::engine::desired::names::Names;
+use crate::engine::outbox::Outbox;
+use crate::engine::pod::worker::{State, Worker};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The state of admission that is not part of the workers.
+#[derive(Debug, Default, Serialize)]
+pub struct NodeAdmission {
+    /// A change may have freed or taken room.
+    room_changed: bool,
+    /// The place of the last pod that requested room (A1).
+    last_place: u64,
+    pub victims: Victims,
+    /// Pods added in this step.
+    added: Vec<Uid>,
+    pub cpu_weight: CpuWeight,
+}
+
+impl NodeAdmission {
+    /// Room has been freed or taken: the next step runs a pass.
+    pub fn room_changed(&mut self) {
+        self.room_changed = true;
+    }
+
+    /// A1: the place behind all others.
+    pub fn last_place(&mut self) -> u64 {
+        self.last_place += 1;
+        self.last_place
+    }
+
+    /// A1: the place of a new worker: behind all others, or the place of its predecessor.
+    pub fn place_of(&mut self, worker: &Worker, names: &Names, workers: &BTreeMap<Uid, Worker>) -> u64 {
+        let before = names.pods(&worker.name).filter_map(|uid| workers.get(uid));
+        let inherited = before.filter(|w| w.pod.is_some()).map(|w| w.place).min();
+        inherited.unwrap_or_else(|| self.last_place())
+    }
+
+    /// A pod was added.
+    pub fn added(&mut self, uid: Uid) {
+        self.added.push(uid);
+    }
+
+    /// The pods that were added since the last call.
+    pub fn take_added(&mut self) -> Vec<Uid> {
+        std::mem::take(&mut self.added)
+    }
+
+    /// Runs a pass, if a pod requests room or the room has changed. None if there was no pass.
+    pub fn step(&mut self, input: Input<'_>, shutting_down: bool, outbox: &mut Outbox) -> Option<Vec<Decision>> {
+        let requested = input.workers.values().any(Worker::may_be_admitted);
+        if !requested && !std::mem::take(&mut self.room_changed) {
+            return None;
+        }
+        self.victims.count(input.workers, outbox);
+        if shutting_down {
+            return None;
+        }
+        let decisions = pass::run(input, &self.victims);
+        for decision in &decisions {
+            match decision {
+                Decision::Preempt(victims, signal) => {
+                    victims.iter().for_each(|uid| self.victims.killed(uid, signal, input.now));
+                }
+                Decision::Restart(uid) => self.victims.restarted(uid, input.now),
+                Decision::Admit(_) | Decision::Wait(..) | Decision::Reject(..) => {}
+            }
+        }
+        Some(decisions)
+    }
+
+    /// A2: rejects the pods beyond `maxPods` before the first list. Pods of a previous run do not count against them.
+    /// Other rejections wait for the list. If a pod without a record may be running, nothing is certain and none is
+    /// rejected.
+    pub fn reject_before_first_list(&mut self, input: Input<'_>, shutting_down: bool) -> Vec<Decision> {
+        if !std::mem::take(&mut self.room_changed) || shutting_down {
+            return Vec::new();
+        }
+        if input.workers.values().any(|w| w.never_began() && w.had_directory()) {
+            return Vec::new();
+        }
+        let mut decisions = pass::run(input, &self.victims);
+        decisions.retain(|d| matches!(d, Decision::Reject(_, cause) if cause.reason == out_of_pods()));
+        decisions
+    }
+
+    pub fn timer_fired(&mut self) {
+        self.victims.timer_fired();
+        self.room_changed();
+    }
+}
+
+/// The sum of the requests of the admitted pods.
+pub fn requested(workers: &BTreeMap<Uid, Worker>) -> Resources {
+    let mut requested = Resources::default();
+    workers.values().filter(|w| holds_room(w)).for_each(|w| requested.add(&w.requests.resources));
+    requested
+}
+
+/// A1: admitted, and not known to be terminated.
+pub fn holds_room(worker: &Worker) -> bool {
+    match worker.state {
+        State::Terminating(_) => true,
+        State::Sync(_) => worker.is_admitted(),
+        State::Waiting | State::Terminated(_) | State::Finished(_) | State::Forgotten(_) => false,
+    }
+}

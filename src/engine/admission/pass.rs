@@ -1,0 +1,343 @@
+//! One pass of admission: which pods have a share of the node's room, and the decisions about the pods that request one
+//! (A1 to A7).
+//!
+//! A pod takes room if it was admitted, if this pass admits it, if it waits, or if room is reserved for it: a pod that
+//! starts again under its UID, or a pod of a previous run that does not request room yet. In each case a pod with a
+//! share may be preempted for it, and starts again by A9 (`Victims::to_restart`).
+
+use super::fit::{self, Insufficient};
+use super::node_snapshot::{NodeSnapshot, Verdict};
+use super::pod_requests::PodRequests;
+use super::preempt::{self, Candidate, may_preempt};
+use super::rejection;
+use super::victims::Victims;
+use crate::api::names::Uid;
+use crate::api::node_facts::NodeFacts;
+use crate::api::pod::Pod;
+use crate::api::priority::CRITICAL;
+use crate::api::time::Boot;
+use crate::engine::desired::names::Names;
+use crate::engine::pleg::cache::Cache;
+use crate::engine::pod::kill::TerminationSource;
+use crate::engine::pod::status::Cause;
+use crate::engine::pod::worker::{State, Worker};
+use crate::engine::slots::READ_PATIENCE;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Maximum number of pods that a message names.
+const NAMED: usize = 3;
+
+/// What a pass reads of the node.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    pub now: Boot,
+    pub node: &'a NodeFacts,
+    pub workers: &'a BTreeMap<Uid, Worker>,
+    pub names: &'a Names,
+    pub cache: &'a Cache,
+}
+
+/// A result of a pass. The node carries it out after the pass.
+#[derive(Debug, PartialEq)]
+pub enum Decision {
+    Admit(Uid),
+    /// A4: the text is the message of the status.
+    Wait(Uid, String),
+    Reject(Uid, Cause),
+    /// A8: the victims, and the first resource that is short.
+    Preempt(Vec<Uid>, Rc<str>),
+    /// A9: this victim starts again.
+    Restart(Uid),
+}
+
+impl Input<'_> {
+    fn has_its_name(&self, worker: &Worker) -> bool {
+        self.names.is_first(&worker.name, &worker.uid)
+    }
+
+    /// W8: the pod that currently has this pod's name was edited, and continues until its record has been written.
+    fn follows_outdated(&self, worker: &Worker) -> bool {
+        let first = self.names.first(&worker.name);
+        first.filter(|uid| **uid != worker.uid).and_then(|uid| self.workers.get(uid)).is_some_and(Worker::is_outdated)
+    }
+
+    /// It started in a previous run, and its status has not been read yet.
+    fn is_unread(&self, worker: &Worker) -> bool {
+        self.cache.get(&worker.uid).is_some_and(|e| worker.is_unread(e))
+    }
+
+    fn runs(&self, worker: &Worker) -> bool {
+        self.cache.get(&worker.uid).is_some_and(|e| e.running().next().is_some())
+    }
+}
+
+/// A pod that requests room, or that will request it once its worker starts again.
+struct RoomRequest<'a> {
+    place: (bool, u64),
+    worker: &'a Worker,
+    /// The requests of the pod as which the worker starts again.
+    after_end: Option<PodRequests>,
+}
+
+impl RoomRequest<'_> {
+    fn requests(&self) -> &PodRequests {
+        self.after_end.as_ref().unwrap_or(&self.worker.requests)
+    }
+}
+
+/// A share of the room. Its pod may be preempted.
+#[derive(Clone, Copy)]
+struct Share<'a> {
+    worker: &'a Worker,
+    requests: &'a PodRequests,
+}
+
+/// The pods by their relation to the node's room.
+#[derive(Default)]
+struct Pods<'a> {
+    requesting: Vec<RoomRequest<'a>>,
+    holding: Vec<&'a Worker>,
+    ending: Vec<&'a Worker>,
+    /// A9: victims that wait only for room.
+    victims: Vec<&'a Worker>,
+}
+
+impl<'a> Pods<'a> {
+    fn of(input: &Input<'a>) -> Pods<'a> {
+        let mut pods = Pods::default();
+        for worker in input.workers.values() {
+            match worker.state {
+                State::Terminating(_) => pods.ending.push(worker),
+                // W8: its successor has its place.
+                State::Sync(_) if worker.is_outdated() => pods.ending.push(worker),
+                State::Terminated(_) | State::Finished(_) | State::Forgotten(_) if input.runs(worker) => {
+                    pods.ending.push(worker);
+                }
+                // (A waiting pod can be admitted if it runs without a record, behind another pod of its name.)
+                State::Waiting | State::Sync(_) if worker.is_admitted() => pods.holding.push(worker),
+                State::Waiting | State::Sync(_) if worker.may_be_admitted() => {
+                    let place = (!worker.was_begun(), worker.place);
+                    pods.requesting.push(RoomRequest { place, worker, after_end: None });
+                }
+                _ => {}
+            }
+            // W6: the pod that starts under this UID after the current one.
+            if let Some(requests) = worker.demand.next().map(PodRequests::of) {
+                let place = (false, worker.place);
+                pods.requesting.push(RoomRequest { place, worker, after_end: Some(requests) });
+            } else if worker.demand.desired && worker.demand.waits_only_for(TerminationSource::Preemption) {
+                pods.victims.push(worker);
+            }
+        }
+        pods.requesting.sort_by_key(|request| request.place);
+        pods
+    }
+}
+
+/// Evaluates all pods that request room, in the order of their places. The pass ends at the first preemption.
+pub fn run(input: Input<'_>, victims: &Victims) -> Vec<Decision> {
+    let pods = Pods::of(&input);
+    let mut pass = Pass {
+        input,
+        room: NodeSnapshot::new(input.node),
+        shares: Vec::new(),
+        ending: pods.ending,
+        uncertain: Vec::new(),
+        decisions: Vec::new(),
+    };
+    for worker in pods.holding {
+        pass.hold(Share { worker, requests: &worker.requests });
+    }
+    for worker in &pass.ending {
+        pass.room.add_ending(&worker.name, &worker.requests);
+    }
+    for request in &pods.requesting {
+        if !pass.evaluate(request) {
+            return pass.decisions;
+        }
+    }
+    if pass.decisions.is_empty() {
+        pass.decisions.extend(victims.to_restart(&pass.room, pods.victims, input.now).map(Decision::Restart));
+    }
+    pass.decisions
+}
+
+struct Pass<'a> {
+    input: Input<'a>,
+    room: NodeSnapshot<'a>,
+    /// In the order in which they were given.
+    shares: Vec<Share<'a>>,
+    ending: Vec<&'a Worker>,
+    /// Pods that may take room: their status is unknown and may show that they have ended, or they wait for such a pod.
+    uncertain: Vec<Share<'a>>,
+    decisions: Vec<Decision>,
+}
+
+impl<'a> Pass<'a> {
+    fn hold(&mut self, share: Share<'a>) {
+        self.room.hold(share.requests);
+        self.shares.push(share);
+    }
+
+    fn reserve(&mut self, share: Share<'a>) {
+        self.room.reserve(&share.worker.name, share.requests);
+        self.shares.push(share);
+    }
+
+    fn reserve_uncertain(&mut self, share: Share<'a>) {
+        self.room.reserve_uncertain(&share.worker.name, share.requests);
+        self.uncertain.push(share);
+    }
+
+    /// Evaluates the next pod. False if other pods are preempted for it; the next pass then evaluates the remaining
+    /// pods.
+    fn evaluate(&mut self, request: &'a RoomRequest<'a>) -> bool {
+        let worker = request.worker;
+        let share = Share { worker, requests: request.requests() };
+        // A pod that starts after the end of another one: the same worker started again, or the successor of an edited
+        // pod that still runs (W8).
+        let begins_later = match &request.after_end {
+            Some(_) => worker.demand.successor.as_ref(),
+            None => worker.pod.as_ref().filter(|_| self.input.follows_outdated(worker)),
+        };
+        if let Some(pod) = begins_later {
+            self.evaluate_for_later(pod, share);
+            return true;
+        }
+        if self.input.is_unread(worker) {
+            // A4: it comes first. No pod is rejected because of a pod that may have ended; a pod that needs its room
+            // waits.
+            self.reserve_uncertain(share);
+            return true;
+        }
+        let Some(pod) = worker.pod.as_deref().filter(|_| worker.wants_room()) else {
+            self.reserve(share);
+            return true;
+        };
+        match self.room.evaluate(pod, share.requests) {
+            Verdict::Fits if self.input.has_its_name(worker) => {
+                self.hold(share);
+                self.decisions.push(Decision::Admit(worker.uid.clone()));
+            }
+            Verdict::Fits => self.reserve(share),
+            Verdict::Later(missing) => {
+                if let Some(preempt) = self.instead_of_unreadable(pod, share.requests) {
+                    return self.preempt(preempt);
+                }
+                self.wait(share, &missing);
+            }
+            Verdict::Against { refusals, missing } => {
+                if refusals.is_empty()
+                    && let Some(preempt) = victims(&missing, self.lower_than(share.requests))
+                {
+                    return self.preempt(preempt);
+                }
+                let preempts = share.requests.priority >= CRITICAL || self.lower_than(share.requests).next().is_some();
+                let cause = rejection(&refusals, &missing, preempts);
+                self.decisions.push(Decision::Reject(worker.uid.clone(), cause));
+            }
+        }
+        true
+    }
+
+    /// Reserves room for a pod that starts later, unless it will be rejected then.
+    fn evaluate_for_later(&mut self, pod: &Pod, share: Share<'a>) {
+        let rejected = match self.room.evaluate(pod, share.requests) {
+            Verdict::Against { refusals, missing } => {
+                !refusals.is_empty() || victims(&missing, self.lower_than(share.requests)).is_none()
+            }
+            Verdict::Fits | Verdict::Later(_) => false,
+        };
+        if !rejected {
+            self.reserve(share);
+        }
+    }
+
+    /// A4: the pod waits for the resources of pods that end, or whose status is unknown.
+    fn wait(&mut self, share: Share<'a>, missing: &[Insufficient]) {
+        let worker = share.worker;
+        let unread: Vec<&Worker> =
+            self.uncertain.iter().map(|s| s.worker).filter(|w| self.input.is_unread(w)).collect();
+        let why = waits_for(missing, &self.ending, &unread);
+        if self.input.has_its_name(worker) && !worker.waits_because(&why) {
+            self.decisions.push(Decision::Wait(worker.uid.clone(), why));
+        }
+        match unread.is_empty() {
+            true => self.reserve(share),
+            false => self.reserve_uncertain(share),
+        }
+    }
+
+    /// Discards this pass's decisions about the victims. Always false.
+    fn preempt(&mut self, (victims, signal): (Vec<Uid>, Rc<str>)) -> bool {
+        self.decisions.retain(|d| !matches!(d, Decision::Admit(uid) | Decision::Wait(uid, _) if victims.contains(uid)));
+        self.decisions.push(Decision::Preempt(victims, signal));
+        false
+    }
+
+    /// A6: the shares that the pod may preempt.
+    fn lower_than(&self, requests: &PodRequests) -> impl Iterator<Item = &Share<'a>> {
+        let (preempts, priority) = (requests.preempts, requests.priority);
+        self.shares.iter().filter(move |s| preempts && may_preempt(priority, s.requests.priority))
+    }
+
+    /// A4: a pod waits for a status that is being read. If the read fails or hangs, a pod that can preempt others does
+    /// so instead.
+    fn instead_of_unreadable(&self, pod: &Pod, requests: &PodRequests) -> Option<(Vec<Uid>, Rc<str>)> {
+        let now = self.input.now;
+        let fails = |s: &&Share<'_>| {
+            let entry = self.input.cache.get(&s.worker.uid);
+            entry.is_some_and(|e| e.error.is_some() || e.hangs(now, READ_PATIENCE))
+        };
+        let (unread, waiting): (Vec<&Share<'_>>, Vec<&Share<'_>>) =
+            self.uncertain.iter().partition(|s| self.input.is_unread(s.worker));
+        let failing: Vec<&Share<'_>> = unread.into_iter().filter(fails).collect();
+        if failing.is_empty() {
+            return None;
+        }
+        let mut beside = self.room.clone();
+        failing.iter().chain(&waiting).for_each(|s| beside.reserve(&s.worker.name, s.requests));
+        let of_waiting =
+            waiting.into_iter().filter(|s| requests.preempts && may_preempt(requests.priority, s.requests.priority));
+        match beside.evaluate(pod, requests) {
+            Verdict::Against { refusals, missing } if refusals.is_empty() => {
+                victims(&missing, self.lower_than(requests).chain(of_waiting))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A7: the pods to preempt so that no resource is short, and the first short resource.
+fn victims<'a>(missing: &[Insufficient], shares: impl Iterator<Item = &'a Share<'a>>) -> Option<(Vec<Uid>, Rc<str>)> {
+    let candidates = shares.map(|s| Candidate {
+        uid: &s.worker.uid,
+        priority: s.requests.priority,
+        qos: s.requests.qos,
+        requests: &s.requests.resources,
+        since: s.worker.start_time,
+    });
+    let victims = preempt::victims(&fit::shortages(missing), &candidates.collect::<Vec<_>>())?;
+    Some((victims, missing.first().map_or_else(|| "".into(), |i| i.resource.as_str().into())))
+}
+
+/// A4: the message for people.
+fn waits_for(missing: &[Insufficient], ending: &[&Worker], unread: &[&Worker]) -> String {
+    let of_use = |w: &&&Worker| missing.is_empty() || missing.iter().any(|i| w.requests.resources.get(&i.resource) > 0);
+    let names = |workers: &[&Worker]| {
+        let who: Vec<String> = workers.iter().filter(of_use).map(|w| w.name.to_string()).collect();
+        let names = who.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+        match who.len() {
+            0 => None,
+            n if n > NAMED => Some(format!("{names} and {} more", n - NAMED)),
+            _ => Some(names),
+        }
+    };
+    let ending = names(ending).map(|names| format!("{names} to end"));
+    let unread = names(unread).map(|names| format!("the status of {names}"));
+    let whom = ending.into_iter().chain(unread).collect::<Vec<_>>().join(", and for ");
+    let what: Vec<String> = missing.iter().map(Insufficient::message).collect();
+    let what = if what.is_empty() { "a host port is still in use".to_owned() } else { what.join("; ") };
+    format!("waiting for {whom}: {what}")
+}

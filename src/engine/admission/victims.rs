@@ -1,0 +1,153 @@
+//! The victims of preemption: counts each one once it has stopped (A8), and restarts it when there is room (A9).
+
+use super::node_snapshot::{NodeSnapshot, Verdict};
+use super::pod_requests::PodRequests;
+use crate::api::names::Uid;
+use crate::api::pod::Pod;
+use crate::api::time::{Boot, Now};
+use crate::engine::effect::{Measure, TimerKey};
+use crate::engine::outbox::Outbox;
+use crate::engine::pod::kill::TerminationSource;
+use crate::engine::pod::record::Record;
+use crate::engine::pod::worker::Worker;
+use crate::engine::timer::Timer;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A9: the minimum time between two attempts to restart a victim.
+const RESTART_AFTER: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default, Serialize)]
+pub struct Victims {
+    /// A8: victims that have not stopped yet, each with the resource that was short.
+    stopping: BTreeMap<Uid, Rc<str>>,
+    /// A9: when a victim was killed or last restarted.
+    tried: BTreeMap<Uid, Boot>,
+    timer: Timer,
+}
+
+impl Victims {
+    pub fn killed(&mut self, uid: &Uid, signal: &Rc<str>, now: Boot) {
+        self.stopping.insert(uid.clone(), signal.clone());
+        self.tried.insert(uid.clone(), now);
+    }
+
+    pub fn restarted(&mut self, uid: &Uid, now: Boot) {
+        self.tried.insert(uid.clone(), now);
+    }
+
+    /// Restores a victim from a record of a previous run, so that it is counted and restarted.
+    pub fn restore(&mut self, record: &Record, now: Now) {
+        let Some(of) = record.preempted.as_ref().filter(|_| record.waits_for.contains(&TerminationSource::Preemption))
+        else {
+            return;
+        };
+        let uid = &record.pod.uid;
+        if record.termination.is_some() && record.terminal.is_none() {
+            self.stopping.insert(uid.clone(), of.signal.clone());
+        }
+        // If the clock was set back, wait at most the whole period from now.
+        let ago = u64::try_from(now.wall.since(of.at).as_nanos()).unwrap_or(u64::MAX);
+        self.tried.insert(uid.clone(), Boot(now.boot.0.saturating_sub(ago)));
+    }
+
+    /// A8: counts each victim once it has stopped.
+    pub fn count(&mut self, workers: &BTreeMap<Uid, Worker>, outbox: &mut Outbox) {
+        self.stopping.retain(|uid, signal| {
+            let stopped = workers.get(uid).is_none_or(Worker::is_over);
+            if stopped {
+                outbox.measure(Measure::Preempted { signal: signal.clone() });
+            }
+            !stopped
+        });
+    }
+
+    /// A9: the victim that starts again now, if any. In order, each victim keeps its room from the later ones if it
+    /// fits or will fit once the terminating pods are gone, even if it was killed less than 30 s ago. A victim that
+    /// does not fit in addition to the pods that stay keeps no room.
+    pub fn to_restart(&self, room: &NodeSnapshot<'_>, victims: Vec<&Worker>, now: Boot) -> Option<Uid> {
+        // A victim may have been edited meanwhile under the same UID.
+        let requesting = victims.into_iter().filter_map(|w| match (w.demand.successor.as_deref(), w.pod.as_deref()) {
+            (Some(successor), _) => Some((w, successor, Rc::new(PodRequests::of(successor)))),
+            (None, pod) => Some((w, pod?, w.requests.clone())),
+        });
+        let mut requesting: Vec<(&Worker, &Pod, Rc<PodRequests>)> = requesting.collect();
+        requesting.sort_by_key(|(w, _, requests)| (Reverse(requests.priority), w.start_time));
+        let mut room = room.clone();
+        for (worker, pod, requests) in requesting {
+            match room.evaluate(pod, &requests) {
+                Verdict::Against { .. } => {}
+                Verdict::Fits if worker.is_finished() && self.may_restart_at(&worker.uid) <= now => {
+                    return Some(worker.uid.clone());
+                }
+                Verdict::Fits | Verdict::Later(_) => room.reserve(&worker.name, &requests),
+            }
+        }
+        None
+    }
+
+    fn may_restart_at(&self, uid: &Uid) -> Boot {
+        self.tried.get(uid).map_or(Boot(0), |at| *at + RESTART_AFTER)
+    }
+
+    /// A9: sets the timer for the next restart of a victim.
+    pub fn arm(&mut self, workers: &BTreeMap<Uid, Worker>, now: Boot, outbox: &mut Outbox) {
+        self.tried.retain(|uid, at| *at + RESTART_AFTER > now && workers.contains_key(uid));
+        let at = self.tried.values().map(|at| *at + RESTART_AFTER).min();
+        self.timer.set(TimerKey::Admission, at, outbox);
+    }
+
+    pub fn timer_fired(&mut self) {
+        self.timer.fired();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::names::FullName;
+    use crate::engine::effect::Effect;
+
+    fn at(seconds: u64) -> Boot {
+        Boot(0) + Duration::from_secs(seconds)
+    }
+
+    fn workers() -> BTreeMap<Uid, Worker> {
+        let leftover = |uid: &str| Worker::leftover(uid.into(), FullName::new("default", uid), Now::default());
+        let orphan =
+            |uid: &str| Worker::orphan(uid.into(), FullName::new("default", uid), Duration::ZERO, Now::default());
+        [("stopped".into(), leftover("stopped")), ("stopping".into(), orphan("stopping"))].into()
+    }
+
+    #[test]
+    fn a8_a_victim_counts_once_it_has_stopped() {
+        let (mut victims, mut outbox) = (Victims::default(), Outbox::default());
+        for uid in ["stopped", "stopping"] {
+            victims.killed(&uid.into(), &"cpu".into(), at(0));
+        }
+        let mut count = || {
+            victims.count(&workers(), &mut outbox);
+            outbox.take().len()
+        };
+        assert_eq!([count(), count()], [1, 0]);
+    }
+
+    #[test]
+    fn a9_a_victim_may_restart_30_s_after_the_last_attempt() {
+        let (mut victims, mut outbox, uid) = (Victims::default(), Outbox::default(), Uid::from("stopped"));
+        assert_eq!(victims.may_restart_at(&uid), Boot(0), "a victim of an older Wherry has no time");
+        victims.killed(&uid, &"cpu".into(), at(5));
+        assert_eq!(victims.may_restart_at(&uid), at(35));
+        victims.restarted(&uid, at(40));
+        assert_eq!(victims.may_restart_at(&uid), at(70));
+        let mut arm = |now| {
+            victims.arm(&workers(), now, &mut outbox);
+            outbox.take().into_iter().map(|e| if let Effect::Timer { at, .. } = e { at } else { None }).collect()
+        };
+        let armed: [Vec<Option<Boot>>; 3] = [arm(at(41)), arm(at(42)), arm(at(70))];
+        assert_eq!(armed, [vec![Some(at(70))], vec![], vec![None]]);
+    }
+}
