@@ -18,7 +18,7 @@ pub mod yaml;
 pub use crate::api::cgroups::CgroupDriver;
 use crate::api::shutdown::Groups;
 pub use files::read_file;
-use problem::{Place, Problem, Problems};
+use problem::{Place, Problems};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -419,11 +419,6 @@ pub(crate) fn is_dns_subdomain(name: &str) -> bool {
         !l.is_empty() && l.bytes().all(inner) && !l.starts_with('-') && !l.ends_with('-')
     };
     name.len() <= 253 && name.split('.').all(label)
-}
-
-/// One line for each problem. For tests and `wherry check`.
-pub fn lines(problems: &[Problem]) -> Vec<String> {
-    problems.iter().map(Problem::to_string).collect()
 }
 
 #[cfg(test)]

@@ -151,12 +151,6 @@ impl<A: Send + 'static> Helpers<A> {
         })
     }
 
-    /// The waker behind the token, for other threads that send answers. Their receivers must be read whenever the token
-    /// is ready.
-    pub fn waker(&self) -> Arc<Waker> {
-        self.answering.waker.clone()
-    }
-
     /// Queues a job. It starts at the next `drive`, or when a thread of its class is free. `name` is used in messages.
     pub fn submit(
         &mut self,

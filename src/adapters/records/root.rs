@@ -9,14 +9,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const ID_BYTES: usize = 16;
 
 /// A root directory, locked until the value is dropped. The kernel releases the lock when the process ends.
 #[derive(Debug)]
 pub struct Root {
-    pub path: PathBuf,
     /// The id of the directory: 32 hexadecimal digits.
     pub id: String,
     lock: File,
@@ -36,7 +35,7 @@ impl Root {
         make_directory(path)?;
         let lock = lock(&path.join("lock"))?;
         let id = id(&path.join("id"))?;
-        Ok(Root { path: path.to_owned(), id, lock })
+        Ok(Root { id, lock })
     }
 }
 

@@ -10,8 +10,6 @@
 pub mod dropin;
 mod messages;
 
-pub use messages::WHO;
-
 use super::connection::{Connection, Incident};
 use super::reply;
 use crate::api::time::Boot;
