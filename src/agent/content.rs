@@ -248,20 +248,20 @@ impl View<'_> {
         m.set_desired_pods(s.desired as u64);
         m.set_active_pods(s.active as u64);
         m.set_working_pods(|lifecycle, config| s.working.get(&(lifecycle, config)).copied().unwrap_or(0) as u64);
-        m.set_running_pods(s.running_pods as u64);
+        m.running_pods.set(s.running_pods as i64);
         m.set_running_containers(|state| s.containers.get(state).copied().unwrap_or(0) as u64);
         if let Some(age) = s.pleg_age {
             let seen = self.now.wall.0 - i64::try_from(age.as_nanos()).unwrap_or(0);
-            m.set_pleg_last_seen(seen / 1_000_000_000);
+            m.relist_seen.set(seen / 1_000_000_000);
         }
         let shutdown = self.engine.shutdown(self.now.boot);
         m.set_graceful_shutdown(shutdown.started_seconds, shutdown.ended_seconds);
         let in_files: usize = self.manifests.problems().map(|p| p.problems.len()).sum();
         let (node, requested) = self.engine.node();
         m.set_node_requested(node, &requested);
-        m.set_drained_pods(s.drained as u64);
-        m.set_manifest_errors((in_files + s.conflicts.len()) as u64);
-        m.set_log_lines_dropped(super::logging::dropped());
+        m.drained_pods.set(s.drained as i64);
+        m.manifest_errors.set((in_files + s.conflicts.len()) as i64);
+        m.log_lines_dropped.set(super::logging::dropped());
     }
 
     /// The errors of the manifests: of single documents, and conflicts between them (D4).

@@ -66,12 +66,13 @@ const OPERATION_BUCKETS: [f64; 14] = [
 const WORKING: [(&str, &str); 5] =
     [("desired", ""), ("desired", "true"), ("orphan", ""), ("orphan", "true"), ("runtime_only", "unknown")];
 
+/// Gauges with public fields are set before a scrape.
 pub struct Metrics {
     registry: Registry,
     desired_pods: Gauges,
     active_pods: Gauges,
     working_pods: Gauges,
-    running_pods: Gauge,
+    pub running_pods: Gauge,
     running_containers: Gauges,
     restarted_pods: Counters,
     orphaned_pods: PlainCounter,
@@ -80,7 +81,8 @@ pub struct Metrics {
     containers_per_pod: Histogram,
     relist_duration: Histogram,
     relist_interval: Histogram,
-    relist_seen: Gauge,
+    /// In seconds since the Unix epoch.
+    pub relist_seen: Gauge,
     shutdown_start: Gauge,
     shutdown_end: Gauge,
     event_streams: PlainCounter,
@@ -101,10 +103,10 @@ pub struct Metrics {
     probes: Counters,
     started_container_errors: Counters,
     cgroup_duration: Histograms,
-    manifest_errors: Gauge,
-    drained_pods: Gauge,
+    pub manifest_errors: Gauge,
+    pub drained_pods: Gauge,
     node: node_resources::Node,
-    log_lines_dropped: PlainCounter,
+    pub log_lines_dropped: PlainCounter,
 }
 
 impl Metrics {
@@ -361,10 +363,6 @@ impl Metrics {
         }
     }
 
-    pub fn set_running_pods(&self, n: u64) {
-        self.running_pods.set(signed(n));
-    }
-
     /// `count` returns the number of containers in a state of the last relist.
     pub fn set_running_containers(&self, count: impl Fn(&'static str) -> u64) {
         for state in CONTAINER_STATES {
@@ -372,23 +370,10 @@ impl Metrics {
         }
     }
 
-    /// In seconds since the Unix epoch.
-    pub fn set_pleg_last_seen(&self, seconds: i64) {
-        self.relist_seen.set(seconds);
-    }
-
     /// S8: whole seconds, as in a kubelet. 0 if there was no shutdown; the end is also 0 while a shutdown is in progress.
     pub fn set_graceful_shutdown(&self, started: f64, ended: f64) {
         self.shutdown_start.set(started as i64);
         self.shutdown_end.set(ended as i64);
-    }
-
-    pub fn set_drained_pods(&self, n: u64) {
-        self.drained_pods.set(signed(n));
-    }
-
-    pub fn set_manifest_errors(&self, n: u64) {
-        self.manifest_errors.set(signed(n));
     }
 
     /// Sets the capacity and the allocatable resources of the node.
@@ -399,11 +384,6 @@ impl Metrics {
     /// Sets the total requests of all pods that count for admission.
     pub fn set_node_requested(&self, node: &NodeFacts, requested: &Resources) {
         self.node.set_requested(node, requested);
-    }
-
-    /// Sets the number of lines dropped since the start.
-    pub fn set_log_lines_dropped(&self, total: u64) {
-        self.log_lines_dropped.set(total);
     }
 
     /// All metrics in the classic text format.

@@ -100,7 +100,7 @@ fn busy() -> Metrics {
         "exited" => 1,
         _ => 0,
     });
-    m.set_pleg_last_seen(1_700_000_000);
+    m.relist_seen.set(1_700_000_000);
     m.set_graceful_shutdown(1_700_000_100.9, 1_700_000_130.2);
     m
 }
