@@ -1,7 +1,7 @@
 //! `wherry pods`: the pods of the node, from the control socket.
 
 use crate::commands::client;
-use crate::commands::output::{Failure, document, shown};
+use crate::commands::output::{Failure, document, shown, tell};
 use crate::commands::row::{Row, text};
 use crate::commands::screen::{Colour, Screen};
 use crate::commands::table::Table;
@@ -52,10 +52,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fail
 }
 
 fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> Result<u8, Failure> {
-    let mut pods = match list.get_mut("items").map(Value::take) {
-        Some(Value::Array(pods)) => pods,
-        _ => Vec::new(),
-    };
+    let mut pods = client::take_items(&mut list);
     pods.retain(|pod| query.wants(pod));
     // Items of a list may lack `apiVersion` and `kind`. Saved documents need them to be applied again.
     pods.iter_mut().for_each(name_kind);
@@ -85,7 +82,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
             if !rows.is_empty() {
                 print(out, &mut table(query.output), true, &rows)?;
             } else if missing.is_empty() {
-                crate::commands::output::tell(&match &query.namespace {
+                tell(&match &query.namespace {
                     Some(namespace) => format!("there are no pods in namespace {namespace}"),
                     None => "there are no pods".to_owned(),
                 });
@@ -94,28 +91,21 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
     }
     out.flush()?;
     for name in &missing {
-        crate::commands::output::tell(&format!("pod {name:?} was not found"));
+        tell(&format!("pod {name:?} was not found"));
     }
     Ok(u8::from(!missing.is_empty()))
 }
 
 /// Prints the current pods, then a row (or document) for each change, until the agent stops.
 fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result<u8, Failure> {
-    let broken = |e: std::io::Error| Failure::message(format!("the watch failed: {e}"));
     let mut first: Option<Vec<Row>> = Some(Vec::new());
     let mut table = table(query.output);
     // Makes room for later rows, so that most of them fit under the header.
     table.widen(&["", "", "", "ContainerCreating", "0 (100s ago)", "100s", "100.100.100.100", "", ""]);
     // A change that no row shows is not printed.
     let mut rows_shown: BTreeMap<String, Row> = BTreeMap::new();
-    let mut line = String::new();
     loop {
-        line.clear();
-        if stream.read_line(&mut line).map_err(broken)? == 0 {
-            return Err(Failure::message("the watch ended: wherry stopped, or this client was too slow"));
-        }
-        let mut event: Value =
-            serde_json::from_str(&line).map_err(|e| Failure::message(format!("the watch sent invalid JSON: {e}")))?;
+        let mut event = client::next_change(&mut stream, "wherry stopped, or this client was too slow")?;
         let mut pod = event["object"].take();
         name_kind(&mut pod);
         let pod = &pod;

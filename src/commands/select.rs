@@ -1,5 +1,6 @@
 //! The pod named by a user: `NAME`, `NAMESPACE/NAME`, `pod/NAME` as in kubectl, or a UID.
 
+use crate::commands::client;
 use crate::commands::output::Failure;
 use crate::commands::row::text;
 use serde_json::Value;
@@ -68,11 +69,7 @@ impl Target {
     /// # Errors
     /// No pod matches. The message lists other pods.
     pub fn find(&self, list: &mut Value) -> Result<Vec<Value>, String> {
-        let pods = match list.get_mut("items").map(Value::take) {
-            Some(Value::Array(pods)) => pods,
-            _ => Vec::new(),
-        };
-        let (found, others): (Vec<Value>, Vec<Value>) = pods.into_iter().partition(|p| {
+        let (found, others): (Vec<Value>, Vec<Value>) = client::take_items(list).into_iter().partition(|p| {
             self.is(text(p, "/metadata/namespace"), text(p, "/metadata/name"), text(p, "/metadata/uid"))
         });
         if found.is_empty() { Err(self.not_found(&others)) } else { Ok(found) }

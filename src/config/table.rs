@@ -65,6 +65,16 @@ pub struct Field {
     pub what: Use,
 }
 
+/// A field that `set` sets.
+pub const fn set(name: &'static str, kind: Kind, set: Set) -> Field {
+    Field { name, kind, what: Use::Honoured(set) }
+}
+
+/// A field with several parts, which `set` sets.
+pub const fn parts(name: &'static str, kind: Kind, set: SetParts) -> Field {
+    Field { name, kind, what: Use::Parts(set) }
+}
+
 /// A value whose type the table has checked.
 #[derive(Debug)]
 pub enum Given<'a> {
