@@ -4,6 +4,7 @@
 pub mod bus;
 pub mod cgroups;
 pub mod cri;
+mod durable;
 pub mod host;
 pub mod logs;
 pub mod manifests;

@@ -83,15 +83,6 @@ impl Pidfds {
         Some((watch.uid, watch.id))
     }
 
-    /// The number of watched processes.
-    pub fn len(&self) -> usize {
-        self.watches.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.watches.is_empty()
-    }
-
     fn close(&mut self, registry: &Registry, token: usize) -> Option<Watch> {
         let watch = self.watches.remove(&token)?;
         // A failure does not matter: the close also removes the registration.
@@ -137,7 +128,7 @@ mod tests {
         poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();
         assert_eq!(events.iter().map(|e| e.token()).collect::<Vec<_>>(), [Token(7)]);
         assert_eq!(pidfds.ended(poll.registry(), Token(7)), Some((Uid::from("u"), id)));
-        assert!(pidfds.is_empty() && pidfds.ended(poll.registry(), Token(7)).is_none());
+        assert!(pidfds.watches.is_empty() && pidfds.ended(poll.registry(), Token(7)).is_none());
         child.wait().unwrap();
     }
 
@@ -151,7 +142,7 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(pidfds.watch(poll.registry(), Token(8), "u".into(), "x", 0).is_err());
-        assert!(pidfds.is_empty());
+        assert!(pidfds.watches.is_empty());
     }
 
     #[test]
@@ -163,9 +154,9 @@ mod tests {
         for token in [7, 8] {
             pidfds.watch(poll.registry(), Token(token), "u".into(), &id, child.id()).unwrap();
         }
-        assert!(!pidfds.owns(Token(7)) && pidfds.owns(Token(8)) && pidfds.len() == 1);
+        assert!(!pidfds.owns(Token(7)) && pidfds.owns(Token(8)) && pidfds.watches.len() == 1);
         pidfds.unwatch(poll.registry(), &id);
-        assert!(pidfds.is_empty());
+        assert!(pidfds.watches.is_empty());
         child.kill().unwrap();
         child.wait().unwrap();
     }

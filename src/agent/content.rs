@@ -18,7 +18,7 @@ use crate::api::problem::Problem;
 use crate::api::time::Now;
 use crate::config::Config;
 use crate::engine::node::{Engine, PodView, Summary};
-use crate::metrics::{ContainerCounts, Metrics, Working};
+use crate::metrics::Metrics;
 
 /// Approximate size of one piece of a streamed body, in bytes.
 const PIECE: usize = 8 * 1024;
@@ -247,31 +247,21 @@ impl View<'_> {
         let m = self.metrics;
         m.set_desired_pods(s.desired as u64);
         m.set_active_pods(s.active as u64);
-        for lifecycle in ["sync", "terminating", "terminated"] {
-            let of = |config| s.working.get(&(lifecycle, config)).copied().unwrap_or(0) as u64;
-            let working = Working { desired: of("desired"), orphan: of("orphan"), runtime_only: of("runtime_only") };
-            m.set_working_pods(lifecycle, working);
-        }
-        m.set_running_pods(s.running_pods as u64);
-        let of = |state| s.containers.get(state).copied().unwrap_or(0) as u64;
-        m.set_running_containers(ContainerCounts {
-            created: of("created"),
-            running: of("running"),
-            exited: of("exited"),
-            unknown: of("unknown"),
-        });
+        m.set_working_pods(|lifecycle, config| s.working.get(&(lifecycle, config)).copied().unwrap_or(0) as u64);
+        m.running_pods.set(s.running_pods as i64);
+        m.set_running_containers(|state| s.containers.get(state).copied().unwrap_or(0) as u64);
         if let Some(age) = s.pleg_age {
             let seen = self.now.wall.0 - i64::try_from(age.as_nanos()).unwrap_or(0);
-            m.set_pleg_last_seen(seen / 1_000_000_000);
+            m.relist_seen.set(seen / 1_000_000_000);
         }
         let shutdown = self.engine.shutdown(self.now.boot);
         m.set_graceful_shutdown(shutdown.started_seconds, shutdown.ended_seconds);
         let in_files: usize = self.manifests.problems().map(|p| p.problems.len()).sum();
         let (node, requested) = self.engine.node();
         m.set_node_requested(node, &requested);
-        m.set_drained_pods(s.drained as u64);
-        m.set_manifest_errors((in_files + s.conflicts.len()) as u64);
-        m.set_log_lines_dropped(super::logging::dropped());
+        m.drained_pods.set(s.drained as i64);
+        m.manifest_errors.set((in_files + s.conflicts.len()) as i64);
+        m.log_lines_dropped.set(super::logging::dropped());
     }
 
     /// The errors of the manifests: of single documents, and conflicts between them (D4).

@@ -152,11 +152,11 @@ impl<F: AsFd> Write for LineWriter<F> {
 /// Persistent errors: each is logged when it starts, and then at most once a minute.
 #[derive(Debug, Default)]
 pub struct LogDeduplicator {
-    told: BTreeMap<String, ClientAnswer>,
+    told: BTreeMap<String, Logged>,
 }
 
 #[derive(Debug)]
-struct ClientAnswer {
+struct Logged {
     at: Boot,
     last_seen: Boot,
     /// Number of repetitions not logged since `at`.
@@ -183,13 +183,8 @@ impl LogDeduplicator {
             let oldest = self.told.iter().min_by_key(|(_, t)| t.last_seen).map(|(k, _)| k.clone());
             oldest.and_then(|key| self.told.remove(&key));
         }
-        self.told.insert(key.to_owned(), ClientAnswer { at: now, last_seen: now, kept_back: 0 });
+        self.told.insert(key.to_owned(), Logged { at: now, last_seen: now, kept_back: 0 });
         Some(0)
-    }
-
-    /// The error is over. Returns true if it had been logged, so that its end is worth a line.
-    pub fn end(&mut self, key: &str) -> bool {
-        self.told.remove(key).is_some()
     }
 }
 
@@ -268,8 +263,6 @@ mod tests {
         assert_eq!(standing.tell("a", at(59)), None);
         assert_eq!(standing.tell("a", at(60)), Some(2));
         assert_eq!(standing.tell("a", at(61)), None);
-        assert!(standing.end("a") && !standing.end("a"));
-        assert_eq!(standing.tell("a", at(62)), Some(0));
         for i in 0..1000 {
             standing.tell(&format!("k{i}"), at(100 + i));
         }

@@ -57,7 +57,8 @@ fn feed_bytes(hasher: &mut Sha256, kind: u8, bytes: &[u8]) {
     hasher.update(bytes);
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Two hexadecimal digits for each byte.
+pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.iter().flat_map(|b| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]).map(char::from).collect()
 }

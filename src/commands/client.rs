@@ -120,6 +120,27 @@ pub fn get_json(socket: &Path, target: &str) -> Result<serde_json::Value, Failur
     serde_json::from_slice(&body).map_err(cut)
 }
 
+/// Reads the next change of a watch, a line of JSON.
+///
+/// # Errors
+/// The watch ended, for which `ended` gives the reason, or is broken.
+pub fn next_change(stream: &mut impl BufRead, ended: &str) -> Result<Value, Failure> {
+    let mut line = String::new();
+    match stream.read_line(&mut line) {
+        Ok(0) => Err(Failure::message(format!("the watch ended: {ended}"))),
+        Ok(_) => serde_json::from_str(&line).map_err(|e| Failure::message(format!("the watch sent invalid JSON: {e}"))),
+        Err(e) => Err(Failure::message(format!("the watch failed: {e}"))),
+    }
+}
+
+/// Takes the items of a list.
+pub fn take_items(list: &mut Value) -> Vec<Value> {
+    match list.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    }
+}
+
 /// Escapes every text of an answer, in one place for all commands. Field names are not changed.
 fn escape(value: &mut Value) {
     match value {

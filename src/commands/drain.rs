@@ -5,7 +5,7 @@ use crate::api::control::{DrainOutcome, DrainRequest, Drained, DrainedPod};
 use crate::api::selector::Selector;
 use crate::commands::client;
 use crate::commands::output::{Failure, shown, tell, to_stderr};
-use crate::commands::row::{flag, human, text};
+use crate::commands::row::{self, flag, human, text};
 use crate::commands::screen::{CLEAR_LINE, Screen};
 use crate::commands::select::Target;
 use serde_json::Value;
@@ -48,8 +48,7 @@ impl Which {
             add(target.find(&mut list.clone()).map_err(Failure::message)?);
         }
         if self.all || self.selector.is_some() {
-            let pods = list.get("items").and_then(Value::as_array).into_iter().flatten();
-            add(pods.filter(|pod| self.selects(pod)).cloned().collect());
+            add(row::list(list, "/items").iter().filter(|pod| self.selects(pod)).cloned().collect());
         }
         Ok(found.into_values().collect())
     }
@@ -206,9 +205,8 @@ impl Waiting {
     fn look_at(&mut self, out: &mut dyn Write, list: &Value, took: Duration) -> Result<u8, Failure> {
         let mut code = 0;
         let mut ending = Vec::new();
-        let all = list.get("items").and_then(Value::as_array);
         let pods: BTreeMap<&str, &Value> =
-            all.into_iter().flatten().map(|pod| (text(pod, "/metadata/uid"), pod)).collect();
+            row::list(list, "/items").iter().map(|pod| (text(pod, "/metadata/uid"), pod)).collect();
         for (uid, name) in std::mem::take(&mut self.left) {
             let took = human(i64::try_from(took.as_secs()).unwrap_or(i64::MAX));
             let line = match pods.get(uid.as_str()) {

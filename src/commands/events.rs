@@ -2,7 +2,7 @@
 
 use crate::commands::client;
 use crate::commands::output::{Failure, document, json_line, tell};
-use crate::commands::row::{since, text};
+use crate::commands::row::{self, since, text};
 use crate::commands::screen::{Colour, Screen};
 use crate::commands::select::Target;
 use crate::commands::table::{Paint, Table};
@@ -47,15 +47,11 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fail
 
 /// The events of one pod, the oldest first.
 pub fn of_pod(list: &Value, uid: &str) -> Vec<Value> {
-    let items = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    items.iter().filter(|e| text(e, "/involvedObject/uid") == uid).cloned().collect()
+    row::list(list, "/items").iter().filter(|e| text(e, "/involvedObject/uid") == uid).cloned().collect()
 }
 
 fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> Result<u8, Failure> {
-    let mut events = match list.get_mut("items").map(Value::take) {
-        Some(Value::Array(events)) => events,
-        _ => Vec::new(),
-    };
+    let mut events = client::take_items(&mut list);
     events.retain(|e| query.wants(e));
     if query.json {
         list["items"] = Value::Array(events);
@@ -72,21 +68,14 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
 
 /// Prints the current events, then a row (or a JSON line) for each new one, until the agent stops.
 fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result<u8, Failure> {
-    let broken = |e: std::io::Error| Failure::message(format!("the watch failed: {e}"));
     // Index by name: an event may arrive twice while the list is being sent.
     let mut first: Option<BTreeMap<String, usize>> = Some(BTreeMap::new());
     let mut gathered: Vec<Value> = Vec::new();
     let mut table = table();
     // Makes room for later rows, so that most of them fit under the header.
     table.widen(&["", "100s (x100 over 100m)", "Warning", "ErrImageNeverPull", "", ""]);
-    let mut line = String::new();
     loop {
-        line.clear();
-        if stream.read_line(&mut line).map_err(broken)? == 0 {
-            return Err(Failure::message("the watch ended: wherry stopped"));
-        }
-        let mut change: Value =
-            serde_json::from_str(&line).map_err(|e| Failure::message(format!("the watch sent invalid JSON: {e}")))?;
+        let mut change = client::next_change(&mut stream, "wherry stopped")?;
         let event = change["object"].take();
         match text(&change, "/type") {
             "LOST" => {

@@ -5,7 +5,8 @@ use crate::api::control::{ExecHead, ExecRequest};
 use crate::commands::client::{self, Answer};
 use crate::commands::output::Failure;
 use crate::commands::row::text;
-use crate::commands::select::Target;
+use crate::commands::select::PodArgs;
+use crate::config::duration;
 use std::io::{BufRead, Read, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -20,28 +21,43 @@ const NOT_FOUND: u8 = 127;
 /// The agent answers at the latest this long after the command's timeout.
 const MARGIN: Duration = Duration::from_secs(30);
 
-#[derive(Clone, Debug)]
+#[derive(Debug, clap::Args)]
 pub struct Query {
-    pub target: Target,
-    pub container: Option<String>,
-    pub command: Vec<String>,
-    pub timeout: Duration,
+    #[command(flatten)]
+    pod: PodArgs,
+    /// Name of the container [default: that of the annotation kubectl.kubernetes.io/default-container, else the first]
+    #[arg(short, long)]
+    container: Option<String>,
+    /// Kill the command after this time, such as 10s or 5m
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = timeout)]
+    timeout: Duration,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+/// Accepts a second to a day.
+fn timeout(text: &str) -> Result<Duration, String> {
+    let timeout = duration::parse(text).map_err(|e| e.to_string())?;
+    let fits = (1..=24 * 3600).contains(&timeout.as_secs());
+    fits.then_some(timeout).ok_or_else(|| "must be from 1s to 24h".to_owned())
 }
 
 /// Returns the command's exit code.
-pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
+pub fn run(out: &mut dyn Write, err: &mut dyn Write, socket: &Path, query: Query) -> Result<u8, Failure> {
+    let target = query.pod.target()?;
     let ours = |failure| match failure {
         Failure::Message(text, 1) => Failure::Message(text, FAILED),
         other => other,
     };
     let mut pods = client::get_json(socket, "/pods").map_err(ours)?;
-    let found = query.target.find(&mut pods).map_err(|e| Failure::Message(e, FAILED))?;
+    let found = target.find(&mut pods).map_err(|e| Failure::Message(e, FAILED))?;
     // If a pod is being replaced, use the running one. If none runs, the agent's error for the first explains why.
     let pod = found.iter().find(|pod| text(pod, "/status/phase") == "Running").or(found.first());
     let request = ExecRequest {
         uid: pod.map(|pod| text(pod, "/metadata/uid").to_owned()).unwrap_or_default(),
-        container: query.container.clone(),
-        command: query.command.clone(),
+        container: query.container,
+        command: query.command,
         timeout_seconds: query.timeout.as_secs() + u64::from(query.timeout.subsec_nanos() > 0),
     };
     match client::post(socket, "/exec", &request, query.timeout + MARGIN).map_err(ours)? {

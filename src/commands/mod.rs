@@ -30,10 +30,9 @@ use crate::config::{self, Flags};
 use clap::{ArgGroup, Args, CommandFactory as _, Parser, Subcommand};
 use jiff::Timestamp;
 use output::Failure;
-use select::Target;
+use select::{PodArgs, select};
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -59,7 +58,7 @@ enum Command {
     /// Reads the configuration and the manifests, connects to the container runtime, and keeps the pods running until
     /// it is stopped. Pods keep running when it stops (SIGTERM); it adopts them when it starts again. On SIGHUP it
     /// reads the configuration and the manifests again.
-    Run(ConfigArgs),
+    Run(Flags),
     /// Check configuration and manifests, or the machine
     ///
     /// Checks FILES. Each is a configuration or a manifest; wherry detects which. Without FILES, checks the
@@ -85,21 +84,12 @@ enum Command {
         #[arg(short, long, value_enum, requires = "system")]
         output: Option<StatusFormat>,
         #[command(flatten)]
-        config: ConfigArgs,
+        config: Flags,
     },
     /// List the pods on this node
     Pods {
-        /// Show only pods with these names
-        names: Vec<String>,
-        /// Show only pods in this namespace
-        #[arg(short, long)]
-        namespace: Option<String>,
-        /// Output format instead of the table
-        #[arg(short, long, value_enum)]
-        output: Option<pods::Format>,
-        /// After the list, print a line for each change
-        #[arg(short, long)]
-        watch: bool,
+        #[command(flatten)]
+        query: pods::Query,
         #[command(flatten)]
         socket: SocketArgs,
     },
@@ -108,11 +98,8 @@ enum Command {
     /// Shows a summary of the spec, the states of the containers, the conditions, what the pod waits for and for how
     /// long, and its last events. If a pod is being replaced, shows both the old and the new one.
     Describe {
-        /// NAME, NAMESPACE/NAME, or a UID
-        pod: String,
-        /// The pod's namespace [default: any]
-        #[arg(short, long)]
-        namespace: Option<String>,
+        #[command(flatten)]
+        pod: PodArgs,
         /// Output format instead of text: the pod as a document, with `wherry` and `events` added
         #[arg(short, long, value_enum)]
         output: Option<describe::Format>,
@@ -156,11 +143,8 @@ enum Command {
     ///
     /// Exit code: 0 the pod was retried, 1 it was not, because it is not rejected or does not exist.
     Retry {
-        /// NAME, NAMESPACE/NAME, or a UID
-        pod: String,
-        /// The pod's namespace [default: any]
-        #[arg(short, long)]
-        namespace: Option<String>,
+        #[command(flatten)]
+        pod: PodArgs,
         #[command(flatten)]
         socket: SocketArgs,
     },
@@ -184,7 +168,12 @@ enum Command {
     /// Exit code: that of the command. 124 the command exceeded the timeout and was killed, 126 it cannot be executed,
     /// 127 it was not found, 125 any other failure: no such pod or container, the container is not running, no agent.
     #[command(after_help = EXEC_EXAMPLES)]
-    Exec(ExecArgs),
+    Exec {
+        #[command(flatten)]
+        query: exec::Query,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
     /// Show the resource usage of pods and containers
     ///
     /// Shows CPU usage over a second (over the interval with --watch; 1000m is one CPU), memory (the working set) and
@@ -247,7 +236,7 @@ enum Command {
         #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = config::duration::parse)]
         timeout: Duration,
         #[command(flatten)]
-        config: ConfigArgs,
+        config: Flags,
     },
     /// Print the version
     Version,
@@ -277,33 +266,6 @@ Examples:
   wherry top --containers --sort-by memory
   wherry top -l app=web --watch
   wherry top -o json | jq '.pods[0]'";
-
-#[derive(Debug, Args)]
-struct ExecArgs {
-    /// NAME, NAMESPACE/NAME, or a UID
-    pod: String,
-    /// The pod's namespace [default: any]
-    #[arg(short, long)]
-    namespace: Option<String>,
-    /// Name of the container [default: that of the annotation kubectl.kubernetes.io/default-container, else the first]
-    #[arg(short, long)]
-    container: Option<String>,
-    /// Kill the command after this time, such as 10s or 5m
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = exec_timeout)]
-    timeout: Duration,
-    #[command(flatten)]
-    socket: SocketArgs,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
-    command: Vec<String>,
-}
-
-/// Accepts a second to a day.
-fn exec_timeout(text: &str) -> Result<Duration, String> {
-    let timeout = config::duration::parse(text).map_err(|e| e.to_string())?;
-    let fits = (1..=24 * 3600).contains(&timeout.as_secs());
-    fits.then_some(timeout).ok_or_else(|| "must be from 1s to 24h".to_owned())
-}
 
 #[derive(Debug, Args)]
 struct TopArgs {
@@ -384,11 +346,8 @@ struct DrainArgs {
 
 #[derive(Debug, Args)]
 struct LogsArgs {
-    /// NAME, NAMESPACE/NAME, or a UID
-    pod: String,
-    /// The pod's namespace [default: any]
-    #[arg(short, long)]
-    namespace: Option<String>,
+    #[command(flatten)]
+    pod: PodArgs,
     /// Name of the container [default: the first]
     #[arg(short, long)]
     container: Option<String>,
@@ -451,71 +410,6 @@ enum StatusFormat {
     Json,
 }
 
-/// Command line flags that override the configuration.
-#[derive(Debug, Args)]
-struct ConfigArgs {
-    /// Configuration file [default: /etc/wherry/config.yaml, if it exists]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Directory of drop-ins for the configuration [default: /etc/wherry/config.d, if it exists]
-    #[arg(long, value_name = "DIR")]
-    config_dir: Option<PathBuf>,
-    /// Directory of manifests [default: /etc/wherry/manifests]
-    #[arg(long, value_name = "DIR")]
-    manifests: Option<PathBuf>,
-    /// Directory for state and volumes [default: /var/lib/wherry]
-    #[arg(long, value_name = "DIR")]
-    root_dir: Option<PathBuf>,
-    /// Directory of pod logs [default: /var/log/pods]
-    #[arg(long, value_name = "DIR")]
-    log_dir: Option<PathBuf>,
-    /// Directory for links to container logs [default: /var/log/containers]
-    #[arg(long, value_name = "DIR")]
-    container_log_dir: Option<PathBuf>,
-    /// Socket of the container runtime [default: unix:///run/containerd/containerd.sock]
-    #[arg(long, value_name = "ENDPOINT")]
-    runtime_endpoint: Option<String>,
-    /// Control socket [default: /run/wherry/wherry.sock]
-    #[arg(long, value_name = "FILE")]
-    socket: Option<PathBuf>,
-    /// The node's name [default: the host name in lower case]
-    #[arg(long, value_name = "NAME")]
-    hostname: Option<String>,
-    /// Address of the health port [default: 127.0.0.1]
-    #[arg(long, value_name = "IP")]
-    healthz_address: Option<IpAddr>,
-    /// Port of /healthz, /livez and /readyz, 0 for none [default: 10248]
-    #[arg(long, value_name = "PORT")]
-    healthz_port: Option<u16>,
-    /// Port of /healthz, /metrics and /pods without authentication, 0 for none [default: 0]
-    #[arg(long, value_name = "PORT")]
-    read_only_port: Option<u16>,
-    /// Log verbosity: 0 info, 4 debug, 6 trace [default: 0]
-    #[arg(short = 'v', long = "v", value_name = "LEVEL")]
-    verbosity: Option<u32>,
-}
-
-impl From<ConfigArgs> for Flags {
-    fn from(a: ConfigArgs) -> Flags {
-        Flags {
-            config: a.config,
-            config_dir: a.config_dir,
-            manifests: a.manifests,
-            root_dir: a.root_dir,
-            log_dir: a.log_dir,
-            container_log_dir: a.container_log_dir,
-            runtime_endpoint: a.runtime_endpoint,
-            socket: a.socket,
-            hostname: a.hostname,
-            healthz_port: a.healthz_port,
-            healthz_address: a.healthz_address,
-            read_only_port: a.read_only_port,
-            verbosity: a.verbosity,
-        }
-    }
-}
-
-/// Options to find the running agent.
 #[derive(Debug, Args)]
 struct SocketArgs {
     /// Control socket [default: that of the configuration, else /run/wherry/wherry.sock]
@@ -565,9 +459,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     match cli.command {
-        Command::Run(args) => run(args.into()),
+        Command::Run(args) => run(args),
         Command::Logs(args) => output::finish_raw(|out| logs(out, args)),
-        Command::Exec(args) => output::finish_raw(|out| exec(out, args)),
+        Command::Exec { query, socket } => {
+            output::finish_raw(|out| exec::run(out, &mut std::io::stderr(), &socket.path(), query))
+        }
         command => output::finish(|out| show(out, command)),
     }
 }
@@ -575,25 +471,16 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Runs every command whose output wherry itself generates, as text, JSON or YAML.
 fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
     match command {
-        Command::Check { system: true, output, config, .. } => check_system::run(out, &config.into(), output.is_some()),
-        Command::Check { files, config, .. } => check::run(out, &config.into(), &files),
-        Command::Pods { names, namespace, output, watch, socket } => {
-            let query = pods::Query { names, namespace, format: output, watch };
-            pods::run(out, &socket.path(), &query)
-        }
-        Command::Describe { pod, namespace, output, socket } => {
-            let target = select(&pod, namespace.as_deref())?;
-            describe::run(out, &socket.path(), &target, output)
-        }
+        Command::Check { system: true, output, config, .. } => check_system::run(out, &config, output.is_some()),
+        Command::Check { files, config, .. } => check::run(out, &config, &files),
+        Command::Pods { query, socket } => pods::run(out, &socket.path(), &query),
+        Command::Describe { pod, output, socket } => describe::run(out, &socket.path(), &pod.target()?, output),
         Command::Events { pod, namespace, types, output, watch, socket } => {
             let pod = pod.map(|pod| select(&pod, namespace.as_deref())).transpose()?;
             let query = events::Query { pod, namespace, types, json: output.is_some(), watch };
             events::run(out, &socket.path(), &query)
         }
-        Command::Retry { pod, namespace, socket } => {
-            let target = select(&pod, namespace.as_deref())?;
-            retry::run(out, &socket.path(), &target)
-        }
+        Command::Retry { pod, socket } => retry::run(out, &socket.path(), &pod.target()?),
         Command::Drain(args) => {
             let query = drain::Query {
                 which: args.which.which()?,
@@ -622,30 +509,20 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
         Command::ShutdownPlan { output, socket } => {
             shutdown_plan::run(out, &socket.path(), output == Some(StatusFormat::Json))
         }
-        Command::Purge { yes, timeout, config } => purge::run(out, &config.into(), yes, timeout),
+        Command::Purge { yes, timeout, config } => purge::run(out, &config, yes, timeout),
         Command::Version => {
             writeln!(out, "wherry {}", env!("CARGO_PKG_VERSION"))?;
             Ok(0)
         }
         // (`main` runs these itself.)
-        Command::Run(_) | Command::Logs(_) | Command::Exec(_) => Ok(0),
+        Command::Run(_) | Command::Logs(_) | Command::Exec { .. } => Ok(0),
     }
-}
-
-fn exec(out: &mut dyn Write, args: ExecArgs) -> Result<u8, Failure> {
-    let query = exec::Query {
-        target: select(&args.pod, args.namespace.as_deref())?,
-        container: args.container,
-        command: args.command,
-        timeout: args.timeout,
-    };
-    exec::run(out, &mut std::io::stderr(), &args.socket.path(), &query)
 }
 
 fn logs(out: &mut dyn Write, args: LogsArgs) -> Result<u8, Failure> {
     let ago = |d| Timestamp::now().checked_sub(d).unwrap_or(Timestamp::MIN);
     let query = logs::Query {
-        target: select(&args.pod, args.namespace.as_deref())?,
+        target: args.pod.target()?,
         container: args.container,
         all: args.all_containers,
         follow: args.follow,
@@ -657,11 +534,6 @@ fn logs(out: &mut dyn Write, args: LogsArgs) -> Result<u8, Failure> {
     };
     let log_dir = args.log_dir.unwrap_or_else(|| config::load(&Flags::default()).config.pod_logs_dir);
     logs::run(out, &args.socket.path(), &log_dir, &query)
-}
-
-/// An invalid name is a command line error.
-fn select(pod: &str, namespace: Option<&str>) -> Result<Target, Failure> {
-    Target::parse(pod, namespace).map_err(|e| Failure::Message(e, 2))
 }
 
 /// Reads the configuration and runs the agent. If the configuration has errors, logs all of them and does not start.

@@ -1,7 +1,7 @@
 //! `wherry pods`: the pods of the node, from the control socket.
 
 use crate::commands::client;
-use crate::commands::output::{Failure, document, shown};
+use crate::commands::output::{Failure, document, shown, tell};
 use crate::commands::row::{Row, text};
 use crate::commands::screen::{Colour, Screen};
 use crate::commands::table::Table;
@@ -20,14 +20,18 @@ pub enum Format {
 }
 
 /// The selection and the format.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Query {
-    /// Empty: all pods.
+    /// Show only pods with these names
     pub names: Vec<String>,
-    /// None: all namespaces.
+    /// Show only pods in this namespace
+    #[arg(short, long)]
     pub namespace: Option<String>,
-    /// None: the plain table.
-    pub format: Option<Format>,
+    /// Output format instead of the table
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+    /// After the list, print a line for each change
+    #[arg(short, long)]
     pub watch: bool,
 }
 
@@ -48,10 +52,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fail
 }
 
 fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> Result<u8, Failure> {
-    let mut pods = match list.get_mut("items").map(Value::take) {
-        Some(Value::Array(pods)) => pods,
-        _ => Vec::new(),
-    };
+    let mut pods = client::take_items(&mut list);
     pods.retain(|pod| query.wants(pod));
     // Items of a list may lack `apiVersion` and `kind`. Saved documents need them to be applied again.
     pods.iter_mut().for_each(name_kind);
@@ -61,7 +62,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
     });
     let missing: Vec<&String> =
         query.names.iter().filter(|n| !pods.iter().any(|p| text(p, "/metadata/name") == *n)).collect();
-    match query.format {
+    match query.output {
         Some(Format::Json | Format::Yaml) => {
             let value = if pods.len() == 1 && query.names.len() == 1 {
                 pods.remove(0)
@@ -69,7 +70,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
                 list["items"] = Value::Array(pods);
                 list
             };
-            document(out, &value, query.format == Some(Format::Yaml))?;
+            document(out, &value, query.output == Some(Format::Yaml))?;
         }
         Some(Format::Name) => {
             for pod in &pods {
@@ -79,9 +80,9 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
         None | Some(Format::Wide) => {
             let rows: Vec<Row> = pods.iter().map(|p| Row::new(p, now)).collect();
             if !rows.is_empty() {
-                print(out, &mut table(query.format), true, &rows)?;
+                print(out, &mut table(query.output), true, &rows)?;
             } else if missing.is_empty() {
-                crate::commands::output::tell(&match &query.namespace {
+                tell(&match &query.namespace {
                     Some(namespace) => format!("there are no pods in namespace {namespace}"),
                     None => "there are no pods".to_owned(),
                 });
@@ -90,32 +91,25 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
     }
     out.flush()?;
     for name in &missing {
-        crate::commands::output::tell(&format!("pod {name:?} was not found"));
+        tell(&format!("pod {name:?} was not found"));
     }
     Ok(u8::from(!missing.is_empty()))
 }
 
 /// Prints the current pods, then a row (or document) for each change, until the agent stops.
 fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result<u8, Failure> {
-    let broken = |e: std::io::Error| Failure::message(format!("the watch failed: {e}"));
     let mut first: Option<Vec<Row>> = Some(Vec::new());
-    let mut table = table(query.format);
+    let mut table = table(query.output);
     // Makes room for later rows, so that most of them fit under the header.
     table.widen(&["", "", "", "ContainerCreating", "0 (100s ago)", "100s", "100.100.100.100", "", ""]);
     // A change that no row shows is not printed.
     let mut rows_shown: BTreeMap<String, Row> = BTreeMap::new();
-    let mut line = String::new();
     loop {
-        line.clear();
-        if stream.read_line(&mut line).map_err(broken)? == 0 {
-            return Err(Failure::message("the watch ended: wherry stopped, or this client was too slow"));
-        }
-        let mut event: Value =
-            serde_json::from_str(&line).map_err(|e| Failure::message(format!("the watch sent invalid JSON: {e}")))?;
+        let mut event = client::next_change(&mut stream, "wherry stopped, or this client was too slow")?;
         let mut pod = event["object"].take();
         name_kind(&mut pod);
         let pod = &pod;
-        match (text(&event, "/type"), query.format) {
+        match (text(&event, "/type"), query.output) {
             ("BOOKMARK", None | Some(Format::Wide)) => {
                 // The initial list is complete, so the column widths are known.
                 if let Some(rows) = first.take() {
@@ -229,7 +223,7 @@ mod tests {
              web         front         1/1     Running   0          90s\n"
         );
         assert_eq!(code, 0);
-        let (text, _) = shown(&Query { format: Some(Format::Wide), names: vec!["front".into()], ..Query::default() });
+        let (text, _) = shown(&Query { output: Some(Format::Wide), names: vec!["front".into()], ..Query::default() });
         assert_eq!(
             text,
             "NAMESPACE   NAME    READY   STATUS    RESTARTS   AGE   IP       NODE   UID\n\
@@ -240,11 +234,11 @@ mod tests {
     #[test]
     fn names_and_namespaces_select() {
         let (text, _) =
-            shown(&Query { namespace: Some("default".into()), format: Some(Format::Name), ..Query::default() });
+            shown(&Query { namespace: Some("default".into()), output: Some(Format::Name), ..Query::default() });
         assert_eq!(text, "pod/a-long-name\npod/zebra\n");
         let (text, code) = shown(&Query {
             names: vec!["nope".into(), "zebra".into()],
-            format: Some(Format::Name),
+            output: Some(Format::Name),
             ..Query::default()
         });
         assert_eq!((text.as_str(), code), ("pod/zebra\n", 1), "one that is not there is an error");
@@ -252,10 +246,10 @@ mod tests {
 
     #[test]
     fn documents_are_whole() {
-        let (text, _) = shown(&Query { format: Some(Format::Json), ..Query::default() });
+        let (text, _) = shown(&Query { output: Some(Format::Json), ..Query::default() });
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&value["kind"], value["items"].as_array().unwrap().len()), (&json!("PodList"), 3));
-        let one = Query { format: Some(Format::Yaml), names: vec!["zebra".into()], ..Query::default() };
+        let one = Query { output: Some(Format::Yaml), names: vec!["zebra".into()], ..Query::default() };
         let (text, _) = shown(&one);
         assert!(text.starts_with("apiVersion: v1\nkind: Pod\nmetadata:\n"), "{text}");
         assert!(text.contains("name: zebra\n") && !text.contains("items"), "{text}");

@@ -1,10 +1,36 @@
 //! The pod named by a user: `NAME`, `NAMESPACE/NAME`, `pod/NAME` as in kubectl, or a UID.
 
+use crate::commands::client;
+use crate::commands::output::Failure;
 use crate::commands::row::text;
 use serde_json::Value;
 
 /// Maximum number of other pods listed in an error.
 const MAX_NAMED: usize = 10;
+
+/// The arguments of a command for one pod.
+#[derive(Debug, clap::Args)]
+pub struct PodArgs {
+    /// NAME, NAMESPACE/NAME, or a UID
+    pod: String,
+    /// The pod's namespace [default: any]
+    #[arg(short, long)]
+    namespace: Option<String>,
+}
+
+impl PodArgs {
+    /// # Errors
+    /// Exit code 2: the arguments name no pod.
+    pub fn target(&self) -> Result<Target, Failure> {
+        select(&self.pod, self.namespace.as_deref())
+    }
+}
+
+/// # Errors
+/// Exit code 2: the arguments name no pod.
+pub fn select(pod: &str, namespace: Option<&str>) -> Result<Target, Failure> {
+    Target::parse(pod, namespace).map_err(|e| Failure::Message(e, 2))
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -43,11 +69,7 @@ impl Target {
     /// # Errors
     /// No pod matches. The message lists other pods.
     pub fn find(&self, list: &mut Value) -> Result<Vec<Value>, String> {
-        let pods = match list.get_mut("items").map(Value::take) {
-            Some(Value::Array(pods)) => pods,
-            _ => Vec::new(),
-        };
-        let (found, others): (Vec<Value>, Vec<Value>) = pods.into_iter().partition(|p| {
+        let (found, others): (Vec<Value>, Vec<Value>) = client::take_items(list).into_iter().partition(|p| {
             self.is(text(p, "/metadata/namespace"), text(p, "/metadata/name"), text(p, "/metadata/uid"))
         });
         if found.is_empty() { Err(self.not_found(&others)) } else { Ok(found) }

@@ -212,7 +212,7 @@ fn a3_a_retry_prints_what_came_of_it_and_ends_with_it() {
     let node = Running::start();
     let retry = |pod: &str| {
         let mut out = Vec::new();
-        let end = retry::run(&mut out, &node.socket(), &Target::parse(pod, None).unwrap());
+        let end = retry::run(&mut out, &node.socket(), &select::Target::parse(pod, None).unwrap());
         (end, String::from_utf8(out).unwrap())
     };
     for pod in ["default/p007", "p007", "pod/p007"] {

@@ -4,7 +4,7 @@
 
 use crate::config::Config;
 use crate::config::problem::absolute;
-use crate::config::table::{Field, Given, INT32, INT64, Kind, Set, SetParts, Use};
+use crate::config::table::{Field, Given, INT32, INT64, Kind, Use, parts, set};
 use crate::config::{node_size, shutdown};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,14 +14,6 @@ pub const KIND: &str = "KubeletConfiguration";
 
 const TEXTS: Kind = Kind::List(&Kind::Text);
 const TEXT_MAP: Kind = Kind::MapOf(&Kind::Text);
-
-const fn set(name: &'static str, kind: Kind, set: Set) -> Field {
-    Field { name, kind, what: Use::Honoured(set) }
-}
-
-const fn parts(name: &'static str, kind: Kind, set: SetParts) -> Field {
-    Field { name, kind, what: Use::Parts(set) }
-}
 
 const fn none(name: &'static str, kind: Kind) -> Field {
     Field { name, kind, what: Use::NoEffect }
@@ -253,11 +245,11 @@ pub static FIELDS: &[Field] = &[
     none("serverTLSBootstrap", Kind::Bool),
     none("showHiddenMetricsForVersion", Kind::Text),
     set("shutdownGracePeriod", Kind::Duration, |c, v| shutdown::period(v).map(|d| c.shutdown_said.total = d)),
-    Field {
-        name: "shutdownGracePeriodByPodPriority",
-        kind: Kind::List(&Kind::Object(&[none("priority", INT32), none("shutdownGracePeriodSeconds", INT64)])),
-        what: Use::Parts(shutdown::by_pod_priority),
-    },
+    parts(
+        "shutdownGracePeriodByPodPriority",
+        Kind::List(&Kind::Object(&[none("priority", INT32), none("shutdownGracePeriodSeconds", INT64)])),
+        shutdown::by_pod_priority,
+    ),
     set("shutdownGracePeriodCriticalPods", Kind::Duration, |c, v| {
         shutdown::period(v).map(|d| c.shutdown_said.critical = d)
     }),

@@ -18,7 +18,7 @@ pub mod yaml;
 pub use crate::api::cgroups::CgroupDriver;
 use crate::api::shutdown::Groups;
 pub use files::read_file;
-use problem::{Place, Problem, Problems};
+use problem::{Place, Problems};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -30,24 +30,49 @@ pub const DEFAULT_FILE: &str = "/etc/wherry/config.yaml";
 pub const DEFAULT_DIR: &str = "/etc/wherry/config.d";
 pub const DEFAULT_SOCKET: &str = "/run/wherry/wherry.sock";
 
-/// The command line flags. They are kept so that the configuration can be read again (SIGHUP).
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Command line flags that override the configuration.
+// They are kept so that the configuration can be read again (SIGHUP). A file or a directory named by `config` and `config_dir`
+// must exist; the default ones are optional.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub struct Flags {
-    /// A file named here must exist. The default file is optional.
+    /// Configuration file [default: /etc/wherry/config.yaml, if it exists]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// As for `config`.
+    /// Directory of drop-ins for the configuration [default: /etc/wherry/config.d, if it exists]
+    #[arg(long, value_name = "DIR")]
     pub config_dir: Option<PathBuf>,
+    /// Directory of manifests [default: /etc/wherry/manifests]
+    #[arg(long, value_name = "DIR")]
     pub manifests: Option<PathBuf>,
+    /// Directory for state and volumes [default: /var/lib/wherry]
+    #[arg(long, value_name = "DIR")]
     pub root_dir: Option<PathBuf>,
+    /// Directory of pod logs [default: /var/log/pods]
+    #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
+    /// Directory for links to container logs [default: /var/log/containers]
+    #[arg(long, value_name = "DIR")]
     pub container_log_dir: Option<PathBuf>,
-    /// `unix:///path`, or a plain path.
+    /// Socket of the container runtime [default: unix:///run/containerd/containerd.sock]
+    #[arg(long, value_name = "ENDPOINT")]
     pub runtime_endpoint: Option<String>,
+    /// Control socket [default: /run/wherry/wherry.sock]
+    #[arg(long, value_name = "FILE")]
     pub socket: Option<PathBuf>,
+    /// The node's name [default: the host name in lower case]
+    #[arg(long, value_name = "NAME")]
     pub hostname: Option<String>,
-    pub healthz_port: Option<u16>,
+    /// Address of the health port [default: 127.0.0.1]
+    #[arg(long, value_name = "IP")]
     pub healthz_address: Option<IpAddr>,
+    /// Port of /healthz, /livez and /readyz, 0 for none [default: 10248]
+    #[arg(long, value_name = "PORT")]
+    pub healthz_port: Option<u16>,
+    /// Port of /healthz, /metrics and /pods without authentication, 0 for none [default: 0]
+    #[arg(long, value_name = "PORT")]
     pub read_only_port: Option<u16>,
+    /// Log verbosity: 0 info, 4 debug, 6 trace [default: 0]
+    #[arg(short = 'v', long = "v", value_name = "LEVEL")]
     pub verbosity: Option<u32>,
 }
 
@@ -394,11 +419,6 @@ pub(crate) fn is_dns_subdomain(name: &str) -> bool {
         !l.is_empty() && l.bytes().all(inner) && !l.starts_with('-') && !l.ends_with('-')
     };
     name.len() <= 253 && name.split('.').all(label)
-}
-
-/// One line for each problem. For tests and `wherry check`.
-pub fn lines(problems: &[Problem]) -> Vec<String> {
-    problems.iter().map(Problem::to_string).collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,10 @@ fn read(texts: &[(&str, &str)], flags: &Flags) -> (Config, Problems) {
     (config, problems)
 }
 
+fn lines(problems: &[problem::Problem]) -> Vec<String> {
+    problems.iter().map(ToString::to_string).collect()
+}
+
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
 fn one(body: &str) -> (Config, Problems) {

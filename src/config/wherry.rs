@@ -3,18 +3,10 @@
 
 use crate::config::node_size;
 use crate::config::problem::absolute;
-use crate::config::table::{Field, Given, INT32, INT64, Kind, Set, SetParts, Use};
+use crate::config::table::{Field, Given, INT32, INT64, Kind, parts, set};
 
 pub const API_VERSION: &str = "wherry.io/v1alpha1";
 pub const KIND: &str = "WherryConfiguration";
-
-const fn set(name: &'static str, kind: Kind, set: Set) -> Field {
-    Field { name, kind, what: Use::Honoured(set) }
-}
-
-const fn parts(name: &'static str, kind: Kind, set: SetParts) -> Field {
-    Field { name, kind, what: Use::Parts(set) }
-}
 
 /// In alphabetical order.
 pub static FIELDS: &[Field] = &[

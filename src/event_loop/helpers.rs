@@ -63,16 +63,6 @@ impl Class {
     }
 }
 
-/// Maximum number of helper threads: 8 active and 10 abandoned ones. More than 8 exist only while jobs hang.
-pub const MAX_THREADS: usize = {
-    let (mut sum, mut n) = (0, 0);
-    while n < Class::ALL.len() {
-        sum += Class::ALL[n].at_work() + Class::ALL[n].replaced();
-        n += 1;
-    }
-    sum
-};
-
 /// The id of a job. Ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
@@ -159,12 +149,6 @@ impl<A: Send + 'static> Helpers<A> {
             next_job: 0,
             next_thread: 0,
         })
-    }
-
-    /// The waker behind the token, for other threads that send answers. Their receivers must be read whenever the token
-    /// is ready.
-    pub fn waker(&self) -> Arc<Waker> {
-        self.answering.waker.clone()
     }
 
     /// Queues a job. It starts at the next `drive`, or when a thread of its class is free. `name` is used in messages.
@@ -375,7 +359,6 @@ mod tests {
         let at_work: usize = Class::ALL.into_iter().map(Class::at_work).sum();
         wait_for_threads(at_work);
         assert_eq!(rig.helpers.pending().filter(|job| job.begun).count(), at_work);
-        assert!(at_work <= MAX_THREADS);
         hung.release();
         assert_eq!(rig.collect(at_work + 30 * Class::ALL.len()).len(), at_work + 30 * Class::ALL.len());
         wait_for_threads(0);

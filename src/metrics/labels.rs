@@ -52,6 +52,8 @@ pub const CGROUP_OPERATIONS: [&str; 3] = ["create", "update", "destroy"];
 
 pub const CONTAINER_TYPES: [&str; 3] = ["container", "init_container", "ephemeral_container"];
 
+pub const CONTAINER_STATES: [&str; 4] = ["created", "running", "exited", "unknown"];
+
 pub const LIFECYCLES: [&str; 3] = ["sync", "terminating", "terminated"];
 
 /// Reasons for a failed start of a container: the resulting waiting reason (W10).

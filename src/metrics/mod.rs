@@ -18,7 +18,10 @@ use crate::api::resources::Resources;
 use crate::engine::effect::Measure;
 use crate::engine::probe::Kind;
 use classic::PlainCounter;
-use labels::{CGROUP_OPERATIONS, CONTAINER_TYPES, LIFECYCLES, OPERATIONS, START_ERRORS, WORKER_OPERATIONS, closed};
+use labels::{
+    CGROUP_OPERATIONS, CONTAINER_STATES, CONTAINER_TYPES, LIFECYCLES, OPERATIONS, START_ERRORS, WORKER_OPERATIONS,
+    closed,
+};
 use process::Process;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -63,31 +66,13 @@ const OPERATION_BUCKETS: [f64; 14] = [
 const WORKING: [(&str, &str); 5] =
     [("desired", ""), ("desired", "true"), ("orphan", ""), ("orphan", "true"), ("runtime_only", "unknown")];
 
-/// Number of pods in one lifecycle state, by `config`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Working {
-    pub desired: u64,
-    /// Not desired any more, but not finished (W20).
-    pub orphan: u64,
-    /// Known only from the runtime (W21).
-    pub runtime_only: u64,
-}
-
-/// Number of containers by the state in the last relist.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ContainerCounts {
-    pub created: u64,
-    pub running: u64,
-    pub exited: u64,
-    pub unknown: u64,
-}
-
+/// Gauges with public fields are set before a scrape.
 pub struct Metrics {
     registry: Registry,
     desired_pods: Gauges,
     active_pods: Gauges,
     working_pods: Gauges,
-    running_pods: Gauge,
+    pub running_pods: Gauge,
     running_containers: Gauges,
     restarted_pods: Counters,
     orphaned_pods: PlainCounter,
@@ -96,7 +81,8 @@ pub struct Metrics {
     containers_per_pod: Histogram,
     relist_duration: Histogram,
     relist_interval: Histogram,
-    relist_seen: Gauge,
+    /// In seconds since the Unix epoch.
+    pub relist_seen: Gauge,
     shutdown_start: Gauge,
     shutdown_end: Gauge,
     event_streams: PlainCounter,
@@ -117,225 +103,145 @@ pub struct Metrics {
     probes: Counters,
     started_container_errors: Counters,
     cgroup_duration: Histograms,
-    manifest_errors: Gauge,
-    drained_pods: Gauge,
+    pub manifest_errors: Gauge,
+    pub drained_pods: Gauge,
     node: node_resources::Node,
-    log_lines_dropped: PlainCounter,
+    pub log_lines_dropped: PlainCounter,
 }
 
 impl Metrics {
     pub fn new(node_name: &str) -> Metrics {
-        let mut r = Registry::default();
-        r.register_collector(Box::new(Process::new()));
+        let mut r = Families(Registry::default());
+        r.0.register_collector(Box::new(Process::new()));
         // Dashboards expect these metrics although they never change here.
-        put(
-            &mut r,
-            "kubelet_mirror_pods",
-            "Number of mirror pods; always 0 without an API server",
-            Gauge::<i64>::default(),
-        );
-        put(
-            &mut r,
+        r.gauge("kubelet_mirror_pods", "Number of mirror pods; always 0 without an API server");
+        r.counter(
             "kubelet_pleg_discard_events",
             "Number of discarded pod lifecycle events; always 0, because there is no queue",
-            PlainCounter::default(),
         );
-        let name = put(&mut r, "kubelet_node_name", "Name of the node, as a label", Gauges::default());
+        let name = r.gauges("kubelet_node_name", "Name of the node, as a label");
         name.get_or_create(&vec![("node", node_name.to_owned().into())]).set(1);
         let metrics = Metrics {
-            active_pods: put(&mut r, "kubelet_active_pods", "Number of pods that admission counts", Gauges::default()),
-            cgroup_duration: put(
-                &mut r,
+            active_pods: r.gauges("kubelet_active_pods", "Number of pods that admission counts"),
+            cgroup_duration: r.histograms(
                 "kubelet_cgroup_manager_duration_seconds",
                 "Duration of operations on pod cgroups, in seconds",
-                histograms(default_histogram),
+                || Histogram::new(DEFAULT_BUCKETS),
             ),
-            containers_per_pod: put(
-                &mut r,
+            containers_per_pod: r.histogram(
                 "kubelet_containers_per_pod_count",
                 "Number of containers in the spec of a pod without init containers, observed at its first sync",
-                Histogram::new(CONTAINERS_BUCKETS),
+                CONTAINERS_BUCKETS,
             ),
-            desired_pods: put(&mut r, "kubelet_desired_pods", "Number of pods in the manifests", Gauges::default()),
-            drained_pods: put(&mut r, "wherry_drained_pods", "Pods that are drained", Gauge::default()),
-            manifest_errors: put(
-                &mut r,
-                "wherry_manifest_errors",
-                "Current number of errors in the manifest directory",
-                Gauge::default(),
-            ),
+            desired_pods: r.gauges("kubelet_desired_pods", "Number of pods in the manifests"),
+            drained_pods: r.gauge("wherry_drained_pods", "Pods that are drained"),
+            manifest_errors: r.gauge("wherry_manifest_errors", "Current number of errors in the manifest directory"),
             node: node_resources::Node::new(&mut r),
-            admission_rejections: put(
-                &mut r,
-                "kubelet_admission_rejections_total",
-                "Number of pods rejected at admission, by reason",
-                Counters::default(),
-            ),
-            preemptions: put(
-                &mut r,
+            admission_rejections: r
+                .counters("kubelet_admission_rejections_total", "Number of pods rejected at admission, by reason"),
+            preemptions: r.counters(
                 "kubelet_preemptions",
                 "Number of preempted pods that have stopped, by the first resource that was short",
-                Counters::default(),
             ),
-            orphaned_pods: put(
-                &mut r,
+            orphaned_pods: r.counter(
                 "kubelet_orphaned_runtime_pods_total",
                 "Number of orphaned pods found in the runtime and stopped",
-                PlainCounter::default(),
             ),
-            relist_duration: put(
-                &mut r,
+            relist_duration: r.histogram(
                 "kubelet_pleg_relist_duration_seconds",
                 "Duration of a relist, successful or failed, in seconds, without the status reads that follow",
-                default_histogram(),
+                DEFAULT_BUCKETS,
             ),
-            relist_interval: put(
-                &mut r,
+            relist_interval: r.histogram(
                 "kubelet_pleg_relist_interval_seconds",
                 "Interval between the starts of two successful relists, in seconds",
-                default_histogram(),
+                DEFAULT_BUCKETS,
             ),
-            relist_seen: put(
-                &mut r,
+            relist_seen: r.gauge(
                 "kubelet_pleg_last_seen_seconds",
                 "Start time of the last successful relist, in seconds since the Unix epoch",
-                Gauge::default(),
             ),
-            shutdown_start: put(
-                &mut r,
+            shutdown_start: r.gauge(
                 "kubelet_graceful_shutdown_start_time_seconds",
                 "Start time of the last graceful shutdown of the node, in seconds since the Unix epoch",
-                Gauge::default(),
             ),
-            shutdown_end: put(
-                &mut r,
+            shutdown_end: r.gauge(
                 "kubelet_graceful_shutdown_end_time_seconds",
-                "End time of the last graceful shutdown of the node, in seconds since the Unix epoch; 0 while one is in progress",
-                Gauge::default(),
+                "End time of the last graceful shutdown of the node, in seconds since the Unix epoch; 0 while \
+                 one is in progress",
             ),
-            event_streams: put(
-                &mut r,
+            event_streams: r.counter(
                 "kubelet_evented_pleg_connection_success_count",
                 "Number of requests for the container event stream of the runtime",
-                PlainCounter::default(),
             ),
-            event_stream_errors: put(
-                &mut r,
+            event_stream_errors: r.counter(
                 "kubelet_evented_pleg_connection_error_count",
                 "Number of times that the container event stream failed or ended",
-                PlainCounter::default(),
             ),
-            event_latency: put(
-                &mut r,
+            event_latency: r.histogram(
                 "kubelet_evented_pleg_connection_latency_seconds",
                 "Latency from a container event to its arrival, in seconds",
-                default_histogram(),
+                DEFAULT_BUCKETS,
             ),
-            pod_start_duration: put(
-                &mut r,
+            pod_start_duration: r.histogram(
                 "kubelet_pod_start_duration_seconds",
                 "Duration from the first time that a pod is seen until all its containers run, in seconds",
-                Histogram::new(POD_START_BUCKETS),
+                POD_START_BUCKETS,
             ),
-            pod_status_duration: put(
-                &mut r,
+            pod_status_duration: r.histogram(
                 "kubelet_pod_status_sync_duration_seconds",
                 "Duration from an observed change until the new pod status is published locally, in seconds",
-                Histogram::new(STATUS_BUCKETS),
+                STATUS_BUCKETS,
             ),
-            pod_worker_duration: put(
-                &mut r,
+            pod_worker_duration: r.histograms(
                 "kubelet_pod_worker_duration_seconds",
                 "Duration of the work on a pod, in seconds, by operation; syncs without work are not counted",
-                histograms(default_histogram),
+                || Histogram::new(DEFAULT_BUCKETS),
             ),
-            pod_worker_start_duration: put(
-                &mut r,
+            pod_worker_start_duration: r.histogram(
                 "kubelet_pod_worker_start_duration_seconds",
                 "Duration from the first time that a pod is seen until its worker's first sync, in seconds",
-                default_histogram(),
+                DEFAULT_BUCKETS,
             ),
-            restarted_pods: put(
-                &mut r,
+            restarted_pods: r.counters(
                 "kubelet_restarted_pods_total",
                 "Number of pods that were created again with the same UID while they were terminating",
-                Counters::default(),
             ),
-            sandbox_duration: put(
-                &mut r,
+            sandbox_duration: r.histograms(
                 "kubelet_run_podsandbox_duration_seconds",
                 "Duration of RunPodSandbox calls, successful or failed, in seconds",
-                histograms(default_histogram),
+                || Histogram::new(DEFAULT_BUCKETS),
             ),
-            sandbox_errors: put(
-                &mut r,
-                "kubelet_run_podsandbox_errors_total",
-                "Number of failed RunPodSandbox calls",
-                Counters::default(),
-            ),
-            running_containers: put(
-                &mut r,
-                "kubelet_running_containers",
-                "Number of containers in the runtime, by state",
-                Gauges::default(),
-            ),
-            running_pods: put(&mut r, "kubelet_running_pods", "Number of pods with a ready sandbox", Gauge::default()),
-            operation_duration: put(
-                &mut r,
+            sandbox_errors: r.counters("kubelet_run_podsandbox_errors_total", "Number of failed RunPodSandbox calls"),
+            running_containers: r.gauges("kubelet_running_containers", "Number of containers in the runtime, by state"),
+            running_pods: r.gauge("kubelet_running_pods", "Number of pods with a ready sandbox"),
+            operation_duration: r.histograms(
                 "kubelet_runtime_operations_duration_seconds",
                 "Duration of calls to the runtime, in seconds",
-                histograms(|| Histogram::new(OPERATION_BUCKETS)),
+                || Histogram::new(OPERATION_BUCKETS),
             ),
-            operation_errors: put(
-                &mut r,
-                "kubelet_runtime_operations_errors_total",
-                "Number of failed calls to the runtime",
-                Counters::default(),
-            ),
-            operations: put(
-                &mut r,
-                "kubelet_runtime_operations_total",
-                "Number of calls to the runtime",
-                Counters::default(),
-            ),
-            started_container_errors: put(
-                &mut r,
+            operation_errors: r
+                .counters("kubelet_runtime_operations_errors_total", "Number of failed calls to the runtime"),
+            operations: r.counters("kubelet_runtime_operations_total", "Number of calls to the runtime"),
+            started_container_errors: r.counters(
                 "kubelet_started_containers_errors_total",
                 "Number of failed attempts to start a container, by the resulting waiting reason",
-                Counters::default(),
             ),
-            started_containers: put(
-                &mut r,
+            started_containers: r.counters(
                 "kubelet_started_containers_total",
                 "Number of attempts to start a container, including failed ones",
-                Counters::default(),
             ),
-            started_pod_errors: put(
-                &mut r,
-                "kubelet_started_pods_errors_total",
-                "Number of failed attempts to create a pod sandbox",
-                PlainCounter::default(),
-            ),
-            started_pods: put(
-                &mut r,
+            started_pod_errors: r
+                .counter("kubelet_started_pods_errors_total", "Number of failed attempts to create a pod sandbox"),
+            started_pods: r.counter(
                 "kubelet_started_pods_total",
                 "Number of attempts to create a pod sandbox, including failed ones",
-                PlainCounter::default(),
             ),
-            working_pods: put(
-                &mut r,
-                "kubelet_working_pods",
-                "Number of pods that have a worker, by lifecycle state",
-                Gauges::default(),
-            ),
-            probes: put(&mut r, "prober_probe_total", "Number of container probes, by result", Counters::default()),
-            log_lines_dropped: put(
-                &mut r,
-                "wherry_log_lines_dropped_total",
-                "Log lines dropped because their reader was too slow",
-                PlainCounter::default(),
-            ),
-            registry: r,
+            working_pods: r.gauges("kubelet_working_pods", "Number of pods that have a worker, by lifecycle state"),
+            probes: r.counters("prober_probe_total", "Number of container probes, by result"),
+            log_lines_dropped: r
+                .counter("wherry_log_lines_dropped_total", "Log lines dropped because their reader was too slow"),
+            registry: r.0,
         };
         metrics.always_there();
         metrics
@@ -345,9 +251,7 @@ impl Metrics {
     fn always_there(&self) {
         self.set_desired_pods(0);
         self.set_active_pods(0);
-        for lifecycle in LIFECYCLES {
-            self.set_working_pods(lifecycle, Working::default());
-        }
+        self.set_working_pods(|_, _| 0);
         for is_static in ["", "true"] {
             drop(self.restarted_pods.get_or_create(&label("static", is_static)));
         }
@@ -445,49 +349,31 @@ impl Metrics {
         set_static(&self.active_pods, n);
     }
 
-    /// `lifecycle` is `sync`, `terminating` or `terminated`. All pods from manifests are static.
-    pub fn set_working_pods(&self, lifecycle: &str, pods: Working) {
-        let lifecycle = closed(lifecycle, &LIFECYCLES);
-        for (config, is_static) in WORKING {
-            let labels = vec![("lifecycle", lifecycle.into()), ("config", config.into()), ("static", is_static.into())];
-            let n = match (config, is_static) {
-                ("desired", "true") => pods.desired,
-                ("orphan", "true") => pods.orphan,
-                ("runtime_only", _) => pods.runtime_only,
-                _ => 0,
-            };
-            self.working_pods.get_or_create(&labels).set(signed(n));
+    /// `count` returns the number of pods in a lifecycle state (`sync`, `terminating`, `terminated`) by `config`: `desired`;
+    /// `orphan`, not desired any more, but not finished (W20); `runtime_only`, known only from the runtime (W21). All pods from
+    /// manifests are static.
+    pub fn set_working_pods(&self, count: impl Fn(&'static str, &'static str) -> u64) {
+        for lifecycle in LIFECYCLES {
+            for (config, is_static) in WORKING {
+                let labels =
+                    vec![("lifecycle", lifecycle.into()), ("config", config.into()), ("static", is_static.into())];
+                let n = if is_static.is_empty() { 0 } else { count(lifecycle, config) };
+                self.working_pods.get_or_create(&labels).set(signed(n));
+            }
         }
     }
 
-    pub fn set_running_pods(&self, n: u64) {
-        self.running_pods.set(signed(n));
-    }
-
-    pub fn set_running_containers(&self, counts: ContainerCounts) {
-        let ContainerCounts { created, running, exited, unknown } = counts;
-        for (state, n) in [("created", created), ("running", running), ("exited", exited), ("unknown", unknown)] {
-            self.running_containers.get_or_create(&label("container_state", state)).set(signed(n));
+    /// `count` returns the number of containers in a state of the last relist.
+    pub fn set_running_containers(&self, count: impl Fn(&'static str) -> u64) {
+        for state in CONTAINER_STATES {
+            self.running_containers.get_or_create(&label("container_state", state)).set(signed(count(state)));
         }
-    }
-
-    /// In seconds since the Unix epoch.
-    pub fn set_pleg_last_seen(&self, seconds: i64) {
-        self.relist_seen.set(seconds);
     }
 
     /// S8: whole seconds, as in a kubelet. 0 if there was no shutdown; the end is also 0 while a shutdown is in progress.
     pub fn set_graceful_shutdown(&self, started: f64, ended: f64) {
         self.shutdown_start.set(started as i64);
         self.shutdown_end.set(ended as i64);
-    }
-
-    pub fn set_drained_pods(&self, n: u64) {
-        self.drained_pods.set(signed(n));
-    }
-
-    pub fn set_manifest_errors(&self, n: u64) {
-        self.manifest_errors.set(signed(n));
     }
 
     /// Sets the capacity and the allocatable resources of the node.
@@ -498,11 +384,6 @@ impl Metrics {
     /// Sets the total requests of all pods that count for admission.
     pub fn set_node_requested(&self, node: &NodeFacts, requested: &Resources) {
         self.node.set_requested(node, requested);
-    }
-
-    /// Sets the number of lines dropped since the start.
-    pub fn set_log_lines_dropped(&self, total: u64) {
-        self.log_lines_dropped.set(total);
     }
 
     /// All metrics in the classic text format.
@@ -520,17 +401,38 @@ impl Metrics {
     }
 }
 
-fn put<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
-    registry.register(name, help, metric.clone());
-    metric
-}
+/// Registers families of each kind.
+struct Families(Registry);
 
-fn histograms(make: fn() -> Histogram) -> Histograms {
-    Family::new_with_constructor(make)
-}
+impl Families {
+    fn put<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+        self.0.register(name, help, metric.clone());
+        metric
+    }
 
-fn default_histogram() -> Histogram {
-    Histogram::new(DEFAULT_BUCKETS)
+    fn gauge(&mut self, name: &str, help: &str) -> Gauge {
+        self.put(name, help, Gauge::default())
+    }
+
+    fn gauges(&mut self, name: &str, help: &str) -> Gauges {
+        self.put(name, help, Gauges::default())
+    }
+
+    fn counter(&mut self, name: &str, help: &str) -> PlainCounter {
+        self.put(name, help, PlainCounter::default())
+    }
+
+    fn counters(&mut self, name: &str, help: &str) -> Counters {
+        self.put(name, help, Counters::default())
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, buckets: impl IntoIterator<Item = f64>) -> Histogram {
+        self.put(name, help, Histogram::new(buckets))
+    }
+
+    fn histograms(&mut self, name: &str, help: &str, make: fn() -> Histogram) -> Histograms {
+        self.put(name, help, Family::new_with_constructor(make))
+    }
 }
 
 fn label(key: &'static str, value: &'static str) -> Labels {

@@ -1,12 +1,11 @@
 //! Capacity, allocatable resources and requests of the node. The first two have the names of kube-state-metrics (without
 //! its `node` label, since there is only one node). The third is our own.
 
-use super::{Labels, put};
+use super::{Families, Labels};
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 
 /// Floating-point gauges, because cpu is in cores.
@@ -19,25 +18,17 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(r: &mut Registry) -> Node {
+    pub(super) fn new(r: &mut Families) -> Node {
+        let mut amounts = |name, help| r.put(name, help, Amounts::default());
         Node {
-            allocatable: put(
-                r,
+            allocatable: amounts(
                 "kube_node_status_allocatable",
                 "Resources available to pods: the capacity minus reservations, by resource",
-                Amounts::default(),
             ),
-            capacity: put(
-                r,
-                "kube_node_status_capacity",
-                "Total resources of the node, by resource",
-                Amounts::default(),
-            ),
-            requested: put(
-                r,
+            capacity: amounts("kube_node_status_capacity", "Total resources of the node, by resource"),
+            requested: amounts(
                 "wherry_node_requested",
                 "Total requests of the pods that count for admission, by resource",
-                Amounts::default(),
             ),
         }
     }

@@ -46,33 +46,17 @@ impl Collector for Process {
         let fds = std::fs::read_dir("/proc/self/fd").ok().map(|dir| dir.count().saturating_sub(1) as f64);
         let limit = |resource| Some(getrlimit(resource).current.map_or(u64::MAX as f64, |n| n as f64));
         use MetricType::{Counter, Gauge};
-        put(
-            "process_cpu_seconds_total",
-            "Total user and system CPU time spent in seconds.",
-            Counter,
-            stat.map(|s| s.cpu_ticks / self.ticks),
-        )?;
+        let cpu = stat.map(|s| s.cpu_ticks / self.ticks);
+        put("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", Counter, cpu)?;
         put("process_max_fds", "Maximum number of open file descriptors.", Gauge, limit(Resource::Nofile))?;
         put("process_open_fds", "Number of open file descriptors.", Gauge, fds)?;
-        put(
-            "process_resident_memory_bytes",
-            "Resident memory size in bytes.",
-            Gauge,
-            stat.map(|s| s.resident_pages * self.page_size),
-        )?;
-        put(
-            "process_start_time_seconds",
-            "Start time of the process since unix epoch in seconds.",
-            Gauge,
-            self.start_time,
-        )?;
+        let resident = stat.map(|s| s.resident_pages * self.page_size);
+        put("process_resident_memory_bytes", "Resident memory size in bytes.", Gauge, resident)?;
+        let help = "Start time of the process since unix epoch in seconds.";
+        put("process_start_time_seconds", help, Gauge, self.start_time)?;
         put("process_virtual_memory_bytes", "Virtual memory size in bytes.", Gauge, stat.map(|s| s.virtual_bytes))?;
-        put(
-            "process_virtual_memory_max_bytes",
-            "Maximum amount of virtual memory available in bytes.",
-            Gauge,
-            limit(Resource::As),
-        )
+        let help = "Maximum amount of virtual memory available in bytes.";
+        put("process_virtual_memory_max_bytes", help, Gauge, limit(Resource::As))
     }
 }
 

@@ -84,11 +84,15 @@ fn the_event_loop_knows_nothing_of_pods() {
 }
 
 /// Which adapter may use which other one below it.
-const COMPOSED: [(&str, &str); 2] = [
+const COMPOSED: [(&str, &str); 5] = [
     // The driver systemd creates slices with calls on the system bus.
     ("cgroups", "bus"),
     // The system check examines the same hierarchies.
     ("host", "cgroups"),
+    // Small files that must survive a power cut.
+    ("bus", "durable"),
+    ("manifests", "durable"),
+    ("records", "durable"),
 ];
 
 #[test]

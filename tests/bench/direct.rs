@@ -9,9 +9,7 @@ use crate::support::lab::Runtime;
 use crate::support::yaml::{self, TRAP};
 use std::rc::Rc;
 use std::sync::Arc;
-use wherry::adapters::cri::requests::{
-    DEFAULT_CPU_CFS_PERIOD, HostDns, RequestConfig, container_config, sandbox_config,
-};
+use wherry::adapters::cri::requests::{HostDns, RequestConfig, container_config, sandbox_config};
 use wherry::adapters::pod_files::PodFiles;
 use wherry::api::cgroups::{CgroupDriver, CgroupNames};
 use wherry::api::document::{self, Context};
@@ -48,7 +46,7 @@ fn node(runtime: &Runtime) -> RequestConfig {
         host_dns: HostDns::parse(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
         seccomp_default: false,
         cpu_cfs_quota: true,
-        cpu_cfs_period: DEFAULT_CPU_CFS_PERIOD,
+        cpu_cfs_period: 100_000,
         memory_capacity: 1 << 30,
         huge_page_sizes: wherry::adapters::host::machine::huge_page_sizes(),
         oom_group: false,

@@ -7,7 +7,7 @@ use mio::Token;
 use std::time::Duration;
 use wherry::adapters::cri::client::{Client, ClientEvent};
 use wherry::adapters::cri::proto;
-use wherry::adapters::cri::requests::{DEFAULT_CPU_CFS_PERIOD, HostDns, RequestConfig};
+use wherry::adapters::cri::requests::{HostDns, RequestConfig};
 use wherry::api::cgroups::{CgroupDriver, CgroupNames};
 use wherry::api::layout::Layout;
 use wherry::engine::effect::RuntimeCall;
@@ -30,7 +30,7 @@ fn config(driver: CgroupDriver) -> RequestConfig {
         host_dns: HostDns::none(),
         seccomp_default: false,
         cpu_cfs_quota: true,
-        cpu_cfs_period: DEFAULT_CPU_CFS_PERIOD,
+        cpu_cfs_period: 100_000,
         memory_capacity: 1 << 30,
         huge_page_sizes: Vec::new(),
         oom_group: false,

@@ -8,17 +8,17 @@ use std::path::PathBuf;
 pub const DEFAULT: &str = "unix:path=/run/dbus/system_bus_socket;unix:path=/var/run/dbus/system_bus_socket";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::adapters) enum Socket {
+pub(super) enum Socket {
     Path(PathBuf),
     Abstract(Vec<u8>),
 }
 
 /// One alternative of an address list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::adapters) struct Place {
+pub(super) struct Place {
     /// This alternative alone, for libdbus.
-    pub(in crate::adapters) address: String,
-    pub(in crate::adapters) socket: Socket,
+    pub(super) address: String,
+    pub(super) socket: Socket,
 }
 
 impl fmt::Display for Place {
@@ -35,7 +35,7 @@ impl fmt::Display for Place {
 ///
 /// # Errors
 /// Names the first alternative that is not usable. The whole address is then rejected.
-pub(in crate::adapters) fn parse(address: &str) -> Result<Vec<Place>, String> {
+pub(super) fn parse(address: &str) -> Result<Vec<Place>, String> {
     let places: Result<Vec<Place>, String> = address.split(';').filter(|a| !a.is_empty()).map(place).collect();
     match places {
         Ok(places) if places.is_empty() => Err("the system bus address is empty".to_owned()),

@@ -2,14 +2,17 @@
 //! a connection is opened by address only after the bus has answered a probe (`probe`), and `Hello` is sent as an ordinary
 //! message. libdbus has no event loop of its own; its one socket is registered with the agent's.
 //!
-//! - `logind`: graceful shutdown;
-//! - `address`, `probe`, `channel`, `reply`: shared with the adapter `cgroups`, whose slices are calls to systemd.
+//! - `connection`, `reply`: one connection and its messages, shared with the adapter `cgroups`, whose slices are calls to systemd;
+//! - `address`, `probe`, `retry`, `watch`: finding the bus;
+//! - `logind`: graceful shutdown.
 
-pub(in crate::adapters) mod address;
-pub(in crate::adapters) mod channel;
+mod address;
+pub(in crate::adapters) mod connection;
 pub mod logind;
-pub(in crate::adapters) mod probe;
+mod probe;
 pub(in crate::adapters) mod reply;
+mod retry;
+mod watch;
 
 /// The address of the system bus: `DBUS_SYSTEM_BUS_ADDRESS`, or libdbus's default. Like in libdbus, an empty value counts as unset.
 pub fn system_address() -> String {

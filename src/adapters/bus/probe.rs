@@ -13,13 +13,13 @@ use std::os::unix::net::SocketAddr;
 /// A zero byte for the credentials, and a request for the authentication mechanisms. Any line counts as an answer.
 const QUESTION: &[u8] = b"\0AUTH\r\n";
 
-pub(in crate::adapters) struct Probe {
+pub(super) struct Probe {
     stream: UnixStream,
     /// The address that is probed.
-    pub(in crate::adapters) place: Place,
+    pub(super) place: Place,
 }
 
-pub(in crate::adapters) enum Answered {
+pub(super) enum Answered {
     Yes,
     NotYet,
     No(String),
@@ -30,7 +30,7 @@ impl Probe {
     ///
     /// # Errors
     /// The connection failed, or the backlog of the socket is full.
-    pub(in crate::adapters) fn begin(place: &Place, registry: &Registry, token: Token) -> Result<Probe, String> {
+    pub(super) fn begin(place: &Place, registry: &Registry, token: Token) -> Result<Probe, String> {
         let failed = |e: &io::Error| match e.kind() {
             ErrorKind::WouldBlock => {
                 format!("connect to {place}: it accepts no connections and its backlog is full")
@@ -48,7 +48,7 @@ impl Probe {
         Ok(Probe { stream, place: place.clone() })
     }
 
-    pub(in crate::adapters) fn look(&mut self) -> Answered {
+    pub(super) fn look(&mut self) -> Answered {
         let mut answer = [0; 256];
         match self.stream.read(&mut answer) {
             Ok(0) => Answered::No(format!("{}: the bus closed the connection before it answered", self.place)),

@@ -1,6 +1,5 @@
 //! Messages to the bus itself, and the parts of reading a reply that `logind` and the slices of pods share.
 
-use crate::api::time::Boot;
 use crate::engine::op::{Code, OpError};
 use dbus::arg::{Arg, ArgType, Get};
 use dbus::{Message, MessageType};
@@ -43,6 +42,12 @@ pub(in crate::adapters) fn fine(reply: &Message) -> Result<(), OpError> {
     if reply.msg_type() == MessageType::Error { Err(error(reply)) } else { Ok(()) }
 }
 
+/// Returns the only argument of a reply, a string.
+pub(in crate::adapters) fn text(reply: &Message) -> Result<String, OpError> {
+    fine(reply)?;
+    only(reply).map_err(OpError::Unknown)
+}
+
 /// The name and the text of an error.
 pub(in crate::adapters) fn named(reply: &Message) -> (String, String) {
     // `as_result` changes nothing but takes `&mut`.
@@ -69,11 +74,4 @@ fn error(reply: &Message) -> OpError {
         _ => Code::Other(UNKNOWN),
     };
     OpError::Answered { code, message }
-}
-
-/// A call that waits for its answer.
-pub(in crate::adapters) struct Pending<W> {
-    pub(in crate::adapters) serial: u32,
-    pub(in crate::adapters) deadline: Boot,
-    pub(in crate::adapters) what: W,
 }

@@ -7,18 +7,13 @@
 //! The properties are those that runc sets on a slice (libcontainer/cgroups/systemd), so that the two do not overwrite each
 //! other's settings.
 
-use crate::adapters::bus::address::{self, Place};
-use crate::adapters::bus::channel;
-use crate::adapters::bus::probe::{self, Probe};
-use crate::adapters::bus::reply::{
-    Made, Pending, SYSTEMD, SYSTEMD_MANAGER, SYSTEMD_PATH, fine, hello, named, only, to_bus,
-};
+use crate::adapters::bus::connection::{Connection, Incident};
+use crate::adapters::bus::reply::{Made, SYSTEMD, SYSTEMD_MANAGER, SYSTEMD_PATH, fine, named, only, to_bus};
 use crate::api::cgroups::{parent_unit, unit_of};
 use crate::api::limits::{CpuQuota, Limits, weight};
 use crate::api::time::Boot;
 use dbus::arg::{RefArg, Variant};
-use dbus::channel::{Channel, default_reply};
-use dbus::{Message, MessageType, Path};
+use dbus::{Message, Path};
 use mio::{Registry, Token};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -44,31 +39,19 @@ pub struct Ended {
 }
 
 pub struct Slices {
-    token: Token,
     address: String,
-    places: Result<Vec<Place>, String>,
-    link: Link,
+    connection: Connection<What>,
     last: u64,
     calls: BTreeMap<Ticket, Call>,
-    ended: Vec<Ended>,
-}
-
-enum Link {
-    Closed,
-    Probing(Probe),
-    Open(Open),
-}
-
-struct Open {
-    channel: Channel,
-    pending: Vec<Pending<What>>,
     /// The jobs that calls wait for, by job path and systemd's unique name: only that sender may report their end.
     jobs: BTreeMap<(String, String), Ticket>,
+    ended: Vec<Ended>,
 }
 
 #[derive(Clone, Copy)]
 enum What {
-    Greeting,
+    /// The match for the ends of jobs.
+    Match,
     Call(Ticket),
 }
 
@@ -171,12 +154,11 @@ impl Slices {
     /// Opens no connection yet. `address` has D-Bus's format. `token` becomes ready when `drive` has to be called.
     pub fn new(address: &str, token: Token) -> Slices {
         Slices {
-            token,
             address: address.to_owned(),
-            places: address::parse(address),
-            link: Link::Closed,
+            connection: Connection::on_demand(address, token),
             last: 0,
             calls: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             ended: Vec::new(),
         }
     }
@@ -202,13 +184,13 @@ impl Slices {
 
     /// Reads and writes without blocking, connects if a call is waiting, and returns the results of calls in `out`.
     pub fn drive(&mut self, registry: &Registry, now: Boot, out: &mut Vec<Ended>) {
-        let link = std::mem::replace(&mut self.link, Link::Closed);
-        self.link = match link {
-            Link::Closed if self.calls.is_empty() => Link::Closed,
-            Link::Closed => self.connect(registry),
-            Link::Probing(probe) => self.ask(probe, registry, now),
-            Link::Open(open) => self.converse(open, registry, now),
-        };
+        if !self.calls.is_empty() {
+            self.connection.open();
+        }
+        self.send_new();
+        while let Some(incident) = self.connection.next(registry, now) {
+            self.handle(incident, now);
+        }
         let late: Vec<Ticket> = self.calls.iter().filter(|(_, c)| c.deadline <= now).map(|(t, _)| *t).collect();
         for ticket in late {
             self.end(ticket, Err(format!("systemd has not answered within {} s", TIMEOUT.as_secs())));
@@ -221,47 +203,43 @@ impl Slices {
         if !self.ended.is_empty() {
             return Some(Boot(0));
         }
-        self.calls.values().map(|c| c.deadline).min()
+        self.calls.values().map(|c| c.deadline).chain(self.connection.next_deadline()).min()
     }
 
-    fn connect(&mut self, registry: &Registry) -> Link {
-        let mut failures = Vec::new();
-        match &self.places {
-            Err(why) => failures.push(why.clone()),
-            Ok(places) => {
-                for place in places {
-                    match Probe::begin(place, registry, self.token) {
-                        Ok(probe) => return Link::Probing(probe),
-                        Err(why) => failures.push(why),
-                    }
+    fn handle(&mut self, incident: Incident<What>, now: Boot) {
+        match incident {
+            Incident::Opened => {
+                if let Err(why) = self.connection.send(match_jobs(), What::Match, now + TIMEOUT) {
+                    self.connection.fail(why);
+                }
+                self.send_new();
+            }
+            Incident::Reply { what: What::Match, message } => {
+                if let Err(e) = fine(&message) {
+                    self.connection.fail(format!("the bus refused to report the ends of jobs: {}", e.message()));
+                }
+            }
+            Incident::Reply { what: What::Call(ticket), message } => self.answered(ticket, &message),
+            Incident::Signal(message) => {
+                if let Some((path, result)) = removed_job(&message)
+                    && let Some(ticket) = self.jobs.remove(&(path, sender(&message)))
+                {
+                    let made = matches!(self.calls.get(&ticket), Some(Call { request: Request::Start { .. }, .. }));
+                    let failed = || format!("systemd's job ended with the result {result:?}");
+                    self.end(ticket, if result == "done" { Ok(made) } else { Err(failed()) });
+                }
+            }
+            Incident::Late(What::Match) => self.connection.fail("the bus does not answer".to_owned()),
+            // `drive` ends late calls, including those that wait for their job.
+            Incident::Late(What::Call(_)) | Incident::Silent { .. } => {}
+            Incident::Closed { why, .. } => {
+                let all: Vec<Ticket> = self.calls.keys().copied().collect();
+                for ticket in all {
+                    let unreachable = format!("systemd cannot be reached on the system bus at {}: {why}", self.address);
+                    self.end(ticket, Err(unreachable));
                 }
             }
         }
-        self.failed(&failures.join("; "))
-    }
-
-    fn ask(&mut self, mut probe: Probe, registry: &Registry, now: Boot) -> Link {
-        match probe.look() {
-            probe::Answered::NotYet => Link::Probing(probe),
-            probe::Answered::No(why) => self.failed(&why),
-            probe::Answered::Yes => {
-                let place = probe.place.clone();
-                drop(probe);
-                match Open::connect(&place, registry, self.token, now) {
-                    Ok(open) => self.converse(open, registry, now),
-                    Err(why) => self.failed(&why),
-                }
-            }
-        }
-    }
-
-    /// Ends all calls with an error because there is no connection.
-    fn failed(&mut self, why: &str) -> Link {
-        let all: Vec<Ticket> = self.calls.keys().copied().collect();
-        for ticket in all {
-            self.end(ticket, Err(format!("systemd cannot be reached on the system bus at {}: {why}", self.address)));
-        }
-        Link::Closed
     }
 
     fn end(&mut self, ticket: Ticket, result: Result<bool, String>) {
@@ -269,85 +247,24 @@ impl Slices {
             let result = result.map_err(|e| {
                 format!("cgroupDriver systemd: {} the slice {}: {e}", call.request.verb(), call.request.unit())
             });
+            self.jobs.retain(|_, waiting| *waiting != ticket);
             self.ended.push(Ended { ticket, result });
         }
     }
 
-    fn converse(&mut self, mut open: Open, registry: &Registry, now: Boot) -> Link {
-        let mut lost = open.channel.read_write(Some(Duration::ZERO)).is_err();
-        let mut why = None;
-        while let Some(message) = open.channel.pop_message() {
-            if let Err(e) = self.take(&mut open, &message) {
-                why.get_or_insert(e);
-            }
+    fn send_new(&mut self) {
+        if !self.connection.is_open() {
+            return;
         }
-        lost |= !open.channel.is_connected();
-        if lost {
-            why.get_or_insert_with(|| "the connection was lost".to_owned());
-        }
-        let sent = self.send_new(&mut open);
-        let greeted = open.pending.iter().any(|p| matches!(p.what, What::Greeting) && p.deadline <= now);
-        if greeted {
-            why.get_or_insert_with(|| "the bus does not answer".to_owned());
-        }
-        let why = why.or(sent.err()).or_else(|| channel::watch(&open.channel, registry, self.token, false).err());
-        match why {
-            None => Link::Open(open),
-            Some(why) => self.failed(&why),
-        }
-    }
-
-    fn send_new(&mut self, open: &mut Open) -> Result<(), String> {
         for (ticket, call) in self.calls.iter_mut().filter(|(_, call)| !call.sent) {
-            open.send(call.request.message()?, What::Call(*ticket), call.deadline)?;
             call.sent = true;
-        }
-        // Forget the answers and jobs of calls that have timed out.
-        open.pending.retain(|p| !matches!(p.what, What::Call(ticket) if !self.calls.contains_key(&ticket)));
-        open.jobs.retain(|_, ticket| self.calls.contains_key(ticket));
-        Ok(())
-    }
-
-    /// Processes one message.
-    ///
-    /// # Errors
-    /// The connection is not usable; it is closed.
-    fn take(&mut self, open: &mut Open, message: &Message) -> Result<(), String> {
-        match message.msg_type() {
-            MessageType::MethodReturn | MessageType::Error => {
-                let serial = message.get_reply_serial();
-                let Some(at) = open.pending.iter().position(|p| Some(p.serial) == serial) else { return Ok(()) };
-                match open.pending.swap_remove(at).what {
-                    What::Greeting => {
-                        fine(message).map_err(|e| format!("the bus refused the connection: {}", e.message()))
-                    }
-                    What::Call(ticket) => {
-                        self.answered(open, ticket, message);
-                        Ok(())
-                    }
-                }
-            }
-            MessageType::Signal => {
-                if let Some((path, result)) = removed_job(message)
-                    && let Some(ticket) = open.jobs.remove(&(path, sender(message)))
-                {
-                    let made = matches!(self.calls.get(&ticket), Some(Call { request: Request::Start { .. }, .. }));
-                    let failed = || format!("systemd's job ended with the result {result:?}");
-                    self.end(ticket, if result == "done" { Ok(made) } else { Err(failed()) });
-                }
-                Ok(())
-            }
-            MessageType::MethodCall => {
-                // Wherry offers no methods. Reply so that the caller does not wait.
-                if let Some(reply) = default_reply(message).filter(|_| !message.get_no_reply()) {
-                    let _ = open.channel.send(reply);
-                }
-                Ok(())
+            if let Err(why) = self.connection.send(call.request.message(), What::Call(*ticket), call.deadline) {
+                self.connection.fail(why);
             }
         }
     }
 
-    fn answered(&mut self, open: &mut Open, ticket: Ticket, reply: &Message) {
+    fn answered(&mut self, ticket: Ticket, reply: &Message) {
         let Some(call) = self.calls.get_mut(&ticket) else { return };
         if let Err(e) = fine(reply) {
             let (name, _) = named(reply);
@@ -356,6 +273,7 @@ impl Slices {
                 (Request::Start { unit, limits, v2, .. }, "org.freedesktop.systemd1.UnitExists") => {
                     call.request = Request::Change { unit: unit.clone(), limits: limits.clone(), v2: *v2 };
                     call.sent = false;
+                    self.send_new();
                 }
                 (Request::Stop { .. }, "org.freedesktop.systemd1.NoSuchUnit") => self.end(ticket, Ok(false)),
                 _ => self.end(ticket, Err(e.message().to_owned())),
@@ -366,7 +284,7 @@ impl Slices {
             Request::Change { .. } => self.end(ticket, Ok(false)),
             Request::Start { .. } | Request::Stop { .. } => match only::<Path<'_>>(reply) {
                 Ok(job) => {
-                    open.jobs.insert((job.to_string(), sender(reply)), ticket);
+                    self.jobs.insert((job.to_string(), sender(reply)), ticket);
                 }
                 Err(e) => self.end(ticket, Err(format!("invalid answer: {e}"))),
             },
@@ -395,24 +313,6 @@ fn removed_job(message: &Message) -> Option<(String, String)> {
     }
     let (_, job, _, result) = message.read4::<u32, Path<'_>, &str, &str>().ok()?;
     Some((job.to_string(), result.to_owned()))
-}
-
-impl Open {
-    /// Connects to a bus that has just answered a probe.
-    fn connect(place: &Place, registry: &Registry, token: Token, now: Boot) -> Result<Open, String> {
-        let channel = channel::open(place)?;
-        let mut open = Open { channel, pending: Vec::new(), jobs: BTreeMap::new() };
-        channel::watch(&open.channel, registry, token, true)?;
-        open.send(hello()?, What::Greeting, now + TIMEOUT)?;
-        open.send(match_jobs()?, What::Greeting, now + TIMEOUT)?;
-        Ok(open)
-    }
-
-    fn send(&mut self, message: Message, what: What, deadline: Boot) -> Result<(), String> {
-        let serial = self.channel.send(message).map_err(|()| "libdbus has no memory for a message".to_owned())?;
-        self.pending.push(Pending { serial, deadline, what });
-        Ok(())
-    }
 }
 
 fn match_jobs() -> Made {

@@ -23,11 +23,6 @@ fn mem_total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The number of cpus that this process can use, at least 1.
-pub fn processors() -> u64 {
-    std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
-}
-
 /// The kernel's limit for the number of processes and threads.
 pub fn most_processes() -> Option<u64> {
     let read = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
@@ -41,11 +36,6 @@ pub fn boot_id() -> String {
         log::warn!("failed to read the boot id; continuing without it path={path} error={:?}", e.to_string())
     });
     read.unwrap_or_default().trim().to_owned()
-}
-
-/// The kernel's host name in lower case: the default name of the node.
-pub fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase()
 }
 
 /// The huge page sizes of the kernel in bytes, ascending. Empty without huge pages.
@@ -80,7 +70,7 @@ mod tests {
         assert_eq!(mem_total("MemTotal:       24563948 kB\nMemFree: 1 kB\n"), Some(24_563_948 * 1024));
         assert_eq!(mem_total("nothing"), None);
         assert_eq!(huge_page_size("hugepages-1048576kB"), Some(1 << 30));
-        assert!(memory_capacity().unwrap() > 0 && processors() > 0 && most_processes().unwrap() > 100);
+        assert!(memory_capacity().unwrap() > 0 && most_processes().unwrap() > 100);
         assert!(huge_page_sizes().is_sorted());
     }
 }

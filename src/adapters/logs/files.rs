@@ -1,6 +1,6 @@
 //! Finds the files that form the log of a container's instance, and their order.
 
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,6 @@ pub struct Identity(u64, u64);
 impl Identity {
     pub fn of(metadata: &Metadata) -> Identity {
         Identity(metadata.dev(), metadata.ino())
-    }
-
-    pub fn of_file(file: &File) -> io::Result<Identity> {
-        Ok(Identity::of(&file.metadata()?))
     }
 }
 

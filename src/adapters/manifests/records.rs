@@ -47,13 +47,6 @@ impl Manifests {
         }
     }
 
-    /// Writes all records that are due, on the current thread.
-    pub fn flush(&mut self, now: Now) {
-        while let Some(write) = self.take_write(now) {
-            self.written(write.run(), now);
-        }
-    }
-
     /// Brings the recorded version of a file into force. Returns false if there is no record.
     pub(super) fn restore(&mut self, name: &OsStr, now: Now) -> bool {
         let Some(held) = self.recall(name, now) else { return false };

@@ -9,15 +9,15 @@
 //! if the caller wishes.
 
 use super::mount::Mount;
+use crate::adapters::durable;
 use crate::api::priority::Given;
 use crate::api::uid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const VERSION: u32 = 1;
@@ -124,7 +124,7 @@ impl Write {
     pub fn run(&self) -> Result<(), String> {
         self.changes.iter().try_for_each(Change::run)?;
         let directory = self.changes.first().map_or(Path::new("."), Change::directory);
-        match File::open(directory).and_then(|d| d.sync_all()) {
+        match durable::sync(directory) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("sync", directory, e)),
             _ => Ok(()),
         }
@@ -145,26 +145,9 @@ impl Change {
         let directory = self.directory();
         match &self.text {
             Some(text) => {
-                DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o750)
-                    .create(directory)
-                    .map_err(|e| failed("create", directory, e))?;
-                let mut aside = OsString::from(&self.file);
-                aside.push(ASIDE);
-                let aside = PathBuf::from(aside);
-                let write = || {
-                    let mut file =
-                        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-                    file.write_all(text)?;
-                    file.sync_all()?;
-                    fs::rename(&aside, &self.file)
-                };
-                if let Err(e) = write() {
-                    // Free the space: the disk may be full.
-                    let _ = fs::remove_file(&aside);
-                    return Err(failed("write", &self.file, e));
-                }
+                durable::make_directory(directory, 0o750).map_err(|e| failed("create", directory, e))?;
+                durable::replace(&self.file, &durable::appended(&self.file, ASIDE), text, 0o600)
+                    .map_err(|e| failed("write", &self.file, e))?;
             }
             None => match fs::remove_file(&self.file) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed("remove", &self.file, e)),
@@ -225,7 +208,7 @@ impl Store {
 
     pub(super) fn put(&self, manifest: &Path, documents: Vec<RecordedDocument>) -> Change {
         let bytes = manifest.as_os_str().as_bytes();
-        let path_bytes = manifest.to_str().is_none().then(|| hex(bytes));
+        let path_bytes = manifest.to_str().is_none().then(|| uid::hex(bytes));
         let path = manifest.to_string_lossy().into_owned();
         let record = Record { version: VERSION, path, path_bytes, documents };
         Change { file: self.file_of(bytes), text: Some(json(&record)) }
@@ -247,10 +230,6 @@ impl Store {
         let record = DirectoryRecord { version: VERSION, directory, place: place.clone() };
         Change { file: self.root.join(DIRECTORY), text: Some(json(&record)) }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
@@ -281,9 +260,7 @@ fn load(file: &Path) -> Option<Record> {
         Ok(record) => return Some(record),
         Err(e) => e.to_string(),
     };
-    let mut aside = OsString::from(file);
-    aside.push(".corrupt");
-    let kept = fs::rename(file, &aside).is_ok();
+    let kept = fs::rename(file, durable::appended(file, ".corrupt")).is_ok();
     log::warn!("the record of a manifest is damaged file={file:?} set_aside={kept} error={why:?}");
     None
 }

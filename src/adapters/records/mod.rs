@@ -15,11 +15,12 @@ mod tests;
 
 pub use root::{Root, existing_id};
 
-use sha2::{Digest, Sha256};
+use crate::adapters::durable::{self, appended};
+use crate::api::uid;
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,11 +110,11 @@ impl Records {
         let path = self.path(key)?;
         let directory = path.parent().unwrap_or(&self.directory);
         make_directory(directory)?;
-        let header = Header { version: VERSION, sha256: digest(value) };
+        let header = Header { version: VERSION, sha256: uid::digest_of_bytes(value.as_bytes()) };
         let header = serde_json::to_string(&header).map_err(|e| failed("write", &path, &e))?;
         let aside = appended(&path, &format!(".{}{ASIDE}", self.batch));
         let content = format!("{header}\n{value}");
-        let written = write_aside(&aside, content.as_bytes(), 0o600)
+        let written = durable::write(&aside, content.as_bytes(), 0o600)
             .map_err(|e| failed("write", &path, &e))
             .and_then(|()| self.take_effect(&path, || fs::rename(&aside, &path)));
         if written.is_err() {
@@ -133,7 +134,7 @@ impl Records {
             other => other,
         })?;
         let directory = path.parent().unwrap_or(&self.directory);
-        match sync(directory) {
+        match durable::sync(directory) {
             // The directory does not exist: no record of this kind was ever written.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
             other => other.map_err(|e| failed("sync", directory, &e)),
@@ -207,7 +208,7 @@ fn read(path: &Path) -> Result<String, String> {
     if header.version != VERSION {
         return Err(format!("unsupported version {}, expected {VERSION}", header.version));
     }
-    if header.sha256 != digest(value) {
+    if header.sha256 != uid::digest_of_bytes(value.as_bytes()) {
         return Err("damaged or truncated: the checksum in the first line does not match".into());
     }
     Ok(value.to_owned())
@@ -241,24 +242,6 @@ fn forget_old(directory: &Path) {
     }
 }
 
-fn appended(path: &Path, end: &str) -> PathBuf {
-    let mut longer = path.as_os_str().to_owned();
-    longer.push(end);
-    PathBuf::from(longer)
-}
-
-fn digest(value: &str) -> String {
-    hex(&Sha256::digest(value.as_bytes()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 /// Encodes a key as a file name: everything except letters, digits, `_`, `-` and non-leading dots becomes `%XX`.
 fn encode(key: &str) -> String {
     key.bytes().enumerate().fold(String::new(), |mut name, (at, byte)| {
@@ -288,40 +271,10 @@ fn decode(name: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "not the name of a record".to_owned())
 }
 
-/// Replaces a file atomically: after a power cut it has the old content or the new one.
-fn write_durably(path: &Path, content: &[u8], mode: u32) -> Result<(), String> {
-    let aside = appended(path, ASIDE);
-    let written = write_aside(&aside, content, mode).and_then(|()| fs::rename(&aside, path));
-    if let Err(e) = written {
-        let _ = fs::remove_file(&aside);
-        return Err(failed("write", path, &e));
-    }
-    path.parent().map_or(Ok(()), sync_directory)
-}
-
-fn write_aside(aside: &Path, content: &[u8], mode: u32) -> std::io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(aside)?;
-    file.write_all(content)?;
-    file.sync_all()
-}
-
 fn sync_directory(directory: &Path) -> Result<(), String> {
-    sync(directory).map_err(|e| failed("sync", directory, &e))
+    durable::sync(directory).map_err(|e| failed("sync", directory, &e))
 }
 
-fn sync(directory: &Path) -> std::io::Result<()> {
-    File::open(directory)?.sync_all()
-}
-
-/// Creates a directory and its parents, with mode 0750, and syncs the parent so that the directory is durable.
 fn make_directory(directory: &Path) -> Result<(), String> {
-    if directory.is_dir() {
-        return Ok(());
-    }
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o750)
-        .create(directory)
-        .map_err(|e| failed("create directory", directory, &e))?;
-    directory.parent().filter(|p| !p.as_os_str().is_empty()).map_or(Ok(()), sync_directory)
+    durable::make_directory(directory, 0o750).map_err(|e| failed("create directory", directory, &e))
 }

@@ -1,20 +1,21 @@
 //! The root directory of a wherry instance. It is created if it is missing and locked against a second instance. It has an id
 //! that never changes. The annotations of sandboxes and containers contain the id, which identifies their owner (W21).
 
-use super::{failed, hex, make_directory, write_durably};
+use super::{failed, make_directory, sync_directory};
+use crate::adapters::durable;
+use crate::api::uid;
 use rustix::fs::FlockOperation;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const ID_BYTES: usize = 16;
 
 /// A root directory, locked until the value is dropped. The kernel releases the lock when the process ends.
 #[derive(Debug)]
 pub struct Root {
-    pub path: PathBuf,
     /// The id of the directory: 32 hexadecimal digits.
     pub id: String,
     lock: File,
@@ -34,7 +35,7 @@ impl Root {
         make_directory(path)?;
         let lock = lock(&path.join("lock"))?;
         let id = id(&path.join("id"))?;
-        Ok(Root { path: path.to_owned(), id, lock })
+        Ok(Root { id, lock })
     }
 }
 
@@ -102,8 +103,11 @@ fn id(path: &Path) -> Result<String, String> {
             let mut bytes = [0; ID_BYTES];
             let source = Path::new("/dev/urandom");
             File::open(source).and_then(|mut f| f.read_exact(&mut bytes)).map_err(|e| failed("read", source, &e))?;
-            let id = hex(&bytes);
-            write_durably(path, format!("{id}\n").as_bytes(), 0o640)?;
+            let id = uid::hex(&bytes);
+            let aside = durable::appended(path, ".new");
+            durable::replace(path, &aside, format!("{id}\n").as_bytes(), 0o640)
+                .map_err(|e| failed("write", path, &e))?;
+            path.parent().map_or(Ok(()), sync_directory)?;
             Ok(id)
         }
         Err(e) => Err(failed("read", path, &e)),

@@ -1,4 +1,5 @@
 use super::*;
+use std::io::Write as _;
 
 fn open() -> (tempfile::TempDir, Records) {
     let dir = tempfile::tempdir().unwrap();

@@ -243,7 +243,7 @@ fn no_command_lets_hostile_text_through() {
             // (`Guard`, which normally filters the output, would hide text that a command does not escape.)
             let ended = match parsed.command {
                 Command::Logs(args) => logs(&mut out, args),
-                Command::Exec(args) => exec(&mut out, args),
+                Command::Exec { query, socket } => exec::run(&mut out, &mut std::io::stderr(), &socket.path(), query),
                 command => show(&mut out, command),
             };
             end(ended);

@@ -21,7 +21,7 @@ use crate::api::time::Boot;
 use crate::net::backoff::Backoff;
 use connection::{Connection, Health};
 use mio::{Registry, Token};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -42,7 +42,6 @@ pub struct H2Transport {
     leaving: Vec<Connection>,
     /// Calls that wait for a free stream, or for a new connection after a GOAWAY.
     queue: VecDeque<(CallId, Call)>,
-    deadlines: BTreeSet<(Boot, CallId)>,
     /// Completions that the next drive returns.
     ended: Vec<Completion>,
 }
@@ -80,17 +79,31 @@ impl H2Transport {
             told_up: None,
             leaving: Vec::new(),
             queue: VecDeque::new(),
-            deadlines: BTreeSet::new(),
             ended: Vec::new(),
         })
     }
 
+    /// The connection that gets new calls.
+    fn current(&self) -> Option<&Connection> {
+        match &self.link {
+            Link::Up { connection } | Link::Greeting { connection, .. } => Some(connection),
+            Link::Down { .. } => None,
+        }
+    }
+
+    /// The deadlines of all calls. There are few calls, because the engine limits the operations in flight.
+    fn deadlines(&self) -> impl Iterator<Item = (Boot, CallId)> {
+        let queued = self.queue.iter().filter_map(|(id, call)| Some((call.deadline?, *id)));
+        self.current().into_iter().chain(&self.leaving).flat_map(Connection::deadlines).chain(queued)
+    }
+
     /// Ends calls whose deadline has passed.
     fn expire(&mut self, now: Boot) {
-        while let Some((at, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
-            self.deadlines.remove(&(at, id));
+        let mut late: Vec<(Boot, CallId)> = self.deadlines().filter(|(at, _)| *at <= now).collect();
+        late.sort_unstable();
+        for (_, id) in late {
             let queued = self.queue.iter().any(|(queued, _)| *queued == id);
-            if let Some((path, _)) = self.give_up(id) {
+            if let Some(path) = self.give_up(id) {
                 let error = match queued {
                     true => {
                         CallError::Refused(format!("{path}: deadline exceeded while the call waited for a free stream"))
@@ -102,10 +115,10 @@ impl H2Transport {
         }
     }
 
-    /// Removes a call and resets its stream. Returns the call's path and deadline.
-    fn give_up(&mut self, id: CallId) -> Option<(&'static str, Option<Boot>)> {
+    /// Removes a call and resets its stream. Returns the call's path.
+    fn give_up(&mut self, id: CallId) -> Option<&'static str> {
         if let Some(at) = self.queue.iter().position(|(queued, _)| *queued == id) {
-            return self.queue.remove(at).map(|(_, call)| (call.path, call.deadline));
+            return self.queue.remove(at).map(|(_, call)| call.path);
         }
         if let Link::Up { connection } | Link::Greeting { connection, .. } = &mut self.link
             && let Some(found) = connection.give_up(id)
@@ -150,10 +163,7 @@ impl H2Transport {
             Link::Down { why, .. } => why.clone(),
             _ => format!("{}: the runtime has not answered yet", self.path.display()),
         };
-        for (id, call) in self.queue.drain(..) {
-            if let Some(deadline) = call.deadline {
-                self.deadlines.remove(&(deadline, id));
-            }
+        for (id, _) in self.queue.drain(..) {
             out.push(Completion::Done { id, result: Err(CallError::NotSent(why.clone())) });
         }
     }
@@ -165,15 +175,9 @@ impl H2Transport {
         while connection.has_room()
             && let Some((id, call)) = self.queue.pop_front()
         {
-            let deadline = call.deadline;
             match connection.start(id, call, now) {
                 Ok(()) => started = true,
-                Err(e) => {
-                    if let Some(deadline) = deadline {
-                        self.deadlines.remove(&(deadline, id));
-                    }
-                    self.ended.push(Completion::Done { id, result: Err(e) });
-                }
+                Err(e) => self.ended.push(Completion::Done { id, result: Err(e) }),
             }
         }
         started
@@ -183,10 +187,8 @@ impl H2Transport {
     fn drive_link(&mut self, now: Boot, look: bool, out: &mut Vec<Completion>) -> bool {
         let (Link::Up { connection } | Link::Greeting { connection, .. }) = &mut self.link else { return false };
         let before = out.len();
-        let mut ended = Vec::new();
-        let health = connection.drive(look, out, &mut ended);
+        let health = connection.drive(look, out);
         let greeted = connection.is_greeted();
-        self.forget_deadlines(&ended);
         match health {
             Health::Over { why, polite: true } if self.told_up == Some(true) => self.replace(why, now),
             Health::Over { why, .. } => {
@@ -234,15 +236,13 @@ impl H2Transport {
 
     fn drive_leaving(&mut self, look: bool, out: &mut Vec<Completion>) -> bool {
         let mut stopped = false;
-        let mut ended = Vec::new();
-        self.leaving.retain_mut(|connection| match connection.drive(look, out, &mut ended) {
+        self.leaving.retain_mut(|connection| match connection.drive(look, out) {
             Health::Over { .. } => false,
             Health::Good { again } | Health::Leaving { again, .. } => {
                 stopped |= again;
                 !connection.is_idle()
             }
         });
-        self.forget_deadlines(&ended);
         stopped
     }
 
@@ -266,14 +266,6 @@ impl H2Transport {
         out.append(&mut self.ended);
         again
     }
-
-    fn forget_deadlines(&mut self, ended: &[(CallId, Option<Boot>)]) {
-        for (id, deadline) in ended {
-            if let Some(deadline) = deadline {
-                self.deadlines.remove(&(*deadline, *id));
-            }
-        }
-    }
 }
 
 impl Transport for H2Transport {
@@ -285,18 +277,12 @@ impl Transport for H2Transport {
             self.ended.push(Completion::Done { id, result: Err(CallError::Refused(why)) });
             return id;
         }
-        if let Some(deadline) = call.deadline {
-            self.deadlines.insert((deadline, id));
-        }
         self.queue.push_back((id, call));
         id
     }
 
     fn cancel(&mut self, id: CallId) {
-        if let Some((_, deadline)) = self.give_up(id) {
-            if let Some(deadline) = deadline {
-                self.deadlines.remove(&(deadline, id));
-            }
+        if self.give_up(id).is_some() {
             let result = Err(CallError::Unknown("cancelled".to_string()));
             self.ended.push(Completion::Done { id, result });
         }
@@ -323,7 +309,7 @@ impl Transport for H2Transport {
             Link::Greeting { until, .. } => Some(*until),
             Link::Up { .. } => None,
         };
-        link.into_iter().chain(self.deadlines.first().map(|(at, _)| *at)).min()
+        link.into_iter().chain(self.deadlines().map(|(at, _)| at)).min()
     }
 
     fn is_up(&self) -> bool {

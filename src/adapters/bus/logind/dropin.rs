@@ -1,10 +1,11 @@
 //! The drop-in for logind (S2) that sets the maximum delay of inhibitor locks. Only this one file is ever changed. The functions
 //! call fsync and therefore run on a helper thread.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use crate::adapters::durable;
+use crate::foreign::{self, Links};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::time::Duration;
 
 /// The file name. It sorts late, so that it overrides most other drop-ins.
@@ -21,20 +22,19 @@ const MAX_SIZE: u64 = 4096;
 pub fn write(directory: &Path, delay: Duration) -> Result<bool, String> {
     let path = directory.join(NAME);
     let content = content(delay);
-    if read(&path).is_some_and(|old| old == content.as_bytes()) {
+    if foreign::read(&path, Links::Follow, MAX_SIZE).is_ok_and(|old| old == content.as_bytes()) {
         return Ok(false);
     }
     let failed = |what: &str, at: &Path, e: &std::io::Error| format!("{what} {}: {e}", at.display());
-    make(directory).map_err(|(at, e)| failed("create the directory", &at, &e))?;
+    durable::make_directory(directory, 0o755).map_err(|e| failed("create the directory", directory, &e))?;
     let aside = directory.join(ASIDE);
-    let written = write_aside(&aside, &content)
-        .map_err(|e| failed("write", &aside, &e))
-        .and_then(|()| fs::rename(&aside, &path).map_err(|e| failed("write", &path, &e)));
-    if written.is_err() {
-        let _ = fs::remove_file(&aside);
+    match fs::remove_file(&aside) {
+        // Left by an earlier write that a power failure interrupted.
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed("remove", &aside, &e)),
+        _ => {}
     }
-    written?;
-    sync(directory).map_err(|e| failed("sync", directory, &e))?;
+    durable::replace(&path, &aside, content.as_bytes(), 0o644).map_err(|e| failed("write", &path, &e))?;
+    durable::sync(directory).map_err(|e| failed("sync", directory, &e))?;
     Ok(true)
 }
 
@@ -72,47 +72,6 @@ fn content(delay: Duration) -> String {
          # when graceful shutdown is turned off; wherry purge removes it.\n\
          [Login]\nInhibitDelayMaxSec={seconds}\n"
     )
-}
-
-/// Returns None if the file does not exist or cannot be read.
-fn read(path: &Path) -> Option<Vec<u8>> {
-    let mut content = Vec::new();
-    // O_NONBLOCK: the path may have become a FIFO.
-    let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed()).open(path).ok()?;
-    file.take(MAX_SIZE).read_to_end(&mut content).ok()?;
-    Some(content)
-}
-
-fn make(directory: &Path) -> Result<(), (PathBuf, std::io::Error)> {
-    if directory.is_dir() {
-        return Ok(());
-    }
-    let parent = directory.parent().filter(|p| !p.as_os_str().is_empty());
-    if let Some(parent) = parent {
-        make(parent)?;
-    }
-    match DirBuilder::new().mode(0o755).create(directory) {
-        Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err((directory.to_owned(), e)),
-        _ => {}
-    }
-    let parent = parent.unwrap_or(Path::new("."));
-    sync(parent).map_err(|e| (parent.to_owned(), e))
-}
-
-fn write_aside(aside: &Path, content: &str) -> std::io::Result<()> {
-    match fs::remove_file(aside) {
-        // Left by an earlier write that a power failure interrupted.
-        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(aside)?;
-    file.write_all(content.as_bytes())?;
-    file.sync_all()
-}
-
-fn sync(directory: &Path) -> std::io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]

@@ -117,12 +117,6 @@ fn delay(microseconds: u64) -> Duration {
     if microseconds == INFINITY { Duration::MAX } else { Duration::from_micros(microseconds) }
 }
 
-/// Returns the string argument of a reply from the bus itself.
-pub(super) fn text(reply: &Message) -> Result<String, OpError> {
-    fine(reply)?;
-    only(reply).map_err(OpError::Unknown)
-}
-
 /// A parsed signal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Signal {

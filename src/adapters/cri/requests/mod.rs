@@ -51,9 +51,6 @@ pub struct RequestConfig {
     pub oom_group: bool,
 }
 
-/// The default period of the cpu quota in microseconds.
-pub const DEFAULT_CPU_CFS_PERIOD: i64 = 100_000;
-
 fn init_containers(spec: &core::PodSpec) -> &[core::Container] {
     spec.init_containers.as_deref().unwrap_or_default()
 }

@@ -20,7 +20,7 @@ pub fn config() -> RequestConfig {
         host_dns: HostDns { servers: vec!["10.255.255.53".into()], ..HostDns::default() },
         seccomp_default: false,
         cpu_cfs_quota: true,
-        cpu_cfs_period: DEFAULT_CPU_CFS_PERIOD,
+        cpu_cfs_period: 100_000,
         memory_capacity: 24 << 30,
         huge_page_sizes: vec![2 << 20, 1 << 30],
         oom_group: false,

@@ -109,7 +109,9 @@ impl Lab {
 
     fn flush(&mut self) {
         let now = self.now();
-        self.manifests.flush(now);
+        while let Some(write) = self.manifests.take_write(now) {
+            self.manifests.written(write.run(), now);
+        }
     }
 
     fn now(&self) -> Now {

@@ -102,16 +102,21 @@ impl Connection {
         Ok(())
     }
 
-    /// Removes a call and resets its stream. Returns its path and deadline, or None if the call is not on this connection.
-    pub fn give_up(&mut self, id: CallId) -> Option<(&'static str, Option<Boot>)> {
+    /// The calls that have a deadline.
+    pub fn deadlines(&self) -> impl Iterator<Item = (Boot, CallId)> {
+        self.calls.iter().filter_map(|(id, call)| Some((call.deadline?, *id)))
+    }
+
+    /// Removes a call and resets its stream. Returns its path, or None if the call is not on this connection.
+    pub fn give_up(&mut self, id: CallId) -> Option<&'static str> {
         let mut call = self.calls.remove(&id)?;
         call.reset();
-        Some((call.path(), call.deadline))
+        Some(call.path())
     }
 
     /// Reads, writes and polls the calls. `look` means that the socket may have become readable since the last read. Ended calls
-    /// are removed; their completions are appended to `out` and their deadlines to `ended`.
-    pub fn drive(&mut self, look: bool, out: &mut Vec<Completion>, ended: &mut Vec<(CallId, Option<Boot>)>) -> Health {
+    /// are removed; their completions are appended to `out`.
+    pub fn drive(&mut self, look: bool, out: &mut Vec<Completion>) -> Health {
         if look {
             self.gauge.begin();
         }
@@ -122,11 +127,11 @@ impl Connection {
             if self.woken.take_connection() || poll {
                 let waker = Waker::from(self.woken.clone());
                 if let Poll::Ready(result) = self.h2.as_mut().poll(&mut Context::from_waker(&waker)) {
-                    return self.over(result, out, ended);
+                    return self.over(result, out);
                 }
             }
             for id in self.woken.take_calls() {
-                self.poll_call(id, out, ended);
+                self.poll_call(id, out);
             }
             poll = self.gauge.stopped() && slices < SLICES;
             if poll {
@@ -141,22 +146,16 @@ impl Connection {
         }
     }
 
-    fn poll_call(&mut self, id: CallId, out: &mut Vec<Completion>, ended: &mut Vec<(CallId, Option<Boot>)>) {
+    fn poll_call(&mut self, id: CallId, out: &mut Vec<Completion>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         if let Poll::Ready(result) = call.poll(out) {
-            ended.push((id, call.deadline));
             self.calls.remove(&id);
             out.push(Completion::Done { id, result });
         }
     }
 
     /// Ends all calls of a connection that has ended. A complete answer still counts.
-    fn over(
-        &mut self,
-        result: Result<(), ::h2::Error>,
-        out: &mut Vec<Completion>,
-        ended: &mut Vec<(CallId, Option<Boot>)>,
-    ) -> Health {
+    fn over(&mut self, result: Result<(), ::h2::Error>, out: &mut Vec<Completion>) -> Health {
         let said = match self.send.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Err(e)) if e.is_go_away() && e.is_remote() => Some(e.to_string()),
             _ => None,
@@ -173,7 +172,6 @@ impl Connection {
                 Poll::Ready(Err(CallError::Unknown(_))) | Poll::Pending => Err(call.lost(&why, written)),
                 Poll::Ready(result) => result,
             };
-            ended.push((id, call.deadline));
             out.push(Completion::Done { id, result });
         }
         Health::Over { why, polite }
