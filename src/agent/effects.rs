@@ -152,6 +152,7 @@ impl Agent {
                 }
             }
             Effect::Notice(notice) => self.tell(&notice, now),
+            Effect::ContainerEnded(end) => self.tell_end(&end, now),
             Effect::Measure(measure) => self.metrics.observe(&measure),
         }
         false

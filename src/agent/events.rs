@@ -231,7 +231,7 @@ impl Agent {
     fn apply(&mut self, mut new: Config, node: NodeFacts) {
         logging::set_verbosity(new.verbosity);
         self.metrics.set_node_size(&node);
-        let settings = start::engine_config(&new, node, &self.process.root.id);
+        let settings = start::engine_config(&new, node, &self.process.root.id, self.process.started.wall);
         self.events.push_back(Event::Configure(Box::new(settings)));
         // (Each new sandbox reads the host's DNS settings again.)
         let host_dns = self.runtime.client.config_mut().host_dns.clone();

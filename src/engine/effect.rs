@@ -10,7 +10,7 @@ use crate::engine::control::{Reply, RequestError, RequestId};
 use crate::engine::op::OpId;
 use crate::engine::pod::kill::KillId;
 use crate::engine::probe::Kind;
-use k8s_openapi::api::core::v1::LifecycleHandler;
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, LifecycleHandler};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -56,6 +56,8 @@ pub enum Effect {
     Publish { uid: Uid, name: FullName },
     /// A log line, and an event of the pod.
     Notice(Notice),
+    /// A log line, and the event ContainerDied. Once for each end of a container.
+    ContainerEnded(Box<ContainerEnd>),
     /// A value for a metric. The names are the kubelet's.
     Measure(Measure),
 }
@@ -282,6 +284,16 @@ pub struct Notice {
     pub severity: Severity,
     pub reason: Reason,
     pub message: String,
+}
+
+/// The end of a container, as its pod's published status shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerEnd {
+    pub pod: Rc<Pod>,
+    pub container: String,
+    pub restart_count: i32,
+    /// Includes the termination message.
+    pub end: ContainerStateTerminated,
 }
 
 /// Labels come from closed sets, never from input. docs/metrics.md describes each metric.

@@ -26,6 +26,7 @@ pub use view::{Check, PodView, Summary};
 use crate::api::names::Uid;
 use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
+use crate::engine::container_ends::{ContainerEnds, Published};
 use crate::engine::context::{Context, Owner};
 use crate::engine::control::Requests;
 use crate::engine::desired::Desired;
@@ -61,6 +62,7 @@ pub struct Engine {
     shutdown: Shutdown,
     admitting: Admitting,
     workers: BTreeMap<Uid, Worker>,
+    container_ends: ContainerEnds,
     dirty: BTreeSet<Uid>,
     #[serde(flatten)]
     outbox: Outbox,
@@ -81,6 +83,7 @@ impl Engine {
             shutdown: Shutdown::new(config.shutdown.clone()),
             admitting: Admitting::default(),
             workers: BTreeMap::new(),
+            container_ends: ContainerEnds::default(),
             dirty: BTreeSet::new(),
             outbox: Outbox::default(),
             config,
@@ -91,7 +94,8 @@ impl Engine {
         self.slots.configure(&config);
         self.pleg.set_parallel_reads(config.parallel_reads);
         let old = std::mem::take(&mut self.config);
-        self.config = EngineConfig { owner: old.owner, seed: old.seed, boot_id: old.boot_id, ..config };
+        self.config =
+            EngineConfig { owner: old.owner, seed: old.seed, boot_id: old.boot_id, started: old.started, ..config };
     }
 
     /// Handles an event. The effects are in the order in which they have to start.
@@ -139,7 +143,19 @@ impl Engine {
         self.pleg.arm_relist(self.runtime.is_up(), self.config.relist_period, now.boot, &mut self.outbox);
         self.orphaned_directories.arm(now.boot, &mut self.outbox);
         self.arm_slots();
+        self.report_ends();
         self.outbox.take()
+    }
+
+    /// Reports the ends of containers that this step publishes.
+    fn report_ends(&mut self) {
+        let Engine { workers, pleg, .. } = self;
+        let published = |uid: &Uid| {
+            let worker = workers.get(uid).filter(|w| w.is_shown())?;
+            let (pod, facts) = (worker.pod.as_ref()?, pleg.cache().get(uid)?.facts());
+            Some(Published { pod, status: &worker.status, facts })
+        };
+        self.container_ends.report(published, self.config.started, &mut self.outbox);
     }
 
     fn timer_fired(&mut self, key: TimerKey) {

@@ -31,6 +31,7 @@ impl Engine {
             }
         }
         self.dirty.extend(self.pleg.compare(&pods, list.began, self.now.boot));
+        self.container_ends.retain(|uid| self.workers.contains_key(uid) || pods.shows(uid));
     }
 
     /// W21: a pod of ours without a worker.
