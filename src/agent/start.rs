@@ -95,14 +95,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     Ok(Agent {
         process: Process { started, root, inherited },
         sources: Sources { signals, timers: Timers::new(), helpers, jobs: BTreeMap::new() },
-        runtime: Runtime {
-            client,
-            container_events,
-            buffer: Vec::new(),
-            told: None,
-            checked: false,
-            networks_mended: false,
-        },
+        runtime: Runtime { client, container_events, buffer: Vec::new(), told: None, checked: false },
         reporting: Reporting {
             recorder: EventRecorder::default(),
             event_cache: EventCache::new(&config.node_name),
@@ -123,7 +116,6 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         events,
         manifests,
         metrics,
-        cgroups_swept: false,
     })
 }
 

@@ -27,6 +27,8 @@ pub enum Owner {
     Relist,
     RuntimeStatus,
     Cgroups,
+    EmptyNetworks,
+    CgroupSweep,
     Logind,
     LockStore,
     ShutdownRecord,

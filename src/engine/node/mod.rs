@@ -3,12 +3,13 @@
 //! `Engine::step` is the whole interface: an event and the time in, effects out. The machines own their state: the modules
 //! of `engine/`. The modules here connect them with the workers: `desired` compares the desired pods with the workers,
 //! `replace` replaces edited pods, `kills` handles kills by other parts, `requests` carries out the requests of
-//! users, `pleg` adopts the pods that a list shows, `admission` and `pass` admit pods, `shutdown` carries out the orders of the
+//! users, `host_cleanup` removes what previous runs left on the host, `pleg` adopts the pods that a list shows, `admission` and `pass` admit pods, `shutdown` carries out the orders of the
 //! node shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
 
 mod admission;
 mod desired;
 mod dump;
+mod host_cleanup;
 mod kills;
 mod pass;
 mod pleg;
@@ -44,6 +45,7 @@ use crate::engine::runtime::Runtime;
 use crate::engine::shutdown::Shutdown;
 use crate::engine::slots::StartSlots;
 use admission::Admitting;
+use host_cleanup::HostCleanup;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,6 +58,7 @@ pub struct Engine {
     slots: StartSlots,
     runtime: Runtime,
     pleg: Pleg,
+    host_cleanup: HostCleanup,
     desired: Desired,
     requests: Requests,
     orphaned_directories: OrphanedDirectories,
@@ -77,6 +80,7 @@ impl Engine {
             slots: StartSlots::new(&config),
             runtime: Runtime::default(),
             pleg: Pleg::new(config.parallel_reads),
+            host_cleanup: HostCleanup::default(),
             desired: Desired::default(),
             requests: Requests::default(),
             orphaned_directories: OrphanedDirectories::default(),
@@ -196,7 +200,10 @@ impl Engine {
             None => {}
             Some(Owner::Exec) => self.executed(op, result),
             Some(Owner::Usage) => self.usage_read(op, result),
-            Some(Owner::Relist) => self.listed(result),
+            Some(Owner::Relist) => self.list_came(result),
+            Some(Owner::EmptyNetworks) => self.networks_removed(),
+            // The adapter logs what it removes. A cgroup that stays harms nothing.
+            Some(Owner::CgroupSweep) => {}
             Some(Owner::RuntimeStatus) => self.runtime_status(result),
             Some(Owner::Cgroups) => self.cpu_weight_set(result),
             Some(Owner::Logind) => {
