@@ -82,7 +82,7 @@ pub(super) fn dump(
                 Job::Dns(_) => "read the host's resolv.conf",
                 Job::Configuration => "read the configuration",
                 Job::Findings => "search for a container runtime",
-                Job::Networks { .. } => "check the network results of sandboxes",
+                Job::Networks(_) => "check the network results of sandboxes",
             };
             (id.0.to_string(), what)
         })

@@ -43,11 +43,8 @@ pub enum Job {
     Hosts(ContainerFiles),
     /// The host's DNS settings, for a sandbox.
     Dns(SandboxCall),
-    /// The search for empty network results, before the engine sees the first list of sandboxes.
-    Networks {
-        op: OpId,
-        result: Box<Result<Answer, OpError>>,
-    },
+    /// The removal of empty network results.
+    Networks(OpId),
     /// For a reload.
     Configuration,
     /// The search for the reason why the runtime is unavailable.
@@ -110,6 +107,7 @@ impl Agent {
                 self.cgroups.call(op, call, now.boot);
                 self.drive_cgroups(now);
             }
+            Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),
             // Manifests with volumes are rejected (`api/validate/unsupported.rs`), so nothing is ever mounted.
             Effect::Volumes { op, call: VolumesCall::Unmount { .. }, .. } => {
                 self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) });
@@ -152,6 +150,7 @@ impl Agent {
                 }
             }
             Effect::Notice(notice) => self.tell(&notice, now),
+            Effect::ContainerEnded(end) => self.tell_end(&end, now),
             Effect::Measure(measure) => self.metrics.observe(&measure),
         }
         false
@@ -295,7 +294,7 @@ impl Agent {
                 self.run_sandbox(sandbox, Some(host), now);
                 self.flush_to_runtime(now);
             }
-            (Job::Networks { op, result }, Work::Networks(gone)) => self.networks_mended(op, *result, gone),
+            (Job::Networks(op), Work::Networks(gone)) => self.empty_networks_removed(op, gone),
             (Job::Findings, Work::Findings(found)) => found.iter().for_each(system_check::line),
             (Job::Configuration, Work::Configuration(loaded)) => self.reloaded(Ok(*loaded), now),
             (Job::Files(op), Work::DropIn(result)) => {
@@ -330,14 +329,10 @@ impl Agent {
                 Vec::new()
             }
             // (A container without a termination message has an empty one.)
-            Job::Files(op) | Job::Message(op) | Job::Hosts(ContainerFiles { op, .. }) => vec![op],
+            Job::Files(op) | Job::Message(op) | Job::Networks(op) | Job::Hosts(ContainerFiles { op, .. }) => vec![op],
             Job::Dns(sandbox) => {
                 self.run_sandbox(sandbox, None, now);
                 self.flush_to_runtime(now);
-                Vec::new()
-            }
-            Job::Networks { op, result } => {
-                self.networks_mended(op, *result, Vec::new());
                 Vec::new()
             }
             Job::Configuration => {

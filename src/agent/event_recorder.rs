@@ -10,10 +10,10 @@ use crate::adapters::server::http::Route;
 use crate::api::facts::RuntimeFact;
 use crate::api::names::{FullName, Uid};
 use crate::api::reason::Reason;
-use crate::api::time::{Now, Wall};
-use crate::engine::effect::{Notice, Severity};
+use crate::api::time::Now;
+use crate::engine::effect::{ContainerEnd, Notice, Severity};
 use crate::engine::node::PodView;
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus};
+use k8s_openapi::api::core::v1::ContainerState;
 use log::Level;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -29,17 +29,16 @@ pub struct EventRecorder {
 
 #[derive(Debug, Default)]
 struct OfPod {
-    /// For each container name, the ID of the container whose end was logged last.
-    ends: BTreeMap<String, String>,
     /// The last warning, until one of the pod's containers starts.
     warning: Option<String>,
 }
 
 impl Agent {
     pub(super) fn tell(&mut self, notice: &Notice, now: Now) {
-        // Log the end of a container before the reaction to it.
         if let Some(pod) = &notice.pod {
-            self.tell_ends(&pod.uid, now);
+            if self.engine.pod(&pod.uid).is_some() {
+                self.reporting.recorder.pods.entry(pod.uid.clone()).or_default();
+            }
             self.reporting.recorder.keep(notice);
         }
         self.keep_event(
@@ -86,7 +85,7 @@ impl Agent {
     pub(super) fn tell_change(&mut self, uid: &Uid, name: &FullName, now: Now) -> bool {
         if let Some(view) = self.engine.pod(uid) {
             log::debug!("{}", summary(&view));
-            self.tell_ends(uid, now);
+            self.reporting.recorder.pods.entry(uid.clone()).or_default();
             return true;
         }
         let news = self.reporting.recorder.pods.remove(uid).is_some();
@@ -100,21 +99,22 @@ impl Agent {
         news
     }
 
-    /// Logs the ends of the pod's containers that were not logged yet.
-    fn tell_ends(&mut self, uid: &Uid, now: Now) {
-        let Some(view) = self.engine.pod(uid) else { return };
-        let ends = self.reporting.recorder.ends(&view, self.process.started.wall);
-        let name = view.pod.name.clone();
-        for end in ends {
-            let severity = if end.exit_code == 0 { Severity::Normal } else { Severity::Warning };
-            match severity {
-                Severity::Normal => log::info!("{}", end.line),
-                Severity::Warning => log::warn!("{}", end.line),
-            }
-            let (pod, container) = (Some((uid, &name)), Some(end.container.as_str()));
-            let (reason, message) = (&Reason::ContainerDied, &end.message);
-            self.keep_event(&event_cache::Happened { pod, container, severity, reason, message }, now);
+    /// Logs the end of a container.
+    pub(super) fn tell_end(&mut self, of: &ContainerEnd, now: Now) {
+        let ContainerEnd { pod, container, end, .. } = of;
+        let severity = if end.exit_code == 0 { Severity::Normal } else { Severity::Warning };
+        match severity {
+            Severity::Normal => log::info!("{}", ended_line(of)),
+            Severity::Warning => log::warn!("{}", ended_line(of)),
         }
+        let reason = end.reason.as_deref().filter(|r| !r.is_empty()).map(|r| format!(" ({r})")).unwrap_or_default();
+        // Only text that equal ends have in common, so that they share an event.
+        let message = &format!("Container {container} ended with exit code {}{reason}", end.exit_code);
+        let (pod, container) = (Some((&pod.uid, &pod.name)), Some(container.as_str()));
+        self.keep_event(
+            &event_cache::Happened { pod, container, severity, reason: &Reason::ContainerDied, message },
+            now,
+        );
     }
 
     /// Records each new manifest error as an event of the node.
@@ -140,16 +140,6 @@ impl Agent {
             self.server.publish(Route::Events, line, now.boot);
         }
     }
-}
-
-/// The end of a container, to be logged.
-struct End {
-    container: String,
-    exit_code: i32,
-    /// For the log.
-    line: String,
-    /// For an event: only text that equal ends have in common.
-    message: String,
 }
 
 fn tell_standing(standing: &mut LogDeduplicator, level: Level, line: &str, now: Now) {
@@ -212,50 +202,17 @@ impl EventRecorder {
             Severity::Normal => {}
         }
     }
-
-    /// The containers that ended since the last call. Ends before `begin` are left out: a previous run has logged them.
-    fn ends(&mut self, view: &PodView<'_>, begin: Wall) -> Vec<End> {
-        let mut ends = Vec::new();
-        let told = &mut self.pods.entry(view.pod.uid.clone()).or_default().ends;
-        for status in view.status.container_statuses.iter().flatten() {
-            let Some(end) = end(status) else { continue };
-            let id = end.container_id.as_deref().unwrap_or_default();
-            if told.get(&status.name).is_some_and(|told| told == id) {
-                continue;
-            }
-            told.insert(status.name.clone(), id.to_owned());
-            let before = |at: Wall| end.finished_at.as_ref().is_some_and(|t| Some(t.0) < at.timestamp());
-            if before(begin) {
-                continue;
-            }
-            let reason = end.reason.as_deref().filter(|r| !r.is_empty()).map(|r| format!(" ({r})")).unwrap_or_default();
-            ends.push(End {
-                container: status.name.clone(),
-                exit_code: end.exit_code,
-                line: ended_line(&view.pod.name, status, end),
-                message: format!("Container {} ended with exit code {}{reason}", status.name, end.exit_code),
-            });
-        }
-        ends
-    }
 }
 
-/// The newest end of a container: of its current instance, or of the previous one.
-fn end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
-    let of = |state: &'_ Option<ContainerState>| state.as_ref().is_some_and(|s| s.terminated.is_some());
-    let state = if of(&status.state) { &status.state } else { &status.last_state };
-    state.as_ref()?.terminated.as_ref()
-}
-
-fn ended_line(pod: &FullName, status: &ContainerStatus, end: &ContainerStateTerminated) -> String {
+fn ended_line(ContainerEnd { pod, container, restart_count, end }: &ContainerEnd) -> String {
     let reason = end.reason.as_deref().unwrap_or("Ended");
-    let mut line = format!("pod={pod} container={} reason={reason} exit_code={}", status.name, end.exit_code);
+    let mut line = format!("pod={} container={container} reason={reason} exit_code={}", pod.name, end.exit_code);
     // (A container that never started has the epoch as its start time.)
     let from = end.started_at.as_ref().filter(|at| at.0.as_second() > 0);
     if let (Some(from), Some(to)) = (from, &end.finished_at) {
         let _ = write!(line, " ran={}s", (to.0.as_second() - from.0.as_second()).max(0));
     }
-    let _ = write!(line, " restarts={}", status.restart_count);
+    let _ = write!(line, " restarts={restart_count}");
     if let Some(message) = end.message.as_deref().map(str::trim_end).filter(|m| !m.is_empty()) {
         // A termination message has up to 4,096 bytes; the first part is enough for the log.
         let start: String = message.chars().take(200).collect();
@@ -268,6 +225,13 @@ fn ended_line(pod: &FullName, status: &ContainerStatus, end: &ContainerStateTerm
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::document::{self, Context};
+    use k8s_openapi::api::core::v1::ContainerStateTerminated;
+    use std::rc::Rc;
+
+    const POD: &str =
+        "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: main, image: i:1}]}}";
+    const CONTEXT: Context<'_> = Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
 
     fn notice(container: Option<&str>, message: &str) -> Notice {
         Notice {
@@ -286,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_with_its_code_and_how_long_it_ran() {
+    fn an_end_is_logged_with_its_code_and_how_long_it_ran() {
         let time =
             |s: i64| jiff::Timestamp::from_second(s).ok().map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time);
         let terminated = ContainerStateTerminated {
@@ -297,15 +261,9 @@ mod tests {
             message: Some(format!("{}\n", "\u{e4}".repeat(201))),
             ..Default::default()
         };
-        let last = ContainerState { terminated: Some(terminated), ..Default::default() };
-        let status = ContainerStatus {
-            name: "main".into(),
-            restart_count: 2,
-            state: Some(ContainerState { running: Some(Default::default()), ..Default::default() }),
-            last_state: Some(last),
-            ..Default::default()
-        };
-        let line = ended_line(&FullName::new("default", "web"), &status, end(&status).unwrap());
+        let pod = Rc::new(document::read(POD.as_bytes(), "/m/web.yaml", CONTEXT).0.remove(0));
+        let end = ContainerEnd { pod, container: "main".into(), restart_count: 2, end: terminated };
+        let line = ended_line(&end);
         let start = "pod=default/web container=main reason=Error exit_code=3 ran=5s restarts=2 message=\"";
         assert_eq!(line, format!("{start}{}...\"", "\u{e4}".repeat(200)));
     }

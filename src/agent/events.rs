@@ -5,7 +5,6 @@ use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::StreamEvent;
 use crate::adapters::cri::requests::RequestConfig;
 use crate::adapters::manifests::{NotSeen, Seen};
-use crate::api::facts::Listed;
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::reason::Reason;
@@ -16,7 +15,7 @@ use crate::engine::event::{Answer, Event, Kind, PlegEvent};
 use crate::event_loop::JobError;
 use log::Level;
 use mio::Token;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 impl Agent {
     /// The runtime may have answered.
@@ -54,20 +53,10 @@ impl Agent {
                     self.events.push_back(Event::RuntimeDown { why });
                 }
                 ClientEvent::Done { op, result } => {
-                    match &result {
-                        Ok(Answer::Runtime(fact)) => {
-                            self.preflight_runtime(Ok(fact), now);
-                            self.tell_runtime(fact, now);
-                            self.open_container_events();
-                        }
-                        Ok(Answer::Listed(listed)) => {
-                            self.sweep_cgroups(listed, now);
-                            if !self.runtime.networks_mended {
-                                self.mend_networks(op, result, now);
-                                continue;
-                            }
-                        }
-                        _ => {}
+                    if let Ok(Answer::Runtime(fact)) = &result {
+                        self.preflight_runtime(Ok(fact), now);
+                        self.tell_runtime(fact, now);
+                        self.open_container_events();
                     }
                     self.events.push_back(Event::Done { op, result });
                 }
@@ -91,18 +80,6 @@ impl Agent {
             }
         }
         self.runtime.buffer = out;
-    }
-
-    /// Once, with the first list: removes cgroups of pods that neither the runtime nor the engine knows.
-    fn sweep_cgroups(&mut self, listed: &Listed, now: Now) {
-        if std::mem::replace(&mut self.cgroups_swept, true) {
-            return;
-        }
-        let of_sandboxes = listed.sandboxes.iter().map(|s| &s.uid);
-        let running: BTreeSet<&Uid> = of_sandboxes.chain(listed.containers.iter().map(|c| &c.uid)).collect();
-        let engine = &self.engine;
-        self.cgroups.sweep(&|uid| running.contains(uid) || engine.pod(uid).is_some(), now.boot);
-        self.drive_cgroups(now);
     }
 
     /// P8: the runtime's CRI service answers, and may have an event stream.
@@ -231,7 +208,7 @@ impl Agent {
     fn apply(&mut self, mut new: Config, node: NodeFacts) {
         logging::set_verbosity(new.verbosity);
         self.metrics.set_node_size(&node);
-        let settings = start::engine_config(&new, node, &self.process.root.id);
+        let settings = start::engine_config(&new, node, &self.process.root.id, self.process.started.wall);
         self.events.push_back(Event::Configure(Box::new(settings)));
         // (Each new sandbox reads the host's DNS settings again.)
         let host_dns = self.runtime.client.config_mut().host_dns.clone();

@@ -75,8 +75,6 @@ pub struct Agent {
     logind: Logind,
     lock: logind::HeldLock,
     cgroups: PodCgroups,
-    /// The cgroups of dead pods were searched for.
-    cgroups_swept: bool,
     pidfds: Pidfds,
     files: PodFiles,
     records: RecordQueue,
@@ -115,8 +113,6 @@ struct Runtime {
     told: Option<RuntimeFact>,
     /// `preflight_runtime` has logged its findings.
     checked: bool,
-    /// Empty network results, which a power cut leaves behind, were searched for.
-    networks_mended: bool,
 }
 
 /// The log lines and events of pods and of the node.

@@ -7,6 +7,7 @@ use super::{Agent, start};
 use crate::adapters::cri::requests::{HostDns, dns_notices};
 use crate::adapters::host::cni_cache;
 use crate::adapters::pod_files;
+use crate::api::names::SandboxId;
 use crate::api::pod::Pod;
 use crate::api::time::{Boot, Now};
 use crate::config;
@@ -151,30 +152,19 @@ impl Agent {
         self.sources.jobs.insert(id, Job::Configuration);
     }
 
-    /// Removes empty network results before the engine sees the first list of sandboxes: after a power cut the runtime
-    /// cannot stop a sandbox whose network result is an empty file.
-    pub(super) fn mend_networks(&mut self, op: OpId, result: Result<Answer, OpError>, now: Now) {
-        self.runtime.networks_mended = true;
-        let listed = match &result {
-            Ok(Answer::Listed(listed)) => listed.sandboxes.as_slice(),
-            _ => &[],
-        };
-        let ours = listed.iter().filter(|s| s.owner.as_ref() == Some(&self.process.root.id));
-        let ids: Vec<String> = ours.map(|s| s.id.to_string()).collect();
-        if ids.is_empty() {
-            self.events.push_back(Event::Done { op, result });
-            return;
-        }
+    /// Has a helper remove the empty network results of these sandboxes.
+    pub(super) fn remove_empty_networks(&mut self, op: OpId, sandboxes: &[SandboxId], now: Now) {
+        let ids: Vec<String> = sandboxes.iter().map(ToString::to_string).collect();
         let deadline = now.boot + READ_TIMEOUT;
         let results = Path::new(cni_cache::RESULTS);
         let name = "check the network results of sandboxes";
         let id = self.sources.helpers.submit_for(Class::Paths, name, results, deadline, move || {
             Work::Networks(cni_cache::remove_empty(results, &ids))
         });
-        self.sources.jobs.insert(id, Job::Networks { op, result: Box::new(result) });
+        self.sources.jobs.insert(id, Job::Networks(op));
     }
 
-    pub(super) fn networks_mended(&mut self, op: OpId, result: Result<Answer, OpError>, gone: Vec<Removed>) {
+    pub(super) fn empty_networks_removed(&mut self, op: OpId, gone: Vec<Removed>) {
         for (path, removed) in gone {
             let path = path.display();
             match removed {
@@ -187,7 +177,7 @@ impl Agent {
                 ),
             }
         }
-        self.events.push_back(Event::Done { op, result });
+        self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) });
     }
 }
 

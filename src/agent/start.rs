@@ -25,6 +25,7 @@ use crate::api::layout::Layout;
 use crate::api::limits::{self, PodRules};
 use crate::api::node_facts::{self, NodeFacts};
 use crate::api::resources::Resources;
+use crate::api::time::Wall;
 use crate::config::Config;
 use crate::config::problem::Problem;
 use crate::engine::config::EngineConfig;
@@ -75,7 +76,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let metrics = Metrics::new(&config.node_name);
     metrics.set_node_size(&node);
     let cgroups = PodCgroups::new(cgroup_settings(&config, &node), SLICES);
-    let engine = Engine::new(engine_config(&config, node, &root.id));
+    let engine = Engine::new(engine_config(&config, node, &root.id, started.wall));
     let files = pod_files(&config, &cgroups);
     let found = Event::Directories(files.found());
     let kept = Event::Records(records.load(&[record::KIND, shutdown::record::KIND]));
@@ -94,14 +95,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     Ok(Agent {
         process: Process { started, root, inherited },
         sources: Sources { signals, timers: Timers::new(), helpers, jobs: BTreeMap::new() },
-        runtime: Runtime {
-            client,
-            container_events,
-            buffer: Vec::new(),
-            told: None,
-            checked: false,
-            networks_mended: false,
-        },
+        runtime: Runtime { client, container_events, buffer: Vec::new(), told: None, checked: false },
         reporting: Reporting {
             recorder: EventRecorder::default(),
             event_cache: EventCache::new(&config.node_name),
@@ -122,7 +116,6 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         events,
         manifests,
         metrics,
-        cgroups_swept: false,
     })
 }
 
@@ -188,7 +181,7 @@ pub(super) fn transport(path: &Path, registry: &Registry, token: Token) -> Resul
 }
 
 /// The engine's part of the configuration.
-pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str) -> EngineConfig {
+pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str, started: Wall) -> EngineConfig {
     let defaults = EngineConfig::default();
     EngineConfig {
         owner: owner.to_string(),
@@ -198,6 +191,7 @@ pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str) -> En
         node,
         shutdown: config.shutdown.clone(),
         boot_id: machine::boot_id(),
+        started,
         parallel_sandboxes: config.max_parallel_sandbox_starts as usize,
         parallel_containers: config.max_parallel_container_starts as usize,
         parallel_pulls: config.parallel_image_pulls().map_or(usize::MAX, |n| n as usize),

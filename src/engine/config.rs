@@ -1,8 +1,9 @@
-//! The engine's settings. `Event::Configure` replaces them; `owner`, `boot_id` and `seed` are fixed at the start.
+//! The engine's settings. `Event::Configure` replaces them; `owner`, `boot_id`, `started` and `seed` are fixed at the start.
 
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
 use crate::api::shutdown::Groups;
+use crate::api::time::Wall;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct EngineConfig {
     pub shutdown: Groups,
     /// The kernel's id of this boot. A recorded shutdown with another boot id is over.
     pub boot_id: String,
+    /// The start of this run of Wherry.
+    pub started: Wall,
     /// The seed of the jitter (W9).
     pub seed: u64,
 }
@@ -57,6 +60,7 @@ impl Default for EngineConfig {
             },
             shutdown: Groups::default(),
             boot_id: String::new(),
+            started: Wall(0),
             seed: 1,
         }
     }

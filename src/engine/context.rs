@@ -24,6 +24,8 @@ pub enum Owner {
     Relist,
     RuntimeStatus,
     Cgroups,
+    EmptyNetworks,
+    CgroupSweep,
     Logind,
     LockStore,
     ShutdownRecord,

@@ -10,7 +10,8 @@ use crate::engine::control::{Reply, RequestError, RequestId};
 use crate::engine::op::OpId;
 use crate::engine::pod::kill::KillId;
 use crate::engine::probe::Kind;
-use k8s_openapi::api::core::v1::LifecycleHandler;
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, LifecycleHandler};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub enum Effect {
     Files { op: OpId, call: FilesCall },
     /// Change the cgroups of pods.
     Cgroup { op: OpId, call: CgroupCall },
+    /// Remove the CNI results of these sandboxes that are empty files. Answer: `Ok`, also if some cannot be removed.
+    RemoveEmptyNetworks { op: OpId, sandboxes: Vec<SandboxId> },
     /// Mount or unmount a pod's volumes. `timeout` as for `Runtime`.
     Volumes { op: OpId, call: VolumesCall, timeout: Duration },
     /// Run a container's hook. Answer: `Ok`, or an error with the hook's output. A hook is cancelled after `timeout`.
@@ -56,6 +59,8 @@ pub enum Effect {
     Publish { uid: Uid, name: FullName },
     /// A log line, and an event of the pod.
     Notice(Notice),
+    /// A log line, and the event ContainerDied. Once for each end of a container.
+    ContainerEnded(Box<ContainerEnd>),
     /// A value for a metric. The names are the kubelet's.
     Measure(Measure),
 }
@@ -171,6 +176,8 @@ pub enum CgroupCall {
     Remove { uid: Uid, kill: bool },
     /// Set the CPU weight of the burstable class: the sum of the CPU requests of its pods, in milli-CPU.
     SetCpuWeight { burstable: u64 },
+    /// Remove the cgroups of all other pods, if they are old and nothing runs in them.
+    Sweep { known: BTreeSet<Uid> },
 }
 
 /// Each is retried until it succeeds, so it has to accept a volume that is already mounted or removed.
@@ -282,6 +289,16 @@ pub struct Notice {
     pub severity: Severity,
     pub reason: Reason,
     pub message: String,
+}
+
+/// The end of a container, as its pod's published status shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerEnd {
+    pub pod: Rc<Pod>,
+    pub container: String,
+    pub restart_count: i32,
+    /// Includes the termination message.
+    pub end: ContainerStateTerminated,
 }
 
 /// Labels come from closed sets, never from input. docs/metrics.md describes each metric.

@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod config;
+pub mod container_ends;
 pub mod context;
 pub mod control;
 pub mod desired;

@@ -213,6 +213,7 @@ impl Node {
                 }
                 self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) });
             }
+            Effect::RemoveEmptyNetworks { op, .. } => self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) }),
             Effect::Record { op, .. } => self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) }),
             Effect::Watch { uid, id, .. } => {
                 self.watched.insert(id.clone(), uid.clone());

@@ -34,13 +34,13 @@ use crate::event_loop::clock;
 use mio::{Registry, Token};
 use serde_json::{Value, json};
 use slices::{Ended, Slices, Ticket};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// gRPC's code INTERNAL, for Wherry's own errors.
 const INTERNAL: u32 = 13;
-/// How often the levels are created again for one pod if another process removes them.
+/// Maximum number of passes over a pod's cgroup and its parents.
 const TRIES: u32 = 3;
 
 /// Settings from the configuration and the machine.
@@ -70,8 +70,8 @@ pub enum CgroupResult {
     LevelFailed { why: String },
 }
 
-/// The adapter. Call `drive` when its token is ready, after its deadline, and after `call`, `take_driver` and `sweep`; then take
-/// the results.
+/// The adapter. Call `drive` when its token is ready, after its deadline, and after `call` and `take_driver`; then take the
+/// results.
 pub struct PodCgroups {
     tree: Result<Tree, String>,
     slices: Slices,
@@ -192,7 +192,7 @@ impl PodCgroups {
         }
         match self.names.driver {
             CgroupDriver::Cgroupfs => {
-                let result = self.use_files(call);
+                let result = self.use_files(call, now);
                 self.done(op, result);
             }
             CgroupDriver::Systemd => self.use_slices(op, call, now),
@@ -232,10 +232,10 @@ impl PodCgroups {
     }
 
     /// Removes the cgroups of pods that are not known, if nothing runs in them.
-    pub fn sweep(&mut self, known: &dyn Fn(&Uid) -> bool, now: Boot) {
+    fn sweep(&mut self, known: &BTreeSet<Uid>, now: Boot) {
         let Ok(tree) = &self.tree else { return };
         // Names of systemd slices replace dashes by underscores; UIDs have no underscores.
-        let gone = tree.cgroups().sweep(&|uid| known(&Uid::from(uid.replace('_', "-"))));
+        let gone = tree.cgroups().sweep(&|uid| known.contains(&Uid::from(uid.replace('_', "-"))));
         for name in gone {
             log::info!("removed the cgroup of a dead pod cgroup={name}");
             if self.names.driver == CgroupDriver::Systemd {
@@ -320,11 +320,15 @@ fn log_driver(reported: Option<CgroupDriver>, configured: CgroupDriver) {
 
 /// The driver cgroupfs.
 impl PodCgroups {
-    fn use_files(&mut self, call: CgroupCall) -> Result<(), String> {
+    fn use_files(&mut self, call: CgroupCall, now: Boot) -> Result<(), String> {
         match call {
             CgroupCall::Make { pod } => self.make(&pod),
             CgroupCall::SetCpuWeight { burstable } => self.set_cpu_weight(burstable),
             CgroupCall::Remove { uid, .. } => self.remove(&uid, clock::boot()),
+            CgroupCall::Sweep { known } => {
+                self.sweep(&known, now);
+                Ok(())
+            }
         }
     }
 
@@ -344,6 +348,9 @@ impl PodCgroups {
         Ok(())
     }
 
+    /// Creates the cgroup of a pod together with its missing parents, like `mkdir -p`. The levels are created once and then
+    /// remembered, so their absence shows only when the pod's own mkdir fails. The repetition belongs to this one operation: it
+    /// takes no time, and an error here would delay the pod by its back-off although nothing is wrong.
     fn make(&mut self, pod: &Pod) -> Result<(), String> {
         let (cgroup, limits) = self.of_pod(pod);
         for _ in 0..TRIES {
@@ -403,6 +410,10 @@ impl PodCgroups {
                     self.waiting.insert(ticket, Waiting { began: now, then: Then::Stopped { op } });
                 }
                 self.removals.insert(op, Removal { uid, left: CLASSES.len(), began: now, trouble: None });
+            }
+            CgroupCall::Sweep { known } => {
+                self.sweep(&known, now);
+                self.done(op, Ok(()));
             }
         }
     }

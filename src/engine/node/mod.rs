@@ -3,12 +3,14 @@
 //! `Engine::step` is the whole interface: an event and the time in, effects out. The machines own their state: the modules
 //! of `engine/`. The modules here connect them with the workers: `desired` compares the desired pods with the workers,
 //! `replace` replaces edited pods, `kills` handles kills by other parts, `requests` carries out the requests of users,
-//! `pleg` adopts the pods that a list shows, `admission` and `shutdown` carry out the decisions of admission and the
-//! orders of the node shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
+//! `host_cleanup` removes what earlier runs left on the host, `pleg` adopts the pods that a list shows, `admission` and
+//! `shutdown` carry out the decisions of admission and the orders of the node shutdown, `view` and `worker_status` provide
+//! the data for the API, and `dump` shows the whole state.
 
 mod admission;
 mod desired;
 mod dump;
+mod host_cleanup;
 mod kills;
 mod pleg;
 mod replace;
@@ -26,6 +28,7 @@ use crate::api::names::Uid;
 use crate::api::time::Now;
 use crate::engine::admission::machine::NodeAdmission;
 use crate::engine::config::EngineConfig;
+use crate::engine::container_ends::{ContainerEnds, Published};
 use crate::engine::context::{Context, Owner};
 use crate::engine::control::Requests;
 use crate::engine::desired::Desired;
@@ -42,7 +45,7 @@ use crate::engine::rng::Rng;
 use crate::engine::runtime::Runtime;
 use crate::engine::shutdown::Shutdown;
 use crate::engine::slots::StartSlots;
-
+use host_cleanup::HostCleanup;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,12 +58,14 @@ pub struct Engine {
     slots: StartSlots,
     runtime: Runtime,
     pleg: Pleg,
+    host_cleanup: HostCleanup,
     desired: Desired,
     requests: Requests,
     orphaned_directories: OrphanedDirectories,
     shutdown: Shutdown,
     admission: NodeAdmission,
     workers: BTreeMap<Uid, Worker>,
+    container_ends: ContainerEnds,
     dirty: BTreeSet<Uid>,
     #[serde(flatten)]
     outbox: Outbox,
@@ -75,12 +80,14 @@ impl Engine {
             slots: StartSlots::new(&config),
             runtime: Runtime::default(),
             pleg: Pleg::new(config.parallel_reads),
+            host_cleanup: HostCleanup::default(),
             desired: Desired::default(),
             requests: Requests::default(),
             orphaned_directories: OrphanedDirectories::default(),
             shutdown: Shutdown::new(config.shutdown.clone()),
             admission: NodeAdmission::default(),
             workers: BTreeMap::new(),
+            container_ends: ContainerEnds::default(),
             dirty: BTreeSet::new(),
             outbox: Outbox::default(),
             config,
@@ -91,7 +98,8 @@ impl Engine {
         self.slots.configure(&config);
         self.pleg.reads.set_limit(config.parallel_reads);
         let old = std::mem::take(&mut self.config);
-        self.config = EngineConfig { owner: old.owner, seed: old.seed, boot_id: old.boot_id, ..config };
+        self.config =
+            EngineConfig { owner: old.owner, seed: old.seed, boot_id: old.boot_id, started: old.started, ..config };
     }
 
     /// Handles an event. The effects are in the order in which they have to start.
@@ -139,7 +147,19 @@ impl Engine {
         self.pleg.arm_relist(self.runtime.is_up(), self.config.relist_period, now.boot, &mut self.outbox);
         self.orphaned_directories.arm(now.boot, &mut self.outbox);
         self.arm_slots();
+        self.report_ends();
         self.outbox.take()
+    }
+
+    /// Reports the ends of containers that this step publishes.
+    fn report_ends(&mut self) {
+        let Engine { workers, pleg, .. } = self;
+        let published = |uid: &Uid| {
+            let worker = workers.get(uid).filter(|w| w.is_shown())?;
+            let (pod, facts) = (worker.pod.as_ref()?, pleg.cache.get(uid)?.facts());
+            Some(Published { pod, status: &worker.status, facts })
+        };
+        self.container_ends.report(published, self.config.started, &mut self.outbox);
     }
 
     fn timer_fired(&mut self, key: TimerKey) {
@@ -180,7 +200,10 @@ impl Engine {
             None => {}
             Some(Owner::Exec) => self.executed(op, result),
             Some(Owner::Usage) => self.usage_read(op, result),
-            Some(Owner::Relist) => self.listed(result),
+            Some(Owner::Relist) => self.list_answered(result),
+            Some(Owner::EmptyNetworks) => self.networks_removed(),
+            // The adapter logs what it removes. A cgroup that stays harms nothing.
+            Some(Owner::CgroupSweep) => {}
             Some(Owner::RuntimeStatus) => self.runtime_status(result),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),
             Some(Owner::Logind) => {

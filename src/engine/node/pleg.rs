@@ -33,6 +33,10 @@ impl Engine {
             }
         }
         self.dirty.extend(self.pleg.compare(&pods, list.began, self.now.boot));
+        if list.is_first {
+            self.sweep_cgroups(&list.listed);
+        }
+        self.container_ends.retain(|uid| self.workers.contains_key(uid) || pods.shows(uid));
     }
 
     /// W21: a pod of ours without a worker.

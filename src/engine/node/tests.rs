@@ -79,6 +79,11 @@ fn node(desired: Vec<Rc<Pod>>, shown: Listed) -> (Engine, Vec<Effect>) {
     effects.extend(engine.step(Event::RuntimeUp, at(5)));
     let list = op_of(&effects, |call| matches!(call, RuntimeCall::List));
     effects.extend(engine.step(Event::Done { op: list, result: Ok(Answer::Listed(shown)) }, at(6)));
+    let removal =
+        effects.iter().find_map(|e| if let Effect::RemoveEmptyNetworks { op, .. } = e { Some(*op) } else { None });
+    if let Some(op) = removal {
+        effects.extend(engine.step(Event::Done { op, result: Ok(Answer::Ok) }, at(6)));
+    }
     (engine, effects)
 }
 

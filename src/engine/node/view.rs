@@ -77,8 +77,7 @@ impl Engine {
 
     fn view_of<'a>(&'a self, worker: &'a Worker) -> Option<PodView<'a>> {
         let pod = worker.pod.as_ref()?;
-        // A removed pod is shown until nothing of it runs.
-        if !worker.demand.desired && worker.is_finished() {
+        if !worker.is_shown() {
             return None;
         }
         let deletion = match &worker.state {

@@ -1,6 +1,7 @@
 //! The rules that must hold at every instant, checked with each effect. The first violation is kept.
 
 mod calls;
+mod ends;
 mod pods;
 
 use crate::bounds::Bounds;
@@ -88,6 +89,7 @@ pub struct Checks {
     tried: BTreeSet<Uid>,
     /// The wall clock was set, so the rest of a grace period is unknown after a restart.
     clock_set: bool,
+    ends: ends::Ends,
     pub bounds: Bounds,
     /// The runtime may report implausible times, from which back-offs count.
     pub false_times: bool,
@@ -192,6 +194,7 @@ impl Checks {
 
     pub fn engine_killed(&mut self, runtime: &Runtime, records: &BTreeMap<String, String>) {
         self.bounds.engine_killed();
+        self.forget_ends();
         self.changing.clear();
         self.waits_for.retain(|uid, waits| {
             let record = records.get(&format!("pods/{uid}")).map(String::as_str).unwrap_or_default();

@@ -204,6 +204,7 @@ impl Runtime {
             grace_seconds: Some(pod.grace_period().as_secs()),
             digest: pod.digest.clone(),
             pid: 500_000 + self.last_id,
+            empty_network: false,
         };
         let fact = sandbox_fact(&s, pod.host_network());
         self.cgroups.insert(pod.uid.clone());
@@ -220,6 +221,9 @@ impl Runtime {
             return failed(format!("failed to stop container {}: context deadline exceeded", c.id));
         }
         if let Some(s) = self.sandboxes.get_mut(id) {
+            if s.empty_network {
+                return failed(format!("failed to destroy network for sandbox {id}: unexpected end of JSON input"));
+            }
             s.ready = false;
         }
         ok(Answer::Ok)
@@ -236,6 +240,9 @@ impl Runtime {
         }
         if let Some(c) = self.containers.values().find(|c| c.sandbox == id && c.stuck) {
             return stuck(&c.id);
+        }
+        if self.sandboxes.get(id).is_some_and(|s| s.empty_network) {
+            return failed(format!("failed to destroy network for sandbox {id}: unexpected end of JSON input"));
         }
         self.containers.retain(|_, c| c.sandbox != id);
         self.sandboxes.remove(id);

@@ -55,6 +55,8 @@ pub struct Sandbox {
     /// The digest of the pod for which it was created.
     pub digest: String,
     pub pid: u32,
+    /// Its network result is an empty file.
+    pub empty_network: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -2,9 +2,11 @@
 
 use crate::runtime::{GivenUp, Life};
 use crate::story::*;
-use crate::world::{MS, World};
+use crate::world::{MS, S, World};
 use std::time::Duration;
+use wherry::api::names::{SandboxId, Uid};
 use wherry::engine::effect::Measure;
+use wherry::engine::event::Event;
 
 #[test]
 fn w25_running_pods_are_adopted_with_their_counts_and_times() {
@@ -39,6 +41,63 @@ fn w25_a_kill_at_any_instant_of_the_start_ends_in_one_running_container() {
         assert_eq!((w.runtime.containers.len(), w.runtime.sandboxes.len()), (1, 1), "killed after {ms} ms");
         w.assert_well();
     }
+}
+
+#[test]
+fn w25_empty_network_results_of_own_sandboxes_are_removed_once_in_a_run() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(5);
+    assert_eq!(w.networks.removals, Vec::<Vec<SandboxId>>::new(), "the first list had no sandbox");
+    let ours: Vec<SandboxId> = w.runtime.sandboxes.keys().map(|id| SandboxId::from(id.as_str())).collect();
+    w.runtime.sandboxes.values_mut().for_each(|s| s.empty_network = true);
+    w.kill_engine();
+    w.remove("web");
+    w.networks.removal_takes = 3 * S;
+    w.start();
+    w.run(2);
+    assert_eq!(w.networks.removals, [ours]);
+    assert!(!w.engine.pleg_healthy(w.time().boot), "the first list waits for the removal");
+    w.until("the pod is removed", 20, |w| w.runtime.sandboxes.is_empty() && w.disk.records.is_empty());
+    w.file("next", ONE);
+    w.run(60);
+    assert_eq!(w.networks.removals.len(), 1, "later lists do not wait");
+    w.assert_well();
+}
+
+#[test]
+fn w26_the_cgroups_of_dead_pods_are_removed_once_in_a_run() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(5);
+    let web = w.files["/m/web.yaml"].uid.clone();
+    w.restart_engine();
+    w.cgroups.sweeps.clear();
+    let dead = Uid::from("dead");
+    w.cgroups.dead.extend([web.clone(), dead.clone()]);
+    w.run(5);
+    assert_eq!(w.cgroups.sweeps.len(), 1);
+    assert!(w.cgroups.dead.contains(&web), "the runtime has objects of this pod");
+    assert!(!w.cgroups.dead.contains(&dead));
+    w.run(90);
+    assert_eq!(w.cgroups.sweeps.len(), 1);
+}
+
+#[test]
+fn w26_no_sweep_of_cgroups_touches_a_pod_without_a_worker_that_the_runtime_shows() {
+    let mut w = node();
+    w.file("web", ONE);
+    w.run(5);
+    let web = w.files["/m/web.yaml"].uid.clone();
+    w.kill_engine();
+    w.disk.records.clear();
+    w.disk.directories.clear();
+    w.process.alive = true;
+    w.cgroups.sweeps.clear();
+    w.step(Event::Records(Vec::new()));
+    w.step(Event::RuntimeUp);
+    w.run(1);
+    assert_eq!(w.cgroups.sweeps, [[web].into()], "the manifests are not read yet");
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use crate::runtime::Life;
 use crate::story::*;
-use crate::world::Fault;
+use crate::world::{Fault, S};
 use std::time::Duration;
+use wherry::api::reason::Reason;
+use wherry::engine::event::Event;
 use wherry::engine::pod::kill::TerminationSource;
 
 #[test]
@@ -121,4 +123,44 @@ fn a_container_that_ran_and_is_gone_when_its_pod_ends_is_lost_and_not_waiting() 
     w.runtime_up();
     w.run(5);
     assert_eq!(w.shown("web"), "Failed (Drained) main#0:terminated ContainerStatusUnknown 137");
+}
+
+#[test]
+fn the_end_of_each_container_is_reported_once_and_before_the_start_of_the_next_one() {
+    let mut w = node();
+    let soon = Duration::from_secs(1);
+    w.life("web/main", &[Life::exits(3, soon), Life::exits(4, soon), Life::FOREVER]);
+    w.file("web", ONE);
+    w.run(60);
+    let ends: Vec<(i32, i32)> = w.observed.ends.iter().map(|(_, e)| (e.end.exit_code, e.restart_count)).collect();
+    assert_eq!(ends, [(3, 0), (4, 1)]);
+    let notices = w.observed.notices.iter().enumerate();
+    let starts: Vec<usize> = notices.filter(|(_, (_, n))| n.reason == Reason::Started).map(|(at, _)| at).collect();
+    let [_, second, third] = starts[..] else { panic!("{starts:?}") };
+    assert!(w.observed.ends[0].0 <= second, "the first end is reported before the restart");
+    assert!((second + 1..=third).contains(&w.observed.ends[1].0), "the second end is reported between the restarts");
+}
+
+#[test]
+fn an_end_that_a_previous_run_reported_is_not_reported_again() {
+    let mut w = node();
+    w.life("job/main", &[Life::exits(0, Duration::from_secs(1))]);
+    w.file("job", NEVER);
+    w.run(10);
+    assert_eq!(w.observed.ends.len(), 1);
+    w.restart_engine();
+    w.run(90);
+    assert_eq!(w.observed.ends.len(), 0);
+}
+
+#[test]
+fn a_reload_after_the_clock_was_set_reports_no_end_again() {
+    let mut w = node();
+    w.life("job/main", &[Life::exits(0, Duration::from_secs(1))]);
+    w.file("job", NEVER);
+    w.run(10);
+    w.set_clock(-3600 * S as i64);
+    w.step(Event::Configure(Box::new(w.config.clone())));
+    w.run(90);
+    assert_eq!(w.observed.ends.len(), 1);
 }

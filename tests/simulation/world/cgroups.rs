@@ -1,6 +1,7 @@
 //! The pods' cgroups. The runtime model holds them, because RunPodSandbox creates one too.
 
 use super::{Item, MS, World};
+use std::collections::BTreeSet;
 use wherry::api::names::Uid;
 use wherry::engine::effect::CgroupCall;
 use wherry::engine::event::Answer;
@@ -10,6 +11,10 @@ use wherry::engine::op::{Code, OpError, OpId};
 pub struct Cgroups {
     /// The CPU weight of the burstable class, in milli-CPU.
     pub burstable_weight: Option<u64>,
+    /// Old, empty cgroups of pods that no run of the engine has made.
+    pub dead: BTreeSet<Uid>,
+    /// The pods that each sweep leaves alone.
+    pub sweeps: Vec<BTreeSet<Uid>>,
 }
 
 impl World {
@@ -18,11 +23,16 @@ impl World {
             CgroupCall::Make { pod } => format!("MakeCgroup {}", pod.name),
             CgroupCall::Remove { uid, .. } => format!("RemoveCgroup {uid}"),
             CgroupCall::SetCpuWeight { burstable } => format!("WeighCgroups {burstable}m"),
+            CgroupCall::Sweep { known } => format!("SweepCgroups, but {known:?}"),
         };
         self.note(|| format!("  < {op} {text}"));
         self.begin(op);
         match call {
             CgroupCall::SetCpuWeight { burstable } => self.cgroups.burstable_weight = Some(*burstable),
+            CgroupCall::Sweep { known } => {
+                self.cgroups.dead.retain(|uid| known.contains(uid));
+                self.cgroups.sweeps.push(known.clone());
+            }
             CgroupCall::Remove { uid, .. } if self.volumes.mounted.contains(uid) => {
                 self.checks.fail("W2", format!("{uid} is taken away while its volumes are mounted"));
             }
@@ -37,13 +47,12 @@ impl World {
                     Ok(Answer::Ok)
                 }
                 CgroupCall::Remove { uid, kill } => self.remove_cgroup(uid, *kill),
-                CgroupCall::SetCpuWeight { .. } => Ok(Answer::Ok),
+                CgroupCall::SetCpuWeight { .. } | CgroupCall::Sweep { .. } => Ok(Answer::Ok),
             },
         };
         self.at(MS / 2, Item::Answer { key, result });
     }
 
-    /// A cgroup cannot be removed while something of the pod runs.
     /// A cgroup cannot be removed while something of the pod runs.
     pub(super) fn remove_cgroup(&mut self, uid: &Uid, kill: bool) -> Result<Answer, OpError> {
         self.checks.nothing_of_others(&self.runtime, uid, self.clock.now);

@@ -4,7 +4,7 @@ use super::{Item, World};
 use crate::text::{brief, short};
 use wherry::api::names::Uid;
 use wherry::api::reason::Reason;
-use wherry::engine::effect::{Effect, Notice, TimerKey};
+use wherry::engine::effect::{ContainerEnd, Effect, Notice, TimerKey};
 use wherry::engine::event::Event;
 use wherry::engine::pod::kill::KillId;
 
@@ -62,9 +62,9 @@ impl World {
         }
         self.count(effects.len() as u64);
         self.carry_out(effects);
+        self.checks.shown_ends_are_reported();
     }
 
-    /// A step without a preceding change has no effects.
     /// A step without a preceding change has no effects.
     pub fn idempotent(&mut self, uid: &Uid) {
         self.step(Event::Timer(TimerKey::Pod(uid.clone())));
@@ -96,6 +96,7 @@ impl World {
             Effect::Cancel { op } => self.cancel(op),
             Effect::Files { op, call } => self.files_call(op, call),
             Effect::Cgroup { op, call } => self.cgroup_call(op, &call),
+            Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, sandboxes),
             Effect::Volumes { op, call, timeout } => self.volumes_call(op, &call, timeout),
             Effect::Hook { op, call, timeout } => self.hook(op, &call, timeout),
             Effect::Probe { op, call, timeout } => self.probe(op, &call, timeout),
@@ -119,6 +120,7 @@ impl World {
             Effect::Answer { id, answer } => self.answered(id, answer),
             Effect::Publish { uid, .. } => self.publish(&uid),
             Effect::Notice(notice) => self.notice(notice),
+            Effect::ContainerEnded(end) => self.container_ended(*end),
             Effect::Measure(m) => {
                 if self.chaos.is_none() {
                     self.observed.measures.push(m);
@@ -132,12 +134,21 @@ impl World {
         let Some(view) = self.engine.pod(uid) else { return };
         let phase = view.status.phase.clone().unwrap_or_default();
         self.checks.published(uid, &phase, &self.runtime);
+        self.checks.ends_shown(uid, view.status, self.config.started);
         if view.desired && view.status.start_time.is_some() {
             self.checks.count(uid, view.status, &self.runtime);
         }
         if self.history.is_some() {
             let text = brief(view.status);
             self.note(|| format!("  < publish {uid} {text}"));
+        }
+    }
+
+    fn container_ended(&mut self, end: ContainerEnd) {
+        self.note(|| format!("  < {} of {} ended", end.container, end.pod.uid));
+        self.checks.end_reported(&end);
+        if self.chaos.is_none() {
+            self.observed.ends.push((self.observed.notices.len(), end));
         }
     }
 

@@ -47,6 +47,8 @@ impl EngineProcess {
 impl World {
     /// The engine starts: it receives the records, the sources and, if the runtime is up, the connection.
     pub fn start(&mut self) {
+        self.config.started = self.wall_now();
+        self.new_engine();
         let records = self.disk.records.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
         self.step(Event::Records(records));
         let found = self.disk.directories.iter().map(|(uid, name)| {
@@ -73,6 +75,10 @@ impl World {
             let life = self.process.life;
             self.at(below(&mut dice, 3000) * MS, Item::Manifests { life });
         }
+    }
+
+    fn new_engine(&mut self) {
+        self.engine = Engine::new(self.config.clone());
     }
 
     /// The engine's process starts again after this time (ns).
@@ -131,7 +137,7 @@ impl World {
             }
         }
         self.config.seed += 1;
-        self.engine = Engine::new(self.config.clone());
+        self.new_engine();
         self.checks.engine_killed(&self.runtime, &self.disk.records);
     }
 

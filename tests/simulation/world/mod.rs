@@ -10,6 +10,7 @@ mod driver;
 mod engine_process;
 mod faults;
 pub mod handlers;
+mod networks;
 mod observed;
 mod pidfds;
 mod power;
@@ -31,6 +32,7 @@ use engine_process::EngineProcess;
 pub use faults::Fault;
 use faults::Faults;
 use handlers::Handlers;
+use networks::Networks;
 use observed::Observed;
 use pidfds::Pidfds;
 use processes::Processes;
@@ -69,6 +71,7 @@ pub struct World {
     pub stream: Option<Stream>,
     pub disk: Disk,
     pub cgroups: Cgroups,
+    pub networks: Networks,
     pub volumes: Volumes,
     pub handlers: Handlers,
     pub logind: Logind,
@@ -108,6 +111,7 @@ impl World {
             stream: None,
             disk: Disk::default(),
             cgroups: Cgroups::default(),
+            networks: Networks::default(),
             volumes: Volumes::default(),
             handlers: Handlers::default(),
             logind: Logind::default(),

@@ -1,7 +1,7 @@
 //! What the engine did, for the assertions of stories, and the bounds on the number of its effects.
 
 use super::{S, World};
-use wherry::engine::effect::{Measure, Notice};
+use wherry::engine::effect::{ContainerEnd, Measure, Notice};
 use wherry::engine::pod::kill::KillId;
 
 #[derive(Default)]
@@ -10,6 +10,8 @@ pub struct Observed {
     pub calls: Vec<(u64, String)>,
     pub notices: Vec<(u64, Notice)>,
     pub measures: Vec<Measure>,
+    /// The ends of containers that this engine has reported, with the number of notices before each.
+    pub ends: Vec<(usize, ContainerEnd)>,
     /// Kills that were answered.
     pub killed: Vec<KillId>,
     /// Kills that were requested.
@@ -35,6 +37,7 @@ impl Observed {
     /// A later engine does not answer earlier kills.
     pub fn engine_killed(&mut self) {
         self.killed.clear();
+        self.ends.clear();
         self.kills_before = self.kills;
     }
 

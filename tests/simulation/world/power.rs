@@ -12,7 +12,6 @@ use wherry::engine::op::{Code, OpError, OpId};
 
 impl World {
     /// The events about logind when the engine starts.
-    /// The events about logind when the engine starts.
     pub(super) fn meet_logind(&mut self) {
         if !self.logind.wanted {
             return;
@@ -104,6 +103,7 @@ impl World {
     /// A power failure. The disk has lost some of the writes that it acknowledged recently.
     pub fn power_cut(&mut self, away: u64) {
         self.lose_writes();
+        self.empty_network_results();
         self.reboot(away);
     }
 

@@ -331,6 +331,11 @@ impl Worker {
         matches!(self.state, State::Finished(_) | State::Forgotten(_))
     }
 
+    /// A removed pod is shown until nothing of it runs.
+    pub fn is_shown(&self) -> bool {
+        self.demand.desired || !self.is_finished()
+    }
+
     pub fn is_forgotten(&self) -> bool {
         matches!(self.state, State::Forgotten(_))
     }

@@ -1,0 +1,209 @@
+//! Reports the end of each container once, together with the first published status that shows it.
+
+use crate::api::facts::PodFacts;
+use crate::api::names::Uid;
+use crate::api::pod::Pod;
+use crate::api::time::Wall;
+use crate::engine::effect::{ContainerEnd, Effect};
+use crate::engine::outbox::Outbox;
+use k8s_openapi::api::core::v1 as core;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// A pod's published status, and the observed state behind it.
+pub struct Published<'a> {
+    pub pod: &'a Rc<Pod>,
+    pub status: &'a core::PodStatus,
+    pub facts: &'a PodFacts,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct ContainerEnds {
+    /// The runtime's ids of the containers whose end was reported, by pod. They outlive the pod's worker, because a
+    /// successor with the same UID may still find containers of its predecessor.
+    reported: BTreeMap<Uid, BTreeSet<String>>,
+}
+
+impl ContainerEnds {
+    /// Reports the new ends in the statuses that this step publishes. `started` is the start of this run of Wherry: a
+    /// previous run has reported earlier ends.
+    pub fn report<'a>(
+        &mut self,
+        published: impl Fn(&Uid) -> Option<Published<'a>>,
+        started: Wall,
+        outbox: &mut Outbox,
+    ) {
+        let publish = |e: &Effect| if let Effect::Publish { uid, .. } = e { Some(uid.clone()) } else { None };
+        let pods: Vec<Uid> = outbox.effects.iter().filter_map(publish).collect();
+        for uid in pods {
+            let Some(published) = published(&uid) else { continue };
+            let ends = self.new_ends(&published, started);
+            // The notices of the same step may be reactions to the ends.
+            let is_notice = |e: &Effect| matches!(e, Effect::Notice(n) if n.pod.as_ref().is_some_and(|p| p.uid == uid));
+            let at = outbox.effects.iter().position(is_notice).unwrap_or(outbox.effects.len());
+            outbox.effects.splice(at..at, ends);
+        }
+    }
+
+    /// Forgets the pods that have neither a worker nor objects in the runtime.
+    pub fn retain(&mut self, exists: impl Fn(&Uid) -> bool) {
+        self.reported.retain(|uid, _| exists(uid));
+    }
+
+    fn new_ends(&mut self, of: &Published<'_>, started: Wall) -> Vec<Effect> {
+        let mut new = Vec::new();
+        for container in of.status.container_statuses.iter().flatten() {
+            let Some((id, end)) = newest_end(container) else { continue };
+            let reported = self.reported.entry(of.pod.uid.clone()).or_default();
+            let of_previous_run = end.finished_at.as_ref().is_some_and(|at| Some(at.0) < started.timestamp());
+            if reported.insert(id.to_owned()) && !of_previous_run {
+                new.push(Effect::ContainerEnded(Box::new(ContainerEnd {
+                    pod: of.pod.clone(),
+                    container: container.name.clone(),
+                    restart_count: container.restart_count,
+                    end: end.clone(),
+                })));
+            }
+        }
+        self.forget_removed(of);
+        new
+    }
+
+    /// Forgets the containers that neither the status nor the runtime shows: their ids do not occur again.
+    fn forget_removed(&mut self, of: &Published<'_>) {
+        let Some(reported) = self.reported.get_mut(&of.pod.uid) else { return };
+        let statuses = of.status.container_statuses.iter().flatten();
+        let shown: BTreeSet<&str> =
+            statuses.flat_map(|c| [end(&c.state), end(&c.last_state)]).flatten().map(|e| e.0).collect();
+        let exists = |id: &str| of.facts.containers.iter().any(|c| c.id.as_str() == id);
+        reported.retain(|id| shown.contains(id.as_str()) || exists(id));
+    }
+}
+
+/// The newest end of a container: of its current instance, or of the previous one.
+fn newest_end(status: &core::ContainerStatus) -> Option<(&str, &core::ContainerStateTerminated)> {
+    end(&status.state).or_else(|| end(&status.last_state))
+}
+
+/// An end, and the runtime's id of the container. None for a lost container, whose end is unknown.
+fn end(state: &Option<core::ContainerState>) -> Option<(&str, &core::ContainerStateTerminated)> {
+    let end = state.as_ref()?.terminated.as_ref()?;
+    // `containerd://ID`
+    let id = end.container_id.as_deref()?;
+    Some((id.rsplit_once("://").map_or(id, |(_, id)| id), end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::document::{self, Context};
+    use crate::api::reason::Reason;
+    use crate::engine::effect::{Notice, Severity};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    const BEGIN: Wall = Wall(6_000_000_000);
+
+    fn pod(name: &str) -> Rc<Pod> {
+        let text = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: main, image: i:1}}]}}}}"
+        );
+        let context = Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
+        Rc::new(document::read(text.as_bytes(), "/m/web.yaml", context).0.remove(0))
+    }
+
+    fn ended(id: &str, at: i64) -> core::ContainerState {
+        let finished_at = Wall(at * 1_000_000_000).timestamp().map(Time);
+        let container_id = Some(id).filter(|id| !id.is_empty()).map(|id| format!("containerd://{id}"));
+        let end = core::ContainerStateTerminated { container_id, finished_at, ..Default::default() };
+        core::ContainerState { terminated: Some(end), ..Default::default() }
+    }
+
+    fn runs() -> core::ContainerState {
+        core::ContainerState { running: Some(Default::default()), ..Default::default() }
+    }
+
+    /// Publishes the status of one container. Returns the number of reported ends.
+    fn reported(
+        ends: &mut ContainerEnds,
+        pod: &Rc<Pod>,
+        state: core::ContainerState,
+        last: core::ContainerState,
+    ) -> usize {
+        let main = core::ContainerStatus {
+            name: "main".into(),
+            state: Some(state),
+            last_state: Some(last),
+            ..Default::default()
+        };
+        let status = core::PodStatus { container_statuses: Some(vec![main]), ..Default::default() };
+        let mut outbox = Outbox::default();
+        outbox.push(Effect::Publish { uid: pod.uid.clone(), name: pod.name.clone() });
+        let facts = PodFacts::default();
+        ends.report(|_| Some(Published { pod, status: &status, facts: &facts }), BEGIN, &mut outbox);
+        outbox.effects.iter().filter(|e| matches!(e, Effect::ContainerEnded(_))).count()
+    }
+
+    #[test]
+    fn each_end_is_reported_once_also_after_the_restart_of_its_container() {
+        let (mut ends, web) = (ContainerEnds::default(), pod("web"));
+        let mut count = |state, last| reported(&mut ends, &web, state, last);
+        assert_eq!(count(runs(), Default::default()), 0);
+        assert_eq!(count(ended("c1", 7), Default::default()), 1);
+        assert_eq!(count(ended("c1", 7), Default::default()), 0);
+        assert_eq!(count(runs(), ended("c1", 7)), 0);
+        assert_eq!(count(ended("c2", 9), ended("c1", 7)), 1);
+        assert_eq!(count(ended("c1", 7), Default::default()), 0, "c2 was removed");
+    }
+
+    #[test]
+    fn a_lost_container_is_not_reported() {
+        let (mut ends, web) = (ContainerEnds::default(), pod("web"));
+        assert_eq!(reported(&mut ends, &web, ended("", 7), Default::default()), 0);
+    }
+
+    #[test]
+    fn an_end_of_a_previous_run_is_not_reported_again() {
+        let (mut ends, web) = (ContainerEnds::default(), pod("web"));
+        assert_eq!(reported(&mut ends, &web, ended("c1", 5), Default::default()), 0);
+        assert_eq!(reported(&mut ends, &web, ended("c2", 7), ended("c1", 5)), 1);
+    }
+
+    #[test]
+    fn the_ids_of_removed_containers_and_pods_are_forgotten() {
+        let (mut ends, web) = (ContainerEnds::default(), pod("web"));
+        for n in 1..100 {
+            reported(&mut ends, &web, ended(&format!("c{n}"), 7), ended(&format!("c{}", n - 1), 7));
+        }
+        assert_eq!(ends.reported[&web.uid].len(), 2);
+        ends.retain(|uid| *uid == web.uid);
+        assert_eq!(ends.reported.len(), 1);
+        ends.retain(|_| false);
+        assert!(ends.reported.is_empty());
+    }
+
+    #[test]
+    fn an_end_precedes_the_notices_of_its_pod_and_follows_the_rest() {
+        let (web, other) = (pod("web"), pod("other"));
+        let notice = |pod: &Rc<Pod>| {
+            let (reason, message) = (Reason::Pulled, String::new());
+            Effect::Notice(Notice {
+                pod: Some(pod.clone()),
+                container: None,
+                severity: Severity::Normal,
+                reason,
+                message,
+            })
+        };
+        let publish = Effect::Publish { uid: web.uid.clone(), name: web.name.clone() };
+        let main = core::ContainerStatus { name: "main".into(), state: Some(ended("c1", 7)), ..Default::default() };
+        let status = core::PodStatus { container_statuses: Some(vec![main]), ..Default::default() };
+        let facts = PodFacts::default();
+        for (before, place) in [(vec![notice(&other), notice(&web), publish.clone()], 1), (vec![publish.clone()], 1)] {
+            let mut outbox = Outbox { effects: before, ..Outbox::default() };
+            let published = |_: &Uid| Some(Published { pod: &web, status: &status, facts: &facts });
+            ContainerEnds::default().report(published, BEGIN, &mut outbox);
+            assert!(matches!(outbox.effects[place], Effect::ContainerEnded(_)), "{:?}", outbox.effects);
+        }
+    }
+}

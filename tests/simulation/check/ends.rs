@@ -1,0 +1,54 @@
+//! Each end of a container that a published status shows is reported once in a run of the engine.
+
+use super::Checks;
+use k8s_openapi::api::core::v1 as core;
+use std::collections::BTreeSet;
+use wherry::api::names::Uid;
+use wherry::api::time::Wall;
+use wherry::engine::effect::ContainerEnd;
+
+/// In the current run of the engine: the pods and the ids of their containers. (A lost container has no id.)
+#[derive(Default)]
+pub struct Ends {
+    reported: BTreeSet<(Uid, String)>,
+    /// The runtime may report a later time for such an end afterwards.
+    of_previous_run: BTreeSet<(Uid, String)>,
+    /// Shown by a status that this step has published.
+    shown: Vec<(Uid, String)>,
+}
+
+impl Checks {
+    pub fn end_reported(&mut self, of: &ContainerEnd) {
+        let Some(id) = &of.end.container_id else { return };
+        if !self.ends.reported.insert((of.pod.uid.clone(), id.clone())) {
+            self.fail("each end of a container is reported once", format!("{} {id}", of.pod.uid));
+        }
+    }
+
+    /// A status was published. An end that it dates before `started` belongs to a previous run.
+    pub fn ends_shown(&mut self, uid: &Uid, status: &core::PodStatus, started: Wall) {
+        let states = status.container_statuses.iter().flatten().map(|c| c.state.as_ref());
+        for end in states.filter_map(|state| state?.terminated.as_ref()) {
+            let Some(id) = &end.container_id else { continue };
+            let shown = (uid.clone(), id.clone());
+            if end.finished_at.as_ref().is_some_and(|at| Some(at.0) < started.timestamp()) {
+                self.ends.of_previous_run.insert(shown);
+            } else {
+                self.ends.shown.push(shown);
+            }
+        }
+    }
+
+    /// At the end of a step.
+    pub fn shown_ends_are_reported(&mut self) {
+        for shown in std::mem::take(&mut self.ends.shown) {
+            if !self.ends.reported.contains(&shown) && !self.ends.of_previous_run.contains(&shown) {
+                self.fail("each shown end of a container is reported", format!("{} {}", shown.0, shown.1));
+            }
+        }
+    }
+
+    pub(super) fn forget_ends(&mut self) {
+        self.ends = Ends::default();
+    }
+}
