@@ -59,7 +59,7 @@ impl Worker {
         self.admission = Admission::Rejected(cause);
         if !self.is_rejected_for_now() {
             self.record.wait_for_write();
-            self.put_record(None, None, ctx);
+            self.put_record(ctx);
         }
     }
 
@@ -69,7 +69,7 @@ impl Worker {
         self.admission = Admission::Open;
         if recorded {
             self.record.wait_for_write();
-            self.put_record(None, None, ctx);
+            self.put_record(ctx);
         }
     }
 

@@ -311,8 +311,7 @@ impl Worker {
         if !self.record.exists() {
             return;
         }
-        let status = self.status.clone();
-        self.put_record(None, Some(status), ctx);
+        self.put_record(ctx);
     }
 
     /// Drops the notes about containers and sandboxes that no longer exist.

@@ -111,8 +111,7 @@ impl Worker {
                     return false;
                 }
                 if self.record.exists() {
-                    let termination = self.termination(ctx);
-                    self.put_record(termination, None, ctx);
+                    self.put_record(ctx);
                     self.stops.set_wait(&c.id, Wait::Record(now + RECORD_PATIENCE));
                     self.timer.wake_at(now + RECORD_PATIENCE);
                     return true;
