@@ -7,7 +7,7 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Wall;
 use crate::engine::context::Context;
-use crate::engine::effect::{Effect, RecordChange, Severity};
+use crate::engine::effect::{Effect, RecordChange};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::record::{self, Kept, Termination};
@@ -26,7 +26,7 @@ impl Worker {
             // After a restart of Wherry a requester repeats its request; report it only once.
             let marked = self.demand.waits_for.insert(kill.by);
             if marked || self.cause.as_ref() != Some(&cause) {
-                ctx.outbox.emit_event(self.pod.as_ref(), None, (severity, reason), cause.message.clone());
+                ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message.clone());
             }
             let written = self.kill(kill.grace.unwrap_or(self.grace_period()), Some(cause), entry, ctx);
             if marked && !written {
@@ -40,7 +40,7 @@ impl Worker {
         // W27, A8: a pod that has ended and would run again is held back too. It keeps the reason of its end (W5).
         let holds_back = matches!(kill.by, TerminationSource::Drain | TerminationSource::Preemption);
         if holds_back && self.demand.runs_again() && self.demand.waits_for.insert(kill.by) {
-            ctx.outbox.emit_event(self.pod.as_ref(), None, (severity, reason), cause.message);
+            ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message);
             match self.record.exists() {
                 // The record was already removed together with the other files.
                 false => self.keep_record(ctx),
@@ -66,7 +66,7 @@ impl Worker {
         }
         if by == TerminationSource::Drain {
             let message = "Pod may run on the node again.".to_owned();
-            ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Normal, Reason::Undrained), message);
+            ctx.emit_normal(self.pod.as_ref(), None, Reason::Undrained, message);
         }
         self.put_marks(ctx);
     }
