@@ -3,8 +3,8 @@
 //! `$(NAME)` becomes the value of a known variable; an unknown reference stays unchanged. `$$` is a literal `$`, so
 //! `$$(NAME)` becomes `$(NAME)`. An env value can refer only to the variables before it; command and args to all.
 //!
-//! References multiply: with `b: "$(a)$(a)"`, `c: "$(b)$(b)"` ... the value doubles on each line. Therefore `measure`
-//! adds up the sizes without building the strings, and `container` builds them only within `MAX_ARGUMENTS`.
+//! References multiply: with `b: "$(a)$(a)"`, `c: "$(b)$(b)"` ... the value doubles on each line. Therefore
+//! `container` builds the strings only up to `MAX_ARGUMENTS`.
 
 use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeMap;
@@ -128,64 +128,37 @@ impl<'i> Pieces<'i> {
     }
 }
 
-/// Expands `input`. `lookup` returns the value of a variable. The caller limits the size.
-fn expand<'v>(input: &str, lookup: impl Fn(&str) -> Option<&'v str>) -> String {
-    let mut out = String::with_capacity(input.len());
+/// Expands `input`. `lookup` returns the value of a variable. None if the result is longer than `longest` bytes.
+fn expand<'v>(input: &str, longest: usize, lookup: impl Fn(&str) -> Option<&'v str>) -> Option<String> {
+    let mut out = String::with_capacity(input.len().min(longest));
     for piece in pieces(input) {
-        out.push_str(match piece {
+        let text = match piece {
             Piece::Text(text) => text,
             Piece::Reference { name, written } => lookup(name).unwrap_or(written),
-        });
+        };
+        if text.len() > longest - out.len() {
+            return None;
+        }
+        out.push_str(text);
     }
-    out
+    Some(out)
 }
 
-/// The length of the result of `expand` in bytes, up to `usize::MAX`. `lookup` returns the length of a variable's value.
-fn expanded_length(input: &str, lookup: impl Fn(&str) -> Option<usize>) -> usize {
-    pieces(input).fold(0, |length: usize, piece| {
-        length.saturating_add(match piece {
-            Piece::Text(text) => text.len(),
-            Piece::Reference { name, written } => lookup(name).unwrap_or(written.len()),
-        })
-    })
-}
-
-/// Adds up the sizes of the expanded environment, command and arguments, without expanding them. A variable that a later
-/// one with the same name replaces counts too, because it must be built.
+/// Expands environment, command and arguments. Of several variables with the same name, the last one wins; the others
+/// count too, because they must be built.
 ///
 /// # Errors
-/// The first value that exceeds `MAX_ARGUMENTS`.
-pub fn measure(container: &Container) -> Result<usize, TooLong> {
-    let mut total: usize = 0;
-    let mut add = |at: Place, length: usize| {
-        total = total.saturating_add(length).saturating_add(OF_EACH);
-        if total > MAX_ARGUMENTS { Err(TooLong { at }) } else { Ok(()) }
-    };
-    let mut lengths: BTreeMap<&str, usize> = BTreeMap::new();
-    for (i, variable) in container.env.iter().flatten().enumerate() {
-        let value = expanded_length(variable.value.as_deref().unwrap_or(""), |name| lengths.get(name).copied());
-        add(Place::Env(i), variable.name.len().saturating_add(1).saturating_add(value))?;
-        lengths.insert(&variable.name, value);
-    }
-    for (i, word) in container.command.iter().flatten().enumerate() {
-        add(Place::Command(i), expanded_length(word, |name| lengths.get(name).copied()))?;
-    }
-    for (i, word) in container.args.iter().flatten().enumerate() {
-        add(Place::Args(i), expanded_length(word, |name| lengths.get(name).copied()))?;
-    }
-    Ok(total)
-}
-
-/// Expands environment, command and arguments. Of several variables with the same name, the last one wins.
-///
-/// # Errors
-/// They would exceed `MAX_ARGUMENTS`; in that case nothing is expanded.
+/// The first value with which they would exceed `MAX_ARGUMENTS`.
 pub fn container(container: &Container) -> Result<Expanded, TooLong> {
-    measure(container)?;
+    let mut left = MAX_ARGUMENTS;
     let mut env: Vec<(String, String)> = Vec::new();
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
-    for variable in container.env.iter().flatten() {
-        let value = expand(variable.value.as_deref().unwrap_or(""), |name| find(&env, &places, name));
+    for (i, variable) in container.env.iter().flatten().enumerate() {
+        let at = Place::Env(i);
+        take(&mut left, at, OF_EACH + variable.name.len() + 1)?;
+        let value = expand(variable.value.as_deref().unwrap_or(""), left, |name| find(&env, &places, name));
+        let value = value.ok_or(TooLong { at })?;
+        take(&mut left, at, value.len())?;
         match places.get(variable.name.as_str()) {
             Some(place) => env[*place].1 = value,
             None => {
@@ -194,11 +167,23 @@ pub fn container(container: &Container) -> Result<Expanded, TooLong> {
             }
         }
     }
-    let words = |words: &Option<Vec<String>>| {
-        words.iter().flatten().map(|word| expand(word, |name| find(&env, &places, name))).collect()
+    let mut words = |words: &Option<Vec<String>>, at: fn(usize) -> Place| {
+        let word = |(i, word): (usize, &String)| {
+            let at = at(i);
+            take(&mut left, at, OF_EACH)?;
+            let word = expand(word, left, |name| find(&env, &places, name)).ok_or(TooLong { at })?;
+            take(&mut left, at, word.len())?;
+            Ok(word)
+        };
+        words.iter().flatten().enumerate().map(word).collect::<Result<Vec<String>, TooLong>>()
     };
-    let (command, args) = (words(&container.command), words(&container.args));
+    let (command, args) = (words(&container.command, Place::Command)?, words(&container.args, Place::Args)?);
     Ok(Expanded { env, command, args })
+}
+
+fn take(left: &mut usize, at: Place, length: usize) -> Result<(), TooLong> {
+    *left = left.checked_sub(length).ok_or(TooLong { at })?;
+    Ok(())
 }
 
 fn find<'e>(env: &'e [(String, String)], places: &BTreeMap<&str, usize>, name: &str) -> Option<&'e str> {
@@ -239,7 +224,8 @@ mod tests {
             ("$()", "nameless"),
             ("é$(A)é$", "éalphaé$"),
         ] {
-            assert_eq!(expand(input, lookup), expected, "{input}");
+            assert_eq!(expand(input, 100, lookup).as_deref(), Some(expected), "{input}");
+            assert_eq!(expected.len().checked_sub(1).and_then(|less| expand(input, less, lookup)), None, "{input}");
         }
     }
 
@@ -268,10 +254,6 @@ mod tests {
             [("A", "again-alpha"), ("B", "b-alpha-$(A)-$(UNDEF)-$(LATE)"), ("EMPTY", ""), ("LATE", "late")]
         );
         assert_eq!(expanded.args, ["b-alpha-$(A)-$(UNDEF)-$(LATE)", "xlatey", "$(UNDEF)"]);
-        let of_replaced = "A=alpha".len() + OF_EACH;
-        let of_env: usize = seen.iter().map(|(n, v)| n.len() + 1 + v.len() + OF_EACH).sum();
-        let of_args: usize = expanded.args.iter().map(|w| w.len() + OF_EACH).sum();
-        assert_eq!(measure(&container), Ok(of_replaced + of_env + of_args));
     }
 
     fn variable(name: &str, value: String) -> EnvVar {
@@ -286,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn references_that_multiply_are_measured_and_not_made() {
+    fn references_that_multiply_are_built_only_up_to_the_limit() {
         // 10 * 2^17 bytes, and the same amount in all previous ones: the eighteenth exceeds 2 MiB.
         assert!(super::container(&doubling(17)).is_ok());
         for count in [18, 22, 25, 32, 64, 80, 6000] {
@@ -295,15 +277,27 @@ mod tests {
         // Many variables with the same name: only the last value stays, but each must be built.
         let same = (0..100).map(|i| if i == 0 { "a".repeat(100_000) } else { "$(A)".to_owned() });
         let container = Container { env: Some(same.map(|v| variable("A", v)).collect()), ..Container::default() };
-        assert_eq!(measure(&container), Err(TooLong { at: Place::Env(20) }));
+        assert_eq!(super::container(&container), Err(TooLong { at: Place::Env(20) }));
         let word = "$(A)".repeat(1000);
         let words = |n| Some(vec![word.clone(); n]);
         let env = Some(vec![variable("A", "a".repeat(500))]);
         let container = Container { env, command: words(4), args: words(1), ..Container::default() };
-        assert_eq!(measure(&container), Err(TooLong { at: Place::Args(0) }));
-        assert_eq!(measure(&Container { args: None, ..container.clone() }), Ok("A=".len() + 500 + 9 + 4 * 500_009));
-        let message = measure(&Container { command: words(5), ..container }).unwrap_err().to_string();
+        assert_eq!(super::container(&container), Err(TooLong { at: Place::Args(0) }));
+        assert!(super::container(&Container { args: None, ..container.clone() }).is_ok());
+        let message = super::container(&Container { command: words(5), ..container }).unwrap_err().to_string();
         assert!(message.starts_with("command[4]: Too long: ") && message.contains("2097152 bytes"), "{message}");
+    }
+
+    #[test]
+    fn each_string_counts_with_its_nul_and_its_pointer() {
+        let with = |length: usize| {
+            let env = Some(vec![variable("A", "a".repeat(100)), variable("A", "b".repeat(100))]);
+            let command = Some(vec!["$(A)".to_owned()]);
+            super::container(&Container { env, command, args: Some(vec!["c".repeat(length)]), ..Container::default() })
+        };
+        let last = MAX_ARGUMENTS - 2 * ("A=".len() + 100 + OF_EACH) - (100 + OF_EACH) - OF_EACH;
+        assert!(with(last).is_ok());
+        assert_eq!(with(last + 1), Err(TooLong { at: Place::Args(0) }));
     }
 
     #[test]
@@ -311,9 +305,8 @@ mod tests {
         // If each `$(` searched the rest for its end, this would read 500,000 times half a megabyte.
         let open = "$(".repeat(500_000);
         assert_eq!(pieces(&open).count(), 1_000_000);
-        assert_eq!(expanded_length(&open, |_| None), open.len());
-        assert_eq!(expand(&open, |_| None), open);
+        assert_eq!(expand(&open, MAX_ARGUMENTS, |_| None), Some(open.clone()));
         let closed = format!("{open})");
-        assert_eq!(expand(&closed, |_| None), closed);
+        assert_eq!(expand(&closed, MAX_ARGUMENTS, |_| None), Some(closed));
     }
 }

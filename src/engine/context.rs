@@ -1,10 +1,12 @@
 //! The context of one step of a worker: the time, the configuration, the node's limits, and the outbox.
 
 use crate::api::names::Uid;
+use crate::api::pod::Pod;
+use crate::api::reason::Reason;
 use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
 use crate::engine::effect::{
-    CgroupCall, Effect, FilesCall, HookCall, ProbeCall, RecordChange, RuntimeCall, VolumesCall,
+    CgroupCall, Effect, FilesCall, HookCall, ProbeCall, RecordChange, RuntimeCall, Severity, VolumesCall,
 };
 use crate::engine::op::OpId;
 use crate::engine::outbox::Outbox;
@@ -13,6 +15,7 @@ use crate::engine::rng::Rng;
 use crate::engine::slots::StartSlots;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The time that a kubelet waits for a pod's volumes before it reports an error and retries.
@@ -125,6 +128,14 @@ impl Context<'_> {
 
     fn begin(&mut self, uid: &Uid, effect: impl FnOnce(OpId) -> Effect) -> OpId {
         self.outbox.begin(Owner::Worker(uid.clone()), effect)
+    }
+
+    pub fn emit_normal(&mut self, pod: Option<&Rc<Pod>>, container: Option<&str>, reason: Reason, message: String) {
+        self.outbox.emit_event(pod, container, Severity::Normal, reason, message);
+    }
+
+    pub fn emit_warning(&mut self, pod: Option<&Rc<Pod>>, container: Option<&str>, reason: Reason, message: String) {
+        self.outbox.emit_event(pod, container, Severity::Warning, reason, message);
     }
 
     /// W9: the delay after an error, with jitter.

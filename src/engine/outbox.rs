@@ -51,7 +51,8 @@ impl Outbox {
         &mut self,
         pod: Option<&Rc<Pod>>,
         container: Option<&str>,
-        (severity, reason): (Severity, Reason),
+        severity: Severity,
+        reason: Reason,
         message: String,
     ) {
         let (pod, container) = (pod.cloned(), container.map(str::to_owned));
@@ -60,6 +61,6 @@ impl Outbox {
 
     /// Emits an event of the node.
     pub fn emit_node_event(&mut self, severity: Severity, reason: Reason, message: String) {
-        self.emit_event(None, None, (severity, reason), message);
+        self.emit_event(None, None, severity, reason, message);
     }
 }

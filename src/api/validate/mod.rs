@@ -216,7 +216,7 @@ fn container(container: &Container, at: At<'_>, faults: &mut Faults) {
 
 /// Limits the expanded size. `$(VAR)` references can turn a small manifest into gigabytes.
 fn arguments(container: &Container, at: At<'_>, faults: &mut Faults) {
-    let Err(too_long) = expand::measure(container) else { return };
+    let Err(too_long) = expand::container(container) else { return };
     let (env, command, args) = (at.field("env"), at.field("command"), at.field("args"));
     match too_long.at {
         Place::Env(i) => faults.add(env.item(i).field("value"), too_long.detail()),

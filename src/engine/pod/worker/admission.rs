@@ -4,7 +4,7 @@
 use super::{State, Worker};
 use crate::engine::admission::{self, Admission};
 use crate::engine::context::Context;
-use crate::engine::effect::{Measure, Severity};
+use crate::engine::effect::Measure;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::status::{self, Cause};
 use k8s_openapi::api::core::v1 as core;
@@ -53,13 +53,13 @@ impl Worker {
     pub fn reject(&mut self, cause: Cause, ctx: &mut Context<'_>) {
         let reason = admission::counted(&cause.reason);
         ctx.outbox.measure(Measure::AdmissionRejected { reason: reason.clone() });
-        ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, reason), cause.message.clone());
+        ctx.emit_warning(self.pod.as_ref(), None, reason, cause.message.clone());
         self.wants_no_room();
         self.go_back();
         self.admission = Admission::Rejected(cause);
         if !self.is_rejected_for_now() {
             self.record.wait_for_write();
-            self.put_record(None, None, ctx);
+            self.put_record(ctx);
         }
     }
 
@@ -69,7 +69,7 @@ impl Worker {
         self.admission = Admission::Open;
         if recorded {
             self.record.wait_for_write();
-            self.put_record(None, None, ctx);
+            self.put_record(ctx);
         }
     }
 

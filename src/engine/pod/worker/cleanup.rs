@@ -12,7 +12,7 @@ use crate::api::names::{ContainerId, SandboxId};
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Wall};
 use crate::engine::context::Context;
-use crate::engine::effect::{CgroupCall, FilesCall, RecordChange, RuntimeCall, Severity};
+use crate::engine::effect::{CgroupCall, FilesCall, RecordChange, RuntimeCall};
 use crate::engine::event::Answer;
 use crate::engine::op::{Code, OpError};
 use crate::engine::pleg::cache::Entry;
@@ -89,7 +89,7 @@ impl Worker {
     ) {
         if !matches!(e, OpError::NotSent(_)) {
             let message = format!("failed to remove {what}: {e}");
-            ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedCleanup), message);
+            ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCleanup, message);
         }
         // If Wherry is killed during a start, a task (with `runc init` in it) may remain. containerd shows it as exited, and
         // no CRI call removes it.
@@ -210,7 +210,7 @@ impl Worker {
             }
             Err(e) => {
                 let message = format!("failed to remove the pod's directories: {}", e.message());
-                ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedCleanup), message);
+                ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCleanup, message);
                 self.cleanup.failed(ctx);
             }
         }
@@ -291,7 +291,7 @@ impl Worker {
             Err(e) => {
                 if self.is_finished() {
                     let message = format!("failed to remove the pod's cgroup: {}", e.message());
-                    ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedCleanup), message);
+                    ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCleanup, message);
                 }
                 retry.failed(ctx);
                 CgroupRemoval::Again { at: retry.waits_until(ctx.now.boot).unwrap_or(ctx.now.boot), retry }
@@ -311,8 +311,7 @@ impl Worker {
         if !self.record.exists() {
             return;
         }
-        let status = self.status.clone();
-        self.put_record(None, Some(status), ctx);
+        self.put_record(ctx);
     }
 
     /// Drops the notes about containers and sandboxes that no longer exist.

@@ -11,7 +11,7 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::{Boot, Wall};
 use crate::engine::context::Context;
-use crate::engine::effect::{FilesCall, Measure, Severity};
+use crate::engine::effect::{FilesCall, Measure};
 use crate::engine::event::Answer;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
@@ -50,7 +50,7 @@ impl Worker {
                     && !e.is_not_found()
                 {
                     let message = format!("error killing pod: failed to stop container {id}: {e}");
-                    ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedKillPod), message);
+                    ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedKillPod, message);
                 }
                 entry.changed_somehow(ctx.generation);
             }
@@ -97,7 +97,7 @@ impl Worker {
                 (ctx.rng.jitter(RECORD_RETRY), message)
             }
         };
-        ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedRecord), message);
+        ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedRecord, message);
         self.record.write_failed(ctx.now.boot + wait);
     }
 
@@ -220,14 +220,14 @@ impl Worker {
         }
         self.sandbox.hold_until(ctx.now.boot + ctx.after_error());
         let message = format!("Failed to create pod sandbox: {e}");
-        ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedCreatePodSandBox), message);
+        ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCreatePodSandBox, message);
     }
 
     fn created(&mut self, of: Instance, level: u32, id: ContainerId, entry: &mut Entry, ctx: &mut Context<'_>) {
         let Some(pod) = self.pod.clone() else { return };
         let spec = pod.at(of.index);
         let message = format!("Created container: {}", spec.name);
-        ctx.outbox.emit_event(Some(&pod), Some(&spec.name), (Severity::Normal, Reason::Created), message);
+        ctx.emit_normal(Some(&pod), Some(&spec.name), Reason::Created, message);
         let sandbox = plan::ready_sandbox(entry.facts()).map(|s| s.id.clone());
         let fact = ContainerFact {
             id,
@@ -265,12 +265,7 @@ impl Worker {
     ) {
         let Some(pod) = self.pod.clone() else { return };
         let name = &pod.at(index).name;
-        ctx.outbox.emit_event(
-            Some(&pod),
-            Some(name),
-            (Severity::Normal, Reason::Started),
-            format!("Started container {name}"),
-        );
+        ctx.emit_normal(Some(&pod), Some(name), Reason::Started, format!("Started container {name}"));
         if self.extras.probes {
             self.probes.started_container(&id);
         }
@@ -289,7 +284,7 @@ impl Worker {
         match result {
             Ok(Answer::Image(Some(found))) => {
                 let message = format!("Successfully pulled image \"{image}\" in {}ms", took.as_millis());
-                ctx.outbox.emit_event(Some(&pod), Some(name), (Severity::Normal, Reason::Pulled), message);
+                ctx.emit_normal(Some(&pod), Some(name), Reason::Pulled, message);
                 self.failures.pulled(&image);
                 self.set_starting(Starting::Image { of, image: found });
             }
@@ -300,21 +295,11 @@ impl Worker {
             Err(e) => {
                 measure_start_error(&pod, of.index, Reason::ErrImagePull, ctx);
                 let failed = format!("Failed to pull image \"{image}\": {e}");
-                ctx.outbox.emit_event(Some(&pod), Some(name), (Severity::Warning, Reason::Failed), failed);
-                ctx.outbox.emit_event(
-                    Some(&pod),
-                    Some(name),
-                    (Severity::Warning, Reason::Failed),
-                    "Error: ErrImagePull".into(),
-                );
+                ctx.emit_warning(Some(&pod), Some(name), Reason::Failed, failed);
+                ctx.emit_warning(Some(&pod), Some(name), Reason::Failed, "Error: ErrImagePull".into());
                 let backing = format!("Back-off pulling image \"{image}\"");
-                ctx.outbox.emit_event(Some(&pod), Some(name), (Severity::Normal, Reason::BackOff), backing.clone());
-                ctx.outbox.emit_event(
-                    Some(&pod),
-                    Some(name),
-                    (Severity::Warning, Reason::Failed),
-                    "Error: ImagePullBackOff".into(),
-                );
+                ctx.emit_normal(Some(&pod), Some(name), Reason::BackOff, backing.clone());
+                ctx.emit_warning(Some(&pod), Some(name), Reason::Failed, "Error: ImagePullBackOff".into());
                 let error = format!("ErrImagePull: {e}");
                 let first = (Reason::ErrImagePull, e.to_string());
                 let then = (Reason::ImagePullBackOff, format!("{backing}: {error}"));

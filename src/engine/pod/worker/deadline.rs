@@ -60,8 +60,7 @@ impl Worker {
         if at > ctx.now.boot {
             return self.timer.wake_at(at);
         }
-        let (termination, terminal) = self.end_so_far(ctx);
-        self.put_record(termination, terminal, ctx);
+        self.put_record(ctx);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
-use crate::engine::effect::{Effect, HookCall, HookKind, Severity};
+use crate::engine::effect::{Effect, HookCall, HookKind};
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
 use k8s_openapi::api::core::v1::LifecycleHandler;
@@ -77,7 +77,7 @@ impl Worker {
         let spec = pod.at(index);
         // The hook's output goes only into the status, because events have more readers.
         let message = "PostStartHook failed".to_string();
-        ctx.outbox.emit_event(Some(pod), Some(&spec.name), (Severity::Warning, Reason::FailedPostStartHook), message);
+        ctx.emit_warning(Some(pod), Some(&spec.name), Reason::FailedPostStartHook, message);
         let handler = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
         let what = handler.map(describe).unwrap_or_default();
         let whose = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
@@ -111,8 +111,7 @@ impl Worker {
                     return false;
                 }
                 if self.record.exists() {
-                    let termination = self.termination(ctx);
-                    self.put_record(termination, None, ctx);
+                    self.put_record(ctx);
                     self.stops.set_wait(&c.id, Wait::Record(now + RECORD_PATIENCE));
                     self.timer.wake_at(now + RECORD_PATIENCE);
                     return true;
@@ -148,12 +147,7 @@ impl Worker {
         let reported = matches!(self.state, State::Sync(_) | State::Terminating(_));
         if let (true, Err(OpError::Answered { .. })) = (reported, &result) {
             let message = "PreStopHook failed".to_string();
-            ctx.outbox.emit_event(
-                self.pod.as_ref(),
-                Some(container),
-                (Severity::Warning, Reason::FailedPreStopHook),
-                message,
-            );
+            ctx.emit_warning(self.pod.as_ref(), Some(container), Reason::FailedPreStopHook, message);
         }
     }
 }

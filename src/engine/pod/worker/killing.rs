@@ -7,7 +7,7 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Wall;
 use crate::engine::context::Context;
-use crate::engine::effect::{Effect, RecordChange, Severity};
+use crate::engine::effect::{Effect, RecordChange};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::record::{self, Kept, Termination};
@@ -26,7 +26,7 @@ impl Worker {
             // After a restart of Wherry a requester repeats its request; report it only once.
             let marked = self.demand.waits_for.insert(kill.by);
             if marked || self.cause.as_ref() != Some(&cause) {
-                ctx.outbox.emit_event(self.pod.as_ref(), None, (severity, reason), cause.message.clone());
+                ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message.clone());
             }
             let written = self.kill(kill.grace.unwrap_or(self.grace_period()), Some(cause), entry, ctx);
             if marked && !written {
@@ -40,7 +40,7 @@ impl Worker {
         // W27, A8: a pod that has ended and would run again is held back too. It keeps the reason of its end (W5).
         let holds_back = matches!(kill.by, TerminationSource::Drain | TerminationSource::Preemption);
         if holds_back && self.demand.runs_again() && self.demand.waits_for.insert(kill.by) {
-            ctx.outbox.emit_event(self.pod.as_ref(), None, (severity, reason), cause.message);
+            ctx.outbox.emit_event(self.pod.as_ref(), None, severity, reason, cause.message);
             match self.record.exists() {
                 // The record was already removed together with the other files.
                 false => self.keep_record(ctx),
@@ -66,7 +66,7 @@ impl Worker {
         }
         if by == TerminationSource::Drain {
             let message = "Pod may run on the node again.".to_owned();
-            ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Normal, Reason::Undrained), message);
+            ctx.emit_normal(self.pod.as_ref(), None, Reason::Undrained, message);
         }
         self.put_marks(ctx);
     }
@@ -74,13 +74,12 @@ impl Worker {
     /// Writes the current set of causes into the record.
     fn put_marks(&mut self, ctx: &mut Context<'_>) {
         if self.record.exists() {
-            let (termination, terminal) = self.end_so_far(ctx);
-            self.put_record(termination, terminal, ctx);
+            self.put_record(ctx);
         }
     }
 
     /// The termination and the terminal status for the record.
-    pub(super) fn end_so_far(&self, ctx: &Context<'_>) -> (Option<Termination>, Option<core::PodStatus>) {
+    fn end_so_far(&self, ctx: &Context<'_>) -> (Option<Termination>, Option<core::PodStatus>) {
         let terminal = self.end.is_terminal().then(|| self.status.clone());
         // The last status of an ended pod may not be known yet. With this entry the next run terminates the pod again.
         let over = || {
@@ -130,7 +129,7 @@ impl Worker {
         let now = (self.termination(ctx), self.demand.replaced);
         let writes = now.0.is_some() && now != before && self.record.exists();
         if writes {
-            self.put_record(now.0, None, ctx);
+            self.put_record(ctx);
         }
         writes
     }
@@ -152,8 +151,7 @@ impl Worker {
         if sync.outdated.is_none() {
             sync.outdated = Some(Outdated::default());
             self.record.rewrite();
-            let (termination, terminal) = self.end_so_far(ctx);
-            self.put_record(termination, terminal, ctx);
+            self.put_record(ctx);
         }
         true
     }
@@ -196,8 +194,7 @@ impl Worker {
         if self.record.is_wanted() {
             self.record.wait_for_write();
             // The pod may already be killed, for example an edited pod that was drained (W27).
-            let (termination, terminal) = self.end_so_far(ctx);
-            self.put_record(termination, terminal, ctx);
+            self.put_record(ctx);
         }
     }
 
@@ -208,17 +205,13 @@ impl Worker {
             return self.timer.wake_at(at);
         }
         self.record.retry();
-        let (termination, terminal) = self.end_so_far(ctx);
-        self.put_record(termination, terminal, ctx);
+        self.put_record(ctx);
     }
 
-    pub(super) fn put_record(
-        &mut self,
-        termination: Option<Termination>,
-        terminal: Option<core::PodStatus>,
-        ctx: &mut Context<'_>,
-    ) {
+    /// Writes the pod's record.
+    pub(super) fn put_record(&mut self, ctx: &mut Context<'_>) {
         let Some(pod) = self.pod.clone() else { return };
+        let (termination, terminal) = self.end_so_far(ctx);
         self.record.write_began(self.demand.replaced);
         let kept = Kept { boot_id: ctx.config.boot_id.clone(), boot: ctx.now.boot, wall: ctx.now.wall };
         let active = self.deadline.map_or(Duration::ZERO, |d| d.active(ctx.now.boot));

@@ -7,7 +7,7 @@ use crate::api::facts::ContainerState;
 use crate::api::pod::{Pod, RestartPolicy};
 use crate::api::reason::Reason;
 use crate::engine::context::Context;
-use crate::engine::effect::{Measure, ProbeCall, Severity};
+use crate::engine::effect::{Measure, ProbeCall};
 use crate::engine::event::{Answer, ProbeResult};
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
@@ -62,9 +62,7 @@ impl Worker {
         let (Some(pod), Some(judged)) = (self.pod.clone(), self.probes.judge(op, passed)) else { return };
         let Judged { id, index, kind, verdict } = judged;
         let spec = pod.at(index);
-        let (probe, warning) =
-            (Measure::Probe { kind, passed, pod: pod.clone(), container: spec.name.clone() }, Severity::Warning);
-        ctx.outbox.measure(probe);
+        ctx.outbox.measure(Measure::Probe { kind, passed, pod: pod.clone(), container: spec.name.clone() });
         let title = kind.title();
         let said = match result {
             Ok(Answer::Probe(ProbeResult::Failed(output))) => {
@@ -78,7 +76,7 @@ impl Worker {
             Err(e) => Some((Reason::Unhealthy, format!("{title} probe errored and resulted in unknown state: {e}"))),
         };
         if let Some((reason, message)) = said {
-            ctx.outbox.emit_event(Some(&pod), Some(&spec.name), (warning, reason), message);
+            ctx.emit_warning(Some(&pod), Some(&spec.name), reason, message);
         }
         if kind != Kind::Readiness && verdict == Some(Verdict::Failed) && self.state.is_sync() {
             let grace = kind.spec(spec).and_then(|p| p.termination_grace_period_seconds);

@@ -7,7 +7,6 @@
 use super::Worker;
 use crate::api::reason::Reason;
 use crate::engine::context::Context;
-use crate::engine::effect::Severity;
 use crate::engine::pleg::cache::{Entry, Generation};
 use crate::engine::pod::plan;
 use serde::Serialize;
@@ -40,7 +39,7 @@ impl Worker {
         if self.sharing.reported.as_ref() != Some(&stranger.what) {
             self.sharing.reported = Some(stranger.what.clone());
             if let Some((_, message)) = self.waits_for_strangers(entry) {
-                ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, REASON), message);
+                ctx.emit_warning(self.pod.as_ref(), None, REASON, message);
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::engine::context::Context;
-use crate::engine::effect::{CgroupCall, CreateContainer, FilesCall, Measure, RuntimeCall, Severity};
+use crate::engine::effect::{CgroupCall, CreateContainer, FilesCall, Measure, RuntimeCall};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::backoff;
 use crate::engine::pod::plan::{self, Next};
@@ -158,12 +158,7 @@ impl Worker {
                 self.ops.start(op, ActiveOp::ImageStatus { index: of.index, attempt: of.attempt });
             }
             Err(message) => {
-                ctx.outbox.emit_event(
-                    Some(pod),
-                    Some(&spec.name),
-                    (Severity::Warning, Reason::InspectFailed),
-                    message.clone(),
-                );
+                ctx.emit_warning(Some(pod), Some(&spec.name), Reason::InspectFailed, message.clone());
                 self.hold_error(pod, of.index, Reason::InvalidImageName, message, ctx);
             }
         }
@@ -178,17 +173,12 @@ impl Worker {
         match (policy, found) {
             ("Never", None) => {
                 let message = format!("Container image \"{image}\" is not present with pull policy of Never");
-                ctx.outbox.emit_event(
-                    Some(&pod),
-                    Some(&spec.name),
-                    (Severity::Warning, Reason::ErrImageNeverPull),
-                    message.clone(),
-                );
+                ctx.emit_warning(Some(&pod), Some(&spec.name), Reason::ErrImageNeverPull, message.clone());
                 self.hold_error(&pod, of.index, Reason::ErrImageNeverPull, message, ctx);
             }
             ("IfNotPresent" | "Never", Some(found)) => {
                 let message = format!("Container image \"{image}\" already present on machine");
-                ctx.outbox.emit_event(Some(&pod), Some(&spec.name), (Severity::Normal, Reason::Pulled), message);
+                ctx.emit_normal(Some(&pod), Some(&spec.name), Reason::Pulled, message);
                 self.set_starting(Starting::Image { of, image: found });
             }
             _ => self.pull(&pod, of, ctx),
@@ -207,12 +197,7 @@ impl Worker {
         if !ctx.slots.pulls.take(&self.uid, ctx.now.boot) {
             return self.set_starting(Starting::PullQueued { of });
         }
-        ctx.outbox.emit_event(
-            Some(pod),
-            Some(&spec.name),
-            (Severity::Normal, Reason::Pulling),
-            format!("Pulling image \"{image}\""),
-        );
+        ctx.emit_normal(Some(pod), Some(&spec.name), Reason::Pulling, format!("Pulling image \"{image}\""));
         let name = crate::api::image::normalize(&image).unwrap_or_else(|_| image.clone());
         let op = ctx.runtime(&self.uid, RuntimeCall::PullImage { pod: pod.clone(), image: name });
         self.ops.start(op, ActiveOp::Pull { index: of.index, attempt: of.attempt, image, began: ctx.now.boot });
@@ -283,7 +268,7 @@ impl Worker {
             }
             _ => format!("Error: {reason}"),
         };
-        ctx.outbox.emit_event(Some(pod), Some(name), (Severity::Warning, Reason::Failed), said);
+        ctx.emit_warning(Some(pod), Some(name), Reason::Failed, said);
         let until = ctx.now.boot + ctx.after_error();
         self.backoffs.hold(name, until, Some((reason, message)));
         self.set_starting(Starting::Nothing);

@@ -14,7 +14,7 @@ use crate::api::pod::{LONGEST_GRACE, is_sidecar};
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
-use crate::engine::effect::{Effect, RuntimeCall, Severity};
+use crate::engine::effect::{Effect, RuntimeCall};
 use crate::engine::op::OpId;
 use crate::engine::pleg::cache::Entry;
 use serde::Serialize;
@@ -207,7 +207,7 @@ impl Worker {
             Some(doomed) if self.state.is_sync() => doomed.message.clone(),
             _ => format!("Stopping container {}", c.name),
         };
-        ctx.outbox.emit_event(self.pod.as_ref(), Some(&c.name), (Severity::Normal, Reason::Killing), message);
+        ctx.emit_normal(self.pod.as_ref(), Some(&c.name), Reason::Killing, message);
     }
 
     /// Stops the doomed containers, each with its own deadline. Returns true while one of them runs.

@@ -9,7 +9,6 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
-use crate::engine::effect::Severity;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::plan::{self, Next, PlanInput};
 use crate::engine::pod::status::Cause;
@@ -25,7 +24,7 @@ impl Worker {
         if let Some(deadline) = self.deadline.map(|d| d.at()) {
             if deadline <= ctx.now.boot {
                 let message = "Pod was active on the node longer than the specified deadline";
-                ctx.outbox.emit_event(Some(&pod), None, (Severity::Normal, Reason::DeadlineExceeded), message.into());
+                ctx.emit_normal(Some(&pod), None, Reason::DeadlineExceeded, message.into());
                 let cause = Cause { reason: Reason::DeadlineExceeded, message: message.into(), by: None };
                 self.kill(pod.grace_period(), Some(cause), entry, ctx);
                 return;
@@ -119,7 +118,7 @@ impl Worker {
     fn report_dead_sandbox(&mut self, pod: &Rc<Pod>, entry: &Entry, ctx: &mut Context<'_>) {
         if self.sandbox.report_dead(entry.facts()) {
             let message = "Pod sandbox changed, it will be killed and re-created.".to_string();
-            ctx.outbox.emit_event(Some(pod), None, (Severity::Normal, Reason::SandboxChanged), message);
+            ctx.emit_normal(Some(pod), None, Reason::SandboxChanged, message);
         }
     }
 
@@ -136,7 +135,7 @@ impl Worker {
             }
             let max = ctx.config.max_restart_backoff;
             if let Some(message) = self.backoffs.ended(pod, &spec.name, dead, max, ctx.now) {
-                ctx.outbox.emit_event(Some(pod), Some(&spec.name), (Severity::Warning, Reason::BackOff), message);
+                ctx.emit_warning(Some(pod), Some(&spec.name), Reason::BackOff, message);
             }
         }
     }

@@ -8,7 +8,7 @@ use super::{End, State, Worker};
 use crate::api::names::{ContainerId, SandboxId};
 use crate::api::reason::Reason;
 use crate::engine::context::Context;
-use crate::engine::effect::{Measure, RuntimeCall, Severity};
+use crate::engine::effect::{Measure, RuntimeCall};
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
 
@@ -79,7 +79,7 @@ impl Worker {
     /// Reports that a sandbox could not be stopped, and schedules a retry.
     pub(super) fn sandbox_not_stopped(&mut self, id: &SandboxId, e: &OpError, ctx: &mut Context<'_>) {
         let message = format!("error killing pod: failed to stop sandbox {id}: {e}");
-        ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedKillPod), message);
+        ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedKillPod, message);
         // A lost connection does not count as a try (W2).
         if let State::Terminating(t) = &mut self.state
             && !matches!(e, OpError::NotSent(_))

@@ -9,7 +9,7 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
-use crate::engine::effect::{Severity, VolumesCall};
+use crate::engine::effect::VolumesCall;
 use crate::engine::op::OpError;
 use serde::Serialize;
 use std::rc::Rc;
@@ -87,7 +87,7 @@ impl Worker {
             Err(e) => {
                 self.volumes.mounts = Mounts::Unknown { retry_at: Some(ctx.now.boot + ctx.after_error()) };
                 let message = e.message().to_string();
-                ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedMount), message);
+                ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedMount, message);
             }
         }
     }
@@ -124,7 +124,7 @@ impl Worker {
                 retry.failed(ctx);
                 self.volumes.mounts = Mounts::NotUnmounted(retry);
                 let message = e.message().to_string();
-                ctx.outbox.emit_event(self.pod.as_ref(), None, (Severity::Warning, Reason::FailedUnMount), message);
+                ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedUnMount, message);
             }
         }
     }
