@@ -58,8 +58,7 @@ fn w27_which_pods_are_meant_is_said_in_one_way() {
 fn flags_reach_the_configuration() {
     let args = "wherry run --config /c --manifests /m --root-dir /r --log-dir /l --runtime-endpoint /e --socket /s \
                 --hostname h --healthz-port 0 -v4";
-    let Command::Run(args) = Cli::try_parse_from(args.split_whitespace()).unwrap().command else { panic!() };
-    let flags = Flags::from(args);
+    let Command::Run(flags) = Cli::try_parse_from(args.split_whitespace()).unwrap().command else { panic!() };
     let expected = Flags {
         config: Some("/c".into()),
         manifests: Some("/m".into()),
