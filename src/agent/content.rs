@@ -17,7 +17,7 @@ use crate::api::names::{FullName, Uid};
 use crate::api::problem::Problem;
 use crate::api::time::Now;
 use crate::config::Config;
-use crate::engine::node::{Engine, PodView, Summary};
+use crate::engine::node::{Engine, PodView};
 use crate::metrics::Metrics;
 
 /// Approximate size of one piece of a streamed body, in bytes.
@@ -260,13 +260,13 @@ impl View<'_> {
         let (node, requested) = self.engine.node();
         m.set_node_requested(node, &requested);
         m.drained_pods.set(s.drained as i64);
-        m.manifest_errors.set((in_files + s.conflicts.len()) as i64);
+        m.manifest_errors.set((in_files + self.engine.conflicts().len()) as i64);
         m.log_lines_dropped.set(super::logging::dropped());
     }
 
     /// The errors of the manifests: of single documents, and conflicts between them (D4).
-    fn manifest_errors(&self, s: &Summary) -> Vec<Problem> {
-        let conflicts = s.conflicts.iter().map(|c| Problem {
+    fn manifest_errors(&self) -> Vec<Problem> {
+        let conflicts = self.engine.conflicts().iter().map(|c| Problem {
             path: c.source.path.clone(),
             document: c.source.document,
             line: None,
@@ -279,7 +279,7 @@ impl View<'_> {
     fn status(&self) -> NodeStatus {
         let s = self.engine.summary(self.now.boot);
         let runtime = s.runtime.clone().unwrap_or_default();
-        let errors: Vec<String> = self.manifest_errors(&s).iter().map(Problem::to_string).collect();
+        let errors: Vec<String> = self.manifest_errors().iter().map(Problem::to_string).collect();
         let pods = self.engine.pods();
         let phase = |name: &str| pods.iter().filter(|p| p.status.phase.as_deref() == Some(name)).count() as u64;
         let mut waiting: Vec<String> =

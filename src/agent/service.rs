@@ -255,7 +255,7 @@ impl Agent {
             running,
             unready: views::unready(&pods, |uid| self.reporting.recorder.warning(uid)),
             rejected: summary.rejected,
-            manifest_errors: in_files + summary.conflicts.len(),
+            manifest_errors: in_files + self.engine.conflicts().len(),
             reload_error: self.service.reload_error.clone(),
         }
     }

@@ -58,14 +58,6 @@ impl Ops {
     pub fn end(&mut self, op: OpId) -> Option<Owner> {
         self.owners.remove(&op)
     }
-
-    pub fn len(&self) -> usize {
-        self.owners.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.owners.is_empty()
-    }
 }
 
 pub struct Context<'a> {

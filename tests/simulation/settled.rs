@@ -200,7 +200,7 @@ fn nothing_else(w: &World) -> Judged {
         unless(w.runtime.lives(id), "leak: watches", || format!("{id} is watched, and is over"))?;
     }
     unless(w.pending_ops() <= 1, "leak: operations", || format!("{} are in flight", w.pending_ops()))?;
-    let known = w.engine.summary(w.time().boot).operations_in_flight;
+    let known = w.operations_in_flight();
     // Probes may be in flight.
     unless(known as u64 <= 1 + w.handlers.probing, "leak: operations", || format!("{known} are waited for"))?;
     for key in w.timers() {

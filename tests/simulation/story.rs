@@ -200,6 +200,11 @@ impl World {
         (self.clock.now - begin) / MS
     }
 
+    /// The number of operations without an answer, according to the engine.
+    pub fn operations_in_flight(&self) -> usize {
+        self.engine.dump()["ops"]["owners"].as_object().expect("the dump contains the operations").len()
+    }
+
     /// The history so far, for a failing test.
     pub fn trace(&self) -> String {
         self.history.as_ref().map(|h| h.join("\n")).unwrap_or_default()

@@ -41,8 +41,6 @@ pub struct Summary {
     pub runtime_error: Option<String>,
     /// Since the start of the last successful relist.
     pub pleg_age: Option<Duration>,
-    pub pleg_error: Option<String>,
-    pub sources_ready: bool,
     pub desired: usize,
     /// A1: pods that have a share of the node or wait for one.
     pub active: usize,
@@ -59,8 +57,6 @@ pub struct Summary {
     pub running_pods: usize,
     /// By state: created, running, exited, unknown.
     pub containers: BTreeMap<&'static str, usize>,
-    pub operations_in_flight: usize,
-    pub conflicts: Vec<Conflict>,
 }
 
 impl Engine {
@@ -114,11 +110,6 @@ impl Engine {
         self.pleg.cache.get(uid).map_or(&[], |entry| &entry.facts().containers)
     }
 
-    /// D1: every manifest source has been read.
-    pub fn sources_ready(&self) -> bool {
-        self.desired.is_known()
-    }
-
     pub fn pleg_healthy(&self, now: Boot) -> bool {
         self.pleg.schedule.is_healthy(now)
     }
@@ -144,10 +135,6 @@ impl Engine {
             runtime_answered: self.runtime.has_answered(),
             runtime_error: self.runtime.error().map(str::to_owned),
             pleg_age: self.pleg.schedule.last_ok.map(|at| now.since(at)),
-            pleg_error: self.pleg.schedule.error.clone(),
-            sources_ready: self.desired.is_known(),
-            operations_in_flight: self.outbox.ops.len(),
-            conflicts: self.desired.conflicts().to_vec(),
             ..Summary::default()
         };
         for w in self.workers.values() {

@@ -28,7 +28,7 @@ pub struct Schedule {
     /// The start of the last successful relist.
     pub last_ok: Option<Boot>,
     /// The error of the last relist.
-    pub error: Option<String>,
+    error: Option<String>,
     /// A runtime event for an unknown pod has arrived since the last relist started.
     event_arrived: bool,
     timer: Timer,

@@ -301,7 +301,7 @@ fn a_thousand_pod_lives_leave_nothing_behind() {
     assert_eq!(w.pending_ops(), 0);
     assert_eq!(w.timers().len(), 2, "{:?}", w.timers());
     assert!(w.pidfds.watched.is_empty());
-    assert_eq!(w.engine.summary(w.time().boot).operations_in_flight, 0);
+    assert_eq!(w.operations_in_flight(), 0);
 }
 
 #[test]
