@@ -18,8 +18,12 @@ pub struct Ends {
 }
 
 impl Checks {
-    pub fn end_reported(&mut self, of: &ContainerEnd) {
+    /// An end was reported. `started`: the start of the current run.
+    pub fn end_reported(&mut self, of: &ContainerEnd, started: Wall) {
         let Some(id) = &of.end.container_id else { return };
+        if is_of_previous_run(&of.end, started) {
+            self.fail("an end of a previous run is not reported again", format!("{} {id}", of.pod.uid));
+        }
         if !self.ends.reported.insert((of.pod.uid.clone(), id.clone())) {
             self.fail("each end of a container is reported once", format!("{} {id}", of.pod.uid));
         }
@@ -31,7 +35,7 @@ impl Checks {
         for end in states.filter_map(|state| state?.terminated.as_ref()) {
             let Some(id) = &end.container_id else { continue };
             let shown = (uid.clone(), id.clone());
-            if end.finished_at.as_ref().is_some_and(|at| Some(at.0) < started.timestamp()) {
+            if is_of_previous_run(end, started) {
                 self.ends.of_previous_run.insert(shown);
             } else {
                 self.ends.shown.push(shown);
@@ -51,4 +55,8 @@ impl Checks {
     pub(super) fn forget_ends(&mut self) {
         self.ends = Ends::default();
     }
+}
+
+fn is_of_previous_run(end: &core::ContainerStateTerminated, started: Wall) -> bool {
+    end.finished_at.as_ref().is_some_and(|at| Some(at.0) < started.timestamp())
 }

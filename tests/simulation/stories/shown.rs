@@ -145,9 +145,11 @@ fn the_end_of_each_container_is_reported_once_and_before_the_start_of_the_next_o
 fn an_end_that_a_previous_run_reported_is_not_reported_again() {
     let mut w = node();
     w.life("job/main", &[Life::exits(0, Duration::from_secs(1))]);
+    w.life("web/main", &[Life::exits(1, Duration::from_secs(1)), Life::FOREVER]);
     w.file("job", NEVER);
+    w.file("web", ONE);
     w.run(10);
-    assert_eq!(w.observed.ends.len(), 1);
+    assert_eq!(w.observed.ends.len(), 2);
     w.restart_engine();
     w.run(90);
     assert_eq!(w.observed.ends.len(), 0);

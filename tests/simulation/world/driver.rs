@@ -146,7 +146,7 @@ impl World {
 
     fn container_ended(&mut self, end: ContainerEnd) {
         self.note(|| format!("  < {} of {} ended", end.container, end.pod.uid));
-        self.checks.end_reported(&end);
+        self.checks.end_reported(&end, self.config.started);
         if self.chaos.is_none() {
             self.observed.ends.push((self.observed.notices.len(), end));
         }

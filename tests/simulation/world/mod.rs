@@ -1,6 +1,6 @@
 //! The world around the engine. Each file here is one model with its own state: the clock, the queue of future events, the
-//! connection to the runtime and its faults, the processes of containers, the disk, cgroups, volumes, hooks and probes, power.
-//! `World` composes them. `driver` carries the engine's effects to the models and their answers to the engine.
+//! connection to the runtime and its faults, the processes of containers, the disk, cgroups, network results, volumes, hooks and
+//! probes, power. `World` composes them. `driver` carries the engine's effects to the models and their answers to the engine.
 
 mod cgroups;
 mod clock;
