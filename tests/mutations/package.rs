@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 const ROOMS: [&str; 2] = ["api", "engine"];
 
 /// The sections of our Cargo.toml that give the copy the same build settings.
-const PROFILES: [&str; 3] = ["profile.dev", "profile.dev.package.\"*\"", "profile.dev.package.wherry-engine"];
+const PROFILES: [&str; 2] = ["profile.dev", "profile.dev.package"];
 
 const MUTATION_RS: &str = "\
 //! Which mutation is in force.
