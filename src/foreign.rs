@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_without_an_answer_ends_and_others_are_answered_beside_it() {
+    fn a_call_without_an_answer_times_out_and_does_not_delay_others() {
         let (release, hang) = channel::<()>();
         let began = Instant::now();
         let hung = ask(move || {

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn p8_an_end_is_told_once_and_ends_the_watch() {
+    fn p8_an_exit_is_reported_once_and_ends_the_watch() {
         let mut poll = Poll::new().unwrap();
         let mut child = sleeper();
         let mut pidfds = Pidfds::default();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn p8_a_process_of_another_is_not_watched() {
+    fn p8_a_process_of_another_container_is_not_watched() {
         let poll = Poll::new().unwrap();
         let mut child = sleeper();
         let mut pidfds = Pidfds::default();

@@ -165,7 +165,7 @@ mod tests {
     use rustix::pipe::pipe;
 
     #[test]
-    fn a_broken_fifo_is_seen() {
+    fn a_broken_fifo_is_detected() {
         let (read, write) = pipe().unwrap();
         assert!(!is_broken(write.as_fd()));
         drop(read);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_seen_before_it_blocks() {
+    fn a_full_queue_is_detected_before_it_blocks() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let name = path.clone().into_os_string();

@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_goes_on_where_it_stopped() {
+    fn a_list_continues_at_its_last_position() {
         let mut event_cache = EventCache::new("lab");
         let web = pod("web");
         for i in 0..40 {

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pipe_drops_lines_and_says_so_once_it_is_read() {
+    fn a_full_pipe_drops_lines_and_reports_their_number_once_it_is_read() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut writer = LineWriter { out: ours, untold: 0 };
         let before = dropped();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_error_is_told_at_most_once_a_minute() {
+    fn a_persistent_error_is_logged_at_most_once_a_minute() {
         let mut standing = LogDeduplicator::new();
         let at = |s: u64| Boot(0) + Duration::from_secs(s);
         assert_eq!(standing.tell("a", at(0)), Some(0));

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn s7_of_the_locks_that_systemd_kept_the_one_that_logind_has_is_taken_back() {
+    fn s7_wherry_takes_over_the_stored_lock_that_logind_lists() {
         let (a, b) = (lock(), lock());
         let again = |fd: &OwnedFd| fd.try_clone().unwrap();
         let (first, second) = ("wherry-lock-7-0", "wherry-lock-7-1");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn s7_what_systemd_did_not_take_is_told_again_and_no_more_than_that() {
+    fn s7_only_failed_notifications_to_the_descriptor_store_are_repeated() {
         let mut held = HeldLock::default();
         let (_read, write) = lock();
         held.take(Lock::new(write, Some(7)));

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_ready_once_manifests_were_read_and_the_runtime_answered_or_is_known_to_be_away() {
+    fn the_service_is_ready_after_the_manifests_and_the_first_result_of_the_runtime() {
         let mut s = service();
         assert!(!due(&mut s, true, 0).ready);
         s.runtime_told = true;
@@ -319,14 +319,14 @@ mod tests {
     }
 
     #[test]
-    fn without_systemd_there_is_nothing_to_do() {
+    fn without_systemd_no_notification_is_due() {
         let mut s = Service { there: false, ..service() };
         s.runtime_told = true;
         assert_eq!((due(&mut s, true, 100), s.next_deadline(), s.begin_reload()), (Due::default(), None, None));
     }
 
     #[test]
-    fn a_status_is_looked_at_when_something_happened_and_told_when_it_is_another() {
+    fn a_status_is_computed_after_a_change_and_sent_only_if_it_differs() {
         let mut s = Service { pace: None, ..service() };
         s.runtime_told = true;
         assert!(due(&mut s, true, 0).look);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_what_runs_and_what_is_waited_for() {
+    fn a_status_has_the_running_pods_and_the_waiting_reasons() {
         let line = |doing: Activity| doing.line();
         assert_eq!(line(Activity::default()), "no pods");
         assert_eq!(line(Activity { wanted: 1, running: 1, ..Activity::default() }), "1 pod running");

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_that_disagree_are_told_by_how_much_it_matters() {
+    fn a_cgroup_driver_mismatch_is_a_warning_or_an_error_by_its_effect() {
         let config = Config { cgroup_driver: CgroupDriver::Cgroupfs, ..Config::default() };
         let level = |d, counts| driver(&config, &told(d, counts)).unwrap().level;
         assert_eq!(level(None, false), Level::Ok);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_that_is_not_there_is_told_with_what_to_do() {
+    fn a_missing_runtime_is_reported_with_a_remedy() {
         let dir = tempfile::tempdir().unwrap();
         let config = Config { runtime_socket: dir.path().join("sock"), ..Config::default() };
         let gone = no_runtime(&config, "connect: No such file");

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_waits_says_for_what() {
+    fn a_waiting_pod_shows_its_reason() {
         let waiting = core::ContainerStateWaiting { reason: Some("ErrImagePull".into()), message: Some("no".into()) };
         let container = core::ContainerStatus {
             name: "main".into(),

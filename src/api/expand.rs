@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_sees_those_before_it_and_a_command_sees_all() {
+    fn a_variable_can_refer_to_earlier_ones_and_a_command_to_all() {
         let env = |name: &str, value: Option<&str>| EnvVar {
             name: name.to_owned(),
             value: value.map(str::to_owned),

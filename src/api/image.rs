@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_is_found_beside_ports_and_digests() {
+    fn a_tag_is_distinguished_from_ports_and_digests() {
         assert_eq!(tag_of("localhost:5000/web"), (None, false));
         assert_eq!(tag_of("localhost:5000/web:1"), (Some("1"), false));
         assert_eq!(tag_of("web:latest@sha256:00"), (Some("latest"), true));

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a2_allocatable_is_capacity_less_what_is_kept() {
+    fn a2_allocatable_is_capacity_minus_reservations() {
         let sizing = Sizing {
             system_reserved: Resources::from([(CPU, 250), (MEMORY, GI)]),
             kube_reserved: Resources::from([(CPU, 250), (EPHEMERAL_STORAGE, GI)]),

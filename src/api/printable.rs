@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_obeys_is_shown_as_an_escape() {
+    fn terminal_control_characters_are_escaped() {
         for (text, shown) in [
             ("plain — größe 日本 🚀 \\n", "plain — größe 日本 🚀 \\n"),
             ("a\nb\r\tc\0", "a\\nb\\r\\tc\\x00"),

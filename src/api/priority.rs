@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a5_a_class_that_nobody_knows_or_another_priority_is_an_error() {
+    fn a5_an_unknown_class_or_a_different_priority_is_an_error() {
         let (classes, _) = Classes::collect([&class("gold", 5, "/m/a")]);
         for (spec, message) in [
             (
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a5_without_a_class_the_default_counts_unless_the_pod_says_a_number() {
+    fn a5_without_a_class_the_default_applies_unless_the_pod_has_a_priority() {
         let default = PriorityClass { global_default: true, ..class("usual", 3, "/m/a") };
         let (classes, _) = Classes::collect([&default]);
         let mut plain = PodSpec::default();

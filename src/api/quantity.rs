@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_out_even_is_rounded_away_from_zero() {
+    fn an_inexact_quantity_is_rounded_away_from_zero() {
         for (text, value, milli) in [
             ("999999n", 1, 1),
             ("1000000n", 1, 1),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused_in_kubernetes_words() {
+    fn an_invalid_quantity_is_rejected_with_the_message_of_kubernetes() {
         for text in [
             "", "m", ".", "1.2.3", "1 Gi", " 1", "1Kib", "1ki", "1K", "0x10", "1e", "1e+-3", "1e1.5", "--1", "Mi",
             "1mm", "٣",
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_an_error() {
+    fn a_quantity_that_overflows_is_an_error() {
         for text in [
             "9223372036854775808",
             "8Ei",

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_says_why() {
+    fn an_invalid_selector_is_rejected_with_the_reason() {
         for (bad, why) in [
             ("", "is empty"),
             (" , ", "is empty"),

@@ -90,7 +90,7 @@ mod tests {
     const S: fn(u64) -> Duration = Duration::from_secs;
 
     #[test]
-    fn s1_two_groups_or_as_many_as_are_said() {
+    fn s1_there_are_two_groups_or_the_configured_ones() {
         let g = Groups::from_total(S(30), Duration::from_millis(10_900));
         assert_eq!(g.iter().map(|g| (g.priority, g.period.as_secs())).collect::<Vec<_>>(), [(0, 20), (CRITICAL, 10)]);
         assert!(Groups::from_total(S(0), S(0)).is_off());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn s2_the_highest_groups_get_what_there_is() {
+    fn s2_the_highest_groups_get_the_available_time() {
         let g = Groups::by_priority([(0, 10), (5, 20), (9, 30)]);
         for (time, periods) in
             [(60, [10, 20, 30]), (90, [10, 20, 30]), (55, [5, 20, 30]), (40, [0, 10, 30]), (7, [0, 0, 7])]

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a5_classes_are_looked_up_in_what_is_checked_and_on_the_node() {
+    fn a5_classes_are_looked_up_in_the_checked_files_and_on_the_node() {
         let dir = tempfile::tempdir().unwrap();
         let d = dir.path();
         std::fs::create_dir(d.join("m")).unwrap();

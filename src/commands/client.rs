@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_agent_the_message_says_which_socket() {
+    fn without_an_agent_the_message_names_the_socket() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         assert!(failure(&path).contains("there is no socket") && failure(&path).contains("--socket"));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_and_broken_ones_told() {
+    fn answers_are_read_and_invalid_ones_are_reported() {
         let (_dir, path) = answer(b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n{\"a\":1}");
         assert_eq!(get_json(&path, "/x").unwrap()["a"], 1);
         let (_dir, path) = answer(b"HTTP/1.1 200 OK\r\n\r\n{\"a\":");

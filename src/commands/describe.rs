@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crashing_pod_says_when_it_starts_again() {
+    fn a_crashing_pod_shows_the_time_until_its_next_start() {
         let expected = "\
 Name:            web
 Namespace:       shop
@@ -479,7 +479,7 @@ Events:
     }
 
     #[test]
-    fn a3_a4_one_that_the_node_does_not_take_says_why_and_what_would_help() {
+    fn a3_a4_a_pod_that_is_not_admitted_shows_the_reason_and_a_remedy() {
         let mut pod = crashing();
         let why = "Node didn't have enough resource: cpu, requested: 500, used: 600, capacity: 1000";
         pod["status"] = json!({"phase": "Failed", "reason": "OutOfcpu", "message": why});

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn w27_the_wait_tells_of_each_pod_once_and_ends_with_the_last() {
+    fn w27_the_wait_reports_each_pod_once_and_ends_with_the_last() {
         let ending = |name| pod("default", name, "", json!({"state": "Terminating", "drained": true}));
         let down = |name| pod("default", name, "", json!({"state": "Finished", "drained": true}));
         let looks = vec![
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn w27_a_wait_that_is_cut_off_says_that_the_drain_goes_on() {
+    fn w27_an_interrupted_wait_reports_that_the_drain_continues() {
         let ending = || list(&[pod("default", "a", "", json!({"state": "Terminating", "drained": true}))]);
         for (timeout, why, expected) in [
             (None, "interrupted, still waiting for default/a", INTERRUPTED),
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn w27_a_pod_that_somebody_undrains_meanwhile_is_no_success() {
+    fn w27_a_pod_that_is_undrained_during_the_wait_is_a_failure() {
         let undrained = list(&[pod("default", "a", "", json!({"state": "Sync"}))]);
         let (text, end) = wait(&["a"], vec![Some(undrained)], None);
         assert_eq!(text, "pod default/a is no longer drained: it was undrained meanwhile\n");
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_is_at_is_said_in_brief() {
+    fn the_activity_of_a_pod_is_short() {
         let of = |wherry| at_what(&pod("default", "a", "", wherry));
         let doing = json!({"state": "Terminating", "graceLeftSeconds": 12, "doing": "stopping containers"});
         assert_eq!(of(doing), "(12s left)");

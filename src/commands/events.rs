@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_shows_the_list_once_and_then_what_comes() {
+    fn a_watch_shows_the_list_once_and_then_new_events() {
         let line = |kind: &str, event: Value| format!("{}\n", json!({"type": kind, "object": event}));
         let stream = [
             line("ADDED", event("web", "Started", "Normal", 1)),

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_cut_short_is_no_output() {
+    fn a_truncated_answer_prints_no_output() {
         for answer in [&b""[..], b"{\"exitCode\":0", b"{\"exitCode\":0,\"stdoutBytes\":9}\nshort"] {
             let (end, out, _) = put(answer);
             assert!(matches!(end, Err(Failure::Message(_, FAILED))), "{end:?}");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_run_has_an_exit_code_as_in_a_shell() {
+    fn a_command_that_did_not_run_has_the_exit_code_of_a_shell() {
         let runc = "OCI runtime exec failed: exec failed: unable to start container process: exec:";
         for (status, words, code) in [
             (504, "the command did not end within 1 s".to_owned(), TIMED_OUT),

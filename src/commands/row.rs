@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_is_that_of_the_container_with_something_to_say() {
+    fn the_status_is_that_of_the_container_with_a_reason() {
         let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
         assert_eq!(status(&pod("Running", &[(waiting.clone(), false, 4), (running(), true, 0)])), "CrashLoopBackOff");
         assert_eq!(status(&pod("Running", &[(terminated("OOMKilled", 137), false, 0)])), "OOMKilled");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a3_a4_what_the_node_does_with_a_pod_is_its_status() {
+    fn a3_a4_the_decision_of_admission_is_the_status() {
         let with_reason = |phase: &str, reason: &str, states: &[(Value, bool, i64)]| {
             let mut p = pod(phase, states);
             p["status"]["reason"] = json!(reason);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn init_containers_in_the_way_are_shown() {
+    fn blocking_init_containers_are_shown() {
         let mut p = pod("Pending", &[(json!({"waiting": {"reason": "PodInitializing"}}), false, 0)]);
         p["spec"]["initContainers"] = json!([{"name": "i1"}, {"name": "i2"}]);
         p["status"]["initContainerStatuses"] = json!([

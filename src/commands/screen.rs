@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_for_who_has_not_declined_them() {
+    fn colours_are_off_if_no_color_is_set() {
         assert!(wants_colours("", "xterm-256color"));
         for (no_color, term) in [("1", "xterm"), ("0", "xterm"), ("", "dumb"), ("", "")] {
             assert!(!wants_colours(no_color, term), "{no_color} {term}");

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_there_says_which_are() {
+    fn an_unknown_pod_error_lists_the_existing_pods() {
         let say = |given: &str| parse(given).find(&mut list()).unwrap_err();
         assert_eq!(say("weber"), "pod weber was not found; similar names: default/webby, shop/web");
         assert_eq!(say("x/y"), "pod x/y was not found; existing pods: default/db, default/webby, shop/web");

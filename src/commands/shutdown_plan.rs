@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn s2_what_logind_cuts_off_is_marked() {
+    fn s2_time_beyond_logind_delay_is_marked() {
         assert_eq!(
             shown(&cut(), 60),
             "Armed, but logind waits only 25s of the 55s that are needed: the lowest groups get less.\n\
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_off_not_armed_or_empty_says_so() {
+    fn a_plan_that_is_off_not_armed_or_empty_is_reported_as_such() {
         let text = shown(&PlanView::default(), 80);
         assert!(text.starts_with("Graceful shutdown is off") && text.contains("set shutdownGracePeriod"), "{text}");
         let not_armed = PlanView { armed: false, ..three() };

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nodes_room_is_a_table_in_peoples_units_and_raw_as_json() {
+    fn node_resources_are_a_table_in_readable_units_and_raw_in_json() {
         const GI: u64 = 1 << 30;
         let size = [(CPU, 4000), (MEMORY, 16 * GI), (EPHEMERAL_STORAGE, 100 * GI), (PODS, 110), ("x.io/gpu", 2)];
         let mut node = NodeFacts { capacity: Resources::from(size), ..NodeFacts::default() };
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn shutdown_says_whether_it_is_armed_and_with_what() {
+    fn the_shutdown_status_has_the_armed_state_and_the_delays() {
         assert_eq!(
             shutdown_of(&armed()),
             "Shutdown:   armed, logind waits up to 30s, 30s needed\n\
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shutdown_in_progress_says_how_far_it_is() {
+    fn a_shutdown_in_progress_shows_its_progress() {
         let progress = |group, released| {
             let in_progress = Some(ProgressView { since_seconds: 12.04, group, left_seconds: 17.96, released });
             let view = ShutdownView { in_progress, started_at: Some("2026-11-20T14:46:39Z".into()), ..armed() };

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_terminal_gets_every_cell_whole() {
+    fn without_a_terminal_no_cell_is_shortened() {
         let expected = "NAMESPACE   NAME             STATUS\n\
                         default     web-frontend-0   Running\n\
                         default     db               Failed\n";

@@ -17,7 +17,7 @@ fn the_command_line_is_sound() {
 }
 
 #[test]
-fn w27_which_pods_are_meant_is_said_in_one_way() {
+fn w27_all_commands_select_pods_in_the_same_way() {
     let parsed = |args: &str| Cli::try_parse_from(args.split_whitespace()).map(|cli| cli.command);
     for good in [
         "wherry drain web",
@@ -207,7 +207,7 @@ fn commands_and_server_understand_each_other() {
 }
 
 #[test]
-fn a3_a_retry_prints_what_came_of_it_and_ends_with_it() {
+fn a3_a_retry_prints_its_outcome_and_exits_with_its_code() {
     let node = Running::start();
     let retry = |pod: &str| {
         let mut out = Vec::new();

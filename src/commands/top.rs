@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn who_uses_most_is_first_and_what_is_not_known_last() {
+    fn pods_are_sorted_by_usage_with_unknown_usage_last() {
         let text = shown(&query(false, SortBy::Cpu), Screen::default());
         let expected = "NAMESPACE   POD    CPU    MEMORY   RESTARTS\n\
                         default     web    250m   1.5Mi    3\n\
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_watched_stays_on_the_screen() {
+    fn a_watched_table_fits_on_the_screen() {
         let watched = Query { watch: Some(SAMPLE), ..query(false, SortBy::Cpu) };
         let low = Screen { width: Some(80), height: Some(5), colours: false };
         let text = shown(&watched, low);

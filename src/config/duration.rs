@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn an_invalid_duration_is_rejected() {
         for text in ["", "-", "20", "s", "1x", "1 s", "1.2.3s", ".s", "1s5", "-5s", "99999999999h", "1e3s", "١s"] {
             assert!(parse(text).is_err(), "{text}");
         }

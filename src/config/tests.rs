@@ -50,7 +50,7 @@ fn honoured_fields_are_set() {
 }
 
 #[test]
-fn every_error_is_told_at_once_with_file_line_and_field() {
+fn all_errors_are_reported_together_with_file_line_and_field() {
     let (_, problems) = one("syncFrequenzy: 10s\n\
          healthzPort: 70000\n\
          fileCheckFrequency: 20\n\
@@ -93,7 +93,7 @@ fn a_known_field_without_effect_is_a_warning_once() {
 }
 
 #[test]
-fn what_kubeadm_writes_without_meaning_it_is_no_warning() {
+fn default_values_written_by_kubeadm_cause_no_warning() {
     let (config, problems) =
         one("cpuManagerReconcilePeriod: 0s\nfileCheckFrequency: 0s\nlogging:\n  flushFrequency: 0\n  \
          options:\n    json:\n      infoBufferSize: \"0\"\n    text:\n      infoBufferSize: \"0\"\n  verbosity: 0\n\
@@ -165,7 +165,7 @@ fn fields_are_checked_together_across_files() {
 }
 
 #[test]
-fn a_host_name_that_is_no_node_name_asks_for_one() {
+fn a_host_name_that_is_no_valid_node_name_is_an_error() {
     let mut problems = Problems::default();
     assemble(&[], &Flags::default(), "my_host", &mut problems);
     assert!(lines(&problems.errors)[0].contains("set nodeName or --hostname"), "{problems:?}");
@@ -217,7 +217,7 @@ fn groups(config: &Config) -> Vec<(i32, u64)> {
 }
 
 #[test]
-fn s1_shutdown_is_off_until_a_period_is_said() {
+fn s1_shutdown_is_off_until_a_period_is_configured() {
     for body in [
         "",
         "shutdownGracePeriod: 0s\nshutdownGracePeriodCriticalPods: 0s\n",
@@ -239,7 +239,7 @@ fn s1_shutdown_is_off_until_a_period_is_said() {
 }
 
 #[test]
-fn s1_each_wrong_period_says_which_and_what_would_be_right() {
+fn s1_each_invalid_period_is_named_with_a_remedy() {
     for (value, message) in [
         ("-5s", "\"-5s\" is negative; it must be 0s or more"),
         ("900ms", "900ms is shorter than a second; it must be 1s or more, or 0s for none"),
@@ -256,7 +256,7 @@ fn s1_each_wrong_period_says_which_and_what_would_be_right() {
 }
 
 #[test]
-fn s1_each_wrong_entry_says_which_and_what_would_be_right() {
+fn s1_each_invalid_entry_is_named_with_a_remedy() {
     let (_, problems) = one("shutdownGracePeriodByPodPriority:\n\
          - {priority: 100, shutdownGracePeriodSeconds: -1}\n\
          - priority: 200\n\
@@ -427,7 +427,7 @@ fn a2_the_nodes_size_is_set_and_maps_are_merged_key_by_key() {
 }
 
 #[test]
-fn a2_each_wrong_reservation_says_which_and_what_would_be_right() {
+fn a2_each_invalid_reservation_is_named_with_a_remedy() {
     let (_, problems) = one("maxPods: -1\npodsPerCore: -2\npodPidsLimit: -2\nenforceNodeAllocatable: [pods, nodes]\n\
          systemReserved:\n  cpu: 1 core\n  memory: -1Gi\n  hugepages-2Mi: 1Gi\n  pid: 5\n\
          kubeReserved: {memory: \"1e30\"}\n\
@@ -470,7 +470,7 @@ fn a2_each_wrong_reservation_says_which_and_what_would_be_right() {
 }
 
 #[test]
-fn a2_what_is_known_of_eviction_and_enforcement_and_has_no_effect_is_a_warning() {
+fn a2_known_eviction_and_enforcement_fields_without_effect_are_warnings() {
     let (_, problems) = one("enforceNodeAllocatable: [pods, system-reserved, kube-reserved]\n\
          evictionHard: {memory.available: 1Gi, pid.available: 5%, imagefs.available: 15%}\n");
     let nothing = "known, but not honoured by wherry: it has no effect";

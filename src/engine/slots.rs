@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_a_pod_that_is_gone() {
+    fn no_state_remains_of_a_forgotten_pod() {
         let mut slots = StartSlots::new(&EngineConfig { parallel_sandboxes: 1, ..EngineConfig::default() });
         assert!(slots.sandboxes.take(&uid(0), at(0)) && !slots.sandboxes.take(&uid(1), at(0)));
         assert_eq!(slots.grant(at(5)), Some(uid(1)));

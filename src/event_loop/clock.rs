@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_goes_on_and_the_wall_clock_is_after_2020() {
+    fn the_clocks_advance_and_the_wall_clock_is_after_2020() {
         let a = now();
         let b = now();
         assert!(b.boot >= a.boot && a.boot > Boot(0));

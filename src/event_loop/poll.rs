@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_told_of_once_and_the_ready_list_is_not_kept() {
+    fn a_source_is_reported_once_and_the_ready_list_is_cleared() {
         let mut event_loop = EventLoop::new().unwrap();
         let (mut ours, _watched) = pair(&event_loop, QUIET);
         ours.write_all(b"x").unwrap();

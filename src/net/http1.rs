@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_kept_as_each_version_says() {
+    fn keep_alive_follows_the_http_version() {
         assert!(head("GET / HTTP/1.1\r\nHost: x\r\n\r\n").keep_alive);
         assert!(!head("GET / HTTP/1.1\r\nHost: x\r\nConnection: Close\r\n\r\n").keep_alive);
         assert!(!head("GET / HTTP/1.1\r\nHost: x\r\nConnection: foo, close\r\n\r\n").keep_alive);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_served_is_refused_by_its_own_status() {
+    fn each_unsupported_request_has_its_own_error_status() {
         assert_eq!(refused("GET /pods HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"), 413);
         assert_eq!(refused("GET /pods HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"), 413);
         assert_eq!(refused("GET /pods HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n\r\n"), 400);

@@ -69,17 +69,17 @@ fn assert_only(room_name: &str, allowed: &dyn Fn(&str, &str) -> bool) {
 }
 
 #[test]
-fn api_knows_only_itself() {
+fn api_depends_only_on_itself() {
     assert_only("api", &|_, path| path.starts_with("api"));
 }
 
 #[test]
-fn the_engine_knows_only_itself_and_api() {
+fn the_engine_depends_only_on_itself_and_api() {
     assert_only("engine", &|_, path| path.starts_with("api") || path.starts_with("engine"));
 }
 
 #[test]
-fn the_event_loop_knows_nothing_of_pods() {
+fn the_event_loop_does_not_depend_on_pods() {
     assert_only("event_loop", &|_, path| path.starts_with("event_loop") || path == "api::time");
 }
 
@@ -96,7 +96,7 @@ const COMPOSED: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn net_knows_nothing_of_pods() {
+fn net_does_not_depend_on_pods() {
     assert_only("net", &|_, path| path.starts_with("net") || path == "api::time");
 }
 
@@ -121,13 +121,13 @@ fn an_adapter_knows_itself_adapters_below_it_net_the_engines_interface_and_api()
 }
 
 #[test]
-fn what_reads_foreign_paths_knows_nothing_else() {
+fn foreign_depends_on_no_other_module() {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/foreign.rs")).unwrap();
     assert!(crate_paths(&text).is_empty());
 }
 
 #[test]
-fn the_agent_does_not_know_the_commands() {
+fn the_agent_does_not_depend_on_the_commands() {
     assert_only("agent", &|_, path| !path.starts_with("commands"));
 }
 

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_aborts_fails_and_one_that_somebody_kills_shows_nothing() {
+    fn an_aborted_program_fails_and_an_externally_killed_one_is_inconclusive() {
         assert_eq!(stories(&run(End::Signal(6), "test stories::w1::a ... ")), Ok(failures(&["the stories aborted"])));
         assert_eq!(lives(&run(End::Failed, "")), Ok(failures(&["the lives aborted"])));
         assert!(lives(&run(End::Signal(SIGKILL), "")).is_err());

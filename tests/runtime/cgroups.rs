@@ -73,7 +73,7 @@ fn spec(containers: &[String]) -> String {
 }
 
 #[test]
-fn each_level_and_each_pod_is_told_what_it_may_have_and_nothing_stays() {
+fn each_level_and_pod_cgroup_has_its_limits_and_all_are_removed() {
     let mut agent = Agent::start("cgroups");
     let both = "{limits: {cpu: 250m, memory: 32Mi}}";
     let asks = "{requests: {cpu: 100m, memory: 16Mi}, limits: {memory: 64Mi}}";
@@ -141,7 +141,7 @@ fn each_level_and_each_pod_is_told_what_it_may_have_and_nothing_stays() {
 
 /// The burstable level gets the sum of its pods' requests as its CPU weight, the best-effort level gets the minimum.
 #[test]
-fn the_burstable_level_weighs_what_its_pods_ask_for_together() {
+fn the_weight_of_the_burstable_level_is_the_sum_of_its_requests() {
     let agent = Agent::start("weight");
     let level = format!("{}/kubepods/burstable", agent.cgroup);
     let weighs = |shares: u64, weight: u64| {
@@ -167,7 +167,7 @@ fn the_burstable_level_weighs_what_its_pods_ask_for_together() {
 }
 
 #[test]
-fn a_cgroup_root_that_does_not_exist_is_told_and_pods_start_once_it_does() {
+fn a_missing_cgroup_root_is_reported_and_pods_start_once_it_exists() {
     let agent = {
         let mut agent = Agent::prepare("noroot", &Runtime::shared());
         for mount in cgroup_mounts() {
@@ -202,7 +202,7 @@ impl Drop for Within {
 }
 
 #[test]
-fn at_start_the_empty_cgroups_of_dead_pods_go_and_no_other() {
+fn a_start_removes_only_the_empty_cgroups_of_dead_pods() {
     let mut agent = Agent::start("deadpods");
     agent.apply("web", TRAP);
     let web = uid(&agent.wait_running("web"));

@@ -126,7 +126,7 @@ fn w27_pods_are_drained_by_label_and_all_with_a_shorter_grace() {
 }
 
 #[test]
-fn w27_what_cannot_be_drained_says_why() {
+fn w27_a_pod_that_cannot_be_drained_is_an_error_with_the_reason() {
     let agent = Agent::start("nodrain");
     agent.apply("job", &script("Never", "exit 0"));
     agent.wait_phase("job", "Succeeded");

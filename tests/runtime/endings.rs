@@ -71,7 +71,7 @@ fn a_pod_runs_until_its_last_container_has_ended() {
 }
 
 #[test]
-fn a_termination_message_is_told() {
+fn a_termination_message_is_shown() {
     let agent = Agent::start("message");
     agent.apply("file", &script("Never", "echo -n from the file > /dev/termination-log; exit 1"));
     agent.apply(

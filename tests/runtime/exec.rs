@@ -68,7 +68,7 @@ fn a_command_s_output_and_exit_code_are_its_own() {
 }
 
 #[test]
-fn what_cannot_be_executed_says_why_and_has_its_code() {
+fn a_command_that_cannot_run_reports_the_reason_and_an_exit_code() {
     let agent = Agent::start("noexec");
     agent.apply("web", TWO);
     agent.apply("job", &script("Never", "exit 0"));
@@ -94,7 +94,7 @@ fn what_cannot_be_executed_says_why_and_has_its_code() {
 }
 
 #[test]
-fn a_command_holds_up_nobody_and_ends_with_its_client() {
+fn a_command_delays_no_other_work_and_ends_with_its_client() {
     let mut agent = Agent::start("execs");
     agent.apply("web", TWO);
     agent.wait_running("web");
@@ -128,7 +128,7 @@ fn a_command_holds_up_nobody_and_ends_with_its_client() {
 }
 
 #[test]
-fn top_shows_who_burns_above_who_sleeps() {
+fn top_shows_a_busy_pod_above_an_idle_one() {
     let agent = Agent::start("top");
     let burns = "x=$(head -c 8000000 /dev/zero | tr '\\0' x); while :; do :; done";
     agent.apply("burner", &script("Always", burns));

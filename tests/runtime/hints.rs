@@ -34,7 +34,7 @@ fn kill_and_wait(agent: &Agent, pod: &str, restarts: u32) {
 }
 
 #[test]
-fn p8_the_event_stream_is_listened_to_where_there_is_one_and_done_without_elsewhere() {
+fn p8_the_event_stream_is_used_if_the_runtime_has_one() {
     let runtime = Runtime::own("events");
     let there = has_stream(&runtime);
     let mut agent = Agent::prepare("events", &runtime);
@@ -69,7 +69,7 @@ fn p8_the_event_stream_is_listened_to_where_there_is_one_and_done_without_elsewh
 }
 
 #[test]
-fn p8_where_pidfds_are_not_to_be_had_everything_is_listed_each_second_and_deaths_are_seen_all_the_same() {
+fn p8_without_pidfds_wherry_relists_each_second_and_detects_every_exit() {
     let runtime = Runtime::own("otherns");
     let mut agent = Agent::prepare("otherns", &runtime);
     // In another PID namespace the runtime's PIDs are missing or belong to other processes.

@@ -42,7 +42,7 @@ fn dump(agent: &Agent) -> Value {
 }
 
 #[test]
-fn check_says_which_path_hangs_and_ends() {
+fn check_names_the_hung_path_and_exits() {
     let agent = Agent::prepare("hungcheck", &Runtime::shared());
     let hung = Hung::mount(&agent.manifests());
     let began = Instant::now();
@@ -68,7 +68,7 @@ fn check_says_which_path_hangs_and_ends() {
 }
 
 #[test]
-fn check_says_that_the_configuration_hangs() {
+fn check_reports_a_hung_configuration() {
     let agent = Agent::prepare("hungconfig", &Runtime::shared());
     let hung = Hung::mount(&agent.dir.join("config.d"));
     let found = errors(&agent);
@@ -150,7 +150,7 @@ fn a_log_that_hangs_leaves_the_message_empty_and_stops_nothing_else() {
 }
 
 #[test]
-fn a_reload_whose_configuration_hangs_keeps_the_one_of_before() {
+fn a_reload_with_a_hung_configuration_keeps_the_previous_one() {
     let agent = Agent::start("hungreload");
     agent.apply("web", TRAP);
     agent.wait_running("web");

@@ -32,7 +32,7 @@ fn a_missing_image_is_pulled_once() {
 }
 
 #[test]
-fn pull_policy_always_asks_the_registry_each_time() {
+fn pull_policy_always_contacts_the_registry_for_each_start() {
     let registry = Registry::start();
     registry.publish("always", "localhost/trap:1");
     let agent = Agent::start("always");
@@ -64,7 +64,7 @@ fn a_failing_pull_backs_off_and_is_tried_again() {
 }
 
 #[test]
-fn pull_policy_never_with_a_missing_image_waits_beside_a_container_that_runs() {
+fn pull_policy_never_with_a_missing_image_waits_while_the_other_container_runs() {
     let agent = Agent::start("never");
     agent.apply(
         "pair",
@@ -86,7 +86,7 @@ fn pull_policy_never_with_a_missing_image_waits_beside_a_container_that_runs() {
 }
 
 #[test]
-fn an_image_name_that_is_none_is_told_as_such() {
+fn an_invalid_image_name_is_reported() {
     let agent = Agent::start("name");
     agent.apply("bad", &spec("localhost/UPPER:1", "IfNotPresent"));
     let status = agent.wait_waiting("bad", "InvalidImageName");

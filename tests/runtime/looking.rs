@@ -128,7 +128,7 @@ fn a_crashing_pod_describes_its_end_its_back_off_and_its_events() {
 }
 
 #[test]
-fn events_are_seen_live_and_outlive_their_pod() {
+fn events_are_streamed_and_outlive_their_pod() {
     let mut agent = Agent::start("events");
     let mut watch = Going::start(&agent, &["events", "--watch", "-o", "json"]);
     watch.wait("the list", |l| l.contains("\"Starting\""));

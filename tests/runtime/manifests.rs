@@ -13,7 +13,7 @@ fn status(agent: &Agent) -> String {
 }
 
 #[test]
-fn a_bad_manifest_disturbs_nobody_and_is_reported() {
+fn a_bad_manifest_is_reported_and_affects_no_other_pod() {
     let agent = Agent::start("bad");
     let pod = |name: &str, spec: &str| yaml::pod(&agent.namespace, name, spec);
     agent.write("good.yaml", &pod("good", TRAP));
@@ -104,7 +104,7 @@ fn of_two_pods_with_one_name_the_one_that_runs_wins() {
 }
 
 #[test]
-fn the_directory_may_go_and_come_back() {
+fn the_directory_can_be_removed_and_recreated() {
     let agent = Agent::start("directory");
     agent.apply("web", TRAP);
     agent.wait_running("web");
@@ -122,7 +122,7 @@ fn the_directory_may_go_and_come_back() {
 }
 
 #[test]
-fn pods_go_on_when_wherry_starts_before_the_directory_is_there() {
+fn pods_keep_running_if_wherry_starts_before_the_directory_exists() {
     let mut agent = Agent::start("late-directory");
     agent.apply("web", TRAP);
     agent.wait_running("web");
@@ -140,7 +140,7 @@ fn pods_go_on_when_wherry_starts_before_the_directory_is_there() {
 }
 
 #[test]
-fn the_log_and_the_status_say_what_became_of_a_pod() {
+fn the_log_and_the_status_show_the_outcome_of_a_pod() {
     let agent = Agent::start("told");
     let spec = "containers: [{name: main, image: localhost/busybox:1.35, command: [sh, -c, 'echo why >/dev/termination-log; exit 3']}]";
     agent.apply("crash", spec);
@@ -211,7 +211,7 @@ fn d1_a_manifest_on_a_file_system_that_hangs_stops_nothing_else() {
 }
 
 #[test]
-fn d2_a_manifest_directory_on_a_file_system_that_hangs_keeps_what_it_last_said() {
+fn d2_a_hung_manifest_directory_keeps_its_last_known_pods() {
     let agent = Agent::start("hung-directory");
     let fuse = Fuse::mount(&agent.manifests());
     let pod = |name: &str| yaml::pod(&agent.namespace, name, TRAP);

@@ -55,7 +55,7 @@ fn operations(m: &Exposition, operation: &str) -> (f64, f64) {
 }
 
 #[test]
-fn m_the_numbers_are_those_of_what_was_done() {
+fn m_the_metrics_match_the_performed_operations() {
     let registry = Registry::start();
     let mut agent = Agent::prepare("metrics", &Runtime::shared());
     agent.configure("crashLoopBackOff:\n  maxContainerRestartPeriod: 1s\n");

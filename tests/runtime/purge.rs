@@ -80,7 +80,7 @@ fn a_purge_stops_and_removes_the_pods_of_this_wherry_and_all_that_it_keeps() {
 }
 
 #[test]
-fn without_a_runtime_a_purge_says_so_and_keeps_the_state() {
+fn without_a_runtime_a_purge_fails_and_keeps_the_state() {
     let runtime = Runtime::own("purge");
     let mut agent = Agent::prepare("purgeaway", &runtime);
     agent.run();

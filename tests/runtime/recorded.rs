@@ -451,7 +451,7 @@ fn difference(ours: &Value, recorded: &Value) -> String {
 }
 
 #[test]
-fn pods_are_what_a_kubelet_was_recorded_to_make_of_them() {
+fn pods_match_the_recordings_of_a_kubelet() {
     let mut agent = Agent::start("recorded");
     agent.namespace = "default".into();
     let seen = Seen::watch(&agent);
@@ -510,7 +510,7 @@ fn pods_are_what_a_kubelet_was_recorded_to_make_of_them() {
 }
 
 #[test]
-fn what_this_version_does_not_do_is_refused_by_the_name_of_its_field() {
+fn an_unsupported_field_of_a_recording_is_rejected_by_name() {
     let agent = Agent::start("refused");
     let refused = [
         ("12-env", &["spec.containers[0].env[4].valueFrom"][..]),

@@ -127,7 +127,7 @@ fn termination_messages_are_the_end_of_the_file_or_of_the_log() {
 }
 
 #[test]
-fn a_failing_pull_is_told_in_the_words_of_the_runtime() {
+fn a_failed_pull_has_the_message_of_the_runtime() {
     let agent = Agent::start("pulls");
     let image = "127.0.0.1:1/nosuch:1";
     agent.apply("pull", &TRAP.replace("localhost/trap:1", image));

@@ -65,7 +65,7 @@ fn back_off_is_ten_seconds_from_the_end_of_the_second_run() {
 }
 
 #[test]
-fn a_killed_container_comes_back_in_the_same_sandbox() {
+fn a_killed_container_restarts_in_the_same_sandbox() {
     let agent = Agent::start("killed");
     agent.apply("web", TRAP);
     agent.wait_running("web");
@@ -130,7 +130,7 @@ fn a_dead_sandbox_is_replaced_with_its_containers() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_is_told_as_such() {
+fn a_missing_command_is_reported() {
     let agent = Agent::start("notfound");
     agent.apply(
         "never",

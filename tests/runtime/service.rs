@@ -32,7 +32,7 @@ fn served(name: &str) -> (Agent, Store) {
 }
 
 #[test]
-fn systemd_hears_when_it_is_ready_what_it_is_at_when_it_reads_again_and_that_it_stops() {
+fn systemd_is_notified_of_readiness_status_reload_and_stop() {
     let (mut agent, mut store) = served("notify");
     agent.run();
     let said = until(&mut store, &["READY=1"]);
@@ -104,7 +104,7 @@ fn systemd_hears_why_it_does_not_start() {
 }
 
 #[test]
-fn a_runtime_that_is_away_does_not_keep_it_from_being_ready_and_a_slow_one_not_from_being_alive() {
+fn an_unavailable_runtime_delays_no_readiness_and_a_slow_one_no_watchdog_notification() {
     let runtime = Runtime::own("slow");
     runtime.kill();
     let mut agent = Agent::prepare("slow", &runtime);
@@ -132,7 +132,7 @@ fn a_runtime_that_is_away_does_not_keep_it_from_being_ready_and_a_slow_one_not_f
 }
 
 #[test]
-fn a_loop_that_does_not_go_round_is_not_called_alive() {
+fn a_hung_event_loop_sends_no_watchdog_notification() {
     let (mut agent, mut store) = served("watchdog");
     agent.set("WATCHDOG_USEC", "400000");
     agent.run();
@@ -162,7 +162,7 @@ fn a_loop_that_does_not_go_round_is_not_called_alive() {
 
 /// The target is 100 ms on a quiet machine. Waiting for the pods or for the runtime would take longer than this limit.
 #[test]
-fn beside_ten_running_pods_it_is_ready_at_once() {
+fn the_agent_is_ready_immediately_with_ten_running_pods() {
     let (mut agent, mut store) = served("tenready");
     agent.run();
     let names: Vec<String> = (0..10).map(|n| format!("p{n}")).collect();

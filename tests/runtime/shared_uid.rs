@@ -38,7 +38,7 @@ fn remove(agent: &Agent, name: &str) {
 }
 
 #[test]
-fn w21_a_new_root_directory_beside_the_same_manifests_leaves_the_pods_of_the_old_one_alone() {
+fn w21_a_new_root_directory_with_the_same_manifests_does_not_affect_the_pods_of_the_old_one() {
     let mut agent = Agent::start("newroot");
     agent.apply("web", TRAP);
     let web = agent.wait_running("web");

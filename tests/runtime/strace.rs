@@ -81,7 +81,7 @@ fn known(all: &Listed) {
 }
 
 #[test]
-fn debug_fds_knows_every_descriptor_of_the_process() {
+fn debug_fds_identifies_every_descriptor_of_the_process() {
     let agent = Agent::start("fds");
     for pod in ["a", "b"] {
         agent.apply(pod, TRAP);

@@ -56,7 +56,7 @@ fn path(path: &Path) -> &str {
 }
 
 #[test]
-fn a_machine_that_is_fit_is_told_to_be_so() {
+fn a_suitable_machine_passes_all_checks() {
     let mut agent = Agent::prepare("fit", &Runtime::shared());
     let output = check(&agent, &[]);
     assert_eq!((output.status.code(), errors(&output)), (Some(0), vec![]), "{output:?}");
@@ -97,7 +97,7 @@ fn a_cgroup_driver_that_is_not_the_runtimes_is_an_error_of_the_configuration() {
 }
 
 #[test]
-fn without_a_runtime_one_line_says_what_to_do_and_the_agent_waits() {
+fn without_a_runtime_the_agent_logs_one_remedy_and_waits() {
     let mut agent = Agent::prepare("nosocket", &Runtime::shared());
     let gone = agent.dir.join("no.sock");
     agent.set_runtime_socket(&gone);
@@ -120,7 +120,7 @@ fn without_a_runtime_one_line_says_what_to_do_and_the_agent_waits() {
 }
 
 #[test]
-fn a_runtime_that_accepts_and_never_answers_holds_nobody_up() {
+fn a_runtime_that_never_answers_delays_neither_check_nor_agent() {
     let mut agent = Agent::prepare("hangs", &Runtime::shared());
     let socket = agent.dir.join("hangs.sock");
     // Dropped before the agent: the agent's drop checks the runtime for leftovers.
@@ -175,7 +175,7 @@ fn waits_then_starts(agent: &mut Agent, why: &str, mend: impl FnOnce(&Agent)) {
 }
 
 #[test]
-fn a_read_only_root_directory_is_said_and_waited_for() {
+fn the_agent_reports_a_read_only_root_directory_and_waits() {
     let mut on = OnTmpfs::prepare("rootro");
     let root = on.agent.root();
     run("mount", &["-o", "remount,ro", path(&root)]);
@@ -200,7 +200,7 @@ fn a_read_only_root_directory_is_said_and_waited_for() {
 }
 
 #[test]
-fn a_full_root_directory_is_said_and_waited_for_and_is_no_reason_later_to_stop() {
+fn the_agent_waits_for_a_full_root_directory_only_at_its_start() {
     let mut on = OnTmpfs::prepare("rootfull");
     let filler = on.agent.root().join("filler");
     let fill = || {

@@ -69,7 +69,7 @@ fn killed_again_and_again_while_pods_start_it_never_starts_one_twice() {
 }
 
 #[test]
-fn on_sigterm_it_ends_and_pods_go_on() {
+fn on_sigterm_the_agent_exits_and_pods_keep_running() {
     let mut agent = Agent::start("term");
     agent.apply("web", TRAP);
     agent.wait_running("web");
@@ -83,7 +83,7 @@ fn on_sigterm_it_ends_and_pods_go_on() {
 }
 
 #[test]
-fn what_was_removed_while_it_was_away_is_stopped_at_its_start() {
+fn a_pod_removed_during_downtime_is_stopped_at_the_start() {
     let mut agent = Agent::start("away");
     agent.apply("web", TRAP);
     agent.wait_running("web");
@@ -128,7 +128,7 @@ fn the_runtime_killed_and_back_pods_are_as_they_were() {
 }
 
 #[test]
-fn without_a_runtime_it_waits_and_says_so() {
+fn without_a_runtime_the_agent_waits_and_reports_it() {
     let runtime = Runtime::own("late");
     runtime.kill();
     let mut agent = Agent::prepare("late", &runtime);

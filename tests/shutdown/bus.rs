@@ -165,7 +165,7 @@ fn s3_a_lock_is_in_loginds_list_until_it_is_let_go() {
 }
 
 #[test]
-fn s2_the_drop_in_and_a_reload_change_the_delay_that_logind_says() {
+fn s2_the_drop_in_and_a_reload_change_logind_delay() {
     let node = Node::start("delay");
     let mut rig = Rig::up(&node);
     let before = node.delay();
@@ -189,7 +189,7 @@ fn s2_the_drop_in_and_a_reload_change_the_delay_that_logind_says() {
 }
 
 #[test]
-fn s4_a_shutdown_is_heard_of_and_waits_for_the_lock() {
+fn s4_a_shutdown_is_announced_and_waits_for_the_lock() {
     let node = Node::start("shutdown");
     node.jobs_last(Some(Duration::from_millis(100)));
     dropin::write(&node.conf_dir(), Duration::from_secs(300)).unwrap();
@@ -221,7 +221,7 @@ fn s4_a_shutdown_is_heard_of_and_waits_for_the_lock() {
 }
 
 #[test]
-fn s6_a_cancelled_shutdown_is_heard_of_and_a_scheduled_one_that_is_called_off_is_not() {
+fn s6_the_cancellation_of_a_shutdown_is_announced_except_for_a_scheduled_one() {
     let node = Node::start("cancelled");
     let mut rig = Rig::up(&node);
     rig.ask(LogindCall::Inhibit).unwrap();
@@ -239,7 +239,7 @@ fn s6_a_cancelled_shutdown_is_heard_of_and_a_scheduled_one_that_is_called_off_is
 }
 
 #[test]
-fn s7_a_logind_that_restarts_goes_down_and_comes_up_without_a_new_connection() {
+fn s7_a_restart_of_logind_is_reported_as_down_and_up_on_the_same_connection() {
     let mut node = Node::start("restart");
     node.jobs_last(Some(Duration::ZERO));
     let mut rig = Rig::up(&node);
@@ -289,7 +289,7 @@ fn own_name(node: &Node) -> Vec<String> {
 }
 
 #[test]
-fn s7_a_bus_that_is_killed_and_comes_back_is_found_again() {
+fn s7_wherry_reconnects_to_a_restarted_bus() {
     let mut node = Node::start("bus");
     let mut rig = Rig::up(&node);
     rig.ask(LogindCall::Inhibit).unwrap();
@@ -322,7 +322,7 @@ fn s7_a_bus_that_is_killed_and_comes_back_is_found_again() {
 }
 
 #[test]
-fn s7_a_stopped_bus_costs_nothing_and_goes_on_where_it_was() {
+fn s7_a_stopped_bus_uses_no_cpu_and_continues_afterwards() {
     let node = Node::start("stopped");
     let mut rig = Rig::up(&node);
     node.pause_bus();
@@ -352,7 +352,7 @@ fn s7_a_stopped_bus_costs_nothing_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn s9_without_a_bus_it_says_so_once_and_finds_it_as_soon_as_it_is_there() {
+fn s9_a_missing_bus_is_reported_once_and_used_once_it_exists() {
     let mut node = Node::without_bus("none");
     let mut rig = Rig::new(&node.address());
     assert!(rig.hear_down().contains("No such file"));
@@ -420,7 +420,7 @@ fn s4_signals_of_others_and_of_another_form_are_ignored() {
 }
 
 #[test]
-fn while_the_bus_is_there_nothing_is_done_between_its_messages() {
+fn an_idle_bus_connection_causes_no_wakeups() {
     let node = Node::start("idle");
     let mut rig = Rig::up(&node);
     rig.ask(LogindCall::Inhibit).unwrap();
@@ -433,7 +433,7 @@ fn while_the_bus_is_there_nothing_is_done_between_its_messages() {
 }
 
 #[test]
-fn turned_off_it_has_no_connection_and_turned_on_it_has_one_again() {
+fn a_disabled_client_has_no_connection_and_reconnects_when_enabled() {
     let node = Node::start("off");
     let mut rig = Rig::up(&node);
     rig.ask(LogindCall::Inhibit).unwrap();

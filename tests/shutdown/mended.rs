@@ -91,7 +91,7 @@ fn s2_a_drop_in_is_lowered_when_the_periods_shrink_and_stays_when_they_go() {
 }
 
 #[test]
-fn s7_what_systemd_does_not_take_of_the_lock_is_told_again() {
+fn s7_a_failed_descriptor_store_notification_is_repeated() {
     let node = Node::start("deaf");
     let mut agent = node.agent("deaf");
     let mut store = Store::new(&node.dir);

@@ -111,7 +111,7 @@ fn events(agent: &Agent) -> Vec<String> {
 }
 
 #[test]
-fn s4_groups_end_one_after_another_and_logind_goes_on_as_soon_as_the_last_pod_has_ended() {
+fn s4_groups_stop_in_order_and_logind_continues_after_the_last_pod() {
     let node = Node::start("order");
     let mut agent = node.agent("order");
     busy(&node, &mut agent);
@@ -209,7 +209,7 @@ fn s7_wherry_killed_in_the_middle_finds_its_lock_again_and_the_pods_get_their_ti
 }
 
 #[test]
-fn s7_without_a_store_logind_goes_on_and_the_pods_are_killed_with_the_minimum_in_order() {
+fn s7_without_a_descriptor_store_logind_continues_and_pods_get_the_minimum_grace_in_order() {
     let node = Node::start("nostore");
     let mut agent = node.agent("nostore");
     // The pods need less than the minimum grace period.
@@ -272,7 +272,7 @@ fn s2_a_drop_in_that_cannot_be_written_leaves_the_highest_groups_their_time() {
 }
 
 #[test]
-fn s10_told_to_end_wherry_leaves_the_pods_and_the_node_alone() {
+fn s10_a_stop_of_the_service_changes_no_pod() {
     let node = Node::start("alone");
     let mut agent = node.agent("alone");
     busy(&node, &mut agent);

@@ -13,7 +13,7 @@ fn open_locks(pid: u32) -> usize {
 }
 
 #[test]
-fn s7_of_what_systemd_kept_one_lock_is_taken_back_and_the_rest_is_closed() {
+fn s7_wherry_takes_over_one_stored_lock_and_closes_the_rest() {
     let node = Node::start("inherited");
     let mut agent = node.agent("inherited");
     let mut store = Store::new(&node.dir);
@@ -41,7 +41,7 @@ fn s7_of_what_systemd_kept_one_lock_is_taken_back_and_the_rest_is_closed() {
 }
 
 #[test]
-fn s9_without_logind_the_agent_runs_and_says_why_there_is_no_graceful_shutdown() {
+fn s9_without_logind_the_agent_runs_and_reports_why_shutdown_is_not_armed() {
     let mut node = Node::without_bus("bare");
     let mut agent = node.agent("bare");
     agent.configure("shutdownGracePeriod: 10s\n");

@@ -24,7 +24,7 @@ fn armed(agent: &Agent) -> bool {
 }
 
 #[test]
-fn the_bus_and_the_lock_are_among_the_known_descriptors_and_check_asks_logind_for_its_delay() {
+fn the_bus_and_the_lock_are_known_descriptors_and_check_reads_logind_delay() {
     let mut node = Node::start("fds");
     let mut agent = node.agent("fds");
     agent.configure("shutdownGracePeriod: 20s\nshutdownGracePeriodCriticalPods: 5s\n");

@@ -47,7 +47,7 @@ fn leak(text: String) -> &'static str {
 }
 
 #[test]
-fn the_units_rights_are_enough_and_none_is_asked_for_beyond_them() {
+fn the_rights_of_the_unit_are_sufficient() {
     let mut node = Node::start("unit");
     let mut agent = node.agent("unit");
     let trace = agent.dir.join("trace");
@@ -149,7 +149,7 @@ fn rights(agent: &Agent, capabilities: &[&str]) {
 
 /// The unit does not permit mounts. A change that adds a mount must also change the unit and docs/service.md.
 #[test]
-fn nothing_is_mounted_as_long_as_the_unit_forbids_it() {
+fn the_agent_mounts_nothing_under_its_unit() {
     assert!(!setting("CapabilityBoundingSet").contains(&"CAP_SYS_ADMIN"));
     let mut waiting = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
     while let Some(path) = waiting.pop() {

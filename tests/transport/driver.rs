@@ -15,7 +15,7 @@ use wherry::engine::event::Answer;
 use wherry::engine::op::OpId;
 use wherry::event_loop::{EventLoop, clock};
 
-over_each_transport!(a_runtime_that_tells_its_cgroup_driver_is_believed_and_one_that_does_not_is_no_trouble,);
+over_each_transport!(the_reported_cgroup_driver_is_used_and_a_missing_one_is_no_error,);
 
 const TOKEN: Token = Token(1);
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -76,7 +76,7 @@ fn asked(
     }
 }
 
-fn a_runtime_that_tells_its_cgroup_driver_is_believed_and_one_that_does_not_is_no_trouble(factory: Factory) {
+fn the_reported_cgroup_driver_is_used_and_a_missing_one_is_no_error(factory: Factory) {
     use CgroupDriver::{Cgroupfs, Systemd};
     for (tells, configured, driver) in [
         (Some(proto::CgroupDriver::SYSTEMD), Cgroupfs, Systemd),

@@ -9,10 +9,10 @@ use wherry::adapters::cri::events::{ContainerEvents, StreamEvent};
 use wherry::event_loop::{EventLoop, clock};
 
 over_each_transport!(
-    a_runtime_without_the_stream_is_asked_once,
-    a_burst_comes_whole_and_what_makes_no_sense_in_it_costs_nothing,
-    a_stream_that_ends_is_asked_for_again_after_a_back_off,
-    a_runtime_that_goes_away_and_comes_back_is_listened_to_again,
+    a_runtime_without_an_event_stream_gets_one_request,
+    a_burst_arrives_completely_and_its_invalid_events_are_skipped,
+    an_ended_stream_is_requested_again_after_a_back_off,
+    the_event_stream_is_requested_again_after_a_restart_of_the_runtime,
 );
 
 const TOKEN: Token = Token(1);
@@ -74,7 +74,7 @@ fn start(factory: Factory, events: Events) -> (TempDir, Server, Listener) {
     (dir, server, listener)
 }
 
-fn a_runtime_without_the_stream_is_asked_once(factory: Factory) {
+fn a_runtime_without_an_event_stream_gets_one_request(factory: Factory) {
     let (_dir, server, mut listener) = start(factory, Events::Unimplemented);
     listener.until(|seen| seen.contains(&StreamEvent::Unimplemented));
     listener.run_for(Duration::from_millis(1500));
@@ -88,7 +88,7 @@ fn a_runtime_without_the_stream_is_asked_once(factory: Factory) {
     assert!(listener.events.is_closed());
 }
 
-fn a_burst_comes_whole_and_what_makes_no_sense_in_it_costs_nothing(factory: Factory) {
+fn a_burst_arrives_completely_and_its_invalid_events_are_skipped(factory: Factory) {
     let (_dir, _server, mut listener) = start(factory, Events::Burst(10_000));
     let ids = |seen: &[StreamEvent]| -> Vec<String> {
         let id = |e: &StreamEvent| match e {
@@ -104,7 +104,7 @@ fn a_burst_comes_whole_and_what_makes_no_sense_in_it_costs_nothing(factory: Fact
     assert_eq!((nonsense, listener.asked()), (1, 1));
 }
 
-fn a_stream_that_ends_is_asked_for_again_after_a_back_off(factory: Factory) {
+fn an_ended_stream_is_requested_again_after_a_back_off(factory: Factory) {
     let (_dir, server, mut listener) = start(factory, Events::Once);
     listener.run_for(Duration::from_millis(2500));
     // The requests are sent at once, after 1 s, and after 2 s more.
@@ -114,7 +114,7 @@ fn a_stream_that_ends_is_asked_for_again_after_a_back_off(factory: Factory) {
     assert_eq!(server.seen.lock().unwrap().connections, 1);
 }
 
-fn a_runtime_that_goes_away_and_comes_back_is_listened_to_again(factory: Factory) {
+fn the_event_stream_is_requested_again_after_a_restart_of_the_runtime(factory: Factory) {
     let (_dir, mut server, mut listener) = start(factory, Events::Burst(3));
     listener.until(|seen| seen.len() >= 5);
     server.kill();

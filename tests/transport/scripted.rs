@@ -47,19 +47,19 @@ fn is_not_sent(result: &Result<Bytes, CallError>) -> bool {
 over_each_transport!(
     a_call_is_answered_with_its_message,
     a_status_has_its_code_and_its_message_decoded,
-    messages_of_any_size_up_to_16_mib_go_both_ways,
-    a_message_over_16_mib_is_an_error_that_says_so,
+    messages_of_up_to_16_mib_are_transferred_in_both_directions,
+    a_message_over_16_mib_is_an_error_with_the_limit,
     three_hundred_calls_at_once_are_each_answered_once,
-    calls_over_the_peers_limit_of_streams_wait_their_turn,
-    a_hung_call_ends_at_its_deadline_and_the_peer_is_told,
-    a_cancelled_call_ends_once_and_the_peer_is_told,
-    an_endless_stream_gives_messages_as_they_come_until_it_is_cancelled,
-    a_stream_of_many_messages_comes_whole_and_in_order,
+    calls_above_the_peers_stream_limit_are_queued,
+    a_hung_call_ends_at_its_deadline_and_its_stream_is_reset,
+    a_cancelled_call_ends_once_and_its_stream_is_reset,
+    an_endless_stream_delivers_messages_until_it_is_cancelled,
+    a_stream_of_many_messages_is_complete_and_in_order,
     a_refused_call_was_not_sent_and_a_reset_one_is_unknown,
-    broken_answers_are_errors_and_cost_other_calls_nothing,
+    broken_answers_are_errors_and_do_not_affect_other_calls,
     after_goaway_calls_go_on_over_a_new_connection,
-    without_a_server_calls_are_not_sent_and_down_is_told_once_with_the_sockets_name,
-    a_server_that_goes_away_is_down_and_up_again_when_it_comes_back,
+    without_a_server_calls_are_not_sent_and_down_is_reported_once_with_the_socket,
+    a_server_restart_is_reported_as_down_and_up,
     a_server_that_reads_slowly_gets_everything,
 );
 
@@ -88,7 +88,7 @@ fn a_status_has_its_code_and_its_message_decoded(factory: Factory) {
     assert_eq!(rig.end(internal), Err(CallError::Status { code: 13, message }));
 }
 
-fn messages_of_any_size_up_to_16_mib_go_both_ways(factory: Factory) {
+fn messages_of_up_to_16_mib_are_transferred_in_both_directions(factory: Factory) {
     let (_dir, _server, mut rig) = start(factory, Options::default());
     // Sizes around a frame, the windows and the limit.
     for size in [1, 16_379, 16_384, 65_535, 65_536, 262_144, 1_048_577, (16 << 20) - 1, 16 << 20] {
@@ -100,7 +100,7 @@ fn messages_of_any_size_up_to_16_mib_go_both_ways(factory: Factory) {
     }
 }
 
-fn a_message_over_16_mib_is_an_error_that_says_so(factory: Factory) {
+fn a_message_over_16_mib_is_an_error_with_the_limit(factory: Factory) {
     let (_dir, _server, mut rig) = start(factory, Options::default());
     let out = rig.call("/t/Echo", vec![0; (16 << 20) + 1]);
     let result = rig.end(out);
@@ -119,7 +119,7 @@ fn three_hundred_calls_at_once_are_each_answered_once(factory: Factory) {
     assert_eq!(server.seen.lock().unwrap().connections, 1);
 }
 
-fn calls_over_the_peers_limit_of_streams_wait_their_turn(factory: Factory) {
+fn calls_above_the_peers_stream_limit_are_queued(factory: Factory) {
     let (_dir, server, mut rig) = start(factory, Options { max_streams: 20, ..Options::default() });
     all_answered(&mut rig, 100);
     let seen = server.seen.lock().unwrap();
@@ -137,7 +137,7 @@ fn all_answered(rig: &mut Rig, count: usize) {
     }
 }
 
-fn a_hung_call_ends_at_its_deadline_and_the_peer_is_told(factory: Factory) {
+fn a_hung_call_ends_at_its_deadline_and_its_stream_is_reset(factory: Factory) {
     let (_dir, server, mut rig) = start(factory, Options::default());
     let begin = clock::boot();
     let hung = rig.call_within("/t/Hang", "", Duration::from_millis(150));
@@ -150,7 +150,7 @@ fn a_hung_call_ends_at_its_deadline_and_the_peer_is_told(factory: Factory) {
     until_reset(&mut rig, &server);
 }
 
-fn a_cancelled_call_ends_once_and_the_peer_is_told(factory: Factory) {
+fn a_cancelled_call_ends_once_and_its_stream_is_reset(factory: Factory) {
     let (_dir, server, mut rig) = start(factory, Options::default());
     let id = rig.call("/t/Hang", "");
     rig.run_for(Duration::from_millis(50));
@@ -178,7 +178,7 @@ fn until_reset(rig: &mut Rig, server: &Server) {
     panic!("the peer got no RST_STREAM");
 }
 
-fn an_endless_stream_gives_messages_as_they_come_until_it_is_cancelled(factory: Factory) {
+fn an_endless_stream_delivers_messages_until_it_is_cancelled(factory: Factory) {
     let (_dir, server, mut rig) = start(factory, Options::default());
     let id = rig.stream("/t/Endless", "");
     rig.until("message", |seen| !seen.is_empty());
@@ -190,7 +190,7 @@ fn an_endless_stream_gives_messages_as_they_come_until_it_is_cancelled(factory: 
     until_reset(&mut rig, &server);
 }
 
-fn a_stream_of_many_messages_comes_whole_and_in_order(factory: Factory) {
+fn a_stream_of_many_messages_is_complete_and_in_order(factory: Factory) {
     let (_dir, _server, mut rig) = start(factory, Options::default());
     for (count, size) in [(0, 0), (3, 2_000_000), (20_000, 10)] {
         let id = rig.stream("/t/Many", many(count, size));
@@ -217,7 +217,7 @@ fn a_refused_call_was_not_sent_and_a_reset_one_is_unknown(factory: Factory) {
     assert!(is_refused(&result), "{result:?}");
 }
 
-fn broken_answers_are_errors_and_cost_other_calls_nothing(factory: Factory) {
+fn broken_answers_are_errors_and_do_not_affect_other_calls(factory: Factory) {
     let (_dir, server, mut rig) = start(factory, Options::default());
     let other = rig.call("/t/SlowEcho", "other");
     for path in ["/t/NoStatus", "/t/NoMessage", "/t/Half", "/t/Two"] {
@@ -248,7 +248,7 @@ fn after_goaway_calls_go_on_over_a_new_connection(factory: Factory) {
     assert!(server.seen.lock().unwrap().connections >= 4);
 }
 
-fn without_a_server_calls_are_not_sent_and_down_is_told_once_with_the_sockets_name(factory: Factory) {
+fn without_a_server_calls_are_not_sent_and_down_is_reported_once_with_the_socket(factory: Factory) {
     let (_dir, path) = socket();
     let mut rig = Rig::new(factory, &path);
     assert!(!rig.transport.is_up());
@@ -268,7 +268,7 @@ fn without_a_server_calls_are_not_sent_and_down_is_told_once_with_the_sockets_na
     assert_eq!(rig.end(id), Ok(Bytes::from("now")));
 }
 
-fn a_server_that_goes_away_is_down_and_up_again_when_it_comes_back(factory: Factory) {
+fn a_server_restart_is_reported_as_down_and_up(factory: Factory) {
     let (_dir, mut server, mut rig) = start(factory, Options::default());
     for _ in 0..2 {
         let hung: Vec<CallId> = (0..5).map(|_| rig.call("/t/Hang", "")).collect();
@@ -363,7 +363,7 @@ mod h2_alone {
     }
 
     #[test]
-    fn a_peer_that_accepts_and_says_nothing_is_not_up() {
+    fn a_peer_that_accepts_and_sends_nothing_is_not_up() {
         let (_dir, path) = socket();
         let _server = Server::start(&path, Options { mute: true, ..Options::default() });
         let mut rig = Rig::new(rig::h2, &path);
@@ -386,7 +386,7 @@ mod h2_alone {
     }
 
     #[test]
-    fn a_flood_stops_at_its_budget_so_that_others_get_their_turn() {
+    fn a_flood_stops_at_its_budget_and_does_not_starve_other_sources() {
         let (_dir, _server, mut rig) = start(rig::h2, Options::default());
         let id = rig.stream("/t/Many", many(200, 100_000));
         let mut most = 0;

@@ -173,7 +173,7 @@ mod h2_alone {
     }
 
     #[test]
-    fn an_answer_that_is_no_grpc_is_an_error_that_says_so() {
+    fn an_answer_that_is_not_grpc_is_an_error_with_the_reason() {
         let (_dir, path) = socket();
         let _server = Raw::start(&path, |_, mut peer| {
             peer.greet()?;
@@ -193,7 +193,7 @@ mod h2_alone {
     }
 
     #[test]
-    fn a_flood_without_an_end_from_a_peer_that_reads_nothing_holds_up_no_deadline() {
+    fn an_endless_flood_from_a_peer_that_reads_nothing_delays_no_deadline() {
         let (_dir, path) = socket();
         let _server = Raw::start(&path, |_, mut peer| {
             peer.greet()?;

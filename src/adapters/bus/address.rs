@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn an_unusable_address_is_reported_by_name() {
         for (address, why) in [
             ("", "empty"),
             (";;", "empty"),

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_nobody_accepts_on_never_blocks() {
+    fn a_probe_of_a_socket_without_an_accepting_process_never_blocks() {
         let poll = Poll::new().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bus");

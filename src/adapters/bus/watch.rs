@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn s7_a_socket_that_appears_is_seen_also_in_a_directory_that_is_not_there_yet() {
+    fn s7_a_new_socket_is_detected_even_if_its_directory_is_created_later() {
         let mut poll = Poll::new().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("run/dbus/socket");

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn v1_and_v2_are_told_the_same_in_their_own_words() {
+    fn the_same_limits_are_written_to_v1_and_v2_files() {
         assert_eq!(
             told(&full(), false, true),
             [
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_there_already_is_told_that_it_has_no_limit() {
+    fn an_absent_limit_is_written_only_to_an_existing_cgroup() {
         assert!(told(&Limits::default(), false, true).is_empty());
         assert!(told(&Limits::default(), true, true).is_empty());
         assert_eq!(
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_the_kernel_lacks_matters_only_where_somebody_relies_on_it() {
+    fn a_missing_kernel_file_is_an_error_only_if_a_limit_requires_it() {
         let dir = tempfile::tempdir().unwrap();
         let value = |needed| Value { file: "memory.max".into(), text: "7".into(), needed };
         assert_eq!(write(dir.path(), &value(false)), Ok(()));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_come_with_their_remedy() {
+    fn write_errors_include_a_remedy() {
         for (errno, wanted) in [
             (rustix::io::Errno::ROFS, "read-write"),
             (rustix::io::Errno::ACCESS, "as root"),

@@ -308,7 +308,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_part_of_a_hierarchy_shows_only_what_is_in_it() {
+    fn a_bind_mounted_part_of_a_hierarchy_shows_only_its_own_cgroups() {
         let h = |root: &str| Hierarchy { root: root.into(), ..hierarchy("/m", &[], true) };
         assert_eq!(h("/").directory("/kubepods/x"), Some("/m/kubepods/x".into()));
         assert_eq!(h("/../..").directory("/kubepods/x"), Some("/m/kubepods/x".into()));
@@ -347,7 +347,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_removed_is_named() {
+    fn a_failed_removal_names_the_cgroup() {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().to_str().unwrap();
         let cgroups = Cgroups { hierarchies: vec![hierarchy(base, &[], true)], names: names(CgroupDriver::Systemd) };
@@ -359,7 +359,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn of_pods_that_nobody_knows_only_what_is_old_and_empty_everywhere_goes() {
+    fn only_old_cgroups_of_unknown_pods_that_are_empty_in_all_hierarchies_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().to_str().unwrap();
         let cgroups = Cgroups {

@@ -76,7 +76,7 @@ fn a_cpu_weight_waits_until_the_driver_is_known() {
 }
 
 #[test]
-fn a_removal_by_force_is_left_to_a_helper() {
+fn a_forced_removal_runs_on_a_helper_thread() {
     let mut place = Place::new();
     let uid = Uid::from("u1");
     let results = place.call(1, CgroupCall::Remove { uid: uid.clone(), kill: true });

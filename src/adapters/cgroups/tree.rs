@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_that_is_gone_is_told_from_a_pod_that_cannot_be_made() {
+    fn a_removed_level_is_distinguished_from_a_failed_creation_of_a_pod_cgroup() {
         let place = Place::new(&["cpu", "memory", "unified"]);
         let tree = place.tree(&V1, "/");
         assert_eq!(tree.set_pod("/kubepods/burstable/podu", &limits()), Ok(None));
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn on_v2_each_level_lets_the_controllers_through() {
+    fn on_v2_each_level_enables_the_controllers_for_its_children() {
         let place = Place::new(&[]);
         let v2 = [("fs", ["cpu", "memory", "pids", "io", "rdma"].as_slice(), true)];
         for level in ["fs", "fs/edge", "fs/edge/kubepods", "fs/edge/kubepods/besteffort"] {
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lacks_is_told_with_its_remedy() {
+    fn a_missing_controller_is_reported_with_a_remedy() {
         let place = Place::new(&["cpu"]);
         let tree = place.tree(&V1[..1], "/");
         assert!(tree.troubles()[0].contains("cgroup_enable=memory"), "{:?}", tree.troubles());
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_written_beside_what_systemd_does() {
+    fn huge_page_limits_are_written_in_addition_to_systemd_properties() {
         let place = Place::new(&["cpu", "hugetlb"]);
         let hierarchies: [(&str, &[&str], bool); 2] = [("cpu", &["cpu"], false), ("hugetlb", &["hugetlb"], false)];
         let tree = place.tree(&hierarchies, "/");

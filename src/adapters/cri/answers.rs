@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn things_without_a_pods_labels_are_left_out() {
+    fn objects_without_pod_labels_are_omitted() {
         assert_eq!(listed_sandbox(&proto::PodSandbox::default()), None);
         assert_eq!(listed_container(&proto::Container { labels: labels(false), ..Default::default() }), None);
         let nameless = proto::PodSandbox { labels: labels(false), ..Default::default() };
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_is_false_or_missing_is_told() {
+    fn a_false_or_missing_condition_is_reported() {
         let condition = |type_: &str, status| proto::RuntimeCondition {
             type_: type_.into(),
             status,

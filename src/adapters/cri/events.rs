@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn p8_an_event_says_whose_and_what_and_those_of_others_are_left_out() {
+    fn p8_an_event_has_its_pod_and_kind_and_events_of_other_owners_are_ignored() {
         let happened = |uid: Option<&str>, kind| {
             let event = PlegEvent { id: "c1".into(), kind };
             Ok(Some(StreamEvent::Happened { uid: uid.map(Uid::from), event, at: Wall(5) }))

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_not_understood_are_left_out() {
+    fn unknown_values_in_the_runtime_info_are_ignored() {
         for info in ["", "[]", "{\"cni\": 7, \"containerd\": {\"runtimes\": []}}", "nonsense"] {
             let told = answer_with(vec![bytes(&version()), bytes(&status(info)), refused(12)]).unwrap();
             assert_eq!((told.driver, told.network), (None, None), "{info}");

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a2_this_machine_has_something_of_each() {
+    fn a2_this_machine_has_a_nonzero_capacity_of_each_resource() {
         let found = read(Path::new("/nowhere/at/all"));
         assert!(found.cpus > 0 && found.memory > 0 && found.storage > 0, "{found:?}");
         assert_eq!(found.storage, storage(Path::new("/")).unwrap(), "of the nearest existing parent");

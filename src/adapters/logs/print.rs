@@ -151,7 +151,7 @@ not in the format
     }
 
     #[test]
-    fn no_byte_more_than_asked_for() {
+    fn no_more_bytes_than_requested_are_written() {
         assert_eq!(print(None, false, Some(6)), ("one\ntw".into(), true));
         assert_eq!(print(None, false, Some(4)), ("one\n".into(), true));
         assert!(!print(None, false, Some(1000)).1);

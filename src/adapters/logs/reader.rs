@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_goes_back_through_rotated_files_too() {
+    fn since_includes_rotated_files() {
         let log = rotated();
         assert_eq!(log.print(1, None, Some("2026-11-20T14:02:30Z")), (150..300).collect::<Vec<_>>());
         assert_eq!(log.print(1, None, Some("2026-11-20T14:01:00Z")), (60..300).collect::<Vec<_>>());
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told() {
+    fn a_missing_log_is_reported() {
         let log = Log::new();
         let Err(e) = Reader::open(log.dir.path(), 3, None, None) else { panic!("opened") };
         assert!(e.ends_with("3.log: there is no log"), "{e}");
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_comes_when_its_line_is_whole() {
+    fn a_line_is_printed_when_it_is_complete() {
         let log = Log::new();
         log.append("0.log", &lines(0, 5));
         let mut following = follow(&log, 0, 2);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn several_rotations_and_restarts_between_two_looks_lose_nothing() {
+    fn several_rotations_and_restarts_between_two_reads_lose_nothing() {
         let log = Log::new();
         log.append("0.log", &lines(0, 2));
         let mut following = follow(&log, 0, 9);
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_without_its_end_is_shown_once_nothing_more_comes() {
+    fn an_incomplete_last_line_is_printed_when_the_log_has_ended() {
         let log = Log::new();
         log.append("0.log", &format!("{}2026-11-20T14:46:39Z stdout F line 7", lines(0, 1)));
         let mut following = follow(&log, 0, 9);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_runtime_cut_is_one_line() {
+    fn a_line_split_by_the_runtime_counts_as_one_line() {
         let long = format!("t stdout P {}\n", "x".repeat(9000));
         let text = format!("t stdout F a\n{long}{long}t stdout F end\nt stdout F b\n");
         assert_eq!(last(&text, 1).0, "t stdout F b\n");

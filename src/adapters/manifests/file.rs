@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dot_files_and_editors_leftovers_do_not_count() {
+    fn dot_files_and_editor_backup_files_are_ignored() {
         for name in ["web.yaml", "web", "web.json", "x.txt", "x.yaml.bak", "seds.yaml", "4914", "#x"] {
             assert!(counts(OsStr::new(name)), "{name}");
         }

@@ -204,7 +204,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn an_answer_comes_through_as_it_was_given_whatever_names_and_text_it_has() {
+    fn an_answer_is_transferred_unchanged_with_any_names_and_text() {
         let root = tempfile::tempdir().unwrap();
         let directory = std::fs::canonicalize(root.path()).unwrap();
         let name = OsStr::from_bytes(b"\xff\n.yaml").to_owned();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_does_not_answer_is_killed_and_where_it_was_is_known() {
+    fn a_process_that_does_not_answer_is_killed_and_its_mount_is_reported() {
         let root = tempfile::tempdir().unwrap();
         let reader = root.path().join("reader");
         let script = |text: &str| {

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_tried_again_with_a_back_off_but_not_on_the_mount_that_still_hangs() {
+    fn a_hung_inspection_is_retried_with_a_back_off_unless_its_mount_still_hangs() {
         let mut looks = Looks::default();
         let thread = hang(&mut looks, "a", 7);
         let mut delays = Vec::new();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn files_whose_processes_are_killed_do_not_keep_the_others_from_their_turn() {
+    fn files_that_hang_do_not_starve_other_files() {
         let mut looks = Looks::default();
         let second = Duration::from_secs(1);
         for name in ["a", "b", "c"] {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn few_looks_run_at_a_time_and_one_at_each_subject() {
+    fn parallel_inspections_are_limited_in_total_and_to_one_per_subject() {
         let mut looks = Looks::default();
         for name in ["a", "b", "c"] {
             looks.want(key(name), Why::Listed, NOW);

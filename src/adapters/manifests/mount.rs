@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn d2_the_mount_of_a_path_is_the_last_one_on_the_way_to_it() {
+    fn d2_the_mount_of_a_path_is_the_innermost_one() {
         let text = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:20 / /etc/wherry rw shared:1 - tmpfs tmpfs rw\n\
                     24 23 0:21 / /etc/wherry/man rw - tmpfs tmpfs rw\n25 22 0:22 / /a\\040b rw - tmpfs tmpfs rw\n";
         for (path, point) in [
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_covers_what_was_mounted_below_it_before_and_a_number_that_is_used_again_does_not_matter() {
+    fn a_mount_hides_earlier_mounts_below_it_and_a_reused_id_is_harmless() {
         // /x/m was mounted first, then a file system on /x, then another one on /x with a smaller number.
         let text = "22 1 8:1 / / rw - ext4 a rw\n30 22 0:1 / /x/m rw - nfs4 server:/m rw\n31 22 0:2 / /x rw - ext4 b rw\n\
                     25 31 0:3 / /x rw - ext4 c rw\n";
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_that_others_serve_are_known() {
+    fn file_systems_served_by_another_machine_or_program_are_foreign() {
         let foreign = |kind: &str| {
             let text = format!("1 0 0:1 / / rw shared:1 - {kind} source rw\n");
             Table::parse(text.as_bytes()).of(Path::new("/x")).is_some_and(Mount::is_foreign)

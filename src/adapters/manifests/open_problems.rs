@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_is_known_and_nothing_more() {
+    fn a_log_line_has_only_the_known_fields() {
         let whole = Problem::of_file("/m/a", "a FIFO");
         assert_eq!(log_line(&whole), r#"manifest error file="/m/a" error="a FIFO""#);
         let field = Problem { document: 2, line: Some(7), field: Some("spec.x".into()), ..whole };

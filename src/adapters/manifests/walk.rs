@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_link_and_the_end_is_a_step_and_what_is_missing_is_the_last() {
+    fn every_link_is_a_step_and_the_first_missing_name_is_the_last_step() {
         let root = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(root.path()).unwrap();
         fs::create_dir_all(root.join("v1/deep")).unwrap();

@@ -105,7 +105,7 @@ fn the_hosts_file_is_a_kubelets_word_for_word() {
 }
 
 #[test]
-fn the_hosts_file_keeps_its_inode_when_it_is_written_again() {
+fn the_hosts_file_keeps_its_inode_when_it_is_rewritten() {
     use std::os::unix::fs::MetadataExt;
     let place = place();
     let pod = pod("{}");
@@ -196,7 +196,7 @@ fn a_message_is_read_from_a_regular_file_only() {
 }
 
 #[test]
-fn a_log_is_linked_and_unlinked_with_what_was_rotated() {
+fn a_log_is_linked_and_is_unlinked_together_with_its_rotated_files() {
     let place = place();
     let base = place.dir.path().to_str().unwrap();
     let pod = pod("{}");
@@ -237,7 +237,7 @@ fn only_a_containers_log_is_removed_as_one() {
 }
 
 #[test]
-fn all_of_a_pod_is_removed_and_nothing_else() {
+fn a_removal_deletes_all_files_of_one_pod_and_no_others() {
     let place = place();
     let base = place.dir.path().to_str().unwrap();
     let pod = pod("{}");
@@ -273,7 +273,7 @@ fn all_of_a_pod_is_removed_and_nothing_else() {
 }
 
 #[test]
-fn a_pods_directory_stays_while_something_else_of_it_cannot_be_removed() {
+fn a_pod_directory_is_removed_only_after_its_other_files() {
     let mut place = place();
     prepare(&place, &pod("{}"), 0);
     let directory = format!("{}/root/pods/u1", place.dir.path().to_str().unwrap());
@@ -324,7 +324,7 @@ fn a_tree_is_removed_however_deep_and_wide_it_is() {
 }
 
 #[test]
-fn a_file_or_link_in_the_trees_place_goes_and_what_it_leads_to_stays() {
+fn a_file_or_link_in_place_of_the_tree_is_removed_and_the_target_stays() {
     let dir = tempfile::tempdir().unwrap();
     let base = dir.path().to_str().unwrap();
     std::fs::create_dir(format!("{base}/precious")).unwrap();
@@ -380,7 +380,7 @@ fn errors_name_the_path() {
 }
 
 #[test]
-fn the_directories_of_pods_are_found_with_the_names_that_their_logs_tell() {
+fn pod_directories_are_found_with_names_from_their_log_directories() {
     let place = place();
     assert!(place.files.found().is_empty());
     let pod = pod("{}");

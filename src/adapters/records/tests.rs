@@ -8,7 +8,7 @@ fn open() -> (tempfile::TempDir, Records) {
 }
 
 #[test]
-fn records_are_read_back_as_they_were_put() {
+fn records_are_read_as_they_were_written() {
     let (dir, records) = open();
     records.put("pod/u2", r#"{"a":1}"#).unwrap();
     records.put("pod/u1", "{\"line\":\n2}\n").unwrap();
@@ -43,7 +43,7 @@ fn keys_that_are_no_file_names_are_refused() {
 }
 
 #[test]
-fn what_is_damaged_is_set_aside_and_the_rest_is_read() {
+fn a_damaged_record_is_set_aside_and_the_rest_is_read() {
     let (dir, records) = open();
     let directory = dir.path().join("records/pod");
     for key in ["good", "cut", "flipped", "newer", "empty", "header"] {
@@ -112,7 +112,7 @@ fn records_can_be_written_by_another_thread() {
 }
 
 #[test]
-fn what_other_parts_keep_beside_the_records_is_not_touched() {
+fn files_of_other_modules_next_to_the_records_are_unchanged() {
     let root = tempfile::tempdir().unwrap();
     let records = Records::open(root.path()).unwrap();
     let theirs = root.path().join("records/manifests/directory.json");
@@ -123,7 +123,7 @@ fn what_other_parts_keep_beside_the_records_is_not_touched() {
 }
 
 #[test]
-fn a_batch_that_was_given_up_changes_nothing_when_it_comes_back() {
+fn an_abandoned_batch_changes_nothing_when_it_finishes_late() {
     let (dir, records) = open();
     let hung = records.batch();
     hung.put("pod/u", "1").unwrap();
@@ -150,7 +150,7 @@ fn a_hung_write_does_not_share_a_file_with_a_later_one() {
 }
 
 #[test]
-fn what_is_of_no_use_is_set_aside_and_only_the_last_ones_are_kept() {
+fn unusable_records_are_set_aside_and_only_the_newest_are_kept() {
     let (dir, records) = open();
     records.set_aside("pod/none").unwrap();
     for n in 0..MAX_CORRUPT + 5 {

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_full_listener_the_one_worth_least_goes_whatever_it_does() {
+    fn a_full_listener_closes_its_least_important_connection() {
         use Activity::{Answering, Draining, Idle, Pending, Reading, Watching};
         let full = |last: &[(Activity, u64)]| {
             let mut each = vec![(Pending, 9); MAX_CONNECTIONS - last.len()];
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_makes_room_among_its_own_and_never_shuts_out_root() {
+    fn a_user_at_its_limit_loses_its_own_connection_and_never_one_of_root() {
         let (root, alice, bob, carol, dave) =
             (Peer::User(0), Peer::User(1000), Peer::User(1001), Peer::User(1002), Peer::User(1003));
         let of = |peer, n| held(peer, &vec![(Activity::Watching, 5); n]);

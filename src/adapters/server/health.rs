@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_check_is_500_and_says_why() {
+    fn a_failed_check_is_500_with_the_reason() {
         let ok = Check { name: "ping", failure: None };
         let bad = Check { name: "pleg", failure: Some("not yet relisted\n\x1b[2J".into()) };
         assert_eq!(response(Route::Healthz, std::slice::from_ref(&ok), false), Response::text(200, "ok"));

@@ -225,7 +225,7 @@ fn unquoted_booleans_and_octal_numbers_are_those_of_yaml_1_1() {
 }
 
 #[test]
-fn d3_the_uid_comes_of_path_and_content_and_not_of_comments_order_or_status() {
+fn d3_the_uid_depends_on_path_and_content_but_not_on_comments_order_or_status() {
     let uid = |path: &str, text: &str| read(text.as_bytes(), path, CONTEXT).0[0].uid.clone();
     let base = uid(PATH, &pod_named("a"));
     assert_eq!(base.as_str().len(), 32);
@@ -311,7 +311,7 @@ fn classes(text: &str) -> Vec<PriorityClass> {
 const CLASS: &str = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: gold}\n";
 
 #[test]
-fn a5_priority_classes_are_read_beside_pods_and_in_lists() {
+fn a5_priority_classes_are_read_next_to_pods_and_in_lists() {
     let item = format!("{CLASS}value: -3\npreemptionPolicy: Never\nglobalDefault: true\n").replace('\n', "\n  ");
     let text = format!(
         "{}---\n{CLASS}value: 1000000000\ndescription: for what earns money\n---\napiVersion: v1\nkind: List\nitems:\n- {}\n",

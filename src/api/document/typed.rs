@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_are_said_plainly_and_with_their_path() {
+    fn type_errors_have_a_plain_message_and_the_field_path() {
         for (container, expected) in [
             (json!({"command": "sh"}), "spec.containers[0].command: must be a list, not the text \"sh\""),
             (

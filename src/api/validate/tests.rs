@@ -316,7 +316,7 @@ fn the_spec_is_checked() {
 }
 
 #[test]
-fn what_is_not_supported_yet_is_refused_by_name() {
+fn an_unsupported_field_is_rejected_by_name() {
     for (more, field) in [
         (json!({"volumes": [{"name": "v", "emptyDir": {}}]}), "volumes"),
         (json!({"initContainers": [{"name": "i", "image": "i:1"}]}), "initContainers"),
@@ -358,7 +358,7 @@ fn what_is_not_supported_yet_is_refused_by_name() {
 }
 
 #[test]
-fn a3_what_only_admission_can_say_is_no_error_of_the_manifest() {
+fn a3_a_problem_that_only_admission_can_detect_is_no_manifest_error() {
     let required = |term: Value| {
         json!({"nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},

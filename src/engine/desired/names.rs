@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn w8_pods_of_one_name_take_turns_in_the_order_of_their_arrival() {
+    fn w8_pods_with_one_name_run_one_after_another_in_the_order_of_arrival() {
         let (mut names, web) = (Names::default(), FullName::new("default", "web"));
         let [a, b, c] = ["a", "b", "c"].map(Uid::from);
         let added = [&a, &b, &c].map(|uid| names.add(web.clone(), uid.clone()));

@@ -143,7 +143,7 @@ fn running() -> PodFacts {
 }
 
 #[test]
-fn a_pod_says_what_holds_it_up() {
+fn a_pod_shows_its_waiting_reasons() {
     let old = pod("web", "one");
     let (mut engine, begun) = node(vec![old.clone()], listed(old.uid.as_str(), "web"));
     let worker_status = engine.worker_status(&old.uid, at(6).boot).unwrap();
@@ -174,7 +174,7 @@ fn a_pod_says_what_holds_it_up() {
 }
 
 #[test]
-fn a1_a3_a4_who_is_rejected_or_waits_for_room_says_so_and_counts_as_that() {
+fn a1_a3_a4_rejected_and_waiting_pods_show_their_reason_and_are_counted() {
     let (old, big) = (requesting("old", 3), requesting("big", 5));
     let (mut engine, effects) = node(vec![old.clone(), big.clone()], listed(old.uid.as_str(), "old"));
     let read = op_of(&effects, |call| matches!(call, RuntimeCall::ReadPod { .. }));
@@ -203,7 +203,7 @@ fn a1_a3_a4_who_is_rejected_or_waits_for_room_says_so_and_counts_as_that() {
 }
 
 #[test]
-fn a4_what_is_new_waits_for_the_first_list() {
+fn a4_a_new_pod_waits_for_the_first_list() {
     let mut engine = Engine::new(config());
     let web = requesting("web", 1);
     engine.step(Event::Desired(vec![web.clone()]), at(5));

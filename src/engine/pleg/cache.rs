@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn p3_a_reading_that_failed_leaves_what_was_known_and_is_due_again() {
+    fn p3_a_failed_read_keeps_the_cached_state_and_is_repeated() {
         let mut e = Entry::empty(1);
         assert!(e.usable());
         e.want_read();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn p4_without_a_sandbox_the_address_goes_when_a_container_may_run() {
+    fn p4_without_a_sandbox_the_address_is_dropped_when_a_container_may_run() {
         for (state, stays) in [
             (ContainerState::Created, false),
             (ContainerState::Running, false),

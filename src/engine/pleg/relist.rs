@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn w21_a_list_is_taken_apart_by_pod_without_the_things_of_others() {
+    fn w21_a_list_is_split_by_pod_without_objects_of_other_owners() {
         let listed = Listed {
             sandboxes: vec![
                 sandbox("b", "s1", true, "me"),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn p2_what_the_cache_holds_already_is_no_event() {
+    fn p2_a_state_already_in_the_cache_is_no_event() {
         let listed = Listed {
             sandboxes: vec![sandbox("a", "s1", true, "me")],
             containers: vec![container("a", "c1", ContainerState::Running, "me")],

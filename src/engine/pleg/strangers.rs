@@ -163,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn w21_nothing_of_others_takes_no_number_and_shares_nothing() {
+    fn w21_without_objects_of_other_owners_no_attempt_is_reserved() {
         let none = Strangers::listed(&[], &[], &[&sandbox("s1", 4, true, Some("me"))]);
         assert_eq!(none, Strangers::default());
         assert_eq!((none.next_sandbox(), none.next_container("main"), none.share_the_uid()), (0, 0, false));
     }
 
     #[test]
-    fn w21_what_is_dead_takes_its_numbers_and_what_runs_is_named_with_its_owner() {
+    fn w21_dead_objects_reserve_their_attempts_and_running_ones_are_reported_with_their_owner() {
         let dead = sandbox("s1", 4, false, Some("you"));
         let ended =
             [container("c1", "s1", 2, ContainerState::Exited), container("c2", "s1", 1, ContainerState::Created)];
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn w21_a_container_of_others_in_a_sandbox_of_ours_takes_its_number_alone() {
+    fn w21_a_foreign_container_in_our_sandbox_reserves_only_its_attempt() {
         let ours = sandbox("s1", 0, true, Some("me"));
         let inside = container("c1", "s1", 3, ContainerState::Running);
         let strangers = Strangers::listed(&[], &[&inside], &[&ours]);

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn w25_what_was_written_is_read_back() {
+    fn w25_a_record_is_read_as_it_was_written() {
         let pod = pod();
         let plain = plain(&pod);
         assert_eq!(read("pods/u1", &write(&plain)).unwrap(), plain);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_no_use_says_why() {
+    fn an_unusable_record_is_an_error_with_the_reason() {
         let good = write(&plain(&pod()));
         let strange = good.replacen('{', r#"{"waitsFor": ["rain"], "#, 1);
         for (key, text, why) in [

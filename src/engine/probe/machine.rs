@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_is_due_a_period_after_the_last_one_began_and_never_twice_at_once() {
+    fn a_probe_is_due_a_period_after_the_last_start_and_never_runs_twice_in_parallel() {
         let mut m = machine(Kind::Liveness, 1, 3);
         let second = |s: u64| Boot(s * 1_000_000_000);
         m.requested(OpId(1), second(1));

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_found_however_the_bytes_are_cut() {
+    fn messages_are_decoded_from_any_split_of_the_bytes() {
         let mut bytes = Vec::new();
         let messages: [&[u8]; 4] = [b"one", b"", b"three and a half", b"4"];
         for message in messages {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_grpc_is_told_from_what_is() {
+    fn a_response_that_is_not_grpc_is_detected() {
         let of = |kind: &str| {
             other_content(&[(http::header::CONTENT_TYPE, kind.parse().unwrap())].into_iter().collect::<HeaderMap>())
         };

@@ -29,7 +29,7 @@ const WRONG: [(&str, &str, &str); 8] = [
 ];
 
 #[test]
-fn a2_wrong_quantities_are_told_by_file_and_field_and_harm_nobody() {
+fn a2_invalid_quantities_are_reported_by_file_and_field_and_affect_no_other_pod() {
     let agent = node("quantities", "");
     for (name, resources, _) in WRONG {
         agent.apply(name, &with("", &format!("resources: {resources}")));
@@ -58,7 +58,7 @@ fn a2_wrong_quantities_are_told_by_file_and_field_and_harm_nobody() {
 }
 
 #[test]
-fn a2_more_reserved_than_there_is_keeps_wherry_from_starting() {
+fn a2_reservations_above_the_capacity_prevent_the_start() {
     let mut agent = Agent::prepare("reserved", &Runtime::shared());
     let too_many = format!("systemReserved: {{cpu: \"{}\"}}\n", cpus() + 1);
     for (more, field) in [
@@ -129,7 +129,7 @@ fn a2_a_reload_of_a_wrong_configuration_leaves_the_old_one_in_force() {
 }
 
 #[test]
-fn a5_check_tells_classes_that_are_wrong() {
+fn a5_check_reports_invalid_classes() {
     let agent = Agent::prepare("check-classes", &Runtime::shared());
     let class = |name: &str, value: i64| {
         format!(

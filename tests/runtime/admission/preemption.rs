@@ -71,7 +71,7 @@ fn show(agent: &Agent, when: &str) {
 }
 
 #[test]
-fn a8_a_critical_pod_starts_when_those_that_make_room_have_ended_and_a9_they_come_back() {
+fn a8_a_critical_pod_starts_after_its_victims_have_ended_and_a9_they_restart() {
     let agent = node("preempt", "");
     agent.apply("bystander", TRAP);
     agent.wait_running("bystander");
@@ -187,7 +187,7 @@ fn a8_a_preemption_goes_on_after_a_kill_in_the_middle_of_it() {
 }
 
 #[test]
-fn a8_a_critical_pod_that_is_asked_for_no_more_takes_nobody_else_and_a9_its_victim_comes_back() {
+fn a8_a_removed_critical_pod_preempts_no_other_pod_and_a9_its_victim_restarts() {
     let mut agent = node("preempt-leave", "");
     agent.apply("v1", &gated(600));
     agent.apply("v2", &gated(400));

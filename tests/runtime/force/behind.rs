@@ -34,7 +34,7 @@ fn stop_sandbox(agent: &Agent, id: &str) {
 }
 
 #[test]
-fn what_others_kill_stop_and_remove_comes_back_once_and_nothing_else_is_touched() {
+fn objects_killed_or_removed_by_other_programs_are_replaced_once() {
     let agent = Agent::start("behind");
     for name in LIVES.iter().chain(&HARMED) {
         agent.apply(name, TRAP);

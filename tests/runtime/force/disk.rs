@@ -86,7 +86,7 @@ fn survives(mut agent: Agent, error: &str, brim: impl Fn(&Agent), again: impl Fn
 }
 
 #[test]
-fn a_full_disk_stops_no_pod_and_what_waited_for_room_starts_when_there_is_some() {
+fn a_full_disk_stops_no_pod_and_waiting_pods_start_once_it_has_space() {
     let agent = agent("full");
     let filler = agent.root().join("filler");
     let fill = || {

@@ -13,7 +13,7 @@ use std::process::Command;
 use wherry::adapters::host::cni_cache::RESULTS;
 
 #[test]
-fn directories_of_pods_that_nobody_knows_are_removed_at_start_and_nothing_else() {
+fn a_start_removes_only_the_directories_of_unknown_pods() {
     let mut agent = Agent::start("leftover");
     agent.apply("web", TRAP);
     wait_exact(&agent, &all_run(&["web"]));
@@ -81,7 +81,7 @@ fn the_control_socket_is_made_again_when_its_file_is_removed() {
 /// A task of a container that containerd shows as exited. containerd leaves such a task if the caller of StartContainer
 /// is killed during the call, but this one runs. No CRI call can remove it.
 #[test]
-fn w26_a_task_that_containerd_has_lost_goes_with_its_pod() {
+fn w26_a_task_lost_by_containerd_is_removed_with_its_pod() {
     let agent = Agent::start("task");
     agent.apply(
         "web",
@@ -119,7 +119,7 @@ fn w26_a_task_that_containerd_has_lost_goes_with_its_pod() {
 }
 
 #[test]
-fn a_process_that_the_runtime_knows_nothing_of_is_killed_when_its_pod_goes() {
+fn a_process_unknown_to_the_runtime_is_killed_with_its_pod() {
     let agent = Agent::start("lost");
     agent.apply("web", TRAP);
     agent.apply("other", TRAP);
@@ -165,7 +165,7 @@ fn began(programs: &Path) -> usize {
 /// When the caller of RunPodSandbox is gone, containerd undoes the call except for the pod's cgroup, which is created
 /// after everything else of the pod is gone.
 #[test]
-fn w26_the_cgroup_that_a_sandbox_given_up_makes_late_goes_too() {
+fn w26_a_cgroup_created_late_by_a_cancelled_sandbox_is_removed() {
     let programs = slow_program("slow-runc", "runc", "case \" $* \" in *' create '*) ;; *) false;; esac");
     let runtime = Runtime::own_with("fslow", Some(&programs));
     let mut agent = Agent::prepare("fslow", &runtime);
@@ -202,7 +202,7 @@ fn w26_the_cgroup_that_a_sandbox_given_up_makes_late_goes_too() {
 /// containerd kills the helper process that starts a container's shim when the caller is gone, and reports that as the
 /// container's exit.
 #[test]
-fn w25_a_start_that_a_kill_cut_off_before_the_shim_was_there_is_not_the_pod_s_one_try() {
+fn w25_a_start_interrupted_before_the_shim_does_not_count_under_restart_policy_never() {
     // Only in the bundle of a container, not in that of a sandbox.
     let of_a_container = "grep -q '\"io.kubernetes.cri.container-type\":\"container\"' config.json 2>/dev/null";
     let programs = slow_program("slow-shim", "containerd-shim-runc-v2", of_a_container);
@@ -222,7 +222,7 @@ fn w25_a_start_that_a_kill_cut_off_before_the_shim_was_there_is_not_the_pod_s_on
 
 /// libcni does not sync its network results. With an empty result file the runtime cannot stop the sandbox.
 #[test]
-fn an_empty_result_of_a_network_as_a_power_cut_leaves_it_holds_up_no_end() {
+fn an_empty_cni_result_after_a_power_failure_delays_no_termination() {
     let mut agent = Agent::start("powercut");
     agent.apply("web", TRAP);
     wait_exact(&agent, &all_run(&["web"]));

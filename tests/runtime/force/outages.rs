@@ -60,7 +60,7 @@ fn the_runtime_killed_while_pods_start_and_stop_leaves_each_once_or_not_at_all()
 }
 
 #[test]
-fn while_the_runtime_hangs_for_30_s_all_else_goes_on_and_then_all_is_well() {
+fn a_runtime_that_hangs_for_30_s_delays_only_runtime_calls() {
     let runtime = Runtime::own("fhang");
     let mut agent = Agent::prepare("fhang", &runtime);
     agent.run();

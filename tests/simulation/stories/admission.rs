@@ -65,7 +65,7 @@ impl World {
 }
 
 #[test]
-fn a3_what_does_not_fit_is_rejected_with_all_reasons_and_stays_so_over_a_restart() {
+fn a3_a_pod_that_does_not_fit_is_rejected_with_all_reasons_also_after_a_restart() {
     let mut w = small();
     w.allow(1000, 1);
     w.file("a", &cpu_requests(600));
@@ -104,7 +104,7 @@ fn a3_what_does_not_fit_is_rejected_with_all_reasons_and_stays_so_over_a_restart
 }
 
 #[test]
-fn a3_a_rejected_pod_makes_no_room_for_itself_and_takes_none() {
+fn a3_a_rejected_pod_preempts_no_pod_and_takes_no_resources() {
     let mut w = small();
     w.file("a", &cpu_requests(2000));
     w.run(1);
@@ -151,7 +151,7 @@ fn a4_a_big_pod_is_edited_on_a_full_node() {
 }
 
 #[test]
-fn a4_a_pod_that_fits_once_others_are_gone_waits_and_says_for_whom() {
+fn a4_a_pod_that_fits_after_other_pods_end_waits_and_names_them() {
     let mut w = small();
     w.life("old/main", &[Life::deaf()]);
     w.file("old", &cpu_requests(700));
@@ -204,7 +204,7 @@ fn a4_a_waiting_pod_that_is_no_longer_desired_leaves_its_place() {
 }
 
 #[test]
-fn a4_after_a_restart_what_runs_is_admitted_before_what_is_new() {
+fn a4_after_a_restart_running_pods_are_admitted_before_new_ones() {
     let mut w = small();
     w.file("z", &cpu_requests(600));
     w.run(2);
@@ -303,7 +303,7 @@ fn a4_after_a_reboot_pods_are_admitted_in_the_order_in_which_they_were_seen() {
 }
 
 #[test]
-fn a4_what_runs_goes_on_though_there_is_less_room_than_it_has() {
+fn a4_running_pods_continue_after_the_node_shrinks() {
     let mut w = small();
     w.file("a", &cpu_requests(900));
     w.run(2);
@@ -320,7 +320,7 @@ fn a4_what_runs_goes_on_though_there_is_less_room_than_it_has() {
 }
 
 #[test]
-fn a7_of_pods_that_come_together_those_of_higher_priority_come_first() {
+fn a7_pods_that_arrive_together_are_admitted_by_priority() {
     let mut w = small();
     let mut files = w.files.clone();
     for (name, spec) in [("a", cpu_requests(600)), ("b", critical(600))] {
@@ -376,7 +376,7 @@ fn a8_a_critical_pod_starts_when_its_victims_have_stopped() {
 }
 
 #[test]
-fn a9_a_victim_comes_back_when_there_is_room_and_not_within_30_s() {
+fn a9_a_victim_restarts_when_it_fits_and_not_within_30_s() {
     let mut w = small();
     w.file("v1", &cpu_requests(500));
     w.run(1);
@@ -416,7 +416,7 @@ fn a9_a_victim_comes_back_when_there_is_room_and_not_within_30_s() {
 }
 
 #[test]
-fn a4_what_runs_without_a_record_behind_another_of_its_name_has_its_part_of_the_node() {
+fn a4_a_running_pod_without_a_record_takes_resources_while_it_waits_for_its_name() {
     let mut w = small();
     w.file("web", &cpu_requests(600));
     w.run(2);
@@ -514,7 +514,7 @@ fn a8_wherry_is_killed_while_victims_end() {
 }
 
 #[test]
-fn a8_a_victim_that_does_not_stop_is_kept_at() {
+fn a8_wherry_keeps_stopping_a_victim_until_it_exits() {
     let mut w = small();
     w.file("v1", &cpu_requests(600));
     w.run(2);
@@ -532,7 +532,7 @@ fn a8_a_victim_that_does_not_stop_is_kept_at() {
 }
 
 #[test]
-fn a6_with_any_other_reason_nobody_goes() {
+fn a6_with_any_other_reason_there_is_no_preemption() {
     let mut w = small();
     w.file("v1", &cpu_requests(600));
     w.run(2);
@@ -553,7 +553,7 @@ fn a6_with_any_other_reason_nobody_goes() {
 }
 
 #[test]
-fn a6_the_higher_priority_goes_first_and_equals_stay() {
+fn a6_the_higher_priority_is_admitted_first_and_equal_pods_are_not_preempted() {
     let mut w = small();
     let of = |priority: i32, milli| format!("priority: {priority}, {}", cpu_requests(milli));
     w.file("low", &of(1, 500));
@@ -615,7 +615,7 @@ fn a1_the_cpu_weight_of_the_burstable_class_is_the_sum_of_its_requests() {
 }
 
 #[test]
-fn a9_what_somebody_else_killed_waits_for_him_too() {
+fn a9_a_victim_killed_by_another_source_also_waits_for_that_source() {
     let mut w = small();
     w.life("v1/main", &[Life::deaf(), Life::FOREVER]);
     w.file("v1", &cpu_requests(600));
@@ -633,7 +633,7 @@ fn a9_what_somebody_else_killed_waits_for_him_too() {
 }
 
 #[test]
-fn a9_a_victim_comes_back_no_sooner_because_of_a_restart() {
+fn a9_a_restart_of_wherry_does_not_shorten_the_wait_of_a_victim() {
     let mut w = small();
     w.file("v1", &cpu_requests(600));
     w.run(2);

@@ -114,7 +114,7 @@ fn w25_a_container_that_ended_while_wherry_was_away_is_restarted() {
 }
 
 #[test]
-fn w25_a_file_that_went_while_wherry_was_away_ends_its_pod_with_its_own_grace() {
+fn w25_a_pod_whose_file_was_removed_during_downtime_ends_with_its_own_grace_period() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
     w.file("web", &format!("terminationGracePeriodSeconds: 7, {ONE}"));
@@ -129,7 +129,7 @@ fn w25_a_file_that_went_while_wherry_was_away_ends_its_pod_with_its_own_grace() 
 }
 
 #[test]
-fn w21_what_has_no_record_and_no_file_is_an_orphan() {
+fn w21_a_pod_without_record_and_manifest_is_an_orphan() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
     w.file("web", &format!("terminationGracePeriodSeconds: 4, {ONE}"));
@@ -146,7 +146,7 @@ fn w21_what_has_no_record_and_no_file_is_an_orphan() {
 }
 
 #[test]
-fn w25_what_has_no_record_but_a_file_is_adopted() {
+fn w25_a_running_pod_with_a_manifest_but_no_record_is_adopted() {
     let mut w = node();
     w.file("web", ONE);
     w.run(3);
@@ -232,7 +232,7 @@ fn a_runtime_has_answered_once_it_did_so_on_this_connection() {
 }
 
 #[test]
-fn a_runtime_that_comes_back_finds_all_as_it_was() {
+fn an_outage_of_the_runtime_changes_no_pod() {
     let mut w = node();
     w.file("web", ONE);
     w.run(3);
@@ -276,7 +276,7 @@ fn start_given_up(spec: &str, how: GivenUp) -> World {
 }
 
 #[test]
-fn w25_a_start_given_up_because_wherry_was_killed_is_not_the_pod_s_one_try() {
+fn w25_a_start_cancelled_by_a_kill_of_wherry_does_not_count_under_restart_policy_never() {
     let ways = [GivenUp::InTheShim, GivenUp::BeforeTheShim];
     for (spec, how) in [NEVER, ON_FAILURE, ONE].into_iter().flat_map(|s| ways.map(|h| (s, h))) {
         let mut w = start_given_up(spec, how);
@@ -290,7 +290,7 @@ fn w25_a_start_given_up_because_wherry_was_killed_is_not_the_pod_s_one_try() {
 }
 
 #[test]
-fn w26_what_containerd_keeps_of_a_start_given_up_is_deleted_so_that_the_pod_can_go() {
+fn w26_the_task_of_a_cancelled_start_is_deleted_so_that_the_pod_can_be_removed() {
     let mut w = start_given_up(ONE, GivenUp::InTheShim);
     assert_eq!(w.shown("web"), "Running main#1:running");
     w.said();
@@ -312,7 +312,7 @@ fn w26_what_containerd_keeps_of_a_start_given_up_is_deleted_so_that_the_pod_can_
 }
 
 #[test]
-fn w21_a_directory_made_just_before_a_kill_goes_when_its_pod_is_gone_from_the_desired_set() {
+fn w21_a_directory_created_just_before_a_kill_is_removed_if_its_pod_is_no_longer_desired() {
     for ms in 0..60 {
         let mut w = node();
         w.file("web", ONE);

@@ -58,7 +58,7 @@ fn w1_a_pod_first_seen_in_1970_is_not_over_when_the_time_is_known() {
 }
 
 #[test]
-fn w1_what_a_pod_was_active_before_a_boot_counts_and_what_the_node_was_off_does_not() {
+fn w1_active_time_before_a_boot_counts_and_time_without_power_does_not() {
     let mut w = node();
     w.file("web", &with_deadline(1000));
     w.run(950);

@@ -180,7 +180,7 @@ fn w8_an_edited_pod_runs_on_over_a_restart_of_wherry_while_no_record_can_be_writ
 
 /// A4: on a node without room for both, the new version still has the place of the old one.
 #[test]
-fn w8_an_edited_pod_that_runs_on_keeps_its_place_for_its_successor() {
+fn w8_an_edited_pod_that_keeps_running_reserves_its_place_for_its_successor() {
     for uid in ["", "of-its-own"] {
         let big = |image: &str| {
             format!("containers: [{{name: main, image: '{image}', resources: {{requests: {{cpu: 3}}}}}}]")

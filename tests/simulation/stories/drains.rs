@@ -167,7 +167,7 @@ fn w27_the_successor_that_waits_for_an_edited_pod_is_held_back_with_it() {
 }
 
 #[test]
-fn w27_a_new_version_that_comes_while_wherry_is_away_is_held_back_at_every_instant() {
+fn w27_a_new_version_that_appears_during_downtime_is_never_started() {
     for effects in 0..30 {
         let mut w = running("web");
         w.kill("web", TerminationSource::Drain, None);
@@ -184,7 +184,7 @@ fn w27_a_new_version_that_comes_while_wherry_is_away_is_held_back_at_every_insta
 }
 
 #[test]
-fn w27_a_manifest_that_goes_and_comes_back_ends_the_drain_only_with_the_pod() {
+fn w27_a_removed_and_restored_manifest_ends_the_drain_only_with_the_pod() {
     let mut w = node();
     w.life("web/main", &[Life::deaf(), Life::FOREVER]);
     w.file("web", ONE);
@@ -310,7 +310,7 @@ fn w27_a_drained_pod_holds_no_room_and_requests_it_again_after() {
 }
 
 #[test]
-fn w27_what_has_completed_by_itself_is_left_as_it_is() {
+fn w27_a_drain_does_not_change_a_completed_pod() {
     let mut w = node();
     w.life("job/main", &[Life::exits(0, Duration::from_secs(1))]);
     w.file("job", NEVER);

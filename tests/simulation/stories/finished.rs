@@ -28,7 +28,7 @@ fn turns_up(w: &mut World) {
 }
 
 #[test]
-fn w7_a_pod_recorded_as_terminal_is_over_at_once_if_nothing_of_it_runs() {
+fn w7_a_pod_recorded_as_terminal_ends_immediately_if_no_container_runs() {
     let mut w = completed();
     w.restart_engine();
     w.run(1);
@@ -70,7 +70,7 @@ fn w7_a_pod_recorded_as_terminal_waits_for_its_status_to_be_read() {
 }
 
 #[test]
-fn w23_a_container_that_turns_up_running_for_a_finished_pod_is_stopped_as_an_orphans() {
+fn w23_a_container_that_appears_running_for_a_finished_pod_is_stopped() {
     let mut w = completed();
     turns_up(&mut w);
     w.run(40);
@@ -82,7 +82,7 @@ fn w23_a_container_that_turns_up_running_for_a_finished_pod_is_stopped_as_an_orp
 }
 
 #[test]
-fn w22_a_pod_whose_file_comes_back_after_it_was_forgotten_is_started_and_no_orphan() {
+fn w22_a_forgotten_pod_whose_file_returns_is_started_and_is_no_orphan() {
     let mut w = completed();
     w.remove("job");
     w.run(5);

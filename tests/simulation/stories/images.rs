@@ -8,7 +8,7 @@ fn with_policy(policy: &str) -> String {
 }
 
 #[test]
-fn if_not_present_pulls_what_is_missing_once() {
+fn if_not_present_pulls_a_missing_image_once() {
     let mut w = node();
     w.file("web", &with_policy("IfNotPresent"));
     w.run(3);
@@ -69,7 +69,7 @@ fn w10_pulls_back_off_from_their_first_failure() {
 }
 
 #[test]
-fn an_invalid_image_name_is_said_so() {
+fn an_invalid_image_name_is_reported_in_the_status() {
     let mut w = node();
     w.file("web", "containers: [{name: main, image: 'UPPER:1'}]");
     w.run(3);

@@ -59,7 +59,7 @@ fn w11_init_containers_run_one_after_another_each_to_success_before_the_main_one
 }
 
 #[test]
-fn w11_what_an_init_container_did_is_known_after_a_restart_of_wherry() {
+fn w11_the_result_of_an_init_container_survives_a_restart_of_wherry() {
     let mut w = node();
     w.life("web/i1", &[Life::exits(0, seconds(1))]);
     w.life("web/i2", &[Life::exits(0, seconds(20))]);

@@ -81,7 +81,7 @@ fn w9_the_calls_of_a_runtime_that_never_answers_are_bounded() {
 }
 
 #[test]
-fn w9_start_turns_are_first_come_first_served() {
+fn w9_start_slots_are_first_come_first_served() {
     let mut config = crate::world::config();
     config.parallel_sandboxes = 1;
     config.parallel_containers = 1;
@@ -101,7 +101,7 @@ fn w9_start_turns_are_first_come_first_served() {
 }
 
 #[test]
-fn w9_pulls_are_first_come_first_served_and_one_that_hangs_gives_way() {
+fn w9_pulls_are_first_come_first_served_and_a_hung_one_releases_its_slot() {
     let mut w = node();
     w.hang("PullImage hung:1");
     w.file("a", "containers: [{name: main, image: 'hung:1'}]");
@@ -145,7 +145,7 @@ fn p3_a_status_read_that_hangs_delays_no_other_pod() {
 }
 
 #[test]
-fn p3_a_read_that_failed_gives_its_turn_back_at_once() {
+fn p3_a_failed_read_releases_its_slot_immediately() {
     let mut config = crate::world::config();
     config.parallel_reads = 1;
     let mut w = node_with(config);

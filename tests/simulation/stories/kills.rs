@@ -169,7 +169,7 @@ fn w4_the_shortest_requested_period_cuts_a_running_stop_short() {
 }
 
 #[test]
-fn w4_what_is_left_goes_on_over_a_restart_with_the_cause() {
+fn w4_the_remaining_grace_period_and_the_cause_survive_a_restart() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
     w.file("web", ONE);
@@ -248,7 +248,7 @@ fn w5_a_kill_during_a_start_is_answered_when_nothing_can_appear_any_more() {
 }
 
 #[test]
-fn what_completed_by_itself_is_not_failed_by_a_kill() {
+fn a_kill_does_not_fail_a_completed_pod() {
     let mut w = node();
     w.life("job/main", &[Life::exits(0, Duration::from_secs(1))]);
     w.file("job", NEVER);
@@ -263,7 +263,7 @@ fn what_completed_by_itself_is_not_failed_by_a_kill() {
 }
 
 #[test]
-fn w26_the_content_of_an_evicted_pod_goes_and_its_status_stays_over_a_restart() {
+fn w26_the_content_of_an_evicted_pod_is_removed_and_its_status_survives_a_restart() {
     for (by, content_goes) in
         [(TerminationSource::Eviction, true), (TerminationSource::Preemption, true), (TerminationSource::Drain, false)]
     {
@@ -337,7 +337,7 @@ fn w23_a_drained_pod_whose_file_goes_is_forgotten() {
 }
 
 #[test]
-fn a4_the_time_a_pod_was_first_seen_stands_in_its_record_while_it_waits() {
+fn a4_the_record_of_a_waiting_pod_has_the_time_of_its_first_appearance() {
     let mut w = node();
     w.life("web/main", &[Life::deaf(), Life::FOREVER]);
     w.file("web", ONE);
@@ -359,7 +359,7 @@ fn a4_the_time_a_pod_was_first_seen_stands_in_its_record_while_it_waits() {
 }
 
 #[test]
-fn w8_what_runs_has_its_name_first_even_if_its_record_says_that_it_waits() {
+fn w8_a_running_pod_keeps_its_name_even_if_its_record_marks_it_as_waiting() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
     w.file("web", ONE);

@@ -44,7 +44,7 @@ fn well(w: &World) {
 }
 
 #[test]
-fn s2_what_kept_the_delay_short_is_tried_again_until_it_is_mended() {
+fn s2_a_failed_increase_of_the_delay_is_retried_until_it_succeeds() {
     type Set = fn(&mut World, bool);
     let cases: [Set; 3] =
         [|w, is| w.logind.read_only = is, |w, is| w.logind.no_reload = is, |w, is| w.logind.no_delay = is];
@@ -88,7 +88,7 @@ fn s2_a_delay_that_is_not_known_is_not_shown_as_granted() {
 }
 
 #[test]
-fn s2_a_delay_that_somebody_else_changes_is_noticed_within_a_minute_and_logind_is_not_reloaded_for_ever() {
+fn s2_an_external_change_of_the_delay_is_detected_within_a_minute_without_endless_reloads() {
     let mut w = armed();
     w.logind.calls.clear();
     w.logind.other = Some(Duration::from_secs(8));
@@ -115,7 +115,7 @@ fn s2_a_delay_that_somebody_else_changes_is_noticed_within_a_minute_and_logind_i
 }
 
 #[test]
-fn s2_a_shutdown_goes_by_the_delay_that_logind_has_when_it_begins() {
+fn s2_a_shutdown_uses_logind_delay_at_its_start() {
     let mut w = busy();
     w.logind.other = Some(Duration::from_secs(8));
     w.logind.reload();
@@ -135,7 +135,7 @@ fn s2_a_shutdown_goes_by_the_delay_that_logind_has_when_it_begins() {
 }
 
 #[test]
-fn s2_a_logind_that_does_not_say_its_delay_holds_a_shutdown_up_for_a_second_at_most() {
+fn s2_an_unanswered_delay_call_delays_a_shutdown_by_at_most_a_second() {
     for silent in [true, false] {
         let mut w = busy();
         w.logind.silent = silent;
@@ -159,7 +159,7 @@ fn s2_a_logind_that_does_not_say_its_delay_holds_a_shutdown_up_for_a_second_at_m
 }
 
 #[test]
-fn s3_a_shutdown_keeps_its_lock_and_its_time_when_the_signal_cannot_be_had_after_a_bus_restart() {
+fn s3_a_shutdown_keeps_its_lock_and_time_if_the_subscription_fails_after_a_bus_restart() {
     // logind may also fail to answer whether a shutdown is in progress.
     for no_state in [false, true] {
         let mut w = busy();
@@ -207,7 +207,7 @@ fn s3_a_shutdown_is_found_out_about_without_the_signal() {
 }
 
 #[test]
-fn s7_a_lock_that_logind_has_lost_and_does_not_give_again_is_not_armed_and_nobody_gets_time_for_it() {
+fn s7_a_lost_lock_that_logind_does_not_grant_again_is_not_armed_and_adds_no_grace() {
     let mut w = busy();
     w.logind.no_lock = true;
     w.logind_trouble(Trouble::Lost);
@@ -288,7 +288,7 @@ fn s6_a_shutdown_continues_when_it_is_disabled_and_nothing_starts_until_it_is_ca
 }
 
 #[test]
-fn s7_a_restart_with_other_groups_does_not_give_the_time_again() {
+fn s7_a_restart_with_other_groups_does_not_extend_the_shutdown() {
     let mut w = armed();
     for (name, n) in [("low", 0), ("high", 1000)] {
         w.life(&format!("{name}/main"), &[Life::deaf()]);
@@ -316,7 +316,7 @@ fn s7_a_restart_with_other_groups_does_not_give_the_time_again() {
 }
 
 #[test]
-fn s2_a_drop_in_is_lowered_with_the_periods_and_what_others_wrote_is_left_alone() {
+fn s2_only_wherry_own_drop_in_is_lowered_with_the_periods() {
     let less = || Groups::by_priority([(0, 8)]);
     let mut w = armed();
     assert_eq!(w.logind.delay, Duration::from_secs(20));

@@ -223,7 +223,7 @@ fn p6_without_a_list_for_three_minutes_nothing_new_starts_and_kills_go_on() {
 }
 
 #[test]
-fn p8_a_hint_is_followed_at_once() {
+fn p8_a_runtime_event_causes_an_immediate_read() {
     let mut w = node();
     w.file("web", ONE);
     w.run(15);
@@ -348,7 +348,7 @@ fn p8_an_end_that_the_runtime_does_not_show_yet_is_read_again_and_again() {
 }
 
 #[test]
-fn p8_what_is_adopted_is_watched_too() {
+fn p8_adopted_containers_are_watched() {
     let mut w = watched_node();
     w.restart_engine();
     w.run(2);
@@ -359,7 +359,7 @@ fn p8_what_is_adopted_is_watched_too() {
 }
 
 #[test]
-fn p8_what_ends_unseen_is_found_by_the_list() {
+fn p8_an_unreported_exit_is_detected_by_the_relist() {
     let mut w = watched_node();
     w.pidfds.watched.clear();
     w.exit_of("web/main", 9);
@@ -368,7 +368,7 @@ fn p8_what_ends_unseen_is_found_by_the_list() {
 }
 
 #[test]
-fn an_idle_node_whose_pods_are_watched_hardly_wakes() {
+fn an_idle_node_with_watched_pods_rarely_wakes() {
     let mut w = node();
     w.pidfds.available = true;
     for i in 0..110 {
@@ -382,7 +382,7 @@ fn an_idle_node_whose_pods_are_watched_hardly_wakes() {
 }
 
 #[test]
-fn p3_reads_that_fail_for_an_hour_are_made_once_a_list_and_then_all_goes_on() {
+fn p3_failing_reads_are_retried_once_per_relist_until_they_succeed() {
     let mut w = watched_node();
     let uid = w.engine.pods()[0].pod.uid.clone();
     for _ in 0..10_000 {
@@ -452,7 +452,7 @@ fn p8_starts_and_stops_of_our_own_cost_no_read_that_they_would_not_cost_without_
 }
 
 #[test]
-fn p8_what_the_cache_shows_already_causes_no_read() {
+fn p8_an_event_already_in_the_cache_causes_no_read() {
     let mut w = hinted_node();
     let (uid, main, sandbox) = (w.engine.pods()[0].pod.uid.clone(), w.running("web/main"), w.sandbox("web"));
     let reads = w.observed.reads;
@@ -496,7 +496,7 @@ fn p8_a_burst_of_ten_thousand_events_costs_one_read_at_a_time() {
 }
 
 #[test]
-fn p8_an_event_of_a_pod_that_nobody_knows_causes_a_relist() {
+fn p8_an_event_of_an_unknown_pod_causes_a_relist() {
     let mut w = watched_node();
     for event in [World::unknown_event(None), World::unknown_event(Some("stranger".into()))] {
         w.run(10);
@@ -512,7 +512,7 @@ fn p8_an_event_of_a_pod_that_nobody_knows_causes_a_relist() {
 }
 
 #[test]
-fn p8_an_event_that_comes_while_the_pod_is_being_read_is_weighed_by_what_that_shows() {
+fn p8_an_event_during_a_read_is_compared_with_its_result() {
     let mut w = hinted_node();
     w.stream = None;
     let uid = w.engine.pods()[0].pod.uid.clone();
@@ -542,7 +542,7 @@ fn p8_an_event_that_comes_while_the_pod_is_being_read_is_weighed_by_what_that_sh
 }
 
 #[test]
-fn w2_what_a_given_up_call_does_later_is_seen_at_once_though_all_is_watched() {
+fn w2_a_late_effect_of_an_abandoned_call_is_detected_immediately() {
     let mut w = node();
     w.pidfds.available = true;
     // The call times out after 120 s but takes effect later.
@@ -556,7 +556,7 @@ fn w2_what_a_given_up_call_does_later_is_seen_at_once_though_all_is_watched() {
 
 /// 99,960 objects of other owners, and 40 of pods of ours without a manifest.
 #[test]
-fn a_list_of_a_hundred_thousand_costs_calls_for_what_is_ours_alone() {
+fn a_list_of_a_hundred_thousand_objects_causes_calls_only_for_our_pods() {
     const PODS: usize = 20;
     let mut w = node();
     w.pidfds.available = true;
@@ -599,7 +599,7 @@ fn a_list_of_a_hundred_thousand_costs_calls_for_what_is_ours_alone() {
 }
 
 #[test]
-fn p7_a_list_older_than_what_is_known_of_a_pod_causes_no_reading() {
+fn p7_a_list_older_than_the_cached_state_causes_no_read() {
     let mut w = node();
     w.pidfds.available = true;
     w.file("web", ONE);

@@ -200,7 +200,7 @@ fn a_pod_that_is_being_stopped_is_probed_for_readiness_alone() {
 }
 
 #[test]
-fn w25_what_a_new_wherry_finds_running_is_not_ready_before_its_probe_which_comes_within_a_period() {
+fn w25_an_adopted_container_is_not_ready_before_its_first_probe_within_a_period() {
     let mut w = node();
     w.file(
         "web",

@@ -158,7 +158,7 @@ fn w27_the_end_of_a_client_does_not_end_its_drain() {
 }
 
 #[test]
-fn w27_a_drain_that_cannot_be_carried_out_says_why_and_changes_nothing() {
+fn w27_a_failed_drain_returns_the_reason_and_changes_nothing() {
     let mut w = running("web");
     let uids = vec![w.uid("web")];
     let week = Duration::from_secs(7 * 24 * 3600);
@@ -221,7 +221,7 @@ fn a3_the_answer_to_a_retry_is_its_outcome() {
 }
 
 #[test]
-fn a3_a_retry_that_cannot_be_carried_out_says_why() {
+fn a3_a_failed_retry_returns_the_reason() {
     let mut w = running_with_shutdown("web");
     let unknown = (404, "there is no pod with the UID nobody".to_owned());
     assert_eq!(w.refused(Request::Retry { uid: "nobody".into() }), unknown);
@@ -275,7 +275,7 @@ fn a_command_runs_in_the_first_container_or_in_the_named_one() {
 }
 
 #[test]
-fn a_command_that_cannot_be_run_says_why() {
+fn a_command_that_cannot_run_returns_the_reason() {
     let mut w = running("web");
     w.file("gone", NEVER);
     w.life("gone/main", &[Life::exits(3, Duration::from_millis(10))]);

@@ -13,7 +13,7 @@ fn delays(w: &World) -> Vec<f64> {
 }
 
 #[test]
-fn w10_restarts_come_at_once_then_10_20_40_seconds_after_the_end() {
+fn w10_restarts_follow_immediately_then_10_20_40_seconds_after_the_end() {
     let mut w = node();
     w.life("web/main", &[Life::exits(1, Duration::from_millis(500))]);
     w.file("web", ONE);
@@ -36,7 +36,7 @@ fn w10_restarts_come_at_once_then_10_20_40_seconds_after_the_end() {
 }
 
 #[test]
-fn w10_the_level_goes_on_over_a_restart_of_wherry() {
+fn w10_the_back_off_level_survives_a_restart_of_wherry() {
     let mut w = node();
     w.life("web/main", &[Life::exits(1, Duration::from_millis(500))]);
     w.file("web", ONE);
@@ -254,7 +254,7 @@ fn w9_a_sandbox_that_is_refused_though_there_is_a_connection_gets_an_event_and_a
 
 /// The same error, but because the connection is lost: the node reports it, the pod does not.
 #[test]
-fn w9_a_call_that_the_lost_connection_kept_from_being_sent_is_quiet_and_made_again_at_once() {
+fn w9_a_call_not_sent_because_of_a_lost_connection_is_repeated_immediately_without_an_event() {
     for call in ["RunSandbox", "CreateContainer", "StartContainer"] {
         let mut w = node();
         w.fault(call, Fault::Slow(Duration::from_secs(5)));
@@ -283,7 +283,7 @@ fn w2_the_state_is_read_after_a_lost_answer_and_nothing_is_made_twice() {
 }
 
 #[test]
-fn the_termination_message_stands_in_the_status() {
+fn the_status_contains_the_termination_message() {
     let mut w = node();
     w.disk.termination_message = "out of beans".into();
     w.life("web/main", &[Life::exits(3, Duration::from_secs(1))]);
@@ -314,7 +314,7 @@ fn the_end_of_a_log_that_comes_after_the_container_s_end_is_its_termination_mess
 }
 
 #[test]
-fn a_clock_set_back_holds_up_no_end_for_its_log() {
+fn a_clock_set_back_does_not_delay_a_termination() {
     let mut w = node();
     w.file("web", &format!("restartPolicy: Never, {FALLS_BACK}"));
     w.run(3);

@@ -48,7 +48,7 @@ fn of_priority(priority: i32, milli: u64) -> String {
 }
 
 #[test]
-fn a6_a_pod_admitted_in_the_same_pass_before_the_first_list_gives_way() {
+fn a6_a_pod_admitted_in_the_same_pass_before_the_first_list_is_preempted() {
     let mut w = small();
     w.kill_engine();
     w.connection.up = false;
@@ -62,7 +62,7 @@ fn a6_a_pod_admitted_in_the_same_pass_before_the_first_list_gives_way() {
 }
 
 #[test]
-fn a6_a_pod_admitted_again_after_a_cancelled_shutdown_gives_way() {
+fn a6_a_pod_readmitted_after_a_cancelled_shutdown_is_preempted() {
     let node = small().config.node.clone();
     let mut w = node_with(EngineConfig { node, ..with_shutdown() });
     w.power_off();
@@ -77,7 +77,7 @@ fn a6_a_pod_admitted_again_after_a_cancelled_shutdown_gives_way() {
 }
 
 #[test]
-fn a6_the_successor_of_an_edited_pod_that_waits_for_its_name_gives_way() {
+fn a6_the_waiting_successor_of_an_edited_pod_is_preempted() {
     // In one change, or while the old version ends: the new version takes the old one's place, before the critical pod.
     for apart in [false, true] {
         let mut w = small();
@@ -99,7 +99,7 @@ fn a6_the_successor_of_an_edited_pod_that_waits_for_its_name_gives_way() {
 }
 
 #[test]
-fn a6_after_a_reboot_a_pod_that_began_earlier_gives_way() {
+fn a6_after_a_reboot_a_pod_that_started_earlier_is_preempted() {
     let mut w = small();
     w.file("low", &cpu_requests(600));
     w.run(2);
@@ -130,7 +130,7 @@ fn a6_a_pod_in_back_off_that_requests_no_room_yet_is_preempted() {
 }
 
 #[test]
-fn a6_an_edited_pod_under_a_fixed_uid_gives_way_before_it_starts_again() {
+fn a6_an_edited_pod_with_a_fixed_uid_is_preempted_before_it_restarts() {
     let mut w = small();
     w.life("low/main", &[Life { on_term: Some((Duration::from_secs(4), 0)), ..Life::FOREVER }, Life::FOREVER]);
     w.file_with_uid("low", "fixed", &cpu_requests(300));
@@ -145,7 +145,7 @@ fn a6_an_edited_pod_under_a_fixed_uid_gives_way_before_it_starts_again() {
 }
 
 #[test]
-fn a6_an_edited_pod_of_which_only_leftovers_are_being_removed_gives_way() {
+fn a6_an_edited_pod_whose_leftovers_are_being_removed_is_preempted() {
     let mut w = small();
     w.file_with_uid("low", "fixed", &cpu_requests(300));
     w.run(2);
@@ -159,7 +159,7 @@ fn a6_an_edited_pod_of_which_only_leftovers_are_being_removed_gives_way() {
 }
 
 #[test]
-fn a9_a_pod_that_gives_way_while_its_record_is_being_removed_is_recorded_again() {
+fn a9_a_victim_whose_record_is_being_removed_is_recorded_again() {
     let mut w = small();
     w.file_with_uid("low", "fixed", &cpu_requests(300));
     w.run(2);
@@ -171,7 +171,7 @@ fn a9_a_pod_that_gives_way_while_its_record_is_being_removed_is_recorded_again()
 }
 
 #[test]
-fn a6_a_critical_pod_with_another_reason_against_it_or_without_enough_victims_takes_nobody_in_the_same_pass() {
+fn a6_a_critical_pod_that_cannot_be_admitted_preempts_no_pod_in_the_same_pass() {
     for (spec, reason) in [
         (format!("nodeName: other, {}", critical(600)), "NodeName"),
         (critical(1600), "OutOfcpu"),
@@ -193,7 +193,7 @@ fn a6_a_critical_pod_with_another_reason_against_it_or_without_enough_victims_ta
 }
 
 #[test]
-fn a9_a_small_victim_leaves_the_room_to_a_larger_one_of_higher_priority() {
+fn a9_a_small_victim_does_not_take_the_resources_of_a_larger_one_with_higher_priority() {
     let mut w = small();
     w.file("big", &of_priority(10, 700));
     w.file("tiny", &of_priority(1, 300));
@@ -223,7 +223,7 @@ fn a9_a_small_victim_leaves_the_room_to_a_larger_one_of_higher_priority() {
 }
 
 #[test]
-fn a9_room_that_is_about_to_be_free_is_kept_for_the_larger_victim_of_higher_priority() {
+fn a9_resources_about_to_be_freed_are_reserved_for_the_victim_with_higher_priority() {
     let mut w = small();
     w.life("slow/main", &[Life { on_term: Some((Duration::from_secs(20), 0)), ..Life::FOREVER }]);
     w.file("big", &of_priority(10, 600));
@@ -249,7 +249,7 @@ fn a9_room_that_is_about_to_be_free_is_kept_for_the_larger_victim_of_higher_prio
 }
 
 #[test]
-fn a9_a_victim_that_cannot_fit_holds_up_nobody() {
+fn a9_a_victim_that_cannot_fit_delays_no_other_victim() {
     let mut w = small();
     w.file("big", &of_priority(10, 700));
     w.file("tiny", &of_priority(1, 300));
@@ -324,7 +324,7 @@ fn without_a_runtime(pods: u64) -> World {
 }
 
 #[test]
-fn a2_pods_beyond_max_pods_are_rejected_before_the_runtime_comes() {
+fn a2_pods_beyond_max_pods_are_rejected_before_the_runtime_answers() {
     let mut w = without_a_runtime(2);
     for name in ["a", "b", "c", "d"] {
         w.file(name, &cpu_requests(400));
@@ -346,7 +346,7 @@ fn a2_pods_beyond_max_pods_are_rejected_before_the_runtime_comes() {
 }
 
 #[test]
-fn a2_no_pod_is_rejected_before_a_list_shows_what_runs() {
+fn a2_no_pod_is_rejected_before_the_first_list() {
     // A pod that started and may have ended since, and a pod whose record is lost.
     for record_is_lost in [false, true] {
         let mut w = small();
@@ -374,7 +374,7 @@ fn a2_no_pod_is_rejected_before_a_list_shows_what_runs() {
 }
 
 #[test]
-fn a6_a_successor_whose_predecessor_runs_on_preempts_nobody_yet() {
+fn a6_a_successor_whose_predecessor_still_runs_preempts_no_pod() {
     let mut w = small();
     w.file("low", &cpu_requests(600));
     w.file("vip", &critical(300));
@@ -393,7 +393,7 @@ fn a6_a_successor_whose_predecessor_runs_on_preempts_nobody_yet() {
 }
 
 #[test]
-fn a6_a_pod_that_will_be_rejected_when_it_starts_anew_takes_no_room_from_a_critical_one() {
+fn a6_a_pod_that_will_be_rejected_at_its_restart_takes_no_resources_from_a_critical_pod() {
     for edited in [critical(5000), format!("nodeName: other, {}", critical(900))] {
         let mut w = small();
         w.file("tiny", &cpu_requests(50));

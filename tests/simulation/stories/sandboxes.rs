@@ -19,7 +19,7 @@ fn kill_sandbox(w: &mut World) {
 }
 
 #[test]
-fn w13_a_dead_sandbox_is_replaced_and_what_survived_it_is_killed_first() {
+fn w13_the_surviving_containers_of_a_dead_sandbox_are_killed_before_its_replacement() {
     let mut w = up(ONE);
     kill_sandbox(&mut w);
     w.run(3);
@@ -51,7 +51,7 @@ fn w13_never_kills_the_rest_and_ends() {
 }
 
 #[test]
-fn w13_on_failure_what_succeeded_stays_done() {
+fn w13_under_on_failure_a_succeeded_container_does_not_run_again() {
     let mut w = node();
     w.life("web/one", &[Life::exits(0, std::time::Duration::from_secs(1))]);
     w.file("web", &format!("restartPolicy: OnFailure, {TWO}"));

@@ -95,7 +95,7 @@ fn w10_a_container_that_was_never_attempted_waits_when_its_pod_was_killed_before
 }
 
 #[test]
-fn w10_a_pod_that_was_killed_before_its_first_container_shows_what_it_waited_for() {
+fn w10_a_pod_killed_before_its_first_container_shows_its_waiting_reason() {
     let mut w = node();
     w.runtime.unknown_images.insert("other:1".into());
     for _ in 0..100 {
@@ -112,7 +112,7 @@ fn w10_a_pod_that_was_killed_before_its_first_container_shows_what_it_waited_for
 }
 
 #[test]
-fn a_container_that_ran_and_is_gone_when_its_pod_ends_is_lost_and_not_waiting() {
+fn a_container_removed_before_its_pod_ends_is_shown_as_lost() {
     let mut w = node();
     w.file("web", ONE);
     w.run(5);

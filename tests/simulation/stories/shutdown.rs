@@ -99,7 +99,7 @@ fn s2_s3_the_delay_is_raised_then_the_lock_is_taken_and_then_the_state_is_read()
 }
 
 #[test]
-fn s2_a_delay_that_is_long_enough_is_left_alone() {
+fn s2_a_sufficient_delay_is_not_changed() {
     let mut w = started(|w| w.logind.delay = Duration::from_secs(60));
     w.run(1);
     assert!(w.logind.calls.iter().all(|c| !matches!(c, LogindCall::WriteDropIn { .. } | LogindCall::Reload)));
@@ -199,7 +199,7 @@ fn s4_groups_are_stopped_one_after_another_and_the_lock_is_released_with_the_las
 }
 
 #[test]
-fn s4_a_pods_own_shorter_grace_period_is_kept_and_a_pod_that_is_deaf_is_not_waited_for_longer_than_its_groups_period() {
+fn s4_a_shorter_grace_period_applies_and_a_pod_that_ignores_sigterm_gets_at_most_its_groups_period() {
     let mut w = armed();
     for (name, n, grace) in [("low", 0, 3), ("high", 1000, 40)] {
         w.life(&format!("{name}/main"), &[Life::deaf()]);
@@ -247,7 +247,7 @@ fn s4_a_group_with_period_zero_is_killed_and_not_waited_for_and_an_empty_one_tak
 }
 
 #[test]
-fn s4_w6_nothing_new_begins_and_pods_of_later_groups_go_on_meanwhile() {
+fn s4_w6_no_pod_starts_and_pods_of_later_groups_keep_running() {
     let mut w = busy();
     w.life("low-1/main", &[takes(9000)]);
     w.file("low-1", &format!("restartPolicy: OnFailure, {}", priority(1)));
@@ -281,7 +281,7 @@ fn s4_w6_nothing_new_begins_and_pods_of_later_groups_go_on_meanwhile() {
 }
 
 #[test]
-fn s5_what_completed_by_itself_stays_so_and_the_others_run_again_after_the_reboot() {
+fn s5_after_the_reboot_all_pods_except_completed_ones_run_again() {
     let mut w = armed();
     for policy in ["Always", "OnFailure", "Never"] {
         w.file(&policy.to_lowercase(), &format!("restartPolicy: {policy}, {ONE}"));
@@ -352,7 +352,7 @@ fn s4_a_second_word_of_the_same_and_a_false_one_first_do_no_harm() {
 }
 
 #[test]
-fn s7_wherry_killed_in_the_middle_takes_the_lock_back_and_goes_on_with_the_time_that_is_left() {
+fn s7_a_restarted_wherry_takes_over_the_lock_and_continues_with_the_remaining_time() {
     let mut w = busy();
     let since = w.clock.now;
     w.power_off();
@@ -378,7 +378,7 @@ fn s7_wherry_killed_in_the_middle_takes_the_lock_back_and_goes_on_with_the_time_
 }
 
 #[test]
-fn s7_a_pod_without_a_record_has_its_turn_too_after_a_kill_in_the_middle() {
+fn s7_a_pod_without_a_record_stops_with_its_group_after_a_kill_of_wherry() {
     for name in ["low-2", "top"] {
         let mut w = going_down();
         lose_record(&mut w, name);
@@ -399,7 +399,7 @@ fn s7_a_pod_without_a_record_has_its_turn_too_after_a_kill_in_the_middle() {
 
 /// The shutdown begins as usual. The pod is restarted until its group begins.
 #[test]
-fn s4_what_runs_without_a_record_is_kept_running_until_its_turn() {
+fn s4_a_running_pod_without_a_record_runs_until_its_group_stops() {
     let mut w = going_down();
     lose_record(&mut w, "top");
     w.kill_engine();
@@ -416,7 +416,7 @@ fn s4_what_runs_without_a_record_is_kept_running_until_its_turn() {
 }
 
 #[test]
-fn s4_what_runs_without_a_record_behind_another_of_its_name_is_stopped_with_its_group() {
+fn s4_a_running_pod_without_a_record_that_waits_for_its_name_stops_with_its_group() {
     // The old version has not ended when the shutdown begins, or it was being stopped when its record was last written.
     for (stops_for, reads_for) in [(0, Duration::from_millis(500)), (40, Duration::from_secs(600))] {
         let mut w = armed();
@@ -448,7 +448,7 @@ fn s4_what_runs_without_a_record_behind_another_of_its_name_is_stopped_with_its_
 }
 
 #[test]
-fn s4_s7_nothing_of_a_group_whose_turn_came_while_wherry_was_away_is_started() {
+fn s4_s7_no_pod_of_a_group_that_ended_during_downtime_is_started() {
     let mut w = armed();
     w.life("low/main", &[Life::deaf()]);
     w.file("low", &priority(0));
@@ -495,7 +495,7 @@ fn s7_without_a_descriptor_store_everything_is_killed_with_the_minimum_in_order(
 }
 
 #[test]
-fn s7_a_shutdown_that_was_called_off_while_wherry_was_away_is_over() {
+fn s7_a_shutdown_cancelled_during_downtime_has_ended() {
     let mut w = going_down();
     w.kill_engine();
     w.call_off();
@@ -580,7 +580,7 @@ fn s7_s2_after_a_shutdown_in_doubt_the_delay_is_raised() {
 }
 
 #[test]
-fn s7_a_recorded_shutdown_that_logind_does_not_confirm_holds_pods_up_for_ten_seconds() {
+fn s7_a_recorded_shutdown_without_confirmation_delays_pods_by_ten_seconds() {
     let mut w = busy();
     w.power_off();
     w.run(8);
@@ -599,7 +599,7 @@ fn s7_a_recorded_shutdown_that_logind_does_not_confirm_holds_pods_up_for_ten_sec
 }
 
 #[test]
-fn s7_nothing_is_started_anew_in_doubt_and_the_pod_says_what_it_waits_for() {
+fn s7_no_pod_starts_while_a_shutdown_is_unconfirmed_and_the_pod_shows_the_reason() {
     let mut w = going_down();
     w.kill_engine();
     w.logind.up = false;
@@ -617,7 +617,7 @@ fn s7_nothing_is_started_anew_in_doubt_and_the_pod_says_what_it_waits_for() {
 }
 
 #[test]
-fn s7_a_bus_that_goes_in_the_middle_changes_nothing_and_logind_that_restarts_keeps_our_lock() {
+fn s7_an_outage_of_the_bus_or_a_restart_of_logind_does_not_change_a_shutdown() {
     let mut w = busy();
     w.bus(false);
     w.run(1);
@@ -640,7 +640,7 @@ fn s7_a_bus_that_goes_in_the_middle_changes_nothing_and_logind_that_restarts_kee
 }
 
 #[test]
-fn s7_a_lock_that_is_gone_is_taken_again_when_logind_is_back() {
+fn s7_a_lost_lock_is_taken_again_when_logind_returns() {
     let mut w = armed();
     w.bus(false);
     w.logind.loses_locks();
@@ -749,7 +749,7 @@ fn s10_wherry_that_ends_leaves_pods_running() {
 }
 
 #[test]
-fn the_plan_says_who_is_stopped_when_and_with_what() {
+fn the_plan_has_the_stop_time_and_grace_period_of_each_pod() {
     let mut w = busy();
     w.file("short", &format!("terminationGracePeriodSeconds: 3, {}", priority(0)));
     w.run(3);
@@ -784,7 +784,7 @@ fn s7_a_group_that_began_before_wherry_was_killed_gets_no_more_than_its_time() {
 }
 
 #[test]
-fn s4_what_its_pidfd_says_has_ended_is_not_waited_for_until_the_runtime_shows_it() {
+fn s4_a_pod_counts_as_ended_once_its_pidfds_report_the_exits() {
     let mut w = started(|w| w.pidfds.available = true);
     for (name, n) in [("low", 0), ("top", 2_000_000_000)] {
         w.life(&format!("{name}/main"), &[takes(500)]);
@@ -821,7 +821,7 @@ fn s1_other_periods_do_not_change_a_shutdown_that_has_begun() {
 }
 
 #[test]
-fn s2_a_logind_that_waits_without_a_limit_is_said_so() {
+fn s2_an_unlimited_delay_is_shown_as_unlimited() {
     let mut w = started(|w| w.logind.delay = Duration::MAX);
     w.run(1);
     assert_eq!(
@@ -831,7 +831,7 @@ fn s2_a_logind_that_waits_without_a_limit_is_said_so() {
 }
 
 #[test]
-fn s6_what_was_rejected_waits_as_any_other_when_the_shutdown_is_called_off() {
+fn s6_a_rejected_pod_is_evaluated_again_after_a_cancelled_shutdown() {
     let mut w = armed();
     w.life("low/main", &[takes(8000)]);
     w.file("low", &priority(0));
@@ -866,7 +866,7 @@ fn s5_after_the_reboot_pods_do_not_wait_for_logind() {
 }
 
 #[test]
-fn s6_w3_what_was_shown_as_over_is_not_shown_otherwise_until_it_starts_anew() {
+fn s6_w3_a_published_terminal_phase_stays_until_the_pod_starts_again() {
     let mut w = busy();
     w.power_off();
     w.run_ms(2500);

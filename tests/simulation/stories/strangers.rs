@@ -58,7 +58,7 @@ fn their_pod_ends(w: &mut World, uid: &Uid) {
 }
 
 #[test]
-fn w21_beside_a_new_root_directory_the_pods_of_the_old_one_go_on_and_no_second_one_is_started() {
+fn w21_with_a_new_root_directory_the_pods_of_the_old_one_keep_running_and_are_not_duplicated() {
     let mut w = node();
     w.file("web", ONE);
     w.run(5);
@@ -87,7 +87,7 @@ fn w21_beside_a_new_root_directory_the_pods_of_the_old_one_go_on_and_no_second_o
 }
 
 #[test]
-fn w21_a_pod_that_waits_for_its_uid_can_be_removed_and_takes_nothing_along() {
+fn w21_removing_a_pod_that_waits_for_its_uid_removes_nothing_of_the_other_owner() {
     let mut w = node();
     let (sandbox, container) = stranger(&mut w, "web", "one", 0, None);
     w.file_with_uid("web", "one", ONE);
@@ -105,7 +105,7 @@ fn w21_a_pod_that_waits_for_its_uid_can_be_removed_and_takes_nothing_along() {
 
 /// As after a boot: nothing of the other owners runs, but their dead objects still occupy their names.
 #[test]
-fn w21_beside_what_is_dead_of_others_a_pod_runs_under_numbers_of_its_own() {
+fn w21_with_dead_objects_of_other_owners_a_pod_uses_higher_attempts() {
     let mut w = node();
     let uid = Uid::from("one");
     let theirs = stranger(&mut w, "web", "one", 0, Some("root-2"));
@@ -129,7 +129,7 @@ fn w21_beside_what_is_dead_of_others_a_pod_runs_under_numbers_of_its_own() {
 }
 
 #[test]
-fn w21_what_comes_under_the_uid_of_a_running_pod_is_left_alone_and_so_is_the_pod() {
+fn w21_a_foreign_pod_that_appears_under_the_uid_of_a_running_pod_affects_neither() {
     let mut w = node();
     w.file_with_uid("web", "one", ONE);
     w.run(15);
@@ -161,7 +161,7 @@ fn w21_what_comes_under_the_uid_of_a_running_pod_is_left_alone_and_so_is_the_pod
 }
 
 #[test]
-fn w21_a_container_that_somebody_made_in_a_sandbox_of_ours_is_none_of_the_pods() {
+fn w21_a_foreign_container_in_our_sandbox_does_not_belong_to_the_pod() {
     let mut w = node();
     w.file("web", ONE);
     w.run(15);
@@ -196,7 +196,7 @@ fn w21_a_leftover_directory_stays_while_others_have_its_uid() {
 }
 
 #[test]
-fn w21_a_name_that_the_runtime_refuses_and_nobody_shows_is_passed_over() {
+fn w21_a_name_reserved_in_the_runtime_without_an_object_is_skipped() {
     let mut w = node();
     let uid = pod("/m/web.yaml", "web", "", ONE).uid.clone();
     w.runtime.reserved.insert((uid, 0));
@@ -229,7 +229,7 @@ fn w21_numbers_of_others_do_not_hide_that_a_container_of_ours_runs() {
 
 /// The last list is too old to show the other pod.
 #[test]
-fn w21_what_came_under_the_uid_since_the_last_list_is_seen_before_anything_is_removed() {
+fn w21_objects_that_appeared_since_the_last_list_are_detected_before_a_removal() {
     let mut w = node();
     w.pidfds.available = true;
     w.life("web/main", &[Life::exits(0, std::time::Duration::from_secs(2))]);

@@ -52,7 +52,7 @@ fn w2_a_stopped_container_gets_no_second_stop_while_another_one_stops() {
 }
 
 #[test]
-fn w4_a_restart_of_wherry_goes_on_with_what_is_left_of_the_grace_period() {
+fn w4_a_restarted_wherry_continues_with_the_rest_of_the_grace_period() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
     w.file("web", ONE);
@@ -73,7 +73,7 @@ fn w4_a_restart_of_wherry_goes_on_with_what_is_left_of_the_grace_period() {
 }
 
 #[test]
-fn w2_a_stop_that_fails_is_made_again_after_a_back_off_until_nothing_runs() {
+fn w2_a_failed_stop_is_retried_with_a_back_off_until_no_container_runs() {
     let mut w = node();
     w.file("web", ONE);
     w.run(2);
@@ -94,7 +94,7 @@ fn w2_a_stop_that_fails_is_made_again_after_a_back_off_until_nothing_runs() {
 }
 
 #[test]
-fn w2_a_sandbox_that_cannot_be_stopped_holds_the_end_up_for_five_tries() {
+fn w2_a_sandbox_that_cannot_be_stopped_delays_the_end_by_five_attempts() {
     let mut w = node();
     w.file("web", ONE);
     w.run(2);
@@ -125,7 +125,7 @@ fn w2_no_terminated_without_a_read_after_the_last_call() {
 }
 
 #[test]
-fn w20_a_termination_goes_on_when_the_runtime_fails_in_the_middle() {
+fn w20_a_termination_continues_after_an_outage_of_the_runtime() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
     w.file("web", &format!("terminationGracePeriodSeconds: 5, {ONE}"));
@@ -208,7 +208,7 @@ fn w3_a_removed_pod_shows_its_phase_so_far_until_nothing_runs() {
 }
 
 #[test]
-fn w2_a_stop_whose_deadline_passes_is_made_again() {
+fn w2_a_stop_whose_deadline_passes_is_retried() {
     let mut w = node();
     w.file("web", &format!("terminationGracePeriodSeconds: 2, {ONE}"));
     w.run(2);
@@ -252,7 +252,7 @@ fn w5_a_removal_does_not_take_the_cause_of_an_earlier_kill_away() {
 /// containerd does this when its client disconnects during RunPodSandbox: it never shows a sandbox, and a moment later
 /// runc creates the pod's cgroup.
 #[test]
-fn w26_the_cgroup_that_a_sandbox_given_up_makes_late_goes_too() {
+fn w26_a_cgroup_created_late_by_a_cancelled_sandbox_is_removed() {
     let late = || {
         let mut w = node();
         w.fault("RunSandbox", Fault::GivenUp(Duration::from_secs(2)));
@@ -292,7 +292,7 @@ fn w26_the_cgroup_that_a_sandbox_given_up_makes_late_goes_too() {
 }
 
 #[test]
-fn w26_the_cgroup_that_turns_up_late_under_a_pod_that_is_over_goes_and_the_pod_stays() {
+fn w26_a_late_cgroup_of_a_finished_pod_is_removed_and_the_pod_stays() {
     let mut w = node();
     w.fault("RunSandbox", Fault::GivenUp(Duration::from_secs(35)));
     w.life("web/main", &[Life::exits(0, Duration::from_millis(100))]);
@@ -307,7 +307,7 @@ fn w26_the_cgroup_that_turns_up_late_under_a_pod_that_is_over_goes_and_the_pod_s
 
 /// The call was cancelled, and the sandbox holds an IP address.
 #[test]
-fn w23_a_sandbox_that_turns_up_under_a_pod_that_is_over_and_stays_is_stopped() {
+fn w23_a_late_sandbox_of_a_finished_pod_is_stopped() {
     // The cgroup may appear while Wherry still waits for it (W26), or later.
     for (stop_fails, takes) in [(false, 20), (true, 20), (false, 100)] {
         let mut w = node();
@@ -334,7 +334,7 @@ fn w23_a_sandbox_that_turns_up_under_a_pod_that_is_over_and_stays_is_stopped() {
 }
 
 #[test]
-fn w2_a_cgroup_that_something_is_left_in_is_tried_again_while_the_pod_stays() {
+fn w2_the_removal_of_a_busy_cgroup_is_retried_before_the_pod_is_forgotten() {
     let mut w = node();
     w.life("web/main", &[Life::exits(0, Duration::from_secs(2))]);
     w.file("web", NEVER);

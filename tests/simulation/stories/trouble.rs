@@ -10,7 +10,7 @@ use wherry::engine::event::Event;
 use wherry::engine::pod::kill::TerminationSource;
 
 #[test]
-fn w9_start_turns_are_served_first_come_first_served() {
+fn w9_start_slots_are_granted_in_order() {
     let mut w = node_with(EngineConfig { parallel_sandboxes: 1, ..config() });
     // An order that is neither that of the names nor that of the UIDs.
     let names = ["d", "a", "e", "c", "b"];
@@ -59,7 +59,7 @@ fn w25_a_pod_with_a_fixed_uid_runs_on_over_restarts_of_wherry() {
 }
 
 #[test]
-fn w2_a_stop_that_was_answered_and_did_nothing_is_made_again() {
+fn w2_a_successful_stop_without_effect_is_repeated() {
     let mut w = node();
     w.file("web", &format!("terminationGracePeriodSeconds: 5, {ONE}"));
     w.run(5);
@@ -78,7 +78,7 @@ fn w2_a_stop_that_was_answered_and_did_nothing_is_made_again() {
 }
 
 #[test]
-fn w2_a_process_that_cannot_be_killed_holds_its_pod_and_nobody_else() {
+fn w2_a_process_that_cannot_be_killed_delays_only_its_pod() {
     let mut w = node();
     w.file("web", &format!("terminationGracePeriodSeconds: 2, {ONE}"));
     w.file("other", ONE);
@@ -103,7 +103,7 @@ fn w2_a_process_that_cannot_be_killed_holds_its_pod_and_nobody_else() {
 }
 
 #[test]
-fn p6_while_lists_fail_for_minutes_what_runs_goes_on_and_nothing_is_stopped() {
+fn p6_while_relists_fail_running_pods_continue_and_no_pod_is_stopped() {
     let mut w = node();
     w.file("web", ONE);
     w.run(5);
@@ -153,7 +153,7 @@ fn w9_a_reload_of_other_limits_stops_nothing_and_counts_at_once() {
 }
 
 #[test]
-fn a3_another_try_of_a_pod_that_runs_changes_nothing() {
+fn a3_a_retry_of_a_running_pod_changes_nothing() {
     let mut w = node();
     w.file("web", ONE);
     w.run(5);

@@ -15,7 +15,7 @@ fn order(w: &mut World) -> Vec<String> {
 }
 
 #[test]
-fn w2_volumes_are_mounted_before_the_sandbox_and_gone_before_the_cgroup() {
+fn w2_volumes_are_mounted_before_the_sandbox_and_removed_before_the_cgroup() {
     let mut w = node();
     w.file("web", WITH);
     w.run(3);
@@ -31,7 +31,7 @@ fn w2_volumes_are_mounted_before_the_sandbox_and_gone_before_the_cgroup() {
 }
 
 #[test]
-fn w9_volumes_that_cannot_be_mounted_are_tried_again_and_nothing_is_made_meanwhile() {
+fn w9_a_failed_mount_is_retried_and_no_sandbox_is_created_meanwhile() {
     let mut w = node();
     w.volumes.mount_error = Some("MountVolume.SetUp failed for volume \"v\" : no such device".into());
     w.file("web", WITH);
@@ -55,7 +55,7 @@ fn w9_volumes_that_cannot_be_mounted_are_tried_again_and_nothing_is_made_meanwhi
 }
 
 #[test]
-fn w25_a_new_wherry_mounts_the_volumes_once_more_before_it_starts_something() {
+fn w25_a_restarted_wherry_mounts_the_volumes_again_before_a_start() {
     let mut w = node();
     w.file("web", WITH);
     w.run(3);

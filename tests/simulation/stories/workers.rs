@@ -7,7 +7,7 @@ use std::time::Duration;
 use wherry::engine::effect::Measure;
 
 #[test]
-fn w1_a_pod_starts_and_goes_with_its_file() {
+fn w1_a_pod_starts_and_ends_with_its_file() {
     let mut w = node();
     w.file("web", ONE);
     w.run(2);
@@ -51,7 +51,7 @@ fn w11_containers_start_in_the_order_of_the_spec() {
 }
 
 #[test]
-fn w6_a_file_that_comes_back_while_its_pod_ends_starts_it_anew() {
+fn w6_a_pod_restarts_if_its_file_returns_during_the_termination() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
     w.file("web", &format!("terminationGracePeriodSeconds: 4, {ONE}"));
@@ -70,7 +70,7 @@ fn w6_a_file_that_comes_back_while_its_pod_ends_starts_it_anew() {
 }
 
 #[test]
-fn w6_a_file_that_comes_and_goes_while_its_pod_ends_leaves_nothing() {
+fn w6_a_file_added_and_removed_during_the_termination_leaves_no_state() {
     let mut w = node();
     w.file("web", ONE);
     w.run(2);
@@ -137,7 +137,7 @@ fn w8_a_new_pod_of_the_name_waits_until_the_old_one_has_finished_and_starts_at_o
 }
 
 #[test]
-fn w8_one_that_is_killed_while_it_waits_starts_nothing_and_holds_up_nobody() {
+fn w8_a_pod_killed_while_it_waits_starts_nothing_and_delays_no_other_pod() {
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
     w.file("web", &format!("terminationGracePeriodSeconds: 5, {ONE}"));
@@ -200,7 +200,7 @@ fn w9_pods_that_are_well_share_their_wake_ups() {
 }
 
 #[test]
-fn w9_a_sync_is_at_most_half_of_the_sync_frequency_late_however_short_it_is() {
+fn w9_a_sync_is_late_by_at_most_half_the_sync_frequency() {
     for frequency in [1, 2, 10, 40, 60, 100] {
         let mut config = crate::world::config();
         config.sync_frequency = Duration::from_secs(frequency);
@@ -267,7 +267,7 @@ fn w2_a_kill_cancels_what_is_being_started() {
 }
 
 #[test]
-fn w21_a_sandbox_that_comes_after_its_worker_is_gone_is_removed() {
+fn w21_a_sandbox_that_appears_after_its_worker_was_dropped_is_removed() {
     let mut w = node();
     w.fault("RunSandbox", Fault::Slow(Duration::from_secs(6)));
     w.file("web", ONE);
@@ -282,7 +282,7 @@ fn w21_a_sandbox_that_comes_after_its_worker_is_gone_is_removed() {
 }
 
 #[test]
-fn a_thousand_pod_lives_leave_nothing_behind() {
+fn a_thousand_pods_leave_no_state_behind() {
     let mut w = node();
     w.history = None;
     w.pidfds.available = true;
@@ -318,7 +318,7 @@ fn w21_a_list_that_is_older_than_a_pods_end_makes_no_orphan_of_it() {
 }
 
 #[test]
-fn w23_what_turns_up_running_of_a_finished_pod_is_stopped() {
+fn w23_a_late_container_of_a_finished_pod_is_stopped() {
     let mut w = node();
     w.life("web/main", &[crate::runtime::Life::exits(0, Duration::from_secs(2))]);
     w.file("web", NEVER);

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn s2_the_drop_in_is_written_only_if_it_says_something_else() {
+    fn s2_the_drop_in_is_written_only_if_its_content_differs() {
         let dir = tempfile::tempdir().unwrap();
         let conf = dir.path().join("systemd/logind.conf.d");
         assert_eq!(write(&conf, Duration::from_secs(30)), Ok(true));

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn s7_a_lock_is_like_ours_by_what_who_mode_and_uid() {
+    fn s7_a_lock_is_recognized_by_what_who_mode_and_uid() {
         let lock = |what: &str, who: &str, mode: &str, uid: u32| {
             (what.to_owned(), who.to_owned(), "x".to_owned(), mode.to_owned(), uid, 99u32)
         };
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_only_logind_itself_says_that_the_machine_shuts_down() {
+    fn s4_only_a_signal_from_logind_announces_a_shutdown() {
         let told = |message: &Message| signal(message, Some(":1.5"));
         assert_eq!(told(&prepare(":1.5").append1(true)), Signal::Event(LogindEvent::Preparing(true)));
         assert_eq!(told(&prepare(":1.5").append1(false)), Signal::Event(LogindEvent::Preparing(false)));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn s7_only_the_bus_says_that_logind_came_or_went() {
+    fn s7_only_a_signal_from_the_bus_reports_a_new_owner_of_loginds_name() {
         let changed = |sender: &str, name: &str, new: &str| {
             let mut message =
                 Message::new_signal(BUS_PATH, BUS, "NameOwnerChanged").unwrap().append3(name, ":1.4", new);

@@ -175,7 +175,7 @@ fn status_is_calls_side_by_side_answered_as_one() {
 }
 
 #[test]
-fn the_runtimes_cgroup_driver_is_asked_for_once_a_connection_and_used_at_once() {
+fn the_cgroup_driver_is_requested_once_per_connection_and_used_immediately() {
     let tells = |driver: proto::CgroupDriver| {
         let linux = proto::LinuxRuntimeConfiguration { cgroup_driver: driver.into(), ..Default::default() };
         proto::RuntimeConfigResponse { linux: MessageField::some(linux), ..Default::default() }
@@ -226,7 +226,7 @@ fn the_runtimes_cgroup_driver_is_asked_for_once_a_connection_and_used_at_once() 
 }
 
 #[test]
-fn a_list_leaves_out_what_is_no_pods_and_ends_once_if_one_half_fails() {
+fn a_list_omits_foreign_objects_and_ends_once_if_one_call_fails() {
     let mut b = Bench::new(RuntimeCall::List);
     let item = |id: &str, labels| proto::PodSandbox { id: id.into(), labels, ..Default::default() };
     let items = vec![item("s1", labels()), item("s2", BTreeMap::new())];
@@ -261,7 +261,7 @@ fn a_sandbox_is_run_and_then_read_with_one_deadline() {
 }
 
 #[test]
-fn what_goes_wrong_after_the_change_is_unknown() {
+fn an_error_after_the_changing_call_is_unknown() {
     let mut b = Bench::new(run());
     b.ok("RunPodSandbox", &proto::RunPodSandboxResponse::new());
     assert_eq!(b.drive(), None);
@@ -274,7 +274,7 @@ fn what_goes_wrong_after_the_change_is_unknown() {
 }
 
 #[test]
-fn errors_say_whether_the_call_may_have_reached_the_runtime() {
+fn errors_distinguish_unsent_calls_from_sent_calls() {
     let answered = |code, message: &str| OpError::Answered { code, message: message.into() };
     for (error, want) in [
         (CallError::NotSent("x".into()), OpError::NotSent("x".into())),
@@ -328,7 +328,7 @@ fn a_request_that_is_too_large_is_refused_and_one_without_a_connection_is_not_se
 }
 
 #[test]
-fn a_task_is_killed_and_deleted_of_containerd_alone() {
+fn a_task_is_killed_and_deleted_only_on_containerd() {
     let delete = || RuntimeCall::DeleteTask { id: ContainerId::from("c") };
     let mut b = Bench::new(delete());
     assert!(matches!(b.drive(), Some(Err(OpError::Answered { code: Code::Unimplemented, .. }))));
@@ -375,7 +375,7 @@ fn a_cancelled_operation_ends_once_as_unknown() {
 }
 
 #[test]
-fn a_pod_is_read_in_two_rounds_and_what_vanished_in_between_is_absent() {
+fn a_pod_is_read_in_two_rounds_and_objects_removed_in_between_are_absent() {
     let mut b = Bench::new(RuntimeCall::ReadPod { uid: Uid::from("u") });
     let (id, call) = b.take("ListPodSandbox");
     let request = proto::ListPodSandboxRequest::parse_from_bytes(&call.body).unwrap();
@@ -434,7 +434,7 @@ fn a_pod_is_read_in_two_rounds_and_what_vanished_in_between_is_absent() {
 }
 
 #[test]
-fn a_pod_of_which_nothing_is_there_is_read_as_empty() {
+fn a_pod_without_objects_is_read_as_empty() {
     let mut b = Bench::new(RuntimeCall::ReadPod { uid: Uid::from("u") });
     b.ok("ListPodSandbox", &proto::ListPodSandboxResponse::new());
     b.ok("ListContainers", &proto::ListContainersResponse::new());
@@ -453,7 +453,7 @@ fn a_container_is_started_and_then_read_with_its_pid_and_sandbox() {
 }
 
 #[test]
-fn a_pull_is_followed_by_a_look_at_the_image() {
+fn a_pull_is_followed_by_an_image_status_call() {
     let call = RuntimeCall::PullImage { pod: Rc::new(pod("{}")), image: "x:1".into() };
     let mut b = Bench::new(call);
     b.ok("PullImage", &proto::PullImageResponse::new());
@@ -513,7 +513,7 @@ fn of_pod(id: &str, state: i32) -> proto::Container {
 }
 
 #[test]
-fn a_list_of_a_hundred_thousand_containers_comes_whole() {
+fn a_list_of_a_hundred_thousand_containers_is_complete() {
     let containers: Vec<proto::Container> = (0..100_000).map(|n| of_pod(&format!("c{n}"), 1)).collect();
     let (listed, nonsense) = listed(Vec::new(), containers);
     assert_eq!(listed.containers.len(), 100_000);
@@ -524,7 +524,7 @@ fn a_list_of_a_hundred_thousand_containers_comes_whole() {
 }
 
 #[test]
-fn what_makes_no_sense_in_a_list_is_told_in_one_line_and_the_rest_is_used() {
+fn invalid_entries_of_a_list_are_reported_in_one_line_and_the_rest_is_used() {
     let odd = vec![of_pod("c1", 1), of_pod("c2", 77), of_pod("", 1), of_pod("c3", -1), of_pod("c4", 2)];
     let (result, nonsense) = listed(Vec::new(), odd);
     let found: Vec<_> = result.containers.iter().map(|c| (c.id.as_str(), c.state)).collect();
@@ -539,7 +539,7 @@ fn what_makes_no_sense_in_a_list_is_told_in_one_line_and_the_rest_is_used() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_read_is_unknown_and_told() {
+fn an_undecodable_answer_is_unknown_and_reported() {
     for (call, method) in [
         (RuntimeCall::List, "ListContainers"),
         (RuntimeCall::Status, "Version"),

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_gives_what_a_kubelet_gives() {
+    fn each_dns_policy_gives_the_same_result_as_in_a_kubelet() {
         let mut cfg = config();
         cfg.host_dns = HostDns::parse("nameserver 10.255.255.53\nsearch lan\noptions rotate\n");
         let dns = |spec: &str, cfg: &RequestConfig| dns_config(&pod(spec), cfg);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_does_not_get_is_told_in_a_kubelets_words() {
+    fn omitted_dns_settings_are_reported_with_the_kubelets_messages() {
         let mut cfg = config();
         let notices = |spec: &str, cfg: &RequestConfig| dns_notices(&pod(spec), cfg);
         let missing = "pod: \"p_default(u)\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \

@@ -363,7 +363,7 @@ fn seccomp_profiles_follow_container_pod_and_node() {
 }
 
 #[test]
-fn what_cannot_be_expressed_is_an_error_and_never_left_out() {
+fn a_field_without_a_cri_equivalent_is_an_error() {
     let cfg = config();
     let from = r#"{"containers":[{"name":"main","env":[{"name":"A","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}}]}]}"#;
     assert!(build(from, &cfg).is_err_and(|e| e.contains("main") && e.contains("env A")));

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn v2_is_fine_and_what_it_lacks_is_told() {
+    fn v2_is_ok_and_its_missing_controllers_are_reported() {
         let (_dir, good) = v2("cpuset cpu io memory hugetlb pids rdma\n");
         assert_eq!(only(&good), Finding::ok("cgroups", "v2: cpu memory pids cpuset io hugetlb"));
         let (_dir, bad) = v2("cpu pids\n");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn v1_and_hybrid_are_said_in_one_line() {
+    fn v1_and_hybrid_are_reported_in_one_line() {
         let all = ["cpu", "memory", "pids"];
         let (_dir, only_v1) = roots(&v1(&all));
         make(&only_v1, &all);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_mounted_a_root_that_is_not_there_and_no_systemd_are_errors() {
+    fn no_hierarchy_a_missing_cgroup_root_and_a_missing_systemd_are_errors() {
         let (_dir, none) = roots("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n");
         assert_eq!(only(&none).level, Level::Error);
         let (_dir, good) = v2("cpu memory pids\n");

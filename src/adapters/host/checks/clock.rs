@@ -42,7 +42,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_clock_of_1970_is_an_error_and_one_that_nobody_looks_after_a_warning() {
+    fn a_clock_in_1970_is_an_error_and_an_unsynchronized_clock_is_a_warning() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots { run: dir.path().to_owned(), ..Roots::default() };
         let now = Wall(OLDEST + 5_000_000_000);

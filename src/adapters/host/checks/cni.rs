@@ -84,7 +84,7 @@ mod tests {
         r#"{"name": "pods", "plugins": [{"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "portmap"}]}"#;
 
     #[test]
-    fn the_first_configuration_counts_and_its_programs_have_to_be_there() {
+    fn the_first_configuration_is_used_and_its_plugins_must_exist() {
         let dir = tempfile::tempdir().unwrap();
         let (conf, bin) = (dir.path().join("net.d"), dir.path().join("bin"));
         let look = || look(&conf, &[dir.path().join("other"), bin.clone()]);

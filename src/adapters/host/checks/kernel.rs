@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lacks_is_told_with_a_remedy() {
+    fn a_missing_kernel_feature_is_reported_with_a_remedy() {
         let (_dir, bare) = roots(&[]);
         for (finding, level) in [
             (seccomp(&bare.proc), Level::Error),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn apparmor_is_in_the_way_where_it_confines_the_agent() {
+    fn apparmor_is_a_problem_only_if_it_confines_the_agent() {
         let (_dir, on) = roots(&[
             ("sys/module/apparmor/parameters/enabled", "Y\n"),
             ("proc/self/attr/current", "wherry (enforce)\n"),

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_there_or_can_be_made_or_the_reason_is_told() {
+    fn a_directory_exists_or_can_be_created_or_the_reason_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let d = dir.path();
         fs::set_permissions(d, fs::Permissions::from_mode(0o755)).unwrap();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_full_or_nearly_so_or_read_only_is_told() {
+    fn a_full_or_nearly_full_or_read_only_disk_is_reported() {
         let none = StatVfsMountFlags::empty();
         for (sizes, level, part) in [
             (statvfs_of(500, (50, 100), none), Level::Ok, "500 MiB (50 %) and 50 % of its inodes"),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_system_is_told_of_once() {
+    fn each_file_system_is_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let d = dir.path();
         fs::set_permissions(d, fs::Permissions::from_mode(0o700)).unwrap();

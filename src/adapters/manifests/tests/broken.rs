@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn d2_a_broken_file_keeps_what_it_last_said_over_a_restart_too() {
+fn d2_the_last_good_version_of_a_broken_file_survives_a_restart() {
     for broken in ["", "# nothing\n", "a: [", "kind: pod\n", "\0", &"x".repeat(2 << 20)] {
         let (mut lab, _) = Lab::started();
         lab.place("a.yaml", &format!("{}---\n{}", pod("a"), pod("b")));
@@ -28,7 +28,7 @@ fn d2_a_broken_file_keeps_what_it_last_said_over_a_restart_too() {
 }
 
 #[test]
-fn d2_a_broken_document_keeps_its_own_last_version_and_the_others_go_on() {
+fn d2_a_broken_document_keeps_its_last_good_version_and_the_others_are_updated() {
     let (mut lab, _) = Lab::started();
     let file = |parts: &[&str]| parts.join("---\n");
     let (a, b, c) = (pod("a"), pod("b"), pod("c"));
@@ -62,7 +62,7 @@ fn d2_a_broken_document_keeps_its_own_last_version_and_the_others_go_on() {
 }
 
 #[test]
-fn d2_a_file_that_went_while_wherry_was_down_is_undesired() {
+fn d2_the_pods_of_a_file_removed_during_downtime_are_undesired() {
     let (mut lab, _) = Lab::started();
     lab.place("a.yaml", &pod("a"));
     lab.place("b.yaml", &pod("b"));
@@ -80,7 +80,7 @@ fn d2_a_file_that_went_while_wherry_was_down_is_undesired() {
 }
 
 #[test]
-fn d2_a_missing_directory_keeps_what_it_last_said_over_a_restart_too() {
+fn d2_the_pods_of_a_missing_directory_survive_a_restart() {
     let (mut lab, _) = Lab::started();
     lab.place("a.yaml", &pod("a"));
     lab.place("b.yaml", &pod("b"));

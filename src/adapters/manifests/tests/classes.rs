@@ -46,7 +46,7 @@ fn a5_the_order_of_files_does_not_matter() {
 }
 
 #[test]
-fn a5_a_pod_waits_for_its_class_and_starts_when_that_comes() {
+fn a5_a_pod_waits_until_its_class_is_defined() {
     let (mut lab, _) = Lab::started();
     lab.place("a.yaml", &pod_of("a", "gold"));
     lab.place("b.yaml", &pod("b"));
@@ -90,7 +90,7 @@ fn a5_a_class_changes_neither_uid_nor_digest() {
 }
 
 #[test]
-fn d2_a_class_that_has_gone_takes_nothing_away_over_a_restart_too() {
+fn d2_the_removal_of_a_class_keeps_its_pods_also_after_a_restart() {
     let (mut lab, _) = Lab::started();
     lab.place("a.yaml", &format!("{}---\n{}", pod_of("a", "gold"), pod("b")));
     lab.place("z.yaml", &class("gold", 5));
@@ -120,7 +120,7 @@ fn d2_a_class_that_has_gone_takes_nothing_away_over_a_restart_too() {
 }
 
 #[test]
-fn d2_an_edited_pod_without_its_class_keeps_its_last_good_version_over_a_restart_too() {
+fn d2_an_edited_pod_without_its_class_keeps_its_last_good_version_after_a_restart() {
     let (mut lab, _) = Lab::started();
     lab.place("a.yaml", &pod("a"));
     let uid = lab.raw_events().unwrap()[0].uid.clone();
@@ -152,7 +152,7 @@ fn d2_an_edited_pod_without_its_class_keeps_its_last_good_version_over_a_restart
 }
 
 #[test]
-fn d2_a_broken_class_keeps_its_last_value_over_a_restart_too() {
+fn d2_a_broken_class_keeps_its_last_value_after_a_restart() {
     let (mut lab, _) = Lab::started();
     lab.place("z.yaml", &class("gold", 5));
     assert_eq!(lab.events(), None);
@@ -168,7 +168,7 @@ fn d2_a_broken_class_keeps_its_last_value_over_a_restart_too() {
 }
 
 #[test]
-fn a5_classes_that_do_not_go_together_are_errors_of_the_later_ones() {
+fn a5_the_later_of_two_conflicting_classes_is_an_error() {
     let (mut lab, _) = Lab::started();
     lab.place("b.yaml", &default_class("gold", 5));
     lab.place("c.yaml", &format!("{}---\n{}", class("gold", 7), default_class("usual", 1)));

@@ -40,7 +40,7 @@ fn with_hung_mount(lab: &Lab) {
 const DOES_NOT_ANSWER: &str = "M/h.yaml: the file system on R/hung (server, fuse.x) does not answer: check its server, or unmount it (umount -l R/hung)";
 
 #[test]
-fn d1_a_file_that_hangs_at_the_start_counts_as_read_and_keeps_what_it_last_said() {
+fn d1_a_file_that_hangs_at_the_start_counts_as_read_and_keeps_its_last_good_version() {
     let lab = Lab::new();
     with_hung_mount(&lab);
     let file = lab.root.path().join("hung/h.yaml");
@@ -91,7 +91,7 @@ fn d1_a_directory_that_hangs_at_the_start_counts_as_read() {
 }
 
 #[test]
-fn d2_a_directory_that_hangs_stops_nothing_and_one_of_its_files_is_told_from_it() {
+fn d2_a_hung_directory_stops_no_pod_and_is_distinguished_from_a_hung_file() {
     let (mut lab, _) = Lab::started();
     lab.place("a.yaml", &pod("a"));
     lab.place("b.yaml", &pod("b"));
@@ -126,7 +126,7 @@ fn d2_files_that_changed_with_one_that_hangs_do_not_wait_for_it() {
 }
 
 #[test]
-fn d2_what_is_looked_at_while_the_mount_table_changes_is_looked_at_again() {
+fn d2_a_path_is_inspected_again_if_the_mount_table_changed_meanwhile() {
     let mut lab = Lab::new();
     lab.write("a.yaml", &pod("a"));
     let now = lab.now();
@@ -153,7 +153,7 @@ fn d2_what_is_looked_at_while_the_mount_table_changes_is_looked_at_again() {
 }
 
 #[test]
-fn d2_an_event_during_a_look_is_looked_at_after_it() {
+fn d2_an_event_during_an_inspection_causes_another_inspection() {
     let (mut lab, _) = Lab::started();
     lab.place("a.yaml", &pod("a"));
     let mut events = Events::with_capacity(8);

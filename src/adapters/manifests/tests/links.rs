@@ -36,7 +36,7 @@ fn d2_a_link_in_the_middle_that_is_swapped_is_noticed_at_once() {
 }
 
 #[test]
-fn d2_a_directory_on_the_way_of_a_link_that_goes_and_comes_back_is_noticed() {
+fn d2_a_removed_and_recreated_directory_in_the_path_of_a_link_is_detected() {
     let (mut lab, _) = Lab::started();
     releases(&lab);
     symlink(below(&["x", "current", "a.yaml"], &lab), lab.path("a.yaml")).unwrap();
@@ -49,7 +49,7 @@ fn d2_a_directory_on_the_way_of_a_link_that_goes_and_comes_back_is_noticed() {
 }
 
 #[test]
-fn d2_what_a_link_leads_to_is_not_read_half_written() {
+fn d2_an_incomplete_target_of_a_link_is_not_read() {
     let (mut lab, _) = Lab::started();
     let target = below(&["target"], &lab);
     symlink(&target, lab.path("a.yaml")).unwrap();
@@ -65,7 +65,7 @@ fn d2_what_a_link_leads_to_is_not_read_half_written() {
 }
 
 #[test]
-fn watches_of_links_that_are_gone_are_removed() {
+fn watches_of_removed_links_are_removed() {
     let (mut lab, _) = Lab::started();
     releases(&lab);
     let before = lab.manifests.watcher.count();

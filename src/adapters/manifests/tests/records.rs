@@ -31,7 +31,7 @@ fn d2_a_damaged_record_is_set_aside_and_the_rest_is_used() {
 }
 
 #[test]
-fn a_start_removes_records_whose_write_was_cut_off_and_no_others() {
+fn a_start_removes_only_records_whose_write_was_interrupted() {
     let (mut lab, _) = Lab::started();
     lab.place("a.yaml", &pod("a"));
     lab.events();

@@ -4,7 +4,7 @@ use super::*;
 use std::io::Write as _;
 
 #[test]
-fn d1_the_first_set_is_given_when_all_was_read_even_if_it_is_empty() {
+fn d1_the_first_set_is_published_after_all_sources_were_read_even_if_it_is_empty() {
     let (mut lab, first) = Lab::started();
     assert_eq!(first, NONE);
     assert_eq!(lab.pass(NET * 3), None);
@@ -32,7 +32,7 @@ fn d1_a_directory_that_is_not_there_counts_as_read() {
 }
 
 #[test]
-fn d1_a_directory_whose_parents_are_missing_too_is_seen_when_it_comes() {
+fn d1_a_directory_with_missing_parents_is_detected_when_it_is_created() {
     let root = tempfile::tempdir().unwrap();
     let target = root.path().join("x/y/z");
     symlink(&target, root.path().join("m")).unwrap();
@@ -77,7 +77,7 @@ fn d2_a_file_changed_in_place_is_read_when_its_writer_closes_it() {
 }
 
 #[test]
-fn d2_a_file_whose_writer_never_closes_it_is_read_when_it_rests() {
+fn d2_a_file_that_stays_open_is_read_when_it_stops_changing() {
     let (mut lab, _) = Lab::started();
     lab.ahead = Duration::ZERO;
     let mut file = fs::File::create(lab.path("a.yaml")).unwrap();
@@ -89,7 +89,7 @@ fn d2_a_file_whose_writer_never_closes_it_is_read_when_it_rests() {
 }
 
 #[test]
-fn a_removed_file_is_believed_to_be_gone_after_ten_milliseconds() {
+fn a_file_counts_as_removed_after_ten_milliseconds() {
     let (mut lab, _) = Lab::started();
     lab.place("a.yaml", &pod("a"));
     lab.place("b.yaml", &pod("b"));
@@ -132,7 +132,7 @@ fn editors_take_no_pod_away_and_add_none() {
 }
 
 #[test]
-fn unchanged_documents_keep_the_very_same_pod() {
+fn unchanged_documents_keep_the_same_pod_object() {
     let (mut lab, _) = Lab::started();
     let other = format!("{}---\n{}", pod("a"), pod("b"));
     lab.place("x.yaml", &other);
@@ -165,7 +165,7 @@ fn d2_a_directory_renamed_away_and_another_into_place_is_followed() {
 /// `unshare --mount --propagation private cargo test --lib -- --ignored mounted_later`
 #[test]
 #[ignore = "mounts a file system: needs root and its own mount namespace"]
-fn d2_a_file_system_mounted_later_is_seen_at_once() {
+fn d2_a_later_mount_is_detected_immediately() {
     let (mut lab, first) = Lab::started();
     assert_eq!(first, NONE);
     let directory = lab.root.path().join("m");
@@ -296,7 +296,7 @@ fn d2_without_inotify_the_directory_is_read_each_check_frequency() {
 }
 
 #[test]
-fn d4_two_pods_of_one_name_are_both_given_but_not_while_a_file_is_renamed() {
+fn d4_two_pods_with_one_name_are_both_published_except_during_a_rename() {
     let (mut lab, _) = Lab::started();
     lab.place("b.yaml", &pod_with("same", "i:2"));
     lab.place("a.yaml", &pod("same"));
@@ -310,7 +310,7 @@ fn d4_two_pods_of_one_name_are_both_given_but_not_while_a_file_is_renamed() {
 }
 
 #[test]
-fn nothing_ticks_while_nothing_happens() {
+fn an_idle_directory_causes_no_wakeups() {
     let (mut lab, _) = Lab::started();
     lab.place("a.yaml", &pod("a"));
     lab.events();

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 #[test]
-fn an_answer_that_is_put_off_holds_up_nobody_and_comes_in_its_place() {
+fn a_deferred_answer_delays_no_other_client_and_keeps_its_position() {
     let mut node = Node::new();
     let (mut one, mut two) = (node.unix(), node.unix());
     // The next request on the same connection waits for the deferred answer.
@@ -44,7 +44,7 @@ fn an_answer_that_is_put_off_holds_up_nobody_and_comes_in_its_place() {
 }
 
 #[test]
-fn of_a_client_that_goes_before_its_answer_the_content_hears_once() {
+fn a_disconnect_before_the_answer_is_reported_once() {
     let mut node = Node::new();
     let mut client = node.unix();
     client.write_all(drain("x", "").as_bytes()).unwrap();
@@ -61,7 +61,7 @@ fn of_a_client_that_goes_before_its_answer_the_content_hears_once() {
 }
 
 #[test]
-fn a_client_whose_answer_was_put_off_and_that_is_closed_for_another_is_reported_gone() {
+fn a_client_with_a_deferred_answer_that_is_evicted_is_reported_as_disconnected() {
     let mut node = Node::new();
     let limit = if rustix::process::geteuid().is_root() { MAX_CONNECTIONS } else { connection_limit::MAX_OF_A_USER };
     let mut clients: Vec<UnixStream> = (0..limit).map(|_| node.unix()).collect();

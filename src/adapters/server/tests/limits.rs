@@ -35,7 +35,7 @@ fn silent_and_slow_clients_are_closed_at_their_deadlines() {
 }
 
 #[test]
-fn a_client_that_stops_reading_is_closed_and_costs_nobody_else() {
+fn a_client_that_stops_reading_is_closed_and_delays_no_other_client() {
     let mut node = Node::new();
     let mut stuck: Vec<UnixStream> = (0..5).map(|_| node.unix()).collect();
     for client in &mut stuck {
@@ -52,7 +52,7 @@ fn a_client_that_stops_reading_is_closed_and_costs_nobody_else() {
 }
 
 #[test]
-fn of_a_hundred_connections_the_least_worthy_go_and_a_new_one_is_served() {
+fn at_a_hundred_connections_the_least_important_is_closed_for_a_new_one() {
     let mut node = Node::new();
     let mut idle = node.tcp(ListenerKind::Health);
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();

@@ -132,7 +132,7 @@ fn garbage_a_huge_head_and_bodies_are_refused_and_the_answer_arrives() {
 }
 
 #[test]
-fn what_changes_something_is_asked_for_by_post_on_the_control_socket_alone() {
+fn changes_are_accepted_only_as_post_on_the_control_socket() {
     let mut node = Node::new();
     let post = "POST /retry?uid=u1 HTTP/1.1\r\nHost: x\r\n";
     let mut client = node.unix();
@@ -181,7 +181,7 @@ fn a_client_that_closed_its_half_is_answered() {
 }
 
 #[test]
-fn a_body_comes_in_pieces_and_one_that_does_not_come_is_not_waited_for() {
+fn a_body_may_arrive_in_pieces_and_a_missing_body_times_out() {
     let mut node = Node::new();
     let body = "b".repeat(http1::MAX_BODY);
     let request = drain(&body, "");

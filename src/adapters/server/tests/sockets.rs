@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
 
 #[test]
-fn the_control_socket_is_for_owner_and_group_and_goes_at_the_end() {
+fn the_control_socket_is_for_owner_and_group_and_is_removed_at_exit() {
     let mut node = Node::new();
     let path = node.dir.path().join("sub/w.sock");
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
@@ -19,7 +19,7 @@ fn the_control_socket_is_for_owner_and_group_and_goes_at_the_end() {
 }
 
 #[test]
-fn a_control_socket_whose_file_goes_is_made_again_and_one_that_is_only_touched_is_not() {
+fn a_control_socket_is_recreated_after_its_file_is_removed_but_not_after_a_touch() {
     let mut node = Node::new();
     let path = node.dir.path().join("sub/w.sock");
     let inode = || std::fs::metadata(&path).unwrap().ino();
@@ -87,8 +87,8 @@ fn a_port_in_use_is_tried_again_until_it_is_free() {
 
 /// Runs again in a separate process, because it lowers the limit of descriptors.
 #[test]
-fn without_descriptors_accepting_pauses_and_goes_on() {
-    const NAME: &str = "adapters::server::tests::sockets::without_descriptors_accepting_pauses_and_goes_on";
+fn without_free_descriptors_accepting_pauses_and_resumes() {
+    const NAME: &str = "adapters::server::tests::sockets::without_free_descriptors_accepting_pauses_and_resumes";
     if std::env::var_os("WHERRY_TEST_ALONE").is_none() {
         let me = std::env::current_exe().unwrap();
         let done = std::process::Command::new(me).args(["--exact", NAME]).env("WHERRY_TEST_ALONE", "1").output();

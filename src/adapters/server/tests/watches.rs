@@ -8,7 +8,7 @@ use std::io::Write;
 use std::time::Duration;
 
 #[test]
-fn a_watch_begins_with_what_there_is_and_goes_on_with_what_comes() {
+fn a_watch_begins_with_the_current_state_and_continues_with_changes() {
     let mut node = Node::new();
     let mut plain = node.unix();
     let mut chunked = node.unix();
@@ -53,7 +53,7 @@ fn a_watch_that_stops_reading_is_closed_and_the_others_go_on() {
 }
 
 #[test]
-fn a_watch_of_events_that_stops_reading_costs_little_and_is_told_what_it_missed() {
+fn a_slow_watch_of_events_uses_little_memory_and_receives_the_number_of_lost_events() {
     let mut node = Node::new();
     let mut stuck = node.unix();
     stuck.write_all(b"GET /events?watch=1 HTTP/1.0\r\n\r\n").unwrap();
@@ -82,7 +82,7 @@ fn a_watch_of_events_that_stops_reading_costs_little_and_is_told_what_it_missed(
 }
 
 #[test]
-fn a_watch_that_takes_nothing_for_half_a_minute_is_closed() {
+fn a_watch_that_reads_nothing_for_half_a_minute_is_closed() {
     let mut node = Node::new();
     let mut stuck = node.unix();
     stuck.write_all(b"GET /pods?watch=1 HTTP/1.0\r\n\r\n").unwrap();

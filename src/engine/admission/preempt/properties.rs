@@ -149,14 +149,14 @@ fn a7_the_same_again_and_in_any_order() {
 }
 
 #[test]
-fn a7_what_is_chosen_is_enough() {
+fn a7_the_chosen_victims_free_enough() {
     on_many_nodes(3, |needed, _, taken, case| {
         assert!(in_words::without(needed, taken.iter().copied()).is_empty(), "{case}");
     });
 }
 
 #[test]
-fn a7_of_a_single_short_resource_nobody_is_taken_for_nothing() {
+fn a7_for_a_single_short_resource_no_victim_is_unnecessary() {
     let mut singles = 0;
     on_many_nodes(4, |needed, _, taken, case| {
         if needed.iter().count() > 1 {

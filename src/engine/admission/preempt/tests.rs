@@ -200,7 +200,7 @@ fn a7_the_worst_class_goes_first_and_better_ones_only_for_the_rest() {
 }
 
 #[test]
-fn a7_not_enough_even_with_all_takes_nobody() {
+fn a7_if_all_candidates_are_not_enough_there_are_no_victims() {
     check(&[
         ("c1", "", "none"),
         ("c11", "a:B c5, b:B c5", "none"),
@@ -216,7 +216,7 @@ fn a7_not_enough_even_with_all_takes_nobody() {
 }
 
 #[test]
-fn a7_pods_without_requests_go_only_for_their_place() {
+fn a7_pods_without_requests_are_victims_only_if_the_pod_count_is_short() {
     check(&[
         ("c1", "a:E, b:E, c:B c1", "c"),
         ("c1", "a:E, b:E", "none"),

@@ -110,7 +110,7 @@ fn restart_policies_decide_what_an_end_means() {
 }
 
 #[test]
-fn w13_a_dead_sandbox_is_replaced_after_what_survived_it_is_stopped() {
+fn w13_a_dead_sandbox_is_replaced_after_its_surviving_containers_are_stopped() {
     let survived = facts(&[(0, false)], &[("a", 0, Running, "s0", 0), ("b", 0, Exited, "s0", 0)]);
     let stopped = facts(&[(0, false)], &[("a", 0, Exited, "s0", 137), ("b", 0, Exited, "s0", 0)]);
     for policy in ["Always", "OnFailure", "Never"] {
@@ -152,7 +152,7 @@ fn of_two_instances_the_running_one_counts() {
 }
 
 #[test]
-fn what_the_runtime_does_not_know_is_stopped() {
+fn a_container_in_an_unknown_state_is_stopped() {
     let found = facts(&[(0, true)], &[("a", 0, Unknown, "s0", 0)]);
     assert_eq!(plan("Always", &found), Next::StopContainers(vec!["a0".into()]));
 }
@@ -251,7 +251,7 @@ fn w11_a_container_created_in_this_sandbox_shows_that_all_before_it_are_done() {
 }
 
 #[test]
-fn w13_only_what_was_done_in_this_sandbox_counts() {
+fn w13_only_containers_of_the_current_sandbox_count() {
     let found = facts(&[(1, true), (0, false)], &[("i", 0, Exited, "s0", 0), ("s", 0, Exited, "s0", 137)]);
     assert_eq!(plan_init("Always", &found, true), Next::Create { index: 0, attempt: 1 });
     let found = facts(&[(1, true)], &[("s", 1, Running, "s1", 0), ("i", 0, Exited, "s0", 0)]);

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn w8_a_record_that_says_waiting_is_written_again_before_the_start() {
+    fn w8_a_record_marked_as_waiting_is_rewritten_before_the_start() {
         let mut record = PodRecord::none();
         record.outdate();
         assert!(!record.exists());
