@@ -177,7 +177,7 @@ fn unwatched(fd: i32, file: &str, beside: &AgentParts<'_>, config: &Config) -> (
     if beside.inherited.contains(&fd) {
         return plain("inherited", "not used: inherited from the parent process");
     }
-    // A descriptor outside the poll is opened and closed within a turn, or by a helper.
+    // The loop closes any other descriptor in the same iteration, so only a helper thread can hold one open.
     let helpers = beside.helpers;
     if helpers.pending().any(|job| job.begun) || Class::ALL.into_iter().any(|class| helpers.stuck(class) > 0) {
         return plain("file", "in use by a helper thread");

@@ -198,7 +198,7 @@ impl Agent {
                 CgroupResult::Counted { operation, took } => self.metrics.cgroup_operation(operation, took),
                 CgroupResult::LevelFailed { why } => {
                     if let Some(repeated) = self.standing.tell(&format!("slice: {why}"), now.boot) {
-                        log::warn!("cgroups error={why:?} repeated={repeated}");
+                        log::warn!("failed to set the cgroups of the QoS levels error={why:?} repeated={repeated}");
                     }
                 }
             }

@@ -296,7 +296,7 @@ impl Runtime {
         }
     }
 
-    /// Makes the calls and returns their results in order. Each ends at its timeout at the latest.
+    /// Makes the calls and returns their results in order. Each call ends by its timeout.
     fn run(&mut self, calls: Vec<(RuntimeCall, Duration)>) -> Vec<Result<Answer, OpError>> {
         let first = self.next_op;
         let mut results: Vec<Option<Result<Answer, OpError>>> = vec![None; calls.len()];

@@ -24,7 +24,7 @@ pub(super) struct Service {
     ready: bool,
     /// The runtime has answered or is known to be unavailable.
     pub(super) runtime_told: bool,
-    /// Time of readiness at the latest.
+    /// The deadline for readiness.
     ready_by: Boot,
     /// A reload has ended and systemd has not been notified yet.
     reloaded: bool,

@@ -18,7 +18,7 @@ const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// The agent answers at the latest this long after the command's timeout.
+/// Maximum time from the command's timeout to the agent's answer.
 const MARGIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, clap::Args)]

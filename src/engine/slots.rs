@@ -98,7 +98,7 @@ impl InFlight {
         self.hanging.remove(uid);
     }
 
-    /// The pod is gone.
+    /// Removes all state of the pod.
     pub fn forget(&mut self, uid: &Uid) {
         self.end(uid);
         self.suspects.remove(uid);
@@ -224,7 +224,7 @@ impl StartSlots {
         self.pulls.in_flight.set_limit(config.parallel_pulls);
     }
 
-    /// The pod has a call of `class` in flight and no other.
+    /// Releases all slots of the pod except that of `class`.
     pub fn release_others(&mut self, uid: &Uid, class: Option<Class>) {
         for (of, slots) in self.all_mut() {
             if Some(of) != class {
@@ -233,12 +233,12 @@ impl StartSlots {
         }
     }
 
-    /// The pod starts nothing.
+    /// Releases the pod's slots and removes the pod from all queues.
     pub fn leave(&mut self, uid: &Uid) {
         self.all_mut().into_iter().for_each(|(_, slots)| slots.leave(uid));
     }
 
-    /// The pod is gone.
+    /// Removes all state of the pod.
     pub fn forget(&mut self, uid: &Uid) {
         self.leave(uid);
         self.all_mut().into_iter().for_each(|(_, slots)| slots.in_flight.forget(uid));

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Prints the directory of another containerd than the system's, for the front of PATH: `newer-runtime.sh 1.7`.
+# Prints the directory of a containerd version other than the system's, to prepend to PATH: `newer-runtime.sh 1.7`.
 #
-# 1.7 is Debian 13's containerd, unpacked into ~/.cache/wherry-lab, for a Debian 12 whose own is 1.6. Nothing is installed:
-# apt uses separate lists and directories, with this machine's mirror and keyring. An existing copy is used without the
-# network. runc stays the system's (Debian 13's needs a newer libc). Exit code 69, with the reason on stderr and nothing on
+# 1.7 is the containerd of Debian 13, unpacked into ~/.cache/wherry-lab for a Debian 12, which has 1.6. The script installs
+# nothing: apt uses separate lists and directories, with this machine's mirror and keyring. An existing copy is used without the
+# network. The lab uses the system's runc (Debian 13's needs a newer libc). Exit code 69, with the reason on stderr and nothing on
 # stdout: containerd 1.7 is not available here.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh

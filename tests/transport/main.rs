@@ -1,6 +1,6 @@
 //! The transports of the CRI client. Each test runs over every transport (grpcio only with `--features grpcio`):
 //!
-//! - `scripted`: a test server that does what a real runtime does not do on demand (hang, GOAWAY, resets, 16 MiB both ways,
+//! - `scripted`: a test server that behaves as a real runtime does not on demand (hang, GOAWAY, resets, 16 MiB both ways,
 //!   broken answers)
 //! - `trouble`: bytes that no HTTP/2 library sends (`raw`)
 //! - `events`: the stream of container events

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds the virtual machine's image: `image.sh DIR` leaves rootfs.ext4, vmlinuz and initrd in DIR. Needs root, mmdebstrap and
-# mke2fs. A Debian as one gets it: systemd, pure cgroup v2, containerd, runc, the CNI plugins. Its own containerd service is masked.
+# mke2fs. An unmodified Debian: systemd, pure cgroup v2, containerd, runc, the CNI plugins. Its own containerd service is masked.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/../lab/common.sh"
@@ -17,7 +17,7 @@ rm -f "$DIR/stamp"
 work=$(mktemp -d "$DIR/.work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# The mirror of this machine, if it is a Debian bookworm; its other sources have no place in there.
+# The mirror of this machine, if it is a Debian bookworm; other sources are not used.
 grep -hE '^deb ' /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
 	grep -E ' bookworm(-updates|-security)? ' | grep -E ' main( |$)' | sed 's/ \[[^]]*\]//' >"$work/sources.list" || true
 if [ ! -s "$work/sources.list" ]; then

@@ -192,7 +192,7 @@ impl<W> Connection<W> {
         }
     }
 
-    /// When `next` must be called at the latest.
+    /// The deadline for the next call of `next`.
     pub(in crate::adapters) fn next_deadline(&self) -> Option<Boot> {
         match &self.state {
             State::Closed => None,

@@ -224,7 +224,7 @@ impl PodCgroups {
                 CgroupDriver::Systemd => self.begin_levels(now),
                 CgroupDriver::Cgroupfs => {
                     if let Err(e) = self.set_levels() {
-                        log::warn!("cgroups error={e:?}");
+                        log::warn!("failed to set the cgroups of the QoS levels error={e:?}");
                     }
                 }
             }
@@ -349,8 +349,8 @@ impl PodCgroups {
     }
 
     /// Creates the cgroup of a pod together with its missing parents, like `mkdir -p`. The levels are created once and then
-    /// remembered, so their absence shows only when the pod's own mkdir fails. The repetition belongs to this one operation: it
-    /// takes no time, and an error here would delay the pod by its back-off although nothing is wrong.
+    /// remembered, so their absence shows only when the pod's own mkdir fails. The retry happens within this call, because it takes no
+    /// time. An error would delay the pod by its back-off.
     fn make(&mut self, pod: &Pod) -> Result<(), String> {
         let (cgroup, limits) = self.of_pod(pod);
         for _ in 0..TRIES {

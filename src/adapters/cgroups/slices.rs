@@ -198,7 +198,7 @@ impl Slices {
         out.append(&mut self.ended);
     }
 
-    /// When `drive` must be called at the latest.
+    /// The deadline for the next call of `drive`.
     pub fn next_deadline(&self) -> Option<Boot> {
         if !self.ended.is_empty() {
             return Some(Boot(0));

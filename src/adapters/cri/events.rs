@@ -120,7 +120,7 @@ impl ContainerEvents {
         again
     }
 
-    /// When `drive` must be called at the latest.
+    /// The deadline for the next call of `drive`.
     pub fn next_deadline(&self) -> Option<Boot> {
         let Link::Open(stream) = &self.link else { return None };
         let ask = (stream.call.is_none() && stream.transport.is_up()).then_some(stream.at);

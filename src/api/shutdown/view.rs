@@ -55,7 +55,7 @@ pub struct ProgressView {
     /// The priority of the group that is being stopped; None when all groups are done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<i32>,
-    /// Time until the lock is released at the latest.
+    /// Maximum time until the lock is released.
     pub left_seconds: f64,
     pub released: bool,
 }

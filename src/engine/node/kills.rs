@@ -49,7 +49,7 @@ impl Engine {
         self.admission.room_changed();
     }
 
-    /// W6: it has to run again, and something other than its own termination prevents that.
+    /// W6: the pod must run again, but a cause other than its own termination prevents that.
     pub fn is_held_back(&self, uid: &Uid) -> bool {
         self.workers.get(uid).is_some_and(Worker::is_held_back)
     }

@@ -72,7 +72,7 @@ pub trait Transport {
         self.drive(now, out)
     }
 
-    /// When `drive` must be called at the latest: the earliest call deadline or reconnection.
+    /// The deadline for the next call of `drive`: the earliest call deadline or reconnection.
     fn next_deadline(&self) -> Option<Boot>;
 
     fn is_up(&self) -> bool;

@@ -157,7 +157,7 @@ impl Logind {
         out.extend(self.ended.drain(..).map(|(op, result)| BusEvent::Done { op, result }));
     }
 
-    /// When `drive` must be called at the latest.
+    /// The deadline for the next call of `drive`.
     pub fn next_deadline(&self) -> Option<Boot> {
         if !self.ended.is_empty() || self.turned_off {
             return Some(Boot(0));

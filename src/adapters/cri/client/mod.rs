@@ -5,7 +5,7 @@
 //! otherwise in sequence (run, then read). One deadline covers all of them. Once the changing call of an operation has succeeded,
 //! every later failure is `OpError::Unknown`, because the runtime's state has changed.
 //!
-//! The client makes no decisions about pods. The only state that outlives an operation are the PIDs of running containers and
+//! The client makes no decisions about pods. After an operation it keeps only the PIDs of running containers and
 //! sandboxes: the PID of an init process never changes, and the verbose status that contains it costs the runtime more than all
 //! other calls together, so it is requested once.
 
@@ -235,7 +235,7 @@ impl Client {
         }
     }
 
-    /// When `drive` must be called at the latest.
+    /// The deadline for the next call of `drive`.
     pub fn next_deadline(&self) -> Option<Boot> {
         if self.ended.is_empty() { self.transport.next_deadline() } else { Some(Boot(0)) }
     }

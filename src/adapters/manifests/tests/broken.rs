@@ -93,7 +93,7 @@ fn d2_the_pods_of_a_missing_directory_survive_a_restart() {
     assert!(lab.problems()[0].contains("the last known pods stay in force"), "{:?}", lab.problems());
     let (mut lab, first) = lab.again();
     assert_eq!(first, ["a", "b"]);
-    // A file in its place is not a directory either.
+    // A regular file at the directory's path counts as a missing directory.
     fs::write(&directory, "").unwrap();
     assert_eq!(lab.pass(NET), None);
     fs::remove_file(&directory).unwrap();

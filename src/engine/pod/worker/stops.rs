@@ -27,7 +27,7 @@ const SHORTEST_STOP: Duration = Duration::from_secs(2);
 /// The reason for which the stop of a container waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Wait {
-    /// The start of its preStop hook is being recorded; the wait ends at this time at the latest.
+    /// The start of its preStop hook is being recorded. The wait ends by this time.
     Record(Boot),
     Hook(OpId),
     /// W11: containers that it serves still run. Its own hook, if any, has ended.
