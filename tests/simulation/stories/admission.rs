@@ -8,6 +8,7 @@ use std::time::Duration;
 use wherry::api::node_facts::NodeFacts;
 use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::engine::config::EngineConfig;
+use wherry::engine::control::{Request, RequestError};
 use wherry::engine::effect::Measure;
 use wherry::engine::event::Event;
 use wherry::engine::pod::kill::TerminationSource;
@@ -261,7 +262,8 @@ fn a3_a_rejected_pod_that_was_killed_since_is_not_tried_again_by_a_retry() {
         w.kill("b", TerminationSource::Eviction, None);
         w.remove("first");
         let uid = w.files["/m/b.yaml"].uid.clone();
-        w.retry(uid);
+        let retry = w.ask(Request::Retry { uid });
+        assert!(matches!(w.answer(retry), Some(Err(RequestError::NotRejected { .. }))), "{}", w.trace());
         if restart {
             w.kill_engine();
             w.start();

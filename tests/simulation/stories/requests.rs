@@ -51,7 +51,7 @@ impl World {
         self.ask(Request::Exec(command(self.uid(name), seconds)))
     }
 
-    fn answer(&self, id: RequestId) -> Option<&Answered> {
+    pub fn answer(&self, id: RequestId) -> Option<&Answered> {
         self.users.answers.get(&id)
     }
 
