@@ -1,5 +1,10 @@
 //! The core without I/O: given an event and the time, it returns effects. It never reads a clock, a file or a socket.
-//! Read `event`, `effect` and `op` first, then `node`.
+//!
+//! Read `event`, `effect` and `op` first, then `node`, which composes the machines:
+//! - `desired`, `pod`, `admission`, `shutdown`, `pleg`, `runtime`, `control`: docs/architecture.md describes them;
+//! - `probe`: container probes; `container_ends`: reports the end of each container once;
+//! - `orphaned_directories`: directories without a known pod; `slots`: limits on calls in flight;
+//! - `context`, `outbox`, `timer`, `rng`, `config`, `record_error`: parts that several machines use.
 
 pub mod admission;
 pub mod config;

@@ -1,11 +1,11 @@
-//! The engine: routes each event to the part that it concerns, and steps the workers that it touched.
+//! The engine: passes each event to its machine, and steps the workers that the event concerns.
 //!
-//! `Engine::step` is the whole interface: an event and the time in, effects out. The machines own their state: the modules
-//! of `engine/`. The modules here connect them with the workers: `desired` compares the desired pods with the workers,
-//! `replace` replaces edited pods, `kills` handles kills by other parts, `requests` carries out the requests of users,
-//! `host_cleanup` removes what earlier runs left on the host, `pleg` adopts the pods that a list shows, `admission` and
-//! `shutdown` carry out the decisions of admission and the orders of the node shutdown, `view` and `worker_status` provide
-//! the data for the API, and `dump` shows the whole state.
+//! `Engine::step` is the only function that changes the engine: it takes an event and the time, and returns effects. Each
+//! machine in `engine/` owns its state. The modules here connect the machines with the workers: `desired` compares the
+//! desired pods with the workers, `replace` replaces edited pods, `kills` handles kills by other parts, `requests`
+//! carries out the requests of users, `host_cleanup` removes what earlier runs left on the host, `pleg` adopts the pods
+//! that a list shows, `admission` and `shutdown` carry out the decisions of admission and the orders of the node
+//! shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
 
 mod admission;
 mod desired;
