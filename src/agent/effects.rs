@@ -107,6 +107,11 @@ impl Agent {
                 self.cgroups.call(op, call, now.boot);
                 self.drive_cgroups(now);
             }
+            Effect::AcceptPods(pods) => self.manifests.accept(&pods),
+            Effect::ClassProblems(problems) => {
+                self.manifests.class_problems(problems, now);
+                self.tell_manifest_errors(now);
+            }
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),
             // Manifests with volumes are rejected (`api/validate/unsupported.rs`), so nothing is ever mounted.
             Effect::Volumes { op, call: VolumesCall::Unmount { .. }, .. } => {

@@ -142,23 +142,23 @@ impl Agent {
 
     /// inotify reports a change of the manifests.
     pub(super) fn manifests_moved(&mut self, now: Now) {
-        let pods = self.manifests.ready(now);
+        let objects = self.manifests.ready(now);
         self.tell_manifest_errors(now);
-        self.events.extend(pods.map(Event::Desired));
+        self.events.extend(objects.map(Event::Desired));
     }
 
     /// A deadline of the manifests has passed.
     pub(super) fn manifests_due(&mut self, now: Now) {
-        let pods = self.manifests.due(now);
+        let objects = self.manifests.due(now);
         self.tell_manifest_errors(now);
-        self.events.extend(pods.map(Event::Desired));
+        self.events.extend(objects.map(Event::Desired));
     }
 
     /// A helper has read the manifest directory or a file in it, or has timed out.
     pub(super) fn manifest_looked(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) {
-        let pods = self.manifests.looked(ticket, seen, now);
+        let objects = self.manifests.looked(ticket, seen, now);
         self.tell_manifest_errors(now);
-        self.events.extend(pods.map(Event::Desired));
+        self.events.extend(objects.map(Event::Desired));
     }
 
     /// SIGHUP: reads the configuration and all manifests again.

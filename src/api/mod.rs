@@ -16,6 +16,7 @@ pub mod limits;
 pub mod log_line;
 pub mod names;
 pub mod node_facts;
+pub mod objects;
 pub mod pod;
 pub mod printable;
 pub mod priority;

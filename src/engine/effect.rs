@@ -2,7 +2,9 @@
 
 use crate::api::facts::ImageFact;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
+use crate::api::objects::AcceptedPod;
 use crate::api::pod::Pod;
+use crate::api::problem::Problem;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
 pub use crate::engine::control::{Command, ExecCall};
@@ -44,6 +46,10 @@ pub enum Effect {
     UseLogind(bool),
     /// Write or delete a record. `Done` follows when the change is durable.
     Record { op: OpId, change: RecordChange },
+    /// A5: store these pods. From now on their documents are `PodDocument::Accepted`, with these priorities.
+    AcceptPods(Vec<AcceptedPod>),
+    /// The problems with the PriorityClasses of all manifests; they replace the previous ones.
+    ClassProblems(Vec<Problem>),
     /// P8: watch the init process of a container or sandbox of the pod. `Watched` reports whether that succeeded.
     /// `Ended` follows once, when the process has ended, and ends the watch.
     Watch { uid: Uid, id: String, pid: u32 },

@@ -2,7 +2,7 @@
 
 use crate::api::facts::{ContainerFact, ExecOutput, ImageFact, Listed, PodFacts, RuntimeFact, SandboxFact, UsageFact};
 use crate::api::names::{ContainerId, FullName, Uid};
-use crate::api::pod::Pod;
+use crate::api::objects::Objects;
 use crate::engine::config::EngineConfig;
 pub use crate::engine::control;
 use crate::engine::control::{Request, RequestId};
@@ -10,7 +10,6 @@ use crate::engine::effect::TimerKey;
 use crate::engine::op::{OpError, OpId};
 pub use crate::engine::pleg::relist::{Kind, PlegEvent};
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
-use std::rc::Rc;
 use std::time::Duration;
 
 // Handled one at a time and moved once: a box would only cost an allocation.
@@ -21,9 +20,8 @@ pub enum Event {
     Records(Vec<(String, String)>),
     /// The pod directories found at the start, right after the records.
     Directories(Vec<PodDirectory>),
-    /// All desired pods, in the order of the paths of their documents (D1, D4). The first of these events shows that
-    /// every source has been read.
-    Desired(Vec<Rc<Pod>>),
+    /// All wanted objects (D1, D4). The first of these events shows that every source has been read.
+    Desired(Objects),
     /// Replaces the settings (SIGHUP). The owner, the seed and the boot id do not change.
     Configure(Box<EngineConfig>),
     /// The runtime is connected.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use wherry::api::document::{Context, read};
 use wherry::api::names::Uid;
 use wherry::api::node_facts::NodeFacts;
+use wherry::api::objects::{AcceptedPod, Objects, PodDocument};
 use wherry::api::pod::Pod;
 use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::api::time::{Boot, Now, Wall};
@@ -82,7 +83,7 @@ impl Node {
             timers: Timers::new(),
             watched: BTreeMap::new(),
         };
-        node.events.extend([Event::Records(Vec::new()), Event::Desired(Vec::new()), Event::RuntimeUp]);
+        node.events.extend([Event::Records(Vec::new()), Event::Desired(Objects::default()), Event::RuntimeUp]);
         node.settle();
         node.relist();
         node
@@ -117,7 +118,9 @@ impl Node {
 
     /// Sends the complete set of desired pods to the engine.
     pub fn desire(&mut self) {
-        self.events.push_back(Event::Desired(self.manifests.values().cloned().collect()));
+        let document = |pod: &Rc<Pod>| PodDocument::Accepted(AcceptedPod { pod: pod.clone(), given: None });
+        let pods = self.manifests.values().map(document).collect();
+        self.events.push_back(Event::Desired(Objects { pods, ..Objects::default() }));
         self.settle();
     }
 

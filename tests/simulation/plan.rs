@@ -126,6 +126,8 @@ pub struct Turn {
     pub action: Action,
     /// Seeds a user's request after the action. From a generator of its own, so that the actions of a seed stay the same.
     pub user: Option<u64>,
+    /// Defines (true) or removes the PriorityClass of the pool before the action. From a generator of its own, too.
+    pub class: Option<bool>,
     /// The wait before the next action, in ms.
     pub wait: u64,
 }
@@ -142,6 +144,8 @@ pub struct Plan {
     pub pidfds: bool,
     /// Only some of the pods fit.
     pub scarce: bool,
+    /// Some pods get their priority from a PriorityClass.
+    pub classes: bool,
     /// Graceful shutdown is on; systemd keeps descriptors.
     pub shutdown: bool,
     pub store: bool,
@@ -156,6 +160,8 @@ impl Plan {
     pub fn of(seed: u64, pool: &Pool) -> Plan {
         let mut dice = Rng::new(seed.wrapping_mul(0x5851_F42D_4C95_7F2D));
         let mut users = Rng::new(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ 0x7573_6572);
+        let mut changes = Rng::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x636C_6173);
+        let classes = seed % 6 == 2;
         let d = &mut dice;
         let parallel_starts = 1 + below(d, 4) as usize;
         let parallel_reads = 1 + below(d, 4) as usize;
@@ -173,7 +179,8 @@ impl Plan {
                 _ => below(d, 15_000),
             };
             let user = (below(&mut users, 3) == 0).then(|| users.draw());
-            Turn { action, user, wait }
+            let class = (classes && below(&mut changes, 4) == 0).then(|| below(&mut changes, 2) == 0);
+            Turn { action, user, class, wait }
         });
         let turns = turns.collect();
         let pidfds = !seed.is_multiple_of(3);
@@ -188,6 +195,7 @@ impl Plan {
             parallel_reads,
             pidfds,
             scarce,
+            classes,
             shutdown,
             store,
             unlucky,
@@ -266,16 +274,32 @@ fn files_change(d: &mut Rng, pool: &Pool, files: &mut BTreeMap<usize, usize>, ti
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Plan {
-            seed, faults, lies, parallel_starts, parallel_reads, pidfds, scarce, shutdown, store, unlucky, ..
+            seed,
+            faults,
+            lies,
+            parallel_starts,
+            parallel_reads,
+            pidfds,
+            scarce,
+            classes,
+            shutdown,
+            store,
+            unlucky,
+            ..
         } = self;
         writeln!(
             f,
             "seed {seed}: faults in 1000 calls {faults}, lies {lies}, parallel starts {parallel_starts}, reads {parallel_reads}, \
-             pidfds {pidfds}, scarce {scarce}, shutdown {shutdown} (descriptors kept {store}), unlucky {unlucky:?}"
+             pidfds {pidfds}, scarce {scarce}, classes {classes}, shutdown {shutdown} (descriptors kept {store}), unlucky {unlucky:?}"
         )?;
         for turn in &self.turns {
             let user = turn.user.map(|seed| format!(" (and the user {seed})")).unwrap_or_default();
-            writeln!(f, "  {:?}{user}, then {} ms", turn.action, turn.wait)?;
+            let class = match turn.class {
+                Some(true) => "define the class, ",
+                Some(false) => "remove the class, ",
+                None => "",
+            };
+            writeln!(f, "  {class}{:?}{user}, then {} ms", turn.action, turn.wait)?;
         }
         Ok(())
     }

@@ -27,6 +27,8 @@ use wherry::engine::rng::Rng;
 /// The possible manifests: by file, with their versions.
 pub struct Pool {
     pub files: Vec<(String, Vec<Rc<Pod>>)>,
+    /// The same, with a class instead of its priority.
+    pub classed: Vec<(String, Vec<Rc<Pod>>)>,
     /// Pods that are added at the end, without faults.
     pub more: Vec<Rc<Pod>>,
     /// Pods that hang in RunPodSandbox meanwhile.
@@ -70,12 +72,12 @@ impl Pool {
             format!("{sidecars}, terminationGracePeriodSeconds: 6, {hooked}, volumes: [{{name: v, emptyDir: {{}}}}]"),
             format!("restartPolicy: OnFailure, terminationGracePeriodSeconds: 8, {init}, {probed}"),
         ];
-        let versions = |path: &str, name: &str, uid: &str, from: usize, n: usize| {
-            let of = |i: usize| pod(path, name, uid, &specs[(from + i) % specs.len()]);
-            (path.to_string(), (0..n).map(of).collect::<Vec<_>>())
-        };
-        Pool {
-            files: vec![
+        let files = |specs: &[String]| {
+            let versions = |path: &str, name: &str, uid: &str, from: usize, n: usize| {
+                let of = |i: usize| pod(path, name, uid, &specs[(from + i) % specs.len()]);
+                (path.to_string(), (0..n).map(of).collect::<Vec<_>>())
+            };
+            vec![
                 versions("/m/a.yaml", "a", "", 0, 10),
                 versions("/m/b.yaml", "b", "", 1, 3),
                 versions("/m/g.yaml", "g", "", 6, 4),
@@ -84,7 +86,13 @@ impl Pool {
                 versions("/m/d.yaml", "a", "", 2, 2),
                 versions("/m/e.yaml", "e", "fixed-c", 3, 2),
                 versions("/m/f.yaml", "b", "fixed-f", 0, 2),
-            ],
+            ]
+        };
+        let own = format!("priority: {CLASS_PRIORITY},");
+        let classed = specs.iter().map(|spec| spec.replace(&own, &format!("priorityClassName: {CLASS},")));
+        Pool {
+            files: files(&specs),
+            classed: files(&classed.collect::<Vec<_>>()),
             hang: (0..12).map(|i| pod(&format!("/m/hang-{i}.yaml"), &format!("hang-{i}"), "", modest)).collect(),
             more: ["more-1", "more-2"].map(|name| pod(&format!("/m/{name}.yaml"), name, "", modest)).to_vec(),
         }
@@ -121,6 +129,9 @@ pub struct Played {
     pub result: Result<(), Violation>,
 }
 
+/// The class from which pods get the priority that they otherwise set.
+pub const CLASS: &str = "gold";
+pub const CLASS_PRIORITY: i32 = 1000;
 /// The request of each pod of the pool, in milli-CPU.
 const REQUESTS: u64 = 300;
 /// The number of such pods that fit on a node with scarce room.
@@ -163,6 +174,9 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
     let lived = catch_unwind(AssertUnwindSafe(|| {
         w.start();
         live(&mut w, pool, plan)?;
+        if plan.classes {
+            w.define_class(CLASS, CLASS_PRIORITY);
+        }
         dumped(&w)?;
         settle(&mut w, pool)
     }));
@@ -196,8 +210,13 @@ fn dumped(w: &World) -> Result<(), Violation> {
 
 fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
     for turn in &plan.turns {
+        match turn.class {
+            Some(true) => w.define_class(CLASS, CLASS_PRIORITY),
+            Some(false) => w.remove_class(CLASS),
+            None => {}
+        }
         w.note(|| format!("--- {:?}", turn.action));
-        act(w, pool, &turn.action);
+        act(w, if plan.classes { &pool.classed } else { &pool.files }, &turn.action);
         if let Some(seed) = turn.user {
             w.user_acts(&mut Rng::new(seed));
         }
@@ -207,13 +226,13 @@ fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
     Ok(())
 }
 
-fn act(w: &mut World, pool: &Pool, action: &Action) {
+fn act(w: &mut World, pool: &[(String, Vec<Rc<Pod>>)], action: &Action) {
     let pick = |ids: Vec<String>, pick: u64| ids.get((pick % ids.len().max(1) as u64) as usize).cloned();
     match *action {
         Action::Files(ref changes) => {
             let mut files = w.files.clone();
             for (file, version) in changes {
-                let (path, versions) = &pool.files[*file];
+                let (path, versions) = &pool[*file];
                 match version {
                     Some(v) => drop(files.insert(path.clone(), versions[*v].clone())),
                     None => drop(files.remove(path)),

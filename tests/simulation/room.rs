@@ -4,6 +4,7 @@
 use crate::runtime::Container;
 use crate::world::World;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use wherry::api::names::Uid;
 use wherry::api::pod::Pod;
 use wherry::api::priority;
@@ -63,9 +64,10 @@ impl World {
     }
 
     /// The pod as published, and as in its current manifest.
-    fn versions<'a>(&'a self, view: &PodView<'a>) -> Vec<&'a Pod> {
-        let now = self.files.values().filter(|p| p.uid == view.pod.uid).map(|p| &**p);
-        std::iter::once(&**view.pod).chain(now).collect()
+    fn versions(&self, view: &PodView<'_>) -> Vec<Rc<Pod>> {
+        let in_force = self.manifests.in_force(&self.files);
+        let now = in_force.values().filter(|p| p.uid == view.pod.uid).cloned();
+        std::iter::once(view.pod.clone()).chain(now).collect()
     }
 
     /// The pod is neither rejected nor ended, or it starts again.

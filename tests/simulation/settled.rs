@@ -77,7 +77,7 @@ fn as_desired(w: &World) -> Judged {
         runs_as_it_should(w, &view)?;
     }
     // Each file's pod exists, or waits behind another pod with its name or UID.
-    for p in w.files.values() {
+    for p in w.manifests.in_force(&w.files).values() {
         // If a preempted pod was then edited, or replaced under its UID, the old version is shown until there is room.
         let preempted = |v: &PodView<'_>| w.scarce.is_some() && waits_for_room(w, v);
         if w.engine.pod(&p.uid).is_some_and(|v| preempted(&v)) {

@@ -85,8 +85,9 @@ impl World {
     }
 
     pub fn set_files(&mut self, files: std::collections::BTreeMap<String, Rc<Pod>>) {
-        self.checks.desired(&self.engine, &files, self.clock.now, &self.runtime);
         self.files = files;
+        let in_force = self.manifests.in_force(&self.files);
+        self.checks.desired(&self.engine, &in_force, self.clock.now, &self.runtime);
         self.note(|| "--- the manifests change".into());
         self.read_manifests();
     }

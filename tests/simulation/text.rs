@@ -2,6 +2,7 @@
 
 use crate::runtime::Runtime;
 use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
+use wherry::api::objects::{AcceptedPod, PodDocument};
 use wherry::engine::effect::{FilesCall, RuntimeCall};
 use wherry::engine::event::{Answer, Event};
 
@@ -9,10 +10,16 @@ pub fn short(event: &Event) -> String {
     match event {
         Event::Records(r) => format!("Records {:?}", r.iter().map(|(k, _)| k).collect::<Vec<_>>()),
         Event::Directories(d) => format!("Directories {:?}", d.iter().map(|d| &d.uid).collect::<Vec<_>>()),
-        Event::Desired(pods) => {
-            let names: Vec<String> =
-                pods.iter().map(|p| format!("{}={}@{}", p.name.name, p.uid, p.source.path)).collect();
-            format!("Desired {names:?}")
+        Event::Desired(objects) => {
+            let text = |document: &PodDocument| {
+                let (pod, new) = match document {
+                    PodDocument::Accepted(AcceptedPod { pod, .. }) => (pod, ""),
+                    PodDocument::New { pod, .. } => (pod, "new "),
+                };
+                format!("{new}{}={}@{}", pod.name.name, pod.uid, pod.source.path)
+            };
+            let classes: Vec<&str> = objects.classes.iter().map(|class| &*class.name).collect();
+            format!("Desired {:?} {classes:?}", objects.pods.iter().map(text).collect::<Vec<_>>())
         }
         Event::Done { op, result: Ok(answer) } => match answer {
             Answer::Listed(l) => {

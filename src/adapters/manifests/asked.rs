@@ -6,9 +6,8 @@ use super::looks::{self, Key, Means, Why};
 use super::mount::{Mount, Table};
 use super::walk::Avoid;
 use super::{Manifests, NotSeen};
-use crate::api::pod::Pod;
+use crate::api::objects::Objects;
 use crate::api::time::Now;
-use std::rc::Rc;
 
 impl Manifests {
     /// Returns the next inspection to run on a helper thread. The caller passes its result to `looked`.
@@ -40,7 +39,7 @@ impl Manifests {
     }
 
     /// Handles the result of an inspection. Returns all desired pods if they changed, and after the first scan.
-    pub fn looked(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) -> Option<Vec<Rc<Pod>>> {
+    pub fn looked(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) -> Option<Objects> {
         let looks::Ended { key, why, base, stamps, at, alive } = self.looks.end(ticket)?;
         let subject = (!stamps).then(|| key.clone());
         match seen {

@@ -1,12 +1,13 @@
 //! The documents of a file, compared with its previous documents (D2). An unchanged document keeps its object, a broken
 //! one keeps its last good version.
 //!
-//! A pod is in force once it has its priority (A5). While its PriorityClass does not exist, the last good version of
-//! the pod stays in force, as for a broken document.
+//! A pod is in force once the engine has accepted it, because only then it has its priority (A5). Until then the last
+//! good version of the pod stays in force, as for a broken document.
 
 use crate::api::document::{Document, Key, Object};
+use crate::api::objects::{AcceptedPod, PodDocument};
 use crate::api::pod::Pod;
-use crate::api::priority::{self, Classes, Given, PriorityClass};
+use crate::api::priority::{self, Given, PriorityClass};
 use crate::api::problem::Problem;
 use serde_json::Value;
 use std::rc::Rc;
@@ -15,13 +16,13 @@ use std::rc::Rc;
 #[derive(Clone, Debug)]
 pub(super) enum Thing {
     Class(PriorityClass),
-    /// A pod and the priority that it got from a PriorityClass, if any.
-    Pod(Rc<Pod>, Option<Given>),
-    /// A pod whose priority is not known yet, and its last good version.
-    Open(Rc<Pod>, Option<Box<Held>>),
+    /// A pod that the engine has accepted.
+    Accepted(AcceptedPod),
+    /// A pod that the engine has not accepted yet, and its last good version.
+    New(Rc<Pod>, Option<Box<Held>>),
 }
 
-/// A document in force, or one that waits for its PriorityClass.
+/// A valid document.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) thing: Thing,
@@ -33,17 +34,21 @@ pub(super) struct Held {
 impl Held {
     pub(super) fn new(object: Object, content: Option<&Value>) -> Held {
         let thing = match object {
-            Object::Pod(pod) => Thing::Open(Rc::new(*pod), None),
+            Object::Pod(pod) => Thing::New(Rc::new(*pod), None),
             Object::PriorityClass(class) => Thing::Class(class),
         };
         Held { thing, content: content.map(|content| content.to_string().into()) }
     }
 
-    /// A document accepted earlier, with the priority that its PriorityClass gave it then (D2).
-    pub(super) fn accepted(object: Object, given: Option<Given>) -> Held {
+    /// A document from a record, with the priority that a PriorityClass gave it (D2).
+    pub(super) fn recorded(object: Object, given: Option<Given>) -> Held {
         let thing = match object {
-            Object::Pod(pod) if given.is_some() || priority::named(pod.spec()).is_none() => with_priority(*pod, given),
-            Object::Pod(pod) => Thing::Open(Rc::new(*pod), None),
+            Object::Pod(mut pod) => {
+                if let (Some(given), Some(spec)) = (&given, &mut pod.object.spec) {
+                    given.apply(spec);
+                }
+                Thing::Accepted(AcceptedPod { pod: Rc::new(*pod), given })
+            }
             Object::PriorityClass(class) => Thing::Class(class),
         };
         Held { thing, content: None }
@@ -52,7 +57,7 @@ impl Held {
     pub(super) fn digest(&self) -> &str {
         match &self.thing {
             Thing::Class(class) => &class.digest,
-            Thing::Pod(pod, _) | Thing::Open(pod, _) => &pod.digest,
+            Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => &pod.digest,
         }
     }
 
@@ -60,108 +65,67 @@ impl Held {
     pub(super) fn number(&self) -> u32 {
         match &self.thing {
             Thing::Class(class) => class.source.document,
-            Thing::Pod(pod, _) | Thing::Open(pod, _) => pod.source.document,
+            Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => pod.source.document,
         }
     }
 
-    fn key(&self) -> Key {
+    pub(super) fn key(&self) -> Key {
         match &self.thing {
             Thing::Class(class) => Key::PriorityClass(class.name.clone()),
-            Thing::Pod(pod, _) | Thing::Open(pod, _) => Key::Pod(pod.name.clone()),
+            Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => Key::Pod(pod.name.clone()),
         }
     }
 
-    /// The version in force: this one, or the last good one of a pod that waits for its PriorityClass.
+    /// The version in force: this one, or the last good one of a new pod.
     pub(super) fn in_force(&self) -> Option<&Held> {
         match &self.thing {
-            Thing::Open(_, before) => before.as_deref().and_then(Held::in_force),
+            Thing::New(_, last_good) => last_good.as_deref().and_then(Held::in_force),
             _ => Some(self),
         }
     }
 
     pub(super) fn in_force_mut(&mut self) -> Option<&mut Held> {
-        if matches!(self.thing, Thing::Open(..)) {
-            let Thing::Open(_, before) = &mut self.thing else { return None };
-            return before.as_deref_mut().and_then(Held::in_force_mut);
+        if matches!(self.thing, Thing::New(..)) {
+            let Thing::New(_, last_good) = &mut self.thing else { return None };
+            return last_good.as_deref_mut().and_then(Held::in_force_mut);
         }
         Some(self)
-    }
-
-    /// The pod in force; None for a PriorityClass.
-    pub(super) fn pod(&self) -> Option<&Rc<Pod>> {
-        match &self.in_force()?.thing {
-            Thing::Pod(pod, _) => Some(pod),
-            _ => None,
-        }
     }
 
     pub(super) fn class(&self) -> Option<&PriorityClass> {
         if let Thing::Class(class) = &self.thing { Some(class) } else { None }
     }
 
+    fn accepted(&self) -> Option<&AcceptedPod> {
+        if let Thing::Accepted(pod) = &self.thing { Some(pod) } else { None }
+    }
+
     pub(super) fn given(&self) -> Option<&Given> {
-        if let Thing::Pod(_, given) = &self.thing { given.as_ref() } else { None }
+        self.accepted()?.given.as_ref()
     }
 
-    /// True for a pod that has no priority and no version in force.
-    pub(super) fn is_lost(&self) -> bool {
-        matches!(self.thing, Thing::Open(..)) && self.in_force().is_none()
-    }
-
-    /// Takes the last good version of a pod from the record of its file. If the recorded document is the same, it
-    /// replaces this one. Otherwise it stays in force until the pod has a priority. Returns true if a version is in
-    /// force as a result.
-    pub(super) fn recall(&mut self, recorded: &[Held]) -> bool {
-        let Thing::Open(pod, None) = &mut self.thing else { return false };
-        let name = Key::Pod(pod.name.clone());
-        let same = |held: &&Held| held.digest() == pod.digest && held.given().is_some();
-        if let Some(held) = recorded.iter().find(same) {
-            *self = held.clone();
-            return true;
-        }
-        let before = recorded.iter().find(|held| held.key() == name && held.in_force().is_some());
-        self.thing = Thing::Open(pod.clone(), before.cloned().map(Box::new));
-        before.is_some()
-    }
-
-    /// Gives a pod its priority if it can be determined. Returns true if this brings the pod into force.
-    pub(super) fn decide(&mut self, classes: &Classes) -> bool {
-        let Thing::Open(pod, _) = &self.thing else { return false };
-        let Ok(given) = classes.give(pod.spec()) else { return false };
-        self.thing = match given {
-            // Keeps the same `Rc`, so that the pod counts as unchanged.
-            None => Thing::Pod(pod.clone(), None),
-            given => with_priority(Pod::clone(pod), given),
-        };
-        true
-    }
-
-    /// The problem with the pod's PriorityClass: it does not exist, so the pod is not in force; or it was removed, and
-    /// the pod keeps the priority that it got.
-    pub(super) fn problem(&self, classes: &Classes) -> Option<Problem> {
-        let (pod, message) = match &self.thing {
-            Thing::Open(pod, _) => (pod, classes.give(pod.spec()).err()?),
-            Thing::Pod(pod, Some(given)) if !given.by_default && !classes.knows(&given.class) => {
-                let keeps = format!("; until then the pod keeps the priority {} that the class gave it", given.value);
-                (pod, priority::not_found(&given.class) + &keeps)
+    /// The document for the engine; None if it is not a pod.
+    pub(super) fn pod_document(&self) -> Option<PodDocument> {
+        match &self.thing {
+            Thing::Class(_) => None,
+            Thing::Accepted(accepted) => Some(PodDocument::Accepted(accepted.clone())),
+            Thing::New(pod, _) => {
+                let last_good = self.in_force().and_then(Held::accepted).cloned();
+                Some(PodDocument::New { pod: pod.clone(), last_good })
             }
-            _ => return None,
-        };
-        Some(Problem {
-            path: pod.source.path.clone(),
-            document: pod.source.document,
-            line: None,
-            field: Some("spec.priorityClassName".to_owned()),
-            message,
-        })
+        }
     }
-}
 
-fn with_priority(mut pod: Pod, given: Option<Given>) -> Thing {
-    if let (Some(given), Some(spec)) = (&given, &mut pod.object.spec) {
-        given.apply(spec);
+    /// The pod that the engine has not accepted yet.
+    pub(super) fn new_pod(&self) -> Option<&Rc<Pod>> {
+        if let Thing::New(pod, _) = &self.thing { Some(pod) } else { None }
     }
-    Thing::Pod(Rc::new(pod), given)
+
+    /// True for a pod that needs the record of its file when the file is read for the first time: a version that was
+    /// accepted earlier keeps its priority, and a version whose class does not exist needs its last good version.
+    fn needs_record(&self) -> bool {
+        self.new_pod().is_some_and(|pod| priority::named(pod.spec()).is_some())
+    }
 }
 
 /// Returns the documents in force after a file was read and parsed, and all problems in it.
@@ -198,15 +162,20 @@ pub(super) fn merge(
             }
         }
     }
-    if unknown && !broken.is_empty() {
+    if unknown && (!broken.is_empty() || now.iter().any(Held::needs_record)) {
         old = recall().into_iter().map(Some).collect();
+        for held in &mut now {
+            if let Some(recorded) = take_same(&mut old, held.digest()) {
+                *held = recorded;
+            }
+        }
     }
-    // A document with a new good version is replaced. A pod keeps the old version until the new one has its priority.
+    // A document with a new good version is replaced. A pod keeps the old version until the new one is accepted.
     for place in &mut old {
         let Some(key) = place.as_ref().map(Held::key) else { continue };
         if let Some(new) = now.iter_mut().find(|new| new.key() == key)
             && let Some(held) = place.take()
-            && let Thing::Open(_, before @ None) = &mut new.thing
+            && let Thing::New(_, before @ None) = &mut new.thing
         {
             *before = last_good(held).map(Box::new);
         }
@@ -244,7 +213,7 @@ fn take_same(old: &mut [Option<Held>], digest: &str) -> Option<Held> {
 
 fn last_good(held: Held) -> Option<Held> {
     match held.thing {
-        Thing::Open(_, before) => before.and_then(|before| last_good(*before)),
+        Thing::New(_, before) => before.and_then(|before| last_good(*before)),
         _ => Some(held),
     }
 }

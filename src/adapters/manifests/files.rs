@@ -1,7 +1,7 @@
 //! Evaluates the inspection of one file: whether its content is complete and has changed. A file that cannot be read
 //! keeps its last good version (D2).
 
-use super::contents::{self, Held};
+use super::contents;
 use super::file::{Found, Stamp, Unread};
 use super::look::{FileSeen, Reading};
 use super::looks::Why;
@@ -9,13 +9,11 @@ use super::open_problems::Kind;
 use super::watch::Touch;
 use super::{GONE, Manifests, SETTLE, Wait, seen};
 use crate::api::document::{self, Context, Document};
-use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::time::Now;
 use crate::api::uid;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::rc::Rc;
 
 /// The result of reading a file.
 struct Read {
@@ -143,7 +141,7 @@ impl Manifests {
                     source.has_documents = false;
                 }
             }
-            Ok(documents) => self.accept(name, &read.text, documents, now),
+            Ok(documents) => self.merge(name, &read.text, documents, now),
         }
         let source = self.sources.entry(name.to_owned()).or_default();
         (source.text, source.stamp, source.unreadable) = (Some(digest), Some(stamp), false);
@@ -161,7 +159,7 @@ impl Manifests {
     }
 
     /// Brings the documents of a parsed file into force, each one independently of the others.
-    fn accept(&mut self, name: &OsStr, text: &[u8], documents: Vec<Document>, now: Now) {
+    fn merge(&mut self, name: &OsStr, text: &[u8], documents: Vec<Document>, now: Now) {
         let has_documents = documents.iter().any(|document| document.may_be_ours() && document.key().is_some());
         let shown = self.shown(name);
         let seen = seen(now);
@@ -169,14 +167,10 @@ impl Manifests {
         let context = Context { node_name: &node_name, seen: &seen };
         let make = |document: &Document| document.object(&shown, Some(text), context);
         let old = self.sources.get_mut(name).map(|source| std::mem::take(&mut source.held));
-        let unknown = old.is_none();
-        let before: Vec<Rc<Pod>> = old.iter().flatten().filter_map(Held::pod).cloned().collect();
         let (held, problems) = contents::merge(old, || self.recall(name, now).unwrap_or_default(), documents, make);
-        self.changed |= !same_pods(&held, &before);
-        self.unsettled = true;
+        self.changed = true;
         let source = self.sources.entry(name.to_owned()).or_default();
         source.held = held;
-        source.unrecalled |= unknown;
         source.has_documents = has_documents;
         self.dirty.insert(name.to_owned());
         self.standing.set(Some(name), &shown, Kind::Content, problems, now);
@@ -193,9 +187,8 @@ impl Manifests {
 
     pub(super) fn remove(&mut self, name: &OsStr, now: Now) {
         let shown = self.shown(name);
-        if let Some(source) = self.sources.remove(name) {
-            self.changed |= source.held.iter().any(|held| held.pod().is_some());
-            self.unsettled = true;
+        if self.sources.remove(name).is_some() {
+            self.changed = true;
             self.dirty.insert(name.to_owned());
         }
         self.standing.set(Some(name), &shown, Kind::Content, Vec::new(), now);
@@ -207,10 +200,4 @@ impl Manifests {
 /// True if the file has not changed for 1 s.
 fn settled(stamp: Stamp, now: Now) -> bool {
     stamp.latest().saturating_add(SETTLE.as_nanos() as i64) <= now.wall.0
-}
-
-/// True if these are the same `Rc`s: an equal pod that was created again counts as changed.
-fn same_pods(held: &[Held], before: &[Rc<Pod>]) -> bool {
-    let now: Vec<&Rc<Pod>> = held.iter().filter_map(Held::pod).collect();
-    now.len() == before.len() && now.iter().zip(before).all(|(now, pod)| Rc::ptr_eq(now, pod))
 }

@@ -25,10 +25,10 @@ mod look;
 mod looks;
 mod mount;
 mod moved;
+mod objects;
 mod open_problems;
 mod records;
 mod scan;
-mod settle;
 mod store;
 mod walk;
 mod watch;
@@ -39,7 +39,7 @@ pub use look::{Look, Seen};
 pub use open_problems::OpenProblem;
 pub use store::Write;
 
-use crate::api::pod::Pod;
+use crate::api::objects::Objects;
 use crate::api::time::{Boot, Now};
 use contents::Held;
 use file::Stamp;
@@ -49,7 +49,6 @@ use scan::{Directory, Scan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::time::Duration;
 use store::{Place, Store};
 use walk::Step;
@@ -118,8 +117,6 @@ struct Source {
     unreadable: bool,
     /// The text that was read last contains a manifest, valid or not. This shows that the directory is the right one.
     has_documents: bool,
-    /// The record has not been searched yet for pods whose PriorityClass is missing.
-    unrecalled: bool,
 }
 
 /// A file that is inspected again later.
@@ -159,10 +156,9 @@ pub struct Manifests {
     one_by_one: bool,
     /// Not every path can be watched.
     unwatched: bool,
+    /// Files were read or removed since the objects were last returned.
     changed: bool,
-    /// Files were read or removed, so the PriorityClasses and the priorities of pods must be computed again (A5).
-    unsettled: bool,
-    /// The desired pods changed; the caller gets them later, together with changes of the same moment.
+    /// The objects changed; the caller gets them later, together with changes of the same moment.
     held_until: Option<Boot>,
     next_full: Boot,
     /// The last call of `events` left events unread.
@@ -201,7 +197,6 @@ impl Manifests {
             one_by_one: false,
             unwatched: false,
             changed: false,
-            unsettled: false,
             held_until: None,
             next_full: Boot(0),
             more: false,
@@ -215,14 +210,14 @@ impl Manifests {
         }
     }
 
-    /// Handles inotify events. Returns all desired pods, ordered by path, if they changed.
-    pub fn ready(&mut self, now: Now) -> Option<Vec<Rc<Pod>>> {
+    /// Handles inotify events. Returns all objects, ordered by path, if a file changed.
+    pub fn ready(&mut self, now: Now) -> Option<Objects> {
         self.events(now);
         self.desired(now)
     }
 
-    /// Does the work that is due. Returns all desired pods, ordered by path, if they changed.
-    pub fn due(&mut self, now: Now) -> Option<Vec<Rc<Pod>>> {
+    /// Does the work that is due. Returns all objects, ordered by path, if a file changed.
+    pub fn due(&mut self, now: Now) -> Option<Objects> {
         if self.more {
             self.events(now);
         }
@@ -272,11 +267,6 @@ impl Manifests {
         self.sources.len()
     }
 
-    /// The desired pods as last returned, or as the next call returns them.
-    pub fn pods(&self) -> impl Iterator<Item = &Rc<Pod>> {
-        self.sources.values().flat_map(|source| &source.held).filter_map(Held::pod)
-    }
-
     fn path(&self, name: &OsStr) -> PathBuf {
         self.settings.directory.join(name)
     }
@@ -322,10 +312,9 @@ impl Manifests {
         self.unwatched = true;
     }
 
-    /// Returns all desired pods if they changed. Two pods with the same name are both included; the engine decides
-    /// between them (D4).
-    fn desired(&mut self, now: Now) -> Option<Vec<Rc<Pod>>> {
-        if self.is_first() || !(self.changed || self.unsettled) {
+    /// Returns all objects if they changed.
+    fn desired(&mut self, now: Now) -> Option<Objects> {
+        if self.is_first() || !self.changed {
             self.held_until = None;
             return None;
         }
@@ -337,24 +326,11 @@ impl Manifests {
             return None;
         }
         self.held_until = None;
-        if std::mem::take(&mut self.unsettled) {
-            self.settle(now);
-        }
-        if !self.changed || self.is_being_renamed() {
+        if self.is_being_renamed() {
             return None;
         }
         self.changed = false;
-        Some(self.pods().cloned().collect())
-    }
-
-    /// Until the old name of a renamed file counts as removed, its pods exist twice. This is not a conflict.
-    fn is_being_renamed(&self) -> bool {
-        let (leaving, staying): (Vec<_>, Vec<_>) = self
-            .sources
-            .iter()
-            .flat_map(|(name, source)| source.held.iter().filter_map(Held::pod).map(move |pod| (name, &pod.name)))
-            .partition(|(name, _)| matches!(self.waits.get(*name), Some((_, Wait::Gone))));
-        leaving.iter().any(|(_, pod)| staying.iter().any(|(_, other)| other == pod))
+        Some(self.objects())
     }
 }
 

@@ -50,8 +50,7 @@ impl Manifests {
     /// Brings the recorded version of a file into force. Returns false if there is no record.
     pub(super) fn restore(&mut self, name: &OsStr, now: Now) -> bool {
         let Some(held) = self.recall(name, now) else { return false };
-        self.changed |= held.iter().any(|held| held.pod().is_some());
-        self.unsettled = true;
+        self.changed = true;
         self.sources.insert(name.to_owned(), Source { held, ..Source::default() });
         true
     }
@@ -66,7 +65,7 @@ impl Manifests {
         let mut held = Vec::new();
         for RecordedDocument { number, content, priority, .. } in record.documents {
             match Document::from_content(number, content).recorded(&shown, context) {
-                Ok(object) => held.push(Held::accepted(object, priority)),
+                Ok(object) => held.push(Held::recorded(object, priority)),
                 Err(problems) => {
                     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
                     log::warn!(

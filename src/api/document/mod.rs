@@ -58,7 +58,7 @@ pub enum Object {
 }
 
 /// The identity that a document claims. A later version with the same key replaces the earlier one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Pod(FullName),
     PriorityClass(String),

@@ -1,29 +1,32 @@
-//! The wanted objects: which pods the manifests define, which of two documents with the same name or UID counts (D4),
-//! which pod may use a full name (W8), and what was requested or recorded before the manifests were known (D1, W25).
-//! The node compares the result with its workers.
+//! The wanted objects: which pods the manifests define, their priorities (A5), which of two documents with the same name
+//! or UID counts (D4), which pod may use a full name (W8), and what was requested or recorded before the manifests were
+//! known (D1, W25). The node compares the result with its workers.
 //!
 //! What fits in here later, each with its first use and not before:
 //! - A second source of pods, the API server. `update` receives the pods of one source today. With two sources, each
 //!   keeps its own list, `Sources` is known when both have been read, and `precedence` orders documents by source
 //!   before it orders them by path. A trait for sources appears with the second one.
-//! - ConfigMaps, Secrets and priority classes: further maps beside `manifests`, with the same precedence and conflicts.
-//!   A pod that refers to an object that does not exist waits, like a pod that waits for its name.
+//! - ConfigMaps and Secrets: further lists of `Objects`, with the same precedence and conflicts. A pod that refers to an
+//!   object that does not exist waits, like a pod that waits for its name.
 
 pub mod conflict;
 pub mod names;
 pub mod precedence;
+pub mod priorities;
 
 use crate::api::names::Uid;
+use crate::api::objects::Objects;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::engine::context::Owner;
-use crate::engine::effect::{RecordChange, Severity};
+use crate::engine::effect::{Effect, RecordChange, Severity};
 use crate::engine::outbox::Outbox;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::record::{self, Record};
 use conflict::Conflict;
 use names::Names;
 use precedence::{Choice, Known};
+use priorities::Resolution;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -49,8 +52,10 @@ enum Sources {
 #[derive(Debug, Serialize)]
 pub struct Desired {
     sources: Sources,
-    /// The last desired pods, unchanged.
+    /// The pods of all documents in force, with their priorities.
     manifests: Vec<Rc<Pod>>,
+    /// The last update had problems with PriorityClasses.
+    class_problems: bool,
     conflicts: Vec<Conflict>,
     names: Names,
     /// Edited pods that are replaced once their record has been written.
@@ -62,6 +67,7 @@ impl Default for Desired {
         Desired {
             sources: Sources::Unread { recorded: BTreeMap::new(), early: Vec::new() },
             manifests: Vec::new(),
+            class_problems: false,
             conflicts: Vec::new(),
             names: Names::default(),
             outdated: BTreeSet::new(),
@@ -120,12 +126,12 @@ impl Desired {
     /// UID that has no worker.
     pub fn update<'w>(
         &mut self,
-        manifests: Vec<Rc<Pod>>,
+        objects: Objects,
         of_worker: impl Fn(&Uid) -> Option<&'w Rc<Pod>>,
         is_listed: impl Fn(&Uid) -> bool,
         outbox: &mut Outbox,
     ) -> BTreeMap<Uid, Rc<Pod>> {
-        self.manifests = manifests;
+        self.manifests = self.resolve(objects, outbox);
         let recorded = |uid: &Uid| match &self.sources {
             Sources::Unread { recorded, .. } => recorded.get(uid).map(|record| &record.pod),
             Sources::Read => None,
@@ -141,6 +147,19 @@ impl Desired {
         }
         self.conflicts = conflicts;
         chosen
+    }
+
+    /// A5: returns the pods in force. Newly accepted pods are stored, so that they keep their priority after a restart.
+    fn resolve(&mut self, objects: Objects, outbox: &mut Outbox) -> Vec<Rc<Pod>> {
+        let Resolution { in_force, accepted, problems } = priorities::resolve(objects);
+        if !accepted.is_empty() {
+            outbox.push(Effect::AcceptPods(accepted));
+        }
+        let problematic = !problems.is_empty();
+        if std::mem::replace(&mut self.class_problems, problematic) || problematic {
+            outbox.push(Effect::ClassProblems(problems));
+        }
+        in_force
     }
 
     /// Every source has been read now. Returns the recorded pods in the order in which they get their names, and the
@@ -181,12 +200,14 @@ impl Desired {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::objects::{AcceptedPod, PodDocument};
     use crate::engine::desired::precedence::tests::pod;
 
     fn update(desired: &mut Desired, pods: &[&Rc<Pod>]) -> (BTreeMap<Uid, Rc<Pod>>, usize) {
         let mut outbox = Outbox::default();
-        let pods = pods.iter().map(|pod| (*pod).clone()).collect();
-        let chosen = desired.update(pods, |_| None, |_| false, &mut outbox);
+        let accepted = |pod: &&Rc<Pod>| PodDocument::Accepted(AcceptedPod { pod: (*pod).clone(), given: None });
+        let objects = Objects { pods: pods.iter().map(accepted).collect(), ..Objects::default() };
+        let chosen = desired.update(objects, |_| None, |_| false, &mut outbox);
         (chosen, outbox.take().len())
     }
 

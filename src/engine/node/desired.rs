@@ -3,6 +3,7 @@
 
 use super::Engine;
 use crate::api::names::{FullName, Uid};
+use crate::api::objects::Objects;
 use crate::api::pod::Pod;
 use crate::engine::desired::precedence;
 use crate::engine::effect::Effect;
@@ -25,13 +26,13 @@ impl Engine {
     }
 
     /// The manifests have changed, or have been read for the first time (D1).
-    pub(super) fn reconcile(&mut self, manifests: Vec<Rc<Pod>>) {
+    pub(super) fn reconcile(&mut self, objects: Objects) {
         let workers = &self.workers;
         let of_worker = |uid: &Uid| {
             workers.get(uid).filter(|w| w.demand.desired).and_then(|w| w.demand.successor.as_ref().or(w.pod.as_ref()))
         };
         let is_listed = |uid: &Uid| self.pleg.without_worker.unclaimed.contains_key(uid);
-        let chosen = self.desired.update(manifests, of_worker, is_listed, &mut self.outbox);
+        let chosen = self.desired.update(objects, of_worker, is_listed, &mut self.outbox);
         let (recorded, early) = self.desired.sources_read(&chosen);
         self.revive(recorded);
         self.claim(&chosen);

@@ -112,7 +112,7 @@ impl Engine {
             Event::Directories(found) => {
                 self.orphaned_directories.found(found, |uid| self.workers.contains_key(uid), now.boot);
             }
-            Event::Desired(pods) => self.reconcile(pods),
+            Event::Desired(objects) => self.reconcile(objects),
             Event::Configure(config) => {
                 self.configure(*config);
                 self.with_shutdown(|shutdown, _, ctx| shutdown.configure(ctx));

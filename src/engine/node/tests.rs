@@ -4,6 +4,7 @@ use super::*;
 use crate::api::document;
 use crate::api::facts::{ContainerFact, ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts, SandboxFact};
 use crate::api::names::FullName;
+use crate::api::objects::{AcceptedPod, Objects, PodDocument};
 use crate::api::pod::Pod;
 use crate::api::shutdown::Groups;
 use crate::api::time::{Boot, Wall};
@@ -72,10 +73,16 @@ fn config() -> EngineConfig {
     config
 }
 
+/// The event that these pods are desired.
+fn objects(pods: Vec<Rc<Pod>>) -> Event {
+    let pods = pods.into_iter().map(|pod| PodDocument::Accepted(AcceptedPod { pod, given: None })).collect();
+    Event::Desired(Objects { pods, ..Objects::default() })
+}
+
 /// A node with a runtime from 5 s on, and a relist at 6 s with the given result.
 fn node(desired: Vec<Rc<Pod>>, shown: Listed) -> (Engine, Vec<Effect>) {
     let mut engine = Engine::new(config());
-    let mut effects = engine.step(Event::Desired(desired), at(5));
+    let mut effects = engine.step(objects(desired), at(5));
     effects.extend(engine.step(Event::RuntimeUp, at(5)));
     let list = op_of(&effects, |call| matches!(call, RuntimeCall::List));
     effects.extend(engine.step(Event::Done { op: list, result: Ok(Answer::Listed(shown)) }, at(6)));
@@ -154,7 +161,7 @@ fn a_pod_shows_its_waiting_reasons() {
     let read = op_of(&begun, |call| matches!(call, RuntimeCall::ReadPod { .. }));
     let adopted = engine.step(Event::Done { op: read, result: Ok(Answer::Pod(running())) }, at(7));
     let new = pod("web", "two");
-    let effects = engine.step(Event::Desired(vec![new.clone()]), at(8));
+    let effects = engine.step(objects(vec![new.clone()]), at(8));
     let runs_on = engine.worker_status(&old.uid, at(8).boot).unwrap();
     assert_eq!(runs_on.state, "Sync");
     assert!(runs_on.waits_for.iter().any(|w| w.starts_with("its record to be written; then the new version")));
@@ -188,7 +195,7 @@ fn a1_a3_a4_rejected_and_waiting_pods_show_their_reason_and_are_counted() {
 
     // The old pod takes a while to terminate; the new one fits after that.
     let new = requesting("new", 2);
-    engine.step(Event::Desired(vec![big.clone(), new.clone()]), at(8));
+    engine.step(objects(vec![big.clone(), new.clone()]), at(8));
     let s = engine.summary(at(8).boot);
     assert_eq!((s.desired, s.active, s.rejected, s.waiting_for_room), (2, 2, 1, 1));
     assert_eq!(s.working, BTreeMap::from([(("sync", "desired"), 1), (("terminating", "orphan"), 1)]));
@@ -206,7 +213,7 @@ fn a1_a3_a4_rejected_and_waiting_pods_show_their_reason_and_are_counted() {
 fn a4_a_new_pod_waits_for_the_first_list() {
     let mut engine = Engine::new(config());
     let web = requesting("web", 1);
-    engine.step(Event::Desired(vec![web.clone()]), at(5));
+    engine.step(objects(vec![web.clone()]), at(5));
     assert_eq!(engine.worker_status(&web.uid, at(5).boot).unwrap().waits_for, ["the first relist"]);
 }
 
@@ -215,7 +222,7 @@ fn s4_a_pod_rejected_for_a_shutdown_waits_for_its_end() {
     let (mut engine, _) = node(Vec::new(), Listed::default());
     engine.step(Event::Logind(LogindEvent::Preparing(true)), at(7));
     let web = requesting("web", 1);
-    engine.step(Event::Desired(vec![web.clone()]), at(8));
+    engine.step(objects(vec![web.clone()]), at(8));
     assert_eq!(engine.pod(&web.uid).unwrap().status.reason.as_deref(), Some("NodeShutdown"));
     assert_eq!(engine.worker_status(&web.uid, at(8).boot).unwrap().waits_for, ["the end of the node's shutdown"]);
     assert_eq!(engine.summary(at(8).boot).rejected, 1);

@@ -2,6 +2,7 @@
 
 mod admission;
 mod adoption;
+mod classes;
 mod deadlines;
 mod desired;
 mod drains;

@@ -122,7 +122,8 @@ impl World {
         let execs = flights.filter(|(key, f)| key.0 == life && matches!(f.call, RuntimeCall::Exec(_))).count();
         self.check_exec(call, execs + 1);
         let shutdown = self.engine.shutdown(Boot(self.clock.now)).in_progress.is_some();
-        let scene = Scene { runtime: &self.runtime, engine: &self.engine, files: &self.files, shutdown };
+        let in_force = self.manifests.in_force(&self.files);
+        let scene = Scene { runtime: &self.runtime, engine: &self.engine, files: &in_force, shutdown };
         let (now, max) = ((self.clock.now, self.wall_now()), self.config.max_restart_backoff);
         self.checks.within_bounds(op, call, now, max, &scene);
         self.no_start_in_a_shutdown(call);

@@ -3,8 +3,6 @@
 use super::{Item, MS, World};
 use crate::chance::below;
 use crate::runtime::GivenUp;
-use std::rc::Rc;
-use wherry::api::pod::Pod;
 use wherry::engine::effect::RuntimeCall;
 use wherry::engine::event::{Event, LogindEvent, PodDirectory};
 use wherry::engine::node::Engine;
@@ -103,10 +101,10 @@ impl World {
         }
         // Requests to an earlier engine that it did not record are void once this one receives the desired pods.
         if std::mem::take(&mut self.process.unread) {
-            self.checks.engine_starts(&self.files, &self.disk.records, &self.runtime);
+            let in_force = self.manifests.in_force(&self.files);
+            self.checks.engine_starts(&in_force, &self.disk.records, &self.runtime);
         }
-        let pods: Vec<Rc<Pod>> = self.files.values().cloned().collect();
-        self.step(Event::Desired(pods));
+        self.send_objects();
     }
 
     /// Kills the engine with kill -9. Calls in flight may or may not take effect, and records in flight

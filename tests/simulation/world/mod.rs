@@ -1,6 +1,6 @@
 //! The world around the engine. Each file here is one model with its own state: the clock, the queue of future events, the
 //! connection to the runtime and its faults, the processes of containers, the disk, cgroups, network results, volumes, hooks and
-//! probes, power. `World` composes them. `driver` carries the engine's effects to the models and their answers to the engine.
+//! probes, manifests, power. `World` composes them. `driver` carries the engine's effects to the models and their answers to the engine.
 
 mod cgroups;
 mod clock;
@@ -10,6 +10,7 @@ mod driver;
 mod engine_process;
 mod faults;
 pub mod handlers;
+mod manifests;
 mod networks;
 mod observed;
 mod pidfds;
@@ -32,6 +33,7 @@ use engine_process::EngineProcess;
 pub use faults::Fault;
 use faults::Faults;
 use handlers::Handlers;
+use manifests::Manifests;
 use networks::Networks;
 use observed::Observed;
 use pidfds::Pidfds;
@@ -75,8 +77,9 @@ pub struct World {
     pub volumes: Volumes,
     pub handlers: Handlers,
     pub logind: Logind,
-    /// The desired pods by manifest file.
+    /// The pods by manifest file, as their documents define them.
     pub files: BTreeMap<String, Rc<Pod>>,
+    pub manifests: Manifests,
     /// The number of pods that fit at one time (A2).
     pub scarce: Option<usize>,
     pub chaos: Option<Chaos>,
@@ -116,6 +119,7 @@ impl World {
             handlers: Handlers::default(),
             logind: Logind::default(),
             files: BTreeMap::new(),
+            manifests: Manifests::default(),
             scarce: None,
             chaos: None,
             observed: Observed::default(),

@@ -16,7 +16,7 @@ fn d2_the_last_good_version_of_a_broken_file_survives_a_restart() {
         assert!(problems.len() == 1 && problems[0].starts_with("M/a.yaml"), "{problems:?}");
         let (lab, first) = lab.again();
         assert_eq!(first, ["a", "b", "z"], "{broken:.20}");
-        assert_eq!(lab.manifests.pods().map(|pod| pod.uid.clone()).collect::<Vec<_>>(), uids);
+        assert_eq!(lab.pods().iter().map(|pod| pod.uid.clone()).collect::<Vec<_>>(), uids);
         assert_eq!(lab.problems(), problems);
         // A second restart, from the record alone.
         let (mut lab, first) = lab.again();

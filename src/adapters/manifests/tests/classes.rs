@@ -21,7 +21,7 @@ fn priorities(lab: &Lab) -> Vec<(String, Option<i32>, Option<String>)> {
         let spec = pod.spec();
         (pod.name.name.to_string(), spec.priority, spec.priority_class_name.clone())
     };
-    lab.manifests.pods().map(of).collect()
+    lab.pods().iter().map(of).collect()
 }
 
 fn with(name: &str, priority: i32, class: &str) -> (String, Option<i32>, Option<String>) {
@@ -131,18 +131,18 @@ fn d2_an_edited_pod_without_its_class_keeps_its_last_good_version_after_a_restar
     assert_eq!(lab.problems().len(), 1);
     let (mut lab, first) = lab.again();
     assert_eq!(first, ["a"]);
-    assert_eq!(lab.manifests.pods().next().unwrap().uid, uid);
+    assert_eq!(lab.pods()[0].uid, uid);
     assert_eq!(lab.problems().len(), 1);
     // A second edit, then the first one reverted, then the second one again: the good version stays in force.
     for text in [edited.replace("i:1", "i:3"), pod("a"), edited.clone()] {
         lab.place("a.yaml", &text);
         assert_eq!(lab.events(), None, "{text}");
-        assert_eq!(lab.manifests.pods().next().unwrap().uid, uid);
+        assert_eq!(lab.pods()[0].uid, uid);
     }
     lab.place("z.yaml", &class("gold", 5));
     assert_eq!(lab.events(), some(&["a"]));
     assert_eq!(priorities(&lab), [with("a", 5, "gold")]);
-    assert_ne!(lab.manifests.pods().next().unwrap().uid, uid);
+    assert_ne!(lab.pods()[0].uid, uid);
     assert_eq!(lab.problems(), NONE);
     // The record now contains the new version.
     lab.flush();

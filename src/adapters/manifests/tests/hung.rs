@@ -19,10 +19,10 @@ fn hang(lab: &mut Lab, subject: Option<&str>, mount: u64) -> (Option<Vec<String>
         let pods = if name == subject && !look.question.avoid.mounts.contains(&mount) {
             look.at.store(mount, Ordering::Relaxed);
             hung = Some(look);
-            lab.manifests.looked(ticket, Err(NotSeen::Stuck), now)
+            lab.answer(ticket, Err(NotSeen::Stuck))
         } else {
             let seen = look.run();
-            lab.manifests.looked(ticket, Ok(seen), now)
+            lab.answer(ticket, Ok(seen))
         };
         last = pods.map(|pods| names(&pods)).or(last);
     }
@@ -117,12 +117,11 @@ fn d2_files_that_changed_with_one_that_hangs_do_not_wait_for_it() {
     let (a, _h) = (lab.manifests.take_look(now).unwrap(), lab.manifests.take_look(now).unwrap());
     let ticket = a.ticket();
     let seen = a.run();
-    assert!(lab.manifests.looked(ticket, Ok(seen), now).is_none(), "the change waits for the other inspection");
+    assert!(lab.answer(ticket, Ok(seen)).is_none(), "the change waits for the other inspection");
     let at = lab.manifests.next_deadline();
     assert!(at <= lab.boot + Duration::from_secs(1), "{:?}", at.since(lab.boot));
     lab.boot = at;
-    let now = lab.now();
-    assert_eq!(lab.manifests.due(now).map(|pods| names(&pods)), some(&["a"]));
+    assert_eq!(lab.due().map(|pods| names(&pods)), some(&["a"]));
 }
 
 #[test]
@@ -141,12 +140,12 @@ fn d2_a_path_is_inspected_again_if_the_mount_table_changed_meanwhile() {
         let ticket = look.ticket();
         let seen = look.run();
         lab.manifests.mounted(now);
-        lab.manifests.looked(ticket, Ok(seen), now);
+        lab.answer(ticket, Ok(seen));
         let again = lab.manifests.take_look(now).expect("an inspection that may have missed the change is repeated");
         assert_eq!(subject_of(&again).as_deref(), subject);
         let ticket = again.ticket();
         let seen = again.run();
-        lab.manifests.looked(ticket, Ok(seen), now);
+        lab.answer(ticket, Ok(seen));
     }
     assert!(lab.manifests.take_look(now).is_none());
     assert_eq!(lab.desired(), ["a"]);
@@ -167,7 +166,7 @@ fn d2_an_event_during_an_inspection_causes_another_inspection() {
     lab.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
     lab.manifests.ready(now);
     assert!(lab.manifests.take_look(now).is_none(), "one inspection at a time");
-    lab.manifests.looked(ticket, Ok(seen), now);
+    lab.answer(ticket, Ok(seen));
     assert_eq!(lab.look().map(|pods| names(&pods)), some(&["b"]));
     // The file is removed while it is inspected.
     lab.place("a.yaml", &pod("c"));
@@ -179,6 +178,6 @@ fn d2_an_event_during_an_inspection_causes_another_inspection() {
     fs::remove_file(lab.path("a.yaml")).unwrap();
     lab.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
     lab.manifests.ready(now);
-    lab.manifests.looked(ticket, Ok(seen), now);
+    lab.answer(ticket, Ok(seen));
     assert_eq!(lab.pass(MOMENT), some(&[]));
 }

@@ -8,11 +8,14 @@ mod records;
 mod seen;
 
 use super::*;
+use crate::api::pod::Pod;
 use crate::api::time::Wall;
+use crate::engine::desired::priorities::{self, Resolution};
 use mio::{Events, Poll, Token};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
+use std::rc::Rc;
 
 const CHECK: Duration = Duration::from_secs(20);
 const MOMENT: Duration = Duration::from_millis(20);
@@ -25,6 +28,8 @@ struct Lab {
     boot: Boot,
     /// Added to the wall clock. With 10 s, no file counts as recently changed.
     ahead: Duration,
+    /// The pods in force, once they are known.
+    in_force: Option<Vec<Rc<Pod>>>,
     root: tempfile::TempDir,
 }
 
@@ -55,7 +60,7 @@ impl Lab {
             settings.mountinfo = mountinfo;
         }
         let manifests = Manifests::open(settings, poll.registry(), Token(7), Token(8));
-        Lab { poll, manifests, boot: Boot(1_000_000_000_000), ahead: Duration::from_secs(10), root }
+        Lab { poll, manifests, boot: Boot(1_000_000_000_000), ahead: Duration::from_secs(10), in_force: None, root }
     }
 
     /// Returns after the first scan.
@@ -67,11 +72,24 @@ impl Lab {
         let now = self.now();
         assert!(self.manifests.next_deadline() <= now.boot);
         assert!(self.manifests.due(now).is_none(), "nothing has been inspected yet");
-        let first = names(&self.look().expect("D1: the first desired pods are always returned"));
+        let first = names(&self.look().expect("D1: the first objects are always returned"));
         (self, first)
     }
 
-    /// Runs the wanted inspections as helper threads do. Returns the last set of desired pods.
+    /// Gives the objects to the engine's part that decides about them, and returns the pods in force if they changed.
+    fn resolve(&mut self, objects: Objects) -> Option<Vec<Rc<Pod>>> {
+        let now = self.now();
+        let Resolution { in_force, accepted, problems } = priorities::resolve(objects);
+        self.manifests.accept(&accepted);
+        self.manifests.class_problems(problems, now);
+        let same = |(new, old): (&Rc<Pod>, &Rc<Pod>)| Rc::ptr_eq(new, old);
+        let before = self.in_force.replace(in_force.clone());
+        let unchanged = before.is_some_and(|old| old.len() == in_force.len() && in_force.iter().zip(&old).all(same));
+        (!unchanged).then_some(in_force)
+    }
+
+    /// Runs all wanted inspections as helper threads do. Returns the last set of pods in force that differs from the
+    /// previous one.
     fn look(&mut self) -> Option<Vec<Rc<Pod>>> {
         let mut last = None;
         loop {
@@ -79,8 +97,14 @@ impl Lab {
             let Some(look) = self.manifests.take_look(now) else { return last };
             let ticket = look.ticket();
             let seen = look.run();
-            last = self.manifests.looked(ticket, Ok(seen), now).or(last);
+            last = self.answer(ticket, Ok(seen)).or(last);
         }
+    }
+
+    /// The result of an inspection.
+    fn answer(&mut self, ticket: u64, seen: Result<Seen, NotSeen>) -> Option<Vec<Rc<Pod>>> {
+        let objects = self.manifests.looked(ticket, seen, self.now())?;
+        self.resolve(objects)
     }
 
     /// Sends SIGHUP.
@@ -92,7 +116,7 @@ impl Lab {
 
     fn due(&mut self) -> Option<Vec<Rc<Pod>>> {
         let now = self.now();
-        let due = self.manifests.due(now);
+        let due = self.manifests.due(now).and_then(|objects| self.resolve(objects));
         self.look().or(due)
     }
 
@@ -152,7 +176,10 @@ impl Lab {
         for event in &events {
             let now = self.now();
             match event.token() {
-                Token(7) => last = self.manifests.ready(now).or(last),
+                Token(7) => {
+                    let objects = self.manifests.ready(now);
+                    last = objects.and_then(|objects| self.resolve(objects)).or(last);
+                }
                 token => {
                     assert_eq!(token, Token(8));
                     self.manifests.mounted(now);
@@ -178,8 +205,12 @@ impl Lab {
         last
     }
 
+    fn pods(&self) -> &[Rc<Pod>] {
+        self.in_force.as_deref().expect("the pods are known")
+    }
+
     fn desired(&self) -> Vec<String> {
-        self.manifests.pods().map(|pod| pod.name.name.to_string()).collect()
+        names(self.pods())
     }
 
     /// Returns the current problems, without the path of the directory.

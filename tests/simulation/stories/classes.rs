@@ -1,0 +1,102 @@
+//! PriorityClasses (A5) and the last good version of a pod whose class is missing (D2).
+
+use crate::story::*;
+use crate::world::World;
+
+fn of_class(class: &str, spec: &str) -> String {
+    format!("priorityClassName: {class}, {spec}")
+}
+
+/// The file, field and message of each reported problem.
+fn problems(w: &World) -> Vec<String> {
+    w.manifests.problems.iter().map(ToString::to_string).collect()
+}
+
+const MISSING: &str = "/m/web.yaml: spec.priorityClassName: no PriorityClass with name gold was found; add a manifest of \
+                       kind PriorityClass with this name";
+
+#[test]
+fn a5_a_pod_starts_once_its_class_is_defined() {
+    let mut w = node();
+    w.file("web", &of_class("gold", ONE));
+    w.file("other", ONE);
+    w.run(3);
+    assert_eq!((w.shown("web").as_str(), w.shown("other").as_str()), ("", "Running main#0:running"));
+    assert_eq!(problems(&w), [MISSING]);
+    w.define_class("gold", 7);
+    w.run(3);
+    assert_eq!((w.shown("web").as_str(), w.priority_of("web")), ("Running main#0:running", Some(7)));
+    assert_eq!(problems(&w), [""; 0]);
+    w.assert_well();
+}
+
+#[test]
+fn a5_a_version_keeps_its_priority_also_after_a_restart() {
+    let mut w = node();
+    w.define_class("gold", 7);
+    w.file("web", &of_class("gold", ONE));
+    w.run(3);
+    w.said();
+    for restart in [false, true] {
+        w.define_class("gold", 9);
+        if restart {
+            w.restart_engine();
+        }
+        w.run(3);
+        assert_eq!(w.priority_of("web"), Some(7));
+        w.remove_class("gold");
+        if restart {
+            w.restart_engine();
+        }
+        w.run(3);
+        assert_eq!((w.shown("web").as_str(), w.priority_of("web")), ("Running main#0:running", Some(7)));
+        let kept = format!("{MISSING}; until then the pod keeps the priority 7 that the class gave it");
+        assert_eq!(problems(&w), [kept]);
+    }
+    assert_eq!(w.said(), Vec::<String>::new(), "no container was touched");
+    // A new version gets the new value.
+    w.define_class("gold", 9);
+    w.file("web", &of_class("gold", TWO));
+    w.run(5);
+    assert_eq!((w.shown("web").as_str(), w.priority_of("web")), ("Running one#0:running two#0:running", Some(9)));
+    w.assert_well();
+}
+
+#[test]
+fn d2_an_edited_pod_without_its_class_keeps_its_last_good_version() {
+    for restart in [false, true] {
+        let mut w = node();
+        w.file("web", ONE);
+        w.run(3);
+        w.said();
+        w.file("web", &of_class("gold", TWO));
+        if restart {
+            w.restart_engine();
+        }
+        w.run(5);
+        assert_eq!(w.shown("web"), "Running main#0:running");
+        assert_eq!(w.said(), Vec::<String>::new());
+        assert_eq!(problems(&w), [MISSING]);
+        w.define_class("gold", 7);
+        w.run(5);
+        assert_eq!((w.shown("web").as_str(), w.priority_of("web")), ("Running one#0:running two#0:running", Some(7)));
+        w.assert_well();
+    }
+}
+
+#[test]
+fn a5_a_critical_class_preempts() {
+    let mut w = node();
+    w.config.node.allocatable.set("cpu", 1000);
+    w.restart_engine();
+    let request = |milli: u32| {
+        format!("containers: [{{name: main, image: '{IMAGE}', resources: {{requests: {{cpu: {milli}m}}}}}}]")
+    };
+    w.file("small", &request(600));
+    w.run(3);
+    w.file("large", &of_class("system-node-critical", &request(700)));
+    w.run(40);
+    assert_eq!((w.shown("large").as_str(), w.priority_of("large")), ("Running main#0:running", Some(2_000_001_000)));
+    assert_ne!(w.shown("small"), "Running main#0:running");
+    w.assert_well();
+}
