@@ -124,7 +124,7 @@ impl Held {
     /// True for a pod that needs the record of its file when the file is read for the first time: a version that was
     /// accepted earlier keeps its priority, and a version whose class does not exist needs its last good version.
     fn needs_record(&self) -> bool {
-        self.new_pod().is_some_and(|pod| priority::named(pod.spec()).is_some())
+        self.new_pod().is_some_and(|pod| pod.spec().priority.is_none() || priority::named(pod.spec()).is_some())
     }
 }
 

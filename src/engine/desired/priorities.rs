@@ -69,3 +69,84 @@ fn problem(pod: &Pod, message: String) -> Problem {
         message,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::document::{self, Context, Object};
+
+    /// The objects of this text, none of which has been accepted yet.
+    fn objects(text: &str) -> Objects {
+        let context = Context { node_name: "lab", seen: "2027-01-15T08:00:00Z" };
+        let (found, problems) = document::read_objects(text.as_bytes(), "/m/a.yaml", context);
+        assert_eq!(problems, []);
+        let mut objects = Objects::default();
+        for object in found {
+            match object {
+                Object::Pod(pod) => objects.pods.push(PodDocument::New { pod: Rc::new(*pod), last_good: None }),
+                Object::PriorityClass(class) => objects.classes.push(class),
+            }
+        }
+        objects
+    }
+
+    fn class(name: &str, more: &str) -> String {
+        format!(
+            "---\n{{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {{name: {name}}}, value: 5{more}}}\n"
+        )
+    }
+
+    fn pod(spec: &str) -> String {
+        format!(
+            "---\n{{apiVersion: v1, kind: Pod, metadata: {{name: web}}, spec: {{{spec}containers: [{{name: m, image: 'i:1'}}]}}}}\n"
+        )
+    }
+
+    fn new_pod(objects: &Objects) -> Rc<Pod> {
+        let [PodDocument::New { pod, .. }] = objects.pods.as_slice() else { panic!("one new pod: {objects:?}") };
+        pod.clone()
+    }
+
+    #[test]
+    fn a5_a_new_pod_gets_the_priority_of_its_class_and_is_accepted() {
+        let resolution = resolve(objects(&(pod("priorityClassName: gold, ") + &class("gold", ""))));
+        let [accepted] = resolution.accepted.as_slice() else { panic!("{resolution:?}") };
+        assert!(Rc::ptr_eq(&accepted.pod, &resolution.in_force[0]));
+        assert_eq!((priority::of(accepted.pod.spec()), resolution.problems.len()), (5, 0));
+        assert_eq!(accepted.given.as_ref().map(|given| &*given.class), Some("gold"));
+    }
+
+    #[test]
+    fn a5_a_pod_without_a_class_is_accepted_unchanged() {
+        let objects = objects(&pod(""));
+        let pod = new_pod(&objects);
+        let resolution = resolve(objects);
+        assert!(Rc::ptr_eq(&resolution.accepted[0].pod, &pod) && resolution.accepted[0].given.is_none());
+    }
+
+    #[test]
+    fn a5_an_accepted_pod_keeps_its_priority() {
+        let first = resolve(objects(&(pod("") + &class("usual", ", globalDefault: true"))));
+        let pods: Vec<PodDocument> = first.accepted.iter().cloned().map(PodDocument::Accepted).collect();
+        // A pod that names no class has no problem when the default class is removed.
+        let again = resolve(Objects { classes: Vec::new(), pods });
+        assert_eq!((&again.in_force, &again.accepted, &again.problems), (&first.in_force, &vec![], &vec![]));
+        assert_eq!(priority::of(again.in_force[0].spec()), 5);
+    }
+
+    #[test]
+    fn d2_without_its_class_a_pod_is_not_accepted_and_its_last_good_version_stays_in_force() {
+        let last_good = resolve(objects(&pod(""))).accepted.remove(0);
+        let mut objects = objects(&pod("priorityClassName: gold, "));
+        assert_eq!(resolve(objects.clone()).in_force, []);
+        objects.pods = vec![PodDocument::New { pod: new_pod(&objects), last_good: Some(last_good.clone()) }];
+        let resolution = resolve(objects);
+        assert_eq!((&resolution.in_force, &resolution.accepted), (&vec![last_good.pod], &vec![]));
+        let problems: Vec<String> = resolution.problems.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            problems,
+            ["/m/a.yaml: spec.priorityClassName: no PriorityClass with name gold was found; add a manifest of kind \
+              PriorityClass with this name"]
+        );
+    }
+}

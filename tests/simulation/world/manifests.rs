@@ -27,7 +27,7 @@ impl Manifests {
     pub fn in_force<'f>(&self, files: &'f Files) -> Cow<'f, Files> {
         let class = |pod: &Pod| pod.spec().priority_class_name.clone();
         if files.values().all(|pod| class(pod).is_none()) {
-            return Cow::Borrowed(&files);
+            return Cow::Borrowed(files);
         }
         let of_file = |(path, pod): (&String, &Rc<Pod>)| {
             let last = self.accepted.get(path);

@@ -120,6 +120,28 @@ fn d2_the_removal_of_a_class_keeps_its_pods_also_after_a_restart() {
 }
 
 #[test]
+fn a5_a_version_keeps_its_priority_after_a_restart() {
+    let (mut lab, _) = Lab::started();
+    lab.place("a.yaml", &pod_of("a", "gold"));
+    lab.place("b.yaml", &pod("b"));
+    lab.place("y.yaml", &default_class("usual", -3));
+    lab.place("z.yaml", &class("gold", 5));
+    lab.events();
+    let expected = [with("a", 5, "gold"), with("b", -3, "usual")];
+    assert_eq!(priorities(&lab), expected);
+    lab.flush();
+    // The classes change while Wherry is not running.
+    fs::remove_file(lab.path("y.yaml")).unwrap();
+    lab.place("z.yaml", &class("gold", 6));
+    let (mut lab, _) = lab.again_without_flush();
+    assert_eq!(priorities(&lab), expected);
+    assert_eq!(lab.problems(), NONE);
+    lab.place("b.yaml", &pod_with("b", "i:2"));
+    lab.events();
+    assert_eq!(priorities(&lab), [with("a", 5, "gold"), ("b".into(), None, None)]);
+}
+
+#[test]
 fn d2_an_edited_pod_without_its_class_keeps_its_last_good_version_after_a_restart() {
     let (mut lab, _) = Lab::started();
     lab.place("a.yaml", &pod("a"));
