@@ -60,6 +60,12 @@ fn remember_failures() {
     });
 }
 
+/// The environment of the installed service. It affects the memory of the agent.
+fn unit_environment() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = include_str!("../../packaging/wherry.service").lines();
+    lines.filter_map(|line| line.strip_prefix("Environment=")?.split_once('='))
+}
+
 impl Agent {
     /// Starts an agent on the shared runtime. `name` identifies the agent in logs.
     pub fn start(name: &str) -> Agent {
@@ -148,7 +154,7 @@ impl Agent {
         }
         command.arg("--runtime-endpoint").arg(format!("unix://{}", self.runtime_socket.display()));
         command.arg("--hostname").arg("node");
-        command.envs(self.environment.iter().cloned());
+        command.envs(unit_environment()).envs(self.environment.iter().cloned());
         command.stdin(Stdio::null());
         command
     }
