@@ -165,8 +165,6 @@ pub struct Manifests {
     more: bool,
     /// Files whose records may be out of date.
     dirty: BTreeSet<OsString>,
-    /// Records that several files share, removed once each file has its own.
-    shared: BTreeSet<PathBuf>,
     /// The recorded mount of the directory. The outer None: the record has not been read yet.
     recorded: Option<Option<Place>>,
     /// A mount of the directory that is not recorded yet.
@@ -201,7 +199,6 @@ impl Manifests {
             next_full: Boot(0),
             more: false,
             dirty: BTreeSet::new(),
-            shared: BTreeSet::new(),
             recorded: None,
             new_place: None,
             sweep: false,

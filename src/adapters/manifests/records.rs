@@ -59,7 +59,7 @@ impl Manifests {
     pub(super) fn recall(&self, name: &OsStr, now: Now) -> Option<Vec<Held>> {
         let shown = self.shown(name);
         let path = self.path(name);
-        let record = self.store.load(&path).or_else(|| self.store.load_shared(&path))?;
+        let record = self.store.load(&path)?;
         let seen = seen(now);
         let context = Context { node_name: &self.settings.node_name, seen: &seen };
         let mut held = Vec::new();
@@ -93,27 +93,16 @@ impl Manifests {
         if std::mem::take(&mut self.sweep) {
             // Files that were removed while Wherry was not running.
             for record in self.store.load_all() {
-                let path = record.manifest();
-                let Some(name) = self.name_of(&path) else { continue };
-                let shares = |name: &&OsString| record.may_be_of(&self.path(name));
-                let sharing: Vec<OsString> = self.sources.keys().filter(shares).cloned().collect();
-                if !sharing.is_empty() {
-                    // Each file gets its own record before the shared one is removed.
-                    self.dirty.extend(sharing);
-                    self.shared.insert(path);
-                } else if !self.sources.contains_key(&name) {
-                    self.dirty.insert(name);
-                }
+                let name = self.name_of(&record.manifest());
+                self.dirty.extend(name.filter(|name| !self.sources.contains_key(name)));
             }
         }
         while let Some(name) = self.dirty.pop_first() {
             let path = self.path(&name);
-            let own = self.store.load(&path);
-            let is_own = own.is_some();
-            let mut old = own.or_else(|| self.store.load_shared(&path));
+            let mut old = self.store.load(&path);
             let has_one = |source: &&mut Source| source.held.iter().any(|held| held.in_force().is_some());
             let Some(source) = self.sources.get_mut(&name).filter(has_one) else {
-                if is_own {
+                if old.is_some() {
                     return Some(self.store.delete(&path));
                 }
                 continue;
@@ -121,7 +110,7 @@ impl Manifests {
             let recorded = old.iter().flat_map(|record| &record.documents);
             let recorded = recorded.map(|d| (d.digest.as_str(), d.priority.as_ref()));
             let in_force = source.held.iter().filter_map(Held::in_force);
-            if is_own && recorded.eq(in_force.map(|held| (held.digest(), held.given()))) {
+            if old.is_some() && recorded.eq(in_force.map(|held| (held.digest(), held.given()))) {
                 source.held.iter_mut().filter_map(Held::in_force_mut).for_each(|held| held.content = None);
                 continue;
             }
@@ -141,7 +130,7 @@ impl Manifests {
             }
             return Some(self.store.put(&path, documents));
         }
-        self.shared.pop_first().map(|path| self.store.delete(&path))
+        None
     }
 
     /// Schedules the change again after a failed write.

@@ -31,8 +31,7 @@ pub(super) struct Record {
     version: u32,
     /// The path of the manifest. Bytes that are not UTF-8 are replaced.
     path: String,
-    /// If there are such bytes, the path in hexadecimal. Older records do not have this field, and paths that differ
-    /// only in such bytes shared one record.
+    /// If there are such bytes, the path in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
     pub(super) documents: Vec<RecordedDocument>,
@@ -54,11 +53,6 @@ impl Record {
         let bytes = self.path_bytes.as_deref().and_then(from_hex);
         bytes.map_or_else(|| PathBuf::from(&self.path), |bytes| OsString::from_vec(bytes).into())
     }
-
-    /// True if the record has no path bytes and its text matches this path.
-    pub(super) fn may_be_of(&self, manifest: &Path) -> bool {
-        self.path_bytes.is_none() && manifest.to_str().is_none() && manifest.to_string_lossy() == self.path
-    }
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,33 +67,25 @@ struct DirectoryRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
     pub(super) mount_point: String,
-    /// The type of the file system, and its device or server. Older records have neither.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) kind: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) source: Option<String>,
+    /// The type of the file system.
+    pub(super) kind: String,
+    /// The device or server.
+    pub(super) source: String,
 }
 
 impl Place {
     pub(super) fn of(mount: &Mount) -> Place {
-        let (kind, source) = (Some(mount.kind.clone()), Some(mount.source.clone()));
-        Place { mount_point: mount.point.clone(), kind, source }
+        Place { mount_point: mount.point.clone(), kind: mount.kind.clone(), source: mount.source.clone() }
     }
 
-    /// True if all recorded fields match.
     pub(super) fn is(&self, mount: &Mount) -> bool {
-        self.mount_point == mount.point
-            && self.kind.as_ref().is_none_or(|kind| *kind == mount.kind)
-            && self.source.as_ref().is_none_or(|source| *source == mount.source)
+        *self == Place::of(mount)
     }
 }
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (&self.source, &self.kind) {
-            (Some(source), Some(kind)) => write!(f, "{source} on {}, {kind}", self.mount_point),
-            _ => f.write_str(&self.mount_point),
-        }
+        write!(f, "{} on {}, {}", self.source, self.mount_point, self.kind)
     }
 }
 
@@ -188,13 +174,6 @@ impl Store {
     /// Returns the last good version of a manifest; None if there is no record.
     pub(super) fn load(&self, manifest: &Path) -> Option<Record> {
         load(&self.file_of(manifest.as_os_str().as_bytes()))
-    }
-
-    /// Returns a record in the older format, which several paths may share. None for a path in UTF-8.
-    pub(super) fn load_shared(&self, manifest: &Path) -> Option<Record> {
-        let shared = manifest.to_string_lossy();
-        let record = manifest.to_str().is_none().then(|| load(&self.file_of(shared.as_bytes())))?;
-        record.filter(|record| record.may_be_of(manifest))
     }
 
     /// Returns all records of manifests, in no particular order.

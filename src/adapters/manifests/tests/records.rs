@@ -144,39 +144,3 @@ fn d2_names_that_differ_only_in_bytes_that_are_no_text_have_records_of_their_own
     fs::remove_dir_all(lab.root.path().join("m")).unwrap();
     assert_eq!(lab.again().1, ["b", "a"]);
 }
-
-#[test]
-fn d2_a_record_that_two_names_shared_becomes_one_of_each() {
-    let (mut lab, _) = Lab::started();
-    let [a, b] = twins(&lab);
-    fs::write(&a, pod("a")).unwrap();
-    lab.events();
-    lab.flush();
-    // The older format: named by the name's text, without the bytes.
-    let records = lab.root.path().join("root/manifests");
-    let only = || {
-        let files = fs::read_dir(&records).unwrap().flatten().map(|entry| entry.path());
-        files.filter(|file| !file.ends_with("directory.json")).collect::<Vec<_>>()
-    };
-    let [own] = only().try_into().unwrap();
-    let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
-    record.as_object_mut().unwrap().remove("path_bytes").unwrap();
-    let old = records.join(format!("{}.json", &uid::digest_of_bytes(a.to_string_lossy().as_bytes())[..32]));
-    fs::write(&old, record.to_string()).unwrap();
-    fs::remove_file(&own).unwrap();
-    fs::write(&a, "a: [").unwrap();
-    let (mut lab, first) = lab.again_without_flush();
-    assert_eq!(first, ["a"]);
-    lab.flush();
-    assert_eq!(only(), std::slice::from_ref(&own));
-    let (lab, first) = lab.again();
-    assert_eq!(first, ["a"]);
-    // With two broken files, the owner of the shared record is unknown, so both keep it.
-    fs::rename(&own, &old).unwrap();
-    fs::write(&old, record.to_string()).unwrap();
-    fs::write(&b, "b: [").unwrap();
-    let (lab, first) = lab.again_without_flush();
-    assert_eq!(first, ["a", "a"]);
-    let (_, first) = lab.again();
-    assert_eq!(first, ["a", "a"]);
-}
