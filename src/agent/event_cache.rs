@@ -131,6 +131,8 @@ impl EventCache {
                 let pod = self.pods.entry(uid.clone()).or_insert_with(new);
                 // A forgotten pod may return under the same UID.
                 pod.gone = false;
+                // A growing queue allocates twice the room, and most pods have few events.
+                pod.events.reserve_exact(1);
                 pod.events.push_back(event);
             }
         }

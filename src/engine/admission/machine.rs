@@ -36,16 +36,16 @@ impl NodeAdmission {
     }
 
     /// A1: the place behind all others.
-    pub fn last_place(&mut self) -> u64 {
+    pub fn next_place(&mut self) -> u64 {
         self.last_place += 1;
         self.last_place
     }
 
     /// A1: the place of a new worker: behind all others, or the place of its predecessor.
-    pub fn place_of(&mut self, worker: &Worker, names: &Names, workers: &BTreeMap<Uid, Worker>) -> u64 {
+    pub fn place_of(&mut self, worker: &Worker, names: &Names, workers: &BTreeMap<Uid, Box<Worker>>) -> u64 {
         let before = names.pods(&worker.name).filter_map(|uid| workers.get(uid));
         let inherited = before.filter(|w| w.pod.is_some()).map(|w| w.place).min();
-        inherited.unwrap_or_else(|| self.last_place())
+        inherited.unwrap_or_else(|| self.next_place())
     }
 
     /// A pod was added.
@@ -60,7 +60,7 @@ impl NodeAdmission {
 
     /// Runs a pass, if a pod requests room or the room has changed. None if there was no pass.
     pub fn step(&mut self, input: Input<'_>, shutting_down: bool, outbox: &mut Outbox) -> Option<Vec<Decision>> {
-        let requested = input.workers.values().any(Worker::may_be_admitted);
+        let requested = input.workers.values().any(|w| w.may_be_admitted());
         if !requested && !std::mem::take(&mut self.room_changed) {
             return None;
         }
@@ -103,7 +103,7 @@ impl NodeAdmission {
 }
 
 /// The sum of the requests of the admitted pods.
-pub fn requested(workers: &BTreeMap<Uid, Worker>) -> Resources {
+pub fn requested(workers: &BTreeMap<Uid, Box<Worker>>) -> Resources {
     let mut requested = Resources::default();
     workers.values().filter(|w| holds_room(w)).for_each(|w| requested.add(&w.requests.resources));
     requested

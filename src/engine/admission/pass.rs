@@ -33,7 +33,7 @@ const NAMED: usize = 3;
 pub struct Input<'a> {
     pub now: Boot,
     pub node: &'a NodeFacts,
-    pub workers: &'a BTreeMap<Uid, Worker>,
+    pub workers: &'a BTreeMap<Uid, Box<Worker>>,
     pub names: &'a Names,
     pub cache: &'a Cache,
 }
@@ -59,7 +59,7 @@ impl Input<'_> {
     /// W8: the pod that currently has this pod's name was edited, and continues until its record has been written.
     fn follows_outdated(&self, worker: &Worker) -> bool {
         let first = self.names.first(&worker.name);
-        first.filter(|uid| **uid != worker.uid).and_then(|uid| self.workers.get(uid)).is_some_and(Worker::is_outdated)
+        first.filter(|uid| **uid != worker.uid).and_then(|uid| self.workers.get(uid)).is_some_and(|w| w.is_outdated())
     }
 
     /// It started in a previous run, and its status has not been read yet.

@@ -23,7 +23,7 @@ const CRITICAL: &str = "system-node-critical";
 #[derive(Default)]
 struct Node {
     admission: NodeAdmission,
-    workers: BTreeMap<Uid, Worker>,
+    workers: BTreeMap<Uid, Box<Worker>>,
     names: Names,
     cache: Cache,
     outbox: Outbox,
@@ -43,7 +43,7 @@ impl Node {
         self.names.add(worker.name.clone(), worker.uid.clone());
         self.cache.insert(worker.uid.clone(), Entry::empty(0));
         self.admission.room_changed();
-        self.workers.entry(uid.into()).or_insert(worker)
+        self.workers.entry(uid.into()).or_insert(Box::new(worker))
     }
 
     fn add_admitted(&mut self, uid: &str, cpus: u32) {

@@ -55,9 +55,9 @@ impl Victims {
     }
 
     /// A8: counts each victim once it has stopped.
-    pub fn count(&mut self, workers: &BTreeMap<Uid, Worker>, outbox: &mut Outbox) {
+    pub fn count(&mut self, workers: &BTreeMap<Uid, Box<Worker>>, outbox: &mut Outbox) {
         self.stopping.retain(|uid, signal| {
-            let stopped = workers.get(uid).is_none_or(Worker::is_over);
+            let stopped = workers.get(uid).is_none_or(|w| w.is_over());
             if stopped {
                 outbox.measure(Measure::Preempted { signal: signal.clone() });
             }
@@ -94,7 +94,7 @@ impl Victims {
     }
 
     /// A9: sets the timer for the next restart of a victim.
-    pub fn arm(&mut self, workers: &BTreeMap<Uid, Worker>, now: Boot, outbox: &mut Outbox) {
+    pub fn arm(&mut self, workers: &BTreeMap<Uid, Box<Worker>>, now: Boot, outbox: &mut Outbox) {
         self.tried.retain(|uid, at| *at + RESTART_AFTER > now && workers.contains_key(uid));
         let at = self.tried.values().map(|at| *at + RESTART_AFTER).min();
         self.timer.set(TimerKey::Admission, at, outbox);
@@ -115,11 +115,11 @@ mod tests {
         Boot(0) + Duration::from_secs(seconds)
     }
 
-    fn workers() -> BTreeMap<Uid, Worker> {
+    fn workers() -> BTreeMap<Uid, Box<Worker>> {
         let leftover = |uid: &str| Worker::leftover(uid.into(), FullName::new("default", uid), Now::default());
         let orphan =
             |uid: &str| Worker::orphan(uid.into(), FullName::new("default", uid), Duration::ZERO, Now::default());
-        [("stopped".into(), leftover("stopped")), ("stopping".into(), orphan("stopping"))].into()
+        [("stopped".into(), leftover("stopped").into()), ("stopping".into(), orphan("stopping").into())].into()
     }
 
     #[test]

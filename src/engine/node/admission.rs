@@ -24,7 +24,7 @@ impl Engine {
         if worker.rejection().is_none() || worker.is_rejected_for_now() {
             return;
         }
-        worker.place = self.admission.last_place();
+        worker.place = self.admission.next_place();
         self.with_worker(uid, |worker, _, ctx| worker.reopen_admission(ctx));
         self.dirty.insert(uid.clone());
     }

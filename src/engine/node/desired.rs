@@ -220,7 +220,7 @@ impl Engine {
             leftover.hand_over(&mut worker);
         }
         worker.place = self.admission.place_of(&worker, self.desired.names(), &self.workers);
-        self.workers.insert(uid.clone(), worker);
+        self.workers.insert(uid.clone(), Box::new(worker));
         self.pleg.add(uid.clone(), entry);
     }
 

@@ -9,7 +9,6 @@ use crate::api::names::{FullName, Uid};
 use crate::engine::desired::Early;
 use crate::engine::effect::Effect;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
-use crate::engine::pod::worker::Worker;
 use std::collections::BTreeSet;
 
 impl Engine {
@@ -51,12 +50,12 @@ impl Engine {
 
     /// W6: the pod must run again, but a cause other than its own termination prevents that.
     pub fn is_held_back(&self, uid: &Uid) -> bool {
-        self.workers.get(uid).is_some_and(Worker::is_held_back)
+        self.workers.get(uid).is_some_and(|w| w.is_held_back())
     }
 
     /// Only the pod's status remains.
     pub fn is_finished(&self, uid: &Uid) -> bool {
-        self.workers.get(uid).is_some_and(Worker::is_finished)
+        self.workers.get(uid).is_some_and(|w| w.is_finished())
     }
 
     /// W27: the names whose new pods are held back.

@@ -64,7 +64,8 @@ pub struct Engine {
     orphaned_directories: OrphanedDirectories,
     shutdown: Shutdown,
     admission: NodeAdmission,
-    workers: BTreeMap<Uid, Worker>,
+    /// Boxed, because a node of the map has room for 11 values.
+    workers: BTreeMap<Uid, Box<Worker>>,
     container_ends: ContainerEnds,
     dirty: BTreeSet<Uid>,
     #[serde(flatten)]
@@ -308,7 +309,7 @@ impl Engine {
         if finished {
             self.free_name(&name, uid);
         }
-        if self.workers.get(uid).is_some_and(Worker::is_forgotten) {
+        if self.workers.get(uid).is_some_and(|w| w.is_forgotten()) {
             self.forget(uid);
         }
     }

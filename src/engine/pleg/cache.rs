@@ -145,6 +145,8 @@ impl Entry {
             Ok(_) if began < self.changed => self.wanted = true,
             Ok(facts) => {
                 self.facts = facts;
+                self.facts.sandboxes.shrink_to_fit();
+                self.facts.containers.shrink_to_fit();
                 self.changed_facts = true;
                 self.sort();
                 self.known = true;
@@ -242,6 +244,7 @@ impl Entry {
     /// Stores the answer to the worker's own call, which is as good as a read.
     pub fn put_sandbox(&mut self, fact: SandboxFact, generation: Generation) {
         self.facts.sandboxes.retain(|s| s.id != fact.id);
+        self.facts.sandboxes.reserve_exact(1);
         self.facts.sandboxes.push(fact);
         self.sort();
         self.keep_ips();
@@ -258,7 +261,11 @@ impl Entry {
                     c.sandbox = sandbox;
                 }
             }
-            None => self.facts.containers.insert(0, fact),
+            None => {
+                // Most pods have one container, and a growing vector allocates room for four.
+                self.facts.containers.reserve_exact(1);
+                self.facts.containers.insert(0, fact);
+            }
         }
         self.changed(generation);
     }

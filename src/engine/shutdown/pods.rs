@@ -13,7 +13,7 @@ use std::time::Duration;
 pub const LEAST: Duration = Duration::from_secs(1);
 
 pub struct Pods<'a> {
-    pub workers: &'a BTreeMap<Uid, Worker>,
+    pub workers: &'a BTreeMap<Uid, Box<Worker>>,
     pub pleg: &'a Pleg,
     pub now: Boot,
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl Shutdown {
-    pub fn view(&self, configured: &Groups, workers: &BTreeMap<Uid, Worker>, now: Boot) -> ShutdownView {
+    pub fn view(&self, configured: &Groups, workers: &BTreeMap<Uid, Box<Worker>>, now: Boot) -> ShutdownView {
         let lock = &self.lock;
         let groups = self.groups(configured);
         let mut of_group = vec![0; groups.iter().len()];
@@ -57,7 +57,7 @@ impl Shutdown {
         progress.or_else(|| self.lock.granted())
     }
 
-    pub fn plan(&self, configured: &Groups, workers: &BTreeMap<Uid, Worker>) -> PlanView {
+    pub fn plan(&self, configured: &Groups, workers: &BTreeMap<Uid, Box<Worker>>) -> PlanView {
         let lock = &self.lock;
         let groups = self.groups(configured);
         let granted = self.granted();

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 struct Node {
     shutdown: Shutdown,
     groups: Groups,
-    workers: BTreeMap<Uid, Worker>,
+    workers: BTreeMap<Uid, Box<Worker>>,
     pleg: Pleg,
     knows_its_pods: bool,
     now: Now,
@@ -33,7 +33,7 @@ impl Node {
         };
         for uid in ["a", "b"].map(Uid::from) {
             let worker = Worker::orphan(uid.clone(), FullName::new("default", uid.as_str()), seconds(30), node.now);
-            node.workers.insert(uid.clone(), worker);
+            node.workers.insert(uid.clone(), worker.into());
             node.pleg.add(uid, Entry::default());
         }
         node
