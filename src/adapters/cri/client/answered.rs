@@ -90,19 +90,9 @@ impl Client {
             Step::Image => Ok(Some(Answer::Image(answers::image(&parse(method, body)?)))),
             Step::Pull => {
                 let _: proto::PullImageResponse = self.parse_change(op, method, body)?;
-                let image = match self.work(op) {
-                    Some(Work::Pull(image)) => std::mem::take(image),
-                    _ => String::new(),
-                };
-                self.image_status(op, image, now).map(|()| None)
+                self.pulled(op, now)
             }
-            Step::Create => {
-                let answer: proto::CreateContainerResponse = parse(method, body)?;
-                if answer.container_id.is_empty() {
-                    return Err(OpError::Unknown(format!("{}: the runtime's answer has no id", method.path)));
-                }
-                Ok(Some(Answer::Created(ContainerId::from(answer.container_id))))
-            }
+            Step::Create => created(method, parse(method, body)?),
             Step::Start(id) => {
                 let _: proto::StartContainerResponse = self.parse_change(op, method, body)?;
                 self.container_status(op, Step::Started, id.to_string(), true, now).map(|()| None)
@@ -120,6 +110,15 @@ impl Client {
             Step::KillTask(id) => self.delete_task(op, &id, now),
             Step::Change => Ok(Some(Answer::Ok)),
         }
+    }
+
+    /// Requests the status of a pulled image.
+    fn pulled(&mut self, op: OpId, now: Boot) -> Result<Next, OpError> {
+        let image = match self.work(op) {
+            Some(Work::Pull(image)) => std::mem::take(image),
+            _ => String::new(),
+        };
+        self.image_status(op, image, now).map(|()| None)
     }
 
     /// Requests the statuses of the sandboxes in a pod's list.
@@ -272,6 +271,13 @@ impl Client {
             (true, None) => self.pids.get(id).copied(),
         }
     }
+}
+
+fn created(method: Method, answer: proto::CreateContainerResponse) -> Result<Next, OpError> {
+    if answer.container_id.is_empty() {
+        return Err(OpError::Unknown(format!("{}: the runtime's answer has no id", method.path)));
+    }
+    Ok(Some(Answer::Created(ContainerId::from(answer.container_id))))
 }
 
 fn is_unimplemented(error: &OpError) -> bool {
