@@ -21,8 +21,6 @@ use std::time::Duration;
 /// systemd can only remove descriptors by name. Each lock has a name of its own, so that a late removal does not remove
 /// another lock.
 const NAME: &str = "wherry-lock-";
-/// The names that older versions of Wherry used.
-const OLD_NAMES: [&str; 2] = ["wherry-lock-a", "wherry-lock-b"];
 
 /// gRPC's code INTERNAL, for Wherry's own errors.
 const INTERNAL: u32 = 13;
@@ -127,15 +125,11 @@ impl HeldLock {
     }
 }
 
-/// The process that took the lock of this name; Some(None) for the names of older versions, which have no pid. None:
-/// the name is not one of Wherry's.
-fn taker(name: &str) -> Option<Option<u32>> {
-    if OLD_NAMES.contains(&name) {
-        return Some(None);
-    }
+/// The pid of the process that took the lock of this name. None: the name is not one of Wherry's.
+fn taker(name: &str) -> Option<u32> {
     let (pid, number) = name.strip_prefix(NAME)?.split_once('-')?;
     number.parse::<u32>().ok()?;
-    pid.parse().ok().map(Some)
+    pid.parse().ok()
 }
 
 pub(super) fn bus(config: &Config) -> Logind {
@@ -287,19 +281,16 @@ mod tests {
         of(vec![(second, again(&b.1)), (first, broken())], second, &[first]);
         // The engine checks it with logind.
         of(vec![(first, broken())], first, &[]);
-        // Of an older version of Wherry.
-        of(vec![(OLD_NAMES[1], again(&a.1))], OLD_NAMES[1], &[]);
     }
 
     #[test]
     fn s7_a_lock_is_in_force_if_logind_lists_the_process_that_took_it_and_reads_its_fifo() {
-        let (a, b) = (lock(), lock());
+        let a = lock();
         let held = one_of(vec![("wherry-lock-7-0", a.1)]);
         assert!(held.is_in_force(&[8, 7]));
         assert!(!held.is_in_force(&[8]) && !held.is_in_force(&[]), "another Wherry's");
         assert!(held.is_in_force(&[0]), "logind does not know any more who took it");
         assert!(!one_of(vec![("wherry-lock-7-0", broken())]).is_in_force(&[7]));
-        assert!(one_of(vec![(OLD_NAMES[0], b.1)]).is_in_force(&[8]), "its taker is not known");
         assert!(!HeldLock::default().is_in_force(&[7]));
     }
 
@@ -310,7 +301,7 @@ mod tests {
         let mut names = BTreeSet::new();
         for _ in 0..3 {
             let (read, write) = lock();
-            held.take(Lock::new(write, Some(7)));
+            held.take(Lock::new(write, 7));
             readers.push(read);
             names.insert(name(&held).unwrap().to_owned());
             let closed = readers.iter().filter(|r| systemd::is_broken(r.as_fd())).count();
@@ -327,7 +318,7 @@ mod tests {
     fn s7_only_failed_notifications_to_the_descriptor_store_are_repeated() {
         let mut held = HeldLock::default();
         let (_read, write) = lock();
-        held.take(Lock::new(write, Some(7)));
+        held.take(Lock::new(write, 7));
         let told = std::cell::RefCell::new(Vec::new());
         let store = |held: &mut HeldLock, fails: bool| {
             let tell = |what: &str, name: &str| {
@@ -344,7 +335,7 @@ mod tests {
         }
         assert_eq!(store(&mut held, false), [""; 0]);
         let (_read, write) = lock();
-        held.take(Lock::new(write, Some(7)));
+        held.take(Lock::new(write, 7));
         let second = name(&held).unwrap().to_owned();
         for fails in [true, false] {
             assert_eq!(store(&mut held, fails), [format!("keep {second}"), format!("remove {first}")]);

@@ -32,19 +32,19 @@ const OFF: &str = "graceful shutdown was turned off";
 #[derive(Debug)]
 pub struct Lock {
     fd: OwnedFd,
-    /// The pid of the process that took the lock, as logind lists it. None for a lock from an older version of Wherry.
-    pub taker: Option<u32>,
+    /// The pid of the process that took the lock, as logind lists it.
+    pub taker: u32,
 }
 
 impl Lock {
     /// Creates a lock from a descriptor that logind returned. The descriptor must have the close-on-exec flag.
-    pub fn new(fd: OwnedFd, taker: Option<u32>) -> Lock {
+    pub fn new(fd: OwnedFd, taker: u32) -> Lock {
         Lock { fd, taker }
     }
 
     /// Whether logind lists this lock. A newer logind that has restarted lists pid 0 for a process that has ended.
     pub fn is_among(&self, takers: &[u32]) -> bool {
-        takers.iter().any(|pid| *pid == 0 || self.taker.is_none_or(|taker| taker == *pid))
+        takers.iter().any(|pid| *pid == 0 || self.taker == *pid)
     }
 }
 
@@ -252,7 +252,7 @@ impl Logind {
                     self.subscribed = true;
                 }
                 out.push(match answer {
-                    Ok(Answered::Lock(fd)) => BusEvent::Locked { op, lock: Lock::new(fd, Some(std::process::id())) },
+                    Ok(Answered::Lock(fd)) => BusEvent::Locked { op, lock: Lock::new(fd, std::process::id()) },
                     Ok(Answered::Takers(takers)) => BusEvent::Listed { op, takers },
                     Ok(Answered::Plain(answer)) => BusEvent::Done { op, result: Ok(answer) },
                     Err(e) => BusEvent::Done { op, result: Err(e) },
