@@ -38,7 +38,7 @@ impl Manifests {
         Some(self.looks.begin(key, question, base, stamps, means, now.boot))
     }
 
-    /// Handles the result of an inspection. Returns all desired pods if they changed, and after the first scan.
+    /// Handles the result of an inspection. Returns all objects if a file changed, and after the first scan.
     pub fn looked(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) -> Option<Objects> {
         let looks::Ended { key, why, base, stamps, at, alive } = self.looks.end(ticket)?;
         let subject = (!stamps).then(|| key.clone());
@@ -73,7 +73,7 @@ impl Manifests {
         if !self.looks.any_running() {
             self.watcher.rest();
         }
-        self.desired(now)
+        self.take_objects(now)
     }
 
     /// Handles a file system that does not answer.

@@ -1,7 +1,7 @@
 //! The documents of a file, compared with its previous documents (D2). An unchanged document keeps its object, a broken
 //! one keeps its last good version.
 //!
-//! A pod is in force once the engine has accepted it, because only then it has its priority (A5). Until then the last
+//! A pod is in force once the engine has accepted it, because its priority is unknown before (A5). Until then the last
 //! good version of the pod stays in force, as for a broken document.
 
 use crate::api::document::{Document, Key, Object};
@@ -135,7 +135,7 @@ impl Held {
 /// good version.
 ///
 /// `old` contains the previous documents of the file. It is None when the file is read for the first time; then
-/// `recall` supplies them, but only if a document is broken.
+/// `recall` supplies them, but only if a document is broken or a pod needs its record.
 pub(super) fn merge(
     old: Option<Vec<Held>>,
     recall: impl FnOnce() -> Vec<Held>,

@@ -210,7 +210,7 @@ impl Manifests {
     /// Handles inotify events. Returns all objects, ordered by path, if a file changed.
     pub fn ready(&mut self, now: Now) -> Option<Objects> {
         self.events(now);
-        self.desired(now)
+        self.take_objects(now)
     }
 
     /// Does the work that is due. Returns all objects, ordered by path, if a file changed.
@@ -235,7 +235,7 @@ impl Manifests {
         if self.next_full <= now.boot {
             self.look_at_all(now);
         }
-        self.desired(now)
+        self.take_objects(now)
     }
 
     /// The time of the next call of `due`.
@@ -310,7 +310,7 @@ impl Manifests {
     }
 
     /// Returns all objects if they changed.
-    fn desired(&mut self, now: Now) -> Option<Objects> {
+    fn take_objects(&mut self, now: Now) -> Option<Objects> {
         if self.is_first() || !self.changed {
             self.held_until = None;
             return None;
