@@ -137,19 +137,19 @@ impl fmt::Display for NoAnswer {
 }
 
 /// Work that runs in a thread of `ask`.
-pub struct Asked<T> {
+pub struct Running<T> {
     began: Instant,
     answer: Result<Receiver<T>, NoAnswer>,
 }
 
 /// Starts the work in a separate thread. For commands, and for the agent before its loop runs.
-pub fn ask<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Asked<T> {
+pub fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Running<T> {
     let (send, answer) = channel();
     let spawned = thread::Builder::new().name("question".to_owned()).spawn(move || {
         // If this fails, the caller has stopped waiting.
         let _ = send.send(work());
     });
-    Asked { began: Instant::now(), answer: spawned.map(|_| answer).map_err(|e| NoAnswer::NoThread(e.to_string())) }
+    Running { began: Instant::now(), answer: spawned.map(|_| answer).map_err(|e| NoAnswer::NoThread(e.to_string())) }
 }
 
 /// Runs the work in a separate thread and waits at most `patience` for its result.
@@ -157,10 +157,10 @@ pub fn ask<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Aske
 /// # Errors
 /// No result in time, or the thread failed.
 pub fn within<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T + Send + 'static) -> Result<T, NoAnswer> {
-    ask(work).answer(patience)
+    start(work).answer(patience)
 }
 
-impl<T> Asked<T> {
+impl<T> Running<T> {
     /// Waits for the result until `patience` after the call of `ask`. Several calls run in parallel, so each can have the
     /// same `patience`.
     ///
@@ -183,7 +183,7 @@ mod tests {
 
     const LIMIT: u64 = 10;
 
-    fn said(path: &Path, links: Links) -> String {
+    fn error_of(path: &Path, links: Links) -> String {
         read(path, links, LIMIT).unwrap_err().to_string()
     }
 
@@ -199,11 +199,11 @@ mod tests {
         let _listener = UnixListener::bind(at("socket")).unwrap();
         assert_eq!(read(&at("file"), Links::Refuse, LIMIT).unwrap(), b"0123456789");
         assert_eq!(read(&at("link"), Links::Follow, LIMIT).unwrap(), b"0123456789");
-        assert_eq!(said(&at("link"), Links::Refuse), "a symbolic link, not a regular file");
-        assert_eq!(said(&at("long"), Links::Follow), "11 bytes, larger than the limit of 10");
+        assert_eq!(error_of(&at("link"), Links::Refuse), "a symbolic link, not a regular file");
+        assert_eq!(error_of(&at("long"), Links::Follow), "11 bytes, larger than the limit of 10");
         for (name, kind) in [("fifo", "a FIFO"), ("socket", "a socket"), ("to-device", "a device"), ("", "a directory")]
         {
-            assert_eq!(said(&at(name), Links::Follow), format!("{kind}, not a regular file"));
+            assert_eq!(error_of(&at(name), Links::Follow), format!("{kind}, not a regular file"));
         }
         assert!(read(&at("none"), Links::Follow, LIMIT).unwrap_err().is_missing());
         // Files in /proc report a size of 0.
@@ -233,7 +233,7 @@ mod tests {
     fn a_call_without_an_answer_times_out_and_does_not_delay_others() {
         let (release, hang) = channel::<()>();
         let began = Instant::now();
-        let hung = ask(move || {
+        let hung = start(move || {
             let _ = hang.recv();
         });
         assert_eq!(within(Duration::from_secs(60), || 7), Ok(7));

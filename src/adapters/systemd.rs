@@ -18,7 +18,7 @@ const MAX_STATUS: usize = 1024;
 
 /// A part of a notification to systemd about the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said<'a> {
+pub enum Notification<'a> {
     /// The service is ready, or has finished a reload of its configuration.
     Ready,
     /// The service reloads its configuration. Ends with `Ready`.
@@ -36,7 +36,7 @@ pub fn is_there() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// The watchdog timeout for this process (WATCHDOG_USEC), if systemd set one. Send `Said::Alive` at half this period.
+/// The watchdog timeout for this process (WATCHDOG_USEC), if systemd set one. Send `Notification::Alive` at half this period.
 pub fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled().filter(|period| is_there() && !period.is_zero())
 }
@@ -45,27 +45,29 @@ pub fn watchdog() -> Option<Duration> {
 ///
 /// # Errors
 /// The socket cannot be used, or systemd does not read its messages.
-pub fn tell(said: &[Said<'_>]) -> Result<(), String> {
-    let statuses: Vec<String> =
-        said.iter().filter_map(|s| if let Said::Status(text) = s { Some(one_line(text)) } else { None }).collect();
+pub fn notify(notifications: &[Notification<'_>]) -> Result<(), String> {
+    let statuses: Vec<String> = notifications
+        .iter()
+        .filter_map(|s| if let Notification::Status(text) = s { Some(one_line(text)) } else { None })
+        .collect();
     let mut texts = statuses.iter();
-    let mut state = Vec::with_capacity(said.len() + 1);
-    for s in said {
+    let mut state = Vec::with_capacity(notifications.len() + 1);
+    for s in notifications {
         match s {
-            Said::Ready => state.push(NotifyState::Ready),
-            Said::Reloading => {
+            Notification::Ready => state.push(NotifyState::Ready),
+            Notification::Reloading => {
                 state.push(NotifyState::Reloading);
                 // With Type=notify-reload (systemd 253), the time distinguishes this reload from an earlier one.
                 let now = NotifyState::monotonic_usec_now()
                     .map_err(|e| format!("failed to read the monotonic clock: {e}"))?;
                 state.push(now);
             }
-            Said::Stopping => state.push(NotifyState::Stopping),
-            Said::Status(_) => state.extend(texts.next().map(|text| NotifyState::Status(text))),
-            Said::Alive => state.push(NotifyState::Watchdog),
+            Notification::Stopping => state.push(NotifyState::Stopping),
+            Notification::Status(_) => state.extend(texts.next().map(|text| NotifyState::Status(text))),
+            Notification::Alive => state.push(NotifyState::Watchdog),
         }
     }
-    notify(&state, &[])
+    send(&state, &[])
 }
 
 /// Replaces control characters. Each line of a notification is an assignment, and text from a manifest or the runtime must
@@ -89,7 +91,7 @@ fn one_line(text: &str) -> String {
 /// # Errors
 /// The socket cannot be used, or systemd does not read its messages.
 pub fn store(name: &str, fd: BorrowedFd<'_>) -> Result<(), String> {
-    notify(&[NotifyState::FdStore, NotifyState::FdName(name), NotifyState::Custom("FDPOLL=0")], &[fd])
+    send(&[NotifyState::FdStore, NotifyState::FdName(name), NotifyState::Custom("FDPOLL=0")], &[fd])
         .map_err(|e| format!("failed to store descriptor {name} in systemd: {e}"))
 }
 
@@ -98,11 +100,11 @@ pub fn store(name: &str, fd: BorrowedFd<'_>) -> Result<(), String> {
 /// # Errors
 /// The socket cannot be used, or systemd does not read its messages.
 pub fn remove(name: &str) -> Result<(), String> {
-    notify(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)], &[])
+    send(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)], &[])
         .map_err(|e| format!("failed to remove descriptor {name} from systemd: {e}"))
 }
 
-fn notify(state: &[NotifyState<'_>], fds: &[BorrowedFd<'_>]) -> Result<(), String> {
+fn send(state: &[NotifyState<'_>], fds: &[BorrowedFd<'_>]) -> Result<(), String> {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
     // The library's socket blocks while the queue is full. If systemd hangs, it would block forever.
     if !takes_messages(&socket)? {

@@ -75,7 +75,7 @@ pub(super) fn dump(
             let what = match job {
                 Job::Records(_) => "write pods' records",
                 Job::Manifest => "write a manifest's record",
-                Job::Look(_) => "read manifests",
+                Job::Inspection(_) => "read manifests",
                 Job::Files(_) => "remove files",
                 Job::Message(_) => "read a termination message",
                 Job::Hosts(_) => "read the host's hosts file",

@@ -26,7 +26,7 @@ const REMOVE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Time limit for a read of the manifest directory or of a file in it. On file systems that depend on a server the
 /// limit is shorter.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(8);
+const INSPECTION_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A job of a helper. Kept here, so that a job without an answer can be completed as well.
 pub enum Job {
@@ -34,7 +34,7 @@ pub enum Job {
     /// The last good version of a manifest.
     Manifest,
     /// A read of the manifest directory or of a file in it, by its ticket.
-    Look(u64),
+    Inspection(u64),
     /// Files of a pod that has ended or of a removed container; or the drop-in for logind.
     Files(OpId),
     /// A container's termination message.
@@ -55,7 +55,7 @@ pub enum Job {
 pub enum Work {
     Records(Vec<(OpId, Result<(), String>)>),
     Manifest(Result<(), String>),
-    Look(Seen),
+    Inspection(Seen),
     Files(Result<(), OpError>),
     Message(String),
     Hosts(Result<String, String>),
@@ -110,7 +110,7 @@ impl Agent {
             Effect::AcceptPods(pods) => self.manifests.accept(&pods),
             Effect::ClassProblems(problems) => {
                 self.manifests.class_problems(problems, now);
-                self.tell_manifest_errors(now);
+                self.report_manifest_errors(now);
             }
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),
             // Manifests with volumes are rejected (`api/validate/unsupported.rs`), so nothing is ever mounted.
@@ -120,7 +120,7 @@ impl Agent {
             Effect::Volumes { op, .. } => self.cannot(op, "volumes"),
             Effect::Hook { op, .. } => self.cannot(op, "lifecycle hooks"),
             Effect::Probe { op, .. } => self.cannot(op, "probes"),
-            Effect::Logind { op, call, timeout } => self.ask_logind(op, call, timeout, now),
+            Effect::Logind { op, call, timeout } => self.call_logind(op, call, timeout, now),
             Effect::ReleaseLock => self.release_lock(),
             Effect::StoreLock { op } => self.store_lock(op),
             Effect::UseLogind(wanted) => self.use_logind(wanted, now),
@@ -145,7 +145,7 @@ impl Agent {
             Effect::Timer { key, at: None } => self.sources.timers.clear(&key),
             Effect::Publish { uid, name } => {
                 self.service.changed();
-                if self.tell_change(&uid, &name, now) && self.server.has_watches(Route::Pods) {
+                if self.report_change(&uid, &name, now) && self.server.has_watches(Route::Pods) {
                     let mut line = Vec::with_capacity(4096);
                     match self.engine.pod(&uid) {
                         Some(view) => views::write_change("MODIFIED", &view, &mut line),
@@ -154,8 +154,8 @@ impl Agent {
                     self.server.publish(Route::Pods, line, now.boot);
                 }
             }
-            Effect::Notice(notice) => self.tell(&notice, now),
-            Effect::ContainerEnded(end) => self.tell_end(&end, now),
+            Effect::Notice(notice) => self.record_notice(&notice, now),
+            Effect::ContainerEnded(end) => self.report_end(&end, now),
             Effect::Measure(measure) => self.metrics.observe(&measure),
         }
         false
@@ -202,7 +202,7 @@ impl Agent {
                 CgroupResult::RemoveByForce { op, uid } => self.remove_by_force(op, &uid, now),
                 CgroupResult::Counted { operation, took } => self.metrics.cgroup_operation(operation, took),
                 CgroupResult::LevelFailed { why } => {
-                    if let Some(repeated) = self.standing.tell(&format!("slice: {why}"), now.boot) {
+                    if let Some(repeated) = self.standing.repetitions(&format!("slice: {why}"), now.boot) {
                         log::warn!("failed to set the cgroups of the QoS levels error={why:?} repeated={repeated}");
                     }
                 }
@@ -249,15 +249,15 @@ impl Agent {
     }
 
     /// Has helpers read the manifests that may have changed: each read may block as long as the file system does.
-    pub(super) fn look_at_manifests(&mut self, now: Now) {
-        while let Some(look) = self.manifests.take_look(now) {
-            let ticket = look.ticket();
-            let deadline = now.boot + LOOK_TIMEOUT;
+    pub(super) fn inspect_manifests(&mut self, now: Now) {
+        while let Some(inspection) = self.manifests.take_inspection(now) {
+            let ticket = inspection.ticket();
+            let deadline = now.boot + INSPECTION_TIMEOUT;
             let id = self
                 .sources
                 .helpers
-                .submit(Class::Manifests, "read manifests", deadline, move || Work::Look(look.run()));
-            self.sources.jobs.insert(id, Job::Look(ticket));
+                .submit(Class::Manifests, "read manifests", deadline, move || Work::Inspection(inspection.run()));
+            self.sources.jobs.insert(id, Job::Inspection(ticket));
         }
     }
 
@@ -283,7 +283,7 @@ impl Agent {
                 }
             }
             (_, Work::Manifest(result)) => self.manifests.written(result, now),
-            (Job::Look(ticket), Work::Look(seen)) => self.manifest_looked(ticket, Ok(seen), now),
+            (Job::Inspection(ticket), Work::Inspection(seen)) => self.manifest_inspected(ticket, Ok(seen), now),
             (Job::Files(op), Work::Files(result)) => {
                 self.events.push_back(Event::Done { op, result: result.map(|()| Answer::Ok) });
             }
@@ -311,15 +311,15 @@ impl Agent {
     }
 
     fn work_failed(&mut self, job: Job, e: &JobError, now: Now) {
-        if let Job::Look(ticket) = job {
+        if let Job::Inspection(ticket) = job {
             // The manifests report these errors in more detail.
             let not_seen = match e {
                 JobError::Stuck { .. } => NotSeen::Stuck,
                 e => NotSeen::NotBegun(e.to_string()),
             };
-            return self.manifest_looked(ticket, Err(not_seen), now);
+            return self.manifest_inspected(ticket, Err(not_seen), now);
         }
-        if let Some(repeated) = self.standing.tell(&e.to_string(), now.boot) {
+        if let Some(repeated) = self.standing.repetitions(&e.to_string(), now.boot) {
             log::warn!("a helper job failed error={:?} repeated={repeated}", e.to_string());
         }
         let result = Err(OpError::Unknown(e.to_string()));
@@ -344,7 +344,7 @@ impl Agent {
                 self.reloaded(Err(e), now);
                 Vec::new()
             }
-            Job::Look(_) => Vec::new(),
+            Job::Inspection(_) => Vec::new(),
         };
         for op in ops {
             self.events.push_back(Event::Done { op, result: result.clone() });

@@ -26,7 +26,7 @@ const MAX_MESSAGE: usize = 1024;
 
 /// One occurrence of an event.
 #[derive(Clone, Copy, Debug)]
-pub struct Happened<'a> {
+pub struct Occurrence<'a> {
     /// None: an event of the node.
     pub pod: Option<(&'a Uid, &'a FullName)>,
     pub container: Option<&'a str>,
@@ -72,11 +72,11 @@ struct Kept {
 }
 
 impl Kept {
-    fn says(&self, told: &Happened<'_>, message: &str) -> bool {
-        self.reason == *told.reason
-            && self.severity == told.severity
+    fn equals(&self, occurrence: &Occurrence<'_>, message: &str) -> bool {
+        self.reason == *occurrence.reason
+            && self.severity == occurrence.severity
             && *self.message == *message
-            && self.container.as_deref() == told.container
+            && self.container.as_deref() == occurrence.container
     }
 
     fn is_over(&self, now: Boot) -> bool {
@@ -90,17 +90,17 @@ impl EventCache {
     }
 
     /// Stores the event, or counts it if the cache has an equal one. With `line`, returns a line for watches.
-    pub fn tell(&mut self, told: &Happened<'_>, now: Now, line: bool) -> Option<Vec<u8>> {
+    pub fn record(&mut self, occurrence: &Occurrence<'_>, now: Now, line: bool) -> Option<Vec<u8>> {
         self.drop_what_is_over(now.boot);
         self.last += 1;
         let order = self.last;
-        let message = cut(told.message);
-        let events = match told.pod {
+        let message = cut(occurrence.message);
+        let events = match occurrence.pod {
             None => Some(&mut self.node),
             Some((uid, _)) => self.pods.get_mut(uid).map(|p| &mut p.events),
         };
         let before = events.and_then(|events| {
-            let at = events.iter().rposition(|e| e.says(told, message))?;
+            let at = events.iter().rposition(|e| e.equals(occurrence, message))?;
             events.remove(at)
         });
         let (kind, event) = match before {
@@ -110,10 +110,10 @@ impl EventCache {
                 ("MODIFIED", event)
             }
             None => {
-                self.kept += usize::from(told.pod.is_some());
+                self.kept += usize::from(occurrence.pod.is_some());
                 let (first, last, last_boot) = (now.wall, now.wall, now.boot);
-                let (message, container) = (self.text(message), told.container.map(|c| self.text(c)));
-                let (reason, severity) = (told.reason.clone(), told.severity);
+                let (message, container) = (self.text(message), occurrence.container.map(|c| self.text(c)));
+                let (reason, severity) = (occurrence.reason.clone(), occurrence.severity);
                 let event =
                     Kept { id: order, order, reason, message, container, first, last, last_boot, count: 1, severity };
                 ("ADDED", event)
@@ -121,10 +121,10 @@ impl EventCache {
         };
         let line = line.then(|| {
             let mut out = Vec::with_capacity(512);
-            self.write_line(kind, told.pod, &event, &mut out);
+            self.write_line(kind, occurrence.pod, &event, &mut out);
             out
         });
-        match told.pod {
+        match occurrence.pod {
             None => self.node.push_back(event),
             Some((uid, name)) => {
                 let new = || OfPod { name: name.clone(), gone: false, events: VecDeque::new() };
@@ -136,7 +136,7 @@ impl EventCache {
                 pod.events.push_back(event);
             }
         }
-        self.keep_bounds(told.pod.map(|(uid, _)| uid));
+        self.keep_bounds(occurrence.pod.map(|(uid, _)| uid));
         line
     }
 
@@ -346,9 +346,9 @@ mod tests {
         Now { boot: Boot(0) + Duration::from_secs(seconds), wall }
     }
 
-    fn told<'a>(pod: &'a (Uid, FullName), reason: &'a Reason, message: &'a str) -> Happened<'a> {
+    fn occurrence<'a>(pod: &'a (Uid, FullName), reason: &'a Reason, message: &'a str) -> Occurrence<'a> {
         let severity = if *reason == Reason::BackOff { Severity::Warning } else { Severity::Normal };
-        Happened { pod: Some((&pod.0, &pod.1)), container: Some("main"), severity, reason, message }
+        Occurrence { pod: Some((&pod.0, &pod.1)), container: Some("main"), severity, reason, message }
     }
 
     fn pod(name: &str) -> (Uid, FullName) {
@@ -366,9 +366,9 @@ mod tests {
     fn an_event_is_written_as_the_api_has_it_and_repeated_ones_are_counted() {
         let mut event_cache = EventCache::new("lab");
         let web = pod("web");
-        assert!(event_cache.tell(&told(&web, &Reason::BackOff, "again"), at(0), false).is_none());
-        event_cache.tell(&told(&web, &Reason::Started, "Started container main"), at(1), false);
-        let line = event_cache.tell(&told(&web, &Reason::BackOff, "again"), at(20), true).unwrap();
+        assert!(event_cache.record(&occurrence(&web, &Reason::BackOff, "again"), at(0), false).is_none());
+        event_cache.record(&occurrence(&web, &Reason::Started, "Started container main"), at(1), false);
+        let line = event_cache.record(&occurrence(&web, &Reason::BackOff, "again"), at(20), true).unwrap();
         let line: Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(line["type"], "MODIFIED");
         let event = json!({
@@ -390,16 +390,16 @@ mod tests {
     fn a_pod_keeps_its_last_fifty_and_all_together_a_thousand() {
         let mut event_cache = EventCache::new("lab");
         let (noisy, calm) = (pod("noisy"), pod("calm"));
-        event_cache.tell(&told(&calm, &Reason::Started, "x"), at(0), false);
+        event_cache.record(&occurrence(&calm, &Reason::Started, "x"), at(0), false);
         for i in 0..200 {
-            event_cache.tell(&told(&noisy, &Reason::Failed, &format!("error {i}")), at(i), false);
+            event_cache.record(&occurrence(&noisy, &Reason::Failed, &format!("error {i}")), at(i), false);
         }
         assert_eq!(event_cache.counts(), (2, 51, 0));
         assert_eq!(all(&event_cache, at(200))[1]["message"], "error 150");
         for p in 0..40 {
             let other = pod(&format!("p{p}"));
             for i in 0..50 {
-                event_cache.tell(&told(&other, &Reason::Failed, &format!("error {p} {i}")), at(300), false);
+                event_cache.record(&occurrence(&other, &Reason::Failed, &format!("error {p} {i}")), at(300), false);
             }
         }
         let (pods, kept, _) = event_cache.counts();
@@ -412,8 +412,8 @@ mod tests {
         });
         assert!(fewest.min() >= Some(20));
         for i in 0..300 {
-            let node = Happened { pod: None, ..told(&calm, &Reason::Conflict, "") };
-            event_cache.tell(&Happened { message: &format!("{i}"), ..node }, at(302), false);
+            let node = Occurrence { pod: None, ..occurrence(&calm, &Reason::Conflict, "") };
+            event_cache.record(&Occurrence { message: &format!("{i}"), ..node }, at(302), false);
         }
         assert_eq!(event_cache.counts(), (42, 1000, 100));
     }
@@ -422,10 +422,10 @@ mod tests {
     fn events_outlive_their_pod_by_an_hour_and_stay_while_it_lives() {
         let mut event_cache = EventCache::new("lab");
         let (gone, lives) = (pod("gone"), pod("lives"));
-        event_cache.tell(&told(&gone, &Reason::Started, "x"), at(0), false);
-        event_cache.tell(&told(&lives, &Reason::Started, "x"), at(0), false);
-        event_cache.tell(&Happened { pod: None, ..told(&lives, &Reason::Starting, "wherry") }, at(0), false);
-        event_cache.tell(&told(&gone, &Reason::Killing, "y"), at(100), false);
+        event_cache.record(&occurrence(&gone, &Reason::Started, "x"), at(0), false);
+        event_cache.record(&occurrence(&lives, &Reason::Started, "x"), at(0), false);
+        event_cache.record(&Occurrence { pod: None, ..occurrence(&lives, &Reason::Starting, "wherry") }, at(0), false);
+        event_cache.record(&occurrence(&gone, &Reason::Killing, "y"), at(100), false);
         event_cache.pod_gone(&gone.0);
         let names = |now| -> Vec<String> {
             all(&event_cache, now).iter().map(|e| e["metadata"]["name"].as_str().unwrap().to_string()).collect()
@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(names(at(3599)), ["gone.1", "lives.2", "lab.3", "gone.4"]);
         assert_eq!(names(at(3600)), ["lives.2", "gone.4"]);
         assert_eq!(names(at(3700)), ["lives.2"]);
-        event_cache.tell(&told(&lives, &Reason::Killing, "z"), at(100_000), false);
+        event_cache.record(&occurrence(&lives, &Reason::Killing, "z"), at(100_000), false);
         assert_eq!((event_cache.counts(), event_cache.texts.len()), ((1, 2, 0), 3), "{:?}", event_cache.texts);
     }
 
@@ -442,7 +442,7 @@ mod tests {
         let mut event_cache = EventCache::new("lab");
         let web = pod("web");
         for i in 0..40 {
-            event_cache.tell(&told(&web, &Reason::Failed, &format!("error {i}")), at(i), false);
+            event_cache.record(&occurrence(&web, &Reason::Failed, &format!("error {i}")), at(i), false);
         }
         for lines in [true, false] {
             let (mut after, mut more, mut pieces, mut text) = (None, true, 0, Vec::new());
@@ -473,19 +473,19 @@ mod tests {
         let mut event_cache = EventCache::new("lab");
         for p in 0..300 {
             let one = pod(&format!("p{p}"));
-            event_cache.tell(
-                &told(&one, &Reason::Pulled, "Container image \"i:1\" already present on machine"),
+            event_cache.record(
+                &occurrence(&one, &Reason::Pulled, "Container image \"i:1\" already present on machine"),
                 at(0),
                 false,
             );
-            event_cache.tell(&told(&one, &Reason::Created, "Created container main"), at(0), false);
-            event_cache.tell(&told(&one, &Reason::Started, "Started container main"), at(0), false);
+            event_cache.record(&occurrence(&one, &Reason::Created, "Created container main"), at(0), false);
+            event_cache.record(&occurrence(&one, &Reason::Started, "Started container main"), at(0), false);
         }
         assert_eq!(event_cache.counts(), (300, 900, 0));
         // Three messages and the name of a container.
         assert_eq!(event_cache.texts.len(), 4);
         let long = "\u{e4}".repeat(5000);
-        event_cache.tell(&told(&pod("p0"), &Reason::Failed, &long), at(1), false);
+        event_cache.record(&occurrence(&pod("p0"), &Reason::Failed, &long), at(1), false);
         assert!(event_cache.texts.iter().all(|t| t.chars().count() <= MAX_MESSAGE));
     }
 }

@@ -34,7 +34,7 @@ struct OfPod {
 }
 
 impl Agent {
-    pub(super) fn tell(&mut self, notice: &Notice, now: Now) {
+    pub(super) fn record_notice(&mut self, notice: &Notice, now: Now) {
         if let Some(pod) = &notice.pod {
             if self.engine.pod(&pod.uid).is_some() {
                 self.reporting.recorder.pods.entry(pod.uid.clone()).or_default();
@@ -42,7 +42,7 @@ impl Agent {
             self.reporting.recorder.keep(notice);
         }
         self.keep_event(
-            &event_cache::Happened {
+            &event_cache::Occurrence {
                 pod: notice.pod.as_ref().map(|p| (&p.uid, &p.name)),
                 container: notice.container.as_deref(),
                 severity: notice.severity,
@@ -56,13 +56,13 @@ impl Agent {
             // Of little use: it always follows Pulled and precedes Started.
             Severity::Normal if notice.reason == Reason::Created => log::debug!("{line}"),
             Severity::Normal => log::info!("{line}"),
-            Severity::Warning => tell_standing(&mut self.standing, Level::Warn, &line, now),
+            Severity::Warning => log_once(&mut self.standing, Level::Warn, &line, now),
         }
     }
 
     /// Logs the runtime's state if it has changed.
-    pub(super) fn tell_runtime(&mut self, fact: &RuntimeFact, now: Now) {
-        if self.runtime.told.as_ref() == Some(fact) {
+    pub(super) fn report_runtime(&mut self, fact: &RuntimeFact, now: Now) {
+        if self.runtime.reported.as_ref() == Some(fact) {
             return;
         }
         let not_ready = fact.runtime_not_ready.as_ref().map(|why| ("runtime", Reason::RuntimeNotReady, why));
@@ -77,12 +77,12 @@ impl Agent {
                 self.keep_node_event(Severity::Normal, Reason::RuntimeReady, &message, now);
             }
         }
-        self.runtime.told = Some(fact.clone());
+        self.runtime.reported = Some(fact.clone());
         self.service.runtime_told = true;
     }
 
     /// The pod's status changed, or the pod was forgotten. Returns false if its removal was logged before.
-    pub(super) fn tell_change(&mut self, uid: &Uid, name: &FullName, now: Now) -> bool {
+    pub(super) fn report_change(&mut self, uid: &Uid, name: &FullName, now: Now) -> bool {
         if let Some(view) = self.engine.pod(uid) {
             log::debug!("{}", summary(&view));
             self.reporting.recorder.pods.entry(uid.clone()).or_default();
@@ -93,14 +93,14 @@ impl Agent {
             let message = "the pod was removed completely";
             log::info!("pod={name} reason=Removed message={message:?}");
             let (pod, severity, reason) = (Some((uid, name)), Severity::Normal, &Reason::Removed);
-            self.keep_event(&event_cache::Happened { pod, container: None, severity, reason, message }, now);
+            self.keep_event(&event_cache::Occurrence { pod, container: None, severity, reason, message }, now);
         }
         self.reporting.event_cache.pod_gone(uid);
         news
     }
 
     /// Logs the end of a container.
-    pub(super) fn tell_end(&mut self, of: &ContainerEnd, now: Now) {
+    pub(super) fn report_end(&mut self, of: &ContainerEnd, now: Now) {
         let ContainerEnd { pod, container, end, .. } = of;
         let severity = if end.exit_code == 0 { Severity::Normal } else { Severity::Warning };
         match severity {
@@ -112,13 +112,13 @@ impl Agent {
         let message = &format!("Container {container} ended with exit code {}{reason}", end.exit_code);
         let (pod, container) = (Some((&pod.uid, &pod.name)), Some(container.as_str()));
         self.keep_event(
-            &event_cache::Happened { pod, container, severity, reason: &Reason::ContainerDied, message },
+            &event_cache::Occurrence { pod, container, severity, reason: &Reason::ContainerDied, message },
             now,
         );
     }
 
     /// Records each new manifest error as an event of the node.
-    pub(super) fn tell_manifest_errors(&mut self, now: Now) {
+    pub(super) fn report_manifest_errors(&mut self, now: Now) {
         let problems: BTreeSet<String> =
             self.manifests.problems().flat_map(|p| &p.problems).map(ToString::to_string).collect();
         let before = std::mem::replace(&mut self.reporting.manifest_errors, problems);
@@ -129,21 +129,24 @@ impl Agent {
     }
 
     pub(super) fn keep_node_event(&mut self, severity: Severity, reason: Reason, message: &str, now: Now) {
-        self.keep_event(&event_cache::Happened { pod: None, container: None, severity, reason: &reason, message }, now);
+        self.keep_event(
+            &event_cache::Occurrence { pod: None, container: None, severity, reason: &reason, message },
+            now,
+        );
     }
 
     /// Stores an event for later clients and sends it to watches.
-    fn keep_event(&mut self, told: &event_cache::Happened<'_>, now: Now) {
+    fn keep_event(&mut self, event: &event_cache::Occurrence<'_>, now: Now) {
         self.service.changed();
         let watched = self.server.has_watches(Route::Events);
-        if let Some(line) = self.reporting.event_cache.tell(told, now, watched) {
+        if let Some(line) = self.reporting.event_cache.record(event, now, watched) {
             self.server.publish(Route::Events, line, now.boot);
         }
     }
 }
 
-fn tell_standing(standing: &mut LogDeduplicator, level: Level, line: &str, now: Now) {
-    match standing.tell(line, now.boot) {
+fn log_once(standing: &mut LogDeduplicator, level: Level, line: &str, now: Now) {
+    match standing.repetitions(line, now.boot) {
         Some(0) => log::log!(level, "{line}"),
         Some(times) => log::log!(level, "{line} repeated={times}"),
         None => {}

@@ -55,7 +55,7 @@ impl Agent {
                 ClientEvent::Done { op, result } => {
                     if let Ok(Answer::Runtime(fact)) = &result {
                         self.preflight_runtime(Ok(fact), now);
-                        self.tell_runtime(fact, now);
+                        self.report_runtime(fact, now);
                         self.open_container_events();
                     }
                     self.events.push_back(Event::Done { op, result });
@@ -66,7 +66,7 @@ impl Agent {
                     self.drive_cgroups(now);
                 }
                 ClientEvent::Nonsense { why } => {
-                    if let Some(repeated) = self.standing.tell(&format!("nonsense: {why}"), now.boot) {
+                    if let Some(repeated) = self.standing.repetitions(&format!("nonsense: {why}"), now.boot) {
                         log::warn!("unexpected answer from the runtime error={why:?} repeated={repeated}");
                     }
                 }
@@ -101,7 +101,7 @@ impl Agent {
         let mut runtime_events: BTreeMap<(Option<Uid>, String), Kind> = BTreeMap::new();
         for event in out {
             match event {
-                StreamEvent::Asked => {
+                StreamEvent::Requested => {
                     log::debug!("listening to the runtime's container events");
                     self.metrics.event_stream_asked();
                 }
@@ -110,10 +110,10 @@ impl Agent {
                     self.metrics.event_received(now.wall.since(at));
                     runtime_events.insert((uid, id), kind);
                 }
-                StreamEvent::Nonsense { why } => self.tell_stream(&why, now),
+                StreamEvent::Nonsense { why } => self.report_stream(&why, now),
                 StreamEvent::Lost { why } => {
                     self.metrics.event_stream_failed();
-                    self.tell_stream(&why, now);
+                    self.report_stream(&why, now);
                 }
                 StreamEvent::Unimplemented => {
                     log::info!("the runtime has no container event stream; Wherry relies on relists and pidfds");
@@ -127,8 +127,8 @@ impl Agent {
         self.events.extend(runtime_events);
     }
 
-    fn tell_stream(&mut self, why: &str, now: Now) {
-        if let Some(repeated) = self.standing.tell(&format!("container events: {why}"), now.boot) {
+    fn report_stream(&mut self, why: &str, now: Now) {
+        if let Some(repeated) = self.standing.repetitions(&format!("container events: {why}"), now.boot) {
             log::info!("the runtime's container event stream failed error={why:?} repeated={repeated}");
         }
     }
@@ -143,27 +143,27 @@ impl Agent {
     /// inotify reports a change of the manifests.
     pub(super) fn manifests_moved(&mut self, now: Now) {
         let objects = self.manifests.ready(now);
-        self.tell_manifest_errors(now);
+        self.report_manifest_errors(now);
         self.events.extend(objects.map(Event::Desired));
     }
 
     /// A deadline of the manifests has passed.
     pub(super) fn manifests_due(&mut self, now: Now) {
         let objects = self.manifests.due(now);
-        self.tell_manifest_errors(now);
+        self.report_manifest_errors(now);
         self.events.extend(objects.map(Event::Desired));
     }
 
     /// A helper has read the manifest directory or a file in it, or has timed out.
-    pub(super) fn manifest_looked(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) {
-        let objects = self.manifests.looked(ticket, seen, now);
-        self.tell_manifest_errors(now);
+    pub(super) fn manifest_inspected(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) {
+        let objects = self.manifests.inspected(ticket, seen, now);
+        self.report_manifest_errors(now);
         self.events.extend(objects.map(Event::Desired));
     }
 
     /// SIGHUP: reads the configuration and all manifests again.
     pub(super) fn reload(&mut self, now: Now) {
-        self.tell_reload(now);
+        self.notify_reload(now);
         self.read_configuration(now);
     }
 

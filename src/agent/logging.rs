@@ -18,9 +18,9 @@ use std::time::Duration;
 /// A pipe that is ready accepts this much at once (PIPE_BUF), and so does a socket.
 const MAX_LINE: usize = 4096;
 /// A persistent error is logged again after this time.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
+const LOG_AGAIN: Duration = Duration::from_secs(60);
 /// Maximum number of persistent errors remembered.
-const MAX_STANDING: usize = 256;
+const MAX_KEYS: usize = 256;
 
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
@@ -152,7 +152,7 @@ impl<F: AsFd> Write for LineWriter<F> {
 /// Persistent errors: each is logged when it starts, and then at most once a minute.
 #[derive(Debug, Default)]
 pub struct LogDeduplicator {
-    told: BTreeMap<String, Logged>,
+    logged: BTreeMap<String, Logged>,
 }
 
 #[derive(Debug)]
@@ -169,21 +169,21 @@ impl LogDeduplicator {
     }
 
     /// Returns whether to log the error now. If so, the value is the number of repetitions since the last log line.
-    pub fn tell(&mut self, key: &str, now: Boot) -> Option<u64> {
-        if let Some(told) = self.told.get_mut(key) {
-            told.last_seen = now;
-            if now.since(told.at) < TELL_AGAIN {
-                told.kept_back += 1;
+    pub fn repetitions(&mut self, key: &str, now: Boot) -> Option<u64> {
+        if let Some(last) = self.logged.get_mut(key) {
+            last.last_seen = now;
+            if now.since(last.at) < LOG_AGAIN {
+                last.kept_back += 1;
                 return None;
             }
-            told.at = now;
-            return Some(std::mem::take(&mut told.kept_back));
+            last.at = now;
+            return Some(std::mem::take(&mut last.kept_back));
         }
-        if self.told.len() >= MAX_STANDING {
-            let oldest = self.told.iter().min_by_key(|(_, t)| t.last_seen).map(|(k, _)| k.clone());
-            oldest.and_then(|key| self.told.remove(&key));
+        if self.logged.len() >= MAX_KEYS {
+            let oldest = self.logged.iter().min_by_key(|(_, t)| t.last_seen).map(|(k, _)| k.clone());
+            oldest.and_then(|key| self.logged.remove(&key));
         }
-        self.told.insert(key.to_owned(), Logged { at: now, last_seen: now, kept_back: 0 });
+        self.logged.insert(key.to_owned(), Logged { at: now, last_seen: now, kept_back: 0 });
         Some(0)
     }
 }
@@ -257,15 +257,15 @@ mod tests {
     fn a_persistent_error_is_logged_at_most_once_a_minute() {
         let mut standing = LogDeduplicator::new();
         let at = |s: u64| Boot(0) + Duration::from_secs(s);
-        assert_eq!(standing.tell("a", at(0)), Some(0));
-        assert_eq!(standing.tell("a", at(1)), None);
-        assert_eq!(standing.tell("b", at(1)), Some(0));
-        assert_eq!(standing.tell("a", at(59)), None);
-        assert_eq!(standing.tell("a", at(60)), Some(2));
-        assert_eq!(standing.tell("a", at(61)), None);
+        assert_eq!(standing.repetitions("a", at(0)), Some(0));
+        assert_eq!(standing.repetitions("a", at(1)), None);
+        assert_eq!(standing.repetitions("b", at(1)), Some(0));
+        assert_eq!(standing.repetitions("a", at(59)), None);
+        assert_eq!(standing.repetitions("a", at(60)), Some(2));
+        assert_eq!(standing.repetitions("a", at(61)), None);
         for i in 0..1000 {
-            standing.tell(&format!("k{i}"), at(100 + i));
+            standing.repetitions(&format!("k{i}"), at(100 + i));
         }
-        assert!(standing.told.len() <= MAX_STANDING);
+        assert!(standing.logged.len() <= MAX_KEYS);
     }
 }

@@ -144,8 +144,8 @@ impl Agent {
         self.logind.drive(self.event_loop.registry(), now.boot, &mut out);
         for event in out {
             match event {
-                BusEvent::Said(event) => {
-                    self.tell_logind(&event, now);
+                BusEvent::Logind(event) => {
+                    self.report_logind(&event, now);
                     self.events.push_back(Event::Logind(event));
                 }
                 BusEvent::Done { op, result } => {
@@ -166,7 +166,7 @@ impl Agent {
         }
     }
 
-    pub(super) fn ask_logind(&mut self, op: OpId, call: LogindCall, timeout: Duration, now: Now) {
+    pub(super) fn call_logind(&mut self, op: OpId, call: LogindCall, timeout: Duration, now: Now) {
         log::debug!("logind call={call:?}");
         match call {
             LogindCall::WriteDropIn { delay } | LogindCall::LowerDropIn { delay } => {
@@ -218,7 +218,7 @@ impl Agent {
     }
 
     /// The engine logs the other events.
-    fn tell_logind(&mut self, event: &LogindEvent, now: Now) {
+    fn report_logind(&mut self, event: &LogindEvent, now: Now) {
         match event {
             LogindEvent::Up => {
                 log::info!("logind=connected");
@@ -319,15 +319,15 @@ mod tests {
         let mut held = HeldLock::default();
         let (_read, write) = lock();
         held.take(Lock::new(write, 7));
-        let told = std::cell::RefCell::new(Vec::new());
+        let messages = std::cell::RefCell::new(Vec::new());
         let store = |held: &mut HeldLock, fails: bool| {
-            let tell = |what: &str, name: &str| {
-                told.borrow_mut().push(format!("{what} {name}"));
+            let record = |what: &str, name: &str| {
+                messages.borrow_mut().push(format!("{what} {name}"));
                 if fails { Err("systemd does not read".to_owned()) } else { Ok(()) }
             };
-            let result = held.store(|name, _| tell("keep", name), |name| tell("remove", name));
-            assert_eq!(result.is_err(), fails && !told.borrow().is_empty());
-            std::mem::take(&mut *told.borrow_mut())
+            let result = held.store(|name, _| record("keep", name), |name| record("remove", name));
+            assert_eq!(result.is_err(), fails && !messages.borrow().is_empty());
+            std::mem::take(&mut *messages.borrow_mut())
         };
         let first = name(&held).unwrap().to_owned();
         for fails in [true, true, false] {

@@ -110,7 +110,7 @@ struct Runtime {
     /// A reused buffer for the client's events.
     buffer: Vec<ClientEvent>,
     /// The state that was logged last.
-    told: Option<RuntimeFact>,
+    reported: Option<RuntimeFact>,
     /// `preflight_runtime` has logged its findings.
     checked: bool,
 }
@@ -129,7 +129,7 @@ pub fn run(config: Config) -> ExitCode {
         Ok(agent) => agent,
         Err(message) => {
             log::error!("cannot start: {message}");
-            service::tell_failure(&message);
+            service::notify_failure(&message);
             return ExitCode::FAILURE;
         }
     };
@@ -148,13 +148,13 @@ impl Agent {
         let now = clock::now();
         let message = concat!("wherry ", env!("CARGO_PKG_VERSION"), " has started");
         self.keep_node_event(Severity::Normal, Reason::Starting, message, now);
-        self.tell_manifest_errors(now);
+        self.report_manifest_errors(now);
         // The first drive opens the listeners and starts to connect.
         self.drive_runtime(now);
         self.drive_logind(now);
         self.drive_server(now);
         self.settle(now);
-        self.tell_service(now);
+        self.notify_service(now);
         loop {
             self.event_loop.turn(self.next_deadline(), &mut ready)?;
             let now = clock::now();
@@ -180,7 +180,7 @@ impl Agent {
             self.do_what_is_due(now);
             self.settle(now);
             self.drive_server(now);
-            self.tell_service(now);
+            self.notify_service(now);
         }
     }
 
@@ -239,7 +239,7 @@ impl Agent {
                 continue;
             }
             self.write_records(now);
-            self.look_at_manifests(now);
+            self.inspect_manifests(now);
             if std::mem::take(&mut called) {
                 // Send the requests at once.
                 self.flush_to_runtime(now);
@@ -263,7 +263,7 @@ impl Agent {
             match signal {
                 Signal::Terminate | Signal::Interrupt => {
                     log::info!("stopping signal={signal:?}; pods keep running");
-                    self.tell_stopping(now);
+                    self.notify_stopping(now);
                     return true;
                 }
                 Signal::Hangup => self.reload(now),

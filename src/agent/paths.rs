@@ -78,7 +78,7 @@ impl Agent {
         // Events report which DNS settings the pod does not get.
         for (reason, message) in dns_notices(&pod, cfg) {
             let severity = Severity::Warning;
-            self.tell(&Notice { pod: Some(pod.clone()), container: None, severity, reason, message }, now);
+            self.record_notice(&Notice { pod: Some(pod.clone()), container: None, severity, reason, message }, now);
         }
         self.runtime.client.start(op, call, deadline.since(now.boot), now.boot);
     }

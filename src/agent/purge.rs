@@ -61,24 +61,24 @@ pub fn pods(config: &Config) -> Result<Vec<PodThere>, String> {
     Ok(pods_of(&runtime.list()?))
 }
 
-/// Removes everything, within about `limit`. Calls `tell` with a line for each step.
+/// Removes everything, within about `limit`. Calls `report` with a line for each step.
 ///
 /// # Errors
 /// The objects that could not be removed, with reasons. The state stays, so that the purge can be repeated.
-pub fn purge(config: &Config, limit: Duration, tell: &mut dyn FnMut(String)) -> Result<(), Vec<String>> {
+pub fn purge(config: &Config, limit: Duration, report: &mut dyn FnMut(String)) -> Result<(), Vec<String>> {
     let one = |e: String| vec![e];
     if let Some(owner) = existing_id(&config.root_dir).map_err(one)? {
         // The lock also keeps an agent from starting meanwhile.
         let _root = Root::open(&config.root_dir).map_err(one)?;
-        let (driver, shared) = remove_pods(config, &owner, limit, tell)?;
+        let (driver, shared) = remove_pods(config, &owner, limit, report)?;
         let mut names = start::cgroup_names(config);
         names.driver = driver.unwrap_or(names.driver);
-        remove_files(config, names, &shared, tell).map_err(one)?;
+        remove_files(config, names, &shared, report).map_err(one)?;
         remove_state(config)?;
-        tell(format!("removed the state in {}", config.root_dir.display()));
+        report(format!("removed the state in {}", config.root_dir.display()));
     }
     if dropin::remove(&config.logind_conf_dir).map_err(one)? {
-        tell(format!("removed {}", config.logind_conf_dir.join(dropin::NAME).display()));
+        report(format!("removed {}", config.logind_conf_dir.join(dropin::NAME).display()));
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ fn remove_pods(
     config: &Config,
     owner: &str,
     limit: Duration,
-    tell: &mut dyn FnMut(String),
+    report: &mut dyn FnMut(String),
 ) -> Result<(Option<CgroupDriver>, BTreeSet<Uid>), Vec<String>> {
     let end = clock::boot() + limit;
     let one = |e: String| vec![e];
@@ -114,7 +114,7 @@ fn remove_pods(
 
     let left = pods_of(&runtime.list().map_err(one)?);
     for pod in pods_of(&listed).iter().filter(|p| !left.iter().any(|l| l.uid == p.uid)) {
-        tell(format!("pod {} is stopped and removed", pod.name));
+        report(format!("pod {} is stopped and removed", pod.name));
     }
     if left.is_empty() {
         return Ok((runtime.driver, runtime.shared));
@@ -144,7 +144,7 @@ fn remove_files(
     config: &Config,
     names: CgroupNames,
     shared: &BTreeSet<Uid>,
-    tell: &mut dyn FnMut(String),
+    report: &mut dyn FnMut(String),
 ) -> Result<(), String> {
     let known = Cgroups::discover(names.clone());
     let files = PodFiles {
@@ -156,12 +156,15 @@ fn remove_files(
     };
     let (others, found): (Vec<_>, Vec<_>) = files.found().into_iter().partition(|f| shared.contains(&f.uid));
     for other in others {
-        tell(format!("keeping the logs and the cgroup of pod {}: another pod with the same UID uses them", other.name));
+        report(format!(
+            "keeping the logs and the cgroup of pod {}: another pod with the same UID uses them",
+            other.name
+        ));
     }
     if names.driver == CgroupDriver::Systemd && names.per_qos {
         let uids = found.iter().map(|f| &f.uid);
         if let Err(why) = stop_slices(&names, uids) {
-            tell(format!("failed to stop pods' slices: {why}; empty slices stay until the next boot"));
+            report(format!("failed to stop pods' slices: {why}; empty slices stay until the next boot"));
         }
     }
     for found in found {

@@ -6,7 +6,7 @@
 //! stuck agent. A slow runtime does not block the loop: its answers arrive in the same poll as everything else.
 
 use super::{Agent, views};
-use crate::adapters::systemd::{self, Said};
+use crate::adapters::systemd::{self, Notification};
 use crate::api::time::{Boot, Now};
 use std::time::Duration;
 
@@ -69,12 +69,12 @@ impl Service {
         [ready_by, status, alive].into_iter().flatten().min().filter(|_| self.there)
     }
 
-    /// A reload starts. (Before the first `Said::Ready`, systemd expects no notification of it.)
-    fn begin_reload(&mut self) -> Option<Said<'static>> {
-        self.ready.then_some(Said::Reloading)
+    /// A reload starts. (Before the first `Notification::Ready`, systemd expects no notification of it.)
+    fn begin_reload(&mut self) -> Option<Notification<'static>> {
+        self.ready.then_some(Notification::Reloading)
     }
 
-    /// A reload has ended: the next `Said::Ready` reports it.
+    /// A reload has ended: the next `Notification::Ready` reports it.
     pub(super) fn end_reload(&mut self) {
         self.reloaded = self.ready;
     }
@@ -101,7 +101,7 @@ impl Service {
         if due.ready || (self.changed && self.not_before <= now) {
             self.changed = false;
             self.not_before = now + STATUS_PAUSE;
-            due.look = true;
+            due.check = true;
         }
         due
     }
@@ -139,16 +139,16 @@ struct Due {
     ready: bool,
     alive: bool,
     /// The status is to be computed.
-    look: bool,
+    check: bool,
     /// The status to be sent.
     status: Option<String>,
 }
 
 impl Due {
-    fn said(&self) -> Vec<Said<'_>> {
-        let ready = self.ready.then_some(Said::Ready);
-        let alive = self.alive.then_some(Said::Alive);
-        [ready, self.status.as_deref().map(Said::Status), alive].into_iter().flatten().collect()
+    fn notifications(&self) -> Vec<Notification<'_>> {
+        let ready = self.ready.then_some(Notification::Ready);
+        let alive = self.alive.then_some(Notification::Alive);
+        [ready, self.status.as_deref().map(Notification::Status), alive].into_iter().flatten().collect()
     }
 }
 
@@ -201,41 +201,42 @@ impl Activity {
 
 impl Agent {
     /// Called once a turn, after the engine has settled.
-    pub(super) fn tell_service(&mut self, now: Now) {
+    pub(super) fn notify_service(&mut self, now: Now) {
         let engine = &self.engine;
         let read = || engine.checks(now.boot).iter().any(|c| c.name == "manifests" && c.result.is_ok());
         let mut due = self.service.due(read, now.boot);
-        if due.look {
+        if due.check {
             let line = self.doing(now).line();
             let news = self.service.news(&line);
-            // The first `Said::Ready` comes with the current status.
+            // The first `Notification::Ready` comes with the current status.
             due.status = (news || due.ready).then_some(line);
         }
-        let said = due.said();
-        if !said.is_empty()
-            && let Err(e) = systemd::tell(&said)
+        let sent = due.notifications();
+        if !sent.is_empty()
+            && let Err(e) = systemd::notify(&sent)
         {
             self.service.failed(&due, now.boot);
             self.systemd_failed(&e, now);
         }
     }
 
-    pub(super) fn tell_reload(&mut self, now: Now) {
-        if let Some(said) = self.service.begin_reload()
-            && let Err(e) = systemd::tell(&[said])
+    pub(super) fn notify_reload(&mut self, now: Now) {
+        if let Some(notification) = self.service.begin_reload()
+            && let Err(e) = systemd::notify(&[notification])
         {
             self.systemd_failed(&e, now);
         }
     }
 
-    pub(super) fn tell_stopping(&mut self, now: Now) {
-        if let Err(e) = systemd::tell(&[Said::Stopping, Said::Status("stopping; pods keep running")]) {
+    pub(super) fn notify_stopping(&mut self, now: Now) {
+        if let Err(e) = systemd::notify(&[Notification::Stopping, Notification::Status("stopping; pods keep running")])
+        {
             self.systemd_failed(&e, now);
         }
     }
 
     fn systemd_failed(&mut self, why: &str, now: Now) {
-        if let Some(repeated) = self.standing.tell(&format!("systemd: {why}"), now.boot) {
+        if let Some(repeated) = self.standing.repetitions(&format!("systemd: {why}"), now.boot) {
             log::warn!("failed to notify systemd error={why:?} repeated={repeated}");
         }
     }
@@ -262,9 +263,9 @@ impl Agent {
 }
 
 /// Shows in systemctl status why the agent does not start.
-pub fn tell_failure(why: &str) {
+pub fn notify_failure(why: &str) {
     // (The log has the reason too, so an error here is ignored.)
-    let _ = systemd::tell(&[Said::Status(&format!("cannot start: {why}"))]);
+    let _ = systemd::notify(&[Notification::Status(&format!("cannot start: {why}"))]);
 }
 
 #[cfg(test)]
@@ -306,11 +307,11 @@ mod tests {
         assert_eq!(heard, [0, 30, 60, 90]);
         assert_eq!(s.next_deadline(), Some(at(120)));
         // A notification that systemd did not accept is sent again.
-        let missed = Due { alive: true, ready: true, look: true, status: Some("x".into()) };
+        let missed = Due { alive: true, ready: true, check: true, status: Some("x".into()) };
         s.failed(&missed, at(95));
         assert_eq!(s.next_deadline(), Some(at(96)));
         let again = due(&mut s, true, 96);
-        assert!(again.alive && again.ready && again.look);
+        assert!(again.alive && again.ready && again.check);
         // Without a watchdog, nothing wakes the loop for it.
         let mut s = Service { pace: None, ..service() };
         s.runtime_told = true;
@@ -329,16 +330,16 @@ mod tests {
     fn a_status_is_computed_after_a_change_and_sent_only_if_it_differs() {
         let mut s = Service { pace: None, ..service() };
         s.runtime_told = true;
-        assert!(due(&mut s, true, 0).look);
+        assert!(due(&mut s, true, 0).check);
         assert!(s.news("a"));
-        assert!(!due(&mut s, true, 5).look, "nothing happened");
+        assert!(!due(&mut s, true, 5).check, "nothing happened");
         s.changed();
-        assert!(due(&mut s, true, 5).look);
+        assert!(due(&mut s, true, 5).check);
         assert!(!s.news("a"));
         s.changed();
-        assert!(!due(&mut s, true, 5).look, "not twice in a second");
+        assert!(!due(&mut s, true, 5).check, "not twice in a second");
         assert_eq!(s.next_deadline(), Some(at(6)));
-        assert!(due(&mut s, true, 6).look);
+        assert!(due(&mut s, true, 6).check);
     }
 
     #[test]
@@ -347,7 +348,7 @@ mod tests {
         assert_eq!(s.begin_reload(), None, "systemd waits for the first READY");
         s.runtime_told = true;
         assert!(due(&mut s, true, 0).ready);
-        assert_eq!(s.begin_reload(), Some(Said::Reloading));
+        assert_eq!(s.begin_reload(), Some(Notification::Reloading));
         assert!(!due(&mut s, true, 0).ready, "not before all was read");
         s.end_reload();
         assert!(due(&mut s, true, 0).ready);

@@ -19,7 +19,7 @@ use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
 use crate::adapters::records::Root;
 use crate::adapters::server::{Listeners, Server};
-use crate::adapters::systemd::{self, Said};
+use crate::adapters::systemd::{self, Notification};
 use crate::api::cgroups::CgroupNames;
 use crate::api::layout::Layout;
 use crate::api::limits::{self, PodRules};
@@ -54,7 +54,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let lock = HeldLock::inherited();
     let inherited = descriptors::open().into_keys().filter(|fd| *fd > 2).collect();
     ready_the_process();
-    system_check::tell(&system_check::machine_at_start(&config));
+    system_check::log_findings(&system_check::machine_at_start(&config));
     let node = node_facts(&config).map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         problems.join("; ")
@@ -95,7 +95,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     Ok(Agent {
         process: Process { started, root, inherited },
         sources: Sources { signals, timers: Timers::new(), helpers, jobs: BTreeMap::new() },
-        runtime: Runtime { client, container_events, buffer: Vec::new(), told: None, checked: false },
+        runtime: Runtime { client, container_events, buffer: Vec::new(), reported: None, checked: false },
         reporting: Reporting {
             recorder: EventRecorder::default(),
             event_cache: EventCache::new(&config.node_name),
@@ -142,16 +142,19 @@ fn keeping_place(path: &Path) -> Result<(Root, Records), String> {
                 path.display()
             );
             // Report ready: otherwise systemd would restart the service again and again.
-            tell_systemd(&[Said::Ready, Said::Status(&format!("waiting for the root directory: {stuck}"))]);
+            notify_systemd(&[
+                Notification::Ready,
+                Notification::Status(&format!("waiting for the root directory: {stuck}")),
+            ]);
             told_at = Some(now);
         }
-        tell_systemd(&[Said::Alive]);
+        notify_systemd(&[Notification::Alive]);
         std::thread::sleep(RETRY);
     }
 }
 
-fn tell_systemd(said: &[Said<'_>]) {
-    if let Err(e) = systemd::tell(said) {
+fn notify_systemd(notifications: &[Notification<'_>]) {
+    if let Err(e) = systemd::notify(notifications) {
         log::warn!("failed to notify systemd error={e:?}");
     }
 }

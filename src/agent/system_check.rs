@@ -42,10 +42,10 @@ const KNOWN_SOCKETS: [&str; 4] = [
 const PROGRAMS: [(&str, &str); 2] = [("containerd", "containerd"), ("crio", "crio")];
 
 /// Makes all checks, with the runtime and logind. Takes at most `PATIENCE`, or twice that if a file system hangs.
-pub fn look(config: &Config) -> Vec<Finding> {
-    let asked = foreign::ask({
+pub fn inspect(config: &Config) -> Vec<Finding> {
+    let running = foreign::start({
         let config = config.clone();
-        move || ask(&config)
+        move || query(&config)
     });
     let mut found = machine(config, PATIENCE);
     if let Some(finding) = checks::inotify() {
@@ -53,20 +53,20 @@ pub fn look(config: &Config) -> Vec<Finding> {
         found.push(finding);
     }
     // (`ask` has its own time limit, unless the sockets themselves are on a file system that hangs.)
-    let heard = asked.answer(PATIENCE + Duration::from_secs(1)).unwrap_or_else(|why| Heard {
+    let answers = running.answer(PATIENCE + Duration::from_secs(1)).unwrap_or_else(|why| Answers {
         runtime: Err(why.to_string()),
         logind: needs_bus(config).then(|| Err(why.to_string())),
     });
-    let told = foreign::ask({
+    let running = foreign::start({
         let config = config.clone();
         move || {
-            let mut found = runtime(&config, &heard.runtime);
-            found.extend(bus(&config, heard.logind));
+            let mut found = runtime(&config, &answers.runtime);
+            found.extend(bus(&config, answers.logind));
             found
         }
     });
     let path = config.runtime_socket.as_path();
-    found.extend(told.answer(PATIENCE).unwrap_or_else(|why| {
+    found.extend(running.answer(PATIENCE).unwrap_or_else(|why| {
         let hung =
             "the runtime's socket, its network's configuration (/etc/cni/net.d, /opt/cni/bin), PATH, logindConfDir";
         vec![Finding::error(
@@ -117,7 +117,7 @@ fn wanted(config: &Config, patience: Duration) -> Wanted {
     }
 }
 
-struct Heard {
+struct Answers {
     runtime: Result<RuntimeReport, String>,
     /// None: logind is not needed. Otherwise the time for which logind waits for delay locks.
     logind: Option<Result<Duration, String>>,
@@ -127,9 +127,9 @@ fn needs_bus(config: &Config) -> bool {
     !config.shutdown.is_off() || config.cgroup_driver == CgroupDriver::Systemd
 }
 
-fn ask(config: &Config) -> Heard {
+fn query(config: &Config) -> Answers {
     let needs_bus = needs_bus(config);
-    let failed = |why: String| Heard { runtime: Err(why.clone()), logind: needs_bus.then_some(Err(why)) };
+    let failed = |why: String| Answers { runtime: Err(why.clone()), logind: needs_bus.then_some(Err(why)) };
     let mut event_loop = match EventLoop::new() {
         Ok(event_loop) => event_loop,
         Err(e) => return failed(e.to_string()),
@@ -163,7 +163,7 @@ fn ask(config: &Config) -> Heard {
             return failed(e.to_string());
         }
     }
-    Heard {
+    Answers {
         runtime: runtime.unwrap_or_else(|| Err(silence.clone())),
         logind: needs_bus.then(|| delay.unwrap_or(Err(silence))),
     }
@@ -175,8 +175,8 @@ fn drive_logind(logind: &mut Logind, event_loop: &EventLoop, delay: &mut Option<
     logind.drive(event_loop.registry(), now, &mut out);
     for event in out {
         match event {
-            BusEvent::Said(LogindEvent::Up) => logind.start(OpId(0), LogindCall::ReadDelay, PATIENCE, now),
-            BusEvent::Said(LogindEvent::Down { why }) => {
+            BusEvent::Logind(LogindEvent::Up) => logind.start(OpId(0), LogindCall::ReadDelay, PATIENCE, now),
+            BusEvent::Logind(LogindEvent::Down { why }) => {
                 delay.get_or_insert(Err(why));
             }
             BusEvent::Done { result, .. } => {
@@ -186,18 +186,18 @@ fn drive_logind(logind: &mut Logind, event_loop: &EventLoop, delay: &mut Option<
                     Err(e) => Err(e.to_string()),
                 });
             }
-            BusEvent::Said(_) | BusEvent::Locked { .. } | BusEvent::Listed { .. } => {}
+            BusEvent::Logind(_) | BusEvent::Locked { .. } | BusEvent::Listed { .. } => {}
         }
     }
 }
 
-fn runtime(config: &Config, told: &Result<RuntimeReport, String>) -> Vec<Finding> {
-    match told {
+fn runtime(config: &Config, report: &Result<RuntimeReport, String>) -> Vec<Finding> {
+    match report {
         Err(why) => vec![no_runtime(config, why)],
-        Ok(told) => {
-            let mut found = of_fact(config, &told.fact);
-            found.extend(driver(config, told));
-            found.extend(network(told));
+        Ok(report) => {
+            let mut found = of_fact(config, &report.fact);
+            found.extend(driver(config, report));
+            found.extend(network(report));
             found
         }
     }
@@ -267,10 +267,10 @@ fn in_path(program: &str) -> bool {
 }
 
 /// With different drivers, Wherry and the runtime put pods and their limits into different cgroups.
-fn driver(config: &Config, told: &RuntimeReport) -> Option<Finding> {
+fn driver(config: &Config, report: &RuntimeReport) -> Option<Finding> {
     let ours = config.cgroup_driver.name();
     let check = "cgroup-driver";
-    Some(match (told.driver.map(CgroupDriver::name), told.driver_counts) {
+    Some(match (report.driver.map(CgroupDriver::name), report.driver_counts) {
         (None, _) => {
             let unknown = format!("{ours}; the runtime does not report its driver, which must be the same");
             Finding::ok(check, unknown)
@@ -289,18 +289,18 @@ fn driver(config: &Config, told: &RuntimeReport) -> Option<Finding> {
     })
 }
 
-fn network(told: &RuntimeReport) -> Option<Finding> {
-    match &told.network {
-        Some(network) => Some(cni::look(&network.configurations, &network.programs)),
+fn network(report: &RuntimeReport) -> Option<Finding> {
+    match &report.network {
+        Some(network) => Some(cni::inspect(&network.configurations, &network.programs)),
         // A runtime that reports no network problem needs no check of the directories.
-        None if told.fact.network_not_ready.is_none() => None,
-        None => Some(cni::look(Path::new(cni::CONFIGURATIONS), &cni::PROGRAMS.map(PathBuf::from))),
+        None if report.fact.network_not_ready.is_none() => None,
+        None => Some(cni::inspect(Path::new(cni::CONFIGURATIONS), &cni::PROGRAMS.map(PathBuf::from))),
     }
 }
 
-fn bus(config: &Config, heard: Option<Result<Duration, String>>) -> Vec<Finding> {
+fn bus(config: &Config, answers: Option<Result<Duration, String>>) -> Vec<Finding> {
     let wanted = config.shutdown.sum();
-    match heard {
+    match answers {
         None => {
             vec![Finding::ok("logind", "not needed: shutdownGracePeriod is not set, so a shutdown waits for no pod")]
         }
@@ -342,7 +342,7 @@ fn inhibit_delay(delay: Duration, wanted: Duration, ours: &Path) -> Finding {
 }
 
 /// Logs the findings of the start: each warning and error, and a summary.
-pub(super) fn tell(findings: &[Finding]) {
+pub(super) fn log_findings(findings: &[Finding]) {
     findings.iter().for_each(line);
     log::info!(
         "preflight: {} (wherry check --system shows all findings, with the runtime and logind)",
@@ -362,11 +362,11 @@ pub(super) fn line(finding: &Finding) {
 
 impl Agent {
     /// Logs the first report of the runtime, or the first failure to connect, once. Other code logs later changes.
-    pub(super) fn preflight_runtime(&mut self, heard: Result<&RuntimeFact, &str>, now: Now) {
+    pub(super) fn preflight_runtime(&mut self, answers: Result<&RuntimeFact, &str>, now: Now) {
         if std::mem::replace(&mut self.runtime.checked, true) {
             return;
         }
-        let why = match heard {
+        let why = match answers {
             Ok(fact) => return of_fact(&self.config, fact).iter().for_each(line),
             Err(why) => why.to_owned(),
         };
@@ -387,14 +387,14 @@ mod tests {
     use super::*;
     use crate::api::shutdown::Groups;
 
-    fn told(driver: Option<CgroupDriver>, driver_counts: bool) -> RuntimeReport {
+    fn report(driver: Option<CgroupDriver>, driver_counts: bool) -> RuntimeReport {
         RuntimeReport { driver, driver_counts, ..RuntimeReport::default() }
     }
 
     #[test]
     fn a_cgroup_driver_mismatch_is_a_warning_or_an_error_by_its_effect() {
         let config = Config { cgroup_driver: CgroupDriver::Cgroupfs, ..Config::default() };
-        let level = |d, counts| driver(&config, &told(d, counts)).unwrap().level;
+        let level = |d, counts| driver(&config, &report(d, counts)).unwrap().level;
         assert_eq!(level(None, false), Level::Ok);
         assert_eq!(level(Some(CgroupDriver::Cgroupfs), false), Level::Ok);
         assert_eq!(level(Some(CgroupDriver::Systemd), true), Level::Warning);

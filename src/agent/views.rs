@@ -98,8 +98,8 @@ pub fn not_ready(shutting_down: bool, failing: &[String]) -> Option<(&'static st
 /// Why the runtime is not ready, if that is known. A runtime that has not answered yet is not ready either.
 pub fn runtime_not_ready(summary: &Summary) -> Option<String> {
     let silent = || (summary.runtime_up && !summary.runtime_answered).then(|| "it has not answered yet".to_owned());
-    let said = || summary.runtime.as_ref().and_then(|fact| fact.runtime_not_ready.clone());
-    summary.runtime_error.clone().or_else(silent).or_else(said)
+    let reported = || summary.runtime.as_ref().and_then(|fact| fact.runtime_not_ready.clone());
+    summary.runtime_error.clone().or_else(silent).or_else(reported)
 }
 
 /// Whether the pod is in the phase Running although not all of its containers are ready. A pod that crashes repeatedly
@@ -186,19 +186,19 @@ mod tests {
         let fact = |why: Option<&str>| {
             Some(RuntimeFact { runtime_not_ready: why.map(str::to_owned), ..RuntimeFact::default() })
         };
-        let told = |up, answered, runtime, error: Option<&str>| {
+        let error = |up, answered, runtime, error: Option<&str>| {
             let runtime_error = error.map(str::to_owned);
             let summary =
                 Summary { runtime_up: up, runtime_answered: answered, runtime, runtime_error, ..Summary::default() };
             runtime_not_ready(&summary)
         };
-        assert_eq!(told(false, false, None, None), None, "not connected yet: said by `connected`");
-        assert_eq!(told(false, false, None, Some("refused")).as_deref(), Some("refused"));
-        assert_eq!(told(true, false, None, None).as_deref(), Some("it has not answered yet"));
+        assert_eq!(error(false, false, None, None), None, "not connected yet: said by `connected`");
+        assert_eq!(error(false, false, None, Some("refused")).as_deref(), Some("refused"));
+        assert_eq!(error(true, false, None, None).as_deref(), Some("it has not answered yet"));
         // A fact from the previous connection does not count.
-        assert_eq!(told(true, false, fact(None), None).as_deref(), Some("it has not answered yet"));
-        assert_eq!(told(true, true, fact(None), None), None);
-        assert_eq!(told(true, true, fact(Some("starting")), None).as_deref(), Some("starting"));
+        assert_eq!(error(true, false, fact(None), None).as_deref(), Some("it has not answered yet"));
+        assert_eq!(error(true, true, fact(None), None), None);
+        assert_eq!(error(true, true, fact(Some("starting")), None).as_deref(), Some("starting"));
     }
 
     #[test]

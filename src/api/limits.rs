@@ -244,7 +244,7 @@ mod tests {
         of_pod(&pod(json!({ "containers": containers })), &rules())
     }
 
-    fn said(shares: u64, quota: Option<u64>, memory: Option<u64>) -> Limits {
+    fn limits_of(shares: u64, quota: Option<u64>, memory: Option<u64>) -> Limits {
         let cpu = quota.map(|quota| CpuQuota { quota, period: 100_000 });
         Limits { cpu_shares: Some(shares), cpu, memory, ..Limits::default() }
     }
@@ -279,13 +279,13 @@ mod tests {
     #[test]
     fn a_guaranteed_pod_is_limited_in_all_and_a_best_effort_one_in_nothing() {
         let both = json!({ "cpu": "250m", "memory": "32Mi" });
-        assert_eq!(of(json!([container(both.clone(), both.clone())])), said(256, Some(25_000), Some(32 * MIB)));
+        assert_eq!(of(json!([container(both.clone(), both.clone())])), limits_of(256, Some(25_000), Some(32 * MIB)));
         // Missing requests default to the limits.
-        assert_eq!(of(json!([container(json!({}), both.clone())])), said(256, Some(25_000), Some(32 * MIB)));
+        assert_eq!(of(json!([container(json!({}), both.clone())])), limits_of(256, Some(25_000), Some(32 * MIB)));
         let two = of(json!([container(both.clone(), both.clone()), container(both.clone(), both)]));
-        assert_eq!(two, said(512, Some(50_000), Some(64 * MIB)));
-        assert_eq!(of(json!([{ "name": "c" }, { "name": "d" }])), said(2, None, None));
-        assert_eq!(of(json!([container(json!({ "cpu": "0" }), json!({}))])), said(2, None, None));
+        assert_eq!(two, limits_of(512, Some(50_000), Some(64 * MIB)));
+        assert_eq!(of(json!([{ "name": "c" }, { "name": "d" }])), limits_of(2, None, None));
+        assert_eq!(of(json!([container(json!({ "cpu": "0" }), json!({}))])), limits_of(2, None, None));
     }
 
     #[test]
@@ -293,18 +293,18 @@ mod tests {
         let c = |requests: Value, limits: Value| container(requests, limits);
         let none = || json!({ "name": "n" });
         for (containers, wanted) in [
-            (json!([c(json!({ "cpu": "100m" }), json!({}))]), said(102, None, None)),
-            (json!([c(json!({ "memory": "1Mi" }), json!({}))]), said(2, None, None)),
-            (json!([c(json!({ "cpu": "100m" }), json!({ "cpu": "200m" }))]), said(102, Some(20_000), None)),
-            (json!([c(json!({}), json!({ "memory": "8Mi" }))]), said(2, None, Some(8 * MIB))),
-            (json!([c(json!({ "cpu": "100m" }), json!({ "cpu": "200m" })), none()]), said(102, None, None)),
+            (json!([c(json!({ "cpu": "100m" }), json!({}))]), limits_of(102, None, None)),
+            (json!([c(json!({ "memory": "1Mi" }), json!({}))]), limits_of(2, None, None)),
+            (json!([c(json!({ "cpu": "100m" }), json!({ "cpu": "200m" }))]), limits_of(102, Some(20_000), None)),
+            (json!([c(json!({}), json!({ "memory": "8Mi" }))]), limits_of(2, None, Some(8 * MIB))),
+            (json!([c(json!({ "cpu": "100m" }), json!({ "cpu": "200m" })), none()]), limits_of(102, None, None)),
             (
                 json!([c(json!({}), json!({ "cpu": "1", "memory": "8Mi" })), c(json!({}), json!({ "memory": "4Mi" }))]),
-                said(1024, None, Some(12 * MIB)),
+                limits_of(1024, None, Some(12 * MIB)),
             ),
             (
                 json!([c(json!({}), json!({ "memory": "8Mi" })), c(json!({}), json!({ "memory": "0" }))]),
-                said(2, None, None),
+                limits_of(2, None, None),
             ),
         ] {
             assert_eq!(of(containers.clone()), wanted, "{containers}");
@@ -326,13 +326,13 @@ mod tests {
                 json!({ "initContainers": init, "containers": [container("100m", false)], "overhead": overhead });
             of_pod(&pod(spec), &rules())
         };
-        assert_eq!(of(json!([container("300m", false)]), json!({})), said(307, Some(30_000), Some(MIB)));
-        assert_eq!(of(json!([container("50m", true)]), json!({})), said(153, Some(15_000), Some(2 * MIB)));
+        assert_eq!(of(json!([container("300m", false)]), json!({})), limits_of(307, Some(30_000), Some(MIB)));
+        assert_eq!(of(json!([container("50m", true)]), json!({})), limits_of(153, Some(15_000), Some(2 * MIB)));
         let overhead = json!({ "cpu": "100m", "memory": "2Mi" });
-        assert_eq!(of(json!([]), overhead.clone()), said(204, Some(20_000), Some(3 * MIB)));
+        assert_eq!(of(json!([]), overhead.clone()), limits_of(204, Some(20_000), Some(3 * MIB)));
         // An init container without a limit: the pod has no limit.
         let spec = json!({ "initContainers": [{ "name": "i" }], "containers": [container("100m", false)], "overhead": overhead });
-        assert_eq!(of_pod(&pod(spec), &rules()), said(204, None, None));
+        assert_eq!(of_pod(&pod(spec), &rules()), limits_of(204, None, None));
     }
 
     #[test]
@@ -348,7 +348,7 @@ mod tests {
         let wanted = Limits {
             pids: Some(100),
             huge_pages: [(2 * MIB, 8 * MIB), (1 << 30, 0)].into(),
-            ..said(2048, None, Some(64 * MIB))
+            ..limits_of(2048, None, Some(64 * MIB))
         };
         assert_eq!(of_pod(&pod(spec), &rules), wanted);
         let idle = of_pod(&pod(json!({ "containers": [{ "name": "c" }] })), &rules);
@@ -361,18 +361,22 @@ mod tests {
 
     #[test]
     fn the_classes_and_the_node() {
-        assert_eq!(of_class(Qos::BestEffort, 4000), said(2, None, None));
-        assert_eq!(of_class(Qos::Burstable, 0), said(2, None, None));
-        assert_eq!(of_class(Qos::Burstable, 1500), said(1536, None, None));
+        assert_eq!(of_class(Qos::BestEffort, 4000), limits_of(2, None, None));
+        assert_eq!(of_class(Qos::Burstable, 0), limits_of(2, None, None));
+        assert_eq!(of_class(Qos::Burstable, 1500), limits_of(1536, None, None));
         let capacity = Resources::from([(CPU, 2000), (MEMORY, 512 * MIB), (PIDS, 1000), ("hugepages-2Mi", 8 * MIB)]);
         assert_eq!(
             of_node(&capacity, &Resources::from([(CPU, 500), (MEMORY, 128 * MIB)])),
-            Limits { pids: Some(1000), huge_pages: [(2 * MIB, 8 * MIB)].into(), ..said(1536, None, Some(384 * MIB)) }
+            Limits {
+                pids: Some(1000),
+                huge_pages: [(2 * MIB, 8 * MIB)].into(),
+                ..limits_of(1536, None, Some(384 * MIB))
+            }
         );
         // The reservations exceed the capacity: the limit is zero, which differs from no limit.
         let greedy = of_node(&Resources::from([(CPU, 1000), (MEMORY, MIB)]), &Resources::from([(MEMORY, 2 * MIB)]));
-        assert_eq!(greedy, said(1024, None, Some(0)));
-        assert_eq!(of_node(&Resources::default(), &Resources::default()), said(2, None, None));
+        assert_eq!(greedy, limits_of(1024, None, Some(0)));
+        assert_eq!(of_node(&Resources::default(), &Resources::default()), limits_of(2, None, None));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::api::document::{self, Object};
 use crate::api::pod::Pod;
 use crate::api::priority::{Classes, PriorityClass};
 use crate::api::problem::Problem;
-use crate::commands::output::{Failure, shown, tell};
+use crate::commands::output::{Failure, print_message, shown};
 use crate::config::{self, Config, Flags};
 use crate::foreign::{self, Links, NoAnswer, Refused};
 use rustix::fs::FileType;
@@ -53,18 +53,18 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
         report.path(file)?;
     }
     if !files.is_empty() {
-        report.know_classes_of(&loaded.config.manifests);
+        report.collect_classes_of(&loaded.config.manifests);
     }
     report.together()?;
     let Report { out, files, errors, unreadable, .. } = report;
     // The summary comes last, also if stdout and stderr are the same.
     out.flush()?;
     let plural = |n: usize| if n == 1 { "" } else { "s" };
-    tell(&format!("checked {files} file{}: {errors} error{}", plural(files), plural(errors)));
+    print_message(&format!("checked {files} file{}: {errors} error{}", plural(files), plural(errors)));
     Ok(if unreadable { 2 } else { u8::from(errors > 0) })
 }
 
-fn look(path: &Path) -> Seen {
+fn open(path: &Path) -> Seen {
     if path.is_dir() { Seen::Directory(manifests::files_in(path)) } else { Seen::File(read(path)) }
 }
 
@@ -92,10 +92,10 @@ impl Report<'_> {
     fn path(&mut self, path: &Path) -> Result<(), Failure> {
         let seen = if STDIN.iter().any(|name| path == Path::new(name)) {
             // A terminal may take longer than the limit.
-            Ok(look(path))
+            Ok(open(path))
         } else {
             let path = path.to_owned();
-            foreign::within(PATIENCE, move || look(&path))
+            foreign::within(PATIENCE, move || open(&path))
         };
         match seen {
             Ok(Seen::Directory(Ok(files))) => files.iter().try_for_each(|file| self.file(file)),
@@ -153,7 +153,7 @@ impl Report<'_> {
     }
 
     /// Loads the priority classes of the node, which pods in single files may name.
-    fn know_classes_of(&mut self, directory: &Path) {
+    fn collect_classes_of(&mut self, directory: &Path) {
         let of_thread = directory.to_owned();
         let texts = foreign::within(PATIENCE, move || {
             let files = manifests::files_in(&of_thread).unwrap_or_default();

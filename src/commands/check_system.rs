@@ -4,7 +4,7 @@
 
 use crate::agent::system_check;
 use crate::api::finding::{Count, Finding};
-use crate::commands::output::{Failure, document, shown, tell};
+use crate::commands::output::{Failure, document, print_message, shown};
 use crate::config::{self, Flags};
 use crate::foreign::{self, NoAnswer};
 use serde_json::json;
@@ -27,7 +27,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, as_json: bool) -> Result<u8, Fail
         Err(why) => return print(out, &[no_configuration(flags, &why)], as_json),
     };
     let mut findings = vec![configuration(&loaded)];
-    findings.extend(system_check::look(&loaded.config));
+    findings.extend(system_check::inspect(&loaded.config));
     print(out, &findings, as_json)
 }
 
@@ -68,7 +68,7 @@ fn print(out: &mut dyn Write, findings: &[Finding], as_json: bool) -> Result<u8,
         }
     }
     out.flush()?;
-    tell(&format!("checked the system: {count}"));
+    print_message(&format!("checked the system: {count}"));
     Ok(u8::from(count.errors > 0))
 }
 

@@ -16,7 +16,7 @@ const MAX_SENTENCE: u64 = 16 * 1024;
 
 /// Sends a GET request and returns a reader of the body. With `endless`, a pause is not an error.
 pub fn get(socket: &Path, target: &str, endless: bool) -> Result<BufReader<UnixStream>, Failure> {
-    let (status, reader) = ask(socket, &format!("GET {target} HTTP/1.0\r\n\r\n"))?;
+    let (status, reader) = request_answer(socket, &format!("GET {target} HTTP/1.0\r\n\r\n"))?;
     if status != 200 {
         return Err(Failure::message(format!("{target}: {status} {}", sentence(reader))));
     }
@@ -29,7 +29,7 @@ pub fn get(socket: &Path, target: &str, endless: bool) -> Result<BufReader<UnixS
 
 /// Sends a POST request without a body. Returns the status (200: done) and the agent's message.
 pub fn post_plain(socket: &Path, target: &str) -> Result<(u16, String), Failure> {
-    let (status, reader) = ask(socket, &format!("POST {target} HTTP/1.0\r\nContent-Length: 0\r\n\r\n"))?;
+    let (status, reader) = request_answer(socket, &format!("POST {target} HTTP/1.0\r\nContent-Length: 0\r\n\r\n"))?;
     Ok((status, sentence(reader)))
 }
 
@@ -63,7 +63,7 @@ pub enum Answer {
 /// Sends `body` in a POST request. The answer must start within `patience`.
 pub fn post(socket: &Path, target: &str, body: &impl serde::Serialize, patience: Duration) -> Result<Answer, Failure> {
     let body = serde_json::to_string(body).map_err(|e| Failure::message(e.to_string()))?;
-    let (status, reader) = ask_within(socket, &post_request(target, &body), patience)?;
+    let (status, reader) = request_within(socket, &post_request(target, &body), patience)?;
     match status {
         200 => Ok(Answer::Done(reader)),
         // An old agent answers an unknown route with 405 as well.
@@ -83,11 +83,11 @@ fn sentence(reader: impl Read) -> String {
     String::from_utf8_lossy(&body).trim().to_owned()
 }
 
-fn ask(socket: &Path, request: &str) -> Result<(u16, BufReader<UnixStream>), Failure> {
-    ask_within(socket, request, PATIENCE)
+fn request_answer(socket: &Path, request: &str) -> Result<(u16, BufReader<UnixStream>), Failure> {
+    request_within(socket, request, PATIENCE)
 }
 
-fn ask_within(socket: &Path, request: &str, patience: Duration) -> Result<(u16, BufReader<UnixStream>), Failure> {
+fn request_within(socket: &Path, request: &str, patience: Duration) -> Result<(u16, BufReader<UnixStream>), Failure> {
     crate::config::check_socket(&socket.to_string_lossy()).map_err(Failure::message)?;
     let mut stream = UnixStream::connect(socket).map_err(|e| cannot_connect(socket, &e))?;
     let broken = |e: std::io::Error| Failure::message(format!("{}: {e}", socket.display()));

@@ -4,7 +4,7 @@
 use crate::api::control::{DrainOutcome, DrainRequest, Drained, DrainedPod};
 use crate::api::selector::Selector;
 use crate::commands::client;
-use crate::commands::output::{Failure, shown, tell, to_stderr};
+use crate::commands::output::{Failure, print_message, shown, to_stderr};
 use crate::commands::row::{self, flag, human, text};
 use crate::commands::screen::{CLEAR_LINE, Screen};
 use crate::commands::select::Target;
@@ -79,11 +79,11 @@ pub struct Query {
 pub fn drain(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
     let pods = query.which.find(&client::get_json(socket, "/pods?verbose")?)?;
     if pods.is_empty() {
-        tell("no pod matches");
+        print_message("no pod matches");
         return Ok(0);
     }
-    let drained = ask(socket, "/drain", &pods, query.grace_period_seconds)?;
-    let ending = told(out, &drained)?;
+    let drained = request(socket, "/drain", &pods, query.grace_period_seconds)?;
+    let ending = print_outcomes(out, &drained)?;
     if ending.is_empty() {
         return Ok(0);
     }
@@ -96,7 +96,7 @@ pub fn drain(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fa
     let interrupted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGINT, interrupted.clone())?;
     let mut waiting = Waiting { left: ending, of: drained.pods.len(), screen: Screen::stderr(), shown: false };
-    let mut look = || client::get_json(socket, "/pods?verbose");
+    let mut read = || client::get_json(socket, "/pods?verbose");
     let mut pause = || {
         let until = Instant::now() + LOOK_EVERY;
         while Instant::now() < until && !interrupted.load(Ordering::Relaxed) {
@@ -104,7 +104,7 @@ pub fn drain(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fa
         }
         interrupted.load(Ordering::Relaxed)
     };
-    waiting.wait(out, query.timeout, &mut look, &mut pause)
+    waiting.wait(out, query.timeout, &mut read, &mut pause)
 }
 
 /// Returns 0 if a pod may run again, and 1 if none of the pods was drained.
@@ -114,22 +114,22 @@ pub fn undrain(out: &mut dyn Write, socket: &Path, which: &Which) -> Result<u8, 
         pods.retain(|pod| flag(pod, "/wherry/drained"));
     }
     if pods.is_empty() {
-        tell("no drained pod matches");
+        print_message("no drained pod matches");
         return Ok(0);
     }
-    let drained = ask(socket, "/undrain", &pods, None)?;
-    told(out, &drained)?;
+    let drained = request(socket, "/undrain", &pods, None)?;
+    print_outcomes(out, &drained)?;
     let none = drained.pods.iter().all(|p| p.outcome == DrainOutcome::NotDrained);
     Ok(u8::from(none))
 }
 
-fn ask(socket: &Path, target: &str, pods: &[Value], grace_period_seconds: Option<u64>) -> Result<Drained, Failure> {
+fn request(socket: &Path, target: &str, pods: &[Value], grace_period_seconds: Option<u64>) -> Result<Drained, Failure> {
     let uids = pods.iter().map(|pod| text(pod, "/metadata/uid").to_owned()).collect();
     client::post_json(socket, target, &DrainRequest { uids, grace_period_seconds })
 }
 
 /// Prints a line for each pod, except for pods that are being stopped: these are returned, as names by UID.
-fn told(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<String, String>, Failure> {
+fn print_outcomes(out: &mut dyn Write, drained: &Drained) -> Result<BTreeMap<String, String>, Failure> {
     let mut ending = BTreeMap::new();
     for DrainedPod { uid, namespace, name, outcome } in &drained.pods {
         let name = shown(&format!("{namespace}/{name}")).into_owned();
@@ -166,17 +166,17 @@ impl Waiting {
         &mut self,
         out: &mut dyn Write,
         timeout: Option<Duration>,
-        look: &mut dyn FnMut() -> Result<Value, Failure>,
+        read: &mut dyn FnMut() -> Result<Value, Failure>,
         pause: &mut dyn FnMut() -> bool,
     ) -> Result<u8, Failure> {
         let began = Instant::now();
         let mut answered = began;
         let mut code = 0;
         loop {
-            match look() {
+            match read() {
                 Ok(list) => {
                     answered = Instant::now();
-                    code = code.max(self.look_at(out, &list, began.elapsed())?);
+                    code = code.max(self.print_stopped(out, &list, began.elapsed())?);
                 }
                 Err(Failure::Message(why, _)) if answered.elapsed() < PATIENCE => {
                     self.progress(&format!("{}; the drain continues when wherry is back", why));
@@ -202,7 +202,7 @@ impl Waiting {
     }
 
     /// Prints the pods that have stopped. Returns 1 if one is no longer drained.
-    fn look_at(&mut self, out: &mut dyn Write, list: &Value, took: Duration) -> Result<u8, Failure> {
+    fn print_stopped(&mut self, out: &mut dyn Write, list: &Value, took: Duration) -> Result<u8, Failure> {
         let mut code = 0;
         let mut ending = Vec::new();
         let pods: BTreeMap<&str, &Value> =
@@ -318,10 +318,10 @@ mod tests {
     }
 
     /// The output of a wait that polls these lists one after the other, and its result.
-    fn wait(names: &[&str], looks: Vec<Option<Value>>, timeout: Option<Duration>) -> (String, Result<u8, Failure>) {
-        let mut looks = looks.into_iter();
-        let mut left = looks.len();
-        let mut look = || match looks.next().expect("one look too many") {
+    fn wait(names: &[&str], answers: Vec<Option<Value>>, timeout: Option<Duration>) -> (String, Result<u8, Failure>) {
+        let mut answers = answers.into_iter();
+        let mut left = answers.len();
+        let mut read = || match answers.next().expect("one read too many") {
             Some(list) => Ok(list),
             None => Err(Failure::message("nothing listens")),
         };
@@ -330,7 +330,7 @@ mod tests {
             left == 0
         };
         let mut out = Vec::new();
-        let end = waiting(names).wait(&mut out, timeout, &mut look, &mut pause);
+        let end = waiting(names).wait(&mut out, timeout, &mut read, &mut pause);
         (String::from_utf8(out).unwrap(), end)
     }
 
@@ -338,7 +338,7 @@ mod tests {
     fn w27_the_wait_reports_each_pod_once_and_ends_with_the_last() {
         let ending = |name| pod("default", name, "", json!({"state": "Terminating", "drained": true}));
         let down = |name| pod("default", name, "", json!({"state": "Finished", "drained": true}));
-        let looks = vec![
+        let answers = vec![
             Some(list(&[ending("a"), ending("b"), ending("c")])),
             // (Wherry is being restarted.)
             None,
@@ -346,7 +346,7 @@ mod tests {
             Some(list(&[down("a"), down("b")])),
             None,
         ];
-        let (text, end) = wait(&["a", "b", "c"], looks, None);
+        let (text, end) = wait(&["a", "b", "c"], answers, None);
         let expected = "pod default/a is down (0s)\npod default/b is down (0s)\npod default/c is down and gone (0s)\n";
         assert_eq!(text, expected);
         assert_eq!(end.unwrap(), 0);

@@ -1,7 +1,7 @@
 //! `wherry events`: the events of pods and of the node, from the control socket.
 
 use crate::commands::client;
-use crate::commands::output::{Failure, document, json_line, tell};
+use crate::commands::output::{Failure, document, json_line, print_message};
 use crate::commands::row::{self, since, text};
 use crate::commands::screen::{Colour, Screen};
 use crate::commands::select::Target;
@@ -59,7 +59,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
         return Ok(0);
     }
     if events.is_empty() {
-        tell("there are no events");
+        print_message("there are no events");
         return Ok(0);
     }
     print(out, &mut table(), true, &events, now)?;
@@ -80,7 +80,7 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
         match text(&change, "/type") {
             "LOST" => {
                 let count = change["count"].as_u64().unwrap_or(0);
-                tell(&format!("{count} events were dropped, because this client was too slow"));
+                print_message(&format!("{count} events were dropped, because this client was too slow"));
                 continue;
             }
             "BOOKMARK" => {

@@ -6,7 +6,7 @@ use crate::adapters::logs::print::{Printer, Stop};
 use crate::adapters::logs::reader::{Progress, Reader};
 use crate::adapters::logs::watch::Watch;
 use crate::commands::client;
-use crate::commands::output::{Failure, tell};
+use crate::commands::output::{Failure, print_message};
 use crate::commands::row::{is_object, list, text};
 use crate::commands::select::Target;
 use jiff::Timestamp;
@@ -55,7 +55,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, log_dir: &Path, query: &Query) ->
         }
         Err(Failure::Message(why, _)) => {
             let found = without_agent(log_dir, query).map_err(|e| Failure::message(format!("{why}\n{e}")))?;
-            tell(&format!("{why}; reading the files in {}", log_dir.display()));
+            print_message(&format!("{why}; reading the files in {}", log_dir.display()));
             found
         }
         Err(other) => return Err(other),
@@ -100,7 +100,7 @@ fn show(
             pod = None;
         }
         if pod.is_none() && !std::mem::replace(&mut told, true) {
-            tell("wherry stopped; continuing with the files");
+            print_message("wherry stopped; continuing with the files");
         }
         let mut still = Vec::new();
         for (container, mut reader) in open {
@@ -165,7 +165,7 @@ impl PodWatch {
             match self.stream.read_until(b'\n', &mut self.line) {
                 Ok(n) if n > 0 && self.line.ends_with(b"\n") => {
                     if let Ok(change) = serde_json::from_slice(&self.line) {
-                        self.look(&change, &mut ended);
+                        self.note_change(&change, &mut ended);
                     }
                     self.line.clear();
                 }
@@ -179,7 +179,7 @@ impl PodWatch {
         }
     }
 
-    fn look(&self, change: &Value, ended: &mut Ended) {
+    fn note_change(&self, change: &Value, ended: &mut Ended) {
         if text(change, "/object/metadata/uid") != self.uid {
             return;
         }
@@ -234,7 +234,7 @@ fn of_pod(pod: &Value, query: &Query) -> Result<Found, Failure> {
                 logs.push(Log { container: name, directory, instance });
             }
             // With several containers, those that have logs are shown.
-            Err(why) if query.all => tell(&format!("container {name:?}: {why}")),
+            Err(why) if query.all => print_message(&format!("container {name:?}: {why}")),
             Err(why) => {
                 let pod = text(pod, "/metadata/name");
                 return Err(Failure::message(format!("container {name:?} in pod {pod:?}: {why}")));
@@ -285,7 +285,7 @@ fn wanted(names: &[&str], default: Option<&str>, query: &Query, pod: &str) -> Re
         return Err(Failure::message(format!("pod {pod:?} has no containers")));
     };
     if names.len() > 1 {
-        tell(&format!("defaulted container {first:?} out of: {}", names.join(", ")));
+        print_message(&format!("defaulted container {first:?} out of: {}", names.join(", ")));
     }
     Ok(vec![first.to_owned()])
 }

@@ -434,13 +434,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     // Internal command of the agent, not shown to users.
     if let [_, command, question] = args.as_slice()
-        && command == manifests::LOOK_COMMAND
+        && command == manifests::INSPECT_COMMAND
     {
         // The read may hang as long as the agent runs, and is useless without the agent. (Fails only for an invalid
         // signal.)
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         return output::finish_raw(|out| {
-            manifests::answer_look(&question.to_string_lossy(), out)?;
+            manifests::answer_inspection(&question.to_string_lossy(), out)?;
             Ok(0)
         });
     }
@@ -547,7 +547,7 @@ fn run(flags: Flags) -> ExitCode {
         log::error!("configuration: {error}");
     }
     if let Some(first) = loaded.problems.errors.first() {
-        agent::service::tell_failure(&format!("the configuration has errors: {first}"));
+        agent::service::notify_failure(&format!("the configuration has errors: {first}"));
         return ExitCode::FAILURE;
     }
     agent::run(loaded.config)

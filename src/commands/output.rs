@@ -121,11 +121,11 @@ pub fn end(result: Result<u8, Failure>) -> u8 {
         Ok(code) => code,
         Err(Failure::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(Failure::Output(e)) => {
-            tell(&format!("cannot write to stdout: {e}"));
+            print_message(&format!("cannot write to stdout: {e}"));
             1
         }
         Err(Failure::Message(text, code)) => {
-            tell(&text);
+            print_message(&text);
             code
         }
     }
@@ -133,7 +133,7 @@ pub fn end(result: Result<u8, Failure>) -> u8 {
 
 /// Prints a line on stderr. Further lines of `text` are indented, so that none looks like a message of Wherry. Errors
 /// are ignored.
-pub fn tell(text: &str) {
+pub fn print_message(text: &str) {
     let mut line = String::from("wherry: ");
     for (i, part) in text.lines().enumerate() {
         line.push_str(if i == 0 { "" } else { "\n  " });
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_message_of_several_lines_is_indented_and_escaped() {
         TOLD.take();
-        tell("it failed: \x1b[2J\nwherry: all is well\r");
+        print_message("it failed: \x1b[2J\nwherry: all is well\r");
         assert_eq!(TOLD.take(), "wherry: it failed: \\x1b[2J\n  wherry: all is well\\r\n");
     }
 }

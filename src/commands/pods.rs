@@ -1,7 +1,7 @@
 //! `wherry pods`: the pods of the node, from the control socket.
 
 use crate::commands::client;
-use crate::commands::output::{Failure, document, shown, tell};
+use crate::commands::output::{Failure, document, print_message, shown};
 use crate::commands::row::{Row, text};
 use crate::commands::screen::{Colour, Screen};
 use crate::commands::table::Table;
@@ -82,7 +82,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
             if !rows.is_empty() {
                 print(out, &mut table(query.output), true, &rows)?;
             } else if missing.is_empty() {
-                tell(&match &query.namespace {
+                print_message(&match &query.namespace {
                     Some(namespace) => format!("there are no pods in namespace {namespace}"),
                     None => "there are no pods".to_owned(),
                 });
@@ -91,7 +91,7 @@ fn show(out: &mut dyn Write, mut list: Value, query: &Query, now: Timestamp) -> 
     }
     out.flush()?;
     for name in &missing {
-        tell(&format!("pod {name:?} was not found"));
+        print_message(&format!("pod {name:?} was not found"));
     }
     Ok(u8::from(!missing.is_empty()))
 }
@@ -127,7 +127,7 @@ fn watch(out: &mut dyn Write, mut stream: impl BufRead, query: &Query) -> Result
             (kind, None | Some(Format::Wide)) => {
                 let uid = text(pod, "/metadata/uid");
                 let row = if kind == "DELETED" { Row::gone(pod) } else { Row::new(pod, Timestamp::now()) };
-                let same = rows_shown.get(uid).is_some_and(|before| before.says_the_same(&row));
+                let same = rows_shown.get(uid).is_some_and(|before| before.shows_the_same(&row));
                 if kind == "DELETED" {
                     rows_shown.remove(uid);
                 } else {

@@ -2,7 +2,7 @@
 //! the pods.
 
 use crate::agent::purge::{self, PodThere};
-use crate::commands::output::{Failure, shown, tell};
+use crate::commands::output::{Failure, print_message, shown};
 use crate::config::{self, Flags};
 use std::io::Write;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, yes: bool, limit: Duration) -> Re
     let loaded = config::load(flags);
     // Continue with the readable part of the configuration and defaults.
     for error in &loaded.problems.errors {
-        tell(&format!("configuration: {error}"));
+        print_message(&format!("configuration: {error}"));
     }
     if !yes {
         let pods = purge::pods(&loaded.config).map_err(Failure::message)?;
@@ -33,7 +33,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, yes: bool, limit: Duration) -> Re
     match result {
         Ok(()) => Ok(0),
         Err(errors) => {
-            errors.iter().for_each(|e| tell(e));
+            errors.iter().for_each(|e| print_message(e));
             let root = loaded.config.root_dir.display();
             Err(Failure::message(format!(
                 "the purge is incomplete, so the state in {root} stays; fix these errors and try again"
@@ -49,6 +49,6 @@ fn list(out: &mut dyn Write, pods: &[PodThere]) -> Result<u8, Failure> {
     }
     out.flush()?;
     let plural = if pods.len() == 1 { "" } else { "s" };
-    tell(&format!("{} pod{plural}; --yes stops and removes them, and all state of wherry", pods.len()));
+    print_message(&format!("{} pod{plural}; --yes stops and removes them, and all state of wherry", pods.len()));
     Ok(0)
 }

@@ -1,7 +1,7 @@
 //! `wherry retry`: retries the admission of a rejected pod (A3).
 
 use crate::commands::client;
-use crate::commands::output::{Failure, shown, tell};
+use crate::commands::output::{Failure, print_message, shown};
 use crate::commands::row::text;
 use crate::commands::select::Target;
 use std::io::Write;
@@ -27,7 +27,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, target: &Target) -> Result<u8, Fa
     }
     out.flush()?;
     if !tried {
-        refused.iter().for_each(|words| tell(words));
+        refused.iter().for_each(|words| print_message(words));
     }
     Ok(u8::from(!tried))
 }

@@ -58,7 +58,7 @@ impl Row {
     }
 
     /// Compares the rows except for parts that only time changes.
-    pub fn says_the_same(&self, other: &Row) -> bool {
+    pub fn shows_the_same(&self, other: &Row) -> bool {
         let count = |row: &Row| row.restarts.split(' ').next().unwrap_or_default().to_owned();
         let rest = |row: &Row| Row { age: String::new(), restarts: count(row), ..row.clone() };
         rest(self) == rest(other)

@@ -4,7 +4,7 @@ use crate::api::control::{ContainerUsage, Usage};
 use crate::api::resources::MEMORY;
 use crate::api::selector::Selector;
 use crate::commands::client;
-use crate::commands::output::{Failure, document, json_line, tell};
+use crate::commands::output::{Failure, document, json_line, print_message};
 use crate::commands::screen::{NEW_PICTURE, Screen};
 use crate::commands::select::Target;
 use crate::commands::status::amount_of;
@@ -62,16 +62,16 @@ struct Row {
 }
 
 pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Failure> {
-    let look = || -> Result<Usage, Failure> {
+    let sample = || -> Result<Usage, Failure> {
         let value = client::get_json(socket, "/usage")?;
         serde_json::from_value(value).map_err(|e| Failure::message(format!("/usage: invalid answer: {e}")))
     };
     let screen = Screen::stdout();
-    let mut before = look()?;
+    let mut before = sample()?;
     let mut pause = SAMPLE;
     loop {
         std::thread::sleep(pause);
-        let now = look()?;
+        let now = sample()?;
         let rows = rows(&before, &now, query);
         let found = !rows.is_empty();
         if query.watch.is_some() && screen.is_terminal() && !query.json {
@@ -81,7 +81,7 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fail
         out.flush()?;
         let Some(every) = query.watch else {
             if !found {
-                tell(match query.target {
+                print_message(match query.target {
                     Some(_) => "no container of a matching pod is running",
                     None => "no container is running",
                 });
@@ -257,7 +257,7 @@ mod tests {
 
     /// Two samples, two seconds apart: `web` used half a CPU second in two containers, `idle` a little, `new` has just
     /// started.
-    fn looks() -> (Usage, Usage) {
+    fn samples() -> (Usage, Usage) {
         let half = 500_000_000;
         let before = vec![
             pod("idle", vec![container("idle", SECOND, 7, 3 << 20, 0)]),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     fn shown(query: &Query, screen: Screen) -> String {
-        let (before, now) = looks();
+        let (before, now) = samples();
         let mut out = Vec::new();
         show(&mut out, &rows(&before, &now, query), query, screen).unwrap();
         String::from_utf8(out).unwrap()
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn each_order_is_that_of_its_column() {
         let names = |sort| {
-            let (before, now) = looks();
+            let (before, now) = samples();
             rows(&before, &now, &query(false, sort)).into_iter().map(|r| r.name).collect::<Vec<_>>()
         };
         assert_eq!(names(SortBy::Cpu), ["web", "idle", "new"]);
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn pods_are_chosen_by_name_namespace_and_label() {
-        let (before, now) = looks();
+        let (before, now) = samples();
         let names = |q: Query| rows(&before, &now, &q).into_iter().map(|r| r.name).collect::<Vec<_>>();
         let all = || query(false, SortBy::Name);
         assert_eq!(names(Query { target: Some(Target::parse("default/web", None).unwrap()), ..all() }), ["web"]);
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn json_has_every_figure_as_it_is() {
-        let (before, now) = looks();
+        let (before, now) = samples();
         let mut out = Vec::new();
         let q = Query { json: true, ..query(false, SortBy::Cpu) };
         show(&mut out, &rows(&before, &now, &q), &q, Screen::default()).unwrap();

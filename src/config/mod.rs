@@ -133,9 +133,9 @@ pub struct Config {
     /// Names, or prefixes with a trailing `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
     /// The configured values. `sizing` returns the effective ones.
-    pub node: node_size::Said,
+    pub node: node_size::Notification,
     /// The configured values. Use `shutdown`.
-    pub shutdown_said: shutdown::Said,
+    pub shutdown_said: shutdown::Notification,
     /// The groups of S1. Empty: graceful shutdown is off.
     pub shutdown: Groups,
     /// The directory for the logind drop-in (S2).
@@ -178,8 +178,8 @@ impl Default for Config {
             max_parallel_sandbox_starts: 4,
             max_parallel_container_starts: 4,
             allowed_unsafe_sysctls: Vec::new(),
-            node: node_size::Said::default(),
-            shutdown_said: shutdown::Said::default(),
+            node: node_size::Notification::default(),
+            shutdown_said: shutdown::Notification::default(),
             shutdown: Groups::default(),
             logind_conf_dir: "/etc/systemd/logind.conf.d".into(),
             verbosity: 0,

@@ -37,7 +37,7 @@ const OTHER_SIGNALS: [&str; 7] = [
 
 /// The configured values and their places.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Said {
+pub struct Notification {
     pub max_pods: u64,
     /// 0: no limit.
     pub pods_per_core: u64,
@@ -55,9 +55,9 @@ pub struct Said {
     places: BTreeMap<&'static str, Place>,
 }
 
-impl Default for Said {
-    fn default() -> Said {
-        Said {
+impl Default for Notification {
+    fn default() -> Notification {
+        Notification {
             max_pods: 110,
             pods_per_core: 0,
             pod_pids_limit: None,
@@ -73,7 +73,7 @@ impl Default for Said {
     }
 }
 
-impl Said {
+impl Notification {
     /// True if the total of all pods is limited to the allocatable resources.
     pub fn enforces_pods(&self) -> bool {
         self.enforce.iter().any(|what| what == "pods")
@@ -90,7 +90,9 @@ impl Said {
         let default = || DEFAULT_EVICTION.iter().find(|(name, _)| *name == signal).map(|(_, value)| *value);
         let value = match &self.eviction {
             None => default(),
-            Some(said) => said.get(signal).map(String::as_str).or_else(|| default().filter(|_| self.merge_eviction)),
+            Some(settings) => {
+                settings.get(signal).map(String::as_str).or_else(|| default().filter(|_| self.merge_eviction))
+            }
         };
         value.and_then(|value| Threshold::parse(value).ok().flatten())
     }
@@ -112,17 +114,17 @@ impl Config {
             list.iter().filter(|(name, _)| *name != PID).for_each(|(name, amount)| all.set(name, *amount));
             all
         };
-        let said = &self.node;
+        let settings = &self.node;
         Sizing {
             name: self.node_name.clone(),
-            max_pods: said.max_pods,
-            pods_per_core: Some(said.pods_per_core).filter(|pods| *pods > 0),
-            system_reserved: resources(&said.system_reserved),
-            kube_reserved: resources(&said.kube_reserved),
-            memory_available: said.threshold(MEMORY_AVAILABLE),
-            nodefs_available: said.threshold(NODEFS_AVAILABLE),
-            extended: said.extended.clone(),
-            labels: said.labels.clone(),
+            max_pods: settings.max_pods,
+            pods_per_core: Some(settings.pods_per_core).filter(|pods| *pods > 0),
+            system_reserved: resources(&settings.system_reserved),
+            kube_reserved: resources(&settings.kube_reserved),
+            memory_available: settings.threshold(MEMORY_AVAILABLE),
+            nodefs_available: settings.threshold(NODEFS_AVAILABLE),
+            extended: settings.extended.clone(),
+            labels: settings.labels.clone(),
             allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
         }
     }
@@ -131,7 +133,7 @@ impl Config {
 /// `maxPods`: 0 selects the default.
 pub fn max_pods(c: &mut Config, v: &Given) -> Result<(), String> {
     c.node.max_pods = match not_negative(v)? {
-        0 => Said::default().max_pods,
+        0 => Notification::default().max_pods,
         pods => pods,
     };
     Ok(())
@@ -251,15 +253,17 @@ pub fn decide(config: &mut Config, places: &BTreeMap<String, Place>, problems: &
     for field in [SYSTEM, KUBE, EVICTION] {
         config.node.places.extend(places.get(field).map(|place| (field, place.clone())));
     }
-    let said = &config.node;
+    let settings = &config.node;
     let mut no_effect = |field: &'static str, part: &str| {
         let place = places.get(field).cloned().unwrap_or_else(Place::flag);
         problems.warning(&place, format!("{field}{part}"), "known, but not honoured by wherry: it has no effect");
     };
-    for signal in said.eviction.iter().flat_map(BTreeMap::keys).filter(|name| OTHER_SIGNALS.contains(&name.as_str())) {
+    for signal in
+        settings.eviction.iter().flat_map(BTreeMap::keys).filter(|name| OTHER_SIGNALS.contains(&name.as_str()))
+    {
         no_effect(EVICTION, &format!(".{signal}"));
     }
-    for (i, _) in said.enforce.iter().enumerate().filter(|(_, what)| what.ends_with("-reserved")) {
+    for (i, _) in settings.enforce.iter().enumerate().filter(|(_, what)| what.ends_with("-reserved")) {
         no_effect(ENFORCE, &format!("[{i}]"));
     }
 }

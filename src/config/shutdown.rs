@@ -21,7 +21,7 @@ const SECONDS: &str = "shutdownGracePeriodSeconds";
 
 /// The configured values. A later file overrides an earlier one.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Said {
+pub struct Notification {
     pub total: Duration,
     pub critical: Duration,
     /// Pairs of priority and seconds.
@@ -46,13 +46,13 @@ pub fn by_pod_priority(c: &mut Config, list: &Node, wrong: Wrong) {
     let mut groups: Vec<(i32, u64)> = Vec::new();
     let mut first_with: BTreeMap<i32, usize> = BTreeMap::new();
     for (i, entry) in entries.iter().enumerate() {
-        let (line, n) = said(entry, PRIORITY);
+        let (line, n) = number_of(entry, PRIORITY);
         let priority = priority(n).and_then(|p| match *first_with.entry(p).or_insert(i) {
             first if first == i => Ok(p),
             first => Err(format!("{p} is also the priority of entry [{first}]; remove one of them")),
         });
         let priority = priority.map_err(|why| wrong(line, &format!("[{i}].{PRIORITY}"), why));
-        let (line, n) = said(entry, SECONDS);
+        let (line, n) = number_of(entry, SECONDS);
         let seconds = seconds(n).map_err(|why| wrong(line, &format!("[{i}].{SECONDS}"), why));
         groups.extend(priority.ok().zip(seconds.ok()));
     }
@@ -60,30 +60,31 @@ pub fn by_pod_priority(c: &mut Config, list: &Node, wrong: Wrong) {
 }
 
 /// A number in an entry, and its line. If it is missing, the line of the entry.
-fn said(entry: &Node, name: &str) -> (u64, Option<i64>) {
+fn number_of(entry: &Node, name: &str) -> (u64, Option<i64>) {
     match entry.value.get(name) {
         Some(Node { line, value: Value::Int(n) }) => (*line, Some(*n)),
         _ => (entry.line, None),
     }
 }
 
-fn priority(said: Option<i64>) -> Result<i32, String> {
-    let said = said.ok_or("is missing; set the lowest priority of the pods in this entry")?;
-    i32::try_from(said).map_err(|_| format!("{said} is out of range; it must be between {} and {}", i32::MIN, i32::MAX))
+fn priority(value: Option<i64>) -> Result<i32, String> {
+    let value = value.ok_or("is missing; set the lowest priority of the pods in this entry")?;
+    i32::try_from(value)
+        .map_err(|_| format!("{value} is out of range; it must be between {} and {}", i32::MIN, i32::MAX))
 }
 
-fn seconds(said: Option<i64>) -> Result<u64, String> {
-    let said = said.ok_or("is missing; set the period in seconds, or 0 for the minimum grace period")?;
-    match u64::try_from(said) {
+fn seconds(value: Option<i64>) -> Result<u64, String> {
+    let value = value.ok_or("is missing; set the period in seconds, or 0 for the minimum grace period")?;
+    match u64::try_from(value) {
         Ok(seconds) if seconds <= LONGEST.as_secs() => Ok(seconds),
-        Ok(_) => Err(format!("{said} is longer than an hour; it must be at most {}", LONGEST.as_secs())),
-        Err(_) => Err(format!("{said} is negative; it must be 0 or more")),
+        Ok(_) => Err(format!("{value} is longer than an hour; it must be at most {}", LONGEST.as_secs())),
+        Err(_) => Err(format!("{value} is negative; it must be 0 or more")),
     }
 }
 
 /// Computes the groups after all files have been read, and checks the combination of values.
 pub fn decide(config: &mut Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
-    let Said { total, critical, by_priority } = &config.shutdown_said;
+    let Notification { total, critical, by_priority } = &config.shutdown_said;
     let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
     let total_refused = problems.errors.iter().any(|p| p.field == TOTAL);
     if critical > total && !total_refused {

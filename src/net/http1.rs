@@ -126,7 +126,7 @@ fn split_target(target: &str) -> (&str, &str) {
 }
 
 /// Whether the query contains `name` with a value other than `0` or `false`.
-pub fn asks_for(query: &str, name: &str) -> bool {
+pub fn query_has(query: &str, name: &str) -> bool {
     query.split('&').any(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         key == name && !matches!(value, "0" | "false")
@@ -266,8 +266,8 @@ mod tests {
         assert_eq!((h.path.as_str(), h.query.as_str()), ("/healthz", "verbose"));
         let h = head("GET /pods?next=http://a/b&watch=true HTTP/1.0\r\n\r\nGET");
         assert_eq!(h.path, "/pods");
-        assert!(asks_for(&h.query, "watch") && !asks_for(&h.query, "verbose"));
-        assert!(!asks_for("watch=0", "watch") && !asks_for("watch=false", "watch") && asks_for("a&watch", "watch"));
+        assert!(query_has(&h.query, "watch") && !query_has(&h.query, "verbose"));
+        assert!(!query_has("watch=0", "watch") && !query_has("watch=false", "watch") && query_has("a&watch", "watch"));
         assert_eq!(head("GET http://localhost HTTP/1.0\r\n\r\n").path, "/");
     }
 

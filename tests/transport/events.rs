@@ -63,7 +63,7 @@ impl Listener {
     }
 
     fn asked(&self) -> usize {
-        self.seen.iter().filter(|e| **e == StreamEvent::Asked).count()
+        self.seen.iter().filter(|e| **e == StreamEvent::Requested).count()
     }
 }
 
@@ -78,7 +78,7 @@ fn a_runtime_without_an_event_stream_gets_one_request(factory: Factory) {
     let (_dir, server, mut listener) = start(factory, Events::Unimplemented);
     listener.until(|seen| seen.contains(&StreamEvent::Unimplemented));
     listener.run_for(Duration::from_millis(1500));
-    assert_eq!(listener.seen, [StreamEvent::Asked, StreamEvent::Unimplemented]);
+    assert_eq!(listener.seen, [StreamEvent::Requested, StreamEvent::Unimplemented]);
     assert_eq!(server.seen.lock().unwrap().headers.len(), 1);
     assert!(!server.seen.lock().unwrap().headers[0].contains_key("grpc-timeout"), "the stream has no deadline");
     assert_eq!(listener.events.next_deadline(), None);

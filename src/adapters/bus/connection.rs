@@ -170,7 +170,7 @@ impl<W> Connection<W> {
                 }
                 if due { self.attempt(registry, now) } else { None }
             }
-            State::Probing { probe, silent } => match probe.look() {
+            State::Probing { probe, silent } => match probe.read() {
                 Answered::Yes => match Open::connect(&probe.place, registry, self.token, now) {
                     Ok(open) => {
                         self.state = State::Open(Box::new(open));

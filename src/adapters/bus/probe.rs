@@ -48,7 +48,7 @@ impl Probe {
         Ok(Probe { stream, place: place.clone() })
     }
 
-    pub(super) fn look(&mut self) -> Answered {
+    pub(super) fn read(&mut self) -> Answered {
         let mut answer = [0; 256];
         match self.stream.read(&mut answer) {
             Ok(0) => Answered::No(format!("{}: the bus closed the connection before it answered", self.place)),
@@ -80,7 +80,7 @@ mod tests {
         assert!(error.contains("bus: No such file"), "{error}");
         let listener = UnixListener::bind(&path).unwrap();
         let mut probe = Probe::begin(&place(&path), poll.registry(), Token(1)).unwrap();
-        assert!(matches!(probe.look(), Answered::NotYet));
+        assert!(matches!(probe.read(), Answered::NotYet));
         // Fill the backlog.
         let begin = Instant::now();
         let mut waiting = 0;
@@ -97,7 +97,7 @@ mod tests {
         // The bus continues.
         let (mut accepted, _) = listener.accept().unwrap();
         accepted.write_all(b"REJECTED EXTERNAL\r\n").unwrap();
-        assert!(matches!(probe.look(), Answered::Yes));
+        assert!(matches!(probe.read(), Answered::Yes));
         drop((listener, accepted));
         std::fs::remove_file(&path).unwrap();
     }

@@ -52,45 +52,45 @@ pub(super) struct Value {
 /// The values for the files of a controller. In a new cgroup (`new`), an absent limit needs no value.
 pub(super) fn values(controller: Controller, limits: &Limits, unified: bool, new: bool) -> Vec<Value> {
     let mut all = Vec::new();
-    let mut tell = |file: &str, text: String, needed: bool| all.push(Value { file: file.to_owned(), text, needed });
+    let mut add = |file: &str, text: String, needed: bool| all.push(Value { file: file.to_owned(), text, needed });
     let number_or = |number: Option<u64>, none: &str| number.map_or_else(|| none.to_owned(), |n| n.to_string());
     match (controller, unified) {
         (Controller::Cpu, false) => {
             if let Some(shares) = limits.cpu_shares {
-                tell("cpu.shares", shares.to_string(), false);
+                add("cpu.shares", shares.to_string(), false);
             }
             if let Some(cpu) = limits.cpu {
                 // A new cgroup has the kernel's default period already.
                 if !new || cpu.period != KERNELS_PERIOD {
-                    tell("cpu.cfs_period_us", cpu.period.to_string(), true);
+                    add("cpu.cfs_period_us", cpu.period.to_string(), true);
                 }
-                tell("cpu.cfs_quota_us", cpu.quota.to_string(), true);
+                add("cpu.cfs_quota_us", cpu.quota.to_string(), true);
             } else if !new {
-                tell("cpu.cfs_quota_us", "-1".to_owned(), false);
+                add("cpu.cfs_quota_us", "-1".to_owned(), false);
             }
         }
         (Controller::Cpu, true) => {
             if let Some(shares) = limits.cpu_shares {
-                tell("cpu.weight", weight(shares).to_string(), false);
+                add("cpu.weight", weight(shares).to_string(), false);
             }
             if let Some(cpu) = limits.cpu {
-                tell("cpu.max", format!("{} {}", cpu.quota, cpu.period), true);
+                add("cpu.max", format!("{} {}", cpu.quota, cpu.period), true);
             } else if !new {
-                tell("cpu.max", "max".to_owned(), false);
+                add("cpu.max", "max".to_owned(), false);
             }
         }
         (Controller::Memory, _) if limits.memory.is_some() || !new => {
             let (file, none) = if unified { ("memory.max", "max") } else { ("memory.limit_in_bytes", "-1") };
-            tell(file, number_or(limits.memory, none), limits.memory.is_some());
+            add(file, number_or(limits.memory, none), limits.memory.is_some());
         }
         (Controller::Pids, _) if limits.pids.is_some() || !new => {
-            tell("pids.max", number_or(limits.pids, "max"), false);
+            add("pids.max", number_or(limits.pids, "max"), false);
         }
         (Controller::Memory | Controller::Pids, _) => {}
         (Controller::HugePages, _) => {
             let file = if unified { "max" } else { "limit_in_bytes" };
             for (&size, limit) in &limits.huge_pages {
-                tell(&format!("hugetlb.{}.{file}", page_size_name(size)), limit.to_string(), false);
+                add(&format!("hugetlb.{}.{file}", page_size_name(size)), limit.to_string(), false);
             }
         }
     }
@@ -113,7 +113,7 @@ pub(super) fn write(directory: &Path, value: &Value) -> Result<(), String> {
             value.text,
             path.display()
         )),
-        other => other.map_err(|e| format!("write {} to {}: {}", value.text, path.display(), said(&e))),
+        other => other.map_err(|e| format!("write {} to {}: {}", value.text, path.display(), with_remedy(&e))),
     }
 }
 
@@ -123,7 +123,7 @@ pub(super) fn put(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// The kernel's error, with the remedy if one is known.
-pub(super) fn said(e: &io::Error) -> String {
+pub(super) fn with_remedy(e: &io::Error) -> String {
     match e.kind() {
         ErrorKind::ReadOnlyFilesystem => format!(
             "{e}; wherry has to write cgroups: mount the cgroup file system read-write (in a container: run it \
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    fn told(limits: &Limits, unified: bool, new: bool) -> Vec<String> {
+    fn texts(limits: &Limits, unified: bool, new: bool) -> Vec<String> {
         let all = CONTROLLERS.into_iter().flat_map(|c| values(c, limits, unified, new));
         all.map(|v| format!("{}={}{}", v.file, v.text, if v.needed { "!" } else { "" })).collect()
     }
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn the_same_limits_are_written_to_v1_and_v2_files() {
         assert_eq!(
-            told(&full(), false, true),
+            texts(&full(), false, true),
             [
                 "cpu.shares=1024",
                 "cpu.cfs_quota_us=25000!",
@@ -174,7 +174,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            told(&full(), true, true),
+            texts(&full(), true, true),
             [
                 "cpu.weight=39",
                 "cpu.max=25000 100000!",
@@ -185,18 +185,18 @@ mod tests {
             ]
         );
         let other = Limits { cpu: Some(CpuQuota { quota: 5000, period: 10_000 }), ..Limits::default() };
-        assert_eq!(told(&other, false, true), ["cpu.cfs_period_us=10000!", "cpu.cfs_quota_us=5000!"]);
+        assert_eq!(texts(&other, false, true), ["cpu.cfs_period_us=10000!", "cpu.cfs_quota_us=5000!"]);
     }
 
     #[test]
     fn an_absent_limit_is_written_only_to_an_existing_cgroup() {
-        assert!(told(&Limits::default(), false, true).is_empty());
-        assert!(told(&Limits::default(), true, true).is_empty());
+        assert!(texts(&Limits::default(), false, true).is_empty());
+        assert!(texts(&Limits::default(), true, true).is_empty());
         assert_eq!(
-            told(&Limits::default(), false, false),
+            texts(&Limits::default(), false, false),
             ["cpu.cfs_quota_us=-1", "memory.limit_in_bytes=-1", "pids.max=max"]
         );
-        assert_eq!(told(&Limits::default(), true, false), ["cpu.max=max", "memory.max=max", "pids.max=max"]);
+        assert_eq!(texts(&Limits::default(), true, false), ["cpu.max=max", "memory.max=max", "pids.max=max"]);
     }
 
     #[test]
@@ -226,9 +226,9 @@ mod tests {
             (rustix::io::Errno::ACCESS, "as root"),
             (rustix::io::Errno::PERM, "as root"),
         ] {
-            let text = said(&errno.into());
+            let text = with_remedy(&errno.into());
             assert!(text.contains(wanted), "{text}");
         }
-        assert_eq!(said(&rustix::io::Errno::BUSY.into()), io::Error::from(rustix::io::Errno::BUSY).to_string());
+        assert_eq!(with_remedy(&rustix::io::Errno::BUSY.into()), io::Error::from(rustix::io::Errno::BUSY).to_string());
     }
 }

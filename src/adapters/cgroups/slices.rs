@@ -133,14 +133,14 @@ fn limit_properties(limits: &Limits, v2: bool, new: bool) -> Properties {
     if let Some(cpu) = limits.cpu.filter(|cpu| cpu.period != USUAL_PERIOD) {
         all.push(property("CPUQuotaPeriodUSec", cpu.period));
     }
-    let mut tell = |name: &str, limit: Option<u64>| {
+    let mut add = |name: &str, limit: Option<u64>| {
         if let Some(limit) = limit.or((!new).then_some(INFINITY)) {
             all.push(property(name, limit));
         }
     };
-    tell("CPUQuotaPerSecUSec", limits.cpu.map(per_second));
-    tell(if v2 { "MemoryMax" } else { "MemoryLimit" }, limits.memory);
-    tell("TasksMax", limits.pids);
+    add("CPUQuotaPerSecUSec", limits.cpu.map(per_second));
+    add(if v2 { "MemoryMax" } else { "MemoryLimit" }, limits.memory);
+    add("TasksMax", limits.pids);
     all
 }
 

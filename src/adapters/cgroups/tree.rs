@@ -4,7 +4,7 @@
 //!
 //! The runtime creates the cgroups of further controllers (cpuset, devices, freezer, ...) itself.
 
-use super::files::{self, CONTROLLERS, Controller, said, values};
+use super::files::{self, CONTROLLERS, Controller, values, with_remedy};
 use super::hierarchies::{Cgroups, Hierarchy};
 use crate::api::limits::Limits;
 use crate::api::qos::Qos;
@@ -189,14 +189,15 @@ impl Tree {
         // `cgroupRoot` may be missing in some hierarchies.
         let above = self.cgroups.names.base().filter(|base| cgroup == self.cgroups.names.node() && base != cgroup);
         if let Some(base) = above.and_then(|base| hierarchy.directory(&base)) {
-            fs::create_dir_all(&base).map_err(|e| format!("create the cgroup {}: {}", base.display(), said(&e)))?;
+            fs::create_dir_all(&base)
+                .map_err(|e| format!("create the cgroup {}: {}", base.display(), with_remedy(&e)))?;
         }
         let new = make(path)?;
         if new && !hierarchy.unified && cgroup == self.cgroups.names.node() {
             // Needed before Linux 5.11 if systemd has not set it: otherwise a pod's memory limit does not cover its containers.
             let file = path.join("memory.use_hierarchy");
             if fs::read_to_string(&file).is_ok_and(|text| text.trim() == "0") {
-                files::put(&file, "1").map_err(|e| format!("write 1 to {}: {}", file.display(), said(&e)))?;
+                files::put(&file, "1").map_err(|e| format!("write 1 to {}: {}", file.display(), with_remedy(&e)))?;
             }
         }
         Ok(new)
@@ -238,7 +239,7 @@ fn make(path: &Path) -> Result<bool, String> {
     match fs::create_dir(path) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
-        Err(e) => Err(format!("create the cgroup {}: {}", path.display(), said(&e))),
+        Err(e) => Err(format!("create the cgroup {}: {}", path.display(), with_remedy(&e))),
     }
 }
 

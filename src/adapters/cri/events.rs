@@ -27,7 +27,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamEvent {
     /// The stream was requested.
-    Asked,
+    Requested,
     /// The state of a container or sandbox of ours changed. `uid` is its pod; None if the event does not contain it.
     Happened { uid: Option<Uid>, event: PlegEvent, at: Wall },
     /// An invalid event; the stream continues.
@@ -115,7 +115,7 @@ impl ContainerEvents {
             // An empty message: GetEventsRequest has no fields.
             let call = Call { path: PATH, body: Bytes::new(), deadline: None, server_stream: true, header: None };
             stream.call = Some(stream.transport.call(call, now));
-            out.push(StreamEvent::Asked);
+            out.push(StreamEvent::Requested);
         }
         again
     }

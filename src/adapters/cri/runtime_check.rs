@@ -40,7 +40,7 @@ pub struct RuntimeCheck {
     transport: Box<dyn Transport>,
     until: Boot,
     calls: Vec<(CallId, Question)>,
-    told: RuntimeReport,
+    report: RuntimeReport,
     status: Option<proto::StatusResponse>,
     version: Option<proto::VersionResponse>,
     answer: Option<Result<RuntimeReport, String>>,
@@ -60,7 +60,7 @@ impl RuntimeCheck {
             transport,
             until,
             calls: Vec::new(),
-            told: RuntimeReport::default(),
+            report: RuntimeReport::default(),
             status: None,
             version: None,
             answer: None,
@@ -76,7 +76,7 @@ impl RuntimeCheck {
             for completion in completions {
                 match completion {
                     Completion::Up => {
-                        self.ask(now);
+                        self.query(now);
                         begun = true;
                     }
                     Completion::Down { why } => self.end(Err(why)),
@@ -99,7 +99,7 @@ impl RuntimeCheck {
         self.answer.take()
     }
 
-    fn ask(&mut self, now: Boot) {
+    fn query(&mut self, now: Boot) {
         let verbose = proto::StatusRequest { verbose: true, ..Default::default() };
         self.call(Question::Version, method::VERSION, &proto::VersionRequest::new(), now);
         self.call(Question::Status, method::STATUS, &verbose, now);
@@ -128,8 +128,8 @@ impl RuntimeCheck {
             }
             (Question::Config, Ok(body)) => proto::RuntimeConfigResponse::parse_from_bytes(&body)
                 .map(|config| {
-                    self.told.driver = answers::cgroup_driver(&config);
-                    self.told.driver_counts = self.told.driver.is_some();
+                    self.report.driver = answers::cgroup_driver(&config);
+                    self.report.driver_counts = self.report.driver.is_some();
                 })
                 .map_err(unreadable),
             // Most runtimes do not have this method.
@@ -145,12 +145,12 @@ impl RuntimeCheck {
         } else if self.calls.is_empty()
             && let (Some(version), Some(status)) = (&self.version, &self.status)
         {
-            let mut told = std::mem::take(&mut self.told);
-            told.fact = answers::runtime(version, status);
+            let mut report = std::mem::take(&mut self.report);
+            report.fact = answers::runtime(version, status);
             if let Some(info) = status.info.get("config") {
-                take_info(info, &mut told);
+                take_info(info, &mut report);
             }
-            self.end(Ok(told));
+            self.end(Ok(report));
         }
     }
 
@@ -161,12 +161,12 @@ impl RuntimeCheck {
 }
 
 /// Takes the cgroup driver and the CNI paths from containerd's CRI configuration.
-fn take_info(info: &str, told: &mut RuntimeReport) {
+fn take_info(info: &str, report: &mut RuntimeReport) {
     let Ok(config) = serde_json::from_str::<Value>(info) else { return };
-    if told.driver.is_none() {
+    if report.driver.is_none() {
         let containerd = &config["containerd"];
         let default = containerd["defaultRuntimeName"].as_str().unwrap_or("runc");
-        told.driver =
+        report.driver =
             containerd["runtimes"][default]["options"]["SystemdCgroup"].as_bool().map(|systemd| match systemd {
                 true => CgroupDriver::Systemd,
                 false => CgroupDriver::Cgroupfs,
@@ -177,7 +177,7 @@ fn take_info(info: &str, told: &mut RuntimeReport) {
     let several = cni["binDirs"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let programs: Vec<PathBuf> = several.chain(one).map(PathBuf::from).collect();
     if let Some(configurations) = cni["confDir"].as_str().filter(|d| !d.is_empty() && !programs.is_empty()) {
-        told.network = Some(Network { configurations: configurations.into(), programs });
+        report.network = Some(Network { configurations: configurations.into(), programs });
     }
 }
 
@@ -266,24 +266,24 @@ mod tests {
     fn the_driver_and_the_networks_place_are_taken_from_containerds_words() {
         let info = r#"{"containerd": {"defaultRuntimeName": "crun", "runtimes": {"runc": {"options": {}},
             "crun": {"options": {"SystemdCgroup": true}}}}, "cni": {"binDir": "/b", "confDir": "/c"}}"#;
-        let told = answer_with(vec![bytes(&version()), bytes(&status(info)), refused(12)]).unwrap();
-        assert_eq!((told.driver, told.driver_counts), (Some(CgroupDriver::Systemd), false));
-        assert_eq!(told.network, Some(Network { configurations: "/c".into(), programs: vec!["/b".into()] }));
-        assert_eq!((told.fact.name.as_str(), told.fact.runtime_not_ready), ("containerd", None));
-        assert!(told.fact.network_not_ready.is_some());
+        let report = answer_with(vec![bytes(&version()), bytes(&status(info)), refused(12)]).unwrap();
+        assert_eq!((report.driver, report.driver_counts), (Some(CgroupDriver::Systemd), false));
+        assert_eq!(report.network, Some(Network { configurations: "/c".into(), programs: vec!["/b".into()] }));
+        assert_eq!((report.fact.name.as_str(), report.fact.runtime_not_ready), ("containerd", None));
+        assert!(report.fact.network_not_ready.is_some());
 
         // RuntimeConfig takes precedence.
         let mut config = proto::RuntimeConfigResponse::new();
         config.linux.mut_or_insert_default().cgroup_driver = proto::CgroupDriver::CGROUPFS.into();
-        let told = answer_with(vec![bytes(&version()), bytes(&status(info)), bytes(&config)]).unwrap();
-        assert_eq!((told.driver, told.driver_counts), (Some(CgroupDriver::Cgroupfs), true));
+        let report = answer_with(vec![bytes(&version()), bytes(&status(info)), bytes(&config)]).unwrap();
+        assert_eq!((report.driver, report.driver_counts), (Some(CgroupDriver::Cgroupfs), true));
     }
 
     #[test]
     fn unknown_values_in_the_runtime_info_are_ignored() {
         for info in ["", "[]", "{\"cni\": 7, \"containerd\": {\"runtimes\": []}}", "nonsense"] {
-            let told = answer_with(vec![bytes(&version()), bytes(&status(info)), refused(12)]).unwrap();
-            assert_eq!((told.driver, told.network), (None, None), "{info}");
+            let report = answer_with(vec![bytes(&version()), bytes(&status(info)), refused(12)]).unwrap();
+            assert_eq!((report.driver, report.network), (None, None), "{info}");
         }
     }
 

@@ -336,7 +336,7 @@ mod tests {
     }
 
     impl Following {
-        fn look(&mut self) -> (Vec<u32>, Progress) {
+        fn read_on(&mut self) -> (Vec<u32>, Progress) {
             let mut out = Vec::new();
             let mut printer = Printer { out: &mut out, since: None, timestamps: false, left: None };
             let progress = self.reader.follow(&mut printer).unwrap();
@@ -344,7 +344,7 @@ mod tests {
         }
 
         fn lines(&mut self) -> Vec<u32> {
-            self.look().0
+            self.read_on().0
         }
     }
 
@@ -357,7 +357,7 @@ mod tests {
         let log = Log::new();
         log.append("0.log", &lines(0, 5));
         let mut following = follow(&log, 0, 2);
-        assert_eq!(following.look(), (vec![3, 4], Progress::End));
+        assert_eq!(following.read_on(), (vec![3, 4], Progress::End));
         assert!(following.lines().is_empty());
         let line = lines(5, 6);
         log.append("0.log", &line[..20]);
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(following.lines(), [2, 3, 4]);
         log.append("0.log", &lines(5, 6));
         std::fs::remove_dir_all(log.dir.path()).unwrap();
-        assert_eq!(following.look(), (vec![5], Progress::Gone));
+        assert_eq!(following.read_on(), (vec![5], Progress::Gone));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reads manifests for `wherry check`, without helper threads.
 
-use super::look;
+use super::inspection;
 use crate::api::document::{self, Context, Object};
 use crate::api::problem::Problem;
 use std::path::{Path, PathBuf};
@@ -16,5 +16,5 @@ pub fn check_text(path: &str, text: &[u8], node_name: &str) -> (Vec<Object>, Vec
 /// # Errors
 /// The reason why the directory cannot be read.
 pub fn files_in(directory: &Path) -> Result<Vec<PathBuf>, String> {
-    look::list(directory).map(|names| names.into_iter().map(|name| directory.join(name)).collect())
+    inspection::list(directory).map(|names| names.into_iter().map(|name| directory.join(name)).collect())
 }

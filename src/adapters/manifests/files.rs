@@ -3,8 +3,8 @@
 
 use super::contents;
 use super::file::{Found, Stamp, Unread};
-use super::look::{FileSeen, Reading};
-use super::looks::Why;
+use super::inspection::{FileSeen, Reading};
+use super::inspections::Why;
 use super::open_problems::Kind;
 use super::watch::Touch;
 use super::{GONE, Manifests, SETTLE, Wait, seen};
@@ -40,7 +40,7 @@ impl Manifests {
             (Why::Listed, Found::Nothing) => {}
             (Why::Listed, Found::Entry { .. }) => self.listed(name, read, now),
             (Why::Gone, Found::Nothing) if self.is_the_directory(directory) => self.remove(name, now),
-            (Why::Gone, Found::Nothing) => self.look_at_all(now),
+            (Why::Gone, Found::Nothing) => self.start_scan(now),
             (Why::Settling(_), Found::Nothing) => self.wait(name, GONE, Wait::Gone, now),
             (Why::Settling(before), Found::Entry { stamp, .. }) if stamp == before => self.take(name, read, now),
             (Why::Gone, Found::Entry { link: true, .. }) => self.take(name, read, now),

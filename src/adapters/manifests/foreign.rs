@@ -8,7 +8,7 @@
 //!
 //! The output is a line `at ID` before each access to another mount, then one line of JSON, then the text of the file.
 
-use super::look::{self, Answer, Outcome, Question};
+use super::inspection::{self, Answer, Outcome, Question};
 use super::mount::{self, Mount, Table};
 use super::walk::{Avoid, Walk};
 use crate::event_loop::clock;
@@ -24,7 +24,7 @@ use std::time::Duration;
 /// Maximum output in bytes. A result contains at most a text of 1 MiB or some hundred thousand names.
 const MOST: usize = 64 << 20;
 /// The subcommand of the program.
-pub const COMMAND: &str = "look-at-manifest";
+pub const COMMAND: &str = "inspect-manifest";
 /// How long the agent waits for a killed process before it abandons it.
 const END: Duration = Duration::from_millis(100);
 const END_STEP: Duration = Duration::from_millis(5);
@@ -181,7 +181,7 @@ pub fn answer(question: &str, out: &mut dyn Write) -> std::io::Result<()> {
         }
     };
     let (line, text) = match serde_json::from_str::<Question>(question) {
-        Ok(question) => match look::run(&question, Some(stdin.as_fd()), &at) {
+        Ok(question) => match inspection::run(&question, Some(stdin.as_fd()), &at) {
             Outcome::Seen(answer, text) => (Line::Seen(answer), text),
             Outcome::Refused(mount) => (Line::Refused(mount), Vec::new()),
             Outcome::Failed(why) => (Line::Failed(why), Vec::new()),
@@ -198,7 +198,7 @@ pub fn answer(question: &str, out: &mut dyn Write) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::look::{FileSeen, Reading, Subject};
+    use super::super::inspection::{FileSeen, Reading, Subject};
     use super::*;
     use std::ffi::{OsStr, OsString};
     use std::os::unix::ffi::OsStrExt;

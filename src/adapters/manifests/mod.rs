@@ -8,34 +8,34 @@
 //! (`contents`), also across a restart (`store`).
 //!
 //! This module never accesses the directory or its files on the event loop. The loop keeps the state and decides which
-//! paths to inspect (`looks`), a helper thread inspects them (`look`), and the loop evaluates the results (`scan`,
+//! paths to inspect (`inspections`), a helper thread inspects them (`inspection`), and the loop evaluates the results (`scan`,
 //! `files`). A file system that does not answer delays only the inspections of its own files.
 //!
 //! There is no frequent timer: with inotify (`watch`), a full scan runs every 10 minutes as a safety net. The period is
 //! `fileCheckFrequency` without inotify, while a file cannot be read, and on file systems where inotify does not report
 //! changes made by other machines (NFS, virtiofs, FUSE and similar).
 
-mod asked;
 mod check;
 mod contents;
 mod file;
 mod files;
 mod foreign;
-mod look;
-mod looks;
+mod inspection;
+mod inspections;
 mod mount;
 mod moved;
 mod objects;
 mod open_problems;
 mod records;
+mod results;
 mod scan;
 mod store;
 mod walk;
 mod watch;
 
 pub use check::{check_text, files_in};
-pub use foreign::{COMMAND as LOOK_COMMAND, answer as answer_look, may_hang};
-pub use look::{Look, Seen};
+pub use foreign::{COMMAND as INSPECT_COMMAND, answer as answer_inspection, may_hang};
+pub use inspection::{Inspection, Seen};
 pub use open_problems::OpenProblem;
 pub use store::Write;
 
@@ -43,7 +43,7 @@ use crate::api::objects::Objects;
 use crate::api::time::{Boot, Now};
 use contents::Held;
 use file::Stamp;
-use looks::{Looks, Why};
+use inspections::{Inspections, Why};
 use open_problems::OpenProblems;
 use scan::{Directory, Scan};
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,7 +74,7 @@ pub struct Settings {
     pub check_frequency: Duration,
     /// `/proc/self/mountinfo`, except in tests.
     pub mountinfo: PathBuf,
-    /// The program that inspects foreign file systems, run with `LOOK_COMMAND` and a question. If it is not set, the
+    /// The program that inspects foreign file systems, run with `INSPECT_COMMAND` and a question. If it is not set, the
     /// agent inspects them itself.
     pub reader: Option<PathBuf>,
 }
@@ -142,7 +142,7 @@ pub struct Manifests {
     settings: Settings,
     watcher: Watcher,
     store: Store,
-    looks: Looks,
+    inspections: Inspections,
     sources: BTreeMap<OsString, Source>,
     waits: BTreeMap<OsString, (Boot, Wait)>,
     standing: OpenProblems,
@@ -183,7 +183,7 @@ impl Manifests {
         Manifests {
             watcher: Watcher::new(registry, token, mounts),
             store: Store::open(settings.records.clone()),
-            looks: Looks::default(),
+            inspections: Inspections::default(),
             settings,
             sources: BTreeMap::new(),
             waits: BTreeMap::new(),
@@ -229,11 +229,11 @@ impl Manifests {
                 Wait::Gone => Why::Gone,
                 Wait::Settle(stamp) => Why::Settling(stamp),
             };
-            self.looks.want(Some(name), why, now.boot);
+            self.inspections.want(Some(name), why, now.boot);
         }
-        self.looks.retry(now.boot);
+        self.inspections.retry(now.boot);
         if self.next_full <= now.boot {
-            self.look_at_all(now);
+            self.start_scan(now);
         }
         self.take_objects(now)
     }
@@ -246,12 +246,12 @@ impl Manifests {
         }
         let waits = self.waits.values().map(|(at, _)| *at);
         let write = Some(self.no_write_before).filter(|at| *at > Boot(0));
-        waits.chain(write).chain(self.looks.next_retry()).chain(self.held_until).fold(self.next_full, Boot::min)
+        waits.chain(write).chain(self.inspections.next_retry()).chain(self.held_until).fold(self.next_full, Boot::min)
     }
 
     /// SIGHUP: starts a full scan.
     pub fn reload(&mut self, now: Now) {
-        self.look_at_all(now);
+        self.start_scan(now);
     }
 
     /// The current problems, by path.
@@ -290,7 +290,7 @@ impl Manifests {
     }
 
     /// Starts a scan.
-    fn look_at_all(&mut self, now: Now) {
+    fn start_scan(&mut self, now: Now) {
         if self.stage == Stage::New {
             self.stage = Stage::First;
         }
@@ -299,7 +299,7 @@ impl Manifests {
             self.not_watched(why);
         }
         self.next_full = now.boot + if self.unwatched { self.settings.check_frequency } else { NET };
-        self.looks.want(None, Why::Listed, now.boot);
+        self.inspections.want(None, Why::Listed, now.boot);
     }
 
     fn not_watched(&mut self, why: String) {
@@ -317,7 +317,7 @@ impl Manifests {
         }
         // Changes of the same moment are returned together. A file that does not answer delays them only for a short
         // time.
-        if let Some(until) = self.looks.together_until(now.boot)
+        if let Some(until) = self.inspections.together_until(now.boot)
             && *self.held_until.get_or_insert(until) > now.boot
         {
             return None;

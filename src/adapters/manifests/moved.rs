@@ -1,6 +1,6 @@
 //! Handles inotify events and changes of the mount table: decides what to inspect.
 
-use super::looks::Why;
+use super::inspections::Why;
 use super::mount::Table;
 use super::scan::Directory;
 use super::walk::Step;
@@ -18,22 +18,22 @@ impl Manifests {
         let moved = |steps: &[Step]| steps.iter().any(|step| id(&step.path()) != step.mount);
         let other = |directory: &Directory| id(&directory.real) != directory.mount.as_ref().map_or(0, |mount| mount.id);
         // An inspection in progress may have read the table before the change.
-        if self.looks.is_running(&None) || moved(&self.steps) || self.directory.as_ref().is_some_and(other) {
-            self.look_at_all(now);
+        if self.inspections.is_running(&None) || moved(&self.steps) || self.directory.as_ref().is_some_and(other) {
+            self.start_scan(now);
         }
         let sources = self.sources.iter().filter(|(_, source)| moved(&source.steps));
-        let mut files = self.looks.running_files();
+        let mut files = self.inspections.running_files();
         files.extend(sources.map(|(name, _)| name.clone()));
         for name in files {
             let touch = Touch { step: true, complete: true, ..Touch::default() };
-            self.looks.want(Some(name), Why::Touched(touch), now.boot);
+            self.inspections.want(Some(name), Why::Touched(touch), now.boot);
         }
-        self.looks.mounted(|id| table.by_id(id).is_some(), now.boot);
+        self.inspections.mounted(|id| table.by_id(id).is_some(), now.boot);
     }
 
     /// Reads the pending inotify events, up to the limit of one call.
     pub(super) fn events(&mut self, now: Now) {
-        let moved = self.watcher.read(self.looks.any_running()).unwrap_or_else(|why| {
+        let moved = self.watcher.read(self.inspections.any_running()).unwrap_or_else(|why| {
             log::warn!("manifests: failed to read inotify events; reading the directory again error={why:?}");
             Moved { overflow: true, ..Moved::default() }
         });
@@ -54,7 +54,7 @@ impl Manifests {
             }
         }
         if (moved.directory || moved.overflow) && self.stage != Stage::New {
-            self.look_at_all(now);
+            self.start_scan(now);
         }
         if moved.overflow {
             self.full_within(self.settings.check_frequency, now);
@@ -66,15 +66,15 @@ impl Manifests {
             return;
         }
         let key = Some(name.to_owned());
-        if touch.gone == Some(true) && !self.looks.is_running(&key) {
+        if touch.gone == Some(true) && !self.inspections.is_running(&key) {
             // Nothing to inspect until the file counts as removed.
-            if self.sources.contains_key(name) || self.waits.contains_key(name) || self.looks.is_wanted(&key) {
-                self.looks.forget(&key);
+            if self.sources.contains_key(name) || self.waits.contains_key(name) || self.inspections.is_wanted(&key) {
+                self.inspections.forget(&key);
                 self.wait(name, GONE, Wait::Gone, now);
                 self.scanned(name, now);
             }
             return;
         }
-        self.looks.want(key, Why::Touched(touch), now.boot);
+        self.inspections.want(key, Why::Touched(touch), now.boot);
     }
 }

@@ -5,8 +5,8 @@
 //! README. In this case no file counts as removed until a manifest has been found.
 
 use super::file::Stamp;
-use super::look::DirectorySeen;
-use super::looks::Why;
+use super::inspection::DirectorySeen;
+use super::inspections::Why;
 use super::mount::Mount;
 use super::open_problems::Kind;
 use super::store::Place;
@@ -72,12 +72,12 @@ impl Manifests {
         };
         let (unchanged, mut left): (BTreeSet<OsString>, BTreeSet<OsString>) = names.iter().cloned().partition(known);
         // A file that hangs is retried after its back-off.
-        left.retain(|name| !self.looks.is_hung(&Some(name.clone())));
+        left.retain(|name| !self.inspections.is_hung(&Some(name.clone())));
         for name in unchanged {
             self.waits.remove(&name);
         }
         for name in &left {
-            self.looks.want(Some(name.clone()), Why::Listed, now.boot);
+            self.inspections.want(Some(name.clone()), Why::Listed, now.boot);
         }
         let scan = Scan { names, left, gone, doubt };
         if scan.doubt.is_none() {
@@ -132,7 +132,7 @@ impl Manifests {
         let message = format!("{why}; the last known pods stay in force");
         self.standing.set(None, &path, Kind::Content, vec![Problem::of_file(&path, message)], now);
         self.waits.clear();
-        self.looks.forget_files();
+        self.inspections.forget_files();
         self.scan = None;
         if self.is_first() {
             self.restore_all(now);

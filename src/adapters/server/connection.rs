@@ -123,7 +123,7 @@ impl Connection {
     }
 
     /// For the dump: listener, state, bytes queued, lines lost.
-    pub fn told(&self) -> (ListenerKind, &'static str, usize, u64) {
+    pub fn summary(&self) -> (ListenerKind, &'static str, usize, u64) {
         let state = match &self.state {
             State::Reading => "reading",
             State::Pending { .. } => "pending",
@@ -181,7 +181,7 @@ impl Connection {
             self.lost += u64::from(events);
             return;
         }
-        self.tell_lost(chunked);
+        self.queue_lost(chunked);
         if self.stream.queued() == 0 && self.deadline.is_none() && !events {
             self.deadline = Some(now + ANSWER_TIMEOUT);
         }
@@ -189,7 +189,7 @@ impl Connection {
     }
 
     /// Queues a line with the number of lost lines. Returns false if there are none.
-    fn tell_lost(&mut self, chunked: bool) -> bool {
+    fn queue_lost(&mut self, chunked: bool) -> bool {
         let lost = std::mem::take(&mut self.lost);
         if lost > 0 {
             self.push_line(chunked, &Bytes::from(format!("{{\"type\":\"LOST\",\"count\":{lost}}}\n")));
@@ -285,7 +285,7 @@ impl Connection {
         if *written > before {
             self.progress = now;
         }
-        if outcome == Written::All && self.tell_lost(chunked) {
+        if outcome == Written::All && self.queue_lost(chunked) {
             outcome = self.stream.write(written, WRITE_BUDGET);
         }
         self.deadline = match outcome {
@@ -392,8 +392,8 @@ impl Connection {
                     ticket,
                     listener_kind: self.listener_kind,
                     route,
-                    verbose: http1::asks_for(&head.query, "verbose"),
-                    watch: self.listener_kind == ListenerKind::Control && http1::asks_for(&head.query, "watch"),
+                    verbose: http1::query_has(&head.query, "verbose"),
+                    watch: self.listener_kind == ListenerKind::Control && http1::query_has(&head.query, "watch"),
                     uid: http1::value_of(&head.query, "uid").map(str::to_owned),
                     body,
                 };

@@ -182,7 +182,7 @@ impl Server {
 
     /// The state of each connection, for the dump: (listener, state, bytes queued, lines lost).
     pub fn connections(&self) -> Vec<(ListenerKind, &'static str, usize, u64)> {
-        self.slots.iter().flatten().map(Connection::told).collect()
+        self.slots.iter().flatten().map(Connection::summary).collect()
     }
 
     /// The kind of each listener, in order.

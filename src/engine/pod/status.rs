@@ -115,11 +115,11 @@ fn time(at: Wall) -> Option<Time> {
 
 fn terminated(view: &View<'_>, c: &ContainerFact) -> core::ContainerState {
     // The termination message follows the runtime's own message.
-    let said = view.messages.get(&c.id).map(String::as_str).unwrap_or_default();
-    let message = match (c.message.is_empty(), said.is_empty()) {
+    let text = view.messages.get(&c.id).map(String::as_str).unwrap_or_default();
+    let message = match (c.message.is_empty(), text.is_empty()) {
         (_, true) => c.message.clone(),
-        (true, false) => said.to_string(),
-        (false, false) => format!("{}: {said}", c.message),
+        (true, false) => text.to_string(),
+        (false, false) => format!("{}: {text}", c.message),
     };
     core::ContainerState {
         terminated: Some(core::ContainerStateTerminated {

@@ -77,7 +77,7 @@ struct Bell {
 }
 
 impl Bell {
-    fn tell(&self, answer: Answer) {
+    fn send(&self, answer: Answer) {
         // Fails only after the transport was dropped. The answer is irrelevant then.
         if self.answers.send(answer).is_ok() {
             let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
@@ -188,7 +188,7 @@ impl GrpcioTransport {
                 }
                 let end = match ready!(Pin::new(&mut messages).poll_next(cx)) {
                     Some(Ok(message)) if call.server_stream => {
-                        bell.tell(Answer::Message(id, message));
+                        bell.send(Answer::Message(id, message));
                         continue;
                     }
                     Some(Ok(message)) => {
@@ -204,7 +204,7 @@ impl GrpcioTransport {
                         .take()
                         .ok_or_else(|| CallError::Unknown(format!("{}: the answer has no message", call.path))),
                 };
-                bell.tell(Answer::End(id, end));
+                bell.send(Answer::End(id, end));
                 return Poll::Ready(());
             }
         }));
@@ -319,12 +319,12 @@ impl Transport for GrpcioTransport {
 
 /// Reports each change of the connection's state to the event loop, and makes an idle C-core reconnect.
 async fn watch_state(channel: Channel, bell: Arc<Bell>, handle: Arc<Handle>) {
-    let mut told = None;
+    let mut reported = None;
     loop {
         let state = channel.check_connectivity_state(true);
-        if told != Some(state) {
-            told = Some(state);
-            bell.tell(Answer::State(state));
+        if reported != Some(state) {
+            reported = Some(state);
+            bell.send(Answer::State(state));
         }
         let mut change = pin!(channel.wait_for_state_change(state, WATCH));
         let stopped =

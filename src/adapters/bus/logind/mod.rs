@@ -59,7 +59,7 @@ impl AsFd for Lock {
 #[derive(Debug)]
 pub enum BusEvent {
     /// The connection to logind was opened or lost, or logind sent its signal.
-    Said(LogindEvent),
+    Logind(LogindEvent),
     /// A call has ended. Every call ends with exactly one of `Done`, `Locked` and `Listed`.
     Done { op: OpId, result: Result<Answer, OpError> },
     /// An Inhibit succeeded.
@@ -147,7 +147,7 @@ impl Logind {
     /// Reads and writes without blocking, and connects when an attempt is due.
     pub fn drive(&mut self, registry: &Registry, now: Boot, out: &mut Vec<BusEvent>) {
         if std::mem::take(&mut self.turned_off) {
-            out.push(BusEvent::Said(LogindEvent::Down { why: OFF.to_owned() }));
+            out.push(BusEvent::Logind(LogindEvent::Down { why: OFF.to_owned() }));
         }
         while let Some(incident) = self.connection.next(registry, now) {
             if let Err(why) = self.handle(incident, now, out) {
@@ -165,10 +165,10 @@ impl Logind {
         self.connection.next_deadline()
     }
 
-    fn tell_down(&mut self, why: String, out: &mut Vec<BusEvent>) {
+    fn report_down(&mut self, why: String, out: &mut Vec<BusEvent>) {
         if self.down.as_ref() != Some(&why) {
             self.down = Some(why.clone());
-            out.push(BusEvent::Said(LogindEvent::Down { why }));
+            out.push(BusEvent::Logind(LogindEvent::Down { why }));
         }
     }
 
@@ -187,14 +187,14 @@ impl Logind {
                 out.push(BusEvent::Done { op, result: Err(e) });
             }
             // The bus works but logind did not start. The connection stays open.
-            Incident::Late(What::Start) => self.tell_down("the bus did not start logind in time".to_owned(), out),
+            Incident::Late(What::Start) => self.report_down("the bus did not start logind in time".to_owned(), out),
             Incident::Late(What::MatchOwner | What::GetOwner) => {
                 return Err("the system bus does not answer".to_owned());
             }
-            Incident::Silent { why } => self.tell_down(why, out),
+            Incident::Silent { why } => self.report_down(why, out),
             Incident::Closed { why, unanswered } => {
                 self.closed(unanswered, &why);
-                self.tell_down(why, out);
+                self.report_down(why, out);
             }
         }
         Ok(())
@@ -213,7 +213,7 @@ impl Logind {
     fn signal(&mut self, message: &Message, out: &mut Vec<BusEvent>) {
         match messages::signal(message, self.owner.as_deref()) {
             Signal::Owner(owner) => self.owner_changed(owner, out),
-            Signal::Event(event) => out.push(BusEvent::Said(event)),
+            Signal::Event(event) => out.push(BusEvent::Logind(event)),
             Signal::Other => {}
             Signal::Strange(what) => {
                 if self.strange_told.insert(what) {
@@ -243,7 +243,7 @@ impl Logind {
                 if let Err(e) = reply::fine(reply)
                     && self.owner.is_none()
                 {
-                    self.tell_down(format!("there is no logind on the system bus: {}", e.message()), out);
+                    self.report_down(format!("there is no logind on the system bus: {}", e.message()), out);
                 }
             }
             What::Call { op, call } => {
@@ -270,9 +270,9 @@ impl Logind {
         self.owner = owner;
         if self.owner.is_some() {
             self.down = None;
-            out.push(BusEvent::Said(LogindEvent::Up));
+            out.push(BusEvent::Logind(LogindEvent::Up));
         } else {
-            self.tell_down("logind has left the system bus".to_owned(), out);
+            self.report_down("logind has left the system bus".to_owned(), out);
         }
     }
 }

@@ -11,7 +11,7 @@ const SHOWN: [&str; 6] = ["cpu", "memory", "pids", "cpuset", "io", "hugetlb"];
 const NEEDED: [&str; 3] = ["cpu", "memory", "pids"];
 const UNIFIED: &str = "boot with systemd.unified_cgroup_hierarchy=1 (a systemd before 258) or cgroup_no_v1=all";
 
-pub(super) fn look(roots: &Roots, names: &CgroupNames) -> Vec<Finding> {
+pub(super) fn inspect(roots: &Roots, names: &CgroupNames) -> Vec<Finding> {
     let mountinfo = roots.proc.join("self/mountinfo");
     let cgroups = match Cgroups::discover_in(&mountinfo, names.clone()) {
         Ok(cgroups) => cgroups,
@@ -78,7 +78,7 @@ mod tests {
     }
 
     fn only(roots: &Roots) -> Finding {
-        let mut found = look(roots, &names(CgroupDriver::Cgroupfs, "/"));
+        let mut found = inspect(roots, &names(CgroupDriver::Cgroupfs, "/"));
         assert_eq!(found.len(), 1);
         found.remove(0)
     }
@@ -129,12 +129,12 @@ mod tests {
         let (_dir, none) = roots("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n");
         assert_eq!(only(&none).level, Level::Error);
         let (_dir, good) = v2("cpu memory pids\n");
-        let found = look(&good, &names(CgroupDriver::Cgroupfs, "/not-there"));
+        let found = inspect(&good, &names(CgroupDriver::Cgroupfs, "/not-there"));
         assert!(found[0].level == Level::Error && found[0].message.contains("not-there"), "{found:?}");
-        let found = look(&good, &names(CgroupDriver::Systemd, "/"));
+        let found = inspect(&good, &names(CgroupDriver::Systemd, "/"));
         assert!(found[1].level == Level::Error && found[1].message.contains("not booted with systemd"), "{found:?}");
         fs::create_dir_all(good.run.join("systemd/system")).unwrap();
-        assert_eq!(look(&good, &names(CgroupDriver::Systemd, "/")).len(), 1);
+        assert_eq!(inspect(&good, &names(CgroupDriver::Systemd, "/")).len(), 1);
         let no_proc = Roots { proc: Path::new("/nowhere/at/all").into(), ..good };
         assert_eq!(only(&no_proc).level, Level::Error);
     }

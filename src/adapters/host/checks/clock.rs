@@ -13,7 +13,7 @@ const SYNCHRONISED: &str = "systemd/timesync/synchronized";
 const AT_WORK: [(&str, &str); 4] =
     [("chronyd", "chrony/chronyd.pid"), ("chronyd", "chronyd.pid"), ("ntpd", "ntpd.pid"), ("openntpd", "openntpd.pid")];
 
-pub(super) fn look(roots: &Roots, now: Wall) -> Finding {
+pub(super) fn inspect(roots: &Roots, now: Wall) -> Finding {
     let time = jiff::Timestamp::from_second(now.0.div_euclid(1_000_000_000)).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     if now.0 < OLDEST {
         return Finding::error(
@@ -46,14 +46,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots { run: dir.path().to_owned(), ..Roots::default() };
         let now = Wall(OLDEST + 5_000_000_000);
-        let old = look(&roots, Wall(86_400_000_000_000));
+        let old = inspect(&roots, Wall(86_400_000_000_000));
         assert!(old.level == Level::Error && old.message.contains("1970-01-02T00:00:00Z"), "{old:?}");
-        let alone = look(&roots, now);
+        let alone = inspect(&roots, now);
         assert!(alone.level == Level::Warning && alone.message.starts_with("2024-01-01T00:00:05Z,"), "{alone:?}");
         fs::write(dir.path().join("ntpd.pid"), "7").unwrap();
-        assert_eq!(look(&roots, now), Finding::ok("clock", "2024-01-01T00:00:05Z, ntpd is running"));
+        assert_eq!(inspect(&roots, now), Finding::ok("clock", "2024-01-01T00:00:05Z, ntpd is running"));
         fs::create_dir_all(dir.path().join("systemd/timesync")).unwrap();
         fs::write(dir.path().join(SYNCHRONISED), "").unwrap();
-        assert!(look(&roots, now).message.ends_with("by systemd-timesyncd"));
+        assert!(inspect(&roots, now).message.ends_with("by systemd-timesyncd"));
     }
 }

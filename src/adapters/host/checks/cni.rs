@@ -14,7 +14,7 @@ const MAX_SIZE: u64 = 1 << 20;
 const LOOPBACK: &str = "loopback";
 
 /// Checks the configuration. Call this on a helper thread: the paths may be on a file system that hangs.
-pub fn look(directory: &Path, programs: &[PathBuf]) -> Finding {
+pub fn inspect(directory: &Path, programs: &[PathBuf]) -> Finding {
     let shown = directory.display();
     let names = match names(directory) {
         Ok(names) => names,
@@ -87,9 +87,9 @@ mod tests {
     fn the_first_configuration_is_used_and_its_plugins_must_exist() {
         let dir = tempfile::tempdir().unwrap();
         let (conf, bin) = (dir.path().join("net.d"), dir.path().join("bin"));
-        let look = || look(&conf, &[dir.path().join("other"), bin.clone()]);
+        let found = || inspect(&conf, &[dir.path().join("other"), bin.clone()]);
         let failed = |part: &str| {
-            let finding = look();
+            let finding = found();
             assert!(finding.level == Level::Error && finding.message.contains(part), "{part}: {finding:?}");
             assert!(finding.remedy.is_some());
         };
@@ -105,7 +105,7 @@ mod tests {
         for program in ["bridge", "host-local", "portmap", "loopback"] {
             fs::write(bin.join(program), "").unwrap();
         }
-        let finding = look();
+        let finding = found();
         assert_eq!(finding.level, Level::Ok);
         assert!(
             finding.message.starts_with("network pods of ")

@@ -13,7 +13,7 @@ const INOTIFY_WATCHES: u64 = 4096;
 /// A limit below this causes a warning. The agent opens a pidfd for each container and sandbox, and other descriptors.
 const DESCRIPTORS: u64 = 4096;
 
-pub(super) fn look(roots: &Roots, seccomp_default: bool) -> Vec<Finding> {
+pub(super) fn inspect(roots: &Roots, seccomp_default: bool) -> Vec<Finding> {
     let seccomp = seccomp_default.then(|| seccomp(&roots.proc));
     let mut found: Vec<Finding> = seccomp.into_iter().collect();
     found.push(overlay(&roots.proc));
@@ -156,7 +156,7 @@ mod tests {
         }
         // Without inotify, manifests are read periodically. No setting changes that.
         assert_eq!(inotify_limits(&bare.proc), None);
-        let checks = |seccomp_default| look(&bare, seccomp_default).iter().map(|f| f.check).collect::<Vec<_>>();
+        let checks = |seccomp_default| inspect(&bare, seccomp_default).iter().map(|f| f.check).collect::<Vec<_>>();
         assert!(checks(true).contains(&"seccomp") && !checks(false).contains(&"seccomp"));
     }
 

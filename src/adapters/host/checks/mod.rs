@@ -51,10 +51,10 @@ pub struct Wanted {
 /// Runs all checks and returns the findings in the order for display. This takes about a millisecond and a few dozen system
 /// calls, unless a file system hangs.
 pub fn machine(roots: &Roots, wanted: &Wanted) -> Vec<Finding> {
-    let mut found = kernel::look(roots, wanted.seccomp_default);
-    found.extend(cgroups::look(roots, &wanted.cgroups));
-    found.extend(paths::look(&wanted.directories, wanted.patience));
-    found.push(clock::look(roots, wanted.now));
+    let mut found = kernel::inspect(roots, wanted.seccomp_default);
+    found.extend(cgroups::inspect(roots, &wanted.cgroups));
+    found.extend(paths::inspect(&wanted.directories, wanted.patience));
+    found.push(clock::inspect(roots, wanted.now));
     found
 }
 

@@ -39,10 +39,10 @@ pub struct Directory {
 }
 
 /// Checks all directories. Waits at most `patience` for each.
-pub(super) fn look(directories: &[Directory], patience: Duration) -> Vec<Finding> {
+pub(super) fn inspect(directories: &[Directory], patience: Duration) -> Vec<Finding> {
     let ask = |directory: &Directory| {
         let of_thread = directory.clone();
-        foreign::ask(move || (one(&of_thread), disk(&of_thread)))
+        foreign::start(move || (one(&of_thread), disk(&of_thread)))
     };
     let asked: Vec<_> = directories.iter().map(|directory| (directory, ask(directory))).collect();
     let mut found = Vec::new();
@@ -273,7 +273,7 @@ mod tests {
         let d = dir.path();
         fs::set_permissions(d, fs::Permissions::from_mode(0o700)).unwrap();
         let both = [directory(&d.join("a"), Purpose::Keep), directory(&d.join("b"), Purpose::Keep)];
-        let found = look(&both, Duration::from_secs(60));
+        let found = inspect(&both, Duration::from_secs(60));
         assert_eq!(found.iter().map(|f| f.check).collect::<Vec<_>>(), ["state", "state", "disk"]);
         assert_eq!(is_stuck(&d.join("a/b")), None);
     }

@@ -1,27 +1,27 @@
 //! A file system that does not answer delays only its own files.
 
-use super::super::look::Subject;
+use super::super::inspection::Subject;
 use super::*;
 use std::sync::atomic::Ordering;
 
 /// Makes the inspection of this subject hang on the mount with this id; all others continue. Dropping the returned
-/// `Look` ends it.
-fn hang(lab: &mut Lab, subject: Option<&str>, mount: u64) -> (Option<Vec<String>>, Option<Look>) {
+/// `Inspection` ends it.
+fn hang(lab: &mut Lab, subject: Option<&str>, mount: u64) -> (Option<Vec<String>>, Option<Inspection>) {
     let (mut last, mut hung) = (None, None);
     loop {
         let now = lab.now();
-        let Some(look) = lab.manifests.take_look(now) else { return (last, hung) };
-        let ticket = look.ticket();
-        let name = match &look.question.subject {
+        let Some(inspection) = lab.manifests.take_inspection(now) else { return (last, hung) };
+        let ticket = inspection.ticket();
+        let name = match &inspection.question.subject {
             Subject::Directory { .. } => None,
             Subject::File { name, .. } => name.to_str(),
         };
-        let pods = if name == subject && !look.question.avoid.mounts.contains(&mount) {
-            look.at.store(mount, Ordering::Relaxed);
-            hung = Some(look);
+        let pods = if name == subject && !inspection.question.avoid.mounts.contains(&mount) {
+            inspection.at.store(mount, Ordering::Relaxed);
+            hung = Some(inspection);
             lab.answer(ticket, Err(NotSeen::Stuck))
         } else {
-            let seen = look.run();
+            let seen = inspection.run();
             lab.answer(ticket, Ok(seen))
         };
         last = pods.map(|pods| names(&pods)).or(last);
@@ -114,7 +114,7 @@ fn d2_files_that_changed_with_one_that_hangs_do_not_wait_for_it() {
     lab.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
     let now = lab.now();
     assert!(lab.manifests.ready(now).is_none());
-    let (a, _h) = (lab.manifests.take_look(now).unwrap(), lab.manifests.take_look(now).unwrap());
+    let (a, _h) = (lab.manifests.take_inspection(now).unwrap(), lab.manifests.take_inspection(now).unwrap());
     let ticket = a.ticket();
     let seen = a.run();
     assert!(lab.answer(ticket, Ok(seen)).is_none(), "the change waits for the other inspection");
@@ -131,23 +131,24 @@ fn d2_a_path_is_inspected_again_if_the_mount_table_changed_meanwhile() {
     let now = lab.now();
     lab.manifests.due(now);
     for subject in [None, Some("a.yaml")] {
-        let subject_of = |look: &Look| match &look.question.subject {
+        let subject_of = |inspection: &Inspection| match &inspection.question.subject {
             Subject::Directory { .. } => None,
             Subject::File { name, .. } => name.to_str().map(str::to_owned),
         };
-        let look = lab.manifests.take_look(now).unwrap();
-        assert_eq!(subject_of(&look).as_deref(), subject);
-        let ticket = look.ticket();
-        let seen = look.run();
+        let inspection = lab.manifests.take_inspection(now).unwrap();
+        assert_eq!(subject_of(&inspection).as_deref(), subject);
+        let ticket = inspection.ticket();
+        let seen = inspection.run();
         lab.manifests.mounted(now);
         lab.answer(ticket, Ok(seen));
-        let again = lab.manifests.take_look(now).expect("an inspection that may have missed the change is repeated");
+        let again =
+            lab.manifests.take_inspection(now).expect("an inspection that may have missed the change is repeated");
         assert_eq!(subject_of(&again).as_deref(), subject);
         let ticket = again.ticket();
         let seen = again.run();
         lab.answer(ticket, Ok(seen));
     }
-    assert!(lab.manifests.take_look(now).is_none());
+    assert!(lab.manifests.take_inspection(now).is_none());
     assert_eq!(lab.desired(), ["a"]);
 }
 
@@ -159,22 +160,22 @@ fn d2_an_event_during_an_inspection_causes_another_inspection() {
     lab.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
     let now = lab.now();
     lab.manifests.ready(now);
-    let look = lab.manifests.take_look(now).unwrap();
-    let ticket = look.ticket();
-    let seen = look.run();
+    let inspection = lab.manifests.take_inspection(now).unwrap();
+    let ticket = inspection.ticket();
+    let seen = inspection.run();
     lab.place("a.yaml", &pod("b"));
     lab.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
     lab.manifests.ready(now);
-    assert!(lab.manifests.take_look(now).is_none(), "one inspection at a time");
+    assert!(lab.manifests.take_inspection(now).is_none(), "one inspection at a time");
     lab.answer(ticket, Ok(seen));
-    assert_eq!(lab.look().map(|pods| names(&pods)), some(&["b"]));
+    assert_eq!(lab.inspection().map(|pods| names(&pods)), some(&["b"]));
     // The file is removed while it is inspected.
     lab.place("a.yaml", &pod("c"));
     lab.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
     lab.manifests.ready(now);
-    let look = lab.manifests.take_look(now).unwrap();
-    let ticket = look.ticket();
-    let seen = look.run();
+    let inspection = lab.manifests.take_inspection(now).unwrap();
+    let ticket = inspection.ticket();
+    let seen = inspection.run();
     fs::remove_file(lab.path("a.yaml")).unwrap();
     lab.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
     lab.manifests.ready(now);

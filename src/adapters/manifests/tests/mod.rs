@@ -72,7 +72,7 @@ impl Lab {
         let now = self.now();
         assert!(self.manifests.next_deadline() <= now.boot);
         assert!(self.manifests.due(now).is_none(), "nothing has been inspected yet");
-        let first = names(&self.look().expect("D1: the first objects are always returned"));
+        let first = names(&self.inspection().expect("D1: the first objects are always returned"));
         (self, first)
     }
 
@@ -90,20 +90,20 @@ impl Lab {
 
     /// Runs all wanted inspections as helper threads do. Returns the last set of pods in force that differs from the
     /// previous one.
-    fn look(&mut self) -> Option<Vec<Rc<Pod>>> {
+    fn inspection(&mut self) -> Option<Vec<Rc<Pod>>> {
         let mut last = None;
         loop {
             let now = self.now();
-            let Some(look) = self.manifests.take_look(now) else { return last };
-            let ticket = look.ticket();
-            let seen = look.run();
+            let Some(inspection) = self.manifests.take_inspection(now) else { return last };
+            let ticket = inspection.ticket();
+            let seen = inspection.run();
             last = self.answer(ticket, Ok(seen)).or(last);
         }
     }
 
     /// The result of an inspection.
     fn answer(&mut self, ticket: u64, seen: Result<Seen, NotSeen>) -> Option<Vec<Rc<Pod>>> {
-        let objects = self.manifests.looked(ticket, seen, self.now())?;
+        let objects = self.manifests.inspected(ticket, seen, self.now())?;
         self.resolve(objects)
     }
 
@@ -111,13 +111,13 @@ impl Lab {
     fn reload(&mut self) -> Option<Vec<Rc<Pod>>> {
         let now = self.now();
         self.manifests.reload(now);
-        self.look()
+        self.inspection()
     }
 
     fn due(&mut self) -> Option<Vec<Rc<Pod>>> {
         let now = self.now();
         let due = self.manifests.due(now).and_then(|objects| self.resolve(objects));
-        self.look().or(due)
+        self.inspection().or(due)
     }
 
     /// Restarts Wherry after all records are written.
@@ -186,7 +186,7 @@ impl Lab {
                 }
             }
         }
-        last = self.look().or(last);
+        last = self.inspection().or(last);
         while self.manifests.next_deadline() <= self.boot {
             last = self.due().or(last);
         }

@@ -178,7 +178,7 @@ fn d2_a_later_mount_is_detected_immediately() {
     assert_eq!(lab.events(), some(&["a"]));
     lab.reload();
     lab.flush();
-    // After the unmount, the directory only looks empty.
+    // After the unmount, the directory only inspections empty.
     run("umount", &[]);
     assert_eq!(lab.pass(MOMENT), None);
     assert!(lab.problems()[0].contains("is not mounted"), "{:?}", lab.problems());

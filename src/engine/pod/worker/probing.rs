@@ -64,7 +64,7 @@ impl Worker {
         let spec = pod.at(index);
         ctx.outbox.measure(Measure::Probe { kind, passed, pod: pod.clone(), container: spec.name.clone() });
         let title = kind.title();
-        let said = match result {
+        let event = match result {
             Ok(Answer::Probe(ProbeResult::Failed(output))) => {
                 Some((Reason::Unhealthy, format!("{title} probe failed: {output}")))
             }
@@ -75,7 +75,7 @@ impl Worker {
             Ok(_) | Err(OpError::NotSent(_)) => None,
             Err(e) => Some((Reason::Unhealthy, format!("{title} probe errored and resulted in unknown state: {e}"))),
         };
-        if let Some((reason, message)) = said {
+        if let Some((reason, message)) = event {
             ctx.emit_warning(Some(&pod), Some(&spec.name), reason, message);
         }
         if kind != Kind::Readiness && verdict == Some(Verdict::Failed) && self.state.is_sync() {

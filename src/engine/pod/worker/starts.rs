@@ -262,13 +262,13 @@ impl Worker {
     ) {
         measure_start_error(pod, index, reason.clone(), ctx);
         let name = &pod.at(index).name;
-        let said = match reason {
+        let text = match reason {
             Reason::CreateContainerError | Reason::CreateContainerConfigError | Reason::RunContainerError => {
                 format!("Error: {message}")
             }
             _ => format!("Error: {reason}"),
         };
-        ctx.emit_warning(Some(pod), Some(name), Reason::Failed, said);
+        ctx.emit_warning(Some(pod), Some(name), Reason::Failed, text);
         let until = ctx.now.boot + ctx.after_error();
         self.backoffs.hold(name, until, Some((reason, message)));
         self.set_starting(Starting::Nothing);

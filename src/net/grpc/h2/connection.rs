@@ -156,13 +156,13 @@ impl Connection {
 
     /// Ends all calls of a connection that has ended. A complete answer still counts.
     fn over(&mut self, result: Result<(), ::h2::Error>, out: &mut Vec<Completion>) -> Health {
-        let said = match self.send.poll_ready(&mut Context::from_waker(Waker::noop())) {
+        let reported = match self.send.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Err(e)) if e.is_go_away() && e.is_remote() => Some(e.to_string()),
             _ => None,
         };
-        let polite = said.is_some();
-        let why = match (said, result) {
-            (Some(said), _) => said,
+        let polite = reported.is_some();
+        let why = match (reported, result) {
+            (Some(reported), _) => reported,
             (None, Err(e)) => format!("connection lost: {e}"),
             (None, Ok(())) => "connection closed by the peer".to_string(),
         };

@@ -106,7 +106,7 @@ pub(super) enum Outcome {
 }
 
 /// An inspection to run on a helper thread. `_alive` is held while the thread runs.
-pub struct Look {
+pub struct Inspection {
     pub(super) ticket: u64,
     pub(super) question: Question,
     pub(super) inotify: Option<Arc<OwnedFd>>,
@@ -119,11 +119,11 @@ pub struct Look {
     pub(super) limit: Duration,
 }
 
-/// The result of an inspection, for `Manifests::looked`.
+/// The result of an inspection, for `Manifests::inspected`.
 pub struct Seen(pub(super) Outcome);
 
-impl Look {
-    /// Identifies the inspection for `Manifests::looked`.
+impl Inspection {
+    /// Identifies the inspection for `Manifests::inspected`.
     pub fn ticket(&self) -> u64 {
         self.ticket
     }
@@ -159,8 +159,9 @@ pub(super) fn run(question: &Question, inotify: Option<BorrowedFd<'_>>, at: &dyn
             .map(|seen| (Answer::Directory(seen), Vec::new())),
         Subject::File { base, name, known, watch } => {
             let inotify = inotify.filter(|_| *watch);
-            let asked = Asked { directory: Path::new(&question.directory), base: Path::new(base), name, known: *known };
-            asked.look(&walk, inotify).map(|(seen, text)| (Answer::File(seen), text))
+            let question =
+                FileQuestion { directory: Path::new(&question.directory), base: Path::new(base), name, known: *known };
+            question.inspect(&walk, inotify).map(|(seen, text)| (Answer::File(seen), text))
         }
     };
     match answer {
@@ -196,15 +197,15 @@ fn directory(
     Ok(DirectorySeen { names, stamps, real, mount, steps: way.steps, watched })
 }
 
-struct Asked<'a> {
+struct FileQuestion<'a> {
     directory: &'a Path,
     base: &'a Path,
     name: &'a OsStr,
     known: Option<Stamp>,
 }
 
-impl Asked<'_> {
-    fn look(&self, walk: &Walk<'_>, inotify: Option<BorrowedFd<'_>>) -> Result<(FileSeen, Vec<u8>), Refused> {
+impl FileQuestion<'_> {
+    fn inspect(&self, walk: &Walk<'_>, inotify: Option<BorrowedFd<'_>>) -> Result<(FileSeen, Vec<u8>), Refused> {
         let foreign =
             |steps: &[Step]| steps.iter().any(|step| walk.table.of(&step.path()).is_some_and(Mount::is_foreign));
         let seen = |found, reading, directory| FileSeen {

@@ -7,7 +7,7 @@
 
 use super::file::Stamp;
 use super::foreign::Unfinished;
-use super::look::{Look, Question};
+use super::inspection::{Inspection, Question};
 use super::walk::Avoid;
 use super::watch::Touch;
 use crate::api::time::Boot;
@@ -103,7 +103,7 @@ struct Left {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct Inspections {
     wanted: BTreeMap<Key, (Boot, Why)>,
     running: BTreeMap<u64, Running>,
     hung: BTreeMap<Key, Hung>,
@@ -117,7 +117,7 @@ pub(super) struct Means {
     pub(super) reader: Option<PathBuf>,
 }
 
-impl Looks {
+impl Inspections {
     pub(super) fn want(&mut self, key: Key, why: Why, now: Boot) {
         let (since, wanted) = self.wanted.get(&key).copied().unwrap_or((now, why));
         self.wanted.insert(key, (since, wanted.and(why)));
@@ -186,7 +186,7 @@ impl Looks {
         stamps: bool,
         means: Means,
         now: Boot,
-    ) -> Look {
+    ) -> Inspection {
         let (since, why) = self.wanted.remove(&key).unwrap_or((now, Why::Listed));
         question.avoid = self.avoid(&key);
         let ticket = self.next_ticket;
@@ -194,7 +194,7 @@ impl Looks {
         let running = Running { key, why, since, base, stamps, at: Arc::default(), alive: Arc::default() };
         let (at, alive) = (running.at.clone(), running.alive.clone());
         self.running.insert(ticket, running);
-        Look { ticket, question, inotify: means.inotify, at, _alive: alive, reader: means.reader, limit: LIMIT }
+        Inspection { ticket, question, inotify: means.inotify, at, _alive: alive, reader: means.reader, limit: LIMIT }
     }
 
     /// Removes an inspection that ended or was abandoned.
@@ -272,19 +272,19 @@ impl Looks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::manifests::look::Subject;
+    use crate::adapters::manifests::inspection::Subject;
 
     const NOW: Boot = Boot(1_000_000_000);
 
-    fn begin(looks: &mut Looks) -> Look {
-        let (key, _) = looks.next().unwrap();
+    fn begin(inspections: &mut Inspections) -> Inspection {
+        let (key, _) = inspections.next().unwrap();
         let question = Question {
             directory: "/m".into(),
             subject: Subject::Directory { stamps: false },
             mountinfo: "/none".into(),
             avoid: Avoid::default(),
         };
-        looks.begin(key, question, None, false, Means { inotify: None, reader: None }, NOW)
+        inspections.begin(key, question, None, false, Means { inotify: None, reader: None }, NOW)
     }
 
     fn key(name: &str) -> Key {
@@ -292,91 +292,92 @@ mod tests {
     }
 
     /// Makes a thread hang while it inspects `name` on a mount. Dropping the result ends the thread.
-    fn hang(looks: &mut Looks, name: &str, mount: u64) -> Arc<()> {
-        looks.want(key(name), Why::Listed, NOW);
-        let look = begin(looks);
-        look.at.store(mount, Ordering::Relaxed);
-        let ended = looks.end(look.ticket).unwrap();
+    fn hang(inspections: &mut Inspections, name: &str, mount: u64) -> Arc<()> {
+        inspections.want(key(name), Why::Listed, NOW);
+        let inspection = begin(inspections);
+        inspection.at.store(mount, Ordering::Relaxed);
+        let ended = inspections.end(inspection.ticket).unwrap();
         assert_eq!((&ended.key, ended.at), (&key(name), mount));
-        looks.leave(Some(key(name)), Some(mount), Unfinished::Thread(ended.alive));
-        looks.hangs(key(name), Some(mount), NOW);
-        look._alive
+        inspections.leave(Some(key(name)), Some(mount), Unfinished::Thread(ended.alive));
+        inspections.hangs(key(name), Some(mount), NOW);
+        inspection._alive
     }
 
     #[test]
     fn a_hung_inspection_is_retried_with_a_back_off_unless_its_mount_still_hangs() {
-        let mut looks = Looks::default();
-        let thread = hang(&mut looks, "a", 7);
+        let mut inspections = Inspections::default();
+        let thread = hang(&mut inspections, "a", 7);
         let mut delays = Vec::new();
         let mut now = NOW;
         for _ in 0..6 {
-            let at = looks.next_retry().unwrap();
+            let at = inspections.next_retry().unwrap();
             delays.push(at.since(now).as_secs());
             now = at;
-            looks.retry(now);
-            let look = begin(&mut looks);
-            assert_eq!(look.question.avoid.mounts, [7].into());
-            looks.end(look.ticket).unwrap();
-            looks.hangs(key("a"), Some(7), now);
+            inspections.retry(now);
+            let inspection = begin(&mut inspections);
+            assert_eq!(inspection.question.avoid.mounts, [7].into());
+            inspections.end(inspection.ticket).unwrap();
+            inspections.hangs(key("a"), Some(7), now);
         }
         assert_eq!(delays, [5, 10, 20, 40, 60, 60]);
         // Another file of that mount is inspected.
-        looks.want(key("b"), Why::Listed, now);
-        let look = begin(&mut looks);
-        assert_eq!(look.question.avoid, Avoid::default());
-        looks.end(look.ticket).unwrap();
+        inspections.want(key("b"), Why::Listed, now);
+        let inspection = begin(&mut inspections);
+        assert_eq!(inspection.question.avoid, Avoid::default());
+        inspections.end(inspection.ticket).unwrap();
         // The thread ends: the subject is retried at once, with no mount to avoid.
         drop(thread);
-        assert_eq!(looks.next_retry(), Some(Boot(0)));
-        looks.retry(now);
-        assert_eq!(looks.next(), Some((key("a"), Why::Touched(Touch { attributes: true, ..Touch::default() }))));
-        assert_eq!(begin(&mut looks).question.avoid, Avoid::default());
-        looks.answered(&key("a"));
-        assert!(looks.none_hung());
+        assert_eq!(inspections.next_retry(), Some(Boot(0)));
+        inspections.retry(now);
+        assert_eq!(inspections.next(), Some((key("a"), Why::Touched(Touch { attributes: true, ..Touch::default() }))));
+        assert_eq!(begin(&mut inspections).question.avoid, Avoid::default());
+        inspections.answered(&key("a"));
+        assert!(inspections.none_hung());
     }
 
     #[test]
     fn a_mount_on_which_many_hang_is_not_touched_by_the_others() {
-        let mut looks = Looks::default();
-        let mut threads = vec![hang(&mut looks, "a", 7), hang(&mut looks, "b", 7), hang(&mut looks, "c", 8)];
-        let avoid = |looks: &mut Looks| {
-            looks.want(key("x"), Why::Listed, NOW);
-            let look = begin(looks);
-            looks.end(look.ticket).unwrap();
-            look.question.avoid
+        let mut inspections = Inspections::default();
+        let mut threads =
+            vec![hang(&mut inspections, "a", 7), hang(&mut inspections, "b", 7), hang(&mut inspections, "c", 8)];
+        let avoid = |inspections: &mut Inspections| {
+            inspections.want(key("x"), Why::Listed, NOW);
+            let inspection = begin(inspections);
+            inspections.end(inspection.ticket).unwrap();
+            inspection.question.avoid
         };
-        assert_eq!(avoid(&mut looks), Avoid::default());
-        threads.push(hang(&mut looks, "d", 7));
-        assert_eq!(avoid(&mut looks), Avoid { mounts: [7].into(), foreign: false });
-        threads.extend([hang(&mut looks, "e", 8), hang(&mut looks, "f", 9)]);
-        assert_eq!(avoid(&mut looks), Avoid { mounts: [7, 8, 9].into(), foreign: true });
-        looks.want(None, Why::Listed, NOW);
-        let look = begin(&mut looks);
-        assert_eq!(look.question.avoid, Avoid { mounts: [7, 8, 9].into(), foreign: false }, "the directory");
+        assert_eq!(avoid(&mut inspections), Avoid::default());
+        threads.push(hang(&mut inspections, "d", 7));
+        assert_eq!(avoid(&mut inspections), Avoid { mounts: [7].into(), foreign: false });
+        threads.extend([hang(&mut inspections, "e", 8), hang(&mut inspections, "f", 9)]);
+        assert_eq!(avoid(&mut inspections), Avoid { mounts: [7, 8, 9].into(), foreign: true });
+        inspections.want(None, Why::Listed, NOW);
+        let inspection = begin(&mut inspections);
+        assert_eq!(inspection.question.avoid, Avoid { mounts: [7, 8, 9].into(), foreign: false }, "the directory");
     }
 
     #[test]
     fn files_that_hang_do_not_starve_other_files() {
-        let mut looks = Looks::default();
+        let mut inspections = Inspections::default();
         let second = Duration::from_secs(1);
         for name in ["a", "b", "c"] {
-            looks.want(key(name), Why::Listed, NOW);
-            let look = begin(&mut looks);
-            looks.end(look.ticket).unwrap();
-            looks.leave(Some(key(name)), Some(7), Unfinished::Over);
-            looks.hangs(key(name), Some(7), NOW);
+            inspections.want(key(name), Why::Listed, NOW);
+            let inspection = begin(&mut inspections);
+            inspections.end(inspection.ticket).unwrap();
+            inspections.leave(Some(key(name)), Some(7), Unfinished::Over);
+            inspections.hangs(key(name), Some(7), NOW);
         }
         // The mount table changes; all mounts still exist.
-        looks.mounted(|_| true, NOW + second);
-        assert_eq!(looks.next(), None, "each waits for its back-off");
-        looks.want(key("d"), Why::Listed, NOW + second);
+        inspections.mounted(|_| true, NOW + second);
+        assert_eq!(inspections.next(), None, "each waits for its back-off");
+        inspections.want(key("d"), Why::Listed, NOW + second);
         // All three are due, and come after the file that has waited longer.
-        looks.retry(NOW + FIRST_RETRY);
-        looks.want(None, Why::Listed, NOW + FIRST_RETRY + second);
+        inspections.retry(NOW + FIRST_RETRY);
+        inspections.want(None, Why::Listed, NOW + FIRST_RETRY + second);
         let order: Vec<Key> = (0..5)
             .map(|_| {
-                let look = begin(&mut looks);
-                looks.end(look.ticket).unwrap().key
+                let inspection = begin(&mut inspections);
+                inspections.end(inspection.ticket).unwrap().key
             })
             .collect();
         assert_eq!(order, [None, key("d"), key("a"), key("b"), key("c")]);
@@ -384,15 +385,15 @@ mod tests {
 
     #[test]
     fn parallel_inspections_are_limited_in_total_and_to_one_per_subject() {
-        let mut looks = Looks::default();
+        let mut inspections = Inspections::default();
         for name in ["a", "b", "c"] {
-            looks.want(key(name), Why::Listed, NOW);
+            inspections.want(key(name), Why::Listed, NOW);
         }
-        let (a, _b) = (begin(&mut looks), begin(&mut looks));
-        assert_eq!(looks.next(), None);
-        looks.want(key("a"), Why::Gone, NOW);
-        looks.end(a.ticket).unwrap();
-        assert_eq!(looks.next(), Some((key("a"), Why::Gone)));
-        assert!(looks.end(a.ticket).is_none(), "the inspection ended before");
+        let (a, _b) = (begin(&mut inspections), begin(&mut inspections));
+        assert_eq!(inspections.next(), None);
+        inspections.want(key("a"), Why::Gone, NOW);
+        inspections.end(a.ticket).unwrap();
+        assert_eq!(inspections.next(), Some((key("a"), Why::Gone)));
+        assert!(inspections.end(a.ticket).is_none(), "the inspection ended before");
     }
 }

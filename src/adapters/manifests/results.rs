@@ -1,8 +1,8 @@
 //! The event loop's side of an inspection: builds the question and handles the result.
 
 use super::foreign::Unfinished;
-use super::look::{Answer, Look, Outcome, Question, Seen, Subject};
-use super::looks::{self, Key, Means, Why};
+use super::inspection::{Answer, Inspection, Outcome, Question, Seen, Subject};
+use super::inspections::{self, Key, Means, Why};
 use super::mount::{Mount, Table};
 use super::walk::Avoid;
 use super::{Manifests, NotSeen};
@@ -10,19 +10,20 @@ use crate::api::objects::Objects;
 use crate::api::time::Now;
 
 impl Manifests {
-    /// Returns the next inspection to run on a helper thread. The caller passes its result to `looked`.
-    pub fn take_look(&mut self, now: Now) -> Option<Look> {
-        let (key, why) = self.looks.next()?;
+    /// Returns the next inspection to run on a helper thread. The caller passes its result to `inspected`.
+    pub fn take_inspection(&mut self, now: Now) -> Option<Inspection> {
+        let (key, why) = self.inspections.next()?;
         let directory = self.settings.directory.clone().into_os_string();
         let mountinfo = self.settings.mountinfo.clone().into_os_string();
         let (base, subject) = match &key {
-            None => {
-                (None, Subject::Directory { stamps: self.looks.none_hung() && !self.one_by_one && !self.is_first() })
-            }
+            None => (
+                None,
+                Subject::Directory { stamps: self.inspections.none_hung() && !self.one_by_one && !self.is_first() },
+            ),
             Some(name) => {
                 let Some(directory) = &self.directory else {
-                    self.looks.forget_files();
-                    return self.take_look(now);
+                    self.inspections.forget_files();
+                    return self.take_inspection(now);
                 };
                 let source = self.sources.get(name).filter(|source| !source.unreadable);
                 let complete = matches!(why, Why::Touched(touch) if touch.complete);
@@ -35,21 +36,21 @@ impl Manifests {
         let stamps = matches!(subject, Subject::Directory { stamps: true });
         let question = Question { directory, subject, mountinfo, avoid: Avoid::default() };
         let means = Means { inotify: self.watcher.inotify(), reader: self.settings.reader.clone() };
-        Some(self.looks.begin(key, question, base, stamps, means, now.boot))
+        Some(self.inspections.begin(key, question, base, stamps, means, now.boot))
     }
 
     /// Handles the result of an inspection. Returns all objects if a file changed, and after the first scan.
-    pub fn looked(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) -> Option<Objects> {
-        let looks::Ended { key, why, base, stamps, at, alive } = self.looks.end(ticket)?;
+    pub fn inspected(&mut self, ticket: u64, seen: Result<Seen, NotSeen>, now: Now) -> Option<Objects> {
+        let inspections::Ended { key, why, base, stamps, at, alive } = self.inspections.end(ticket)?;
         let subject = (!stamps).then(|| key.clone());
         match seen {
             Ok(Seen(Outcome::Seen(answer, text))) => {
-                self.looks.answered(&key);
+                self.inspections.answered(&key);
                 match (*answer, &key) {
                     (Answer::Directory(seen), _) => self.directory_seen(seen, now),
                     // The directory was replaced meanwhile; repeat the inspection.
                     (Answer::File(_), Some(_)) if base.as_ref() != self.directory.as_ref().map(|d| &d.real) => {
-                        self.looks.want(key.clone(), why, now.boot);
+                        self.inspections.want(key.clone(), why, now.boot);
                     }
                     (Answer::File(seen), Some(name)) => {
                         self.file_seen(name, why, seen, text, now);
@@ -60,17 +61,17 @@ impl Manifests {
             }
             Ok(Seen(Outcome::Refused(mount))) => self.hangs(key, Some(&mount), stamps, now),
             Ok(Seen(Outcome::Hung(mount, unfinished))) => {
-                self.looks.leave(subject, mount.as_ref().map(|mount| mount.id), unfinished);
+                self.inspections.leave(subject, mount.as_ref().map(|mount| mount.id), unfinished);
                 self.hangs(key, mount.as_ref(), stamps, now);
             }
             Err(NotSeen::Stuck) => {
                 let mount = Table::read(&self.settings.mountinfo).by_id(at).cloned();
-                self.looks.leave(subject, Some(at).filter(|at| *at > 0), Unfinished::Thread(alive));
+                self.inspections.leave(subject, Some(at).filter(|at| *at > 0), Unfinished::Thread(alive));
                 self.hangs(key, mount.as_ref(), stamps, now);
             }
-            Ok(Seen(Outcome::Failed(why))) | Err(NotSeen::NotBegun(why)) => self.not_looked(key, &why, now),
+            Ok(Seen(Outcome::Failed(why))) | Err(NotSeen::NotBegun(why)) => self.not_inspected(key, &why, now),
         }
-        if !self.looks.any_running() {
+        if !self.inspections.any_running() {
             self.watcher.rest();
         }
         self.take_objects(now)
@@ -81,7 +82,7 @@ impl Manifests {
         if stamps {
             // Perhaps only one of the files hangs: repeat the scan without stamps.
             self.one_by_one = true;
-            return self.look_at_all(now);
+            return self.start_scan(now);
         }
         let what = mount.map_or_else(
             || "the file system does not answer: check its server, or unmount it".to_owned(),
@@ -93,12 +94,12 @@ impl Manifests {
                 )
             },
         );
-        self.looks.hangs(key.clone(), mount.map(|mount| mount.id), now.boot);
-        self.not_looked(key, &what, now);
+        self.inspections.hangs(key.clone(), mount.map(|mount| mount.id), now.boot);
+        self.not_inspected(key, &what, now);
     }
 
     /// Handles an inspection that failed. The last good version stays in force (D2).
-    fn not_looked(&mut self, key: Key, why: &str, now: Now) {
+    fn not_inspected(&mut self, key: Key, why: &str, now: Now) {
         match key {
             None => self.missing(why, now),
             Some(name) => {
