@@ -49,7 +49,7 @@ struct View<'a> {
     now: Now,
 }
 
-/// One drive of the server: what it shows, and the requests that it receives.
+/// The state of one call of `Server::drive`: the sources of its answers, and the received requests.
 struct Drive<'a> {
     view: View<'a>,
     requests: Vec<ControlEvent>,

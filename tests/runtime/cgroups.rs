@@ -38,7 +38,7 @@ fn limits(cgroup: &str) -> [String; 3] {
 }
 
 /// The expected values for the cgroup version: shares or weight, quota in a period of 100 ms, bytes.
-fn told(shares: (u64, u64), quota: Option<u64>, memory: Option<u64>) -> [String; 3] {
+fn expected(shares: (u64, u64), quota: Option<u64>, memory: Option<u64>) -> [String; 3] {
     if is_v2() {
         let or_max = |n: Option<u64>| n.map_or("max".to_string(), |n| n.to_string());
         [shares.1.to_string(), format!("{} 100000", or_max(quota)), or_max(memory)]
@@ -85,9 +85,9 @@ fn each_level_and_pod_cgroup_has_its_limits_and_all_are_removed() {
     let node = format!("{}/kubepods", agent.cgroup);
     let mib = 1 << 20;
     let of_pods = [
-        (format!("{node}/pod{sure}"), told((512, 20), Some(50_000), Some(64 * mib))),
-        (format!("{node}/burstable/pod{some}"), told((102, 4), None, Some(64 * mib))),
-        (format!("{node}/besteffort/pod{free}"), told((2, 1), None, None)),
+        (format!("{node}/pod{sure}"), expected((512, 20), Some(50_000), Some(64 * mib))),
+        (format!("{node}/burstable/pod{some}"), expected((102, 4), None, Some(64 * mib))),
+        (format!("{node}/besteffort/pod{free}"), expected((2, 1), None, None)),
     ];
     for (cgroup, wanted) in &of_pods {
         assert_eq!(limits(cgroup), *wanted, "{cgroup}");
@@ -97,8 +97,8 @@ fn each_level_and_pod_cgroup_has_its_limits_and_all_are_removed() {
     let processors = cpuinfo.lines().filter(|l| l.starts_with("processor"));
     let processors = processors.count() as u64;
     let weight = 1 + (processors * 1024 - 2) * 9999 / 262_142;
-    assert_eq!(limits(&node), told((processors * 1024, weight), None, Some(meminfo() / 4096 * 4096)));
-    assert_eq!(limits(&format!("{node}/besteffort")), told((2, 1), None, None));
+    assert_eq!(limits(&node), expected((processors * 1024, weight), None, Some(meminfo() / 4096 * 4096)));
+    assert_eq!(limits(&format!("{node}/besteffort")), expected((2, 1), None, None));
     let pids = read("pids", &node, "pids.max", "pids.max");
     assert!(pids == "none" || pids.parse::<u64>().is_ok_and(|n| n > 100), "{pids}");
 
@@ -136,7 +136,7 @@ fn each_level_and_pod_cgroup_has_its_limits_and_all_are_removed() {
     }
     agent.wait("all are counted", |a| count(a, "destroy") == 4);
     assert!(agent.pod_cgroups().is_empty());
-    assert_eq!(limits(&format!("{node}/besteffort")), told((2, 1), None, None), "the levels stay");
+    assert_eq!(limits(&format!("{node}/besteffort")), expected((2, 1), None, None), "the levels stay");
 }
 
 /// The burstable level gets the sum of its pods' requests as its CPU weight, the best-effort level gets the minimum.

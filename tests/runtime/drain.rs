@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-fn said(output: &Output) -> (Option<i32>, String, String) {
+fn printed(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
@@ -37,14 +37,14 @@ fn w27_a_drained_pod_has_its_grace_and_stays_down_over_kills_until_undrain() {
     // A shell that has not set its trap yet loses the signal.
     agent.wait("it listens", |a| a.output(&pod, "main", 0) == "ready\n");
     let name = format!("{}/slow", agent.namespace);
-    let (code, out, err) = said(&agent.wherry(&["drain", &name]));
+    let (code, out, err) = printed(&agent.wherry(&["drain", &name]));
     assert_eq!(code, Some(0), "{out}{err}");
     assert!(out.starts_with(&format!("pod {name} is down (")), "{out}");
     assert_eq!(agent.output(&pod, "main", 0), "ready\nbye\nend\n", "it had its own grace period");
     assert_drained(&agent, "slow");
     assert_eq!(agent.metric("wherry_drained_pods"), 1.0);
     // A second drain finds the pod drained already.
-    let (code, out, _) = said(&agent.wherry(&["drain", &name]));
+    let (code, out, _) = printed(&agent.wherry(&["drain", &name]));
     assert_eq!((code, out), (Some(0), format!("pod {name} is down\n")));
 
     for _ in 0..2 {
@@ -63,11 +63,11 @@ fn w27_a_drained_pod_has_its_grace_and_stays_down_over_kills_until_undrain() {
     std::thread::sleep(Duration::from_secs(2));
     assert_drained(&agent, "slow");
 
-    let (code, out, err) = said(&agent.wherry(&["undrain", "slow"]));
+    let (code, out, err) = printed(&agent.wherry(&["undrain", "slow"]));
     assert_eq!((code, out), (Some(0), format!("pod {name} may run again\n")), "{err}");
     agent.wait_running("slow");
     assert_eq!(agent.metric("wherry_drained_pods"), 0.0);
-    let (code, out, _) = said(&agent.wherry(&["undrain", "slow"]));
+    let (code, out, _) = printed(&agent.wherry(&["undrain", "slow"]));
     assert_eq!((code, out), (Some(1), format!("pod {name} is not drained\n")));
     assert!(agent.running("other", "main").is_some());
 }
@@ -87,7 +87,7 @@ fn w27_pods_are_drained_by_label_and_all_with_a_shorter_grace() {
         agent.wait_running(name);
     }
     let began = Instant::now();
-    let (code, out, err) = said(&agent.wherry(&["drain", "-l", "tier=back", "--grace-period", "1"]));
+    let (code, out, err) = printed(&agent.wherry(&["drain", "-l", "tier=back", "--grace-period", "1"]));
     assert_eq!(code, Some(0), "{out}{err}");
     assert!(began.elapsed() < patience(240), "not their own 600 s");
     assert_eq!(out.lines().count(), 2, "{out}");
@@ -104,21 +104,21 @@ fn w27_pods_are_drained_by_label_and_all_with_a_shorter_grace() {
     let down: Vec<String> = lines.map(|line| line.expect("a line")).collect();
     assert!(down.iter().any(|l| l.ends_with("/b is down")), "{down:?}");
     signal(&waiting.id().to_string(), "INT");
-    let (code, _, err) = said(&waiting.wait_with_output().expect("wherry"));
+    let (code, _, err) = printed(&waiting.wait_with_output().expect("wherry"));
     assert_eq!(code, Some(130), "{err}");
     assert!(
         err.contains(&format!("interrupted, still waiting for {}/a; the drain continues", agent.namespace)),
         "{err}"
     );
-    let (code, _, err) = said(&agent.wherry(&["drain", "a", "--timeout", "100ms"]));
+    let (code, _, err) = printed(&agent.wherry(&["drain", "a", "--timeout", "100ms"]));
     assert_eq!(code, Some(1), "{err}");
     assert!(err.contains("timeout, still waiting for"), "{err}");
     agent.cri().exec(&agent.running("a", "main").expect("it is still ending"), &["touch", "/tmp/go"]);
-    let (code, out, err) = said(&agent.wherry(&["drain", "a"]));
+    let (code, out, err) = printed(&agent.wherry(&["drain", "a"]));
     assert_eq!(code, Some(0), "{out}{err}");
     assert_drained(&agent, "a");
 
-    let (code, out, _) = said(&agent.wherry(&["undrain", "--all"]));
+    let (code, out, _) = printed(&agent.wherry(&["undrain", "--all"]));
     assert_eq!((code, out.lines().count()), (Some(0), 3), "{out}");
     for name in ["a", "b", "c"] {
         agent.wait_running(name);
@@ -130,15 +130,15 @@ fn w27_a_pod_that_cannot_be_drained_is_an_error_with_the_reason() {
     let agent = Agent::start("nodrain");
     agent.apply("job", &script("Never", "exit 0"));
     agent.wait_phase("job", "Succeeded");
-    let (code, out, _) = said(&agent.wherry(&["drain", "job"]));
+    let (code, out, _) = printed(&agent.wherry(&["drain", "job"]));
     assert_eq!(
         (code, out),
         (Some(0), format!("pod {}/job has ended by itself; it is left unchanged\n", agent.namespace))
     );
-    let (code, _, err) = said(&agent.wherry(&["drain", "nobody"]));
+    let (code, _, err) = printed(&agent.wherry(&["drain", "nobody"]));
     assert!(code == Some(1) && err.contains("pod nobody was not found"), "{err}");
-    let (code, _, err) = said(&agent.wherry(&["drain", "-l", "app=x"]));
+    let (code, _, err) = printed(&agent.wherry(&["drain", "-l", "app=x"]));
     assert!(code == Some(0) && err.contains("no pod matches"), "{err}");
-    let (code, _, err) = said(&agent.wherry(&["undrain", "--all"]));
+    let (code, _, err) = printed(&agent.wherry(&["undrain", "--all"]));
     assert!(code == Some(0) && err.contains("no drained pod matches"), "{err}");
 }

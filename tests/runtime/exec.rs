@@ -7,15 +7,15 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
-struct Said {
+struct Printed {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
-fn said(output: &Output) -> Said {
+fn printed(output: &Output) -> Printed {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    Printed { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
 fn command(agent: &Agent, arguments: &[&str], words: &[&str]) -> Command {
@@ -24,8 +24,8 @@ fn command(agent: &Agent, arguments: &[&str], words: &[&str]) -> Command {
     command
 }
 
-fn exec(agent: &Agent, arguments: &[&str], words: &[&str]) -> Said {
-    said(&command(agent, arguments, words).output().expect("wherry"))
+fn exec(agent: &Agent, arguments: &[&str], words: &[&str]) -> Printed {
+    printed(&command(agent, arguments, words).output().expect("wherry"))
 }
 
 const TWO: &str = "
@@ -118,7 +118,7 @@ fn a_command_delays_no_other_work_and_ends_with_its_client() {
         command(&agent, &["web", "-c", "side"], &["sleep", "778"]).stderr(Stdio::piped()).spawn().expect("wherry");
     agent.wait("it sleeps", |a| a.cri().exec(&side, &["ps"]).1.contains("sleep 778"));
     agent.kill();
-    let s = said(&waiting.wait_with_output().expect("wherry"));
+    let s = printed(&waiting.wait_with_output().expect("wherry"));
     assert_eq!(s.code, Some(125), "{}", s.err);
     agent.run();
     agent.wait_running("web");
@@ -139,7 +139,7 @@ fn top_shows_a_busy_pod_above_an_idle_one() {
     }
     agent.wait_phase("job", "Succeeded");
     let figures = |a: &Agent| -> Value {
-        let s = said(&a.wherry(&["top", "-o", "json"]));
+        let s = printed(&a.wherry(&["top", "-o", "json"]));
         assert_eq!(s.code, Some(0), "{}", s.err);
         serde_json::from_str(&s.out).expect("JSON")
     };
@@ -157,7 +157,7 @@ fn top_shows_a_busy_pod_above_an_idle_one() {
     assert!(of(1, "memoryBytes") > 0 && of(1, "memoryBytes") < 8_000_000, "{value:#}");
     assert_eq!(pods[0]["containers"][0]["cpuNanoCores"], pods[0]["cpuNanoCores"]);
 
-    let s = said(&agent.wherry(&["top", "--containers"]));
+    let s = printed(&agent.wherry(&["top", "--containers"]));
     let lines: Vec<Vec<&str>> = s.out.lines().map(|l| l.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["NAMESPACE", "POD", "CONTAINER", "CPU", "MEMORY", "RESTARTS"]);
     assert_eq!((lines[1][1], lines[2][0], lines[3][1]), ("burner", "main", "idle"), "{}", s.out);
@@ -167,9 +167,9 @@ fn top_shows_a_busy_pod_above_an_idle_one() {
     let id = agent.running("idle", "main").expect("runs");
     signal(&agent.cri().container_pid(&id).to_string(), "KILL");
     agent.wait("it is started again", |a| a.running("idle", "main").is_some_and(|now| now != id));
-    let s = said(&agent.wherry(&["top", "idle"]));
+    let s = printed(&agent.wherry(&["top", "idle"]));
     assert!(s.code == Some(0) && s.out.lines().nth(1).is_some_and(|l| l.ends_with(" 1")), "{}", s.out);
-    let s = said(&agent.wherry(&["top", "job"]));
+    let s = printed(&agent.wherry(&["top", "job"]));
     assert!(s.code == Some(1) && s.err.contains("no container of a matching pod is running"), "{}", s.err);
 
     // --watch prints one document a line.

@@ -24,11 +24,11 @@ fn a_missing_image_is_pulled_once() {
     let pod = agent.wait_running("one");
     // The runtime reports one of the image's tags; other tests add more.
     assert!(container(&pod, "main")["imageID"].as_str().is_some_and(|id| id.contains("sha256:")));
-    let asked = registry.asked("pulled");
+    let asked = registry.requests("pulled");
     assert!(asked >= 1);
     agent.apply("two", &spec(&registry.image("pulled"), "IfNotPresent"));
     agent.wait_running("two");
-    assert_eq!(registry.asked("pulled"), asked, "it was there already");
+    assert_eq!(registry.requests("pulled"), asked, "it was there already");
 }
 
 #[test]
@@ -38,10 +38,10 @@ fn pull_policy_always_contacts_the_registry_for_each_start() {
     let agent = Agent::start("always");
     agent.apply("one", &spec(&registry.image("always"), "Always"));
     agent.wait_running("one");
-    let asked = registry.asked("always");
+    let asked = registry.requests("always");
     agent.apply("two", &spec(&registry.image("always"), "Always"));
     agent.wait_running("two");
-    assert!(registry.asked("always") > asked);
+    assert!(registry.requests("always") > asked);
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn the_registry_serves_images() {
     registry.publish("lab-image", "localhost/user:1");
     let _: PullImageResponse = cri.call("ImageService", "PullImage", &request).expect("PullImage");
     assert!(cri.has_image(&image));
-    assert!(registry.asked("lab-image") >= 2);
+    assert!(registry.requests("lab-image") >= 2);
     cri.remove_image(&image);
     assert!(!cri.has_image(&image));
 }

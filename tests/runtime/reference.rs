@@ -19,7 +19,7 @@ fn config(agent: &Agent, pod: &str, name: &str) -> Value {
 }
 
 /// Waits until one line of the agent's log contains all of these parts.
-fn said(agent: &Agent, parts: &[&str]) {
+fn wait_for_line(agent: &Agent, parts: &[&str]) {
     agent.wait(&format!("{parts:?} is in the log"), |a| {
         let log = a.log().replace("\\\"", "\"");
         log.lines().any(|line| parts.iter().all(|part| line.contains(part)))
@@ -83,7 +83,7 @@ fn a_pod_that_ended_shows_its_end_in_every_condition() {
     let ended = &container(&pod, "main")["state"]["terminated"];
     assert_eq!((&ended["exitCode"], &ended["reason"]), (&json!(128), &json!("StartError")));
     assert_eq!(ended["startedAt"], "1970-01-01T00:00:00Z");
-    said(&agent, &["Error: failed to create containerd task", "reason=Failed"]);
+    wait_for_line(&agent, &["Error: failed to create containerd task", "reason=Failed"]);
 }
 
 #[test]
@@ -138,11 +138,11 @@ fn a_failed_pull_has_the_message_of_the_runtime() {
     let waiting = &status["state"]["waiting"];
     assert_eq!(waiting["message"], format!("Back-off pulling image \"{image}\": ErrImagePull: {message}"));
     assert_eq!((&status["image"], &status["imageID"], &status["started"]), (&json!(image), &json!(""), &json!(false)));
-    said(&agent, &[&format!("Pulling image \"{image}\""), "reason=Pulling"]);
-    said(&agent, &[&format!("Failed to pull image \"{image}\": rpc error"), "reason=Failed"]);
-    said(&agent, &["Error: ErrImagePull", "reason=Failed"]);
-    said(&agent, &[&format!("Back-off pulling image \"{image}\""), "reason=BackOff"]);
-    said(&agent, &["Error: ImagePullBackOff", "reason=Failed"]);
+    wait_for_line(&agent, &[&format!("Pulling image \"{image}\""), "reason=Pulling"]);
+    wait_for_line(&agent, &[&format!("Failed to pull image \"{image}\": rpc error"), "reason=Failed"]);
+    wait_for_line(&agent, &["Error: ErrImagePull", "reason=Failed"]);
+    wait_for_line(&agent, &[&format!("Back-off pulling image \"{image}\""), "reason=BackOff"]);
+    wait_for_line(&agent, &["Error: ImagePullBackOff", "reason=Failed"]);
 
     agent.apply("name", &TRAP.replace("localhost/trap:1", "localhost/UPPER:1"));
     let status = agent.wait_waiting("name", "InvalidImageName");
@@ -151,8 +151,8 @@ fn a_failed_pull_has_the_message_of_the_runtime() {
         "Failed to apply default image tag \"localhost/UPPER:1\": couldn't parse image name \"localhost/UPPER:1\": \
          invalid reference format: repository name (UPPER) must be lowercase"
     );
-    said(&agent, &["Failed to apply default image tag", "reason=InspectFailed"]);
-    said(&agent, &["Error: InvalidImageName", "reason=Failed"]);
+    wait_for_line(&agent, &["Failed to apply default image tag", "reason=InspectFailed"]);
+    wait_for_line(&agent, &["Error: InvalidImageName", "reason=Failed"]);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn security_contexts_are_those_of_a_kubelet() {
         full_name(&agent, &pod, "root")
     );
     assert_eq!(status["state"]["waiting"]["message"], message);
-    said(&agent, &[&format!("Error: {message}"), "reason=Failed"]);
+    wait_for_line(&agent, &[&format!("Error: {message}"), "reason=Failed"]);
 
     agent.wait_running("privileged");
     for name in ["", "main"] {
@@ -236,7 +236,7 @@ fn names_in_the_cluster_domain_and_dns_settings() {
     let (ip, namespace) = (pod["status"]["podIP"].as_str().expect("an address"), &agent.namespace);
     assert!(hosts.contains(&format!("{ip}\thosty.subby.{namespace}.svc.\thosty\n")), "{hosts}");
     let whose = full_name(&agent, &pod, "sub");
-    said(
+    wait_for_line(
         &agent,
         &[
             &format!("pod: \"{whose}\". kubelet does not have ClusterDNS IP configured"),
@@ -292,7 +292,7 @@ fn a_sandbox_that_died_is_followed_by_another_attempt() {
     });
     assert!(container(&pod, "main")["lastState"]["terminated"].is_object());
     assert_eq!(config(&agent, "web", "main")["metadata"]["attempt"], 1);
-    said(&agent, &["Pod sandbox changed, it will be killed and re-created.", "reason=SandboxChanged"]);
+    wait_for_line(&agent, &["Pod sandbox changed, it will be killed and re-created.", "reason=SandboxChanged"]);
     let network = agent.sandboxes("web")[0].clone();
     let status = agent.cri().sandbox_status(&network.id).expect("PodSandboxStatus").status.unwrap();
     assert_eq!(status.linux.namespaces.options.pid.enum_value(), Ok(NamespaceMode::CONTAINER));
@@ -310,8 +310,8 @@ fn a_list_of_pods_is_a_podlist() {
     let log = agent.log();
     let at = |reason: &str| log.find(reason).unwrap_or_else(|| panic!("{reason} is not in the log"));
     assert!(events.windows(2).all(|two| at(two[0]) < at(two[1])));
-    said(&agent, &["Container image \"localhost/trap:1\" already present on machine"]);
-    said(&agent, &["Started container main"]);
+    wait_for_line(&agent, &["Container image \"localhost/trap:1\" already present on machine"]);
+    wait_for_line(&agent, &["Started container main"]);
     agent.delete("web");
-    said(&agent, &["Stopping container main", "reason=Killing"]);
+    wait_for_line(&agent, &["Stopping container main", "reason=Killing"]);
 }

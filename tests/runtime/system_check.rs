@@ -40,7 +40,7 @@ fn errors(output: &Output) -> Vec<String> {
 }
 
 /// The preflight lines of this level in the agent's log.
-fn told(agent: &Agent, level: &str) -> Vec<String> {
+fn findings_in_the_log(agent: &Agent, level: &str) -> Vec<String> {
     let log = agent.log();
     let wanted = format!(" level={level} ");
     log.lines().filter(|l| l.contains("preflight=") && l.contains(&wanted)).map(str::to_owned).collect()
@@ -79,7 +79,7 @@ fn a_suitable_machine_passes_all_checks() {
 
     agent.run();
     let log = agent.log();
-    assert!(told(&agent, "error").is_empty(), "{log}");
+    assert!(findings_in_the_log(&agent, "error").is_empty(), "{log}");
     let place = |what: &str| log.find(what).unwrap_or_else(|| panic!("no {what:?} in {log}"));
     assert!(place(" preflight: ") < place(" started version="), "{log}");
     assert_eq!(log.matches(" preflight: ").count(), 1, "{log}");
@@ -110,11 +110,11 @@ fn without_a_runtime_the_agent_logs_one_remedy_and_waits() {
     );
 
     agent.launch();
-    agent.wait("the error is logged", |a| told(a, "error").len() == 1);
+    agent.wait("the error is logged", |a| findings_in_the_log(a, "error").len() == 1);
     // It continues to check and reports the problem only once.
     std::thread::sleep(Duration::from_secs(3));
     assert!(agent.alive());
-    let told = told(&agent, "error");
+    let told = findings_in_the_log(&agent, "error");
     assert!(told.len() == 1 && told[0].contains("preflight=runtime") && told[0].contains("remedy="), "{told:?}");
     assert!(agent.get("/readyz?verbose").is_ok_and(|r| r.status != 200 && r.body.contains("runtime")));
 }
@@ -135,8 +135,12 @@ fn a_runtime_that_never_answers_delays_neither_check_nor_agent() {
 
     agent.launch();
     agent.wait("/livez answers all the same", |a| a.get("/livez").is_ok_and(|r| r.status == 200));
-    agent.wait("the error is logged", |a| told(a, "error").len() == 1);
-    assert!(told(&agent, "error")[0].contains("no answer"), "{:?}", told(&agent, "error"));
+    agent.wait("the error is logged", |a| findings_in_the_log(a, "error").len() == 1);
+    assert!(
+        findings_in_the_log(&agent, "error")[0].contains("no answer"),
+        "{:?}",
+        findings_in_the_log(&agent, "error")
+    );
     assert!(agent.alive());
 }
 
@@ -196,7 +200,11 @@ fn the_agent_reports_a_read_only_root_directory_and_waits() {
         assert!(said.len() >= 2 && said[1..].iter().all(|m| m == "WATCHDOG=1"), "{said:?}");
         run("mount", &["-o", "remount,rw", path(&a.root())]);
     });
-    assert!(told(&on.agent, "error").iter().any(|l| l.contains("preflight=state")), "{}", on.agent.log());
+    assert!(
+        findings_in_the_log(&on.agent, "error").iter().any(|l| l.contains("preflight=state")),
+        "{}",
+        on.agent.log()
+    );
 }
 
 #[test]
@@ -218,10 +226,10 @@ fn the_agent_waits_for_a_full_root_directory_only_at_its_start() {
     // With its state intact the agent starts at once.
     on.agent.kill();
     fill();
-    let before = told(&on.agent, "error").len();
+    let before = findings_in_the_log(&on.agent, "error").len();
     on.agent.run();
     on.agent.wait_running("web");
     assert_eq!(on.agent.running("web", "main"), Some(id));
-    assert!(told(&on.agent, "error").len() > before, "{}", on.agent.log());
+    assert!(findings_in_the_log(&on.agent, "error").len() > before, "{}", on.agent.log());
     fs::remove_file(&filler).expect("remove");
 }

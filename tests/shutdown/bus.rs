@@ -21,7 +21,7 @@ struct Rig {
     logind: Logind,
     lock: Option<Lock>,
     /// The events of the adapter that a test has not taken yet, in order.
-    said: Vec<LogindEvent>,
+    received: Vec<LogindEvent>,
     done: Vec<(OpId, Result<Answer, OpError>)>,
     next_op: u64,
     slowest: Duration,
@@ -34,7 +34,7 @@ impl Rig {
             event_loop: EventLoop::new().unwrap(),
             logind: Logind::new(address, TOKEN),
             lock: None,
-            said: Vec::new(),
+            received: Vec::new(),
             done: Vec::new(),
             next_op: 0,
             slowest: Duration::ZERO,
@@ -47,7 +47,7 @@ impl Rig {
     /// Connects and waits for the event `Up`.
     fn up(node: &Node) -> Rig {
         let mut rig = Rig::new(&node.address());
-        rig.hear(LogindEvent::Up);
+        rig.expect_event(LogindEvent::Up);
         rig
     }
 
@@ -59,7 +59,7 @@ impl Rig {
         self.drives += 1;
         for event in out {
             match event {
-                BusEvent::Said(event) => self.said.push(event),
+                BusEvent::Logind(event) => self.received.push(event),
                 BusEvent::Done { op, result } => self.done.push((op, result)),
                 BusEvent::Locked { op, lock } => {
                     self.lock = Some(lock);
@@ -97,21 +97,21 @@ impl Rig {
 
     fn until(&mut self, what: &str, enough: impl FnMut(&mut Rig) -> bool) {
         let happened = self.turns(patience(240), enough);
-        assert!(happened, "timed out: {what}; events {:?}, results {:?}", self.said, self.done);
+        assert!(happened, "timed out: {what}; events {:?}, results {:?}", self.received, self.done);
     }
 
     /// Waits for the next event, which must be this one.
-    fn hear(&mut self, event: LogindEvent) {
-        assert_eq!(self.hear_any(), event);
+    fn expect_event(&mut self, event: LogindEvent) {
+        assert_eq!(self.next_event(), event);
     }
 
-    fn hear_any(&mut self) -> LogindEvent {
-        self.until("an event", |rig| !rig.said.is_empty());
-        self.said.remove(0)
+    fn next_event(&mut self) -> LogindEvent {
+        self.until("an event", |rig| !rig.received.is_empty());
+        self.received.remove(0)
     }
 
-    fn hear_down(&mut self) -> String {
-        match self.hear_any() {
+    fn next_down(&mut self) -> String {
+        match self.next_event() {
             LogindEvent::Down { why } => why,
             other => panic!("{other:?}"),
         }
@@ -125,7 +125,7 @@ impl Rig {
         op
     }
 
-    fn ask(&mut self, call: LogindCall) -> Result<Answer, OpError> {
+    fn call(&mut self, call: LogindCall) -> Result<Answer, OpError> {
         let op = self.begin(call, Duration::from_secs(30));
         self.until("an answer", |rig| !rig.done.is_empty());
         let (done, result) = self.done.remove(0);
@@ -135,7 +135,7 @@ impl Rig {
 
     fn quiet(&mut self, how_long: Duration) {
         self.turns(how_long, |_| false);
-        assert!(self.said.is_empty() && self.done.is_empty(), "{:?} {:?}", self.said, self.done);
+        assert!(self.received.is_empty() && self.done.is_empty(), "{:?} {:?}", self.received, self.done);
     }
 }
 
@@ -143,9 +143,9 @@ impl Rig {
 fn s3_a_lock_is_in_loginds_list_until_it_is_let_go() {
     let node = Node::start("lock");
     let mut rig = Rig::up(&node);
-    assert_eq!(rig.ask(LogindCall::ListInhibitors), Ok(Answer::Inhibited(false)));
-    assert_eq!(rig.ask(LogindCall::Inhibit), Ok(Answer::Ok));
-    assert_eq!(rig.ask(LogindCall::ListInhibitors), Ok(Answer::Inhibited(true)));
+    assert_eq!(rig.call(LogindCall::ListInhibitors), Ok(Answer::Inhibited(false)));
+    assert_eq!(rig.call(LogindCall::Inhibit), Ok(Answer::Ok));
+    assert_eq!(rig.call(LogindCall::ListInhibitors), Ok(Answer::Inhibited(true)));
     let list = node.inhibitors();
     assert_eq!(list.len(), 1, "{list:?}");
     let (lock, pid) = (&list[0], std::process::id());
@@ -157,11 +157,11 @@ fn s3_a_lock_is_in_loginds_list_until_it_is_let_go() {
     assert!(rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
 
     // The second lock is taken before the first one is closed.
-    assert_eq!(rig.ask(LogindCall::Inhibit), Ok(Answer::Ok));
+    assert_eq!(rig.call(LogindCall::Inhibit), Ok(Answer::Ok));
     wait("one lock", || (node.locks() == 1).then_some(()));
     rig.lock = None;
     wait("no lock", || (node.locks() == 0).then_some(()));
-    assert_eq!(rig.ask(LogindCall::ListInhibitors), Ok(Answer::Inhibited(false)));
+    assert_eq!(rig.call(LogindCall::ListInhibitors), Ok(Answer::Inhibited(false)));
 }
 
 #[test]
@@ -169,18 +169,18 @@ fn s2_the_drop_in_and_a_reload_change_logind_delay() {
     let node = Node::start("delay");
     let mut rig = Rig::up(&node);
     let before = node.delay();
-    assert_eq!(rig.ask(LogindCall::ReadDelay), Ok(Answer::Delay(before)));
+    assert_eq!(rig.call(LogindCall::ReadDelay), Ok(Answer::Delay(before)));
     for seconds in [47, 3] {
         let wanted = Duration::from_secs(seconds);
         assert_eq!(dropin::write(&node.conf_dir(), wanted), Ok(true));
-        assert_eq!(rig.ask(LogindCall::Reload), Ok(Answer::Ok));
-        let mut answer = rig.ask(LogindCall::ReadDelay);
+        assert_eq!(rig.call(LogindCall::Reload), Ok(Answer::Ok));
+        let mut answer = rig.call(LogindCall::ReadDelay);
         for _ in 0..5000 {
             if answer == Ok(Answer::Delay(wanted)) {
                 break;
             }
             rig.quiet(Duration::from_millis(20));
-            answer = rig.ask(LogindCall::ReadDelay);
+            answer = rig.call(LogindCall::ReadDelay);
         }
         assert_eq!(answer, Ok(Answer::Delay(wanted)));
         assert_eq!(node.delay(), wanted);
@@ -194,17 +194,17 @@ fn s4_a_shutdown_is_announced_and_waits_for_the_lock() {
     node.jobs_last(Some(Duration::from_millis(100)));
     dropin::write(&node.conf_dir(), Duration::from_secs(300)).unwrap();
     let mut rig = Rig::up(&node);
-    rig.ask(LogindCall::Reload).unwrap();
-    rig.ask(LogindCall::Inhibit).unwrap();
-    assert_eq!(rig.ask(LogindCall::Subscribe), Ok(Answer::Ok));
+    rig.call(LogindCall::Reload).unwrap();
+    rig.call(LogindCall::Inhibit).unwrap();
+    assert_eq!(rig.call(LogindCall::Subscribe), Ok(Answer::Ok));
     // A second subscription changes nothing.
-    assert_eq!(rig.ask(LogindCall::Subscribe), Ok(Answer::Ok));
-    assert_eq!(rig.ask(LogindCall::ReadPreparing), Ok(Answer::Preparing(false)));
+    assert_eq!(rig.call(LogindCall::Subscribe), Ok(Answer::Ok));
+    assert_eq!(rig.call(LogindCall::ReadPreparing), Ok(Answer::Preparing(false)));
     node.power_off();
-    rig.hear(LogindEvent::Preparing(true));
-    assert_eq!(rig.ask(LogindCall::ReadPreparing), Ok(Answer::Preparing(true)));
+    rig.expect_event(LogindEvent::Preparing(true));
+    assert_eq!(rig.call(LogindCall::ReadPreparing), Ok(Answer::Preparing(true)));
     // logind grants no lock during a shutdown.
-    match rig.ask(LogindCall::Inhibit) {
+    match rig.call(LogindCall::Inhibit) {
         Err(OpError::Answered { code: Code::FailedPrecondition, message }) => {
             assert!(message.contains("org.freedesktop.login1.OperationInProgress"), "{message}");
         }
@@ -216,26 +216,26 @@ fn s4_a_shutdown_is_announced_and_waits_for_the_lock() {
     let started = node.wait_started("poweroff.target");
     assert_eq!(node.started().len(), 1, "{started:?}");
     // The machine still runs when the job ends, and logind reports the end of the shutdown.
-    rig.hear(LogindEvent::Preparing(false));
-    assert_eq!(rig.ask(LogindCall::ReadPreparing), Ok(Answer::Preparing(false)));
+    rig.expect_event(LogindEvent::Preparing(false));
+    assert_eq!(rig.call(LogindCall::ReadPreparing), Ok(Answer::Preparing(false)));
 }
 
 #[test]
 fn s6_the_cancellation_of_a_shutdown_is_announced_except_for_a_scheduled_one() {
     let node = Node::start("cancelled");
     let mut rig = Rig::up(&node);
-    rig.ask(LogindCall::Inhibit).unwrap();
-    rig.ask(LogindCall::Subscribe).unwrap();
+    rig.call(LogindCall::Inhibit).unwrap();
+    rig.call(LogindCall::Subscribe).unwrap();
     node.schedule_shutdown("reboot", Duration::from_secs(3600));
     assert!(node.cancel_scheduled_shutdown());
     rig.quiet(Duration::from_millis(200));
     node.refuse_jobs();
     node.reboot();
-    rig.hear(LogindEvent::Preparing(true));
+    rig.expect_event(LogindEvent::Preparing(true));
     rig.lock = None;
-    rig.hear(LogindEvent::Preparing(false));
+    rig.expect_event(LogindEvent::Preparing(false));
     assert_eq!(node.started().iter().map(|s| s.unit.as_str()).collect::<Vec<_>>(), ["reboot.target"]);
-    assert_eq!(rig.ask(LogindCall::Inhibit), Ok(Answer::Ok));
+    assert_eq!(rig.call(LogindCall::Inhibit), Ok(Answer::Ok));
 }
 
 #[test]
@@ -243,39 +243,39 @@ fn s7_a_restart_of_logind_is_reported_as_down_and_up_on_the_same_connection() {
     let mut node = Node::start("restart");
     node.jobs_last(Some(Duration::ZERO));
     let mut rig = Rig::up(&node);
-    rig.ask(LogindCall::Subscribe).unwrap();
+    rig.call(LogindCall::Subscribe).unwrap();
     let me = own_name(&node);
     for _ in 0..3 {
-        assert_eq!(rig.ask(LogindCall::Inhibit), Ok(Answer::Ok));
+        assert_eq!(rig.call(LogindCall::Inhibit), Ok(Answer::Ok));
         node.kill_logind();
-        assert_eq!(rig.hear_down(), "logind has left the system bus");
-        match rig.ask(LogindCall::ReadDelay) {
+        assert_eq!(rig.next_down(), "logind has left the system bus");
+        match rig.call(LogindCall::ReadDelay) {
             Err(OpError::NotSent(why)) => assert!(why.contains("logind is not on the system bus"), "{why}"),
             other => panic!("{other:?}"),
         }
         rig.quiet(Duration::from_millis(100));
         node.start_logind();
-        rig.hear(LogindEvent::Up);
+        rig.expect_event(LogindEvent::Up);
         // The lock survived the restart of logind.
-        assert_eq!(rig.ask(LogindCall::ListInhibitors), Ok(Answer::Inhibited(true)));
+        assert_eq!(rig.call(LogindCall::ListInhibitors), Ok(Answer::Inhibited(true)));
         assert_eq!(node.locks(), 1);
     }
     // The lock can still be released.
     rig.lock = None;
     wait("no lock", || (node.locks() == 0).then_some(()));
-    rig.ask(LogindCall::Inhibit).unwrap();
+    rig.call(LogindCall::Inhibit).unwrap();
     node.kill_logind();
     node.forget_locks();
-    rig.hear_down();
+    rig.next_down();
     node.start_logind();
-    rig.hear(LogindEvent::Up);
-    assert_eq!(rig.ask(LogindCall::ListInhibitors), Ok(Answer::Inhibited(false)));
+    rig.expect_event(LogindEvent::Up);
+    assert_eq!(rig.call(LogindCall::ListInhibitors), Ok(Answer::Inhibited(false)));
     assert_eq!(own_name(&node), me);
     // The adapter is still subscribed exactly once.
-    assert_eq!(rig.ask(LogindCall::Subscribe), Ok(Answer::Ok));
+    assert_eq!(rig.call(LogindCall::Subscribe), Ok(Answer::Ok));
     node.power_off();
-    rig.hear(LogindEvent::Preparing(true));
-    rig.hear(LogindEvent::Preparing(false));
+    rig.expect_event(LogindEvent::Preparing(true));
+    rig.expect_event(LogindEvent::Preparing(false));
     rig.quiet(Duration::from_millis(100));
 }
 
@@ -292,7 +292,7 @@ fn own_name(node: &Node) -> Vec<String> {
 fn s7_wherry_reconnects_to_a_restarted_bus() {
     let mut node = Node::start("bus");
     let mut rig = Rig::up(&node);
-    rig.ask(LogindCall::Inhibit).unwrap();
+    rig.call(LogindCall::Inhibit).unwrap();
     let op = rig.begin(LogindCall::ListInhibitors, Duration::from_secs(30));
     rig.until("an answer", |rig| !rig.done.is_empty());
     rig.done.clear();
@@ -304,20 +304,20 @@ fn s7_wherry_reconnects_to_a_restarted_bus() {
     rig.until("the end of the call", |rig| !rig.done.is_empty());
     let (done, result) = rig.done.remove(0);
     assert!(done == lost && matches!(result, Err(OpError::Unknown(_))), "{result:?}");
-    assert!(rig.hear_down().contains("lost"));
+    assert!(rig.next_down().contains("lost"));
     // A refused connection is reported once, until the reason changes.
-    assert!(rig.hear_down().contains("refused"));
+    assert!(rig.next_down().contains("refused"));
     rig.quiet(Duration::from_millis(1500));
-    match rig.ask(LogindCall::ReadDelay) {
+    match rig.call(LogindCall::ReadDelay) {
         Err(OpError::NotSent(why)) => assert!(why.contains("refused"), "{why}"),
         other => panic!("{other:?}"),
     }
     node.start_bus();
     node.start_logind();
-    rig.until("up", |rig| rig.said.last() == Some(&LogindEvent::Up));
-    rig.said.clear();
+    rig.until("up", |rig| rig.received.last() == Some(&LogindEvent::Up));
+    rig.received.clear();
     // The lock is a FIFO and does not depend on the bus.
-    assert_eq!(rig.ask(LogindCall::ListInhibitors), Ok(Answer::Inhibited(true)));
+    assert_eq!(rig.call(LogindCall::ListInhibitors), Ok(Answer::Inhibited(true)));
     assert!(rig.slowest < BLOCKED, "{:?}", rig.slowest);
 }
 
@@ -340,14 +340,14 @@ fn s7_a_stopped_bus_uses_no_cpu_and_continues_afterwards() {
 
     // The connection of a new client waits in the listen queue and gets no answer.
     let mut other = Rig::new(&node.address());
-    assert!(other.hear_down().contains("does not answer"));
+    assert!(other.next_down().contains("does not answer"));
     let drives = other.drives;
     other.quiet(Duration::from_secs(2));
     assert!(other.drives <= drives + 1, "{} unexpected drives", other.drives - drives);
     node.resume_bus();
-    other.hear(LogindEvent::Up);
+    other.expect_event(LogindEvent::Up);
     // The bus may refuse calls because of its limits until it has processed the backlog.
-    wait("the bus answers", || (rig.ask(LogindCall::ReadPreparing) == Ok(Answer::Preparing(false))).then_some(()));
+    wait("the bus answers", || (rig.call(LogindCall::ReadPreparing) == Ok(Answer::Preparing(false))).then_some(()));
     assert!(rig.slowest < BLOCKED && other.slowest < BLOCKED, "{:?} {:?}", rig.slowest, other.slowest);
 }
 
@@ -355,8 +355,8 @@ fn s7_a_stopped_bus_uses_no_cpu_and_continues_afterwards() {
 fn s9_a_missing_bus_is_reported_once_and_used_once_it_exists() {
     let mut node = Node::without_bus("none");
     let mut rig = Rig::new(&node.address());
-    assert!(rig.hear_down().contains("No such file"));
-    match rig.ask(LogindCall::ReadDelay) {
+    assert!(rig.next_down().contains("No such file"));
+    match rig.call(LogindCall::ReadDelay) {
         Err(OpError::NotSent(why)) => assert!(why.contains("No such file"), "{why}"),
         other => panic!("{other:?}"),
     }
@@ -369,21 +369,23 @@ fn s9_a_missing_bus_is_reported_once_and_used_once_it_exists() {
     let listener = UnixListener::bind(&path).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let _first = std::os::unix::net::UnixStream::connect(&path).unwrap();
-    let why = rig.hear_down();
+    let why = rig.next_down();
     assert!(why.contains("accepts no connections"), "{why}");
     rig.quiet(Duration::from_secs(2));
     drop(listener);
     std::fs::remove_file(&path).unwrap();
-    rig.until("the missing socket is reported", |rig| !rig.said.is_empty());
-    rig.said.clear();
+    rig.until("the missing socket is reported", |rig| !rig.received.is_empty());
+    rig.received.clear();
 
     node.start_bus();
     rig.until("the bus is found", |rig| {
-        rig.said.iter().any(|e| matches!(e, LogindEvent::Down { why } if why.contains("no logind on the system bus")))
+        rig.received
+            .iter()
+            .any(|e| matches!(e, LogindEvent::Down { why } if why.contains("no logind on the system bus")))
     });
-    rig.said.clear();
+    rig.received.clear();
     node.start_logind();
-    rig.hear(LogindEvent::Up);
+    rig.expect_event(LogindEvent::Up);
     assert!(rig.slowest < BLOCKED, "{:?}", rig.slowest);
 }
 
@@ -391,7 +393,7 @@ fn s9_a_missing_bus_is_reported_once_and_used_once_it_exists() {
 fn s4_signals_of_others_and_of_another_form_are_ignored() {
     let node = Node::start("forged");
     let mut rig = Rig::up(&node);
-    rig.ask(LogindCall::Subscribe).unwrap();
+    rig.call(LogindCall::Subscribe).unwrap();
     let me = own_name(&node);
     assert_eq!(me.len(), 1, "{me:?}");
     let forger = node.connect().unwrap();
@@ -415,16 +417,16 @@ fn s4_signals_of_others_and_of_another_form_are_ignored() {
     forger.flush();
     let begin = rig.drives;
     rig.until("the ping is read", |rig| rig.drives > begin);
-    assert_eq!(rig.ask(LogindCall::ReadPreparing), Ok(Answer::Preparing(false)));
-    assert!(rig.said.is_empty(), "{:?}", rig.said);
+    assert_eq!(rig.call(LogindCall::ReadPreparing), Ok(Answer::Preparing(false)));
+    assert!(rig.received.is_empty(), "{:?}", rig.received);
 }
 
 #[test]
 fn an_idle_bus_connection_causes_no_wakeups() {
     let node = Node::start("idle");
     let mut rig = Rig::up(&node);
-    rig.ask(LogindCall::Inhibit).unwrap();
-    rig.ask(LogindCall::Subscribe).unwrap();
+    rig.call(LogindCall::Inhibit).unwrap();
+    rig.call(LogindCall::Subscribe).unwrap();
     rig.quiet(Duration::from_millis(200));
     assert_eq!(rig.logind.next_deadline(), None);
     let drives = rig.drives;
@@ -436,11 +438,11 @@ fn an_idle_bus_connection_causes_no_wakeups() {
 fn a_disabled_client_has_no_connection_and_reconnects_when_enabled() {
     let node = Node::start("off");
     let mut rig = Rig::up(&node);
-    rig.ask(LogindCall::Inhibit).unwrap();
+    rig.call(LogindCall::Inhibit).unwrap();
     node.pause_bus();
     let op = rig.begin(LogindCall::ReadDelay, Duration::from_secs(30));
     rig.logind.set_enabled(false);
-    assert!(rig.hear_down().contains("turned off"));
+    assert!(rig.next_down().contains("turned off"));
     rig.until("the end of the call", |rig| !rig.done.is_empty());
     let (done, result) = rig.done.remove(0);
     assert!(done == op && matches!(&result, Err(OpError::Unknown(why)) if why.contains("turned off")), "{result:?}");
@@ -450,6 +452,6 @@ fn a_disabled_client_has_no_connection_and_reconnects_when_enabled() {
     // The adapter keeps the lock: the engine decides when to release it.
     assert_eq!(node.locks(), 1);
     rig.logind.set_enabled(true);
-    rig.hear(LogindEvent::Up);
-    assert_eq!(rig.ask(LogindCall::ListInhibitors), Ok(Answer::Inhibited(true)));
+    rig.expect_event(LogindEvent::Up);
+    assert_eq!(rig.call(LogindCall::ListInhibitors), Ok(Answer::Inhibited(true)));
 }

@@ -19,7 +19,7 @@ shutdownGracePeriodByPodPriority:
 const PODS: [(&str, i32); 4] = [("low-a", 0), ("low-b", 999), ("mid", 1000), ("top", 2_000_001_000)];
 
 /// A pod that logs SIGTERM and exits `seconds` later.
-fn says(priority: i32, seconds: &str) -> String {
+fn logs_sigterm(priority: i32, seconds: &str) -> String {
     format!(
         "
         priority: {priority}
@@ -51,7 +51,7 @@ fn busy_with(node: &Node, agent: &mut Agent, seconds: &str) {
     agent.configure(GROUPS);
     agent.run();
     for (name, priority) in PODS {
-        agent.apply(name, &says(priority, seconds));
+        agent.apply(name, &logs_sigterm(priority, seconds));
     }
     for (name, _) in PODS {
         let pod = agent.wait_running(name);
@@ -67,7 +67,7 @@ fn comparable(time: jiff::Timestamp) -> String {
 }
 
 /// The runtime's timestamp of a log line of the pod's first container; empty if there is no such line.
-fn said(agent: &Agent, pod: &Value, line: &str) -> String {
+fn time_of_line(agent: &Agent, pod: &Value, line: &str) -> String {
     let text = fs::read_to_string(agent.log_path(pod, "main", 0)).unwrap_or_default();
     let line = text.lines().find(|l| l.ends_with(&format!(" F {line}"))).unwrap_or_default();
     let time = line.split(' ').next().unwrap_or_default();
@@ -77,8 +77,8 @@ fn said(agent: &Agent, pod: &Value, line: &str) -> String {
 /// The times of SIGTERM and of the exit of each pod's first container. This waits for the last line of each log: a pidfd
 /// reports the exit before the runtime has written that line.
 fn times(agent: &Agent, pods: &[Value]) -> Vec<(String, String)> {
-    agent.wait("each container logs its exit", |a| pods.iter().all(|p| !said(a, p, "END").is_empty()));
-    pods.iter().map(|p| (said(agent, p, "TERM"), said(agent, p, "END"))).collect()
+    agent.wait("each container logs its exit", |a| pods.iter().all(|p| !time_of_line(a, p, "END").is_empty()));
+    pods.iter().map(|p| (time_of_line(agent, p, "TERM"), time_of_line(agent, p, "END"))).collect()
 }
 
 fn listed(agent: &Agent) -> Vec<Value> {
@@ -135,7 +135,7 @@ fn s4_groups_stop_in_order_and_logind_continues_after_the_last_pod() {
     agent.wait("the node is not ready", |a| a.get("/readyz").is_ok_and(|r| r.status != 200));
     assert_eq!(agent.get("/livez").expect("livez").status, 200);
     // A3
-    agent.apply("late", &says(0, "0"));
+    agent.apply("late", &logs_sigterm(0, "0"));
     agent.wait("a new pod is rejected", |a| a.pod("late").is_some_and(|p| p["status"]["reason"] == "NodeShutdown"));
 
     let off = node.wait_started("poweroff.target");
@@ -192,7 +192,7 @@ fn s7_wherry_killed_in_the_middle_finds_its_lock_again_and_the_pods_get_their_ti
     assert_eq!(store.names().len(), 1);
     let pods = listed(&agent);
     node.power_off();
-    wait("the second group gets SIGTERM", || (!said(&agent, &pods[2], "TERM").is_empty()).then_some(()));
+    wait("the second group gets SIGTERM", || (!time_of_line(&agent, &pods[2], "TERM").is_empty()).then_some(()));
     agent.kill();
     assert_eq!((store.names().len(), node.locks()), (1, 1), "the store holds the lock");
     // As after a full disk: only the runtime shows that the pod `top` runs.
@@ -216,7 +216,7 @@ fn s7_without_a_descriptor_store_logind_continues_and_pods_get_the_minimum_grace
     busy_with(&node, &mut agent, "1");
     let pods = listed(&agent);
     node.power_off();
-    wait("the first two stop", || pods[..2].iter().all(|p| !said(&agent, p, "TERM").is_empty()).then_some(()));
+    wait("the first two stop", || pods[..2].iter().all(|p| !time_of_line(&agent, p, "TERM").is_empty()).then_some(()));
     agent.kill();
     node.wait_started("poweroff.target");
     agent.run();

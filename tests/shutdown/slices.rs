@@ -33,7 +33,7 @@ fn end(slices: &mut Slices, event_loop: &mut EventLoop, ticket: Ticket) -> Resul
     }
 }
 
-fn told(pairs: &[(&str, u64)]) -> BTreeMap<String, u64> {
+fn properties(pairs: &[(&str, u64)]) -> BTreeMap<String, u64> {
     pairs.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect()
 }
 
@@ -55,13 +55,13 @@ fn a_slice_is_made_changed_and_stopped_over_the_bus_and_after_it_was_away() {
     };
     let ticket = slices.set(POD, &limits, true, clock::boot());
     assert_eq!(end(&mut slices, &mut event_loop, ticket), Ok(true));
-    let wanted = told(&[("CPUWeight", 39), ("CPUQuotaPerSecUSec", 500_000), ("MemoryMax", 4096)]);
+    let wanted = properties(&[("CPUWeight", 39), ("CPUQuotaPerSecUSec", 500_000), ("MemoryMax", 4096)]);
     assert_eq!(numbers(&node), wanted);
     // The slice exists: only its properties are set. Removed limits are set explicitly.
     let ticket = slices.set(POD, &Limits { cpu_shares: Some(2), ..Limits::default() }, true, clock::boot());
     assert_eq!(end(&mut slices, &mut event_loop, ticket), Ok(false));
     let none = u64::MAX;
-    let wanted = told(&[("CPUWeight", 1), ("CPUQuotaPerSecUSec", none), ("MemoryMax", none), ("TasksMax", none)]);
+    let wanted = properties(&[("CPUWeight", 1), ("CPUQuotaPerSecUSec", none), ("MemoryMax", none), ("TasksMax", none)]);
     assert_eq!(numbers(&node), wanted);
     for _ in 0..2 {
         let ticket = slices.stop(POD, clock::boot());

@@ -119,8 +119,8 @@ impl World {
         self.until(&format!("{of} runs again"), seconds, |w| w.runs(of) && w.running(of) != before)
     }
 
-    /// The calls to the runtime since the last `said`.
-    pub fn said(&mut self) -> Vec<String> {
+    /// The calls to the runtime since the last `take_calls`.
+    pub fn take_calls(&mut self) -> Vec<String> {
         std::mem::take(&mut self.observed.calls).into_iter().map(|(_, text)| text).collect()
     }
 

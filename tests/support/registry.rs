@@ -14,7 +14,7 @@ struct Shelf {
     /// Name in the registry to digest of the manifest.
     images: BTreeMap<String, String>,
     /// Number of manifest requests, by image name.
-    asked: BTreeMap<String, u32>,
+    requests: BTreeMap<String, u32>,
 }
 
 pub struct Registry {
@@ -64,8 +64,8 @@ impl Registry {
     }
 
     /// Number of requests for the manifest of an image.
-    pub fn asked(&self, name: &str) -> u32 {
-        self.shelf.lock().expect("shelf").asked.get(name).copied().unwrap_or(0)
+    pub fn requests(&self, name: &str) -> u32 {
+        self.shelf.lock().expect("shelf").requests.get(name).copied().unwrap_or(0)
     }
 }
 
@@ -134,7 +134,7 @@ fn answer(path: &str, method: &str, shelf: &Mutex<Shelf>) -> (&'static str, &'st
     }
     let Some((name, kind, reference)) = split(path) else { return missing };
     if kind == "manifests" && method == "HEAD" {
-        *shelf.lock().expect("shelf").asked.entry(name.to_string()).or_default() += 1;
+        *shelf.lock().expect("shelf").requests.entry(name.to_string()).or_default() += 1;
     }
     let Some(digest) = digest_of(name, reference, shelf) else { return missing };
     let blob: PathBuf = lab::images().join("blobs").join(digest.replace(':', "/"));

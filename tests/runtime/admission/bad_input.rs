@@ -1,6 +1,6 @@
 //! Invalid resources and configuration: the error names the field, and everything else on the node continues.
 
-use super::{asks, cpus, node, one_cpu, wait_reason, wherry_says, with};
+use super::{cpus, node, one_cpu, requesting, wait_reason, wherry_says, with};
 use crate::support::agent::Agent;
 use crate::support::lab::Runtime;
 use crate::support::yaml::{self, TRAP};
@@ -34,7 +34,7 @@ fn a2_invalid_quantities_are_reported_by_file_and_field_and_affect_no_other_pod(
     for (name, resources, _) in WRONG {
         agent.apply(name, &with("", &format!("resources: {resources}")));
     }
-    agent.apply("good", &asks(500));
+    agent.apply("good", &requesting(500));
     agent.wait_running("good");
     let untold = |text: &str| {
         WRONG.iter().find(|(name, _, what)| {
@@ -53,7 +53,7 @@ fn a2_invalid_quantities_are_reported_by_file_and_field_and_affect_no_other_pod(
     assert_eq!((code, untold(&printed), printed.lines().count()), (Some(1), None, WRONG.len()), "{printed}");
     assert_eq!(agent.pods().len(), 1);
     // After the correction one of them runs.
-    agent.apply("negative", &asks(500));
+    agent.apply("negative", &requesting(500));
     agent.wait_running("negative");
 }
 
@@ -91,14 +91,14 @@ fn a2_reservations_above_the_capacity_prevent_the_start() {
     agent.run();
     agent.apply("none", TRAP);
     agent.wait_running("none");
-    agent.apply("one", &asks(1));
+    agent.apply("one", &requesting(1));
     wait_reason(&agent, "one", "OutOfcpu");
 }
 
 #[test]
 fn a2_a_reload_of_a_wrong_configuration_leaves_the_old_one_in_force() {
     let agent = node("reload", "");
-    agent.apply("half", &asks(500));
+    agent.apply("half", &requesting(500));
     agent.wait_running("half");
     let half = agent.running("half", "main");
     let wrong = [
@@ -113,9 +113,9 @@ fn a2_a_reload_of_a_wrong_configuration_leaves_the_old_one_in_force() {
         assert_eq!(agent.log().matches("keeping the previous one").count(), i + 1);
     }
     // 500 of 1000 are left, as before.
-    agent.apply("big", &asks(501));
+    agent.apply("big", &requesting(501));
     wait_reason(&agent, "big", "OutOfcpu");
-    agent.apply("other", &asks(500));
+    agent.apply("other", &requesting(500));
     agent.wait_running("other");
     // A valid configuration is applied: running pods stay although they exceed it, and no new pod fits.
     agent.configure(&format!("{}maxPods: 1\n", one_cpu()));

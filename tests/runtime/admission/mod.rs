@@ -38,7 +38,7 @@ fn ours(fields: &str) -> String {
 }
 
 /// A pod that requests `milli` milli-CPU and ends on SIGTERM.
-fn asks(milli: u64) -> String {
+fn requesting(milli: u64) -> String {
     with("", &format!("resources: {{requests: {{cpu: {milli}m}}}}"))
 }
 
@@ -107,9 +107,9 @@ fn wherry_says(agent: &Agent, command: &str) -> String {
 #[test]
 fn a3_a_pod_that_does_not_fit_is_rejected_and_stays_so_over_a_restart() {
     let mut agent = node("reject", "");
-    agent.apply("fits", &asks(600));
+    agent.apply("fits", &requesting(600));
     agent.wait_running("fits");
-    agent.apply("big", &asks(401));
+    agent.apply("big", &requesting(401));
     let pod = wait_reason(&agent, "big", "OutOfcpu");
     assert_eq!(pod["status"]["phase"], "Failed");
     assert_eq!(message(&pod), short_of_cpu(401, 600));
@@ -122,14 +122,14 @@ fn a3_a_pod_that_does_not_fit_is_rejected_and_stays_so_over_a_restart() {
     let after = wait_reason(&agent, "big", "OutOfcpu");
     assert_eq!(after["status"], pod["status"]);
     // A later pod starts: the rejected pod is not considered again.
-    agent.apply("exact", &asks(1000));
+    agent.apply("exact", &requesting(1000));
     agent.wait_running("exact");
     assert_eq!(agent.pod("big").expect("listed")["status"], pod["status"]);
     assert!(agent.sandboxes("big").is_empty());
     assert!(agent.cgroups(&uid(&pod)).is_empty());
     assert_eq!(rejections(&agent, "OutOfcpu"), 0.0, "counted once, in the previous run");
     // The edited pod is a new pod. After its removal nothing is left.
-    agent.apply("big", &asks(0));
+    agent.apply("big", &requesting(0));
     agent.wait_running("big");
     agent.delete("big");
     agent.wait_gone("big");
@@ -197,10 +197,10 @@ fn a4_a_big_pod_is_edited_on_a_full_node_and_a_new_one_waits_for_an_old_one() {
     let agent = node("full", "");
     agent.apply("big", &gated(900));
     let before = wait_listening(&agent, "big");
-    agent.apply("big", &asks(950));
+    agent.apply("big", &requesting(950));
     agent.wait("the old version is asked to end", |a| a.output(&before, "main", 0).contains("asked"));
     // A pod that is added meanwhile does not take the room.
-    agent.apply("thief", &asks(100));
+    agent.apply("thief", &requesting(100));
     assert_eq!(message(&wait_reason(&agent, "thief", "OutOfcpu")), short_of_cpu(100, 950));
     open_gate(&agent, "big");
     let after =
@@ -213,7 +213,7 @@ fn a4_a_big_pod_is_edited_on_a_full_node_and_a_new_one_waits_for_an_old_one() {
     let old = wait_listening(&agent, "old");
     agent.delete("old");
     agent.wait("it is asked to end", |a| a.output(&old, "main", 0).contains("asked"));
-    agent.apply("new", &asks(800));
+    agent.apply("new", &requesting(800));
     let new = wait_reason(&agent, "new", "WaitingForRoom");
     assert_eq!(new["status"]["phase"], "Pending");
     assert_eq!(message(&new), format!("waiting for {}/old to end: {}", agent.namespace, short_of_cpu(800, 700)));

@@ -99,7 +99,7 @@ fn a8_a_critical_pod_starts_after_its_victims_have_ended_and_a9_they_restart() {
     let (one, two) = (format!("{namespace}/v1, {namespace}/v2"), format!("{namespace}/v2, {namespace}/v1"));
     assert!(message(&vip).contains(&one) || message(&vip).contains(&two), "{}", message(&vip));
     // The room is reserved.
-    agent.apply("thief", &super::asks(500));
+    agent.apply("thief", &super::requesting(500));
     assert_eq!(message(&wait_reason(&agent, "thief", "OutOfcpu")), short_of_cpu(500, 600));
     assert_eq!((preempted(&agent), rejections(&agent, "OutOfcpu")), (0.0, 1.0), "a victim counts once it stopped");
     show(&agent, "during");

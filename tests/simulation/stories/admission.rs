@@ -89,7 +89,7 @@ fn a3_a_pod_that_does_not_fit_is_rejected_with_all_reasons_also_after_a_restart(
     w.restart_engine();
     w.run(5);
     assert_eq!(w.status("b"), shown);
-    assert!(w.times("RunSandbox", 0).len() == 1, "{:?}", w.said());
+    assert!(w.times("RunSandbox", 0).len() == 1, "{:?}", w.take_calls());
     assert_eq!(w.counted(|m| matches!(m, Measure::AdmissionRejected { .. })), 1);
 
     let uid = w.files["/m/b.yaml"].uid.clone();

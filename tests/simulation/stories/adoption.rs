@@ -15,13 +15,13 @@ fn w25_running_pods_are_adopted_with_their_counts_and_times() {
     w.file("web", ONE);
     w.run(10);
     let (before, id) = (w.status("web"), w.running("web/main"));
-    w.said();
+    w.take_calls();
     w.kill_engine();
     w.run(100);
     w.start();
     w.run(5);
     assert_eq!(w.running("web/main"), id);
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
     let after = w.status("web");
     assert_eq!(after.start_time, before.start_time);
     assert_eq!(after.container_statuses, before.container_statuses);
@@ -121,10 +121,10 @@ fn w25_a_pod_whose_file_was_removed_during_downtime_ends_with_its_own_grace_peri
     w.run(3);
     w.kill_engine();
     w.files.clear();
-    w.said();
+    w.take_calls();
     w.start();
     w.run(10);
-    assert_eq!(w.said()[0], "StopContainer web/main#0 7000ms");
+    assert_eq!(w.take_calls()[0], "StopContainer web/main#0 7000ms");
     w.assert_clean();
 }
 
@@ -137,10 +137,10 @@ fn w21_a_pod_without_record_and_manifest_is_an_orphan() {
     w.kill_engine();
     w.files.clear();
     w.disk.records.clear();
-    w.said();
+    w.take_calls();
     w.start();
     w.run(10);
-    assert_eq!(w.said(), ["StopContainer web/main#0 4000ms", "StopSandbox web#0", "RemoveSandbox web#0"]);
+    assert_eq!(w.take_calls(), ["StopContainer web/main#0 4000ms", "StopSandbox web#0", "RemoveSandbox web#0"]);
     assert_eq!(w.observed.measures.iter().filter(|m| **m == Measure::OrphanedPod).count(), 1);
     w.assert_clean();
 }
@@ -173,10 +173,10 @@ fn w21_pods_of_others_are_left_alone() {
     }
     w.files.clear();
     w.disk.records.clear();
-    w.said();
+    w.take_calls();
     w.start();
     w.run(60);
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
     assert!(w.runs("web/main"));
 }
 
@@ -187,15 +187,15 @@ fn d1_nothing_is_an_orphan_before_the_sources_were_read() {
     w.run(3);
     w.disk.records.clear();
     w.kill_engine();
-    w.said();
+    w.take_calls();
     let records = Vec::new();
     w.step(wherry::engine::event::Event::Records(records));
     w.step(wherry::engine::event::Event::RuntimeUp);
     w.run(300);
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
     w.read_manifests();
     w.run(3);
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
     assert!(w.runs("web/main"));
 }
 
@@ -237,7 +237,7 @@ fn an_outage_of_the_runtime_changes_no_pod() {
     w.file("web", ONE);
     w.run(3);
     let before = w.status("web");
-    w.said();
+    w.take_calls();
     w.runtime_down();
     let steps = w.observed.steps;
     w.run(3600);
@@ -247,7 +247,7 @@ fn an_outage_of_the_runtime_changes_no_pod() {
     w.runtime_up();
     w.run(2);
     assert_eq!(w.shown("web"), "Running main#1:running");
-    assert_eq!(w.said(), ["CreateContainer web/main#1", "StartContainer web/main#1"]);
+    assert_eq!(w.take_calls(), ["CreateContainer web/main#1", "StartContainer web/main#1"]);
 }
 
 #[test]
@@ -293,11 +293,11 @@ fn w25_a_start_cancelled_by_a_kill_of_wherry_does_not_count_under_restart_policy
 fn w26_the_task_of_a_cancelled_start_is_deleted_so_that_the_pod_can_be_removed() {
     let mut w = start_given_up(ONE, GivenUp::InTheShim);
     assert_eq!(w.shown("web"), "Running main#1:running");
-    w.said();
+    w.take_calls();
     w.remove("web");
     w.run(5);
     assert_eq!(
-        w.said(),
+        w.take_calls(),
         [
             "StopContainer web/main#1 30000ms",
             "StopSandbox web#0",

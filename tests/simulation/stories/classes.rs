@@ -36,7 +36,7 @@ fn a5_a_version_keeps_its_priority_also_after_a_restart() {
     w.define_class("gold", 7);
     w.file("web", &of_class("gold", ONE));
     w.run(3);
-    w.said();
+    w.take_calls();
     for restart in [false, true] {
         w.define_class("gold", 9);
         if restart {
@@ -53,7 +53,7 @@ fn a5_a_version_keeps_its_priority_also_after_a_restart() {
         let kept = format!("{MISSING}; until then the pod keeps the priority 7 that the class gave it");
         assert_eq!(problems(&w), [kept]);
     }
-    assert_eq!(w.said(), Vec::<String>::new(), "no container was touched");
+    assert_eq!(w.take_calls(), Vec::<String>::new(), "no container was touched");
     // A new version gets the new value.
     w.define_class("gold", 9);
     w.file("web", &of_class("gold", TWO));
@@ -68,14 +68,14 @@ fn d2_an_edited_pod_without_its_class_keeps_its_last_good_version() {
         let mut w = node();
         w.file("web", ONE);
         w.run(3);
-        w.said();
+        w.take_calls();
         w.file("web", &of_class("gold", TWO));
         if restart {
             w.restart_engine();
         }
         w.run(5);
         assert_eq!(w.shown("web"), "Running main#0:running");
-        assert_eq!(w.said(), Vec::<String>::new());
+        assert_eq!(w.take_calls(), Vec::<String>::new());
         assert_eq!(problems(&w), [MISSING]);
         w.define_class("gold", 7);
         w.run(5);

@@ -115,9 +115,9 @@ fn w4_a_clock_that_is_set_while_wherry_is_away_does_not_shorten_a_grace_period()
         w.run(5);
         w.remove("web");
         w.run(10);
-        w.said();
+        w.take_calls();
         away_while_the_clock_is_set(&mut w, by);
         w.run(1);
-        assert_eq!(w.said(), ["StopContainer web/main#0 40000ms"], "by {by} ns");
+        assert_eq!(w.take_calls(), ["StopContainer web/main#0 40000ms"], "by {by} ns");
     }
 }

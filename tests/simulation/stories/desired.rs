@@ -30,13 +30,13 @@ fn d4_the_one_that_runs_wins_over_a_restart_of_wherry_too() {
     let mut w = node();
     w.document("/m/b.yaml", pod("/m/b.yaml", "web", "", TWO));
     w.run(2);
-    w.said();
+    w.take_calls();
     w.document("/m/a.yaml", pod("/m/a.yaml", "web", "", ONE));
     w.run(3);
     w.restart_engine();
     w.run(3);
     assert_eq!(w.shown("web"), "Running one#0:running two#0:running");
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
 }
 
 #[test]
@@ -80,13 +80,13 @@ fn d1_the_same_files_again_change_nothing() {
     let mut w = node();
     w.file("web", ONE);
     w.run(3);
-    w.said();
+    w.take_calls();
     let published = w.observed.published;
     for _ in 0..10 {
         w.read_manifests();
         w.run(1);
     }
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
     assert_eq!(w.observed.published, published);
 }
 

@@ -14,7 +14,7 @@ fn completed() -> World {
     w.file("job", NEVER);
     w.run(5);
     assert_eq!(w.shown("job"), "Succeeded main#0:terminated Completed 0");
-    w.said();
+    w.take_calls();
     w
 }
 
@@ -34,7 +34,7 @@ fn w7_a_pod_recorded_as_terminal_ends_immediately_if_no_container_runs() {
     w.run(1);
     assert_eq!(w.shown("job"), "Succeeded main#0:terminated Completed 0");
     w.run(100);
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn w7_a_pod_recorded_as_terminal_that_runs_is_stopped_and_never_started() {
     turns_up(&mut w);
     w.start();
     w.run(60);
-    let said = w.said();
+    let said = w.take_calls();
     assert_eq!(said.iter().filter(|c| c.starts_with("StopContainer")).count(), 1, "{said:?}");
     assert!(!said.iter().any(|c| c.starts_with("StartContainer") || c.starts_with("RunSandbox")), "{said:?}");
     assert!(!w.runs("job/main"));
@@ -66,7 +66,7 @@ fn w7_a_pod_recorded_as_terminal_waits_for_its_status_to_be_read() {
     w.faults.planned.clear();
     w.run(5);
     assert!(w.engine.is_finished(&uid));
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn w23_a_container_that_appears_running_for_a_finished_pod_is_stopped() {
     let mut w = completed();
     turns_up(&mut w);
     w.run(40);
-    let said = w.said();
+    let said = w.take_calls();
     assert_eq!(said.iter().filter(|c| c.starts_with("StopContainer")).count(), 1, "{said:?}");
     assert!(said.iter().any(|c| c.ends_with(" 2000ms")), "the shortest time there is: {said:?}");
     assert!(!w.runtime.containers.values().any(|c| c.may_run()));

@@ -23,7 +23,7 @@ fn hooked(more: &str) -> String {
 
 /// The calls so far: starts, stops and hooks.
 fn order(w: &mut World) -> Vec<String> {
-    let mut said = w.said();
+    let mut said = w.take_calls();
     said.retain(|s| ["Start", "Stop", "P"].iter().any(|p| s.starts_with(p)) && !s.starts_with("StopSandbox"));
     said.iter().map(|s| s.replace("Container", "")).collect()
 }
@@ -122,7 +122,7 @@ fn w4_pre_stop_is_cut_at_the_end_of_the_period_and_the_stop_gets_two_seconds() {
     w.handlers.answers("web/main/PreStop", &[Answers::Never]);
     w.file("web", &hooked("terminationGracePeriodSeconds: 5, "));
     w.run(2);
-    w.said();
+    w.take_calls();
     let begin = w.clock.now;
     w.remove("web");
     let took = w.until("it is dead", 20, |w| !w.runs("web/main"));
@@ -154,7 +154,7 @@ fn w4_pre_stop_runs_once_whatever_becomes_of_wherry() {
     w.run(2);
     w.remove("web");
     w.run(5);
-    w.said();
+    w.take_calls();
     w.restart_engine();
     w.run(30);
     let said = order(&mut w);
@@ -169,7 +169,7 @@ fn w21_an_orphans_pre_stop_hook_comes_from_its_annotation() {
     w.run(2);
     w.disk.records.clear();
     w.files.clear();
-    w.said();
+    w.take_calls();
     w.restart_engine();
     w.run(10);
     let said = order(&mut w);

@@ -12,7 +12,7 @@ fn seconds(s: u64) -> Duration {
 
 /// The starts and stops so far, without those of sandboxes.
 fn order(w: &mut World) -> Vec<String> {
-    let mut said = w.said();
+    let mut said = w.take_calls();
     said.retain(|s| s.starts_with("StartContainer") || s.starts_with("StopContainer"));
     said.iter().map(|s| s.replace("Container", "")).collect()
 }

@@ -160,7 +160,7 @@ fn w4_the_shortest_requested_period_cuts_a_running_stop_short() {
     w.run(1);
     // 8 s from the first request: 3 s are left.
     w.kill("web", TerminationSource::Shutdown, Some(8));
-    let stops = w.said().into_iter().filter(|c| c.starts_with("StopContainer")).collect::<Vec<_>>();
+    let stops = w.take_calls().into_iter().filter(|c| c.starts_with("StopContainer")).collect::<Vec<_>>();
     assert_eq!(stops, ["StopContainer web/main#0 20000ms", "StopContainer web/main#0 3000ms"]);
     w.run(4);
     assert!(!w.runs("web/main"));
@@ -180,7 +180,7 @@ fn w4_the_remaining_grace_period_and_the_cause_survive_a_restart() {
     w.observed.calls.clear();
     w.restart_engine();
     w.run(1);
-    let stops = w.said().into_iter().filter(|c| c.starts_with("StopContainer")).collect::<Vec<_>>();
+    let stops = w.take_calls().into_iter().filter(|c| c.starts_with("StopContainer")).collect::<Vec<_>>();
     assert_eq!(stops, ["StopContainer web/main#0 15000ms"]);
     assert_eq!(w.status("web").reason.as_deref(), Some("Preempting"));
     w.run(20);

@@ -416,7 +416,7 @@ fn s4_a_start_that_is_being_prepared_when_a_shutdown_begins_is_not_made() {
     {
         let mut w = busy();
         w.logind.silent = true;
-        w.said();
+        w.take_calls();
         let since = w.clock.now;
         w.file("new", &priority(-5));
         w.until(prepared, 5, |w| w.trace().contains(prepared));

@@ -43,7 +43,7 @@ fn p3_a_running_container_that_becomes_unknown_is_read_and_no_longer_shown_runni
     w.run(15);
     let id = w.running("web/main");
     w.runtime.containers.get_mut(&id).unwrap().state = ContainerState::Unknown;
-    w.said();
+    w.take_calls();
     let reads = w.observed.reads;
     let took = w.until("it is shown", 3, |w| w.shown("web") != "Running main#0:running");
     assert!(took < 1100, "{took} ms");
@@ -51,7 +51,7 @@ fn p3_a_running_container_that_becomes_unknown_is_read_and_no_longer_shown_runni
     assert_eq!(w.observed.reads - reads, 1);
     // As a kubelet does: the state is unknown, so the container is stopped before the next one starts.
     w.run(1);
-    let said = w.said();
+    let said = w.take_calls();
     assert!(said[0] == "StopContainer web/main#0 30000ms" && said.iter().all(|s| s.starts_with("Stop")), "{said:?}");
     let now = w.wall_now();
     end(w.runtime.containers.get_mut(&id).unwrap(), 255, now);
@@ -174,10 +174,10 @@ fn p6_relists_do_not_pile_up_and_a_failed_one_changes_nothing() {
     for _ in 0..20 {
         w.fault("List", Fault::Error("busy".into()));
     }
-    w.said();
+    w.take_calls();
     w.run(20);
     assert_eq!(w.shown("web"), shown);
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
 }
 
 #[test]
@@ -210,13 +210,13 @@ fn p6_without_a_list_for_three_minutes_nothing_new_starts_and_kills_go_on() {
     w.run(20);
     let why = w.engine.checks(w.time().boot)[1].result.clone().unwrap_err();
     assert!(why.starts_with("pleg was last seen active 1") && why.ends_with("threshold is 3m0s"), "{why}");
-    w.said();
+    w.take_calls();
     w.file("new", ONE);
     w.run(20);
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
     w.remove("web");
     w.run(2);
-    assert_eq!(w.said()[0], "StopContainer web/main#0 30000ms");
+    assert_eq!(w.take_calls()[0], "StopContainer web/main#0 30000ms");
     w.faults.planned.clear();
     w.run(3);
     assert!(w.runs("new/main"));
@@ -242,10 +242,10 @@ fn an_idle_node_reads_and_publishes_nothing() {
     }
     w.run(60);
     let (reads, published) = (w.observed.reads, w.observed.published);
-    w.said();
+    w.take_calls();
     w.run(300);
     assert_eq!((w.observed.reads, w.observed.published), (reads, published));
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
 }
 
 fn watched_node() -> World {
@@ -578,11 +578,11 @@ fn a_list_of_a_hundred_thousand_objects_causes_calls_only_for_our_pods() {
         w.runtime.sandboxes.insert(s.id.clone(), s);
         w.runtime.containers.insert(c.id.clone(), c);
     }
-    w.said();
+    w.take_calls();
     w.history = None;
     w.start();
     w.run(100);
-    let said = w.said();
+    let said = w.take_calls();
     let count = |what: &str| said.iter().filter(|s| s.starts_with(what)).count();
     for what in ["StopContainer", "StopSandbox", "RemoveSandbox"] {
         assert_eq!(count(what), PODS, "{what}");
@@ -594,7 +594,7 @@ fn a_list_of_a_hundred_thousand_objects_causes_calls_only_for_our_pods() {
     // A list that shows nothing new causes no call.
     let (steps, reads) = (w.observed.steps, w.observed.reads);
     w.run(60);
-    assert_eq!((w.observed.reads - reads, w.said().len()), (0, 0));
+    assert_eq!((w.observed.reads - reads, w.take_calls().len()), (0, 0));
     assert!(w.observed.steps - steps <= 12, "{} steps in a minute", w.observed.steps - steps);
 }
 

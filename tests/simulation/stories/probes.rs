@@ -42,12 +42,12 @@ fn a_liveness_probe_that_fails_so_often_in_a_row_restarts_the_container() {
     let times = probes(&w, "Liveness", begin);
     assert_eq!(times.iter().map(|t| t / 1000).collect::<Vec<_>>(), [0, 5, 10, 15], "{times:?}");
     assert_eq!(ready(&w), (true, Some(true)));
-    w.said();
+    w.take_calls();
     w.run(3);
     let failed = "Liveness probe failed: it is not well";
     assert_eq!(w.notices("Unhealthy"), [failed, failed, failed]);
     assert_eq!(w.notices("Killing"), ["Container main failed liveness probe, will be restarted"]);
-    assert_eq!(w.said(), ["StopContainer web/main#0 3000ms"]);
+    assert_eq!(w.take_calls(), ["StopContainer web/main#0 3000ms"]);
     w.run(5);
     assert_eq!(w.shown("web"), "Running main#1:running");
     let last = w.container_status("web", "main").last_state.unwrap().terminated.unwrap();

@@ -270,7 +270,7 @@ fn a_command_runs_in_the_first_container_or_in_the_named_one() {
     assert_eq!((w.answer(first), w.answer(second)), (None, None));
     w.run(1);
     assert_eq!((w.exit_code(first), w.exit_code(second)), (Some(3), Some(0)));
-    assert_eq!(w.said(), ["Exec web/one#0", "Exec web/two#0"]);
+    assert_eq!(w.take_calls(), ["Exec web/one#0", "Exec web/two#0"]);
     assert!(!w.trace().contains(SECRET));
 }
 
@@ -307,7 +307,7 @@ fn a_command_that_cannot_run_returns_the_reason() {
     w.drain(&["web"]);
     w.run(5);
     assert_eq!(w.refused(with(&["ls"], None, 5)).0, 409);
-    assert_eq!(w.said(), ["StopContainer web/main#0 2000ms", "StopSandbox web#0"]);
+    assert_eq!(w.take_calls(), ["StopContainer web/main#0 2000ms", "StopSandbox web#0"]);
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn the_usage_is_read_again_if_a_container_disappears_meanwhile_but_not_for_ever(
         w.users.disappearing = disappearing;
         let id = w.ask(Request::Usage);
         w.run(1);
-        assert_eq!(w.said().len(), calls);
+        assert_eq!(w.take_calls().len(), calls);
         match w.answer(id) {
             Some(Ok(Reply::Usage(_))) => assert!(disappearing < 6),
             Some(Err(RequestError::UsageFailed(_))) => {
@@ -415,6 +415,6 @@ fn a_read_of_the_usage_whose_client_disconnects_is_cancelled_and_not_repeated() 
     w.client_gone(id);
     w.client_gone(id);
     w.run(1);
-    assert_eq!((w.said(), w.answer(id)), (vec!["Usage".to_owned()], None));
+    assert_eq!((w.take_calls(), w.answer(id)), (vec!["Usage".to_owned()], None));
     assert_eq!(w.pending_ops(), 0);
 }

@@ -165,12 +165,12 @@ fn w23_a_pod_that_completed_is_not_run_again_whatever_becomes_of_its_remains() {
     w.life("job/main", &[Life::exits(0, Duration::from_secs(1))]);
     w.file("job", NEVER);
     w.run(5);
-    w.said();
+    w.take_calls();
     w.runtime.containers.clear();
     w.run(70);
     w.restart_engine();
     w.run(70);
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
     assert_eq!(w.shown("job"), "Succeeded main#0:terminated Completed 0");
 }
 

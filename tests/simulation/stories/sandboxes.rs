@@ -9,7 +9,7 @@ fn up(spec: &str) -> World {
     w.life("web/main", &[Life::FOREVER]);
     w.file("web", spec);
     w.run(15);
-    w.said();
+    w.take_calls();
     w
 }
 
@@ -23,7 +23,7 @@ fn w13_the_surviving_containers_of_a_dead_sandbox_are_killed_before_its_replacem
     let mut w = up(ONE);
     kill_sandbox(&mut w);
     w.run(3);
-    let said = w.said();
+    let said = w.take_calls();
     assert_eq!(
         said[..5],
         [
@@ -46,7 +46,7 @@ fn w13_never_kills_the_rest_and_ends() {
     kill_sandbox(&mut w);
     w.run(3);
     assert_eq!(w.shown("web"), "Failed main#0:terminated Error 143");
-    assert!(!w.said().iter().any(|s| s.starts_with("RunSandbox")));
+    assert!(!w.take_calls().iter().any(|s| s.starts_with("RunSandbox")));
     w.assert_well();
 }
 
@@ -150,11 +150,11 @@ fn w13_a_pod_that_never_restarts_gets_no_second_sandbox_once_a_container_existed
     );
     w.run(5);
     assert!(w.runs("web/one") && !w.runs("web/two"));
-    w.said();
+    w.take_calls();
     let sandbox = w.sandbox("web");
     w.kill_sandbox(&sandbox);
     w.runtime.unknown_images.clear();
     w.run(120);
-    assert_eq!(w.said().iter().filter(|s| s.starts_with("RunSandbox")).count(), 0);
+    assert_eq!(w.take_calls().iter().filter(|s| s.starts_with("RunSandbox")).count(), 0);
     assert!(w.shown("web").starts_with("Failed"), "{}", w.shown("web"));
 }

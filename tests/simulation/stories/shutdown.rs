@@ -51,7 +51,7 @@ pub fn busy() -> World {
     }
     w.run(5);
     assert_eq!(w.notices("Started").len(), 4);
-    w.said();
+    w.take_calls();
     w
 }
 
@@ -208,7 +208,7 @@ fn s4_a_shorter_grace_period_applies_and_a_pod_that_ignores_sigterm_gets_at_most
     // Not even SIGKILL ends this one.
     w.file("top", &priority(2_000_000_000));
     w.run(5);
-    w.said();
+    w.take_calls();
     let since = w.clock.now;
     w.fault("StopContainer top", crate::world::Fault::Slow(Duration::from_secs(100)));
     w.power_off();
@@ -234,13 +234,13 @@ fn s4_a_group_with_period_zero_is_killed_and_not_waited_for_and_an_empty_one_tak
         w.file(name, &priority(n));
     }
     w.run(5);
-    w.said();
+    w.take_calls();
     let since = w.clock.now;
     w.power_off();
     w.run(5);
     let texts: Vec<(u64, String)> = stops(&w, since);
     assert!(texts.iter().all(|(at, _)| *at < 50), "{texts:?}");
-    let texts: Vec<String> = w.said().into_iter().filter(|t| t.starts_with("StopContainer")).collect();
+    let texts: Vec<String> = w.take_calls().into_iter().filter(|t| t.starts_with("StopContainer")).collect();
     assert_eq!(texts, ["StopContainer zero/main#0 2000ms", "StopContainer last/main#0 5000ms"]);
     assert_eq!(released(&w, since).len(), 1);
     w.assert_well();
@@ -252,7 +252,7 @@ fn s4_w6_no_pod_starts_and_pods_of_later_groups_keep_running() {
     w.life("low-1/main", &[takes(9000)]);
     w.file("low-1", &format!("restartPolicy: OnFailure, {}", priority(1)));
     w.run(20);
-    w.said();
+    w.take_calls();
     w.power_off();
     w.run(1);
     assert!(w.engine.shutting_down());
@@ -266,7 +266,7 @@ fn s4_w6_no_pod_starts_and_pods_of_later_groups_keep_running() {
     assert_eq!(w.status("new").message.as_deref(), Some("Pod was rejected as the node is shutting down."));
     assert!(w.runs("top/main"), "its group has not begun: it was started again\n{}", w.trace());
     w.run(60);
-    let starts: Vec<String> = w.said().into_iter().filter(|t| t.starts_with("RunSandbox")).collect();
+    let starts: Vec<String> = w.take_calls().into_iter().filter(|t| t.starts_with("RunSandbox")).collect();
     assert_eq!(starts, Vec::<String>::new());
     assert!(!w.runs("top/main"));
     w.assert_well();
@@ -296,7 +296,7 @@ fn s5_after_the_reboot_all_pods_except_completed_ones_run_again() {
     assert_eq!(released(&w, since).len(), 1);
     assert_eq!(w.status("done").phase.as_deref(), Some("Succeeded"));
     assert!(!w.runs("never/main"));
-    w.said();
+    w.take_calls();
     w.reboot(5 * S);
     w.run(20);
     for policy in ["always", "onfailure", "never"] {
@@ -340,7 +340,7 @@ fn s4_a_second_word_of_the_same_and_a_false_one_first_do_no_harm() {
     let mut w = busy();
     w.step(Event::Logind(LogindEvent::Preparing(false)));
     w.run(2);
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
     let since = w.clock.now;
     w.power_off();
     w.run(1);
@@ -743,7 +743,7 @@ fn s10_wherry_that_ends_leaves_pods_running() {
     let mut w = busy();
     w.restart_engine();
     w.run(5);
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
     assert!(w.runs("low-1/main"));
     assert!(w.engine.shutdown(w.time().boot).armed);
 }

@@ -46,7 +46,7 @@ fn new_root(w: &mut World) {
     w.kill_engine();
     w.disk.records.clear();
     w.disk.directories.clear();
-    w.said();
+    w.take_calls();
 }
 
 fn their_pod_ends(w: &mut World, uid: &Uid) {
@@ -66,7 +66,7 @@ fn w21_with_a_new_root_directory_the_pods_of_the_old_one_keep_running_and_are_no
     new_root(&mut w);
     w.start();
     w.run(300);
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
     assert_eq!((w.running("web/main"), w.sandbox("web")), (id, sandbox.clone()));
     assert_eq!(w.shown("web"), "Pending (UIDInUse) main#0:waiting ContainerCreating");
     let why = format!(
@@ -97,7 +97,7 @@ fn w21_removing_a_pod_that_waits_for_its_uid_removes_nothing_of_the_other_owner(
     assert!(why.ends_with("or remove metadata.uid from /m/web.yaml"), "{why}");
     w.remove("web");
     w.run(60);
-    assert_eq!((w.said(), w.shown("web")), (Vec::<String>::new(), String::new()));
+    assert_eq!((w.take_calls(), w.shown("web")), (Vec::<String>::new(), String::new()));
     assert!(w.runtime.containers[&container].runs());
     assert!(w.runtime.cgroups.contains(&Uid::from("one")));
     assert!(w.disk.records.is_empty());
@@ -113,12 +113,12 @@ fn w21_with_dead_objects_of_other_owners_a_pod_uses_higher_attempts() {
     w.exit(&theirs.1, 0);
     w.file_with_uid("web", "one", ONE);
     w.run(10);
-    assert_eq!(w.said(), ["RunSandbox web#1", "CreateContainer web/main#1", "StartContainer web/main#1"]);
+    assert_eq!(w.take_calls(), ["RunSandbox web#1", "CreateContainer web/main#1", "StartContainer web/main#1"]);
     assert_eq!(w.shown("web"), "Running main#1:running");
     // Our pod ends. The cgroup and log directory of the UID stay as long as the other owner's objects exist.
     w.remove("web");
     w.run(120);
-    assert_eq!(w.said()[..2], ["StopContainer web/main#1 30000ms", "StopSandbox web#1"]);
+    assert_eq!(w.take_calls()[..2], ["StopContainer web/main#1 30000ms", "StopSandbox web#1"]);
     assert_eq!(w.runtime.sandboxes.keys().collect::<Vec<_>>(), [&theirs.0]);
     assert_eq!(w.runtime.containers.keys().collect::<Vec<_>>(), [&theirs.1]);
     assert!(w.runtime.cgroups.contains(&uid) && w.disk.directories.contains_key(&uid));
@@ -136,19 +136,19 @@ fn w21_a_foreign_pod_that_appears_under_the_uid_of_a_running_pod_affects_neither
     let (uid, own) = (Uid::from("one"), w.running("web/main"));
     // A kubelet names its pods differently.
     let theirs = stranger(&mut w, "web-lab", "one", 7, None);
-    w.said();
+    w.take_calls();
     w.run(60);
-    assert_eq!((w.said(), w.running("web/main")), (Vec::<String>::new(), own.clone()));
+    assert_eq!((w.take_calls(), w.running("web/main")), (Vec::<String>::new(), own.clone()));
     assert_eq!(w.shown("web"), "Running main#0:running");
     // A container restarts in our sandbox, with an attempt number that is free.
     w.exit(&own, 1);
     w.run(5);
-    assert_eq!(w.said(), ["CreateContainer web/main#8", "StartContainer web/main#8"]);
+    assert_eq!(w.take_calls(), ["CreateContainer web/main#8", "StartContainer web/main#8"]);
     // A new sandbox would be a second pod.
     let sandbox = w.sandbox("web");
     w.kill_sandbox(&sandbox);
     w.run(60);
-    assert_eq!(w.said(), ["StopContainer web/main#8 30000ms", "StopSandbox web#0"]);
+    assert_eq!(w.take_calls(), ["StopContainer web/main#8 30000ms", "StopSandbox web#0"]);
     assert!(w.shown("web").contains("(UIDInUse)"), "{}", w.shown("web"));
     w.restart_engine();
     w.remove("web");
@@ -169,9 +169,9 @@ fn w21_a_foreign_container_in_our_sandbox_does_not_belong_to_the_pod() {
     let mut debug = w.runtime.containers[&own].clone();
     (debug.id, debug.name, debug.owner) = ("c-debug".into(), "debug".into(), None);
     w.runtime.containers.insert("c-debug".into(), debug);
-    w.said();
+    w.take_calls();
     w.run(60);
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
     assert_eq!(w.shown("web"), "Running main#0:running");
     // The container ends with its sandbox and does not block the removal.
     w.remove("web");
@@ -205,7 +205,7 @@ fn w21_a_name_reserved_in_the_runtime_without_an_object_is_skipped() {
     }
     w.file("web", ONE);
     w.run(60);
-    let said = w.said();
+    let said = w.take_calls();
     let expected = ["RunSandbox web#0", "RunSandbox web#1", "CreateContainer web/main#0", "CreateContainer web/main#1"];
     assert_eq!(said[..4], expected);
     assert_eq!(w.shown("web"), "Running main#1:running");

@@ -12,10 +12,10 @@ fn w4_the_pods_own_grace_period_is_given_and_never_less_than_two_seconds() {
         w.life(&format!("{name}/main"), &[Life::deaf()]);
         w.file(name, &format!("terminationGracePeriodSeconds: {grace}, {ONE}"));
         w.run(1);
-        w.said();
+        w.take_calls();
         w.remove(name);
         w.run(8);
-        assert_eq!(w.said()[0], format!("StopContainer {name}/main#0 {stop}ms"));
+        assert_eq!(w.take_calls()[0], format!("StopContainer {name}/main#0 {stop}ms"));
         w.assert_clean();
     }
 }
@@ -25,10 +25,10 @@ fn w4_all_containers_are_stopped_at_one_time() {
     let mut w = node();
     w.file("web", TWO);
     w.run(2);
-    w.said();
+    w.take_calls();
     w.remove("web");
     w.run(2);
-    let mut said = w.said();
+    let mut said = w.take_calls();
     said[..2].sort();
     assert_eq!(said[..2], ["StopContainer web/one#0 30000ms", "StopContainer web/two#0 30000ms"]);
     assert_eq!(said.iter().filter(|s| s.starts_with("StopContainer")).count(), 2);
@@ -40,13 +40,13 @@ fn w2_a_stopped_container_gets_no_second_stop_while_another_one_stops() {
     w.life("web/two", &[Life::deaf()]);
     w.file("web", &format!("terminationGracePeriodSeconds: 5, {TWO}"));
     w.run(2);
-    w.said();
+    w.take_calls();
     // The status read that would show the end of the first container is slow.
     let uid = w.engine.pods()[0].pod.uid.clone();
     w.fault(&format!("ReadPod {uid}"), Fault::Slow(Duration::from_secs(1)));
     w.remove("web");
     w.run(8);
-    let said = w.said();
+    let said = w.take_calls();
     assert_eq!(said.iter().filter(|s| s.starts_with("StopContainer")).count(), 2, "{said:?}");
     w.assert_clean();
 }
@@ -60,10 +60,10 @@ fn w4_a_restarted_wherry_continues_with_the_rest_of_the_grace_period() {
     let begin = w.clock.now;
     w.remove("web");
     w.run(20);
-    w.said();
+    w.take_calls();
     w.restart_engine();
     w.run(5);
-    let said = w.said();
+    let said = w.take_calls();
     assert_eq!(said.len(), 1, "{said:?}");
     let left: u64 = said[0].trim_start_matches("StopContainer web/main#0 ").trim_end_matches("ms").parse().unwrap();
     assert_eq!(left, 10_000);
@@ -172,11 +172,11 @@ fn the_active_deadline_ends_the_pod() {
     assert_eq!(w.notices("DeadlineExceeded"), [message]);
     assert_eq!(w.condition("web", "Ready").1, "PodFailed");
     // The phase stays, also over a restart.
-    w.said();
+    w.take_calls();
     w.restart_engine();
     w.run(100);
     assert_eq!(w.shown("web"), "Failed (DeadlineExceeded) main#0:terminated Error 137");
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
     w.assert_well();
 }
 

@@ -19,7 +19,7 @@ fn w9_start_slots_are_granted_in_order() {
         w.run_ms(2);
     }
     w.run(10);
-    let said = w.said();
+    let said = w.take_calls();
     let began: Vec<&str> = said.iter().filter_map(|c| c.strip_prefix("RunSandbox ")).collect();
     assert_eq!(began, ["d#0", "a#0", "e#0", "c#0", "b#0"]);
 }
@@ -48,12 +48,12 @@ fn w25_a_pod_with_a_fixed_uid_runs_on_over_restarts_of_wherry() {
     w.file("other", ONE);
     w.run(5);
     let ids = (w.running("web/main"), w.running("other/main"));
-    w.said();
+    w.take_calls();
     for _ in 0..3 {
         w.restart_engine();
         w.run(10);
         assert_eq!((w.running("web/main"), w.running("other/main")), ids);
-        assert_eq!(w.said(), Vec::<String>::new());
+        assert_eq!(w.take_calls(), Vec::<String>::new());
         assert_eq!(w.shown("web"), "Running main#0:running");
     }
 }
@@ -66,12 +66,12 @@ fn w2_a_successful_stop_without_effect_is_repeated() {
     for _ in 0..2 {
         w.fault("StopContainer", Fault::Sham);
     }
-    w.said();
+    w.take_calls();
     w.remove("web");
     w.run(1);
     assert!(w.runs("web/main"));
     w.run(10);
-    let said = w.said();
+    let said = w.take_calls();
     let stops = said.iter().filter(|c| c.starts_with("StopContainer")).count();
     assert_eq!(stops, 3, "{said:?}");
     w.assert_clean();
@@ -139,16 +139,16 @@ fn w9_a_reload_of_other_limits_stops_nothing_and_counts_at_once() {
     let mut w = node_with(EngineConfig { parallel_sandboxes: 1, ..config() });
     w.file("web", ONE);
     w.run(5);
-    w.said();
+    w.take_calls();
     w.config.parallel_sandboxes = 3;
     w.step(Event::Configure(Box::new(w.config.clone())));
     w.run(5);
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
     for name in ["a", "b", "c"] {
         w.file(name, ONE);
     }
     w.run_ms(20);
-    let begun = w.said().iter().filter(|c| c.starts_with("RunSandbox")).count();
+    let begun = w.take_calls().iter().filter(|c| c.starts_with("RunSandbox")).count();
     assert_eq!(begun, 3);
 }
 
@@ -158,10 +158,10 @@ fn a3_a_retry_of_a_running_pod_changes_nothing() {
     w.file("web", ONE);
     w.run(5);
     let uid = w.engine.pods()[0].pod.uid.clone();
-    w.said();
+    w.take_calls();
     w.retry(uid.clone());
     w.run(5);
-    assert_eq!(w.said(), Vec::<String>::new());
+    assert_eq!(w.take_calls(), Vec::<String>::new());
     w.kill_uid(uid.clone(), TerminationSource::Drain, None);
     w.run(60);
     w.retry(uid);

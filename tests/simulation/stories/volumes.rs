@@ -9,7 +9,7 @@ use wherry::api::reason::Reason;
 const WITH: &str = "volumes: [{name: v, emptyDir: {}}], containers: [{name: main, image: 'busybox:1.35'}]";
 
 fn order(w: &mut World) -> Vec<String> {
-    let mut said = w.said();
+    let mut said = w.take_calls();
     said.retain(|s| !s.contains("Create") && !s.starts_with("Remove"));
     said
 }

@@ -11,11 +11,11 @@ fn w1_a_pod_starts_and_ends_with_its_file() {
     let mut w = node();
     w.file("web", ONE);
     w.run(2);
-    assert_eq!(w.said(), ["RunSandbox web#0", "CreateContainer web/main#0", "StartContainer web/main#0"]);
+    assert_eq!(w.take_calls(), ["RunSandbox web#0", "CreateContainer web/main#0", "StartContainer web/main#0"]);
     assert_eq!(w.shown("web"), "Running main#0:running");
     w.remove("web");
     w.run(2);
-    assert_eq!(w.said(), ["StopContainer web/main#0 30000ms", "StopSandbox web#0", "RemoveSandbox web#0"]);
+    assert_eq!(w.take_calls(), ["StopContainer web/main#0 30000ms", "StopSandbox web#0", "RemoveSandbox web#0"]);
     assert_eq!(w.shown("web"), "");
     w.assert_clean();
 }
@@ -45,7 +45,7 @@ fn w11_containers_start_in_the_order_of_the_spec() {
     let mut w = node();
     w.file("web", TWO);
     w.run(2);
-    let said = w.said();
+    let said = w.take_calls();
     let starts: Vec<&String> = said.iter().filter(|s| s.starts_with("Start")).collect();
     assert_eq!(starts, ["StartContainer web/one#0", "StartContainer web/two#0"]);
 }
@@ -123,7 +123,7 @@ fn w8_a_new_pod_of_the_name_waits_until_the_old_one_has_finished_and_starts_at_o
     w.life("web/main", &[Life::deaf()]);
     w.file("web", &format!("terminationGracePeriodSeconds: 5, {ONE}"));
     w.run(2);
-    w.said();
+    w.take_calls();
     w.file("web", TWO);
     w.run(1);
     let waiting = w.engine.pods().into_iter().find(|v| v.desired).map(|v| v.status.clone()).unwrap_or_default();
@@ -131,7 +131,7 @@ fn w8_a_new_pod_of_the_name_waits_until_the_old_one_has_finished_and_starts_at_o
     assert_eq!((waiting.conditions, waiting.container_statuses), (None, None));
     w.run(5);
     assert_eq!(w.shown("web"), "Running one#0:running two#0:running");
-    let said = w.said();
+    let said = w.take_calls();
     assert_eq!(said[..2], ["StopContainer web/main#0 5000ms", "StopSandbox web#0"]);
     w.assert_well();
 }
@@ -324,12 +324,12 @@ fn w23_a_late_container_of_a_finished_pod_is_stopped() {
     w.file("web", NEVER);
     w.run(10);
     assert_eq!(w.shown("web"), "Succeeded main#0:terminated Completed 0");
-    w.said();
+    w.take_calls();
     for c in w.runtime.containers.values_mut() {
         c.state = wherry::api::facts::ContainerState::Running;
         c.dead = false;
     }
     w.run(40);
     assert!(!w.runs("web/main"));
-    assert_eq!(w.said().iter().filter(|s| s.starts_with("StopContainer web/main#0")).count(), 1);
+    assert_eq!(w.take_calls().iter().filter(|s| s.starts_with("StopContainer web/main#0")).count(), 1);
 }

@@ -44,7 +44,7 @@ impl Worker {
         ctx: &mut Context<'_>,
     ) {
         match background {
-            // Whether the container has stopped is known after the next status read (W2).
+            // The next status read shows whether the container has stopped (W2).
             BackgroundOp::Stop { id } => {
                 if let Err(e) = &result
                     && !e.is_not_found()
