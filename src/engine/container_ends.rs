@@ -39,6 +39,9 @@ impl ContainerEnds {
         for uid in pods {
             let Some(published) = published(&uid) else { continue };
             let ends = self.new_ends(&published, started);
+            if ends.is_empty() {
+                continue;
+            }
             // The notices of the same step may be reactions to the ends.
             let is_notice = |e: &Effect| matches!(e, Effect::Notice(n) if n.pod.as_ref().is_some_and(|p| p.uid == uid));
             let at = outbox.effects.iter().position(is_notice).unwrap_or(outbox.effects.len());
