@@ -14,6 +14,7 @@ pub mod image;
 pub mod layout;
 pub mod limits;
 pub mod log_line;
+pub mod mount;
 pub mod names;
 pub mod node_facts;
 pub mod objects;

@@ -1,6 +1,8 @@
 //! The engine's output: requests to the outside. They are plain values, so that a test can print and compare them.
 
+use crate::api::expand::Expanded;
 use crate::api::facts::ImageFact;
+use crate::api::mount::Mount;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::objects::AcceptedPod;
 use crate::api::pod::Pod;
@@ -144,15 +146,18 @@ pub struct CreateContainer {
     pub image: ImageFact,
     /// The pod's IP addresses.
     pub ips: Vec<String>,
-    /// The termination message file that `PrepareContainer` created.
-    pub termination_file: String,
+    /// Environment, command and arguments.
+    pub process: Expanded,
+    /// The answer to `PrepareContainer`.
+    pub mounts: Vec<Mount>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum FilesCall {
     /// Create the pod's directory and its log directory.
     PreparePod { pod: Rc<Pod> },
-    /// Create /etc/hosts, the container's log directory and a new termination message file. Answer: `Prepared`.
+    /// Create /etc/hosts, the container's log directory and a new termination message file. Answer: `Prepared` with
+    /// the mounts of /etc/hosts and of the termination message file, in this order.
     PrepareContainer { pod: Rc<Pod>, container: String, ips: Vec<String>, attempt: u32 },
     /// Create the link in the directory of container logs.
     LinkLog { pod: Rc<Pod>, container: String, id: ContainerId, attempt: u32 },

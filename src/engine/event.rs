@@ -1,6 +1,7 @@
 //! The engine's input: changes outside, and the answers to its effects.
 
 use crate::api::facts::{ContainerFact, ExecOutput, ImageFact, Listed, PodFacts, RuntimeFact, SandboxFact, UsageFact};
+use crate::api::mount::Mount;
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::objects::Objects;
 use crate::engine::config::EngineConfig;
@@ -111,9 +112,8 @@ pub enum Answer {
     Container(ContainerFact),
     Executed(ExecOutput),
     Usage(Vec<UsageFact>),
-    Prepared {
-        termination_file: String,
-    },
+    /// The mounts of a container, in the order of the request.
+    Prepared(Vec<Mount>),
     Message(String),
     Probe(ProbeResult),
     /// logind's maximum delay for inhibitor locks.

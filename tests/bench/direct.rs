@@ -18,6 +18,7 @@ use wherry::api::layout::Layout;
 use wherry::api::pod::Pod;
 use wherry::engine::effect::{CreateContainer, FilesCall};
 use wherry::engine::event::Answer;
+use wherry::engine::pod::process;
 
 pub struct Direct {
     pub sandbox: String,
@@ -87,9 +88,10 @@ pub fn start(runtime: &Runtime, cri: &mut Cri, name: &str) -> Direct {
 pub fn container(cri: &mut Cri, direct: &Direct, attempt: u32) -> String {
     let (pod, name) = (direct.pod.clone(), "main".to_string());
     let prepare = FilesCall::PrepareContainer { pod: pod.clone(), container: name.clone(), ips: Vec::new(), attempt };
-    let Ok(Answer::Prepared { termination_file }) = files(&direct.node).execute(&prepare) else {
+    let Ok(Answer::Prepared(mounts)) = files(&direct.node).execute(&prepare) else {
         panic!("failed to prepare the files of the container");
     };
+    let process = process::of(pod.at(0)).expect("the environment");
     let call = CreateContainer {
         pod,
         container: name,
@@ -99,7 +101,8 @@ pub fn container(cri: &mut Cri, direct: &Direct, attempt: u32) -> String {
         backoff_level: 0,
         image: ImageFact { id: "localhost/trap:1".into(), uid: None, username: String::new() },
         ips: Vec::new(),
-        termination_file,
+        process,
+        mounts,
     };
     let container = container_config(&call, &direct.node).expect("a config");
     let id = cri.create_container(&direct.sandbox, &container, &direct.config);

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wherry::api::document::{Context, read};
+use wherry::api::mount::Mount;
 use wherry::api::names::Uid;
 use wherry::api::node_facts::NodeFacts;
 use wherry::api::objects::{AcceptedPod, Objects, PodDocument};
@@ -202,9 +203,10 @@ impl Node {
             }
             Effect::Files { op, call } => {
                 let answer = match call {
-                    FilesCall::PrepareContainer { pod, container, attempt, .. } => Answer::Prepared {
-                        termination_file: format!("/var/lib/wherry/pods/{}/containers/{container}/{attempt}", pod.uid),
-                    },
+                    FilesCall::PrepareContainer { pod, container, attempt, .. } => {
+                        let host_path = format!("/var/lib/wherry/pods/{}/containers/{container}/{attempt}", pod.uid);
+                        Answer::Prepared(vec![Mount { container_path: "/dev/termination-log".into(), host_path }])
+                    }
                     FilesCall::ReadTermination { .. } => Answer::Message(String::new()),
                     _ => Answer::Ok,
                 };

@@ -19,6 +19,7 @@ pub use remove::remove_tree;
 pub use termination::message;
 
 use crate::api::layout::Layout;
+use crate::api::mount::{ETC_HOSTS, Mount};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::engine::effect::FilesCall;
@@ -57,6 +58,12 @@ pub struct PodFiles {
 }
 
 type Result<T> = std::result::Result<T, String>;
+
+/// `terminationMessagePath` of a container, None if the pod has no such container or the path is empty.
+fn termination_path(pod: &Pod, container: &str) -> Option<String> {
+    let spec = pod.all_containers().find(|c| c.name == container)?;
+    spec.termination_message_path.clone().filter(|path| !path.is_empty())
+}
 
 impl PodFiles {
     /// Executes one effect synchronously. Calls that can block also have separate functions for a helper thread.
@@ -139,7 +146,7 @@ impl PodFiles {
     }
 
     /// Works also if the pod's directories are gone. `host` is the content of the host's hosts file, for a pod with
-    /// `hostNetwork`. The answer contains the path of the new termination message file.
+    /// `hostNetwork`. The answer contains the mounts of /etc/hosts and of the new termination message file.
     fn prepare_container(&self, pod: &Pod, container: &str, ips: &[String], host: Option<&str>) -> Result<Answer> {
         one_part(container)?;
         self.prepare_pod(pod)?;
@@ -150,7 +157,10 @@ impl PodFiles {
         directory(&messages, 0o750)?;
         let file = termination::make(&messages)?;
         termination::forget_old(&messages, KEPT_MESSAGES);
-        Ok(Answer::Prepared { termination_file: file })
+        let mut mounts =
+            vec![Mount { container_path: ETC_HOSTS.to_owned(), host_path: self.layout.etc_hosts(&pod.uid) }];
+        mounts.extend(termination_path(pod, container).map(|path| Mount { container_path: path, host_path: file }));
+        Ok(Answer::Prepared(mounts))
     }
 
     fn link_log(&self, pod: &Pod, container: &str, id: &ContainerId, attempt: u32) -> Result<()> {

@@ -37,7 +37,7 @@ fn place() -> Place {
 
 fn pod(spec: &str) -> Rc<Pod> {
     let mut spec: serde_json::Value = serde_json::from_str(spec).unwrap();
-    spec["containers"] = serde_json::json!([]);
+    spec["containers"] = serde_json::json!([{"name": "main", "terminationMessagePath": "/dev/termination-log"}]);
     Rc::new(Pod {
         uid: Uid::from("u1"),
         name: FullName::new("default", "p20"),
@@ -59,7 +59,12 @@ fn prepare(place: &Place, pod: &Rc<Pod>, attempt: u32) -> String {
         attempt,
     };
     match place.files.execute(&call) {
-        Ok(Answer::Prepared { termination_file }) => termination_file,
+        Ok(Answer::Prepared(mounts)) => {
+            let inside: Vec<&str> = mounts.iter().map(|m| m.container_path.as_str()).collect();
+            assert_eq!(inside, ["/etc/hosts", "/dev/termination-log"]);
+            assert_eq!(mounts[0].host_path, place.files.layout.etc_hosts(&pod.uid));
+            mounts[1].host_path.clone()
+        }
         other => panic!("{other:?}"),
     }
 }

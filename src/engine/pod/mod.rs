@@ -3,6 +3,7 @@
 pub mod backoff;
 pub mod kill;
 pub mod plan;
+pub mod process;
 pub mod record;
 pub mod status;
 pub mod worker;

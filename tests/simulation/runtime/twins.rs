@@ -3,6 +3,7 @@
 use super::{Life, Outcome, Runtime};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use wherry::api::expand::Expanded;
 use wherry::api::facts::ImageFact;
 use wherry::api::names::Uid;
 use wherry::api::pod::Pod;
@@ -36,7 +37,8 @@ impl Runtime {
             backoff_level: 0,
             image: ImageFact { id: "sha256:other".into(), uid: None, username: String::new() },
             ips: Vec::new(),
-            termination_file: String::new(),
+            process: Expanded::default(),
+            mounts: Vec::new(),
         };
         let Outcome::Answer(Ok(Answer::Created(id))) = self.create(&call, now) else { return };
         if let Some(c) = self.containers.get_mut(id.as_str()) {

@@ -4,6 +4,7 @@ use crate::runtime::Life;
 use crate::story::*;
 use crate::world::{Fault, World};
 use std::collections::BTreeSet;
+use wherry::api::expand::Expanded;
 use wherry::api::facts::{ContainerState, ImageFact};
 use wherry::api::names::Uid;
 use wherry::engine::effect::{CreateContainer, RuntimeCall};
@@ -30,7 +31,8 @@ fn stranger(w: &mut World, name: &str, uid: &str, attempt: u32, owner: Option<&s
         backoff_level: 0,
         image: ImageFact { id: "i".into(), uid: None, username: String::new() },
         ips: Vec::new(),
-        termination_file: String::new(),
+        process: Expanded::default(),
+        mounts: Vec::new(),
     };
     let container = call(w, RuntimeCall::CreateContainer(Box::new(create))).unwrap();
     call(w, RuntimeCall::StartContainer { id: container.as_str().into() });

@@ -3,6 +3,7 @@
 use super::{Item, Key, MS, World};
 use crate::text::files_text;
 use std::collections::BTreeMap;
+use wherry::api::mount::Mount;
 use wherry::api::names::{FullName, Uid};
 use wherry::engine::effect::{FilesCall, RecordChange};
 use wherry::engine::event::Answer;
@@ -127,7 +128,8 @@ impl World {
             }
             FilesCall::PrepareContainer { pod, container, attempt, .. } => {
                 self.disk.directories.insert(pod.uid.clone(), pod.name.clone());
-                Ok(Answer::Prepared { termination_file: format!("/pods/{}/{container}/{attempt}", pod.uid) })
+                let host_path = format!("/pods/{}/{container}/{attempt}", pod.uid);
+                Ok(Answer::Prepared(vec![Mount { container_path: "/dev/termination-log".into(), host_path }]))
             }
             FilesCall::ReadTermination { id, .. } => {
                 let now = self.wall_now();

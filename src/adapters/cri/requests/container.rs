@@ -2,16 +2,13 @@
 
 use super::{RequestConfig, annotations, init_containers, resources, security};
 use crate::adapters::cri::proto;
-use crate::api::expand;
 use crate::api::layout::Layout;
+use crate::api::mount::Mount;
 use crate::engine::effect::CreateContainer;
-use k8s_openapi::api::core::v1 as core;
 use protobuf::MessageField;
 
-/// The mount point of the managed hosts file in a container.
-const ETC_HOSTS: &str = "/etc/hosts";
-
-/// Builds the config of a container.
+/// Builds the config of a container. Environment, command, arguments and mounts are those of `create`; all other fields
+/// come from the pod's spec and the node's settings.
 ///
 /// # Errors
 /// A field cannot be represented in the CRI. The error names the container and the field.
@@ -24,9 +21,6 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
         .chain(init_containers(spec))
         .find(|c| c.name == create.container)
         .ok_or_else(|| format!("pod {} has no container {}", pod.name, create.container))?;
-    literal(container)?;
-    // A record of an earlier version may contain values that validation rejects today.
-    let expanded = expand::container(container).map_err(|e| format!("container {}: {e}", container.name))?;
     Ok(proto::ContainerConfig {
         metadata: MessageField::some(proto::ContainerMetadata {
             name: container.name.clone(),
@@ -38,15 +32,11 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
             user_specified_image: container.image.clone().unwrap_or_default(),
             ..Default::default()
         }),
-        command: expanded.command,
-        args: expanded.args,
+        command: create.process.command.clone(),
+        args: create.process.args.clone(),
         working_dir: container.working_dir.clone().unwrap_or_default(),
-        envs: expanded
-            .env
-            .into_iter()
-            .map(|(key, value)| proto::KeyValue { key, value, ..Default::default() })
-            .collect(),
-        mounts: mounts(create, container, cfg),
+        envs: create.process.env.iter().map(env).collect(),
+        mounts: create.mounts.iter().map(mount).collect(),
         labels: annotations::container_labels(pod, &container.name),
         annotations: annotations::container_annotations(create, container, cfg),
         log_path: Layout::log_path(&container.name, create.attempt),
@@ -62,26 +52,14 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
     })
 }
 
-/// Rejects `envFrom` and `valueFrom`. Validation rejects them as well; this check ensures that none is dropped silently.
-fn literal(container: &core::Container) -> Result<(), String> {
-    if container.env_from.as_ref().is_some_and(|e| !e.is_empty()) {
-        return Err(format!("container {}: envFrom is not supported", container.name));
-    }
-    match container.env.iter().flatten().find(|e| e.value_from.is_some()) {
-        Some(e) => Err(format!("container {}: env {}: valueFrom is not supported", container.name, e.name)),
-        None => Ok(()),
-    }
+fn env((key, value): &(String, String)) -> proto::KeyValue {
+    proto::KeyValue { key: key.clone(), value: value.clone(), ..Default::default() }
 }
 
-/// The mounts of /etc/hosts and of the termination message file, in this order.
-fn mounts(create: &CreateContainer, container: &core::Container, cfg: &RequestConfig) -> Vec<proto::Mount> {
-    let mut mounts = vec![mount(ETC_HOSTS, cfg.layout.etc_hosts(&create.pod.uid))];
-    if let Some(path) = container.termination_message_path.as_deref().filter(|p| !p.is_empty()) {
-        mounts.push(mount(path, create.termination_file.clone()));
+fn mount(mount: &Mount) -> proto::Mount {
+    proto::Mount {
+        container_path: mount.container_path.clone(),
+        host_path: mount.host_path.clone(),
+        ..Default::default()
     }
-    mounts
-}
-
-fn mount(container_path: &str, host_path: String) -> proto::Mount {
-    proto::Mount { container_path: container_path.to_owned(), host_path, ..Default::default() }
 }

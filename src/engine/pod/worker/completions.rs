@@ -169,9 +169,9 @@ impl Worker {
             (ActiveOp::Pull { index, attempt, image, began }, result) => {
                 self.pulled(Instance { index, attempt }, image, ctx.now.boot.since(began), result, ctx);
             }
-            (ActiveOp::PrepareContainer { index, attempt }, Ok(Answer::Prepared { termination_file })) => {
+            (ActiveOp::PrepareContainer { index, attempt }, Ok(Answer::Prepared(mounts))) => {
                 if let State::Sync(sync) = &mut self.state {
-                    sync.starting.files_created(Instance { index, attempt }, termination_file);
+                    sync.starting.files_created(Instance { index, attempt }, mounts);
                 }
             }
             (active, result) => {

@@ -4,6 +4,7 @@
 //! container or attempt does not count.
 
 use crate::api::facts::ImageFact;
+use crate::api::mount::Mount;
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use crate::engine::pod::backoff;
@@ -27,7 +28,7 @@ pub enum Starting {
     /// The image is present.
     Image { of: Instance, image: ImageFact },
     /// The container's files exist too.
-    Files { of: Instance, image: ImageFact, termination_file: String },
+    Files { of: Instance, image: ImageFact, mounts: Vec<Mount> },
 }
 
 /// The next step towards a container.
@@ -36,7 +37,7 @@ pub enum Step {
     CheckImage,
     Pull,
     PrepareFiles(ImageFact),
-    Create { image: ImageFact, termination_file: String },
+    Create { image: ImageFact, mounts: Vec<Mount> },
 }
 
 impl Starting {
@@ -44,17 +45,17 @@ impl Starting {
         match self {
             Starting::PullQueued { of } if *of == instance => Step::Pull,
             Starting::Image { of, image } if *of == instance => Step::PrepareFiles(image.clone()),
-            Starting::Files { of, image, termination_file } if *of == instance => {
-                Step::Create { image: image.clone(), termination_file: termination_file.clone() }
+            Starting::Files { of, image, mounts } if *of == instance => {
+                Step::Create { image: image.clone(), mounts: mounts.clone() }
             }
             _ => Step::CheckImage,
         }
     }
 
     /// The files of this container were created. They count only if its image is still the one that was checked.
-    pub fn files_created(&mut self, instance: Instance, file: String) {
+    pub fn files_created(&mut self, instance: Instance, mounts: Vec<Mount>) {
         *self = match std::mem::take(self) {
-            Starting::Image { of, image } if of == instance => Starting::Files { of, image, termination_file: file },
+            Starting::Image { of, image } if of == instance => Starting::Files { of, image, mounts },
             other => other,
         };
     }
@@ -166,6 +167,10 @@ mod tests {
         Boot(0) + Duration::from_secs(seconds)
     }
 
+    fn mounts(host_path: &str) -> Vec<Mount> {
+        vec![Mount { container_path: "/dev/termination-log".into(), host_path: host_path.into() }]
+    }
+
     #[test]
     fn a_start_goes_from_the_image_to_the_files_to_the_create_of_one_instance() {
         let (this, other) = (Instance { index: 0, attempt: 1 }, Instance { index: 0, attempt: 2 });
@@ -175,10 +180,10 @@ mod tests {
         assert!(starting.next(this) == Step::Pull && starting.next(other) == Step::CheckImage);
         starting = Starting::Image { of: this, image: image() };
         assert_eq!(starting.next(this), Step::PrepareFiles(image()));
-        starting.files_created(other, "/x".into());
+        starting.files_created(other, mounts("/x"));
         assert_eq!(starting.next(this), Step::PrepareFiles(image()), "the files of another instance");
-        starting.files_created(this, "/t".into());
-        assert_eq!(starting.next(this), Step::Create { image: image(), termination_file: "/t".into() });
+        starting.files_created(this, mounts("/t"));
+        assert_eq!(starting.next(this), Step::Create { image: image(), mounts: mounts("/t") });
         assert_eq!(starting.next(other), Step::CheckImage);
         starting.forget_files();
         assert_eq!(starting.next(this), Step::PrepareFiles(image()));

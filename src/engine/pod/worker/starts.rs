@@ -10,6 +10,7 @@ use super::measure::{container_type, measure_start_error};
 use super::ops::ActiveOp;
 use super::sandbox::{self, Preparation};
 use crate::api::facts::{ContainerState, ImageFact};
+use crate::api::mount::Mount;
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
@@ -18,6 +19,7 @@ use crate::engine::effect::{CgroupCall, CreateContainer, FilesCall, Measure, Run
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::backoff;
 use crate::engine::pod::plan::{self, Next};
+use crate::engine::pod::process;
 use std::rc::Rc;
 
 impl Worker {
@@ -137,8 +139,8 @@ impl Worker {
             // The pod's record is durable before its first container exists (W25).
             container_start::Step::PrepareFiles(_) if !self.record.is_durable() => {}
             container_start::Step::PrepareFiles(image) => self.prepare_files(pod, instance, &image, entry, ctx),
-            container_start::Step::Create { image, termination_file } => {
-                self.create_container(pod, instance, image, termination_file, entry, ctx);
+            container_start::Step::Create { image, mounts } => {
+                self.create_container(pod, instance, image, mounts, entry, ctx);
             }
         }
     }
@@ -219,13 +221,18 @@ impl Worker {
         pod: &Rc<Pod>,
         Instance { index, attempt }: Instance,
         image: ImageFact,
-        termination_file: String,
+        mounts: Vec<Mount>,
         entry: &Entry,
         ctx: &mut Context<'_>,
     ) {
         self.set_starting(Starting::Nothing);
         let Some(sandbox) = plan::ready_sandbox(entry.facts()) else { return };
-        let name = &pod.at(index).name;
+        let container = pod.at(index);
+        let process = match process::of(container) {
+            Ok(process) => process,
+            Err(message) => return self.hold_error(pod, index, Reason::CreateContainerConfigError, message, ctx),
+        };
+        let name = &container.name;
         let level = match plan::newest(entry.facts(), name) {
             Some(unused) if unused.state == ContainerState::Created => unused.backoff_level,
             Some(dead) if dead.attempt < attempt => backoff::after(dead, ctx.config.max_restart_backoff).1,
@@ -240,7 +247,8 @@ impl Worker {
             backoff_level: level,
             image,
             ips: entry.ips().to_vec(),
-            termination_file,
+            process,
+            mounts,
         };
         let op = ctx.runtime(&self.uid, RuntimeCall::CreateContainer(Box::new(call)));
         self.ops.start(op, ActiveOp::Create { index, attempt, level });
