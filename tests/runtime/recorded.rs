@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 18] = [
     // It has a deadline, and starts alone.
     "14-deadline",
     "01-plain",
@@ -27,6 +27,8 @@ const NAMES: [&str; 16] = [
     "11a-secctx",
     "12-env",
     "13a-termmsg-file",
+    "15a-init-ok",
+    "15d-sidecar",
     "20b-hostaliases",
     "21-sharepid",
 ];
@@ -109,7 +111,7 @@ fn directory() -> PathBuf {
 
 /// The memory request of a container in a recording, in bytes; 0 if it has none.
 fn requested(manifest: &Value, container: &str) -> i64 {
-    let mut all = manifest["spec"]["containers"].as_array().expect("containers").iter();
+    let mut all = ["initContainers", "containers"].iter().flat_map(|list| manifest["spec"][list].as_array()).flatten();
     let of = all.find(|c| c["name"] == container).map_or(&Value::Null, |c| &c["resources"]);
     let memory = of["requests"]["memory"].as_str().or(of["limits"]["memory"].as_str());
     memory.map_or(0, |m| m.strip_suffix("Mi").and_then(|m| m.parse::<i64>().ok()).expect("in MiB") << 20)
@@ -277,6 +279,12 @@ fn in_order(wanted: &[Value], states: &[Value]) -> usize {
     found
 }
 
+/// The statuses of all containers of a pod, init containers first.
+fn container_statuses(pod: &Value) -> Vec<Value> {
+    let lists = ["initContainerStatuses", "containerStatuses"];
+    lists.iter().flat_map(|list| pod["status"][list].as_array()).flatten().cloned().collect()
+}
+
 struct Pod {
     file: &'static str,
     recorded: Value,
@@ -366,7 +374,7 @@ impl Pod {
     /// Whether the containers that had ended before the recorded removal neither run nor restart within the next 5 s.
     fn is_calm(&self, seen: &Seen) -> bool {
         let Some(last) = seen.of(&self.name).pop() else { return false };
-        let statuses = last["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+        let statuses = container_statuses(&last);
         let over = last["status"]["phase"] == "Failed" || last["status"]["phase"] == "Succeeded";
         let recorded = self.recorded["removal"].as_object().expect("removal");
         recorded.iter().all(|(container, end)| {
@@ -374,6 +382,10 @@ impl Pod {
             let Some(status) = statuses.iter().find(|s| s["name"] == name) else { return false };
             if end["afterUnlink"] == true {
                 return status["state"]["running"].is_object();
+            }
+            // An init container that has succeeded.
+            if status["ready"] == true && status["state"]["terminated"].is_object() {
+                return true;
             }
             let waiting = &status["state"]["waiting"];
             if waiting["reason"] != "CrashLoopBackOff" {
@@ -391,7 +403,7 @@ impl Pod {
     /// Compares the containers' ends after the removal of the manifest.
     fn compare_end(&self, agent: &Agent, seen: &Seen, removed: &str) -> Vec<String> {
         let last = seen.of(&self.name).into_iter().rev().find(|o| !o.is_null()).expect("it was shown");
-        let statuses = last["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+        let statuses = container_statuses(&last);
         let mut differences = Vec::new();
         for (container, recorded) in self.recorded["removal"].as_object().expect("removal") {
             let name = container.rsplit_once('-').expect("an attempt").0;
@@ -514,8 +526,6 @@ fn an_unsupported_field_of_a_recording_is_rejected_by_name() {
     let agent = Agent::start("refused");
     let refused = [
         ("12-env", &["spec.containers[0].env[4].valueFrom"][..]),
-        ("15a-init-ok", &["spec.initContainers"]),
-        ("15d-sidecar", &["spec.initContainers"]),
         ("16a-volumes", &["spec.volumes", "spec.containers[0].volumeMounts"]),
         ("17a-liveness", &["spec.containers[0].livenessProbe"]),
         (

@@ -11,11 +11,13 @@ mod syntax;
 mod unsupported;
 
 use crate::api::expand::{self, Place};
+use crate::api::pod::is_sidecar;
 use crate::api::priority;
 use crate::api::problem::{At, Fault, Faults, What};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeSet;
 
 /// The maximum total size of the keys and values of all annotations, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
@@ -151,27 +153,62 @@ fn spec(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     }
     unsupported::of_pod(spec, at, faults);
 
-    let at_init = at.field("initContainers");
-    for (i, each) in spec.init_containers.iter().flatten().enumerate() {
-        arguments(each, at_init.item(i), faults);
-    }
+    containers(spec, at, faults);
+}
+
+/// The names of all containers are unique. Main containers must not share a host port; init containers run one after
+/// another, so they may.
+fn containers(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
+    let host_network = spec.host_network == Some(true);
     let at_containers = at.field("containers");
     if spec.containers.is_empty() {
         faults.required(at_containers, "");
     }
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = BTreeSet::new();
+    let mut unique = |container: &Container, at: At<'_>, faults: &mut Faults| {
+        if !container.name.is_empty() && !names.insert(container.name.clone()) {
+            faults.duplicate(at.field("name"), &container.name);
+        }
+    };
     let mut host_ports = Vec::new();
     for (i, each) in spec.containers.iter().enumerate() {
         let at = at_containers.item(i);
-        if names.contains(&each.name.as_str()) {
-            faults.duplicate(at.field("name"), &each.name);
-        }
-        if !each.name.is_empty() {
-            names.push(&each.name);
-        }
+        unique(each, at, faults);
         container(each, at, faults);
+        if each.restart_policy.is_some() {
+            faults.forbidden(at.field("restartPolicy"), "may not be set for non-init containers");
+        }
         let ports = each.ports.as_deref().unwrap_or_default();
-        network::ports(ports, spec.host_network == Some(true), &mut host_ports, at.field("ports"), faults);
+        network::ports(ports, host_network, &mut host_ports, at.field("ports"), faults);
+    }
+    let at_init = at.field("initContainers");
+    for (i, each) in spec.init_containers.iter().flatten().enumerate() {
+        let at = at_init.item(i);
+        unique(each, at, faults);
+        container(each, at, faults);
+        init_container(each, at, faults);
+        let ports = each.ports.as_deref().unwrap_or_default();
+        network::ports(ports, host_network, &mut Vec::new(), at.field("ports"), faults);
+    }
+}
+
+/// Only a restartable init container (sidecar) may have probes and hooks, because others run until they end.
+fn init_container(container: &Container, at: At<'_>, faults: &mut Faults) {
+    if let Some(policy) = &container.restart_policy {
+        one_of(Some(policy), &["Always"], at.field("restartPolicy"), faults);
+    }
+    if is_sidecar(container) {
+        return;
+    }
+    for (used, field) in [
+        (container.lifecycle.is_some(), "lifecycle"),
+        (container.liveness_probe.is_some(), "livenessProbe"),
+        (container.readiness_probe.is_some(), "readinessProbe"),
+        (container.startup_probe.is_some(), "startupProbe"),
+    ] {
+        if used {
+            faults.forbidden(at.field(field), "may not be set for init containers without restartPolicy=Always");
+        }
     }
 }
 
@@ -192,9 +229,6 @@ fn container(container: &Container, at: At<'_>, faults: &mut Faults) {
     one_of(policy, &["Always", "IfNotPresent", "Never"], at.field("imagePullPolicy"), faults);
     let policy = container.termination_message_policy.as_deref();
     one_of(policy, &["FallbackToLogsOnError", "File"], at.field("terminationMessagePolicy"), faults);
-    if container.restart_policy.is_some() {
-        faults.forbidden(at.field("restartPolicy"), "may not be set for non-init containers");
-    }
     let env = at.field("env");
     for (i, variable) in container.env.iter().flatten().enumerate() {
         let at = env.item(i);

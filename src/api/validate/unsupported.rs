@@ -16,7 +16,6 @@ pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         (some(spec.ephemeral_containers.as_ref()), "ephemeralContainers"),
         (spec.host_users == Some(false), "hostUsers"),
         (some(spec.image_pull_secrets.as_ref()), "imagePullSecrets"),
-        (some(spec.init_containers.as_ref()), "initContainers"),
         (some(spec.readiness_gates.as_ref()), "readinessGates"),
         (some(spec.resource_claims.as_ref()), "resourceClaims"),
         (spec.resources.as_ref().is_some_and(|resources| *resources != Default::default()), "resources"),
