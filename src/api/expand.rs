@@ -181,6 +181,16 @@ pub fn container(container: &Container) -> Result<Expanded, TooLong> {
     Ok(Expanded { env, command, args })
 }
 
+/// The command of a probe. As in a kubelet, it may refer to the variables of the container that have a plain value, as they
+/// are written. A word that would exceed `MAX_ARGUMENTS` stays unexpanded.
+pub fn static_command(command: &[String], container: &Container) -> Vec<String> {
+    let env = container.env.iter().flatten().filter(|e| e.value_from.is_none());
+    let values: BTreeMap<&str, &str> = env.map(|e| (e.name.as_str(), e.value.as_deref().unwrap_or(""))).collect();
+    let word =
+        |word: &String| expand(word, MAX_ARGUMENTS, |name| values.get(name).copied()).unwrap_or_else(|| word.clone());
+    command.iter().map(word).collect()
+}
+
 fn take(left: &mut usize, at: Place, length: usize) -> Result<(), TooLong> {
     *left = left.checked_sub(length).ok_or(TooLong { at })?;
     Ok(())

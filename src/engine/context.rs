@@ -5,9 +5,11 @@ use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
+use crate::engine::control::exec;
 use crate::engine::effect::{
     CgroupCall, Effect, FilesCall, HookCall, ProbeCall, RecordChange, RuntimeCall, Severity, VolumesCall,
 };
+use crate::engine::handler::{Handler, HandlerCall};
 use crate::engine::op::OpId;
 use crate::engine::outbox::Outbox;
 use crate::engine::pleg::cache::Generation;
@@ -107,11 +109,23 @@ impl Context<'_> {
     }
 
     pub fn hook(&mut self, uid: &Uid, call: HookCall, timeout: Duration) -> OpId {
-        self.begin(uid, |op| Effect::Hook { op, call: Box::new(call), timeout })
+        match call.command() {
+            Some(_) => self.handler(uid, Handler::Hook(call), timeout),
+            None => self.begin(uid, |op| Effect::Hook { op, call: Box::new(call), timeout }),
+        }
     }
 
     pub fn probe(&mut self, uid: &Uid, call: ProbeCall, timeout: Duration) -> OpId {
-        self.begin(uid, |op| Effect::Probe { op, call, timeout })
+        match call.command() {
+            Some(_) => self.handler(uid, Handler::Probe(call), timeout),
+            None => self.begin(uid, |op| Effect::Probe { op, call, timeout }),
+        }
+    }
+
+    /// The call waits longer than the command may run, because the runtime has to kill the command first.
+    fn handler(&mut self, uid: &Uid, handler: Handler, timeout: Duration) -> OpId {
+        let call = RuntimeCall::Handler(Box::new(HandlerCall { handler, timeout }));
+        self.begin(uid, |op| Effect::Runtime { op, call, timeout: timeout.saturating_add(exec::AFTER_TIMEOUT) })
     }
 
     pub fn record(&mut self, uid: &Uid, change: RecordChange) -> OpId {

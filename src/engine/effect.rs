@@ -11,6 +11,7 @@ use crate::api::reason::Reason;
 use crate::api::time::Boot;
 pub use crate::engine::control::{Command, ExecCall};
 use crate::engine::control::{Reply, RequestError, RequestId};
+use crate::engine::handler::HandlerCall;
 use crate::engine::op::OpId;
 use crate::engine::pod::kill::KillId;
 use crate::engine::probe::Kind;
@@ -34,9 +35,9 @@ pub enum Effect {
     RemoveEmptyNetworks { op: OpId, sandboxes: Vec<SandboxId> },
     /// Mount or unmount a pod's volumes. `timeout` as for `Runtime`.
     Volumes { op: OpId, call: VolumesCall, timeout: Duration },
-    /// Run a container's hook. Answer: `Ok`, or an error with the hook's output. A hook is cancelled after `timeout`.
+    /// Run a container's hook that has no exec handler. Answer: `Ok`, or an error with the hook's output. A hook is cancelled after `timeout`.
     Hook { op: OpId, call: Box<HookCall>, timeout: Duration },
-    /// Probe a container. Answer: `Probe`. A probe fails if it has not ended after `timeout`.
+    /// Probe a container without an exec handler. Answer: `Probe`. A probe fails if it has not ended after `timeout`.
     Probe { op: OpId, call: ProbeCall, timeout: Duration },
     /// Call logind or systemd. A call without an answer ends after `timeout` with `OpError::Unknown`.
     Logind { op: OpId, call: LogindCall, timeout: Duration },
@@ -121,6 +122,8 @@ pub enum RuntimeCall {
     },
     /// ExecSync. The runtime kills a command that runs for longer than its timeout. Answer: `Executed`.
     Exec(Box<ExecCall>),
+    /// ExecSync of a probe or a hook. Answer: `Executed`.
+    Handler(Box<HandlerCall>),
     /// ListContainerStats of all running containers. Answer: `Usage`.
     Usage,
     /// containerd only: kill and delete the task of a container that containerd shows as exited but refuses to remove.

@@ -2,7 +2,8 @@
 //!
 //! Read `event`, `effect` and `op` first, then `node`, which composes the machines:
 //! - `desired`, `pod`, `admission`, `shutdown`, `pleg`, `runtime`, `control`: docs/architecture.md describes them;
-//! - `probe`: container probes; `container_ends`: reports the end of each container once;
+//! - `probe`: container probes; `handler`: exec handlers of probes and hooks;
+//! - `container_ends`: reports the end of each container once;
 //! - `orphaned_directories`: directories without a known pod; `slots`: limits on calls in flight;
 //! - `context`, `outbox`, `timer`, `rng`, `config`, `record_error`: parts that several machines use.
 
@@ -14,6 +15,7 @@ pub mod control;
 pub mod desired;
 pub mod effect;
 pub mod event;
+pub mod handler;
 pub mod node;
 pub mod op;
 pub mod orphaned_directories;

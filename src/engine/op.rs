@@ -61,6 +61,14 @@ impl OpError {
         }
     }
 
+    /// The call, or the command that it executes, exceeded its time limit. containerd: "timeout 1s exceeded"; CRI-O:
+    /// "command timed out"; gRPC: the call's deadline.
+    pub fn is_timeout(&self) -> bool {
+        let lower = self.message().to_lowercase();
+        !matches!(self, OpError::NotSent(_))
+            && ["deadline exceeded", "timeout", "timed out"].iter().any(|words| lower.contains(words))
+    }
+
     /// False if the operation certainly changed nothing.
     pub fn may_have_acted(&self) -> bool {
         !matches!(self, OpError::NotSent(_) | OpError::Refused(_))

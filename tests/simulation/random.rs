@@ -51,14 +51,14 @@ impl Pool {
         let hook = "{exec: {command: [sh]}}";
         let hooked = format!(
             "containers: [{{name: main, {image}, {requests}, lifecycle: {{postStart: {hook}, preStop: {hook}}}}}, \
-             {{name: side, {image}, lifecycle: {{preStop: {hook}}}}}]"
+             {{name: side, {image}, lifecycle: {{preStop: {{sleep: {{seconds: 1}}}}}}}}]"
         );
-        let probe = |more: &str| format!("{{exec: {{}}, periodSeconds: 4, failureThreshold: 2{more}}}");
+        let probe = |handler: &str, more: &str| format!("{{{handler}, periodSeconds: 4, failureThreshold: 2{more}}}");
         let probed = format!(
             "containers: [{{name: main, {image}, {requests}, startupProbe: {}, livenessProbe: {}, readinessProbe: {}}}]",
-            probe(""),
-            probe(", initialDelaySeconds: 3"),
-            probe(", successThreshold: 2")
+            probe("exec: {command: [sh]}", ""),
+            probe("tcpSocket: {port: 80}", ", initialDelaySeconds: 3"),
+            probe("exec: {command: [sh]}", ", successThreshold: 2")
         );
         let specs = [
             one.to_string(),

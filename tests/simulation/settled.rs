@@ -202,7 +202,9 @@ fn nothing_else(w: &World) -> Judged {
     unless(w.pending_ops() <= 1, "leak: operations", || format!("{} are in flight", w.pending_ops()))?;
     let known = w.operations_in_flight();
     // Probes may be in flight.
-    unless(known as u64 <= 1 + w.handlers.probing, "leak: operations", || format!("{known} are waited for"))?;
+    unless(known as u64 <= 1 + w.handlers.probing.len() as u64, "leak: operations", || {
+        format!("{known} are waited for")
+    })?;
     for key in w.timers() {
         let fine = match &key {
             TimerKey::Relist | TimerKey::RuntimeStatus => true,

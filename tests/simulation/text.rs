@@ -95,6 +95,7 @@ impl Runtime {
             }
             RuntimeCall::RemoveContainer { id } => format!("RemoveContainer {}", self.title(id.as_str())),
             RuntimeCall::Exec(exec) => format!("Exec {}", self.title(exec.id.as_str())),
+            RuntimeCall::Handler(call) => format!("Handler {}", self.title(call.handler.id().as_str())),
             RuntimeCall::Usage => "Usage".into(),
             RuntimeCall::DeleteTask { id } => format!("DeleteTask {}", self.title(id.as_str())),
         }

@@ -316,10 +316,38 @@ fn the_spec_is_checked() {
 }
 
 #[test]
+fn init_containers_have_unique_names_and_only_sidecars_have_probes_and_hooks() {
+    let faults = |fields: Value| {
+        let mut init = json!({"name": "i", "image": "i:1", "imagePullPolicy": "Never"});
+        init["terminationMessagePolicy"] = "File".into();
+        init.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        with_fields(json!({"initContainers": [init]}))
+    };
+    let probe = json!({"exec": {"command": ["true"]}});
+    let alone = "may not be set for init containers without restartPolicy=Always";
+    for (fields, expected) in [
+        (json!({}), vec![]),
+        (json!({"restartPolicy": "Always", "livenessProbe": probe, "lifecycle": {"preStop": probe}}), vec![]),
+        (
+            json!({"restartPolicy": "OnFailure"}),
+            vec!["restartPolicy: Unsupported value: \"OnFailure\": supported values: \"Always\"".to_owned()],
+        ),
+        (json!({"name": "main"}), vec!["name: Duplicate value: \"main\"".to_owned()]),
+        (json!({"image": ""}), vec!["image: Required value".to_owned()]),
+        (json!({"lifecycle": {"preStop": probe}}), vec![format!("lifecycle: Forbidden: {alone}")]),
+        (json!({"livenessProbe": probe}), vec![format!("livenessProbe: Forbidden: {alone}")]),
+        (json!({"readinessProbe": probe}), vec![format!("readinessProbe: Forbidden: {alone}")]),
+        (json!({"startupProbe": probe}), vec![format!("startupProbe: Forbidden: {alone}")]),
+    ] {
+        let expected: Vec<String> = expected.iter().map(|e| format!("spec.initContainers[0].{e}")).collect();
+        assert_eq!(faults(fields), expected);
+    }
+}
+
+#[test]
 fn an_unsupported_field_is_rejected_by_name() {
     for (more, field) in [
         (json!({"volumes": [{"name": "v", "emptyDir": {}}]}), "volumes"),
-        (json!({"initContainers": [{"name": "i", "image": "i:1"}]}), "initContainers"),
         (json!({"ephemeralContainers": [{"name": "i", "image": "i:1"}]}), "ephemeralContainers"),
         (json!({"imagePullSecrets": [{"name": "s"}]}), "imagePullSecrets"),
         (json!({"readinessGates": [{"conditionType": "a"}]}), "readinessGates"),
@@ -341,11 +369,11 @@ fn an_unsupported_field_is_rejected_by_name() {
     for (more, field) in [
         (json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}), "volumeMounts"),
         (json!({"volumeDevices": [{"name": "v", "devicePath": "/v"}]}), "volumeDevices"),
-        (json!({"livenessProbe": {"exec": {"command": ["true"]}}}), "livenessProbe"),
-        (json!({"readinessProbe": {"tcpSocket": {"port": 80}}}), "readinessProbe"),
-        (json!({"startupProbe": {"httpGet": {"port": "web"}}}), "startupProbe"),
-        (json!({"lifecycle": {"preStop": {"exec": {"command": ["true"]}}}}), "lifecycle.preStop"),
-        (json!({"lifecycle": {"postStart": {"sleep": {"seconds": 1}}}}), "lifecycle.postStart"),
+        (json!({"livenessProbe": {"tcpSocket": {"port": 80}}}), "livenessProbe.tcpSocket"),
+        (json!({"readinessProbe": {"grpc": {"port": 80}}}), "readinessProbe.grpc"),
+        (json!({"startupProbe": {"httpGet": {"port": "web"}}}), "startupProbe.httpGet"),
+        (json!({"lifecycle": {"preStop": {"httpGet": {"port": 80}}}}), "lifecycle.preStop.httpGet"),
+        (json!({"lifecycle": {"postStart": {"sleep": {"seconds": 1}}}}), "lifecycle.postStart.sleep"),
         (json!({"envFrom": [{"configMapRef": {"name": "a"}}]}), "envFrom"),
         (
             json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}),

@@ -32,9 +32,6 @@ pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
 pub(super) fn of_container(container: &Container, at: At<'_>, faults: &mut Faults) {
     for (used, field) in [
         (some(container.env_from.as_ref()), "envFrom"),
-        (container.liveness_probe.is_some(), "livenessProbe"),
-        (container.readiness_probe.is_some(), "readinessProbe"),
-        (container.startup_probe.is_some(), "startupProbe"),
         (some(container.volume_devices.as_ref()), "volumeDevices"),
         (some(container.volume_mounts.as_ref()), "volumeMounts"),
     ] {
@@ -42,15 +39,39 @@ pub(super) fn of_container(container: &Container, at: At<'_>, faults: &mut Fault
             faults.not_yet(at.field(field));
         }
     }
-    if let Some(lifecycle) = &container.lifecycle {
-        let at = at.field("lifecycle");
+    for (probe, field) in [
+        (&container.liveness_probe, "livenessProbe"),
+        (&container.readiness_probe, "readinessProbe"),
+        (&container.startup_probe, "startupProbe"),
+    ] {
+        let Some(probe) = probe else { continue };
+        let at = at.field(field);
         for (used, field) in [
-            (lifecycle.post_start.is_some(), "postStart"),
-            (lifecycle.pre_stop.is_some(), "preStop"),
-            (lifecycle.stop_signal.is_some(), "stopSignal"),
+            (probe.grpc.is_some(), "grpc"),
+            (probe.http_get.is_some(), "httpGet"),
+            (probe.tcp_socket.is_some(), "tcpSocket"),
         ] {
             if used {
                 faults.not_yet(at.field(field));
+            }
+        }
+    }
+    if let Some(lifecycle) = &container.lifecycle {
+        let at = at.field("lifecycle");
+        if lifecycle.stop_signal.is_some() {
+            faults.not_yet(at.field("stopSignal"));
+        }
+        for (hook, field) in [(&lifecycle.post_start, "postStart"), (&lifecycle.pre_stop, "preStop")] {
+            let Some(hook) = hook else { continue };
+            let at = at.field(field);
+            for (used, field) in [
+                (hook.http_get.is_some(), "httpGet"),
+                (hook.sleep.is_some(), "sleep"),
+                (hook.tcp_socket.is_some(), "tcpSocket"),
+            ] {
+                if used {
+                    faults.not_yet(at.field(field));
+                }
             }
         }
     }

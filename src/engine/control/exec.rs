@@ -113,10 +113,7 @@ pub fn failure(e: &OpError, timeout: Duration) -> RequestError {
     let lower = e.message().to_lowercase();
     match e {
         OpError::NotSent(why) => RequestError::NotConnected { why: why.clone() },
-        // containerd: "timeout 1s exceeded"; CRI-O: "command timed out"; gRPC: the call's deadline.
-        _ if ["deadline exceeded", "timeout", "timed out"].iter().any(|w| lower.contains(w)) => {
-            RequestError::CommandTimedOut { seconds: timeout.as_secs() }
-        }
+        e if e.is_timeout() => RequestError::CommandTimedOut { seconds: timeout.as_secs() },
         _ if lower.contains("larger than max") || lower.contains("over the limit") => RequestError::OutputTooLarge,
         e => RequestError::ExecFailed { why: e.message().to_owned() },
     }

@@ -122,6 +122,13 @@ impl Probes {
         all.filter_map(|m| m.next(now)).min()
     }
 
+    /// The container (its index in `Pod::all_containers`) and the kind of the probe that `op` carries out. None if the
+    /// container is no longer current.
+    pub fn of_op(&self, op: OpId) -> Option<(usize, Kind)> {
+        let mut all = self.of.values().flat_map(|of| of.machines.iter().map(|m| (of.index, m)));
+        all.find(|(_, m)| m.in_flight == Some(op)).map(|(index, m)| (index, m.kind))
+    }
+
     /// Handles the answer to `op`: passed, failed, or None if unknown. Returns None if the container is no longer current.
     pub fn judge(&mut self, op: OpId, passed: Option<bool>) -> Option<Judged> {
         for (id, of) in &mut self.of {

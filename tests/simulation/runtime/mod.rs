@@ -142,7 +142,7 @@ impl Runtime {
                 ok(Answer::Ok)
             }
             // `control` answers the calls of users.
-            RuntimeCall::Exec(_) | RuntimeCall::Usage => ok(Answer::Ok),
+            RuntimeCall::Exec(_) | RuntimeCall::Handler(_) | RuntimeCall::Usage => ok(Answer::Ok),
             RuntimeCall::DeleteTask { id } => match self.containers.get_mut(id.as_str()) {
                 Some(c) if c.stuck => {
                     c.stuck = false;

@@ -53,7 +53,7 @@ fn w10_a_post_start_hook_that_fails_kills_its_container_which_starts_anew_with_t
     let (reason, message) = w.waiting("web", "main");
     assert_eq!(reason, "PostStartHookError");
     let begin = "Exec lifecycle hook ([sh -c x]) for Container \"main\" in Pod \"web_default(";
-    let end = ")\" failed - error: command 'sh' exited with 9: , message: \"bad\\n\"";
+    let end = ")\" failed - error: command 'sh -c x' exited with 9: , message: \"bad\\n\"";
     assert!(message.starts_with(begin) && message.ends_with(end), "{message}");
     w.until("its second end", 9, |w| w.waiting("web", "main").0 == "CrashLoopBackOff");
     let expected = [

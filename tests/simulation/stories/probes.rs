@@ -44,7 +44,7 @@ fn a_liveness_probe_that_fails_so_often_in_a_row_restarts_the_container() {
     assert_eq!(ready(&w), (true, Some(true)));
     w.take_calls();
     w.run(3);
-    let failed = "Liveness probe failed: it is not well";
+    let failed = "Liveness probe failed: bad\n";
     assert_eq!(w.notices("Unhealthy"), [failed, failed, failed]);
     assert_eq!(w.notices("Killing"), ["Container main failed liveness probe, will be restarted"]);
     assert_eq!(w.take_calls(), ["StopContainer web/main#0 3000ms"]);
@@ -79,9 +79,9 @@ fn a_probe_that_hangs_is_a_failure_and_one_that_is_lost_is_none() {
     assert_eq!(
         w.notices("Unhealthy"),
         [
-            "Liveness probe failed: timed out",
+            "Liveness probe failed: command \"\" timed out",
             "Liveness probe errored and resulted in unknown state: connection lost",
-            "Liveness probe failed: timed out",
+            "Liveness probe failed: command \"\" timed out",
         ]
     );
     assert_eq!(w.notices("Killing"), ["Container main failed liveness probe, will be restarted"]);
@@ -140,7 +140,7 @@ fn the_startup_probe_gates_the_others_and_its_failure_restarts() {
     assert_eq!(ready(&w), (false, Some(false)));
     w.until("the second instance", 10, |w| w.container_status("web", "main").restart_count == 1);
     assert_eq!(w.notices("Killing"), ["Container main failed startup probe, will be restarted"]);
-    assert_eq!(w.notices("Unhealthy")[0], "Startup probe failed: it is not well");
+    assert_eq!(w.notices("Unhealthy")[0], "Startup probe failed: bad\n");
     assert!(!w.handlers.probes.iter().any(|(_, p)| p != "web/main/Startup"), "{:?}", w.handlers.probes);
     w.run(5);
     assert_eq!(ready(&w), (true, Some(true)));

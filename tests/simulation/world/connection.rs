@@ -354,9 +354,7 @@ impl World {
             self.connection.flights.remove(&key);
         }
         self.checks.done(key.1, &result, self.clock.now);
-        if matches!(&result, Ok(Answer::Probe(_))) {
-            self.handlers.probe_answered();
-        }
+        self.handlers.answered(key.1);
         self.step(Event::Done { op: key.1, result });
     }
 
@@ -422,6 +420,6 @@ impl World {
     }
 
     pub fn pending_ops(&self) -> usize {
-        self.connection.pending.len() - (self.handlers.probing as usize).min(self.connection.pending.len())
+        self.connection.pending.len() - self.handlers.probing.len().min(self.connection.pending.len())
     }
 }

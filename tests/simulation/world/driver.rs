@@ -4,7 +4,7 @@ use super::{Item, World};
 use crate::text::{brief, short};
 use wherry::api::names::Uid;
 use wherry::api::reason::Reason;
-use wherry::engine::effect::{ContainerEnd, Effect, Notice, TimerKey};
+use wherry::engine::effect::{ContainerEnd, Effect, Notice, RuntimeCall, TimerKey};
 use wherry::engine::event::Event;
 use wherry::engine::pod::kill::KillId;
 
@@ -92,6 +92,7 @@ impl World {
 
     fn effect(&mut self, effect: Effect) {
         match effect {
+            Effect::Runtime { op, call: RuntimeCall::Handler(call), .. } => self.exec_handler(op, *call),
             Effect::Runtime { op, call, timeout } => self.runtime_call(op, call, timeout),
             Effect::Cancel { op } => self.cancel(op),
             Effect::Files { op, call } => self.files_call(op, call),

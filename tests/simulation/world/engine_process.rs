@@ -122,7 +122,7 @@ impl World {
         self.timers.clear();
         self.pidfds.close();
         self.connection.forget_pending();
-        self.handlers.probing = 0;
+        self.handlers.probing.clear();
         let given_up = self.lose_what_is_in_flight();
         let now = self.wall_now();
         for (call, mut dice) in given_up {

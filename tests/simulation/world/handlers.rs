@@ -3,10 +3,12 @@
 use super::{Item, MS, World};
 use crate::chance::below;
 use crate::runtime::Container;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+use wherry::api::facts::ExecOutput;
 use wherry::engine::effect::{HookCall, HookKind, ProbeCall};
 use wherry::engine::event::{Answer, ProbeResult};
+use wherry::engine::handler::{Handler, HandlerCall};
 use wherry::engine::op::{Code, OpError, OpId};
 
 /// The result of a hook or a probe.
@@ -23,6 +25,20 @@ pub enum Answers {
 pub const WELL: Answers = Answers::Well(Duration::from_millis(2));
 pub const BADLY: Answers = Answers::Badly(Duration::from_millis(2));
 
+/// The outcome of one run of a handler.
+enum Outcome {
+    Well,
+    Badly,
+    NotRunning,
+    /// It runs until its deadline.
+    Late,
+    Lost,
+}
+
+fn answered(message: &str) -> OpError {
+    OpError::Answered { code: Code::Other(2), message: message.into() }
+}
+
 #[derive(Default)]
 pub struct Handlers {
     /// Results by `pod/container/PreStop`, `.../Liveness` and so on, used in order; the last one repeats.
@@ -30,7 +46,7 @@ pub struct Handlers {
     /// Probes that ran: (time, `web/main/Liveness`).
     pub probes: Vec<(u64, String)>,
     /// Probes in flight, and the engine steps that their answers caused.
-    pub probing: u64,
+    pub probing: BTreeSet<OpId>,
     pub probed: u64,
     /// Containers whose preStop hook ran, with the number of the engine's run.
     pre_stopped: BTreeMap<String, u32>,
@@ -47,9 +63,10 @@ impl Handlers {
         if turns.len() > 1 { turns.pop_front() } else { turns.front().copied() }
     }
 
-    pub(super) fn probe_answered(&mut self) {
-        self.probing = self.probing.saturating_sub(1);
-        self.probed += 1;
+    pub(super) fn answered(&mut self, op: OpId) {
+        if self.probing.remove(&op) {
+            self.probed += 1;
+        }
     }
 }
 
@@ -66,7 +83,60 @@ impl World {
         }
     }
 
+    /// The runtime carries out an exec handler: the same results, as exit codes and output.
+    pub(super) fn exec_handler(&mut self, op: OpId, call: HandlerCall) {
+        let HandlerCall { handler, timeout } = call;
+        let (after, outcome) = match &handler {
+            Handler::Probe(call) => self.probe_outcome(op, call, timeout),
+            Handler::Hook(call) => self.hook_outcome(op, call, timeout),
+        };
+        let executed = |exit_code, stdout: &str| {
+            Ok(Answer::Executed(ExecOutput { exit_code, stdout: stdout.into(), stderr: Vec::new() }))
+        };
+        let result = match outcome {
+            Outcome::Well => executed(0, ""),
+            Outcome::Badly => executed(9, "bad\n"),
+            Outcome::NotRunning => Err(answered("container is not running")),
+            Outcome::Late => Err(answered("timeout exceeded: context deadline exceeded")),
+            Outcome::Lost => Err(OpError::Unknown("connection lost".into())),
+        };
+        self.handler_done(op, matches!(handler, Handler::Probe(_)), after, result);
+    }
+
     pub(super) fn hook(&mut self, op: OpId, call: &HookCall, timeout: Duration) {
+        let (after, outcome) = self.hook_outcome(op, call, timeout);
+        let result = match outcome {
+            Outcome::Well => Ok(Answer::Ok),
+            Outcome::Badly => Err(answered("HTTP status 500")),
+            Outcome::NotRunning => Err(answered("connection refused")),
+            Outcome::Late => Err(OpError::Unknown("deadline exceeded".into())),
+            Outcome::Lost => Err(OpError::Unknown("connection lost".into())),
+        };
+        self.handler_done(op, false, after, result);
+    }
+
+    pub(super) fn probe(&mut self, op: OpId, call: &ProbeCall, timeout: Duration) {
+        let (after, outcome) = self.probe_outcome(op, call, timeout);
+        let failed = |why: &str| Ok(Answer::Probe(ProbeResult::Failed(why.into())));
+        let result = match outcome {
+            Outcome::Well => Ok(Answer::Probe(ProbeResult::Passed)),
+            Outcome::Badly => failed("it is not well"),
+            Outcome::NotRunning => failed("connection refused"),
+            Outcome::Late => failed("timed out"),
+            Outcome::Lost => Err(OpError::Unknown("connection lost".into())),
+        };
+        self.handler_done(op, true, after, result);
+    }
+
+    fn handler_done(&mut self, op: OpId, is_probe: bool, after: u64, result: Result<Answer, OpError>) {
+        if is_probe {
+            self.handlers.probing.insert(op);
+        }
+        let key = (self.process.life, op);
+        self.at(after, Item::Answer { key, result });
+    }
+
+    fn hook_outcome(&mut self, op: OpId, call: &HookCall, timeout: Duration) -> (u64, Outcome) {
         let title = self.runtime.title(call.id.as_str());
         self.note(|| format!("  < {op} {:?} {title} (within {timeout:?})", call.kind));
         self.log(format!("{:?} {title} {}ms", call.kind, timeout.as_millis()));
@@ -89,22 +159,10 @@ impl World {
                 (answers, _) => answers,
             },
         };
-        let runs = self.runtime.containers.get(call.id.as_str()).is_some_and(Container::runs);
-        let bad = |message: &str| Err(OpError::Answered { code: Code::Other(2), message: message.into() });
-        let (after, result) = match answers {
-            _ if !runs => (MS, bad("container is not running")),
-            Answers::Well(d) if d < timeout => (d.as_nanos() as u64, Ok(Answer::Ok)),
-            Answers::Badly(d) if d < timeout => {
-                (d.as_nanos() as u64, bad("command 'sh' exited with 9: , message: \"bad\\n\""))
-            }
-            Answers::Lost => (MS, Err(OpError::Unknown("connection lost".into()))),
-            _ => (timeout.as_nanos() as u64, Err(OpError::Unknown("deadline exceeded".into()))),
-        };
-        let key = (self.process.life, op);
-        self.at(after, Item::Answer { key, result });
+        self.outcome(answers, call.id.as_str(), timeout)
     }
 
-    pub(super) fn probe(&mut self, op: OpId, call: &ProbeCall, timeout: Duration) {
+    fn probe_outcome(&mut self, op: OpId, call: &ProbeCall, timeout: Duration) -> (u64, Outcome) {
         let of = format!("{}/{}/{}", call.pod.name.name, call.container, call.kind.title());
         self.note(|| format!("  < {op} probe {of} of {}", call.id));
         self.begin(op);
@@ -116,20 +174,19 @@ impl World {
             Some(answers) => answers,
             None => self.chance(&of),
         };
-        let runs = self.runtime.containers.get(call.id.as_str()).is_some_and(Container::runs);
-        let failed = |why: &str| Ok(Answer::Probe(ProbeResult::Failed(why.into())));
-        let (after, result) = match answers {
-            _ if !runs => (MS, failed("connection refused")),
-            Answers::Well(d) if d < timeout => (d.as_nanos() as u64, Ok(Answer::Probe(ProbeResult::Passed))),
-            Answers::Badly(d) if d < timeout => (d.as_nanos() as u64, failed("it is not well")),
-            Answers::Lost => (MS, Err(OpError::Unknown("connection lost".into()))),
-            _ => (timeout.as_nanos() as u64, failed("timed out")),
-        };
-        if result.is_ok() {
-            self.handlers.probing += 1;
+        self.outcome(answers, call.id.as_str(), timeout)
+    }
+
+    /// The outcome, and when it is known (ns from now).
+    fn outcome(&self, answers: Answers, id: &str, timeout: Duration) -> (u64, Outcome) {
+        let ns = |d: Duration| d.as_nanos() as u64;
+        match answers {
+            _ if !self.runtime.containers.get(id).is_some_and(Container::runs) => (MS, Outcome::NotRunning),
+            Answers::Well(d) if d < timeout => (ns(d), Outcome::Well),
+            Answers::Badly(d) if d < timeout => (ns(d), Outcome::Badly),
+            Answers::Lost => (MS, Outcome::Lost),
+            _ => (ns(timeout), Outcome::Late),
         }
-        let key = (self.process.life, op);
-        self.at(after, Item::Answer { key, result });
     }
 
     fn pod_name(&self, id: &str) -> String {

@@ -64,14 +64,11 @@ impl Client {
                 self.call(op, Step::Change, method::REMOVE_CONTAINER, &request, now)
             }
             RuntimeCall::Exec(exec) => {
-                let ExecCall { id, command: Command(cmd), timeout, .. } = *exec;
-                let request = proto::ExecSyncRequest {
-                    container_id: id.to_string(),
-                    cmd,
-                    timeout: whole_seconds(timeout),
-                    ..Default::default()
-                };
-                self.call(op, Step::Exec, method::EXEC_SYNC, &request, now)
+                let ExecCall { id, command: Command(command), timeout, .. } = *exec;
+                self.exec_sync(op, &id, command, timeout, now)
+            }
+            RuntimeCall::Handler(call) => {
+                self.exec_sync(op, call.handler.id(), call.handler.command(), call.timeout, now)
             }
             RuntimeCall::Usage => {
                 let request = proto::ListContainerStatsRequest::new();
@@ -79,6 +76,19 @@ impl Client {
             }
             RuntimeCall::DeleteTask { id } => self.kill_task(op, id, now),
         }
+    }
+
+    fn exec_sync(
+        &mut self,
+        op: OpId,
+        id: &ContainerId,
+        cmd: Vec<String>,
+        timeout: Duration,
+        now: Boot,
+    ) -> Result<(), OpError> {
+        let timeout = whole_seconds(timeout);
+        let request = proto::ExecSyncRequest { container_id: id.to_string(), cmd, timeout, ..Default::default() };
+        self.call(op, Step::Exec, method::EXEC_SYNC, &request, now)
     }
 
     /// Version and Status, and RuntimeConfig if the cgroup driver is still unknown.

@@ -13,6 +13,7 @@ use crate::api::time::{Boot, Wall};
 use crate::engine::context::Context;
 use crate::engine::effect::{FilesCall, Measure};
 use crate::engine::event::Answer;
+use crate::engine::handler;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::plan;
@@ -65,7 +66,9 @@ impl Worker {
             }
             BackgroundOp::RemovePodFiles { marker } => self.files_removed(marker, result.map(drop), ctx),
             BackgroundOp::RecordRemoved => self.record_removed(result.map(drop), ctx),
-            BackgroundOp::PreStop { container } => self.pre_stop_done(&container, result.map(drop), ctx),
+            BackgroundOp::PreStop { container } => {
+                self.pre_stop_done(&container, handler::hooked(Some(&[]), result), ctx);
+            }
             BackgroundOp::Probe => self.probed(op, result, ctx),
             BackgroundOp::Unmount => self.volumes_unmounted(result.map(drop), ctx),
             BackgroundOp::RemoveCgroup => self.cgroup_removed(result.map(drop), ctx),
@@ -154,12 +157,7 @@ impl Worker {
             // The results below do not matter to a pod that is being stopped.
             _ if !self.state.is_sync() => {}
             (ActiveOp::MountVolumes, result) => self.volumes_mounted(result.map(drop), ctx),
-            (ActiveOp::PostStart { .. }, Ok(_)) => {}
-            (ActiveOp::PostStart { index, id, .. }, Err(e)) => {
-                if let Some(pod) = self.pod.clone() {
-                    self.post_start_failed(&pod, index, id, &e, ctx);
-                }
-            }
+            (ActiveOp::PostStart { index, id, .. }, result) => self.post_start_done(index, id, result, ctx),
             (ActiveOp::PreparePod { attempt }, Ok(_)) => self.prepared(Preparation::Directories { attempt }),
             (ActiveOp::MakeCgroup { attempt }, Ok(_)) => self.prepared(Preparation::Cgroup { attempt }),
             (ActiveOp::PreparePod { .. } | ActiveOp::MakeCgroup { .. }, Err(e)) => self.sandbox_failed(&e, ctx),

@@ -12,6 +12,8 @@ use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, HookCall, HookKind};
+use crate::engine::event::Answer;
+use crate::engine::handler;
 use crate::engine::op::OpError;
 use crate::engine::pleg::cache::Entry;
 use k8s_openapi::api::core::v1::LifecycleHandler;
@@ -65,15 +67,23 @@ impl Worker {
         }
     }
 
-    /// W10, PostStartHookError: the container is killed and restarts after its back-off.
-    pub(super) fn post_start_failed(
+    pub(super) fn post_start_done(
         &mut self,
-        pod: &Rc<Pod>,
         index: usize,
         id: ContainerId,
-        e: &OpError,
+        result: Result<Answer, OpError>,
         ctx: &mut Context<'_>,
     ) {
+        let Some(pod) = self.pod.clone() else { return };
+        let hook = pod.at(index).lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
+        let command = hook.and_then(|h| h.exec.as_ref()).map(|exec| exec.command.as_deref().unwrap_or_default());
+        if let Err(e) = handler::hooked(command, result) {
+            self.post_start_failed(&pod, index, id, &e, ctx);
+        }
+    }
+
+    /// W10, PostStartHookError: the container is killed and restarts after its back-off.
+    fn post_start_failed(&mut self, pod: &Rc<Pod>, index: usize, id: ContainerId, e: &OpError, ctx: &mut Context<'_>) {
         let spec = pod.at(index);
         // The hook's output goes only into the status, because events have more readers.
         let message = "PostStartHook failed".to_string();

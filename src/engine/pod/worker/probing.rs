@@ -9,6 +9,7 @@ use crate::api::reason::Reason;
 use crate::engine::context::Context;
 use crate::engine::effect::{Measure, ProbeCall};
 use crate::engine::event::{Answer, ProbeResult};
+use crate::engine::handler;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::plan;
@@ -54,25 +55,26 @@ impl Worker {
     }
 
     pub(super) fn probed(&mut self, op: OpId, result: Result<Answer, OpError>, ctx: &mut Context<'_>) {
+        let (Some(pod), Some((index, kind))) = (self.pod.clone(), self.probes.of_op(op)) else { return };
+        let exec = kind.spec(pod.at(index)).and_then(|probe| probe.exec.as_ref());
+        let result = handler::probed(exec.map(|exec| exec.command.as_deref().unwrap_or_default()), result);
         let passed = match &result {
-            Ok(Answer::Probe(ProbeResult::Failed(_))) => Some(false),
-            Ok(Answer::Probe(_)) => Some(true),
-            _ => None,
+            Ok(ProbeResult::Failed(_)) => Some(false),
+            Ok(ProbeResult::Passed | ProbeResult::Warning(_)) => Some(true),
+            Err(_) => None,
         };
-        let (Some(pod), Some(judged)) = (self.pod.clone(), self.probes.judge(op, passed)) else { return };
+        let Some(judged) = self.probes.judge(op, passed) else { return };
         let Judged { id, index, kind, verdict } = judged;
         let spec = pod.at(index);
         ctx.outbox.measure(Measure::Probe { kind, passed, pod: pod.clone(), container: spec.name.clone() });
         let title = kind.title();
         let event = match result {
-            Ok(Answer::Probe(ProbeResult::Failed(output))) => {
-                Some((Reason::Unhealthy, format!("{title} probe failed: {output}")))
-            }
-            Ok(Answer::Probe(ProbeResult::Warning(output))) => {
+            Ok(ProbeResult::Failed(output)) => Some((Reason::Unhealthy, format!("{title} probe failed: {output}"))),
+            Ok(ProbeResult::Warning(output)) => {
                 Some((Reason::ProbeWarning, format!("{title} probe warning: {output}")))
             }
             // A lost connection to the runtime is reported elsewhere.
-            Ok(_) | Err(OpError::NotSent(_)) => None,
+            Ok(ProbeResult::Passed) | Err(OpError::NotSent(_)) => None,
             Err(e) => Some((Reason::Unhealthy, format!("{title} probe errored and resulted in unknown state: {e}"))),
         };
         if let Some((reason, message)) = event {
