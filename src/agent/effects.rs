@@ -108,8 +108,8 @@ impl Agent {
                 self.drive_cgroups(now);
             }
             Effect::AcceptPods(pods) => self.manifests.accept(&pods),
-            Effect::ClassProblems(problems) => {
-                self.manifests.class_problems(problems, now);
+            Effect::ObjectProblems(problems) => {
+                self.manifests.object_problems(problems, now);
                 self.report_manifest_errors(now);
             }
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),

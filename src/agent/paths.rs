@@ -37,6 +37,7 @@ pub struct ContainerFiles {
     pod: Rc<Pod>,
     container: String,
     ips: Vec<String>,
+    host_ips: bool,
 }
 
 impl Agent {
@@ -116,7 +117,7 @@ impl Agent {
                 self.sources.jobs.insert(id, Job::Message(op));
                 None
             }
-            FilesCall::PrepareContainer { pod, container, ips, attempt: _ } if pod.host_network() => {
+            FilesCall::PrepareContainer { pod, container, ips, attempt: _, host_ips } if pod.host_network() => {
                 let files = self.files.clone();
                 let path = PathBuf::from(&files.host_hosts);
                 let id = self.sources.helpers.submit_for(
@@ -126,7 +127,7 @@ impl Agent {
                     deadline,
                     move || Work::Hosts(files.host_hosts()),
                 );
-                self.sources.jobs.insert(id, Job::Hosts(ContainerFiles { op, pod, container, ips }));
+                self.sources.jobs.insert(id, Job::Hosts(ContainerFiles { op, pod, container, ips, host_ips }));
                 None
             }
             other => Some(other),
@@ -134,9 +135,9 @@ impl Agent {
     }
 
     pub(super) fn prepare_on_host_network(&mut self, waiting: ContainerFiles, hosts: Result<String, String>) {
-        let ContainerFiles { op, pod, container, ips } = waiting;
+        let ContainerFiles { op, pod, container, ips, host_ips } = waiting;
         let result = pod_files::answer(hosts)
-            .and_then(|hosts| self.files.prepare_on_host_network(&pod, &container, &ips, &hosts));
+            .and_then(|hosts| self.files.prepare_on_host_network(&pod, &container, &ips, &hosts, host_ips));
         self.events.push_back(Event::Done { op, result });
     }
 

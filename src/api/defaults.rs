@@ -4,6 +4,7 @@ use crate::api::document::Context;
 use crate::api::image;
 use crate::api::names::{Uid, annotation};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Completes a pod. Existing values stay, except for the three `config.*` annotations.
 pub fn apply(pod: &mut Pod, uid: &Uid, context: Context<'_>) {
@@ -97,6 +98,14 @@ fn complete_container(container: &mut Container, host_network: bool) {
             (&mut probe.failure_threshold, 3),
         ] {
             *field = field.filter(|n| *n != 0).or(Some(value));
+        }
+    }
+    for from in container.env.iter_mut().flatten().filter_map(|e| e.value_from.as_mut()) {
+        if let Some(field) = &mut from.field_ref {
+            default_text(&mut field.api_version, "v1");
+        }
+        if let Some(resource) = &mut from.resource_field_ref {
+            resource.divisor.get_or_insert_with(|| Quantity("0".to_owned()));
         }
     }
     for port in container.ports.iter_mut().flatten() {

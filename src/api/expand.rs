@@ -6,7 +6,8 @@
 //! References multiply: with `b: "$(a)$(a)"`, `c: "$(b)$(b)"` ... the value doubles on each line. Therefore
 //! `container` builds the strings only up to `MAX_ARGUMENTS`.
 
-use k8s_openapi::api::core::v1::Container;
+use crate::api::environment::Variable;
+use k8s_openapi::api::core::v1::{Container, EnvVar};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -150,20 +151,35 @@ fn expand<'v>(input: &str, longest: usize, lookup: impl Fn(&str) -> Option<&'v s
 /// # Errors
 /// The first value with which they would exceed `MAX_ARGUMENTS`.
 pub fn container(container: &Container) -> Result<Expanded, TooLong> {
+    let written = |variable: &EnvVar| Variable::Written {
+        name: variable.name.clone(),
+        value: variable.value.clone().unwrap_or_default(),
+    };
+    process(&container.env.iter().flatten().map(written).collect::<Vec<_>>(), container)
+}
+
+/// As `container`, with the variables of `environment::variables`.
+///
+/// # Errors
+/// As for `container`. The index of a variable is its place in `variables`.
+pub fn process(variables: &[Variable], container: &Container) -> Result<Expanded, TooLong> {
     let mut left = MAX_ARGUMENTS;
     let mut env: Vec<(String, String)> = Vec::new();
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
-    for (i, variable) in container.env.iter().flatten().enumerate() {
+    for (i, variable) in variables.iter().enumerate() {
         let at = Place::Env(i);
-        take(&mut left, at, OF_EACH + variable.name.len() + 1)?;
-        let value = expand(variable.value.as_deref().unwrap_or(""), left, |name| find(&env, &places, name));
-        let value = value.ok_or(TooLong { at })?;
+        let (Variable::Written { name, value } | Variable::Found { name, value }) = variable;
+        take(&mut left, at, OF_EACH + name.len() + 1)?;
+        let value = match variable {
+            Variable::Written { .. } => expand(value, left, |name| find(&env, &places, name)).ok_or(TooLong { at })?,
+            Variable::Found { .. } => value.clone(),
+        };
         take(&mut left, at, value.len())?;
-        match places.get(variable.name.as_str()) {
+        match places.get(name.as_str()) {
             Some(place) => env[*place].1 = value,
             None => {
-                places.insert(&variable.name, env.len());
-                env.push((variable.name.clone(), value));
+                places.insert(name, env.len());
+                env.push((name.clone(), value));
             }
         }
     }
@@ -203,7 +219,6 @@ fn find<'e>(env: &'e [(String, String)], places: &BTreeMap<&str, usize>, name: &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::EnvVar;
 
     #[test]
     fn references_expand_as_in_a_kubelet() {

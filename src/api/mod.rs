@@ -3,8 +3,10 @@
 
 pub mod cgroups;
 pub mod control;
+pub mod data_object;
 pub mod defaults;
 pub mod document;
+pub mod environment;
 pub mod expand;
 pub mod facts;
 pub mod finding;

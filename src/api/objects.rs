@@ -1,5 +1,6 @@
 //! The wanted objects as their source read them. The engine decides which of them are in force (D4, A5).
 
+use super::data_object::DataObject;
 use super::pod::Pod;
 use super::priority::{Given, PriorityClass};
 use std::rc::Rc;
@@ -9,6 +10,8 @@ use std::rc::Rc;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Objects {
     pub classes: Vec<PriorityClass>,
+    /// ConfigMaps and Secrets.
+    pub data: Vec<Rc<DataObject>>,
     pub pods: Vec<PodDocument>,
 }
 

@@ -152,6 +152,18 @@ impl fmt::Display for What {
 }
 
 impl Fault {
+    /// Replaces the message of an error in the values of a Secret, because it may quote the value.
+    pub(crate) fn hide_secret(&mut self) {
+        let message = match self.at.0.first() {
+            Some(Step::Field(field)) if field == "data" => "must be a map from keys to base64 text",
+            Some(Step::Field(field)) if field == "stringData" => {
+                "must be a map from keys to text; put numbers in quotes"
+            }
+            _ => return,
+        };
+        self.what = What::Invalid(format!("Invalid value: {message}"));
+    }
+
     pub(crate) fn invalid(at: FieldPath, message: impl Into<String>) -> Fault {
         Fault { at, what: What::Invalid(message.into()) }
     }

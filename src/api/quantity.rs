@@ -50,6 +50,22 @@ impl Quantity {
         self.rounded(NANO / 1000)
     }
 
+    /// `n` cores, bytes or pieces.
+    pub fn from_units(n: u64) -> Quantity {
+        Quantity { nanos: i128::from(n) * NANO }
+    }
+
+    /// `n` thousandths.
+    pub fn from_milli(n: u64) -> Quantity {
+        Quantity { nanos: i128::from(n) * (NANO / 1000) }
+    }
+
+    /// How often `divisor` fits, rounded up. The divisor must not be zero.
+    pub fn divided_by(self, divisor: Quantity) -> i64 {
+        let up = self.nanos.unsigned_abs().div_ceil(divisor.nanos.unsigned_abs().max(1));
+        i64::try_from(up).unwrap_or(i64::MAX)
+    }
+
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }

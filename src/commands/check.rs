@@ -4,6 +4,7 @@
 
 use crate::adapters::manifests;
 use crate::agent;
+use crate::api::data_object::{DataObject, DataObjects};
 use crate::api::document::{self, Object};
 use crate::api::pod::Pod;
 use crate::api::priority::{Classes, PriorityClass};
@@ -14,6 +15,7 @@ use crate::foreign::{self, Links, NoAnswer, Refused};
 use rustix::fs::FileType;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// A path that does not answer for this long is on a file system that hangs.
@@ -38,8 +40,16 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
     })
     .map_err(hangs)?;
     let node = loaded.config.node_name.clone();
-    let mut report =
-        Report { out, node, files: 0, errors: 0, unreadable: false, pods: Vec::new(), classes: Vec::new() };
+    let mut report = Report {
+        out,
+        node,
+        files: 0,
+        errors: 0,
+        unreadable: false,
+        pods: Vec::new(),
+        classes: Vec::new(),
+        data: Vec::new(),
+    };
     if files.is_empty() {
         report.files += loaded.files.len();
         report.problems(&loaded.problems)?;
@@ -85,6 +95,7 @@ struct Report<'a> {
     /// All valid pods so far, to find conflicts (D4) and missing priority classes (A5).
     pods: Vec<Pod>,
     classes: Vec<PriorityClass>,
+    data: Vec<Rc<DataObject>>,
 }
 
 impl Report<'_> {
@@ -138,6 +149,7 @@ impl Report<'_> {
             match object {
                 Object::Pod(pod) => self.pods.push(*pod),
                 Object::PriorityClass(class) => self.classes.push(class),
+                Object::Data(object) => self.data.push(Rc::new(object)),
             }
         }
         self.errors_of(problems)
@@ -175,6 +187,7 @@ impl Report<'_> {
     fn together(&mut self) -> Result<(), Failure> {
         let (classes, mut problems) = Classes::collect(&self.classes);
         problems.extend(document::collisions(self.pods.iter()));
+        problems.extend(DataObjects::collect(self.data.iter().cloned()).1);
         for pod in &self.pods {
             if let Err(message) = classes.give(pod.spec()) {
                 problems.push(Problem {

@@ -1,5 +1,6 @@
 //! The context of one step of a worker: the time, the configuration, the node's limits, and the outbox.
 
+use crate::api::data_object::DataObjects;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
@@ -66,6 +67,8 @@ pub struct Context<'a> {
     pub now: Now,
     pub generation: Generation,
     pub config: &'a EngineConfig,
+    /// The ConfigMaps and Secrets in force.
+    pub data: &'a DataObjects,
     pub rng: &'a mut Rng,
     pub slots: &'a mut StartSlots,
     pub outbox: &'a mut Outbox,
@@ -110,7 +113,7 @@ impl Context<'_> {
 
     pub fn hook(&mut self, uid: &Uid, call: HookCall, timeout: Duration) -> OpId {
         match call.command() {
-            Some(_) => self.handler(uid, Handler::Hook(call), timeout),
+            Some(_) => self.handler(uid, Handler::Hook(Box::new(call)), timeout),
             None => self.begin(uid, |op| Effect::Hook { op, call: Box::new(call), timeout }),
         }
     }

@@ -51,8 +51,9 @@ pub enum Effect {
     Record { op: OpId, change: RecordChange },
     /// A5: store these pods. From now on their documents are `PodDocument::Accepted`, with these priorities.
     AcceptPods(Vec<AcceptedPod>),
-    /// The problems with the PriorityClasses of all manifests; they replace the previous ones.
-    ClassProblems(Vec<Problem>),
+    /// The problems between objects of all manifests: PriorityClasses that do not exist, objects that are defined twice. They
+    /// replace the previous ones.
+    ObjectProblems(Vec<Problem>),
     /// P8: watch the init process of a container or sandbox of the pod. `Watched` reports whether that succeeded.
     /// `Ended` follows once, when the process has ended, and ends the watch.
     Watch { uid: Uid, id: String, pid: u32 },
@@ -161,7 +162,8 @@ pub enum FilesCall {
     PreparePod { pod: Rc<Pod> },
     /// Create /etc/hosts, the container's log directory and a new termination message file. Answer: `Prepared` with
     /// the mounts of /etc/hosts and of the termination message file, in this order.
-    PrepareContainer { pod: Rc<Pod>, container: String, ips: Vec<String>, attempt: u32 },
+    /// `host_ips`: the answer contains the node's addresses.
+    PrepareContainer { pod: Rc<Pod>, container: String, ips: Vec<String>, attempt: u32, host_ips: bool },
     /// Create the link in the directory of container logs.
     LinkLog { pod: Rc<Pod>, container: String, id: ContainerId, attempt: u32 },
     /// Read the termination message of an exited container: the file, or the end of the log if the file is empty,

@@ -11,6 +11,7 @@ use crate::engine::effect::TimerKey;
 use crate::engine::op::{OpError, OpId};
 pub use crate::engine::pleg::relist::{Kind, PlegEvent};
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
+use serde::Serialize;
 use std::time::Duration;
 
 // Handled one at a time and moved once: a box would only cost an allocation.
@@ -98,6 +99,15 @@ pub struct PodDirectory {
     pub path: String,
 }
 
+/// The files of a container exist.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Prepared {
+    /// In the order of the request.
+    pub mounts: Vec<Mount>,
+    /// The node's IP addresses, preferred first, if they were requested.
+    pub host_ips: Vec<String>,
+}
+
 // As for `Event`.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
@@ -112,8 +122,7 @@ pub enum Answer {
     Container(ContainerFact),
     Executed(ExecOutput),
     Usage(Vec<UsageFact>),
-    /// The mounts of a container, in the order of the request.
-    Prepared(Vec<Mount>),
+    Prepared(Prepared),
     Message(String),
     Probe(ProbeResult),
     /// logind's maximum delay for inhibitor locks.

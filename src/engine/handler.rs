@@ -17,7 +17,7 @@ const MAX_PROBE_OUTPUT: usize = 10 << 10;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Handler {
     Probe(ProbeCall),
-    Hook(HookCall),
+    Hook(Box<HookCall>),
 }
 
 /// ExecSync of a handler.

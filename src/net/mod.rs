@@ -5,8 +5,9 @@
 //! - `listener`: a listening socket that is opened again when it fails or when its file is removed;
 //! - `http1`: HTTP/1.1 for a server: parses request heads, formats response heads and chunks;
 //! - `grpc`: a gRPC client over HTTP/2 on a unix socket, with reconnection;
-//! - `backoff`: when to connect, listen or request a stream again.
+//! - `addresses`: the addresses of this machine; `backoff`: when to connect, listen or request a stream again.
 
+pub mod addresses;
 pub mod backoff;
 pub mod buffered;
 pub mod grpc;

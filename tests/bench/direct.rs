@@ -13,12 +13,12 @@ use wherry::adapters::cri::requests::{HostDns, RequestConfig, container_config, 
 use wherry::adapters::pod_files::PodFiles;
 use wherry::api::cgroups::{CgroupDriver, CgroupNames};
 use wherry::api::document::{self, Context};
+use wherry::api::expand;
 use wherry::api::facts::ImageFact;
 use wherry::api::layout::Layout;
 use wherry::api::pod::Pod;
 use wherry::engine::effect::{CreateContainer, FilesCall};
-use wherry::engine::event::Answer;
-use wherry::engine::pod::process;
+use wherry::engine::event::{Answer, Prepared};
 
 pub struct Direct {
     pub sandbox: String,
@@ -87,11 +87,17 @@ pub fn start(runtime: &Runtime, cri: &mut Cri, name: &str) -> Direct {
 /// Creates and starts another container in the sandbox of a pod.
 pub fn container(cri: &mut Cri, direct: &Direct, attempt: u32) -> String {
     let (pod, name) = (direct.pod.clone(), "main".to_string());
-    let prepare = FilesCall::PrepareContainer { pod: pod.clone(), container: name.clone(), ips: Vec::new(), attempt };
-    let Ok(Answer::Prepared(mounts)) = files(&direct.node).execute(&prepare) else {
+    let prepare = FilesCall::PrepareContainer {
+        pod: pod.clone(),
+        container: name.clone(),
+        ips: Vec::new(),
+        attempt,
+        host_ips: false,
+    };
+    let Ok(Answer::Prepared(Prepared { mounts, .. })) = files(&direct.node).execute(&prepare) else {
         panic!("failed to prepare the files of the container");
     };
-    let process = process::of(pod.at(0)).expect("the environment");
+    let process = expand::container(pod.at(0)).expect("the environment");
     let call = CreateContainer {
         pod,
         container: name,

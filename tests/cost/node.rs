@@ -16,7 +16,7 @@ use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::api::time::{Boot, Now, Wall};
 use wherry::engine::config::EngineConfig;
 use wherry::engine::effect::{CgroupCall, Effect, FilesCall, RuntimeCall, TimerKey};
-use wherry::engine::event::{Answer, Event, Kind, PlegEvent};
+use wherry::engine::event::{Answer, Event, Kind, PlegEvent, Prepared};
 use wherry::engine::node::Engine;
 use wherry::event_loop::Timers;
 
@@ -205,7 +205,8 @@ impl Node {
                 let answer = match call {
                     FilesCall::PrepareContainer { pod, container, attempt, .. } => {
                         let host_path = format!("/var/lib/wherry/pods/{}/containers/{container}/{attempt}", pod.uid);
-                        Answer::Prepared(vec![Mount { container_path: "/dev/termination-log".into(), host_path }])
+                        let mounts = vec![Mount { container_path: "/dev/termination-log".into(), host_path }];
+                        Answer::Prepared(Prepared { mounts, host_ips: Vec::new() })
                     }
                     FilesCall::ReadTermination { .. } => Answer::Message(String::new()),
                     _ => Answer::Ok,

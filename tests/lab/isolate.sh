@@ -46,6 +46,9 @@ trap 'exit 143' TERM HUP
 inside='
 	set -eu
 	ip link set lo up
+	# The address of the node: the source address towards a documentation range (net/addresses).
+	ip addr add 192.0.2.2/32 dev lo
+	ip route add 192.0.2.1/32 dev lo src 192.0.2.2
 	resolv=$(cat /etc/resolv.conf 2>/dev/null || true)
 	target=$(readlink -m /etc/resolv.conf)
 	mount -t tmpfs -o mode=755 tmpfs /run

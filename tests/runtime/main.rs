@@ -26,6 +26,7 @@ mod looking;
 mod manifests;
 mod many;
 mod metrics;
+mod objects;
 mod purge;
 mod recorded;
 mod reference;

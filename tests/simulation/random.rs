@@ -4,6 +4,7 @@
 
 use crate::chance::{Chaos, below};
 use crate::check::{Checks, Violation};
+use crate::control::SECRET;
 use crate::plan::{Action, Plan};
 use crate::runtime::{Container, Life};
 use crate::settled::settle;
@@ -89,7 +90,11 @@ impl Pool {
             ]
         };
         let own = format!("priority: {CLASS_PRIORITY},");
-        let classed = specs.iter().map(|spec| spec.replace(&own, &format!("priorityClassName: {CLASS},")));
+        let env = format!("env: [{{name: LOGIN, valueFrom: {{secretKeyRef: {{name: {LOGIN}, key: {KEY}}}}}}}]");
+        let classed = specs.iter().map(|spec| {
+            let spec = spec.replace(&own, &format!("priorityClassName: {CLASS},"));
+            spec.replace("{name: side,", &format!("{{name: side, {env},"))
+        });
         Pool {
             files: files(&specs),
             classed: files(&classed.collect::<Vec<_>>()),
@@ -131,6 +136,9 @@ pub struct Played {
 
 /// The class from which pods get the priority that they otherwise set.
 pub const CLASS: &str = "gold";
+/// A Secret that the same lives define and remove.
+const LOGIN: &str = "login";
+const KEY: &str = "password";
 pub const CLASS_PRIORITY: i32 = 1000;
 /// The request of each pod of the pool, in milli-CPU.
 const REQUESTS: u64 = 300;
@@ -176,6 +184,7 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
         live(&mut w, pool, plan)?;
         if plan.classes {
             w.define_class(CLASS, CLASS_PRIORITY);
+            w.define_secret(LOGIN, KEY, SECRET);
         }
         dumped(&w)?;
         settle(&mut w, pool)
@@ -202,6 +211,9 @@ fn add_foreign(w: &mut World) {
 fn dumped(w: &World) -> Result<(), Violation> {
     let dump = w.engine.dump();
     let lacks = w.engine.pods().iter().any(|p| !dump["workers"][p.pod.uid.as_str()].is_object());
+    if dump.to_string().contains(SECRET) {
+        return Err(Violation { rule: "a dump contains no secret", what: String::new() });
+    }
     if lacks || !dump["ops"]["owners"].is_object() {
         return Err(Violation { rule: "the dump is whole", what: dump.to_string() });
     }
@@ -211,8 +223,14 @@ fn dumped(w: &World) -> Result<(), Violation> {
 fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
     for turn in &plan.turns {
         match turn.class {
-            Some(true) => w.define_class(CLASS, CLASS_PRIORITY),
-            Some(false) => w.remove_class(CLASS),
+            Some(true) => {
+                w.define_class(CLASS, CLASS_PRIORITY);
+                w.define_secret(LOGIN, KEY, &format!("{SECRET}-{}", turn.wait));
+            }
+            Some(false) => {
+                w.remove_class(CLASS);
+                w.remove_secret(LOGIN);
+            }
             None => {}
         }
         w.note(|| format!("--- {:?}", turn.action));

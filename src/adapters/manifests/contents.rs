@@ -4,9 +4,10 @@
 //! A pod is in force once the engine has accepted it, because its priority is unknown before (A5). Until then the last
 //! good version of the pod stays in force, as for a broken document.
 
+use crate::api::data_object::DataObject;
 use crate::api::document::{Document, Key, Object};
 use crate::api::objects::{AcceptedPod, PodDocument};
-use crate::api::pod::Pod;
+use crate::api::pod::{Pod, Source};
 use crate::api::priority::{self, Given, PriorityClass};
 use crate::api::problem::Problem;
 use serde_json::Value;
@@ -16,6 +17,7 @@ use std::rc::Rc;
 #[derive(Clone, Debug)]
 pub(super) enum Thing {
     Class(PriorityClass),
+    Data(Rc<DataObject>),
     /// A pod that the engine has accepted.
     Accepted(AcceptedPod),
     /// A pod that the engine has not accepted yet, and its last good version.
@@ -36,6 +38,7 @@ impl Held {
         let thing = match object {
             Object::Pod(pod) => Thing::New(Rc::new(*pod), None),
             Object::PriorityClass(class) => Thing::Class(class),
+            Object::Data(object) => Thing::Data(Rc::new(object)),
         };
         Held { thing, content: content.map(|content| content.to_string().into()) }
     }
@@ -50,6 +53,7 @@ impl Held {
                 Thing::Accepted(AcceptedPod { pod: Rc::new(*pod), given })
             }
             Object::PriorityClass(class) => Thing::Class(class),
+            Object::Data(object) => Thing::Data(Rc::new(object)),
         };
         Held { thing, content: None }
     }
@@ -57,6 +61,7 @@ impl Held {
     pub(super) fn digest(&self) -> &str {
         match &self.thing {
             Thing::Class(class) => &class.digest,
+            Thing::Data(object) => &object.digest,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => &pod.digest,
         }
     }
@@ -65,6 +70,7 @@ impl Held {
     pub(super) fn number(&self) -> u32 {
         match &self.thing {
             Thing::Class(class) => class.source.document,
+            Thing::Data(object) => object.source.document,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => pod.source.document,
         }
     }
@@ -72,6 +78,7 @@ impl Held {
     pub(super) fn key(&self) -> Key {
         match &self.thing {
             Thing::Class(class) => Key::PriorityClass(class.name.clone()),
+            Thing::Data(object) => Key::Data(object.key.clone()),
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => Key::Pod(pod.name.clone()),
         }
     }
@@ -96,6 +103,10 @@ impl Held {
         if let Thing::Class(class) = &self.thing { Some(class) } else { None }
     }
 
+    pub(super) fn data(&self) -> Option<&Rc<DataObject>> {
+        if let Thing::Data(object) = &self.thing { Some(object) } else { None }
+    }
+
     fn accepted(&self) -> Option<&AcceptedPod> {
         if let Thing::Accepted(pod) = &self.thing { Some(pod) } else { None }
     }
@@ -107,7 +118,7 @@ impl Held {
     /// The document for the engine; None if it is not a pod.
     pub(super) fn pod_document(&self) -> Option<PodDocument> {
         match &self.thing {
-            Thing::Class(_) => None,
+            Thing::Class(_) | Thing::Data(_) => None,
             Thing::Accepted(accepted) => Some(PodDocument::Accepted(accepted.clone())),
             Thing::New(pod, _) => {
                 let last_good = self.in_force().and_then(Held::accepted).cloned();
@@ -152,7 +163,7 @@ pub(super) fn merge(
             now.push(held);
             continue;
         }
-        match make(&document) {
+        match make(&document).and_then(|object| changeable(&old, object)) {
             Ok(object) => now.push(Held::new(object, Some(&document.content))),
             Err(more) => {
                 problems.extend(more);
@@ -199,6 +210,21 @@ pub(super) fn merge(
     }
     now.shrink_to_fit();
     (now, problems)
+}
+
+/// Rejects a new version of an immutable ConfigMap or Secret.
+fn changeable(old: &[Option<Held>], object: Object) -> Result<Object, Vec<Problem>> {
+    let Object::Data(new) = &object else { return Ok(object) };
+    let held = old.iter().flatten().filter_map(Held::data).find(|held| held.key == new.key);
+    if !held.is_some_and(|held| held.immutable) {
+        return Ok(object);
+    }
+    let Source { path, document } = new.source.clone();
+    let message =
+        "Forbidden: field is immutable when `immutable` is set; to change the values, remove the file and add it \
+                   again"
+            .to_owned();
+    Err(vec![Problem { path, document, line: None, field: Some("data".to_owned()), message }])
 }
 
 /// Takes the previous version of this document. After a reverted edit, this is the version that stayed in force.

@@ -17,7 +17,8 @@ impl Manifests {
     pub(super) fn objects(&self) -> Objects {
         let held = || self.sources.values().flat_map(|source| &source.held);
         let classes = held().filter_map(Held::class).cloned().collect();
-        Objects { classes, pods: held().filter_map(Held::pod_document).collect() }
+        let data = held().filter_map(Held::data).cloned().collect();
+        Objects { classes, data, pods: held().filter_map(Held::pod_document).collect() }
     }
 
     /// Until the old name of a renamed file counts as removed, its objects exist twice. This is not a conflict.
@@ -46,8 +47,8 @@ impl Manifests {
         }
     }
 
-    /// Replaces the problems with the PriorityClasses of all files.
-    pub fn class_problems(&mut self, mut problems: Vec<Problem>, now: Now) {
+    /// Replaces the problems between objects of all files.
+    pub fn object_problems(&mut self, mut problems: Vec<Problem>, now: Now) {
         for name in self.sources.keys().cloned().collect::<Vec<_>>() {
             let shown = self.shown(&name);
             let mut of_file: Vec<Problem> = problems.extract_if(.., |problem| problem.path == shown).collect();

@@ -23,9 +23,10 @@ use crate::api::mount::{ETC_HOSTS, Mount};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::engine::effect::FilesCall;
-use crate::engine::event::Answer;
+use crate::engine::event::{Answer, Prepared};
 use crate::engine::op::{Code, OpError};
 use crate::foreign::{self, Links};
+use crate::net::addresses::addresses;
 use remove::remove_below;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -59,6 +60,10 @@ pub struct PodFiles {
 
 type Result<T> = std::result::Result<T, String>;
 
+fn prepared(mounts: Vec<Mount>, host_ips: bool) -> Answer {
+    Answer::Prepared(Prepared { mounts, host_ips: if host_ips { addresses() } else { Vec::new() } })
+}
+
 /// `terminationMessagePath` of a container, None if the pod has no such container or the path is empty.
 fn termination_path(pod: &Pod, container: &str) -> Option<String> {
     let spec = pod.all_containers().find(|c| c.name == container)?;
@@ -70,11 +75,12 @@ impl PodFiles {
     pub fn execute(&self, call: &FilesCall) -> std::result::Result<Answer, OpError> {
         let result = match call {
             FilesCall::PreparePod { pod } => self.prepare_pod(pod).map(|()| Answer::Ok),
-            FilesCall::PrepareContainer { pod, container, ips, attempt: _ } if pod.host_network() => {
-                self.host_hosts().and_then(|hosts| self.prepare_container(pod, container, ips, Some(&hosts)))
+            FilesCall::PrepareContainer { pod, container, ips, attempt: _, host_ips } if pod.host_network() => {
+                let prepare = |hosts: String| self.prepare_container(pod, container, ips, Some(&hosts));
+                self.host_hosts().and_then(prepare).map(|mounts| prepared(mounts, *host_ips))
             }
-            FilesCall::PrepareContainer { pod, container, ips, attempt: _ } => {
-                self.prepare_container(pod, container, ips, None)
+            FilesCall::PrepareContainer { pod, container, ips, attempt: _, host_ips } => {
+                self.prepare_container(pod, container, ips, None).map(|mounts| prepared(mounts, *host_ips))
             }
             FilesCall::LinkLog { pod, container, id, attempt } => {
                 self.link_log(pod, container, id, *attempt).map(|()| Answer::Ok)
@@ -112,8 +118,9 @@ impl PodFiles {
         container: &str,
         ips: &[String],
         hosts: &str,
+        host_ips: bool,
     ) -> std::result::Result<Answer, OpError> {
-        answer(self.prepare_container(pod, container, ips, Some(hosts)))
+        answer(self.prepare_container(pod, container, ips, Some(hosts)).map(|mounts| prepared(mounts, host_ips)))
     }
 
     /// `RemoveContainerFiles`, for a helper thread because a log can be large.
@@ -147,7 +154,7 @@ impl PodFiles {
 
     /// Works also if the pod's directories are gone. `host` is the content of the host's hosts file, for a pod with
     /// `hostNetwork`. The answer contains the mounts of /etc/hosts and of the new termination message file.
-    fn prepare_container(&self, pod: &Pod, container: &str, ips: &[String], host: Option<&str>) -> Result<Answer> {
+    fn prepare_container(&self, pod: &Pod, container: &str, ips: &[String], host: Option<&str>) -> Result<Vec<Mount>> {
         one_part(container)?;
         self.prepare_pod(pod)?;
         let hosts = hosts::content(pod, ips, &self.cluster_domain, host);
@@ -160,7 +167,7 @@ impl PodFiles {
         let mut mounts =
             vec![Mount { container_path: ETC_HOSTS.to_owned(), host_path: self.layout.etc_hosts(&pod.uid) }];
         mounts.extend(termination_path(pod, container).map(|path| Mount { container_path: path, host_path: file }));
-        Ok(Answer::Prepared(mounts))
+        Ok(mounts)
     }
 
     fn link_log(&self, pod: &Pod, container: &str, id: &ContainerId, attempt: u32) -> Result<()> {

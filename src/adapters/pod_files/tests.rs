@@ -57,9 +57,11 @@ fn prepare(place: &Place, pod: &Rc<Pod>, attempt: u32) -> String {
         container: "main".into(),
         ips: vec!["10.0.0.2".into()],
         attempt,
+        host_ips: false,
     };
     match place.files.execute(&call) {
-        Ok(Answer::Prepared(mounts)) => {
+        Ok(Answer::Prepared(Prepared { mounts, host_ips })) => {
+            assert_eq!(host_ips, [""; 0]);
             let inside: Vec<&str> = mounts.iter().map(|m| m.container_path.as_str()).collect();
             assert_eq!(inside, ["/etc/hosts", "/dev/termination-log"]);
             assert_eq!(mounts[0].host_path, place.files.layout.etc_hosts(&pod.uid));

@@ -1,4 +1,5 @@
-//! Parses a manifest file to objects: YAML or JSON, several documents, `Pod`, `PriorityClass`, `List` and `PodList`.
+//! Parses a manifest file to objects: YAML or JSON, several documents, `Pod`, `ConfigMap`, `Secret`, `PriorityClass`, `List` and
+//! `PodList`.
 //!
 //! Parsing has two steps, so that unchanged documents are not processed again. `parse` returns the documents as plain
 //! values, each with its digest. Only an error in the file's form (invalid YAML, a duplicate key, too large) makes the
@@ -11,6 +12,7 @@
 mod locate;
 mod typed;
 
+use crate::api::data_object::{self, DataKey, DataKind, DataObject, DataValue};
 use crate::api::names::FullName;
 use crate::api::pod::{Pod, Source};
 use crate::api::priority::PriorityClass;
@@ -18,8 +20,10 @@ use crate::api::problem::{Fault, FieldPath, Problem, Step, brief};
 use crate::api::{defaults, uid, validate};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::scheduling::v1 as scheduling;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -47,7 +51,7 @@ pub struct Context<'a> {
 }
 
 /// The supported kinds.
-const KINDS: [&str; 4] = ["Pod", "PriorityClass", "List", "PodList"];
+const KINDS: [&str; 6] = ["Pod", "ConfigMap", "Secret", "PriorityClass", "List", "PodList"];
 const PRIORITY_CLASS: &str = "PriorityClass";
 
 /// The object of a valid document.
@@ -55,6 +59,7 @@ const PRIORITY_CLASS: &str = "PriorityClass";
 pub enum Object {
     Pod(Box<Pod>),
     PriorityClass(PriorityClass),
+    Data(DataObject),
 }
 
 /// The identity that a document claims. A later version with the same key replaces the earlier one.
@@ -62,6 +67,7 @@ pub enum Object {
 pub enum Key {
     Pod(FullName),
     PriorityClass(String),
+    Data(DataKey),
 }
 
 /// Returns the errors of a typed, defaulted pod.
@@ -146,7 +152,6 @@ pub fn pod_from_value(value: &Value) -> Result<core::Pod, String> {
 /// The conflicts between pods (D4). For two pods with the same namespace/name or the same UID, the later one gets the
 /// problem.
 pub fn collisions<'p>(pods: impl Iterator<Item = &'p Pod>) -> Vec<Problem> {
-    use std::collections::BTreeMap;
     let mut names: BTreeMap<&FullName, &Source> = BTreeMap::new();
     let mut uids: BTreeMap<&str, &Source> = BTreeMap::new();
     let mut problems = Vec::new();
@@ -200,6 +205,8 @@ impl Document {
         let name = self.name()?;
         Some(match self.content.get("kind").and_then(Value::as_str) {
             Some(kind) if near(kind, PRIORITY_CLASS) => Key::PriorityClass(name.name.to_string()),
+            Some(kind) if near(kind, "ConfigMap") => Key::Data(DataKey { kind: DataKind::ConfigMap, name }),
+            Some(kind) if near(kind, "Secret") => Key::Data(DataKey { kind: DataKind::Secret, name }),
             _ => Key::Pod(name),
         })
     }
@@ -221,10 +228,13 @@ impl Document {
     /// # Errors
     /// All errors of the document. After a wrong type nothing more is checked.
     pub fn object(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Object, Vec<Problem>> {
-        if self.content.get("kind").and_then(Value::as_str) != Some(PRIORITY_CLASS) {
-            return self.pod(path, text, context).map(|pod| Object::Pod(Box::new(pod)));
-        }
-        self.priority_class(path).map(Object::PriorityClass).map_err(|faults| self.problems(path, text, faults))
+        let made = match self.content.get("kind").and_then(Value::as_str) {
+            Some(PRIORITY_CLASS) => self.priority_class(path).map(Object::PriorityClass),
+            Some("ConfigMap") => self.config_map(path).map(Object::Data),
+            Some("Secret") => self.secret(path).map(Object::Data),
+            _ => return self.pod(path, text, context).map(|pod| Object::Pod(Box::new(pod))),
+        };
+        made.map_err(|faults| self.problems(path, text, faults))
     }
 
     /// Makes the pod: typed, defaulted, validated. `text` is the text of the file, to find the lines of errors.
@@ -241,7 +251,7 @@ impl Document {
     /// # Errors
     /// The content does not match the types.
     pub fn recorded(&self, path: &str, context: Context<'_>) -> Result<Object, Vec<Problem>> {
-        if self.content.get("kind").and_then(Value::as_str) == Some(PRIORITY_CLASS) {
+        if let Some(PRIORITY_CLASS | "ConfigMap" | "Secret") = self.content.get("kind").and_then(Value::as_str) {
             return self.object(path, None, context);
         }
         let made = self.make(path, context, |_| Vec::new());
@@ -310,6 +320,61 @@ impl Document {
         })
     }
 
+    fn config_map(&self, path: &str) -> Result<DataObject, Vec<Fault>> {
+        let mut map = self.typed::<core::ConfigMap>()?;
+        default_namespace(&mut map.metadata);
+        let faults = validate::config_map(&map);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let (immutable, values) = (map.immutable == Some(true), data_object::of_config_map(&map));
+        Ok(self.data_object(DataKind::ConfigMap, path, &map.metadata, immutable, values))
+    }
+
+    /// No error contains a value.
+    fn secret(&self, path: &str) -> Result<DataObject, Vec<Fault>> {
+        let mut secret = self.typed::<core::Secret>().map_err(|mut faults| {
+            faults.iter_mut().for_each(Fault::hide_secret);
+            faults
+        })?;
+        default_namespace(&mut secret.metadata);
+        let faults = validate::secret(&secret);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let (immutable, values) = (secret.immutable == Some(true), data_object::of_secret(&secret));
+        Ok(self.data_object(DataKind::Secret, path, &secret.metadata, immutable, values))
+    }
+
+    fn typed<T: for<'de> serde::Deserialize<'de>>(&self) -> Result<T, Vec<Fault>> {
+        if !self.faults.is_empty() {
+            return Err(self.faults.clone());
+        }
+        let (typed, mut faults) = typed::from_value::<T>(&self.content);
+        match typed {
+            Ok(typed) if faults.is_empty() => Ok(typed),
+            Ok(_) => Err(faults),
+            Err(fault) => {
+                faults.insert(0, fault);
+                Err(faults)
+            }
+        }
+    }
+
+    fn data_object(
+        &self,
+        kind: DataKind,
+        path: &str,
+        metadata: &ObjectMeta,
+        immutable: bool,
+        values: BTreeMap<Box<str>, DataValue>,
+    ) -> DataObject {
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        let key = DataKey { kind, name: FullName::new(&text(&metadata.namespace), &text(&metadata.name)) };
+        let source = Source { path: path.to_owned(), document: self.number };
+        DataObject { key, immutable, values, source, digest: self.digest.clone() }
+    }
+
     fn problems(&self, path: &str, text: Option<&[u8]>, faults: Vec<Fault>) -> Vec<Problem> {
         let text = text.and_then(|t| std::str::from_utf8(t).ok());
         let more = faults.len().saturating_sub(MAX_FAULTS);
@@ -333,6 +398,13 @@ impl Document {
             message.push_str("...");
         }
         Problem { path: path.to_owned(), document: self.number, line, field, message }
+    }
+}
+
+fn default_namespace(metadata: &mut ObjectMeta) {
+    let namespace = metadata.namespace.get_or_insert_default();
+    if namespace.is_empty() {
+        namespace.push_str("default");
     }
 }
 
@@ -392,7 +464,9 @@ fn faults_of(value: &Value) -> Vec<Fault> {
             Some(meant) => faults.push(fault("kind", &format!("Unsupported value: {kind:?}; did you mean {meant}?"))),
             None => faults.push(fault("kind", &format!("{kind} is not supported yet"))),
         },
-        None | Some(Value::Null) => faults.push(fault("kind", "Required value: must be Pod, PriorityClass or List")),
+        None | Some(Value::Null) => {
+            faults.push(fault("kind", "Required value: must be Pod, ConfigMap, Secret, PriorityClass or List"))
+        }
         Some(other) => faults.push(fault("kind", &format!("must be a string, not {other}"))),
     }
     faults

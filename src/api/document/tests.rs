@@ -43,7 +43,7 @@ fn d5_several_documents_lists_and_json_are_read() {
 #[test]
 fn d5_one_bad_document_leaves_the_others_alone_and_is_named_with_its_line() {
     let text = format!(
-        "{}---\n{}  typo: 1\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\n---\n{}",
+        "{}---\n{}  typo: 1\n---\napiVersion: v1\nkind: Service\nmetadata: {{name: m}}\n---\n{}",
         pod_named("a"),
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: b\nspec:\n",
         pod_named("c"),
@@ -55,7 +55,7 @@ fn d5_one_bad_document_leaves_the_others_alone_and_is_named_with_its_line() {
         [
             "/m/web.yaml:11: spec.typo: unknown field",
             "/m/web.yaml:10: spec.containers: Required value",
-            "/m/web.yaml:14: kind: ConfigMap is not supported yet",
+            "/m/web.yaml:14: kind: Service is not supported yet",
         ]
     );
     let documents = parse(text.as_bytes(), PATH).unwrap();
@@ -395,4 +395,44 @@ fn d2_a_record_is_not_validated_again() {
     assert!(document.object("/m/web.yaml", None, context).is_err());
     let Ok(Object::Pod(pod)) = document.recorded("/m/web.yaml", context) else { panic!("no pod") };
     assert_eq!(pod.name.to_string(), "default/web");
+}
+
+#[test]
+fn d6_config_maps_and_secrets_are_read_and_no_error_shows_a_secret() {
+    let read = |text: &str| {
+        let (objects, problems) = read_objects(text.as_bytes(), "/m/o.yaml", CONTEXT);
+        let data = |object| if let Object::Data(data) = object { Some(data) } else { None };
+        let objects: Vec<_> = objects.into_iter().filter_map(data).collect();
+        (objects, problems.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    let (objects, problems) = read(
+        "{apiVersion: v1, kind: Secret, metadata: {name: s}, type: Opaque, immutable: true, data: {a: aGk=}, stringData: {b: c}}",
+    );
+    assert_eq!(problems, [""; 0]);
+    let values: Vec<(&str, &[u8])> = objects[0].values.iter().map(|(k, v)| (&**k, v.bytes())).collect();
+    assert_eq!((values.as_slice(), objects[0].immutable), (&[("a", &b"hi"[..]), ("b", &b"c"[..])][..], true));
+    assert_eq!(objects[0].key.to_string(), "Secret default/s");
+    let secret = |fields: &str| format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\n{fields}\n");
+    for (fields, expected) in [
+        ("data: {a: hunter2!}", "data[a]: Invalid value: must be a map from keys to base64 text"),
+        (
+            "stringData: {a: 4711}",
+            "stringData[a]: Invalid value: must be a map from keys to text; put numbers in quotes",
+        ),
+        (
+            "stringData: {'../x': hunter2}",
+            "stringData[../x]: Invalid value: \"../x\": a valid config key must consist of",
+        ),
+        ("stringdata: {a: hunter2}", "stringdata: unknown field; did you mean stringData?"),
+    ] {
+        let (objects, problems) = read(&secret(fields));
+        assert!(objects.is_empty() && problems[0].starts_with(&format!("/m/o.yaml:4: {expected}")), "{problems:?}");
+        assert!(!problems.concat().contains("hunter2") && !problems.concat().contains("4711"), "{problems:?}");
+    }
+    let map = |fields: &str| read(&format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: m}}, {fields}}}")).1;
+    assert_eq!(map("data: {port: '80'}, binaryData: {raw: /w==}"), [""; 0]);
+    assert!(map("data: {port: 80}")[0].contains("data[port]: "), "{:?}", map("data: {port: 80}"));
+    assert!(map("data: {a: x}, binaryData: {a: /w==}")[0].contains("duplicate of key present in binaryData"));
+    let large = format!("data: {{a: {0}, b: {0}}}", "x".repeat((1 << 19) + 1));
+    assert!(map(&large)[0].contains("Too long") || map(&large)[0].contains("larger than 1048576"), "{:?}", map(&large));
 }

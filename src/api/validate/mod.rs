@@ -3,6 +3,7 @@
 //! `unsupported` rejects fields that are not implemented yet. Admission, not this module, checks if the pod fits the
 //! node.
 
+mod environment;
 mod network;
 mod placement;
 mod resources;
@@ -10,11 +11,12 @@ mod security;
 mod syntax;
 mod unsupported;
 
+use crate::api::data_object;
 use crate::api::expand::{self, Place};
 use crate::api::pod::is_sidecar;
 use crate::api::priority;
 use crate::api::problem::{At, Fault, Faults, What};
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec, Secret};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeSet;
@@ -70,6 +72,60 @@ pub(crate) fn priority_class(class: &PriorityClass, says_value: bool) -> Vec<Fau
         None => {}
     }
     faults.0
+}
+
+pub(crate) fn config_map(map: &ConfigMap) -> Vec<Fault> {
+    let mut faults = Faults::default();
+    let root = At::Root;
+    data_metadata(&map.metadata, "config map", &mut faults);
+    let (data, binary) = (root.field("data"), root.field("binaryData"));
+    let mut size = 0;
+    for (key, value) in map.data.iter().flatten() {
+        complain(syntax::config_key(key), key, data.key(key), &mut faults);
+        if map.binary_data.as_ref().is_some_and(|binary| binary.contains_key(key)) {
+            faults.invalid(data.key(key), key, "duplicate of key present in binaryData");
+        }
+        size += value.len();
+    }
+    for (key, value) in map.binary_data.iter().flatten() {
+        complain(syntax::config_key(key), key, binary.key(key), &mut faults);
+        size += value.0.len();
+    }
+    too_large(size, root.field("data"), &mut faults);
+    faults.0
+}
+
+/// No message contains a value.
+pub(crate) fn secret(secret: &Secret) -> Vec<Fault> {
+    let mut faults = Faults::default();
+    let root = At::Root;
+    data_metadata(&secret.metadata, "secret", &mut faults);
+    let (data, text) = (root.field("data"), root.field("stringData"));
+    let mut size = 0;
+    for (key, value) in secret.data.iter().flatten() {
+        complain(syntax::config_key(key), key, data.key(key), &mut faults);
+        size += value.0.len();
+    }
+    for (key, value) in secret.string_data.iter().flatten() {
+        complain(syntax::config_key(key), key, text.key(key), &mut faults);
+        size += value.len();
+    }
+    too_large(size, root.field("data"), &mut faults);
+    faults.0
+}
+
+fn data_metadata(metadata: &ObjectMeta, kind: &str, faults: &mut Faults) {
+    let root = At::Root;
+    let at = root.field("metadata");
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    complain(syntax::dns_label(namespace), namespace, at.field("namespace"), faults);
+    any_metadata(metadata, kind, at, faults);
+}
+
+fn too_large(size: usize, at: At<'_>, faults: &mut Faults) {
+    if size > data_object::MAX_SIZE {
+        faults.add(at, format!("Too long: may not be more than {} bytes", data_object::MAX_SIZE));
+    }
 }
 
 /// The errors in a label's key or value, as Kubernetes messages; empty if it is valid.
@@ -229,15 +285,7 @@ fn container(container: &Container, at: At<'_>, faults: &mut Faults) {
     one_of(policy, &["Always", "IfNotPresent", "Never"], at.field("imagePullPolicy"), faults);
     let policy = container.termination_message_policy.as_deref();
     one_of(policy, &["FallbackToLogsOnError", "File"], at.field("terminationMessagePolicy"), faults);
-    let env = at.field("env");
-    for (i, variable) in container.env.iter().flatten().enumerate() {
-        let at = env.item(i);
-        if variable.name.is_empty() {
-            faults.required(at.field("name"), "");
-        } else {
-            complain(syntax::env_name(&variable.name), &variable.name, at.field("name"), faults);
-        }
-    }
+    environment::environment(container, at, faults);
     arguments(container, at, faults);
     if let Some(list) = &container.resources {
         resources::resources(list, at.field("resources"), faults);

@@ -87,6 +87,23 @@ pub(super) fn label_value(text: &str) -> Complaints {
     too_long(text, LABEL).into_iter().chain(form).collect()
 }
 
+/// A key of a ConfigMap or a Secret. It can be a file name.
+pub(super) fn config_key(text: &str) -> Complaints {
+    let mut complaints = Vec::new();
+    if text.len() > SUBDOMAIN {
+        complaints.push(format!("must be no more than {SUBDOMAIN} characters"));
+    }
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')) {
+        complaints.push("a valid config key must consist of alphanumeric characters, '-', '_' or '.'".to_owned());
+    }
+    match text {
+        "." => complaints.push("must not be '.'".to_owned()),
+        _ if text.starts_with("..") => complaints.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    complaints
+}
+
 /// Any printable ASCII character except `=`, as in Kubernetes 1.32 and later.
 pub(super) fn env_name(text: &str) -> Complaints {
     let fine = !text.is_empty() && text.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=');

@@ -345,6 +345,55 @@ fn init_containers_have_unique_names_and_only_sidecars_have_probes_and_hooks() {
 }
 
 #[test]
+fn a_value_from_elsewhere_has_one_valid_source() {
+    let from = |source: Value| json!({"env": [{"name": "A", "valueFrom": source}]});
+    let key = |key: &str| json!({"secretKeyRef": {"name": "s", "key": key}});
+    for (fields, expected) in [
+        (from(json!({"fieldRef": {"fieldPath": "metadata.labels['a/b']"}})), None),
+        (from(json!({"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}})), None),
+        (json!({"envFrom": [{"prefix": "P_", "configMapRef": {"name": "a", "optional": true}}]}), None),
+        (from(key("tls.crt")), None),
+        (from(json!({})), Some("env[0].valueFrom: Invalid value: \"\": must specify one of: `fieldRef`")),
+        (
+            from(json!({"fieldRef": {"fieldPath": "status.phase"}})),
+            Some("env[0].valueFrom.fieldRef.fieldPath: Invalid value: \"status.phase\": supported are"),
+        ),
+        (from(json!({"fieldRef": {"fieldPath": ""}})), Some("env[0].valueFrom.fieldRef.fieldPath: Required value")),
+        (
+            from(json!({"resourceFieldRef": {"resource": "limits.gpu"}})),
+            Some("env[0].valueFrom.resourceFieldRef.resource: Invalid value: \"limits.gpu\""),
+        ),
+        (
+            from(json!({"resourceFieldRef": {"resource": "limits.cpu", "divisor": "x"}})),
+            Some("env[0].valueFrom.resourceFieldRef.divisor: Invalid value: \"x\""),
+        ),
+        (from(key("../x")), Some("env[0].valueFrom.secretKeyRef.key: Invalid value: \"../x\"")),
+        (
+            from(json!({"secretKeyRef": {"name": "", "key": "k"}})),
+            Some("env[0].valueFrom.secretKeyRef.name: Required value"),
+        ),
+        (
+            json!({"env": [{"name": "A", "value": "x", "valueFrom": key("k")}]}),
+            Some("env[0].valueFrom: Invalid value: \"\": may not be specified when `value`"),
+        ),
+        (json!({"envFrom": [{"prefix": "P_"}]}), Some("envFrom[0]: Invalid value: \"\": must specify one of")),
+        (
+            json!({"envFrom": [{"configMapRef": {"name": "A b"}}]}),
+            Some("envFrom[0].configMapRef.name: Invalid value: \"A b\""),
+        ),
+    ] {
+        let faults = with_container(fields.clone());
+        match expected {
+            None => assert_eq!(faults, [""; 0], "{fields}"),
+            Some(expected) => {
+                let begin = format!("spec.containers[0].{expected}");
+                assert!(!faults.is_empty() && faults[0].starts_with(&begin), "{fields}: {faults:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn an_unsupported_field_is_rejected_by_name() {
     for (more, field) in [
         (json!({"volumes": [{"name": "v", "emptyDir": {}}]}), "volumes"),
@@ -374,11 +423,6 @@ fn an_unsupported_field_is_rejected_by_name() {
         (json!({"startupProbe": {"httpGet": {"port": "web"}}}), "startupProbe.httpGet"),
         (json!({"lifecycle": {"preStop": {"httpGet": {"port": 80}}}}), "lifecycle.preStop.httpGet"),
         (json!({"lifecycle": {"postStart": {"sleep": {"seconds": 1}}}}), "lifecycle.postStart.sleep"),
-        (json!({"envFrom": [{"configMapRef": {"name": "a"}}]}), "envFrom"),
-        (
-            json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}),
-            "env[0].valueFrom",
-        ),
         (json!({"securityContext": {"procMount": "Unmasked"}}), "securityContext.procMount"),
     ] {
         assert_eq!(with_container(more), [format!("spec.containers[0].{field}: not supported yet")]);

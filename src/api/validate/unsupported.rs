@@ -31,7 +31,6 @@ pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
 
 pub(super) fn of_container(container: &Container, at: At<'_>, faults: &mut Faults) {
     for (used, field) in [
-        (some(container.env_from.as_ref()), "envFrom"),
         (some(container.volume_devices.as_ref()), "volumeDevices"),
         (some(container.volume_mounts.as_ref()), "volumeMounts"),
     ] {
@@ -73,12 +72,6 @@ pub(super) fn of_container(container: &Container, at: At<'_>, faults: &mut Fault
                     faults.not_yet(at.field(field));
                 }
             }
-        }
-    }
-    let env = at.field("env");
-    for (i, variable) in container.env.iter().flatten().enumerate() {
-        if variable.value_from.is_some() {
-            faults.not_yet(env.item(i).field("valueFrom"));
         }
     }
 }

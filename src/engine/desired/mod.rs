@@ -1,4 +1,4 @@
-//! The wanted objects: which pods the manifests define, their priorities (A5), which of two documents with the same name
+//! The wanted objects: which pods, ConfigMaps and Secrets the manifests define, the pods' priorities (A5), which of two documents with the same name
 //! or UID counts (D4), which pod may use a full name (W8), and what was requested or recorded before the manifests were
 //! known (D1, W25). The node compares the result with its workers.
 //!
@@ -6,14 +6,13 @@
 //! - A second source of pods, the API server. `update` receives the pods of one source today. With two sources, each
 //!   keeps its own list, `Sources` is known when both have been read, and `precedence` orders documents by source
 //!   before it orders them by path. A trait for sources appears with the second one.
-//! - ConfigMaps and Secrets: further lists of `Objects`, with the same precedence and conflicts. A pod that refers to an
-//!   object that does not exist waits, like a pod that waits for its name.
 
 pub mod conflict;
 pub mod names;
 pub mod precedence;
 pub mod priorities;
 
+use crate::api::data_object::{DataKey, DataObjects};
 use crate::api::names::Uid;
 use crate::api::objects::Objects;
 use crate::api::pod::Pod;
@@ -54,8 +53,14 @@ pub struct Desired {
     sources: Sources,
     /// The pods of all documents in force, with their priorities.
     manifests: Vec<Rc<Pod>>,
-    /// The last update had problems with PriorityClasses.
-    class_problems: bool,
+    /// The ConfigMaps and Secrets in force. A dump must not contain their values.
+    #[serde(skip)]
+    data: DataObjects,
+    /// The objects whose values have changed since the last call of `take_changed_data`.
+    #[serde(skip)]
+    changed_data: Vec<DataKey>,
+    /// The last update had problems between objects.
+    object_problems: bool,
     conflicts: Vec<Conflict>,
     names: Names,
     /// Edited pods that are replaced once their record has been written.
@@ -67,7 +72,9 @@ impl Default for Desired {
         Desired {
             sources: Sources::Unread { recorded: BTreeMap::new(), early: Vec::new() },
             manifests: Vec::new(),
-            class_problems: false,
+            data: DataObjects::default(),
+            changed_data: Vec::new(),
+            object_problems: false,
             conflicts: Vec::new(),
             names: Names::default(),
             outdated: BTreeSet::new(),
@@ -79,6 +86,16 @@ impl Desired {
     /// D1: every manifest source has been read once.
     pub fn is_known(&self) -> bool {
         matches!(self.sources, Sources::Read)
+    }
+
+    /// The ConfigMaps and Secrets in force.
+    pub fn data(&self) -> &DataObjects {
+        &self.data
+    }
+
+    /// The ConfigMaps and Secrets that changed, appeared or disappeared since the last call.
+    pub fn take_changed_data(&mut self) -> Vec<DataKey> {
+        std::mem::take(&mut self.changed_data)
     }
 
     pub fn conflicts(&self) -> &[Conflict] {
@@ -150,14 +167,18 @@ impl Desired {
     }
 
     /// A5: returns the pods in force. Newly accepted pods are stored, so that they keep their priority after a restart.
-    fn resolve(&mut self, objects: Objects, outbox: &mut Outbox) -> Vec<Rc<Pod>> {
-        let Resolution { in_force, accepted, problems } = priorities::resolve(objects);
+    fn resolve(&mut self, mut objects: Objects, outbox: &mut Outbox) -> Vec<Rc<Pod>> {
+        let (data, of_data) = DataObjects::collect(std::mem::take(&mut objects.data));
+        self.changed_data.extend(data.changes(&self.data));
+        self.data = data;
+        let Resolution { in_force, accepted, mut problems } = priorities::resolve(objects);
+        problems.extend(of_data);
         if !accepted.is_empty() {
             outbox.push(Effect::AcceptPods(accepted));
         }
         let problematic = !problems.is_empty();
-        if std::mem::replace(&mut self.class_problems, problematic) || problematic {
-            outbox.push(Effect::ClassProblems(problems));
+        if std::mem::replace(&mut self.object_problems, problematic) || problematic {
+            outbox.push(Effect::ObjectProblems(problems));
         }
         in_force
     }

@@ -85,6 +85,7 @@ mod tests {
             match object {
                 Object::Pod(pod) => objects.pods.push(PodDocument::New { pod: Rc::new(*pod), last_good: None }),
                 Object::PriorityClass(class) => objects.classes.push(class),
+                Object::Data(_) => {}
             }
         }
         objects
@@ -129,7 +130,7 @@ mod tests {
         let first = resolve(objects(&(pod("") + &class("usual", ", globalDefault: true"))));
         let pods: Vec<PodDocument> = first.accepted.iter().cloned().map(PodDocument::Accepted).collect();
         // A pod that names no class has no problem when the default class is removed.
-        let again = resolve(Objects { classes: Vec::new(), pods });
+        let again = resolve(Objects { pods, ..Objects::default() });
         assert_eq!((&again.in_force, &again.accepted, &again.problems), (&first.in_force, &vec![], &vec![]));
         assert_eq!(priority::of(again.in_force[0].spec()), 5);
     }

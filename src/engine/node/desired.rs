@@ -38,7 +38,21 @@ impl Engine {
         self.claim(&chosen);
         self.compare_with_workers(chosen);
         self.pleg.without_worker.all_claimed();
+        self.data_changed();
         self.handle_early(early);
+    }
+
+    /// W9: a pod that waits for a ConfigMap or a Secret tries again as soon as the object changes.
+    fn data_changed(&mut self) {
+        let changed = self.desired.take_changed_data();
+        if changed.is_empty() {
+            return;
+        }
+        for (uid, worker) in &mut self.workers {
+            if worker.data_changed(&changed) {
+                self.dirty.insert(uid.clone());
+            }
+        }
     }
 
     /// W25: recorded pods come first.

@@ -281,6 +281,7 @@ impl Engine {
             now: self.now,
             generation: self.generation,
             config: &self.config,
+            data: self.desired.data(),
             rng: &mut self.rng,
             slots: &mut self.slots,
             outbox: &mut self.outbox,

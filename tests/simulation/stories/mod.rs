@@ -3,6 +3,7 @@
 mod admission;
 mod adoption;
 mod classes;
+mod data;
 mod deadlines;
 mod desired;
 mod drains;

@@ -116,6 +116,7 @@ impl World {
 
     /// The rules for a call at the moment when the engine requests it.
     fn check_call(&mut self, op: OpId, call: &RuntimeCall, timeout: Duration) {
+        self.check_environment(call);
         self.checks.call(op, call, timeout, self.clock.now, &self.runtime);
         let life = self.process.life;
         let flights = self.connection.flights.iter();

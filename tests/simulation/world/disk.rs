@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use wherry::api::mount::Mount;
 use wherry::api::names::{FullName, Uid};
 use wherry::engine::effect::{FilesCall, RecordChange};
-use wherry::engine::event::Answer;
+use wherry::engine::event::{Answer, Prepared};
 use wherry::engine::op::{Code, OpError, OpId};
 
 /// A power failure may lose writes that the disk acknowledged within this time before it (ns).
@@ -129,7 +129,8 @@ impl World {
             FilesCall::PrepareContainer { pod, container, attempt, .. } => {
                 self.disk.directories.insert(pod.uid.clone(), pod.name.clone());
                 let host_path = format!("/pods/{}/{container}/{attempt}", pod.uid);
-                Ok(Answer::Prepared(vec![Mount { container_path: "/dev/termination-log".into(), host_path }]))
+                let mounts = vec![Mount { container_path: "/dev/termination-log".into(), host_path }];
+                Ok(Answer::Prepared(Prepared { mounts, host_ips: vec!["192.0.2.7".into()] }))
             }
             FilesCall::ReadTermination { id, .. } => {
                 let now = self.wall_now();

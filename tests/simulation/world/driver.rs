@@ -98,7 +98,7 @@ impl World {
             Effect::Files { op, call } => self.files_call(op, call),
             Effect::Cgroup { op, call } => self.cgroup_call(op, &call),
             Effect::AcceptPods(pods) => self.accept_pods(pods),
-            Effect::ClassProblems(problems) => self.manifests.problems = problems,
+            Effect::ObjectProblems(problems) => self.manifests.problems = problems,
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, sandboxes),
             Effect::Volumes { op, call, timeout } => self.volumes_call(op, &call, timeout),
             Effect::Hook { op, call, timeout } => self.hook(op, &call, timeout),

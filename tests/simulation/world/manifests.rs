@@ -4,20 +4,30 @@ use super::World;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use wherry::api::data_object::{DataKey, DataKind, DataObject, DataValue};
+use wherry::api::names::FullName;
 use wherry::api::objects::{AcceptedPod, Objects, PodDocument};
 use wherry::api::pod::{Pod, Source};
 use wherry::api::priority::{self, PriorityClass};
 use wherry::api::problem::Problem;
+use wherry::engine::effect::RuntimeCall;
 use wherry::engine::event::Event;
 
 #[derive(Default)]
 pub struct Manifests {
     /// By name.
     classes: BTreeMap<String, PriorityClass>,
+    /// ConfigMaps and Secrets.
+    data: BTreeMap<DataKey, Rc<DataObject>>,
     /// The last accepted version of each file, on disk.
     accepted: BTreeMap<String, AcceptedPod>,
     /// The problems with PriorityClasses that the engine has reported.
     pub problems: Vec<Problem>,
+}
+
+/// The key of a Secret in the namespace `default`.
+fn secret(name: &str) -> DataKey {
+    DataKey { kind: DataKind::Secret, name: FullName::new("default", name) }
 }
 
 type Files = BTreeMap<String, Rc<Pod>>;
@@ -71,16 +81,51 @@ impl World {
         self.set_files(self.files.clone());
     }
 
+    /// Defines a Secret with one value, in a file of its own.
+    pub fn define_secret(&mut self, name: &str, key: &str, value: &str) {
+        let object = DataObject {
+            key: secret(name),
+            immutable: false,
+            values: [(key.into(), DataValue::Text(value.into()))].into(),
+            source: Source { path: format!("/m/secret-{name}.yaml"), document: 1 },
+            digest: value.into(),
+        };
+        self.manifests.data.insert(object.key.clone(), Rc::new(object));
+        self.set_files(self.files.clone());
+    }
+
+    pub fn remove_secret(&mut self, name: &str) {
+        self.manifests.data.remove(&secret(name));
+        self.set_files(self.files.clone());
+    }
+
+    /// D6: a container gets the current values of its Secrets, and none is created without them.
+    pub(super) fn check_environment(&mut self, call: &RuntimeCall) {
+        let RuntimeCall::CreateContainer(create) = call else { return };
+        let spec = create.pod.container(&create.container);
+        for variable in spec.into_iter().flat_map(|c| c.env.iter().flatten()) {
+            let Some(of) = variable.value_from.as_ref().and_then(|from| from.secret_key_ref.as_ref()) else { continue };
+            let object = self.manifests.data.get(&secret(&of.name));
+            let value = object.and_then(|object| object.values.get(of.key.as_str())).map(DataValue::bytes);
+            let given = create.process.env.iter().find(|(name, _)| *name == variable.name).map(|(_, v)| v.as_bytes());
+            if value.is_none() || value != given {
+                let what = format!("{}/{} gets another value of {}", create.pod.name, create.container, of.name);
+                self.checks.fail("D6", what);
+            }
+        }
+    }
+
     /// The engine receives all objects.
     pub(super) fn send_objects(&mut self) {
-        let Manifests { classes, accepted, .. } = &mut self.manifests;
+        let Manifests { classes, data, accepted, .. } = &mut self.manifests;
         accepted.retain(|path, _| self.files.contains_key(path));
         let document = |(path, pod): (&String, &Rc<Pod>)| match accepted.get(path).cloned() {
             Some(last) if last.pod.digest == pod.digest => PodDocument::Accepted(last),
             last_good => PodDocument::New { pod: pod.clone(), last_good },
         };
         let pods = self.files.iter().map(document).collect();
-        let objects = Objects { classes: classes.values().cloned().collect(), pods };
+        let (classes, data) = (classes.values().cloned().collect(), data.values().cloned().collect());
+        let objects = Objects { classes, data, pods };
         self.step(Event::Desired(objects));
     }
 

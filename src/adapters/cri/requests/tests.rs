@@ -3,12 +3,16 @@
 use super::*;
 use crate::adapters::cri::proto;
 use crate::api::cgroups::CgroupDriver;
+use crate::api::data_object::DataObjects;
+use crate::api::environment::Facts;
 use crate::api::expand;
 use crate::api::facts::ImageFact;
 use crate::api::mount::Mount;
 use crate::api::names::{FullName, SandboxId, Uid};
 use crate::api::pod::{Pod, Source};
+use crate::api::resources::{EPHEMERAL_STORAGE, Resources};
 use crate::engine::effect::CreateContainer;
+use crate::engine::pod::process;
 use serde_json::{Map, Value, json};
 use std::rc::Rc;
 
@@ -256,6 +260,11 @@ fn compare(name: &str) {
     let recorded: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     let pod = Rc::new(from_value(recorded["pod"].clone()));
     let cfg = config();
+    // Those of the recorded machine.
+    let (ips, host_ips) = (["10.97.0.66".to_owned()], ["192.0.2.2".to_owned()]);
+    let allocatable = Resources::from([(EPHEMERAL_STORAGE, 267_847_642_337)]);
+    let objects = DataObjects::default();
+    let facts = Facts { pod: &pod, ips: &ips, host_ips: &host_ips, allocatable: &allocatable, objects: &objects };
 
     let mut ours = sandbox_json(&sandbox_config(&pod, 0, &cfg).unwrap());
     let own = own_annotations(&mut ours);
@@ -268,6 +277,7 @@ fn compare(name: &str) {
         let container = metadata["name"].as_str().unwrap();
         let attempt = metadata["attempt"].as_u64().unwrap_or(0) as u32;
         let mut call = create(pod.clone(), container, attempt);
+        call.process = process::of(pod.container(container).unwrap(), facts).unwrap();
         call.mounts = recorded["mounts"].as_array().unwrap().iter().map(recorded_mount).collect();
         let mut ours = container_json(&container_config(&call, &cfg).unwrap());
         let own = own_annotations(&mut ours);

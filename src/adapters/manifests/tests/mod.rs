@@ -81,7 +81,7 @@ impl Lab {
         let now = self.now();
         let Resolution { in_force, accepted, problems } = priorities::resolve(objects);
         self.manifests.accept(&accepted);
-        self.manifests.class_problems(problems, now);
+        self.manifests.object_problems(problems, now);
         let same = |(new, old): (&Rc<Pod>, &Rc<Pod>)| Rc::ptr_eq(new, old);
         let before = self.in_force.replace(in_force.clone());
         let unchanged = before.is_some_and(|old| old.len() == in_force.len() && in_force.iter().zip(&old).all(same));

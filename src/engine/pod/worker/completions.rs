@@ -167,9 +167,9 @@ impl Worker {
             (ActiveOp::Pull { index, attempt, image, began }, result) => {
                 self.pulled(Instance { index, attempt }, image, ctx.now.boot.since(began), result, ctx);
             }
-            (ActiveOp::PrepareContainer { index, attempt }, Ok(Answer::Prepared(mounts))) => {
+            (ActiveOp::PrepareContainer { index, attempt }, Ok(Answer::Prepared(prepared))) => {
                 if let State::Sync(sync) = &mut self.state {
-                    sync.starting.files_created(Instance { index, attempt }, mounts);
+                    sync.starting.files_created(Instance { index, attempt }, prepared);
                 }
             }
             (active, result) => {

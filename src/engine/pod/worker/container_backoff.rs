@@ -72,6 +72,13 @@ impl ContainerBackoffs {
         self.insert(name, ContainerBackoff { after: None, until, first: Some(first), then });
     }
 
+    /// Ends the delays after this error. True if there was one.
+    pub fn release(&mut self, reason: &Reason) -> bool {
+        let before = self.by_name.len();
+        self.by_name.retain(|_, b| b.first.as_ref().is_none_or(|(first, _)| first != reason));
+        self.by_name.len() < before
+    }
+
     fn insert(&mut self, name: &str, backoff: ContainerBackoff) {
         self.by_name.insert(name.to_owned(), backoff);
     }

@@ -4,9 +4,9 @@
 //! container or attempt does not count.
 
 use crate::api::facts::ImageFact;
-use crate::api::mount::Mount;
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
+use crate::engine::event::Prepared;
 use crate::engine::pod::backoff;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub enum Starting {
     /// The image is present.
     Image { of: Instance, image: ImageFact },
     /// The container's files exist too.
-    Files { of: Instance, image: ImageFact, mounts: Vec<Mount> },
+    Files { of: Instance, image: ImageFact, prepared: Prepared },
 }
 
 /// The next step towards a container.
@@ -37,7 +37,7 @@ pub enum Step {
     CheckImage,
     Pull,
     PrepareFiles(ImageFact),
-    Create { image: ImageFact, mounts: Vec<Mount> },
+    Create { image: ImageFact, prepared: Prepared },
 }
 
 impl Starting {
@@ -45,17 +45,17 @@ impl Starting {
         match self {
             Starting::PullQueued { of } if *of == instance => Step::Pull,
             Starting::Image { of, image } if *of == instance => Step::PrepareFiles(image.clone()),
-            Starting::Files { of, image, mounts } if *of == instance => {
-                Step::Create { image: image.clone(), mounts: mounts.clone() }
+            Starting::Files { of, image, prepared } if *of == instance => {
+                Step::Create { image: image.clone(), prepared: prepared.clone() }
             }
             _ => Step::CheckImage,
         }
     }
 
     /// The files of this container were created. They count only if its image is still the one that was checked.
-    pub fn files_created(&mut self, instance: Instance, mounts: Vec<Mount>) {
+    pub fn files_created(&mut self, instance: Instance, prepared: Prepared) {
         *self = match std::mem::take(self) {
-            Starting::Image { of, image } if of == instance => Starting::Files { of, image, mounts },
+            Starting::Image { of, image } if of == instance => Starting::Files { of, image, prepared },
             other => other,
         };
     }
@@ -157,6 +157,7 @@ pub fn may_run_as(pod: &Pod, index: usize, image: &ImageFact) -> Result<(), Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::mount::Mount;
     use std::time::Duration;
 
     fn image() -> ImageFact {
@@ -167,8 +168,9 @@ mod tests {
         Boot(0) + Duration::from_secs(seconds)
     }
 
-    fn mounts(host_path: &str) -> Vec<Mount> {
-        vec![Mount { container_path: "/dev/termination-log".into(), host_path: host_path.into() }]
+    fn prepared(host_path: &str) -> Prepared {
+        let mount = Mount { container_path: "/dev/termination-log".into(), host_path: host_path.into() };
+        Prepared { mounts: vec![mount], ..Prepared::default() }
     }
 
     #[test]
@@ -180,10 +182,10 @@ mod tests {
         assert!(starting.next(this) == Step::Pull && starting.next(other) == Step::CheckImage);
         starting = Starting::Image { of: this, image: image() };
         assert_eq!(starting.next(this), Step::PrepareFiles(image()));
-        starting.files_created(other, mounts("/x"));
+        starting.files_created(other, prepared("/x"));
         assert_eq!(starting.next(this), Step::PrepareFiles(image()), "the files of another instance");
-        starting.files_created(this, mounts("/t"));
-        assert_eq!(starting.next(this), Step::Create { image: image(), mounts: mounts("/t") });
+        starting.files_created(this, prepared("/t"));
+        assert_eq!(starting.next(this), Step::Create { image: image(), prepared: prepared("/t") });
         assert_eq!(starting.next(other), Step::CheckImage);
         starting.forget_files();
         assert_eq!(starting.next(this), Step::PrepareFiles(image()));

@@ -9,13 +9,15 @@ use super::container_start::{self, Instance, Starting, may_run_as};
 use super::measure::{container_type, measure_start_error};
 use super::ops::ActiveOp;
 use super::sandbox::{self, Preparation};
+use crate::api::data_object::DataKey;
+use crate::api::environment::{self, Facts};
 use crate::api::facts::{ContainerState, ImageFact};
-use crate::api::mount::Mount;
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::engine::context::Context;
 use crate::engine::effect::{CgroupCall, CreateContainer, FilesCall, Measure, RuntimeCall};
+use crate::engine::event::Prepared;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::backoff;
 use crate::engine::pod::plan::{self, Next};
@@ -139,8 +141,8 @@ impl Worker {
             // The pod's record is durable before its first container exists (W25).
             container_start::Step::PrepareFiles(_) if !self.record.is_durable() => {}
             container_start::Step::PrepareFiles(image) => self.prepare_files(pod, instance, &image, entry, ctx),
-            container_start::Step::Create { image, mounts } => {
-                self.create_container(pod, instance, image, mounts, entry, ctx);
+            container_start::Step::Create { image, prepared } => {
+                self.create_container(pod, instance, image, prepared, entry, ctx);
             }
         }
     }
@@ -209,9 +211,14 @@ impl Worker {
         if let Err(message) = may_run_as(pod, of.index, image) {
             return self.hold_error(pod, of.index, Reason::CreateContainerConfigError, message, ctx);
         }
-        let container = pod.at(of.index).name.clone();
         let ips = entry.ips().to_vec();
-        let call = FilesCall::PrepareContainer { pod: pod.clone(), container, ips, attempt: of.attempt };
+        let call = FilesCall::PrepareContainer {
+            pod: pod.clone(),
+            container: pod.at(of.index).name.clone(),
+            host_ips: environment::needs_host_ip(pod.at(of.index), !ips.is_empty()),
+            ips,
+            attempt: of.attempt,
+        };
         let op = ctx.files(&self.uid, call);
         self.ops.start(op, ActiveOp::PrepareContainer { index: of.index, attempt: of.attempt });
     }
@@ -221,14 +228,22 @@ impl Worker {
         pod: &Rc<Pod>,
         Instance { index, attempt }: Instance,
         image: ImageFact,
-        mounts: Vec<Mount>,
+        prepared: Prepared,
         entry: &Entry,
         ctx: &mut Context<'_>,
     ) {
         self.set_starting(Starting::Nothing);
         let Some(sandbox) = plan::ready_sandbox(entry.facts()) else { return };
         let container = pod.at(index);
-        let process = match process::of(container) {
+        let Prepared { mounts, host_ips } = prepared;
+        let facts = Facts {
+            pod,
+            ips: entry.ips(),
+            host_ips: &host_ips,
+            allocatable: &ctx.config.node.allocatable,
+            objects: ctx.data,
+        };
+        let process = match process::of(container, facts) {
             Ok(process) => process,
             Err(message) => return self.hold_error(pod, index, Reason::CreateContainerConfigError, message, ctx),
         };
@@ -252,6 +267,15 @@ impl Worker {
         };
         let op = ctx.runtime(&self.uid, RuntimeCall::CreateContainer(Box::new(call)));
         self.ops.start(op, ActiveOp::Create { index, attempt, level });
+    }
+
+    /// W9: the containers that wait for one of these objects are tried again now. True if there is one.
+    pub fn data_changed(&mut self, changed: &[DataKey]) -> bool {
+        let Some(pod) = &self.pod else { return false };
+        if !environment::references(pod).any(|key| changed.contains(&key)) {
+            return false;
+        }
+        self.backoffs.release(&Reason::CreateContainerConfigError)
     }
 
     fn start_container(&mut self, index: usize, id: ContainerId, ctx: &mut Context<'_>) {
@@ -280,5 +304,7 @@ impl Worker {
         let until = ctx.now.boot + ctx.after_error();
         self.backoffs.hold(name, until, Some((reason, message)));
         self.set_starting(Starting::Nothing);
+        // The next container does not wait for this one.
+        self.timer.wake_at(ctx.now.boot);
     }
 }

@@ -1,0 +1,142 @@
+//! ConfigMaps and Secrets from manifests (D6).
+
+use crate::support::agent::{Agent, container};
+use std::fs;
+use std::path::Path;
+
+const PASSWORD: &str = "hunter2-is-secret";
+
+fn secret(namespace: &str, name: &str, key: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Secret, metadata: {{namespace: {namespace}, name: {name}}}, stringData: {{{key}: {PASSWORD}}}}}\n"
+    )
+}
+
+fn config_map(namespace: &str, name: &str, data: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: ConfigMap, metadata: {{namespace: {namespace}, name: {name}}}, data: {{{data}}}}}\n"
+    )
+}
+
+const SPEC: &str = "
+    terminationGracePeriodSeconds: 1
+    containers:
+    - name: main
+      image: localhost/busybox:1.35
+      command: [sh, -c, 'echo $MODE $PREFIX_LEVEL ${#PASSWORD} $ALL; trap \"exit 0\" TERM; while :; do sleep 0.1; done']
+      envFrom:
+      - configMapRef: {name: settings}
+      - {prefix: PREFIX_, configMapRef: {name: settings}}
+      env:
+      - {name: PASSWORD, valueFrom: {secretKeyRef: {name: login, key: password}}}
+      - {name: ALL, value: 'in $(MODE)'}
+    - name: other
+      image: localhost/trap:1
+";
+
+/// All readable text that Wherry has written below a directory, except the files for root only.
+fn world_readable(directory: &Path, found: &mut Vec<(std::path::PathBuf, String)>) {
+    use std::os::unix::fs::PermissionsExt;
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let Ok(metadata) = entry.metadata() else { continue };
+        if metadata.permissions().mode() & 0o007 == 0 {
+            continue;
+        }
+        match metadata.is_dir() {
+            true => world_readable(&entry.path(), found),
+            false if metadata.is_file() => {
+                found.push((entry.path(), String::from_utf8_lossy(&fs::read(entry.path()).unwrap_or_default()).into()));
+            }
+            false => {}
+        }
+    }
+}
+
+#[test]
+fn d6_a_pod_gets_its_values_and_waits_for_those_that_are_missing() {
+    let mut agent = Agent::start("objects");
+    let namespace = agent.namespace.clone();
+    agent.apply("web", SPEC);
+    let missing = |a: &Agent, message: &str| {
+        let status = a.wait_waiting("web", "CreateContainerConfigError");
+        status["state"]["waiting"]["message"] == message
+    };
+    agent.wait("the ConfigMap is missing", |a| missing(a, "configmap \"settings\" not found"));
+    agent.wait_for("the other container runs", |a| a.running("web", "other"));
+    agent.write("settings.yaml", &config_map(&namespace, "settings", "MODE: fast, LEVEL: '7'"));
+    agent.wait("the Secret is missing", |a| missing(a, "secret \"login\" not found"));
+    // It waits through a kill -9 too.
+    agent.kill();
+    agent.run();
+    agent.write("login.yaml", &secret(&namespace, "login", "password"));
+    let pod = agent.wait_running("web");
+    let line = format!("fast 7 {} in fast\n", PASSWORD.len());
+    agent.wait("the output", |a| a.output(&pod, "main", 0) == line);
+
+    // A changed object applies when the container starts again.
+    agent.write("settings.yaml", &config_map(&namespace, "settings", "MODE: slow, LEVEL: '8'"));
+    // A file that is written later is read later.
+    agent.apply("later", crate::support::yaml::TRAP);
+    agent.wait_running("later");
+    let id = agent.running("web", "main").expect("it runs");
+    agent.cri().exec(&id, &["kill", "1"]);
+    agent.wait("it starts again", |a| {
+        a.pod("web").is_some_and(|p| container(&p, "main")["restartCount"] == 1) && a.running("web", "main").is_some()
+    });
+    agent.wait("the new output", |a| a.output(&pod, "main", 1).starts_with("slow 8"));
+
+    // The value is nowhere but in the environment, the manifest and files for root.
+    for arguments in [&["describe", "web"][..], &["events"], &["debug", "dump"], &["pods", "-o", "json"], &["status"]] {
+        let output = agent.wherry(arguments);
+        assert!(output.status.success(), "{arguments:?}");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains(PASSWORD), "{arguments:?}");
+    }
+    assert!(!agent.log().contains(PASSWORD));
+    let mut files = Vec::new();
+    world_readable(&agent.root(), &mut files);
+    world_readable(&agent.dir.join("log"), &mut files);
+    for (path, text) in files {
+        assert!(!text.contains(PASSWORD), "{}", path.display());
+    }
+}
+
+#[test]
+fn d6_the_errors_of_objects_name_file_field_and_remedy() {
+    let agent = Agent::start("badobjects");
+    let namespace = agent.namespace.clone();
+    agent.write("a.yaml", &secret(&namespace, "login", "password"));
+    agent.write("b.yaml", &secret(&namespace, "login", "password"));
+    agent.write("c.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: bad}\ndata: {password: not-base64!}\n");
+    let frozen = |data: &str| config_map(&namespace, "frozen", data).replace(" data:", " immutable: true, data:");
+    agent.write("d.yaml", &frozen("KEY: first"));
+    let shown = |a: &Agent, file: &str, text: &str| {
+        let status = String::from_utf8_lossy(&a.wherry(&["status"]).stdout).into_owned();
+        status.lines().any(|l| l.contains(&format!("/{file}")) && l.contains(text))
+    };
+    agent.wait("a duplicate", |a| shown(a, "b.yaml", "metadata.name: Duplicate value: \"login\": "));
+    agent.wait("bad base64", |a| {
+        shown(a, "c.yaml", ":4: data[password]: Invalid value: must be a map from keys to base64")
+    });
+    agent.apply(
+        "web",
+        "
+        containers:
+        - name: main
+          image: localhost/busybox:1.35
+          command: [sh, -c, 'echo $KEY; exec sleep 1000000']
+          envFrom: [{configMapRef: {name: frozen}}]
+        ",
+    );
+    let pod = agent.wait_running("web");
+    agent.write("d.yaml", &frozen("KEY: second"));
+    agent.wait("an immutable object", |a| shown(a, "d.yaml", "data: Forbidden: field is immutable"));
+    assert_eq!(agent.output(&pod, "main", 0), "first\n");
+    // `wherry check` finds the errors that concern the files alone.
+    let checked = agent.command_of("check").output().expect("wherry check");
+    let text = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
+    assert!(
+        text.contains("b.yaml: metadata.name: Duplicate value") && text.contains("c.yaml:4: data[password]"),
+        "{text}"
+    );
+    assert!(!text.contains(PASSWORD) && !agent.log().contains(PASSWORD));
+}

@@ -1,0 +1,44 @@
+//! ConfigMaps and Secrets (D6).
+
+use crate::story::*;
+
+const SPEC: &str = "containers: [{name: main, image: 'busybox:1.35', \
+                    env: [{name: A, valueFrom: {secretKeyRef: {name: login, key: password}}}]}, \
+                    {name: side, image: 'busybox:1.35'}]";
+
+#[test]
+fn d6_a_container_waits_for_its_secret_and_starts_when_it_appears() {
+    let mut w = node();
+    w.file("web", SPEC);
+    w.run(3);
+    let waiting = ("CreateContainerConfigError".to_owned(), "secret \"login\" not found".to_owned());
+    assert_eq!(w.waiting("web", "main"), waiting);
+    assert_eq!(w.shown("web"), "Pending main#0:waiting CreateContainerConfigError side#0:running");
+    w.define_secret("login", "user", "root");
+    w.run_ms(100);
+    assert_eq!(w.waiting("web", "main").1, "couldn't find key password in Secret default/login");
+    w.define_secret("login", "password", "first");
+    w.run(1);
+    assert_eq!(w.shown("web"), "Running main#0:running side#0:running");
+    w.assert_well();
+}
+
+#[test]
+fn d6_a_changed_secret_applies_to_the_next_start() {
+    let mut w = node();
+    w.define_secret("login", "password", "first");
+    w.file("web", SPEC);
+    w.run(3);
+    w.take_calls();
+    w.define_secret("login", "password", "second");
+    w.run(30);
+    assert_eq!(w.take_calls(), [""; 0], "the container keeps its environment");
+    w.exit_of("web/main", 1);
+    // `check_environment` compares the value.
+    w.until("it runs again", 5, |w| w.shown("web") == "Running main#1:running side#0:running");
+    w.remove_secret("login");
+    w.restart_engine();
+    w.run(30);
+    assert_eq!(w.shown("web"), "Running main#1:running side#0:running");
+    w.assert_well();
+}
