@@ -5,6 +5,7 @@ pub mod bus;
 pub mod cgroups;
 pub mod cri;
 mod durable;
+pub mod handlers;
 pub mod host;
 pub mod logs;
 pub mod manifests;

@@ -101,6 +101,7 @@ impl Agent {
     pub(super) fn carry_out(&mut self, effect: Effect, now: Now) -> bool {
         match effect {
             Effect::Runtime { op, call, timeout } => return self.call_runtime(op, call, timeout, now),
+            Effect::Cancel { op } if self.handlers.cancel(op) => self.take_handled(),
             Effect::Cancel { op } => return self.cancel(op),
             Effect::Files { op, call } => self.use_files(op, call, now),
             Effect::Cgroup { op, call } => {
@@ -118,8 +119,14 @@ impl Agent {
                 self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) });
             }
             Effect::Volumes { op, .. } => self.cannot(op, "volumes"),
-            Effect::Hook { op, .. } => self.cannot(op, "lifecycle hooks"),
-            Effect::Probe { op, .. } => self.cannot(op, "probes"),
+            Effect::Hook { op, call, timeout } => {
+                let token = self.event_loop.token();
+                self.handlers.hook(op, &call, timeout, now.boot, self.event_loop.registry(), token);
+            }
+            Effect::Probe { op, call, timeout } => {
+                let token = self.event_loop.token();
+                self.handlers.probe(op, &call, timeout, now.boot, self.event_loop.registry(), token);
+            }
             Effect::Logind { op, call, timeout } => self.call_logind(op, call, timeout, now),
             Effect::ReleaseLock => self.release_lock(),
             Effect::StoreLock { op } => self.store_lock(op),
@@ -159,6 +166,12 @@ impl Agent {
             Effect::Measure(measure) => self.metrics.observe(&measure),
         }
         false
+    }
+
+    /// Takes the results of probes and hooks.
+    pub(super) fn take_handled(&mut self) {
+        let done = self.handlers.take_done();
+        self.events.extend(done.into_iter().map(|(op, result)| Event::Done { op, result }));
     }
 
     fn cannot(&mut self, op: OpId, what: &str) {

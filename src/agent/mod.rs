@@ -29,6 +29,7 @@ use crate::adapters::cgroups::PodCgroups;
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::ContainerEvents;
+use crate::adapters::handlers::Handlers;
 use crate::adapters::manifests::Manifests;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
@@ -76,6 +77,8 @@ pub struct Agent {
     lock: logind::HeldLock,
     cgroups: PodCgroups,
     pidfds: Pidfds,
+    /// Probes and hooks that do not need the runtime.
+    handlers: Handlers,
     files: PodFiles,
     records: RecordQueue,
     server: Server,
@@ -174,6 +177,7 @@ impl Agent {
                     SLICES => self.drive_cgroups(now),
                     token if self.server.owns(token) => self.server.ready(token),
                     token if self.pidfds.owns(token) => self.process_ended(token),
+                    token if self.handlers.owns(token) => self.handlers.ready(token, self.event_loop.registry()),
                     token => log::debug!("ignoring an event of a removed source token={}", token.0),
                 }
             }
@@ -194,6 +198,7 @@ impl Agent {
             self.cgroups.next_deadline(),
             self.server.next_deadline(),
             self.sources.helpers.next_deadline(),
+            self.handlers.next_deadline(),
             self.service.next_deadline(),
         ];
         deadlines.into_iter().flatten().min()
@@ -219,6 +224,8 @@ impl Agent {
         if due(self.sources.helpers.next_deadline()) {
             self.helpers_done(now);
         }
+        self.handlers.expire(now.boot);
+        self.take_handled();
         self.events.extend(self.sources.timers.expired(now.boot).into_iter().map(Event::Timer));
     }
 

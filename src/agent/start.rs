@@ -11,6 +11,7 @@ use crate::adapters::cgroups::{self, Cgroups, PodCgroups};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::cri::requests::{HostDns, RequestConfig};
+use crate::adapters::handlers::Handlers;
 use crate::adapters::host::checks::is_stuck as stuck;
 use crate::adapters::host::{capacity, machine};
 use crate::adapters::manifests::{Manifests, Settings};
@@ -105,6 +106,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         lock,
         cgroups,
         pidfds: Pidfds::default(),
+        handlers: Handlers::default(),
         files,
         records: RecordQueue::new(records),
         server: Server::new(listener_kinds, SERVER),

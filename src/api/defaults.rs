@@ -91,6 +91,10 @@ fn complete_container(container: &mut Container, host_network: bool) {
     }
     for probe in [&mut container.liveness_probe, &mut container.readiness_probe, &mut container.startup_probe] {
         let Some(probe) = probe else { continue };
+        if let Some(get) = &mut probe.http_get {
+            default_text(&mut get.path, "/");
+            default_text(&mut get.scheme, "HTTP");
+        }
         for (field, value) in [
             (&mut probe.timeout_seconds, 1),
             (&mut probe.period_seconds, 10),
@@ -98,6 +102,14 @@ fn complete_container(container: &mut Container, host_network: bool) {
             (&mut probe.failure_threshold, 3),
         ] {
             *field = field.filter(|n| *n != 0).or(Some(value));
+        }
+    }
+    if let Some(lifecycle) = &mut container.lifecycle {
+        for hook in [&mut lifecycle.post_start, &mut lifecycle.pre_stop] {
+            if let Some(get) = hook.as_mut().and_then(|hook| hook.http_get.as_mut()) {
+                default_text(&mut get.path, "/");
+                default_text(&mut get.scheme, "HTTP");
+            }
         }
     }
     for from in container.env.iter_mut().flatten().filter_map(|e| e.value_from.as_mut()) {

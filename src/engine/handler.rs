@@ -1,6 +1,7 @@
 //! Exec handlers of probes and hooks: their calls to the runtime, and the meaning of the results, as in a kubelet.
 //!
-//! The other handlers (http, tcp, gRPC, sleep) do not need the runtime. They are the effects `Probe` and `Hook`.
+//! The other handlers (http, tcp, sleep) do not need the runtime. They are the effects `Probe` and `Hook`, and `Target`
+//! is what they need.
 
 use crate::api::expand;
 use crate::api::facts::ExecOutput;
@@ -8,6 +9,8 @@ use crate::api::names::ContainerId;
 use crate::engine::effect::{HookCall, ProbeCall};
 use crate::engine::event::{Answer, ProbeResult};
 use crate::engine::op::{Code, OpError};
+use k8s_openapi::api::core::v1::{Container, HTTPGetAction};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::time::Duration;
 
 /// A kubelet reads at most this much of a probe's output, in bytes.
@@ -42,6 +45,96 @@ impl Handler {
             Handler::Probe(call) => call.command().unwrap_or_default(),
             Handler::Hook(call) => call.command().unwrap_or_default().to_vec(),
         }
+    }
+}
+
+/// The handlers that do not need the runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    Http(HttpTarget),
+    /// A TCP connection can be opened.
+    Tcp(Destination),
+    Sleep(Duration),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpTarget {
+    pub to: Destination,
+    /// The path with the query. Starts with `/`.
+    pub path: String,
+    pub headers: Vec<(String, String)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// An IP address or `localhost`. None: the node itself, because the pod has no address of its own.
+    pub host: Option<String>,
+    pub port: u16,
+}
+
+impl Destination {
+    /// # Errors
+    /// The container has no port of this name, or the number is not a port.
+    fn new(
+        host: Option<&String>,
+        port: &IntOrString,
+        container: &Container,
+        ips: &[String],
+    ) -> Result<Destination, String> {
+        let number = match port {
+            IntOrString::Int(number) => Some(*number),
+            IntOrString::String(text) => text.parse().ok().or_else(|| {
+                let mut ports = container.ports.iter().flatten();
+                ports.find(|port| port.name.as_deref() == Some(text)).map(|port| port.container_port)
+            }),
+        };
+        let number = number.and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
+        let Some(port) = number else { return Err(format!("couldn't find port: {port:?}")) };
+        let host = host.filter(|host| !host.is_empty()).or(ips.first()).cloned();
+        Ok(Destination { host, port })
+    }
+}
+
+impl HttpTarget {
+    fn new(get: &HTTPGetAction, container: &Container, ips: &[String]) -> Result<HttpTarget, String> {
+        let to = Destination::new(get.host.as_ref(), &get.port, container, ips)?;
+        let path = get.path.as_deref().unwrap_or_default();
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
+        Ok(HttpTarget { to, path: format!("{slash}{path}"), headers })
+    }
+}
+
+impl ProbeCall {
+    /// # Errors
+    /// The destination does not exist, or it needs another effect.
+    pub fn target(&self) -> Result<Target, String> {
+        let none = || "the probe has no handler".to_owned();
+        let container = self.pod.container(&self.container).ok_or_else(none)?;
+        let probe = self.kind.spec(container).ok_or_else(none)?;
+        if let Some(get) = &probe.http_get {
+            return HttpTarget::new(get, container, &self.ips).map(Target::Http);
+        }
+        let tcp = probe.tcp_socket.as_ref().ok_or_else(none)?;
+        Destination::new(tcp.host.as_ref(), &tcp.port, container, &self.ips).map(Target::Tcp)
+    }
+}
+
+impl HookCall {
+    /// # Errors
+    /// As for `ProbeCall::target`.
+    pub fn target(&self) -> Result<Target, String> {
+        if let Some(sleep) = &self.handler.sleep {
+            return Ok(Target::Sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0))));
+        }
+        // An orphan has no spec, so a named port is unknown (W21).
+        let unknown = Container::default();
+        let container = self.pod.as_ref().and_then(|pod| pod.container(&self.container)).unwrap_or(&unknown);
+        if let Some(get) = &self.handler.http_get {
+            return HttpTarget::new(get, container, &self.ips).map(Target::Http);
+        }
+        let tcp = self.handler.tcp_socket.as_ref().ok_or_else(|| "the hook has no handler".to_owned())?;
+        Destination::new(tcp.host.as_ref(), &tcp.port, container, &self.ips).map(Target::Tcp)
     }
 }
 
@@ -106,6 +199,26 @@ fn text(output: &ExecOutput, longest: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_has_the_pods_address_and_a_port_by_number_or_name() {
+        let container: Container = serde_json::from_value(serde_json::json!({
+            "name": "main", "ports": [{"name": "web", "containerPort": 8080}]
+        }))
+        .unwrap();
+        let to = |host: Option<&str>, port: IntOrString, ips: &[&str]| {
+            let ips: Vec<String> = ips.iter().map(|ip| (*ip).to_owned()).collect();
+            Destination::new(host.map(str::to_owned).as_ref(), &port, &container, &ips)
+        };
+        let at = |host: Option<&str>, port| Ok(Destination { host: host.map(str::to_owned), port });
+        let named = |name: &str| IntOrString::String(name.to_owned());
+        assert_eq!(to(None, IntOrString::Int(80), &["10.0.0.5", "fd00::5"]), at(Some("10.0.0.5"), 80));
+        assert_eq!(to(Some("127.0.0.1"), named("web"), &["10.0.0.5"]), at(Some("127.0.0.1"), 8080));
+        assert_eq!(to(Some(""), named("81"), &[]), at(None, 81));
+        for port in [named("nosuch"), IntOrString::Int(0), IntOrString::Int(65_536)] {
+            assert!(to(None, port, &["10.0.0.5"]).is_err());
+        }
+    }
 
     fn executed(exit_code: i32, stdout: &str, stderr: &str) -> Result<Answer, OpError> {
         Ok(Answer::Executed(ExecOutput { exit_code, stdout: stdout.into(), stderr: stderr.into() }))

@@ -4,6 +4,7 @@
 //! - `stream`: a connected TCP or unix socket, and its client; `buffered`: a stream with a queue of output;
 //! - `listener`: a listening socket that is opened again when it fails or when its file is removed;
 //! - `http1`: HTTP/1.1 for a server: parses request heads, formats response heads and chunks;
+//! - `http1_client`: a GET request and its response;
 //! - `grpc`: a gRPC client over HTTP/2 on a unix socket, with reconnection;
 //! - `addresses`: the addresses of this machine; `backoff`: when to connect, listen or request a stream again.
 
@@ -12,5 +13,6 @@ pub mod backoff;
 pub mod buffered;
 pub mod grpc;
 pub mod http1;
+pub mod http1_client;
 pub mod listener;
 pub mod stream;

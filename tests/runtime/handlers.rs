@@ -115,3 +115,74 @@ fn w10_a_post_start_hook_that_fails_restarts_its_container() {
     assert!(message.starts_with("Exec lifecycle hook ([/nowhere]) for Container \"main\" in Pod \"bad_"), "{message}");
     assert!(message.ends_with(", message: \"\""), "{message}");
 }
+
+#[test]
+fn http_and_tcp_probes_see_a_server_in_the_pod() {
+    let agent = Agent::start("httpget");
+    agent.apply(
+        "web",
+        "
+        terminationGracePeriodSeconds: 1
+        containers:
+        - name: main
+          image: localhost/busybox:1.35
+          command: [sh, -c, 'mkdir /w && echo fine > /w/ready && exec httpd -f -p 8080 -h /w']
+          ports: [{name: http, containerPort: 8080}]
+          readinessProbe: {httpGet: {port: http, path: /ready}, periodSeconds: 1, failureThreshold: 1}
+          livenessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}
+        - name: closed
+          image: localhost/trap:1
+          startupProbe: {httpGet: {port: 9, path: /x}, periodSeconds: 1, failureThreshold: 2}
+        ",
+    );
+    let ready = |a: &Agent, wanted: bool| a.pod("web").is_some_and(|p| container(&p, "main")["ready"] == wanted);
+    agent.wait("it is ready", |a| ready(a, true));
+    let id = agent.running("web", "main").expect("it runs");
+    agent.cri().exec(&id, &["rm", "/w/ready"]);
+    agent.wait("it is not ready", |a| ready(a, false));
+    let pod = agent.wait_for("the startup probe restarts its container", |a| {
+        a.pod("web").filter(|p| container(p, "closed")["restartCount"] == 1)
+    });
+    assert_eq!(container(&pod, "main")["restartCount"], 0);
+    let ip = pod["status"]["podIP"].as_str().expect("an address");
+    let events = String::from_utf8_lossy(&agent.wherry(&["events", "web"]).stdout).into_owned();
+    let refused =
+        format!("Startup probe failed: Get \"http://{ip}:9/x\": dial tcp {ip}:9: connect: connection refused");
+    for text in [&refused, "Readiness probe failed: HTTP probe failed with statuscode: 404"] {
+        assert!(events.contains(text), "{text}\n{events}");
+    }
+    assert!(agent.metric("prober_probe_total") > 0.0);
+}
+
+#[test]
+fn hooks_can_request_a_page_or_sleep() {
+    let agent = Agent::start("hookget");
+    agent.apply(
+        "web",
+        "
+        terminationGracePeriodSeconds: 20
+        containers:
+        - name: server
+          image: localhost/busybox:1.35
+          command: [sh, -c, 'mkdir /w; exec httpd -f -v -p 8080 -h /w']
+          lifecycle:
+            preStop: {sleep: {seconds: 2}}
+        - name: client
+          image: localhost/trap:1
+          lifecycle:
+            postStart: {httpGet: {port: 8080, path: /started}}
+            preStop: {httpGet: {port: 8080, path: /stopping}}
+        ",
+    );
+    let pod = agent.wait_running("web");
+    let path = agent.log_path(&pod, "server", 0);
+    let log = std::fs::File::open(path).expect("the log");
+    let begun = Instant::now();
+    agent.delete("web");
+    agent.wait_gone("web");
+    assert!(begun.elapsed().as_secs() >= 2, "the sleep delays the stop");
+    // busybox logs each request with its path and status.
+    let text = std::io::read_to_string(log).expect("UTF-8");
+    assert!(text.contains("response:404"), "{text}");
+    assert!(!agent.log().contains("FailedPreStopHook"), "a response is a success");
+}

@@ -47,7 +47,7 @@ impl Pool {
         let init = format!("initContainers: [{{name: i1, {image}}}, {{name: i2, {image}}}]");
         let sidecars = format!(
             "initContainers: [{{name: s1, {image}, restartPolicy: Always}}, {{name: i2, {image}}}, \
-             {{name: s2, {image}, restartPolicy: Always, startupProbe: {{exec: {{}}, periodSeconds: 1}}}}]"
+             {{name: s2, {image}, restartPolicy: Always, startupProbe: {{exec: {{command: [sh]}}, periodSeconds: 1}}}}]"
         );
         let hook = "{exec: {command: [sh]}}";
         let hooked = format!(

@@ -6,6 +6,7 @@
 mod environment;
 mod network;
 mod placement;
+mod probes;
 mod resources;
 mod security;
 mod syntax;
@@ -226,11 +227,12 @@ fn containers(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
             faults.duplicate(at.field("name"), &container.name);
         }
     };
+    let grace = spec.termination_grace_period_seconds.unwrap_or(30);
     let mut host_ports = Vec::new();
     for (i, each) in spec.containers.iter().enumerate() {
         let at = at_containers.item(i);
         unique(each, at, faults);
-        container(each, at, faults);
+        container(each, grace, at, faults);
         if each.restart_policy.is_some() {
             faults.forbidden(at.field("restartPolicy"), "may not be set for non-init containers");
         }
@@ -241,7 +243,7 @@ fn containers(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     for (i, each) in spec.init_containers.iter().flatten().enumerate() {
         let at = at_init.item(i);
         unique(each, at, faults);
-        container(each, at, faults);
+        container(each, grace, at, faults);
         init_container(each, at, faults);
         let ports = each.ports.as_deref().unwrap_or_default();
         network::ports(ports, host_network, &mut Vec::new(), at.field("ports"), faults);
@@ -268,7 +270,8 @@ fn init_container(container: &Container, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-fn container(container: &Container, at: At<'_>, faults: &mut Faults) {
+/// `grace`: the pod's grace period in seconds.
+fn container(container: &Container, grace: i64, at: At<'_>, faults: &mut Faults) {
     if container.name.is_empty() {
         faults.required(at.field("name"), "");
     } else {
@@ -286,6 +289,7 @@ fn container(container: &Container, at: At<'_>, faults: &mut Faults) {
     let policy = container.termination_message_policy.as_deref();
     one_of(policy, &["FallbackToLogsOnError", "File"], at.field("terminationMessagePolicy"), faults);
     environment::environment(container, at, faults);
+    probes::of_container(container, grace, at, faults);
     arguments(container, at, faults);
     if let Some(list) = &container.resources {
         resources::resources(list, at.field("resources"), faults);

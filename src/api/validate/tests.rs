@@ -345,6 +345,78 @@ fn init_containers_have_unique_names_and_only_sidecars_have_probes_and_hooks() {
 }
 
 #[test]
+fn a_probe_or_hook_has_one_valid_handler_and_valid_times() {
+    let live = |probe: Value| json!({"ports": [{"name": "web", "containerPort": 80, "protocol": "TCP"}], "livenessProbe": probe});
+    let stop = |hook: Value| json!({"lifecycle": {"preStop": hook}});
+    let get = |fields: Value| {
+        let mut get = json!({"port": 80, "path": "/", "scheme": "HTTP"});
+        get.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        live(json!({"httpGet": get}))
+    };
+    for (fields, expected) in [
+        (live(json!({"exec": {"command": ["true"]}, "periodSeconds": 1, "terminationGracePeriodSeconds": 1})), ""),
+        (get(json!({"port": "web", "host": "127.0.0.1", "httpHeaders": [{"name": "X-A", "value": "b"}]})), ""),
+        (live(json!({"tcpSocket": {"port": 80, "host": "localhost"}})), ""),
+        (stop(json!({"sleep": {"seconds": 30}})), ""),
+        (live(json!({})), "livenessProbe: Required value: must specify a handler type"),
+        (
+            live(json!({"exec": {"command": ["true"]}, "tcpSocket": {"port": 80}})),
+            "livenessProbe: Forbidden: may not specify more than 1 handler type",
+        ),
+        (live(json!({"exec": {}})), "livenessProbe.exec.command: Required value"),
+        (
+            get(json!({"port": "nosuch"})),
+            "livenessProbe.httpGet.port: Invalid value: \"nosuch\": the container has no port",
+        ),
+        (
+            get(json!({"port": 0})),
+            "livenessProbe.httpGet.port: Invalid value: 0: must be between 1 and 65535, inclusive",
+        ),
+        (get(json!({"path": "/a b"})), "livenessProbe.httpGet.path: Invalid value: \"/a b\": must not contain spaces"),
+        (get(json!({"scheme": "FTP"})), "livenessProbe.httpGet.scheme: Unsupported value: \"FTP\""),
+        (get(json!({"scheme": "HTTPS"})), "livenessProbe.httpGet.scheme: not supported yet"),
+        (
+            get(json!({"host": "db.example"})),
+            "livenessProbe.httpGet.host: Invalid value: \"db.example\": must be an IP address",
+        ),
+        (
+            get(json!({"httpHeaders": [{"name": "X A", "value": "b"}]})),
+            "livenessProbe.httpGet.httpHeaders[0].name: Invalid value: \"X A\": a valid HTTP header",
+        ),
+        (
+            get(json!({"httpHeaders": [{"name": "X", "value": "b\r\nY: z"}]})),
+            "livenessProbe.httpGet.httpHeaders[0].value: Invalid value: \"b\\r\\nY: z\": must not contain control",
+        ),
+        (
+            live(json!({"tcpSocket": {"port": 80}, "periodSeconds": -1})),
+            "livenessProbe.periodSeconds: Invalid value: -1: must be greater than or equal to 0",
+        ),
+        (
+            live(json!({"tcpSocket": {"port": 80}, "successThreshold": 2})),
+            "livenessProbe.successThreshold: Invalid value: 2: must be 1",
+        ),
+        (
+            json!({"readinessProbe": {"tcpSocket": {"port": 80}, "terminationGracePeriodSeconds": 1}}),
+            "readinessProbe.terminationGracePeriodSeconds: Invalid value: 1: must not be set for readinessProbes",
+        ),
+        (
+            stop(json!({"sleep": {"seconds": 31}})),
+            "lifecycle.preStop.sleep.seconds: Invalid value: 31: must be non-negative",
+        ),
+        (stop(json!({})), "lifecycle.preStop: Required value: must specify a handler type"),
+    ] {
+        let faults = with_container(fields.clone());
+        match expected {
+            "" => assert_eq!(faults, [""; 0], "{fields}"),
+            expected => {
+                let begin = format!("spec.containers[0].{expected}");
+                assert!(faults.len() == 1 && faults[0].starts_with(&begin), "{fields}: {faults:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_value_from_elsewhere_has_one_valid_source() {
     let from = |source: Value| json!({"env": [{"name": "A", "valueFrom": source}]});
     let key = |key: &str| json!({"secretKeyRef": {"name": "s", "key": key}});
@@ -418,11 +490,8 @@ fn an_unsupported_field_is_rejected_by_name() {
     for (more, field) in [
         (json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}), "volumeMounts"),
         (json!({"volumeDevices": [{"name": "v", "devicePath": "/v"}]}), "volumeDevices"),
-        (json!({"livenessProbe": {"tcpSocket": {"port": 80}}}), "livenessProbe.tcpSocket"),
         (json!({"readinessProbe": {"grpc": {"port": 80}}}), "readinessProbe.grpc"),
-        (json!({"startupProbe": {"httpGet": {"port": "web"}}}), "startupProbe.httpGet"),
-        (json!({"lifecycle": {"preStop": {"httpGet": {"port": 80}}}}), "lifecycle.preStop.httpGet"),
-        (json!({"lifecycle": {"postStart": {"sleep": {"seconds": 1}}}}), "lifecycle.postStart.sleep"),
+        (json!({"lifecycle": {"stopSignal": "SIGUSR1"}}), "lifecycle.stopSignal"),
         (json!({"securityContext": {"procMount": "Unmasked"}}), "securityContext.procMount"),
     ] {
         assert_eq!(with_container(more), [format!("spec.containers[0].{field}: not supported yet")]);

@@ -45,11 +45,7 @@ pub(super) fn of_container(container: &Container, at: At<'_>, faults: &mut Fault
     ] {
         let Some(probe) = probe else { continue };
         let at = at.field(field);
-        for (used, field) in [
-            (probe.grpc.is_some(), "grpc"),
-            (probe.http_get.is_some(), "httpGet"),
-            (probe.tcp_socket.is_some(), "tcpSocket"),
-        ] {
+        for (used, field) in [(probe.grpc.is_some(), "grpc")] {
             if used {
                 faults.not_yet(at.field(field));
             }
@@ -59,19 +55,6 @@ pub(super) fn of_container(container: &Container, at: At<'_>, faults: &mut Fault
         let at = at.field("lifecycle");
         if lifecycle.stop_signal.is_some() {
             faults.not_yet(at.field("stopSignal"));
-        }
-        for (hook, field) in [(&lifecycle.post_start, "postStart"), (&lifecycle.pre_stop, "preStop")] {
-            let Some(hook) = hook else { continue };
-            let at = at.field(field);
-            for (used, field) in [
-                (hook.http_get.is_some(), "httpGet"),
-                (hook.sleep.is_some(), "sleep"),
-                (hook.tcp_socket.is_some(), "tcpSocket"),
-            ] {
-                if used {
-                    faults.not_yet(at.field(field));
-                }
-            }
         }
     }
 }

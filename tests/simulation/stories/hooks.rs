@@ -227,7 +227,7 @@ fn w4_a_shorter_period_cuts_a_pre_stop_hook_that_runs() {
     w.life("web/main", &[Life::deaf()]);
     w.handlers.answers("web/main/Liveness", &[BADLY]);
     w.handlers.answers("web/main/PreStop", &[Answers::Never]);
-    let probe = "livenessProbe: {exec: {}, failureThreshold: 1, terminationGracePeriodSeconds: 60}";
+    let probe = "livenessProbe: {exec: {command: [sh]}, failureThreshold: 1, terminationGracePeriodSeconds: 60}";
     w.file(
         "web",
         &format!(

@@ -33,7 +33,7 @@ fn a_liveness_probe_that_fails_so_often_in_a_row_restarts_the_container() {
         "web",
         &format!(
             "terminationGracePeriodSeconds: 3, {}",
-            probed("livenessProbe: {exec: {}, periodSeconds: 5, failureThreshold: 2}")
+            probed("livenessProbe: {exec: {command: [sh]}, periodSeconds: 5, failureThreshold: 2}")
         ),
     );
     w.until("it runs", 2, |w| w.runs("web/main"));
@@ -61,7 +61,7 @@ fn a_liveness_probes_own_grace_period_counts_and_under_never_nothing_starts_agai
     let mut w = node();
     w.life("web/main", &[Life::deaf()]);
     w.handlers.answers("web/main/Liveness", &[BADLY]);
-    let probe = "livenessProbe: {exec: {}, periodSeconds: 1, failureThreshold: 1, terminationGracePeriodSeconds: 4}";
+    let probe = "livenessProbe: {exec: {command: [sh]}, periodSeconds: 1, failureThreshold: 1, terminationGracePeriodSeconds: 4}";
     w.file("web", &format!("restartPolicy: Never, {}", probed(probe)));
     w.run(10);
     assert_eq!(w.notices("Killing"), ["Container main failed liveness probe"]);
@@ -74,14 +74,17 @@ fn a_liveness_probes_own_grace_period_counts_and_under_never_nothing_starts_agai
 fn a_probe_that_hangs_is_a_failure_and_one_that_is_lost_is_none() {
     let mut w = node();
     w.handlers.answers("web/main/Liveness", &[Answers::Never, Answers::Lost, Answers::Never, WELL]);
-    w.file("web", &probed("livenessProbe: {exec: {}, periodSeconds: 3, timeoutSeconds: 2, failureThreshold: 2}"));
+    w.file(
+        "web",
+        &probed("livenessProbe: {exec: {command: [sh]}, periodSeconds: 3, timeoutSeconds: 2, failureThreshold: 2}"),
+    );
     w.run(12);
     assert_eq!(
         w.notices("Unhealthy"),
         [
-            "Liveness probe failed: command \"\" timed out",
+            "Liveness probe failed: command \"sh\" timed out",
             "Liveness probe errored and resulted in unknown state: connection lost",
-            "Liveness probe failed: command \"\" timed out",
+            "Liveness probe failed: command \"sh\" timed out",
         ]
     );
     assert_eq!(w.notices("Killing"), ["Container main failed liveness probe, will be restarted"]);
@@ -95,7 +98,7 @@ fn a_probe_that_hangs_is_a_failure_and_one_that_is_lost_is_none() {
 fn readiness_decides_ready_and_never_restarts() {
     let mut w = node();
     w.handlers.answers("web/main/Readiness", &[BADLY, WELL, BADLY, BADLY, WELL]);
-    w.file("web", &probed("readinessProbe: {exec: {}, periodSeconds: 4, failureThreshold: 2}"));
+    w.file("web", &probed("readinessProbe: {exec: {command: [sh]}, periodSeconds: 4, failureThreshold: 2}"));
     w.until("it runs", 2, |w| w.runs("web/main"));
     w.run(2);
     assert_eq!(ready(&w), (false, Some(true)));
@@ -120,7 +123,10 @@ fn the_initial_delay_counts_from_the_start_and_the_period_from_the_last_probe() 
         "web/main/Readiness",
         &[Answers::Well(Duration::from_millis(900)), Answers::Well(Duration::from_millis(5500)), WELL],
     );
-    w.file("web", &probed("readinessProbe: {exec: {}, initialDelaySeconds: 7, periodSeconds: 5, timeoutSeconds: 6}"));
+    w.file(
+        "web",
+        &probed("readinessProbe: {exec: {command: [sh]}, initialDelaySeconds: 7, periodSeconds: 5, timeoutSeconds: 6}"),
+    );
     w.until("it runs", 2, |w| w.runs("web/main"));
     let begin = w.clock.now;
     w.run(25);
@@ -132,8 +138,8 @@ fn the_initial_delay_counts_from_the_start_and_the_period_from_the_last_probe() 
 #[test]
 fn the_startup_probe_gates_the_others_and_its_failure_restarts() {
     let mut w = node();
-    let all = "startupProbe: {exec: {}, periodSeconds: 2, failureThreshold: 3}, \
-               livenessProbe: {exec: {}, periodSeconds: 5}, readinessProbe: {exec: {}, periodSeconds: 5}";
+    let all = "startupProbe: {exec: {command: [sh]}, periodSeconds: 2, failureThreshold: 3}, \
+               livenessProbe: {exec: {command: [sh]}, periodSeconds: 5}, readinessProbe: {exec: {command: [sh]}, periodSeconds: 5}";
     w.handlers.answers("web/main/Startup", &[BADLY, BADLY, BADLY, BADLY, WELL]);
     w.file("web", &probed(all));
     w.run(3);
@@ -154,7 +160,7 @@ fn the_startup_probe_gates_the_others_and_its_failure_restarts() {
 fn w11_a_sidecar_with_a_startup_probe_holds_the_next_until_it_passes() {
     let mut w = node();
     let spec = "initContainers: [{name: side, image: 'busybox:1.35', restartPolicy: Always, \
-                startupProbe: {exec: {}, periodSeconds: 2}}], containers: [{name: main, image: 'busybox:1.35'}]";
+                startupProbe: {exec: {command: [sh]}, periodSeconds: 2}}], containers: [{name: main, image: 'busybox:1.35'}]";
     w.handlers.answers("web/side/Startup", &[BADLY, BADLY, WELL]);
     w.file("web", spec);
     w.run(3);
@@ -182,7 +188,7 @@ fn a_pod_that_is_being_stopped_is_probed_for_readiness_alone() {
     w.handlers.answers("web/main/Liveness", &[WELL, WELL, BADLY]);
     w.file("web", &format!(
         "terminationGracePeriodSeconds: 20, {}",
-        probed("livenessProbe: {exec: {}, periodSeconds: 2, failureThreshold: 1}, readinessProbe: {exec: {}, periodSeconds: 2}")
+        probed("livenessProbe: {exec: {command: [sh]}, periodSeconds: 2, failureThreshold: 1}, readinessProbe: {exec: {command: [sh]}, periodSeconds: 2}")
     ));
     w.run(3);
     let begin = w.clock.now;
@@ -204,7 +210,7 @@ fn w25_an_adopted_container_is_not_ready_before_its_first_probe_within_a_period(
     let mut w = node();
     w.file(
         "web",
-        &probed("startupProbe: {exec: {}, periodSeconds: 10}, readinessProbe: {exec: {}, periodSeconds: 10}"),
+        &probed("startupProbe: {exec: {command: [sh]}, periodSeconds: 10}, readinessProbe: {exec: {command: [sh]}, periodSeconds: 10}"),
     );
     w.run(30);
     assert_eq!(ready(&w), (true, Some(true)));
@@ -229,7 +235,8 @@ fn a_probe_costs_its_own_wake_up_and_no_read() {
         (w.observed.wake_ups - wakes, w.observed.reads - reads, w.observed.steps - steps)
     };
     let (wakes, reads, steps) = idle(ONE);
-    let (more_wakes, more_reads, more_steps) = idle(&probed("livenessProbe: {exec: {}, periodSeconds: 10}"));
+    let (more_wakes, more_reads, more_steps) =
+        idle(&probed("livenessProbe: {exec: {command: [sh]}, periodSeconds: 10}"));
     assert_eq!(more_reads, reads);
     // 60 probes: one step starts each, one handles its result. Some coincide with other steps.
     assert!((105..=122).contains(&(more_wakes - wakes)), "{wakes} and {more_wakes}");

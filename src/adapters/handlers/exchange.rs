@@ -1,0 +1,304 @@
+//! One connection of a handler: it only has to open, or it carries one GET request and its response. Follows redirects on the
+//! same host.
+
+use crate::engine::effect::{Destination, Target};
+use crate::net::addresses::addresses;
+use crate::net::http1_client::{Get, Malformed, Reader, Response};
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// The part of a response's body that a kubelet reads, in bytes.
+const MAX_BODY: usize = 10 << 10;
+/// As Go's HTTP client.
+const MAX_REDIRECTS: u32 = 10;
+
+pub(super) enum Outcome {
+    Pending,
+    Connected,
+    Response(Response),
+    /// The reason in the words of Go.
+    Failed(String),
+}
+
+pub(super) enum Exchange {
+    Tcp { stream: TcpStream, address: SocketAddr },
+    Http(Box<Http>),
+}
+
+/// A GET request.
+pub(super) struct Http {
+    stream: TcpStream,
+    url: Url,
+    user_agent: &'static str,
+    headers: Vec<(String, String)>,
+    /// The part of the request that is not written yet.
+    request: Vec<u8>,
+    reader: Reader,
+    redirects: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Url {
+    /// As in the manifest or the redirect: an IP address (without brackets) or a name.
+    host: String,
+    port: u16,
+    path: String,
+}
+
+impl Url {
+    /// `host:port`, with brackets around an IPv6 address.
+    fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    /// The target of a redirect.
+    ///
+    /// # Errors
+    /// The text if it is not an http URL.
+    fn redirected(&self, location: &str) -> Result<Url, String> {
+        if let Some(rest) = location.strip_prefix("http://") {
+            let (authority, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
+            let (host, port) =
+                match authority.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']')) {
+                    Some((host, port)) => (host, port.parse().map_err(|_| location.to_owned())?),
+                    None => (authority, 80),
+                };
+            let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+            let slash = if path.starts_with('/') { "" } else { "/" };
+            return Ok(Url { host, port, path: format!("{slash}{path}") });
+        }
+        if location.contains("://") || location.starts_with("//") {
+            return Err(location.to_owned());
+        }
+        let base = self.path.split('?').next().unwrap_or_default();
+        let path = match location {
+            _ if location.starts_with('/') => location.to_owned(),
+            _ if location.starts_with('?') => format!("{base}{location}"),
+            _ => format!("{}/{location}", base.rsplit_once('/').map_or("", |(directory, _)| directory)),
+        };
+        Ok(Url { path, ..self.clone() })
+    }
+}
+
+impl Exchange {
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// The connection failed at once, or the host is not an address.
+    pub(super) fn start(
+        target: Target,
+        user_agent: &'static str,
+        registry: &Registry,
+        token: Token,
+    ) -> Result<Exchange, String> {
+        match target {
+            Target::Tcp(to) => {
+                let address = resolve(&to)?;
+                let stream = connect(address, registry, token).map_err(|e| dial_error(address, &e))?;
+                Ok(Exchange::Tcp { stream, address })
+            }
+            Target::Http(http) => {
+                let address = resolve(&http.to)?;
+                let host = http.to.host.unwrap_or_else(|| address.ip().to_string());
+                let url = Url { host, port: http.to.port, path: http.path };
+                Http::start(url, address, user_agent, http.headers, 0, registry, token)
+                    .map(|h| Exchange::Http(Box::new(h)))
+            }
+            Target::Sleep(_) => Err("a sleep needs no connection".to_owned()),
+        }
+    }
+
+    /// Reads and writes what is possible.
+    pub(super) fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
+        match self {
+            Exchange::Tcp { stream, address } => match connected(stream) {
+                Ok(true) => Outcome::Connected,
+                Ok(false) => Outcome::Pending,
+                Err(e) => Outcome::Failed(dial_error(*address, &e)),
+            },
+            Exchange::Http(http) => http.advance(registry, token),
+        }
+    }
+
+    /// The head of a response has arrived.
+    pub(super) fn has_response(&self) -> bool {
+        matches!(self, Exchange::Http(http) if http.reader.has_head())
+    }
+
+    /// The failure of a handler that has not ended in time.
+    pub(super) fn timed_out(&self) -> String {
+        match self {
+            Exchange::Tcp { address, .. } => format!("dial tcp {address}: i/o timeout"),
+            Exchange::Http(http) if http.reader.has_head() => {
+                "context deadline exceeded (Client.Timeout or context cancellation while reading body)".to_owned()
+            }
+            Exchange::Http(http) => {
+                http.failure("context deadline exceeded (Client.Timeout exceeded while awaiting headers)")
+            }
+        }
+    }
+}
+
+impl Http {
+    fn start(
+        url: Url,
+        address: SocketAddr,
+        user_agent: &'static str,
+        headers: Vec<(String, String)>,
+        redirects: u32,
+        registry: &Registry,
+        token: Token,
+    ) -> Result<Http, String> {
+        let failure = |url: &Url, e: &io::Error| get_error(url, &dial_error(address, e));
+        let stream = connect(address, registry, token).map_err(|e| failure(&url, &e))?;
+        let authority = url.authority();
+        let get = Get { host: &authority, target: &url.path, user_agent, headers: &headers };
+        let request = get.bytes();
+        Ok(Http { stream, url, user_agent, headers, request, reader: Reader::new(MAX_BODY), redirects })
+    }
+
+    fn failure(&self, why: &str) -> String {
+        get_error(&self.url, why)
+    }
+
+    fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
+        while !self.request.is_empty() {
+            match self.stream.write(&self.request) {
+                Ok(n) => drop(self.request.drain(..n)),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
+                    return Outcome::Pending;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => {
+                    let why = match self.stream.peer_addr() {
+                        Ok(_) => format!("write: {}", words(&e)),
+                        Err(_) => format!("dial tcp {}: connect: {}", self.url.authority(), words(&e)),
+                    };
+                    return Outcome::Failed(self.failure(&why));
+                }
+            }
+        }
+        let mut buffer = [0; 4096];
+        loop {
+            let complete = match self.stream.read(&mut buffer) {
+                Ok(0) => self.reader.end().map(Some),
+                Ok(n) => self.reader.feed(&buffer[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Outcome::Pending,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) => return Outcome::Failed(self.failure(&format!("read: {}", words(&e)))),
+            };
+            match complete {
+                Ok(None) => {}
+                Ok(Some(response)) => return self.responded(response, registry, token),
+                Err(Malformed(why)) => return Outcome::Failed(self.failure(why)),
+            }
+        }
+    }
+
+    /// Follows a redirect to the same host. Another response is the result.
+    fn responded(&mut self, response: Response, registry: &Registry, token: Token) -> Outcome {
+        let redirect = matches!(response.status, 301 | 302 | 303 | 307 | 308);
+        let Some(location) = response.location.as_deref().filter(|_| redirect) else {
+            return Outcome::Response(response);
+        };
+        let url = match self.url.redirected(location) {
+            Ok(url) if url.host.eq_ignore_ascii_case(&self.url.host) => url,
+            _ => return Outcome::Response(response),
+        };
+        let redirects = self.redirects + 1;
+        if redirects >= MAX_REDIRECTS {
+            return Outcome::Failed(get_error(&url, "stopped after 10 redirects"));
+        }
+        let to = Destination { host: Some(url.host.clone()), port: url.port };
+        let headers = std::mem::take(&mut self.headers);
+        let next = resolve(&to)
+            .and_then(|address| Http::start(url, address, self.user_agent, headers, redirects, registry, token));
+        match next {
+            Ok(next) => {
+                *self = next;
+                Outcome::Pending
+            }
+            Err(why) => Outcome::Failed(why),
+        }
+    }
+}
+
+fn resolve(to: &Destination) -> Result<SocketAddr, String> {
+    let own = || addresses().first().and_then(|ip| ip.parse().ok()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let ip = match to.host.as_deref() {
+        None => own(),
+        Some("localhost") => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        Some(host) => host.parse().map_err(|_| format!("lookup {host}: names are not resolved; give an IP address"))?,
+    };
+    Ok(SocketAddr::new(ip, to.port))
+}
+
+fn connect(address: SocketAddr, registry: &Registry, token: Token) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
+    registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+    Ok(stream)
+}
+
+/// False while the connection is being opened.
+fn connected(stream: &TcpStream) -> io::Result<bool> {
+    if let Some(e) = stream.take_error()? {
+        return Err(e);
+    }
+    match stream.peer_addr() {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::NotConnected => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+fn get_error(url: &Url, why: &str) -> String {
+    format!("Get \"http://{}{}\": {why}", url.authority(), url.path)
+}
+
+fn dial_error(address: SocketAddr, e: &io::Error) -> String {
+    format!("dial tcp {address}: connect: {}", words(e))
+}
+
+/// The text of an error as Go writes it: lower case, without the number.
+fn words(e: &io::Error) -> String {
+    let text = e.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_is_relative_to_the_request() {
+        let url = Url { host: "10.0.0.5".into(), port: 8080, path: "/a/b?x=1".into() };
+        let to = |location: &str| url.redirected(location).map(|u| format!("{}{}", u.authority(), u.path));
+        for (location, expected) in [
+            ("/c?y", "10.0.0.5:8080/c?y"),
+            ("c", "10.0.0.5:8080/a/c"),
+            ("?y=2", "10.0.0.5:8080/a/b?y=2"),
+            ("http://10.0.0.5/c", "10.0.0.5:80/c"),
+            ("http://other.example:81", "other.example:81/"),
+            ("http://[fd00::5]:81/c", "[fd00::5]:81/c"),
+            ("http://[fd00::5]/c", "[fd00::5]:80/c"),
+        ] {
+            assert_eq!(to(location).as_deref(), Ok(expected), "{location}");
+        }
+        for location in ["https://10.0.0.5/c", "//other/c", "http://10.0.0.5:x/"] {
+            assert!(to(location).is_err(), "{location}");
+        }
+    }
+
+    #[test]
+    fn errors_are_worded_as_in_go() {
+        let refused = io::Error::from_raw_os_error(111);
+        let address: SocketAddr = "[fd00::5]:80".parse().unwrap();
+        assert_eq!(dial_error(address, &refused), "dial tcp [fd00::5]:80: connect: connection refused");
+    }
+}

@@ -1,0 +1,192 @@
+//! The network handlers of probes and hooks, and sleeps: requests over HTTP and TCP connections, without blocking. The agent's
+//! poll reports the sockets. The texts of failures are those of a kubelet, which are the texts of Go's libraries.
+//!
+//! A handler that does not answer keeps one socket until its deadline, and delays nothing else.
+
+mod exchange;
+#[cfg(test)]
+mod tests;
+
+use crate::api::time::Boot;
+use crate::engine::effect::{HookCall, ProbeCall, Target};
+use crate::engine::event::{Answer, ProbeResult};
+use crate::engine::op::{Code, OpError, OpId};
+use exchange::{Exchange, Outcome};
+use mio::{Registry, Token};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The values of `User-Agent`. Servers recognise a kubelet's probes by the prefix. The number is the Kubernetes version whose
+/// behaviour the handlers have.
+const PROBE_AGENT: &str = "kube-probe/1.33";
+const HOOK_AGENT: &str = "kube-lifecycle/1.33";
+
+/// The answer of an operation.
+pub type Done = (OpId, Result<Answer, OpError>);
+
+/// The handlers in flight.
+#[derive(Default)]
+pub struct Handlers {
+    flights: BTreeMap<OpId, Flight>,
+    tokens: BTreeMap<Token, OpId>,
+    deadlines: BTreeSet<(Boot, OpId)>,
+    done: Vec<Done>,
+}
+
+struct Flight {
+    deadline: Boot,
+    work: Work,
+}
+
+enum Work {
+    Probe {
+        token: Token,
+        exchange: Exchange,
+    },
+    /// Any response of the server is a success, as in a kubelet.
+    Hook {
+        token: Token,
+        exchange: Exchange,
+    },
+    /// Succeeds at its deadline.
+    Sleep,
+    /// Fails at its deadline, because a hook that sleeps for longer is cut.
+    SleepTooLong,
+}
+
+impl Handlers {
+    /// Starts a probe. It fails if it has not ended after `timeout`. `token` is a new token of the poll.
+    pub fn probe(
+        &mut self,
+        op: OpId,
+        call: &ProbeCall,
+        timeout: Duration,
+        now: Boot,
+        registry: &Registry,
+        token: Token,
+    ) {
+        let work = match call.target() {
+            Ok(target) => Exchange::start(target, PROBE_AGENT, registry, token),
+            Err(why) => return self.done.push((op, Err(failed(why)))),
+        };
+        match work {
+            Ok(exchange) => self.insert(op, now + timeout, Work::Probe { token, exchange }),
+            Err(why) => self.done.push((op, Ok(Answer::Probe(ProbeResult::Failed(why))))),
+        }
+    }
+
+    /// Starts a hook. It fails if it has not ended after `timeout`.
+    pub fn hook(&mut self, op: OpId, call: &HookCall, timeout: Duration, now: Boot, registry: &Registry, token: Token) {
+        match call.target() {
+            Err(why) => self.done.push((op, Err(failed(why)))),
+            Ok(Target::Sleep(time)) if time <= timeout => self.insert(op, now + time, Work::Sleep),
+            Ok(Target::Sleep(_)) => self.insert(op, now + timeout, Work::SleepTooLong),
+            Ok(target) => match Exchange::start(target, HOOK_AGENT, registry, token) {
+                Ok(exchange) => self.insert(op, now + timeout, Work::Hook { token, exchange }),
+                Err(why) => self.done.push((op, Err(failed(why)))),
+            },
+        }
+    }
+
+    fn insert(&mut self, op: OpId, deadline: Boot, work: Work) {
+        if let Work::Probe { token, .. } | Work::Hook { token, .. } = &work {
+            self.tokens.insert(*token, op);
+        }
+        self.deadlines.insert((deadline, op));
+        self.flights.insert(op, Flight { deadline, work });
+    }
+
+    /// True if the token belongs to a handler in flight.
+    pub fn owns(&self, token: Token) -> bool {
+        self.tokens.contains_key(&token)
+    }
+
+    /// The poll reported a socket.
+    pub fn ready(&mut self, token: Token, registry: &Registry) {
+        let Some(op) = self.tokens.get(&token).copied() else { return };
+        let Some(flight) = self.flights.get_mut(&op) else { return };
+        let result = match &mut flight.work {
+            Work::Probe { exchange, .. } => match exchange.advance(registry, token) {
+                Outcome::Pending => return,
+                outcome => Ok(Answer::Probe(probe_result(outcome))),
+            },
+            Work::Hook { exchange, .. } => match exchange.advance(registry, token) {
+                // The head of a response is enough.
+                _ if exchange.has_response() => Ok(Answer::Ok),
+                Outcome::Pending => return,
+                Outcome::Failed(why) => Err(failed(why)),
+                _ => Ok(Answer::Ok),
+            },
+            Work::Sleep | Work::SleepTooLong => return,
+        };
+        self.end(op, result);
+    }
+
+    /// The deadline for the next call of `expire`.
+    pub fn next_deadline(&self) -> Option<Boot> {
+        if self.done.is_empty() { self.deadlines.first().map(|(at, _)| *at) } else { Some(Boot(0)) }
+    }
+
+    /// Ends the handlers whose deadline has passed.
+    pub fn expire(&mut self, now: Boot) {
+        while let Some((at, op)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
+            let Some(flight) = self.flights.get(&op) else {
+                self.deadlines.remove(&(at, op));
+                continue;
+            };
+            let result = match &flight.work {
+                Work::Probe { exchange, .. } => Ok(Answer::Probe(ProbeResult::Failed(exchange.timed_out()))),
+                Work::Hook { exchange, .. } => Err(failed(exchange.timed_out())),
+                Work::Sleep => Ok(Answer::Ok),
+                Work::SleepTooLong => Err(OpError::Unknown("context deadline exceeded".to_owned())),
+            };
+            self.end(op, result);
+        }
+    }
+
+    /// Ends a handler as `Unknown`. No effect if it has ended. Returns true if it was in flight.
+    pub fn cancel(&mut self, op: OpId) -> bool {
+        let in_flight = self.flights.contains_key(&op);
+        if in_flight {
+            self.end(op, Err(OpError::Unknown("cancelled".to_owned())));
+        }
+        in_flight
+    }
+
+    /// The socket closes with its exchange, which also ends its registration.
+    fn end(&mut self, op: OpId, result: Result<Answer, OpError>) {
+        if let Some(flight) = self.flights.remove(&op) {
+            self.deadlines.remove(&(flight.deadline, op));
+            if let Work::Probe { token, .. } | Work::Hook { token, .. } = flight.work {
+                self.tokens.remove(&token);
+            }
+        }
+        self.done.push((op, result));
+    }
+
+    /// The results since the last call.
+    pub fn take_done(&mut self) -> Vec<Done> {
+        std::mem::take(&mut self.done)
+    }
+}
+
+fn failed(message: String) -> OpError {
+    OpError::Answered { code: Code::Other(2), message }
+}
+
+/// A status from 200 to 399 is a success. A redirect to another host is not followed, and is a warning.
+fn probe_result(outcome: Outcome) -> ProbeResult {
+    match outcome {
+        Outcome::Connected => ProbeResult::Passed,
+        Outcome::Response(response) => {
+            let text = || String::from_utf8_lossy(&response.body).into_owned();
+            match response.status {
+                200..300 => ProbeResult::Passed,
+                300..400 => ProbeResult::Warning(format!("Probe terminated redirects, Response body: {}", text())),
+                status => ProbeResult::Failed(format!("HTTP probe failed with statuscode: {status}")),
+            }
+        }
+        Outcome::Failed(why) => ProbeResult::Failed(why),
+        Outcome::Pending => ProbeResult::Failed("no result".to_owned()),
+    }
+}

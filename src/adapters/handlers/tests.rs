@@ -1,0 +1,245 @@
+//! Against real servers on the loopback interface.
+
+use super::*;
+use crate::api::document::{self, Context};
+use crate::api::pod::Pod;
+use crate::engine::effect::{HookKind, Kind};
+use mio::{Events, Poll};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::time::Instant;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Lab {
+    handlers: Handlers,
+    poll: Poll,
+    begun: Instant,
+    last: u64,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        Lab { handlers: Handlers::default(), poll: Poll::new().unwrap(), begun: Instant::now(), last: 0 }
+    }
+
+    fn now(&self) -> Boot {
+        Boot(0) + self.begun.elapsed()
+    }
+
+    fn start(&mut self, handler: &str, timeout: Duration) -> OpId {
+        self.last += 1;
+        let (op, token) = (OpId(self.last), Token(self.last as usize));
+        let call = ProbeCall {
+            kind: Kind::Readiness,
+            pod: pod(handler),
+            container: "main".into(),
+            id: "c".into(),
+            ips: vec!["127.0.0.1".into()],
+        };
+        let now = self.now();
+        self.handlers.probe(op, &call, timeout, now, self.poll.registry(), token);
+        op
+    }
+
+    fn hook(&mut self, handler: &str, timeout: Duration) -> Result<Answer, OpError> {
+        self.last += 1;
+        let (op, token) = (OpId(self.last), Token(self.last as usize));
+        let handler = serde_json::from_value(serde_saphyr::from_str(handler).unwrap()).unwrap();
+        let call = HookCall {
+            kind: HookKind::PreStop,
+            pod: None,
+            container: "main".into(),
+            id: "c".into(),
+            handler,
+            ips: vec!["127.0.0.1".into()],
+        };
+        let now = self.now();
+        self.handlers.hook(op, &call, timeout, now, self.poll.registry(), token);
+        self.wait(1).remove(0).1
+    }
+
+    /// Waits for so many results.
+    fn wait(&mut self, count: usize) -> Vec<Done> {
+        let mut done = self.handlers.take_done();
+        let mut events = Events::with_capacity(64);
+        while done.len() < count {
+            let left = self.handlers.next_deadline().map(|at| at.since(self.now()));
+            self.poll.poll(&mut events, left).unwrap();
+            for event in &events {
+                self.handlers.ready(event.token(), self.poll.registry());
+            }
+            let now = self.now();
+            self.handlers.expire(now);
+            done.extend(self.handlers.take_done());
+        }
+        done
+    }
+
+    fn probe(&mut self, handler: &str) -> ProbeResult {
+        let op = self.start(handler, 10 * SECOND);
+        let (done, result) = self.wait(1).remove(0);
+        assert_eq!(done, op);
+        match result {
+            Ok(Answer::Probe(result)) => result,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn pod(handler: &str) -> Rc<Pod> {
+    let text = format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: web}}, spec: {{containers: [{{name: main, image: 'i:1', \
+         readinessProbe: {{{handler}}}}}]}}}}"
+    );
+    let document = document::parse(text.as_bytes(), "/m/a.yaml").unwrap().remove(0);
+    Rc::new(document.pod_with_unsupported("/m/a.yaml", Context { node_name: "lab", seen: "" }).unwrap())
+}
+
+/// A server that answers each connection with the next of these texts, and passes the requests to `seen`.
+fn server(answers: Vec<String>) -> (SocketAddr, std::sync::mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (seen, requests) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for answer in answers {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            let mut request = Vec::new();
+            let mut buffer = [0; 1024];
+            while !request.ends_with(b"\r\n\r\n") {
+                match stream.read(&mut buffer) {
+                    Ok(n) if n > 0 => request.extend_from_slice(&buffer[..n]),
+                    _ => break,
+                }
+            }
+            let _ = seen.send(String::from_utf8_lossy(&request).into_owned());
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    (address, requests)
+}
+
+fn ok(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+fn http(address: SocketAddr, path: &str) -> String {
+    format!("httpGet: {{port: {}, path: {path}}}", address.port())
+}
+
+/// A port on which nothing listens.
+fn closed() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn an_http_probe_passes_from_200_to_399_and_fails_with_its_status() {
+    let mut lab = Lab::new();
+    let (address, requests) =
+        server(vec![ok("fine"), "HTTP/1.1 500 Bad\r\n\r\n".into(), "HTTP/1.1 304 X\r\n\r\n".into()]);
+    assert_eq!(lab.probe(&http(address, "/ok?x=1")), ProbeResult::Passed);
+    let request = requests.recv().unwrap();
+    assert!(
+        request.starts_with(&format!("GET /ok?x=1 HTTP/1.1\r\nHost: {address}\r\nUser-Agent: kube-probe/")),
+        "{request}"
+    );
+    let failed = ProbeResult::Failed("HTTP probe failed with statuscode: 500".into());
+    assert_eq!(lab.probe(&http(address, "/")), failed);
+    assert!(matches!(lab.probe(&http(address, "/")), ProbeResult::Warning(_)));
+}
+
+#[test]
+fn a_refused_connection_is_a_failure_in_the_words_of_a_kubelet() {
+    let mut lab = Lab::new();
+    let address = closed();
+    let refused = format!("dial tcp {address}: connect: connection refused");
+    let failed = ProbeResult::Failed(format!("Get \"http://{address}/x\": {refused}"));
+    assert_eq!(lab.probe(&http(address, "/x")), failed);
+    let tcp = format!("tcpSocket: {{port: {}}}", address.port());
+    assert_eq!(lab.probe(&tcp), ProbeResult::Failed(refused));
+}
+
+#[test]
+fn a_tcp_probe_passes_with_the_connection() {
+    let mut lab = Lab::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let tcp = format!("tcpSocket: {{port: {}}}", listener.local_addr().unwrap().port());
+    assert_eq!(lab.probe(&tcp), ProbeResult::Passed);
+}
+
+#[test]
+fn a_server_that_hangs_delays_no_other_probe_and_fails_at_its_deadline() {
+    let mut lab = Lab::new();
+    let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
+    let slow = lab.start(&http(hanging.local_addr().unwrap(), "/"), Duration::from_millis(300));
+    let (address, _requests) = server(vec![ok("")]);
+    let quick = lab.start(&http(address, "/"), 10 * SECOND);
+    assert_eq!(lab.wait(1), [(quick, Ok(Answer::Probe(ProbeResult::Passed)))]);
+    let [(op, Ok(Answer::Probe(ProbeResult::Failed(why))))] = &lab.wait(1)[..] else { panic!("a failure") };
+    assert_eq!(*op, slow);
+    assert!(why.ends_with("context deadline exceeded (Client.Timeout exceeded while awaiting headers)"), "{why}");
+    assert!(lab.handlers.flights.is_empty() && lab.handlers.tokens.is_empty() && lab.handlers.deadlines.is_empty());
+}
+
+#[test]
+fn redirects_on_the_same_host_are_followed_up_to_ten() {
+    let mut lab = Lab::new();
+    let to = |location: &str| format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 5\r\n\r\nmoved");
+    let (address, requests) = server(vec![to("/next"), ok("")]);
+    assert_eq!(lab.probe(&http(address, "/")), ProbeResult::Passed);
+    assert!(requests.iter().nth(1).unwrap().starts_with("GET /next "));
+    let (address, _requests) = server(vec![to("http://192.0.2.1/x")]);
+    let warning = ProbeResult::Warning("Probe terminated redirects, Response body: moved".into());
+    assert_eq!(lab.probe(&http(address, "/")), warning);
+    let (address, _requests) = server(vec![to("/"); 20]);
+    let ProbeResult::Failed(why) = lab.probe(&http(address, "/")) else { panic!("a failure") };
+    assert!(why.ends_with("stopped after 10 redirects"), "{why}");
+}
+
+#[test]
+fn a_server_that_sends_garbage_or_closes_early_is_a_failure() {
+    let mut lab = Lab::new();
+    let half = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf".to_owned();
+    let (address, _requests) = server(vec!["SSH-2.0\r\n".into(), String::new(), half]);
+    for _ in 0..3 {
+        assert!(matches!(lab.probe(&http(address, "/")), ProbeResult::Failed(_)));
+    }
+}
+
+#[test]
+fn a_hook_succeeds_with_any_response_and_fails_without_one() {
+    let mut lab = Lab::new();
+    let (address, _requests) = server(vec!["HTTP/1.1 500 Bad\r\nContent-Length: 100\r\n\r\n".into()]);
+    let get = |port: u16| format!("{{httpGet: {{port: {port}, path: /stop}}}}");
+    assert_eq!(lab.hook(&get(address.port()), 10 * SECOND), Ok(Answer::Ok));
+    let Err(e) = lab.hook(&get(closed().port()), 10 * SECOND) else { panic!("an error") };
+    assert!(e.message().contains("connection refused"), "{e}");
+}
+
+#[test]
+fn a_sleep_ends_after_its_time_or_is_cut_at_its_deadline() {
+    let mut lab = Lab::new();
+    assert_eq!(lab.hook("{sleep: {seconds: 0}}", SECOND), Ok(Answer::Ok));
+    let begun = Instant::now();
+    assert!(lab.hook("{sleep: {seconds: 100}}", Duration::from_millis(100)).is_err());
+    assert!(begun.elapsed() < 10 * SECOND);
+}
+
+#[test]
+fn a_cancelled_handler_ends_once_and_a_thousand_leave_no_descriptor() {
+    let mut lab = Lab::new();
+    let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
+    let tcp = http(hanging.local_addr().unwrap(), "/");
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let op = lab.start(&tcp, 10 * SECOND);
+    assert!(lab.handlers.cancel(op) && !lab.handlers.cancel(op));
+    assert_eq!(lab.wait(1), [(op, Err(OpError::Unknown("cancelled".into())))]);
+    let before = open();
+    let address = closed();
+    for _ in 0..1000 {
+        lab.probe(&http(address, "/"));
+    }
+    // Other tests of this process open descriptors too.
+    assert!(open() < before + 500);
+}

@@ -1,0 +1,274 @@
+//! The part of HTTP/1.1 that a probe needs: writes a GET request, and parses the response incrementally. Does no I/O.
+
+use std::fmt::Write as _;
+
+/// The maximum length of a response head, in bytes.
+const MAX_HEAD: usize = 64 * 1024;
+const MAX_HEADERS: usize = 128;
+/// Chunk sizes and trailers may add this much to a body, in bytes.
+const MAX_FRAMING: usize = 16 * 1024;
+
+/// A GET request on a connection of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Get<'a> {
+    /// The value of the header `Host`.
+    pub host: &'a str,
+    /// The path with the query. Starts with `/`.
+    pub target: &'a str,
+    pub user_agent: &'a str,
+    /// Further headers. A header `Host`, `User-Agent` or `Accept` replaces the default one; an empty `User-Agent` or `Accept`
+    /// removes it.
+    pub headers: &'a [(String, String)],
+}
+
+impl Get<'_> {
+    /// The bytes of the request. Names and values must not contain line breaks.
+    pub fn bytes(&self) -> Vec<u8> {
+        let own = |name: &str| self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str());
+        let mut text = String::with_capacity(256);
+        // Writing to a String cannot fail.
+        let _ = write!(text, "GET {} HTTP/1.1\r\nHost: {}\r\n", self.target, own("Host").unwrap_or(self.host));
+        for (name, default) in [("User-Agent", self.user_agent), ("Accept", "*/*")] {
+            let value = own(name).unwrap_or(default);
+            if !value.is_empty() {
+                let _ = write!(text, "{name}: {value}\r\n");
+            }
+        }
+        text.push_str("Connection: close\r\n");
+        for (name, value) in self.headers {
+            let replaced = ["Host", "User-Agent", "Accept", "Connection"].iter().any(|n| n.eq_ignore_ascii_case(name));
+            if !replaced {
+                let _ = write!(text, "{name}: {value}\r\n");
+            }
+        }
+        text.push_str("\r\n");
+        text.into_bytes()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    pub status: u16,
+    pub location: Option<String>,
+    /// At most the limit of the reader.
+    pub body: Vec<u8>,
+}
+
+/// The response is not valid HTTP/1. The text is for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+/// Parses one response.
+#[derive(Debug)]
+pub struct Reader {
+    input: Vec<u8>,
+    most: usize,
+    head: Option<Head>,
+}
+
+#[derive(Debug)]
+struct Head {
+    status: u16,
+    location: Option<String>,
+    framing: Framing,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Framing {
+    Length(usize),
+    Chunked,
+    UntilEnd,
+}
+
+impl Reader {
+    /// `most`: the number of bytes of the body that the caller needs. The response is complete once they have arrived.
+    pub fn new(most: usize) -> Reader {
+        Reader { input: Vec::new(), most, head: None }
+    }
+
+    /// True if the head of the response has arrived.
+    pub fn has_head(&self) -> bool {
+        self.head.is_some()
+    }
+
+    /// Adds input. Returns the response once it is complete.
+    ///
+    /// # Errors
+    /// The input is not a response.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<Option<Response>, Malformed> {
+        self.input.extend_from_slice(bytes);
+        self.response(false)
+    }
+
+    /// The server sends no more.
+    ///
+    /// # Errors
+    /// The response is incomplete.
+    pub fn end(&mut self) -> Result<Response, Malformed> {
+        self.response(true)?.ok_or(Malformed(if self.head.is_some() { "unexpected EOF" } else { "EOF" }))
+    }
+
+    fn response(&mut self, ended: bool) -> Result<Option<Response>, Malformed> {
+        // Informational responses (1xx) precede the response.
+        while self.head.is_none() {
+            let Some((length, head)) = parse_head(&self.input)? else { return Ok(None) };
+            self.input.drain(..length);
+            if !(100..200).contains(&head.status) {
+                self.head = Some(head);
+            }
+        }
+        let Some(head) = &self.head else { return Ok(None) };
+        let body = match head.framing {
+            Framing::Length(length) => {
+                let wanted = length.min(self.most);
+                self.input.get(..wanted).map(<[u8]>::to_vec)
+            }
+            Framing::UntilEnd if ended || self.input.len() >= self.most => {
+                Some(self.input[..self.input.len().min(self.most)].to_vec())
+            }
+            Framing::UntilEnd => None,
+            Framing::Chunked => unchunked(&self.input, self.most)?,
+        };
+        Ok(body.map(|body| Response { status: head.status, location: head.location.clone(), body }))
+    }
+}
+
+/// The length of the head and its parts; None if it is incomplete.
+fn parse_head(input: &[u8]) -> Result<Option<(usize, Head)>, Malformed> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    let length = match response.parse(input) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) if input.len() < MAX_HEAD => return Ok(None),
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            return Err(Malformed("the head of the response is too large"));
+        }
+        Err(_) => return Err(Malformed("malformed HTTP response")),
+    };
+    let status = response.code.unwrap_or_default();
+    let value = |name: &str| {
+        let header = response.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name))?;
+        std::str::from_utf8(header.value).ok().map(str::trim)
+    };
+    let chunked = value("Transfer-Encoding").is_some_and(|coding| coding.to_ascii_lowercase().ends_with("chunked"));
+    let framing = match value("Content-Length") {
+        _ if matches!(status, 204 | 304) => Framing::Length(0),
+        _ if chunked => Framing::Chunked,
+        None => Framing::UntilEnd,
+        Some(length) => Framing::Length(length.parse().map_err(|_| Malformed("bad Content-Length"))?),
+    };
+    let location = value("Location").map(str::to_owned);
+    Ok(Some((length, Head { status, location, framing })))
+}
+
+/// The decoded body once it is complete or has `most` bytes.
+fn unchunked(mut input: &[u8], most: usize) -> Result<Option<Vec<u8>>, Malformed> {
+    let (mut body, whole) = (Vec::new(), input.len());
+    loop {
+        let (start, size) = match httparse::parse_chunk_size(input) {
+            Ok(httparse::Status::Complete((start, size))) => (start, usize::try_from(size).unwrap_or(usize::MAX)),
+            Ok(httparse::Status::Partial) if whole > most + MAX_FRAMING => {
+                return Err(Malformed("malformed chunked encoding"));
+            }
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(_) => return Err(Malformed("malformed chunked encoding")),
+        };
+        if size == 0 {
+            return Ok(Some(body));
+        }
+        let data = &input[start..];
+        body.extend_from_slice(&data[..data.len().min(size).min(most - body.len())]);
+        if body.len() >= most {
+            return Ok(Some(body));
+        }
+        // The data ends with CR LF.
+        match size.checked_add(2).and_then(|end| data.get(end..)) {
+            Some(rest) => input = rest,
+            None => return Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(parts: &[&str]) -> Result<Option<Response>, Malformed> {
+        let mut reader = Reader::new(10);
+        for part in parts {
+            if let Some(response) = reader.feed(part.as_bytes())? {
+                return Ok(Some(response));
+            }
+        }
+        Ok(None)
+    }
+
+    fn body(parts: &[&str]) -> Option<String> {
+        read(parts).unwrap().map(|response| String::from_utf8(response.body).unwrap())
+    }
+
+    #[test]
+    fn a_request_has_the_default_headers_unless_they_are_replaced() {
+        let headers = |list: &[(&str, &str)]| -> Vec<(String, String)> {
+            list.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
+        };
+        let text = |headers: &[(String, String)]| {
+            let get = Get { host: "10.0.0.5:80", target: "/x?y=1", user_agent: "kube-probe/1.33", headers };
+            String::from_utf8(get.bytes()).unwrap()
+        };
+        let default = "GET /x?y=1 HTTP/1.1\r\nHost: 10.0.0.5:80\r\nUser-Agent: kube-probe/1.33\r\nAccept: */*\r\n\
+                       Connection: close\r\n\r\n";
+        assert_eq!(text(&[]), default);
+        let own =
+            headers(&[("host", "shop.example"), ("Accept", ""), ("user-agent", "me"), ("X-A", "1"), ("X-A", "2")]);
+        assert_eq!(
+            text(&own),
+            "GET /x?y=1 HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: me\r\nConnection: close\r\nX-A: 1\r\nX-A: 2\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn a_body_ends_with_its_length_its_last_chunk_or_the_connection() {
+        let length = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+        assert_eq!(body(&[length, "he", "llo"]).as_deref(), Some("hello"));
+        assert_eq!(body(&[length, "he"]), None);
+        assert_eq!(body(&["HTTP/1.1 204 No Content\r\n\r\n"]).as_deref(), Some(""));
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(body(&[chunked, "3\r\nhel\r", "\n2;x=y\r\nlo\r\n0\r\n\r\n"]).as_deref(), Some("hello"));
+        assert_eq!(body(&[chunked, "3\r\nhe"]), None);
+        let mut reader = Reader::new(10);
+        assert_eq!(reader.feed(b"HTTP/1.0 200 OK\r\n\r\nhello"), Ok(None));
+        assert_eq!(reader.end().map(|r| r.body), Ok(b"hello".to_vec()));
+    }
+
+    #[test]
+    fn a_body_is_read_up_to_the_limit() {
+        for head in ["Content-Length: 1000000", "X: y", "Transfer-Encoding: chunked"] {
+            let chunk = if head.starts_with('T') { "f4240\r\n" } else { "" };
+            let text = format!("HTTP/1.1 500 Bad\r\n{head}\r\n\r\n{chunk}0123456789abcdef");
+            assert_eq!(body(&[&text]).as_deref(), Some("0123456789"), "{head}");
+        }
+    }
+
+    #[test]
+    fn informational_responses_are_skipped_and_the_location_is_kept() {
+        let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 302 Found\r\nLocation: /next \r\nContent-Length: 0\r\n\r\n";
+        let response = read(&[text]).unwrap().unwrap();
+        assert_eq!((response.status, response.location.as_deref()), (302, Some("/next")));
+    }
+
+    #[test]
+    fn what_is_not_http_is_an_error() {
+        let long = format!("HTTP/1.1 200 OK\r\nA: {}", "x".repeat(MAX_HEAD));
+        for text in ["SSH-2.0-OpenSSH\r\n", "\0\0\0", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", &long] {
+            assert!(read(&[text]).is_err(), "{text:.40}");
+        }
+        assert!(read(&["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"]).is_err());
+        let mut reader = Reader::new(10);
+        assert_eq!(reader.feed(b"HTTP/1.1 20"), Ok(None));
+        assert_eq!(reader.end(), Err(Malformed("EOF")));
+        let mut reader = Reader::new(10);
+        assert_eq!(reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe"), Ok(None));
+        assert_eq!(reader.end(), Err(Malformed("unexpected EOF")));
+    }
+}
