@@ -2,11 +2,11 @@
 //!
 //! Every step is relative to an open directory and follows no symlink, so a directory that is replaced by a link meanwhile does
 //! no harm. A mount point in the tree is not entered (openat2 with RESOLVE_NO_XDEV; on a kernel without it, a comparison of the
-//! devices) and is an error, because the mounted file system is not Wherry's. Each level needs one open descriptor. Directories
+//! mounts) and is an error, because the mounted file system is not Wherry's. Each level needs one open descriptor. Directories
 //! below a maximum depth are first moved up, so that a tree of any depth needs few descriptors.
 
 use super::{Result, failed};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::ffi::{CStr, CString};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -195,11 +195,22 @@ fn open_below(dir: impl AsFd, name: &CStr) -> std::result::Result<OwnedFd, Errno
         // A kernel before 5.6, or a seccomp filter that does not know the system call.
         Err(Errno::NOSYS | Errno::PERM) => {
             let fd = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
-            let same = rustix::fs::fstat(&fd)?.st_dev == rustix::fs::fstat(&dir)?.st_dev;
-            if same { Ok(fd) } else { Err(Errno::XDEV) }
+            if mount_id(&fd)? == mount_id(&dir)? { Ok(fd) } else { Err(Errno::XDEV) }
         }
         other => other,
     }
+}
+
+/// The id of the mount that an open file is in. It differs for a bind mount of the same file system. Read from /proc, because
+/// statx(2) has it only since Linux 5.8.
+///
+/// # Errors
+/// /proc cannot be read.
+pub fn mount_id(fd: impl AsFd) -> std::result::Result<u64, Errno> {
+    let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
+    let text = std::fs::read_to_string(path).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    id.and_then(|id| id.trim().parse().ok()).ok_or(Errno::IO)
 }
 
 /// Whether the path exists, also as a broken link.

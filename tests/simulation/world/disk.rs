@@ -129,7 +129,7 @@ impl World {
             FilesCall::PrepareContainer { pod, container, attempt, .. } => {
                 self.disk.directories.insert(pod.uid.clone(), pod.name.clone());
                 let host_path = format!("/pods/{}/{container}/{attempt}", pod.uid);
-                Ok(Answer::Prepared(vec![Mount { container_path: "/dev/termination-log".into(), host_path }]))
+                Ok(Answer::Prepared(vec![Mount::writable("/dev/termination-log", host_path)]))
             }
             FilesCall::ReadTermination { id, .. } => {
                 let now = self.wall_now();

@@ -281,7 +281,7 @@ fn compare(name: &str) {
 
 fn recorded_mount(mount: &Value) -> Mount {
     let path = |field: &str| mount[field].as_str().unwrap().to_owned();
-    Mount { container_path: path("container_path"), host_path: path("host_path") }
+    Mount::writable(path("container_path"), path("host_path"))
 }
 
 fn similar(what: &str, ours: Value, recorded: Value) {

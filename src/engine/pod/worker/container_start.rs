@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn mounts(host_path: &str) -> Vec<Mount> {
-        vec![Mount { container_path: "/dev/termination-log".into(), host_path: host_path.into() }]
+        vec![Mount::writable("/dev/termination-log", host_path)]
     }
 
     #[test]
