@@ -56,7 +56,7 @@ fn env((key, value): &(String, String)) -> proto::KeyValue {
     proto::KeyValue { key: key.clone(), value: value.clone(), ..Default::default() }
 }
 
-fn mount(mount: &Mount) -> proto::Mount {
+pub(super) fn mount(mount: &Mount) -> proto::Mount {
     proto::Mount {
         container_path: mount.container_path.clone(),
         host_path: mount.host_path.clone(),
