@@ -1,6 +1,7 @@
 //! A pod's volumes with everything that their set-up needs. The contents of ConfigMaps, Secrets and the downward API are
 //! already resolved, so the code that sets up a volume needs neither the pod nor the objects.
 
+use crate::api::quantity::Quantity;
 use std::fmt;
 
 /// One volume of a pod.
@@ -40,6 +41,17 @@ pub enum Medium {
         page_size: u64,
         size: Option<u64>,
     },
+}
+
+/// The page size in bytes of the medium `HugePages-<size>`; Some(None) for `HugePages`, which leaves the size to the requests of
+/// the containers. None: another medium.
+pub fn huge_page_size(medium: &str) -> Option<Option<u64>> {
+    let rest = medium.strip_prefix("HugePages")?;
+    if rest.is_empty() {
+        return Some(None);
+    }
+    let size = Quantity::parse(rest.strip_prefix('-')?).ok().filter(|size| size.is_whole())?.value();
+    u64::try_from(size).ok().filter(|size| size.is_power_of_two()).map(Some)
 }
 
 /// `hostPath.type`: what must exist at the path before the pod starts.
@@ -144,6 +156,23 @@ mod tests {
         assert!(HOST_PATH_TYPES.is_sorted_by_key(|(name, _)| *name));
         assert_eq!(HostPathType::named("Socket"), Some(HostPathType::Socket));
         assert_eq!(HostPathType::named("directory"), None);
+    }
+
+    #[test]
+    fn the_page_size_is_part_of_the_medium() {
+        for (medium, size) in [
+            ("HugePages", Some(None)),
+            ("HugePages-2Mi", Some(Some(2 << 20))),
+            ("HugePages-1Gi", Some(Some(1 << 30))),
+            ("HugePages-", None),
+            ("HugePages-3Mi", None),
+            ("HugePages-0", None),
+            ("HugePages2Mi", None),
+            ("Memory", None),
+            ("", None),
+        ] {
+            assert_eq!(huge_page_size(medium), size, "{medium}");
+        }
     }
 
     #[test]

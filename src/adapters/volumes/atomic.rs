@@ -32,7 +32,7 @@ const MAX_PATH: usize = 4096;
 const MAX_NAME: usize = 255;
 
 /// The files by path. The last one of several with the same path wins.
-type Wanted<'f> = BTreeMap<&'f str, &'f VolumeFile>;
+type Wanted<'f> = BTreeMap<String, &'f VolumeFile>;
 
 /// Makes the files of the volume exactly `files`. Returns whether anything changed; files that are equal are not written.
 ///
@@ -68,18 +68,28 @@ pub(super) fn write(directory: &str, files: &[VolumeFile], gid: Option<u32>) -> 
     Ok(!is_same)
 }
 
-/// Checks the paths.
+/// Checks the paths, and removes empty parts and `.` from them, as a kubelet does.
 fn wanted(files: &[VolumeFile]) -> Result<Wanted<'_>, Cause> {
-    let is_name = |part: &str| !matches!(part, "" | "." | "..") && part.len() <= MAX_NAME;
-    let wanted: Wanted<'_> = files.iter().map(|file| (file.path.as_str(), file)).collect();
-    for path in wanted.keys() {
-        let fine = !path.starts_with("..") && !path.contains('\0') && path.len() <= MAX_PATH;
-        if !fine || !path.split('/').all(is_name) || path.split('/').count() > MAX_DEPTH {
-            return Err(Cause::FilePath((*path).to_owned()));
+    let mut wanted = Wanted::new();
+    for file in files {
+        let parts: Vec<&str> = file.path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+        let path = parts.join("/");
+        let fine = !path.is_empty()
+            && !path.starts_with("..")
+            && !file.path.starts_with('/')
+            && !path.contains('\0')
+            && path.len() <= MAX_PATH
+            && parts.len() <= MAX_DEPTH
+            && parts.iter().all(|part| *part != ".." && part.len() <= MAX_NAME);
+        if !fine {
+            return Err(Cause::FilePath(file.path.clone()));
         }
+        wanted.insert(path, file);
+    }
+    for path in wanted.keys() {
         let above = path.match_indices('/').map(|(at, _)| &path[..at]);
-        if let Some(file) = above.into_iter().find(|above| wanted.contains_key(above)) {
-            return Err(Cause::Collision { file: file.to_owned(), below: (*path).to_owned() });
+        if let Some(file) = above.into_iter().find(|above| wanted.contains_key(*above)) {
+            return Err(Cause::Collision { file: file.to_owned(), below: path.clone() });
         }
     }
     Ok(wanted)
@@ -106,7 +116,7 @@ impl Volume<'_> {
     fn is_same(&self, version: &OwnedFd, wanted: &Wanted<'_>) -> Result<bool, Errno> {
         let mut found = BTreeSet::new();
         list(version.as_fd(), "", MAX_DEPTH, &mut found)?;
-        if !found.iter().map(String::as_str).eq(wanted.keys().copied()) {
+        if !found.iter().eq(wanted.keys()) {
             return Ok(false);
         }
         for (path, file) in wanted {

@@ -9,6 +9,7 @@ mod resources;
 mod security;
 mod syntax;
 mod unsupported;
+mod volumes;
 
 use crate::api::expand::{self, Place};
 use crate::api::priority;
@@ -150,10 +151,12 @@ fn spec(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         security::of_pod(context, spec, at.field("securityContext"), faults);
     }
     unsupported::of_pod(spec, at, faults);
+    volumes::volumes(spec, at, faults);
 
     let at_init = at.field("initContainers");
     for (i, each) in spec.init_containers.iter().flatten().enumerate() {
         arguments(each, at_init.item(i), faults);
+        volumes::mounts(each, spec, at_init.item(i), faults);
     }
     let at_containers = at.field("containers");
     if spec.containers.is_empty() {
@@ -170,6 +173,7 @@ fn spec(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
             names.push(&each.name);
         }
         container(each, at, faults);
+        volumes::mounts(each, spec, at, faults);
         let ports = each.ports.as_deref().unwrap_or_default();
         network::ports(ports, spec.host_network == Some(true), &mut host_ports, at.field("ports"), faults);
     }

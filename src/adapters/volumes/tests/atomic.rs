@@ -155,10 +155,12 @@ fn of_two_files_with_one_path_the_last_wins_and_a_file_cannot_be_a_directory() {
         let error = write(&dir, &files, None).unwrap_err();
         assert!(matches!(&error, Cause::Collision { file, .. } if file == "a"), "{error}");
     }
-    for path in ["", "/a", "a//b", "a/", "./a", "a/.", "../a", "a/../b", "..", "..a", "a\0b", &"a".repeat(256)] {
+    for path in ["", "/a", ".", "./", "../a", "./..a", "a/../b", "..", "..a", "a\0b", &"a".repeat(256)] {
         assert_eq!(write(&dir, &[file(path, 0o644, "")], None), Err(Cause::FilePath(path.into())));
     }
     assert_eq!(read(&format!("{dir}/a")), "last");
+    assert_eq!(write(&dir, &[file("./a//b/.", 0o644, "x")], None), Ok(true));
+    assert_eq!(read(&format!("{dir}/a/b")), "x");
 }
 
 #[test]
