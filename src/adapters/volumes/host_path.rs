@@ -1,10 +1,10 @@
 //! The checks of a hostPath's type, in the order of a kubelet.
 
 use super::error::{Cause, Failure};
+use super::paths::make;
 use crate::api::volume::HostPathType;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::os::unix::fs::DirBuilderExt;
 
 /// Checks the path, and creates it if the type says so. Can hang on a file system that hangs.
 pub(super) fn check(path: &str, demanded: HostPathType) -> Result<(), Cause> {
@@ -29,15 +29,28 @@ pub(super) fn check(path: &str, demanded: HostPathType) -> Result<(), Cause> {
     if fits { Ok(()) } else { Err(Cause::HostPathType { path: path.to_owned(), demanded }) }
 }
 
-/// With its missing parents, mode 0755.
+/// With its missing parents, mode 0755 whatever the umask, as a kubelet without one.
 fn make_directory(path: &str) -> Result<(), Cause> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
-    Ok(made.map_err(|e| Failure::of("create directory", path)(Errno::from_io_error(&e).unwrap_or(Errno::IO)))?)
+    match (make(path, 0o755), path.rsplit_once('/')) {
+        (Err(Failure { errno: Errno::NOENT, .. }), Some((parent, _))) if !parent.is_empty() => {
+            make_directory(parent)?;
+            make(path, 0o755)?;
+        }
+        (made, _) => {
+            made?;
+        }
+    }
+    Ok(())
 }
 
-/// Without missing parents, mode 0644.
+/// Without missing parents, mode 0644 whatever the umask.
 fn make_file(path: &str) -> Result<(), Cause> {
-    let flags = OFlags::CREATE | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)).map_err(Failure::of("create file", path))?;
-    Ok(())
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o644);
+    match rustix::fs::open(path, flags, mode) {
+        Ok(file) => Ok(rustix::fs::fchmod(file, mode).map_err(Failure::of("set the mode of", path))?),
+        // Somebody else created it meanwhile.
+        Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(Failure::of("create file", path)(errno).into()),
+    }
 }

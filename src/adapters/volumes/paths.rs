@@ -53,16 +53,13 @@ impl PodPaths {
 
     /// Creates a directory below the pod's directory, and its missing parents with mode 0750.
     pub(super) fn create(&self, path: &str, mode: u32) -> Result<(), Failure> {
-        match make(path, mode) {
-            Err(Failure { errno: Errno::NOENT, .. }) => {}
-            done => return done.map(drop),
+        match (make(path, mode), path.rsplit_once('/')) {
+            (Err(Failure { errno: Errno::NOENT, .. }), Some((parent, _))) if path.len() > self.above.len() => {
+                self.create(parent, PRIVATE)?;
+                make(path, mode).map(drop)
+            }
+            (done, _) => done.map(drop),
         }
-        let parents = [&self.above, &self.own].map(String::len).into_iter();
-        let below = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > self.own.len());
-        for end in parents.chain(below) {
-            make(&path[..end], PRIVATE)?;
-        }
-        make(path, mode).map(drop)
     }
 }
 

@@ -1,8 +1,7 @@
 use super::*;
-use crate::adapters::volumes::tests::{gid, is_root, mode, names, place, read, tmpfs, with_mounts};
+use crate::adapters::volumes::tests::{End, gid, is_root, mode, names, place, read, tmpfs, with_mounts};
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 fn file(path: &str, mode: u32, text: &str) -> VolumeFile {
     VolumeFile { path: path.into(), mode, bytes: text.as_bytes().to_vec() }
@@ -184,12 +183,12 @@ fn a_concurrent_reader_sees_all_old_files_or_all_new_ones() {
     let dir = place.at("root");
     let list = |n: usize| [file("a", 0o644, &n.to_string()), file("b", 0o644, &n.to_string())];
     write(&dir, &list(0), None).unwrap();
-    let end = AtomicBool::new(false);
+    let end = End::default();
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut versions = 0;
             let mut last = String::new();
-            while !end.load(Ordering::Relaxed) {
+            while !end.is_reached() {
                 let open = rustix::fs::open(format!("{dir}/..data"), OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
                 // `..data` itself always exists. Its target can be removed between the two steps of the look-up.
                 let data = match open {
@@ -212,10 +211,11 @@ fn a_concurrent_reader_sees_all_old_files_or_all_new_ones() {
             }
             versions
         });
+        let ends = end.after();
         for n in 1..2000 {
             write(&dir, &list(n), None).unwrap();
         }
-        end.store(true, Ordering::Relaxed);
+        drop(ends);
         let versions = reader.join().unwrap();
         assert!(versions > 1, "the reader saw {versions} versions");
     });

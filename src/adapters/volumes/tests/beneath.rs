@@ -1,8 +1,7 @@
 use super::*;
-use crate::adapters::volumes::tests::{Place, mode, place, read};
+use crate::adapters::volumes::tests::{End, Place, mode, place, read};
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 type Open = fn(BorrowedFd<'_>, &[u8], Mode) -> Result<OwnedFd, Errno>;
 
@@ -118,7 +117,7 @@ fn a_part_that_is_replaced_during_the_walk_never_leads_outside() {
         let place = &place;
         symlink(place.at("outside"), place.at("v/absolute")).unwrap();
         symlink("../outside", place.at("v/relative")).unwrap();
-        let end = AtomicBool::new(false);
+        let end = End::default();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let exchange = |with: &str| {
@@ -126,13 +125,14 @@ fn a_part_that_is_replaced_during_the_walk_never_leads_outside() {
                     let (a, with) = (place.at("v/a"), place.at(with));
                     rustix::fs::renameat_with(rustix::fs::CWD, a, rustix::fs::CWD, with, flags).unwrap();
                 };
-                while !end.load(Ordering::Relaxed) {
+                while !end.is_reached() {
                     for with in ["v/absolute", "v/relative"] {
                         exchange(with);
                         exchange(with);
                     }
                 }
             });
+            let _end = end.after();
             let mut opened = 0;
             for _ in 0..20_000 {
                 match way(root.as_fd(), b"a/b/file", Mode::from_raw_mode(0o755)) {
@@ -143,7 +143,6 @@ fn a_part_that_is_replaced_during_the_walk_never_leads_outside() {
                     Err(e) => assert!(matches!(e, Errno::XDEV | Errno::LOOP | Errno::AGAIN), "{e}"),
                 }
             }
-            end.store(true, Ordering::Relaxed);
             assert!(opened > 0);
         });
         assert_eq!(read(&place.at("outside/b/file")), "outside");

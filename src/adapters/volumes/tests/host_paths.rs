@@ -58,7 +58,7 @@ fn a_missing_path_is_created_if_its_type_says_so() {
     for _ in 0..2 {
         place.set_up(&[host_path("d", &directory, HostPathType::DirectoryOrCreate), create_file.clone()]).unwrap();
     }
-    assert!(Path::new(&directory).is_dir() && Path::new(&file).is_file());
+    assert_eq!((mode(&place.at("new")), mode(&directory), mode(&file)), (0o755, 0o755, 0o644));
     let error = place.set_up(&[host_path("f", &directory, HostPathType::FileOrCreate)]).unwrap_err().to_string();
     assert!(error.ends_with(&format!("{directory} is not a file")), "{error}");
     let error = place.set_up(&[host_path("d", &file, HostPathType::DirectoryOrCreate)]).unwrap_err().to_string();

@@ -25,6 +25,13 @@ pub(super) fn place() -> Place {
     Place { dir, layout }
 }
 
+/// A test can end with mounts, and a directory with a mount cannot be removed.
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = mounts::unmount(self.at("").trim_end_matches('/'), Where::Below);
+    }
+}
+
 impl Place {
     /// A path below the temporary directory.
     pub(super) fn at(&self, path: &str) -> String {
@@ -71,6 +78,27 @@ pub(super) fn with_mounts(test: impl FnOnce() + Send + 'static) {
     });
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
+    }
+}
+
+/// Ends the loop of another thread, also when the test fails.
+#[derive(Default)]
+pub(super) struct End(std::sync::atomic::AtomicBool);
+
+impl End {
+    pub(super) fn is_reached(&self) -> bool {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// The end comes when the result is dropped.
+    pub(super) fn after(&self) -> impl Drop + '_ {
+        struct Guard<'e>(&'e End);
+        impl Drop for Guard<'_> {
+            fn drop(&mut self) {
+                self.0.0.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        Guard(self)
     }
 }
 
