@@ -193,12 +193,15 @@ fn open_below(dir: impl AsFd, name: &CStr) -> std::result::Result<OwnedFd, Errno
     let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
     match rustix::fs::openat2(&dir, name, flags, Mode::empty(), resolve) {
         // A kernel before 5.6, or a seccomp filter that does not know the system call.
-        Err(Errno::NOSYS | Errno::PERM) => {
-            let fd = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
-            if mount_id(&fd)? == mount_id(&dir)? { Ok(fd) } else { Err(Errno::XDEV) }
-        }
+        Err(Errno::NOSYS | Errno::PERM) => open_in_mount(dir, name, flags),
         other => other,
     }
+}
+
+/// As `open_below`, without openat2.
+fn open_in_mount(dir: impl AsFd, name: &CStr, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
+    let fd = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
+    if mount_id(&fd)? == mount_id(&dir)? { Ok(fd) } else { Err(Errno::XDEV) }
 }
 
 /// The id of the mount that an open file is in. It differs for a bind mount of the same file system. Read from /proc, because
@@ -217,4 +220,35 @@ pub fn mount_id(fd: impl AsFd) -> std::result::Result<u64, Errno> {
 #[cfg(test)]
 pub fn exists(path: &str) -> bool {
     rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+
+    #[test]
+    fn a_bind_mount_of_the_same_file_system_is_not_entered_without_openat2() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["plain", "mount", "source"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        let (top, source, mount) = (dir.path().to_owned(), at("source"), at("mount"));
+        // The mount is visible only to this thread, and ends with it.
+        let tried = std::thread::spawn(move || {
+            #[allow(deprecated)]
+            rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNS)?;
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+            mount_bind(source, mount)?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let top = rustix::fs::open(top, flags, Mode::empty())?;
+            let opened = |name: &CStr| open_in_mount(&top, name, flags).map(drop);
+            Ok::<_, Errno>([opened(c"plain"), opened(c"mount"), opened(c"none")])
+        });
+        match tried.join().unwrap() {
+            Ok(opened) => assert_eq!(opened, [Ok(()), Err(Errno::XDEV), Err(Errno::NOENT)]),
+            Err(e) => eprintln!("skipped: a mount needs root: {e}"),
+        }
+    }
 }
