@@ -14,3 +14,4 @@ pub mod pod_files;
 pub mod records;
 pub mod server;
 pub mod systemd;
+pub mod volumes;

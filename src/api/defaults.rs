@@ -3,7 +3,9 @@
 use crate::api::document::Context;
 use crate::api::image;
 use crate::api::names::{Uid, annotation};
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration};
+use k8s_openapi::api::core::v1::{
+    Container, DownwardAPIVolumeFile, EmptyDirVolumeSource, Pod, PodSpec, Toleration, Volume,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Completes a pod. Existing values stay, except for the three `config.*` annotations.
@@ -73,6 +75,57 @@ fn complete_spec(spec: &mut PodSpec, node_name: &str) {
     let host_network = spec.host_network == Some(true);
     for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
         complete_container(container, host_network);
+    }
+    spec.volumes.iter_mut().flatten().for_each(complete_volume);
+}
+
+/// The mode of the files in a volume.
+const FILE_MODE: i32 = 0o644;
+/// The lifetime of a projected token, in seconds.
+const TOKEN_LIFETIME: i64 = 3600;
+
+fn complete_volume(volume: &mut Volume) {
+    let bare = Volume { name: volume.name.clone(), ..Volume::default() };
+    if *volume == bare {
+        volume.empty_dir = Some(EmptyDirVolumeSource::default());
+    }
+    if let Some(source) = &mut volume.host_path {
+        source.type_.get_or_insert_default();
+    }
+    if let Some(source) = &mut volume.config_map {
+        source.default_mode.get_or_insert(FILE_MODE);
+    }
+    if let Some(source) = &mut volume.secret {
+        source.default_mode.get_or_insert(FILE_MODE);
+    }
+    if let Some(source) = &mut volume.image {
+        let reference = source.reference.as_deref().unwrap_or_default();
+        default_text(&mut source.pull_policy, default_pull_policy(reference));
+    }
+    if let Some(source) = &mut volume.downward_api {
+        source.default_mode.get_or_insert(FILE_MODE);
+        source.items.iter_mut().flatten().for_each(complete_file);
+    }
+    if let Some(source) = &mut volume.projected {
+        source.default_mode.get_or_insert(FILE_MODE);
+        for source in source.sources.iter_mut().flatten() {
+            if let Some(fields) = &mut source.downward_api {
+                fields.items.iter_mut().flatten().for_each(complete_file);
+            }
+            if let Some(token) = &mut source.service_account_token {
+                token.expiration_seconds.get_or_insert(TOKEN_LIFETIME);
+            }
+        }
+    }
+}
+
+fn complete_file(file: &mut DownwardAPIVolumeFile) {
+    if let Some(selector) = &mut file.field_ref {
+        default_text(&mut selector.api_version, "v1");
+    }
+    if let Some(selector) = &mut file.resource_field_ref {
+        // Kubernetes writes an unset divisor as zero and counts in units of 1.
+        selector.divisor.get_or_insert_with(|| Quantity("0".to_owned()));
     }
 }
 

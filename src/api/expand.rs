@@ -207,6 +207,29 @@ pub fn static_command(command: &[String], container: &Container) -> Vec<String> 
     command.iter().map(word).collect()
 }
 
+/// Expands `subPathExpr`, with the environment of the container.
+///
+/// # Errors
+/// The name of a variable that the container does not have, or of one with which the path is longer than `longest` bytes. A
+/// path must not contain an unexpanded reference.
+pub fn path(input: &str, env: &[(String, String)], longest: usize) -> Result<String, String> {
+    let mut out = String::new();
+    for piece in pieces(input) {
+        let (text, name) = match piece {
+            Piece::Text(text) => (text, input),
+            Piece::Reference { name, .. } => {
+                let value = env.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+                (value.ok_or_else(|| name.to_owned())?, name)
+            }
+        };
+        if text.len() > longest.saturating_sub(out.len()) {
+            return Err(name.to_owned());
+        }
+        out.push_str(text);
+    }
+    Ok(out)
+}
+
 fn take(left: &mut usize, at: Place, length: usize) -> Result<(), TooLong> {
     *left = left.checked_sub(length).ok_or(TooLong { at })?;
     Ok(())
@@ -311,6 +334,15 @@ mod tests {
         assert!(super::container(&Container { args: None, ..container.clone() }).is_ok());
         let message = super::container(&Container { command: words(5), ..container }).unwrap_err().to_string();
         assert!(message.starts_with("command[4]: Too long: ") && message.contains("2097152 bytes"), "{message}");
+    }
+
+    #[test]
+    fn a_path_needs_all_its_variables() {
+        let env = [("A".to_owned(), "a/b".to_owned()), ("E".to_owned(), String::new())];
+        assert_eq!(path("x/$(A)$(E)/$$(A)", &env, 100).as_deref(), Ok("x/a/b/$(A)"));
+        assert_eq!(path("x/$(NONE)", &env, 100).unwrap_err(), "NONE");
+        assert_eq!(path("x/$(A)", &env, 5).as_deref(), Ok("x/a/b"));
+        assert_eq!(path("x/$(A)", &env, 4).unwrap_err(), "A");
     }
 
     #[test]

@@ -34,3 +34,4 @@ pub mod sysctls;
 pub mod time;
 pub mod uid;
 pub mod validate;
+pub mod volume;

@@ -204,6 +204,10 @@ impl Faults {
         self.add(at, format!("Duplicate value: {}", brief(&format!("{value:?}"))));
     }
 
+    pub(crate) fn not_found(&mut self, at: At<'_>, value: &str) {
+        self.add(at, format!("Not found: {}", brief(&format!("{value:?}"))));
+    }
+
     pub(crate) fn forbidden(&mut self, at: At<'_>, detail: impl fmt::Display) {
         self.add(at, format!("Forbidden: {detail}"));
     }

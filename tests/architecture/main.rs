@@ -84,7 +84,7 @@ fn the_event_loop_does_not_depend_on_pods() {
 }
 
 /// Which adapter may use which other one below it.
-const COMPOSED: [(&str, &str); 5] = [
+const COMPOSED: [(&str, &str); 6] = [
     // The driver systemd creates slices with calls on the system bus.
     ("cgroups", "bus"),
     // The system check examines the same hierarchies.
@@ -93,6 +93,8 @@ const COMPOSED: [(&str, &str); 5] = [
     ("bus", "durable"),
     ("manifests", "durable"),
     ("records", "durable"),
+    // The removal of a tree that a container may have manipulated.
+    ("volumes", "pod_files"),
 ];
 
 #[test]

@@ -205,7 +205,7 @@ impl Node {
                 let answer = match call {
                     FilesCall::PrepareContainer { pod, container, attempt, .. } => {
                         let host_path = format!("/var/lib/wherry/pods/{}/containers/{container}/{attempt}", pod.uid);
-                        let mounts = vec![Mount { container_path: "/dev/termination-log".into(), host_path }];
+                        let mounts = vec![Mount::writable("/dev/termination-log", host_path)];
                         Answer::Prepared(Prepared { mounts, host_ips: Vec::new() })
                     }
                     FilesCall::ReadTermination { .. } => Answer::Message(String::new()),

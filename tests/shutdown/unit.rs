@@ -30,15 +30,23 @@ fn expand(word: &str, into: &mut BTreeSet<String>) {
     inside.for_each(|l| expand(l, into));
 }
 
-/// The system calls that both lines of SystemCallFilter allow: the first line allows calls, the second removes some.
+/// The system calls that the lines of SystemCallFilter allow: each line adds calls to those before, or removes some (`~`).
 fn allowed() -> BTreeSet<String> {
-    let lines: Vec<&str> = UNIT.lines().filter_map(|l| l.strip_prefix("SystemCallFilter=")).collect();
-    let [allow, deny] = lines.as_slice() else { panic!("{lines:?}") };
-    let (mut allowed, mut denied) = (BTreeSet::new(), BTreeSet::new());
-    allow.split_whitespace().for_each(|w| expand(w, &mut allowed));
-    deny.strip_prefix('~').expect("a deny list").split_whitespace().for_each(|w| expand(w, &mut denied));
-    let left: BTreeSet<String> = allowed.difference(&denied).cloned().collect();
-    assert!(left.contains("epoll_wait") && !left.contains("mount") && !left.contains("chown"), "{left:?}");
+    let mut left = BTreeSet::new();
+    for line in UNIT.lines().filter_map(|l| l.strip_prefix("SystemCallFilter=")) {
+        let mut named = BTreeSet::new();
+        line.trim_start_matches('~').split_whitespace().for_each(|w| expand(w, &mut named));
+        match line.strip_prefix('~') {
+            Some(_) => left.retain(|call| !named.contains(call)),
+            None => left.extend(named),
+        }
+    }
+    let has = |call: &str| left.contains(call);
+    assert!(has("epoll_wait") && has("openat2"), "{left:?}");
+    assert!(
+        !has("chown") && !has("chroot") && !has("pivot_root") && !has("move_mount") && !has("init_module"),
+        "{left:?}"
+    );
     left
 }
 
@@ -147,17 +155,16 @@ fn rights(agent: &Agent, capabilities: &[&str]) {
     assert_eq!(field("NoNewPrivs:"), "1");
 }
 
-/// The unit does not permit mounts. A change that adds a mount must also change the unit and docs/service.md.
+/// What `adapters/volumes` needs, whether or not a pod of the other test has such a volume.
 #[test]
-fn the_agent_mounts_nothing_under_its_unit() {
-    assert!(!setting("CapabilityBoundingSet").contains(&"CAP_SYS_ADMIN"));
-    let mut waiting = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
-    while let Some(path) = waiting.pop() {
-        if path.is_dir() {
-            waiting.extend(fs::read_dir(&path).expect("sources").map(|e| e.expect("an entry").path()));
-        } else if path.file_name().is_some_and(|n| n != "tests.rs") {
-            let code = fs::read_to_string(&path).expect("a source");
-            assert!(!code.contains("rustix::mount") && !code.contains("mount_bind("), "{}", path.display());
-        }
+fn the_unit_permits_the_mounts_and_owners_of_volumes() {
+    for capability in ["CAP_SYS_ADMIN", "CAP_CHOWN", "CAP_FSETID"] {
+        assert!(setting("CapabilityBoundingSet").contains(&capability), "{capability}");
+    }
+    // The directories of a volume with an fsGroup have the set-group-ID bit.
+    assert!(setting("RestrictSUIDSGID").is_empty());
+    let allowed = allowed();
+    for call in ["mount", "umount2", "fchownat", "fchmod", "fchmodat", "openat2", "symlinkat", "renameat"] {
+        assert!(allowed.contains(call), "{call}");
     }
 }

@@ -15,7 +15,7 @@ mod termination;
 #[cfg(test)]
 mod tests;
 
-pub use remove::remove_tree;
+pub use remove::{mount_id, remove_tree};
 pub use termination::message;
 
 use crate::api::layout::Layout;
@@ -164,9 +164,8 @@ impl PodFiles {
         directory(&messages, 0o750)?;
         let file = termination::make(&messages)?;
         termination::forget_old(&messages, KEPT_MESSAGES);
-        let mut mounts =
-            vec![Mount { container_path: ETC_HOSTS.to_owned(), host_path: self.layout.etc_hosts(&pod.uid) }];
-        mounts.extend(termination_path(pod, container).map(|path| Mount { container_path: path, host_path: file }));
+        let mut mounts = vec![Mount::writable(ETC_HOSTS, self.layout.etc_hosts(&pod.uid))];
+        mounts.extend(termination_path(pod, container).map(|path| Mount::writable(path, file)));
         Ok(mounts)
     }
 

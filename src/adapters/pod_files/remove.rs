@@ -2,11 +2,11 @@
 //!
 //! Every step is relative to an open directory and follows no symlink, so a directory that is replaced by a link meanwhile does
 //! no harm. A mount point in the tree is not entered (openat2 with RESOLVE_NO_XDEV; on a kernel without it, a comparison of the
-//! devices) and is an error, because the mounted file system is not Wherry's. Each level needs one open descriptor. Directories
+//! mounts) and is an error, because the mounted file system is not Wherry's. Each level needs one open descriptor. Directories
 //! below a maximum depth are first moved up, so that a tree of any depth needs few descriptors.
 
 use super::{Result, failed};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::ffi::{CStr, CString};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -193,17 +193,62 @@ fn open_below(dir: impl AsFd, name: &CStr) -> std::result::Result<OwnedFd, Errno
     let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
     match rustix::fs::openat2(&dir, name, flags, Mode::empty(), resolve) {
         // A kernel before 5.6, or a seccomp filter that does not know the system call.
-        Err(Errno::NOSYS | Errno::PERM) => {
-            let fd = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
-            let same = rustix::fs::fstat(&fd)?.st_dev == rustix::fs::fstat(&dir)?.st_dev;
-            if same { Ok(fd) } else { Err(Errno::XDEV) }
-        }
+        Err(Errno::NOSYS | Errno::PERM) => open_in_mount(dir, name, flags),
         other => other,
     }
+}
+
+/// As `open_below`, without openat2.
+fn open_in_mount(dir: impl AsFd, name: &CStr, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
+    let fd = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
+    if mount_id(&fd)? == mount_id(&dir)? { Ok(fd) } else { Err(Errno::XDEV) }
+}
+
+/// The id of the mount that an open file is in. It differs for a bind mount of the same file system. Read from /proc, because
+/// statx(2) has it only since Linux 5.8.
+///
+/// # Errors
+/// /proc cannot be read.
+pub fn mount_id(fd: impl AsFd) -> std::result::Result<u64, Errno> {
+    let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
+    let text = std::fs::read_to_string(path).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    id.and_then(|id| id.trim().parse().ok()).ok_or(Errno::IO)
 }
 
 /// Whether the path exists, also as a broken link.
 #[cfg(test)]
 pub fn exists(path: &str) -> bool {
     rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+
+    #[test]
+    fn a_bind_mount_of_the_same_file_system_is_not_entered_without_openat2() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["plain", "mount", "source"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        let (top, source, mount) = (dir.path().to_owned(), at("source"), at("mount"));
+        // The mount is visible only to this thread, and ends with it.
+        let tried = std::thread::spawn(move || {
+            #[allow(deprecated)]
+            rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNS)?;
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+            mount_bind(source, mount)?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let top = rustix::fs::open(top, flags, Mode::empty())?;
+            let opened = |name: &CStr| open_in_mount(&top, name, flags).map(drop);
+            Ok::<_, Errno>([opened(c"plain"), opened(c"mount"), opened(c"none")])
+        });
+        match tried.join().unwrap() {
+            Ok(opened) => assert_eq!(opened, [Ok(()), Err(Errno::XDEV), Err(Errno::NOENT)]),
+            Err(e) => eprintln!("skipped: a mount needs root: {e}"),
+        }
+    }
 }

@@ -11,6 +11,7 @@ mod resources;
 mod security;
 mod syntax;
 mod unsupported;
+mod volumes;
 
 use crate::api::data_object;
 use crate::api::expand::{self, Place};
@@ -209,6 +210,7 @@ fn spec(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         security::of_pod(context, spec, at.field("securityContext"), faults);
     }
     unsupported::of_pod(spec, at, faults);
+    volumes::volumes(spec, at, faults);
 
     containers(spec, at, faults);
 }
@@ -236,6 +238,7 @@ fn containers(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         if each.restart_policy.is_some() {
             faults.forbidden(at.field("restartPolicy"), "may not be set for non-init containers");
         }
+        volumes::mounts(each, spec, at, faults);
         let ports = each.ports.as_deref().unwrap_or_default();
         network::ports(ports, host_network, &mut host_ports, at.field("ports"), faults);
     }
@@ -245,6 +248,7 @@ fn containers(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         unique(each, at, faults);
         container(each, grace, at, faults);
         init_container(each, at, faults);
+        volumes::mounts(each, spec, at, faults);
         let ports = each.ports.as_deref().unwrap_or_default();
         network::ports(ports, host_network, &mut Vec::new(), at.field("ports"), faults);
     }

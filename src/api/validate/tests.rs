@@ -488,7 +488,6 @@ fn an_unsupported_field_is_rejected_by_name() {
         assert_eq!(with_fields(more), [format!("spec.{field}: not supported yet")]);
     }
     for (more, field) in [
-        (json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}), "volumeMounts"),
         (json!({"volumeDevices": [{"name": "v", "devicePath": "/v"}]}), "volumeDevices"),
         (json!({"readinessProbe": {"grpc": {"port": 80}}}), "readinessProbe.grpc"),
         (json!({"lifecycle": {"stopSignal": "SIGUSR1"}}), "lifecycle.stopSignal"),
@@ -496,6 +495,13 @@ fn an_unsupported_field_is_rejected_by_name() {
     ] {
         assert_eq!(with_container(more), [format!("spec.containers[0].{field}: not supported yet")]);
     }
+    assert_eq!(
+        with_container(json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]})),
+        [
+            "spec.containers[0].volumeMounts: not supported yet",
+            "spec.containers[0].volumeMounts[0].name: Not found: \"v\"",
+        ]
+    );
 }
 
 #[test]

@@ -129,7 +129,7 @@ impl World {
             FilesCall::PrepareContainer { pod, container, attempt, .. } => {
                 self.disk.directories.insert(pod.uid.clone(), pod.name.clone());
                 let host_path = format!("/pods/{}/{container}/{attempt}", pod.uid);
-                let mounts = vec![Mount { container_path: "/dev/termination-log".into(), host_path }];
+                let mounts = vec![Mount::writable("/dev/termination-log", host_path)];
                 Ok(Answer::Prepared(Prepared { mounts, host_ips: vec!["192.0.2.7".into()] }))
             }
             FilesCall::ReadTermination { id, .. } => {

@@ -3,9 +3,9 @@
 use super::{RequestConfig, annotations, init_containers, resources, security};
 use crate::adapters::cri::proto;
 use crate::api::layout::Layout;
-use crate::api::mount::Mount;
+use crate::api::mount::{Access, Mount, Propagation};
 use crate::engine::effect::CreateContainer;
-use protobuf::MessageField;
+use protobuf::{EnumOrUnknown, MessageField};
 
 /// Builds the config of a container. Environment, command, arguments and mounts are those of `create`; all other fields
 /// come from the pod's spec and the node's settings.
@@ -56,10 +56,17 @@ fn env((key, value): &(String, String)) -> proto::KeyValue {
     proto::KeyValue { key: key.clone(), value: value.clone(), ..Default::default() }
 }
 
-fn mount(mount: &Mount) -> proto::Mount {
+pub(super) fn mount(mount: &Mount) -> proto::Mount {
     proto::Mount {
         container_path: mount.container_path.clone(),
         host_path: mount.host_path.clone(),
+        readonly: mount.access != Access::ReadWrite,
+        recursive_read_only: mount.access == Access::RecursiveReadOnly,
+        propagation: EnumOrUnknown::new(match mount.propagation {
+            Propagation::Private => proto::MountPropagation::PROPAGATION_PRIVATE,
+            Propagation::HostToContainer => proto::MountPropagation::PROPAGATION_HOST_TO_CONTAINER,
+            Propagation::Bidirectional => proto::MountPropagation::PROPAGATION_BIDIRECTIONAL,
+        }),
         ..Default::default()
     }
 }

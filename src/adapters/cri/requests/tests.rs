@@ -7,7 +7,7 @@ use crate::api::data_object::DataObjects;
 use crate::api::environment::Facts;
 use crate::api::expand;
 use crate::api::facts::ImageFact;
-use crate::api::mount::Mount;
+use crate::api::mount::{Access, Mount, Propagation};
 use crate::api::names::{FullName, SandboxId, Uid};
 use crate::api::pod::{Pod, Source};
 use crate::api::resources::{EPHEMERAL_STORAGE, Resources};
@@ -291,7 +291,7 @@ fn compare(name: &str) {
 
 fn recorded_mount(mount: &Value) -> Mount {
     let path = |field: &str| mount[field].as_str().unwrap().to_owned();
-    Mount { container_path: path("container_path"), host_path: path("host_path") }
+    Mount::writable(path("container_path"), path("host_path"))
 }
 
 fn similar(what: &str, ours: Value, recorded: Value) {
@@ -436,4 +436,20 @@ fn w21_a_pre_stop_handler_is_on_its_container_as_a_kubelet_writes_it() {
     let recorded = r#"{"exec":{"command":["sh","-c","date +pre.%s \u003e\u003e/h/log"]}}"#;
     assert_eq!(annotation(&with).as_deref(), Some(recorded));
     assert_eq!(annotation(without), None);
+}
+
+#[test]
+fn a_mount_says_what_the_container_may_do_and_how_mounts_propagate() {
+    let create = |access, propagation| {
+        let mount = Mount { access, propagation, ..Mount::writable("/c", "/h") };
+        super::container::mount(&mount)
+    };
+    let seen = |mount: &proto::Mount| (mount.readonly, mount.recursive_read_only, mount.propagation.value());
+    for (access, propagation, wanted) in [
+        (Access::ReadWrite, Propagation::Private, (false, false, 0)),
+        (Access::ReadOnly, Propagation::HostToContainer, (true, false, 1)),
+        (Access::RecursiveReadOnly, Propagation::Bidirectional, (true, true, 2)),
+    ] {
+        assert_eq!(seen(&create(access, propagation)), wanted);
+    }
 }

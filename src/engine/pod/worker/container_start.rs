@@ -169,8 +169,7 @@ mod tests {
     }
 
     fn prepared(host_path: &str) -> Prepared {
-        let mount = Mount { container_path: "/dev/termination-log".into(), host_path: host_path.into() };
-        Prepared { mounts: vec![mount], ..Prepared::default() }
+        Prepared { mounts: vec![Mount::writable("/dev/termination-log", host_path)], ..Prepared::default() }
     }
 
     #[test]

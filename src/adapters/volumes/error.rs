@@ -1,0 +1,142 @@
+//! Why a volume cannot be set up, mounted in a container or removed. The texts of the first two are those of a kubelet's
+//! events, followed by the reason.
+
+use crate::api::volume::HostPathType;
+use rustix::io::Errno;
+use std::fmt;
+
+/// A system call that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The attempted action, such as `create directory`.
+    pub doing: &'static str,
+    pub path: String,
+    pub errno: Errno,
+}
+
+impl Failure {
+    pub(super) fn of<'a>(doing: &'static str, path: &'a str) -> impl Fn(Errno) -> Failure + 'a {
+        move |errno| Failure { doing, path: path.to_owned(), errno }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "failed to {} {}: {}", self.doing, self.path, std::io::Error::from(self.errno))
+    }
+}
+
+/// Why one volume or one mount is not usable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    Failed(Failure),
+    /// `hostPath.type` demands another type of file.
+    HostPathType {
+        path: String,
+        demanded: HostPathType,
+    },
+    /// A name cannot be part of a path.
+    Name(String),
+    /// The path of a file in a volume is not valid.
+    FilePath(String),
+    /// Two files of a volume cannot exist together: the path of one is a directory in the path of the other.
+    Collision {
+        file: String,
+        below: String,
+    },
+    /// Another file system is mounted on the volume's directory, or a file is in the place of a link.
+    Taken(String),
+    /// The volume has to be set up first.
+    NotSetUp(String),
+    /// `subPathExpr` refers to a variable that the container does not have.
+    MissingVariable(String),
+    /// A sub-path is absolute or contains `..`.
+    SubPath(String),
+    /// A link in the sub-path leads out of the volume.
+    Escapes(String),
+    /// `recursiveReadOnly: Enabled` needs a runtime that supports it.
+    RecursiveReadOnly,
+    /// The pod has no volume with this name.
+    NoVolume,
+}
+
+impl From<Failure> for Cause {
+    fn from(failure: Failure) -> Cause {
+        Cause::Failed(failure)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Failed(failure) => failure.fmt(f),
+            Cause::HostPathType { path, demanded } => {
+                write!(f, "hostPath type check failed: {path} is not {}", noun(*demanded))
+            }
+            Cause::Name(name) => write!(f, "the name {name:?} cannot be part of a path"),
+            Cause::FilePath(path) => {
+                write!(f, "invalid file path {path:?}: it must be relative, without '..', and not start with '..'")
+            }
+            Cause::Collision { file, below } => {
+                write!(f, "conflicting paths: {file} is a file, so {below} cannot be below it; change one of the paths")
+            }
+            Cause::Taken(path) => write!(f, "{path} is in use by something else; remove or unmount it"),
+            Cause::NotSetUp(path) => write!(f, "{path} is not set up yet"),
+            Cause::MissingVariable(name) => write!(f, "missing value for {name:?}"),
+            Cause::SubPath(path) => {
+                write!(f, "invalid subPath {path:?}: it must be a relative path without '..' and not empty")
+            }
+            Cause::Escapes(path) => {
+                write!(
+                    f,
+                    "subPath {path:?} leaves the volume: a part of it is a link to an absolute path or above the volume"
+                )
+            }
+            Cause::RecursiveReadOnly => {
+                f.write_str("recursive read-only mode is requested, but it is not supported by the runtime")
+            }
+            Cause::NoVolume => f.write_str("the pod has no such volume"),
+        }
+    }
+}
+
+fn noun(demanded: HostPathType) -> &'static str {
+    match demanded {
+        HostPathType::Directory | HostPathType::DirectoryOrCreate => "a directory",
+        HostPathType::File | HostPathType::FileOrCreate => "a file",
+        HostPathType::Socket => "a socket file",
+        HostPathType::CharDevice => "a character device",
+        HostPathType::BlockDevice => "a block device",
+        HostPathType::Unset => "of this type",
+    }
+}
+
+/// An error of this adapter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeError {
+    SetUp {
+        volume: String,
+        cause: Cause,
+    },
+    Mount {
+        volume: String,
+        container: String,
+        cause: Cause,
+    },
+    /// The text names the path.
+    TearDown(String),
+}
+
+impl fmt::Display for VolumeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            VolumeError::SetUp { volume, cause } => {
+                write!(f, "MountVolume.SetUp failed for volume {volume:?} : {cause}")
+            }
+            VolumeError::Mount { volume, container, cause } => {
+                write!(f, "failed to prepare volumeMount {volume:?} of container {container:?}: {cause}")
+            }
+            VolumeError::TearDown(why) => write!(f, "UnmountVolume.TearDown failed: {why}"),
+        }
+    }
+}

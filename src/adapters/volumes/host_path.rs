@@ -1,0 +1,56 @@
+//! The checks of a hostPath's type, in the order of a kubelet.
+
+use super::error::{Cause, Failure};
+use super::paths::make;
+use crate::api::volume::HostPathType;
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+/// Checks the path, and creates it if the type says so. Can hang on a file system that hangs.
+pub(super) fn check(path: &str, demanded: HostPathType) -> Result<(), Cause> {
+    if demanded == HostPathType::Unset {
+        return Ok(());
+    }
+    let found = match rustix::fs::stat(path) {
+        Ok(stat) => Some(FileType::from_raw_mode(stat.st_mode)),
+        Err(Errno::NOENT | Errno::NOTDIR) => None,
+        Err(errno) => return Err(Failure::of("examine", path)(errno).into()),
+    };
+    let fits = match (demanded, found) {
+        (HostPathType::DirectoryOrCreate, None) => return make_directory(path),
+        (HostPathType::FileOrCreate, None) => return make_file(path),
+        (HostPathType::Directory | HostPathType::DirectoryOrCreate, found) => found == Some(FileType::Directory),
+        (HostPathType::File | HostPathType::FileOrCreate, found) => found == Some(FileType::RegularFile),
+        (HostPathType::Socket, found) => found == Some(FileType::Socket),
+        (HostPathType::CharDevice, found) => found == Some(FileType::CharacterDevice),
+        (HostPathType::BlockDevice, found) => found == Some(FileType::BlockDevice),
+        (HostPathType::Unset, _) => true,
+    };
+    if fits { Ok(()) } else { Err(Cause::HostPathType { path: path.to_owned(), demanded }) }
+}
+
+/// With its missing parents, mode 0755 whatever the umask, as a kubelet without one.
+fn make_directory(path: &str) -> Result<(), Cause> {
+    match (make(path, 0o755), path.rsplit_once('/')) {
+        (Err(Failure { errno: Errno::NOENT, .. }), Some((parent, _))) if !parent.is_empty() => {
+            make_directory(parent)?;
+            make(path, 0o755)?;
+        }
+        (made, _) => {
+            made?;
+        }
+    }
+    Ok(())
+}
+
+/// Without missing parents, mode 0644 whatever the umask.
+fn make_file(path: &str) -> Result<(), Cause> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o644);
+    match rustix::fs::open(path, flags, mode) {
+        Ok(file) => Ok(rustix::fs::fchmod(file, mode).map_err(Failure::of("set the mode of", path))?),
+        // Somebody else created it meanwhile.
+        Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(Failure::of("create file", path)(errno).into()),
+    }
+}

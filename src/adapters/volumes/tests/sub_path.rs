@@ -1,0 +1,188 @@
+use super::*;
+use crate::adapters::volumes::tests::*;
+use crate::adapters::volumes::{set_up, tear_down_container, update_files};
+use crate::api::volume::{FilesPlugin, HostPathType, Medium};
+use rustix::mount::{mount_bind, mount_change};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::symlink;
+
+fn container(mounts: Value) -> Container {
+    serde_json::from_value(json!({"name": "main", "volumeMounts": mounts})).unwrap()
+}
+
+fn mounts_with(
+    place: &Place,
+    volumes: &[Volume],
+    mounts: Value,
+    runtime_has_recursive_read_only: bool,
+) -> Result<Vec<Mount>, String> {
+    let env = [("NAME".to_owned(), "web".to_owned()), ("UP".to_owned(), "../..".to_owned())];
+    let container = container(mounts);
+    let of = ForContainer { container: &container, env: &env, runtime_has_recursive_read_only };
+    container_mounts(&place.layout, "u1", volumes, of).map_err(|e| e.to_string())
+}
+
+fn mounts(place: &Place, volumes: &[Volume], list: Value) -> Result<Vec<Mount>, String> {
+    mounts_with(place, volumes, list, true)
+}
+
+fn sub_path_of(place: &Place, volume: &str, index: usize) -> String {
+    place.at(&format!("root/pods/u1/volume-subpaths/{volume}/main/{index}"))
+}
+
+#[test]
+fn a_whole_volume_needs_no_mount_of_its_own() {
+    let place = place();
+    let volumes = [
+        empty_dir("e", Medium::Disk),
+        host_path("h", &place.at("host"), HostPathType::Unset),
+        files("c", FilesPlugin::ConfigMap, &[]),
+    ];
+    set_up(&place.layout, "u1", &volumes).unwrap();
+    let list = json!([
+        {"name": "e", "mountPath": "/e", "subPath": ""},
+        {"name": "h", "mountPath": "h/x", "readOnly": true, "mountPropagation": "HostToContainer"},
+        {"name": "c", "mountPath": "/c"},
+        {"name": "e", "mountPath": "/shared", "mountPropagation": "Bidirectional"},
+        {"name": "e", "mountPath": "/r", "readOnly": true, "recursiveReadOnly": "IfPossible"},
+        {"name": "e", "mountPath": "/s", "readOnly": true, "recursiveReadOnly": "Disabled"},
+    ]);
+    let mount = |path: &str, host: &str, access, propagation| Mount {
+        container_path: path.into(),
+        host_path: host.into(),
+        access,
+        propagation,
+    };
+    let e = place.volume("empty-dir/e");
+    let wanted = |recursive| {
+        [
+            mount("/e", &e, Access::ReadWrite, Propagation::Private),
+            mount("/h/x", &place.at("host"), Access::ReadOnly, Propagation::HostToContainer),
+            mount("/c", &place.volume("configmap/c"), Access::ReadOnly, Propagation::Private),
+            mount("/shared", &e, Access::ReadWrite, Propagation::Bidirectional),
+            mount("/r", &e, recursive, Propagation::Private),
+            mount("/s", &e, Access::ReadOnly, Propagation::Private),
+        ]
+    };
+    assert_eq!(mounts(&place, &volumes, list.clone()).unwrap(), wanted(Access::RecursiveReadOnly));
+    assert_eq!(mounts_with(&place, &volumes, list, false).unwrap(), wanted(Access::ReadOnly));
+    let enabled = json!([{"name": "e", "mountPath": "/e", "readOnly": true, "recursiveReadOnly": "Enabled"}]);
+    let error = mounts_with(&place, &volumes, enabled, false).unwrap_err();
+    assert!(
+        error.ends_with("recursive read-only mode is requested, but it is not supported by the runtime"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_sub_path_that_is_not_valid_is_refused() {
+    let place = place();
+    let volumes = [empty_dir("e", Medium::Disk)];
+    set_up(&place.layout, "u1", &volumes).unwrap();
+    symlink("/etc", place.volume("empty-dir/e/etc")).unwrap();
+    for (mount, end) in [
+        (json!({"name": "x"}), "the pod has no such volume"),
+        (json!({"name": "e", "subPath": "/etc"}), "must be a relative path without '..' and not empty"),
+        (json!({"name": "e", "subPath": "a/../.."}), "must be a relative path without '..' and not empty"),
+        (json!({"name": "e", "subPathExpr": "$(NONE)"}), "missing value for \"NONE\""),
+        (json!({"name": "e", "subPathExpr": "$(UP)/x"}), "must be a relative path without '..' and not empty"),
+        (json!({"name": "e", "subPath": "etc/passwd"}), "is a link to an absolute path or above the volume"),
+    ] {
+        let mut mount = mount;
+        mount["mountPath"] = json!("/m");
+        let error = mounts(&place, &volumes, json!([mount])).unwrap_err();
+        assert!(error.starts_with("failed to prepare volumeMount ") && error.ends_with(end), "{error}");
+    }
+}
+
+#[test]
+fn a_sub_path_is_mounted_in_the_pods_directory() {
+    with_mounts(|| {
+        let place = place();
+        let volumes = [
+            empty_dir("e", Medium::Memory { size: None }),
+            files("c", FilesPlugin::ConfigMap, &[("key", 0o644, "one")]),
+        ];
+        set_up(&place.layout, "u1", &volumes).unwrap();
+        let list = json!([
+            {"name": "e", "mountPath": "/whole"},
+            {"name": "e", "mountPath": "/sub", "subPath": "a/b"},
+            {"name": "e", "mountPath": "/expr", "subPathExpr": "x-$(NAME)"},
+            {"name": "c", "mountPath": "/key", "subPath": "key"},
+        ]);
+        let paths = |mounts: Vec<Mount>| mounts.into_iter().map(|mount| mount.host_path).collect::<Vec<_>>();
+        let first = paths(mounts(&place, &volumes, list.clone()).unwrap());
+        let wanted = [("e", 1), ("e", 2), ("c", 3)].map(|(volume, index)| sub_path_of(&place, volume, index));
+        assert_eq!(first[1..], wanted);
+        for dir in ["a", "a/b", "x-web"] {
+            assert_eq!(mode(&place.volume(&format!("empty-dir/e/{dir}"))), 0o1777, "{dir}");
+        }
+        fs::write(format!("{}/file", first[1]), "x").unwrap();
+        assert_eq!(read(&place.volume("empty-dir/e/a/b/file")), "x");
+        assert_eq!(read(&first[3]), "one");
+        // A restart of the container: nothing is mounted twice, and it gets the new file.
+        update_files(&place.layout, "u1", &files("c", FilesPlugin::ConfigMap, &[("key", 0o644, "two")])).unwrap();
+        assert_eq!(read(&first[3]), "one");
+        for _ in 0..2 {
+            assert_eq!(paths(mounts(&place, &volumes, list.clone()).unwrap()), first);
+            assert_eq!(place.mounts().len(), 4);
+        }
+        assert_eq!(read(&first[3]), "two");
+        // What was a directory becomes a file.
+        fs::remove_dir(place.volume("empty-dir/e/x-web")).unwrap();
+        fs::write(place.volume("empty-dir/e/x-web"), "file").unwrap();
+        assert_eq!(read(&paths(mounts(&place, &volumes, list).unwrap())[2]), "file");
+        for _ in 0..2 {
+            tear_down_container(&place.layout, "u1", "main").unwrap();
+            assert_eq!(place.mounts(), [place.volume("empty-dir/e")]);
+        }
+        assert_eq!(read(&place.volume("empty-dir/e/a/b/file")), "x");
+        place.tear_down().unwrap();
+        assert_eq!((place.mounts().len(), place.descriptors()), (0, 0));
+    });
+}
+
+#[test]
+fn only_the_sub_paths_of_one_container_are_removed() {
+    with_mounts(|| {
+        let place = place();
+        let volumes = [empty_dir("e", Medium::Disk)];
+        set_up(&place.layout, "u1", &volumes).unwrap();
+        for name in ["main", "other"] {
+            let mut container = container(json!([{"name": "e", "mountPath": "/e", "subPath": "a"}]));
+            container.name = name.into();
+            let of = ForContainer { container: &container, env: &[], runtime_has_recursive_read_only: false };
+            container_mounts(&place.layout, "u1", &volumes, of).unwrap();
+        }
+        assert!(tear_down_container(&place.layout, "u1", "..").is_err());
+        tear_down_container(&place.layout, "u1", "main").unwrap();
+        assert_eq!(place.mounts(), [place.at("root/pods/u1/volume-subpaths/e/other/0")]);
+        place.tear_down().unwrap();
+    });
+}
+
+#[test]
+fn mounts_of_the_host_below_a_sub_path_stay_mounted() {
+    with_mounts(|| {
+        let place = place();
+        let host = place.at("host");
+        fs::create_dir_all(format!("{host}/data/usb")).unwrap();
+        mount_bind(&host, &host).unwrap();
+        mount_change(&host, MountPropagationFlags::SHARED).unwrap();
+        let volumes = [host_path("h", &host, HostPathType::Directory)];
+        let mounted = |propagation| {
+            let list = json!([{"name": "h", "mountPath": "/h", "subPath": "data", "mountPropagation": propagation}]);
+            mounts(&place, &volumes, list).unwrap().remove(0).host_path
+        };
+        for (propagation, arrives) in [("None", false), ("HostToContainer", true), ("Bidirectional", true)] {
+            let sub_path = mounted(propagation);
+            tmpfs(&format!("{host}/data/usb"));
+            fs::write(format!("{host}/data/usb/file"), "").unwrap();
+            assert_eq!(fs::exists(format!("{sub_path}/usb/file")).unwrap(), arrives, "{propagation}");
+            tear_down_container(&place.layout, "u1", "main").unwrap();
+            assert!(fs::exists(format!("{host}/data/usb/file")).unwrap(), "{propagation}");
+            mounts::unmount(&format!("{host}/data/usb"), Where::AtAndBelow).unwrap();
+        }
+    });
+}
