@@ -7,16 +7,20 @@ use crate::adapters::cri::requests::HostDns;
 use crate::adapters::manifests::{NotSeen, Seen};
 use crate::adapters::records::Records;
 use crate::adapters::server::http::Route;
+use crate::adapters::volumes::{self, ForContainer, VolumeError};
 use crate::api::finding::Finding;
+use crate::api::mount::Mount;
 use crate::api::names::Uid;
-use crate::api::time::Now;
+use crate::api::time::{Boot, Now};
+use crate::api::volume::Volume;
 use crate::config::Loaded;
-use crate::engine::effect::{Effect, FilesCall, RecordChange, VolumesCall};
+use crate::engine::effect::{ContainerVolumes, Effect, FilesCall, RecordChange, VolumesCall};
 use crate::engine::event::{Answer, Event};
 use crate::engine::op::{Code, OpError, OpId};
 use crate::engine::pod::kill::KillId;
-use crate::event_loop::{Class, Finished, JobError, JobId};
+use crate::event_loop::{Class, Finished, Helpers, JobError, JobId};
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Time limit for a batch of records to become durable.
@@ -57,6 +61,8 @@ pub enum Work {
     Manifest(Result<(), String>),
     Inspection(Seen),
     Files(Result<(), OpError>),
+    /// The volume mounts of a container.
+    Mounts(Result<Vec<Mount>, OpError>),
     Message(String),
     Hosts(Result<String, String>),
     Dns(Result<HostDns, String>),
@@ -65,6 +71,24 @@ pub enum Work {
     Findings(Vec<Finding>),
     /// True if the drop-in for logind was written, false if it was up to date.
     DropIn(Result<bool, OpError>),
+}
+
+/// A `path` on a file system that hangs holds up only the pods that use it.
+fn set_up(
+    helpers: &mut Helpers<Work>,
+    name: &'static str,
+    path: Option<PathBuf>,
+    deadline: Boot,
+    work: impl FnOnce() -> Work + Send + 'static,
+) -> JobId {
+    match path {
+        Some(path) => helpers.submit_for(Class::Volumes, name, &path, deadline, work),
+        None => helpers.submit(Class::Volumes, name, deadline, work),
+    }
+}
+
+fn answered<T>(result: Result<T, VolumeError>) -> Result<T, OpError> {
+    result.map_err(|e| OpError::Answered { code: Code::Other(2), message: e.to_string() })
 }
 
 /// The helpers' jobs in flight.
@@ -114,11 +138,7 @@ impl Agent {
                 self.report_manifest_errors(now);
             }
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),
-            // Manifests with volumes are rejected (`api/validate/unsupported.rs`), so nothing is ever mounted.
-            Effect::Volumes { op, call: VolumesCall::Unmount { .. }, .. } => {
-                self.events.push_back(Event::Done { op, result: Ok(Answer::Ok) });
-            }
-            Effect::Volumes { op, .. } => self.cannot(op, "volumes"),
+            Effect::Volumes { op, call, timeout } => self.use_volumes(op, call, timeout, now),
             Effect::Hook { op, call, timeout } => {
                 let token = self.event_loop.token();
                 self.handlers.hook(op, &call, timeout, now.boot, self.event_loop.registry(), token);
@@ -174,10 +194,34 @@ impl Agent {
         self.events.extend(done.into_iter().map(|(op, result)| Event::Done { op, result }));
     }
 
-    fn cannot(&mut self, op: OpId, what: &str) {
-        let message = format!("this version of wherry does not support {what}");
-        let result = Err(OpError::Answered { code: Code::Unimplemented, message });
-        self.events.push_back(Event::Done { op, result });
+    /// A helper sets up and removes volumes: file systems of others may hang.
+    fn use_volumes(&mut self, op: OpId, call: VolumesCall, timeout: Duration, now: Now) {
+        let (layout, deadline) = (self.files.layout.clone(), now.boot + timeout);
+        let helpers = &mut self.sources.helpers;
+        let host_path = |volumes: &[Volume]| volumes.iter().find_map(Volume::host_path).map(PathBuf::from);
+        let id = match call {
+            VolumesCall::Mount { uid, volumes } => {
+                let (uid, path) = (uid.to_string(), host_path(&volumes));
+                let work = move || Work::Files(answered(volumes::set_up(&layout, &uid, &volumes)));
+                set_up(helpers, "set up a pod's volumes", path, deadline, work)
+            }
+            VolumesCall::InContainer(of) => {
+                let ContainerVolumes { uid, container, volumes, env } = *of;
+                let (uid, path) = (uid.to_string(), host_path(&volumes));
+                let work = move || {
+                    // Only the runtime's list of handlers reports this feature, which Wherry does not read.
+                    let of = ForContainer { container: &container, env: &env, runtime_has_recursive_read_only: false };
+                    Work::Mounts(answered(volumes::container_mounts(&layout, &uid, &volumes, of)))
+                };
+                set_up(helpers, "mount volumes in a container", path, deadline, work)
+            }
+            VolumesCall::Unmount { uid } => {
+                let uid = uid.to_string();
+                let work = move || Work::Files(answered(volumes::tear_down(&layout, &uid)));
+                helpers.submit(Class::Removals, "remove a pod's volumes", deadline, work)
+            }
+        };
+        self.sources.jobs.insert(id, Job::Files(op));
     }
 
     /// Small files are created here. Removals may be large and files of others may hang: helpers do that.
@@ -315,6 +359,9 @@ impl Agent {
             (Job::Networks(op), Work::Networks(gone)) => self.empty_networks_removed(op, gone),
             (Job::Findings, Work::Findings(found)) => found.iter().for_each(system_check::line),
             (Job::Configuration, Work::Configuration(loaded)) => self.reloaded(Ok(*loaded), now),
+            (Job::Files(op), Work::Mounts(result)) => {
+                self.events.push_back(Event::Done { op, result: result.map(Answer::Mounts) });
+            }
             (Job::Files(op), Work::DropIn(result)) => {
                 self.events.push_back(Event::Done { op, result: result.map(Answer::Written) });
             }

@@ -20,12 +20,20 @@ pub const MAX_ARGUMENTS: usize = 2 << 20;
 const OF_EACH: usize = 1 + size_of::<u64>();
 
 /// The expanded environment, command and arguments of a container.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Expanded {
     /// Each name occurs once, in the order of the spec.
     pub env: Vec<(String, String)>,
     pub command: Vec<String>,
     pub args: Vec<String>,
+}
+
+/// Without the values, which may be secret.
+impl fmt::Debug for Expanded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Expanded { env, command, args } = self;
+        write!(f, "Expanded({} variables, {} words)", env.len(), command.len() + args.len())
+    }
 }
 
 /// The field at which a container exceeds `MAX_ARGUMENTS`. The number is the index of the item.

@@ -35,3 +35,4 @@ pub mod time;
 pub mod uid;
 pub mod validate;
 pub mod volume;
+pub mod volume_contents;

@@ -141,6 +141,14 @@ impl Volume {
         }
     }
 
+    /// The path of a hostPath volume.
+    pub fn host_path(&self) -> Option<&str> {
+        match &self.kind {
+            VolumeKind::HostPath { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
     /// True if a container cannot write to the volume, whatever its mount says.
     pub fn is_read_only(&self) -> bool {
         matches!(self.kind, VolumeKind::Files { .. })

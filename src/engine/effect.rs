@@ -9,6 +9,7 @@ use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
+use crate::api::volume::Volume;
 pub use crate::engine::control::{Command, ExecCall};
 use crate::engine::control::{Reply, RequestError, RequestId};
 use crate::engine::handler::HandlerCall;
@@ -16,7 +17,7 @@ pub use crate::engine::handler::{Destination, HttpTarget, Target};
 use crate::engine::op::OpId;
 use crate::engine::pod::kill::KillId;
 pub use crate::engine::probe::Kind;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, LifecycleHandler};
+use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, LifecycleHandler};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -200,11 +201,31 @@ pub enum CgroupCall {
 /// Each is retried until it succeeds, so it has to accept a volume that is already mounted or removed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum VolumesCall {
-    /// Mount all volumes of the pod, before its first container.
-    Mount { pod: Rc<Pod> },
+    /// Mount all volumes of the pod, before its first container, or bring the files of mounted ones up to date.
+    Mount { uid: Uid, volumes: Vec<Volume> },
+    /// Prepare the volume mounts of a container. Answer: `Mounts`, in the order of the spec.
+    InContainer(Box<ContainerVolumes>),
     /// Unmount everything below the pod's directory and remove the contents of its volumes. Nothing of the pod runs.
     /// Succeeds if there is nothing.
     Unmount { uid: Uid },
+}
+
+/// The volume mounts of a container.
+#[derive(Clone, PartialEq)]
+pub struct ContainerVolumes {
+    pub uid: Uid,
+    pub container: Container,
+    /// Without the contents of their files.
+    pub volumes: Vec<Volume>,
+    /// The environment of the container, for `subPathExpr`.
+    pub env: Vec<(String, String)>,
+}
+
+/// Without the environment, which may contain secrets.
+impl std::fmt::Debug for ContainerVolumes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ContainerVolumes({}/{})", self.uid, self.container.name)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

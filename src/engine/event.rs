@@ -123,6 +123,8 @@ pub enum Answer {
     Executed(ExecOutput),
     Usage(Vec<UsageFact>),
     Prepared(Prepared),
+    /// The volume mounts of a container.
+    Mounts(Vec<Mount>),
     Message(String),
     Probe(ProbeResult),
     /// logind's maximum delay for inhibitor locks.

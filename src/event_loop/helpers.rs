@@ -29,13 +29,15 @@ pub enum Class {
     Manifests,
     /// Accesses to other paths that this process does not own.
     Paths,
+    /// Volumes of pods. Their host paths may be on file systems of others.
+    Volumes,
     /// Removals of files and trees. They can take minutes.
     Removals,
 }
 
 impl Class {
     /// All classes in the order of declaration.
-    pub const ALL: [Class; 4] = [Class::Records, Class::Manifests, Class::Paths, Class::Removals];
+    pub const ALL: [Class; 5] = [Class::Records, Class::Manifests, Class::Paths, Class::Volumes, Class::Removals];
 
     /// The name in messages.
     pub fn name(self) -> &'static str {
@@ -43,6 +45,7 @@ impl Class {
             Class::Records => "records",
             Class::Manifests => "manifests",
             Class::Paths => "paths",
+            Class::Volumes => "volumes",
             Class::Removals => "removals",
         }
     }
@@ -58,7 +61,7 @@ impl Class {
         match self {
             // Other manifests must stay readable when several manifests hang.
             Class::Manifests => 4,
-            Class::Records | Class::Paths | Class::Removals => 2,
+            Class::Records | Class::Paths | Class::Volumes | Class::Removals => 2,
         }
     }
 }

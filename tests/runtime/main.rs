@@ -36,3 +36,4 @@ mod shared_uid;
 mod strace;
 mod system_check;
 mod trouble;
+mod volumes;

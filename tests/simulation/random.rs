@@ -51,7 +51,7 @@ impl Pool {
         );
         let hook = "{exec: {command: [sh]}}";
         let hooked = format!(
-            "containers: [{{name: main, {image}, {requests}, lifecycle: {{postStart: {hook}, preStop: {hook}}}}}, \
+            "containers: [{{name: main, {image}, {requests}, volumeMounts: [{{name: v, mountPath: /v}}], lifecycle: {{postStart: {hook}, preStop: {hook}}}}}, \
              {{name: side, {image}, lifecycle: {{preStop: {{sleep: {{seconds: 1}}}}}}}}]"
         );
         let probe = |handler: &str, more: &str| format!("{{{handler}, periodSeconds: 4, failureThreshold: 2{more}}}");

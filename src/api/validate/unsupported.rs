@@ -21,7 +21,6 @@ pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         (spec.resources.as_ref().is_some_and(|resources| *resources != Default::default()), "resources"),
         (spec.runtime_class_name.as_ref().is_some_and(|name| !name.is_empty()), "runtimeClassName"),
         (some(spec.scheduling_gates.as_ref()), "schedulingGates"),
-        (some(spec.volumes.as_ref()), "volumes"),
     ] {
         if used {
             faults.not_yet(at.field(field));
@@ -30,10 +29,7 @@ pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
 }
 
 pub(super) fn of_container(container: &Container, at: At<'_>, faults: &mut Faults) {
-    for (used, field) in [
-        (some(container.volume_devices.as_ref()), "volumeDevices"),
-        (some(container.volume_mounts.as_ref()), "volumeMounts"),
-    ] {
+    for (used, field) in [(some(container.volume_devices.as_ref()), "volumeDevices")] {
         if used {
             faults.not_yet(at.field(field));
         }

@@ -4,8 +4,9 @@ use super::{Item, MS, World};
 use crate::runtime::Container;
 use std::collections::BTreeSet;
 use std::time::Duration;
+use wherry::api::mount::Mount;
 use wherry::api::names::Uid;
-use wherry::engine::effect::VolumesCall;
+use wherry::engine::effect::{ContainerVolumes, VolumesCall};
 use wherry::engine::event::Answer;
 use wherry::engine::op::{Code, OpError, OpId};
 
@@ -21,34 +22,49 @@ pub struct Volumes {
 impl World {
     pub(super) fn volumes_call(&mut self, op: OpId, call: &VolumesCall, timeout: Duration) {
         self.note(|| match call {
-            VolumesCall::Mount { pod } => format!("  < {op} Mount {}", pod.name.name),
+            VolumesCall::Mount { uid, .. } => format!("  < {op} Mount {uid}"),
+            VolumesCall::InContainer(of) => format!("  < {op} mount in container {}", of.container.name),
             VolumesCall::Unmount { uid } => format!("  < {op} Unmount {uid}"),
         });
         self.begin(op);
         self.checks.deadline(op, timeout);
         let unlucky = self.chaos.as_mut().is_some_and(|c| c.mishap("a volume fails", "", c.faults).is_some());
         let error = match call {
-            VolumesCall::Mount { .. } => self.volumes.mount_error.clone(),
+            VolumesCall::Mount { .. } | VolumesCall::InContainer(_) => self.volumes.mount_error.clone(),
             VolumesCall::Unmount { .. } => self.volumes.unmount_error.clone(),
         };
         let result = match error.or_else(|| unlucky.then(|| "input/output error".to_string())) {
             Some(message) => Err(OpError::Answered { code: Code::Other(5), message }),
             None => {
                 self.change_volumes(call);
-                Ok(Answer::Ok)
+                match call {
+                    VolumesCall::InContainer(of) => Ok(Answer::Mounts(self.mounts_of(of))),
+                    _ => Ok(Answer::Ok),
+                }
             }
         };
         let key = (self.process.life, op);
         self.at(3 * MS, Item::Answer { key, result });
     }
 
+    fn mounts_of(&self, of: &ContainerVolumes) -> Vec<Mount> {
+        let mounts = of.container.volume_mounts.iter().flatten();
+        mounts.map(|mount| Mount::writable(&mount.mount_path, format!("/volumes/{}", mount.name))).collect()
+    }
+
     fn change_volumes(&mut self, call: &VolumesCall) {
         match call {
-            VolumesCall::Mount { pod } => {
-                self.log(format!("Mount {}", pod.name.name));
-                self.volumes.mounted.insert(pod.uid.clone());
+            VolumesCall::Mount { uid, .. } => {
+                let Some(name) = self.engine.pod(uid).map(|view| view.pod.name.clone()) else { return };
+                self.log(format!("Mount {}", name.name));
+                self.volumes.mounted.insert(uid.clone());
                 // The volumes are below the pod's directory.
-                self.disk.directories.insert(pod.uid.clone(), pod.name.clone());
+                self.disk.directories.insert(uid.clone(), name);
+            }
+            VolumesCall::InContainer(of) => {
+                if !self.volumes.mounted.contains(&of.uid) {
+                    self.checks.fail("W2", format!("a container of {} uses volumes that are not mounted", of.uid));
+                }
             }
             VolumesCall::Unmount { uid } => {
                 if self.volumes.mounted.remove(uid) {

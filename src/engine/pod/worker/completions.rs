@@ -70,6 +70,7 @@ impl Worker {
                 self.pre_stop_done(&container, handler::hooked(Some(&[]), result), ctx);
             }
             BackgroundOp::Probe => self.probed(op, result, ctx),
+            BackgroundOp::UpdateVolumes => self.volumes_updated(result.map(drop), ctx),
             BackgroundOp::Unmount => self.volumes_unmounted(result.map(drop), ctx),
             BackgroundOp::RemoveCgroup => self.cgroup_removed(result.map(drop), ctx),
             BackgroundOp::Other => {}
@@ -170,6 +171,11 @@ impl Worker {
             (ActiveOp::PrepareContainer { index, attempt }, Ok(Answer::Prepared(prepared))) => {
                 if let State::Sync(sync) = &mut self.state {
                     sync.starting.files_created(Instance { index, attempt }, prepared);
+                }
+            }
+            (ActiveOp::MountInContainer { index, attempt }, Ok(Answer::Mounts(mounts))) => {
+                if let State::Sync(sync) = &mut self.state {
+                    sync.starting.volumes_mounted(Instance { index, attempt }, mounts);
                 }
             }
             (active, result) => {

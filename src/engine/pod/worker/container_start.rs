@@ -4,6 +4,7 @@
 //! container or attempt does not count.
 
 use crate::api::facts::ImageFact;
+use crate::api::mount::Mount;
 use crate::api::pod::Pod;
 use crate::api::time::Boot;
 use crate::engine::event::Prepared;
@@ -29,6 +30,8 @@ pub enum Starting {
     Image { of: Instance, image: ImageFact },
     /// The container's files exist too.
     Files { of: Instance, image: ImageFact, prepared: Prepared },
+    /// The volumes are mounted for the container too. `prepared` contains their mounts.
+    Mounted { of: Instance, image: ImageFact, prepared: Prepared },
 }
 
 /// The next step towards a container.
@@ -37,15 +40,20 @@ pub enum Step {
     CheckImage,
     Pull,
     PrepareFiles(ImageFact),
+    MountVolumes { prepared: Prepared },
     Create { image: ImageFact, prepared: Prepared },
 }
 
 impl Starting {
-    pub fn next(&self, instance: Instance) -> Step {
+    /// `has_volumes`: the container has volume mounts.
+    pub fn next(&self, instance: Instance, has_volumes: bool) -> Step {
         match self {
             Starting::PullQueued { of } if *of == instance => Step::Pull,
             Starting::Image { of, image } if *of == instance => Step::PrepareFiles(image.clone()),
-            Starting::Files { of, image, prepared } if *of == instance => {
+            Starting::Files { of, prepared, .. } if *of == instance && has_volumes => {
+                Step::MountVolumes { prepared: prepared.clone() }
+            }
+            Starting::Files { of, image, prepared } | Starting::Mounted { of, image, prepared } if *of == instance => {
                 Step::Create { image: image.clone(), prepared: prepared.clone() }
             }
             _ => Step::CheckImage,
@@ -60,10 +68,23 @@ impl Starting {
         };
     }
 
+    /// The volumes are mounted for this container.
+    pub fn volumes_mounted(&mut self, instance: Instance, mounts: Vec<Mount>) {
+        *self = match std::mem::take(self) {
+            Starting::Files { of, image, mut prepared } if of == instance => {
+                // As in a kubelet, a volume at /etc/hosts replaces the managed file.
+                prepared.mounts.retain(|own| mounts.iter().all(|mount| mount.container_path != own.container_path));
+                prepared.mounts.splice(0..0, mounts);
+                Starting::Mounted { of, image, prepared }
+            }
+            other => other,
+        };
+    }
+
     /// The container's files are made again before the next attempt to create it.
     pub fn forget_files(&mut self) {
         *self = match std::mem::take(self) {
-            Starting::Files { of, image, .. } => Starting::Image { of, image },
+            Starting::Files { of, image, .. } | Starting::Mounted { of, image, .. } => Starting::Image { of, image },
             other => other,
         };
     }
@@ -75,7 +96,7 @@ impl Starting {
 
     /// The container is about to be created.
     pub fn has_files(&self) -> bool {
-        matches!(self, Starting::Files { .. })
+        matches!(self, Starting::Files { .. } | Starting::Mounted { .. })
     }
 }
 
@@ -157,7 +178,6 @@ pub fn may_run_as(pod: &Pod, index: usize, image: &ImageFact) -> Result<(), Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::mount::Mount;
     use std::time::Duration;
 
     fn image() -> ImageFact {
@@ -176,18 +196,25 @@ mod tests {
     fn a_start_goes_from_the_image_to_the_files_to_the_create_of_one_instance() {
         let (this, other) = (Instance { index: 0, attempt: 1 }, Instance { index: 0, attempt: 2 });
         let mut starting = Starting::Nothing;
-        assert_eq!(starting.next(this), Step::CheckImage);
+        assert_eq!(starting.next(this, false), Step::CheckImage);
         starting = Starting::PullQueued { of: this };
-        assert!(starting.next(this) == Step::Pull && starting.next(other) == Step::CheckImage);
+        assert!(starting.next(this, false) == Step::Pull && starting.next(other, false) == Step::CheckImage);
         starting = Starting::Image { of: this, image: image() };
-        assert_eq!(starting.next(this), Step::PrepareFiles(image()));
+        assert_eq!(starting.next(this, false), Step::PrepareFiles(image()));
         starting.files_created(other, prepared("/x"));
-        assert_eq!(starting.next(this), Step::PrepareFiles(image()), "the files of another instance");
+        assert_eq!(starting.next(this, false), Step::PrepareFiles(image()), "the files of another instance");
         starting.files_created(this, prepared("/t"));
-        assert_eq!(starting.next(this), Step::Create { image: image(), prepared: prepared("/t") });
-        assert_eq!(starting.next(other), Step::CheckImage);
+        assert_eq!(starting.next(this, false), Step::Create { image: image(), prepared: prepared("/t") });
+        assert_eq!(starting.next(other, false), Step::CheckImage);
+        assert_eq!(starting.next(this, true), Step::MountVolumes { prepared: prepared("/t") });
+        let volume = Mount::writable("/data", "/v");
+        starting.volumes_mounted(other, vec![volume.clone()]);
+        assert_eq!(starting.next(this, true), Step::MountVolumes { prepared: prepared("/t") });
+        starting.volumes_mounted(this, vec![volume.clone(), Mount::writable("/dev/termination-log", "/own")]);
+        let Step::Create { prepared: mounted, .. } = starting.next(this, true) else { panic!("a create") };
+        assert_eq!(mounted.mounts, [volume, Mount::writable("/dev/termination-log", "/own")]);
         starting.forget_files();
-        assert_eq!(starting.next(this), Step::PrepareFiles(image()));
+        assert_eq!(starting.next(this, false), Step::PrepareFiles(image()));
     }
 
     #[test]

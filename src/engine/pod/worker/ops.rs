@@ -39,6 +39,11 @@ pub enum ActiveOp {
         index: usize,
         attempt: u32,
     },
+    /// The container's volume mounts.
+    MountInContainer {
+        index: usize,
+        attempt: u32,
+    },
     Create {
         index: usize,
         attempt: u32,
@@ -88,6 +93,7 @@ impl ActiveOp {
             ActiveOp::PreparePod { .. }
             | ActiveOp::MakeCgroup { .. }
             | ActiveOp::PrepareContainer { .. }
+            | ActiveOp::MountInContainer { .. }
             | ActiveOp::MountVolumes => Nature::Preparation,
             ActiveOp::ImageStatus { .. } => Nature::Read,
             ActiveOp::Pull { .. } => Nature::Pull,
@@ -114,7 +120,8 @@ impl ActiveOp {
     /// The operation may take long and concerns one container or the volumes, so the stop of another container does not wait
     /// for it.
     pub fn lets_others_stop(&self) -> bool {
-        matches!(self, ActiveOp::MountVolumes) || matches!(self.nature(), Nature::Pull | Nature::Hook)
+        matches!(self, ActiveOp::MountVolumes | ActiveOp::MountInContainer { .. })
+            || matches!(self.nature(), Nature::Pull | Nature::Hook)
     }
 
     /// The operation brings the pod closer to its spec. A removal only tidies up and does not count as a sync.
@@ -130,6 +137,7 @@ impl ActiveOp {
             }
             ActiveOp::ImageStatus { .. }
             | ActiveOp::PrepareContainer { .. }
+            | ActiveOp::MountInContainer { .. }
             | ActiveOp::Create { .. }
             | ActiveOp::Start { .. } => Some(Class::Container),
             ActiveOp::Pull { .. } => Some(Class::Pull),
@@ -156,6 +164,8 @@ pub enum BackgroundOp {
         container: String,
     },
     Probe,
+    /// The files of mounted volumes are brought up to date.
+    UpdateVolumes,
     Unmount,
     RemoveCgroup,
     /// `marker`: until then the empty directory stays (W26).
@@ -254,6 +264,10 @@ impl Operations {
 
     pub fn is_reading_message(&self) -> bool {
         self.any(|b| matches!(b, BackgroundOp::Message { .. }))
+    }
+
+    pub fn is_updating_volumes(&self) -> bool {
+        self.any(|b| matches!(b, BackgroundOp::UpdateVolumes))
     }
 
     pub fn is_unmounting(&self) -> bool {

@@ -15,14 +15,25 @@ use crate::api::facts::{ContainerState, ImageFact};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
+use crate::api::volume_contents;
 use crate::engine::context::Context;
-use crate::engine::effect::{CgroupCall, CreateContainer, FilesCall, Measure, RuntimeCall};
+use crate::engine::effect::{
+    CgroupCall, ContainerVolumes, CreateContainer, FilesCall, Measure, RuntimeCall, VolumesCall,
+};
 use crate::engine::event::Prepared;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::backoff;
 use crate::engine::pod::plan::{self, Next};
 use crate::engine::pod::process;
 use std::rc::Rc;
+
+fn facts<'f>(pod: &'f Pod, entry: &'f Entry, host_ips: &'f [String], ctx: &'f Context<'_>) -> Facts<'f> {
+    Facts { pod, ips: entry.ips(), host_ips, allocatable: &ctx.config.node.allocatable, objects: ctx.data }
+}
+
+fn has_volumes(pod: &Pod, index: usize) -> bool {
+    pod.at(index).volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty())
+}
 
 impl Worker {
     /// Starts the next step if it may start now.
@@ -102,7 +113,7 @@ impl Worker {
     fn has_slot(&self, next: &Next, ctx: &mut Context<'_>) -> bool {
         // The container only waits for a pull slot.
         if let (Next::Create { index, attempt }, State::Sync(sync)) = (next, &self.state)
-            && sync.starting.next(Instance { index: *index, attempt: *attempt }) == container_start::Step::Pull
+            && sync.starting.next(Instance { index: *index, attempt: *attempt }, false) == container_start::Step::Pull
         {
             return true;
         }
@@ -135,12 +146,16 @@ impl Worker {
 
     fn create(&mut self, pod: &Rc<Pod>, instance: Instance, entry: &Entry, ctx: &mut Context<'_>) {
         let State::Sync(sync) = &self.state else { return };
-        match sync.starting.next(instance) {
+        let has_volumes = has_volumes(pod, instance.index);
+        match sync.starting.next(instance, has_volumes) {
             container_start::Step::CheckImage => self.check_image(pod, instance, ctx),
             container_start::Step::Pull => self.pull(pod, instance, ctx),
             // The pod's record is durable before its first container exists (W25).
             container_start::Step::PrepareFiles(_) if !self.record.is_durable() => {}
             container_start::Step::PrepareFiles(image) => self.prepare_files(pod, instance, &image, entry, ctx),
+            container_start::Step::MountVolumes { prepared } => {
+                self.mount_in_container(pod, instance, &prepared, entry, ctx);
+            }
             container_start::Step::Create { image, prepared } => {
                 self.create_container(pod, instance, image, prepared, entry, ctx);
             }
@@ -223,6 +238,26 @@ impl Worker {
         self.ops.start(op, ActiveOp::PrepareContainer { index: of.index, attempt: of.attempt });
     }
 
+    /// The environment is complete at this point, which `subPathExpr` needs.
+    fn mount_in_container(
+        &mut self,
+        pod: &Rc<Pod>,
+        of: Instance,
+        prepared: &Prepared,
+        entry: &Entry,
+        ctx: &mut Context<'_>,
+    ) {
+        let container = pod.at(of.index);
+        let env = match process::of(container, facts(pod, entry, &prepared.host_ips, ctx)) {
+            Ok(process) => process.env,
+            Err(message) => return self.hold_error(pod, of.index, Reason::CreateContainerConfigError, message, ctx),
+        };
+        let volumes = volume_contents::without_contents(pod);
+        let call = ContainerVolumes { uid: self.uid.clone(), container: container.clone(), volumes, env };
+        let op = ctx.volumes(&self.uid, VolumesCall::InContainer(Box::new(call)));
+        self.ops.start(op, ActiveOp::MountInContainer { index: of.index, attempt: of.attempt });
+    }
+
     fn create_container(
         &mut self,
         pod: &Rc<Pod>,
@@ -236,14 +271,7 @@ impl Worker {
         let Some(sandbox) = plan::ready_sandbox(entry.facts()) else { return };
         let container = pod.at(index);
         let Prepared { mounts, host_ips } = prepared;
-        let facts = Facts {
-            pod,
-            ips: entry.ips(),
-            host_ips: &host_ips,
-            allocatable: &ctx.config.node.allocatable,
-            objects: ctx.data,
-        };
-        let process = match process::of(container, facts) {
+        let process = match process::of(container, facts(pod, entry, &host_ips, ctx)) {
             Ok(process) => process,
             Err(message) => return self.hold_error(pod, index, Reason::CreateContainerConfigError, message, ctx),
         };
@@ -269,13 +297,17 @@ impl Worker {
         self.ops.start(op, ActiveOp::Create { index, attempt, level });
     }
 
-    /// W9: the containers that wait for one of these objects are tried again now. True if there is one.
+    /// D6: the containers that wait for one of these objects are tried again now, and volumes get the new files. True if the
+    /// worker has to be stepped.
     pub fn data_changed(&mut self, changed: &[DataKey]) -> bool {
         let Some(pod) = &self.pod else { return false };
-        if !environment::references(pod).any(|key| changed.contains(&key)) {
-            return false;
+        let in_volumes = self.extras.volumes && volume_contents::references(pod).any(|key| changed.contains(&key));
+        let in_environment = environment::references(pod).any(|key| changed.contains(&key));
+        let released = in_environment && self.backoffs.release(&Reason::CreateContainerConfigError);
+        if in_volumes {
+            self.volumes.outdated();
         }
-        self.backoffs.release(&Reason::CreateContainerConfigError)
+        in_volumes || released
     }
 
     fn start_container(&mut self, index: usize, id: ContainerId, ctx: &mut Context<'_>) {

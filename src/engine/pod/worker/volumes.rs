@@ -5,9 +5,12 @@
 use super::Worker;
 use super::ops::{ActiveOp, BackgroundOp};
 use super::retry::Retry;
+use crate::api::environment::Facts;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
+use crate::api::volume::Volume;
+use crate::api::volume_contents;
 use crate::engine::context::Context;
 use crate::engine::effect::VolumesCall;
 use crate::engine::op::OpError;
@@ -19,6 +22,27 @@ pub struct Volumes {
     /// The pod's directory is from a previous run. It may contain volumes, whatever the spec contains now.
     found: bool,
     mounts: Mounts,
+    update: Update,
+}
+
+/// Whether the files of mounted volumes are those of their objects (D6).
+#[derive(Debug, Default, Serialize)]
+enum Update {
+    #[default]
+    NotNeeded,
+    Due,
+    /// The last update failed.
+    RetryAt(Boot),
+}
+
+impl Volumes {
+    /// A ConfigMap or a Secret has changed. Volumes that wait for it are mounted now.
+    pub fn outdated(&mut self) {
+        self.update = Update::Due;
+        if let Mounts::Unknown { retry_at } = &mut self.mounts {
+            *retry_at = None;
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -37,6 +61,13 @@ impl Default for Mounts {
     fn default() -> Mounts {
         Mounts::Unknown { retry_at: None }
     }
+}
+
+/// The contents of all volumes.
+fn resolved(pod: &Pod, ctx: &Context<'_>) -> Result<Vec<Volume>, String> {
+    let allocatable = &ctx.config.node.allocatable;
+    let facts = Facts { pod, ips: &[], host_ips: &[], allocatable, objects: ctx.data };
+    volume_contents::resolve(facts).map_err(|unresolved| unresolved.to_string())
 }
 
 impl Worker {
@@ -74,22 +105,67 @@ impl Worker {
         if self.needs_no_mount() {
             return true;
         }
-        if self.record.is_durable() {
-            let op = ctx.volumes(&self.uid, VolumesCall::Mount { pod: pod.clone() });
-            self.ops.start(op, ActiveOp::MountVolumes);
+        // Two set-ups of a volume at the same time would remove each other's files.
+        if !self.record.is_durable() || self.ops.is_updating_volumes() {
+            return false;
+        }
+        match resolved(pod, ctx) {
+            Ok(volumes) => {
+                self.volumes.update = Update::NotNeeded;
+                let op = ctx.volumes(&self.uid, VolumesCall::Mount { uid: self.uid.clone(), volumes });
+                self.ops.start(op, ActiveOp::MountVolumes);
+            }
+            Err(why) => self.mount_failed(why, ctx),
         }
         false
+    }
+
+    /// D6: brings the files of the volumes up to date while containers run. `runs`: a container of the pod runs, so its volumes
+    /// are mounted, also by a previous run of Wherry.
+    pub(super) fn update_volumes(&mut self, pod: &Rc<Pod>, runs: bool, ctx: &mut Context<'_>) {
+        let mounted = matches!(self.volumes.mounts, Mounts::Mounted) || runs;
+        let waits = match self.volumes.update {
+            Update::NotNeeded => return,
+            Update::Due => false,
+            Update::RetryAt(at) => {
+                self.timer.wake_at(at);
+                at > ctx.now.boot
+            }
+        };
+        let busy = self.ops.is_updating_volumes() || self.ops.is_active();
+        if !self.extras.volumes || !mounted || waits || busy || !self.record.is_durable() {
+            return;
+        }
+        self.volumes.update = Update::NotNeeded;
+        // If an object was removed, the volumes keep their files, as in a kubelet.
+        if let Ok(volumes) = resolved(pod, ctx) {
+            let op = ctx.volumes(&self.uid, VolumesCall::Mount { uid: self.uid.clone(), volumes });
+            self.ops.start_background(op, BackgroundOp::UpdateVolumes);
+        }
+    }
+
+    pub(super) fn volumes_updated(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
+        match result {
+            Ok(()) => self.volumes.mounts = Mounts::Mounted,
+            Err(e) => {
+                self.volumes.update = Update::RetryAt(ctx.now.boot + ctx.after_error());
+                ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedMount, e.message().to_string());
+            }
+        }
     }
 
     pub(super) fn volumes_mounted(&mut self, result: Result<(), OpError>, ctx: &mut Context<'_>) {
         match result {
             Ok(()) => self.volumes.mounts = Mounts::Mounted,
-            Err(e) => {
-                self.volumes.mounts = Mounts::Unknown { retry_at: Some(ctx.now.boot + ctx.after_error()) };
-                let message = e.message().to_string();
-                ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedMount, message);
-            }
+            Err(e) => self.mount_failed(e.message().to_string(), ctx),
         }
+    }
+
+    fn mount_failed(&mut self, why: String, ctx: &mut Context<'_>) {
+        let retry_at = ctx.now.boot + ctx.after_error();
+        self.volumes.mounts = Mounts::Unknown { retry_at: Some(retry_at) };
+        self.timer.wake_at(retry_at);
+        ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedMount, why);
     }
 
     /// Returns true once nothing is mounted any more. An orphan has no spec, so it may have volumes.
@@ -99,7 +175,7 @@ impl Worker {
         }
         match self.volumes.mounts {
             Mounts::Unmounted => return true,
-            _ if self.ops.is_unmounting() => return false,
+            _ if self.ops.is_unmounting() || self.ops.is_updating_volumes() => return false,
             Mounts::NotUnmounted(retry) => {
                 if let Some(at) = retry.waits_until(ctx.now.boot) {
                     self.timer.wake_at(at);

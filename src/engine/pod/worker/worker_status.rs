@@ -132,6 +132,7 @@ impl Worker {
             ActiveOp::PrepareContainer { index, .. } => format!("preparing the files of {}", container(*index)),
             ActiveOp::Create { index, .. } => format!("creating {}", container(*index)),
             ActiveOp::Start { index, .. } => format!("starting {}", container(*index)),
+            ActiveOp::MountInContainer { index, .. } => format!("mounting the volumes of {}", container(*index)),
             ActiveOp::PostStart { index, .. } => format!("waiting for the postStart hook of {}", container(*index)),
             ActiveOp::MountVolumes => "mounting its volumes".into(),
             ActiveOp::RemoveContainer { .. } => "removing a dead container".into(),
