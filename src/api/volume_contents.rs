@@ -180,12 +180,12 @@ fn of_object(
 /// All values, or those of the items.
 fn files(object: &DataObject, optional: bool, modes: Modes<'_>) -> Result<Vec<VolumeFile>, String> {
     let Some(items) = modes.items.filter(|items| !items.is_empty()) else {
-        let file = |(key, value): (&Box<str>, &crate::api::data_object::DataValue)| VolumeFile {
+        let all = object.values.iter().map(|(key, value)| VolumeFile {
             path: key.to_string(),
             mode: modes.of(None),
             bytes: value.bytes().to_vec(),
-        };
-        return Ok(object.values.iter().map(file).collect());
+        });
+        return Ok(all.collect());
     };
     let mut files = Vec::new();
     for item in items {

@@ -71,9 +71,8 @@ fn d6_a_container_has_the_files_of_its_volumes_and_sees_changes() {
     agent.write("login.yaml", &secret(&namespace));
     let pod = agent.wait_running("web");
     let id = agent.running("web", "main").expect("it runs");
-    let run = |agent: &Agent, script: &str| -> String {
-        agent.cri().exec(&id, &["sh", "-c", script]).1.trim().to_owned()
-    };
+    let run =
+        |agent: &Agent, script: &str| -> String { agent.cri().exec(&id, &["sh", "-c", script]).1.trim().to_owned() };
     for (script, expected) in [
         ("cat /scratch/file /part/c", "shared\ndeep"),
         ("touch /scratch/x 2>&1 | grep -c Read-only", "1"),

@@ -78,7 +78,34 @@ fn the_rights_of_the_unit_are_sufficient() {
     agent.configure("shutdownGracePeriod: 10s\n");
     agent.run();
     rights(&agent, &capabilities);
-    // A pod that runs as a non-root user, writes and crashes; removed pods; a reload; a restarted logind.
+    // A pod that runs as a non-root user, writes and crashes; volumes and a probe; removed pods; a reload; a restarted logind.
+    let secret = format!(
+        "{{apiVersion: v1, kind: Secret, metadata: {{namespace: {}, name: login}}, stringData: {{password: x}}}}",
+        agent.namespace
+    );
+    agent.write("login.yaml", &secret);
+    agent.apply(
+        "volumes",
+        "
+        terminationGracePeriodSeconds: 2
+        securityContext: {runAsUser: 1000, fsGroup: 3000}
+        containers:
+        - name: main
+          image: localhost/busybox:1.35
+          command: [sh, -c, 'cat /login/password; echo y > /disk/y; trap \"exit 0\" TERM; while :; do sleep 0.1; done']
+          livenessProbe: {tcpSocket: {port: 9}, periodSeconds: 1, failureThreshold: 1000}
+          volumeMounts:
+          - {name: disk, mountPath: /disk}
+          - {name: disk, mountPath: /sub, subPath: a/b}
+          - {name: memory, mountPath: /memory}
+          - {name: login, mountPath: /login}
+        volumes:
+        - {name: disk, emptyDir: {}}
+        - {name: memory, emptyDir: {medium: Memory}}
+        - {name: login, secret: {secretName: login, defaultMode: 0440}}
+        ",
+    );
+    agent.wait_running("volumes");
     agent.apply(
         "user",
         "
@@ -105,7 +132,7 @@ fn the_rights_of_the_unit_are_sufficient() {
     wait("the lock is held", || (node.locks() == 1).then_some(()));
     signal(&traced(&agent).to_string(), "HUP");
     agent.wait("the configuration was reloaded", |a| a.log().contains("reloaded"));
-    for name in ["user", "quick"] {
+    for name in ["user", "quick", "volumes"] {
         agent.delete(name);
         agent.wait_gone(name);
     }

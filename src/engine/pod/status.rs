@@ -167,12 +167,28 @@ fn lost() -> core::ContainerState {
     }
 }
 
+/// As in a kubelet, a mount that is not recursively read-only says so.
+fn volume_mounts(spec: &core::Container) -> Option<Vec<core::VolumeMountStatus>> {
+    let one = |mount: &core::VolumeMount| {
+        let read_only = mount.read_only == Some(true);
+        core::VolumeMountStatus {
+            mount_path: mount.mount_path.clone(),
+            name: mount.name.clone(),
+            read_only: read_only.then_some(true),
+            recursive_read_only: read_only.then(|| "Disabled".to_owned()),
+        }
+    };
+    let mounts = spec.volume_mounts.as_ref().filter(|mounts| !mounts.is_empty())?;
+    Some(mounts.iter().map(one).collect())
+}
+
 fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::ContainerStatus {
     let mut status = core::ContainerStatus {
         name: spec.name.clone(),
         image: spec.image.clone().unwrap_or_default(),
         last_state: Some(core::ContainerState::default()),
         started: Some(false),
+        volume_mounts: volume_mounts(spec),
         ..Default::default()
     };
     let creating = || (view.waiting)(&spec.name).unwrap_or_else(|| (waiting_at_first(view.pod), String::new()));

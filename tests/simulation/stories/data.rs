@@ -1,6 +1,7 @@
 //! ConfigMaps and Secrets (D6).
 
 use crate::story::*;
+use crate::world::World;
 
 const SPEC: &str = "containers: [{name: main, image: 'busybox:1.35', \
                     env: [{name: A, valueFrom: {secretKeyRef: {name: login, key: password}}}]}, \
@@ -40,5 +41,49 @@ fn d6_a_changed_secret_applies_to_the_next_start() {
     w.restart_engine();
     w.run(30);
     assert_eq!(w.shown("web"), "Running main#1:running side#0:running");
+    w.assert_well();
+}
+
+const VOLUME: &str = "containers: [{name: main, image: 'busybox:1.35', volumeMounts: [{name: v, mountPath: /v}]}], \
+                      volumes: [{name: v, secret: {secretName: login}}]";
+
+fn mounts(w: &mut World) -> usize {
+    w.take_calls().iter().filter(|call| call.starts_with("Mount")).count()
+}
+
+#[test]
+fn d6_a_pod_whose_volume_lacks_its_secret_waits_without_a_sandbox() {
+    let mut w = node();
+    w.file("web", VOLUME);
+    w.run(3);
+    assert_eq!(w.sandbox("web"), "");
+    assert_eq!(w.notices("FailedMount"), ["MountVolume.SetUp failed for volume \"v\" : secret \"login\" not found"]);
+    w.define_secret("login", "password", "first");
+    w.run(2);
+    assert_eq!(w.shown("web"), "Running main#0:running");
+    w.assert_well();
+}
+
+#[test]
+fn d6_a_changed_secret_reaches_a_mounted_volume_also_after_a_restart() {
+    let mut w = node();
+    w.define_secret("login", "password", "first");
+    w.file("web", VOLUME);
+    w.file("other", ONE);
+    w.run(3);
+    assert_eq!(mounts(&mut w), 1);
+    w.define_secret("login", "password", "second");
+    w.run_ms(100);
+    assert_eq!(mounts(&mut w), 1, "an update");
+    w.run(30);
+    assert_eq!(mounts(&mut w), 0);
+    w.remove_secret("login");
+    w.run(30);
+    assert_eq!(mounts(&mut w), 0, "the files stay");
+    w.define_secret("login", "password", "third");
+    w.restart_engine();
+    w.run(3);
+    assert!(mounts(&mut w) >= 1);
+    assert_eq!(w.shown("web"), "Running main#0:running");
     w.assert_well();
 }
