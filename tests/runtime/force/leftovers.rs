@@ -33,18 +33,16 @@ fn a_start_removes_only_the_directories_of_unknown_pods() {
     symlink(&theirs, pods.join("link")).expect("link");
     symlink(&theirs, pods.join("4567/link")).expect("link");
     fs::write(pods.join("file"), "kept").expect("file");
-    // A volume that is still mounted.
+    // A volume that is still mounted and in use. It is a directory of others.
     let volume = pods.join("cdef/volumes/data");
     fs::create_dir_all(&volume).expect("directory");
-    let status = Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&volume).status().expect("mount");
+    let status = Command::new("mount").arg("--bind").args([&theirs, &volume]).status().expect("mount");
     assert!(status.success());
-    fs::write(volume.join("file"), "kept").expect("file");
+    let in_use = fs::File::open(volume.join("file")).expect("file");
 
     agent.run();
     agent.wait("the directories of lost pods are gone", |_| !pods.join("0123").exists() && !pods.join("4567").exists());
-    agent.wait("the volume is reported", |a| {
-        a.log().lines().any(|l| l.contains("cdef") && l.contains("failed to remove"))
-    });
+    agent.wait("the volume is reported", |a| a.log().lines().any(|l| l.contains("cdef") && l.contains("busy")));
     for file in [theirs.join("file"), volume.join("file"), pods.join("file")] {
         assert_eq!(fs::read_to_string(&file).expect("the file exists"), "kept");
     }
@@ -55,9 +53,9 @@ fn a_start_removes_only_the_directories_of_unknown_pods() {
     assert!(agent.log().contains(&pods.join("0123").display().to_string()), "the path is in the log");
     assert_eq!(identities(&agent, &["web"]), before);
 
-    let status = Command::new("umount").arg(&volume).status().expect("umount");
-    assert!(status.success());
-    agent.wait("it is removed after the unmount", |_| !pods.join("cdef").exists());
+    drop(in_use);
+    agent.wait("it is unmounted and removed when it is free", |_| !pods.join("cdef").exists());
+    assert_eq!(fs::read_to_string(theirs.join("file")).expect("the file exists"), "kept");
     fs::remove_file(pods.join("link")).expect("link");
     fs::remove_file(pods.join("file")).expect("file");
     fs::remove_dir(logs.join("ns_theirs_89ab")).expect("directory");
