@@ -206,11 +206,10 @@ impl Agent {
                 set_up(helpers, "set up a pod's volumes", path, deadline, work)
             }
             VolumesCall::InContainer(of) => {
-                let ContainerVolumes { uid, container, volumes, env } = *of;
+                let ContainerVolumes { uid, container, volumes, env, recursive_read_only } = *of;
                 let (uid, path) = (uid.to_string(), host_path(&volumes));
                 let work = move || {
-                    // Only the runtime's list of handlers reports this feature, which Wherry does not read.
-                    let of = ForContainer { container: &container, env: &env, runtime_has_recursive_read_only: false };
+                    let of = ForContainer { container: &container, env: &env, recursive_read_only };
                     Work::Mounts(answered(volumes::container_mounts(&layout, &uid, &volumes, of)))
                 };
                 set_up(helpers, "mount volumes in a container", path, deadline, work)

@@ -205,7 +205,7 @@ fn runtime(config: &Config, report: &Result<RuntimeReport, String>) -> Vec<Findi
 
 /// The conditions that the runtime reports.
 fn of_fact(config: &Config, fact: &RuntimeFact) -> Vec<Finding> {
-    let RuntimeFact { name, version, runtime_not_ready, network_not_ready } = fact;
+    let RuntimeFact { name, version, runtime_not_ready, network_not_ready, features: _ } = fact;
     let at = format!("{name} {version} at {}", config.runtime_socket.display());
     let runtime = match runtime_not_ready {
         None => Finding::ok("runtime", format!("{at} is ready")),
@@ -434,6 +434,7 @@ mod tests {
             version: "1.7".into(),
             runtime_not_ready: None,
             network_not_ready: Some("NetworkReady=false reason:R message:cni".into()),
+            ..RuntimeFact::default()
         };
         let found = of_fact(&Config::default(), &fact);
         assert_eq!(found.iter().map(|f| f.level).collect::<Vec<_>>(), [Level::Ok, Level::Error]);

@@ -4,6 +4,7 @@
 //! status calls for one pod. Both contain only fields that decisions and the pod status need.
 
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
+use crate::api::runtime_features::RuntimeFeatures;
 use crate::api::time::Wall;
 use serde::Serialize;
 
@@ -175,4 +176,5 @@ pub struct RuntimeFact {
     pub runtime_not_ready: Option<String>,
     /// The same for the condition NetworkReady.
     pub network_not_ready: Option<String>,
+    pub features: RuntimeFeatures,
 }

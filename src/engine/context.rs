@@ -4,6 +4,7 @@ use crate::api::data_object::DataObjects;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
+use crate::api::runtime_features::{HandlerFeatures, RuntimeFeatures};
 use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
 use crate::engine::control::exec;
@@ -84,6 +85,8 @@ pub struct Context<'a> {
     /// The runtime reports that its network is ready.
     pub network_ready: bool,
     pub runtime_name: &'a str,
+    /// The optional features that the runtime reports.
+    pub runtime_features: &'a RuntimeFeatures,
 }
 
 impl Context<'_> {
@@ -137,6 +140,11 @@ impl Context<'_> {
 
     fn begin(&mut self, uid: &Uid, effect: impl FnOnce(OpId) -> Effect) -> OpId {
         self.outbox.begin(Owner::Worker(uid.clone()), effect)
+    }
+
+    /// The features of the pod's runtime handler.
+    pub fn handler_features(&self, _pod: &Pod) -> HandlerFeatures {
+        self.runtime_features.of_handler("")
     }
 
     pub fn emit_normal(&mut self, pod: Option<&Rc<Pod>>, container: Option<&str>, reason: Reason, message: String) {

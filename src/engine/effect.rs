@@ -219,6 +219,8 @@ pub struct ContainerVolumes {
     pub volumes: Vec<Volume>,
     /// The environment of the container, for `subPathExpr`.
     pub env: Vec<(String, String)>,
+    /// The runtime can make a mount and all mounts below it read-only.
+    pub recursive_read_only: bool,
 }
 
 /// Without the environment, which may contain secrets.

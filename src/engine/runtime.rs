@@ -2,6 +2,7 @@
 //! from it for starts (P6).
 
 use crate::api::facts::RuntimeFact;
+use crate::api::runtime_features::RuntimeFeatures;
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, RuntimeCall, TimerKey};
@@ -10,6 +11,7 @@ use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
 use crate::engine::rng::Rng;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The interval between two status calls to the runtime: while it is not ready, and otherwise.
@@ -74,6 +76,12 @@ impl Runtime {
         self.fact.as_ref().is_some_and(|f| f.network_not_ready.is_none())
     }
 
+    /// The optional features of the runtime, perhaps from an earlier connection.
+    pub fn features(&self) -> &RuntimeFeatures {
+        static NONE: RuntimeFeatures = RuntimeFeatures { supplemental_groups_policy: false, handlers: BTreeMap::new() };
+        self.fact.as_ref().map_or(&NONE, |f| &f.features)
+    }
+
     pub fn name(&self) -> &str {
         self.fact.as_ref().map_or("containerd", |f| f.name.as_str())
     }
@@ -136,6 +144,7 @@ mod tests {
             version: "1.6".into(),
             runtime_not_ready: runtime.map(str::to_owned),
             network_not_ready: network.map(str::to_owned),
+            ..RuntimeFact::default()
         }
     }
 

@@ -1,10 +1,10 @@
 #!/bin/bash
-# Prints the directory of a containerd version other than the system's, to prepend to PATH: `newer-runtime.sh 1.7`.
+# Prints the directory of a containerd version other than the system's, to prepend to PATH: `newer-runtime.sh 1.7` or `2`.
 #
-# 1.7 is the containerd of Debian 13, unpacked into ~/.cache/wherry-lab for a Debian 12, which has 1.6. The script installs
-# nothing: apt uses separate lists and directories, with this machine's mirror and keyring. An existing copy is used without the
-# network. The lab uses the system's runc (Debian 13's needs a newer libc). Exit code 69, with the reason on stderr and nothing on
-# stdout: containerd 1.7 is not available here.
+# 1.7 is the containerd of Debian 13, and 2 is the containerd 2.x of Debian forky, unpacked into ~/.cache/wherry-lab for a Debian
+# 12, which has 1.6. The script installs nothing: apt uses separate lists and directories, with this machine's mirror and keyring.
+# An existing copy is used without the network. The lab uses the system's runc (the newer ones need a newer libc). Exit code 69,
+# with the reason on stderr and nothing on stdout: this containerd is not available here.
 set -euo pipefail
 # shellcheck source=tests/lab/common.sh
 . "$(dirname "$0")/common.sh"
@@ -16,11 +16,12 @@ cannot() {
 	exit "$UNAVAILABLE"
 }
 
-[ $# = 1 ] || die "usage: newer-runtime.sh VERSION (1.7)"
+[ $# = 1 ] || die "usage: newer-runtime.sh VERSION (1.7 or 2)"
 WANTED=$1
 case $WANTED in
 1.7) SUITE=trixie ;;
-*) die "unknown runtime $WANTED (1.7)" ;;
+2) SUITE=forky ;;
+*) die "unknown runtime $WANTED (1.7, 2)" ;;
 esac
 DIR=${XDG_CACHE_HOME:-$(caller_home)/.cache}/wherry-lab/containerd-$WANTED
 BIN=$DIR/unpacked/usr/bin
@@ -58,7 +59,7 @@ if ! complete; then
 	. /etc/os-release
 	[ "${ID:-}" = debian ] && [ "${VERSION_ID:-}" = 12 ] || cannot "it needs Debian 12, but this machine runs ${PRETTY_NAME:-another distribution}"
 	if ! have apt-get || ! have dpkg; then cannot "it needs apt-get and dpkg"; fi
-	say "unpacking Debian 13's containerd into $DIR"
+	say "unpacking the containerd of Debian $SUITE into $DIR"
 	log=$(mktemp)
 	for try in 1 2 3; do
 		# (A separate shell, because under `if` a shell ignores `set -e`.)

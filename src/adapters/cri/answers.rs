@@ -10,6 +10,7 @@ use crate::api::facts::{
     UsageFact,
 };
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid, annotation, label};
+use crate::api::runtime_features::{HandlerFeatures, RuntimeFeatures};
 use crate::api::time::Wall;
 use protobuf::EnumOrUnknown;
 use std::collections::BTreeMap;
@@ -22,6 +23,21 @@ pub fn runtime(version: &proto::VersionResponse, status: &proto::StatusResponse)
         version: version.runtime_version.clone(),
         runtime_not_ready: not_ready(status, "RuntimeReady"),
         network_not_ready: not_ready(status, "NetworkReady"),
+        features: features(status),
+    }
+}
+
+fn features(status: &proto::StatusResponse) -> RuntimeFeatures {
+    let handler = |handler: &proto::RuntimeHandler| {
+        let features = HandlerFeatures {
+            recursive_read_only_mounts: handler.features.recursive_read_only_mounts,
+            user_namespaces: handler.features.user_namespaces,
+        };
+        (handler.name.clone(), features)
+    };
+    RuntimeFeatures {
+        supplemental_groups_policy: status.features.supplemental_groups_policy,
+        handlers: status.runtime_handlers.iter().map(handler).collect(),
     }
 }
 

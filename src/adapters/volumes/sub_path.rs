@@ -28,7 +28,7 @@ pub struct ForContainer<'c> {
     /// The expanded environment of the container, for `subPathExpr`.
     pub env: &'c [(String, String)],
     /// The runtime can make a mount and all mounts below it read-only.
-    pub runtime_has_recursive_read_only: bool,
+    pub recursive_read_only: bool,
 }
 
 /// Returns the mounts of a container's `volumeMounts`, in their order, and mounts the sub-paths among them. The volumes are set
@@ -65,7 +65,7 @@ fn container_mount(
         Some("Bidirectional") => Propagation::Bidirectional,
         _ => Propagation::Private,
     };
-    let access = access(volume, mount, of.runtime_has_recursive_read_only)?;
+    let access = access(volume, mount, of.recursive_read_only)?;
     let directory = paths.volume(volume)?;
     let host_path = match sub_path(mount, of.env)? {
         None => directory,

@@ -59,6 +59,8 @@ pub struct View<'a> {
     pub over: bool,
     /// The runtime's name, for container ids (`containerd://...`).
     pub runtime: &'a str,
+    /// The runtime can make a mount and all mounts below it read-only.
+    pub recursive_read_only: bool,
     pub previous: &'a core::PodStatus,
     pub now: Wall,
 }
@@ -167,15 +169,16 @@ fn lost() -> core::ContainerState {
     }
 }
 
-/// As in a kubelet, a mount that is not recursively read-only says so.
-fn volume_mounts(spec: &core::Container) -> Option<Vec<core::VolumeMountStatus>> {
+/// As in a kubelet, a read-only mount shows if it is recursively read-only.
+fn volume_mounts(spec: &core::Container, possible: bool) -> Option<Vec<core::VolumeMountStatus>> {
     let one = |mount: &core::VolumeMount| {
         let read_only = mount.read_only == Some(true);
+        let recursive = possible && matches!(mount.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible"));
         core::VolumeMountStatus {
             mount_path: mount.mount_path.clone(),
             name: mount.name.clone(),
             read_only: read_only.then_some(true),
-            recursive_read_only: read_only.then(|| "Disabled".to_owned()),
+            recursive_read_only: read_only.then(|| if recursive { "Enabled" } else { "Disabled" }.to_owned()),
         }
     };
     let mounts = spec.volume_mounts.as_ref().filter(|mounts| !mounts.is_empty())?;
@@ -188,7 +191,7 @@ fn container(view: &View<'_>, spec: &core::Container, main: bool) -> core::Conta
         image: spec.image.clone().unwrap_or_default(),
         last_state: Some(core::ContainerState::default()),
         started: Some(false),
-        volume_mounts: volume_mounts(spec),
+        volume_mounts: volume_mounts(spec, view.recursive_read_only),
         ..Default::default()
     };
     let creating = || (view.waiting)(&spec.name).unwrap_or_else(|| (waiting_at_first(view.pod), String::new()));

@@ -142,7 +142,7 @@ fn a_thousand_pod_lives_leave_no_mount_and_no_descriptor() {
             "volumeMounts": [{"name": "m", "mountPath": "/m", "subPath": "a/b"}, {"name": "c", "mountPath": "/c", "subPath": "key"}],
         }))
         .unwrap();
-        let of = ForContainer { container: &container, env: &[], runtime_has_recursive_read_only: false };
+        let of = ForContainer { container: &container, env: &[], recursive_read_only: false };
         for round in 0..1000 {
             place.set_up(&volumes).unwrap();
             container_mounts(&place.layout, "u1", &volumes, of).unwrap();

@@ -15,11 +15,11 @@ fn mounts_with(
     place: &Place,
     volumes: &[Volume],
     mounts: Value,
-    runtime_has_recursive_read_only: bool,
+    recursive_read_only: bool,
 ) -> Result<Vec<Mount>, String> {
     let env = [("NAME".to_owned(), "web".to_owned()), ("UP".to_owned(), "../..".to_owned())];
     let container = container(mounts);
-    let of = ForContainer { container: &container, env: &env, runtime_has_recursive_read_only };
+    let of = ForContainer { container: &container, env: &env, recursive_read_only };
     container_mounts(&place.layout, "u1", volumes, of).map_err(|e| e.to_string())
 }
 
@@ -152,7 +152,7 @@ fn only_the_sub_paths_of_one_container_are_removed() {
         for name in ["main", "other"] {
             let mut container = container(json!([{"name": "e", "mountPath": "/e", "subPath": "a"}]));
             container.name = name.into();
-            let of = ForContainer { container: &container, env: &[], runtime_has_recursive_read_only: false };
+            let of = ForContainer { container: &container, env: &[], recursive_read_only: false };
             container_mounts(&place.layout, "u1", &volumes, of).unwrap();
         }
         assert!(tear_down_container(&place.layout, "u1", "..").is_err());

@@ -428,6 +428,7 @@ impl Worker {
             waits: self.waits_for_strangers(entry),
             over,
             runtime: ctx.runtime_name,
+            recursive_read_only: ctx.handler_features(pod).recursive_read_only_mounts,
             previous: &self.status,
             now: ctx.now.wall,
         })

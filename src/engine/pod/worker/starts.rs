@@ -253,7 +253,13 @@ impl Worker {
             Err(message) => return self.hold_error(pod, of.index, Reason::CreateContainerConfigError, message, ctx),
         };
         let volumes = volume_contents::without_contents(pod);
-        let call = ContainerVolumes { uid: self.uid.clone(), container: container.clone(), volumes, env };
+        let call = ContainerVolumes {
+            uid: self.uid.clone(),
+            container: container.clone(),
+            volumes,
+            env,
+            recursive_read_only: ctx.handler_features(pod).recursive_read_only_mounts,
+        };
         let op = ctx.volumes(&self.uid, VolumesCall::InContainer(Box::new(call)));
         self.ops.start(op, ActiveOp::MountInContainer { index: of.index, attempt: of.attempt });
     }
