@@ -278,7 +278,7 @@ fn driver(config: &Config, report: &RuntimeReport) -> Option<Finding> {
         (Some(theirs), _) if theirs == ours => Finding::ok(check, format!("{ours}, the same as the runtime")),
         (Some(theirs), true) => Finding::warning(
             check,
-            format!("the runtime uses {theirs}, which overrides cgroupDriver:  {ours}"),
+            format!("the runtime uses {theirs}, which overrides cgroupDriver: {ours}"),
             format!("set cgroupDriver: {theirs} in the configuration, to match the runtime"),
         ),
         (Some(theirs), false) => Finding::error(

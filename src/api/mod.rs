@@ -28,6 +28,7 @@ pub mod qos;
 pub mod quantity;
 pub mod reason;
 pub mod resources;
+pub mod runtime_class;
 pub mod runtime_features;
 pub mod selector;
 pub mod shutdown;

@@ -2,7 +2,9 @@
 
 use super::data_object::DataObject;
 use super::pod::Pod;
-use super::priority::{Given, PriorityClass};
+use super::priority::{self, PriorityClass};
+use super::runtime_class::{self, RuntimeClass};
+use k8s_openapi::api::core::v1::PodSpec;
 use std::rc::Rc;
 
 /// All valid documents of a source, in the order of their paths. A broken document is represented by its last good
@@ -10,6 +12,7 @@ use std::rc::Rc;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Objects {
     pub classes: Vec<PriorityClass>,
+    pub runtime_classes: Vec<RuntimeClass>,
     /// ConfigMaps and Secrets.
     pub data: Vec<Rc<DataObject>>,
     pub pods: Vec<PodDocument>,
@@ -23,10 +26,33 @@ pub enum PodDocument {
     New { pod: Rc<Pod>, last_good: Option<AcceptedPod> },
 }
 
-/// A pod with its final priority (A5).
+/// A pod with the values of its classes (A5).
 #[derive(Clone, Debug, PartialEq)]
 pub struct AcceptedPod {
     pub pod: Rc<Pod>,
-    /// The values that the pod got from a PriorityClass, if any. The spec contains them too.
-    pub given: Option<Given>,
+    /// The spec contains these values too.
+    pub given: Given,
+}
+
+/// The values that a pod got from its classes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Given {
+    pub priority: Option<priority::Given>,
+    pub runtime_class: Option<runtime_class::Given>,
+}
+
+impl Given {
+    pub fn is_nothing(&self) -> bool {
+        *self == Given::default()
+    }
+
+    /// Sets the values in the spec.
+    pub fn apply(&self, spec: &mut PodSpec) {
+        if let Some(given) = &self.priority {
+            given.apply(spec);
+        }
+        if let Some(given) = &self.runtime_class {
+            given.apply(spec);
+        }
+    }
 }

@@ -9,8 +9,10 @@ use crate::api::document::{self, Object};
 use crate::api::pod::Pod;
 use crate::api::priority::{Classes, PriorityClass};
 use crate::api::problem::Problem;
+use crate::api::runtime_class::{RuntimeClass, RuntimeClasses};
 use crate::commands::output::{Failure, print_message, shown};
 use crate::config::{self, Config, Flags};
+use crate::engine::desired;
 use crate::foreign::{self, Links, NoAnswer, Refused};
 use rustix::fs::FileType;
 use std::io::Write;
@@ -48,6 +50,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
         unreadable: false,
         pods: Vec::new(),
         classes: Vec::new(),
+        runtime_classes: Vec::new(),
         data: Vec::new(),
     };
     if files.is_empty() {
@@ -92,9 +95,10 @@ struct Report<'a> {
     files: usize,
     errors: usize,
     unreadable: bool,
-    /// All valid pods so far, to find conflicts (D4) and missing priority classes (A5).
+    /// All valid pods so far, to find conflicts (D4) and missing classes (A5).
     pods: Vec<Pod>,
     classes: Vec<PriorityClass>,
+    runtime_classes: Vec<RuntimeClass>,
     data: Vec<Rc<DataObject>>,
 }
 
@@ -149,6 +153,7 @@ impl Report<'_> {
             match object {
                 Object::Pod(pod) => self.pods.push(*pod),
                 Object::PriorityClass(class) => self.classes.push(class),
+                Object::RuntimeClass(class) => self.runtime_classes.push(class),
                 Object::Data(object) => self.data.push(Rc::new(object)),
             }
         }
@@ -164,7 +169,7 @@ impl Report<'_> {
         }
     }
 
-    /// Loads the priority classes of the node, which pods in single files may name.
+    /// Loads the classes of the node, which pods in single files may name.
     fn collect_classes_of(&mut self, directory: &Path) {
         let of_thread = directory.to_owned();
         let texts = foreign::within(PATIENCE, move || {
@@ -174,12 +179,17 @@ impl Report<'_> {
         // (Unreadable files are skipped.)
         for text in texts.unwrap_or_default() {
             let objects = manifests::check_text("", &text, &self.node).0;
-            let new = objects.into_iter().filter_map(|object| match object {
-                Object::PriorityClass(class) if !self.classes.iter().any(|c| c.name == class.name) => Some(class),
-                _ => None,
-            });
-            let new: Vec<PriorityClass> = new.map(|class| PriorityClass { global_default: false, ..class }).collect();
-            self.classes.extend(new);
+            for object in objects {
+                match object {
+                    Object::PriorityClass(class) if !self.classes.iter().any(|c| c.name == class.name) => {
+                        self.classes.push(PriorityClass { global_default: false, ..class });
+                    }
+                    Object::RuntimeClass(class) if !self.runtime_classes.iter().any(|c| c.name == class.name) => {
+                        self.runtime_classes.push(class);
+                    }
+                    _ => {}
+                }
+            }
         }
     }
 
@@ -188,17 +198,10 @@ impl Report<'_> {
         let (classes, mut problems) = Classes::collect(&self.classes);
         problems.extend(document::collisions(self.pods.iter()));
         problems.extend(DataObjects::collect(self.data.iter().cloned()).1);
-        for pod in &self.pods {
-            if let Err(message) = classes.give(pod.spec()) {
-                problems.push(Problem {
-                    path: pod.source.path.clone(),
-                    document: pod.source.document,
-                    line: None,
-                    field: Some("spec.priorityClassName".to_owned()),
-                    message,
-                });
-            }
-        }
+        let (runtime_classes, more) = RuntimeClasses::collect(self.runtime_classes.iter().cloned());
+        problems.extend(more);
+        problems
+            .extend(self.pods.iter().filter_map(|pod| desired::classes::give(pod, &classes, &runtime_classes).err()));
         self.errors_of(problems)
     }
 

@@ -4,6 +4,7 @@ use crate::api::data_object::DataObjects;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
+use crate::api::runtime_class::RuntimeClasses;
 use crate::api::runtime_features::{HandlerFeatures, RuntimeFeatures};
 use crate::api::time::Now;
 use crate::engine::config::EngineConfig;
@@ -85,6 +86,7 @@ pub struct Context<'a> {
     /// The runtime reports that its network is ready.
     pub network_ready: bool,
     pub runtime_name: &'a str,
+    pub runtime_classes: &'a RuntimeClasses,
     /// The optional features that the runtime reports.
     pub runtime_features: &'a RuntimeFeatures,
 }
@@ -143,8 +145,9 @@ impl Context<'_> {
     }
 
     /// The features of the pod's runtime handler.
-    pub fn handler_features(&self, _pod: &Pod) -> HandlerFeatures {
-        self.runtime_features.of_handler("")
+    pub fn handler_features(&self, pod: &Pod) -> HandlerFeatures {
+        let handler = self.runtime_classes.handler(pod.spec());
+        handler.map(|handler| self.runtime_features.of_handler(handler)).unwrap_or_default()
     }
 
     pub fn emit_normal(&mut self, pod: Option<&Rc<Pod>>, container: Option<&str>, reason: Reason, message: String) {

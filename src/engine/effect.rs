@@ -92,6 +92,8 @@ pub enum RuntimeCall {
     RunSandbox {
         pod: Rc<Pod>,
         attempt: u32,
+        /// The runtime handler; empty for the default handler.
+        handler: Box<str>,
     },
     /// Answer: `Ok`, as for each call below that documents no other answer.
     StopSandbox {

@@ -17,7 +17,7 @@ use node::{Node, Spent, pod};
 use runtime::Runtime;
 use std::time::Duration;
 use wherry::api::node_facts::NodeFacts;
-use wherry::api::objects::{AcceptedPod, Objects, PodDocument};
+use wherry::api::objects::{AcceptedPod, Given, Objects, PodDocument};
 use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::api::time::{Boot, Now, Wall};
 use wherry::engine::config::EngineConfig;
@@ -99,7 +99,10 @@ fn without_a_runtime(pods: usize) -> (i64, i64, usize) {
     let mut engine = Engine::new(EngineConfig { node, ..EngineConfig::default() });
     let now = Now { boot: Boot(1_000_000_000), wall: Wall(1_800_000_000_000_000_000) };
     let added = measure(|| {
-        let pods = manifests.into_iter().map(|pod| PodDocument::Accepted(AcceptedPod { pod, given: None })).collect();
+        let pods = manifests
+            .into_iter()
+            .map(|pod| PodDocument::Accepted(AcceptedPod { pod, given: Given::default() }))
+            .collect();
         let objects = Objects { pods, ..Objects::default() };
         let mut events = vec![Event::Desired(objects), Event::Directories(Vec::new()), Event::Records(Vec::new())];
         while let Some(event) = events.pop() {

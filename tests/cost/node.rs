@@ -10,7 +10,7 @@ use wherry::api::document::{Context, read};
 use wherry::api::mount::Mount;
 use wherry::api::names::Uid;
 use wherry::api::node_facts::NodeFacts;
-use wherry::api::objects::{AcceptedPod, Objects, PodDocument};
+use wherry::api::objects::{AcceptedPod, Given, Objects, PodDocument};
 use wherry::api::pod::Pod;
 use wherry::api::resources::{CPU, MEMORY, PODS, Resources};
 use wherry::api::time::{Boot, Now, Wall};
@@ -119,7 +119,7 @@ impl Node {
 
     /// Sends the complete set of desired pods to the engine.
     pub fn desire(&mut self) {
-        let document = |pod: &Rc<Pod>| PodDocument::Accepted(AcceptedPod { pod: pod.clone(), given: None });
+        let document = |pod: &Rc<Pod>| PodDocument::Accepted(AcceptedPod { pod: pod.clone(), given: Given::default() });
         let pods = self.manifests.values().map(document).collect();
         self.events.push_back(Event::Desired(Objects { pods, ..Objects::default() }));
         self.settle();

@@ -115,6 +115,15 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         BinaryName = "$(command -v runc)"
         Root = "$RUN/runc"
         SystemdCgroup = false
+
+    # A second handler for RuntimeClasses.
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.other]
+      runtime_type = "io.containerd.runc.v2"
+
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.other.options]
+        BinaryName = "$(command -v runc)"
+        Root = "$RUN/runc-other"
+        SystemdCgroup = false
 END
 }
 

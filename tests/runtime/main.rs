@@ -13,6 +13,7 @@ mod drain;
 mod endings;
 mod environment;
 mod exec;
+mod features;
 mod force;
 mod handlers;
 mod hints;

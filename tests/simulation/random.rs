@@ -200,7 +200,7 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
 /// Adds pods of another owner to the same runtime (W21).
 fn add_foreign(w: &mut World) {
     let pod = pod("/x", "a", "foreign", crate::story::ONE);
-    let call = RuntimeCall::RunSandbox { pod, attempt: 0 };
+    let call = RuntimeCall::RunSandbox { pod, attempt: 0, handler: Box::default() };
     w.runtime.call(&call, Wall(1), |_| Life::FOREVER);
     for s in w.runtime.sandboxes.values_mut() {
         s.owner = Some("root-2".into());

@@ -81,7 +81,10 @@ impl Runtime {
             RuntimeCall::Status => "Status".into(),
             RuntimeCall::List => "List".into(),
             RuntimeCall::ReadPod { uid } => format!("ReadPod {uid}"),
-            RuntimeCall::RunSandbox { pod, attempt } => format!("RunSandbox {}#{attempt}", pod.name.name),
+            RuntimeCall::RunSandbox { pod, attempt, handler } => {
+                let handler = if handler.is_empty() { String::new() } else { format!(" with {handler}") };
+                format!("RunSandbox {}#{attempt}{handler}", pod.name.name)
+            }
             RuntimeCall::StopSandbox { id } => format!("StopSandbox {}", self.sandbox_title(id.as_str())),
             RuntimeCall::RemoveSandbox { id } => format!("RemoveSandbox {}", self.sandbox_title(id.as_str())),
             RuntimeCall::ImageStatus { image } => format!("ImageStatus {image}"),

@@ -6,10 +6,11 @@
 
 use crate::api::data_object::DataObject;
 use crate::api::document::{Document, Key, Object};
-use crate::api::objects::{AcceptedPod, PodDocument};
+use crate::api::objects::{AcceptedPod, Given, PodDocument};
 use crate::api::pod::{Pod, Source};
-use crate::api::priority::{self, Given, PriorityClass};
+use crate::api::priority::{self, PriorityClass};
 use crate::api::problem::Problem;
+use crate::api::runtime_class::{self, RuntimeClass};
 use serde_json::Value;
 use std::rc::Rc;
 
@@ -17,6 +18,7 @@ use std::rc::Rc;
 #[derive(Clone, Debug)]
 pub(super) enum Thing {
     Class(PriorityClass),
+    RuntimeClass(RuntimeClass),
     Data(Rc<DataObject>),
     /// A pod that the engine has accepted.
     Accepted(AcceptedPod),
@@ -38,21 +40,23 @@ impl Held {
         let thing = match object {
             Object::Pod(pod) => Thing::New(Rc::new(*pod), None),
             Object::PriorityClass(class) => Thing::Class(class),
+            Object::RuntimeClass(class) => Thing::RuntimeClass(class),
             Object::Data(object) => Thing::Data(Rc::new(object)),
         };
         Held { thing, content: content.map(|content| content.to_string().into()) }
     }
 
-    /// A document from a record, with the priority that a PriorityClass gave it (D2).
-    pub(super) fn recorded(object: Object, given: Option<Given>) -> Held {
+    /// A document from a record, with the values that its classes gave it (D2).
+    pub(super) fn recorded(object: Object, given: Given) -> Held {
         let thing = match object {
             Object::Pod(mut pod) => {
-                if let (Some(given), Some(spec)) = (&given, &mut pod.object.spec) {
+                if let Some(spec) = &mut pod.object.spec {
                     given.apply(spec);
                 }
                 Thing::Accepted(AcceptedPod { pod: Rc::new(*pod), given })
             }
             Object::PriorityClass(class) => Thing::Class(class),
+            Object::RuntimeClass(class) => Thing::RuntimeClass(class),
             Object::Data(object) => Thing::Data(Rc::new(object)),
         };
         Held { thing, content: None }
@@ -61,6 +65,7 @@ impl Held {
     pub(super) fn digest(&self) -> &str {
         match &self.thing {
             Thing::Class(class) => &class.digest,
+            Thing::RuntimeClass(class) => &class.digest,
             Thing::Data(object) => &object.digest,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => &pod.digest,
         }
@@ -70,6 +75,7 @@ impl Held {
     pub(super) fn number(&self) -> u32 {
         match &self.thing {
             Thing::Class(class) => class.source.document,
+            Thing::RuntimeClass(class) => class.source.document,
             Thing::Data(object) => object.source.document,
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => pod.source.document,
         }
@@ -78,6 +84,7 @@ impl Held {
     pub(super) fn key(&self) -> Key {
         match &self.thing {
             Thing::Class(class) => Key::PriorityClass(class.name.clone()),
+            Thing::RuntimeClass(class) => Key::RuntimeClass(class.name.clone()),
             Thing::Data(object) => Key::Data(object.key.clone()),
             Thing::Accepted(AcceptedPod { pod, .. }) | Thing::New(pod, _) => Key::Pod(pod.name.clone()),
         }
@@ -103,6 +110,10 @@ impl Held {
         if let Thing::Class(class) = &self.thing { Some(class) } else { None }
     }
 
+    pub(super) fn runtime_class(&self) -> Option<&RuntimeClass> {
+        if let Thing::RuntimeClass(class) = &self.thing { Some(class) } else { None }
+    }
+
     pub(super) fn data(&self) -> Option<&Rc<DataObject>> {
         if let Thing::Data(object) = &self.thing { Some(object) } else { None }
     }
@@ -111,14 +122,15 @@ impl Held {
         if let Thing::Accepted(pod) = &self.thing { Some(pod) } else { None }
     }
 
-    pub(super) fn given(&self) -> Option<&Given> {
-        self.accepted()?.given.as_ref()
+    /// The values of the classes of an accepted pod; none for other documents.
+    pub(super) fn given(&self) -> Given {
+        self.accepted().map(|accepted| accepted.given.clone()).unwrap_or_default()
     }
 
     /// The document for the engine; None if it is not a pod.
     pub(super) fn pod_document(&self) -> Option<PodDocument> {
         match &self.thing {
-            Thing::Class(_) | Thing::Data(_) => None,
+            Thing::Class(_) | Thing::RuntimeClass(_) | Thing::Data(_) => None,
             Thing::Accepted(accepted) => Some(PodDocument::Accepted(accepted.clone())),
             Thing::New(pod, _) => {
                 let last_good = self.in_force().and_then(Held::accepted).cloned();
@@ -133,9 +145,12 @@ impl Held {
     }
 
     /// True for a pod that needs the record of its file when the file is read for the first time: a version that was
-    /// accepted earlier keeps its priority, and a version whose class does not exist needs its last good version.
+    /// accepted earlier keeps the values of its classes, and a version whose class does not exist needs its last good version.
     fn needs_record(&self) -> bool {
-        self.new_pod().is_some_and(|pod| pod.spec().priority.is_none() || priority::named(pod.spec()).is_some())
+        self.new_pod().is_some_and(|pod| {
+            let spec = pod.spec();
+            spec.priority.is_none() || priority::named(spec).is_some() || runtime_class::named(spec).is_some()
+        })
     }
 }
 

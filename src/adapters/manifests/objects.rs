@@ -17,8 +17,9 @@ impl Manifests {
     pub(super) fn objects(&self) -> Objects {
         let held = || self.sources.values().flat_map(|source| &source.held);
         let classes = held().filter_map(Held::class).cloned().collect();
+        let runtime_classes = held().filter_map(Held::runtime_class).cloned().collect();
         let data = held().filter_map(Held::data).cloned().collect();
-        Objects { classes, data, pods: held().filter_map(Held::pod_document).collect() }
+        Objects { classes, runtime_classes, data, pods: held().filter_map(Held::pod_document).collect() }
     }
 
     /// Until the old name of a renamed file counts as removed, its objects exist twice. This is not a conflict.

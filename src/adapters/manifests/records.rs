@@ -5,6 +5,7 @@ use super::open_problems::Kind;
 use super::store::{Change, RecordedDocument, Write};
 use super::{Manifests, Source, seen};
 use crate::api::document::{Context, Document};
+use crate::api::objects::Given;
 use crate::api::problem::Problem;
 use crate::api::time::{Boot, Now};
 use std::ffi::{OsStr, OsString};
@@ -63,9 +64,9 @@ impl Manifests {
         let seen = seen(now);
         let context = Context { node_name: &self.settings.node_name, seen: &seen };
         let mut held = Vec::new();
-        for RecordedDocument { number, content, priority, .. } in record.documents {
+        for RecordedDocument { number, content, priority, runtime_class, .. } in record.documents {
             match Document::from_content(number, content).recorded(&shown, context) {
-                Ok(object) => held.push(Held::recorded(object, priority)),
+                Ok(object) => held.push(Held::recorded(object, Given { priority, runtime_class })),
                 Err(problems) => {
                     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
                     log::warn!(
@@ -108,7 +109,9 @@ impl Manifests {
                 continue;
             };
             let recorded = old.iter().flat_map(|record| &record.documents);
-            let recorded = recorded.map(|d| (d.digest.as_str(), d.priority.as_ref()));
+            let given =
+                |d: &RecordedDocument| Given { priority: d.priority.clone(), runtime_class: d.runtime_class.clone() };
+            let recorded = recorded.map(|d| (d.digest.as_str(), given(d)));
             let in_force = source.held.iter().filter_map(Held::in_force);
             if old.is_some() && recorded.eq(in_force.map(|held| (held.digest(), held.given()))) {
                 source.held.iter_mut().filter_map(Held::in_force_mut).for_each(|held| held.content = None);
@@ -117,7 +120,7 @@ impl Manifests {
             let mut documents = Vec::new();
             for held in source.held.iter_mut().filter_map(Held::in_force_mut) {
                 let digest = held.digest().to_owned();
-                let priority = held.given().cloned();
+                let Given { priority, runtime_class } = held.given();
                 let mut old = old.iter_mut().flat_map(|record| &mut record.documents);
                 let content = held
                     .content
@@ -125,7 +128,13 @@ impl Manifests {
                     .and_then(|text| serde_json::from_str(&text).ok())
                     .or_else(|| old.find(|d| d.digest == digest).map(|d| std::mem::take(&mut d.content)));
                 if let Some(content) = content {
-                    documents.push(RecordedDocument { number: held.number(), digest, content, priority });
+                    documents.push(RecordedDocument {
+                        number: held.number(),
+                        digest,
+                        content,
+                        priority,
+                        runtime_class,
+                    });
                 }
             }
             return Some(self.store.put(&path, documents));

@@ -10,8 +10,8 @@
 
 use super::mount::Mount;
 use crate::adapters::durable;
-use crate::api::priority::Given;
 use crate::api::uid;
+use crate::api::{priority, runtime_class};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ffi::OsString;
@@ -44,7 +44,10 @@ pub(super) struct RecordedDocument {
     pub(super) content: Value,
     /// The priority that a pod got from a PriorityClass (A5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) priority: Option<Given>,
+    pub(super) priority: Option<priority::Given>,
+    /// The values that a pod got from a RuntimeClass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) runtime_class: Option<runtime_class::Given>,
 }
 
 impl Record {

@@ -1,5 +1,5 @@
-//! Parses a manifest file to objects: YAML or JSON, several documents, `Pod`, `ConfigMap`, `Secret`, `PriorityClass`, `List` and
-//! `PodList`.
+//! Parses a manifest file to objects: YAML or JSON, several documents, `Pod`, `ConfigMap`, `Secret`, `PriorityClass`,
+//! `RuntimeClass`, `List` and `PodList`.
 //!
 //! Parsing has two steps, so that unchanged documents are not processed again. `parse` returns the documents as plain
 //! values, each with its digest. Only an error in the file's form (invalid YAML, a duplicate key, too large) makes the
@@ -17,8 +17,10 @@ use crate::api::names::FullName;
 use crate::api::pod::{Pod, Source};
 use crate::api::priority::PriorityClass;
 use crate::api::problem::{Fault, FieldPath, Problem, Step, brief};
+use crate::api::runtime_class::RuntimeClass;
 use crate::api::{defaults, uid, validate};
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::node::v1 as node;
 use k8s_openapi::api::scheduling::v1 as scheduling;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -51,14 +53,16 @@ pub struct Context<'a> {
 }
 
 /// The supported kinds.
-const KINDS: [&str; 6] = ["Pod", "ConfigMap", "Secret", "PriorityClass", "List", "PodList"];
+const KINDS: [&str; 7] = ["Pod", "ConfigMap", "Secret", "PriorityClass", "RuntimeClass", "List", "PodList"];
 const PRIORITY_CLASS: &str = "PriorityClass";
+const RUNTIME_CLASS: &str = "RuntimeClass";
 
 /// The object of a valid document.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
     Pod(Box<Pod>),
     PriorityClass(PriorityClass),
+    RuntimeClass(RuntimeClass),
     Data(DataObject),
 }
 
@@ -67,6 +71,7 @@ pub enum Object {
 pub enum Key {
     Pod(FullName),
     PriorityClass(String),
+    RuntimeClass(String),
     Data(DataKey),
 }
 
@@ -205,6 +210,7 @@ impl Document {
         let name = self.name()?;
         Some(match self.content.get("kind").and_then(Value::as_str) {
             Some(kind) if near(kind, PRIORITY_CLASS) => Key::PriorityClass(name.name.to_string()),
+            Some(kind) if near(kind, RUNTIME_CLASS) => Key::RuntimeClass(name.name.to_string()),
             Some(kind) if near(kind, "ConfigMap") => Key::Data(DataKey { kind: DataKind::ConfigMap, name }),
             Some(kind) if near(kind, "Secret") => Key::Data(DataKey { kind: DataKind::Secret, name }),
             _ => Key::Pod(name),
@@ -230,6 +236,7 @@ impl Document {
     pub fn object(&self, path: &str, text: Option<&[u8]>, context: Context<'_>) -> Result<Object, Vec<Problem>> {
         let made = match self.content.get("kind").and_then(Value::as_str) {
             Some(PRIORITY_CLASS) => self.priority_class(path).map(Object::PriorityClass),
+            Some(RUNTIME_CLASS) => self.runtime_class(path).map(Object::RuntimeClass),
             Some("ConfigMap") => self.config_map(path).map(Object::Data),
             Some("Secret") => self.secret(path).map(Object::Data),
             _ => return self.pod(path, text, context).map(|pod| Object::Pod(Box::new(pod))),
@@ -251,7 +258,9 @@ impl Document {
     /// # Errors
     /// The content does not match the types.
     pub fn recorded(&self, path: &str, context: Context<'_>) -> Result<Object, Vec<Problem>> {
-        if let Some(PRIORITY_CLASS | "ConfigMap" | "Secret") = self.content.get("kind").and_then(Value::as_str) {
+        if let Some(PRIORITY_CLASS | RUNTIME_CLASS | "ConfigMap" | "Secret") =
+            self.content.get("kind").and_then(Value::as_str)
+        {
             return self.object(path, None, context);
         }
         let made = self.make(path, context, |_| Vec::new());
@@ -315,6 +324,22 @@ impl Document {
             value: class.value,
             global_default: class.global_default == Some(true),
             preemption_policy: PriorityClass::preemption_policy(class.preemption_policy.as_deref()),
+            source: Source { path: path.to_owned(), document: self.number },
+            digest: self.digest.clone(),
+        })
+    }
+
+    fn runtime_class(&self, path: &str) -> Result<RuntimeClass, Vec<Fault>> {
+        let class = self.typed::<node::RuntimeClass>()?;
+        let faults = validate::runtime_class(&class);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        Ok(RuntimeClass {
+            name: class.metadata.name.unwrap_or_default(),
+            handler: class.handler,
+            overhead: class.overhead.and_then(|overhead| overhead.pod_fixed).unwrap_or_default(),
+            node_selector: class.scheduling.and_then(|scheduling| scheduling.node_selector).unwrap_or_default(),
             source: Source { path: path.to_owned(), document: self.number },
             digest: self.digest.clone(),
         })
@@ -448,7 +473,11 @@ fn faults_of(value: &Value) -> Vec<Fault> {
     let mut faults = Vec::new();
     match value.get("kind") {
         Some(Value::String(kind)) if KINDS.contains(&kind.as_str()) => {
-            let right = if kind == PRIORITY_CLASS { "scheduling.k8s.io/v1" } else { "v1" };
+            let right = match kind.as_str() {
+                PRIORITY_CLASS => "scheduling.k8s.io/v1",
+                RUNTIME_CLASS => "node.k8s.io/v1",
+                _ => "v1",
+            };
             match value.get("apiVersion") {
                 Some(Value::String(version)) if version == right => {}
                 None | Some(Value::Null) => {
@@ -464,9 +493,8 @@ fn faults_of(value: &Value) -> Vec<Fault> {
             Some(meant) => faults.push(fault("kind", &format!("Unsupported value: {kind:?}; did you mean {meant}?"))),
             None => faults.push(fault("kind", &format!("{kind} is not supported yet"))),
         },
-        None | Some(Value::Null) => {
-            faults.push(fault("kind", "Required value: must be Pod, ConfigMap, Secret, PriorityClass or List"))
-        }
+        None | Some(Value::Null) => faults
+            .push(fault("kind", "Required value: must be Pod, ConfigMap, Secret, PriorityClass, RuntimeClass or List")),
         Some(other) => faults.push(fault("kind", &format!("must be a string, not {other}"))),
     }
     faults

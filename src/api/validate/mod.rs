@@ -19,6 +19,7 @@ use crate::api::pod::is_sidecar;
 use crate::api::priority;
 use crate::api::problem::{At, Fault, Faults, What};
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec, Secret};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeSet;
@@ -72,6 +73,26 @@ pub(crate) fn priority_class(class: &PriorityClass, says_value: bool) -> Vec<Fau
         Some("") => faults.required(at, ""),
         Some(policy) => one_of(Some(policy), &["PreemptLowerPriority", "Never"], at, &mut faults),
         None => {}
+    }
+    faults.0
+}
+
+pub(crate) fn runtime_class(class: &RuntimeClass) -> Vec<Fault> {
+    let mut faults = Faults::default();
+    let root = At::Root;
+    let at = root.field("metadata");
+    if class.metadata.namespace.as_deref().is_some_and(|namespace| !namespace.is_empty()) {
+        faults.forbidden(at.field("namespace"), "not allowed on this type");
+    }
+    any_metadata(&class.metadata, "runtime class", at, &mut faults);
+    let at = root.field("handler");
+    if class.handler.is_empty() {
+        faults.required(at, "the name of a handler in the configuration of the runtime");
+    } else {
+        complain(syntax::dns_label(&class.handler), &class.handler, at, &mut faults);
+    }
+    if let Some(overhead) = class.overhead.as_ref().and_then(|overhead| overhead.pod_fixed.as_ref()) {
+        resources::overhead(overhead, root.field("overhead").field("podFixed"), &mut faults);
     }
     faults.0
 }

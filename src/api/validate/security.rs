@@ -16,8 +16,7 @@ pub(super) fn of_pod(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, f
         id(Some(*group), groups.item(i), faults);
     }
     match context.supplemental_groups_policy.as_deref() {
-        None | Some("" | "Merge") => {}
-        Some("Strict") => faults.not_yet(at.field("supplementalGroupsPolicy")),
+        None | Some("" | "Merge" | "Strict") => {}
         Some(other) => {
             faults.unsupported_value(at.field("supplementalGroupsPolicy"), other, &["Merge", "Strict"]);
         }

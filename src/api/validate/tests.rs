@@ -473,16 +473,11 @@ fn an_unsupported_field_is_rejected_by_name() {
         (json!({"readinessGates": [{"conditionType": "a"}]}), "readinessGates"),
         (json!({"resourceClaims": [{"name": "a"}]}), "resourceClaims"),
         (json!({"schedulingGates": [{"name": "a"}]}), "schedulingGates"),
-        (json!({"runtimeClassName": "kata"}), "runtimeClassName"),
         (json!({"hostUsers": false}), "hostUsers"),
         (json!({"resources": {"limits": {"cpu": "1"}}}), "resources"),
         (json!({"securityContext": {"seLinuxOptions": {"level": "s0"}}}), "securityContext.seLinuxOptions"),
         (json!({"securityContext": {"appArmorProfile": {"type": "Unconfined"}}}), "securityContext.appArmorProfile"),
         (json!({"securityContext": {"windowsOptions": {}}}), "securityContext.windowsOptions"),
-        (
-            json!({"securityContext": {"supplementalGroupsPolicy": "Strict"}}),
-            "securityContext.supplementalGroupsPolicy",
-        ),
     ] {
         assert_eq!(with_fields(more), [format!("spec.{field}: not supported yet")]);
     }

@@ -19,7 +19,6 @@ pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         (some(spec.readiness_gates.as_ref()), "readinessGates"),
         (some(spec.resource_claims.as_ref()), "resourceClaims"),
         (spec.resources.as_ref().is_some_and(|resources| *resources != Default::default()), "resources"),
-        (spec.runtime_class_name.as_ref().is_some_and(|name| !name.is_empty()), "runtimeClassName"),
         (some(spec.scheduling_gates.as_ref()), "schedulingGates"),
     ] {
         if used {

@@ -7,25 +7,26 @@
 //!   keeps its own list, `Sources` is known when both have been read, and `precedence` orders documents by source
 //!   before it orders them by path. A trait for sources appears with the second one.
 
+pub mod classes;
 pub mod conflict;
 pub mod names;
 pub mod precedence;
-pub mod priorities;
 
 use crate::api::data_object::{DataKey, DataObjects};
 use crate::api::names::Uid;
 use crate::api::objects::Objects;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
+use crate::api::runtime_class::RuntimeClasses;
 use crate::engine::context::Owner;
 use crate::engine::effect::{Effect, RecordChange, Severity};
 use crate::engine::outbox::Outbox;
 use crate::engine::pod::kill::{Kill, KillId, TerminationSource};
 use crate::engine::pod::record::{self, Record};
+use classes::Resolution;
 use conflict::Conflict;
 use names::Names;
 use precedence::{Choice, Known};
-use priorities::Resolution;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -56,6 +57,8 @@ pub struct Desired {
     /// The ConfigMaps and Secrets in force. A dump must not contain their values.
     #[serde(skip)]
     data: DataObjects,
+    #[serde(skip)]
+    runtime_classes: RuntimeClasses,
     /// The objects whose values have changed since the last call of `take_changed_data`.
     #[serde(skip)]
     changed_data: Vec<DataKey>,
@@ -73,6 +76,7 @@ impl Default for Desired {
             sources: Sources::Unread { recorded: BTreeMap::new(), early: Vec::new() },
             manifests: Vec::new(),
             data: DataObjects::default(),
+            runtime_classes: RuntimeClasses::default(),
             changed_data: Vec::new(),
             object_problems: false,
             conflicts: Vec::new(),
@@ -91,6 +95,11 @@ impl Desired {
     /// The ConfigMaps and Secrets in force.
     pub fn data(&self) -> &DataObjects {
         &self.data
+    }
+
+    /// The RuntimeClasses in force.
+    pub fn runtime_classes(&self) -> &RuntimeClasses {
+        &self.runtime_classes
     }
 
     /// The ConfigMaps and Secrets that changed, appeared or disappeared since the last call.
@@ -171,8 +180,9 @@ impl Desired {
         let (data, of_data) = DataObjects::collect(std::mem::take(&mut objects.data));
         self.changed_data.extend(data.changes(&self.data));
         self.data = data;
-        let Resolution { in_force, accepted, mut problems } = priorities::resolve(objects);
+        let Resolution { in_force, accepted, mut problems, runtime_classes } = classes::resolve(objects);
         problems.extend(of_data);
+        self.runtime_classes = runtime_classes;
         if !accepted.is_empty() {
             outbox.push(Effect::AcceptPods(accepted));
         }
@@ -221,12 +231,13 @@ impl Desired {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::objects::{AcceptedPod, PodDocument};
+    use crate::api::objects::{AcceptedPod, Given, PodDocument};
     use crate::engine::desired::precedence::tests::pod;
 
     fn update(desired: &mut Desired, pods: &[&Rc<Pod>]) -> (BTreeMap<Uid, Rc<Pod>>, usize) {
         let mut outbox = Outbox::default();
-        let accepted = |pod: &&Rc<Pod>| PodDocument::Accepted(AcceptedPod { pod: (*pod).clone(), given: None });
+        let accepted =
+            |pod: &&Rc<Pod>| PodDocument::Accepted(AcceptedPod { pod: (*pod).clone(), given: Given::default() });
         let objects = Objects { pods: pods.iter().map(accepted).collect(), ..Objects::default() };
         let chosen = desired.update(objects, |_| None, |_| false, &mut outbox);
         (chosen, outbox.take().len())

@@ -291,6 +291,7 @@ impl Engine {
             shutting_down: self.shutdown.is_on(),
             network_ready: self.runtime.network_ready(),
             runtime_name: self.runtime.name(),
+            runtime_classes: self.desired.runtime_classes(),
             runtime_features: self.runtime.features(),
         };
         f(worker, entry, &mut ctx);

@@ -4,7 +4,7 @@ use super::*;
 use crate::api::document;
 use crate::api::facts::{ContainerFact, ContainerState, Listed, ListedContainer, ListedSandbox, PodFacts, SandboxFact};
 use crate::api::names::FullName;
-use crate::api::objects::{AcceptedPod, Objects, PodDocument};
+use crate::api::objects::{AcceptedPod, Given, Objects, PodDocument};
 use crate::api::pod::Pod;
 use crate::api::shutdown::Groups;
 use crate::api::time::{Boot, Wall};
@@ -75,7 +75,8 @@ fn config() -> EngineConfig {
 
 /// The event that these pods are desired.
 fn objects(pods: Vec<Rc<Pod>>) -> Event {
-    let pods = pods.into_iter().map(|pod| PodDocument::Accepted(AcceptedPod { pod, given: None })).collect();
+    let pods =
+        pods.into_iter().map(|pod| PodDocument::Accepted(AcceptedPod { pod, given: Given::default() })).collect();
     Event::Desired(Objects { pods, ..Objects::default() })
 }
 

@@ -5,5 +5,6 @@ pub mod kill;
 pub mod plan;
 pub mod process;
 pub mod record;
+pub mod sandbox_needs;
 pub mod status;
 pub mod worker;

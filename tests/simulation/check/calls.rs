@@ -193,7 +193,7 @@ impl Checks {
 /// Why the runtime will refuse the call in its current state.
 fn in_vain(call: &RuntimeCall, runtime: &Runtime) -> Option<String> {
     match call {
-        RuntimeCall::RunSandbox { pod, attempt } => {
+        RuntimeCall::RunSandbox { pod, attempt, .. } => {
             let taken = runtime.ours().any(|s| s.uid == pod.uid && s.attempt == *attempt);
             taken.then(|| format!("there is one of attempt {attempt}"))
         }

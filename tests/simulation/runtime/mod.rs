@@ -12,6 +12,7 @@ use std::time::Duration;
 use wherry::api::facts::{ContainerState, ImageFact, RuntimeFact};
 use wherry::api::names::{ContainerId, Uid};
 use wherry::api::pod::Pod;
+use wherry::api::runtime_features::RuntimeFeatures;
 use wherry::api::time::Wall;
 use wherry::engine::effect::{CreateContainer, RuntimeCall};
 use wherry::engine::event::Answer;
@@ -51,6 +52,7 @@ pub struct Runtime {
     pub owner: String,
     pub network_ready: bool,
     pub ready: bool,
+    pub features: RuntimeFeatures,
     last_id: u32,
     /// The next sandbox gets no address.
     pub no_address: bool,
@@ -105,10 +107,11 @@ impl Runtime {
                 version: "1.6.20".into(),
                 runtime_not_ready: (!self.ready).then(|| "NotReady: starting".into()),
                 network_not_ready: (!self.network_ready).then(|| "NetworkPluginNotReady: no cni".into()),
+                features: self.features.clone(),
             })),
             RuntimeCall::List => ok(Answer::Listed(self.list())),
             RuntimeCall::ReadPod { uid } => ok(Answer::Pod(self.read(uid))),
-            RuntimeCall::RunSandbox { pod, attempt } => self.run_sandbox(pod, *attempt, now),
+            RuntimeCall::RunSandbox { pod, attempt, .. } => self.run_sandbox(pod, *attempt, now),
             RuntimeCall::StopSandbox { id } => self.stop_sandbox(id.as_str(), now),
             RuntimeCall::RemoveSandbox { id } => self.remove_sandbox(id.as_str(), now),
             RuntimeCall::ImageStatus { image } => ok(Answer::Image(self.image(image))),

@@ -100,3 +100,72 @@ fn a5_a_critical_class_preempts() {
     assert_ne!(w.shown("small"), "Running main#0:running");
     w.assert_well();
 }
+
+fn of_runtime_class(class: &str, spec: &str) -> String {
+    format!("runtimeClassName: {class}, {spec}")
+}
+
+/// The number of calls that create a sandbox.
+fn sandboxes(w: &World) -> usize {
+    w.times("RunSandbox web", 0).len()
+}
+
+const MISSING_RUNTIME: &str = "/m/web.yaml: spec.runtimeClassName: no RuntimeClass with name gvisor was found; add a manifest \
+                               of kind RuntimeClass with this name";
+
+#[test]
+fn a5_a_pod_runs_with_the_handler_and_the_overhead_of_its_runtime_class() {
+    let mut w = node();
+    w.file("web", &of_runtime_class("gvisor", ONE));
+    w.run(3);
+    assert_eq!((w.shown("web").as_str(), problems(&w)), ("", vec![MISSING_RUNTIME.to_owned()]));
+    w.define_runtime_class("gvisor", "runsc");
+    w.run(3);
+    assert_eq!((w.shown("web").as_str(), problems(&w)), ("Running main#0:running", Vec::new()));
+    assert_eq!(w.times("RunSandbox web#0 with runsc", 0).len(), 1);
+    assert_eq!(w.engine.node().1.get("cpu"), 100);
+    w.assert_well();
+}
+
+#[test]
+fn a5_without_its_runtime_class_a_running_pod_runs_on_and_gets_no_new_sandbox() {
+    let mut w = node();
+    w.define_runtime_class("gvisor", "runsc");
+    w.file("web", &of_runtime_class("gvisor", ONE));
+    w.run(3);
+    for restart in [false, true] {
+        w.remove_runtime_class("gvisor");
+        if restart {
+            w.restart_engine();
+        }
+        w.run(3);
+        assert!(w.runs("web/main"));
+        assert_eq!(problems(&w), [format!("{MISSING_RUNTIME}; until then the pod gets no new sandbox")]);
+        let before = sandboxes(&w);
+        let sandbox = w.sandbox("web");
+        w.kill_sandbox(&sandbox);
+        w.run(30);
+        assert_eq!(sandboxes(&w), before);
+        assert!(!w.notices("FailedCreatePodSandBox").is_empty());
+        w.define_runtime_class("gvisor", "runsc");
+        w.run(30);
+        assert_eq!(sandboxes(&w), before + 1);
+        assert!(w.runs("web/main"));
+    }
+    w.assert_well();
+}
+
+#[test]
+fn a_pod_waits_for_a_runtime_with_the_feature_that_it_needs() {
+    let mut w = node();
+    w.file("web", &format!("securityContext: {{supplementalGroupsPolicy: Strict}}, {ONE}"));
+    w.run(30);
+    assert_eq!(sandboxes(&w), 0);
+    assert!(!w.notices("FailedCreatePodSandBox").is_empty());
+    w.runtime.features.supplemental_groups_policy = true;
+    w.runtime_down();
+    w.runtime_up();
+    w.run(60);
+    assert_eq!((sandboxes(&w), w.shown("web").as_str()), (1, "Running main#0:running"));
+    w.assert_well();
+}

@@ -21,7 +21,7 @@ fn stranger(w: &mut World, name: &str, uid: &str, attempt: u32, owner: Option<&s
         all(w).difference(&before).next().cloned()
     };
     let pod = pod(&format!("/kubelet/{name}.yaml"), name, uid, ONE);
-    let sandbox = call(w, RuntimeCall::RunSandbox { pod: pod.clone(), attempt }).unwrap();
+    let sandbox = call(w, RuntimeCall::RunSandbox { pod: pod.clone(), attempt, handler: Box::default() }).unwrap();
     let create = CreateContainer {
         pod,
         container: "main".into(),

@@ -55,6 +55,26 @@ fn w9_a_failed_mount_is_retried_and_no_sandbox_is_created_meanwhile() {
 }
 
 #[test]
+fn w9_a_failed_mount_in_a_container_is_reported_and_retried_with_a_delay() {
+    let mut w = node();
+    w.volumes.container_error = Some("the subPath \"a\" does not exist".into());
+    let mount = "volumeMounts: [{name: v, mountPath: /v, subPath: a}]";
+    let container = |name: &str, more: &str| format!("{{name: {name}, image: 'busybox:1.35'{more}}}");
+    let containers = [container("main", &format!(", {mount}")), container("other", "")].join(", ");
+    w.file("web", &format!("volumes: [{{name: v, emptyDir: {{}}}}], containers: [{containers}]"));
+    w.run(40);
+    let why = ("CreateContainerConfigError".to_owned(), "the subPath \"a\" does not exist".to_owned());
+    assert_eq!((w.waiting("web", "main"), w.runs("web/other")), (why, true));
+    let failed = w.notices("Failed");
+    assert!((3..=4).contains(&failed.len()), "{failed:?}");
+    assert_eq!(failed[0], "Error: the subPath \"a\" does not exist");
+    w.volumes.container_error = None;
+    w.run(17);
+    assert_eq!(w.shown("web"), "Running main#0:running other#0:running");
+    w.assert_well();
+}
+
+#[test]
 fn w25_a_restarted_wherry_mounts_the_volumes_again_before_a_start() {
     let mut w = node();
     w.file("web", WITH);

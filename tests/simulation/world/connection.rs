@@ -266,7 +266,7 @@ impl World {
     /// containerd's behaviour for a RunPodSandbox whose caller is gone: nothing of it is ever shown, but the OCI runtime was
     /// started and creates the cgroup.
     pub(super) fn give_up_sandbox(&mut self, call: &RuntimeCall, late: u64) {
-        if let RuntimeCall::RunSandbox { pod, attempt } = call {
+        if let RuntimeCall::RunSandbox { pod, attempt, .. } = call {
             self.runtime.reserved.insert((pod.uid.clone(), *attempt));
             self.at(late, Item::LateCgroup { uid: pod.uid.clone(), attempt: *attempt });
         }

@@ -1,6 +1,7 @@
 //! The manifest source: PriorityClasses, and the versions of pods that the engine has accepted (A5, D2).
 
 use super::World;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,6 +11,7 @@ use wherry::api::objects::{AcceptedPod, Objects, PodDocument};
 use wherry::api::pod::{Pod, Source};
 use wherry::api::priority::{self, PriorityClass};
 use wherry::api::problem::Problem;
+use wherry::api::runtime_class::RuntimeClass;
 use wherry::engine::effect::RuntimeCall;
 use wherry::engine::event::Event;
 
@@ -17,6 +19,7 @@ use wherry::engine::event::Event;
 pub struct Manifests {
     /// By name.
     classes: BTreeMap<String, PriorityClass>,
+    runtime_classes: BTreeMap<String, RuntimeClass>,
     /// ConfigMaps and Secrets.
     data: BTreeMap<DataKey, Rc<DataObject>>,
     /// The last accepted version of each file, on disk.
@@ -36,13 +39,17 @@ impl Manifests {
     /// The versions that have to be in force, by file: a model of A5 that does not use the engine's code.
     pub fn in_force<'f>(&self, files: &'f Files) -> Cow<'f, Files> {
         let class = |pod: &Pod| pod.spec().priority_class_name.clone();
-        if files.values().all(|pod| class(pod).is_none()) {
+        let runtime_class = |pod: &Pod| pod.spec().runtime_class_name.clone();
+        if files.values().all(|pod| class(pod).is_none() && runtime_class(pod).is_none()) {
             return Cow::Borrowed(files);
         }
         let of_file = |(path, pod): (&String, &Rc<Pod>)| {
             let last = self.accepted.get(path);
             if let Some(last) = last.filter(|last| last.pod.digest == pod.digest) {
                 return Some((path.clone(), last.pod.clone()));
+            }
+            if runtime_class(pod).is_some_and(|name| !self.runtime_classes.contains_key(&name)) {
+                return Some((path.clone(), last?.pod.clone()));
             }
             let version = match class(pod).map(|name| self.classes.get(&name)) {
                 None => pod.clone(),
@@ -78,6 +85,25 @@ impl World {
 
     pub fn remove_class(&mut self, name: &str) {
         self.manifests.classes.remove(name);
+        self.set_files(self.files.clone());
+    }
+
+    /// Defines a class with an overhead of 100m of cpu.
+    pub fn define_runtime_class(&mut self, name: &str, handler: &str) {
+        let class = RuntimeClass {
+            name: name.into(),
+            handler: handler.into(),
+            overhead: [("cpu".to_owned(), Quantity("100m".into()))].into(),
+            node_selector: BTreeMap::new(),
+            source: Source { path: format!("/m/runtime-class-{name}.yaml"), document: 1 },
+            digest: handler.into(),
+        };
+        self.manifests.runtime_classes.insert(name.into(), class);
+        self.set_files(self.files.clone());
+    }
+
+    pub fn remove_runtime_class(&mut self, name: &str) {
+        self.manifests.runtime_classes.remove(name);
         self.set_files(self.files.clone());
     }
 
@@ -117,7 +143,7 @@ impl World {
 
     /// The engine receives all objects.
     pub(super) fn send_objects(&mut self) {
-        let Manifests { classes, data, accepted, .. } = &mut self.manifests;
+        let Manifests { classes, runtime_classes, data, accepted, .. } = &mut self.manifests;
         accepted.retain(|path, _| self.files.contains_key(path));
         let document = |(path, pod): (&String, &Rc<Pod>)| match accepted.get(path).cloned() {
             Some(last) if last.pod.digest == pod.digest => PodDocument::Accepted(last),
@@ -125,7 +151,8 @@ impl World {
         };
         let pods = self.files.iter().map(document).collect();
         let (classes, data) = (classes.values().cloned().collect(), data.values().cloned().collect());
-        let objects = Objects { classes, data, pods };
+        let runtime_classes = runtime_classes.values().cloned().collect();
+        let objects = Objects { classes, runtime_classes, data, pods };
         self.step(Event::Desired(objects));
     }
 

@@ -16,6 +16,8 @@ pub struct Volumes {
     pub mounted: BTreeSet<Uid>,
     /// The error of a mount; None: mounts succeed.
     pub mount_error: Option<String>,
+    /// The error of a mount in a container.
+    pub container_error: Option<String>,
     pub unmount_error: Option<String>,
 }
 
@@ -30,7 +32,8 @@ impl World {
         self.checks.deadline(op, timeout);
         let unlucky = self.chaos.as_mut().is_some_and(|c| c.mishap("a volume fails", "", c.faults).is_some());
         let error = match call {
-            VolumesCall::Mount { .. } | VolumesCall::InContainer(_) => self.volumes.mount_error.clone(),
+            VolumesCall::Mount { .. } => self.volumes.mount_error.clone(),
+            VolumesCall::InContainer(_) => self.volumes.container_error.clone(),
             VolumesCall::Unmount { .. } => self.volumes.unmount_error.clone(),
         };
         let result = match error.or_else(|| unlucky.then(|| "input/output error".to_string())) {

@@ -31,9 +31,13 @@ impl Client {
                 self.call(op, Step::FindSandboxes, method::LIST_POD_SANDBOX, &sandboxes, now)?;
                 self.call(op, Step::FindContainers, method::LIST_CONTAINERS, &containers, now)
             }
-            RuntimeCall::RunSandbox { pod, attempt } => {
+            RuntimeCall::RunSandbox { pod, attempt, handler } => {
                 let config = requests::sandbox_config(&pod, attempt, &self.config).map_err(invalid)?;
-                let request = proto::RunPodSandboxRequest { config: MessageField::some(config), ..Default::default() };
+                let request = proto::RunPodSandboxRequest {
+                    config: MessageField::some(config),
+                    runtime_handler: handler.into(),
+                    ..Default::default()
+                };
                 self.call(op, Step::Run, method::RUN_POD_SANDBOX, &request, now)
             }
             RuntimeCall::StopSandbox { id } => {

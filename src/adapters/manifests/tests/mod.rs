@@ -10,7 +10,7 @@ mod seen;
 use super::*;
 use crate::api::pod::Pod;
 use crate::api::time::Wall;
-use crate::engine::desired::priorities::{self, Resolution};
+use crate::engine::desired::classes::{Resolution, resolve};
 use mio::{Events, Poll, Token};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -79,7 +79,7 @@ impl Lab {
     /// Gives the objects to the engine's part that decides about them, and returns the pods in force if they changed.
     fn resolve(&mut self, objects: Objects) -> Option<Vec<Rc<Pod>>> {
         let now = self.now();
-        let Resolution { in_force, accepted, problems } = priorities::resolve(objects);
+        let Resolution { in_force, accepted, problems, .. } = resolve(objects);
         self.manifests.accept(&accepted);
         self.manifests.object_problems(problems, now);
         let same = |(new, old): (&Rc<Pod>, &Rc<Pod>)| Rc::ptr_eq(new, old);

@@ -222,8 +222,13 @@ impl Worker {
             self.sandbox.hold_until(ctx.now.boot + ctx.rng.jitter(Duration::from_secs(1)));
             return;
         }
+        self.sandbox_not_possible(e, ctx);
+    }
+
+    /// Reports why there is no sandbox, and retries later.
+    pub(super) fn sandbox_not_possible(&mut self, why: impl std::fmt::Display, ctx: &mut Context<'_>) {
         self.sandbox.hold_until(ctx.now.boot + ctx.after_error());
-        let message = format!("Failed to create pod sandbox: {e}");
+        let message = format!("Failed to create pod sandbox: {why}");
         ctx.emit_warning(self.pod.as_ref(), None, Reason::FailedCreatePodSandBox, message);
     }
 
@@ -323,7 +328,9 @@ impl Worker {
         }
         let (index, reason) = match &active {
             ActiveOp::ImageStatus { index, .. } => (*index, Reason::ImageInspectError),
-            ActiveOp::PrepareContainer { index, .. } => (*index, Reason::CreateContainerConfigError),
+            ActiveOp::PrepareContainer { index, .. } | ActiveOp::MountInContainer { index, .. } => {
+                (*index, Reason::CreateContainerConfigError)
+            }
             ActiveOp::Create { index, .. } => (*index, Reason::CreateContainerError),
             ActiveOp::Start { index, .. } => (*index, Reason::RunContainerError),
             _ => return,

@@ -24,7 +24,7 @@ use crate::engine::event::Prepared;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::backoff;
 use crate::engine::pod::plan::{self, Next};
-use crate::engine::pod::process;
+use crate::engine::pod::{process, sandbox_needs};
 use std::rc::Rc;
 
 fn facts<'f>(pod: &'f Pod, entry: &'f Entry, host_ips: &'f [String], ctx: &'f Context<'_>) -> Facts<'f> {
@@ -137,7 +137,14 @@ impl Worker {
                 self.ops.start(op, ActiveOp::MakeCgroup { attempt });
             }
             sandbox::Step::Sandbox => {
-                let op = ctx.runtime(&self.uid, RuntimeCall::RunSandbox { pod: pod.clone(), attempt });
+                let handler = match sandbox_needs::handler(pod, ctx.runtime_classes, ctx.runtime_features) {
+                    Ok(handler) => handler,
+                    Err(message) => {
+                        self.forget_preparations();
+                        return self.sandbox_not_possible(message, ctx);
+                    }
+                };
+                let op = ctx.runtime(&self.uid, RuntimeCall::RunSandbox { pod: pod.clone(), attempt, handler });
                 self.ops.start(op, ActiveOp::RunSandbox { began: ctx.now.boot, attempt });
                 self.forget_preparations();
             }

@@ -1,13 +1,14 @@
-//! A5, D2: gives each pod its priority once, when its version is new. A pod whose PriorityClass does not exist is not
-//! accepted: its last good version stays in force.
+//! A5, D2: gives each pod the values of its PriorityClass and its RuntimeClass once, when its version is new. A pod whose class
+//! does not exist is not accepted: its last good version stays in force.
 
-use crate::api::objects::{AcceptedPod, Objects, PodDocument};
+use crate::api::objects::{AcceptedPod, Given, Objects, PodDocument};
 use crate::api::pod::Pod;
-use crate::api::priority::{self, Classes, Given};
+use crate::api::priority::{self, Classes};
 use crate::api::problem::Problem;
+use crate::api::runtime_class::RuntimeClasses;
 use std::rc::Rc;
 
-/// The pods of a source, with their priorities.
+/// The pods of a source, with the values of their classes.
 #[derive(Debug, Default, PartialEq)]
 pub struct Resolution {
     /// At most one version of each document, in the order of the documents.
@@ -16,25 +17,29 @@ pub struct Resolution {
     pub accepted: Vec<AcceptedPod>,
     /// In the order of the documents of the classes, then of the pods.
     pub problems: Vec<Problem>,
+    pub runtime_classes: RuntimeClasses,
 }
 
 pub fn resolve(objects: Objects) -> Resolution {
-    let (classes, problems) = Classes::collect(&objects.classes);
-    let mut resolution = Resolution { problems, ..Resolution::default() };
+    let (classes, mut problems) = Classes::collect(&objects.classes);
+    let (runtime_classes, more) = RuntimeClasses::collect(objects.runtime_classes);
+    problems.extend(more);
+    let mut resolution = Resolution { problems, runtime_classes, ..Resolution::default() };
     for document in objects.pods {
         match document {
             PodDocument::Accepted(accepted) => {
                 resolution.problems.extend(removed_class(&accepted, &classes));
+                resolution.problems.extend(removed_runtime_class(&accepted.pod, &resolution.runtime_classes));
                 resolution.in_force.push(accepted.pod);
             }
-            PodDocument::New { pod, last_good } => match classes.give(pod.spec()) {
+            PodDocument::New { pod, last_good } => match give(&pod, &classes, &resolution.runtime_classes) {
                 Ok(given) => {
-                    let accepted = with_priority(pod, given);
+                    let accepted = with_values(pod, given);
                     resolution.in_force.push(accepted.pod.clone());
                     resolution.accepted.push(accepted);
                 }
-                Err(message) => {
-                    resolution.problems.push(problem(&pod, message));
+                Err(problem) => {
+                    resolution.problems.push(problem);
                     resolution.in_force.extend(last_good.map(|accepted| accepted.pod));
                 }
             },
@@ -43,29 +48,48 @@ pub fn resolve(objects: Objects) -> Resolution {
     resolution
 }
 
-fn with_priority(pod: Rc<Pod>, given: Option<Given>) -> AcceptedPod {
+/// The values of the classes of a pod.
+///
+/// # Errors
+/// The first class that does not exist or contradicts the spec.
+pub fn give(pod: &Pod, classes: &Classes, runtime_classes: &RuntimeClasses) -> Result<Given, Problem> {
+    let spec = pod.spec();
+    let priority = classes.give(spec).map_err(|message| problem(pod, "spec.priorityClassName", message))?;
+    let runtime_class = runtime_classes.give(spec).map_err(|(field, message)| problem(pod, field, message))?;
+    Ok(Given { priority, runtime_class })
+}
+
+fn with_values(pod: Rc<Pod>, given: Given) -> AcceptedPod {
     // Without a class it remains the same `Rc`, which saves the memory of a copy.
-    let Some(given) = given else { return AcceptedPod { pod, given } };
+    if given.is_nothing() {
+        return AcceptedPod { pod, given };
+    }
     let mut pod = Pod::clone(&pod);
     if let Some(spec) = &mut pod.object.spec {
         given.apply(spec);
     }
-    AcceptedPod { pod: Rc::new(pod), given: Some(given) }
+    AcceptedPod { pod: Rc::new(pod), given }
 }
 
 /// The problem of a pod that keeps its priority although its class was removed.
 fn removed_class(accepted: &AcceptedPod, classes: &Classes) -> Option<Problem> {
-    let given = accepted.given.as_ref().filter(|given| !given.by_default && !classes.knows(&given.class))?;
+    let given = accepted.given.priority.as_ref().filter(|given| !given.by_default && !classes.knows(&given.class))?;
     let keeps = format!("; until then the pod keeps the priority {} that the class gave it", given.value);
-    Some(problem(&accepted.pod, priority::not_found(&given.class) + &keeps))
+    Some(problem(&accepted.pod, "spec.priorityClassName", priority::not_found(&given.class) + &keeps))
 }
 
-fn problem(pod: &Pod, message: String) -> Problem {
+/// The problem of a pod that could not get a new sandbox, because its class was removed.
+fn removed_runtime_class(pod: &Pod, classes: &RuntimeClasses) -> Option<Problem> {
+    let message = classes.handler(pod.spec()).err()?;
+    Some(problem(pod, "spec.runtimeClassName", message + "; until then the pod gets no new sandbox"))
+}
+
+fn problem(pod: &Pod, field: &str, message: String) -> Problem {
     Problem {
         path: pod.source.path.clone(),
         document: pod.source.document,
         line: None,
-        field: Some("spec.priorityClassName".to_owned()),
+        field: Some(field.to_owned()),
         message,
     }
 }
@@ -85,6 +109,7 @@ mod tests {
             match object {
                 Object::Pod(pod) => objects.pods.push(PodDocument::New { pod: Rc::new(*pod), last_good: None }),
                 Object::PriorityClass(class) => objects.classes.push(class),
+                Object::RuntimeClass(class) => objects.runtime_classes.push(class),
                 Object::Data(_) => {}
             }
         }
@@ -114,7 +139,7 @@ mod tests {
         let [accepted] = resolution.accepted.as_slice() else { panic!("{resolution:?}") };
         assert!(Rc::ptr_eq(&accepted.pod, &resolution.in_force[0]));
         assert_eq!((priority::of(accepted.pod.spec()), resolution.problems.len()), (5, 0));
-        assert_eq!(accepted.given.as_ref().map(|given| &*given.class), Some("gold"));
+        assert_eq!(accepted.given.priority.as_ref().map(|given| &*given.class), Some("gold"));
     }
 
     #[test]
@@ -122,7 +147,7 @@ mod tests {
         let objects = objects(&pod(""));
         let pod = new_pod(&objects);
         let resolution = resolve(objects);
-        assert!(Rc::ptr_eq(&resolution.accepted[0].pod, &pod) && resolution.accepted[0].given.is_none());
+        assert!(Rc::ptr_eq(&resolution.accepted[0].pod, &pod) && resolution.accepted[0].given.is_nothing());
     }
 
     #[test]

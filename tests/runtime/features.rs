@@ -1,0 +1,111 @@
+//! Optional features of the runtime: its handlers (RuntimeClass), recursive read-only mounts, the policy of supplemental groups.
+//! containerd reports its features from 2.0 on.
+
+use crate::support::agent::Agent;
+
+fn runtime_class(handler: &str) -> String {
+    format!(
+        "{{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {{name: isolated}}, handler: {handler}, \
+         overhead: {{podFixed: {{cpu: 150m}}}}}}\n"
+    )
+}
+
+const CLASSED: &str = "
+    runtimeClassName: isolated
+    terminationGracePeriodSeconds: 1
+    containers: [{name: main, image: localhost/trap:1}]
+";
+
+/// The runtime handler of the pod's sandbox.
+fn handler(agent: &Agent) -> String {
+    let sandboxes = agent.sandboxes("web");
+    assert_eq!(sandboxes.len(), 1);
+    agent.cri().sandbox_status(&sandboxes[0].id).expect("PodSandboxStatus").status.runtime_handler.clone()
+}
+
+#[test]
+fn a5_a_pod_runs_with_the_handler_of_its_runtime_class() {
+    let mut agent = Agent::start("runtime-class");
+    agent.apply("web", CLASSED);
+    let reported =
+        |a: &Agent| a.get("/status").expect("/status").body.contains("no RuntimeClass with name isolated was found");
+    agent.wait("the missing class is reported", reported);
+    assert!(agent.pod("web").is_none());
+    // containerd does not know this handler.
+    agent.write("class.yaml", &runtime_class("missing"));
+    agent.wait("the error is reported", |a| {
+        a.log().contains("Failed to create pod sandbox: ")
+            && a.log().contains("no runtime for \\\"missing\\\" is configured")
+    });
+    // The next attempt uses the new handler, also after a restart.
+    agent.kill();
+    agent.write("class.yaml", &runtime_class("other"));
+    agent.run();
+    let pod = agent.wait_running("web");
+    assert_eq!((handler(&agent).as_str(), &pod["spec"]["overhead"]["cpu"]), ("other", &"150m".into()));
+    // Without its class the pod runs on.
+    let id = agent.running("web", "main");
+    agent.delete("class");
+    agent.wait("the removal is reported", reported);
+    assert_eq!(agent.running("web", "main"), id);
+}
+
+#[test]
+fn a_mount_is_recursively_read_only_where_the_runtime_can_do_it() {
+    let agent = Agent::start("recursive");
+    let spec = |mode: &str| {
+        format!(
+            "
+            terminationGracePeriodSeconds: 1
+            containers:
+            - name: main
+              image: localhost/trap:1
+              volumeMounts: [{{name: scratch, mountPath: /scratch, readOnly: true, recursiveReadOnly: {mode}}}]
+            volumes: [{{name: scratch, emptyDir: {{}}}}]
+            "
+        )
+    };
+    let possible = features(&agent).0;
+    agent.apply("maybe", &spec("IfPossible"));
+    agent.apply("surely", &spec("Enabled"));
+    let shown =
+        |pod: &serde_json::Value| pod["status"]["containerStatuses"][0]["volumeMounts"][0]["recursiveReadOnly"].clone();
+    assert_eq!(shown(&agent.wait_running("maybe")), if possible { "Enabled" } else { "Disabled" });
+    if possible {
+        assert_eq!(shown(&agent.wait_running("surely")), "Enabled");
+    } else {
+        let status = agent.wait_waiting("surely", "CreateContainerConfigError");
+        let message = status["state"]["waiting"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("recursive"), "{message}");
+    }
+}
+
+#[test]
+fn strict_supplemental_groups_need_a_runtime_that_has_them() {
+    let agent = Agent::start("strict-groups");
+    agent.apply(
+        "web",
+        "
+        terminationGracePeriodSeconds: 1
+        securityContext: {supplementalGroupsPolicy: Strict, supplementalGroups: [4000]}
+        containers: [{name: main, image: localhost/trap:1}]
+        ",
+    );
+    if features(&agent).1 {
+        agent.wait_running("web");
+    } else {
+        let text = "SupplementalGroupsPolicy=Strict is not supported in this node";
+        agent.wait("the reason is reported", |a| a.log().contains(text));
+        assert!(agent.running("web", "main").is_none());
+    }
+}
+
+/// The runtime has recursive read-only mounts, and strict supplemental groups.
+fn features(agent: &Agent) -> (bool, bool) {
+    let status = agent.cri().status().expect("Status");
+    let default = status.runtime_handlers.iter().find(|handler| handler.name.is_empty());
+    let newer = !agent.cri().version().expect("Version").runtime_version.starts_with("1.");
+    assert_eq!(default.is_some(), newer);
+    let recursive = default.is_some_and(|handler| handler.features.recursive_read_only_mounts);
+    (recursive, status.features.supplemental_groups_policy)
+}
