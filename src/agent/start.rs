@@ -286,5 +286,6 @@ pub(super) fn request_config(config: &Config, owner: &str, host_dns: HostDns) ->
         memory_capacity: memory,
         huge_page_sizes: machine::huge_page_sizes(),
         oom_group: Cgroups::discover(cgroup_names(config)).is_ok_and(|c| c.is_v2()),
+        selinux: machine::has_selinux(),
     }
 }

@@ -1,6 +1,7 @@
 //! The pod model: defaulting, validation, quantities, QoS and identity, and plain facts about sandboxes and containers.
 //! This module uses no clock, no files and no protobuf.
 
+pub mod apparmor;
 pub mod cgroups;
 pub mod control;
 pub mod data_object;

@@ -12,6 +12,9 @@ pub struct Mount {
     pub host_path: String,
     pub access: Access,
     pub propagation: Propagation,
+    /// Wherry owns the files: where SELinux is on, the runtime gives them the label of the container. Files of the host keep
+    /// their labels.
+    pub owned: bool,
 }
 
 /// What the container may do with the files.
@@ -35,13 +38,14 @@ pub enum Propagation {
 }
 
 impl Mount {
-    /// A writable mount without propagation.
+    /// A writable mount of Wherry's own files, without propagation.
     pub fn writable(container_path: impl Into<String>, host_path: impl Into<String>) -> Mount {
         Mount {
             container_path: container_path.into(),
             host_path: host_path.into(),
             access: Access::default(),
             propagation: Propagation::default(),
+            owned: true,
         }
     }
 }

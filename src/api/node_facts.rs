@@ -18,6 +18,8 @@ pub struct NodeFacts {
     pub allocatable: Resources,
     /// `allowedUnsafeSysctls`: names, or prefixes with a trailing `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// The kernel enforces AppArmor profiles.
+    pub apparmor: bool,
 }
 
 /// The resources of the machine as the kernel reports them.
@@ -33,6 +35,8 @@ pub struct Machine {
     pub huge_pages: Vec<(u64, u64)>,
     /// Rust's name of the architecture: `x86_64`, `aarch64`.
     pub architecture: String,
+    /// The kernel enforces AppArmor profiles.
+    pub apparmor: bool,
 }
 
 /// A hard eviction threshold: the amount that must stay free.
@@ -190,7 +194,8 @@ pub fn facts(machine: &Machine, sizing: &Sizing) -> Result<NodeFacts, Vec<(&'sta
         labels.insert(key.to_owned(), value);
     }
     let allowed_unsafe_sysctls = sizing.allowed_unsafe_sysctls.clone();
-    Ok(NodeFacts { name: sizing.name.clone(), labels, capacity, allocatable, allowed_unsafe_sysctls })
+    let apparmor = machine.apparmor;
+    Ok(NodeFacts { name: sizing.name.clone(), labels, capacity, allocatable, allowed_unsafe_sysctls, apparmor })
 }
 
 fn too_much(resource: &str, amount: u64, capacity: u64, reserved: &[(&'static str, &Resources)]) -> String {
@@ -219,6 +224,7 @@ mod tests {
             storage: 100 * GI,
             huge_pages: vec![(2 << 20, 512), (GI, 0)],
             architecture: "x86_64".into(),
+            apparmor: false,
         }
     }
 

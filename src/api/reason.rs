@@ -43,7 +43,7 @@ reasons! {
     // Why a pod ends or is killed.
     DeadlineExceeded Drained Evicted NodeShutdown Preempting Terminated
     // Why a pod waits or is rejected. All extended resources share one metric label.
-    NodeAffinity NodeName NodePorts OutOfExtendedResources PodOSNotSupported SysctlForbidden UIDInUse WaitingForRoom
+    AppArmor NodeAffinity NodeName NodePorts OutOfExtendedResources PodOSNotSupported SysctlForbidden UIDInUse WaitingForRoom
     // Why a container waits.
     ContainerCreating CrashLoopBackOff CreateContainerConfigError CreateContainerError ErrImageNeverPull ErrImagePull
     ImageInspectError ImagePullBackOff InvalidImageName PodInitializing PostStartHookError RunContainerError

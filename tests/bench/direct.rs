@@ -51,6 +51,7 @@ fn node(runtime: &Runtime) -> RequestConfig {
         memory_capacity: 1 << 30,
         huge_page_sizes: wherry::adapters::host::machine::huge_page_sizes(),
         oom_group: false,
+        selinux: false,
     }
 }
 

@@ -109,3 +109,42 @@ fn features(agent: &Agent) -> (bool, bool) {
     let recursive = default.is_some_and(|handler| handler.features.recursive_read_only_mounts);
     (recursive, status.features.supplemental_groups_policy)
 }
+
+#[test]
+fn a3_security_modules_of_the_kernel() {
+    let agent = Agent::start("modules");
+    agent.apply(
+        "web",
+        "
+        terminationGracePeriodSeconds: 1
+        securityContext: {seLinuxOptions: {level: 's0:c1,c2'}}
+        containers:
+        - {name: main, image: localhost/trap:1, securityContext: {appArmorProfile: {type: Unconfined}}}
+        ",
+    );
+    agent.wait_running("web");
+    let id = &agent.containers("web")[0].id;
+    let info = agent.cri().container_status(id).expect("ContainerStatus").info["info"].clone();
+    let info: serde_json::Value = serde_json::from_str(&info).expect("JSON");
+    let context = &info["config"]["linux"]["security_context"];
+    // containerd uses these options only where SELinux is on.
+    assert_eq!(context["selinux_options"]["level"], "s0:c1,c2");
+    assert_eq!(context["apparmor"]["profile_type"], 1);
+
+    agent.apply(
+        "confined",
+        "
+        terminationGracePeriodSeconds: 1
+        securityContext: {appArmorProfile: {type: RuntimeDefault}}
+        containers: [{name: main, image: localhost/trap:1}]
+        ",
+    );
+    let enabled =
+        std::fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.trim() == "Y");
+    if !enabled {
+        let refused = |a: &Agent| a.pod("confined").is_some_and(|pod| pod["status"]["reason"] == "AppArmor");
+        agent.wait("the pod is rejected", refused);
+        let message = agent.pod("confined").expect("listed")["status"]["message"].clone();
+        assert!(message.as_str().is_some_and(|m| m.contains("AppArmor is not enabled on the host")), "{message}");
+    }
+}

@@ -34,6 +34,7 @@ fn config(driver: CgroupDriver) -> RequestConfig {
         memory_capacity: 1 << 30,
         huge_page_sizes: Vec::new(),
         oom_group: false,
+        selinux: false,
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
+const APPARMOR: &str = "/sys/module/apparmor/parameters/enabled";
 /// The memory in bytes that is assumed if it cannot be determined: that of a small machine.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
 
@@ -29,6 +30,7 @@ pub fn read(root: &Path) -> Machine {
         storage: known("ephemeral-storage", storage(root), 0),
         huge_pages: huge_pages(Path::new(HUGE_PAGES)),
         architecture: std::env::consts::ARCH.to_owned(),
+        apparmor: fs::read_to_string(APPARMOR).is_ok_and(|text| text.trim() == "Y"),
     }
 }
 

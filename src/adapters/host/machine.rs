@@ -46,6 +46,11 @@ pub fn huge_page_sizes() -> Vec<u64> {
     sizes
 }
 
+/// True if SELinux is on, also if it is permissive.
+pub fn has_selinux() -> bool {
+    Path::new("/sys/fs/selinux/enforce").exists()
+}
+
 /// The page size in bytes from a directory name such as `hugepages-2048kB`.
 pub(super) fn huge_page_size(name: &str) -> Option<u64> {
     name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()?.checked_mul(1024)

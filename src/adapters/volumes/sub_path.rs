@@ -81,7 +81,7 @@ fn container_mount(
         // As in a kubelet: relative to the root of the container.
         path => format!("/{path}"),
     };
-    Ok(Mount { container_path, host_path, access, propagation })
+    Ok(Mount { container_path, host_path, access, propagation, owned: volume.host_path().is_none() })
 }
 
 fn access(volume: &Volume, mount: &VolumeMount, runtime_has_recursive: bool) -> Result<Access, Cause> {

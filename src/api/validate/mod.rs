@@ -31,6 +31,7 @@ pub(crate) fn pod(pod: &Pod) -> Vec<Fault> {
     let mut faults = Faults::default();
     let root = At::Root;
     metadata(&pod.metadata, root.field("metadata"), &mut faults);
+    security::apparmor_annotations(pod, root.field("metadata").field("annotations"), &mut faults);
     let empty = PodSpec::default();
     spec(pod.spec.as_ref().unwrap_or(&empty), root.field("spec"), &mut faults);
     faults.0

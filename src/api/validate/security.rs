@@ -1,11 +1,10 @@
 //! Security contexts of pods and containers.
 
+use crate::api::apparmor;
 use crate::api::problem::{At, Faults};
 use crate::api::sysctls;
 use crate::api::validate::syntax;
-use k8s_openapi::api::core::v1::{
-    AppArmorProfile, PodSecurityContext, PodSpec, SELinuxOptions, SeccompProfile, SecurityContext,
-};
+use k8s_openapi::api::core::v1::{AppArmorProfile, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext};
 
 pub(super) fn of_pod(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     id(context.run_as_user, at.field("runAsUser"), faults);
@@ -26,13 +25,15 @@ pub(super) fn of_pod(context: &PodSecurityContext, spec: &PodSpec, at: At<'_>, f
     {
         faults.unsupported_value(at.field("fsGroupChangePolicy"), policy, &["Always", "OnRootMismatch"]);
     }
-    if context.se_linux_change_policy.as_deref().is_some_and(|policy| !policy.is_empty()) {
-        faults.not_yet(at.field("seLinuxChangePolicy"));
+    if let Some(policy) = context.se_linux_change_policy.as_deref()
+        && !matches!(policy, "MountOption" | "Recursive")
+    {
+        faults.unsupported_value(at.field("seLinuxChangePolicy"), policy, &["MountOption", "Recursive"]);
     }
     if context.windows_options.is_some() {
         faults.not_yet(at.field("windowsOptions"));
     }
-    linux_modules(context.app_armor_profile.as_ref(), context.se_linux_options.as_ref(), at, faults);
+    apparmor_profile(context.app_armor_profile.as_ref(), at.field("appArmorProfile"), faults);
     seccomp(context.seccomp_profile.as_ref(), at.field("seccompProfile"), faults);
     of_sysctls(context, spec, at.field("sysctls"), faults);
 }
@@ -48,7 +49,7 @@ pub(super) fn of_container(context: &SecurityContext, at: At<'_>, faults: &mut F
     if context.windows_options.is_some() {
         faults.not_yet(at.field("windowsOptions"));
     }
-    linux_modules(context.app_armor_profile.as_ref(), context.se_linux_options.as_ref(), at, faults);
+    apparmor_profile(context.app_armor_profile.as_ref(), at.field("appArmorProfile"), faults);
     seccomp(context.seccomp_profile.as_ref(), at.field("seccompProfile"), faults);
 
     let at_capabilities = at.field("capabilities");
@@ -85,18 +86,46 @@ fn id(id: Option<i64>, at: At<'_>, faults: &mut Faults) {
     }
 }
 
-/// AppArmor and SELinux: only the runtime's default is supported.
-fn linux_modules(
-    app_armor: Option<&AppArmorProfile>,
-    se_linux: Option<&SELinuxOptions>,
-    at: At<'_>,
-    faults: &mut Faults,
-) {
-    if app_armor.is_some_and(|profile| profile.type_ != "RuntimeDefault") {
-        faults.not_yet(at.field("appArmorProfile"));
+/// The maximum length of the name of an AppArmor profile, in bytes: that of a path.
+const MAX_PROFILE: usize = 4095;
+
+fn apparmor_profile(profile: Option<&AppArmorProfile>, at: At<'_>, faults: &mut Faults) {
+    let Some(profile) = profile else { return };
+    let at_name = at.field("localhostProfile");
+    match (profile.type_.as_str(), profile.localhost_profile.as_deref()) {
+        ("Localhost", None) => faults.required(at_name, "must be set when AppArmor type is Localhost"),
+        ("Localhost", Some(name)) if name.trim() != name => {
+            faults.invalid(at_name, name, "must not be padded with whitespace");
+        }
+        ("Localhost", Some("")) => faults.required(at_name, "must be set when AppArmor type is Localhost"),
+        ("Localhost", Some(name)) if name.len() > MAX_PROFILE => {
+            faults.invalid(at_name, name, format_args!("may not be more than {MAX_PROFILE} bytes"));
+        }
+        ("Localhost", Some(_)) | ("RuntimeDefault" | "Unconfined", None) => {}
+        ("RuntimeDefault" | "Unconfined", Some(name)) => {
+            faults.invalid(at_name, name, "can only be set when AppArmor type is Localhost");
+        }
+        ("", _) => faults.required(at.field("type"), "type is required when appArmorProfile is set"),
+        (other, _) => {
+            faults.unsupported_value(at.field("type"), other, &["Localhost", "RuntimeDefault", "Unconfined"]);
+        }
     }
-    if se_linux.is_some_and(|options| *options != SELinuxOptions::default()) {
-        faults.not_yet(at.field("seLinuxOptions"));
+}
+
+/// The annotations that older manifests have instead of `appArmorProfile`.
+pub(super) fn apparmor_annotations(pod: &Pod, at: At<'_>, faults: &mut Faults) {
+    let spec = pod.spec.iter();
+    let names: Vec<&String> =
+        spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers)).map(|c| &c.name).collect();
+    for (key, value) in pod.metadata.annotations.iter().flatten() {
+        let Some(container) = key.strip_prefix(apparmor::ANNOTATION) else { continue };
+        if !value.is_empty() && apparmor::of_annotation(value).is_none() {
+            let detail = "must be runtime/default, unconfined, or localhost/ and the name of a profile";
+            faults.invalid(at.key(key), value, detail);
+        }
+        if !names.iter().any(|name| *name == container) {
+            faults.invalid(at.key(key), container, "container not found");
+        }
     }
 }
 

@@ -475,8 +475,6 @@ fn an_unsupported_field_is_rejected_by_name() {
         (json!({"schedulingGates": [{"name": "a"}]}), "schedulingGates"),
         (json!({"hostUsers": false}), "hostUsers"),
         (json!({"resources": {"limits": {"cpu": "1"}}}), "resources"),
-        (json!({"securityContext": {"seLinuxOptions": {"level": "s0"}}}), "securityContext.seLinuxOptions"),
-        (json!({"securityContext": {"appArmorProfile": {"type": "Unconfined"}}}), "securityContext.appArmorProfile"),
         (json!({"securityContext": {"windowsOptions": {}}}), "securityContext.windowsOptions"),
     ] {
         assert_eq!(with_fields(more), [format!("spec.{field}: not supported yet")]);
@@ -489,6 +487,45 @@ fn an_unsupported_field_is_rejected_by_name() {
     ] {
         assert_eq!(with_container(more), [format!("spec.containers[0].{field}: not supported yet")]);
     }
+}
+
+#[test]
+fn security_modules_are_checked_as_in_kubernetes() {
+    let apparmor = |profile: Value| json!({"securityContext": {"appArmorProfile": profile}});
+    let at = "spec.containers[0].securityContext.appArmorProfile";
+    let only = "can only be set when AppArmor type is Localhost";
+    for (profile, expected) in [
+        (json!({"type": "Unconfined"}), None),
+        (json!({"type": "Localhost", "localhostProfile": "mine"}), None),
+        (
+            json!({"type": "Localhost"}),
+            Some(format!("{at}.localhostProfile: Required value: must be set when AppArmor type is Localhost")),
+        ),
+        (
+            json!({"type": "Localhost", "localhostProfile": ""}),
+            Some(format!("{at}.localhostProfile: Required value: must be set when AppArmor type is Localhost")),
+        ),
+        (
+            json!({"type": "Localhost", "localhostProfile": " a"}),
+            Some(format!("{at}.localhostProfile: Invalid value: \" a\": must not be padded with whitespace")),
+        ),
+        (
+            json!({"type": "RuntimeDefault", "localhostProfile": "a"}),
+            Some(format!("{at}.localhostProfile: Invalid value: \"a\": {only}")),
+        ),
+        (json!({"type": ""}), Some(format!("{at}.type: Required value: type is required when appArmorProfile is set"))),
+    ] {
+        assert_eq!(with_container(apparmor(profile.clone())), Vec::from_iter(expected), "{profile}");
+    }
+    let selinux = json!({"level": "s0:c1,c2", "role": "r", "type": "t", "user": "u"});
+    let pod = json!({"securityContext": {"seLinuxOptions": selinux, "seLinuxChangePolicy": "Recursive"}});
+    assert_eq!(with_fields(pod), [""; 0]);
+    assert_eq!(
+        with_fields(json!({"securityContext": {"seLinuxChangePolicy": "x"}})),
+        [
+            "spec.securityContext.seLinuxChangePolicy: Unsupported value: \"x\": supported values: \"MountOption\", \"Recursive\""
+        ]
+    );
 }
 
 #[test]

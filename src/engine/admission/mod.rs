@@ -63,7 +63,8 @@ pub fn rejection(refusals: &[Refusal], missing: &[Insufficient], preempts: bool)
 pub fn counted(reason: &Reason) -> Reason {
     const RESOURCES: [&str; 4] = [CPU, EPHEMERAL_STORAGE, MEMORY, PODS];
     match reason {
-        Reason::NodeAffinity
+        Reason::AppArmor
+        | Reason::NodeAffinity
         | Reason::NodeName
         | Reason::NodePorts
         | Reason::NodeShutdown

@@ -1,11 +1,12 @@
 //! The reasons against a pod on this node that do not depend on free resources (A2, A3): operating system, node
-//! affinity, node name, host ports and sysctls. The messages are those of a kubelet, followed by the detail that a
+//! affinity, node name, host ports, sysctls and AppArmor. The messages are those of a kubelet, followed by the detail that a
 //! kubelet omits (which label or port).
 
 mod affinity;
 #[cfg(test)]
 pub(super) mod tests;
 
+use crate::api::apparmor;
 use crate::api::node_facts::NodeFacts;
 use crate::api::pod::{Pod, is_sidecar};
 use crate::api::reason::Reason;
@@ -36,8 +37,14 @@ impl Refusal {
 }
 
 /// The order of the reasons (A3).
-const ORDER: [Reason; 5] =
-    [Reason::PodOSNotSupported, Reason::NodeAffinity, Reason::NodeName, Reason::NodePorts, Reason::SysctlForbidden];
+const ORDER: [Reason; 6] = [
+    Reason::PodOSNotSupported,
+    Reason::NodeAffinity,
+    Reason::NodeName,
+    Reason::NodePorts,
+    Reason::SysctlForbidden,
+    Reason::AppArmor,
+];
 
 /// Sorts refusals of several sources (`against`, `port_is_taken`) in the order of A3.
 pub fn in_order(refusals: &mut [Refusal]) {
@@ -47,10 +54,16 @@ pub fn in_order(refusals: &mut [Refusal]) {
 /// All reasons against the pod that do not depend on other pods, in the order of A3. Resources and host ports are not
 /// included.
 pub fn against(pod: &Pod, node: &NodeFacts) -> Vec<Refusal> {
-    [operating_system(pod), node_affinity(pod, node), node_name(pod, node), unsafe_sysctls(pod, node)]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        operating_system(pod),
+        node_affinity(pod, node),
+        node_name(pod, node),
+        unsafe_sysctls(pod, node),
+        no_apparmor(pod, node),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn operating_system(pod: &Pod) -> Option<Refusal> {
@@ -93,6 +106,11 @@ fn unsafe_sysctls(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
         .collect();
     (!forbidden.is_empty())
         .then(|| Refusal::new(Reason::SysctlForbidden, format!("forbidden sysctl: {}", forbidden.join(", "))))
+}
+
+fn no_apparmor(pod: &Pod, node: &NodeFacts) -> Option<Refusal> {
+    let message = "Cannot enforce AppArmor: AppArmor is not enabled on the host".to_owned();
+    (!node.apparmor && apparmor::is_required(&pod.object)).then(|| Refusal::new(Reason::AppArmor, message))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

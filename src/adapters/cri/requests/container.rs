@@ -36,7 +36,7 @@ pub fn container_config(create: &CreateContainer, cfg: &RequestConfig) -> Result
         args: create.process.args.clone(),
         working_dir: container.working_dir.clone().unwrap_or_default(),
         envs: create.process.env.iter().map(env).collect(),
-        mounts: create.mounts.iter().map(mount).collect(),
+        mounts: create.mounts.iter().map(|m| mount(m, cfg)).collect(),
         labels: annotations::container_labels(pod, &container.name),
         annotations: annotations::container_annotations(create, container, cfg),
         log_path: Layout::log_path(&container.name, create.attempt),
@@ -56,12 +56,13 @@ fn env((key, value): &(String, String)) -> proto::KeyValue {
     proto::KeyValue { key: key.clone(), value: value.clone(), ..Default::default() }
 }
 
-pub(super) fn mount(mount: &Mount) -> proto::Mount {
+pub(super) fn mount(mount: &Mount, cfg: &RequestConfig) -> proto::Mount {
     proto::Mount {
         container_path: mount.container_path.clone(),
         host_path: mount.host_path.clone(),
         readonly: mount.access != Access::ReadWrite,
         recursive_read_only: mount.access == Access::RecursiveReadOnly,
+        selinux_relabel: mount.owned && cfg.selinux,
         propagation: EnumOrUnknown::new(match mount.propagation {
             Propagation::Private => proto::MountPropagation::PROPAGATION_PRIVATE,
             Propagation::HostToContainer => proto::MountPropagation::PROPAGATION_HOST_TO_CONTAINER,

@@ -49,6 +49,8 @@ pub struct RequestConfig {
     /// The OOM killer kills all processes of a container (`memory.oom.group`): true on cgroup v2 unless
     /// `singleProcessOOMKill`.
     pub oom_group: bool,
+    /// SELinux is on.
+    pub selinux: bool,
 }
 
 fn init_containers(spec: &core::PodSpec) -> &[core::Container] {

@@ -3,6 +3,7 @@
 
 use super::{RequestConfig, init_containers};
 use crate::adapters::cri::proto::{self, NamespaceMode, security_profile::ProfileType};
+use crate::api::apparmor;
 use crate::api::facts::ImageFact;
 use crate::api::pod::Pod;
 use k8s_openapi::api::core::v1 as core;
@@ -58,7 +59,7 @@ pub fn container(
     let mut sc = proto::LinuxContainerSecurityContext {
         namespace_options: namespaces(pod),
         seccomp: seccomp(pod, c, cfg)?,
-        apparmor: apparmor(pod, c)?,
+        apparmor: apparmor(pod, c),
         ..Default::default()
     };
     match own.and_then(|s| s.run_as_user).or(pod_context.and_then(|p| p.run_as_user)) {
@@ -168,19 +169,13 @@ fn seccomp(
     }
 }
 
-/// Without a profile in the spec none is sent, and the runtime applies its default.
-fn apparmor(pod: &Pod, c: &core::Container) -> Result<MessageField<proto::SecurityProfile>, String> {
-    let own = c.security_context.as_ref().and_then(|s| s.app_armor_profile.as_ref());
-    let of_pod = pod.spec().security_context.as_ref().and_then(|p| p.app_armor_profile.as_ref());
-    let Some(p) = own.or(of_pod) else { return Ok(MessageField::none()) };
-    match p.type_.as_str() {
-        "RuntimeDefault" => Ok(profile(ProfileType::RuntimeDefault, String::new())),
-        "Unconfined" => Ok(profile(ProfileType::Unconfined, String::new())),
-        "Localhost" => {
-            let name = localhost(&c.name, "appArmorProfile", p.localhost_profile.as_deref())?;
-            Ok(profile(ProfileType::Localhost, name.to_owned()))
-        }
-        other => Err(format!("container {}: appArmorProfile.type: {other} is not supported", c.name)),
+/// Without a profile in the pod none is sent, and the runtime applies its default.
+fn apparmor(pod: &Pod, c: &core::Container) -> MessageField<proto::SecurityProfile> {
+    match apparmor::of(&pod.object, c) {
+        None => MessageField::none(),
+        Some(apparmor::Profile::RuntimeDefault) => profile(ProfileType::RuntimeDefault, String::new()),
+        Some(apparmor::Profile::Unconfined) => profile(ProfileType::Unconfined, String::new()),
+        Some(apparmor::Profile::Localhost(name)) => profile(ProfileType::Localhost, name.to_owned()),
     }
 }
 

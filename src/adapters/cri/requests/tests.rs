@@ -30,6 +30,7 @@ pub fn config() -> RequestConfig {
         memory_capacity: 24 << 30,
         huge_page_sizes: vec![2 << 20, 1 << 30],
         oom_group: false,
+        selinux: false,
     }
 }
 
@@ -442,7 +443,7 @@ fn w21_a_pre_stop_handler_is_on_its_container_as_a_kubelet_writes_it() {
 fn a_mount_says_what_the_container_may_do_and_how_mounts_propagate() {
     let create = |access, propagation| {
         let mount = Mount { access, propagation, ..Mount::writable("/c", "/h") };
-        super::container::mount(&mount)
+        super::container::mount(&mount, &config())
     };
     let seen = |mount: &proto::Mount| (mount.readonly, mount.recursive_read_only, mount.propagation.value());
     for (access, propagation, wanted) in [
@@ -451,5 +452,11 @@ fn a_mount_says_what_the_container_may_do_and_how_mounts_propagate() {
         (Access::RecursiveReadOnly, Propagation::Bidirectional, (true, true, 2)),
     ] {
         assert_eq!(seen(&create(access, propagation)), wanted);
+    }
+    // SELinux: only Wherry's own files get the label of the container.
+    for (owned, selinux, relabelled) in [(true, false, false), (false, true, false), (true, true, true)] {
+        let mount = Mount { owned, ..Mount::writable("/c", "/h") };
+        let cfg = RequestConfig { selinux, ..config() };
+        assert_eq!(super::container::mount(&mount, &cfg).selinux_relabel, relabelled);
     }
 }

@@ -53,6 +53,7 @@ fn a_whole_volume_needs_no_mount_of_its_own() {
         host_path: host.into(),
         access,
         propagation,
+        owned: path != "/h/x",
     };
     let e = place.volume("empty-dir/e");
     let wanted = |recursive| {

@@ -218,15 +218,32 @@ fn a3_every_sysctl_that_the_node_does_not_allow_is_named() {
 }
 
 #[test]
+fn a3_an_apparmor_profile_needs_a_kernel_that_enforces_it() {
+    for (profile, enabled, refused) in [
+        (json!(null), false, false),
+        (json!({ "type": "Unconfined" }), false, false),
+        (json!({ "type": "RuntimeDefault" }), false, true),
+        (json!({ "type": "Localhost", "localhostProfile": "mine" }), false, true),
+        (json!({ "type": "Localhost", "localhostProfile": "mine" }), true, false),
+    ] {
+        let pod = pod(json!({ "containers": [{ "name": "c", "securityContext": { "appArmorProfile": profile } }] }));
+        let found = against(&pod, &NodeFacts { apparmor: enabled, ..node() });
+        assert_eq!(!found.is_empty(), refused, "{profile} {enabled}");
+    }
+}
+
+#[test]
 fn a3_all_reasons_are_found_in_their_order_with_the_ports_in_their_place() {
     let pod = pod(json!({
         "os": { "name": "windows" }, "nodeName": "other", "nodeSelector": { "gpu": "yes" },
-        "securityContext": { "sysctls": [{ "name": "vm.a", "value": "1" }] },
+        "securityContext": {
+            "sysctls": [{ "name": "vm.a", "value": "1" }], "appArmorProfile": { "type": "RuntimeDefault" }
+        },
         "containers": [{ "name": "c", "ports": [{ "containerPort": 80, "hostPort": 80 }] }]
     }));
     let mut refusals = against(&pod, &node());
     let reasons = |all: &[Refusal]| all.iter().map(|r| r.reason.to_string()).collect::<Vec<_>>();
-    assert_eq!(reasons(&refusals), ["PodOSNotSupported", "NodeAffinity", "NodeName", "SysctlForbidden"]);
+    assert_eq!(reasons(&refusals), ["PodOSNotSupported", "NodeAffinity", "NodeName", "SysctlForbidden", "AppArmor"]);
     refusals.push(port_is_taken(&host_ports(&pod)[0]));
     in_order(&mut refusals);
     assert_eq!(reasons(&refusals), ORDER.map(|reason| reason.to_string()));
