@@ -3,6 +3,7 @@
 use crate::api::document::Context;
 use crate::api::image;
 use crate::api::names::{Uid, annotation};
+use crate::api::pod_resources;
 use k8s_openapi::api::core::v1::{
     Container, DownwardAPIVolumeFile, EmptyDirVolumeSource, Pod, PodSpec, Toleration, Volume,
 };
@@ -76,6 +77,7 @@ fn complete_spec(spec: &mut PodSpec, node_name: &str) {
     for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
         complete_container(container, host_network);
     }
+    pod_resources::complete(spec);
     spec.volumes.iter_mut().flatten().for_each(complete_volume);
 }
 

@@ -3,6 +3,7 @@
 //! single container in the CRI use the same functions.
 
 use crate::api::pod::{Pod, is_sidecar};
+use crate::api::pod_resources;
 use crate::api::qos::Qos;
 use crate::api::quantity::{Quantity, amount};
 use crate::api::resources::{CPU, MEMORY, Resources, requested_by};
@@ -123,8 +124,8 @@ impl Needs {
         }
     }
 
-    /// The sum of all containers and sidecars, or the largest need during the init phase if that is more. Without
-    /// overhead.
+    /// The needs of the pod as a whole, or else the sum of all containers and sidecars, or the largest need during the init
+    /// phase if that is more. Without overhead.
     pub fn of_pod(spec: &core::PodSpec) -> Needs {
         let mut main =
             spec.containers.iter().fold(Needs::default(), |n, c| n.combine(Needs::of(c), i64::saturating_add));
@@ -137,7 +138,13 @@ impl Needs {
             }
             init = init.combine(moment, i64::max);
         }
-        main.combine(init, i64::max)
+        let containers = main.combine(init, i64::max);
+        let (requests, limits) = (pod_resources::requests(spec), pod_resources::limits(spec));
+        Needs {
+            cpu_request: cpu(requests).or(containers.cpu_request),
+            cpu_limit: cpu(limits).or(containers.cpu_limit),
+            memory_limit: memory(limits).or(containers.memory_limit),
+        }
     }
 }
 
@@ -162,7 +169,8 @@ pub fn quota(milli: u64, period: u64) -> Option<CpuQuota> {
     (milli > 0).then_some(CpuQuota { quota, period })
 }
 
-/// The limits of a pod. A burstable pod has a limit only for resources that are limited in all of its containers.
+/// The limits of a pod. A burstable pod has a limit only for resources that are limited for the pod as a whole, or in all of its
+/// containers.
 pub fn of_pod(pod: &Pod, rules: &PodRules) -> Limits {
     let spec = pod.spec();
     let requested = requested_by(pod);
@@ -173,7 +181,8 @@ pub fn of_pod(pod: &Pod, rules: &PodRules) -> Limits {
         return Limits { cpu_shares: Some(MIN_SHARES), ..limits };
     }
     let all = |of: fn(Option<&Quantities>) -> Option<i64>| {
-        pod.all_containers().all(|c| of(self::limits(c)).is_some_and(|limit| limit > 0))
+        of(pod_resources::limits(spec)).is_some_and(|limit| limit > 0)
+            || pod.all_containers().all(|c| of(self::limits(c)).is_some_and(|limit| limit > 0))
     };
     let needs = Needs::of_pod(spec);
     // Overhead adds to existing limits only.
@@ -308,6 +317,22 @@ mod tests {
             ),
         ] {
             assert_eq!(of(containers.clone()), wanted, "{containers}");
+        }
+    }
+
+    #[test]
+    fn the_limits_of_the_pod_as_a_whole_precede_those_of_its_containers() {
+        for (resources, wanted) in [
+            (
+                json!({ "requests": { "cpu": "500m" }, "limits": { "memory": "64Mi" } }),
+                limits_of(512, None, Some(64 * MIB)),
+            ),
+            (json!({ "requests": { "cpu": "500m" }, "limits": { "cpu": "1" } }), limits_of(512, Some(100_000), None)),
+            (json!({ "requests": { "memory": "1Mi" } }), limits_of(102, None, None)),
+        ] {
+            let containers = json!([{ "name": "n" }, container(json!({ "cpu": "100m" }), json!({ "memory": "8Mi" }))]);
+            let pod = pod(json!({ "resources": resources, "containers": containers }));
+            assert_eq!(super::of_pod(&pod, &rules()), wanted, "{resources}");
         }
     }
 

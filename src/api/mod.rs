@@ -22,6 +22,7 @@ pub mod names;
 pub mod node_facts;
 pub mod objects;
 pub mod pod;
+pub mod pod_resources;
 pub mod printable;
 pub mod priority;
 pub mod problem;

@@ -3,9 +3,14 @@
 //! Guaranteed: every container has limits for both, and requests equal to them. BestEffort: no container has a request or
 //! a limit. Burstable: all other pods. Zero amounts count as absent.
 
+use crate::api::pod_resources;
 use crate::api::quantity::{Quantity, amount};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use std::collections::BTreeMap;
 use std::fmt;
+
+type Quantities = BTreeMap<String, Written>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub enum Qos {
@@ -17,10 +22,27 @@ pub enum Qos {
 impl Qos {
     /// The class of a defaulted and validated spec.
     pub fn of(spec: &PodSpec) -> Qos {
+        if pod_resources::is_set(spec) {
+            return Qos::of_lists(pod_resources::requests(spec), pod_resources::limits(spec));
+        }
         let all = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
         if all().all(requests_nothing) {
             Qos::BestEffort
         } else if all().all(is_guaranteed) {
+            Qos::Guaranteed
+        } else {
+            Qos::Burstable
+        }
+    }
+
+    /// The class of a pod with resources of its own. Those of its containers do not matter.
+    fn of_lists(requests: Option<&Quantities>, limits: Option<&Quantities>) -> Qos {
+        let positive = |list: Option<&Quantities>, resource: &str| amount(list, resource).filter(|q| !q.is_zero());
+        let some = |list: Option<&Quantities>| DECIDING.iter().any(|r| positive(list, r).is_some());
+        let equal = |r: &&str| positive(limits, r).is_some_and(|limit| positive(requests, r) == Some(limit));
+        if !some(requests) && !some(limits) {
+            Qos::BestEffort
+        } else if DECIDING.iter().all(|r| equal(&r)) {
             Qos::Guaranteed
         } else {
             Qos::Burstable
@@ -113,6 +135,23 @@ mod tests {
         ] {
             let spec = PodSpec { containers, ..PodSpec::default() };
             assert_eq!(Qos::of(&spec), class, "{:?}", spec.containers);
+        }
+    }
+
+    #[test]
+    fn the_resources_of_the_pod_as_a_whole_precede_those_of_its_containers() {
+        for (requests, limits, class) in [
+            (&[("cpu", "1"), ("memory", "1Gi")][..], &[("cpu", "1"), ("memory", "1Gi")][..], Qos::Guaranteed),
+            (&[("cpu", "1")], &[("cpu", "1"), ("memory", "1Gi")], Qos::Burstable),
+            (&[("cpu", "1")], &[], Qos::Burstable),
+            (&[("cpu", "0")], &[], Qos::BestEffort),
+        ] {
+            let resources = container(requests, limits).resources;
+            let full = [("cpu", "250m"), ("memory", "32Mi")];
+            for containers in [vec![Container::default()], vec![container(&full, &full)]] {
+                let spec = PodSpec { containers, resources: resources.clone(), ..PodSpec::default() };
+                assert_eq!(Qos::of(&spec), class, "{resources:?}");
+            }
         }
     }
 

@@ -1,8 +1,9 @@
 //! Resource requests of a pod (A2): amounts by resource, and the sum over containers, sidecars and init containers.
 
 use crate::api::pod::{Pod, is_sidecar};
+use crate::api::pod_resources;
 use crate::api::quantity::Quantity;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -63,7 +64,7 @@ impl Resources {
     }
 
     /// Converts a validated list. Amounts are rounded up.
-    fn of(list: &BTreeMap<String, Written>) -> Resources {
+    pub fn of(list: &BTreeMap<String, Written>) -> Resources {
         let mut all = Resources::default();
         for (name, written) in list {
             let Ok(quantity) = Quantity::parse(&written.0) else { continue };
@@ -93,13 +94,13 @@ fn of_container(container: &Container) -> Resources {
     all
 }
 
-/// A2: the free amounts that the pod needs, including one of `pods`. Main containers and sidecars run at the same time.
-/// While an init container runs, only the sidecars before it run. The larger of both counts, plus overhead.
-pub fn requested_by(pod: &Pod) -> Resources {
+/// The requests of all containers. Main containers and sidecars run at the same time. While an init container runs, only the
+/// sidecars before it run. The larger of both counts.
+pub fn of_containers(spec: &PodSpec) -> Resources {
     let mut running = Resources::default();
-    pod.containers().iter().for_each(|c| running.add(&of_container(c)));
+    spec.containers.iter().for_each(|c| running.add(&of_container(c)));
     let (mut sidecars, mut starting) = (Resources::default(), Resources::default());
-    for container in pod.init_containers() {
+    for container in spec.init_containers.iter().flatten() {
         let mut now = of_container(container);
         now.add(&sidecars);
         if is_sidecar(container) {
@@ -109,11 +110,20 @@ pub fn requested_by(pod: &Pod) -> Resources {
     }
     running.add(&sidecars);
     running.raise_to(&starting);
-    if let Some(overhead) = &pod.spec().overhead {
-        running.add(&Resources::of(overhead));
-    }
-    running.set(PODS, 1);
     running
+}
+
+/// A2: the free amounts that the pod needs, including one of `pods`: the requests of the pod as a whole, or else those of its
+/// containers, plus overhead.
+pub fn requested_by(pod: &Pod) -> Resources {
+    let spec = pod.spec();
+    let mut all = of_containers(spec);
+    pod_resources::replace(spec, &mut all);
+    if let Some(overhead) = &spec.overhead {
+        all.add(&Resources::of(overhead));
+    }
+    all.set(PODS, 1);
+    all
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::api::data_object::{DataKey, DataKind, DataObject};
 use crate::api::environment::{self, Facts};
 use crate::api::names::FullName;
 use crate::api::pod::Pod;
+use crate::api::pod_resources;
 use crate::api::quantity::{self, Quantity};
 use crate::api::resources::MEMORY;
 use crate::api::volume::{FilesPlugin, FsGroup, HostPathType, Medium, Volume, VolumeFile, VolumeKind, huge_page_size};
@@ -136,8 +137,11 @@ fn medium(volume: &core::Volume, facts: Facts<'_>) -> Medium {
     }
 }
 
-/// The sum of the memory limits, if every main container has one.
+/// The memory limit of the pod as a whole, or the sum of those of the main containers, if every one has a limit.
 fn memory_limit(pod: &Pod) -> Option<u64> {
+    if let Some(limit) = pod_resources::limit(pod.spec(), MEMORY) {
+        return u64::try_from(limit.value()).ok();
+    }
     let limit = |c: &core::Container| quantity::amount(c.resources.as_ref()?.limits.as_ref(), MEMORY);
     pod.containers().iter().map(|c| limit(c).and_then(|q| u64::try_from(q.value()).ok())).sum()
 }

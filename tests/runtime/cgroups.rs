@@ -139,6 +139,33 @@ fn each_level_and_pod_cgroup_has_its_limits_and_all_are_removed() {
     assert_eq!(limits(&format!("{node}/besteffort")), expected((2, 1), None, None), "the levels stay");
 }
 
+#[test]
+fn the_resources_of_a_pod_limit_all_its_containers_together() {
+    let agent = Agent::start("whole");
+    agent.apply(
+        "web",
+        "
+        terminationGracePeriodSeconds: 1
+        resources: {requests: {cpu: 250m}, limits: {cpu: 500m, memory: 64Mi}}
+        containers:
+        - {name: main, image: localhost/trap:1}
+        - {name: own, image: localhost/trap:1, resources: {limits: {memory: 16Mi}}}
+        ",
+    );
+    let pod = agent.wait_running("web");
+    assert_eq!(
+        (&pod["status"]["qosClass"], &pod["spec"]["resources"]["requests"]["memory"]),
+        (&"Burstable".into(), &"16Mi".into())
+    );
+    let of_pod = format!("{}/kubepods/burstable/pod{}", agent.cgroup, uid(&pod));
+    let mib = 1 << 20;
+    assert_eq!(limits(&of_pod), expected((256, 10), Some(50_000), Some(64 * mib)));
+    for (name, memory) in [("main", 64 * mib), ("own", 16 * mib)] {
+        let id = agent.running("web", name).expect("runs");
+        assert_eq!(limits(&format!("{of_pod}/{id}"))[2], expected((0, 0), None, Some(memory))[2], "{name}");
+    }
+}
+
 /// The burstable level gets the sum of its pods' requests as its CPU weight, the best-effort level gets the minimum.
 #[test]
 fn the_weight_of_the_burstable_level_is_the_sum_of_its_requests() {

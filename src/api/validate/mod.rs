@@ -219,6 +219,7 @@ fn spec(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         faults.invalid(at, deadline, "must be between 1 and 2147483647, inclusive");
     }
     placement::placement(spec, at, faults);
+    resources::of_pod(spec, at, faults);
     if let Some(overhead) = &spec.overhead {
         resources::overhead(overhead, at.field("overhead"), faults);
     }

@@ -1,9 +1,11 @@
 //! Requests and limits of a container.
 
+use crate::api::pod_resources;
 use crate::api::problem::{At, Faults};
 use crate::api::quantity::Quantity;
+use crate::api::resources::{Resources, of_containers};
 use crate::api::validate::syntax;
-use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use std::collections::BTreeMap;
 
@@ -47,6 +49,40 @@ pub(super) fn resources(resources: &ResourceRequirements, at: At<'_>, faults: &m
     }
     for name in requests.keys().filter(|n| is_never_shared(n) && !limits.contains_key(*n)) {
         faults.required(at_limits.key(name), "Limit must be set for non overcommitable resources");
+    }
+}
+
+/// Validates the resources of the pod as a whole.
+pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
+    let Some(own) = &spec.resources else { return };
+    let at = at.field("resources");
+    resources(own, at, faults);
+    for (list, field) in [(&own.limits, "limits"), (&own.requests, "requests")] {
+        for name in list.iter().flatten().map(|(name, _)| name).filter(|name| !pod_resources::is_supported(name)) {
+            let supported = &["cpu", "memory", "hugepages-<size>"];
+            faults.unsupported_value(at.field(field).key(name), name, supported);
+        }
+    }
+    let written = Resources::of;
+    if let Some(requests) = pod_resources::requests(spec) {
+        let (of_pod, sum) = (written(requests), of_containers(spec));
+        for (name, written) in requests.iter().filter(|(name, _)| of_pod.get(name) < sum.get(name)) {
+            let sum = pod_resources::written(name, sum.get(name)).0;
+            let detail = format_args!("must be greater than or equal to aggregate container requests of {sum}");
+            faults.invalid(at.field("requests").key(name), &written.0, detail);
+        }
+    }
+    for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
+        let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+        for (name, limit) in limits.into_iter().flatten() {
+            let Some(of_pod) = pod_resources::limits(spec).and_then(|limits| limits.get(name)) else { continue };
+            let (Ok(own), Ok(most)) = (Quantity::parse(&limit.0), Quantity::parse(&of_pod.0)) else { continue };
+            if own > most {
+                let of = &container.name;
+                let detail = format_args!("container {of}: must be less than or equal to pod limits of {}", of_pod.0);
+                faults.invalid(at.field("limits").key(name), &limit.0, detail);
+            }
+        }
     }
 }
 

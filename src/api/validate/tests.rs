@@ -474,7 +474,6 @@ fn an_unsupported_field_is_rejected_by_name() {
         (json!({"resourceClaims": [{"name": "a"}]}), "resourceClaims"),
         (json!({"schedulingGates": [{"name": "a"}]}), "schedulingGates"),
         (json!({"hostUsers": false}), "hostUsers"),
-        (json!({"resources": {"limits": {"cpu": "1"}}}), "resources"),
         (json!({"securityContext": {"windowsOptions": {}}}), "securityContext.windowsOptions"),
     ] {
         assert_eq!(with_fields(more), [format!("spec.{field}: not supported yet")]);
@@ -486,6 +485,44 @@ fn an_unsupported_field_is_rejected_by_name() {
         (json!({"securityContext": {"procMount": "Unmasked"}}), "securityContext.procMount"),
     ] {
         assert_eq!(with_container(more), [format!("spec.containers[0].{field}: not supported yet")]);
+    }
+}
+
+#[test]
+fn the_resources_of_the_pod_cover_those_of_its_containers() {
+    let of = |resources: Value| {
+        with_fields(json!({
+            "resources": resources,
+            "containers": [
+                {"name": "a", "image": "i:1", "resources": {"requests": {"cpu": "300m"}, "limits": {"memory": "64Mi"}}},
+                {"name": "b", "image": "i:1", "resources": {"requests": {"cpu": "1500m"}}},
+            ],
+        }))
+    };
+    assert_eq!(of(json!({"requests": {"cpu": "1800m"}, "limits": {"memory": "64Mi", "cpu": "2"}})), [""; 0]);
+    for (resources, expected) in [
+        (
+            json!({"requests": {"cpu": "1"}}),
+            "spec.resources.requests[cpu]: Invalid value: \"1\": must be greater than or equal to aggregate container requests of \
+             1800m",
+        ),
+        (
+            json!({"limits": {"memory": "32Mi"}}),
+            "spec.resources.limits[memory]: Invalid value: \"64Mi\": container a: must be less than or equal to pod limits of 32Mi",
+        ),
+        (
+            json!({"requests": {"cpu": "3"}, "limits": {"cpu": "2"}}),
+            "spec.resources.requests: Invalid value: \"3\": must be less than or equal to cpu limit of 2",
+        ),
+        (
+            json!({"limits": {"ephemeral-storage": "1Gi"}}),
+            "spec.resources.limits[ephemeral-storage]: Unsupported value: \"ephemeral-storage\": supported values: \"cpu\", \
+             \"memory\", \"hugepages-<size>\"",
+        ),
+        (json!({"claims": [{"name": "x"}]}), "spec.resources.claims: not supported yet"),
+    ] {
+        let faults = of(resources.clone());
+        assert!(faults.contains(&expected.to_owned()), "{resources}: {faults:?}");
     }
 }
 

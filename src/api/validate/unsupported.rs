@@ -18,7 +18,6 @@ pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
         (some(spec.image_pull_secrets.as_ref()), "imagePullSecrets"),
         (some(spec.readiness_gates.as_ref()), "readinessGates"),
         (some(spec.resource_claims.as_ref()), "resourceClaims"),
-        (spec.resources.as_ref().is_some_and(|resources| *resources != Default::default()), "resources"),
         (some(spec.scheduling_gates.as_ref()), "schedulingGates"),
     ] {
         if used {

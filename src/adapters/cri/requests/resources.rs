@@ -4,7 +4,9 @@ use super::{RequestConfig, init_containers, is_sidecar};
 use crate::adapters::cri::proto;
 use crate::api::limits::{Needs, cpu, huge_pages, limits, memory, page_size_name, quota, requests, shares};
 use crate::api::pod::Pod;
+use crate::api::pod_resources;
 use crate::api::qos::Qos;
+use crate::api::resources::{MEMORY, of_containers};
 use k8s_openapi::api::core::v1 as core;
 
 /// OOM scores of a guaranteed (or node-critical) pod and of a best-effort pod.
@@ -29,7 +31,16 @@ fn to_proto(needs: Needs, cfg: &RequestConfig) -> proto::LinuxContainerResources
 }
 
 pub fn container(pod: &Pod, c: &core::Container, cfg: &RequestConfig) -> proto::LinuxContainerResources {
-    let mut r = to_proto(Needs::of(c), cfg);
+    let own = Needs::of(c);
+    let of_pod = |list| (cpu(list), memory(list));
+    let (cpu_limit, memory_limit) = of_pod(pod_resources::limits(pod.spec()));
+    // As in a kubelet, the limit of the pod is that of a container without one.
+    let needs = Needs {
+        cpu_limit: own.cpu_limit.filter(|n| *n > 0).or(cpu_limit),
+        memory_limit: own.memory_limit.filter(|n| *n > 0).or(memory_limit),
+        ..own
+    };
+    let mut r = to_proto(needs, cfg);
     // The limit covers memory and swap together: the container gets no swap.
     r.memory_swap_limit_in_bytes = r.memory_limit_in_bytes;
     r.oom_score_adj = oom_score(pod, c, cfg.memory_capacity);
@@ -71,8 +82,15 @@ fn oom_score(pod: &Pod, c: &core::Container, capacity: u64) -> i64 {
         Qos::BestEffort => return BEST_EFFORT_OOM_SCORE,
         Qos::Burstable => {}
     }
+    // Each container has an equal share of the rest of the pod's request.
+    let rest = memory(pod_resources::requests(spec)).map_or(0, |of_pod| {
+        let of_containers = i64::try_from(of_containers(spec).get(MEMORY)).unwrap_or(i64::MAX);
+        of_pod.saturating_sub(of_containers).max(0)
+    });
+    let count = i64::try_from(pod.all_containers().count()).unwrap_or(i64::MAX);
+    let share = rest / count.max(1);
     let score = |c: &core::Container| {
-        let request = memory(requests(c)).or(memory(limits(c))).unwrap_or(0);
+        let request = memory(requests(c)).or(memory(limits(c))).unwrap_or(0).saturating_add(share);
         1000 - i64::try_from(i128::from(request) * 1000 / i128::from(capacity.max(1))).unwrap_or(1000)
     };
     let mut own = score(c);

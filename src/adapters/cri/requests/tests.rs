@@ -419,6 +419,19 @@ fn huge_pages_and_node_settings_reach_the_resources() {
 }
 
 #[test]
+fn a_container_without_a_limit_has_that_of_its_pod() {
+    let spec = r#"{"resources":{"requests":{"memory":"2Gi"},"limits":{"cpu":"2","memory":"4Gi"}},
+        "containers":[{"name":"main"},{"name":"own","resources":{"requests":{"memory":"1Gi"},"limits":{"memory":"1Gi"}}}]}"#;
+    let of = |name: &str| container_config(&create(Rc::new(pod(spec)), name, 0), &config()).unwrap();
+    let (main, own) = (of("main").linux.resources.clone().unwrap(), of("own").linux.resources.clone().unwrap());
+    assert_eq!((main.memory_limit_in_bytes, main.cpu_quota, main.cpu_shares), (4 << 30, 200_000, 2048));
+    assert_eq!((own.memory_limit_in_bytes, own.cpu_quota), (1 << 30, 200_000));
+    // Each container has half of the GiB that no container requests.
+    let score = |request: u64| 1000 - i64::try_from(request * 1000 / config().memory_capacity).unwrap();
+    assert_eq!((main.oom_score_adj, own.oom_score_adj), (score(1 << 29), score(3 << 29)));
+}
+
+#[test]
 fn small_cpu_limits_are_raised_to_the_kernels_least() {
     let spec = r#"{"containers":[{"name":"main","resources":{"requests":{"cpu":"1m"},"limits":{"cpu":"5m"}}}]}"#;
     let c = container_config(&create(Rc::new(pod(spec)), "main", 0), &config()).unwrap();
