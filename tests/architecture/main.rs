@@ -5,6 +5,7 @@
 
 #![allow(clippy::disallowed_methods)]
 
+mod pod_fields;
 mod rules;
 
 use std::fs;
