@@ -16,7 +16,7 @@ DESTDIR ?=
 PREFIX ?= /usr
 
 .DEFAULT_GOAL := all
-.PHONY: all help build release deb rpm test test-unit test-runtime test-shutdown test-grpcio test-packages test-vm test-vm-shutdown test-vm-package test-mutations simulate bench soak demo demo-down fmt lint install clean
+.PHONY: all help build release deb rpm test test-unit test-runtime test-shutdown test-grpcio test-packages test-vm test-vm-shutdown test-vm-package test-mutations simulate fuzz bench soak demo demo-down fmt lint install clean
 
 all: release ## the installable binary (the same as release)
 
@@ -74,6 +74,10 @@ simulate: ## only the simulation; ARGS=filter, SEEDS=n lives, or m..n
 
 test-mutations: ## many deliberate faults in the engine; the simulation must notice each one; ARGS=name
 	$(CARGO) test --test mutations -- $(ARGS)
+
+fuzz: ## fuzz targets for manifests and the files of volumes; ARGS=seconds for each (60)
+	@tests/lab/install.sh build
+	@tests/lab/fuzz.sh $(ARGS)
 
 bench: ## the table of measurements: release build, real containerd (root or sudo; not for ARGS=engine)
 ifeq ($(strip $(ARGS)),engine)

@@ -14,7 +14,7 @@ use crate::adapters::cri::requests::{HostDns, RequestConfig};
 use crate::adapters::handlers::Handlers;
 use crate::adapters::host::checks::is_stuck as stuck;
 use crate::adapters::host::{capacity, machine};
-use crate::adapters::manifests::{Manifests, Settings};
+use crate::adapters::manifests::{Manifests, OpenSecrets, Settings};
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
 use crate::adapters::records::Records;
@@ -70,7 +70,8 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let container_events = ContainerEvents::new(&root.id);
     let settings = Settings::new(&config.manifests, &config.root_dir, &config.node_name, config.file_check_frequency);
     // An upgrade may have replaced the file of the executable.
-    let settings = Settings { reader: Some("/proc/self/exe".into()), ..settings };
+    let open_secrets = if config.refuse_open_secrets { OpenSecrets::Refuse } else { OpenSecrets::Warn };
+    let settings = Settings { reader: Some("/proc/self/exe".into()), open_secrets, ..settings };
     let manifests = Manifests::open(settings, registry, MANIFESTS, MOUNTS);
     let listener_kinds =
         Listeners { control: Some(config.socket.clone()), health: config.healthz(), read_only: config.read_only() };

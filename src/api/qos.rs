@@ -39,10 +39,10 @@ impl Qos {
     fn of_lists(requests: Option<&Quantities>, limits: Option<&Quantities>) -> Qos {
         let positive = |list: Option<&Quantities>, resource: &str| amount(list, resource).filter(|q| !q.is_zero());
         let some = |list: Option<&Quantities>| DECIDING.iter().any(|r| positive(list, r).is_some());
-        let equal = |r: &&str| positive(limits, r).is_some_and(|limit| positive(requests, r) == Some(limit));
+        let equal = |r: &str| positive(limits, r).is_some_and(|limit| positive(requests, r) == Some(limit));
         if !some(requests) && !some(limits) {
             Qos::BestEffort
-        } else if DECIDING.iter().all(|r| equal(&r)) {
+        } else if DECIDING.iter().all(|r| equal(r)) {
             Qos::Guaranteed
         } else {
             Qos::Burstable

@@ -4,7 +4,7 @@
 
 use crate::adapters::manifests;
 use crate::agent;
-use crate::api::data_object::{DataObject, DataObjects};
+use crate::api::data_object::{DataKind, DataObject, DataObjects};
 use crate::api::document::{self, Object};
 use crate::api::pod::Pod;
 use crate::api::priority::{Classes, PriorityClass};
@@ -30,7 +30,7 @@ const MAX_BYTES: u64 = document::MAX_BYTES as u64;
 /// The content of a path.
 enum Seen {
     Directory(Result<Vec<PathBuf>, String>),
-    File(Result<Vec<u8>, Refused>),
+    File(Result<(Vec<u8>, bool), Refused>),
 }
 
 /// Checks the given files or, without any, the configuration and the manifests selected by `flags`.
@@ -45,6 +45,7 @@ pub fn run(out: &mut dyn Write, flags: &Flags, files: &[PathBuf]) -> Result<u8, 
     let mut report = Report {
         out,
         node,
+        refuse_open_secrets: loaded.config.refuse_open_secrets,
         files: 0,
         errors: 0,
         unreadable: false,
@@ -81,17 +82,19 @@ fn open(path: &Path) -> Seen {
     if path.is_dir() { Seen::Directory(manifests::files_in(path)) } else { Seen::File(read(path)) }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Refused> {
+/// The text of a file, and whether every user of the machine can read it.
+fn read(path: &Path) -> Result<(Vec<u8>, bool), Refused> {
     if STDIN.iter().any(|name| path == Path::new(name)) {
-        return foreign::read_up_to(std::io::stdin().lock(), MAX_BYTES);
+        return Ok((foreign::read_up_to(std::io::stdin().lock(), MAX_BYTES)?, false));
     }
-    foreign::read(path, Links::Follow, MAX_BYTES)
+    Ok((foreign::read(path, Links::Follow, MAX_BYTES)?, manifests::is_open(path)))
 }
 
 struct Report<'a> {
     out: &'a mut dyn Write,
     /// The node's name. A pod that names another node is an error.
     node: String,
+    refuse_open_secrets: bool,
     files: usize,
     errors: usize,
     unreadable: bool,
@@ -129,9 +132,9 @@ impl Report<'_> {
         }
     }
 
-    fn text(&mut self, path: &Path, read: Result<Vec<u8>, Refused>) -> Result<(), Failure> {
-        let text = match read {
-            Ok(text) => text,
+    fn text(&mut self, path: &Path, read: Result<(Vec<u8>, bool), Refused>) -> Result<(), Failure> {
+        let (text, open) = match read {
+            Ok(read) => read,
             Err(Refused::Failed(e)) => return self.cannot_read(path, &format!("cannot be read: {e}")),
             Err(refused) => {
                 self.files += 1;
@@ -149,6 +152,14 @@ impl Report<'_> {
             return self.problems(&config::check_text(path, &text));
         }
         let (objects, problems) = manifests::check_text(&path.to_string_lossy(), &text, &self.node);
+        let is_secret = |object: &Object| matches!(object, Object::Data(data) if data.key.kind == DataKind::Secret);
+        if open && objects.iter().any(is_secret) {
+            let problem = Problem::of_file(&path.to_string_lossy(), manifests::OPEN_SECRET);
+            match self.refuse_open_secrets {
+                true => self.errors_of(vec![problem])?,
+                false => writeln!(self.out, "warning: {}", shown(&problem.to_string()))?,
+            }
+        }
         for object in objects {
             match object {
                 Object::Pod(pod) => self.pods.push(*pod),
@@ -174,7 +185,7 @@ impl Report<'_> {
         let of_thread = directory.to_owned();
         let texts = foreign::within(PATIENCE, move || {
             let files = manifests::files_in(&of_thread).unwrap_or_default();
-            files.iter().filter_map(|file| read(file).ok()).collect::<Vec<_>>()
+            files.iter().filter_map(|file| read(file).ok()).map(|(text, _)| text).collect::<Vec<_>>()
         });
         // (Unreadable files are skipped.)
         for text in texts.unwrap_or_default() {

@@ -128,6 +128,8 @@ pub struct Config {
     pub max_parallel_image_pulls: Option<u32>,
     /// Maximum number of sandboxes created at the same time.
     pub max_parallel_sandbox_starts: u32,
+    /// `openSecrets: Refuse`: a Secret in a file that every user can read is an error.
+    pub refuse_open_secrets: bool,
     /// Maximum number of pods that start a container at the same time.
     pub max_parallel_container_starts: u32,
     /// Names, or prefixes with a trailing `*`.
@@ -176,6 +178,7 @@ impl Default for Config {
             serialize_image_pulls: None,
             max_parallel_image_pulls: None,
             max_parallel_sandbox_starts: 4,
+            refuse_open_secrets: false,
             max_parallel_container_starts: 4,
             allowed_unsafe_sysctls: Vec::new(),
             node: node_size::Notification::default(),

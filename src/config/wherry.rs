@@ -21,6 +21,10 @@ pub static FIELDS: &[Field] = &[
         c.node_name = v.text().to_owned();
         Ok(())
     }),
+    set("openSecrets", Kind::OneOf(&["Warn", "Refuse"]), |c, v| {
+        c.refuse_open_secrets = v.text() == "Refuse";
+        Ok(())
+    }),
     set("rootDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.root_dir = p)),
     set("socket", Kind::Text, |c, v| {
         super::check_socket(v.text())?;

@@ -77,7 +77,8 @@ has() { line "$1" | grep -qw -- "$2"; }
 answers() { pods; }
 gone() { [ -z "$(line "$1")" ]; }
 no_pods() { [ -z "$(pods -o name)" ]; }
-page() { env -u http_proxy -u HTTP_PROXY "$(static_busybox)" wget -q -O - "http://127.0.0.1:$PORT/"; }
+# `page PATH` prints a page of the web server.
+page() { env -u http_proxy -u HTTP_PROXY "$(static_busybox)" wget -q -O - "http://127.0.0.1:$PORT/$1"; }
 
 container_of() {
 	local id
@@ -109,8 +110,17 @@ END
 	done
 }
 
+# The time in milliseconds.
+now() { echo $(($(date +%s%N) / 1000000)); }
+
+# `edit_web EXPRESSION` changes the manifest of the web server with sed.
+edit_web() {
+	sed "$1" "$DEMO/manifests/web.yaml" >"$DEMO/manifests/.web.yaml.new"
+	mv "$DEMO/manifests/.web.yaml.new" "$DEMO/manifests/web.yaml"
+}
+
 up_as_root() {
-	local file before after id sudo=
+	local file before after id since sudo=
 	[ -z "${SUDO_USER:-}" ] || sudo='sudo '
 	title 'a private container runtime (containerd)'
 	stop_agent
@@ -126,14 +136,34 @@ up_as_root() {
 	start_agent
 	until_true 30 'wherry answers on its socket' answers
 	until_true 120 'the web server runs' has web Running
+	until_true 120 'the web server is ready' has web 1/1
 	until_true 120 'the worker runs' has worker Running
 	until_true 120 'the job is done' has job Completed
 	show_pods
 
-	title 'a request to the web server through its hostPort'
-	until_true 30 "the web server answers on port $PORT" page
-	echo "   \$ wget -q -O - http://127.0.0.1:$PORT/"
-	page
+	title 'pages of the web server through its hostPort: from a ConfigMap, and from its init container'
+	until_true 30 "the web server answers on port $PORT" page pages/greeting
+	for file in pages/greeting scratch/prepared; do
+		echo "   \$ wget -q -O - http://127.0.0.1:$PORT/$file"
+		printf '   %s\n' "$(page "$file")"
+	done
+
+	title 'a change of the ConfigMap reaches the running container'
+	edit_web "s/greeting: .*/greeting: The page has changed/"
+	since=$(now)
+	changed() { [ "$(page pages/greeting)" = 'The page has changed' ]; }
+	until_true 30 'the page has changed' changed
+	echo "   \$ wget -q -O - http://127.0.0.1:$PORT/pages/greeting"
+	printf '   %s (after %s ms)\n' "$(page pages/greeting)" "$(($(now) - since))"
+
+	title 'without its page, the readiness probe fails: the pod runs, and is not ready'
+	edit_web '/^  ready:/d'
+	until_true 30 'the probe fails' has web 0/1
+	line web | sed 's/^/   /'
+	"$WHERRY" events web --socket "$SOCKET" | grep -m1 Unhealthy | sed 's/^/   /' || true
+	edit_web 's/^data:/data:\n  ready: "yes"/'
+	until_true 30 'the probe succeeds' has web 1/1
+	line web | sed 's/^/   /'
 
 	title 'a crash: the worker is killed and restarted'
 	contained() { [ -n "$(container_of worker main)" ]; }
@@ -159,7 +189,7 @@ up_as_root() {
    list      ${sudo}${WHERRY#"$PROJECT"/} pods --socket $SOCKET
              ${sudo}${WHERRY#"$PROJECT"/} status --socket $SOCKET
    change    add, edit or delete a manifest in .demo/manifests/ (for example packaging/examples/worker.yaml)
-   open      http://127.0.0.1:$PORT/
+   open      http://127.0.0.1:$PORT/pages/greeting
    logs      .demo/wherry.log; the pods: .demo/log/pods/
    one thread: ls /proc/$(agent_pid)/task ($(find "/proc/$(agent_pid)/task" -mindepth 1 -maxdepth 1 | wc -l)), $(awk '/^RssAnon/ { anonymous = $2 } /^VmRSS/ { resident = $2 } END { print anonymous, "kB anonymous,", resident, "kB resident" }' "/proc/$(agent_pid)/status")
    stop      make demo-down

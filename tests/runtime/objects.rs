@@ -140,3 +140,51 @@ fn d6_the_errors_of_objects_name_file_field_and_remedy() {
     );
     assert!(!text.contains(PASSWORD) && !agent.log().contains(PASSWORD));
 }
+
+const WITH_SECRET: &str = "
+    terminationGracePeriodSeconds: 1
+    containers:
+    - name: main
+      image: localhost/trap:1
+      env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: login, key: password}}}]
+";
+
+#[test]
+fn d6_a_secret_in_a_file_that_every_user_can_read_is_a_warning_or_an_error() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut agent = Agent::prepare("open", &crate::support::lab::Runtime::shared());
+    let namespace = agent.namespace.clone();
+    let chmod = |a: &Agent, mode| {
+        let file = a.dir.join("manifests/login.yaml");
+        fs::set_permissions(file, fs::Permissions::from_mode(mode)).expect("chmod");
+    };
+    agent.write("login.yaml", &secret(&namespace, "login", "password"));
+    agent.apply("web", WITH_SECRET);
+    let warning = "contains a Secret, and every user of this machine can read the file";
+    let checked = |a: &Agent| {
+        let checked = a.command_of("check").output().expect("wherry check");
+        (checked.status.code(), String::from_utf8_lossy(&checked.stdout).into_owned())
+    };
+    agent.run();
+    agent.wait("a warning", |a| a.log().contains(warning));
+    agent.wait_running("web");
+    let (code, text) = checked(&agent);
+    assert!(code == Some(0) && text.starts_with("warning: ") && text.contains(warning), "{text}");
+
+    // As an error, the last good version stays in force.
+    agent.configure("---\napiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nopenSecrets: Refuse\n");
+    agent.kill();
+    agent.run();
+    let refused = |a: &Agent| {
+        let status = String::from_utf8_lossy(&a.wherry(&["status"]).stdout).into_owned();
+        status.lines().any(|l| l.contains("/login.yaml") && l.contains(warning))
+    };
+    agent.write("login.yaml", &secret(&namespace, "login", "password").replace(PASSWORD, "another-secret"));
+    agent.wait("an error", refused);
+    assert!(agent.running("web", "main").is_some());
+    assert_eq!(checked(&agent).0, Some(1));
+    chmod(&agent, 0o600);
+    agent.wait("no error", |a| !refused(a));
+    assert_eq!(checked(&agent).0, Some(0));
+    assert!(!agent.log().contains(PASSWORD) && !agent.log().contains("another-secret"));
+}

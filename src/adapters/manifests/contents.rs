@@ -4,7 +4,7 @@
 //! A pod is in force once the engine has accepted it, because its priority is unknown before (A5). Until then the last
 //! good version of the pod stays in force, as for a broken document.
 
-use crate::api::data_object::DataObject;
+use crate::api::data_object::{DataKind, DataObject};
 use crate::api::document::{Document, Key, Object};
 use crate::api::objects::{AcceptedPod, Given, PodDocument};
 use crate::api::pod::{Pod, Source};
@@ -116,6 +116,10 @@ impl Held {
 
     pub(super) fn data(&self) -> Option<&Rc<DataObject>> {
         if let Thing::Data(object) = &self.thing { Some(object) } else { None }
+    }
+
+    pub(super) fn is_secret(&self) -> bool {
+        self.data().is_some_and(|object| object.key.kind == DataKind::Secret)
     }
 
     fn accepted(&self) -> Option<&AcceptedPod> {

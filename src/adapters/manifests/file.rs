@@ -108,6 +108,13 @@ pub(super) fn read_regular(path: &Path) -> Result<(Vec<u8>, Stamp), Unread> {
     Ok((text, Stamp::of(&after)))
 }
 
+/// True if every user of the machine can read the file: they may read it, and may search its directory.
+pub fn is_open(path: &Path) -> bool {
+    let permits = |path: &Path, bit: u32| rustix::fs::stat(path).is_ok_and(|stat| stat.st_mode & bit != 0);
+    permits(path, 0o004)
+        && path.parent().is_none_or(|directory| directory.as_os_str().is_empty() || permits(directory, 0o001))
+}
+
 fn broken(why: String) -> Unread {
     Unread::Broken { why, passing: false }
 }

@@ -1,19 +1,26 @@
 //! Evaluates the inspection of one file: whether its content is complete and has changed. A file that cannot be read
 //! keeps its last good version (D2).
 
-use super::contents;
+use super::contents::{self, Held};
 use super::file::{Found, Stamp, Unread};
 use super::inspection::{FileSeen, Reading};
 use super::inspections::Why;
 use super::open_problems::Kind;
 use super::watch::Touch;
-use super::{GONE, Manifests, SETTLE, Wait, seen};
+use super::{GONE, Manifests, OpenSecrets, SETTLE, Wait, seen};
 use crate::api::document::{self, Context, Document};
 use crate::api::problem::Problem;
 use crate::api::time::Now;
 use crate::api::uid;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+
+/// The warning about a file with a Secret.
+pub const OPEN_SECRET: &str = "contains a Secret, and every user of this machine can read the file; chmod o-r, or move the Secret to a file of its own";
+
+fn open_secret(path: &str, document: u32) -> Problem {
+    Problem { document, ..Problem::of_file(path, OPEN_SECRET) }
+}
 
 /// The result of reading a file.
 struct Read {
@@ -66,10 +73,12 @@ impl Manifests {
             return;
         };
         let unreadable = known.is_some_and(|source| source.unreadable);
+        // Who may read the file matters if it contains a Secret.
+        let guarded = known.is_some_and(|source| source.open || source.held.iter().any(Held::is_secret));
         let same = known.is_some_and(|source| source.stamp == stamp && stamp.is_some());
         // The target of a link may still be written. The link itself was created in one step.
         let at_once = if touch.step { stamp.is_none_or(|stamp| settled(stamp, now)) } else { link || hard_links };
-        if touch.complete || (touch.attributes && unreadable) {
+        if touch.complete || (touch.attributes && (unreadable || guarded && !same)) {
             self.take(name, read, now);
         } else if same {
             self.waits.remove(name);
@@ -111,8 +120,8 @@ impl Manifests {
     fn take(&mut self, name: &OsStr, read: Read, now: Now) {
         let shown = self.shown(name);
         self.waits.remove(name);
-        let stamp = match read.reading {
-            Reading::Text(stamp) => stamp,
+        let (stamp, open) = match read.reading {
+            Reading::Text { stamp, open } => (stamp, open),
             Reading::Same => return,
             Reading::Not(Unread::Gone) => return self.wait(name, GONE, Wait::Gone, now),
             Reading::Not(Unread::Changing) => return self.settle_later(name, read.stamp, now),
@@ -128,8 +137,9 @@ impl Manifests {
             }
         };
         let digest = uid::digest_of_bytes(&read.text);
-        let unchanged =
-            |source: &&mut super::Source| !source.unreadable && source.text.as_ref().is_some_and(|old| *old == digest);
+        let unchanged = |source: &&mut super::Source| {
+            !source.unreadable && source.open == open && source.text.as_ref().is_some_and(|old| *old == digest)
+        };
         if let Some(source) = self.sources.get_mut(name).filter(unchanged) {
             source.stamp = Some(stamp);
             return;
@@ -141,10 +151,17 @@ impl Manifests {
                     source.has_documents = false;
                 }
             }
-            Ok(documents) => self.merge(name, &read.text, documents, now),
+            Ok(documents) => {
+                if open && self.settings.open_secrets == OpenSecrets::Warn && documents.iter().any(Document::is_secret)
+                {
+                    log::warn!("manifest warning file={shown:?} warning={OPEN_SECRET:?}");
+                }
+                self.merge(name, &read.text, documents, open, now);
+            }
         }
         let source = self.sources.entry(name.to_owned()).or_default();
         (source.text, source.stamp, source.unreadable) = (Some(digest), Some(stamp), false);
+        source.open = open;
         self.note_place();
     }
 
@@ -159,13 +176,17 @@ impl Manifests {
     }
 
     /// Brings the documents of a parsed file into force, each one independently of the others.
-    fn merge(&mut self, name: &OsStr, text: &[u8], documents: Vec<Document>, now: Now) {
+    fn merge(&mut self, name: &OsStr, text: &[u8], documents: Vec<Document>, open: bool, now: Now) {
         let has_documents = documents.iter().any(|document| document.may_be_ours() && document.key().is_some());
         let shown = self.shown(name);
         let seen = seen(now);
         let node_name = self.settings.node_name.clone();
         let context = Context { node_name: &node_name, seen: &seen };
-        let make = |document: &Document| document.object(&shown, Some(text), context);
+        let refuse = open && self.settings.open_secrets == OpenSecrets::Refuse;
+        let make = |document: &Document| match refuse && document.is_secret() {
+            true => Err(vec![open_secret(&shown, document.number)]),
+            false => document.object(&shown, Some(text), context),
+        };
         let old = self.sources.get_mut(name).map(|source| std::mem::take(&mut source.held));
         let (held, problems) = contents::merge(old, || self.recall(name, now).unwrap_or_default(), documents, make);
         self.changed = true;

@@ -227,7 +227,7 @@ mod tests {
         for name in [name, "link".into()] {
             let base = directory.clone().into_os_string();
             let (answer, text) = ask(Subject::File { base, name, known: None, watch: false });
-            assert!(matches!(answer, Answer::File(FileSeen { reading: Reading::Text(_), .. })), "{answer:?}");
+            assert!(matches!(answer, Answer::File(FileSeen { reading: Reading::Text { .. }, .. })), "{answer:?}");
             assert_eq!(text, b"one\ntwo\n\xff");
         }
     }

@@ -89,7 +89,11 @@ pub(super) struct FileSeen {
 pub(super) enum Reading {
     /// Not read, because the stamp is unchanged.
     Same,
-    Text(Stamp),
+    Text {
+        stamp: Stamp,
+        /// Every user of the machine can read the file.
+        open: bool,
+    },
     Not(Unread),
 }
 
@@ -266,7 +270,7 @@ impl FileQuestion<'_> {
             return (Reading::Same, Vec::new());
         }
         match file::read_regular(path) {
-            Ok((text, stamp)) => (Reading::Text(stamp), text),
+            Ok((text, stamp)) => (Reading::Text { stamp, open: file::is_open(path) }, text),
             Err(why) => (Reading::Not(why), Vec::new()),
         }
     }

@@ -34,6 +34,8 @@ mod walk;
 mod watch;
 
 pub use check::{check_text, files_in};
+pub use file::is_open;
+pub use files::OPEN_SECRET;
 pub use foreign::{COMMAND as INSPECT_COMMAND, answer as answer_inspection, may_hang};
 pub use inspection::{Inspection, Seen};
 pub use open_problems::OpenProblem;
@@ -77,6 +79,17 @@ pub struct Settings {
     /// The program that inspects foreign file systems, run with `INSPECT_COMMAND` and a question. If it is not set, the
     /// agent inspects them itself.
     pub reader: Option<PathBuf>,
+    pub open_secrets: OpenSecrets,
+}
+
+/// `openSecrets`: the treatment of a Secret in a file that every user of the machine can read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OpenSecrets {
+    /// It is used, and a warning is logged.
+    #[default]
+    Warn,
+    /// It is an error. The last good version of the Secret stays in force.
+    Refuse,
 }
 
 impl Settings {
@@ -88,6 +101,7 @@ impl Settings {
             check_frequency,
             mountinfo: mount::TABLE.into(),
             reader: None,
+            open_secrets: OpenSecrets::default(),
         }
     }
 }
@@ -117,6 +131,8 @@ struct Source {
     unreadable: bool,
     /// The text that was read last contains a manifest, valid or not. This shows that the directory is the right one.
     has_documents: bool,
+    /// Every user of the machine could read the file when it was read last.
+    open: bool,
 }
 
 /// A file that is inspected again later.

@@ -205,6 +205,10 @@ impl Document {
         Some(FullName::new(if namespace.is_empty() { "default" } else { namespace }, name))
     }
 
+    pub fn is_secret(&self) -> bool {
+        self.content.get("kind").and_then(Value::as_str) == Some("Secret")
+    }
+
     /// The identity that the document claims, if it is readable. Other errors do not matter.
     pub fn key(&self) -> Option<Key> {
         let name = self.name()?;
