@@ -1,7 +1,7 @@
 //! Image names: the reference grammar of the distribution project, and the default tag.
 //!
 //! An invalid name is not an error of the manifest. As in a kubelet, the pod exists and its container waits with
-//! InvalidImageName. Therefore the name is checked when the image is needed.
+//! InvalidImageName. Therefore the name is checked when the image is needed, and by `wherry check`.
 
 /// The maximum length of a repository name (domain and path).
 const LONGEST_NAME: usize = 255;
@@ -19,6 +19,18 @@ pub fn normalize(name: &str) -> Result<String, String> {
             Err(format!("Failed to apply default image tag {name:?}: couldn't parse image name {name:?}: {why}"))
         }
     }
+}
+
+/// # Errors
+/// Why the name is invalid.
+pub fn check(name: &str) -> Result<(), String> {
+    Reference::parse(name).map(drop)
+}
+
+/// The repository of an image with its domain, without tag and digest: `docker.io/library/busybox`. None if the name is
+/// invalid.
+pub fn repository(name: &str) -> Option<String> {
+    Reference::parse(name).ok().map(|reference| format!("{}/{}", reference.domain, reference.path))
 }
 
 /// The tag of a name, and whether the name has a digest. The tag is None if absent, or if the name is invalid.
@@ -167,6 +179,13 @@ mod tests {
         ] {
             assert_eq!(normalize(name).unwrap(), full);
         }
+    }
+
+    #[test]
+    fn a_repository_has_a_domain_and_neither_tag_nor_digest() {
+        assert_eq!(repository("busybox:1.35").as_deref(), Some("docker.io/library/busybox"));
+        assert_eq!(repository(&format!("r.io:5000/a/b:1@{DIGEST}")).as_deref(), Some("r.io:5000/a/b"));
+        assert_eq!(repository("UPPER"), None);
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! replaced as a whole. All files are read to the end, so that every error is reported at once, with file and line.
 //! `table` reads a document by a table of fields; `kubelet` and `wherry` contain the two tables.
 
-pub mod duration;
 mod files;
 pub mod kubelet;
 pub mod node_size;
@@ -16,6 +15,7 @@ pub mod wherry;
 pub mod yaml;
 
 pub use crate::api::cgroups::CgroupDriver;
+pub use crate::api::duration;
 use crate::api::shutdown::Groups;
 pub use files::read_file;
 use problem::{Place, Problems};
