@@ -3,6 +3,7 @@
 
 pub mod bus;
 pub mod cgroups;
+pub mod credentials;
 pub mod cri;
 mod durable;
 pub mod handlers;

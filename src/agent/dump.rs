@@ -80,6 +80,8 @@ pub(super) fn dump(
                 Job::Message(_) => "read a termination message",
                 Job::Hosts(_) => "read the host's hosts file",
                 Job::Dns(_) => "read the host's resolv.conf",
+                Job::DockerConfig(_) => "read the docker configuration",
+                Job::Provider(..) => "run a credential provider",
                 Job::Configuration => "read the configuration",
                 Job::Findings => "search for a container runtime",
                 Job::Networks(_) => "check the network results of sandboxes",

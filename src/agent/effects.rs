@@ -3,11 +3,13 @@
 use super::paths::{ContainerFiles, Removed, SandboxCall};
 use super::{Agent, system_check, views};
 use crate::adapters::cgroups::CgroupResult;
+use crate::adapters::credentials::docker_config;
 use crate::adapters::cri::requests::HostDns;
 use crate::adapters::manifests::{NotSeen, Seen};
 use crate::adapters::records::Records;
 use crate::adapters::server::http::Route;
 use crate::adapters::volumes::{self, ForContainer, VolumeError};
+use crate::api::credential_provider::Provided;
 use crate::api::finding::Finding;
 use crate::api::mount::Mount;
 use crate::api::names::Uid;
@@ -49,6 +51,10 @@ pub enum Job {
     Dns(SandboxCall),
     /// The removal of empty network results.
     Networks(OpId),
+    /// The node's docker configuration.
+    DockerConfig(OpId),
+    /// A credential provider, with its name.
+    Provider(OpId, String),
     /// For a reload.
     Configuration,
     /// The search for the reason why the runtime is unavailable.
@@ -67,6 +73,8 @@ pub enum Work {
     Hosts(Result<String, String>),
     Dns(Result<HostDns, String>),
     Networks(Vec<Removed>),
+    DockerConfig(docker_config::Found),
+    Provided(Result<Provided, String>),
     Configuration(Box<Loaded>),
     Findings(Vec<Finding>),
     /// True if the drop-in for logind was written, false if it was up to date.
@@ -139,6 +147,10 @@ impl Agent {
             }
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),
             Effect::Volumes { op, call, timeout } => self.use_volumes(op, call, timeout, now),
+            Effect::ReadDockerConfig { op, timeout } => self.read_docker_config(op, timeout, now),
+            Effect::AskProvider { op, provider, repository, timeout } => {
+                self.ask_provider(op, *provider, repository, timeout, now);
+            }
             Effect::Hook { op, call, timeout } => {
                 let token = self.event_loop.token();
                 self.handlers.hook(op, &call, timeout, now.boot, self.event_loop.registry(), token);
@@ -355,6 +367,8 @@ impl Agent {
                 self.run_sandbox(sandbox, Some(host), now);
                 self.flush_to_runtime(now);
             }
+            (Job::DockerConfig(op), Work::DockerConfig(found)) => self.docker_config_read(op, found, now),
+            (Job::Provider(op, name), Work::Provided(result)) => self.provider_asked(op, &name, result, now),
             (Job::Networks(op), Work::Networks(gone)) => self.empty_networks_removed(op, gone),
             (Job::Findings, Work::Findings(found)) => found.iter().for_each(system_check::line),
             (Job::Configuration, Work::Configuration(loaded)) => self.reloaded(Ok(*loaded), now),
@@ -393,7 +407,12 @@ impl Agent {
                 Vec::new()
             }
             // (A container without a termination message has an empty one.)
-            Job::Files(op) | Job::Message(op) | Job::Networks(op) | Job::Hosts(ContainerFiles { op, .. }) => vec![op],
+            Job::Files(op)
+            | Job::Message(op)
+            | Job::Networks(op)
+            | Job::DockerConfig(op)
+            | Job::Provider(op, _)
+            | Job::Hosts(ContainerFiles { op, .. }) => vec![op],
             Job::Dns(sandbox) => {
                 self.run_sandbox(sandbox, None, now);
                 self.flush_to_runtime(now);

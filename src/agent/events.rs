@@ -223,6 +223,10 @@ impl Agent {
         fixed.max_container_restart_period = self.config.max_container_restart_period;
         fixed.serialize_image_pulls = self.config.serialize_image_pulls;
         fixed.max_parallel_image_pulls = self.config.max_parallel_image_pulls;
+        fixed.docker_config.clone_from(&self.config.docker_config);
+        fixed.image_credential_provider_config.clone_from(&self.config.image_credential_provider_config);
+        fixed.image_credential_provider_bin_dir.clone_from(&self.config.image_credential_provider_bin_dir);
+        fixed.credential_providers.clone_from(&self.config.credential_providers);
         fixed.max_parallel_sandbox_starts = self.config.max_parallel_sandbox_starts;
         fixed.max_parallel_container_starts = self.config.max_parallel_container_starts;
         fixed.logind_conf_dir.clone_from(&self.config.logind_conf_dir);

@@ -2,13 +2,14 @@
 //!
 //! `Agent::run` is the loop. `start` builds the agent. `effects` carries effects out, and `events` brings events in; `logind`
 //! does both for graceful shutdown. `paths` starts and cancels the runtime calls, and lets helpers read files that Wherry
-//! does not own. `control` passes users' requests to the engine, and its answers to the server. `content` has the data that
+//! does not own, `credentials` those for image pulls. `control` passes users' requests to the engine, and its answers to the server. `content` has the data that
 //! the server shows, `views` the form in which it shows pods, `descriptors` and `dump` the internal state. `event_recorder`
 //! writes the log lines and events of pods, `event_cache` keeps the events, `logging` formats the log, and `service`
 //! notifies systemd. `system_check` checks the machine, and `purge` is the command of that name; it does not use the engine.
 
 mod content;
 mod control;
+mod credentials;
 mod descriptors;
 mod dump;
 mod effects;

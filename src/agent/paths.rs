@@ -86,7 +86,11 @@ impl Agent {
 
     /// Returns true if a cancellation is to be sent to the runtime.
     pub(super) fn cancel(&mut self, op: OpId) -> bool {
-        let waits = |job: &Job| matches!(job, Job::Dns(sandbox) if sandbox.op == op);
+        let waits = |job: &Job| match job {
+            Job::Dns(sandbox) => sandbox.op == op,
+            Job::DockerConfig(of) | Job::Provider(of, _) => *of == op,
+            _ => false,
+        };
         let Some(id) = self.sources.jobs.iter().find(|(_, job)| waits(job)).map(|(id, _)| *id) else {
             self.runtime.client.cancel(op);
             return true;

@@ -201,6 +201,7 @@ pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str, start
         parallel_sandboxes: config.max_parallel_sandbox_starts as usize,
         parallel_containers: config.max_parallel_container_starts as usize,
         parallel_pulls: config.parallel_image_pulls().map_or(usize::MAX, |n| n as usize),
+        credential_providers: config.credential_providers.clone(),
         // Nodes should not act at the same moment. A hash of the owner's id is random enough.
         seed: owner.bytes().fold(0, |seed: u64, b| seed.wrapping_mul(31).wrapping_add(u64::from(b))),
         ..defaults

@@ -3,6 +3,7 @@
 use crate::api::names::FullName;
 use crate::api::pod::Source;
 use crate::api::problem::Problem;
+use crate::api::registry_credentials::Keyring;
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -66,6 +67,41 @@ impl DataValue {
     }
 }
 
+/// The format of the credentials for registries in a Secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DockerFormat {
+    ConfigJson,
+    Cfg,
+}
+
+impl DockerFormat {
+    /// The format of a Secret of this type. None: the Secret has no credentials.
+    pub fn of_type(kind: &str) -> Option<DockerFormat> {
+        match kind {
+            "kubernetes.io/dockerconfigjson" => Some(DockerFormat::ConfigJson),
+            "kubernetes.io/dockercfg" => Some(DockerFormat::Cfg),
+            _ => None,
+        }
+    }
+
+    /// The key of the credentials.
+    pub fn key(self) -> &'static str {
+        match self {
+            DockerFormat::ConfigJson => ".dockerconfigjson",
+            DockerFormat::Cfg => ".dockercfg",
+        }
+    }
+
+    /// # Errors
+    /// The text does not have this format. The error shows no value.
+    pub fn read(self, text: &[u8]) -> Result<Keyring, String> {
+        match self {
+            DockerFormat::ConfigJson => Keyring::from_docker_config(text),
+            DockerFormat::Cfg => Keyring::from_dockercfg(text),
+        }
+    }
+}
+
 /// A valid ConfigMap or Secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DataObject {
@@ -73,9 +109,20 @@ pub struct DataObject {
     /// The values never change.
     pub immutable: bool,
     pub values: BTreeMap<Box<str>, DataValue>,
+    /// For a Secret with credentials for registries.
+    pub docker: Option<DockerFormat>,
     pub source: Source,
     /// The digest of the parsed content, as for a pod (D3).
     pub digest: String,
+}
+
+impl DataObject {
+    /// The credentials for registries. None if the Secret is of another type.
+    pub fn registry_credentials(&self) -> Option<Keyring> {
+        let format = self.docker?;
+        // (The content was valid when the manifest was read.)
+        format.read(self.values.get(format.key())?.bytes()).ok()
+    }
 }
 
 /// Without the values, which may be secret.
@@ -170,6 +217,7 @@ mod tests {
             key: DataKey { kind, name: FullName::new("default", "settings") },
             immutable: false,
             values: [("key".into(), DataValue::Text(value.into()))].into(),
+            docker: None,
             source: Source { path: path.to_owned(), document: 1 },
             digest: value.to_owned(),
         })

@@ -165,6 +165,8 @@ pub struct ImageFact {
     pub uid: Option<i64>,
     /// The user name from the image config; empty if there is none.
     pub username: String,
+    /// In bytes.
+    pub size: u64,
 }
 
 /// Results of the calls Version and Status.

@@ -1,5 +1,6 @@
 //! The internal form of a pod: identity, source, and the defaulted, validated Kubernetes object.
 
+use crate::api::data_object::{DataKey, DataKind};
 use crate::api::names::{FullName, Uid};
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
@@ -124,6 +125,15 @@ impl Pod {
     /// True if the UID comes from the manifest's `metadata.uid`, false if it is a digest (D3).
     pub fn has_own_uid(&self) -> bool {
         super::uid::of(&self.source.path, &self.digest) != self.uid
+    }
+
+    /// The Secrets with credentials for registries. As in a kubelet, an empty name has no effect.
+    pub fn image_pull_secrets(&self) -> impl Iterator<Item = DataKey> {
+        let names = self.spec().image_pull_secrets.iter().flatten().map(|secret| secret.name.as_str());
+        names.filter(|name| !name.is_empty()).map(|name| DataKey {
+            kind: DataKind::Secret,
+            name: FullName { namespace: self.name.namespace.clone(), name: name.into() },
+        })
     }
 
     pub fn host_network(&self) -> bool {

@@ -33,7 +33,7 @@ macro_rules! reasons {
 reasons! {
     // Events of a pod.
     BackOff ContainerDied Created Failed FailedCleanup FailedCreatePodSandBox FailedKillPod FailedMount FailedPostStartHook
-    FailedPreStopHook FailedRecord FailedUnMount InspectFailed Killing OrphanedPod ProbeWarning Pulled Pulling Removed
+    FailedPreStopHook FailedRecord FailedToRetrieveImagePullSecret FailedUnMount InspectFailed Killing OrphanedPod ProbeWarning Pulled Pulling Removed
     SandboxChanged Started Undrained Unhealthy
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
@@ -46,7 +46,8 @@ reasons! {
     AppArmor NodeAffinity NodeName NodePorts OutOfExtendedResources PodOSNotSupported SysctlForbidden UIDInUse WaitingForRoom
     // Why a container waits.
     ContainerCreating CrashLoopBackOff CreateContainerConfigError CreateContainerError ErrImageNeverPull ErrImagePull
-    ImageInspectError ImagePullBackOff InvalidImageName PodInitializing PostStartHookError RunContainerError
+    ImageInspectError ImagePullBackOff InvalidImageName PodInitializing PostStartHookError RegistryUnavailable RunContainerError
+    SignatureValidationFailed
     // Conditions and terminated containers.
     ContainerStatusUnknown ContainersNotInitialized ContainersNotReady PodCompleted PodFailed TerminationByKubelet
 }

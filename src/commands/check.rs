@@ -306,6 +306,25 @@ mod tests {
     }
 
     #[test]
+    fn an_invalid_image_name_is_an_error_although_the_agent_accepts_the_pod() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pod.yaml");
+        std::fs::write(&path, pod("web", "image").replace("busybox", "r.io/Shop:7")).unwrap();
+        let (text, code) = check(&Flags::default(), std::slice::from_ref(&path));
+        let why = "invalid reference format: repository name (Shop) must be lowercase; the container would wait with \
+                   InvalidImageName";
+        let expected =
+            format!("{}:8: spec.containers[0].image: Invalid value: \"r.io/Shop:7\": {why}\n", path.display());
+        assert_eq!((text, code), (expected, 1));
+        let (objects, problems) = document::read_objects(
+            &std::fs::read(&path).unwrap(),
+            "",
+            document::Context { node_name: "node", seen: "" },
+        );
+        assert_eq!((objects.len(), problems.len()), (1, 0));
+    }
+
+    #[test]
     fn a_fifo_is_an_error_and_its_writer_loses_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("pod.yaml");

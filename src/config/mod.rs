@@ -1,10 +1,11 @@
 //! The configuration. It consists of the kubelet's `KubeletConfiguration` in a file and drop-ins, our own second document
-//! for settings that it lacks, and command line flags, which override both.
+//! for settings that it lacks, and command line flags, which override both. `credential_providers` reads one more file.
 //!
 //! Documents are applied in order, field by field. A later file overrides only the fields that it sets; a list is
 //! replaced as a whole. All files are read to the end, so that every error is reported at once, with file and line.
 //! `table` reads a document by a table of fields; `kubelet` and `wherry` contain the two tables.
 
+mod credential_providers;
 mod files;
 pub mod kubelet;
 pub mod node_size;
@@ -15,6 +16,7 @@ pub mod wherry;
 pub mod yaml;
 
 pub use crate::api::cgroups::CgroupDriver;
+use crate::api::credential_provider::Provider;
 pub use crate::api::duration;
 use crate::api::shutdown::Groups;
 pub use files::read_file;
@@ -126,6 +128,12 @@ pub struct Config {
     /// The configured value. Use `parallel_image_pulls`.
     pub serialize_image_pulls: Option<bool>,
     pub max_parallel_image_pulls: Option<u32>,
+    /// None: `adapters::credentials` has the default paths.
+    pub docker_config: Option<PathBuf>,
+    pub image_credential_provider_config: Option<PathBuf>,
+    pub image_credential_provider_bin_dir: Option<PathBuf>,
+    /// The content of `image_credential_provider_config`.
+    pub credential_providers: Vec<Provider>,
     /// Maximum number of sandboxes created at the same time.
     pub max_parallel_sandbox_starts: u32,
     /// `openSecrets: Refuse`: a Secret in a file that every user can read is an error.
@@ -177,6 +185,10 @@ impl Default for Config {
             max_container_restart_period: Duration::from_secs(300),
             serialize_image_pulls: None,
             max_parallel_image_pulls: None,
+            docker_config: None,
+            image_credential_provider_config: None,
+            image_credential_provider_bin_dir: None,
+            credential_providers: Vec::new(),
             max_parallel_sandbox_starts: 4,
             refuse_open_secrets: false,
             max_parallel_container_starts: 4,
@@ -231,7 +243,9 @@ impl Loaded {
 pub fn load(flags: &Flags) -> Loaded {
     let mut problems = Problems::default();
     let texts = files::read_all(flags, &mut problems);
-    let config = assemble(&texts, flags, &host_name(), &mut problems);
+    let (mut config, places) = assemble(&texts, flags, &host_name(), &mut problems);
+    let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
+    credential_providers::read(&mut config, place, &mut problems);
     Loaded { config, problems, files: texts.into_iter().map(|t| t.path).collect() }
 }
 
@@ -264,7 +278,8 @@ struct Text {
     text: String,
 }
 
-fn assemble(texts: &[Text], flags: &Flags, host: &str, problems: &mut Problems) -> Config {
+/// The configuration, and the place of each setting. Files that the configuration names are not read.
+fn assemble(texts: &[Text], flags: &Flags, host: &str, problems: &mut Problems) -> (Config, BTreeMap<String, Place>) {
     let mut config = Config { flags: flags.clone(), ..Config::default() };
     let mut places = BTreeMap::new();
     let mut reader = Reader { config: &mut config, problems: &mut *problems, places: &mut places };
@@ -286,7 +301,7 @@ fn assemble(texts: &[Text], flags: &Flags, host: &str, problems: &mut Problems) 
     check_together(&config, &places, problems);
     node_size::decide(&mut config, &places, problems);
     shutdown::decide(&mut config, &places, problems);
-    config
+    (config, places)
 }
 
 fn read_documents(reader: &mut Reader, documents: &[Node], place: &Place) {

@@ -4,7 +4,7 @@ use super::*;
 fn read(texts: &[(&str, &str)], flags: &Flags) -> (Config, Problems) {
     let texts: Vec<Text> = texts.iter().map(|(p, t)| Text { path: PathBuf::from(p), text: (*t).to_owned() }).collect();
     let mut problems = Problems::default();
-    let config = assemble(&texts, flags, "Boat-7", &mut problems);
+    let (config, _) = assemble(&texts, flags, "Boat-7", &mut problems);
     (config, problems)
 }
 
@@ -526,4 +526,48 @@ fn the_limits_of_parallel_starts_are_at_least_one() {
         lines(&problems.errors),
         ["/a:3: maxParallelSandboxStarts: must be 1 or more", "/a:4: maxParallelContainerStarts: must be 1 or more"]
     );
+}
+
+#[test]
+fn the_file_of_credential_providers_is_read_with_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let load_with = |wherry: &str| {
+        let text = format!("apiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\n{wherry}");
+        std::fs::write(at("c.yaml"), text).unwrap();
+        load(&Flags { config: Some(at("c.yaml")), config_dir: Some(PathBuf::new()), ..Flags::default() })
+    };
+    let bin = format!("imageCredentialProviderBinDir: {}\n", dir.path().display());
+    let file = format!("imageCredentialProviderConfig: {}\n", at("p.yaml").display());
+    let provider = "- {name: cloud, matchImages: [r.io], defaultCacheDuration: 1m, apiVersion: credentialprovider.kubelet.k8s.io/v1}";
+    let good =
+        format!("apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n{provider}\n");
+    std::fs::write(at("p.yaml"), &good).unwrap();
+    let loaded = load_with(&format!("dockerConfig: /etc/docker.json\n{bin}{file}"));
+    assert!(loaded.is_ok(), "{:?}", loaded.problems);
+    let warning = "is not a program; the provider cloud will fail";
+    assert!(lines(&loaded.problems.warnings)[0].contains(warning), "{:?}", loaded.problems);
+    let names: Vec<&str> = loaded.config.credential_providers.iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(
+        (names.as_slice(), loaded.config.docker_config),
+        (&["cloud"][..], Some(PathBuf::from("/etc/docker.json")))
+    );
+    std::fs::write(at("cloud"), "").unwrap();
+    assert_eq!(load_with(&format!("{bin}{file}")).problems, Problems::default());
+
+    let errors = |wherry: &str| lines(&load_with(wherry).problems.errors);
+    let c = at("c.yaml").display().to_string();
+    assert_eq!(
+        [errors(&bin), errors(&file)].concat(),
+        [
+            format!("{c}:3: imageCredentialProviderBinDir: needs imageCredentialProviderConfig too"),
+            format!("{c}:3: imageCredentialProviderConfig: needs imageCredentialProviderBinDir too"),
+        ]
+    );
+    std::fs::write(at("p.yaml"), good.replace("cloud", "a/b")).unwrap();
+    assert!(
+        errors(&format!("{bin}{file}"))[0].starts_with(&format!("{}:4: providers[0].name: ", at("p.yaml").display()))
+    );
+    std::fs::remove_file(at("p.yaml")).unwrap();
+    assert!(errors(&format!("{bin}{file}"))[0].contains("p.yaml: cannot be read: No such file"));
 }

@@ -11,7 +11,14 @@ pub const KIND: &str = "WherryConfiguration";
 /// In alphabetical order.
 pub static FIELDS: &[Field] = &[
     set("containerLogsDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.container_logs_dir = p)),
+    set("dockerConfig", Kind::Text, |c, v| absolute(v.text()).map(|p| c.docker_config = Some(p))),
     parts("extendedResources", Kind::MapOf(&INT64), node_size::extended),
+    set("imageCredentialProviderBinDir", Kind::Text, |c, v| {
+        absolute(v.text()).map(|p| c.image_credential_provider_bin_dir = Some(p))
+    }),
+    set("imageCredentialProviderConfig", Kind::Text, |c, v| {
+        absolute(v.text()).map(|p| c.image_credential_provider_config = Some(p))
+    }),
     set("logindConfDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.logind_conf_dir = p)),
     set("maxParallelContainerStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_container_starts = n)),
     set("maxParallelSandboxStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_sandbox_starts = n)),

@@ -1,5 +1,6 @@
 //! The engine's settings. `Event::Configure` replaces them; `owner`, `boot_id`, `started` and `seed` are fixed at the start.
 
+use crate::api::credential_provider::Provider;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
 use crate::api::shutdown::Groups;
@@ -27,6 +28,8 @@ pub struct EngineConfig {
     pub parallel_containers: usize,
     /// Maximum number of image pulls at the same time (`maxParallelImagePulls`, 1 with `serializeImagePulls`).
     pub parallel_pulls: usize,
+    /// The credential providers, in the order in which they are asked.
+    pub credential_providers: Vec<Provider>,
     /// Maximum number of status reads at the same time (P3).
     pub parallel_reads: usize,
     /// A2: the node's name, labels and allocatable resources.
@@ -53,6 +56,7 @@ impl Default for EngineConfig {
             parallel_sandboxes: 4,
             parallel_containers: 4,
             parallel_pulls: 1,
+            credential_providers: Vec::new(),
             parallel_reads: 16,
             node: NodeFacts {
                 allocatable: Resources::from([(PODS, 110), (CPU, 4000), (MEMORY, 8 << 30)]),

@@ -1,5 +1,6 @@
 //! The context of one step of a worker: the time, the configuration, the node's limits, and the outbox.
 
+use crate::api::credential_provider::Provider;
 use crate::api::data_object::DataObjects;
 use crate::api::names::Uid;
 use crate::api::pod::Pod;
@@ -16,6 +17,7 @@ use crate::engine::handler::{Handler, HandlerCall};
 use crate::engine::op::OpId;
 use crate::engine::outbox::Outbox;
 use crate::engine::pleg::cache::Generation;
+use crate::engine::provider_cache::ProviderCache;
 use crate::engine::rng::Rng;
 use crate::engine::slots::StartSlots;
 use serde::Serialize;
@@ -25,6 +27,10 @@ use std::time::Duration;
 
 /// The time that a kubelet waits for a pod's volumes before it reports an error and retries.
 const VOLUMES_TIMEOUT: Duration = Duration::from_secs(123);
+/// A file system that does not answer for this long is treated as hung.
+const FILE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A kubelet's limit for a credential provider.
+const PROVIDER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The owner of an operation, which receives its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -73,6 +79,7 @@ pub struct Context<'a> {
     pub data: &'a DataObjects,
     pub rng: &'a mut Rng,
     pub slots: &'a mut StartSlots,
+    pub provider_cache: &'a mut ProviderCache,
     pub outbox: &'a mut Outbox,
     /// The runtime is connected.
     pub up: bool,
@@ -114,6 +121,15 @@ impl Context<'_> {
 
     pub fn volumes(&mut self, uid: &Uid, call: VolumesCall) -> OpId {
         self.begin(uid, |op| Effect::Volumes { op, call, timeout: VOLUMES_TIMEOUT })
+    }
+
+    pub fn read_docker_config(&mut self, uid: &Uid) -> OpId {
+        self.begin(uid, |op| Effect::ReadDockerConfig { op, timeout: FILE_TIMEOUT })
+    }
+
+    pub fn ask_provider(&mut self, uid: &Uid, provider: Provider, repository: String) -> OpId {
+        let provider = Box::new(provider);
+        self.begin(uid, |op| Effect::AskProvider { op, provider, repository, timeout: PROVIDER_TIMEOUT })
     }
 
     pub fn hook(&mut self, uid: &Uid, call: HookCall, timeout: Duration) -> OpId {

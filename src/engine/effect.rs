@@ -1,5 +1,6 @@
 //! The engine's output: requests to the outside. They are plain values, so that a test can print and compare them.
 
+use crate::api::credential_provider::Provider;
 use crate::api::expand::Expanded;
 use crate::api::facts::ImageFact;
 use crate::api::mount::Mount;
@@ -8,6 +9,7 @@ use crate::api::objects::AcceptedPod;
 use crate::api::pod::Pod;
 use crate::api::problem::Problem;
 use crate::api::reason::Reason;
+use crate::api::registry_credentials::Credential;
 use crate::api::time::Boot;
 use crate::api::volume::Volume;
 pub use crate::engine::control::{Command, ExecCall};
@@ -37,6 +39,11 @@ pub enum Effect {
     RemoveEmptyNetworks { op: OpId, sandboxes: Vec<SandboxId> },
     /// Mount or unmount a pod's volumes. `timeout` as for `Runtime`.
     Volumes { op: OpId, call: VolumesCall, timeout: Duration },
+    /// Read the node's docker configuration. Answer: `DockerConfig`, or an error, which was logged.
+    ReadDockerConfig { op: OpId, timeout: Duration },
+    /// Run a credential provider for an image of this repository. Answer: `Provided`, or an error, which was logged. The program is killed
+    /// after `timeout`.
+    AskProvider { op: OpId, provider: Box<Provider>, repository: String, timeout: Duration },
     /// Run a container's hook that has no exec handler. Answer: `Ok`, or an error with the hook's output. A hook is cancelled after `timeout`.
     Hook { op: OpId, call: Box<HookCall>, timeout: Duration },
     /// Probe a container without an exec handler. Answer: `Probe`. A probe fails if it has not ended after `timeout`.
@@ -106,10 +113,11 @@ pub enum RuntimeCall {
     ImageStatus {
         image: String,
     },
-    /// Answer: `Image` (PullImage, then ImageStatus).
+    /// Answer: `Image` (PullImage, then ImageStatus). `credential`: None for an anonymous pull.
     PullImage {
         pod: Rc<Pod>,
         image: String,
+        credential: Option<Credential>,
     },
     /// Answer: `Created`.
     CreateContainer(Box<CreateContainer>),

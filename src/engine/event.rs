@@ -1,9 +1,11 @@
 //! The engine's input: changes outside, and the answers to its effects.
 
+use crate::api::credential_provider::Provided;
 use crate::api::facts::{ContainerFact, ExecOutput, ImageFact, Listed, PodFacts, RuntimeFact, SandboxFact, UsageFact};
 use crate::api::mount::Mount;
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::objects::Objects;
+use crate::api::registry_credentials::Keyring;
 use crate::engine::config::EngineConfig;
 pub use crate::engine::control;
 use crate::engine::control::{Request, RequestId};
@@ -125,6 +127,9 @@ pub enum Answer {
     Prepared(Prepared),
     /// The volume mounts of a container.
     Mounts(Vec<Mount>),
+    /// None: the node has no docker configuration.
+    DockerConfig(Option<Keyring>),
+    Provided(Provided),
     Message(String),
     Probe(ProbeResult),
     /// logind's maximum delay for inhibitor locks.

@@ -5,6 +5,7 @@
 //! - `probe`: container probes; `handler`: exec handlers of probes and hooks;
 //! - `container_ends`: reports the end of each container once;
 //! - `orphaned_directories`: directories without a known pod; `slots`: limits on calls in flight;
+//! - `provider_cache`: the responses of credential providers;
 //! - `context`, `outbox`, `timer`, `rng`, `config`, `record_error`: parts that several machines use.
 
 pub mod admission;
@@ -23,6 +24,7 @@ pub mod outbox;
 pub mod pleg;
 pub mod pod;
 pub mod probe;
+pub mod provider_cache;
 pub mod record_error;
 pub mod rng;
 pub mod runtime;

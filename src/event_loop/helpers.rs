@@ -29,6 +29,8 @@ pub enum Class {
     Manifests,
     /// Accesses to other paths that this process does not own.
     Paths,
+    /// Credentials for image pulls: files and programs of others.
+    Credentials,
     /// Volumes of pods. Their host paths may be on file systems of others.
     Volumes,
     /// Removals of files and trees. They can take minutes.
@@ -37,7 +39,8 @@ pub enum Class {
 
 impl Class {
     /// All classes in the order of declaration.
-    pub const ALL: [Class; 5] = [Class::Records, Class::Manifests, Class::Paths, Class::Volumes, Class::Removals];
+    pub const ALL: [Class; 6] =
+        [Class::Records, Class::Manifests, Class::Paths, Class::Credentials, Class::Volumes, Class::Removals];
 
     /// The name in messages.
     pub fn name(self) -> &'static str {
@@ -45,6 +48,7 @@ impl Class {
             Class::Records => "records",
             Class::Manifests => "manifests",
             Class::Paths => "paths",
+            Class::Credentials => "credentials",
             Class::Volumes => "volumes",
             Class::Removals => "removals",
         }
@@ -61,7 +65,7 @@ impl Class {
         match self {
             // Other manifests must stay readable when several manifests hang.
             Class::Manifests => 4,
-            Class::Records | Class::Paths | Class::Volumes | Class::Removals => 2,
+            Class::Records | Class::Paths | Class::Credentials | Class::Volumes | Class::Removals => 2,
         }
     }
 }

@@ -57,7 +57,7 @@ pub const CONTAINER_STATES: [&str; 4] = ["created", "running", "exited", "unknow
 pub const LIFECYCLES: [&str; 3] = ["sync", "terminating", "terminated"];
 
 /// Reasons for a failed start of a container: the resulting waiting reason (W10).
-pub const START_ERRORS: [&str; 9] = [
+pub const START_ERRORS: [&str; 11] = [
     "CreateContainerConfigError",
     "CreateContainerError",
     "ErrImageNeverPull",
@@ -66,7 +66,9 @@ pub const START_ERRORS: [&str; 9] = [
     "ImagePullBackOff",
     "InvalidImageName",
     "PostStartHookError",
+    "RegistryUnavailable",
     "RunContainerError",
+    "SignatureValidationFailed",
 ];
 
 /// The matching element of `set`, or `OTHER`.

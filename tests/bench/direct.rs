@@ -106,7 +106,7 @@ pub fn container(cri: &mut Cri, direct: &Direct, attempt: u32) -> String {
         sandbox_attempt: 0,
         attempt,
         backoff_level: 0,
-        image: ImageFact { id: "localhost/trap:1".into(), uid: None, username: String::new() },
+        image: ImageFact { id: "localhost/trap:1".into(), uid: None, username: String::new(), size: 0 },
         ips: Vec::new(),
         process,
         mounts,

@@ -12,6 +12,7 @@ use std::time::Duration;
 use wherry::api::facts::ContainerState;
 use wherry::api::names::Uid;
 use wherry::api::pod::{Pod, RestartPolicy};
+use wherry::api::registry_credentials::Credential;
 use wherry::api::time::Wall;
 use wherry::engine::effect::{CreateContainer, RuntimeCall};
 use wherry::engine::node::Engine;
@@ -47,6 +48,8 @@ pub struct Bounds {
     /// Pulls in flight; then the time of the last failure and the number of consecutive failures.
     pulling: BTreeMap<OpId, (Uid, String)>,
     pulls: BTreeMap<(Uid, String), (u64, u32)>,
+    /// The credentials that the current attempt to pull has tried.
+    tried: BTreeMap<(Uid, String), Vec<Option<Credential>>>,
     /// Pods for which the engine reported a reason of its own to stop them.
     victims: BTreeSet<Uid>,
 }
@@ -152,14 +155,35 @@ impl Bounds {
         })
     }
 
-    pub fn pull(&mut self, op: OpId, pod: &Pod, image: &str, now: u64) -> Option<String> {
+    pub fn pull(
+        &mut self,
+        op: OpId,
+        pod: &Pod,
+        image: &str,
+        credential: &Option<Credential>,
+        now: u64,
+    ) -> Option<String> {
         let key = (pod.uid.clone(), image.to_string());
         self.pulling.insert(op, key.clone());
-        let (failed, times) = self.pulls.get(&key)?;
-        let wait = (FIRST_BACKOFF << (times - 1).min(5)).min(300) * S;
-        (now < failed + wait).then(|| {
-            format!("{image} is pulled again for {} {} ms after it failed {times} times", pod.uid, (now - failed) / MS)
+        let tried = self.tried.entry(key.clone()).or_default();
+        let (failed, times) = self.pulls.get_mut(&key)?;
+        // W12: the next credential is tried at once. Together these calls are one attempt.
+        if now == *failed && *times > 0 && !tried.contains(credential) {
+            tried.push(credential.clone());
+            *times -= 1;
+            return None;
+        }
+        *tried = vec![credential.clone()];
+        let wait = (FIRST_BACKOFF << times.saturating_sub(1).min(5)).min(300) * S;
+        (*times > 0 && now < *failed + wait).then(|| {
+            format!("{image} is pulled again for {} {} ms after it failed {times} times", pod.uid, (now - *failed) / MS)
         })
+    }
+
+    /// W12: failed pulls may be retried at once.
+    pub fn secret_changed(&mut self) {
+        self.pulls.clear();
+        self.tried.clear();
     }
 
     /// A cancelled pull did not fail.

@@ -88,7 +88,10 @@ impl Runtime {
             RuntimeCall::StopSandbox { id } => format!("StopSandbox {}", self.sandbox_title(id.as_str())),
             RuntimeCall::RemoveSandbox { id } => format!("RemoveSandbox {}", self.sandbox_title(id.as_str())),
             RuntimeCall::ImageStatus { image } => format!("ImageStatus {image}"),
-            RuntimeCall::PullImage { image, .. } => format!("PullImage {image}"),
+            RuntimeCall::PullImage { image, credential: None, .. } => format!("PullImage {image}"),
+            RuntimeCall::PullImage { image, credential: Some(credential), .. } => {
+                format!("PullImage {image} as {}", credential.username)
+            }
             RuntimeCall::CreateContainer(c) => {
                 format!("CreateContainer {}/{}#{}", c.pod.name.name, c.container, c.attempt)
             }

@@ -235,7 +235,8 @@ fn info(info: &Map) -> Option<Info> {
 /// Returns None if the runtime does not have the image.
 pub fn image(answer: &proto::ImageStatusResponse) -> Option<ImageFact> {
     let i = answer.image.as_ref()?;
-    Some(ImageFact { id: i.id.clone(), uid: i.uid.as_ref().map(|u| u.value), username: i.username.clone() })
+    let uid = i.uid.as_ref().map(|u| u.value);
+    Some(ImageFact { id: i.id.clone(), uid, username: i.username.clone(), size: i.size })
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use crate::api::problem::Problem;
 use std::path::{Path, PathBuf};
 
 /// Returns all valid objects in the text of a file, as a node of this name reads it, and the problems of all other
-/// documents. Used by `wherry check FILE`.
+/// documents, and invalid names of images. Used by `wherry check FILE`.
 pub fn check_text(path: &str, text: &[u8], node_name: &str) -> (Vec<Object>, Vec<Problem>) {
-    document::read_objects(text, path, Context { node_name, seen: "" })
+    document::check_objects(text, path, Context { node_name, seen: "" })
 }
 
 /// Returns the paths of the manifests in a directory, in order. Used by `wherry check` without a file.

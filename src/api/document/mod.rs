@@ -12,7 +12,7 @@
 mod locate;
 mod typed;
 
-use crate::api::data_object::{self, DataKey, DataKind, DataObject, DataValue};
+use crate::api::data_object::{self, DataKey, DataKind, DataObject, DataValue, DockerFormat};
 use crate::api::names::FullName;
 use crate::api::pod::{Pod, Source};
 use crate::api::priority::PriorityClass;
@@ -134,6 +134,29 @@ pub fn read_objects(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Objec
                     Err(more) => problems.extend(more),
                 }
             }
+        }
+    }
+    (objects, problems)
+}
+
+/// Like `read_objects`. The problems also contain the mistakes that do not keep a pod from being accepted: invalid names of
+/// images.
+pub fn check_objects(text: &[u8], path: &str, context: Context<'_>) -> (Vec<Object>, Vec<Problem>) {
+    let documents = match parse(text, path) {
+        Ok(documents) => documents,
+        Err(problem) => return (Vec::new(), vec![problem]),
+    };
+    let mut objects = Vec::new();
+    let mut problems = Vec::new();
+    for document in documents {
+        match document.object(path, Some(text), context) {
+            Ok(object) => {
+                if let Object::Pod(pod) = &object {
+                    problems.extend(document.problems(path, Some(text), validate::image_names(&pod.object)));
+                }
+                objects.push(object);
+            }
+            Err(more) => problems.extend(more),
         }
     }
     (objects, problems)
@@ -372,7 +395,8 @@ impl Document {
             return Err(faults);
         }
         let (immutable, values) = (secret.immutable == Some(true), data_object::of_secret(&secret));
-        Ok(self.data_object(DataKind::Secret, path, &secret.metadata, immutable, values))
+        let docker = secret.type_.as_deref().and_then(DockerFormat::of_type);
+        Ok(DataObject { docker, ..self.data_object(DataKind::Secret, path, &secret.metadata, immutable, values) })
     }
 
     fn typed<T: for<'de> serde::Deserialize<'de>>(&self) -> Result<T, Vec<Fault>> {
@@ -401,7 +425,7 @@ impl Document {
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         let key = DataKey { kind, name: FullName::new(&text(&metadata.namespace), &text(&metadata.name)) };
         let source = Source { path: path.to_owned(), document: self.number };
-        DataObject { key, immutable, values, source, digest: self.digest.clone() }
+        DataObject { key, immutable, values, docker: None, source, digest: self.digest.clone() }
     }
 
     fn problems(&self, path: &str, text: Option<&[u8]>, faults: Vec<Fault>) -> Vec<Problem> {

@@ -429,6 +429,35 @@ fn d6_config_maps_and_secrets_are_read_and_no_error_shows_a_secret() {
         assert!(objects.is_empty() && problems[0].starts_with(&format!("/m/o.yaml:4: {expected}")), "{problems:?}");
         assert!(!problems.concat().contains("hunter2") && !problems.concat().contains("4711"), "{problems:?}");
     }
+    for (fields, line, expected) in [
+        ("type: kubernetes.io/dockerconfigjson\ndata: {a: aGk=}", 5, "data[.dockerconfigjson]: Required value"),
+        ("type: kubernetes.io/dockercfg", 1, "data[.dockercfg]: Required value"),
+        (
+            "type: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: '{hunter2'}",
+            5,
+            "stringData[.dockerconfigjson]: Invalid value: \"<secret contents redacted>\": not valid JSON (line 1, column 2)",
+        ),
+        (
+            "type: kubernetes.io/dockercfg\nstringData: {.dockercfg: '{\"r.io\": {\"auth\": \"hunter2\"}}'}",
+            5,
+            "stringData[.dockercfg]: Invalid value: \"<secret contents redacted>\": [r.io].auth: must be the base64 form of \
+             user:password",
+        ),
+    ] {
+        let (objects, problems) = read(&secret(fields));
+        assert!(objects.is_empty());
+        assert_eq!(problems, [format!("/m/o.yaml:{line}: {expected}")]);
+    }
+    let of_type = |kind: &str, key: &str| {
+        let text = secret(&format!(
+            "type: {kind}\nstringData: {{{key}: '{{\"auths\": {{\"r.io\": {{\"username\": \"me\"}}}}}}'}}"
+        ));
+        let (objects, problems) = read(&text);
+        assert_eq!(problems, [""; 0]);
+        objects[0].registry_credentials().map(|keyring| keyring.lookup("r.io/a").len())
+    };
+    assert_eq!(of_type("kubernetes.io/dockerconfigjson", ".dockerconfigjson"), Some(1));
+    assert_eq!(of_type("Opaque", ".dockerconfigjson"), None);
     let map = |fields: &str| read(&format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: m}}, {fields}}}")).1;
     assert_eq!(map("data: {port: '80'}, binaryData: {raw: /w==}"), [""; 0]);
     assert!(map("data: {port: 80}")[0].contains("data[port]: "), "{:?}", map("data: {port: 80}"));

@@ -13,8 +13,9 @@ mod syntax;
 mod unsupported;
 mod volumes;
 
-use crate::api::data_object;
+use crate::api::data_object::{self, DockerFormat};
 use crate::api::expand::{self, Place};
+use crate::api::image;
 use crate::api::pod::is_sidecar;
 use crate::api::priority;
 use crate::api::problem::{At, Fault, Faults, What};
@@ -42,6 +43,28 @@ pub(crate) fn pod_with_unsupported(pod: &Pod) -> Vec<Fault> {
     let mut faults = self::pod(pod);
     faults.retain(|fault| fault.what != What::NotYet);
     faults
+}
+
+/// The invalid image names of a valid pod. They do not keep the pod from being accepted.
+pub(crate) fn image_names(pod: &Pod) -> Vec<Fault> {
+    let mut faults = Faults::default();
+    let root = At::Root;
+    let at = root.field("spec");
+    let spec = pod.spec.as_ref();
+    let containers = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
+    for (field, list) in [("containers", containers), ("initContainers", init)] {
+        let at = at.field(field);
+        for (i, container) in list.iter().enumerate() {
+            let image = container.image.as_deref().unwrap_or_default();
+            if let Err(why) = image::check(image) {
+                let at = at.item(i);
+                let detail = format_args!("{why}; the container would wait with InvalidImageName");
+                faults.invalid(at.field("image"), image, detail);
+            }
+        }
+    }
+    faults.0
 }
 
 /// `says_value` is true if the manifest contains the value. The typed value alone cannot tell 0 from a missing field.
@@ -135,7 +158,27 @@ pub(crate) fn secret(secret: &Secret) -> Vec<Fault> {
         size += value.len();
     }
     too_large(size, root.field("data"), &mut faults);
+    if let Some(format) = secret.type_.as_deref().and_then(DockerFormat::of_type) {
+        docker(secret, format, &mut faults);
+    }
     faults.0
+}
+
+/// The credentials for registries in a Secret of such a type.
+fn docker(secret: &Secret, format: DockerFormat, faults: &mut Faults) {
+    let root = At::Root;
+    let (data, text) = (root.field("data"), root.field("stringData"));
+    let key = format.key();
+    let in_text = secret.string_data.as_ref().and_then(|all| all.get(key)).map(|value| value.as_bytes());
+    let in_data = secret.data.as_ref().and_then(|all| all.get(key)).map(|value| value.0.as_slice());
+    let (at, value) = match (in_text, in_data) {
+        (Some(value), _) => (text.key(key), value),
+        (None, Some(value)) => (data.key(key), value),
+        (None, None) => return faults.required(data.key(key), ""),
+    };
+    if let Err(why) = format.read(value) {
+        faults.add(at, format!("Invalid value: \"<secret contents redacted>\": {why}"));
+    }
 }
 
 fn data_metadata(metadata: &ObjectMeta, kind: &str, faults: &mut Faults) {

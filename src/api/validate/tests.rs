@@ -469,7 +469,6 @@ fn a_value_from_elsewhere_has_one_valid_source() {
 fn an_unsupported_field_is_rejected_by_name() {
     for (more, field) in [
         (json!({"ephemeralContainers": [{"name": "i", "image": "i:1"}]}), "ephemeralContainers"),
-        (json!({"imagePullSecrets": [{"name": "s"}]}), "imagePullSecrets"),
         (json!({"readinessGates": [{"conditionType": "a"}]}), "readinessGates"),
         (json!({"resourceClaims": [{"name": "a"}]}), "resourceClaims"),
         (json!({"schedulingGates": [{"name": "a"}]}), "schedulingGates"),

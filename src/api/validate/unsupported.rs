@@ -15,7 +15,6 @@ pub(super) fn of_pod(spec: &PodSpec, at: At<'_>, faults: &mut Faults) {
     for (used, field) in [
         (some(spec.ephemeral_containers.as_ref()), "ephemeralContainers"),
         (spec.host_users == Some(false), "hostUsers"),
-        (some(spec.image_pull_secrets.as_ref()), "imagePullSecrets"),
         (some(spec.readiness_gates.as_ref()), "readinessGates"),
         (some(spec.resource_claims.as_ref()), "resourceClaims"),
         (some(spec.scheduling_gates.as_ref()), "schedulingGates"),

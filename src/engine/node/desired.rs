@@ -49,7 +49,7 @@ impl Engine {
             return;
         }
         for (uid, worker) in &mut self.workers {
-            if worker.data_changed(&changed) {
+            if worker.data_changed(&changed, self.now.boot) {
                 self.dirty.insert(uid.clone());
             }
         }

@@ -41,6 +41,7 @@ use crate::engine::pleg::Pleg;
 use crate::engine::pleg::cache::{Entry, Generation};
 use crate::engine::pod::record;
 use crate::engine::pod::worker::Worker;
+use crate::engine::provider_cache::ProviderCache;
 use crate::engine::rng::Rng;
 use crate::engine::runtime::Runtime;
 use crate::engine::shutdown::Shutdown;
@@ -56,6 +57,7 @@ pub struct Engine {
     now: Now,
     rng: Rng,
     slots: StartSlots,
+    provider_cache: ProviderCache,
     runtime: Runtime,
     pleg: Pleg,
     host_cleanup: HostCleanup,
@@ -79,6 +81,7 @@ impl Engine {
             now: Now::default(),
             rng: Rng::new(config.seed),
             slots: StartSlots::new(&config),
+            provider_cache: ProviderCache::default(),
             runtime: Runtime::default(),
             pleg: Pleg::new(config.parallel_reads),
             host_cleanup: HostCleanup::default(),
@@ -98,6 +101,9 @@ impl Engine {
     fn configure(&mut self, config: EngineConfig) {
         self.slots.configure(&config);
         self.pleg.reads.set_limit(config.parallel_reads);
+        if self.config.credential_providers != config.credential_providers {
+            self.provider_cache.clear();
+        }
         let old = std::mem::take(&mut self.config);
         self.config =
             EngineConfig { owner: old.owner, seed: old.seed, boot_id: old.boot_id, started: old.started, ..config };
@@ -284,6 +290,7 @@ impl Engine {
             data: self.desired.data(),
             rng: &mut self.rng,
             slots: &mut self.slots,
+            provider_cache: &mut self.provider_cache,
             outbox: &mut self.outbox,
             up: self.runtime.is_up(),
             may_start,

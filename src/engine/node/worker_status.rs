@@ -50,6 +50,9 @@ impl Engine {
                         worker_status.waits_for.push(format!("{reason}: {} ahead of it", pods_in_words(ahead)));
                     }
                 }
+                if let Some(pull) = &mut worker_status.pull {
+                    pull.ahead = self.slots.pulls.ahead_of(uid);
+                }
                 // Running containers are not affected.
                 if !self.may_start() {
                     let failed = self.checks(now).into_iter().filter_map(|c| c.result.err());

@@ -3,6 +3,7 @@
 //! The level of a container is the number of consecutive restarts before it. It is stored in the container's annotations, so it
 //! survives a restart of Wherry.
 
+use crate::api::duration;
 use crate::api::facts::ContainerFact;
 use std::time::Duration;
 
@@ -42,9 +43,20 @@ pub fn in_words(d: Duration) -> String {
     }
 }
 
+/// Formats a duration like Go, cut to milliseconds: `350ms`, `1.2s`, `1m2.05s`.
+pub fn in_milliseconds(d: Duration) -> String {
+    duration::format(Duration::from_millis(u64::try_from(d.as_millis()).unwrap_or(u64::MAX)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_of_a_pull_is_cut_to_milliseconds() {
+        let words = [350_999, 1_200_000, 62_050_001, 0].map(|us| in_milliseconds(Duration::from_micros(us)));
+        assert_eq!(words, ["350ms", "1.2s", "1m2.05s", "0s"]);
+    }
 
     #[test]
     fn w10_restarts_wait_0_10_20_40_up_to_the_maximum() {

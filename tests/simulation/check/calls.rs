@@ -30,7 +30,9 @@ impl Checks {
             RuntimeCall::CreateContainer(c) if !self.clock_set && !self.tampered && !self.false_times => {
                 self.bounds.create(c, wall, max, scene.runtime).map(|what| ("W10", what))
             }
-            RuntimeCall::PullImage { pod, image } => self.bounds.pull(op, pod, image, boot).map(|what| ("W10", what)),
+            RuntimeCall::PullImage { pod, image, credential } => {
+                self.bounds.pull(op, pod, image, credential, boot).map(|what| ("W10", what))
+            }
             _ => None,
         };
         if let Some((rule, what)) = broken {

@@ -45,6 +45,8 @@ pub struct Runtime {
     /// Sandbox names (pod and attempt) reserved by cancelled calls that have not completed.
     pub reserved: BTreeSet<(Uid, u32)>,
     pub images: BTreeSet<String>,
+    /// Images that only these users may pull.
+    pub private_images: BTreeMap<String, BTreeSet<String>>,
     /// Images that no registry has.
     pub unknown_images: BTreeSet<String>,
     /// The user of every image: (uid, name).
@@ -115,7 +117,11 @@ impl Runtime {
             RuntimeCall::StopSandbox { id } => self.stop_sandbox(id.as_str(), now),
             RuntimeCall::RemoveSandbox { id } => self.remove_sandbox(id.as_str(), now),
             RuntimeCall::ImageStatus { image } => ok(Answer::Image(self.image(image))),
-            RuntimeCall::PullImage { image, .. } => {
+            RuntimeCall::PullImage { image, credential, .. } => {
+                let user = credential.as_ref().map_or("anonymous", |c| &c.username);
+                if self.private_images.get(image).is_some_and(|users| !users.contains(user)) {
+                    return failed(format!("failed to pull {image}: 401 Unauthorized for {user}"));
+                }
                 if self.unknown_images.contains(image) {
                     return failed(format!("failed to pull {image}: no such image"));
                 }
@@ -182,6 +188,7 @@ impl Runtime {
             id: format!("sha256:{image}"),
             uid: self.image_user.0,
             username: self.image_user.1.clone(),
+            size: 4_321_000,
         })
     }
 

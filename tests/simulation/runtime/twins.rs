@@ -35,7 +35,7 @@ impl Runtime {
             sandbox_attempt: 0,
             attempt: 0,
             backoff_level: 0,
-            image: ImageFact { id: "sha256:other".into(), uid: None, username: String::new() },
+            image: ImageFact { id: "sha256:other".into(), uid: None, username: String::new(), size: 0 },
             ips: Vec::new(),
             process: Expanded::default(),
             mounts: Vec::new(),

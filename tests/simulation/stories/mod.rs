@@ -3,6 +3,7 @@
 mod admission;
 mod adoption;
 mod classes;
+mod credentials;
 mod data;
 mod deadlines;
 mod desired;

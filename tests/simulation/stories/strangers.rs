@@ -29,7 +29,7 @@ fn stranger(w: &mut World, name: &str, uid: &str, attempt: u32, owner: Option<&s
         sandbox_attempt: attempt,
         attempt,
         backoff_level: 0,
-        image: ImageFact { id: "i".into(), uid: None, username: String::new() },
+        image: ImageFact { id: "i".into(), uid: None, username: String::new(), size: 0 },
         ips: Vec::new(),
         process: Expanded::default(),
         mounts: Vec::new(),

@@ -101,6 +101,10 @@ impl World {
             Effect::ObjectProblems(problems) => self.manifests.problems = problems,
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, sandboxes),
             Effect::Volumes { op, call, timeout } => self.volumes_call(op, &call, timeout),
+            Effect::ReadDockerConfig { op, timeout } => self.read_docker_config(op, timeout),
+            Effect::AskProvider { op, provider, repository, timeout } => {
+                self.ask_provider(op, &provider, &repository, timeout);
+            }
             Effect::Hook { op, call, timeout } => self.hook(op, &call, timeout),
             Effect::Probe { op, call, timeout } => self.probe(op, &call, timeout),
             Effect::Logind { op, call, timeout } => self.logind_call(op, call, timeout),

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use wherry::api::data_object::{DataKey, DataKind, DataObject, DataValue};
+use wherry::api::data_object::{DataKey, DataKind, DataObject, DataValue, DockerFormat};
 use wherry::api::names::FullName;
 use wherry::api::objects::{AcceptedPod, Objects, PodDocument};
 use wherry::api::pod::{Pod, Source};
@@ -113,14 +113,17 @@ impl World {
             key: secret(name),
             immutable: false,
             values: [(key.into(), DataValue::Text(value.into()))].into(),
+            docker: (key == DockerFormat::ConfigJson.key()).then_some(DockerFormat::ConfigJson),
             source: Source { path: format!("/m/secret-{name}.yaml"), document: 1 },
             digest: value.into(),
         };
+        self.checks.bounds.secret_changed();
         self.manifests.data.insert(object.key.clone(), Rc::new(object));
         self.set_files(self.files.clone());
     }
 
     pub fn remove_secret(&mut self, name: &str) {
+        self.checks.bounds.secret_changed();
         self.manifests.data.remove(&secret(name));
         self.set_files(self.files.clone());
     }

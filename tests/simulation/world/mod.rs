@@ -17,6 +17,7 @@ mod pidfds;
 mod power;
 mod processes;
 mod queue;
+mod registry;
 mod volumes;
 
 use crate::chance::Chaos;
@@ -39,6 +40,7 @@ use observed::Observed;
 use pidfds::Pidfds;
 use processes::Processes;
 use queue::{Item, Queue};
+pub use registry::{Registry, docker_config, user};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use volumes::Volumes;
@@ -76,6 +78,7 @@ pub struct World {
     pub networks: Networks,
     pub volumes: Volumes,
     pub handlers: Handlers,
+    pub registry: Registry,
     pub logind: Logind,
     /// The pods by manifest file, as their documents define them.
     pub files: BTreeMap<String, Rc<Pod>>,
@@ -117,6 +120,7 @@ impl World {
             networks: Networks::default(),
             volumes: Volumes::default(),
             handlers: Handlers::default(),
+            registry: Registry::default(),
             logind: Logind::default(),
             files: BTreeMap::new(),
             manifests: Manifests::default(),

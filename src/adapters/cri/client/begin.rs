@@ -6,6 +6,7 @@ use super::{Client, Next, Step};
 use crate::adapters::cri::{proto, requests};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
+use crate::api::registry_credentials::Credential;
 use crate::api::time::Boot;
 use crate::engine::effect::{Command, CreateContainer, ExecCall, RuntimeCall};
 use crate::engine::op::{Code, OpError, OpId};
@@ -49,7 +50,7 @@ impl Client {
                 self.call(op, Step::Change, method::REMOVE_POD_SANDBOX, &request, now)
             }
             RuntimeCall::ImageStatus { image } => self.image_status(op, image, now),
-            RuntimeCall::PullImage { pod, image } => self.pull_image(op, &pod, image, now),
+            RuntimeCall::PullImage { pod, image, credential } => self.pull_image(op, &pod, image, credential, now),
             RuntimeCall::CreateContainer(create) => self.create_container(op, &create, now),
             RuntimeCall::StartContainer { id } => {
                 let request = proto::StartContainerRequest { container_id: id.to_string(), ..Default::default() };
@@ -107,11 +108,19 @@ impl Client {
         Ok(())
     }
 
-    fn pull_image(&mut self, op: OpId, pod: &Pod, image: String, now: Boot) -> Result<(), OpError> {
+    fn pull_image(
+        &mut self,
+        op: OpId,
+        pod: &Pod,
+        image: String,
+        credential: Option<Credential>,
+        now: Boot,
+    ) -> Result<(), OpError> {
         let config = requests::sandbox_config(pod, 0, &self.config).map_err(invalid)?;
         let annotations = pod.object.metadata.annotations.clone().unwrap_or_default();
         let request = proto::PullImageRequest {
             image: MessageField::some(proto::ImageSpec { image, annotations, ..Default::default() }),
+            auth: credential.map(auth).into(),
             sandbox_config: MessageField::some(config),
             ..Default::default()
         };
@@ -179,6 +188,11 @@ impl Client {
         let request = proto::ContainerStatusRequest { container_id: id, verbose, ..Default::default() };
         self.call(op, step, method::CONTAINER_STATUS, &request, now)
     }
+}
+
+fn auth(credential: Credential) -> proto::AuthConfig {
+    let Credential { username, password, identity_token, registry_token } = credential;
+    proto::AuthConfig { username, password, identity_token, registry_token, ..Default::default() }
 }
 
 /// A time limit in the CRI's unit, rounded up.

@@ -4,6 +4,7 @@ use super::*;
 use crate::adapters::cri::requests::tests::{config, pod};
 use crate::api::facts::ContainerState;
 use crate::api::names::{SandboxId, Uid, label};
+use crate::api::registry_credentials::Credential;
 use crate::engine::effect::{Command, ExecCall};
 use crate::engine::op::Code;
 use protobuf::MessageField;
@@ -459,18 +460,24 @@ fn a_container_is_started_and_then_read_with_its_pid_and_sandbox() {
 
 #[test]
 fn a_pull_is_followed_by_an_image_status_call() {
-    let call = RuntimeCall::PullImage { pod: Rc::new(pod("{}")), image: "x:1".into() };
+    let credential = Credential { username: "me".into(), password: "hunter2".into(), ..Credential::default() };
+    let call = RuntimeCall::PullImage { pod: Rc::new(pod("{}")), image: "x:1".into(), credential: Some(credential) };
     let mut b = Bench::new(call);
-    b.ok("PullImage", &proto::PullImageResponse::new());
+    let (id, call) = b.take("PullImage");
+    let request = proto::PullImageRequest::parse_from_bytes(&call.body).unwrap();
+    let auth = proto::AuthConfig { username: "me".into(), password: "hunter2".into(), ..Default::default() };
+    assert_eq!((request.auth.as_ref(), request.image.image.as_str()), (Some(&auth), "x:1"));
+    let pulled = proto::PullImageResponse::new().write_to_bytes().unwrap().into();
+    b.wire.borrow_mut().answers.push(Completion::Done { id, result: Ok(pulled) });
     assert_eq!(b.drive(), None);
     let (id, call) = b.take("ImageStatus");
     assert_eq!(proto::ImageStatusRequest::parse_from_bytes(&call.body).unwrap().image.image, "x:1");
-    let image = proto::Image { id: "sha256:1".into(), username: "www".into(), ..Default::default() };
+    let image = proto::Image { id: "sha256:1".into(), username: "www".into(), size: 70, ..Default::default() };
     let answer = proto::ImageStatusResponse { image: MessageField::some(image), ..Default::default() };
     let result = Ok(answer.write_to_bytes().unwrap().into());
     b.wire.borrow_mut().answers.push(Completion::Done { id, result });
     let Some(Ok(Answer::Image(Some(image)))) = b.drive() else { panic!() };
-    assert_eq!((image.id.as_str(), image.username.as_str()), ("sha256:1", "www"));
+    assert_eq!((image.id.as_str(), image.username.as_str(), image.size), ("sha256:1", "www", 70));
 }
 
 #[test]

@@ -58,6 +58,7 @@ fn image(uid: Option<i64>, username: &str) -> ImageFact {
         id: "sha256:9e7addc7b3c613078dfe42644f6e097a3077e71ea5719ae3402430ee8aadf348".into(),
         uid,
         username: username.into(),
+        size: 0,
     }
 }
 

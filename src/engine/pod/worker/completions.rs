@@ -165,8 +165,14 @@ impl Worker {
             (ActiveOp::ImageStatus { index, attempt }, Ok(Answer::Image(found))) => {
                 self.image_found(Instance { index, attempt }, found, ctx);
             }
+            (ActiveOp::DockerConfig { index, attempt }, result) => {
+                self.docker_config_read(Instance { index, attempt }, result, ctx);
+            }
+            (ActiveOp::AskProvider { index, attempt, name }, result) => {
+                self.provider_asked(Instance { index, attempt }, &name, result, ctx);
+            }
             (ActiveOp::Pull { index, attempt, image, began }, result) => {
-                self.pulled(Instance { index, attempt }, image, ctx.now.boot.since(began), result, ctx);
+                self.pulled(Instance { index, attempt }, image, began, result, ctx);
             }
             (ActiveOp::PrepareContainer { index, attempt }, Ok(Answer::Prepared(prepared))) => {
                 if let State::Sync(sync) = &mut self.state {
@@ -285,37 +291,6 @@ impl Worker {
         let op = ctx.files(&self.uid, link);
         self.ops.start_background(op, BackgroundOp::Other);
         entry.put_container(fact, ctx.generation);
-    }
-
-    fn pulled(&mut self, of: Instance, image: String, took: Duration, result: Outcome, ctx: &mut Context<'_>) {
-        let Some(pod) = self.pod.clone() else { return };
-        let name = &pod.at(of.index).name;
-        match result {
-            Ok(Answer::Image(Some(found))) => {
-                let message = format!("Successfully pulled image \"{image}\" in {}ms", took.as_millis());
-                ctx.emit_normal(Some(&pod), Some(name), Reason::Pulled, message);
-                self.failures.pulled(&image);
-                self.set_starting(Starting::Image { of, image: found });
-            }
-            Ok(_) => {
-                let message = "the image is missing after a successful pull".to_string();
-                self.hold_error(&pod, of.index, Reason::ImageInspectError, message, ctx);
-            }
-            Err(e) => {
-                measure_start_error(&pod, of.index, Reason::ErrImagePull, ctx);
-                let failed = format!("Failed to pull image \"{image}\": {e}");
-                ctx.emit_warning(Some(&pod), Some(name), Reason::Failed, failed);
-                ctx.emit_warning(Some(&pod), Some(name), Reason::Failed, "Error: ErrImagePull".into());
-                let backing = format!("Back-off pulling image \"{image}\"");
-                ctx.emit_normal(Some(&pod), Some(name), Reason::BackOff, backing.clone());
-                ctx.emit_warning(Some(&pod), Some(name), Reason::Failed, "Error: ImagePullBackOff".into());
-                let error = format!("ErrImagePull: {e}");
-                let first = (Reason::ErrImagePull, e.to_string());
-                let then = (Reason::ImagePullBackOff, format!("{backing}: {error}"));
-                let until = self.failures.pull_failed(image, error, ctx.now.boot);
-                self.backoffs.hold_with_reasons(name, until, ctx.now.boot, first, then);
-            }
-        }
     }
 
     fn start_failed(&mut self, pod: &Rc<Pod>, active: ActiveOp, e: &OpError, ctx: &mut Context<'_>) {

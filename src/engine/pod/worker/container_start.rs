@@ -3,6 +3,7 @@
 //! The plan names the container and its attempt. `Starting` keeps the results of the steps so far; a result for another
 //! container or attempt does not count.
 
+use super::pull::Pull;
 use crate::api::facts::ImageFact;
 use crate::api::mount::Mount;
 use crate::api::pod::Pod;
@@ -24,8 +25,8 @@ pub struct Instance {
 pub enum Starting {
     #[default]
     Nothing,
-    /// The image is missing, and its pull waits for a slot.
-    PullQueued { of: Instance },
+    /// The image is missing.
+    Pulling { of: Instance, pull: Pull },
     /// The image is present.
     Image { of: Instance, image: ImageFact },
     /// The container's files exist too.
@@ -38,7 +39,7 @@ pub enum Starting {
 #[derive(Debug, PartialEq)]
 pub enum Step {
     CheckImage,
-    Pull,
+    ContinuePull,
     PrepareFiles(ImageFact),
     MountVolumes { prepared: Prepared },
     Create { image: ImageFact, prepared: Prepared },
@@ -48,7 +49,7 @@ impl Starting {
     /// `has_volumes`: the container has volume mounts.
     pub fn next(&self, instance: Instance, has_volumes: bool) -> Step {
         match self {
-            Starting::PullQueued { of } if *of == instance => Step::Pull,
+            Starting::Pulling { of, .. } if *of == instance => Step::ContinuePull,
             Starting::Image { of, image } if *of == instance => Step::PrepareFiles(image.clone()),
             Starting::Files { of, prepared, .. } if *of == instance && has_volumes => {
                 Step::MountVolumes { prepared: prepared.clone() }
@@ -81,17 +82,21 @@ impl Starting {
         };
     }
 
-    /// The container's files are made again before the next attempt to create it.
+    /// The container's files are made again before the next attempt to create it. A pull begins again too.
     pub fn forget_files(&mut self) {
         *self = match std::mem::take(self) {
+            Starting::Pulling { .. } => Starting::Nothing,
             Starting::Files { of, image, .. } | Starting::Mounted { of, image, .. } => Starting::Image { of, image },
             other => other,
         };
     }
 
-    /// The pull of an image waits for a slot.
-    pub fn waits_for_pull(&self) -> bool {
-        matches!(self, Starting::PullQueued { .. })
+    /// The pull in progress.
+    pub fn pull(&self) -> Option<&Pull> {
+        match self {
+            Starting::Pulling { pull, .. } => Some(pull),
+            _ => None,
+        }
     }
 
     /// The container is about to be created.
@@ -139,6 +144,11 @@ impl Failures {
         until
     }
 
+    /// Ends all back-offs. Their levels stay.
+    pub fn release_pulls(&mut self, now: Boot) {
+        self.pulls.values_mut().for_each(|b| b.until = b.until.min(now));
+    }
+
     pub fn name_taken(&mut self, container: String, attempt: u32) {
         self.refused.insert(container, attempt);
     }
@@ -181,7 +191,7 @@ mod tests {
     use std::time::Duration;
 
     fn image() -> ImageFact {
-        ImageFact { id: "sha256:1".into(), uid: None, username: String::new() }
+        ImageFact { id: "sha256:1".into(), uid: None, username: String::new(), size: 0 }
     }
 
     fn at(seconds: u64) -> Boot {
@@ -197,8 +207,11 @@ mod tests {
         let (this, other) = (Instance { index: 0, attempt: 1 }, Instance { index: 0, attempt: 2 });
         let mut starting = Starting::Nothing;
         assert_eq!(starting.next(this, false), Step::CheckImage);
-        starting = Starting::PullQueued { of: this };
-        assert!(starting.next(this, false) == Step::Pull && starting.next(other, false) == Step::CheckImage);
+        let pull = Pull::new("i:1".into(), "docker.io/library/i".into(), at(3));
+        starting = Starting::Pulling { of: this, pull };
+        assert!(starting.next(this, false) == Step::ContinuePull && starting.next(other, false) == Step::CheckImage);
+        starting.forget_files();
+        assert_eq!(starting.next(this, false), Step::CheckImage);
         starting = Starting::Image { of: this, image: image() };
         assert_eq!(starting.next(this, false), Step::PrepareFiles(image()));
         starting.files_created(other, prepared("/x"));

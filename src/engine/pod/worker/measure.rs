@@ -78,7 +78,7 @@ impl Worker {
         let doing = self.ops.active().is_some_and(ActiveOp::is_sync_work);
         let busy = doing || self.ops.is_stopping() || ctx.slots.waits(&self.uid);
         // A sync waits for the write of the record before it creates a container. The write alone is not a sync.
-        let queued = matches!(&self.state, State::Sync(sync) if sync.starting.waits_for_pull());
+        let queued = matches!(&self.state, State::Sync(sync) if sync.starting.pull().is_some());
         let waits = queued || self.record.is_writing();
         match (&self.state, self.measured.work) {
             (State::Sync(_), None) if busy => self.begin_work("sync", ctx),

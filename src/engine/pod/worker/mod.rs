@@ -8,9 +8,9 @@
 //! is idempotent.
 //!
 //! Each state in `state` carries its own data. Each concern that outlives a state is a small machine with its own tests: `ops`
-//! (operations in flight), `sandbox`, `container_start`, `container_backoff`, `stops`, `volumes`, `demand`, `pod_record`, `deadline`,
+//! (operations in flight), `sandbox`, `container_start`, `pull`, `container_backoff`, `stops`, `volumes`, `demand`, `pod_record`, `deadline`,
 //! `sharing`, `retry`, `timer`, and `engine::probe`. The worker composes them: `admission` keeps the node's decision, `sync`
-//! plans and `starts` carries out the steps that start something, `killing` and `terminate` end the pod, `cleanup` removes the
+//! plans, `starts` carries out the steps that start something and `pulling` those of a pull, `killing` and `terminate` end the pod, `cleanup` removes the
 //! rest, `completions` records the results of operations.
 
 mod admission;
@@ -26,6 +26,8 @@ mod measure;
 mod ops;
 mod pod_record;
 mod probing;
+mod pull;
+mod pulling;
 mod retry;
 mod sandbox;
 mod sharing;
@@ -72,7 +74,7 @@ use std::time::Duration;
 use stops::Stops;
 use timer::Timer;
 use volumes::Volumes;
-pub use worker_status::{NextPull, NextStart, WorkerStatus};
+pub use worker_status::{NextPull, NextStart, PullProgress, WorkerStatus};
 
 /// Optional features that the pod uses. Unused features cost nothing.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -361,6 +363,9 @@ impl Worker {
             (Some(active), _) => active.start_class(),
             (None, State::Sync(sync)) if sync.preparation.has_begun() => Some(Class::Sandbox),
             (None, State::Sync(sync)) if sync.starting.has_files() => Some(Class::Container),
+            (None, State::Sync(sync)) if sync.starting.pull().is_some_and(|pull| pull.began().is_some()) => {
+                Some(Class::Pull)
+            }
             (None, _) => None,
         }
     }

@@ -29,6 +29,17 @@ pub enum ActiveOp {
         index: usize,
         attempt: u32,
     },
+    /// The read of the node's docker configuration, for a pull.
+    DockerConfig {
+        index: usize,
+        attempt: u32,
+    },
+    /// A credential provider is asked, for a pull.
+    AskProvider {
+        index: usize,
+        attempt: u32,
+        name: String,
+    },
     Pull {
         index: usize,
         attempt: u32,
@@ -77,6 +88,7 @@ enum Nature {
     Preparation,
     /// Reads from the runtime.
     Read,
+    /// Pulls an image, or collects credentials for that.
     Pull,
     /// Creates or starts a sandbox or a container.
     Start,
@@ -96,7 +108,7 @@ impl ActiveOp {
             | ActiveOp::MountInContainer { .. }
             | ActiveOp::MountVolumes => Nature::Preparation,
             ActiveOp::ImageStatus { .. } => Nature::Read,
-            ActiveOp::Pull { .. } => Nature::Pull,
+            ActiveOp::DockerConfig { .. } | ActiveOp::AskProvider { .. } | ActiveOp::Pull { .. } => Nature::Pull,
             ActiveOp::RunSandbox { .. } | ActiveOp::Create { .. } | ActiveOp::Start { .. } => Nature::Start,
             ActiveOp::PostStart { .. } => Nature::Hook,
             ActiveOp::StopSandbox { .. } => Nature::Stop,
@@ -141,7 +153,9 @@ impl ActiveOp {
             | ActiveOp::Create { .. }
             | ActiveOp::Start { .. } => Some(Class::Container),
             ActiveOp::Pull { .. } => Some(Class::Pull),
-            ActiveOp::PostStart { .. }
+            ActiveOp::DockerConfig { .. }
+            | ActiveOp::AskProvider { .. }
+            | ActiveOp::PostStart { .. }
             | ActiveOp::MountVolumes
             | ActiveOp::StopSandbox { .. }
             | ActiveOp::RemoveContainer { .. }
@@ -303,7 +317,9 @@ mod tests {
         let hook = |cancelled| ActiveOp::PostStart { index: 0, id: "c".into(), cancelled };
         let pull = ActiveOp::Pull { index: 0, attempt: 0, image: String::new(), began: Boot(0) };
         let sandbox = ActiveOp::RunSandbox { began: Boot(0), attempt: 0 };
-        let cancelled = [start(), sandbox, pull, ActiveOp::Create { index: 0, attempt: 0, level: 0 }, hook(false)];
+        let provider = ActiveOp::AskProvider { index: 0, attempt: 0, name: String::new() };
+        let cancelled =
+            [start(), sandbox, pull, provider, ActiveOp::Create { index: 0, attempt: 0, level: 0 }, hook(false)];
         assert!(cancelled.iter().all(ActiveOp::is_cancelled_by_kill));
         let stop = ActiveOp::StopSandbox { id: "s".into() };
         let kept = [hook(true), ActiveOp::PreparePod { attempt: 0 }, stop, ActiveOp::MountVolumes];

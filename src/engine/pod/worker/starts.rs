@@ -15,6 +15,7 @@ use crate::api::facts::{ContainerState, ImageFact};
 use crate::api::names::ContainerId;
 use crate::api::pod::Pod;
 use crate::api::reason::Reason;
+use crate::api::time::Boot;
 use crate::api::volume_contents;
 use crate::engine::context::Context;
 use crate::engine::effect::{
@@ -113,7 +114,10 @@ impl Worker {
     fn has_slot(&self, next: &Next, ctx: &mut Context<'_>) -> bool {
         // The container only waits for a pull slot.
         if let (Next::Create { index, attempt }, State::Sync(sync)) = (next, &self.state)
-            && sync.starting.next(Instance { index: *index, attempt: *attempt }, false) == container_start::Step::Pull
+            && matches!(
+                sync.starting.next(Instance { index: *index, attempt: *attempt }, false),
+                container_start::Step::ContinuePull
+            )
         {
             return true;
         }
@@ -156,7 +160,7 @@ impl Worker {
         let has_volumes = has_volumes(pod, instance.index);
         match sync.starting.next(instance, has_volumes) {
             container_start::Step::CheckImage => self.check_image(pod, instance, ctx),
-            container_start::Step::Pull => self.pull(pod, instance, ctx),
+            container_start::Step::ContinuePull => self.continue_pull(pod, instance, ctx),
             // The pod's record is durable before its first container exists (W25).
             container_start::Step::PrepareFiles(_) if !self.record.is_durable() => {}
             container_start::Step::PrepareFiles(image) => self.prepare_files(pod, instance, &image, entry, ctx),
@@ -209,24 +213,6 @@ impl Worker {
             }
             _ => self.pull(&pod, of, ctx),
         }
-    }
-
-    fn pull(&mut self, pod: &Rc<Pod>, of: Instance, ctx: &mut Context<'_>) {
-        let spec = pod.at(of.index);
-        let image = spec.image.clone().unwrap_or_default();
-        self.set_starting(Starting::Nothing);
-        if let Some(b) = self.failures.of_pull(&image, ctx.now.boot) {
-            measure_start_error(pod, of.index, Reason::ImagePullBackOff, ctx);
-            let shown = (Reason::ImagePullBackOff, format!("Back-off pulling image \"{image}\": {}", b.error));
-            return self.backoffs.hold(&spec.name, b.until, Some(shown));
-        }
-        if !ctx.slots.pulls.take(&self.uid, ctx.now.boot) {
-            return self.set_starting(Starting::PullQueued { of });
-        }
-        ctx.emit_normal(Some(pod), Some(&spec.name), Reason::Pulling, format!("Pulling image \"{image}\""));
-        let name = crate::api::image::normalize(&image).unwrap_or_else(|_| image.clone());
-        let op = ctx.runtime(&self.uid, RuntimeCall::PullImage { pod: pod.clone(), image: name });
-        self.ops.start(op, ActiveOp::Pull { index: of.index, attempt: of.attempt, image, began: ctx.now.boot });
     }
 
     fn prepare_files(&mut self, pod: &Rc<Pod>, of: Instance, image: &ImageFact, entry: &Entry, ctx: &mut Context<'_>) {
@@ -312,11 +298,13 @@ impl Worker {
 
     /// D6: the containers that wait for one of these objects are tried again now, and volumes get the new files. True if the
     /// worker has to be stepped.
-    pub fn data_changed(&mut self, changed: &[DataKey]) -> bool {
+    pub fn data_changed(&mut self, changed: &[DataKey], now: Boot) -> bool {
         let Some(pod) = &self.pod else { return false };
+        let in_pulls = pod.image_pull_secrets().any(|key| changed.contains(&key));
         let in_volumes = self.extras.volumes && volume_contents::references(pod).any(|key| changed.contains(&key));
         let in_environment = environment::references(pod).any(|key| changed.contains(&key));
         let released = in_environment && self.backoffs.release(&Reason::CreateContainerConfigError);
+        let released = in_pulls && self.release_pulls(now) || released;
         if in_volumes {
             self.volumes.outdated();
         }

@@ -25,6 +25,9 @@ pub struct WorkerStatus {
     pub doing: Option<String>,
     /// W9, W10: containers that wait for their next start.
     pub back_off: Vec<NextStart>,
+    /// The image that is being pulled, or that waits for other pulls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pull: Option<PullProgress>,
     /// Images that wait for their next pull.
     pub pull_back_off: Vec<NextPull>,
     /// Other waiting reasons, in words.
@@ -39,6 +42,18 @@ pub struct NextStart {
     pub seconds: u64,
     /// True for the back-off after the container's end (W10), false after an error (W9).
     pub after_end: bool,
+}
+
+/// CRI reports no progress of a pull.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PullProgress {
+    pub image: String,
+    /// Seconds since the pull began, or since it waits.
+    pub seconds: u64,
+    /// The number of pods whose pulls come first; None: the pull has begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -61,7 +76,12 @@ impl Worker {
             ..WorkerStatus::default()
         };
         match &self.state {
-            State::Sync(_) => {
+            State::Sync(sync) => {
+                worker_status.pull = sync.starting.pull().map(|pull| PullProgress {
+                    image: pull.image.clone(),
+                    seconds: now.since(pull.began().unwrap_or(pull.wanted)).as_secs(),
+                    ahead: None,
+                });
                 let backoffs = self.backoffs.all().filter_map(|(name, until, after_end)| {
                     Some(NextStart { container: name.to_owned(), seconds: left(until)?, after_end })
                 });
@@ -126,6 +146,12 @@ impl Worker {
             ActiveOp::RunSandbox { attempt, .. } => format!("creating sandbox {attempt}"),
             ActiveOp::StopSandbox { .. } => "stopping its sandbox".into(),
             ActiveOp::ImageStatus { index, .. } => format!("checking the image of {}", container(*index)),
+            ActiveOp::DockerConfig { index, .. } => {
+                format!("reading the node's registry credentials for the image of {}", container(*index))
+            }
+            ActiveOp::AskProvider { index, name, .. } => {
+                format!("asking the credential provider {name} for the image of {}", container(*index))
+            }
             ActiveOp::Pull { image, began, .. } => {
                 format!("pulling {image} for {}", words(now.since(*began).as_secs()))
             }
