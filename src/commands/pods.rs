@@ -47,7 +47,9 @@ pub fn run(out: &mut dyn Write, socket: &Path, query: &Query) -> Result<u8, Fail
     if query.watch {
         return watch(out, client::get(socket, "/pods?watch=1", true)?, query);
     }
-    let list = client::get_json(socket, "/pods")?;
+    // The table shows the progress of pulls, which is not part of a pod. Documents contain only the pods.
+    let path = if matches!(query.output, None | Some(Format::Wide)) { "/pods?verbose=1" } else { "/pods" };
+    let list = client::get_json(socket, path)?;
     show(out, list, query, Timestamp::now())
 }
 
@@ -167,6 +169,7 @@ fn paint(header: &str, cell: &str) -> Option<Colour> {
         "Running" | "Completed" | "Succeeded" | "Deleted" => None,
         "Pending" | "ContainerCreating" | "PodInitializing" | "Terminating" | "Drained" | "WaitingForRoom"
         | "NotReady" => Some(Colour::Yellow),
+        pull if pull.starts_with("Pulling (") || pull.starts_with("PullQueued (") => Some(Colour::Yellow),
         init if init.starts_with("Init:") && !init.contains("Err") && !init.contains("BackOff") => Some(Colour::Yellow),
         _ => Some(Colour::Red),
     }

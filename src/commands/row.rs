@@ -105,6 +105,11 @@ impl Summary {
             summary.status = reason.to_owned();
         }
         let over = matches!(phase, "Succeeded" | "Failed");
+        if let "ContainerCreating" | "PodInitializing" = summary.status.as_str()
+            && let Some(pull) = pull(pod)
+        {
+            summary.status = pull;
+        }
         if !text(pod, "/metadata/deletionTimestamp").is_empty() && !over {
             summary.status = "Terminating".into();
         }
@@ -170,6 +175,16 @@ impl Summary {
         let at = text(container, "/lastState/terminated/finishedAt").parse().ok();
         self.last_restart = self.last_restart.max(at);
     }
+}
+
+/// The progress of a pull, from the agent's own status: `Pulling (12s)`, or the position in the queue.
+fn pull(pod: &Value) -> Option<String> {
+    let pull = pod.pointer("/wherry/pull")?;
+    let seconds = pull.get("seconds").and_then(Value::as_i64).unwrap_or(0);
+    Some(match pull.get("ahead").and_then(Value::as_u64) {
+        Some(ahead) => format!("PullQueued ({ahead} ahead)"),
+        None => format!("Pulling ({})", human(seconds)),
+    })
 }
 
 /// The reason, signal or exit code of a terminated container.
@@ -351,6 +366,17 @@ mod tests {
         assert_eq!(status(&p), "Init:Error");
         p["status"]["initContainerStatuses"][1]["state"] = json!({"waiting": {"reason": "CrashLoopBackOff"}});
         assert_eq!(status(&p), "Init:CrashLoopBackOff");
+    }
+
+    #[test]
+    fn a_pull_and_its_place_in_the_queue_are_shown_while_the_container_is_created() {
+        let mut p = pod("Pending", &[(json!({"waiting": {"reason": "ContainerCreating"}}), false, 0)]);
+        p["wherry"] = json!({"pull": {"image": "i:1", "seconds": 12}});
+        assert_eq!(status(&p), "Pulling (12s)");
+        p["wherry"]["pull"]["ahead"] = json!(2);
+        assert_eq!(status(&p), "PullQueued (2 ahead)");
+        p["status"]["containerStatuses"][0]["state"] = json!({"waiting": {"reason": "ImagePullBackOff"}});
+        assert_eq!(status(&p), "ImagePullBackOff");
     }
 
     #[test]
