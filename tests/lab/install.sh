@@ -33,6 +33,8 @@ look_for_runtime() {
 	have iptables || want iptables
 	have ip || want iproute2
 	have strace || want strace
+	have docker-registry || want docker-registry
+	have openssl || want openssl
 	cni_plugins >/dev/null || want containernetworking-plugins
 	if ! static_busybox >/dev/null; then
 		if have busybox; then

@@ -31,6 +31,7 @@ mod objects;
 mod purge;
 mod recorded;
 mod reference;
+mod registry;
 mod restarts;
 mod service;
 mod shared_uid;

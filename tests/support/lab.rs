@@ -56,6 +56,7 @@ impl Runtime {
             .env("WHERRY_LAB_CGROUP", format!("{}/{name}", variable("WHERRY_LAB_CGROUP")))
             .env("WHERRY_LAB_SUBNET", format!("10.199.{third}.0/22"))
             .env("WHERRY_LAB_BIN", bin)
+            .env("WHERRY_LAB_CERTS", PathBuf::from(variable("WHERRY_LAB_DIR")).join("certs.d"))
             .status()
             .expect("runtime.sh");
         assert!(status.success(), "runtime.sh up {name}: {status}");

@@ -1,5 +1,5 @@
 //! Support code for the tests on a real runtime and for the bench: Wherry as a process (`agent`), an independent CRI
-//! client (`cri`), a small HTTP client, a parser for metrics, an image registry, a system bus with a real logind,
+//! client (`cri`), a small HTTP client, a parser for metrics, two image registries, a system bus with a real logind,
 //! systemd's descriptor store, a file system that hangs, strace, and the lab that `tests/lab/in-lab.sh` creates.
 
 // Each test program that includes this module uses only a part of it.
@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod cri;
+pub mod docker_registry;
 pub mod exposition;
 pub mod fuse;
 pub mod http;

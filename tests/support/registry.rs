@@ -1,16 +1,54 @@
 //! A read-only image registry on 127.0.0.1 with plain HTTP. It serves the images that `tests/lab/images.sh` builds, each
 //! only after a test has published it, and counts the manifest requests.
 
-use super::lab;
+use super::lab::{self, Runtime};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+/// The answer of a broken registry to each request for an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// None.
+    Hang,
+    /// This HTTP status.
+    Status(&'static str),
+    /// A manifest whose layer has another content than its digest says.
+    BrokenLayer,
+}
+
+/// The manifest of `Trouble::BrokenLayer`, its digest, and the image's configuration.
+const BROKEN_MANIFEST: &str = concat!(
+    r#"{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":"#,
+    r#""application/vnd.oci.image.config.v1+json","digest":"#,
+    r#""sha256:e22c27134a5cc2301fc1c6d56fd67161a389c05ecff827c1cededfc84a2bf1db","size":163},"layers":[{"mediaType":"#,
+    r#""application/vnd.oci.image.layer.v1.tar+gzip","digest":"#,
+    r#""sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef","size":64}]}"#
+);
+const BROKEN_DIGEST: &str = "sha256:a5342cbebb316006380ef031bb419ee9d873ef4f3bdbad618d55e1bf3081a6ec";
+const BROKEN_CONFIG: &str = concat!(
+    r#"{"architecture":"amd64","os":"linux","config":{},"rootfs":{"type":"layers","diff_ids":["#,
+    r#""sha256:1111111111111111111111111111111111111111111111111111111111111111"]}}"#
+);
+const BROKEN_CONFIG_DIGEST: &str = "sha256:e22c27134a5cc2301fc1c6d56fd67161a389c05ecff827c1cededfc84a2bf1db";
+
+/// Lets containerd use the registry with this scheme, and with the certificate of this file.
+pub fn trust(address: SocketAddr, scheme: &str, certificate: Option<&Path>) {
+    let dir = Runtime::shared().dir.join("certs.d").join(address.to_string());
+    std::fs::create_dir_all(&dir).expect("certs.d");
+    let server = format!("{scheme}://{address}");
+    let ca = certificate.map(|path| format!("  ca = \"{}\"\n", path.display())).unwrap_or_default();
+    let text =
+        format!("server = \"{server}\"\n[host.\"{server}\"]\n  capabilities = [\"pull\", \"resolve\", \"push\"]\n{ca}");
+    std::fs::write(dir.join("hosts.toml"), text).expect("hosts.toml");
+}
+
 #[derive(Default)]
 struct Shelf {
+    trouble: Option<Trouble>,
     /// Name in the registry to digest of the manifest.
     images: BTreeMap<String, String>,
     /// Number of manifest requests, by image name.
@@ -28,6 +66,7 @@ impl Registry {
     pub fn start() -> Registry {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("address");
+        trust(address, "http", None);
         let shelf = Arc::new(Mutex::new(Shelf::default()));
         let stop = Arc::new(AtomicBool::new(false));
         let (theirs, stopped) = (shelf.clone(), stop.clone());
@@ -63,6 +102,11 @@ impl Registry {
         self.shelf.lock().expect("shelf").images.insert(name.to_string(), digest.to_string());
     }
 
+    /// From now on, requests for images are answered like this.
+    pub fn trouble(&self, trouble: Option<Trouble>) {
+        self.shelf.lock().expect("shelf").trouble = trouble;
+    }
+
     /// Number of requests for the manifest of an image.
     pub fn requests(&self, name: &str) -> u32 {
         self.shelf.lock().expect("shelf").requests.get(name).copied().unwrap_or(0)
@@ -93,6 +137,14 @@ fn serve(mut stream: TcpStream, shelf: &Mutex<Shelf>) {
         let mut words = request.split_whitespace();
         let (method, path) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
         let path = path.split('?').next().unwrap_or(path).to_string();
+        let trouble = shelf.lock().expect("shelf").trouble.filter(|_| path != "/v2/");
+        while trouble == Some(Trouble::Hang) {
+            // The client closes the connection when it gives up.
+            let mut buffer = [0; 1];
+            if reader.read(&mut buffer).unwrap_or(0) == 0 {
+                return;
+            }
+        }
         let (status, kind, body) = answer(&path, method, shelf);
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{}\r\n",
@@ -114,7 +166,11 @@ fn split(path: &str) -> Option<(&str, &str, &str)> {
 }
 
 fn digest_of(name: &str, reference: &str, shelf: &Mutex<Shelf>) -> Option<String> {
-    let digest = shelf.lock().expect("shelf").images.get(name).cloned()?;
+    let shelf = shelf.lock().expect("shelf");
+    if shelf.trouble == Some(Trouble::BrokenLayer) {
+        return Some(BROKEN_DIGEST.to_owned());
+    }
+    let digest = shelf.images.get(name).cloned()?;
     Some(if reference.starts_with("sha256:") { reference.to_string() } else { digest })
 }
 
@@ -133,6 +189,18 @@ fn answer(path: &str, method: &str, shelf: &Mutex<Shelf>) -> (&'static str, &'st
         return ("200 OK", "application/json", b"{}".to_vec());
     }
     let Some((name, kind, reference)) = split(path) else { return missing };
+    let trouble = shelf.lock().expect("shelf").trouble;
+    match trouble {
+        Some(Trouble::Status(status)) => return (status, "application/json", b"{}".to_vec()),
+        Some(Trouble::BrokenLayer) => {
+            return match (kind, reference) {
+                ("manifests", _) => ("200 OK", "application/vnd.oci.image.manifest.v1+json", BROKEN_MANIFEST.into()),
+                (_, BROKEN_CONFIG_DIGEST) => ("200 OK", "application/octet-stream", BROKEN_CONFIG.into()),
+                _ => ("200 OK", "application/octet-stream", vec![b'x'; 64]),
+            };
+        }
+        Some(Trouble::Hang) | None => {}
+    }
     if kind == "manifests" && method == "HEAD" {
         *shelf.lock().expect("shelf").requests.entry(name.to_string()).or_default() += 1;
     }
