@@ -243,6 +243,8 @@ impl Engine {
     /// Steps the touched workers and the node's own machines until no step causes another one.
     fn settle_all(&mut self) {
         self.remove_orphaned_directories();
+        // S4: a group that begins in this step starts nothing any more.
+        self.step_shutdown();
         self.settle();
         while self.replace_outdated() || self.admit() || self.step_shutdown() {
             self.settle();
