@@ -8,6 +8,7 @@ use crate::adapters::manifests::{NotSeen, Seen};
 use crate::adapters::records::Records;
 use crate::adapters::server::http::Route;
 use crate::adapters::volumes::{self, ForContainer, VolumeError};
+use crate::api::facts::FileSystemFact;
 use crate::api::finding::Finding;
 use crate::api::mount::Mount;
 use crate::api::names::Uid;
@@ -43,6 +44,8 @@ pub enum Job {
     Files(OpId),
     /// A container's termination message.
     Message(OpId),
+    /// statvfs of a path.
+    FileSystem(OpId),
     /// The host's hosts file, for a container of a pod with hostNetwork.
     Hosts(ContainerFiles),
     /// The host's DNS settings, for a sandbox.
@@ -64,6 +67,7 @@ pub enum Work {
     /// The volume mounts of a container.
     Mounts(Result<Vec<Mount>, OpError>),
     Message(String),
+    FileSystem(Result<FileSystemFact, OpError>),
     Hosts(Result<String, String>),
     Dns(Result<HostDns, String>),
     Networks(Vec<Removed>),
@@ -139,6 +143,7 @@ impl Agent {
             }
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, &sandboxes, now),
             Effect::Volumes { op, call, timeout } => self.use_volumes(op, call, timeout, now),
+            Effect::MeasureFileSystem { op, path, timeout } => self.measure_file_system(op, path, timeout, now),
             Effect::Hook { op, call, timeout } => {
                 let token = self.event_loop.token();
                 self.handlers.hook(op, &call, timeout, now.boot, self.event_loop.registry(), token);
@@ -346,6 +351,9 @@ impl Agent {
             (Job::Message(op), Work::Message(text)) => {
                 self.events.push_back(Event::Done { op, result: Ok(Answer::Message(text)) });
             }
+            (Job::FileSystem(op), Work::FileSystem(result)) => {
+                self.events.push_back(Event::Done { op, result: result.map(Answer::FileSystem) });
+            }
             (Job::Hosts(waiting), Work::Hosts(hosts)) => self.prepare_on_host_network(waiting, hosts),
             (Job::Dns(sandbox), Work::Dns(host)) => {
                 let host = host.unwrap_or_else(|e| {
@@ -393,7 +401,11 @@ impl Agent {
                 Vec::new()
             }
             // (A container without a termination message has an empty one.)
-            Job::Files(op) | Job::Message(op) | Job::Networks(op) | Job::Hosts(ContainerFiles { op, .. }) => vec![op],
+            Job::Files(op)
+            | Job::Message(op)
+            | Job::FileSystem(op)
+            | Job::Networks(op)
+            | Job::Hosts(ContainerFiles { op, .. }) => vec![op],
             Job::Dns(sandbox) => {
                 self.run_sandbox(sandbox, None, now);
                 self.flush_to_runtime(now);

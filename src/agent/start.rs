@@ -195,6 +195,7 @@ pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str, start
         request_timeout: config.runtime_request_timeout,
         max_restart_backoff: config.max_container_restart_period,
         node,
+        image_gc: config.image_gc.clone(),
         shutdown: config.shutdown.clone(),
         boot_id: machine::boot_id(),
         started,

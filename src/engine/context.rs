@@ -41,6 +41,10 @@ pub enum Owner {
     Exec,
     /// A read of the resource usage.
     Usage,
+    /// The garbage collection of images.
+    Images,
+    /// A user's list of images.
+    ImageList,
     Worker(Uid),
     /// A status read of this pod.
     Read(Uid),

@@ -101,6 +101,7 @@ impl World {
             Effect::ObjectProblems(problems) => self.manifests.problems = problems,
             Effect::RemoveEmptyNetworks { op, sandboxes } => self.remove_empty_networks(op, sandboxes),
             Effect::Volumes { op, call, timeout } => self.volumes_call(op, &call, timeout),
+            Effect::MeasureFileSystem { op, .. } => self.measure_file_system(op),
             Effect::Hook { op, call, timeout } => self.hook(op, &call, timeout),
             Effect::Probe { op, call, timeout } => self.probe(op, &call, timeout),
             Effect::Logind { op, call, timeout } => self.logind_call(op, call, timeout),
