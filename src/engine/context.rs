@@ -43,6 +43,8 @@ pub enum Owner {
     Usage,
     /// The garbage collection of images.
     Images,
+    /// The record of the use of images.
+    ImageRecord,
     /// A user's list of images.
     ImageList,
     Worker(Uid),

@@ -175,7 +175,8 @@ fn nothing_else(w: &World) -> Judged {
     let alone = foreign.all(|ready| ready) && containers.all(|runs| runs);
     unless(alone, "W21: what others own is left alone", || "somebody else's sandbox was stopped".into())?;
     for key in w.disk.records.keys() {
-        let known = key == "shutdown/last" || wanted.iter().any(|uid| *key == format!("pods/{uid}"));
+        let known =
+            key == "shutdown/last" || key == "images/unused" || wanted.iter().any(|uid| *key == format!("pods/{uid}"));
         unless(known, "leak: records", || format!("{key} is left"))?;
     }
     // A pod keeps an empty cgroup that a cancelled call created late, until the pod starts or is forgotten. That is so if it

@@ -11,12 +11,12 @@ use crate::api::facts::{FileSystemFact, ImageList, ListedImage};
 use crate::api::reason::Reason;
 use crate::api::time::Boot;
 use crate::engine::context::Owner;
-use crate::engine::effect::{Effect, Measure, RuntimeCall, Severity, TimerKey};
+use crate::engine::effect::{Effect, Measure, RecordChange, RuntimeCall, Severity, TimerKey};
 use crate::engine::event::Answer;
 use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
 use crate::engine::timer::Timer;
-use seen::Seen;
+use seen::{KEY, Seen, Unused};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,6 +24,9 @@ use users::{Keep, Named};
 
 /// Time limit of statvfs.
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The maximum time between two writes of the record.
+const RECORD_PERIOD: Duration = Duration::from_secs(3600);
 
 /// The settings, with the kubelet's defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -114,6 +117,8 @@ pub struct Inputs<'a> {
 pub struct Images {
     state: State,
     seen: Seen,
+    /// What the record contains, and since when. None: there is no record.
+    recorded: Option<(Unused, Boot)>,
     /// The usage that the last statvfs showed, in per cent.
     used_percent: u8,
     /// The last run failed: another failure is an event.
@@ -122,6 +127,33 @@ pub struct Images {
 }
 
 impl Images {
+    /// The record of the previous run, found at the start.
+    pub fn record_found(&mut self, text: &str, outbox: &mut Outbox) {
+        let unused = seen::read(text).unwrap_or_else(|why| {
+            let message = format!("record {KEY} is unusable; it is written again: {why}");
+            outbox.emit_node_event(Severity::Warning, Reason::BadRecord, message);
+            Unused::new()
+        });
+        self.seen.found(unused.clone());
+        self.recorded = Some((unused, Boot::default()));
+    }
+
+    /// With a maximum age, the time without a use survives a restart. A write is due when an image was used, and otherwise
+    /// rarely.
+    fn keep_record(&mut self, inputs: &mut Inputs<'_>) {
+        let Some(max_age) = inputs.policy.max_age else { return };
+        let unused = self.seen.unused(inputs.now);
+        let due = self.recorded.as_ref().is_none_or(|(written, at)| {
+            let used = |(id, seconds): (&String, &u64)| unused.get(id).is_some_and(|now| now < seconds);
+            written.iter().any(used) || inputs.now.since(*at) >= RECORD_PERIOD.min(max_age / 10)
+        });
+        if due {
+            let change = RecordChange::Put { key: KEY.to_owned(), value: seen::write(&unused) };
+            inputs.outbox.record(Owner::ImageRecord, change);
+            self.recorded = Some((unused, inputs.now));
+        }
+    }
+
     /// Plans the next run. `may_run`: there is a connection, and it is known which images are in use.
     pub fn arm(&mut self, may_run: bool, inputs: &mut Inputs<'_>) {
         match self.state {
@@ -131,6 +163,11 @@ impl Images {
             }
             State::Waiting(_) if !inputs.policy.is_on() => self.state = State::Idle,
             _ => {}
+        }
+        // An old record would be wrong when the age counts again.
+        if inputs.policy.max_age.is_none() && self.recorded.take().is_some() {
+            self.seen.found(Unused::new());
+            inputs.outbox.record(Owner::ImageRecord, RecordChange::Delete { key: KEY.to_owned() });
         }
         let at = match self.state {
             State::Waiting(at) => Some(at),
@@ -195,6 +232,7 @@ impl Images {
 
     fn listed(&mut self, goal: Goal, list: ImageList, inputs: &mut Inputs<'_>) {
         self.seen.listed(&list, inputs.now);
+        self.keep_record(inputs);
         let removal = Removal {
             goal,
             list,

@@ -1,11 +1,44 @@
-//! When each image was first seen and last used in this run of Wherry (I3). All times are on the boot clock.
+//! When each image was first seen and last used (I3). Times are on the boot clock. A record keeps for how long each image has been
+//! unused, without the time while Wherry does not run: it depends on no clock that can be set.
 
 use crate::api::facts::ImageList;
 use crate::api::time::Boot;
 use crate::engine::images::users::refers;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// The key of the record.
+pub const KEY: &str = "images/unused";
+pub const KIND: &str = "images";
+const VERSION: u64 = 1;
+
+/// The record's content.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    version: u64,
+    /// By the id of the image.
+    unused_seconds: Unused,
+}
+
+/// For how many seconds each image has been unused, by id.
+pub type Unused = BTreeMap<String, u64>;
+
+pub fn write(unused: &Unused) -> String {
+    serde_json::to_string(&Record { version: VERSION, unused_seconds: unused.clone() }).unwrap_or_default()
+}
+
+/// # Errors
+/// The record is damaged or of another version.
+pub fn read(text: &str) -> Result<Unused, String> {
+    match serde_json::from_str(text) {
+        Ok(Record { version: VERSION, unused_seconds }) => Ok(unused_seconds),
+        Ok(Record { version, .. }) => Err(format!("version {version} is unknown")),
+        Err(e) => Err(e.to_string()),
+    }
+}
 
 /// The maximum number of uses that are noted between two lists.
 const MAX_USES: usize = 256;
@@ -18,12 +51,22 @@ pub struct Seen {
     images: BTreeMap<String, Image>,
     /// Uses since the last list, by name or id.
     uses: BTreeMap<String, Boot>,
+    /// From the record of the previous run, until the first list.
+    before: Unused,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Image {
     detected: Boot,
     last_used: Option<Boot>,
+    /// The time without a use in previous runs, up to the start of this one.
+    unused_before: Duration,
+}
+
+impl Image {
+    fn unused_for(&self, now: Boot) -> Duration {
+        now.since(self.last_used.unwrap_or(self.detected)).saturating_add(self.unused_before)
+    }
 }
 
 impl Seen {
@@ -35,6 +78,10 @@ impl Seen {
 
     pub fn was_listed(&self) -> bool {
         self.listed
+    }
+
+    pub fn found(&mut self, before: Unused) {
+        self.before = before;
     }
 
     /// Containers use these images.
@@ -51,11 +98,17 @@ impl Seen {
         let first = if self.listed { now } else { self.start };
         let old = std::mem::take(&mut self.images);
         let uses = std::mem::take(&mut self.uses);
+        let before = std::mem::take(&mut self.before);
         for image in &list.images {
-            let mut seen = old.get(&image.id).copied().unwrap_or(Image { detected: first, last_used: None });
+            let unused_before = Duration::from_secs(before.get(&image.id).copied().unwrap_or_default());
+            let new = Image { detected: first, last_used: None, unused_before };
+            let mut seen = old.get(&image.id).copied().unwrap_or(new);
             let noted = uses.iter().filter(|(reference, _)| refers(reference, image)).map(|(_, at)| *at).max();
             let in_use = list.users.iter().any(|user| refers(&user.image, image) || refers(&user.image_ref, image));
             seen.last_used = if in_use { Some(now) } else { seen.last_used.max(noted) };
+            if seen.last_used.is_some() {
+                seen.unused_before = Duration::ZERO;
+            }
             self.images.insert(image.id.clone(), seen);
         }
         self.listed = true;
@@ -67,13 +120,20 @@ impl Seen {
 
     /// The time since the image was detected; zero for an unknown one.
     pub fn age(&self, id: &str, now: Boot) -> Duration {
-        self.images.get(id).map(|image| now.since(image.detected)).unwrap_or_default()
+        self.images
+            .get(id)
+            .map(|image| now.since(image.detected).saturating_add(image.unused_before))
+            .unwrap_or_default()
     }
 
     /// The time since the last use, or since the detection if there was none.
     pub fn unused_for(&self, id: &str, now: Boot) -> Duration {
-        let since = |image: &Image| now.since(image.last_used.unwrap_or(image.detected));
-        self.images.get(id).map(since).unwrap_or_default()
+        self.images.get(id).map(|image| image.unused_for(now)).unwrap_or_default()
+    }
+
+    /// For the record.
+    pub fn unused(&self, now: Boot) -> Unused {
+        self.images.iter().map(|(id, image)| (id.clone(), image.unused_for(now).as_secs())).collect()
     }
 
     /// None: no use is known.
@@ -82,7 +142,20 @@ impl Seen {
     }
 
     /// The order of removal: images without a known use first, then the least recently used.
-    pub fn order(&self, id: &str) -> (Option<Boot>, Boot) {
-        self.images.get(id).map(|image| (image.last_used, image.detected)).unwrap_or_default()
+    pub fn order(&self, id: &str) -> Option<(Option<Boot>, Reverse<Duration>, Boot)> {
+        self.images.get(id).map(|image| (image.last_used, Reverse(image.unused_before), image.detected))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i4_a_record_is_read_as_it_was_written_and_a_damaged_one_is_an_error() {
+        let unused = Unused::from([("sha256:1".to_owned(), 7)]);
+        assert_eq!(read(&write(&unused)), Ok(unused.clone()));
+        assert_eq!(read(&write(&unused).replace("1,", "2,")), Err("version 2 is unknown".to_owned()));
+        assert!(read("{").is_err());
     }
 }

@@ -214,6 +214,8 @@ impl Engine {
             Some(Owner::EmptyNetworks) => self.networks_removed(),
             // The adapter logs what it removes. A cgroup that stays harms nothing.
             Some(Owner::CgroupSweep) => {}
+            // Without the record, images only stay for longer. A later run writes it again.
+            Some(Owner::ImageRecord) => {}
             Some(Owner::RuntimeStatus) => self.runtime_status(result),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),
             Some(Owner::Logind) => {

@@ -167,6 +167,45 @@ fn i4_an_image_that_was_unused_for_the_maximum_age_is_removed() {
 }
 
 #[test]
+fn i4_the_time_without_a_use_counts_across_restarts() {
+    let policy = Policy { high_percent: 100, max_age: Some(Duration::from_secs(200)), ..policy() };
+    let mut w = node_with_images(&["a:1", "other:1"], 0, policy);
+    w.file("web", USES_OTHER);
+    w.run(150);
+    // Between the last write of the record and the kill, half a minute is lost.
+    w.kill_engine();
+    w.start();
+    w.run(50);
+    assert_eq!(w.removals(), [""; 0]);
+    w.remove("web");
+    w.run(80);
+    assert_eq!(w.removals(), ["a:1", IMAGE], "{}", w.trace());
+    w.run(100);
+    assert_eq!(w.removals().len(), 2, "the use of the other image is known");
+    w.run(100);
+    assert_eq!(w.removals(), ["a:1", IMAGE, "other:1"], "{}", w.trace());
+
+    // Without a maximum age there is no record.
+    assert!(w.disk.records.contains_key("images/unused"));
+    w.config.image_gc.max_age = None;
+    w.step(Event::Configure(Box::new(w.config.clone())));
+    w.run(1);
+    assert!(!w.disk.records.contains_key("images/unused"));
+}
+
+#[test]
+fn i4_a_damaged_record_is_reported_and_written_again() {
+    let policy = Policy { high_percent: 100, max_age: Some(Duration::from_secs(200)), ..policy() };
+    let mut w = node_with_images(&["a:1"], 0, policy);
+    w.kill_engine();
+    w.disk.records.insert("images/unused".into(), "{".into());
+    w.start();
+    w.run(100);
+    assert_eq!(w.notices("BadRecord").len(), 1);
+    assert!(w.disk.records["images/unused"].contains("sha256:a:1"));
+}
+
+#[test]
 fn i2_a_failed_removal_is_repeated_in_the_next_run() {
     let mut w = node_with_images(&["a:1", "b:1"], 690, policy());
     for _ in 0..2 {
