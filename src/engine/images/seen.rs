@@ -158,4 +158,19 @@ mod tests {
         assert_eq!(read(&write(&unused).replace("1,", "2,")), Err("version 2 is unknown".to_owned()));
         assert!(read("{").is_err());
     }
+
+    #[test]
+    fn i4_a_use_ends_the_time_before_a_restart() {
+        use crate::api::facts::{ImageUser, ListedImage};
+        let image = ListedImage { id: "sha256:1".into(), tags: vec![], digests: vec![], size: 1, pinned: false };
+        let mut list = ImageList { images: vec![image], ..ImageList::default() };
+        let mut seen = Seen::default();
+        seen.found(Unused::from([("sha256:1".to_owned(), 100)]));
+        let at = |seconds: u64| Boot(0) + Duration::from_secs(seconds);
+        seen.listed(&list, at(10));
+        assert_eq!(seen.unused_for("sha256:1", at(10)), Duration::from_secs(110));
+        list.users.push(ImageUser { image: "sha256:1".into(), image_ref: String::new(), pod: None });
+        seen.listed(&list, at(20));
+        assert_eq!(seen.unused_for("sha256:1", at(25)), Duration::from_secs(5));
+    }
 }
