@@ -78,6 +78,7 @@ pub(super) fn dump(
                 Job::Inspection(_) => "read manifests",
                 Job::Files(_) => "remove files",
                 Job::Message(_) => "read a termination message",
+                Job::FileSystem(_) => "measure the file system of the images",
                 Job::Hosts(_) => "read the host's hosts file",
                 Job::Dns(_) => "read the host's resolv.conf",
                 Job::DockerConfig(_) => "read the docker configuration",

@@ -10,6 +10,7 @@ use crate::adapters::records::Records;
 use crate::adapters::server::http::Route;
 use crate::adapters::volumes::{self, ForContainer, VolumeError};
 use crate::api::credential_provider::Provided;
+use crate::api::facts::FileSystemFact;
 use crate::api::finding::Finding;
 use crate::api::mount::Mount;
 use crate::api::names::Uid;
@@ -45,6 +46,8 @@ pub enum Job {
     Files(OpId),
     /// A container's termination message.
     Message(OpId),
+    /// statvfs of a path.
+    FileSystem(OpId),
     /// The host's hosts file, for a container of a pod with hostNetwork.
     Hosts(ContainerFiles),
     /// The host's DNS settings, for a sandbox.
@@ -70,6 +73,7 @@ pub enum Work {
     /// The volume mounts of a container.
     Mounts(Result<Vec<Mount>, OpError>),
     Message(String),
+    FileSystem(Result<FileSystemFact, OpError>),
     Hosts(Result<String, String>),
     Dns(Result<HostDns, String>),
     Networks(Vec<Removed>),
@@ -151,6 +155,7 @@ impl Agent {
             Effect::AskProvider { op, provider, repository, timeout } => {
                 self.ask_provider(op, *provider, repository, timeout, now);
             }
+            Effect::MeasureFileSystem { op, path, timeout } => self.measure_file_system(op, path, timeout, now),
             Effect::Hook { op, call, timeout } => {
                 let token = self.event_loop.token();
                 self.handlers.hook(op, &call, timeout, now.boot, self.event_loop.registry(), token);
@@ -358,6 +363,9 @@ impl Agent {
             (Job::Message(op), Work::Message(text)) => {
                 self.events.push_back(Event::Done { op, result: Ok(Answer::Message(text)) });
             }
+            (Job::FileSystem(op), Work::FileSystem(result)) => {
+                self.events.push_back(Event::Done { op, result: result.map(Answer::FileSystem) });
+            }
             (Job::Hosts(waiting), Work::Hosts(hosts)) => self.prepare_on_host_network(waiting, hosts),
             (Job::Dns(sandbox), Work::Dns(host)) => {
                 let host = host.unwrap_or_else(|e| {
@@ -409,9 +417,10 @@ impl Agent {
             // (A container without a termination message has an empty one.)
             Job::Files(op)
             | Job::Message(op)
-            | Job::Networks(op)
             | Job::DockerConfig(op)
             | Job::Provider(op, _)
+            | Job::FileSystem(op)
+            | Job::Networks(op)
             | Job::Hosts(ContainerFiles { op, .. }) => vec![op],
             Job::Dns(sandbox) => {
                 self.run_sandbox(sandbox, None, now);

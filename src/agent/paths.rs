@@ -5,7 +5,7 @@
 use super::effects::{Job, Work};
 use super::{Agent, start};
 use crate::adapters::cri::requests::{HostDns, dns_notices};
-use crate::adapters::host::cni_cache;
+use crate::adapters::host::{cni_cache, file_system};
 use crate::adapters::pod_files;
 use crate::api::names::SandboxId;
 use crate::api::pod::Pod;
@@ -13,7 +13,7 @@ use crate::api::time::{Boot, Now};
 use crate::config;
 use crate::engine::effect::{FilesCall, Notice, RuntimeCall, Severity};
 use crate::engine::event::{Answer, Event};
-use crate::engine::op::{OpError, OpId};
+use crate::engine::op::{Code, OpError, OpId};
 use crate::event_loop::Class;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -136,6 +136,19 @@ impl Agent {
             }
             other => Some(other),
         }
+    }
+
+    /// The path is of the runtime, and its file system may hang.
+    pub(super) fn measure_file_system(&mut self, op: OpId, path: String, timeout: Duration, now: Now) {
+        let (of_thread, deadline) = (path.clone(), now.boot + timeout);
+        let name = "measure the file system of the images";
+        let id = self.sources.helpers.submit_for(Class::Paths, name, Path::new(&path), deadline, move || {
+            Work::FileSystem(file_system::measure(Path::new(&of_thread)).map_err(|e| OpError::Answered {
+                code: Code::Other(2),
+                message: format!("failed to get the statistics of the file system of {of_thread}: {e}"),
+            }))
+        });
+        self.sources.jobs.insert(id, Job::FileSystem(op));
     }
 
     pub(super) fn prepare_on_host_network(&mut self, waiting: ContainerFiles, hosts: Result<String, String>) {

@@ -31,6 +31,7 @@ use crate::config::Config;
 use crate::config::problem::Problem;
 use crate::engine::config::EngineConfig;
 use crate::engine::event::{Event, LogindEvent};
+use crate::engine::images::seen;
 use crate::engine::node::Engine;
 use crate::engine::pod::record;
 use crate::engine::shutdown;
@@ -81,7 +82,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
     let engine = Engine::new(engine_config(&config, node, &root.id, started.wall));
     let files = pod_files(&config, &cgroups);
     let found = Event::Directories(files.found());
-    let kept = Event::Records(records.load(&[record::KIND, shutdown::record::KIND]));
+    let kept = Event::Records(records.load(&[record::KIND, shutdown::record::KIND, seen::KIND]));
     let mut events = VecDeque::from([kept, found]);
     if lock.is_held() {
         events.push_back(Event::Logind(LogindEvent::Inherited));
@@ -195,6 +196,7 @@ pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str, start
         request_timeout: config.runtime_request_timeout,
         max_restart_backoff: config.max_container_restart_period,
         node,
+        image_gc: config.image_gc.clone(),
         shutdown: config.shutdown.clone(),
         boot_id: machine::boot_id(),
         started,

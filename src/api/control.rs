@@ -83,6 +83,50 @@ pub struct ExecHead {
     pub stdout_bytes: u64,
 }
 
+/// `GET /images`: the images of the runtime, in its order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Images {
+    pub images: Vec<ImageView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageView {
+    pub id: String,
+    /// Full names with a tag.
+    pub tags: Vec<String>,
+    /// Full names with a digest.
+    pub digests: Vec<String>,
+    pub size_bytes: u64,
+    /// `namespace/name` of each pod that uses or names the image.
+    pub pods: Vec<String>,
+    /// Absent if no use is known since the start of Wherry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_since_use: Option<u64>,
+    pub state: ImageState,
+    /// The place in the order in which the garbage collection would remove images, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal_order: Option<u64>,
+}
+
+/// Why an image stays, or that it may be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ImageState {
+    /// A container uses it, whether it runs or not.
+    InUse,
+    /// A manifest names it, and no container uses it.
+    Named,
+    /// The runtime keeps it.
+    Pinned,
+    /// The image of the runtime's sandboxes.
+    Sandboxes,
+    /// It is younger than `imageMinimumGCAge`.
+    TooYoung,
+    Removable,
+}
+
 /// `GET /usage`: resource usage of the running containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

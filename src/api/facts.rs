@@ -169,6 +169,57 @@ pub struct ImageFact {
     pub size: u64,
 }
 
+/// One image in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ListedImage {
+    /// The runtime's id, `sha256:...`.
+    pub id: String,
+    /// Full names with a tag.
+    pub tags: Vec<String>,
+    /// Full names with a digest.
+    pub digests: Vec<String>,
+    /// In bytes, as the runtime counts them.
+    pub size: u64,
+    /// The runtime keeps the image.
+    pub pinned: bool,
+}
+
+/// A container of any owner that uses an image. A container that is not of a pod has no `pod`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ImageUser {
+    /// A name or an id.
+    pub image: String,
+    /// The runtime's reference to the image.
+    pub image_ref: String,
+    pub pod: Option<FullName>,
+}
+
+/// All images of the runtime, and all containers that use them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ImageList {
+    pub images: Vec<ListedImage>,
+    pub users: Vec<ImageUser>,
+    /// The image of the runtime's sandboxes, if the runtime reports it.
+    pub sandbox_image: Option<String>,
+}
+
+/// A file system in the runtime's ImageFsInfo.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ImageFsFact {
+    /// A directory on the file system.
+    pub mountpoint: String,
+    /// The bytes that the images occupy.
+    pub used_bytes: u64,
+}
+
+/// A file system from statvfs, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FileSystemFact {
+    pub capacity: u64,
+    /// For users without privileges.
+    pub available: u64,
+}
+
 /// Results of the calls Version and Status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RuntimeFact {

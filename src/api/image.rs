@@ -33,6 +33,18 @@ pub fn repository(name: &str) -> Option<String> {
     Reference::parse(name).ok().map(|reference| format!("{}/{}", reference.domain, reference.path))
 }
 
+/// The name with its domain and path, as a runtime lists it: `busybox:1` becomes `docker.io/library/busybox:1`. A name with a tag
+/// and a digest loses the tag. None if the name is invalid.
+pub fn full_name(name: &str) -> Option<String> {
+    let reference = Reference::parse(name).ok()?;
+    let (domain, path) = (&reference.domain, &reference.path);
+    if let Some((_, digest)) = name.split_once('@') {
+        return Some(format!("{domain}/{path}@{digest}"));
+    }
+    let tag = tag_of(name).0.unwrap_or("latest");
+    Some(format!("{domain}/{path}:{tag}"))
+}
+
 /// The tag of a name, and whether the name has a digest. The tag is None if absent, or if the name is invalid.
 pub(crate) fn tag_of(name: &str) -> (Option<&str>, bool) {
     let (name, digest) = match name.split_once('@') {
@@ -229,6 +241,21 @@ mod tests {
             let error = normalize(name).unwrap_err();
             assert!(error.ends_with(why), "{name}: {error}");
         }
+    }
+
+    #[test]
+    fn a_full_name_is_that_of_the_runtimes_list() {
+        for (name, full) in [
+            ("busybox", "docker.io/library/busybox:latest"),
+            ("app/web:1", "docker.io/app/web:1"),
+            ("localhost:5000/web:1", "localhost:5000/web:1"),
+        ] {
+            assert_eq!(full_name(name).as_deref(), Some(full));
+        }
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let full = full_name(&format!("web:1@{digest}"));
+        assert_eq!(full, Some(format!("docker.io/library/web@{digest}")));
+        assert_eq!(full_name("UPPER:1"), None);
     }
 
     #[test]

@@ -38,7 +38,7 @@ reasons! {
     // Events of a pod about its DNS settings.
     DNSConfigForming MissingClusterDNS
     // Events of the node.
-    BadManifest BadRecord Conflict FailedCgroup FailedStore LeftoverDirectory LogindConnected LogindDisconnected NetworkNotReady
+    BadManifest BadRecord Conflict FailedCgroup FailedStore FreeDiskSpaceFailed ImageGCFailed InvalidDiskCapacity LeftoverDirectory LogindConnected LogindDisconnected NetworkNotReady
     RuntimeConnected RuntimeDisconnected RuntimeNotReady RuntimeReady ShutdownArmed ShutdownNotArmed Starting
     // Why a pod ends or is killed.
     DeadlineExceeded Drained Evicted NodeShutdown Preempting Terminated

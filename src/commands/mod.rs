@@ -10,6 +10,7 @@ mod describe;
 mod drain;
 mod events;
 mod exec;
+mod images;
 mod logs;
 mod output;
 mod pods;
@@ -190,6 +191,17 @@ enum Command {
     Undrain {
         #[command(flatten)]
         which: WhichArgs,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
+    /// List the images of the runtime
+    ///
+    /// Shows the size of each image, the time since its last use (since the start of wherry), the pods that use it, and
+    /// why the garbage collection keeps it, or its place in the order of removal.
+    Images {
+        /// Output format instead of the table
+        #[arg(short, long, value_enum)]
+        output: Option<describe::Format>,
         #[command(flatten)]
         socket: SocketArgs,
     },
@@ -502,6 +514,7 @@ fn show(out: &mut dyn Write, command: Command) -> Result<u8, Failure> {
             };
             top::run(out, &args.socket.path(), &query)
         }
+        Command::Images { output, socket } => images::run(out, &socket.path(), output),
         Command::Undrain { which, socket } => drain::undrain(out, &socket.path(), &which.which()?),
         Command::Debug(DebugCommand::Dump { socket }) => debug::dump(out, &socket.path()),
         Command::Debug(DebugCommand::Fds { output, socket }) => debug::fds(out, &socket.path(), output.is_some()),

@@ -130,10 +130,19 @@ pub static FIELDS: &[Field] = &[
     }),
     set("healthzPort", INT32, |c, v| port(v).map(|p| c.healthz_port = p)),
     none("httpCheckFrequency", Kind::Duration),
-    none_pointer("imageGCHighThresholdPercent", INT32),
-    none_pointer("imageGCLowThresholdPercent", INT32),
-    none("imageMaximumGCAge", Kind::Duration),
-    none("imageMinimumGCAge", Kind::Duration),
+    set("imageGCHighThresholdPercent", INT32, |c, v| percent(v).map(|p| c.image_gc.high_percent = p)),
+    set("imageGCLowThresholdPercent", INT32, |c, v| percent(v).map(|p| c.image_gc.low_percent = p)),
+    set("imageMaximumGCAge", Kind::Duration, |c, v| {
+        c.image_gc.max_age = Some(v.duration()).filter(|age| !age.is_zero());
+        Ok(())
+    }),
+    set("imageMinimumGCAge", Kind::Duration, |c, v| {
+        c.image_gc.min_age = match v.duration() {
+            Duration::ZERO => Config::default().image_gc.min_age,
+            age => age,
+        };
+        Ok(())
+    }),
     none(
         "imagePullCredentialsVerificationPolicy",
         Kind::OneOf(&["NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"]),
@@ -308,6 +317,11 @@ fn ip(text: &str) -> Result<IpAddr, String> {
 
 fn port(v: &Given) -> Result<u16, String> {
     u16::try_from(v.int()).map_err(|_| "must be between 1 and 65535, or 0 to turn it off".to_owned())
+}
+
+fn percent(v: &Given) -> Result<u8, String> {
+    let percent = u8::try_from(v.int()).ok().filter(|p| *p <= 100);
+    percent.ok_or_else(|| "must be between 0 and 100".to_owned())
 }
 
 fn cgroup_root(c: &mut Config, v: &Given) -> Result<(), String> {

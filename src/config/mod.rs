@@ -19,6 +19,7 @@ pub use crate::api::cgroups::CgroupDriver;
 use crate::api::credential_provider::Provider;
 pub use crate::api::duration;
 use crate::api::shutdown::Groups;
+use crate::engine::config::Policy;
 pub use files::read_file;
 use problem::{Place, Problems};
 use std::collections::BTreeMap;
@@ -140,6 +141,8 @@ pub struct Config {
     pub refuse_open_secrets: bool,
     /// Maximum number of pods that start a container at the same time.
     pub max_parallel_container_starts: u32,
+    /// The garbage collection of images.
+    pub image_gc: Policy,
     /// Names, or prefixes with a trailing `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
     /// The configured values. `sizing` returns the effective ones.
@@ -192,6 +195,7 @@ impl Default for Config {
             max_parallel_sandbox_starts: 4,
             refuse_open_secrets: false,
             max_parallel_container_starts: 4,
+            image_gc: Policy::default(),
             allowed_unsafe_sysctls: Vec::new(),
             node: node_size::Notification::default(),
             shutdown_said: shutdown::Notification::default(),
@@ -392,6 +396,21 @@ fn check_together(config: &Config, places: &BTreeMap<String, Place>, problems: &
     if config.serialize_image_pulls == Some(true) && config.max_parallel_image_pulls.is_some_and(|n| n > 1) {
         let message = "cannot be more than 1 while serializeImagePulls is true";
         problems.error(&place("maxParallelImagePulls"), "maxParallelImagePulls", message);
+    }
+    let Policy { high_percent, low_percent, min_age, max_age, .. } = config.image_gc;
+    if low_percent >= high_percent {
+        let (low, high) = ("imageGCLowThresholdPercent", "imageGCHighThresholdPercent");
+        // The low threshold may have its default.
+        let (field, message) = match places.contains_key(low) {
+            true => (low, format!("must be less than {high} ({high_percent}); it is {low_percent}")),
+            false => (high, format!("must be more than {low} ({low_percent}); it is {high_percent}")),
+        };
+        problems.error(&place(field), field, message);
+    }
+    if max_age.is_some_and(|max_age| max_age <= min_age) {
+        let min = duration::format(min_age);
+        let message = format!("must be more than imageMinimumGCAge ({min}), or 0s to turn it off");
+        problems.error(&place("imageMaximumGCAge"), "imageMaximumGCAge", message);
     }
     if config.read_only_port != 0 && config.read_only_port == config.healthz_port {
         problems.error(&place("readOnlyPort"), "readOnlyPort", "must not be the same as healthzPort");

@@ -571,3 +571,38 @@ fn the_file_of_credential_providers_is_read_with_the_configuration() {
     std::fs::remove_file(at("p.yaml")).unwrap();
     assert!(errors(&format!("{bin}{file}"))[0].contains("p.yaml: cannot be read: No such file"));
 }
+
+#[test]
+fn the_thresholds_of_the_garbage_collection_of_images_are_those_of_a_kubelet() {
+    let (c, problems) =
+        one("imageGCHighThresholdPercent: 100\nimageGCLowThresholdPercent: 99\nimageMinimumGCAge: 0s\n\
+         imageMaximumGCAge: 121s\n---\napiVersion: wherry.io/v1alpha1\nkind: WherryConfiguration\nimageGCPeriod: 1s\n");
+    assert_eq!(problems, Problems::default());
+    let expected = Policy {
+        high_percent: 100,
+        low_percent: 99,
+        min_age: Duration::from_secs(120),
+        max_age: Some(Duration::from_secs(121)),
+        period: Duration::from_secs(1),
+    };
+    assert_eq!(c.image_gc, expected);
+    assert_eq!(one("imageMaximumGCAge: 0s\nimageGCLowThresholdPercent: 0\n").0.image_gc.max_age, None);
+    let low = "imageGCLowThresholdPercent";
+    for (text, error) in [
+        ("imageGCHighThresholdPercent: 101", "/c.yaml:3: imageGCHighThresholdPercent: must be between 0 and 100"),
+        (
+            "imageGCHighThresholdPercent: 80",
+            "/c.yaml:3: imageGCHighThresholdPercent: must be more than imageGCLowThresholdPercent (80); it is 80",
+        ),
+        (
+            &format!("{low}: 85"),
+            "/c.yaml:3: imageGCLowThresholdPercent: must be less than imageGCHighThresholdPercent (85); it is 85",
+        ),
+        (
+            "imageMaximumGCAge: 2m",
+            "/c.yaml:3: imageMaximumGCAge: must be more than imageMinimumGCAge (2m0s), or 0s to turn it off",
+        ),
+    ] {
+        assert_eq!(lines(&one(text).1.errors), [error]);
+    }
+}

@@ -4,6 +4,7 @@
 use crate::config::node_size;
 use crate::config::problem::absolute;
 use crate::config::table::{Field, Given, INT32, INT64, Kind, parts, set};
+use std::time::Duration;
 
 pub const API_VERSION: &str = "wherry.io/v1alpha1";
 pub const KIND: &str = "WherryConfiguration";
@@ -18,6 +19,13 @@ pub static FIELDS: &[Field] = &[
     }),
     set("imageCredentialProviderConfig", Kind::Text, |c, v| {
         absolute(v.text()).map(|p| c.image_credential_provider_config = Some(p))
+    }),
+    set("imageGCPeriod", Kind::Duration, |c, v| match v.duration() {
+        d if d < Duration::from_secs(1) => Err("must be at least 1s".to_owned()),
+        d => {
+            c.image_gc.period = d;
+            Ok(())
+        }
     }),
     set("logindConfDir", Kind::Text, |c, v| absolute(v.text()).map(|p| c.logind_conf_dir = p)),
     set("maxParallelContainerStarts", INT32, |c, v| at_least_one(v).map(|n| c.max_parallel_container_starts = n)),

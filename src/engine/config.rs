@@ -5,6 +5,7 @@ use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
 use crate::api::shutdown::Groups;
 use crate::api::time::Wall;
+pub use crate::engine::images::Policy;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct EngineConfig {
     pub parallel_reads: usize,
     /// A2: the node's name, labels and allocatable resources.
     pub node: NodeFacts,
+    /// The garbage collection of images.
+    pub image_gc: Policy,
     /// S1: the shutdown grace periods by priority.
     pub shutdown: Groups,
     /// The kernel's id of this boot. A recorded shutdown with another boot id is over.
@@ -62,6 +65,7 @@ impl Default for EngineConfig {
                 allocatable: Resources::from([(PODS, 110), (CPU, 4000), (MEMORY, 8 << 30)]),
                 ..NodeFacts::default()
             },
+            image_gc: Policy::default(),
             shutdown: Groups::default(),
             boot_id: String::new(),
             started: Wall(0),

@@ -47,6 +47,12 @@ pub enum Owner {
     Exec,
     /// A read of the resource usage.
     Usage,
+    /// The garbage collection of images.
+    Images,
+    /// The record of the use of images.
+    ImageRecord,
+    /// A user's list of images.
+    ImageList,
     Worker(Uid),
     /// A status read of this pod.
     Read(Uid),

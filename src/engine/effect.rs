@@ -44,6 +44,8 @@ pub enum Effect {
     /// Run a credential provider for an image of this repository. Answer: `Provided`, or an error, which was logged. The program is killed
     /// after `timeout`.
     AskProvider { op: OpId, provider: Box<Provider>, repository: String, timeout: Duration },
+    /// Measure the file system of this path. Answer: `FileSystem`. `timeout` as for `Runtime`.
+    MeasureFileSystem { op: OpId, path: String, timeout: Duration },
     /// Run a container's hook that has no exec handler. Answer: `Ok`, or an error with the hook's output. A hook is cancelled after `timeout`.
     Hook { op: OpId, call: Box<HookCall>, timeout: Duration },
     /// Probe a container without an exec handler. Answer: `Probe`. A probe fails if it has not ended after `timeout`.
@@ -139,6 +141,14 @@ pub enum RuntimeCall {
     Handler(Box<HandlerCall>),
     /// ListContainerStats of all running containers. Answer: `Usage`.
     Usage,
+    /// ListImages, ListContainers and a verbose Status. Answer: `Images`.
+    ListImages,
+    /// ImageFsInfo. Answer: `ImageFs`.
+    ImageFs,
+    /// Removes all names of the image with this id.
+    RemoveImage {
+        id: String,
+    },
     /// containerd only: kill and delete the task of a container that containerd shows as exited but refuses to remove.
     /// Other runtimes answer `Unimplemented`.
     DeleteTask {
@@ -321,6 +331,8 @@ pub enum TimerKey {
     Logind,
     /// The directory or the cgroup of a removed pod is due for removal (W26).
     Leftovers,
+    /// The next garbage collection of images.
+    Images,
     /// A hanging call gives its slot to the next pod.
     Slots,
 }
@@ -389,6 +401,10 @@ pub enum Measure {
         signal: Rc<str>,
     },
     RestartedPod,
+    /// The garbage collection has removed an image. `reason`: age, space.
+    ImageCollected {
+        reason: &'static str,
+    },
     ContainersPerPod(usize),
     /// `passed`: None if the result is unknown.
     Probe {

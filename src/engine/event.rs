@@ -1,7 +1,10 @@
 //! The engine's input: changes outside, and the answers to its effects.
 
 use crate::api::credential_provider::Provided;
-use crate::api::facts::{ContainerFact, ExecOutput, ImageFact, Listed, PodFacts, RuntimeFact, SandboxFact, UsageFact};
+use crate::api::facts::{
+    ContainerFact, ExecOutput, FileSystemFact, ImageFact, ImageFsFact, ImageList, Listed, PodFacts, RuntimeFact,
+    SandboxFact, UsageFact,
+};
 use crate::api::mount::Mount;
 use crate::api::names::{ContainerId, FullName, Uid};
 use crate::api::objects::Objects;
@@ -124,6 +127,10 @@ pub enum Answer {
     Container(ContainerFact),
     Executed(ExecOutput),
     Usage(Vec<UsageFact>),
+    Images(ImageList),
+    /// The file systems of the images. A runtime reports at least one.
+    ImageFs(Vec<ImageFsFact>),
+    FileSystem(FileSystemFact),
     Prepared(Prepared),
     /// The volume mounts of a container.
     Mounts(Vec<Mount>),

@@ -17,6 +17,7 @@ pub mod desired;
 pub mod effect;
 pub mod event;
 pub mod handler;
+pub mod images;
 pub mod node;
 pub mod op;
 pub mod orphaned_directories;

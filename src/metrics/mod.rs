@@ -78,6 +78,7 @@ pub struct Metrics {
     orphaned_pods: PlainCounter,
     admission_rejections: Counters,
     preemptions: Counters,
+    collected_images: Counters,
     containers_per_pod: Histogram,
     relist_duration: Histogram,
     relist_interval: Histogram,
@@ -139,6 +140,10 @@ impl Metrics {
             node: node_resources::Node::new(&mut r),
             admission_rejections: r
                 .counters("kubelet_admission_rejections_total", "Number of pods rejected at admission, by reason"),
+            collected_images: r.counters(
+                "kubelet_image_garbage_collected_total",
+                "Number of images that the garbage collection removed, by reason",
+            ),
             preemptions: r.counters(
                 "kubelet_preemptions",
                 "Number of preempted pods that have stopped, by the first resource that was short",
@@ -286,6 +291,7 @@ impl Metrics {
                 self.preemptions.get_or_create(&vec![("preemption_signal", Cow::Owned(signal.to_string()))]).inc();
             }
             Measure::OrphanedPod => self.orphaned_pods.inc(),
+            Measure::ImageCollected { reason } => self.collected_images.get_or_create(&label("reason", reason)).inc(),
             Measure::RestartedPod => self.restarted_pods.get_or_create(&label("static", "true")).inc(),
             Measure::Probe { kind, passed, pod, container } => {
                 self.probes.get_or_create(&of_probe(*kind, *passed, pod, container)).inc();

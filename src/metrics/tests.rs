@@ -74,6 +74,7 @@ fn busy() -> Metrics {
         Measure::StartedContainer { container_type: "container" },
         Measure::StartedContainerError { container_type: "container", code: Reason::ErrImagePull },
         Measure::OrphanedPod,
+        Measure::ImageCollected { reason: "space" },
         Measure::RestartedPod,
         Measure::ContainersPerPod(2),
         probe(&probed_pod(), Some(true)),

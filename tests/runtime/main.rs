@@ -19,6 +19,7 @@ mod handlers;
 mod hints;
 mod hostile;
 mod hung_paths;
+mod image_gc;
 mod images;
 mod init;
 mod lab;

@@ -66,7 +66,7 @@ impl World {
                 let uids: BTreeSet<Uid> = uids.iter().filter(|uid| known(self, uid)).cloned().collect();
                 self.checks.undrained(&uids);
             }
-            Request::Retry { .. } | Request::Exec(_) | Request::Usage => {}
+            Request::Retry { .. } | Request::Exec(_) | Request::Usage | Request::Images => {}
         }
     }
 
@@ -217,7 +217,8 @@ impl World {
                 self.users.commands.push_back((runs, below(dice, 2) as i32));
                 Request::Exec(command(some(dice).remove(0), 1 + below(dice, 8)))
             }
-            12 | 13 => Request::Usage,
+            12 => Request::Usage,
+            13 => Request::Images,
             _ => {
                 let open: Vec<RequestId> = self.users.open.keys().copied().collect();
                 if let Some(id) = open.get(below(dice, 8) as usize) {

@@ -21,6 +21,7 @@ use wherry::api::names::Uid;
 use wherry::api::pod::Pod;
 use wherry::api::shutdown::Groups;
 use wherry::api::time::Wall;
+use wherry::engine::config::Policy;
 use wherry::engine::effect::{RuntimeCall, TimerKey};
 use wherry::engine::event::Event;
 use wherry::engine::rng::Rng;
@@ -162,6 +163,16 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
     if plan.scarce {
         c.node.allocatable.set("cpu", FIT * REQUESTS + REQUESTS / 2);
     }
+    // A third of the lives collects images all the time, another one also by age.
+    if !plan.seed.is_multiple_of(3) {
+        c.image_gc = Policy {
+            high_percent: 50,
+            low_percent: 40,
+            min_age: Duration::from_secs(plan.seed % 7),
+            max_age: (plan.seed % 3 == 2).then(|| Duration::from_secs(8 + plan.seed % 5)),
+            period: Duration::from_secs(2 + plan.seed % 9),
+        };
+    }
     let mut w = World::new(c);
     w.scarce = plan.scarce.then_some(FIT as usize);
     w.logind.store = plan.store;
@@ -178,6 +189,10 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
         w.history = Some(Vec::new());
     }
     w.runtime.images.insert(IMAGE.into());
+    w.runtime.images.extend((0..4).map(|n| format!("old-{n}:1")));
+    w.runtime.store.pinned.insert("old-0:1".into());
+    // With three images of 10 bytes, the usage is at the high threshold.
+    (w.runtime.store.capacity, w.runtime.store.other) = (100, 20 + plan.seed % 30);
     add_foreign(&mut w);
     let lived = catch_unwind(AssertUnwindSafe(|| {
         w.start();

@@ -26,6 +26,7 @@ fn unless(well: bool, rule: &'static str, what: impl FnOnce() -> String) -> Judg
 pub fn settle(w: &mut World, pool: &Pool) -> Judged {
     w.note(|| "--- from here on all is well".into());
     w.all_is_well();
+    w.collects_no_images();
     // Deadlines are 40 s, and the clock may have been set. Pods with a deadline end by then.
     w.run(20);
     KILLERS.into_iter().for_each(|by| w.release(by));
@@ -174,7 +175,8 @@ fn nothing_else(w: &World) -> Judged {
     let alone = foreign.all(|ready| ready) && containers.all(|runs| runs);
     unless(alone, "W21: what others own is left alone", || "somebody else's sandbox was stopped".into())?;
     for key in w.disk.records.keys() {
-        let known = key == "shutdown/last" || wanted.iter().any(|uid| *key == format!("pods/{uid}"));
+        let known =
+            key == "shutdown/last" || key == "images/unused" || wanted.iter().any(|uid| *key == format!("pods/{uid}"));
         unless(known, "leak: records", || format!("{key} is left"))?;
     }
     // A pod keeps an empty cgroup that a cancelled call created late, until the pod starts or is forgotten. That is so if it
@@ -207,7 +209,7 @@ fn nothing_else(w: &World) -> Judged {
     })?;
     for key in w.timers() {
         let fine = match &key {
-            TimerKey::Relist | TimerKey::RuntimeStatus => true,
+            TimerKey::Relist | TimerKey::RuntimeStatus | TimerKey::Images => true,
             TimerKey::Pod(uid) => wanted.contains(uid),
             // The next read of logind's delay.
             TimerKey::Logind => w.logind.wanted,

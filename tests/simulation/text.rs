@@ -103,6 +103,9 @@ impl Runtime {
             RuntimeCall::Exec(exec) => format!("Exec {}", self.title(exec.id.as_str())),
             RuntimeCall::Handler(call) => format!("Handler {}", self.title(call.handler.id().as_str())),
             RuntimeCall::Usage => "Usage".into(),
+            RuntimeCall::ListImages => "ListImages".into(),
+            RuntimeCall::ImageFs => "ImageFs".into(),
+            RuntimeCall::RemoveImage { id } => format!("RemoveImage {id}"),
             RuntimeCall::DeleteTask { id } => format!("DeleteTask {}", self.title(id.as_str())),
         }
     }

@@ -6,8 +6,8 @@
 use crate::adapters::cri::proto::{self, NamespaceMode};
 use crate::api::cgroups::CgroupDriver;
 use crate::api::facts::{
-    ContainerFact, ContainerState, ExecOutput, ImageFact, ListedContainer, ListedSandbox, RuntimeFact, SandboxFact,
-    UsageFact,
+    ContainerFact, ContainerState, ExecOutput, ImageFact, ImageFsFact, ImageUser, ListedContainer, ListedImage,
+    ListedSandbox, RuntimeFact, SandboxFact, UsageFact,
 };
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid, annotation, label};
 use crate::api::runtime_features::{HandlerFeatures, RuntimeFeatures};
@@ -237,6 +237,35 @@ pub fn image(answer: &proto::ImageStatusResponse) -> Option<ImageFact> {
     let i = answer.image.as_ref()?;
     let uid = i.uid.as_ref().map(|u| u.value);
     Some(ImageFact { id: i.id.clone(), uid, username: i.username.clone(), size: i.size })
+}
+
+pub fn listed_image(i: proto::Image) -> ListedImage {
+    ListedImage { id: i.id, tags: i.repo_tags, digests: i.repo_digests, size: i.size, pinned: i.pinned }
+}
+
+/// Any container, also one that is not of a pod.
+pub fn image_user(c: proto::Container) -> ImageUser {
+    let image = c.image.into_option().map(|i| i.image).unwrap_or_default();
+    ImageUser { image, image_ref: c.image_ref, pod: pod(&c.labels).map(|(name, _)| name) }
+}
+
+/// The image of the sandboxes in the verbose status, as containerd reports it. CRI-O pins the image.
+pub fn sandbox_image(answer: &proto::StatusResponse) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Config {
+        #[serde(rename = "sandboxImage")]
+        image: String,
+    }
+    let config: Config = serde_json::from_str(answer.info.get("config")?).ok()?;
+    Some(config.image).filter(|image| !image.is_empty())
+}
+
+pub fn image_file_systems(answer: proto::ImageFsInfoResponse) -> Vec<ImageFsFact> {
+    let fact = |f: proto::FilesystemUsage| ImageFsFact {
+        mountpoint: f.fs_id.into_option().map(|id| id.mountpoint).unwrap_or_default(),
+        used_bytes: f.used_bytes.into_option().map_or(0, |v| v.value),
+    };
+    answer.image_filesystems.into_iter().map(fact).filter(|f| !f.mountpoint.is_empty()).collect()
 }
 
 #[cfg(test)]

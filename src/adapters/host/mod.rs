@@ -4,4 +4,5 @@
 pub mod capacity;
 pub mod checks;
 pub mod cni_cache;
+pub mod file_system;
 pub mod machine;

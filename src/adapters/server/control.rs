@@ -24,6 +24,7 @@ pub fn parse(request: &Request) -> Option<Result<control::Request, RequestError>
         }),
         Route::Exec => exec(&request.body).map(control::Request::Exec),
         Route::Usage => Ok(control::Request::Usage),
+        Route::Images => Ok(control::Request::Images),
         Route::Healthz
         | Route::Livez
         | Route::Readyz
@@ -56,6 +57,7 @@ pub fn response(answer: Result<Reply, RequestError>) -> Response {
         Ok(Reply::Retried { pod, outcome }) => Response::text(200, format!("pod {pod} was retried: {outcome}\n")),
         Ok(Reply::Executed(output)) => executed(output),
         Ok(Reply::Usage(usage)) => Response::json(serde_json::to_vec(&usage).unwrap_or_default()),
+        Ok(Reply::Images(images)) => Response::json(serde_json::to_vec(&images).unwrap_or_default()),
         Err(error) => Response::text(error.status(), format!("{error}\n")),
     }
 }
@@ -95,6 +97,7 @@ mod tests {
         assert_eq!(parsed(Route::Drain, body), control::Request::Drain { uids: uids(), grace });
         assert_eq!(parsed(Route::Undrain, body), control::Request::Undrain { uids: uids() });
         assert_eq!(parsed(Route::Usage, ""), control::Request::Usage);
+        assert_eq!(parsed(Route::Images, ""), control::Request::Images);
         let exec = parsed(Route::Exec, r#"{"uid": "u", "command": ["ls", "-l"], "timeoutSeconds": 5}"#);
         let command = Command(vec!["ls".to_owned(), "-l".to_owned()]);
         let timeout = Duration::from_secs(5);

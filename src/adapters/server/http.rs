@@ -49,6 +49,8 @@ pub enum Route {
     Exec,
     /// A `control::Usage`: the resource usage of containers, as reported by the runtime.
     Usage,
+    /// A `control::Images`: the images of the runtime and their users.
+    Images,
 }
 
 impl Route {
@@ -71,6 +73,7 @@ impl Route {
             "/undrain" => Route::Undrain,
             "/exec" => Route::Exec,
             "/usage" => Route::Usage,
+            "/images" => Route::Images,
             _ => return None,
         };
         let open = match listener_kind {
@@ -218,7 +221,7 @@ mod tests {
         assert_eq!(Route::find(ListenerKind::Control, "/retry"), Some(Route::Retry));
         assert_eq!(Route::find(ListenerKind::ReadOnly, "/retry"), None);
         assert_eq!(Route::find(ListenerKind::Health, "/retry"), None);
-        for path in ["/drain", "/undrain", "/exec", "/usage"] {
+        for path in ["/drain", "/undrain", "/exec", "/usage", "/images"] {
             assert!(Route::find(ListenerKind::Control, path).is_some(), "{path}");
             assert_eq!(Route::find(ListenerKind::ReadOnly, path), None, "{path}");
             assert_eq!(Route::find(ListenerKind::Health, path), None, "{path}");

@@ -119,6 +119,13 @@ impl Content for Hostile {
             Route::Status => json!(status()).to_string(),
             Route::ShutdownPlan => json!(plan()).to_string(),
             Route::Usage => usage().to_string(),
+            Route::Images => {
+                let h = HOSTILE;
+                let (tags, pods) = ([h, h], [h]);
+                let one =
+                    json!({"id": h, "tags": tags, "digests": [h], "sizeBytes": 1, "pods": pods, "state": "inUse"});
+                json!({"images": [one]}).to_string()
+            }
             Route::Dump => json!({HOSTILE: [HOSTILE]}).to_string(),
             Route::Descriptors => {
                 let one = json!({"descriptor": 3, "kind": HOSTILE, "watches": HOSTILE, "events": 1});
@@ -168,6 +175,7 @@ fn command_lines(command: &str) -> &'static [&'static str] {
         "undrain" => &["undrain uid-1", "undrain nobody"],
         "exec" => &["exec uid-1 -- x", "exec nobody\x1b[2J -- x"],
         "top" => &["top --containers", "top -o json"],
+        "images" => &["images", "images -o json", "images -o yaml"],
         "dump" => &["debug dump"],
         "fds" => &["debug fds", "debug fds -o json"],
         "status" => &["status", "status -o json"],

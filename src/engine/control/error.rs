@@ -69,6 +69,7 @@ pub enum RequestError {
         why: String,
     },
     UsageFailed(OpError),
+    ImagesFailed(OpError),
 }
 
 /// The state of a container that is not running.
@@ -97,7 +98,10 @@ impl RequestError {
             | RequestError::NoContainers { .. }
             | RequestError::NotRunning { .. } => 409,
             RequestError::NotDurable { .. } => 500,
-            RequestError::OutputTooLarge | RequestError::ExecFailed { .. } | RequestError::UsageFailed(_) => 502,
+            RequestError::OutputTooLarge
+            | RequestError::ExecFailed { .. }
+            | RequestError::UsageFailed(_)
+            | RequestError::ImagesFailed(_) => 502,
             RequestError::ManifestsNotRead | RequestError::TooManyCommands | RequestError::NotConnected { .. } => 503,
             RequestError::CommandTimedOut { .. } => 504,
         }
@@ -156,6 +160,7 @@ impl fmt::Display for RequestError {
                  to a file, or print only a part of it (head, tail)",
             ),
             RequestError::ExecFailed { why } => f.write_str(why),
+            RequestError::ImagesFailed(e) => write!(f, "failed to list the images of the runtime: {e}"),
             RequestError::UsageFailed(e) => {
                 write!(f, "failed to read the containers' resource usage from the runtime: {e}")
             }

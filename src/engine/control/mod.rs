@@ -1,13 +1,14 @@
-//! Requests of users over the control socket: drain, undrain, retry, exec and resource usage.
+//! Requests of users over the control socket: drain, undrain, retry, exec, resource usage and images.
 //!
 //! A request arrives as `Event::Request` and ends in exactly one `Effect::Answer`, at once or later. If its client
 //! disconnects first (`Event::RequestGone`), it ends without an answer. `node::requests` carries the requests out. This
 //! module has their types and the requests that are open: `durable` the changes whose records are being written, `exec`
-//! the commands, `usage` the reads of the resource usage. `error` has the text and the HTTP status of each error.
+//! the commands, `usage` the reads of the resource usage, `images` the lists of images. `error` has the text and the HTTP status of each error.
 
 pub mod durable;
 pub mod error;
 pub mod exec;
+pub mod images;
 pub mod retry;
 pub mod usage;
 
@@ -15,11 +16,12 @@ pub use error::RequestError;
 pub use exec::{Command, ExecCall, ExecRequest};
 pub use retry::RetryOutcome;
 
-use crate::api::control::{Drained, Usage};
+use crate::api::control::{Drained, Images, Usage};
 use crate::api::facts::ExecOutput;
 use crate::api::names::{FullName, Uid};
 use durable::DurableAnswers;
 use exec::Execs;
+use images::ImageReads;
 use serde::Serialize;
 use std::time::Duration;
 use usage::UsageReads;
@@ -44,6 +46,8 @@ pub enum Request {
     Exec(ExecRequest),
     /// Read the resource usage of all running containers.
     Usage,
+    /// List the images, their users, and what the garbage collection would remove.
+    Images,
 }
 
 /// The answer to a request that was carried out.
@@ -57,6 +61,7 @@ pub enum Reply {
     },
     Executed(ExecOutput),
     Usage(Usage),
+    Images(Images),
 }
 
 /// The requests that are not answered yet.
@@ -65,4 +70,5 @@ pub struct Requests {
     pub durable: DurableAnswers,
     pub execs: Execs,
     pub usages: UsageReads,
+    pub images: ImageReads,
 }

@@ -107,6 +107,11 @@ impl Desired {
         std::mem::take(&mut self.changed_data)
     }
 
+    /// The pods of all documents in force, also of those that wait behind another one.
+    pub fn manifests(&self) -> &[Rc<Pod>] {
+        &self.manifests
+    }
+
     pub fn conflicts(&self) -> &[Conflict] {
         &self.conflicts
     }

@@ -7,6 +7,7 @@ use crate::api::objects::Objects;
 use crate::api::pod::Pod;
 use crate::engine::desired::precedence;
 use crate::engine::effect::Effect;
+use crate::engine::images::seen;
 use crate::engine::pleg::cache::Entry;
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::record::Record;
@@ -22,6 +23,9 @@ impl Engine {
         let of_shutdown = records.iter().find(|(key, _)| key == shutdown::record::KEY);
         let text = of_shutdown.map(|(_, value)| value.as_str());
         self.with_shutdown(|shutdown, _, ctx| shutdown.record_found(text, ctx));
+        if let Some((_, text)) = records.iter().find(|(key, _)| key == seen::KEY) {
+            self.images.record_found(text, &mut self.outbox);
+        }
         self.desired.records_found(records, &mut self.outbox);
     }
 

@@ -3,7 +3,8 @@
 //! `Engine::step` is the only function that changes the engine: it takes an event and the time, and returns effects. Each
 //! machine in `engine/` owns its state. The modules here connect the machines with the workers: `desired` compares the
 //! desired pods with the workers, `replace` replaces edited pods, `kills` handles kills by other parts, `requests`
-//! carries out the requests of users, `host_cleanup` removes what earlier runs left on the host, `pleg` adopts the pods
+//! carries out the requests of users, `host_cleanup` removes what earlier runs left on the host, `images`
+//! connects the garbage collection of images with the pods, `pleg` adopts the pods
 //! that a list shows, `admission` and `shutdown` carry out the decisions of admission and the orders of the node
 //! shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
 
@@ -11,6 +12,7 @@ mod admission;
 mod desired;
 mod dump;
 mod host_cleanup;
+mod images;
 mod kills;
 mod pleg;
 mod replace;
@@ -34,6 +36,7 @@ use crate::engine::control::Requests;
 use crate::engine::desired::Desired;
 use crate::engine::effect::{Effect, Measure, TimerKey};
 use crate::engine::event::{Answer, Event};
+use crate::engine::images::Images;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::orphaned_directories::OrphanedDirectories;
 use crate::engine::outbox::Outbox;
@@ -64,6 +67,7 @@ pub struct Engine {
     desired: Desired,
     requests: Requests,
     orphaned_directories: OrphanedDirectories,
+    images: Images,
     shutdown: Shutdown,
     admission: NodeAdmission,
     /// Boxed, because a node of the map has room for 11 values.
@@ -88,6 +92,7 @@ impl Engine {
             desired: Desired::default(),
             requests: Requests::default(),
             orphaned_directories: OrphanedDirectories::default(),
+            images: Images::default(),
             shutdown: Shutdown::new(config.shutdown.clone()),
             admission: NodeAdmission::default(),
             workers: BTreeMap::new(),
@@ -154,6 +159,7 @@ impl Engine {
         self.pleg.arm_relist(self.runtime.is_up(), self.config.relist_period, now.boot, &mut self.outbox);
         self.orphaned_directories.arm(now.boot, &mut self.outbox);
         self.arm_slots();
+        self.arm_images();
         self.report_ends();
         self.outbox.take()
     }
@@ -193,6 +199,7 @@ impl Engine {
             TimerKey::Logind => {
                 self.with_shutdown(|shutdown, _, ctx| shutdown.logind_timer(ctx));
             }
+            TimerKey::Images => self.images_timer(),
             TimerKey::Leftovers => self.orphaned_directories.timer_fired(),
             // `settle` grants the free slots.
             TimerKey::Slots => self.slots.timer_fired(),
@@ -207,10 +214,14 @@ impl Engine {
             None => {}
             Some(Owner::Exec) => self.executed(op, result),
             Some(Owner::Usage) => self.usage_read(op, result),
+            Some(Owner::Images) => self.images_answered(result),
+            Some(Owner::ImageList) => self.images_listed(op, result),
             Some(Owner::Relist) => self.list_answered(result),
             Some(Owner::EmptyNetworks) => self.networks_removed(),
             // The adapter logs what it removes. A cgroup that stays harms nothing.
             Some(Owner::CgroupSweep) => {}
+            // Without the record, images only stay for longer. A later run writes it again.
+            Some(Owner::ImageRecord) => {}
             Some(Owner::RuntimeStatus) => self.runtime_status(result),
             Some(Owner::Cgroups) => self.admission.cpu_weight.answered(result, &mut self.outbox),
             Some(Owner::Logind) => {
@@ -249,6 +260,8 @@ impl Engine {
     /// Steps the touched workers and the node's own machines until no step causes another one.
     fn settle_all(&mut self) {
         self.remove_orphaned_directories();
+        // S4: a group that begins in this step starts nothing any more.
+        self.step_shutdown();
         self.settle();
         while self.replace_outdated() || self.admit() || self.step_shutdown() {
             self.settle();

@@ -30,6 +30,10 @@ impl Engine {
                 self.read_usage(usage::UsageRead::first(id));
                 Ok(None)
             }
+            Request::Images => {
+                self.list_images(id);
+                Ok(None)
+            }
         };
         if let Some(answer) = answer.transpose() {
             self.answer(id, answer);
@@ -40,6 +44,7 @@ impl Engine {
     pub(super) fn request_gone(&mut self, id: RequestId) {
         self.requests.durable.gone(id);
         let call = self.requests.execs.gone(id).or_else(|| self.requests.usages.gone(id));
+        let call = call.or_else(|| self.requests.images.gone(id));
         self.outbox.effects.extend(call.map(|op| Effect::Cancel { op }));
     }
 

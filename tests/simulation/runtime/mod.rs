@@ -1,9 +1,11 @@
 //! A model of a CRI runtime: sandboxes, containers and images, with containerd's behaviour. A call takes effect at one instant.
 //! The world (`world`) decides when that is and whether the answer arrives.
 
+mod images;
 mod objects;
 mod twins;
 
+pub use images::ImageStore;
 pub use objects::{Container, Life, Sandbox, end};
 use objects::{container_fact, pre_stop_of, sandbox_fact};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +49,7 @@ pub struct Runtime {
     pub images: BTreeSet<String>,
     /// Images that only these users may pull.
     pub private_images: BTreeMap<String, BTreeSet<String>>,
+    pub store: ImageStore,
     /// Images that no registry has.
     pub unknown_images: BTreeSet<String>,
     /// The user of every image: (uid, name).
@@ -150,6 +153,9 @@ impl Runtime {
                 self.forget(id.as_str());
                 ok(Answer::Ok)
             }
+            RuntimeCall::ListImages => ok(Answer::Images(self.list_images())),
+            RuntimeCall::ImageFs => ok(Answer::ImageFs(self.store.file_systems())),
+            RuntimeCall::RemoveImage { id } => self.remove_image(id),
             // `control` answers the calls of users.
             RuntimeCall::Exec(_) | RuntimeCall::Handler(_) | RuntimeCall::Usage => ok(Answer::Ok),
             RuntimeCall::DeleteTask { id } => match self.containers.get_mut(id.as_str()) {

@@ -10,6 +10,7 @@ mod desired;
 mod drains;
 mod finished;
 mod hooks;
+mod image_gc;
 mod images;
 mod init;
 mod isolation;

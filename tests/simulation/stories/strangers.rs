@@ -10,7 +10,7 @@ use wherry::api::names::Uid;
 use wherry::engine::effect::{CreateContainer, RuntimeCall};
 
 /// Creates another owner's pod with one running container `main`. Returns the ids of its sandbox and container.
-fn stranger(w: &mut World, name: &str, uid: &str, attempt: u32, owner: Option<&str>) -> (String, String) {
+pub(super) fn stranger(w: &mut World, name: &str, uid: &str, attempt: u32, owner: Option<&str>) -> (String, String) {
     let all = |w: &World| -> BTreeSet<String> {
         w.runtime.sandboxes.keys().chain(w.runtime.containers.keys()).cloned().collect()
     };

@@ -299,7 +299,7 @@ fn a_thousand_pods_leave_no_state_behind() {
     w.run(300);
     w.assert_clean();
     assert_eq!(w.pending_ops(), 0);
-    assert_eq!(w.timers().len(), 2, "{:?}", w.timers());
+    assert_eq!(w.timers().len(), 3, "{:?}", w.timers());
     assert!(w.pidfds.watched.is_empty());
     assert_eq!(w.operations_in_flight(), 0);
 }

@@ -122,6 +122,7 @@ impl World {
         let flights = self.connection.flights.iter();
         let execs = flights.filter(|(key, f)| key.0 == life && matches!(f.call, RuntimeCall::Exec(_))).count();
         self.check_exec(call, execs + 1);
+        self.check_image(call);
         let shutdown = self.engine.shutdown(Boot(self.clock.now)).in_progress.is_some();
         let in_force = self.manifests.in_force(&self.files);
         let scene = Scene { runtime: &self.runtime, engine: &self.engine, files: &in_force, shutdown };

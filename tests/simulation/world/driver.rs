@@ -105,6 +105,7 @@ impl World {
             Effect::AskProvider { op, provider, repository, timeout } => {
                 self.ask_provider(op, &provider, &repository, timeout);
             }
+            Effect::MeasureFileSystem { op, .. } => self.measure_file_system(op),
             Effect::Hook { op, call, timeout } => self.hook(op, &call, timeout),
             Effect::Probe { op, call, timeout } => self.probe(op, &call, timeout),
             Effect::Logind { op, call, timeout } => self.logind_call(op, call, timeout),

@@ -10,6 +10,7 @@ mod driver;
 mod engine_process;
 mod faults;
 pub mod handlers;
+mod images;
 mod manifests;
 mod networks;
 mod observed;

@@ -5,7 +5,7 @@ use super::wire::{op_error, parse, parse_each};
 use super::{Client, ClientEvent, Next, Step, Work};
 use crate::adapters::cri::{answers, proto};
 use crate::api::cgroups::CgroupDriver;
-use crate::api::facts::{ContainerFact, ContainerState, SandboxFact};
+use crate::api::facts::{ContainerFact, ContainerState, ImageList, SandboxFact};
 use crate::api::names::ContainerId;
 use crate::api::time::Boot;
 use crate::engine::event::Answer;
@@ -107,6 +107,21 @@ impl Client {
                 parse_each(method, body, |stats: proto::ContainerStats| usage.extend(answers::usage(stats)))?;
                 Ok(Some(Answer::Usage(usage)))
             }
+            Step::ListImages => {
+                let mut images = Vec::new();
+                parse_each(method, body, |image: proto::Image| images.push(answers::listed_image(image)))?;
+                self.images_so_far(op, |list| list.images = images)
+            }
+            Step::ListImageUsers => {
+                let mut users = Vec::new();
+                parse_each(method, body, |c: proto::Container| users.push(answers::image_user(c)))?;
+                self.images_so_far(op, |list| list.users = users)
+            }
+            Step::SandboxImage => {
+                let status: proto::StatusResponse = parse(method, body)?;
+                self.images_so_far(op, |list| list.sandbox_image = answers::sandbox_image(&status))
+            }
+            Step::ImageFs => Ok(Some(Answer::ImageFs(answers::image_file_systems(parse(method, body)?)))),
             Step::KillTask(id) => self.delete_task(op, &id, now),
             Step::Change => Ok(Some(Answer::Ok)),
         }
@@ -212,6 +227,16 @@ impl Client {
             self.ended.push(ClientEvent::Nonsense { why: "a list contains an id twice".to_owned() });
         }
         Ok(Some(Answer::Listed(listed)))
+    }
+
+    fn images_so_far(&mut self, op: OpId, note: impl FnOnce(&mut ImageList)) -> Result<Next, OpError> {
+        if let Some(Work::Images(list)) = self.work(op) {
+            note(list);
+        }
+        Ok(match self.complete(op) {
+            Some(Work::Images(list)) => Some(Answer::Images(std::mem::take(list))),
+            _ => None,
+        })
     }
 
     fn read_so_far(&mut self, op: OpId) -> Result<Next, OpError> {

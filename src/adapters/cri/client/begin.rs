@@ -79,6 +79,21 @@ impl Client {
                 let request = proto::ListContainerStatsRequest::new();
                 self.call(op, Step::Usage, method::LIST_CONTAINER_STATS, &request, now)
             }
+            RuntimeCall::ListImages => {
+                let (images, containers) = (proto::ListImagesRequest::new(), proto::ListContainersRequest::new());
+                let status = proto::StatusRequest { verbose: true, ..Default::default() };
+                self.call(op, Step::ListImages, method::LIST_IMAGES, &images, now)?;
+                self.call(op, Step::ListImageUsers, method::LIST_CONTAINERS, &containers, now)?;
+                self.call(op, Step::SandboxImage, method::STATUS, &status, now)
+            }
+            RuntimeCall::ImageFs => {
+                self.call(op, Step::ImageFs, method::IMAGE_FS_INFO, &proto::ImageFsInfoRequest::new(), now)
+            }
+            RuntimeCall::RemoveImage { id } => {
+                let image = MessageField::some(proto::ImageSpec { image: id, ..Default::default() });
+                let request = proto::RemoveImageRequest { image, ..Default::default() };
+                self.call(op, Step::Change, method::REMOVE_IMAGE, &request, now)
+            }
             RuntimeCall::DeleteTask { id } => self.kill_task(op, id, now),
         }
     }

@@ -36,6 +36,9 @@ pub const EXEC_SYNC: Method = method("/runtime.v1.RuntimeService/ExecSync", "exe
 pub const LIST_CONTAINER_STATS: Method =
     method("/runtime.v1.RuntimeService/ListContainerStats", "list_container_stats");
 pub const IMAGE_STATUS: Method = method("/runtime.v1.ImageService/ImageStatus", "image_status");
+pub const LIST_IMAGES: Method = method("/runtime.v1.ImageService/ListImages", "list_images");
+pub const IMAGE_FS_INFO: Method = method("/runtime.v1.ImageService/ImageFsInfo", "image_fs_info");
+pub const REMOVE_IMAGE: Method = method("/runtime.v1.ImageService/RemoveImage", "remove_image");
 pub const PULL_IMAGE: Method = method("/runtime.v1.ImageService/PullImage", "pull_image");
 pub const KILL_TASK: Method = containerd("/containerd.services.tasks.v1.Tasks/Kill", "kill_task");
 pub const DELETE_TASK: Method = containerd("/containerd.services.tasks.v1.Tasks/Delete", "delete_task");

@@ -21,7 +21,7 @@ pub(super) use self::wire::op_error;
 use super::proto;
 use crate::adapters::cri::requests::RequestConfig;
 use crate::api::cgroups::CgroupDriver;
-use crate::api::facts::{Listed, PodFacts};
+use crate::api::facts::{ImageList, Listed, PodFacts};
 use crate::api::names::ContainerId;
 use crate::api::time::Boot;
 use crate::engine::effect::RuntimeCall;
@@ -87,6 +87,7 @@ enum Work {
     Read(PodFacts),
     /// The image's name, for ImageStatus after the pull.
     Pull(String),
+    Images(ImageList),
     /// One call, or two calls of which only the second contributes to the answer.
     Plain,
 }
@@ -122,6 +123,11 @@ enum Step {
     Started,
     Exec,
     Usage,
+    /// The three calls of ListImages.
+    ListImages,
+    ListImageUsers,
+    SandboxImage,
+    ImageFs,
     /// DeleteTask follows, whatever the result.
     KillTask(ContainerId),
     /// An answer without content.
@@ -171,6 +177,7 @@ impl Client {
             RuntimeCall::List => Work::List(Listed::default()),
             RuntimeCall::ReadPod { .. } => Work::Read(PodFacts::default()),
             RuntimeCall::PullImage { image, .. } => Work::Pull(image.clone()),
+            RuntimeCall::ListImages => Work::Images(ImageList::default()),
             _ => Work::Plain,
         };
         let operation = Operation { deadline: now + timeout, waiting: 0, cancelled: false, changed: false, work };

@@ -637,3 +637,71 @@ fn a_command_and_a_read_of_the_usage_are_one_call_each() {
     ];
     assert_eq!(done.collect::<Vec<_>>(), expected);
 }
+
+#[test]
+fn a_list_of_images_contains_their_users_and_the_image_of_the_sandboxes() {
+    let wire = Rc::new(RefCell::new(Wire::default()));
+    let mut client = Client::new(Box::new(Scripted(wire.clone())), config());
+    client.start(OpId(1), RuntimeCall::ListImages, TIMEOUT, NOW);
+    client.start(OpId(2), RuntimeCall::ImageFs, TIMEOUT, NOW);
+    client.start(OpId(3), RuntimeCall::RemoveImage { id: "sha256:1".into() }, TIMEOUT, NOW);
+    let sent = wire.borrow().sent.clone();
+    let paths: Vec<&str> = sent.iter().map(|(_, call)| call.path.rsplit('/').next().unwrap()).collect();
+    assert_eq!(paths, ["ListImages", "ListContainers", "Status", "ImageFsInfo", "RemoveImage"]);
+    assert!(proto::StatusRequest::parse_from_bytes(&sent[2].1.body).unwrap().verbose);
+    let request = proto::RemoveImageRequest::parse_from_bytes(&sent[4].1.body).unwrap();
+    assert_eq!(request.image.image, "sha256:1");
+
+    let image = proto::Image {
+        id: "sha256:1".into(),
+        repo_tags: vec!["a:1".into()],
+        repo_digests: vec!["a@sha256:2".into()],
+        size: 7,
+        pinned: true,
+        ..Default::default()
+    };
+    let images = proto::ListImagesResponse { images: vec![image], ..Default::default() };
+    // A container without the labels of a pod counts too.
+    let mut container = proto::Container { image_ref: "sha256:1".into(), ..Default::default() };
+    container.image.mut_or_insert_default().image = "a:1".into();
+    let containers = proto::ListContainersResponse { containers: vec![container], ..Default::default() };
+    let mut status = proto::StatusResponse::new();
+    status.info.insert("config".into(), r#"{"sandboxImage": "pause:3", "other": {}}"#.into());
+    let mut file_system = proto::FilesystemUsage::new();
+    file_system.fs_id.mut_or_insert_default().mountpoint = "/var/lib/containerd".into();
+    file_system.used_bytes.mut_or_insert_default().value = 9;
+    // A file system without a mount point is skipped.
+    let image_filesystems = vec![Default::default(), file_system];
+    let file_systems = proto::ImageFsInfoResponse { image_filesystems, ..Default::default() };
+    let bodies = [
+        images.write_to_bytes(),
+        containers.write_to_bytes(),
+        status.write_to_bytes(),
+        file_systems.write_to_bytes(),
+        Ok(Vec::new()),
+    ];
+    for ((id, _), body) in sent.iter().zip(bodies) {
+        wire.borrow_mut().answers.push(Completion::Done { id: *id, result: Ok(Bytes::from(body.unwrap())) });
+    }
+    let mut out = Vec::new();
+    client.drive(NOW, &mut out);
+    let done = out.into_iter().filter_map(|e| match e {
+        ClientEvent::Done { op, result } => Some((op.0, result)),
+        _ => None,
+    });
+    use crate::api::facts::{ImageFsFact, ImageList, ImageUser, ListedImage};
+    let list = ImageList {
+        images: vec![ListedImage {
+            id: "sha256:1".into(),
+            tags: vec!["a:1".into()],
+            digests: vec!["a@sha256:2".into()],
+            size: 7,
+            pinned: true,
+        }],
+        users: vec![ImageUser { image: "a:1".into(), image_ref: "sha256:1".into(), pod: None }],
+        sandbox_image: Some("pause:3".into()),
+    };
+    let file_system = ImageFsFact { mountpoint: "/var/lib/containerd".into(), used_bytes: 9 };
+    let expected = [(1, Ok(Answer::Images(list))), (2, Ok(Answer::ImageFs(vec![file_system]))), (3, Ok(Answer::Ok))];
+    assert_eq!(done.collect::<Vec<_>>(), expected);
+}

@@ -1,0 +1,28 @@
+//! The size of file systems.
+
+use crate::api::facts::FileSystemFact;
+use rustix::fs::statvfs;
+use std::io;
+use std::path::Path;
+
+/// The file system that contains the path. The call lasts as long as the file system hangs: only for a helper.
+///
+/// # Errors
+/// The path does not exist, or its file system fails.
+pub fn measure(path: &Path) -> io::Result<FileSystemFact> {
+    let stat = statvfs(path)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    Ok(FileSystemFact { capacity: bytes(stat.f_blocks), available: bytes(stat.f_bavail) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_has_a_capacity_and_a_missing_path_is_an_error() {
+        let fact = measure(Path::new("/")).unwrap();
+        assert!(fact.capacity > 0 && fact.available <= fact.capacity, "{fact:?}");
+        assert!(measure(Path::new("/nothing/is/here")).is_err());
+    }
+}
