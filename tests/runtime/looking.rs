@@ -188,6 +188,12 @@ fn logs_are_followed_through_a_rotation_and_a_restart_to_the_pod_s_end() {
     agent.wait("the new file is written to", |_| std::fs::metadata(&log).is_ok_and(|m| m.len() > 0));
     let newest = std::fs::read_to_string(&log).expect("log");
     let number = newest.lines().next().and_then(|l| l.rsplit(' ').next()).expect("a line").to_string();
+    // The link for log collectors leads to the new file.
+    let link = agent.dir.join(format!("log/containers/count_{}_main-{id}.log", agent.namespace));
+    assert_eq!(std::fs::read_link(&link).expect("link"), log);
+    assert_ne!(std::fs::canonicalize(&link).expect("target"), std::fs::canonicalize(&rotated).expect("rotated file"));
+    assert!(std::fs::read_to_string(&link).expect("log").starts_with(&newest), "it is the new file");
+
     let far = format!("line {}", number.parse::<u32>().expect("a number") + 20);
     follow.wait("a line after the rotation", |l| l == far);
     // The output includes the rotated file, both of all lines and of the last ones.
@@ -222,6 +228,9 @@ fn logs_are_followed_through_a_rotation_and_a_restart_to_the_pod_s_end() {
 
     agent.delete("count");
     agent.wait_gone("count");
+    for gone in [&link, &rotated, &log] {
+        assert!(std::fs::symlink_metadata(gone).is_err(), "{} is removed with the pod", gone.display());
+    }
     assert_eq!(follow.ended(), Some(0), "it ends with the pod");
     run(&follow.seen[before..]);
 }
