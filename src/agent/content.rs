@@ -64,6 +64,7 @@ impl Agent {
             records: &self.records,
             cgroups: &self.cgroups,
             pidfds: &self.pidfds,
+            memory_pressure: self.memory_pressure.as_ref(),
             client: &self.runtime.client,
             connections: self.server.connections(),
             event_loop: &self.event_loop,

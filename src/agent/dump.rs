@@ -6,6 +6,7 @@ use super::event_cache::EventCache;
 use super::logind::HeldLock;
 use crate::adapters::cgroups::PodCgroups;
 use crate::adapters::cri::client::Client;
+use crate::adapters::host::memory_pressure::MemoryPressure;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::records::Root;
 use crate::adapters::server::LISTENERS;
@@ -26,6 +27,7 @@ pub(super) struct AgentParts<'a> {
     pub records: &'a RecordQueue,
     pub cgroups: &'a PodCgroups,
     pub pidfds: &'a Pidfds,
+    pub memory_pressure: Option<&'a MemoryPressure>,
     pub client: &'a Client,
     /// Before this turn: listener kind, state, bytes queued, lines lost.
     pub connections: Vec<(ListenerKind, &'static str, usize, u64)>,
@@ -56,6 +58,7 @@ pub(super) fn dump(
         records,
         cgroups,
         pidfds,
+        memory_pressure: _,
         client,
         connections,
         events_waiting,
@@ -78,7 +81,8 @@ pub(super) fn dump(
                 Job::Inspection(_) => "read manifests",
                 Job::Files(_) => "remove files",
                 Job::Message(_) => "read a termination message",
-                Job::FileSystem(_) => "measure the file system of the images",
+                Job::FileSystem(_) => "measure a file system",
+                Job::PodDisks(..) => "measure the disk usage of pods",
                 Job::Hosts(_) => "read the host's hosts file",
                 Job::Dns(_) => "read the host's resolv.conf",
                 Job::DockerConfig(_) => "read the docker configuration",

@@ -5,12 +5,14 @@ use super::{Agent, system_check, views};
 use crate::adapters::cgroups::CgroupResult;
 use crate::adapters::credentials::docker_config;
 use crate::adapters::cri::requests::HostDns;
+use crate::adapters::host::disk_use::{self, Found};
+use crate::adapters::host::levels;
 use crate::adapters::manifests::{NotSeen, Seen};
 use crate::adapters::records::Records;
 use crate::adapters::server::http::Route;
 use crate::adapters::volumes::{self, ForContainer, VolumeError};
 use crate::api::credential_provider::Provided;
-use crate::api::facts::FileSystemFact;
+use crate::api::facts::{FileSystemFact, PodDiskFact};
 use crate::api::finding::Finding;
 use crate::api::mount::Mount;
 use crate::api::names::Uid;
@@ -48,6 +50,8 @@ pub enum Job {
     Message(OpId),
     /// statvfs of a path.
     FileSystem(OpId),
+    /// The disk usage of pods.
+    PodDisks(OpId, Vec<Uid>),
     /// The host's hosts file, for a container of a pod with hostNetwork.
     Hosts(ContainerFiles),
     /// The host's DNS settings, for a sandbox.
@@ -74,6 +78,8 @@ pub enum Work {
     Mounts(Result<Vec<Mount>, OpError>),
     Message(String),
     FileSystem(Result<FileSystemFact, OpError>),
+    /// In the order of the job.
+    PodDisks(Vec<disk_use::Found>),
     Hosts(Result<String, String>),
     Dns(Result<HostDns, String>),
     Networks(Vec<Removed>),
@@ -156,6 +162,13 @@ impl Agent {
                 self.ask_provider(op, *provider, repository, timeout, now);
             }
             Effect::MeasureFileSystem { op, path, timeout } => self.measure_file_system(op, path, timeout, now),
+            Effect::MeasureMachine { op } => {
+                let result = levels::read().map(Answer::Machine);
+                let result = result.map_err(|message| OpError::Answered { code: Code::Other(2), message });
+                self.events.push_back(Event::Done { op, result });
+            }
+            Effect::MeasurePods { op, pods, timeout } => self.measure_pods(op, pods, timeout, now),
+            Effect::WatchMemoryPressure(wanted) => self.watch_memory_pressure(wanted),
             Effect::Hook { op, call, timeout } => {
                 let token = self.event_loop.token();
                 self.handlers.hook(op, &call, timeout, now.boot, self.event_loop.registry(), token);
@@ -366,6 +379,11 @@ impl Agent {
             (Job::FileSystem(op), Work::FileSystem(result)) => {
                 self.events.push_back(Event::Done { op, result: result.map(Answer::FileSystem) });
             }
+            (Job::PodDisks(op, uids), Work::PodDisks(found)) => {
+                let fact = |(uid, Found { volumes, logs })| PodDiskFact { uid, volumes, logs };
+                let facts = uids.into_iter().zip(found).map(fact).collect();
+                self.events.push_back(Event::Done { op, result: Ok(Answer::PodDisks(facts)) });
+            }
             (Job::Hosts(waiting), Work::Hosts(hosts)) => self.prepare_on_host_network(waiting, hosts),
             (Job::Dns(sandbox), Work::Dns(host)) => {
                 let host = host.unwrap_or_else(|e| {
@@ -420,6 +438,7 @@ impl Agent {
             | Job::DockerConfig(op)
             | Job::Provider(op, _)
             | Job::FileSystem(op)
+            | Job::PodDisks(op, _)
             | Job::Networks(op)
             | Job::Hosts(ContainerFiles { op, .. }) => vec![op],
             Job::Dns(sandbox) => {

@@ -31,6 +31,7 @@ use crate::adapters::cri::client::Client;
 use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::handlers::Handlers;
+use crate::adapters::host::memory_pressure::MemoryPressure;
 use crate::adapters::manifests::Manifests;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
@@ -78,6 +79,7 @@ pub struct Agent {
     lock: logind::HeldLock,
     cgroups: PodCgroups,
     pidfds: Pidfds,
+    memory_pressure: Option<MemoryPressure>,
     /// Probes and hooks that do not need the runtime.
     handlers: Handlers,
     files: PodFiles,
@@ -178,6 +180,9 @@ impl Agent {
                     SLICES => self.drive_cgroups(now),
                     token if self.server.owns(token) => self.server.ready(token),
                     token if self.pidfds.owns(token) => self.process_ended(token),
+                    token if self.memory_pressure.as_ref().is_some_and(|m| m.owns(token)) => {
+                        self.events.push_back(Event::MemoryIsShort);
+                    }
                     token if self.handlers.owns(token) => self.handlers.ready(token, self.event_loop.registry()),
                     token => log::debug!("ignoring an event of a removed source token={}", token.0),
                 }

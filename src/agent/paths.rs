@@ -5,8 +5,11 @@
 use super::effects::{Job, Work};
 use super::{Agent, start};
 use crate::adapters::cri::requests::{HostDns, dns_notices};
-use crate::adapters::host::{cni_cache, file_system};
+use crate::adapters::host::disk_use::Directories;
+use crate::adapters::host::memory_pressure::MemoryPressure;
+use crate::adapters::host::{cni_cache, disk_use, file_system};
 use crate::adapters::pod_files;
+use crate::api::facts::MeasuredPod;
 use crate::api::names::SandboxId;
 use crate::api::pod::Pod;
 use crate::api::time::{Boot, Now};
@@ -138,10 +141,10 @@ impl Agent {
         }
     }
 
-    /// The path is of the runtime, and its file system may hang.
+    /// The file system may hang. That of the images is of the runtime.
     pub(super) fn measure_file_system(&mut self, op: OpId, path: String, timeout: Duration, now: Now) {
         let (of_thread, deadline) = (path.clone(), now.boot + timeout);
-        let name = "measure the file system of the images";
+        let name = "measure a file system";
         let id = self.sources.helpers.submit_for(Class::Paths, name, Path::new(&path), deadline, move || {
             Work::FileSystem(file_system::measure(Path::new(&of_thread)).map_err(|e| OpError::Answered {
                 code: Code::Other(2),
@@ -149,6 +152,35 @@ impl Agent {
             }))
         });
         self.sources.jobs.insert(id, Job::FileSystem(op));
+    }
+
+    /// E4, E7: directories with many files take long.
+    pub(super) fn measure_pods(&mut self, op: OpId, pods: Vec<MeasuredPod>, timeout: Duration, now: Now) {
+        let directories: Vec<Directories> = pods.iter().map(|pod| Directories::of(pod, &self.files.layout)).collect();
+        let work = move || Work::PodDisks(directories.iter().map(disk_use::measure).collect());
+        let name = "measure the disk usage of pods";
+        let id = self.sources.helpers.submit(Class::Measurements, name, now.boot + timeout, work);
+        self.sources.jobs.insert(id, Job::PodDisks(op, pods.into_iter().map(|pod| pod.uid).collect()));
+    }
+
+    /// E1: without the kernel's reports, the engine measures more often.
+    pub(super) fn watch_memory_pressure(&mut self, wanted: bool) {
+        if let Some(watch) = self.memory_pressure.take() {
+            watch.close(self.event_loop.registry());
+        }
+        if !wanted {
+            return;
+        }
+        let token = self.event_loop.token();
+        match MemoryPressure::watch(self.event_loop.registry(), token) {
+            Ok(watch) => self.memory_pressure = Some(watch),
+            Err(e) => log::info!(
+                "the kernel does not report a lack of memory, so it is measured every 10 s \
+                 path=/proc/pressure/memory error={:?}",
+                e.to_string()
+            ),
+        }
+        self.events.push_back(Event::MemoryWatched { works: self.memory_pressure.is_some() });
     }
 
     pub(super) fn prepare_on_host_network(&mut self, waiting: ContainerFiles, hosts: Result<String, String>) {

@@ -3,10 +3,12 @@
 //! `Listed` is the result of the two list calls for all pods (cheap, once per relist). `PodFacts` is the result of the
 //! status calls for one pod. Both contain only fields that decisions and the pod status need.
 
+use crate::api::eviction::Level;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::runtime_features::RuntimeFeatures;
 use crate::api::time::Wall;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// P1: `Created` and `Unknown` count as unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -131,6 +133,9 @@ pub struct UsageFact {
     pub cpu_nano_cores: Option<u64>,
     /// Working set size.
     pub memory_bytes: Option<u64>,
+    /// The files that the container has written, without volumes and logs.
+    pub disk_bytes: Option<u64>,
+    pub disk_inodes: Option<u64>,
 }
 
 /// The result of a command in a container.
@@ -213,11 +218,50 @@ pub struct ImageFsFact {
 }
 
 /// A file system from statvfs, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FileSystemFact {
     pub capacity: u64,
     /// For users without privileges.
     pub available: u64,
+    /// 0 if the file system has no fixed number of inodes.
+    pub inodes: u64,
+    pub inodes_free: u64,
+    /// Two paths with the same id are on the same file system.
+    pub id: u64,
+}
+
+/// The files below a directory. Bytes as allocated on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DiskUse {
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+/// A pod whose directories are measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MeasuredPod {
+    pub uid: Uid,
+    pub name: FullName,
+    /// The names of its emptyDirs on disk.
+    pub volumes: Vec<String>,
+}
+
+/// The disk usage of a pod outside of its containers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PodDiskFact {
+    pub uid: Uid,
+    /// By the name of the volume.
+    pub volumes: BTreeMap<String, DiskUse>,
+    /// The logs by the name of the container.
+    pub logs: BTreeMap<String, DiskUse>,
+}
+
+/// Memory and process ids of the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MachineFact {
+    /// In bytes.
+    pub memory: Level,
+    pub pids: Level,
 }
 
 /// Results of the calls Version and Status.

@@ -36,6 +36,11 @@ impl Layout {
         format!("{}/pods/{uid}/containers/{container}", self.root)
     }
 
+    /// The directory of an emptyDir.
+    pub fn empty_dir(&self, uid: &Uid, volume: &str) -> String {
+        format!("{}/pods/{uid}/volumes/kubernetes.io~empty-dir/{volume}", self.root)
+    }
+
     /// The base directory of `seccompProfile.localhostProfile`.
     pub fn seccomp(&self) -> String {
         format!("{}/seccomp", self.root)
@@ -62,6 +67,7 @@ mod tests {
         let uid = Uid::from("u1");
         assert_eq!(l.etc_hosts(&uid), "/r/pods/u1/etc-hosts");
         assert_eq!(l.container(&uid, "main"), "/r/pods/u1/containers/main");
+        assert_eq!(l.empty_dir(&uid, "v"), "/r/pods/u1/volumes/kubernetes.io~empty-dir/v");
         assert_eq!(l.pod_logs(&FullName::new("ns", "p"), &uid), "/l/ns_p_u1");
         assert_eq!(Layout::log_path("main", 4), "main/4.log");
     }

@@ -10,6 +10,7 @@ pub mod defaults;
 pub mod document;
 pub mod duration;
 pub mod environment;
+pub mod eviction;
 pub mod expand;
 pub mod facts;
 pub mod finding;

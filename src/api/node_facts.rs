@@ -39,8 +39,8 @@ pub struct Machine {
     pub apparmor: bool,
 }
 
-/// A hard eviction threshold: the amount that must stay free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A limit of an eviction threshold: the amount that must stay free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Threshold {
     /// In bytes.
     Amount(u64),

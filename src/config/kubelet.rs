@@ -5,7 +5,7 @@
 use crate::config::Config;
 use crate::config::problem::absolute;
 use crate::config::table::{Field, Given, INT32, INT64, Kind, Use, parts, set};
-use crate::config::{node_size, shutdown};
+use crate::config::{eviction, node_size, shutdown};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -112,12 +112,12 @@ pub static FIELDS: &[Field] = &[
     set("enforceNodeAllocatable", TEXTS, node_size::enforce),
     none("eventBurst", INT32),
     none_pointer("eventRecordQPS", INT32),
-    parts("evictionHard", TEXT_MAP, node_size::eviction_hard),
-    none("evictionMaxPodGracePeriod", INT32),
-    none("evictionMinimumReclaim", TEXT_MAP),
-    none("evictionPressureTransitionPeriod", Kind::Duration),
-    none("evictionSoft", TEXT_MAP),
-    none("evictionSoftGracePeriod", TEXT_MAP),
+    parts("evictionHard", TEXT_MAP, eviction::hard),
+    set("evictionMaxPodGracePeriod", INT32, eviction::max_grace),
+    parts("evictionMinimumReclaim", TEXT_MAP, eviction::minimum_reclaim),
+    set("evictionPressureTransitionPeriod", Kind::Duration, eviction::transition),
+    parts("evictionSoft", TEXT_MAP, eviction::soft),
+    parts("evictionSoftGracePeriod", TEXT_MAP, eviction::soft_grace),
     none_pointer("failCgroupV1", Kind::Bool),
     none_pointer("failSwapOn", Kind::Bool),
     none("featureGates", Kind::MapOf(&Kind::Bool)),
@@ -194,7 +194,7 @@ pub static FIELDS: &[Field] = &[
     inner("memorySwap", &[none("swapBehavior", Kind::OneOf(&["NoSwap", "LimitedSwap"]))]),
     none_pointer("memoryThrottlingFactor", Kind::Float),
     set("mergeDefaultEvictionSettings", Kind::Bool, |c, v| {
-        c.node.merge_eviction = v.bool();
+        c.eviction.merge_defaults = v.bool();
         Ok(())
     }),
     none("nodeLeaseDurationSeconds", INT32),

@@ -6,6 +6,7 @@
 //! `table` reads a document by a table of fields; `kubelet` and `wherry` contain the two tables.
 
 mod credential_providers;
+mod eviction;
 mod files;
 pub mod kubelet;
 pub mod node_size;
@@ -143,6 +144,8 @@ pub struct Config {
     pub max_parallel_container_starts: u32,
     /// The garbage collection of images.
     pub image_gc: Policy,
+    /// Node-pressure eviction.
+    pub eviction: eviction::Settings,
     /// Names, or prefixes with a trailing `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
     /// The configured values. `sizing` returns the effective ones.
@@ -196,6 +199,7 @@ impl Default for Config {
             refuse_open_secrets: false,
             max_parallel_container_starts: 4,
             image_gc: Policy::default(),
+            eviction: eviction::Settings::default(),
             allowed_unsafe_sysctls: Vec::new(),
             node: node_size::Notification::default(),
             shutdown_said: shutdown::Notification::default(),
@@ -303,6 +307,7 @@ fn assemble(texts: &[Text], flags: &Flags, host: &str, problems: &mut Problems) 
         }
     }
     check_together(&config, &places, problems);
+    eviction::check(&config, &places, problems);
     node_size::decide(&mut config, &places, problems);
     shutdown::decide(&mut config, &places, problems);
     (config, places)

@@ -3,37 +3,21 @@
 //! Maps are merged key by key, like objects. `api::node_facts::facts` later checks the reservations against the machine;
 //! the places are kept here for its messages.
 
-use crate::api::node_facts::{self, Sizing, Threshold};
+use crate::api::eviction::Signal;
+use crate::api::node_facts::{self, Sizing};
 use crate::api::quantity::Quantity;
 use crate::api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 use crate::api::validate;
-use crate::config::Config;
 use crate::config::problem::{Place, Problem, Problems};
 use crate::config::table::{Given, Wrong};
 use crate::config::yaml::{Node, Value};
+use crate::config::{Config, eviction};
 use std::collections::BTreeMap;
 
 const SYSTEM: &str = "systemReserved";
 const KUBE: &str = "kubeReserved";
-const EVICTION: &str = "evictionHard";
 const ENFORCE: &str = "enforceNodeAllocatable";
 const PID: &str = "pid";
-
-/// The kubelet's default thresholds for hard eviction.
-const DEFAULT_EVICTION: [(&str, &str); 4] =
-    [("imagefs.available", "15%"), (MEMORY_AVAILABLE, "100Mi"), (NODEFS_AVAILABLE, "10%"), ("nodefs.inodesFree", "5%")];
-const MEMORY_AVAILABLE: &str = "memory.available";
-const NODEFS_AVAILABLE: &str = "nodefs.available";
-/// Further eviction signals of a kubelet. They have no effect here.
-const OTHER_SIGNALS: [&str; 7] = [
-    "allocatableMemory.available",
-    "containerfs.available",
-    "containerfs.inodesFree",
-    "imagefs.available",
-    "imagefs.inodesFree",
-    "nodefs.inodesFree",
-    "pid.available",
-];
 
 /// The configured values and their places.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,10 +29,6 @@ pub struct Notification {
     pub pod_pids_limit: Option<u64>,
     pub system_reserved: BTreeMap<String, u64>,
     pub kube_reserved: BTreeMap<String, u64>,
-    /// Valid thresholds by signal; None: the defaults.
-    pub eviction: Option<BTreeMap<String, String>>,
-    /// Signals that are missing in `eviction` have their default thresholds.
-    pub merge_eviction: bool,
     pub enforce: Vec<String>,
     pub labels: BTreeMap<String, String>,
     pub extended: BTreeMap<String, u64>,
@@ -63,8 +43,6 @@ impl Default for Notification {
             pod_pids_limit: None,
             system_reserved: BTreeMap::new(),
             kube_reserved: BTreeMap::new(),
-            eviction: None,
-            merge_eviction: false,
             enforce: vec!["pods".to_owned()],
             labels: BTreeMap::new(),
             extended: BTreeMap::new(),
@@ -83,18 +61,6 @@ impl Notification {
     pub fn reserved_pids(&self) -> u64 {
         let of = |list: &BTreeMap<String, u64>| list.get(PID).copied().unwrap_or(0);
         of(&self.system_reserved).saturating_add(of(&self.kube_reserved))
-    }
-
-    /// The effective threshold of a signal.
-    fn threshold(&self, signal: &str) -> Option<Threshold> {
-        let default = || DEFAULT_EVICTION.iter().find(|(name, _)| *name == signal).map(|(_, value)| *value);
-        let value = match &self.eviction {
-            None => default(),
-            Some(settings) => {
-                settings.get(signal).map(String::as_str).or_else(|| default().filter(|_| self.merge_eviction))
-            }
-        };
-        value.and_then(|value| Threshold::parse(value).ok().flatten())
     }
 
     /// Converts the errors of `api::node_facts::facts` to problems with file and field.
@@ -121,8 +87,8 @@ impl Config {
             pods_per_core: Some(settings.pods_per_core).filter(|pods| *pods > 0),
             system_reserved: resources(&settings.system_reserved),
             kube_reserved: resources(&settings.kube_reserved),
-            memory_available: settings.threshold(MEMORY_AVAILABLE),
-            nodefs_available: settings.threshold(NODEFS_AVAILABLE),
+            memory_available: self.eviction.hard(Signal::MemoryAvailable),
+            nodefs_available: self.eviction.hard(Signal::NodefsAvailable),
             extended: settings.extended.clone(),
             labels: settings.labels.clone(),
             allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
@@ -191,22 +157,6 @@ fn reserved(into: &mut BTreeMap<String, u64>, map: &Node, wrong: Wrong) {
     });
 }
 
-pub fn eviction_hard(c: &mut Config, map: &Node, wrong: Wrong) {
-    let into = c.node.eviction.get_or_insert_default();
-    each(map, wrong, |name, value| {
-        let signals = [MEMORY_AVAILABLE, NODEFS_AVAILABLE].into_iter().chain(OTHER_SIGNALS);
-        if !signals.clone().any(|signal| signal == name) {
-            let mut all: Vec<&str> = signals.collect();
-            all.sort_unstable();
-            return Err(format!("unknown eviction signal; it must be one of {}", all.join(", ")));
-        }
-        let text = value.text().unwrap_or_default();
-        Threshold::parse(text).map_err(|why| format!("{text:?}: {why}"))?;
-        into.insert(name.to_owned(), text.to_owned());
-        Ok(())
-    });
-}
-
 pub fn labels(c: &mut Config, map: &Node, wrong: Wrong) {
     let into = &mut c.node.labels;
     each(map, wrong, |key, value| {
@@ -239,7 +189,7 @@ pub fn extended(c: &mut Config, map: &Node, wrong: Wrong) {
 }
 
 /// Calls `take` for each entry of a map. The table has checked the types.
-fn each(map: &Node, wrong: Wrong, mut take: impl FnMut(&str, &Value) -> Result<(), String>) {
+pub(super) fn each(map: &Node, wrong: Wrong, mut take: impl FnMut(&str, &Value) -> Result<(), String>) {
     let Value::Map(entries) = &map.value else { return };
     for entry in entries {
         if let Err(why) = take(&entry.key, &entry.node.value) {
@@ -250,7 +200,7 @@ fn each(map: &Node, wrong: Wrong, mut take: impl FnMut(&str, &Value) -> Result<(
 
 /// Called after all files have been read: warns about values without an effect, and records places.
 pub fn decide(config: &mut Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
-    for field in [SYSTEM, KUBE, EVICTION] {
+    for field in [SYSTEM, KUBE, eviction::HARD] {
         config.node.places.extend(places.get(field).map(|place| (field, place.clone())));
     }
     let settings = &config.node;
@@ -258,11 +208,6 @@ pub fn decide(config: &mut Config, places: &BTreeMap<String, Place>, problems: &
         let place = places.get(field).cloned().unwrap_or_else(Place::flag);
         problems.warning(&place, format!("{field}{part}"), "known, but not honoured by wherry: it has no effect");
     };
-    for signal in
-        settings.eviction.iter().flat_map(BTreeMap::keys).filter(|name| OTHER_SIGNALS.contains(&name.as_str()))
-    {
-        no_effect(EVICTION, &format!(".{signal}"));
-    }
     for (i, _) in settings.enforce.iter().enumerate().filter(|(_, what)| what.ends_with("-reserved")) {
         no_effect(ENFORCE, &format!("[{i}]"));
     }

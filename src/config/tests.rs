@@ -472,14 +472,13 @@ fn a2_each_invalid_reservation_is_named_with_a_remedy() {
 #[test]
 fn a2_known_eviction_and_enforcement_fields_without_effect_are_warnings() {
     let (_, problems) = one("enforceNodeAllocatable: [pods, system-reserved, kube-reserved]\n\
-         evictionHard: {memory.available: 1Gi, pid.available: 5%, imagefs.available: 15%}\n");
+         evictionHard: {memory.available: 1Gi, pid.available: 5%, containerfs.available: 15%}\n");
     let nothing = "known, but not honoured by wherry: it has no effect";
     assert_eq!(problems.errors, []);
     assert_eq!(
         lines(&problems.warnings),
         [
-            format!("/c.yaml:4: evictionHard.imagefs.available: {nothing}"),
-            format!("/c.yaml:4: evictionHard.pid.available: {nothing}"),
+            format!("/c.yaml:4: evictionHard.containerfs.available: {nothing}"),
             format!("/c.yaml:3: enforceNodeAllocatable[1]: {nothing}"),
             format!("/c.yaml:3: enforceNodeAllocatable[2]: {nothing}"),
         ]

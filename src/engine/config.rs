@@ -5,6 +5,7 @@ use crate::api::node_facts::NodeFacts;
 use crate::api::resources::{CPU, MEMORY, PODS, Resources};
 use crate::api::shutdown::Groups;
 use crate::api::time::Wall;
+use crate::engine::eviction;
 pub use crate::engine::images::Policy;
 use serde::Serialize;
 use std::time::Duration;
@@ -37,6 +38,10 @@ pub struct EngineConfig {
     pub node: NodeFacts,
     /// The garbage collection of images.
     pub image_gc: Policy,
+    /// Node-pressure eviction.
+    pub eviction: eviction::Policy,
+    /// A directory on the node's file system (`nodefs`): the root directory.
+    pub root: String,
     /// S1: the shutdown grace periods by priority.
     pub shutdown: Groups,
     /// The kernel's id of this boot. A recorded shutdown with another boot id is over.
@@ -66,6 +71,8 @@ impl Default for EngineConfig {
                 ..NodeFacts::default()
             },
             image_gc: Policy::default(),
+            eviction: eviction::Policy::default(),
+            root: String::new(),
             shutdown: Groups::default(),
             boot_id: String::new(),
             started: Wall(0),

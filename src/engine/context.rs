@@ -51,6 +51,8 @@ pub enum Owner {
     Images,
     /// The record of the use of images.
     ImageRecord,
+    /// Node-pressure eviction.
+    Eviction,
     /// A user's list of images.
     ImageList,
     Worker(Uid),

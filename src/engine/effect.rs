@@ -2,7 +2,7 @@
 
 use crate::api::credential_provider::Provider;
 use crate::api::expand::Expanded;
-use crate::api::facts::ImageFact;
+use crate::api::facts::{ImageFact, MeasuredPod};
 use crate::api::mount::Mount;
 use crate::api::names::{ContainerId, FullName, SandboxId, Uid};
 use crate::api::objects::AcceptedPod;
@@ -46,6 +46,12 @@ pub enum Effect {
     AskProvider { op: OpId, provider: Box<Provider>, repository: String, timeout: Duration },
     /// Measure the file system of this path. Answer: `FileSystem`. `timeout` as for `Runtime`.
     MeasureFileSystem { op: OpId, path: String, timeout: Duration },
+    /// Read the memory and the process ids of the machine. Answer: `Machine`.
+    MeasureMachine { op: OpId },
+    /// Measure the directories of these pods. Answer: `PodDisks`, without a pod that cannot be measured. `timeout` as for `Runtime`.
+    MeasurePods { op: OpId, pods: Vec<MeasuredPod>, timeout: Duration },
+    /// Begin or end to watch for a lack of memory that the kernel reports. `MemoryWatched` answers a beginning.
+    WatchMemoryPressure(bool),
     /// Run a container's hook that has no exec handler. Answer: `Ok`, or an error with the hook's output. A hook is cancelled after `timeout`.
     Hook { op: OpId, call: Box<HookCall>, timeout: Duration },
     /// Probe a container without an exec handler. Answer: `Probe`. A probe fails if it has not ended after `timeout`.
@@ -333,6 +339,8 @@ pub enum TimerKey {
     Leftovers,
     /// The next garbage collection of images.
     Images,
+    /// The next measurement of the node.
+    Eviction,
     /// A hanging call gives its slot to the next pod.
     Slots,
 }
@@ -399,6 +407,10 @@ pub enum Measure {
     /// A8: a victim has stopped. `signal`: the first short resource.
     Preempted {
         signal: Rc<str>,
+    },
+    /// E4. `signal`: the eviction signal, or the limit that the pod exceeds.
+    Evicted {
+        signal: &'static str,
     },
     RestartedPod,
     /// The garbage collection has removed an image. `reason`: age, space.

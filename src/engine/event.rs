@@ -2,8 +2,8 @@
 
 use crate::api::credential_provider::Provided;
 use crate::api::facts::{
-    ContainerFact, ExecOutput, FileSystemFact, ImageFact, ImageFsFact, ImageList, Listed, PodFacts, RuntimeFact,
-    SandboxFact, UsageFact,
+    ContainerFact, ExecOutput, FileSystemFact, ImageFact, ImageFsFact, ImageList, Listed, MachineFact, PodDiskFact,
+    PodFacts, RuntimeFact, SandboxFact, UsageFact,
 };
 use crate::api::mount::Mount;
 use crate::api::names::{ContainerId, FullName, Uid};
@@ -54,6 +54,12 @@ pub enum Event {
         by: TerminationSource,
         uids: Option<Vec<Uid>>,
     },
+    /// Whether the kernel reports a lack of memory from now on.
+    MemoryWatched {
+        works: bool,
+    },
+    /// The kernel reports that programs wait for memory.
+    MemoryIsShort,
     /// A user's request. It ends in one `Effect::Answer`.
     Request {
         id: RequestId,
@@ -131,6 +137,8 @@ pub enum Answer {
     /// The file systems of the images. A runtime reports at least one.
     ImageFs(Vec<ImageFsFact>),
     FileSystem(FileSystemFact),
+    Machine(MachineFact),
+    PodDisks(Vec<PodDiskFact>),
     Prepared(Prepared),
     /// The volume mounts of a container.
     Mounts(Vec<Mount>),

@@ -2,6 +2,7 @@
 //!
 //! Read `event`, `effect` and `op` first, then `node`, which composes the machines:
 //! - `desired`, `pod`, `admission`, `shutdown`, `pleg`, `runtime`, `control`: docs/architecture.md describes them;
+//! - `eviction`: node-pressure eviction;
 //! - `probe`: container probes; `handler`: exec handlers of probes and hooks;
 //! - `container_ends`: reports the end of each container once;
 //! - `orphaned_directories`: directories without a known pod; `slots`: limits on calls in flight;
@@ -16,6 +17,7 @@ pub mod control;
 pub mod desired;
 pub mod effect;
 pub mod event;
+pub mod eviction;
 pub mod handler;
 pub mod images;
 pub mod node;

@@ -35,12 +35,21 @@ pub enum Class {
     Volumes,
     /// Removals of files and trees. They can take minutes.
     Removals,
+    /// Measurements of the disk usage of pods, which may have millions of files.
+    Measurements,
 }
 
 impl Class {
     /// All classes in the order of declaration.
-    pub const ALL: [Class; 6] =
-        [Class::Records, Class::Manifests, Class::Paths, Class::Credentials, Class::Volumes, Class::Removals];
+    pub const ALL: [Class; 7] = [
+        Class::Records,
+        Class::Manifests,
+        Class::Paths,
+        Class::Credentials,
+        Class::Volumes,
+        Class::Removals,
+        Class::Measurements,
+    ];
 
     /// The name in messages.
     pub fn name(self) -> &'static str {
@@ -51,6 +60,7 @@ impl Class {
             Class::Credentials => "credentials",
             Class::Volumes => "volumes",
             Class::Removals => "removals",
+            Class::Measurements => "measurements",
         }
     }
 
@@ -65,7 +75,12 @@ impl Class {
         match self {
             // Other manifests must stay readable when several manifests hang.
             Class::Manifests => 4,
-            Class::Records | Class::Paths | Class::Credentials | Class::Volumes | Class::Removals => 2,
+            Class::Records
+            | Class::Paths
+            | Class::Credentials
+            | Class::Volumes
+            | Class::Removals
+            | Class::Measurements => 2,
         }
     }
 }

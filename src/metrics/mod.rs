@@ -78,6 +78,7 @@ pub struct Metrics {
     orphaned_pods: PlainCounter,
     admission_rejections: Counters,
     preemptions: Counters,
+    evictions: Counters,
     collected_images: Counters,
     containers_per_pod: Histogram,
     relist_duration: Histogram,
@@ -148,6 +149,7 @@ impl Metrics {
                 "kubelet_preemptions",
                 "Number of preempted pods that have stopped, by the first resource that was short",
             ),
+            evictions: r.counters("kubelet_evictions", "Number of evicted pods, by the eviction signal"),
             orphaned_pods: r.counter(
                 "kubelet_orphaned_runtime_pods_total",
                 "Number of orphaned pods found in the runtime and stopped",
@@ -290,6 +292,7 @@ impl Metrics {
             Measure::Preempted { signal } => {
                 self.preemptions.get_or_create(&vec![("preemption_signal", Cow::Owned(signal.to_string()))]).inc();
             }
+            Measure::Evicted { signal } => self.evictions.get_or_create(&label("eviction_signal", signal)).inc(),
             Measure::OrphanedPod => self.orphaned_pods.inc(),
             Measure::ImageCollected { reason } => self.collected_images.get_or_create(&label("reason", reason)).inc(),
             Measure::RestartedPod => self.restarted_pods.get_or_create(&label("static", "true")).inc(),

@@ -169,12 +169,15 @@ impl World {
             return Err(OpError::Answered { code: Code::NotFound, message: "container not found".into() });
         }
         let running = self.runtime.containers.values().filter(|c| c.runs());
+        let memory = &self.host.memory_of;
         let usage = running.map(|c| UsageFact {
             id: c.id.as_str().into(),
             cpu_at: self.clock.now as i64,
             cpu_nanos: Some(MS),
             cpu_nano_cores: None,
-            memory_bytes: Some(1 << 20),
+            memory_bytes: Some(memory.get(&format!("{}/{}", c.pod_name.name, c.name)).copied().unwrap_or(1 << 20)),
+            disk_bytes: None,
+            disk_inodes: None,
         });
         Ok(Answer::Usage(usage.collect()))
     }

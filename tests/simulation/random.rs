@@ -10,6 +10,7 @@ use crate::runtime::{Container, Life};
 use crate::settled::settle;
 use crate::shrink::{Outcome, shrink};
 use crate::story::{IMAGE, pod};
+use crate::world::host::MEMORY_LIMIT;
 use crate::world::{MS, World, config};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,6 +18,7 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use wherry::api::eviction;
 use wherry::api::names::Uid;
 use wherry::api::pod::Pod;
 use wherry::api::shutdown::Groups;
@@ -173,6 +175,11 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
             period: Duration::from_secs(2 + plan.seed % 9),
         };
     }
+    // In a quarter of the lives the memory is short at times.
+    let pressure = plan.seed % 4 == 1;
+    if pressure {
+        c.eviction = memory_policy(plan.seed);
+    }
     let mut w = World::new(c);
     w.scarce = plan.scarce.then_some(FIT as usize);
     w.logind.store = plan.store;
@@ -193,6 +200,10 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
     w.runtime.store.pinned.insert("old-0:1".into());
     // With three images of 10 bytes, the usage is at the high threshold.
     (w.runtime.store.capacity, w.runtime.store.other) = (100, 20 + plan.seed % 30);
+    w.host.reports = plan.seed.is_multiple_of(8);
+    for name in ["a", "b", "c", "e", "g"] {
+        w.host.memory_of.insert(format!("{name}/main"), 100 + plan.seed % 50);
+    }
     add_foreign(&mut w);
     let lived = catch_unwind(AssertUnwindSafe(|| {
         w.start();
@@ -235,8 +246,18 @@ fn dumped(w: &World) -> Result<(), Violation> {
     Ok(())
 }
 
+/// One threshold with and one without a grace period.
+fn memory_policy(seed: u64) -> eviction::Policy {
+    let kind = if seed.is_multiple_of(5) { eviction::Kind::Soft(Duration::from_secs(8)) } else { eviction::Kind::Hard };
+    let limit = eviction::Limit::Amount(MEMORY_LIMIT);
+    let threshold = eviction::Threshold { signal: eviction::Signal::MemoryAvailable, kind, limit, reclaim: None };
+    let (transition, max_grace) = (Duration::from_secs(5), Duration::from_secs(2));
+    eviction::Policy { thresholds: vec![threshold], transition, max_grace }
+}
+
 fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
     for turn in &plan.turns {
+        w.host.memory = if turn.wait % 3 == 0 { 800 } else { 100 };
         match turn.class {
             Some(true) => {
                 w.define_class(CLASS, CLASS_PRIORITY);

@@ -27,10 +27,16 @@ pub fn settle(w: &mut World, pool: &Pool) -> Judged {
     w.note(|| "--- from here on all is well".into());
     w.all_is_well();
     w.collects_no_images();
+    w.host.memory = 0;
+    w.host.memory_of.clear();
     // Deadlines are 40 s, and the clock may have been set. Pods with a deadline end by then.
     w.run(20);
     KILLERS.into_iter().for_each(|by| w.release(by));
     w.run(150);
+    if !w.config.eviction.thresholds.is_empty() {
+        // E5: the longest delay of an evicted pod, and one pod after another.
+        w.run(300);
+    }
     w.users_are_answered();
     w.checks.so_far()?;
     let (requested, answered) = (w.observed.kills - w.observed.kills_before, w.observed.killed.len() as u64);
@@ -209,7 +215,7 @@ fn nothing_else(w: &World) -> Judged {
     })?;
     for key in w.timers() {
         let fine = match &key {
-            TimerKey::Relist | TimerKey::RuntimeStatus | TimerKey::Images => true,
+            TimerKey::Relist | TimerKey::RuntimeStatus | TimerKey::Images | TimerKey::Eviction => true,
             TimerKey::Pod(uid) => wanted.contains(uid),
             // The next read of logind's delay.
             TimerKey::Logind => w.logind.wanted,

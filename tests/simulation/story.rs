@@ -5,7 +5,9 @@ use crate::text::brief;
 use crate::world::{MS, S, World, config};
 use k8s_openapi::api::core::v1 as core;
 use std::rc::Rc;
+use std::time::Duration;
 use wherry::api::document::{Context, parse};
+use wherry::api::eviction::{Kind, Limit, Policy, Signal, Threshold};
 use wherry::api::pod::Pod;
 use wherry::engine::event::Event;
 
@@ -81,6 +83,24 @@ impl World {
 
     pub fn has_room(&mut self) {
         self.config.node = config().node;
+        self.step(Event::Configure(Box::new(self.config.clone())));
+    }
+
+    /// E6: from now on the node has a condition because of which no pod is evicted, but evicted pods wait.
+    pub fn has_pressure(&mut self) {
+        let kind = Kind::Soft(Duration::MAX);
+        let threshold = Threshold { signal: Signal::PidAvailable, kind, limit: Limit::Amount(100), reclaim: None };
+        self.host.pids_free = 0;
+        self.set_policy(Policy { thresholds: vec![threshold], ..Policy::default() });
+        self.run_ms(100);
+    }
+
+    pub fn has_no_pressure(&mut self) {
+        self.set_policy(Policy::default());
+    }
+
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.config.eviction = policy;
         self.step(Event::Configure(Box::new(self.config.clone())));
     }
 

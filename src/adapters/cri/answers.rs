@@ -147,6 +147,7 @@ pub fn usage(mut stats: proto::ContainerStats) -> Option<UsageFact> {
     let id = stats.attributes.take()?.id;
     let cpu = stats.cpu.take().unwrap_or_default();
     let memory = stats.memory.take().unwrap_or_default();
+    let layer = stats.writable_layer.take().unwrap_or_default();
     let value = |v: protobuf::MessageField<proto::UInt64Value>| v.into_option().map(|v| v.value);
     (!id.is_empty()).then(|| UsageFact {
         id: ContainerId::from(id),
@@ -154,6 +155,8 @@ pub fn usage(mut stats: proto::ContainerStats) -> Option<UsageFact> {
         cpu_nanos: value(cpu.usage_core_nano_seconds),
         cpu_nano_cores: value(cpu.usage_nano_cores),
         memory_bytes: value(memory.working_set_bytes),
+        disk_bytes: value(layer.used_bytes),
+        disk_inodes: value(layer.inodes_used),
     })
 }
 

@@ -10,9 +10,15 @@ use std::path::Path;
 /// # Errors
 /// The path does not exist, or its file system fails.
 pub fn measure(path: &Path) -> io::Result<FileSystemFact> {
-    let stat = statvfs(path)?;
-    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-    Ok(FileSystemFact { capacity: bytes(stat.f_blocks), available: bytes(stat.f_bavail) })
+    let sizes = statvfs(path)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(sizes.f_frsize);
+    Ok(FileSystemFact {
+        capacity: bytes(sizes.f_blocks),
+        available: bytes(sizes.f_bavail),
+        inodes: sizes.f_files,
+        inodes_free: sizes.f_favail,
+        id: rustix::fs::stat(path)?.st_dev,
+    })
 }
 
 #[cfg(test)]

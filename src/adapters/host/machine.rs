@@ -14,11 +14,12 @@ const MAX_RESOLV_CONF: u64 = 64 << 10;
 pub fn memory_capacity() -> Result<u64, String> {
     let path = "/proc/meminfo";
     let text = fs::read_to_string(path).map_err(|e| format!("read {path}: {e}"))?;
-    mem_total(&text).ok_or_else(|| format!("parse {path}: no line MemTotal"))
+    meminfo_bytes(&text, "MemTotal:").ok_or_else(|| format!("parse {path}: no line MemTotal"))
 }
 
-fn mem_total(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+/// The value of a line of /proc/meminfo, in bytes.
+pub(super) fn meminfo_bytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -72,8 +73,8 @@ mod tests {
 
     #[test]
     fn facts_are_read_in_bytes() {
-        assert_eq!(mem_total("MemTotal:       24563948 kB\nMemFree: 1 kB\n"), Some(24_563_948 * 1024));
-        assert_eq!(mem_total("nothing"), None);
+        assert_eq!(meminfo_bytes("MemTotal:       24563948 kB\nMemFree: 1 kB\n", "MemTotal:"), Some(24_563_948 * 1024));
+        assert_eq!(meminfo_bytes("nothing", "MemTotal:"), None);
         assert_eq!(huge_page_size("hugepages-1048576kB"), Some(1 << 30));
         assert!(memory_capacity().unwrap() > 0 && most_processes().unwrap() > 100);
         assert!(huge_page_sizes().is_sorted());

@@ -4,5 +4,8 @@
 pub mod capacity;
 pub mod checks;
 pub mod cni_cache;
+pub mod disk_use;
 pub mod file_system;
+pub mod levels;
 pub mod machine;
+pub mod memory_pressure;

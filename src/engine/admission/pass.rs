@@ -11,12 +11,15 @@ use super::pod_requests::PodRequests;
 use super::preempt::{self, Candidate, may_preempt};
 use super::rejection;
 use super::victims::Victims;
+use crate::api::eviction::Condition;
 use crate::api::names::Uid;
 use crate::api::node_facts::NodeFacts;
 use crate::api::pod::Pod;
 use crate::api::priority::CRITICAL;
+use crate::api::qos::Qos;
 use crate::api::time::Boot;
 use crate::engine::desired::names::Names;
+use crate::engine::eviction::levels::Pressure;
 use crate::engine::pleg::cache::Cache;
 use crate::engine::pod::kill::TerminationSource;
 use crate::engine::pod::status::Cause;
@@ -36,6 +39,7 @@ pub struct Input<'a> {
     pub workers: &'a BTreeMap<Uid, Box<Worker>>,
     pub names: &'a Names,
     pub cache: &'a Cache,
+    pub pressure: &'a Pressure,
 }
 
 /// A result of a pass. The node carries it out after the pass.
@@ -215,6 +219,13 @@ impl<'a> Pass<'a> {
             self.reserve(share);
             return true;
         };
+        if let Some(condition) = not_tolerated(pod, share.requests, self.input.pressure) {
+            let why = format!("waiting for the end of the node's {}", condition.name());
+            if self.input.has_its_name(worker) && !worker.waits_because(&why) {
+                self.decisions.push(Decision::Wait(worker.uid.clone(), why));
+            }
+            return true;
+        }
         match self.room.evaluate(pod, share.requests) {
             Verdict::Fits if self.input.has_its_name(worker) => {
                 self.hold(share);
@@ -307,6 +318,29 @@ impl<'a> Pass<'a> {
             _ => None,
         }
     }
+}
+
+/// E6: a condition of the node because of which the pod does not start. As in a kubelet, critical pods always start, and
+/// pods with requests or limits start under memory pressure.
+fn not_tolerated(pod: &Pod, requests: &PodRequests, pressure: &Pressure) -> Option<Condition> {
+    let tolerates = |condition| match condition {
+        Condition::MemoryPressure => requests.qos != Qos::BestEffort || tolerates_memory_pressure(pod),
+        Condition::DiskPressure | Condition::PidPressure => false,
+    };
+    pressure.conditions().find(|condition| requests.priority < CRITICAL && !tolerates(*condition))
+}
+
+fn tolerates_memory_pressure(pod: &Pod) -> bool {
+    const TAINT: &str = "node.kubernetes.io/memory-pressure";
+    pod.spec().tolerations.iter().flatten().any(|t| {
+        let exists = t.operator.as_deref() == Some("Exists");
+        let of_effect = matches!(t.effect.as_deref().unwrap_or_default(), "" | "NoSchedule");
+        let of_key = match t.key.as_deref().unwrap_or_default() {
+            "" => exists,
+            key => key == TAINT && (exists || t.value.as_deref().unwrap_or_default().is_empty()),
+        };
+        of_effect && of_key
+    })
 }
 
 /// A7: the pods to preempt so that no resource is short, and the first short resource.

@@ -9,6 +9,7 @@ use crate::api::resources::{CPU, PODS, Resources};
 use crate::api::time::{Boot, Now};
 use crate::engine::desired::names::Names;
 use crate::engine::effect::{CgroupCall, Effect};
+use crate::engine::eviction::levels::Pressure;
 use crate::engine::op::OpError;
 use crate::engine::outbox::Outbox;
 use crate::engine::pleg::cache::{Cache, Entry};
@@ -55,8 +56,14 @@ impl Node {
     fn step(&mut self, shutting_down: bool) -> Option<Vec<Decision>> {
         let allocatable = Resources::from([(CPU, 4000), (PODS, 3)]);
         let facts = NodeFacts { name: "lab".into(), allocatable, ..NodeFacts::default() };
-        let input =
-            Input { now: Boot(100 * S), node: &facts, workers: &self.workers, names: &self.names, cache: &self.cache };
+        let input = Input {
+            now: Boot(100 * S),
+            node: &facts,
+            workers: &self.workers,
+            names: &self.names,
+            cache: &self.cache,
+            pressure: &Pressure::default(),
+        };
         self.admission.step(input, shutting_down, &mut self.outbox)
     }
 
@@ -132,7 +139,14 @@ fn a2_only_pods_beyond_max_pods_are_rejected_before_the_first_list() {
         name: "lab".into(),
         ..NodeFacts::default()
     };
-    let input = Input { now: Boot(0), node: &facts, workers: &node.workers, names: &node.names, cache: &node.cache };
+    let input = Input {
+        now: Boot(0),
+        node: &facts,
+        workers: &node.workers,
+        names: &node.names,
+        cache: &node.cache,
+        pressure: &Pressure::default(),
+    };
     let decisions = node.admission.reject_before_first_list(input, false);
     let uids = decisions.iter().map(|d| if let Decision::Reject(uid, _) = d { uid.as_str() } else { "" });
     assert_eq!(uids.collect::<Vec<_>>(), ["c", "d"]);

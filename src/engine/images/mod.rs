@@ -72,6 +72,8 @@ pub enum Goal {
     Age,
     /// Free this many bytes.
     Space(u64),
+    /// The node is short of disk space (E3): remove all that may be removed for space.
+    Pressure,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -194,6 +196,19 @@ impl Images {
         self.find_file_system(inputs);
     }
 
+    /// E3: begins to remove all unused images, unless a run is in progress.
+    pub fn reclaim(&mut self, inputs: &mut Inputs<'_>) {
+        if !self.is_busy() {
+            self.seen.began(inputs.now);
+            self.list(Goal::Pressure, inputs);
+        }
+    }
+
+    /// A run is in progress.
+    pub fn is_busy(&self) -> bool {
+        !matches!(self.state, State::Idle | State::Waiting(_))
+    }
+
     fn list(&mut self, goal: Goal, inputs: &mut Inputs<'_>) {
         self.state = State::Listing(goal);
         inputs.outbox.call_runtime(Owner::Images, RuntimeCall::ListImages, inputs.request_timeout);
@@ -245,7 +260,7 @@ impl Images {
         self.remove_next(removal, inputs);
     }
 
-    fn measured(&mut self, FileSystemFact { capacity, available }: FileSystemFact, inputs: &mut Inputs<'_>) {
+    fn measured(&mut self, FileSystemFact { capacity, available, .. }: FileSystemFact, inputs: &mut Inputs<'_>) {
         if capacity == 0 {
             let message = "invalid capacity 0 on image filesystem".to_owned();
             inputs.outbox.emit_node_event(Severity::Warning, Reason::InvalidDiskCapacity, message.clone());
@@ -292,7 +307,7 @@ impl Images {
         let removable = |image: &&ListedImage| match (users::keep(image, list, named), goal) {
             (Some(_), _) => false,
             (None, Goal::Age) => policy.max_age.is_some_and(|age| self.seen.unused_for(&image.id, now) > age),
-            (None, Goal::Space(_)) => self.seen.age(&image.id, now) >= policy.min_age,
+            (None, Goal::Space(_) | Goal::Pressure) => self.seen.age(&image.id, now) >= policy.min_age,
         };
         let mut images: Vec<&ListedImage> = list.images.iter().filter(removable).collect();
         images.sort_by(|a, b| self.seen.order(&a.id).cmp(&self.seen.order(&b.id)).then(a.id.cmp(&b.id)));
@@ -320,7 +335,7 @@ impl Images {
     fn removal_ended(&mut self, removal: Removal, inputs: &mut Inputs<'_>) {
         let Removal { goal, freed, errors, used_percent, .. } = removal;
         let wanted = match goal {
-            Goal::Age => String::new(),
+            Goal::Age | Goal::Pressure => String::new(),
             Goal::Space(bytes) => format!("wanted to free {bytes} bytes, but "),
         };
         if !errors.is_empty() {
@@ -339,7 +354,7 @@ impl Images {
                 inputs.outbox.emit_node_event(Severity::Warning, Reason::FreeDiskSpaceFailed, message.clone());
                 self.failed(message, inputs);
             }
-            Goal::Space(_) => self.succeeded(inputs),
+            Goal::Space(_) | Goal::Pressure => self.succeeded(inputs),
         }
     }
 

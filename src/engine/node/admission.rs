@@ -69,6 +69,7 @@ impl Engine {
             workers: &self.workers,
             names: self.desired.names(),
             cache: &self.pleg.cache,
+            pressure: self.eviction.pressure(),
         };
         let shutting_down = self.shutdown.is_on();
         if !self.pleg.was_compared() {

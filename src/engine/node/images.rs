@@ -73,6 +73,13 @@ impl Engine {
         self.with_images(|_, images, inputs| images.answered(result, inputs));
     }
 
+    /// E3: without a connection nothing begins.
+    pub(super) fn reclaim_images(&mut self) {
+        if self.may_collect_images() {
+            self.with_images(|_, images, inputs| images.reclaim(inputs));
+        }
+    }
+
     pub(super) fn list_images(&mut self, id: RequestId) {
         let op = self.outbox.ops.begin(Owner::ImageList);
         self.requests.images.begun(op, id);

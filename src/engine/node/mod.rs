@@ -4,13 +4,14 @@
 //! machine in `engine/` owns its state. The modules here connect the machines with the workers: `desired` compares the
 //! desired pods with the workers, `replace` replaces edited pods, `kills` handles kills by other parts, `requests`
 //! carries out the requests of users, `host_cleanup` removes what earlier runs left on the host, `images`
-//! connects the garbage collection of images with the pods, `pleg` adopts the pods
+//! connects the garbage collection of images with the pods, `eviction` does so for node-pressure eviction, `pleg` adopts the pods
 //! that a list shows, `admission` and `shutdown` carry out the decisions of admission and the orders of the node
 //! shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
 
 mod admission;
 mod desired;
 mod dump;
+mod eviction;
 mod host_cleanup;
 mod images;
 mod kills;
@@ -36,6 +37,7 @@ use crate::engine::control::Requests;
 use crate::engine::desired::Desired;
 use crate::engine::effect::{Effect, Measure, TimerKey};
 use crate::engine::event::{Answer, Event};
+use crate::engine::eviction::Eviction;
 use crate::engine::images::Images;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::orphaned_directories::OrphanedDirectories;
@@ -68,6 +70,7 @@ pub struct Engine {
     requests: Requests,
     orphaned_directories: OrphanedDirectories,
     images: Images,
+    eviction: Eviction,
     shutdown: Shutdown,
     admission: NodeAdmission,
     /// Boxed, because a node of the map has room for 11 values.
@@ -93,6 +96,7 @@ impl Engine {
             requests: Requests::default(),
             orphaned_directories: OrphanedDirectories::default(),
             images: Images::default(),
+            eviction: Eviction::default(),
             shutdown: Shutdown::new(config.shutdown.clone()),
             admission: NodeAdmission::default(),
             workers: BTreeMap::new(),
@@ -132,6 +136,7 @@ impl Engine {
             }
             Event::RuntimeUp => {
                 self.runtime.connected();
+                self.eviction.runtime_connected();
                 self.read_runtime_status();
                 self.relist();
                 self.touch_all();
@@ -141,6 +146,8 @@ impl Engine {
             Event::RuntimeEvent { uid, event } => self.runtime_event(uid, event),
             Event::Kill { id, uid, kill } => self.kill(id, uid, kill),
             Event::Release { by, uids } => self.release(by, uids),
+            Event::MemoryWatched { works } => self.eviction.memory_watched(works),
+            Event::MemoryIsShort => self.memory_is_short(),
             Event::Request { id, request } => self.request(id, request),
             Event::RequestGone { id } => self.request_gone(id),
             Event::Logind(event) => {
@@ -160,6 +167,7 @@ impl Engine {
         self.orphaned_directories.arm(now.boot, &mut self.outbox);
         self.arm_slots();
         self.arm_images();
+        self.arm_eviction();
         self.report_ends();
         self.outbox.take()
     }
@@ -200,6 +208,7 @@ impl Engine {
                 self.with_shutdown(|shutdown, _, ctx| shutdown.logind_timer(ctx));
             }
             TimerKey::Images => self.images_timer(),
+            TimerKey::Eviction => self.eviction_timer(),
             TimerKey::Leftovers => self.orphaned_directories.timer_fired(),
             // `settle` grants the free slots.
             TimerKey::Slots => self.slots.timer_fired(),
@@ -214,7 +223,11 @@ impl Engine {
             None => {}
             Some(Owner::Exec) => self.executed(op, result),
             Some(Owner::Usage) => self.usage_read(op, result),
-            Some(Owner::Images) => self.images_answered(result),
+            Some(Owner::Images) => {
+                self.images_answered(result);
+                self.images_may_be_reclaimed();
+            }
+            Some(Owner::Eviction) => self.eviction_answered(op, result),
             Some(Owner::ImageList) => self.images_listed(op, result),
             Some(Owner::Relist) => self.list_answered(result),
             Some(Owner::EmptyNetworks) => self.networks_removed(),
@@ -354,7 +367,12 @@ impl Engine {
         // W6: a create for this UID that arrived meanwhile starts the pod again.
         if let Some(pod) = worker.demand.successor {
             self.outbox.push(Effect::Measure(Measure::RestartedPod));
+            let uid = pod.uid.clone();
             self.add_worker(pod, Some(worker.place));
+            // E5: the number of evictions counts across restarts of the pod.
+            if let Some(next) = self.workers.get_mut(&uid) {
+                next.evicted = worker.evicted;
+            }
         }
         self.admission.room_changed();
     }

@@ -39,6 +39,8 @@ pub struct Record {
     /// W6: the causes that must end before the pod starts again.
     pub waits_for: BTreeSet<TerminationSource>,
     pub preempted: Option<Preempted>,
+    /// E5: the last eviction.
+    pub evicted: Option<Evicted>,
     pub termination: Option<Termination>,
     /// The terminal status that the pod showed (W7).
     pub terminal: Option<core::PodStatus>,
@@ -72,6 +74,13 @@ pub struct Preempted {
     pub at: Wall,
     /// The first resource in short supply.
     pub signal: Rc<str>,
+}
+
+/// The last eviction of a pod, and how many followed each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Evicted {
+    pub at: Wall,
+    pub times: u32,
 }
 
 /// A termination that was requested.
@@ -124,6 +133,9 @@ pub fn write(record: &Record) -> String {
     }
     if let Some(of) = &record.preempted {
         value["preempted"] = json!({ "at": of.at.0, "signal": &*of.signal });
+    }
+    if let Some(of) = &record.evicted {
+        value["evicted"] = json!({ "at": of.at.0, "times": of.times });
     }
     if !record.pre_stopped.is_empty() {
         value["preStopped"] = record.pre_stopped.iter().map(ContainerId::as_str).collect();
@@ -181,6 +193,10 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         at: Wall(p.get("at").and_then(Value::as_i64).unwrap_or_default()),
         signal: text_of(p, "signal").into(),
     });
+    let evicted = value.get("evicted").map(|e| Evicted {
+        at: Wall(e.get("at").and_then(Value::as_i64).unwrap_or_default()),
+        times: e.get("times").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok()).unwrap_or(1),
+    });
     let pre_stopped = value.get("preStopped").and_then(Value::as_array).into_iter().flatten();
     let pre_stopped = pre_stopped.filter_map(Value::as_str).map(ContainerId::from).collect();
     let object = value.get_mut("pod").map(Value::take).ok_or(Missing("pod"))?;
@@ -205,6 +221,7 @@ pub fn read(record_key: &str, text: &str) -> Result<Record, RecordError> {
         again,
         waits_for,
         preempted,
+        evicted,
         termination,
         terminal,
         pre_stopped,
@@ -234,6 +251,7 @@ mod tests {
             again: false,
             waits_for: BTreeSet::new(),
             preempted: None,
+            evicted: None,
             termination: None,
             terminal: None,
             pre_stopped: BTreeSet::new(),
@@ -257,6 +275,7 @@ mod tests {
             pre_stopped: ["c1".into()].into(),
             waits_for: [TerminationSource::Drain, TerminationSource::Preemption].into(),
             preempted: Some(Preempted { at: Wall(6), signal: "cpu".into() }),
+            evicted: Some(Evicted { at: Wall(7), times: 3 }),
             termination: Some(Termination { began: Wall(6), grace_deadline: Wall(9), cause: Some(cause) }),
             terminal: Some(core::PodStatus { phase: Some("Failed".into()), ..Default::default() }),
             ..plain

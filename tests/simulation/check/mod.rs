@@ -162,8 +162,18 @@ impl Checks {
         if view.desired && !matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed")) {
             let has = runtime.ours().filter(|s| s.uid == *uid).map(|s| s.id.clone());
             self.end_requested.entry(uid.clone()).or_default().extend(has);
-            self.waits_for.entry(uid.clone()).or_default().insert(by);
+            // E5: the engine itself ends an eviction (`World::evicted_pod_starts`).
+            if by != TerminationSource::Eviction {
+                self.waits_for.entry(uid.clone()).or_default().insert(by);
+            }
         }
+    }
+
+    /// E4: the engine evicts the pod.
+    pub fn evicted(&mut self, uid: &Uid, runtime: &Runtime) {
+        let has = runtime.ours().filter(|s| s.uid == *uid).map(|s| s.id.clone());
+        self.end_requested.entry(uid.clone()).or_default().extend(has);
+        self.bounds.has_a_reason(uid, runtime);
     }
 
     /// The cause of the kills is over.

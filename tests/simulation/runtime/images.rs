@@ -40,7 +40,8 @@ impl Runtime {
     pub fn file_system(&self) -> FileSystemFact {
         let used: u64 = self.images.iter().map(|name| self.size(name)).sum();
         let capacity = self.store.capacity;
-        FileSystemFact { capacity, available: capacity.saturating_sub(used + self.store.other) }
+        let available = capacity.saturating_sub(used + self.store.other);
+        FileSystemFact { capacity, available, ..FileSystemFact::default() }
     }
 
     pub(super) fn list_images(&self) -> ImageList {

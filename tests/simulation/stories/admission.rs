@@ -259,6 +259,7 @@ fn a3_a_rejected_pod_that_was_tried_again_runs_on_over_a_restart_though_its_reco
 fn a3_a_rejected_pod_that_was_killed_since_is_not_tried_again_by_a_retry() {
     for restart in [false, true] {
         let mut w = b_rejected();
+        w.has_pressure();
         w.kill("b", TerminationSource::Eviction, None);
         w.remove("first");
         let uid = w.files["/m/b.yaml"].uid.clone();
@@ -270,8 +271,8 @@ fn a3_a_rejected_pod_that_was_killed_since_is_not_tried_again_by_a_retry() {
         }
         w.run(40);
         assert_eq!((w.phase("b").as_str(), w.reason("b").as_str()), ("Failed", "Evicted"));
-        w.release(TerminationSource::Eviction);
-        w.starts_within(3, "b");
+        w.has_no_pressure();
+        w.starts_within(13, "b");
         let before = w.running("b/main");
         w.file("other", &cpu_requests(100));
         w.run(10);

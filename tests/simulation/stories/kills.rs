@@ -74,11 +74,13 @@ fn w6_a_pod_that_waits_for_two_things_starts_when_both_are_over() {
     w.has_no_room();
     w.kill("web", TerminationSource::Preemption, None);
     w.run(5);
+    w.has_pressure();
     // After Terminated no kill changes the reason. A drain still holds the pod back (W27).
     w.kill("web", TerminationSource::Eviction, None);
     w.kill("web", TerminationSource::Drain, None);
     assert_eq!(w.status("web").reason.as_deref(), Some("Preempting"));
     w.has_room();
+    w.has_no_pressure();
     w.release(TerminationSource::Preemption);
     w.run(3);
     assert!(!w.runs("web/main"));
@@ -269,6 +271,7 @@ fn w26_the_content_of_an_evicted_pod_is_removed_and_its_status_survives_a_restar
     {
         let mut w = running("web");
         w.has_no_room();
+        w.has_pressure();
         w.kill("web", by, None);
         w.run(10);
         assert_eq!(w.runtime.containers.is_empty(), content_goes, "{by:?}");
@@ -280,8 +283,9 @@ fn w26_the_content_of_an_evicted_pod_is_removed_and_its_status_survives_a_restar
         assert_eq!(brief(&w.status("web")), brief(&status), "{by:?}");
         assert_eq!(w.status("web").reason, status.reason, "{by:?}");
         w.has_room();
+        w.has_no_pressure();
         w.release(by);
-        w.run(5);
+        w.run(15);
         assert!(w.runs("web/main"), "{by:?}");
         w.assert_well();
     }

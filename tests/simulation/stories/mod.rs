@@ -8,6 +8,7 @@ mod data;
 mod deadlines;
 mod desired;
 mod drains;
+mod eviction;
 mod finished;
 mod hooks;
 mod image_gc;

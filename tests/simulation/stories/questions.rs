@@ -45,6 +45,7 @@ fn w24_a_completed_pod_keeps_its_content_and_an_evicted_one_does_not() {
     w.file("web", ONE);
     w.run(5);
     w.life("web/main", &[Life::deaf()]);
+    w.has_pressure();
     w.kill("web", TerminationSource::Eviction, None);
     assert_eq!(state(&w, &uid_of(&w, "web")), "Terminating");
     w.run(40);

@@ -105,7 +105,10 @@ impl World {
             Effect::AskProvider { op, provider, repository, timeout } => {
                 self.ask_provider(op, &provider, &repository, timeout);
             }
-            Effect::MeasureFileSystem { op, .. } => self.measure_file_system(op),
+            Effect::MeasureFileSystem { op, path, .. } => self.measure_file_system(op, &path),
+            Effect::MeasureMachine { op } => self.measure_machine(op),
+            Effect::MeasurePods { op, pods, .. } => self.measure_pods(op, &pods),
+            Effect::WatchMemoryPressure(wanted) => self.watch_memory(wanted),
             Effect::Hook { op, call, timeout } => self.hook(op, &call, timeout),
             Effect::Probe { op, call, timeout } => self.probe(op, &call, timeout),
             Effect::Logind { op, call, timeout } => self.logind_call(op, call, timeout),
@@ -170,6 +173,10 @@ impl World {
         self.no_rejection_while_lower_pods_hold_the_room(&n);
         if let Some(pod) = n.pod.as_ref().filter(|_| [Reason::Terminated, Reason::Preempting].contains(&n.reason)) {
             self.checks.bounds.has_a_reason(&pod.uid, &self.runtime);
+        }
+        if let Some(pod) = n.pod.as_ref().filter(|_| n.reason == Reason::Evicted) {
+            self.check_eviction(pod, &n.message);
+            self.checks.evicted(&pod.uid, &self.runtime);
         }
         self.note(|| format!("  < notice {} {}", n.reason, n.message));
         if self.chaos.is_none() {

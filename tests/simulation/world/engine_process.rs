@@ -121,6 +121,7 @@ impl World {
         self.users_are_disconnected();
         self.timers.clear();
         self.pidfds.close();
+        self.host.watched = false;
         self.connection.forget_pending();
         self.handlers.probing.clear();
         let given_up = self.lose_what_is_in_flight();

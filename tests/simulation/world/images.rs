@@ -1,22 +1,11 @@
 //! The garbage collection of images: the file system, and the images that must stay (I1).
 
-use super::{Item, MS, World};
+use super::World;
 use wherry::engine::config::Policy;
 use wherry::engine::effect::RuntimeCall;
-use wherry::engine::event::{Answer, Event};
-use wherry::engine::op::{OpError, OpId};
+use wherry::engine::event::Event;
 
 impl World {
-    pub(super) fn measure_file_system(&mut self, op: OpId) {
-        self.note(|| format!("  < {op} MeasureFileSystem"));
-        self.begin(op);
-        let result = match self.goes_wrong("no answer of the helper of", "MeasureFileSystem", 20) {
-            true => Err(OpError::Unknown("the helper did not answer".into())),
-            false => Ok(Answer::FileSystem(self.runtime.file_system())),
-        };
-        self.at(MS, Item::Answer { key: (self.process.life, op), result });
-    }
-
     /// I1: when the removal is requested, no container uses the image, no desired pod names it, and it is not pinned.
     pub(super) fn check_image(&mut self, call: &RuntimeCall) {
         let RuntimeCall::RemoveImage { id } = call else { return };

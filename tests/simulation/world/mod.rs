@@ -10,6 +10,7 @@ mod driver;
 mod engine_process;
 mod faults;
 pub mod handlers;
+pub mod host;
 mod images;
 mod manifests;
 mod networks;
@@ -35,6 +36,7 @@ use engine_process::EngineProcess;
 pub use faults::Fault;
 use faults::Faults;
 use handlers::Handlers;
+use host::Host;
 use manifests::Manifests;
 use networks::Networks;
 use observed::Observed;
@@ -79,6 +81,7 @@ pub struct World {
     pub networks: Networks,
     pub volumes: Volumes,
     pub handlers: Handlers,
+    pub host: Host,
     pub registry: Registry,
     pub logind: Logind,
     /// The pods by manifest file, as their documents define them.
@@ -97,7 +100,7 @@ pub struct World {
 pub fn config() -> EngineConfig {
     let defaults = EngineConfig::default();
     let node = NodeFacts { name: "lab".into(), ..defaults.node };
-    EngineConfig { owner: "root-1".into(), boot_id: "boot".into(), seed: 7, node, ..defaults }
+    EngineConfig { owner: "root-1".into(), root: host::ROOT.into(), boot_id: "boot".into(), seed: 7, node, ..defaults }
 }
 
 impl World {
@@ -121,6 +124,7 @@ impl World {
             networks: Networks::default(),
             volumes: Volumes::default(),
             handlers: Handlers::default(),
+            host: Host::default(),
             registry: Registry::default(),
             logind: Logind::default(),
             files: BTreeMap::new(),

@@ -610,6 +610,8 @@ fn a_command_and_a_read_of_the_usage_are_one_call_each() {
     let cpu = stats.cpu.mut_or_insert_default();
     (cpu.timestamp, cpu.usage_core_nano_seconds) = (5, value(11));
     stats.memory.mut_or_insert_default().working_set_bytes = value(0);
+    let layer = stats.writable_layer.mut_or_insert_default();
+    (layer.used_bytes, layer.inodes_used) = (value(12), value(3));
     // Stats without an id are skipped.
     let usage = proto::ListContainerStatsResponse { stats: vec![stats, Default::default()], ..Default::default() };
     for (id, body) in [(sent[0].0, executed.write_to_bytes()), (sent[1].0, usage.write_to_bytes())] {
@@ -628,6 +630,8 @@ fn a_command_and_a_read_of_the_usage_are_one_call_each() {
         cpu_nanos: Some(11),
         cpu_nano_cores: None,
         memory_bytes: Some(0),
+        disk_bytes: Some(12),
+        disk_inodes: Some(3),
     };
     let output = crate::api::facts::ExecOutput { exit_code: 7, stdout: b"o".to_vec(), stderr: b"e".to_vec() };
     let expected = [

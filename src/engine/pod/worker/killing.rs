@@ -228,6 +228,7 @@ impl Worker {
             again: self.demand.replaced,
             waits_for: self.demand.waits_for.clone(),
             preempted: self.preempted.clone(),
+            evicted: self.evicted.clone(),
             pre_stopped: self.stops.pre_stopped().clone(),
             termination,
             terminal,

@@ -49,7 +49,7 @@ use crate::engine::admission::pod_requests::PodRequests;
 use crate::engine::context::Context;
 use crate::engine::effect::{Effect, Measure};
 use crate::engine::pleg::cache::Entry;
-use crate::engine::pod::record::{self, Preempted};
+use crate::engine::pod::record::{self, Evicted, Preempted};
 use crate::engine::pod::status::{self, Cause};
 use crate::engine::probe::Probes;
 use crate::engine::slots::Class;
@@ -116,6 +116,8 @@ pub struct Worker {
     pub requests: Rc<PodRequests>,
     /// A8: for the record.
     pub preempted: Option<Preempted>,
+    /// E5: for the record.
+    pub evicted: Option<Evicted>,
     /// The full name was free once, so something of the pod may have been started.
     begun: bool,
     end: End,
@@ -167,6 +169,7 @@ impl Worker {
         worker.demand.replaced = record.again;
         worker.demand.waits_for = record.waits_for;
         worker.preempted = record.preempted;
+        worker.evicted = record.evicted;
         worker.stops = Stops::with_pre_stopped(record.pre_stopped);
         if let Some(cause) = record.rejected {
             worker.admission = Admission::Rejected(cause);
@@ -229,6 +232,7 @@ impl Worker {
             place: 0,
             requests: Rc::new(PodRequests::default()),
             preempted: None,
+            evicted: None,
             begun: false,
             end: End::Open,
             start_time: now.wall,

@@ -1,0 +1,163 @@
+//! The settings of node-pressure eviction (E1, E2): maps from the name of a signal to a threshold, merged key by key.
+
+use super::node_size::each;
+use crate::api::duration;
+use crate::api::eviction::{Kind, Limit, Policy, Signal, Threshold};
+use crate::config::Config;
+use crate::config::problem::{Place, Problems};
+use crate::config::table::{Given, Wrong};
+use crate::config::yaml::{Node, Value};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub const HARD: &str = "evictionHard";
+const SOFT: &str = "evictionSoft";
+const SOFT_GRACE: &str = "evictionSoftGracePeriod";
+const RECLAIM: &str = "evictionMinimumReclaim";
+
+/// The kubelet's default hard thresholds.
+const DEFAULTS: [(Signal, &str); 5] = [
+    (Signal::MemoryAvailable, "100Mi"),
+    (Signal::NodefsAvailable, "10%"),
+    (Signal::NodefsInodesFree, "5%"),
+    (Signal::ImagefsAvailable, "15%"),
+    (Signal::ImagefsInodesFree, "5%"),
+];
+
+/// Further signals of a kubelet. They have no effect here: cgroups limit the memory of all pods together, and a separate file
+/// system of the containers is not measured.
+const OTHER_SIGNALS: [&str; 3] = ["allocatableMemory.available", "containerfs.available", "containerfs.inodesFree"];
+
+/// Valid settings by the name of the signal.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// None: the defaults.
+    hard: Option<BTreeMap<String, String>>,
+    /// Hard thresholds that are missing have their defaults.
+    pub merge_defaults: bool,
+    soft: BTreeMap<String, String>,
+    soft_grace: BTreeMap<String, Duration>,
+    reclaim: BTreeMap<String, String>,
+    /// None: the default.
+    pub transition: Option<Duration>,
+    pub max_grace: Duration,
+}
+
+impl Settings {
+    /// The hard threshold of a signal.
+    pub fn hard(&self, signal: Signal) -> Option<Limit> {
+        let default = || DEFAULTS.iter().find(|(of, _)| *of == signal).map(|(_, value)| *value);
+        let value = match &self.hard {
+            None => default(),
+            Some(hard) => {
+                hard.get(signal.name()).map(String::as_str).or_else(|| default().filter(|_| self.merge_defaults))
+            }
+        };
+        value.and_then(parsed)
+    }
+
+    pub fn policy(&self) -> Policy {
+        let mut thresholds = Vec::new();
+        for signal in Signal::ALL {
+            let reclaim = self.reclaim.get(signal.name()).and_then(|text| parsed(text));
+            let soft = self.soft.get(signal.name()).and_then(|text| parsed(text));
+            let grace = self.soft_grace.get(signal.name()).copied();
+            let hard = self.hard(signal).map(|limit| (Kind::Hard, limit));
+            let soft = soft.zip(grace).map(|(limit, grace)| (Kind::Soft(grace), limit));
+            let both = hard.into_iter().chain(soft);
+            thresholds.extend(both.map(|(kind, limit)| Threshold { signal, kind, limit, reclaim }));
+        }
+        let default = Policy::default();
+        Policy { thresholds, transition: self.transition.unwrap_or(default.transition), max_grace: self.max_grace }
+    }
+}
+
+fn parsed(text: &str) -> Option<Limit> {
+    Limit::parse(text).ok().flatten()
+}
+
+impl Config {
+    pub fn eviction_policy(&self) -> Policy {
+        self.eviction.policy()
+    }
+}
+
+/// Calls `take` for each signal with its text.
+fn signals(map: &Node, wrong: Wrong, mut take: impl FnMut(&str, &str) -> Result<(), String>) {
+    each(map, wrong, |name, value: &Value| {
+        let mut all: Vec<&str> = Signal::ALL.into_iter().map(Signal::name).chain(OTHER_SIGNALS).collect();
+        if !all.contains(&name) {
+            all.sort_unstable();
+            return Err(format!("unknown eviction signal; it must be one of {}", all.join(", ")));
+        }
+        let text = value.text().unwrap_or_default();
+        take(name, text).map_err(|why| format!("{text:?}: {why}"))
+    });
+}
+
+fn thresholds(into: &mut BTreeMap<String, String>, map: &Node, wrong: Wrong) {
+    signals(map, wrong, |name, text| {
+        Limit::parse(text)?;
+        into.insert(name.to_owned(), text.to_owned());
+        Ok(())
+    });
+}
+
+pub fn hard(c: &mut Config, map: &Node, wrong: Wrong) {
+    thresholds(c.eviction.hard.get_or_insert_default(), map, wrong);
+}
+
+pub fn soft(c: &mut Config, map: &Node, wrong: Wrong) {
+    thresholds(&mut c.eviction.soft, map, wrong);
+}
+
+pub fn soft_grace(c: &mut Config, map: &Node, wrong: Wrong) {
+    signals(map, wrong, |name, text| {
+        let grace = duration::parse(text)?;
+        c.eviction.soft_grace.insert(name.to_owned(), grace);
+        Ok(())
+    });
+}
+
+pub fn minimum_reclaim(c: &mut Config, map: &Node, wrong: Wrong) {
+    signals(map, wrong, |name, text| {
+        if text != "0" {
+            Limit::parse(text)?;
+        }
+        c.eviction.reclaim.insert(name.to_owned(), text.to_owned());
+        Ok(())
+    });
+}
+
+/// `evictionMaxPodGracePeriod`, in seconds.
+pub fn max_grace(c: &mut Config, v: &Given) -> Result<(), String> {
+    let seconds = u64::try_from(v.int()).map_err(|_| format!("{} is negative; it must be 0 or more", v.int()))?;
+    c.eviction.max_grace = Duration::from_secs(seconds);
+    Ok(())
+}
+
+/// `evictionPressureTransitionPeriod`: 0 selects the default.
+pub fn transition(c: &mut Config, v: &Given) -> Result<(), String> {
+    c.eviction.transition = Some(v.duration()).filter(|period| !period.is_zero());
+    Ok(())
+}
+
+/// Called after all files have been read.
+pub fn check(config: &Config, places: &BTreeMap<String, Place>, problems: &mut Problems) {
+    let place = |field: &str| places.get(field).cloned().unwrap_or_else(Place::flag);
+    let settings = &config.eviction;
+    for signal in settings.soft.keys().filter(|signal| !settings.soft_grace.contains_key(*signal)) {
+        let message =
+            format!("grace period must be specified for the soft eviction threshold; set {SOFT_GRACE}.{signal}");
+        problems.error(&place(SOFT), format!("{SOFT}.{signal}"), message);
+    }
+    let empty = BTreeMap::new();
+    let fields =
+        [(HARD, settings.hard.as_ref().unwrap_or(&empty)), (SOFT, &settings.soft), (RECLAIM, &settings.reclaim)];
+    for (field, signals) in fields {
+        for signal in signals.keys().filter(|signal| OTHER_SIGNALS.contains(&signal.as_str())) {
+            let message = "known, but not honoured by wherry: it has no effect";
+            problems.warning(&place(field), format!("{field}.{signal}"), message);
+        }
+    }
+}

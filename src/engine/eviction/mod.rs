@@ -1,0 +1,408 @@
+//! Node-pressure eviction (E1 to E7): measures memory, process ids and file systems, and evicts pods one after another while a
+//! threshold is met.
+//!
+//! `levels` has the thresholds that are met and the node's conditions, `usage` the usage of pods, `ranking` the order of
+//! evictions, and `limits` the limits of the local storage of a pod. `engine/node/eviction` carries out the decisions.
+
+pub mod levels;
+pub mod limits;
+pub mod ranking;
+pub mod restart;
+pub mod usage;
+
+pub use crate::api::eviction::Policy;
+use crate::api::eviction::{Kind, Signal};
+use crate::api::facts::MeasuredPod;
+use crate::api::names::Uid;
+use crate::api::time::Boot;
+use crate::engine::context::Owner;
+use crate::engine::effect::{Effect, RuntimeCall, TimerKey};
+use crate::engine::event::Answer;
+use crate::engine::op::{OpError, OpId};
+use crate::engine::outbox::Outbox;
+use crate::engine::timer::Timer;
+use levels::{Levels, Met, Pressure};
+use ranking::Candidate;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use usage::Usage;
+
+/// The kubelet's interval between two measurements.
+const PERIOD: Duration = Duration::from_secs(10);
+/// The interval while every signal is far above its limits and the kernel reports a lack of memory by itself *(ours)*.
+const CALM_PERIOD: Duration = Duration::from_secs(60);
+/// A report of the kernel causes at most one measurement in this time.
+const REPORT_PERIOD: Duration = Duration::from_secs(1);
+/// The kubelet's interval between two measurements of the directories of pods.
+const DISK_PERIOD: Duration = Duration::from_secs(60);
+/// Time limit for statvfs and for the statistics of the runtime. A lack of memory must not wait for a disk that hangs.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit to measure the directories of pods. They may contain millions of files.
+const DISK_TIMEOUT: Duration = Duration::from_secs(30);
+/// The next pod is evicted once the previous one has ended, at the latest after the kubelet's 30 s.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+/// The kubelet's grace period at a hard threshold and at a limit.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// The results that a measurement waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Source {
+    Machine,
+    Nodefs,
+    /// ImageFsInfo, which names the file system of the images.
+    ImageFs,
+    Imagefs,
+    Containers,
+    Disks,
+}
+
+#[derive(Debug, Serialize)]
+struct Measuring {
+    open: BTreeMap<OpId, Source>,
+    levels: Levels,
+    /// Only if limits of pods are due.
+    usage: Option<Usage>,
+    /// The unused images were already removed for this pressure.
+    reclaimed: bool,
+}
+
+#[derive(Debug, Default, Serialize)]
+enum State {
+    /// Nothing to watch, or it is not yet known which pods exist.
+    #[default]
+    Idle,
+    Waiting {
+        next: Boot,
+        /// The next measurement may begin from now on, if the kernel reports a lack of memory.
+        report_from: Boot,
+    },
+    Measuring(Measuring),
+    /// Unused images are being removed.
+    Reclaiming,
+    /// The usage of the pods is being read, to choose the one to evict.
+    Ranking {
+        open: BTreeMap<OpId, Source>,
+        met: Met,
+        usage: Usage,
+    },
+    /// An evicted pod is ending.
+    Ending {
+        uid: Uid,
+        until: Boot,
+    },
+}
+
+/// The node as a step needs it.
+pub struct Inputs<'a> {
+    pub now: Boot,
+    pub policy: &'a Policy,
+    /// A directory on the node's file system.
+    pub root: &'a str,
+    /// The runtime is connected.
+    pub up: bool,
+    /// The pods that may be evicted.
+    pub candidates: &'a dyn Fn() -> Vec<Candidate>,
+    /// The directories of these pods; with true, only of pods with limits (`limits::has_any`).
+    pub measured: &'a dyn Fn(bool) -> Vec<MeasuredPod>,
+    pub is_over: &'a dyn Fn(&Uid) -> bool,
+    /// Pods wait for the end of the pressure.
+    pub any_waits: &'a dyn Fn() -> bool,
+    pub outbox: &'a mut Outbox,
+}
+
+/// The node carries it out.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// `signal`: None for a limit of the pod itself.
+    Evict { uid: Uid, signal: Option<Signal>, message: String, grace: Duration },
+    /// Remove all unused images. The machine waits for `images_reclaimed`.
+    ReclaimImages,
+    /// The pressure is over: one of the evicted pods may start again.
+    RestartOne,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct Eviction {
+    state: State,
+    pressure: Pressure,
+    /// The path of the images' file system, which the runtime reports.
+    image_path: Option<String>,
+    /// When the directories of pods with limits were measured last.
+    disks_at: Option<Boot>,
+    /// The kernel reports a lack of memory.
+    reported_by_kernel: Watch,
+    timer: Timer,
+}
+
+/// The kernel's reports of a lack of memory (PSI).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+enum Watch {
+    #[default]
+    Off,
+    Requested,
+    On,
+    Unavailable,
+}
+
+impl Eviction {
+    pub fn pressure(&self) -> &Pressure {
+        &self.pressure
+    }
+
+    pub fn waits_for_images(&self) -> bool {
+        matches!(self.state, State::Reclaiming)
+    }
+
+    /// The runtime is connected: it may use another file system for its images.
+    pub fn runtime_connected(&mut self) {
+        self.image_path = None;
+    }
+
+    /// Plans the next measurement, after each step. `may_run`: it is known which pods exist.
+    pub fn arm(&mut self, may_run: bool, inputs: &mut Inputs<'_>) {
+        let wanted =
+            !inputs.policy.thresholds.is_empty() || (inputs.any_waits)() || !(inputs.measured)(true).is_empty();
+        match &self.state {
+            State::Idle if may_run && wanted => {
+                self.state = State::Waiting { next: inputs.now, report_from: inputs.now };
+            }
+            State::Waiting { .. } if !wanted => {
+                self.pressure.clear();
+                self.state = State::Idle;
+            }
+            State::Ending { uid, until } if (inputs.is_over)(uid) || inputs.now >= *until => {
+                self.wait(REPORT_PERIOD, inputs.now);
+            }
+            _ => {}
+        }
+        self.watch_memory(inputs);
+        let at = match &self.state {
+            State::Waiting { next, .. } => Some(*next),
+            State::Ending { until, .. } => Some(*until),
+            _ => None,
+        };
+        self.timer.set(TimerKey::Eviction, at, inputs.outbox);
+    }
+
+    fn watch_memory(&mut self, inputs: &mut Inputs<'_>) {
+        let memory = inputs.policy.thresholds.iter().any(|t| t.signal == Signal::MemoryAvailable);
+        match (memory && !matches!(self.state, State::Idle), self.reported_by_kernel) {
+            (true, Watch::Off) => {
+                self.reported_by_kernel = Watch::Requested;
+                inputs.outbox.push(Effect::WatchMemoryPressure(true));
+            }
+            (false, Watch::On) => {
+                self.reported_by_kernel = Watch::Off;
+                inputs.outbox.push(Effect::WatchMemoryPressure(false));
+            }
+            _ => {}
+        }
+    }
+
+    /// The answer to `WatchMemoryPressure(true)`, or the end of the reports.
+    pub fn memory_watched(&mut self, works: bool) {
+        self.reported_by_kernel = if works { Watch::On } else { Watch::Unavailable };
+    }
+
+    /// The kernel reports a lack of memory.
+    pub fn memory_is_short(&mut self, inputs: &mut Inputs<'_>) {
+        if let State::Waiting { next, report_from } = &mut self.state {
+            *next = (*next).min((*report_from).max(inputs.now));
+        }
+    }
+
+    pub fn timer_fired(&mut self, inputs: &mut Inputs<'_>) -> Vec<Action> {
+        self.timer.fired();
+        match self.state {
+            State::Waiting { next, .. } if next <= inputs.now => self.measure(false, inputs),
+            _ => Vec::new(),
+        }
+    }
+
+    fn measure(&mut self, reclaimed: bool, inputs: &mut Inputs<'_>) -> Vec<Action> {
+        let watches = |signals: &[Signal]| inputs.policy.thresholds.iter().any(|t| signals.contains(&t.signal));
+        let mut open = BTreeMap::new();
+        if watches(&[Signal::MemoryAvailable, Signal::PidAvailable]) {
+            let op = inputs.outbox.begin(Owner::Eviction, |op| Effect::MeasureMachine { op });
+            open.insert(op, Source::Machine);
+        }
+        if watches(&[Signal::NodefsAvailable, Signal::NodefsInodesFree]) {
+            open.insert(measure_path(inputs.root, inputs.outbox), Source::Nodefs);
+        }
+        if watches(&[Signal::ImagefsAvailable, Signal::ImagefsInodesFree]) {
+            match &self.image_path {
+                Some(path) => {
+                    open.insert(measure_path(path, inputs.outbox), Source::Imagefs);
+                }
+                None if inputs.up => {
+                    open.insert(call(RuntimeCall::ImageFs, inputs.outbox), Source::ImageFs);
+                }
+                None => {}
+            }
+        }
+        let limited = match self.disks_at {
+            Some(at) if inputs.now.since(at) < DISK_PERIOD => Vec::new(),
+            _ => (inputs.measured)(true),
+        };
+        let usage = (!limited.is_empty()).then(Usage::default);
+        if !limited.is_empty() {
+            self.disks_at = Some(inputs.now);
+            open.insert(call(RuntimeCall::Usage, inputs.outbox), Source::Containers);
+            open.insert(measure_pods(limited, inputs.outbox), Source::Disks);
+        }
+        let measuring = Measuring { open, levels: Levels::default(), usage, reclaimed };
+        match measuring.open.is_empty() {
+            true => self.measured(measuring, inputs),
+            false => {
+                self.state = State::Measuring(measuring);
+                Vec::new()
+            }
+        }
+    }
+
+    /// An operation of this machine has ended. A failed one leaves its value unknown.
+    pub fn answered(&mut self, op: OpId, result: Result<Answer, OpError>, inputs: &mut Inputs<'_>) -> Vec<Action> {
+        match std::mem::take(&mut self.state) {
+            State::Measuring(mut measuring) => {
+                let source = measuring.open.remove(&op);
+                match (source, result) {
+                    (Some(Source::Machine), Ok(Answer::Machine(fact))) => measuring.levels.machine = Some(fact),
+                    (Some(Source::Nodefs), Ok(Answer::FileSystem(fact))) => measuring.levels.nodefs = Some(fact),
+                    (Some(Source::Imagefs), Ok(Answer::FileSystem(fact))) => measuring.levels.imagefs = Some(fact),
+                    (Some(Source::Imagefs), Err(_)) => self.image_path = None,
+                    (Some(Source::ImageFs), Ok(Answer::ImageFs(all))) => {
+                        self.image_path = all.into_iter().next().map(|fs| fs.mountpoint);
+                        if let Some(path) = &self.image_path {
+                            measuring.open.insert(measure_path(path, inputs.outbox), Source::Imagefs);
+                        }
+                    }
+                    (Some(source), Ok(answer)) => take_usage(measuring.usage.get_or_insert_default(), source, answer),
+                    (_, Err(_)) | (None, _) => {}
+                }
+                if measuring.open.is_empty() {
+                    return self.measured(measuring, inputs);
+                }
+                self.state = State::Measuring(measuring);
+            }
+            State::Ranking { mut open, met, mut usage } => {
+                if let (Some(source), Ok(answer)) = (open.remove(&op), result) {
+                    take_usage(&mut usage, source, answer);
+                }
+                if open.is_empty() {
+                    return self.ranked(met, &usage, inputs);
+                }
+                self.state = State::Ranking { open, met, usage };
+            }
+            other => self.state = other,
+        }
+        Vec::new()
+    }
+
+    /// The measurement is complete.
+    fn measured(&mut self, measuring: Measuring, inputs: &mut Inputs<'_>) -> Vec<Action> {
+        let Measuring { levels, usage, reclaimed, .. } = measuring;
+        let met = self.pressure.measured(&levels, inputs.policy, inputs.now, inputs.outbox);
+        // E7: as in a kubelet, no pod is evicted for the node in the same round.
+        let over = usage.map(|usage| over_limit(&(inputs.candidates)(), &usage)).unwrap_or_default();
+        if !over.is_empty() {
+            self.wait(PERIOD, inputs.now);
+            return over;
+        }
+        let Some(met) = met else {
+            self.wait(self.period(inputs), inputs.now);
+            let restarts = self.pressure.is_over() && (inputs.any_waits)();
+            return if restarts { vec![Action::RestartOne] } else { Vec::new() };
+        };
+        if !reclaimed && levels.has_images(met.threshold.signal) && inputs.up {
+            self.state = State::Reclaiming;
+            return vec![Action::ReclaimImages];
+        }
+        self.rank(met, inputs)
+    }
+
+    /// The removal of images has ended. It may have made enough room.
+    pub fn images_reclaimed(&mut self, inputs: &mut Inputs<'_>) -> Vec<Action> {
+        match self.state {
+            State::Reclaiming => self.measure(true, inputs),
+            _ => Vec::new(),
+        }
+    }
+
+    fn rank(&mut self, met: Met, inputs: &mut Inputs<'_>) -> Vec<Action> {
+        let mut open = BTreeMap::new();
+        if inputs.up {
+            open.insert(call(RuntimeCall::Usage, inputs.outbox), Source::Containers);
+        }
+        let of_disk = !matches!(met.threshold.signal, Signal::MemoryAvailable | Signal::PidAvailable);
+        let pods = if of_disk { (inputs.measured)(false) } else { Vec::new() };
+        if !pods.is_empty() {
+            open.insert(measure_pods(pods, inputs.outbox), Source::Disks);
+        }
+        if open.is_empty() {
+            return self.ranked(met, &Usage::default(), inputs);
+        }
+        self.state = State::Ranking { open, met, usage: Usage::default() };
+        Vec::new()
+    }
+
+    fn ranked(&mut self, met: Met, usage: &Usage, inputs: &mut Inputs<'_>) -> Vec<Action> {
+        let candidates = (inputs.candidates)();
+        let Some((uid, message)) = ranking::first(&met, &candidates, usage) else {
+            self.wait(PERIOD, inputs.now);
+            return Vec::new();
+        };
+        let grace = match met.threshold.kind {
+            Kind::Hard => AT_ONCE,
+            Kind::Soft(_) => {
+                let own = candidates.iter().find(|c| c.uid == uid).map(|c| c.pod.grace_period());
+                inputs.policy.max_grace.min(own.unwrap_or(AT_ONCE))
+            }
+        };
+        self.state = State::Ending { uid: uid.clone(), until: inputs.now + END_TIMEOUT };
+        vec![Action::Evict { uid, signal: Some(met.threshold.signal), message, grace }]
+    }
+
+    fn wait(&mut self, period: Duration, now: Boot) {
+        self.state = State::Waiting { next: now + period, report_from: now + REPORT_PERIOD };
+    }
+
+    /// E1: the kernel reports a lack of memory by itself, so that a calm node is measured rarely.
+    fn period(&self, inputs: &Inputs<'_>) -> Duration {
+        let memory = inputs.policy.thresholds.iter().any(|t| t.signal == Signal::MemoryAvailable);
+        let reported = !memory || self.reported_by_kernel == Watch::On;
+        match reported && self.pressure.is_calm() && !(inputs.any_waits)() {
+            true => CALM_PERIOD,
+            false => PERIOD,
+        }
+    }
+}
+
+fn call(call: RuntimeCall, outbox: &mut Outbox) -> OpId {
+    outbox.call_runtime(Owner::Eviction, call, TIMEOUT)
+}
+
+fn measure_path(path: &str, outbox: &mut Outbox) -> OpId {
+    let path = path.to_owned();
+    outbox.begin(Owner::Eviction, |op| Effect::MeasureFileSystem { op, path, timeout: TIMEOUT })
+}
+
+fn measure_pods(pods: Vec<MeasuredPod>, outbox: &mut Outbox) -> OpId {
+    outbox.begin(Owner::Eviction, |op| Effect::MeasurePods { op, pods, timeout: DISK_TIMEOUT })
+}
+
+fn take_usage(usage: &mut Usage, source: Source, answer: Answer) {
+    match (source, answer) {
+        (Source::Containers, Answer::Usage(facts)) => usage.take_containers(facts),
+        (Source::Disks, Answer::PodDisks(facts)) => usage.take_disks(facts),
+        _ => {}
+    }
+}
+
+fn over_limit(candidates: &[Candidate], usage: &Usage) -> Vec<Action> {
+    let evict = |of: &Candidate| {
+        let message = limits::exceeded(of, usage)?;
+        Some(Action::Evict { uid: of.uid.clone(), signal: None, message, grace: AT_ONCE })
+    };
+    candidates.iter().filter(|of| usage.knows_disk_of(&of.uid)).filter_map(evict).collect()
+}

@@ -1,0 +1,136 @@
+//! Connects node-pressure eviction with the pods: which may be evicted, how they are killed, and which starts again.
+
+use super::Engine;
+use crate::api::facts::{ContainerState, MeasuredPod};
+use crate::api::names::Uid;
+use crate::api::priority::CRITICAL;
+use crate::engine::effect::Measure;
+use crate::engine::event::Answer;
+use crate::engine::eviction::ranking::Candidate;
+use crate::engine::eviction::{Action, Eviction, Inputs, limits, restart};
+use crate::engine::op::{OpError, OpId};
+use crate::engine::pod::kill::{Kill, TerminationSource};
+use crate::engine::pod::worker::Worker;
+use std::cmp::Reverse;
+
+/// The label of the metric for a pod that exceeds a limit of its own.
+const OWN_LIMIT: &str = "ephemeralpodfs.limit";
+
+impl Engine {
+    /// E4: running pods that are not critical and do not end already.
+    fn candidates(&self) -> impl Iterator<Item = (&Uid, &Worker)> {
+        let workers = self.workers.iter().map(|(uid, worker)| (uid, worker.as_ref()));
+        workers.filter(|(_, w)| w.state.is_sync() && w.pod.is_some() && w.requests.priority < CRITICAL)
+    }
+
+    fn eviction_candidates(&self) -> Vec<Candidate> {
+        let candidate = |(uid, worker): (&Uid, &Worker)| {
+            let running = self.containers(uid).iter().filter(|c| c.state == ContainerState::Running);
+            Some(Candidate {
+                uid: uid.clone(),
+                pod: worker.pod.clone()?,
+                requests: worker.requests.resources.clone(),
+                priority: worker.requests.priority,
+                since: worker.start_time,
+                containers: running.map(|c| (c.name.clone(), c.id.clone())).collect(),
+            })
+        };
+        self.candidates().filter_map(candidate).collect()
+    }
+
+    fn measured_pods(&self, only_limited: bool) -> Vec<MeasuredPod> {
+        let measured = |(uid, worker): (&Uid, &Worker)| {
+            let pod = worker.pod.as_deref().filter(|pod| !only_limited || limits::has_any(pod))?;
+            let volumes = limits::empty_dirs(pod).map(str::to_owned).collect();
+            Some(MeasuredPod { uid: uid.clone(), name: worker.name.clone(), volumes })
+        };
+        self.candidates().filter_map(measured).collect()
+    }
+
+    fn evicted_pods(&self) -> impl Iterator<Item = &Worker> {
+        let evicted = |w: &&Worker| w.demand.desired && w.demand.waits_for.contains(&TerminationSource::Eviction);
+        self.workers.values().map(Box::as_ref).filter(evicted)
+    }
+
+    fn with_eviction<T>(&mut self, f: impl FnOnce(&mut Eviction, &mut Inputs<'_>) -> T) -> T {
+        let mut eviction = std::mem::take(&mut self.eviction);
+        let mut outbox = std::mem::take(&mut self.outbox);
+        let before: Vec<_> = eviction.pressure().conditions().collect();
+        let mut inputs = Inputs {
+            now: self.now.boot,
+            policy: &self.config.eviction,
+            root: &self.config.root,
+            up: self.runtime.is_up(),
+            candidates: &|| self.eviction_candidates(),
+            measured: &|only_limited| self.measured_pods(only_limited),
+            is_over: &|uid| self.workers.get(uid).is_none_or(|w| w.is_over()),
+            any_waits: &|| self.evicted_pods().next().is_some(),
+            outbox: &mut outbox,
+        };
+        let result = f(&mut eviction, &mut inputs);
+        if !before.iter().copied().eq(eviction.pressure().conditions()) {
+            self.admission.room_changed();
+        }
+        self.eviction = eviction;
+        self.outbox = outbox;
+        result
+    }
+
+    pub(super) fn arm_eviction(&mut self) {
+        let may_run = self.desired.is_known() && self.pleg.was_compared();
+        self.with_eviction(|eviction, inputs| eviction.arm(may_run, inputs));
+    }
+
+    pub(super) fn eviction_timer(&mut self) {
+        let actions = self.with_eviction(Eviction::timer_fired);
+        self.carry_out_evictions(actions);
+    }
+
+    pub(super) fn eviction_answered(&mut self, op: OpId, result: Result<Answer, OpError>) {
+        let actions = self.with_eviction(|eviction, inputs| eviction.answered(op, result, inputs));
+        self.carry_out_evictions(actions);
+    }
+
+    pub(super) fn memory_is_short(&mut self) {
+        self.with_eviction(Eviction::memory_is_short);
+    }
+
+    /// The removal of images may have ended.
+    pub(super) fn images_may_be_reclaimed(&mut self) {
+        if self.eviction.waits_for_images() && !self.images.is_busy() {
+            let actions = self.with_eviction(Eviction::images_reclaimed);
+            self.carry_out_evictions(actions);
+        }
+    }
+
+    fn carry_out_evictions(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Evict { uid, signal, message, grace } => {
+                    self.outbox.measure(Measure::Evicted { signal: signal.map_or(OWN_LIMIT, |s| s.name()) });
+                    if let Some(worker) = self.workers.get_mut(&uid) {
+                        worker.evicted = Some(restart::evicted(worker.evicted.as_ref(), self.now.wall));
+                    }
+                    let kill = Kill { by: TerminationSource::Eviction, message: Some(message), grace: Some(grace) };
+                    self.with_worker(&uid, |worker, entry, ctx| worker.kill_for(None, &kill, entry, ctx));
+                    self.dirty.insert(uid);
+                }
+                Action::ReclaimImages => {
+                    self.reclaim_images();
+                    self.images_may_be_reclaimed();
+                }
+                Action::RestartOne => self.restart_evicted(),
+            }
+        }
+    }
+
+    /// E5: one pod starts again after each measurement without pressure: the highest priority first, then the oldest.
+    fn restart_evicted(&mut self) {
+        let due = |w: &&Worker| w.evicted.as_ref().is_none_or(|of| restart::left(of, self.now.wall).is_zero());
+        let finished = self.evicted_pods().filter(|w| w.is_finished()).filter(due);
+        let first = finished.min_by_key(|w| (Reverse(w.requests.priority), w.start_time)).map(|w| w.uid.clone());
+        if let Some(uid) = first {
+            self.release(TerminationSource::Eviction, Some(vec![uid]));
+        }
+    }
+}
