@@ -285,6 +285,7 @@ impl View<'_> {
         let errors: Vec<String> = self.manifest_errors().iter().map(Problem::to_string).collect();
         let pods = self.engine.pods();
         let phase = |name: &str| pods.iter().filter(|p| p.status.phase.as_deref() == Some(name)).count() as u64;
+        let pressure = self.engine.conditions().map(|condition| condition.name().to_owned()).collect();
         let mut waiting: Vec<String> =
             self.engine.checks(self.now.boot).into_iter().filter_map(|c| c.result.err()).collect();
         let not_ready = views::not_ready(self.engine.shutting_down(), &waiting);
@@ -307,7 +308,7 @@ impl View<'_> {
                 not_ready: views::runtime_not_ready(&s),
                 network_not_ready: runtime.network_not_ready,
             },
-            node: NodeRoom::of(node, &requested),
+            node: NodeRoom::of(node, &requested, pressure),
             pleg: PlegStatus {
                 healthy: self.engine.pleg_healthy(self.now.boot),
                 age_seconds: s.pleg_age.map(|d| d.as_secs_f64()),

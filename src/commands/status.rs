@@ -103,7 +103,11 @@ fn room(out: &mut dyn Write, node: &NodeRoom) -> std::io::Result<()> {
         // An older agent does not report them.
         return Ok(());
     }
-    Table::new(&["Resources:", "Capacity", "Allocatable", "Requested"]).print(out, true, &rows)
+    Table::new(&["Resources:", "Capacity", "Allocatable", "Requested"]).print(out, true, &rows)?;
+    match node.pressure.is_empty() {
+        true => Ok(()),
+        false => writeln!(out, "Pressure:   {}", node.pressure.join(", ")),
+    }
 }
 
 /// CPUs in Kubernetes' notation; bytes to a tenth of the largest fitting unit.
@@ -261,7 +265,7 @@ mod tests {
         node.allocatable.subtract(&Resources::from([(CPU, 500), (MEMORY, 100 << 20)]));
         // A resource that the node no longer has is shown as long as a pod requests it.
         let requested = Resources::from([(CPU, 1250), (MEMORY, 700 << 20), (PODS, 3), ("gone.io/x", 1)]);
-        let view = NodeRoom::of(&node, &requested);
+        let view = NodeRoom::of(&node, &requested, Vec::new());
         let mut out = Vec::new();
         room(&mut out, &view).unwrap();
         assert_eq!(
@@ -275,6 +279,10 @@ mod tests {
              \x20 hugepages-2Mi       1Gi        1Gi           0\n\
              \x20 x.io/gpu            2          2             0\n"
         );
+        let short = NodeRoom { pressure: vec!["MemoryPressure".into(), "DiskPressure".into()], ..view.clone() };
+        let mut out = Vec::new();
+        room(&mut out, &short).unwrap();
+        assert!(String::from_utf8(out).unwrap().ends_with("\nPressure:   MemoryPressure, DiskPressure\n"));
         let raw = serde_json::to_value(NodeStatus { node: view, ..NodeStatus::default() }).unwrap();
         let cpu = serde_json::json!({"capacity": 4000, "allocatable": 3500, "requested": 1250});
         assert_eq!(raw["node"]["resources"]["cpu"], cpu);
@@ -284,7 +292,7 @@ mod tests {
         let mut out = Vec::new();
         room(&mut out, &NodeRoom::default()).unwrap();
         assert!(out.is_empty());
-        assert_eq!(NodeRoom::of(&NodeFacts::default(), &Resources::default()).resources.len(), 4);
+        assert_eq!(NodeRoom::of(&NodeFacts::default(), &Resources::default(), Vec::new()).resources.len(), 4);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod cgroups;
 mod drain;
 mod endings;
 mod environment;
+mod eviction;
 mod exec;
 mod features;
 mod force;

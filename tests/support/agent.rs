@@ -66,6 +66,10 @@ fn unit_environment() -> impl Iterator<Item = (&'static str, &'static str)> {
     lines.filter_map(|line| line.strip_prefix("Environment=")?.split_once('='))
 }
 
+/// Thresholds for all signals that have a default.
+const NEVER_EVICT: &str = "evictionHard: {memory.available: 1Mi, nodefs.available: 1Mi, nodefs.inodesFree: \"1\", \
+                           imagefs.available: 1Mi, imagefs.inodesFree: \"1\"}\n";
+
 impl Agent {
     /// Starts an agent on the shared runtime. `name` identifies the agent in logs.
     pub fn start(name: &str) -> Agent {
@@ -104,11 +108,13 @@ impl Agent {
         agent
     }
 
-    /// Writes the configuration. `more` contains further fields of the KubeletConfiguration.
+    /// Writes the configuration. `more` contains further fields of the KubeletConfiguration. Without `evictionHard` in it, the
+    /// node is measured as usual, but no pod is evicted, however full the machine is.
     pub fn configure(&self, more: &str) {
+        let eviction = if more.contains("evictionHard") { "" } else { NEVER_EVICT };
         let text = format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: {}\n\
-             healthzPort: {}\n{more}",
+             healthzPort: {}\n{eviction}{more}",
             self.cgroup, self.healthz_port
         );
         fs::write(self.dir.join("config.yaml"), text).expect("config.yaml");

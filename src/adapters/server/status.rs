@@ -85,6 +85,9 @@ pub struct PodCounts {
 pub struct NodeRoom {
     /// By resource name: the resources that every node has, and all others with a capacity or a request.
     pub resources: BTreeMap<String, ResourceRoom>,
+    /// The conditions that are true (E2), for example `MemoryPressure`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pressure: Vec<String>,
 }
 
 /// The amounts of one resource: cpu in millicores, memory, storage and huge pages in bytes, the others in units.
@@ -100,14 +103,15 @@ pub struct ResourceRoom {
 }
 
 impl NodeRoom {
-    pub fn of(node: &NodeFacts, requested: &Resources) -> NodeRoom {
+    pub fn of(node: &NodeFacts, requested: &Resources, pressure: Vec<String>) -> NodeRoom {
         let lists = [&node.capacity, &node.allocatable, requested];
         let names = lists.into_iter().flat_map(Resources::iter).map(|(name, _)| name);
         let one = |name: &str| {
             let [capacity, allocatable, requested] = lists.map(|list| list.get(name));
             (name.to_owned(), ResourceRoom { capacity, allocatable, requested })
         };
-        NodeRoom { resources: names.chain([CPU, MEMORY, EPHEMERAL_STORAGE, PODS]).map(one).collect() }
+        let resources = names.chain([CPU, MEMORY, EPHEMERAL_STORAGE, PODS]).map(one).collect();
+        NodeRoom { resources, pressure }
     }
 }
 

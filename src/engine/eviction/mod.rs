@@ -159,6 +159,13 @@ impl Eviction {
         self.image_path = None;
     }
 
+    /// The thresholds may have changed: the next measurement begins at once.
+    pub fn configured(&mut self, now: Boot) {
+        if let State::Waiting { next, .. } = &mut self.state {
+            *next = now;
+        }
+    }
+
     /// Plans the next measurement, after each step. `may_run`: it is known which pods exist.
     pub fn arm(&mut self, may_run: bool, inputs: &mut Inputs<'_>) {
         let wanted =

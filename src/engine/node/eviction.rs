@@ -1,6 +1,7 @@
 //! Connects node-pressure eviction with the pods: which may be evicted, how they are killed, and which starts again.
 
 use super::Engine;
+use crate::api::eviction::Condition;
 use crate::api::facts::{ContainerState, MeasuredPod};
 use crate::api::names::Uid;
 use crate::api::priority::CRITICAL;
@@ -50,6 +51,11 @@ impl Engine {
     fn evicted_pods(&self) -> impl Iterator<Item = &Worker> {
         let evicted = |w: &&Worker| w.demand.desired && w.demand.waits_for.contains(&TerminationSource::Eviction);
         self.workers.values().map(Box::as_ref).filter(evicted)
+    }
+
+    /// E2: the conditions of the node that are true.
+    pub fn conditions(&self) -> impl Iterator<Item = Condition> {
+        self.eviction.pressure().conditions()
     }
 
     fn with_eviction<T>(&mut self, f: impl FnOnce(&mut Eviction, &mut Inputs<'_>) -> T) -> T {

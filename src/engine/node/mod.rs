@@ -131,6 +131,7 @@ impl Engine {
             Event::Desired(objects) => self.reconcile(objects),
             Event::Configure(config) => {
                 self.configure(*config);
+                self.eviction.configured(now.boot);
                 self.with_shutdown(|shutdown, _, ctx| shutdown.configure(ctx));
                 self.admission.room_changed();
             }
