@@ -65,6 +65,7 @@ impl Agent {
             cgroups: &self.cgroups,
             pidfds: &self.pidfds,
             memory_pressure: self.memory_pressure.as_ref(),
+            log_writes: &self.log_writes,
             client: &self.runtime.client,
             connections: self.server.connections(),
             event_loop: &self.event_loop,

@@ -118,6 +118,9 @@ fn watched(
                     let short: String = id.chars().take(12).collect();
                     ("pidfd", format!("the end of process {pid} of {name} ({short})"))
                 }
+                None if beside.log_writes.owns(token) => {
+                    ("inotify", format!("writes to {} container logs", beside.log_writes.len()))
+                }
                 None if beside.memory_pressure.is_some_and(|m| m.owns(token)) => {
                     ("pressure", "the kernel's reports of a lack of memory".to_owned())
                 }

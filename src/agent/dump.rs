@@ -7,6 +7,7 @@ use super::logind::HeldLock;
 use crate::adapters::cgroups::PodCgroups;
 use crate::adapters::cri::client::Client;
 use crate::adapters::host::memory_pressure::MemoryPressure;
+use crate::adapters::logs::writes::LogWrites;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::records::Root;
 use crate::adapters::server::LISTENERS;
@@ -28,6 +29,7 @@ pub(super) struct AgentParts<'a> {
     pub cgroups: &'a PodCgroups,
     pub pidfds: &'a Pidfds,
     pub memory_pressure: Option<&'a MemoryPressure>,
+    pub log_writes: &'a LogWrites,
     pub client: &'a Client,
     /// Before this turn: listener kind, state, bytes queued, lines lost.
     pub connections: Vec<(ListenerKind, &'static str, usize, u64)>,
@@ -59,6 +61,7 @@ pub(super) fn dump(
         cgroups,
         pidfds,
         memory_pressure: _,
+        log_writes: _,
         client,
         connections,
         events_waiting,
@@ -82,6 +85,7 @@ pub(super) fn dump(
                 Job::Files(_) => "remove files",
                 Job::Message(_) => "read a termination message",
                 Job::FileSystem(_) => "measure a file system",
+                Job::Rotation(_) => "rotate a container's log",
                 Job::PodDisks(..) => "measure the disk usage of pods",
                 Job::Hosts(_) => "read the host's hosts file",
                 Job::Dns(_) => "read the host's resolv.conf",

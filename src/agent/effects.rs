@@ -52,6 +52,8 @@ pub enum Job {
     FileSystem(OpId),
     /// The disk usage of pods.
     PodDisks(OpId, Vec<Uid>),
+    /// The rotation of a log.
+    Rotation(OpId),
     /// The host's hosts file, for a container of a pod with hostNetwork.
     Hosts(ContainerFiles),
     /// The host's DNS settings, for a sandbox.
@@ -78,6 +80,8 @@ pub enum Work {
     Mounts(Result<Vec<Mount>, OpError>),
     Message(String),
     FileSystem(Result<FileSystemFact, OpError>),
+    /// The new path of a log.
+    Rotated(Result<String, String>),
     /// In the order of the job.
     PodDisks(Vec<disk_use::Found>),
     Hosts(Result<String, String>),
@@ -162,13 +166,16 @@ impl Agent {
                 self.ask_provider(op, *provider, repository, timeout, now);
             }
             Effect::MeasureFileSystem { op, path, timeout } => self.measure_file_system(op, path, timeout, now),
-            Effect::MeasureMachine { op } => {
-                let result = levels::read().map(Answer::Machine);
+            Effect::MeasureMachine { op, pids } => {
+                let result = levels::read(pids).map(Answer::Machine);
                 let result = result.map_err(|message| OpError::Answered { code: Code::Other(2), message });
                 self.events.push_back(Event::Done { op, result });
             }
             Effect::MeasurePods { op, pods, timeout } => self.measure_pods(op, pods, timeout, now),
             Effect::WatchMemoryPressure(wanted) => self.watch_memory_pressure(wanted),
+            Effect::Log { op, call } => self.use_log(op, call, now),
+            Effect::WatchLog { id, path } => self.watch_log(id, &path),
+            Effect::UnwatchLog { id } => self.log_writes.unwatch(&id),
             Effect::Hook { op, call, timeout } => {
                 let token = self.event_loop.token();
                 self.handlers.hook(op, &call, timeout, now.boot, self.event_loop.registry(), token);
@@ -379,6 +386,7 @@ impl Agent {
             (Job::FileSystem(op), Work::FileSystem(result)) => {
                 self.events.push_back(Event::Done { op, result: result.map(Answer::FileSystem) });
             }
+            (Job::Rotation(op), Work::Rotated(result)) => self.log_answered(op, result.map(Answer::Rotated)),
             (Job::PodDisks(op, uids), Work::PodDisks(found)) => {
                 let fact = |(uid, Found { volumes, logs })| PodDiskFact { uid, volumes, logs };
                 let facts = uids.into_iter().zip(found).map(fact).collect();
@@ -439,6 +447,7 @@ impl Agent {
             | Job::Provider(op, _)
             | Job::FileSystem(op)
             | Job::PodDisks(op, _)
+            | Job::Rotation(op)
             | Job::Networks(op)
             | Job::Hosts(ContainerFiles { op, .. }) => vec![op],
             Job::Dns(sandbox) => {

@@ -18,6 +18,7 @@ mod event_recorder;
 mod events;
 pub mod logging;
 mod logind;
+mod logs;
 mod paths;
 pub mod purge;
 pub mod service;
@@ -32,6 +33,7 @@ use crate::adapters::cri::client::ClientEvent;
 use crate::adapters::cri::events::ContainerEvents;
 use crate::adapters::handlers::Handlers;
 use crate::adapters::host::memory_pressure::MemoryPressure;
+use crate::adapters::logs::writes::LogWrites;
 use crate::adapters::manifests::Manifests;
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
@@ -80,6 +82,7 @@ pub struct Agent {
     cgroups: PodCgroups,
     pidfds: Pidfds,
     memory_pressure: Option<MemoryPressure>,
+    log_writes: LogWrites,
     /// Probes and hooks that do not need the runtime.
     handlers: Handlers,
     files: PodFiles,
@@ -180,6 +183,7 @@ impl Agent {
                     SLICES => self.drive_cgroups(now),
                     token if self.server.owns(token) => self.server.ready(token),
                     token if self.pidfds.owns(token) => self.process_ended(token),
+                    token if self.log_writes.owns(token) => self.logs_written(),
                     token if self.memory_pressure.as_ref().is_some_and(|m| m.owns(token)) => {
                         self.events.push_back(Event::MemoryIsShort);
                     }

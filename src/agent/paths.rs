@@ -143,14 +143,21 @@ impl Agent {
 
     /// The file system may hang. That of the images is of the runtime.
     pub(super) fn measure_file_system(&mut self, op: OpId, path: String, timeout: Duration, now: Now) {
+        let measure = |path: &str| {
+            file_system::measure(Path::new(path)).map_err(|e| OpError::Answered {
+                code: Code::Other(2),
+                message: format!("failed to get the statistics of the file system of {path}: {e}"),
+            })
+        };
+        if Path::new(&path) == self.config.root_dir {
+            // The loop uses this file system for the files of pods too.
+            let result = measure(&path).map(Answer::FileSystem);
+            return self.events.push_back(Event::Done { op, result });
+        }
         let (of_thread, deadline) = (path.clone(), now.boot + timeout);
         let name = "measure a file system";
-        let id = self.sources.helpers.submit_for(Class::Paths, name, Path::new(&path), deadline, move || {
-            Work::FileSystem(file_system::measure(Path::new(&of_thread)).map_err(|e| OpError::Answered {
-                code: Code::Other(2),
-                message: format!("failed to get the statistics of the file system of {of_thread}: {e}"),
-            }))
-        });
+        let work = move || Work::FileSystem(measure(&of_thread));
+        let id = self.sources.helpers.submit_for(Class::Paths, name, Path::new(&path), deadline, work);
         self.sources.jobs.insert(id, Job::FileSystem(op));
     }
 

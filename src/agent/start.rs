@@ -14,6 +14,7 @@ use crate::adapters::cri::requests::{HostDns, RequestConfig};
 use crate::adapters::handlers::Handlers;
 use crate::adapters::host::checks::is_stuck as stuck;
 use crate::adapters::host::{capacity, machine};
+use crate::adapters::logs::writes::LogWrites;
 use crate::adapters::manifests::{Manifests, OpenSecrets, Settings};
 use crate::adapters::pidfds::Pidfds;
 use crate::adapters::pod_files::PodFiles;
@@ -109,6 +110,7 @@ pub(super) fn agent(config: Config) -> Result<Agent, String> {
         cgroups,
         pidfds: Pidfds::default(),
         memory_pressure: None,
+        log_writes: LogWrites::default(),
         handlers: Handlers::default(),
         files,
         records: RecordQueue::new(records),
@@ -199,6 +201,7 @@ pub(super) fn engine_config(config: &Config, node: NodeFacts, owner: &str, start
         node,
         image_gc: config.image_gc.clone(),
         eviction: config.eviction_policy(),
+        log_rotation: config.log_rotation.clone(),
         root: config.root_dir.to_string_lossy().into_owned(),
         shutdown: config.shutdown.clone(),
         boot_id: machine::boot_id(),

@@ -261,6 +261,7 @@ pub struct PodDiskFact {
 pub struct MachineFact {
     /// In bytes.
     pub memory: Level,
+    /// The default if they were not requested.
     pub pids: Level,
 }
 

@@ -32,7 +32,7 @@ macro_rules! reasons {
 
 reasons! {
     // Events of a pod.
-    BackOff ContainerDied Created Failed FailedCleanup FailedCreatePodSandBox FailedKillPod FailedMount FailedPostStartHook
+    BackOff ContainerDied Created Failed FailedCleanup FailedCreatePodSandBox FailedKillPod FailedLogRotation FailedMount FailedPostStartHook
     FailedPreStopHook FailedRecord FailedToRetrieveImagePullSecret FailedUnMount InspectFailed Killing OrphanedPod ProbeWarning Pulled Pulling Removed
     SandboxChanged Started Undrained Unhealthy
     // Events of a pod about its DNS settings.

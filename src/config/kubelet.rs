@@ -2,6 +2,7 @@
 //!
 //! Zero values follow the kubelet: in a field that is not a pointer in Go, `0s` and `""` select the default.
 
+use crate::api::quantity::Quantity;
 use crate::config::Config;
 use crate::config::problem::absolute;
 use crate::config::table::{Field, Given, INT32, INT64, Kind, Use, parts, set};
@@ -75,10 +76,19 @@ pub static FIELDS: &[Field] = &[
         Ok(())
     }),
     none("configMapAndSecretChangeDetectionStrategy", Kind::OneOf(&["Get", "Cache", "Watch"])),
-    none_pointer("containerLogMaxFiles", INT32),
-    none("containerLogMaxSize", Kind::Text),
-    none_pointer("containerLogMaxWorkers", INT32),
-    none_pointer("containerLogMonitorInterval", Kind::Duration),
+    set("containerLogMaxFiles", INT32, |c, v| at_least(v, 2).map(|n| c.log_rotation.max_files = n)),
+    set("containerLogMaxSize", Kind::Text, |c, v| {
+        c.log_rotation.max_size = log_size(v.text())?;
+        Ok(())
+    }),
+    set("containerLogMaxWorkers", INT32, |c, v| at_least(v, 1).map(|n| c.log_rotation.workers = n)),
+    set("containerLogMonitorInterval", Kind::Duration, |c, v| match v.duration() {
+        interval if interval < MIN_LOG_INTERVAL => Err("must be at least 3s".to_owned()),
+        interval => {
+            c.log_rotation.interval = interval;
+            Ok(())
+        }
+    }),
     set("containerRuntimeEndpoint", Kind::Text, |c, v| {
         or_default(v, super::unix_endpoint, |d| d.runtime_socket.clone()).map(|p| c.runtime_socket = p)
     }),
@@ -317,6 +327,30 @@ fn ip(text: &str) -> Result<IpAddr, String> {
 
 fn port(v: &Given) -> Result<u16, String> {
     u16::try_from(v.int()).map_err(|_| "must be between 1 and 65535, or 0 to turn it off".to_owned())
+}
+
+/// A kubelet's minimum of `containerLogMonitorInterval`.
+const MIN_LOG_INTERVAL: Duration = Duration::from_secs(3);
+
+fn at_least(v: &Given, least: i64) -> Result<usize, String> {
+    let n = v.int();
+    match usize::try_from(n).ok().filter(|_| n >= least) {
+        Some(n) => Ok(n),
+        None => Err(format!("{n} is too small; it must be {least} or more")),
+    }
+}
+
+/// `containerLogMaxSize` in bytes. As in a kubelet, a negative value means no rotation, and "" the default.
+fn log_size(text: &str) -> Result<Option<u64>, String> {
+    if text.is_empty() {
+        return Ok(Config::default().log_rotation.max_size);
+    }
+    let size = Quantity::parse(text).map_err(|why| format!("{text:?}: {why}"))?;
+    match u64::try_from(size.value()) {
+        Ok(0) => Err("0 would rotate empty logs; write a negative value for no rotation".to_owned()),
+        Ok(size) => Ok(Some(size)),
+        Err(_) => Ok(None),
+    }
 }
 
 fn percent(v: &Given) -> Result<u8, String> {

@@ -21,6 +21,7 @@ use crate::api::credential_provider::Provider;
 pub use crate::api::duration;
 use crate::api::shutdown::Groups;
 use crate::engine::config::Policy;
+use crate::engine::log_rotation;
 pub use files::read_file;
 use problem::{Place, Problems};
 use std::collections::BTreeMap;
@@ -144,6 +145,8 @@ pub struct Config {
     pub max_parallel_container_starts: u32,
     /// The garbage collection of images.
     pub image_gc: Policy,
+    /// The rotation of container logs.
+    pub log_rotation: log_rotation::Policy,
     /// Node-pressure eviction.
     pub eviction: eviction::Settings,
     /// Names, or prefixes with a trailing `*`.
@@ -199,6 +202,7 @@ impl Default for Config {
             refuse_open_secrets: false,
             max_parallel_container_starts: 4,
             image_gc: Policy::default(),
+            log_rotation: log_rotation::Policy::default(),
             eviction: eviction::Settings::default(),
             allowed_unsafe_sysctls: Vec::new(),
             node: node_size::Notification::default(),

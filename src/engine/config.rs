@@ -7,6 +7,7 @@ use crate::api::shutdown::Groups;
 use crate::api::time::Wall;
 use crate::engine::eviction;
 pub use crate::engine::images::Policy;
+use crate::engine::log_rotation;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub struct EngineConfig {
     pub image_gc: Policy,
     /// Node-pressure eviction.
     pub eviction: eviction::Policy,
+    /// The rotation of container logs.
+    pub log_rotation: log_rotation::Policy,
     /// A directory on the node's file system (`nodefs`): the root directory.
     pub root: String,
     /// S1: the shutdown grace periods by priority.
@@ -72,6 +75,7 @@ impl Default for EngineConfig {
             },
             image_gc: Policy::default(),
             eviction: eviction::Policy::default(),
+            log_rotation: log_rotation::Policy::default(),
             root: String::new(),
             shutdown: Groups::default(),
             boot_id: String::new(),

@@ -53,6 +53,8 @@ pub enum Owner {
     ImageRecord,
     /// Node-pressure eviction.
     Eviction,
+    /// The rotation of container logs.
+    Logs,
     /// A user's list of images.
     ImageList,
     Worker(Uid),

@@ -46,12 +46,18 @@ pub enum Effect {
     AskProvider { op: OpId, provider: Box<Provider>, repository: String, timeout: Duration },
     /// Measure the file system of this path. Answer: `FileSystem`. `timeout` as for `Runtime`.
     MeasureFileSystem { op: OpId, path: String, timeout: Duration },
-    /// Read the memory and the process ids of the machine. Answer: `Machine`.
-    MeasureMachine { op: OpId },
+    /// Read the memory of the machine, and its process ids if `pids` is set. Answer: `Machine`.
+    MeasureMachine { op: OpId, pids: bool },
     /// Measure the directories of these pods. Answer: `PodDisks`, without a pod that cannot be measured. `timeout` as for `Runtime`.
     MeasurePods { op: OpId, pods: Vec<MeasuredPod>, timeout: Duration },
     /// Begin or end to watch for a lack of memory that the kernel reports. `MemoryWatched` answers a beginning.
     WatchMemoryPressure(bool),
+    /// Work on the files of a container's log.
+    Log { op: OpId, call: LogCall },
+    /// Watch for the next write to a log. `LogWritten` reports it once, or `LogNotWatched` that it cannot be watched.
+    WatchLog { id: ContainerId, path: String },
+    /// Stop watching. Succeeds if it is not watched.
+    UnwatchLog { id: ContainerId },
     /// Run a container's hook that has no exec handler. Answer: `Ok`, or an error with the hook's output. A hook is cancelled after `timeout`.
     Hook { op: OpId, call: Box<HookCall>, timeout: Duration },
     /// Probe a container without an exec handler. Answer: `Probe`. A probe fails if it has not ended after `timeout`.
@@ -141,6 +147,10 @@ pub enum RuntimeCall {
     RemoveContainer {
         id: ContainerId,
     },
+    /// The runtime opens the log of a running container again.
+    ReopenContainerLog {
+        id: ContainerId,
+    },
     /// ExecSync. The runtime kills a command that runs for longer than its timeout. Answer: `Executed`.
     Exec(Box<ExecCall>),
     /// ExecSync of a probe or a hook. Answer: `Executed`.
@@ -209,6 +219,17 @@ pub enum FilesCall {
     /// `kill`: first kill processes in the cgroup that the runtime no longer knows.
     /// `keep_directory`: leave the pod's empty directory as the marker that the cgroup may appear again (W26).
     RemovePod { uid: Uid, namespace: Rc<str>, name: Rc<str>, kill: bool, keep_directory: bool },
+}
+
+/// The paths are absolute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogCall {
+    /// Answer: `LogSize`.
+    Measure { path: String },
+    /// Remove and compress older files, and rename the log. After that at most `max_files` - 1 files exist. Answer: `Rotated`.
+    Rotate { path: String, max_files: usize },
+    /// Give the log its name back, unless there is a new log.
+    Restore { path: String, rotated: String },
 }
 
 /// Each answers `Ok`, or an error that names the cgroup or file.
@@ -341,6 +362,8 @@ pub enum TimerKey {
     Images,
     /// The next measurement of the node.
     Eviction,
+    /// The next check of a container's log.
+    Logs,
     /// A hanging call gives its slot to the next pod.
     Slots,
 }

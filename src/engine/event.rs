@@ -60,6 +60,13 @@ pub enum Event {
     },
     /// The kernel reports that programs wait for memory.
     MemoryIsShort,
+    /// The log was written for the first time since it was watched.
+    LogWritten {
+        id: ContainerId,
+    },
+    LogNotWatched {
+        id: ContainerId,
+    },
     /// A user's request. It ends in one `Effect::Answer`.
     Request {
         id: RequestId,
@@ -139,6 +146,10 @@ pub enum Answer {
     FileSystem(FileSystemFact),
     Machine(MachineFact),
     PodDisks(Vec<PodDiskFact>),
+    /// In bytes. None: there is no file.
+    LogSize(Option<u64>),
+    /// The new path of the log.
+    Rotated(String),
     Prepared(Prepared),
     /// The volume mounts of a container.
     Mounts(Vec<Mount>),

@@ -3,6 +3,7 @@
 //! Read `event`, `effect` and `op` first, then `node`, which composes the machines:
 //! - `desired`, `pod`, `admission`, `shutdown`, `pleg`, `runtime`, `control`: docs/architecture.md describes them;
 //! - `eviction`: node-pressure eviction;
+//! - `log_rotation`: the rotation of container logs;
 //! - `probe`: container probes; `handler`: exec handlers of probes and hooks;
 //! - `container_ends`: reports the end of each container once;
 //! - `orphaned_directories`: directories without a known pod; `slots`: limits on calls in flight;
@@ -20,6 +21,7 @@ pub mod event;
 pub mod eviction;
 pub mod handler;
 pub mod images;
+pub mod log_rotation;
 pub mod node;
 pub mod op;
 pub mod orphaned_directories;

@@ -37,11 +37,13 @@ pub enum Class {
     Removals,
     /// Measurements of the disk usage of pods, which may have millions of files.
     Measurements,
+    /// Rotations of container logs: files of any size are compressed.
+    Logs,
 }
 
 impl Class {
     /// All classes in the order of declaration.
-    pub const ALL: [Class; 7] = [
+    pub const ALL: [Class; 8] = [
         Class::Records,
         Class::Manifests,
         Class::Paths,
@@ -49,6 +51,7 @@ impl Class {
         Class::Volumes,
         Class::Removals,
         Class::Measurements,
+        Class::Logs,
     ];
 
     /// The name in messages.
@@ -61,12 +64,22 @@ impl Class {
             Class::Volumes => "volumes",
             Class::Removals => "removals",
             Class::Measurements => "measurements",
+            Class::Logs => "logs",
         }
     }
 
     /// Maximum number of active threads, without abandoned ones.
     pub const fn at_work(self) -> usize {
         2
+    }
+
+    /// Stack size of each thread, in bytes. Only touched pages use memory. glibc's name resolution needs tens of KiB, and the
+    /// compressor for logs several hundred.
+    pub(super) const fn stack(self) -> usize {
+        match self {
+            Class::Logs => 2 << 20,
+            _ => 256 << 10,
+        }
     }
 
     /// Maximum number of abandoned threads that are replaced. If all of these hang too, the jobs of the class wait until
@@ -80,7 +93,8 @@ impl Class {
             | Class::Credentials
             | Class::Volumes
             | Class::Removals
-            | Class::Measurements => 2,
+            | Class::Measurements
+            | Class::Logs => 2,
         }
     }
 }

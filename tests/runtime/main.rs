@@ -25,6 +25,7 @@ mod images;
 mod init;
 mod lab;
 mod life;
+mod log_rotation;
 mod looking;
 mod manifests;
 mod many;

@@ -142,6 +142,7 @@ impl World {
         match call {
             RuntimeCall::Exec(exec) => Some(self.run_command(exec)),
             RuntimeCall::Usage => Some(self.measure_usage()),
+            RuntimeCall::ReopenContainerLog { id } => Some(self.reopen_log(id)),
             _ => None,
         }
     }

@@ -26,6 +26,7 @@ use wherry::api::time::Wall;
 use wherry::engine::config::Policy;
 use wherry::engine::effect::{RuntimeCall, TimerKey};
 use wherry::engine::event::Event;
+use wherry::engine::log_rotation;
 use wherry::engine::rng::Rng;
 
 /// The possible manifests: by file, with their versions.
@@ -175,6 +176,12 @@ pub fn play(pool: &Pool, plan: &Plan, print: bool, plant: fn(&mut Checks)) -> Pl
             period: Duration::from_secs(2 + plan.seed % 9),
         };
     }
+    c.log_rotation = log_rotation::Policy {
+        max_size: Some(100),
+        workers: 1 + plan.parallel_starts % 2,
+        interval: Duration::from_secs(3),
+        ..log_rotation::Policy::default()
+    };
     // In a quarter of the lives the memory is short at times.
     let pressure = plan.seed % 4 == 1;
     if pressure {
@@ -257,6 +264,12 @@ fn memory_policy(seed: u64) -> eviction::Policy {
 
 fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
     for turn in &plan.turns {
+        // Every second turn fills the logs of some containers.
+        for of in
+            ["a/main", "b/side", "c/main", "g/main"].into_iter().filter(|of| (turn.wait / 2 + of.len() as u64) % 2 == 0)
+        {
+            w.writes(of, 60);
+        }
         w.host.memory = if turn.wait % 3 == 0 { 800 } else { 100 };
         match turn.class {
             Some(true) => {

@@ -213,9 +213,12 @@ fn nothing_else(w: &World) -> Judged {
     unless(known as u64 <= 1 + w.handlers.probing.len() as u64, "leak: operations", || {
         format!("{known} are waited for")
     })?;
+    let lost = w.lost_log();
+    unless(lost.is_none(), "L3: each container has its log", || format!("that of {lost:?} is missing"))?;
     for key in w.timers() {
         let fine = match &key {
-            TimerKey::Relist | TimerKey::RuntimeStatus | TimerKey::Images | TimerKey::Eviction => true,
+            TimerKey::Relist | TimerKey::RuntimeStatus | TimerKey::Images => true,
+            TimerKey::Eviction | TimerKey::Logs => true,
             TimerKey::Pod(uid) => wanted.contains(uid),
             // The next read of logind's delay.
             TimerKey::Logind => w.logind.wanted,

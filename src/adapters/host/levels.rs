@@ -9,10 +9,13 @@ use std::fs;
 ///
 /// # Errors
 /// The kernel does not provide a value.
-pub fn read() -> Result<MachineFact, String> {
+pub fn read(pids: bool) -> Result<MachineFact, String> {
     let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("read {path}: {e}"));
     let meminfo = read("/proc/meminfo")?;
     let memory = memory(&meminfo).ok_or("parse /proc/meminfo: no line MemTotal or MemAvailable")?;
+    if !pids {
+        return Ok(MachineFact { memory, pids: Level::default() });
+    }
     let loadavg = read("/proc/loadavg")?;
     let threads = threads(&loadavg).ok_or_else(|| format!("parse /proc/loadavg: {:?}", loadavg.trim()))?;
     let limit = machine::most_processes().ok_or("read /proc/sys/kernel/pid_max: no number")?;
@@ -40,7 +43,8 @@ mod tests {
         assert_eq!(memory("MemTotal: 1 kB\n"), None);
         assert_eq!(threads("0.00 0.01 0.05 2/345 6789\n"), Some(345));
         assert_eq!(threads("0.00 0.01"), None);
-        let fact = read().unwrap();
+        assert_eq!(read(false).unwrap().pids, Level::default());
+        let fact = read(true).unwrap();
         for level in [fact.memory, fact.pids] {
             assert!(level.available > 0 && level.available < level.capacity, "{fact:?}");
         }

@@ -1,4 +1,5 @@
-//! Reads container logs on disk for the commands: across rotation and restarts, from the end, and while they grow.
+//! Container logs on disk. The commands read them across rotation and restarts, from the end, and while they grow; the agent
+//! rotates them.
 //!
 //! The runtime writes `<container>/<restarts>.log`. A rotation renames the file to `<restarts>.log.<time>`, and the runtime
 //! continues in a new file with the old name. All rotated files except the newest can be compressed (`.gz`).
@@ -7,10 +8,14 @@
 //! - `tail`: finds the last lines without reading the rest;
 //! - `print`: converts lines of a file to lines of output;
 //! - `reader`: combines these for one container;
-//! - `watch`: waits for changes.
+//! - `watch`: waits for changes;
+//! - `writes`: reports that a log is written, for the agent;
+//! - `rotate`: renames a log, compresses and removes older files.
 
 pub mod files;
 pub mod print;
 pub mod reader;
+pub mod rotate;
 mod tail;
 pub mod watch;
+pub mod writes;

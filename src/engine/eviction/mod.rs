@@ -126,13 +126,24 @@ pub enum Action {
 pub struct Eviction {
     state: State,
     pressure: Pressure,
-    /// The path of the images' file system, which the runtime reports.
-    image_path: Option<String>,
+    image_disk: ImageDisk,
     /// When the directories of pods with limits were measured last.
     disks_at: Option<Boot>,
     /// The kernel reports a lack of memory.
     reported_by_kernel: Watch,
     timer: Timer,
+}
+
+/// The file system of the runtime's images.
+#[derive(Debug, Default, Serialize)]
+enum ImageDisk {
+    /// The runtime has not reported it.
+    #[default]
+    Unknown,
+    /// It is that of the root directory.
+    OfNode,
+    /// A path on it.
+    Path(String),
 }
 
 /// The kernel's reports of a lack of memory (PSI).
@@ -156,7 +167,7 @@ impl Eviction {
 
     /// The runtime is connected: it may use another file system for its images.
     pub fn runtime_connected(&mut self) {
-        self.image_path = None;
+        self.image_disk = ImageDisk::Unknown;
     }
 
     /// The thresholds may have changed: the next measurement begins at once.
@@ -230,22 +241,24 @@ impl Eviction {
     fn measure(&mut self, reclaimed: bool, inputs: &mut Inputs<'_>) -> Vec<Action> {
         let watches = |signals: &[Signal]| inputs.policy.thresholds.iter().any(|t| signals.contains(&t.signal));
         let mut open = BTreeMap::new();
-        if watches(&[Signal::MemoryAvailable, Signal::PidAvailable]) {
-            let op = inputs.outbox.begin(Owner::Eviction, |op| Effect::MeasureMachine { op });
+        let pids = watches(&[Signal::PidAvailable]);
+        if pids || watches(&[Signal::MemoryAvailable]) {
+            let op = inputs.outbox.begin(Owner::Eviction, |op| Effect::MeasureMachine { op, pids });
             open.insert(op, Source::Machine);
         }
-        if watches(&[Signal::NodefsAvailable, Signal::NodefsInodesFree]) {
+        let images = watches(&[Signal::ImagefsAvailable, Signal::ImagefsInodesFree]);
+        if images || watches(&[Signal::NodefsAvailable, Signal::NodefsInodesFree]) {
             open.insert(measure_path(inputs.root, inputs.outbox), Source::Nodefs);
         }
-        if watches(&[Signal::ImagefsAvailable, Signal::ImagefsInodesFree]) {
-            match &self.image_path {
-                Some(path) => {
+        if images {
+            match &self.image_disk {
+                ImageDisk::Path(path) => {
                     open.insert(measure_path(path, inputs.outbox), Source::Imagefs);
                 }
-                None if inputs.up => {
+                ImageDisk::Unknown if inputs.up => {
                     open.insert(call(RuntimeCall::ImageFs, inputs.outbox), Source::ImageFs);
                 }
-                None => {}
+                ImageDisk::Unknown | ImageDisk::OfNode => {}
             }
         }
         let limited = match self.disks_at {
@@ -277,11 +290,12 @@ impl Eviction {
                     (Some(Source::Machine), Ok(Answer::Machine(fact))) => measuring.levels.machine = Some(fact),
                     (Some(Source::Nodefs), Ok(Answer::FileSystem(fact))) => measuring.levels.nodefs = Some(fact),
                     (Some(Source::Imagefs), Ok(Answer::FileSystem(fact))) => measuring.levels.imagefs = Some(fact),
-                    (Some(Source::Imagefs), Err(_)) => self.image_path = None,
+                    (Some(Source::Imagefs), Err(_)) => self.image_disk = ImageDisk::Unknown,
                     (Some(Source::ImageFs), Ok(Answer::ImageFs(all))) => {
-                        self.image_path = all.into_iter().next().map(|fs| fs.mountpoint);
-                        if let Some(path) = &self.image_path {
-                            measuring.open.insert(measure_path(path, inputs.outbox), Source::Imagefs);
+                        if let Some(first) = all.into_iter().next() {
+                            let path = first.mountpoint;
+                            measuring.open.insert(measure_path(&path, inputs.outbox), Source::Imagefs);
+                            self.image_disk = ImageDisk::Path(path);
                         }
                     }
                     (Some(source), Ok(answer)) => take_usage(measuring.usage.get_or_insert_default(), source, answer),
@@ -308,7 +322,15 @@ impl Eviction {
 
     /// The measurement is complete.
     fn measured(&mut self, measuring: Measuring, inputs: &mut Inputs<'_>) -> Vec<Action> {
-        let Measuring { levels, usage, reclaimed, .. } = measuring;
+        let Measuring { mut levels, usage, reclaimed, .. } = measuring;
+        match (&self.image_disk, levels.nodefs, levels.imagefs) {
+            // One measurement is enough from now on.
+            (ImageDisk::Path(_), Some(node), Some(images)) if node.id == images.id => {
+                self.image_disk = ImageDisk::OfNode;
+            }
+            (ImageDisk::OfNode, node, None) => levels.imagefs = node,
+            _ => {}
+        }
         let met = self.pressure.measured(&levels, inputs.policy, inputs.now, inputs.outbox);
         // E7: as in a kubelet, no pod is evicted for the node in the same round.
         let over = usage.map(|usage| over_limit(&(inputs.candidates)(), &usage)).unwrap_or_default();

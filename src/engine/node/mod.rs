@@ -4,7 +4,8 @@
 //! machine in `engine/` owns its state. The modules here connect the machines with the workers: `desired` compares the
 //! desired pods with the workers, `replace` replaces edited pods, `kills` handles kills by other parts, `requests`
 //! carries out the requests of users, `host_cleanup` removes what earlier runs left on the host, `images`
-//! connects the garbage collection of images with the pods, `eviction` does so for node-pressure eviction, `pleg` adopts the pods
+//! connects the garbage collection of images with the pods, `eviction` does so for node-pressure eviction, `logs` for
+//! the rotation of logs, `pleg` adopts the pods
 //! that a list shows, `admission` and `shutdown` carry out the decisions of admission and the orders of the node
 //! shutdown, `view` and `worker_status` provide the data for the API, and `dump` shows the whole state.
 
@@ -15,6 +16,7 @@ mod eviction;
 mod host_cleanup;
 mod images;
 mod kills;
+mod logs;
 mod pleg;
 mod replace;
 mod requests;
@@ -39,6 +41,7 @@ use crate::engine::effect::{Effect, Measure, TimerKey};
 use crate::engine::event::{Answer, Event};
 use crate::engine::eviction::Eviction;
 use crate::engine::images::Images;
+use crate::engine::log_rotation::LogRotation;
 use crate::engine::op::{OpError, OpId};
 use crate::engine::orphaned_directories::OrphanedDirectories;
 use crate::engine::outbox::Outbox;
@@ -71,6 +74,7 @@ pub struct Engine {
     orphaned_directories: OrphanedDirectories,
     images: Images,
     eviction: Eviction,
+    logs: LogRotation,
     shutdown: Shutdown,
     admission: NodeAdmission,
     /// Boxed, because a node of the map has room for 11 values.
@@ -97,6 +101,7 @@ impl Engine {
             orphaned_directories: OrphanedDirectories::default(),
             images: Images::default(),
             eviction: Eviction::default(),
+            logs: LogRotation::default(),
             shutdown: Shutdown::new(config.shutdown.clone()),
             admission: NodeAdmission::default(),
             workers: BTreeMap::new(),
@@ -149,6 +154,8 @@ impl Engine {
             Event::Release { by, uids } => self.release(by, uids),
             Event::MemoryWatched { works } => self.eviction.memory_watched(works),
             Event::MemoryIsShort => self.memory_is_short(),
+            Event::LogWritten { id } => self.with_logs(|logs, inputs| logs.written(&id, inputs)),
+            Event::LogNotWatched { id } => self.with_logs(|logs, inputs| logs.not_watched(&id, inputs)),
             Event::Request { id, request } => self.request(id, request),
             Event::RequestGone { id } => self.request_gone(id),
             Event::Logind(event) => {
@@ -169,6 +176,7 @@ impl Engine {
         self.arm_slots();
         self.arm_images();
         self.arm_eviction();
+        self.with_logs(LogRotation::arm);
         self.report_ends();
         self.outbox.take()
     }
@@ -210,6 +218,7 @@ impl Engine {
             }
             TimerKey::Images => self.images_timer(),
             TimerKey::Eviction => self.eviction_timer(),
+            TimerKey::Logs => self.with_logs(LogRotation::timer_fired),
             TimerKey::Leftovers => self.orphaned_directories.timer_fired(),
             // `settle` grants the free slots.
             TimerKey::Slots => self.slots.timer_fired(),
@@ -228,6 +237,7 @@ impl Engine {
                 self.images_answered(result);
                 self.images_may_be_reclaimed();
             }
+            Some(Owner::Logs) => self.with_logs(|logs, inputs| logs.answered(op, result, inputs)),
             Some(Owner::Eviction) => self.eviction_answered(op, result),
             Some(Owner::ImageList) => self.images_listed(op, result),
             Some(Owner::Relist) => self.list_answered(result),
@@ -346,6 +356,7 @@ impl Engine {
         if finished {
             self.free_name(&name, uid);
         }
+        self.update_logs(uid);
         if self.workers.get(uid).is_some_and(|w| w.is_forgotten()) {
             self.forget(uid);
         }
@@ -356,6 +367,7 @@ impl Engine {
         self.free_name(&worker.name, uid);
         self.pleg.forget(uid, self.generation, &mut self.outbox);
         self.slots.forget(uid);
+        self.update_logs(uid);
         self.requests.durable.forget(&record::key(uid));
         if let Some(attempt) = worker.sandbox.lost {
             self.pleg.without_worker.lost(uid, attempt, self.now.boot + self.config.request_timeout * 2);

@@ -8,9 +8,6 @@ use std::io;
 use std::path::PathBuf;
 use std::thread;
 
-/// Stack size of each thread, in bytes. Only touched pages use memory. glibc's name resolution needs tens of KiB.
-const STACK: usize = 256 << 10;
-
 /// A waiting or running job.
 #[derive(Clone)]
 pub(super) struct Job {
@@ -98,7 +95,7 @@ impl<A: Send + 'static> Pool<A> {
         {
             let number = *next_number;
             *next_number += 1;
-            match spawn(number, answering.clone()) {
+            match spawn(self.class, number, answering.clone()) {
                 Ok(jobs) => {
                     // The new thread waits for the job, so this cannot fail.
                     let _ = jobs.send(work);
@@ -175,9 +172,9 @@ impl<A: Send + 'static> Pool<A> {
 }
 
 /// Starts a thread that runs the jobs sent to it until the sender is dropped.
-fn spawn<A: Send + 'static>(number: u64, answering: Answering<A>) -> io::Result<Sender<Work<A>>> {
+fn spawn<A: Send + 'static>(class: Class, number: u64, answering: Answering<A>) -> io::Result<Sender<Work<A>>> {
     let (jobs, todo) = unbounded::<Work<A>>();
-    thread::Builder::new().name("helper".to_string()).stack_size(STACK).spawn(move || {
+    thread::Builder::new().name("helper".to_string()).stack_size(class.stack()).spawn(move || {
         for work in todo {
             // Both calls fail only if the main thread, and thus the process, has ended.
             let _ = answering.answers.send((number, work()));

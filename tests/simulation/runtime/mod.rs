@@ -157,7 +157,10 @@ impl Runtime {
             RuntimeCall::ImageFs => ok(Answer::ImageFs(self.store.file_systems())),
             RuntimeCall::RemoveImage { id } => self.remove_image(id),
             // `control` answers the calls of users.
-            RuntimeCall::Exec(_) | RuntimeCall::Handler(_) | RuntimeCall::Usage => ok(Answer::Ok),
+            RuntimeCall::Exec(_)
+            | RuntimeCall::Handler(_)
+            | RuntimeCall::Usage
+            | RuntimeCall::ReopenContainerLog { .. } => ok(Answer::Ok),
             RuntimeCall::DeleteTask { id } => match self.containers.get_mut(id.as_str()) {
                 Some(c) if c.stuck => {
                     c.stuck = false;

@@ -98,6 +98,10 @@ pub struct Container {
 }
 
 impl Container {
+    pub fn log_path(&self) -> String {
+        format!("/logs/{}/{}/{}.log", self.uid, self.name, self.attempt)
+    }
+
     pub fn runs(&self) -> bool {
         self.state == ContainerState::Running
     }
@@ -207,7 +211,7 @@ pub(super) fn container_fact(c: &Container, with_sandbox: bool) -> ContainerFact
         pre_stop: c.pre_stop.clone(),
         termination_file: Some(format!("/pods/{}/{}", c.uid, c.id)),
         fallback_to_logs: c.falls_back_to_log(),
-        log_path: format!("/logs/{}/{}/{}.log", c.uid, c.name, c.attempt),
+        log_path: c.log_path(),
         owner: c.owner.clone(),
         pid: c.runs().then_some(c.pid),
     }

@@ -17,6 +17,7 @@ mod init;
 mod isolation;
 mod kills;
 mod lock;
+mod logs;
 mod measures;
 mod pleg;
 mod probes;

@@ -106,7 +106,10 @@ impl World {
                 self.ask_provider(op, &provider, &repository, timeout);
             }
             Effect::MeasureFileSystem { op, path, .. } => self.measure_file_system(op, &path),
-            Effect::MeasureMachine { op } => self.measure_machine(op),
+            Effect::Log { op, call } => self.log_call(op, call),
+            Effect::WatchLog { id, path } => self.watch_log(id, path),
+            Effect::UnwatchLog { id } => self.unwatch_log(&id),
+            Effect::MeasureMachine { op, .. } => self.measure_machine(op),
             Effect::MeasurePods { op, pods, .. } => self.measure_pods(op, &pods),
             Effect::WatchMemoryPressure(wanted) => self.watch_memory(wanted),
             Effect::Hook { op, call, timeout } => self.hook(op, &call, timeout),

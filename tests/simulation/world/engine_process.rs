@@ -122,6 +122,7 @@ impl World {
         self.timers.clear();
         self.pidfds.close();
         self.host.watched = false;
+        self.logs.engine_killed();
         self.connection.forget_pending();
         self.handlers.probing.clear();
         let given_up = self.lose_what_is_in_flight();

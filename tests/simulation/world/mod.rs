@@ -12,6 +12,7 @@ mod faults;
 pub mod handlers;
 pub mod host;
 mod images;
+mod logs;
 mod manifests;
 mod networks;
 mod observed;
@@ -37,6 +38,7 @@ pub use faults::Fault;
 use faults::Faults;
 use handlers::Handlers;
 use host::Host;
+use logs::Logs;
 use manifests::Manifests;
 use networks::Networks;
 use observed::Observed;
@@ -82,6 +84,7 @@ pub struct World {
     pub volumes: Volumes,
     pub handlers: Handlers,
     pub host: Host,
+    pub logs: Logs,
     pub registry: Registry,
     pub logind: Logind,
     /// The pods by manifest file, as their documents define them.
@@ -125,6 +128,7 @@ impl World {
             volumes: Volumes::default(),
             handlers: Handlers::default(),
             host: Host::default(),
+            logs: Logs::default(),
             registry: Registry::default(),
             logind: Logind::default(),
             files: BTreeMap::new(),

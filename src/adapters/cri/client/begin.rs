@@ -68,6 +68,10 @@ impl Client {
                 let request = proto::RemoveContainerRequest { container_id: id.to_string(), ..Default::default() };
                 self.call(op, Step::Change, method::REMOVE_CONTAINER, &request, now)
             }
+            RuntimeCall::ReopenContainerLog { id } => {
+                let request = proto::ReopenContainerLogRequest { container_id: id.to_string(), ..Default::default() };
+                self.call(op, Step::Change, method::REOPEN_CONTAINER_LOG, &request, now)
+            }
             RuntimeCall::Exec(exec) => {
                 let ExecCall { id, command: Command(command), timeout, .. } = *exec;
                 self.exec_sync(op, &id, command, timeout, now)

@@ -1,0 +1,269 @@
+//! Rotation of container logs (L1 to L3).
+//!
+//! The kernel reports the first write to a log since its last check, so a container that writes nothing costs nothing. A check
+//! follows, at most one in each interval. A log that has reached the maximum size is renamed, and the runtime opens a new one.
+//! Older files are compressed and removed with the rename.
+
+use crate::api::facts::{ContainerFact, ContainerState};
+use crate::api::names::{ContainerId, Uid};
+use crate::api::pod::Pod;
+use crate::api::reason::Reason;
+use crate::api::time::Boot;
+use crate::engine::context::Owner;
+use crate::engine::effect::{Effect, LogCall, RuntimeCall, Severity, TimerKey};
+use crate::engine::event::Answer;
+use crate::engine::op::{OpError, OpId};
+use crate::engine::outbox::Outbox;
+use crate::engine::timer::Timer;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The settings, with the kubelet's defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Policy {
+    /// `containerLogMaxSize` in bytes. None: no rotation.
+    pub max_size: Option<u64>,
+    /// `containerLogMaxFiles`: the number of files of a container, with the current one.
+    pub max_files: usize,
+    /// `containerLogMaxWorkers`: the number of rotations at the same time.
+    pub workers: usize,
+    /// `containerLogMonitorInterval`: the minimum time between two checks of a log.
+    pub interval: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy { max_size: Some(10 << 20), max_files: 5, workers: 1, interval: Duration::from_secs(10) }
+    }
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+enum State {
+    /// The kernel reports the next write.
+    Watched {
+        checked: Boot,
+    },
+    /// The next check.
+    Due(Boot),
+    Measuring,
+    /// Waits for a worker.
+    Queued,
+    /// Older files are compressed, and the log is renamed.
+    Rotating,
+    /// The runtime opens a new log. `rotated`: the new path of the old one; None if the log was missing.
+    Reopening {
+        rotated: Option<String>,
+    },
+    /// The runtime has not opened a new log: the old one gets its name back.
+    Restoring,
+}
+
+/// The log of one running container.
+#[derive(Debug, Serialize)]
+struct Log {
+    id: ContainerId,
+    #[serde(skip)]
+    pod: Rc<Pod>,
+    container: String,
+    path: String,
+    state: State,
+    /// The last rotation failed, which was reported.
+    failed: bool,
+}
+
+/// The context of a step.
+pub struct Inputs<'a> {
+    pub now: Boot,
+    pub policy: &'a Policy,
+    pub request_timeout: Duration,
+    pub outbox: &'a mut Outbox,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct LogRotation {
+    logs: BTreeMap<Uid, Vec<Log>>,
+    ops: BTreeMap<OpId, Operation>,
+    timer: Timer,
+}
+
+/// An operation in flight. Its container may have ended meanwhile.
+#[derive(Debug, Serialize)]
+struct Operation {
+    uid: Uid,
+    id: ContainerId,
+    part: Part,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Part {
+    Check,
+    /// L2: it needs a worker.
+    Rotation,
+}
+
+impl LogRotation {
+    /// Compares the running containers of the pod with the known logs.
+    pub fn update(&mut self, uid: &Uid, pod: Option<&Rc<Pod>>, containers: &[ContainerFact], inputs: &mut Inputs<'_>) {
+        let wanted = pod.filter(|_| inputs.policy.max_size.is_some());
+        let runs =
+            |c: &&ContainerFact| c.state == ContainerState::Running && !c.log_path.is_empty() && wanted.is_some();
+        let running = || containers.iter().filter(runs);
+        let known = self.logs.get(uid).map_or(&[][..], Vec::as_slice);
+        if known.len() == running().count() && running().all(|c| known.iter().any(|log| log.id == c.id)) {
+            return;
+        }
+        let mut logs = self.logs.remove(uid).unwrap_or_default();
+        let ids: BTreeSet<&ContainerId> = running().map(|c| &c.id).collect();
+        logs.retain(|log| {
+            let stays = ids.contains(&log.id);
+            if !stays && matches!(log.state, State::Watched { .. }) {
+                inputs.outbox.push(Effect::UnwatchLog { id: log.id.clone() });
+            }
+            stays
+        });
+        let known: BTreeSet<ContainerId> = logs.iter().map(|log| log.id.clone()).collect();
+        if let Some(pod) = wanted {
+            let new = running().filter(|c| !known.contains(&c.id)).map(|c| Log {
+                id: c.id.clone(),
+                pod: pod.clone(),
+                container: c.name.clone(),
+                path: c.log_path.clone(),
+                // L3: if Wherry was killed during a rotation, the log may be missing.
+                state: State::Due(inputs.now),
+                failed: false,
+            });
+            logs.extend(new);
+        }
+        if !logs.is_empty() {
+            self.logs.insert(uid.clone(), logs);
+        }
+    }
+
+    /// Sets the timer for the next check, and begins the rotations that have a free worker.
+    pub fn arm(&mut self, inputs: &mut Inputs<'_>) {
+        self.begin_rotations(inputs);
+        let due = |log: &Log| if let State::Due(at) = log.state { Some(at) } else { None };
+        let at = self.logs.values().flatten().filter_map(due).min();
+        self.timer.set(TimerKey::Logs, at, inputs.outbox);
+    }
+
+    fn begin_rotations(&mut self, inputs: &mut Inputs<'_>) {
+        if !self.logs.values().flatten().any(|log| log.state == State::Queued) {
+            return;
+        }
+        let busy = self.ops.values().filter(|op| op.part == Part::Rotation).count();
+        let max_files = inputs.policy.max_files;
+        let queued = self.logs.iter_mut().flat_map(|(uid, logs)| logs.iter_mut().map(move |log| (uid, log)));
+        let queued = queued.filter(|(_, log)| log.state == State::Queued);
+        for (uid, log) in queued.take(inputs.policy.workers.saturating_sub(busy)) {
+            log.state = State::Rotating;
+            let call = LogCall::Rotate { path: log.path.clone(), max_files };
+            let op = inputs.outbox.begin(Owner::Logs, |op| Effect::Log { op, call });
+            self.ops.insert(op, Operation { uid: uid.clone(), id: log.id.clone(), part: Part::Rotation });
+        }
+    }
+
+    fn log(&mut self, uid: &Uid, id: &ContainerId) -> Option<&mut Log> {
+        self.logs.get_mut(uid)?.iter_mut().find(|log| log.id == *id)
+    }
+
+    fn by_id(&mut self, id: &ContainerId) -> Option<&mut Log> {
+        self.logs.values_mut().flatten().find(|log| log.id == *id)
+    }
+
+    /// The log was written since its last check.
+    pub fn written(&mut self, id: &ContainerId, inputs: &mut Inputs<'_>) {
+        if let Some(log) = self.by_id(id)
+            && let State::Watched { checked } = log.state
+        {
+            log.state = State::Due(inputs.now.max(checked + inputs.policy.interval));
+        }
+    }
+
+    /// The kernel cannot report writes: the log is checked in each interval.
+    pub fn not_watched(&mut self, id: &ContainerId, inputs: &mut Inputs<'_>) {
+        if let Some(log) = self.by_id(id)
+            && let State::Watched { checked } = log.state
+        {
+            log.state = State::Due(checked + inputs.policy.interval);
+        }
+    }
+
+    pub fn timer_fired(&mut self, inputs: &mut Inputs<'_>) {
+        self.timer.fired();
+        for (uid, log) in self.logs.iter_mut().flat_map(|(uid, logs)| logs.iter_mut().map(move |log| (uid, log))) {
+            if matches!(log.state, State::Due(at) if at <= inputs.now) {
+                log.state = State::Measuring;
+                let call = LogCall::Measure { path: log.path.clone() };
+                let op = inputs.outbox.begin(Owner::Logs, |op| Effect::Log { op, call });
+                self.ops.insert(op, Operation { uid: uid.clone(), id: log.id.clone(), part: Part::Check });
+            }
+        }
+    }
+
+    /// An operation has ended. Its container may have ended meanwhile.
+    pub fn answered(&mut self, op: OpId, result: Result<Answer, OpError>, inputs: &mut Inputs<'_>) {
+        let Some(Operation { uid, id, .. }) = self.ops.remove(&op) else { return };
+        let timeout = inputs.request_timeout;
+        let Some(log) = self.log(&uid, &id) else { return };
+        let next = match (std::mem::replace(&mut log.state, State::Due(inputs.now + inputs.policy.interval)), result) {
+            (State::Measuring, Ok(Answer::LogSize(Some(size)))) => {
+                match inputs.policy.max_size.is_some_and(|max| size >= max) {
+                    true => log.state = State::Queued,
+                    false => log.watch(inputs),
+                }
+                None
+            }
+            (State::Measuring, Ok(Answer::LogSize(None))) => Some(log.reopen(None, timeout, inputs)),
+            (State::Rotating, Ok(Answer::Rotated(path))) => Some(log.reopen(Some(path), timeout, inputs)),
+            (State::Reopening { .. }, Ok(_)) => {
+                log.failed = false;
+                log.watch(inputs);
+                None
+            }
+            (State::Reopening { rotated }, Err(e)) => {
+                log.failed(&e, inputs);
+                rotated.map(|rotated| log.restore(rotated, inputs))
+            }
+            (State::Measuring | State::Rotating | State::Restoring, Err(e)) => {
+                log.failed(&e, inputs);
+                None
+            }
+            _ => None,
+        };
+        if let Some(op) = next {
+            self.ops.insert(op, Operation { uid, id, part: Part::Rotation });
+        }
+    }
+}
+
+impl Log {
+    fn watch(&mut self, inputs: &mut Inputs<'_>) {
+        self.state = State::Watched { checked: inputs.now };
+        inputs.outbox.push(Effect::WatchLog { id: self.id.clone(), path: self.path.clone() });
+    }
+
+    fn reopen(&mut self, rotated: Option<String>, timeout: Duration, inputs: &mut Inputs<'_>) -> OpId {
+        self.state = State::Reopening { rotated };
+        let call = RuntimeCall::ReopenContainerLog { id: self.id.clone() };
+        inputs.outbox.call_runtime(Owner::Logs, call, timeout)
+    }
+
+    fn restore(&mut self, rotated: String, inputs: &mut Inputs<'_>) -> OpId {
+        self.state = State::Restoring;
+        let call = LogCall::Restore { path: self.path.clone(), rotated };
+        inputs.outbox.begin(Owner::Logs, |op| Effect::Log { op, call })
+    }
+
+    /// Only the first failure in a row is an event. A lost connection is reported elsewhere.
+    fn failed(&mut self, e: &OpError, inputs: &mut Inputs<'_>) {
+        if matches!(e, OpError::NotSent(_)) || std::mem::replace(&mut self.failed, true) {
+            return;
+        }
+        let message = format!("failed to rotate the log {}: {e}; it grows until a rotation succeeds", self.path);
+        let (pod, container) = (Some(&self.pod), Some(self.container.as_str()));
+        inputs.outbox.emit_event(pod, container, Severity::Warning, Reason::FailedLogRotation, message);
+    }
+}

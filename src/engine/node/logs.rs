@@ -1,0 +1,27 @@
+//! Connects the rotation of logs with the containers of the pods.
+
+use super::Engine;
+use crate::api::names::Uid;
+use crate::engine::log_rotation::{Inputs, LogRotation};
+
+impl Engine {
+    pub(super) fn with_logs<T>(&mut self, f: impl FnOnce(&mut LogRotation, &mut Inputs<'_>) -> T) -> T {
+        let mut inputs = Inputs {
+            now: self.now.boot,
+            policy: &self.config.log_rotation,
+            request_timeout: self.config.request_timeout,
+            outbox: &mut self.outbox,
+        };
+        f(&mut self.logs, &mut inputs)
+    }
+
+    /// The containers of the pod may have changed.
+    pub(super) fn update_logs(&mut self, uid: &Uid) {
+        let pod = self.workers.get(uid).and_then(|worker| worker.pod.clone());
+        let Engine { logs, pleg, config, outbox, now, .. } = self;
+        let containers = pleg.cache.get(uid).map_or(&[][..], |entry| &entry.facts().containers);
+        let mut inputs =
+            Inputs { now: now.boot, policy: &config.log_rotation, request_timeout: config.request_timeout, outbox };
+        logs.update(uid, pod.as_ref(), containers, &mut inputs);
+    }
+}
