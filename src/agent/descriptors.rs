@@ -119,7 +119,7 @@ fn watched(
                     ("pidfd", format!("the end of process {pid} of {name} ({short})"))
                 }
                 None if beside.log_writes.owns(token) => {
-                    ("inotify", format!("writes to {} container logs", beside.log_writes.len()))
+                    ("inotify", format!("writes to {} container logs", beside.log_writes.watched()))
                 }
                 None if beside.memory_pressure.is_some_and(|m| m.owns(token)) => {
                     ("pressure", "the kernel's reports of a lack of memory".to_owned())

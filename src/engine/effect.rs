@@ -15,7 +15,7 @@ use crate::api::volume::Volume;
 pub use crate::engine::control::{Command, ExecCall};
 use crate::engine::control::{Reply, RequestError, RequestId};
 use crate::engine::handler::HandlerCall;
-pub use crate::engine::handler::{Destination, HttpTarget, Target};
+pub use crate::engine::handler::{Destination, GrpcTarget, HttpTarget, Target};
 use crate::engine::op::OpId;
 use crate::engine::pod::kill::KillId;
 pub use crate::engine::probe::Kind;

@@ -1,6 +1,6 @@
 //! Exec handlers of probes and hooks: their calls to the runtime, and the meaning of the results, as in a kubelet.
 //!
-//! The other handlers (http, tcp, sleep) do not need the runtime. They are the effects `Probe` and `Hook`, and `Target`
+//! The other handlers (http, tcp, grpc, sleep) do not need the runtime. They are the effects `Probe` and `Hook`, and `Target`
 //! is what they need.
 
 use crate::api::expand;
@@ -54,15 +54,26 @@ pub enum Target {
     Http(HttpTarget),
     /// A TCP connection can be opened.
     Tcp(Destination),
+    Grpc(GrpcTarget),
     Sleep(Duration),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpTarget {
+    /// `scheme: HTTPS`.
+    pub tls: bool,
     pub to: Destination,
     /// The path with the query. Starts with `/`.
     pub path: String,
     pub headers: Vec<(String, String)>,
+}
+
+/// The health check of a gRPC server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrpcTarget {
+    pub to: Destination,
+    /// Empty for the server as a whole.
+    pub service: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +112,8 @@ impl HttpTarget {
         let path = get.path.as_deref().unwrap_or_default();
         let slash = if path.starts_with('/') { "" } else { "/" };
         let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
-        Ok(HttpTarget { to, path: format!("{slash}{path}"), headers })
+        let tls = get.scheme.as_deref() == Some("HTTPS");
+        Ok(HttpTarget { tls, to, path: format!("{slash}{path}"), headers })
     }
 }
 
@@ -114,6 +126,10 @@ impl ProbeCall {
         let probe = self.kind.spec(container).ok_or_else(none)?;
         if let Some(get) = &probe.http_get {
             return HttpTarget::new(get, container, &self.ips).map(Target::Http);
+        }
+        if let Some(grpc) = &probe.grpc {
+            let to = Destination::new(None, &IntOrString::Int(grpc.port), container, &self.ips)?;
+            return Ok(Target::Grpc(GrpcTarget { to, service: grpc.service.clone().unwrap_or_default() }));
         }
         let tcp = probe.tcp_socket.as_ref().ok_or_else(none)?;
         Destination::new(tcp.host.as_ref(), &tcp.port, container, &self.ips).map(Target::Tcp)

@@ -5,7 +5,8 @@
 //! - `listener`: a listening socket that is opened again when it fails or when its file is removed;
 //! - `http1`: HTTP/1.1 for a server: parses request heads, formats response heads and chunks;
 //! - `http1_client`: a GET request and its response;
-//! - `grpc`: a gRPC client over HTTP/2 on a unix socket, with reconnection;
+//! - `tls`: TLS over a socket;
+//! - `grpc`: a gRPC client over HTTP/2 on a unix socket, with reconnection; `grpc/once`: one call over TCP;
 //! - `addresses`: the addresses of this machine; `backoff`: when to connect, listen or request a stream again.
 
 pub mod addresses;
@@ -16,3 +17,4 @@ pub mod http1;
 pub mod http1_client;
 pub mod listener;
 pub mod stream;
+pub mod tls;

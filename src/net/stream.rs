@@ -3,7 +3,7 @@
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
 
 /// The client of a connection.
@@ -23,6 +23,10 @@ pub enum Stream {
 impl Stream {
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(self.source(), token, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    pub fn reregister(&mut self, registry: &Registry, token: Token, interest: Interest) -> io::Result<()> {
+        registry.reregister(self.source(), token, interest)
     }
 
     pub fn deregister(&mut self, registry: &Registry) {
@@ -60,6 +64,13 @@ impl Write for Stream {
         match self {
             Stream::Tcp(s) => s.write(buf),
             Stream::Unix(s) => s.write(buf),
+        }
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(s) => s.write_vectored(buffers),
+            Stream::Unix(s) => s.write_vectored(buffers),
         }
     }
 

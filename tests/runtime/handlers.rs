@@ -1,6 +1,9 @@
 //! Probes and hooks on real containers.
 
 use crate::support::agent::{Agent, condition, container};
+use crate::support::grpc_server::{GrpcServer, Health};
+use crate::support::tls_server::TlsServer;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 #[test]
@@ -185,4 +188,109 @@ fn hooks_can_request_a_page_or_sleep() {
     let text = std::io::read_to_string(log).expect("UTF-8");
     assert!(text.contains("response:404"), "{text}");
     assert!(!agent.log().contains("FailedPreStopHook"), "a response is a success");
+}
+
+/// A pod with a probe of a server on the node.
+fn probing(port: u16, path: &str, scheme: &str) -> String {
+    format!(
+        "
+        terminationGracePeriodSeconds: 1
+        containers:
+        - name: main
+          image: localhost/trap:1
+          readinessProbe:
+            httpGet: {{scheme: {scheme}, host: 127.0.0.1, port: {port}, path: {path}}}
+            periodSeconds: 1
+            failureThreshold: 1
+        "
+    )
+}
+
+#[test]
+fn an_https_probe_accepts_a_certificate_of_another_name() {
+    let agent = Agent::start("https");
+    let server = TlsServer::start(&agent.dir, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let failing = TlsServer::start(&agent.dir, "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
+    agent.apply("ready", &probing(server.port, "/healthz", "HTTPS"));
+    agent.apply("busy", &probing(failing.port, "/healthz", "HTTPS"));
+    let is_ready = |a: &Agent, pod: &str| a.pod(pod).is_some_and(|p| condition(&p, "Ready")["status"] == "True");
+    agent.wait("it is ready", |a| is_ready(a, "ready"));
+    assert!(server.requests.load(Ordering::SeqCst) >= 1);
+    let event =
+        |a: &Agent, pod: &str, text: &str| String::from_utf8_lossy(&a.wherry(&["events", pod]).stdout).contains(text);
+    agent.wait("the status is reported", |a| {
+        event(a, "busy", "Readiness probe failed: HTTP probe failed with statuscode: 503")
+    });
+    assert!(!is_ready(&agent, "busy"));
+}
+
+#[test]
+fn an_https_probe_of_a_server_without_tls_says_so() {
+    let agent = Agent::start("nottls");
+    // The health port of the agent is an HTTP server. It answers anything else with an HTTP error.
+    agent.apply("plain", &probing(agent.healthz_port, "/healthz", "HTTPS"));
+    agent.wait("the reason is reported", |a| {
+        let events = String::from_utf8_lossy(&a.wherry(&["events", "plain"]).stdout).into_owned();
+        events.contains("http: server gave HTTP response to HTTPS client")
+    });
+    // A hook with the wrong scheme.
+    let server = TlsServer::start(&agent.dir, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let hook = format!(
+        "
+        terminationGracePeriodSeconds: 5
+        containers:
+        - name: main
+          image: localhost/trap:1
+          lifecycle:
+            postStart: {{httpGet: {{scheme: HTTPS, host: 127.0.0.1, port: {}, path: /started}}}}
+            preStop: {{httpGet: {{scheme: HTTPS, host: 127.0.0.1, port: {}, path: /stopping}}}}
+        ",
+        server.port, server.port
+    );
+    agent.apply("hooked", &hook);
+    agent.wait_running("hooked");
+    assert_eq!(server.requests.load(Ordering::SeqCst), 1, "postStart");
+    agent.delete("hooked");
+    agent.wait_gone("hooked");
+    assert_eq!(server.requests.load(Ordering::SeqCst), 2, "preStop");
+}
+
+#[test]
+fn a_grpc_probe_asks_for_the_health_of_a_service() {
+    const NOT_SERVING: u8 = 2;
+    let agent = Agent::start("grpc");
+    let server = GrpcServer::start(Health::Status(NOT_SERVING));
+    let silent = GrpcServer::start(Health::Silent);
+    let pod = |port: u16| {
+        format!(
+            "
+        terminationGracePeriodSeconds: 1
+        hostNetwork: true
+        containers:
+        - name: main
+          image: localhost/trap:1
+          readinessProbe: {{grpc: {{port: {port}, service: db}}, periodSeconds: 1, failureThreshold: 1}}
+        "
+        )
+    };
+    agent.apply("silent", &pod(silent.port));
+    agent.apply("db", &pod(server.port));
+    let is_ready = |a: &Agent, pod: &str| a.pod(pod).is_some_and(|p| condition(&p, "Ready")["status"] == "True");
+    let reports = |pod: &'static str, text: &'static str| {
+        agent.wait(text, |a| String::from_utf8_lossy(&a.wherry(&["events", pod]).stdout).contains(text));
+    };
+    reports("db", "Readiness probe failed: service unhealthy (responded with \"NOT_SERVING\")");
+    server.set(Health::Error(12, "unknown service"));
+    reports(
+        "db",
+        "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service",
+    );
+    server.set(Health::Error(5, "no db"));
+    reports("db", "error: health rpc probe failed: rpc error: code = NotFound desc = no db");
+    server.set(Health::Status(1));
+    agent.wait("it is ready", |a| is_ready(a, "db"));
+    let (user, body) = server.requests.lock().expect("requests").last().cloned().expect("a request");
+    assert_eq!((user.as_str(), &body[..]), ("kube-probe/1.33", &b"\0\0\0\0\x04\x0a\x02db"[..]));
+    reports("silent", "Readiness probe failed: timeout: health rpc did not complete within 1s");
+    assert!(!is_ready(&agent, "silent"));
 }

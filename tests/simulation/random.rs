@@ -265,8 +265,9 @@ fn memory_policy(seed: u64) -> eviction::Policy {
 fn live(w: &mut World, pool: &Pool, plan: &Plan) -> Result<(), Violation> {
     for turn in &plan.turns {
         // Every second turn fills the logs of some containers.
-        for of in
-            ["a/main", "b/side", "c/main", "g/main"].into_iter().filter(|of| (turn.wait / 2 + of.len() as u64) % 2 == 0)
+        for of in ["a/main", "b/side", "c/main", "g/main"]
+            .into_iter()
+            .filter(|of| (turn.wait / 2 + of.len() as u64).is_multiple_of(2))
         {
             w.writes(of, 60);
         }

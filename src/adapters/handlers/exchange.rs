@@ -1,18 +1,25 @@
 //! One connection of a handler: it only has to open, or it carries one GET request and its response. Follows redirects on the
 //! same host.
 
+use super::grpc::HealthCheck;
 use crate::engine::effect::{Destination, Target};
 use crate::net::addresses::addresses;
+use crate::net::grpc::once::connected;
 use crate::net::http1_client::{Get, Malformed, Reader, Response};
+use crate::net::tls;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 /// The part of a response's body that a kubelet reads, in bytes.
 const MAX_BODY: usize = 10 << 10;
 /// As Go's HTTP client.
 const MAX_REDIRECTS: u32 = 10;
+
+/// Go's text for a server without TLS.
+const NOT_TLS: &str = "http: server gave HTTP response to HTTPS client";
 
 pub(super) enum Outcome {
     Pending,
@@ -25,11 +32,68 @@ pub(super) enum Outcome {
 pub(super) enum Exchange {
     Tcp { stream: TcpStream, address: SocketAddr },
     Http(Box<Http>),
+    Grpc(Box<HealthCheck>),
+}
+
+/// The connection of a request.
+enum Connection {
+    Plain(TcpStream),
+    Tls(Box<tls::Client<TcpStream>>),
+}
+
+impl Connection {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Connection::Plain(stream) => stream,
+            Connection::Tls(tls) => &tls.sock,
+        }
+    }
+
+    /// The server answers the handshake with HTTP.
+    fn is_answered_in_http(&self) -> bool {
+        const BEGIN: &[u8; 5] = b"HTTP/";
+        match self {
+            Connection::Tls(tls) if tls.conn.is_handshaking() => {
+                let mut begin = [0; BEGIN.len()];
+                matches!(tls.sock.peek(&mut begin), Ok(n) if n == BEGIN.len() && begin == *BEGIN)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Read for Connection {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Connection::Plain(stream) => stream.read(buffer),
+            Connection::Tls(tls) => match tls.read(buffer) {
+                // The server closed the connection without a notice. The length of the response shows if it is complete.
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => Ok(0),
+                other => other,
+            },
+        }
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Connection::Plain(stream) => stream.write(bytes),
+            Connection::Tls(tls) => tls.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Connection::Plain(stream) => stream.flush(),
+            Connection::Tls(tls) => tls.flush(),
+        }
+    }
 }
 
 /// A GET request.
 pub(super) struct Http {
-    stream: TcpStream,
+    connection: Connection,
     url: Url,
     user_agent: &'static str,
     headers: Vec<(String, String)>,
@@ -41,10 +105,35 @@ pub(super) struct Http {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Url {
+    scheme: Scheme,
     /// As in the manifest or the redirect: an IP address (without brackets) or a name.
     host: String,
     port: u16,
     path: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    const ALL: [Scheme; 2] = [Scheme::Http, Scheme::Https];
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Scheme::Http => "http://",
+            Scheme::Https => "https://",
+        }
+    }
+
+    fn port(self) -> u16 {
+        match self {
+            Scheme::Http => 80,
+            Scheme::Https => 443,
+        }
+    }
 }
 
 impl Url {
@@ -60,18 +149,19 @@ impl Url {
     /// The target of a redirect.
     ///
     /// # Errors
-    /// The text if it is not an http URL.
+    /// The text if it is not an http or https URL.
     fn redirected(&self, location: &str) -> Result<Url, String> {
-        if let Some(rest) = location.strip_prefix("http://") {
+        let absolute = |scheme: Scheme| Some((scheme, location.strip_prefix(scheme.prefix())?));
+        if let Some((scheme, rest)) = Scheme::ALL.into_iter().find_map(absolute) {
             let (authority, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
             let (host, port) =
                 match authority.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']')) {
                     Some((host, port)) => (host, port.parse().map_err(|_| location.to_owned())?),
-                    None => (authority, 80),
+                    None => (authority, scheme.port()),
                 };
             let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
             let slash = if path.starts_with('/') { "" } else { "/" };
-            return Ok(Url { host, port, path: format!("{slash}{path}") });
+            return Ok(Url { scheme, host, port, path: format!("{slash}{path}") });
         }
         if location.contains("://") || location.starts_with("//") {
             return Err(location.to_owned());
@@ -106,9 +196,15 @@ impl Exchange {
             Target::Http(http) => {
                 let address = resolve(&http.to)?;
                 let host = http.to.host.unwrap_or_else(|| address.ip().to_string());
-                let url = Url { host, port: http.to.port, path: http.path };
+                let scheme = if http.tls { Scheme::Https } else { Scheme::Http };
+                let url = Url { scheme, host, port: http.to.port, path: http.path };
                 Http::start(url, address, user_agent, http.headers, 0, registry, token)
                     .map(|h| Exchange::Http(Box::new(h)))
+            }
+            Target::Grpc(grpc) => {
+                let address = resolve(&grpc.to)?;
+                HealthCheck::start(address, &grpc.service, user_agent, registry, token)
+                    .map(|check| Exchange::Grpc(Box::new(check)))
             }
             Target::Sleep(_) => Err("a sleep needs no connection".to_owned()),
         }
@@ -123,6 +219,7 @@ impl Exchange {
                 Err(e) => Outcome::Failed(dial_error(*address, &e)),
             },
             Exchange::Http(http) => http.advance(registry, token),
+            Exchange::Grpc(check) => check.advance(registry, token),
         }
     }
 
@@ -131,9 +228,10 @@ impl Exchange {
         matches!(self, Exchange::Http(http) if http.reader.has_head())
     }
 
-    /// The failure of a handler that has not ended in time.
-    pub(super) fn timed_out(&self) -> String {
+    /// The failure of a handler that has not ended within `timeout`.
+    pub(super) fn timed_out(&self, timeout: Duration) -> String {
         match self {
+            Exchange::Grpc(check) => check.timed_out(timeout),
             Exchange::Tcp { address, .. } => format!("dial tcp {address}: i/o timeout"),
             Exchange::Http(http) if http.reader.has_head() => {
                 "context deadline exceeded (Client.Timeout or context cancellation while reading body)".to_owned()
@@ -157,10 +255,17 @@ impl Http {
     ) -> Result<Http, String> {
         let failure = |url: &Url, e: &io::Error| get_error(url, &dial_error(address, e));
         let stream = connect(address, registry, token).map_err(|e| failure(&url, &e))?;
+        let connection = match url.scheme {
+            Scheme::Http => Connection::Plain(stream),
+            Scheme::Https => {
+                let client = tls::client(&url.host, stream).map_err(|why| get_error(&url, &why))?;
+                Connection::Tls(Box::new(client))
+            }
+        };
         let authority = url.authority();
         let get = Get { host: &authority, target: &url.path, user_agent, headers: &headers };
         let request = get.bytes();
-        Ok(Http { stream, url, user_agent, headers, request, reader: Reader::new(MAX_BODY), redirects })
+        Ok(Http { connection, url, user_agent, headers, request, reader: Reader::new(MAX_BODY), redirects })
     }
 
     fn failure(&self, why: &str) -> String {
@@ -168,15 +273,20 @@ impl Http {
     }
 
     fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
+        if self.connection.is_answered_in_http() {
+            return Outcome::Failed(self.failure(NOT_TLS));
+        }
         while !self.request.is_empty() {
-            match self.stream.write(&self.request) {
+            match self.connection.write(&self.request) {
                 Ok(n) => drop(self.request.drain(..n)),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
                     return Outcome::Pending;
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => {
-                    let why = match self.stream.peer_addr() {
+                    let why = match self.connection.socket().peer_addr() {
+                        Ok(_) if e.kind() == ErrorKind::InvalidData => format!("tls: {}", words(&e)),
+                        Ok(_) if e.kind() == ErrorKind::UnexpectedEof => "EOF".to_owned(),
                         Ok(_) => format!("write: {}", words(&e)),
                         Err(_) => format!("dial tcp {}: connect: {}", self.url.authority(), words(&e)),
                     };
@@ -186,7 +296,7 @@ impl Http {
         }
         let mut buffer = [0; 4096];
         loop {
-            let complete = match self.stream.read(&mut buffer) {
+            let complete = match self.connection.read(&mut buffer) {
                 Ok(0) => self.reader.end().map(Some),
                 Ok(n) => self.reader.feed(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Outcome::Pending,
@@ -239,26 +349,14 @@ fn resolve(to: &Destination) -> Result<SocketAddr, String> {
     Ok(SocketAddr::new(ip, to.port))
 }
 
-fn connect(address: SocketAddr, registry: &Registry, token: Token) -> io::Result<TcpStream> {
+pub(super) fn connect(address: SocketAddr, registry: &Registry, token: Token) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
     Ok(stream)
 }
 
-/// False while the connection is being opened.
-fn connected(stream: &TcpStream) -> io::Result<bool> {
-    if let Some(e) = stream.take_error()? {
-        return Err(e);
-    }
-    match stream.peer_addr() {
-        Ok(_) => Ok(true),
-        Err(e) if e.kind() == ErrorKind::NotConnected => Ok(false),
-        Err(e) => Err(e),
-    }
-}
-
 fn get_error(url: &Url, why: &str) -> String {
-    format!("Get \"http://{}{}\": {why}", url.authority(), url.path)
+    format!("Get \"{}{}{}\": {why}", url.scheme.prefix(), url.authority(), url.path)
 }
 
 fn dial_error(address: SocketAddr, e: &io::Error) -> String {
@@ -266,7 +364,7 @@ fn dial_error(address: SocketAddr, e: &io::Error) -> String {
 }
 
 /// The text of an error as Go writes it: lower case, without the number.
-fn words(e: &io::Error) -> String {
+pub(super) fn words(e: &io::Error) -> String {
     let text = e.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
@@ -277,20 +375,23 @@ mod tests {
 
     #[test]
     fn a_redirect_is_relative_to_the_request() {
-        let url = Url { host: "10.0.0.5".into(), port: 8080, path: "/a/b?x=1".into() };
-        let to = |location: &str| url.redirected(location).map(|u| format!("{}{}", u.authority(), u.path));
+        let url = Url { scheme: Scheme::Http, host: "10.0.0.5".into(), port: 8080, path: "/a/b?x=1".into() };
+        let to = |location: &str| {
+            url.redirected(location).map(|u| format!("{}{}{}", u.scheme.prefix(), u.authority(), u.path))
+        };
         for (location, expected) in [
-            ("/c?y", "10.0.0.5:8080/c?y"),
-            ("c", "10.0.0.5:8080/a/c"),
-            ("?y=2", "10.0.0.5:8080/a/b?y=2"),
-            ("http://10.0.0.5/c", "10.0.0.5:80/c"),
-            ("http://other.example:81", "other.example:81/"),
-            ("http://[fd00::5]:81/c", "[fd00::5]:81/c"),
-            ("http://[fd00::5]/c", "[fd00::5]:80/c"),
+            ("/c?y", "http://10.0.0.5:8080/c?y"),
+            ("c", "http://10.0.0.5:8080/a/c"),
+            ("?y=2", "http://10.0.0.5:8080/a/b?y=2"),
+            ("http://10.0.0.5/c", "http://10.0.0.5:80/c"),
+            ("http://other.example:81", "http://other.example:81/"),
+            ("http://[fd00::5]:81/c", "http://[fd00::5]:81/c"),
+            ("http://[fd00::5]/c", "http://[fd00::5]:80/c"),
+            ("https://10.0.0.5/c", "https://10.0.0.5:443/c"),
         ] {
             assert_eq!(to(location).as_deref(), Ok(expected), "{location}");
         }
-        for location in ["https://10.0.0.5/c", "//other/c", "http://10.0.0.5:x/"] {
+        for location in ["ftp://10.0.0.5/c", "//other/c", "http://10.0.0.5:x/"] {
             assert!(to(location).is_err(), "{location}");
         }
     }

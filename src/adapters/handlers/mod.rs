@@ -1,9 +1,10 @@
-//! The network handlers of probes and hooks, and sleeps: requests over HTTP and TCP connections, without blocking. The agent's
+//! The network handlers of probes and hooks, and sleeps: HTTP, gRPC and TCP connections, without blocking. The agent's
 //! poll reports the sockets. The texts of failures are those of a kubelet, which are the texts of Go's libraries.
 //!
 //! A handler that does not answer keeps one socket until its deadline, and delays nothing else.
 
 mod exchange;
+mod grpc;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +36,7 @@ pub struct Handlers {
 
 struct Flight {
     deadline: Boot,
+    timeout: Duration,
     work: Work,
 }
 
@@ -70,7 +72,7 @@ impl Handlers {
             Err(why) => return self.done.push((op, Err(failed(why)))),
         };
         match work {
-            Ok(exchange) => self.insert(op, now + timeout, Work::Probe { token, exchange }),
+            Ok(exchange) => self.insert(op, now, timeout, Work::Probe { token, exchange }),
             Err(why) => self.done.push((op, Ok(Answer::Probe(ProbeResult::Failed(why))))),
         }
     }
@@ -79,21 +81,22 @@ impl Handlers {
     pub fn hook(&mut self, op: OpId, call: &HookCall, timeout: Duration, now: Boot, registry: &Registry, token: Token) {
         match call.target() {
             Err(why) => self.done.push((op, Err(failed(why)))),
-            Ok(Target::Sleep(time)) if time <= timeout => self.insert(op, now + time, Work::Sleep),
-            Ok(Target::Sleep(_)) => self.insert(op, now + timeout, Work::SleepTooLong),
+            Ok(Target::Sleep(time)) if time <= timeout => self.insert(op, now, time, Work::Sleep),
+            Ok(Target::Sleep(_)) => self.insert(op, now, timeout, Work::SleepTooLong),
             Ok(target) => match Exchange::start(target, HOOK_AGENT, registry, token) {
-                Ok(exchange) => self.insert(op, now + timeout, Work::Hook { token, exchange }),
+                Ok(exchange) => self.insert(op, now, timeout, Work::Hook { token, exchange }),
                 Err(why) => self.done.push((op, Err(failed(why)))),
             },
         }
     }
 
-    fn insert(&mut self, op: OpId, deadline: Boot, work: Work) {
+    fn insert(&mut self, op: OpId, now: Boot, timeout: Duration, work: Work) {
+        let deadline = now + timeout;
         if let Work::Probe { token, .. } | Work::Hook { token, .. } = &work {
             self.tokens.insert(*token, op);
         }
         self.deadlines.insert((deadline, op));
-        self.flights.insert(op, Flight { deadline, work });
+        self.flights.insert(op, Flight { deadline, timeout, work });
     }
 
     /// True if the token belongs to a handler in flight.
@@ -135,8 +138,10 @@ impl Handlers {
                 continue;
             };
             let result = match &flight.work {
-                Work::Probe { exchange, .. } => Ok(Answer::Probe(ProbeResult::Failed(exchange.timed_out()))),
-                Work::Hook { exchange, .. } => Err(failed(exchange.timed_out())),
+                Work::Probe { exchange, .. } => {
+                    Ok(Answer::Probe(ProbeResult::Failed(exchange.timed_out(flight.timeout))))
+                }
+                Work::Hook { exchange, .. } => Err(failed(exchange.timed_out(flight.timeout))),
                 Work::Sleep => Ok(Answer::Ok),
                 Work::SleepTooLong => Err(OpError::Unknown("context deadline exceeded".to_owned())),
             };

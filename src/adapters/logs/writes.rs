@@ -59,7 +59,7 @@ impl LogWrites {
     }
 
     /// The number of watches.
-    pub fn len(&self) -> usize {
+    pub fn watched(&self) -> usize {
         self.ids.len()
     }
 
@@ -112,12 +112,12 @@ mod tests {
         let mut events = Events::with_capacity(4);
         poll.poll(&mut events, Some(Duration::from_secs(10))).unwrap();
         assert!(events.iter().all(|event| event.token() == Token(7)));
-        assert_eq!(writes.take(), [id.clone()]);
+        assert_eq!(writes.take(), std::slice::from_ref(&id));
         append(&a);
-        assert_eq!((writes.take(), writes.len()), (vec![], 1));
+        assert_eq!((writes.take(), writes.watched()), (vec![], 1));
         writes.unwatch(&other);
         append(&b);
-        assert_eq!((writes.take(), writes.len()), (vec![], 0));
+        assert_eq!((writes.take(), writes.watched()), (vec![], 0));
         writes.watch(poll.registry(), || Token(8), id.clone(), &text(&a)).unwrap();
         append(&a);
         assert_eq!(writes.take(), [id]);

@@ -38,6 +38,11 @@ fn of_probe(probe: &Probe, kind: Kind, container: &Container, at: At<'_>, faults
         faults,
     );
     actions(probe.exec.as_ref(), probe.http_get.as_ref(), probe.tcp_socket.as_ref(), container, at, faults);
+    if let Some(grpc) = &probe.grpc
+        && !(1..=65535).contains(&grpc.port)
+    {
+        faults.invalid(at.field("grpc").field("port"), grpc.port, "must be between 1 and 65535, inclusive");
+    }
     for (value, field) in [
         (probe.initial_delay_seconds, "initialDelaySeconds"),
         (probe.timeout_seconds, "timeoutSeconds"),
@@ -114,10 +119,7 @@ fn http_get(get: &HTTPGetAction, container: &Container, at: At<'_>, faults: &mut
     if get.path.as_deref().is_none_or(str::is_empty) {
         faults.required(at.field("path"), "");
     }
-    match get.scheme.as_deref() {
-        Some("HTTPS") => faults.not_yet(at.field("scheme")),
-        scheme => one_of(scheme, &["HTTP", "HTTPS"], at.field("scheme"), faults),
-    }
+    one_of(get.scheme.as_deref(), &["HTTP", "HTTPS"], at.field("scheme"), faults);
     let headers = at.field("httpHeaders");
     for (i, header) in get.http_headers.iter().flatten().enumerate() {
         let at = headers.item(i);

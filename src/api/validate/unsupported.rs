@@ -31,19 +31,6 @@ pub(super) fn of_container(container: &Container, at: At<'_>, faults: &mut Fault
             faults.not_yet(at.field(field));
         }
     }
-    for (probe, field) in [
-        (&container.liveness_probe, "livenessProbe"),
-        (&container.readiness_probe, "readinessProbe"),
-        (&container.startup_probe, "startupProbe"),
-    ] {
-        let Some(probe) = probe else { continue };
-        let at = at.field(field);
-        for (used, field) in [(probe.grpc.is_some(), "grpc")] {
-            if used {
-                faults.not_yet(at.field(field));
-            }
-        }
-    }
     if let Some(lifecycle) = &container.lifecycle {
         let at = at.field("lifecycle");
         if lifecycle.stop_signal.is_some() {

@@ -61,7 +61,6 @@ impl Engine {
     fn with_eviction<T>(&mut self, f: impl FnOnce(&mut Eviction, &mut Inputs<'_>) -> T) -> T {
         let mut eviction = std::mem::take(&mut self.eviction);
         let mut outbox = std::mem::take(&mut self.outbox);
-        let before: Vec<_> = eviction.pressure().conditions().collect();
         let mut inputs = Inputs {
             now: self.now.boot,
             policy: &self.config.eviction,
@@ -74,9 +73,6 @@ impl Engine {
             outbox: &mut outbox,
         };
         let result = f(&mut eviction, &mut inputs);
-        if !before.iter().copied().eq(eviction.pressure().conditions()) {
-            self.admission.room_changed();
-        }
         self.eviction = eviction;
         self.outbox = outbox;
         result

@@ -6,6 +6,8 @@
 #[cfg(feature = "grpcio")]
 pub mod grpcio;
 pub mod h2;
+pub mod health;
+pub mod once;
 mod wire;
 
 use crate::api::time::Boot;
@@ -26,7 +28,7 @@ pub struct Call {
     pub deadline: Option<Boot>,
     /// The answer is a stream: one `Completion::Message` for each message, then `Done` with empty bytes.
     pub server_stream: bool,
-    /// An additional header in lower case. gRPC calls it metadata.
+    /// An additional header in lower case. gRPC calls it metadata. `user-agent` replaces that of Wherry.
     pub header: Option<(&'static str, &'static str)>,
 }
 

@@ -377,6 +377,11 @@ fn e1_a_calm_node_is_measured_each_minute_and_the_kernel_reports_a_lack_of_memor
     let before = w.host.measured;
     w.run(300);
     assert_eq!(w.host.measured - before, 5);
+    w.run(5);
+    let before = w.host.measured;
+    w.set_policy(w.config.eviction.clone());
+    w.run(1);
+    assert_eq!(w.host.measured - before, 1, "a reload measures at once");
     w.host.memory = 450;
     w.step(Event::MemoryIsShort);
     w.run(1);

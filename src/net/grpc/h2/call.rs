@@ -55,9 +55,10 @@ pub fn start(
         .version(Version::HTTP_2)
         .uri(format!("{AUTHORITY}{}", call.path))
         .header(CONTENT_TYPE, "application/grpc")
-        .header(TE, "trailers")
-        .header(USER_AGENT, concat!("wherry/", env!("CARGO_PKG_VERSION")));
-    if let Some((name, value)) = call.header {
+        .header(TE, "trailers");
+    let own = call.header.filter(|(name, _)| *name == USER_AGENT.as_str()).map(|(_, value)| value);
+    request = request.header(USER_AGENT, own.unwrap_or(concat!("wherry/", env!("CARGO_PKG_VERSION"))));
+    if let Some((name, value)) = call.header.filter(|_| own.is_none()) {
         request = request.header(name, value);
     }
     if let Some(deadline) = call.deadline {

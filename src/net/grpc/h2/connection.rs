@@ -9,6 +9,7 @@ use super::socket::{Gauge, Socket};
 use super::wake::Woken;
 use crate::api::time::Boot;
 use crate::net::grpc::{Call, CallError, CallId, Completion};
+use crate::net::stream::Stream;
 use ::h2::client::{self, SendRequest};
 use bytes::Bytes;
 use mio::{Registry, Token};
@@ -57,6 +58,16 @@ pub enum Health {
 impl Connection {
     pub fn connect(path: &Path, registry: &Registry, token: Token) -> Result<Connection, String> {
         let (socket, gauge) = Socket::connect(path, registry, token).map_err(|e| e.to_string())?;
+        Connection::new(socket, gauge)
+    }
+
+    /// Over a stream that is connected, and registered under the token.
+    pub fn on(stream: Stream, registry: &Registry, token: Token) -> Result<Connection, String> {
+        let (socket, gauge) = Socket::on(stream, registry, token).map_err(|e| e.to_string())?;
+        Connection::new(socket, gauge)
+    }
+
+    fn new(socket: Socket, gauge: Gauge) -> Result<Connection, String> {
         gauge.slice(SLICE);
         let handshake = client::Builder::new()
             .initial_window_size(STREAM_WINDOW)

@@ -1,9 +1,10 @@
-//! The socket of a connection: implements tokio's two traits, which `h2` requires, for a non-blocking unix socket. Wakers are
+//! The socket of a connection: implements tokio's two traits, which `h2` requires, for a non-blocking socket. Wakers are
 //! not stored: the caller that drives the connection knows when to poll it again.
 //!
 //! Reading and writing stop at a budget, so that a flood cannot block the event loop. Write readiness is polled only while a
 //! write is blocked; otherwise each read of the peer would wake the agent for nothing.
 
+use crate::net::stream::Stream;
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -66,7 +67,7 @@ impl Gauge {
 }
 
 pub struct Socket {
-    stream: UnixStream,
+    stream: Stream,
     registry: Registry,
     token: Token,
     gauge: Gauge,
@@ -77,9 +78,14 @@ pub struct Socket {
 impl Socket {
     /// Connects. A unix socket connects immediately or fails.
     pub fn connect(path: &Path, registry: &Registry, token: Token) -> io::Result<(Socket, Gauge)> {
-        let registry = registry.try_clone()?;
         let mut stream = UnixStream::connect(path)?;
         registry.register(&mut stream, token, Interest::READABLE)?;
+        Socket::on(Stream::Unix(stream), registry, token)
+    }
+
+    /// A stream that is connected and registered.
+    pub fn on(stream: Stream, registry: &Registry, token: Token) -> io::Result<(Socket, Gauge)> {
+        let registry = registry.try_clone()?;
         let gauge = Gauge(Arc::new(Mutex::new(State::default())));
         Ok((Socket { stream, registry, token, gauge: gauge.clone(), blocked: false }, gauge))
     }
@@ -88,7 +94,7 @@ impl Socket {
         if self.blocked != wanted {
             let interest = if wanted { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
             // EPOLL_CTL_MOD reports readiness that already exists, so no edge is lost.
-            self.registry.reregister(&mut self.stream, self.token, interest)?;
+            self.stream.reregister(&self.registry, self.token, interest)?;
             self.blocked = wanted;
         }
         Ok(())

@@ -1,0 +1,117 @@
+//! The health check of a gRPC server. The texts are those of a kubelet.
+
+use super::exchange::{Outcome, connect, words};
+use crate::net::grpc::once::{Failure, Once};
+use crate::net::grpc::{Call, CallError, health};
+use bytes::Bytes;
+use mio::{Registry, Token};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// gRPC's status codes.
+const DEADLINE_EXCEEDED: u32 = 4;
+const UNIMPLEMENTED: u32 = 12;
+
+pub(super) struct HealthCheck {
+    address: SocketAddr,
+    once: Once,
+}
+
+impl HealthCheck {
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// The connection failed at once.
+    pub(super) fn start(
+        address: SocketAddr,
+        service: &str,
+        user_agent: &'static str,
+        registry: &Registry,
+        token: Token,
+    ) -> Result<HealthCheck, String> {
+        let body = health::request(service).map_err(|e| format!("error: health rpc probe failed: {e}"))?;
+        let header = Some(("user-agent", user_agent));
+        let call = Call { path: health::CHECK, body, deadline: None, server_stream: false, header };
+        let stream = connect(address, registry, token).map_err(|e| not_connected(address, &words(&e)))?;
+        Ok(HealthCheck { address, once: Once::new(stream, call) })
+    }
+
+    pub(super) fn advance(&mut self, registry: &Registry, token: Token) -> Outcome {
+        match self.once.advance(registry, token) {
+            None => Outcome::Pending,
+            Some(Ok(answer)) => judge(&answer),
+            Some(Err(Failure::Connect(e))) => Outcome::Failed(not_connected(
+                self.address,
+                &format!("dial tcp {}: connect: {}", self.address, words(&e)),
+            )),
+            Some(Err(Failure::Call(e))) => Outcome::Failed(failed(&e)),
+        }
+    }
+
+    pub(super) fn timed_out(&self, timeout: Duration) -> String {
+        match self.once.is_connected() {
+            true => format!("timeout: health rpc did not complete within {timeout:?}"),
+            false => {
+                let address = self.address;
+                format!(
+                    "timeout: failed to connect service \"{address}\" within {timeout:?}: context deadline exceeded"
+                )
+            }
+        }
+    }
+}
+
+fn not_connected(address: SocketAddr, why: &str) -> String {
+    format!("error: failed to connect service at \"{address}\": {why}")
+}
+
+fn judge(answer: &Bytes) -> Outcome {
+    match health::serves(answer) {
+        Ok(()) => Outcome::Connected,
+        Err(Some(status)) => Outcome::Failed(format!("service unhealthy (responded with \"{status}\")")),
+        Err(None) => {
+            Outcome::Failed("error: health rpc probe failed: the answer is not a HealthCheckResponse".to_owned())
+        }
+    }
+}
+
+fn failed(e: &CallError) -> String {
+    match e {
+        CallError::Status { code: UNIMPLEMENTED, message } => {
+            format!("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {message}")
+        }
+        CallError::Status { code: DEADLINE_EXCEEDED, message } => {
+            format!("timeout: health rpc did not complete in time: {message}")
+        }
+        CallError::Status { code, message } => {
+            format!("error: health rpc probe failed: rpc error: code = {} desc = {message}", code_name(*code))
+        }
+        CallError::NotSent(why) | CallError::Refused(why) | CallError::Unknown(why) => {
+            format!("error: health rpc probe failed: {why}")
+        }
+    }
+}
+
+/// Go's names of gRPC's status codes.
+fn code_name(code: u32) -> &'static str {
+    const NAMES: [&str; 17] = [
+        "OK",
+        "Canceled",
+        "Unknown",
+        "InvalidArgument",
+        "DeadlineExceeded",
+        "NotFound",
+        "AlreadyExists",
+        "PermissionDenied",
+        "ResourceExhausted",
+        "FailedPrecondition",
+        "Aborted",
+        "OutOfRange",
+        "Unimplemented",
+        "Internal",
+        "Unavailable",
+        "DataLoss",
+        "Unauthenticated",
+    ];
+    usize::try_from(code).ok().and_then(|code| NAMES.get(code)).copied().unwrap_or("Unknown")
+}

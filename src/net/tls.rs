@@ -1,0 +1,133 @@
+//! TLS on non-blocking sockets, with rustls.
+//!
+//! The client is for probes and hooks with `scheme: HTTPS`. As in a kubelet it accepts every certificate: expired, for another
+//! name, or signed by nobody. The connection proves nothing about the server.
+
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned};
+use std::io::{Read, Write};
+use std::sync::{Arc, OnceLock};
+
+/// A TLS connection of a client over the socket `S`.
+pub type Client<S> = StreamOwned<ClientConnection, S>;
+
+/// Creates the connection. The handshake takes place in the first reads and writes, which fail with `WouldBlock` like those of
+/// the socket.
+///
+/// # Errors
+/// The host is neither an IP address nor a name.
+pub fn client<S: Read + Write>(host: &str, socket: S) -> Result<Client<S>, String> {
+    let name = ServerName::try_from(host.to_owned()).map_err(|_| format!("{host:?} is not a valid server name"))?;
+    let connection = ClientConnection::new(config()?, name).map_err(|e| format!("tls: {e}"))?;
+    Ok(StreamOwned::new(connection, socket))
+}
+
+/// Created by the first connection: without one, TLS uses no memory.
+fn config() -> Result<Arc<ClientConfig>, String> {
+    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    if let Some(config) = CONFIG.get() {
+        return Ok(config.clone());
+    }
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone());
+    let builder = builder.with_safe_default_protocol_versions().map_err(|e| format!("tls: {e}"))?;
+    let any = Arc::new(AnyCertificate { provider });
+    let mut config = builder.dangerous().with_custom_certificate_verifier(any).with_no_client_auth();
+    // Each probe has a connection of its own, as in a kubelet.
+    config.resumption = Resumption::disabled();
+    Ok(CONFIG.get_or_init(|| Arc::new(config)).clone())
+}
+
+/// Accepts every certificate.
+#[derive(Debug)]
+struct AnyCertificate {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    // The key is of an unknown owner, so its signature says nothing. (The check would refuse old certificates.)
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{self, Cursor};
+
+    /// A socket whose peer sends `input`.
+    struct Peer {
+        input: Cursor<Vec<u8>>,
+        written: Vec<u8>,
+    }
+
+    impl Read for Peer {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.input.read(buffer)
+        }
+    }
+
+    impl Write for Peer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.written.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn garbage_is_an_error_and_the_client_begins_with_a_hello() {
+        for input in
+            [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0; 64], &[22, 3, 3, 255, 255], b"", &[21, 3, 1, 0, 2, 2, 70]]
+        {
+            let peer = Peer { input: Cursor::new(input.to_vec()), written: Vec::new() };
+            let mut client = client("10.0.0.5", peer).unwrap();
+            assert!(client.write(b"GET / HTTP/1.1\r\n\r\n").is_err(), "{input:?}");
+            assert_eq!(client.sock.written[0], 22, "a handshake record");
+        }
+    }
+
+    #[test]
+    fn names_and_addresses_are_servers() {
+        let peer = || Peer { input: Cursor::default(), written: Vec::new() };
+        for host in ["10.0.0.5", "fd00::5", "localhost", "a.example"] {
+            assert!(client(host, peer()).is_ok(), "{host}");
+        }
+        assert!(client("not a name", peer()).is_err());
+    }
+}
