@@ -29,13 +29,15 @@ impl Agent {
                 self.log_answered(op, result);
             }
             LogCall::Rotate { path, max_files } => {
-                let path = PathBuf::from(path);
+                // While a rotation hangs, another one of the same log must not touch its files.
+                let (path, of_job) = (PathBuf::from(&path), PathBuf::from(path));
                 let at = Timestamp::from_nanosecond(i128::from(now.wall.0)).unwrap_or_default();
                 let work = move || {
                     let rotated = rotate::rotate(&path, max_files, at);
                     Work::Rotated(rotated.map(|path| path.to_string_lossy().into_owned()))
                 };
-                let id = self.sources.helpers.submit(Class::Logs, "rotate a container's log", now.boot + TIMEOUT, work);
+                let (name, deadline) = ("rotate a container's log", now.boot + TIMEOUT);
+                let id = self.sources.helpers.submit_for(Class::Logs, name, &of_job, deadline, work);
                 self.sources.jobs.insert(id, Job::Rotation(op));
             }
         }

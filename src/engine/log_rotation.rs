@@ -219,7 +219,6 @@ impl LogRotation {
             (State::Measuring, Ok(Answer::LogSize(None))) => Some(log.reopen(None, timeout, inputs)),
             (State::Rotating, Ok(Answer::Rotated(path))) => Some(log.reopen(Some(path), timeout, inputs)),
             (State::Reopening { .. }, Ok(_)) => {
-                log.failed = false;
                 log.watch(inputs);
                 None
             }
@@ -240,7 +239,9 @@ impl LogRotation {
 }
 
 impl Log {
+    /// There is nothing to do until the next write.
     fn watch(&mut self, inputs: &mut Inputs<'_>) {
+        self.failed = false;
         self.state = State::Watched { checked: inputs.now };
         inputs.outbox.push(Effect::WatchLog { id: self.id.clone(), path: self.path.clone() });
     }

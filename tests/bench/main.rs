@@ -2,7 +2,7 @@
 //! run, and the limits of the project. All values are measured from outside: timestamps and log of the runtime, /proc,
 //! strace. During a measurement the bench sends Wherry no request, except /healthz for the start and /pods for the soak test.
 //!
-//! `make bench ARGS="latency idle shutdown crowd size backoff engine"` selects parts. `WHERRY_BENCH_WINDOW` is the length
+//! `make bench ARGS="latency idle shutdown crowd size backoff engine probes volumes"` selects parts. `WHERRY_BENCH_WINDOW` is the length
 //! of an idle measurement in seconds (60). `make bench ARGS=engine` needs no runtime.
 
 // The lists in clippy.toml apply only to `engine` and `api`.
@@ -23,10 +23,12 @@ mod direct;
 mod engine;
 mod idle;
 mod latency;
+mod probes;
 mod process;
 mod shutdown;
 mod soak;
 mod table;
+mod volumes;
 
 use table::Table;
 
@@ -58,6 +60,12 @@ fn main() {
     }
     if asked("crowd") {
         crowd::crowd(&mut table);
+    }
+    if asked("probes") {
+        probes::probes(&mut table);
+    }
+    if asked("volumes") {
+        volumes::volumes(&mut table);
     }
     // The soak test runs only if it is selected, because it takes long.
     if wanted.iter().any(|w| w == "soak") {

@@ -98,6 +98,8 @@ apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupRoot: /wherry-demo
 healthzPort: 0
+# The demo works on a machine with a nearly full disk, too.
+evictionHard: {memory.available: 100Mi}
 END
 	setsid "$WHERRY" run --config "$DEMO/config.yaml" --config-dir "$DEMO/config.d" --manifests "$DEMO/manifests" \
 		--root-dir "$DEMO/root" --log-dir "$DEMO/log/pods" --container-log-dir "$DEMO/log/containers" \

@@ -16,14 +16,15 @@ fn text(output: &Output) -> String {
 }
 
 /// A running command, and its lines as they come.
-struct Going {
+/// A command that keeps printing.
+pub struct Going {
     child: Child,
     lines: Receiver<String>,
-    seen: Vec<String>,
+    pub seen: Vec<String>,
 }
 
 impl Going {
-    fn start(agent: &Agent, arguments: &[&str]) -> Going {
+    pub fn start(agent: &Agent, arguments: &[&str]) -> Going {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wherry"));
         command.args(arguments).arg("--socket").arg(&agent.socket).stdout(Stdio::piped());
         let mut child = command.spawn().expect("wherry");
@@ -40,7 +41,7 @@ impl Going {
     }
 
     /// Waits for a matching line. All earlier lines are in `seen`, too.
-    fn wait(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+    pub fn wait(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + patience(240);
         loop {
             let left = end.saturating_duration_since(Instant::now());

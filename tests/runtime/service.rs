@@ -91,7 +91,7 @@ fn systemd_hears_why_it_does_not_start() {
     let said = store.messages();
     let [only] = said.as_slice() else { panic!("{said:?}") };
     assert!(only.starts_with("STATUS=cannot start: the configuration has errors: "), "{only}");
-    assert!(only.contains("config.yaml:5: maxPods"), "{only}");
+    assert!(only.contains("config.yaml:6: maxPods"), "{only}");
     // Another process uses the root directory.
     agent.configure("");
     agent.run();

@@ -24,6 +24,8 @@ fn path(path: &Path) -> &str {
 fn agent(name: &str) -> Agent {
     let mut agent = Agent::prepare(name, &Runtime::shared());
     run("mount", &["-t", "tmpfs", "-o", "size=2m,mode=755", "tmpfs", path(&agent.root())]);
+    // Without thresholds for the disk, so that Wherry itself is what a full one must not disturb.
+    agent.configure("evictionHard: {memory.available: 1Mi}\n");
     agent.run();
     for name in LIVES.iter().chain(&["goes"]) {
         agent.apply(name, TRAP);
