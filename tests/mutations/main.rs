@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use verdict::{End, Run, Shown, Verdict, limit};
 
-/// The seeds of the lives, in portions: a mutation that hangs is stopped in the first portion. If a story catches a
-/// mutation, only the first portion runs.
+/// The seeds of the lives, in portions: a mutation that hangs is stopped in the first portion. They run
+/// only for a mutation that no story catches.
 const LIVES: [Range<u32>; 4] = [0..60, 60..300, 300..1000, 1000..2000];
 
 /// A sleeping run uses no CPU time. It is stopped after this multiple of the wall-clock time of the unmutated engine,
@@ -143,7 +143,7 @@ impl Judge {
 
     fn judge(&self, number: usize) -> Result<Verdict, String> {
         let stories = verdict::stories(&self.run_stories(number)?)?;
-        let pieces = if matches!(stories, Shown::Failures(_)) { 1 } else { LIVES.len() };
+        let pieces = if matches!(stories, Shown::Failures(_)) { 0 } else { LIVES.len() };
         let mut lives = Shown::Nothing;
         for piece in 0..pieces {
             lives = verdict::lives(&self.run_lives(number, piece)?)?;

@@ -123,7 +123,10 @@ impl std::fmt::Display for Verdict {
             [one] => write!(f, "{}", short(one))?,
             [one, more @ ..] => write!(f, "{} and {} more", short(one), more.len())?,
         }
-        write!(f, "; {}", seed.as_deref().unwrap_or("no seed"))
+        match seed {
+            Some(seed) => write!(f, "; {seed}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -206,7 +209,7 @@ mod tests {
     #[test]
     fn a_verdict_is_one_line() {
         let caught = Verdict::Caught { stories: vec!["stories::w1::b".into(), "c".into()], seed: None };
-        assert_eq!(caught.to_string(), "w1::b and 1 more; no seed");
+        assert_eq!(caught.to_string(), "w1::b and 1 more");
         assert_eq!(Verdict::TimedOut.to_string(), "timed out");
         assert_eq!(Verdict::Survived.to_string(), "SURVIVED");
     }
