@@ -76,6 +76,8 @@ line() { pods | awk -v pod="$1" '{ for (i = 1; i <= 2; i++) if ($i == pod) print
 has() { line "$1" | grep -qw -- "$2"; }
 answers() { pods; }
 gone() { [ -z "$(line "$1")" ]; }
+# A pod's directory is removed last, after its volumes.
+no_directories() { [ -z "$(ls -A "$DEMO/root/pods")" ]; }
 no_pods() { [ -z "$(pods -o name)" ]; }
 # `page PATH` prints a page of the web server.
 page() { env -u http_proxy -u HTTP_PROXY "$(static_busybox)" wget -q -O - "http://127.0.0.1:$PORT/$1"; }
@@ -203,12 +205,15 @@ down_as_root() {
 	if agent_pid >/dev/null; then
 		rm -f "$DEMO"/manifests/* "$DEMO"/manifests/.[!.]*
 		for _ in $(seq 1 1200); do
-			if ! agent_pid >/dev/null || no_pods 2>/dev/null; then break; fi
+			if ! agent_pid >/dev/null || { no_pods && no_directories; } 2>/dev/null; then break; fi
 			sleep 0.2
 		done
 		stop_agent
 	fi
 	if [ -d "$DEMO/lab" ]; then "$LAB/runtime.sh" down "$DEMO/lab"; fi
+	# Volumes of pods that were killed before their agent could remove them.
+	local mount
+	while read -r mount; do umount "$mount"; done < <(awk -v root="$DEMO/root/" 'index($5, root) == 1 { print $5 }' /proc/self/mountinfo)
 	rm -rf "$DEMO"
 	echo 'the demo has been removed'
 }
